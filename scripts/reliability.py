@@ -20,13 +20,13 @@ TOPICS = {
         "durability persistence stored_formats resent_calls policy_persistence"
     ),
     "Replication and failover": ("replication resync failover policy_replication effect"),
-    "Cluster": "cluster cluster_failover policy_cluster policy_stamps policy_steps",
+    "Cluster": "cluster cluster_moves cluster_failover policy_cluster policy_stamps policy_steps",
     "Limits": "hot_key several multi limit ban ban_growth fencing transactions",
     "Clocks and expiry": "clock ttl",
     "Hostile input, defects and other modules": (
         "hostile_bytes corrupt_payloads panic neighbours threads valgrind throttle acl"
     ),
-    "Memory and load": "memory pressure defragmentation",
+    "Memory and load": "memory pressure full_keys defragmentation",
     "Waiting calls": (
         "waiting waiting_faults waiting_turns waiting_writes waiting_cluster waiting_replication"
     ),

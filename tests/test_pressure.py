@@ -1,7 +1,6 @@
 """With any eviction policy, a flood of keys is answered within `maxmemory`, and limiters that are
 not evicted have the exact usage.
 
-* A full log or lease table is an error, and everything else continues.
 - An evicted limiter is forgotten.
 """
 
@@ -9,29 +8,29 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
-from redis import Connection, OutOfMemoryError, Redis, ResponseError
+from redis import Connection, OutOfMemoryError, Redis
 
 from conftest import Pair
 from support import poll
-from support.clock import START_US, UNITS_US, Clock
+from support.clock import Clock
+from support.pressure_calls import (
+    Start,
+    cost_of,
+    flood,
+    limiter_of,
+    quiet_memory,
+    remaining,
+)
 from support.scale import first_on_every_server, scaled
-from support.server import Server
 from support.workload import (
     LIMITERS,
     Limiter,
     Word,
-    digests,
     each_limiter_on_one_server,
-    play,
     state,
-    steps,
 )
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(180, 3600))]
-
-Start = Callable[..., Server]
-HOUR = UNITS_US["h"]
-
 POLICIES = [
     "allkeys-lru",
     "allkeys-lfu",
@@ -43,38 +42,6 @@ POLICIES = [
 ]
 # As much is evicted at once as has to be; and what is kept for replicas, which counts, is little.
 EVICTING = {"maxmemory_eviction_tenacity": 100, "repl_backlog_size": 16_384}
-# Of a flood, sent at a time.
-BATCH = 500
-
-
-def limiter_of(number: int) -> Limiter:
-    return LIMITERS[number % len(LIMITERS)]
-
-
-def cost_of(number: int) -> int:
-    """Each key of a flood is charged so much, by which it is known again."""
-    return 1 + number // len(LIMITERS) % 9
-
-
-def flood(client: Redis, numbers: range, watch: Callable[[], None] = lambda: None) -> list[object]:
-    """Charges a key of its own for each number, the kinds in turn; the replies, errors included."""
-    replies: list[object] = []
-    for start in range(numbers.start, numbers.stop, BATCH):
-        pipeline = client.pipeline(transaction=False)
-        for number in range(start, min(start + BATCH, numbers.stop)):
-            call = limiter_of(number).take(f"flood:{number}", cost_of(number))
-            pipeline.execute_command(*call)
-        replies += pipeline.execute(raise_on_error=False)
-        watch()
-    return replies
-
-
-def remaining(client: Redis, numbers: range) -> list[int]:
-    """What each key of a flood has left of its 10 units, as somebody else sees it."""
-    pipeline = client.pipeline(transaction=False)
-    for number in numbers:
-        pipeline.execute_command(*limiter_of(number).by("other").peek(f"flood:{number}"))
-    return [units for _, _, units, _, _ in pipeline.execute()]
 
 
 def counted_memory(client: Redis) -> int:
@@ -178,15 +145,6 @@ def test_with_noeviction_a_flood_fills_the_memory_and_what_is_there_goes_on(
         assert denied[:3] == [0, 10, 0]
 
 
-# Keys without end
-
-
-def quiet_memory(client: Redis) -> int:
-    """Without the buffers that the server keeps for a while of a connection used for much."""
-    client.connection_pool.disconnect()
-    return client.info("memory")["used_memory"]
-
-
 def test_after_many_keys_of_all_kinds_have_expired_memory_is_where_it_began(
     fresh_server: Start, clock: Clock
 ) -> None:
@@ -287,256 +245,3 @@ def test_a_thousand_clients_do_not_disturb_each_others_keys(
     assert take_three("c") == {(1, 10, 1)}
     assert take_three("d") == {(0, 10, 1)}
     assert pair.primary.client().dbsize() == CLIENTS
-
-
-# Logs and leases at their most
-
-# As many as the setting allows by default; the long form goes past that.
-MOST = scaled(100_000, 1_000_000)
-
-
-def fill_log(client: Redis, key: str, count: int, now: int = START_US) -> None:
-    """With an entry of 0.0001 for each of the last microseconds."""
-    entries = " ".join(f"{now - count + n} 100" for n in range(count))
-    expiry_ms = (now + HOUR) // 1000
-    effect = f"rl-reqlog 1 {expiry_ms} 0 {count} {entries}"
-    assert client.execute_command("RL.EFFECT", key, effect) == b"OK"
-
-
-def holder(number: int) -> str:
-    return f"holder {number:07}"
-
-
-def fill_leases(client: Redis, key: str, count: int, now: int = START_US) -> None:
-    """With as many holders of 0.0001 each, for an hour from now."""
-    expires_at = now + HOUR
-    leases = " ".join(f"14:{holder(number)} {expires_at} 100" for number in range(count))
-    effect = f"rl-leases 1 {expires_at // 1000} 0 {now} {count} {leases}"
-    assert client.execute_command("RL.EFFECT", key, effect) == b"OK"
-
-
-def fill_ids(client: Redis, key: str, count: int, now: int = START_US) -> None:
-    """With as many ids, for an hour from now."""
-    expires_at = now + HOUR
-    ids = " ".join(f"10:id {number:07} {expires_at} {now} 0 0" for number in range(count))
-    effect = f"rl-limits 1 {expires_at // 1000} 0 {now} 0 1 {count} {ids} 0 0"
-    assert client.execute_command("RL.EFFECT", key, effect) == b"OK"
-
-
-@pytest.fixture
-def limits(fresh_server: Start) -> Server:
-    settings = ("max-log-entries", "max-leases", "max-ids")
-    return fresh_server(module_args=" ".join(f"{setting} {MOST}" for setting in settings))
-
-
-def full(setting: str) -> str:
-    return f"^the key has {MOST} entries, as many as ratelimit.{setting} allows$"
-
-
-@pytest.mark.one_server
-def test_a_log_at_its_most_is_an_error_and_all_else_goes_on(limits: Server, clock: Clock) -> None:
-    client = limits.client()
-    fill_log(client, "k", MOST)
-    held = client.dump("k")
-    spec = ("SLIDINGLOG", 10**6, "1h")
-    for call in [
-        ("RL.SLIDINGLOG", "k", *spec[1:]),
-        ("RL.SLIDINGLOG", "k", *spec[1:], "COST", 10**7, "FORCE"),
-        ("RL.SLIDINGLOG", "k", *spec[1:], "COST", 5, "UPTO"),
-        ("RL.TAKE", "k", *spec),
-        ("RL.PEEK", "k", *spec),
-        ("RL.MTAKE", 2, "other", "k", "FIXED", 10, "1h", *spec),
-    ]:
-        with pytest.raises(ResponseError, match=full("max-log-entries")):
-            client.execute_command(*call)
-    assert client.dump("k") == held
-    assert not client.exists("other")
-    # What adds no entry is answered: the look, the denied, and the given back.
-    used = MOST // 10_000
-    left = 10**6 - used
-    assert client.execute_command("RL.PEEK", "k", *spec, "COST", 0)[:3] == [1, 10**6, left]
-    assert client.execute_command("RL.SLIDINGLOG", "k", *spec[1:], "COST", 10**6)[0] == 0
-    assert client.execute_command("RL.SLIDINGLOG", "other", *spec[1:])[:3] == [1, 10**6, 10**6 - 1]
-    assert client.execute_command("RL.SLIDINGLOG", "k", *spec[1:], "COST", "-0.0001")[0] == 1
-    assert client.execute_command("RL.SLIDINGLOG", "k", *spec[1:])[0] == 1
-    # So it is with what has left the window.
-    clock.advance(1)
-    with pytest.raises(ResponseError, match=full("max-log-entries")):
-        client.execute_command("RL.SLIDINGLOG", "k", *spec[1:])
-    clock.set(START_US - MOST + HOUR + 1)
-    for _ in range(2):
-        assert client.execute_command("RL.SLIDINGLOG", "k", *spec[1:])[0] == 1
-        clock.advance(1)
-    clock.advance("1h")
-    assert client.execute_command("RL.PEEK", "k", *spec)[:3] == [1, 10**6, 10**6]
-
-
-@pytest.mark.one_server
-def test_a_lease_table_at_its_most_is_an_error_and_all_else_goes_on(
-    limits: Server, clock: Clock
-) -> None:
-    client = limits.client()
-    fill_leases(client, "k", MOST)
-    held = client.dump("k")
-    spec = (10**6, "1h", "new")
-    for call in [
-        ("RL.ACQUIRE", "k", *spec),
-        ("RL.TAKE", "k", "CONCURRENCY", *spec),
-        ("RL.PEEK", "k", "CONCURRENCY", *spec),
-        ("RL.MTAKE", 2, "other", "k", "FIXED", 10, "1h", "CONCURRENCY", *spec),
-    ]:
-        with pytest.raises(ResponseError, match=full("max-leases")):
-            client.execute_command(*call)
-    assert client.dump("k") == held
-    assert not client.exists("other")
-    assert client.execute_command("RL.ACQUIRE", "k", *spec, "COST", 10**6)[0] == 0
-    assert client.execute_command("RL.ACQUIRE", "other", *spec)[0] == 1
-    assert client.execute_command("RL.ACQUIRE", "k", 10**6, "2h", holder(7), "COST", 2)[0] == 1
-    assert client.execute_command("RL.RELEASE", "k", holder(0), "nobody") == 1
-    assert client.execute_command("RL.ACQUIRE", "k", *spec)[0] == 1
-    with pytest.raises(ResponseError, match=full("max-leases")):
-        client.execute_command("RL.ACQUIRE", "k", 10**6, "1h", "one more")
-    # All but the one that was renewed for longer expire.
-    clock.advance("1h")
-    assert client.execute_command("RL.ACQUIRE", "k", 10**6, "1h", "one more")[2] == 10**6 - 3
-    assert client.execute_command("RL.INFO", "k")[7] == 2
-
-
-@pytest.mark.one_server
-def test_a_key_with_as_many_ids_as_it_may_have_is_an_error_and_all_else_goes_on(
-    limits: Server, clock: Clock
-) -> None:
-    client = limits.client()
-    fill_ids(client, "k", MOST)
-    held = client.dump("k")
-    spec = ("FIXED", 100, "1d")
-    for call in [
-        ("RL.TAKE", "k", *spec, "ONCE", "new", "1h"),
-        ("RL.MTAKE", 2, "other", "k", "ONCE", "new", "1h", *spec, *spec),
-    ]:
-        with pytest.raises(ResponseError, match=full("max-ids")):
-            client.execute_command(*call)
-    assert client.dump("k") == held
-    assert not client.exists("other")
-    for call in [
-        ("RL.TAKE", "k", *spec),
-        ("RL.TAKE", "k", *spec, "ONCE", "id 0000007", "1h", "COST", 1000),
-        ("RL.TAKE", "k", *spec, "SETTLE", "id 0000008", 0),
-        ("RL.PEEK", "k", *spec),
-    ]:
-        assert client.execute_command(*call)[:3] == [1, 100, 99], call
-    assert client.execute_command("RL.BAN", "k", "1m") == 60_000
-    # As they expire, they make room.
-    clock.advance("1h")
-    assert client.execute_command("RL.TAKE", "k", *spec, "ONCE", "new", "1h")[:3] == [1, 100, 98]
-
-
-LARGEST = ("log", "leases", "ids")
-REMOVALS: dict[str, Callable[[Redis, Clock], object]] = {
-    "UNLINK": lambda client, _: client.unlink(*LARGEST),
-    "DEL": lambda client, _: client.delete(*LARGEST),
-    "FLUSHALL ASYNC": lambda client, _: client.execute_command("FLUSHALL", "ASYNC"),
-    "expired": lambda _, clock: clock.advance("1d"),
-    "overwritten": lambda client, _: client.mset(dict.fromkeys(LARGEST, "x")),
-    "emptied": lambda client, _: (
-        client.execute_command("RL.SLIDINGLOG", "log", 1, "1h", "COST", -(10**6)),
-        client.execute_command("RL.RELEASE", "leases", *map(holder, range(MOST))),
-        # Ids only expire.
-        client.delete("ids"),
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    "case",
-    first_on_every_server(
-        [(how, "no") for how in REMOVALS]
-        + [(how, "yes") for how in ("DEL", "expired", "overwritten")]
-    ),
-    ids="-".join,
-)
-def test_the_largest_log_lease_table_and_set_of_ids_give_their_memory_back(
-    case: tuple[str, str], fresh_server: Start, clock: Clock
-) -> None:
-    how, lazy = case
-    server = fresh_server(
-        module_args=f"max-log-entries {MOST} max-leases {MOST} max-ids {MOST}",
-        lazyfree_lazy_user_del=lazy,
-        lazyfree_lazy_expire=lazy,
-        lazyfree_lazy_server_del=lazy,
-    )
-    client = server.client()
-
-    def fill(count: int) -> None:
-        fill_log(client, "log", count)
-        fill_leases(client, "leases", count)
-        fill_ids(client, "ids", count)
-
-    # What the server makes itself once: a histogram of each command's times, say.
-    fill(1000)
-    REMOVALS[how](client, clock)
-    client.execute_command("FLUSHALL", "SYNC")
-    clock.reset()
-    empty = quiet_memory(client)
-    fill(MOST)
-    assert quiet_memory(client) > empty + 100 * MOST
-    REMOVALS[how](client, clock)
-    poll.until(lambda: quiet_memory(client) < empty + MOST, "the memory is free again", timeout=60)
-
-
-# Active defragmentation
-
-
-def test_limiters_that_the_server_moves_to_better_places_stay_what_they_are(
-    fresh_server: Start, clock: Clock
-) -> None:
-    server = fresh_server()
-    client = server.client()
-    try:
-        client.config_set("activedefrag", "yes")
-    except ResponseError as error:
-        pytest.skip(f"the server's allocator gives no hints: {error}")
-    client.config_set("activedefrag", "no")
-
-    play(steps(seed=100, count=1000), clock, client)
-    fill_log(client, "large log", 20_000, clock.now)
-    fill_leases(client, "large leases", 20_000, clock.now)
-    # Between the blocks of those that stay are holes, where others have been.
-    numbers = range(scaled(20_000, 1_000_000))
-    flood(client, numbers)
-    client.delete(*(f"flood:{number}" for number in numbers if number % 5))
-    names = sorted(client.keys())
-    held, digested = state(client), digests(client, names)
-    left = remaining(client, numbers)
-
-    client.config_set("active-defrag-ignore-bytes", 1)
-    client.config_set("active-defrag-threshold-lower", 1)
-    client.config_set("active-defrag-cycle-min", 40)
-    client.config_set("active-defrag-cycle-max", 80)
-    before = client.info("stats")["active_defrag_key_hits"]
-    client.config_set("activedefrag", "yes")
-    poll.until(
-        # Every key that stays is a value of a block, at the least.
-        lambda: client.info("stats")["active_defrag_key_hits"] - before > len(numbers) // 20,
-        "keys are moved",
-        timeout=60,
-    )
-    assert state(client) == held
-    assert digests(client, names) == digested
-    assert remaining(client, numbers) == left
-    # While it goes on, all is charged as ever; and what comes is moved, too.
-    pipeline = client.pipeline(transaction=False)
-    for number in numbers[::5]:
-        limiter, key = limiter_of(number), f"flood:{number}"
-        units = 10 if limiter.leases else 10 - cost_of(number)
-        pipeline.execute_command(*limiter.take(key, units))
-        pipeline.execute_command(*limiter.by("other").take(key))
-    answers = iter(pipeline.execute())
-    for taken, denied in zip(answers, answers, strict=True):
-        assert (taken[:3], denied[:3]) == ([1, 10, 0], [0, 10, 0])
-    assert client.execute_command("RL.SLIDINGLOG", "large log", 100, "1h", "COST", 98)[0] == 1
-    assert client.execute_command("RL.RELEASE", "large leases", holder(0), holder(19_999)) == 2
-    client.config_set("activedefrag", "no")
-    held = state(client)
-    client.execute_command("DEBUG", "RELOAD")
-    assert state(client) == held

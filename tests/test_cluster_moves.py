@@ -1,0 +1,273 @@
+"""A slot that moves under load, key by key or at once (Valkey 9), loses no limits, idempotency keys
+or bans, and counts nothing twice.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import pytest
+from redis import Redis, RedisCluster
+from redis.exceptions import (
+    AskError,
+    ClusterError,
+    MovedError,
+    TryAgainError,
+)
+
+from support import poll
+from support.binaries import Binary
+from support.cluster import Cluster, Taking
+from support.cluster_calls import Call, limiters, usage
+from support.scale import scaled
+from support.server import Server
+from support.workload import LIMITERS, Limiter, Word, digests
+
+pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
+# Nobody takes so much.
+ENDLESS = 100_000
+
+
+# A slot on its way, key by key
+
+
+def another(cluster: Cluster, key: str) -> Server:
+    """A primary that has not the key's slot."""
+    owner = cluster.owner(key)
+    return random.choice([server for server in cluster.primaries() if server is not owner])
+
+
+def asking(client: Redis, *call: Word) -> object:
+    # One after the other on one connection, which alone may ask.
+    client.execute_command("ASKING")
+    return client.execute_command(*call)
+
+
+def refusal(client: Redis, *call: Word, ask: bool = False) -> type[Exception] | None:
+    try:
+        asking(client, *call) if ask else client.execute_command(*call)
+    except (AskError, TryAgainError) as error:
+        return type(error)
+    return None
+
+
+def test_a_slot_on_its_way_is_served_at_both_ends(cluster: Cluster) -> None:
+    limits = limiters(100, "{way}:")
+    client = cluster.client()
+    taken = Counter(dict.fromkeys(limits, 3))
+    for key, limiter in limits.items():
+        assert client.execute_command(*limiter.take(key, 3))[0] == 1
+    gone, left = list(limits)[::2], list(limits)[1::2]
+
+    def take(*keys: str) -> Call:
+        """One unit of each, in the name of somebody new."""
+        asked = [limits[key].by(f"holder {taken.total()}") for key in keys]
+        if len(keys) == 1:
+            return asked[0].take(keys[0])
+        return ("RL.MTAKE", len(keys), *keys, *(word for one in asked for word in one.full()))
+
+    with (
+        cluster.move("{way}", another(cluster, "{way}")) as move,
+        move.source.client() as source,
+        move.target.client() as target,
+    ):
+        move.carry(*gone)
+        for keys in [*([key] for key in gone), gone]:
+            with pytest.raises(AskError) as refused:
+                source.execute_command(*take(*keys))
+            assert refused.value.port == move.target.port
+            with pytest.raises(MovedError) as refused:
+                target.execute_command(*take(*keys))
+            assert refused.value.port == move.source.port
+            assert asking(target, *take(*keys))[0] == 1
+            taken.update(keys)
+            assert client.execute_command(*take(*keys))[0] == 1
+            taken.update(keys)
+        for keys in [*([key] for key in left), left]:
+            assert source.execute_command(*take(*keys))[0] == 1
+            taken.update(keys)
+            assert client.execute_command(*take(*keys))[0] == 1
+            taken.update(keys)
+        # In two places at once: refused as a command of the server's own is.
+        for keys in [(gone[0], left[0]), (left[0], gone[0])]:
+            assert refusal(target, *take(*keys), ask=True) is TryAgainError
+            assert refusal(target, "EXISTS", *keys, ask=True) is TryAgainError
+            expected = refusal(source, "EXISTS", *keys)
+            assert expected in {AskError, TryAgainError}
+            assert refusal(source, *take(*keys)) is expected
+            with pytest.raises(ClusterError):
+                client.execute_command(*take(*keys))
+        assert usage(client, limits, 100) == taken
+    assert client.execute_command(*take(*limits))[0] == 1
+    taken.update(list(limits))
+    assert usage(client, limits, 100) == taken
+
+
+# A slot that moves under load, whichever way
+
+
+@pytest.fixture
+def atomic(cluster: Cluster) -> Cluster:
+    if not cluster.moves_atomically:
+        pytest.skip("the server has no atomic slot migration")
+    return cluster
+
+
+Mover = Callable[[str, Taking], None]
+
+
+def key_by_key(cluster: Cluster, key: str, load: Taking) -> None:
+    with cluster.move(key, another(cluster, key)) as move:
+        load.wait_for(20)
+        while names := move.left(1):
+            move.carry(*names)
+            load.wait_for(3)
+
+
+def at_once(cluster: Cluster, key: str, load: Taking) -> None:
+    target = another(cluster, key)
+    cluster.move_atomically(key, target, meanwhile=lambda: load.wait_for(100))
+
+
+@pytest.fixture(params=[key_by_key, at_once])
+def move(request: pytest.FixtureRequest, cluster: Cluster) -> Mover:
+    """Carries the slot of a key to another primary. The load goes on before, during and after."""
+    if request.param is at_once:
+        request.getfixturevalue("atomic")
+
+    def mover(key: str, load: Taking) -> None:
+        load.wait_for(30)
+        request.param(cluster, key, load)
+        load.wait_for(30)
+
+    return mover
+
+
+@pytest.mark.timeout(scaled(180, 900))
+def test_a_slot_that_moves_to_and_fro_under_load_loses_and_doubles_nothing(
+    cluster: Cluster, move: Mover
+) -> None:
+    client = cluster.client()
+    limits = limiters(ENDLESS, "{way}:")
+    admitted = Counter()
+    for _ in range(scaled(2, 20)):
+        with Taking(cluster, limits) as load:
+            for _ in range(3):
+                move("{way}", load)
+        admitted += load.admitted
+        assert usage(client, limits, ENDLESS) == admitted
+    assert min(admitted[key] for key in limits) > 0
+
+
+@pytest.mark.timeout(scaled(180, 900))
+def test_a_limit_holds_while_its_slot_moves(cluster: Cluster, move: Mover) -> None:
+    client = cluster.client()
+    for number in range(scaled(2, 20)):
+        tag = f"{{way {number}}}"
+        limits = limiters(50, f"{tag}:")
+        with Taking(cluster, limits) as load:
+            for _ in range(2):
+                move(tag, load)
+            wait_until_full(client, limits, 50)
+        assert load.admitted == dict.fromkeys(limits, 50)
+        assert usage(client, limits, 50) == load.admitted
+
+
+def wait_until_full(client: RedisCluster, limits: Mapping[str, Limiter], limit: int) -> None:
+    """Returns once a load has taken all that there is, if not more."""
+    poll.until(
+        lambda: min(usage(client, limits, limit).values()) >= limit,
+        "the load has taken all that there is",
+        timeout=40,
+    )
+
+
+def test_an_id_and_a_ban_move_with_their_slot(cluster: Cluster, move: Mover) -> None:
+    client = cluster.client()
+    window, log = ("FIXED", 100, "1h"), ("SLIDINGLOG", 100, "1h")
+    settled = ("RL.TAKE", "{way}:k", "COST", 40, "ONCE", "first", "1h", *window, *log)
+    both = ("RL.MTAKE", 2, "{way}:k", "{way}:l", "COST", 3, "ONCE", "second", "1h", *window, *log)
+    for call in (settled, both):
+        assert client.execute_command(*call)[0] == 1
+    assert client.execute_command("RL.BAN", "{way}:banned", "1h") == 3_600_000
+    with Taking(cluster, limiters(ENDLESS, "{way}:other ")) as load:
+        move("{way}", load)
+    for call in (settled, both):
+        # By a client whose reply was lost while the slot moved.
+        assert client.execute_command(*call)[0] == 1
+    assert client.execute_command("RL.TAKE", "{way}:k", "SETTLE", "first", 1, *window, *log)[0] == 1
+    assert client.execute_command("RL.PEEK", "{way}:k", *window)[2] == 96
+    assert client.execute_command("RL.PEEK", "{way}:l", *log)[2] == 97
+    assert client.execute_command("RL.PEEK", "{way}:banned", *window)[0] == 0
+
+
+def test_a_fencing_token_moves_with_its_slot(cluster: Cluster, move: Mover) -> None:
+    client = cluster.client()
+    lock = ("RL.ACQUIRE", "{way}:lock", 1, "1h")
+    first = client.execute_command(*lock, "one", "FENCE")[5]
+    assert first > 0
+    with Taking(cluster, limiters(ENDLESS, "{way}:other ")) as load:
+        move("{way}", load)
+    assert client.execute_command(*lock, "one", "FENCE")[5] == first, "a renewal keeps it"
+    assert client.execute_command("RL.RELEASE", "{way}:lock", "one") == 1
+    # The new node has seen it with the key.
+    assert client.execute_command(*lock, "two", "FENCE")[5] > first
+
+
+@pytest.mark.timeout(scaled(180, 300))
+@pytest.mark.parametrize("replicas", [True, False], ids=["replicas", "no replica"])
+def test_a_slot_that_has_moved_at_once_has_the_same_bytes(
+    replicas: bool, atomic: Cluster, binary: Binary
+) -> None:
+    if replicas:
+        move_and_compare(atomic)
+    else:
+        # Nobody but the slot's new node listens.
+        with Cluster(binary, atomic.clock, replicas=False) as alone:
+            move_and_compare(alone)
+
+
+def move_and_compare(cluster: Cluster) -> None:
+    size = scaled(3_000, 90_000)
+    log, leases = ("{way}:log", 2 * size, "1h"), ("{way}:leases", 2 * size, "1h")
+    with cluster.owner("{way}").client() as owner, owner.pipeline(transaction=False) as pipeline:
+        for number in range(size):
+            pipeline.execute_command("RL.SLIDINGLOG", *log)
+            pipeline.execute_command("RL.ACQUIRE", *leases, f"holder {number}")
+        assert all(reply[0] == 1 for reply in pipeline.execute())
+    client = cluster.client()
+    charges = [("RL.SLIDINGLOG", *log), ("RL.ACQUIRE", *leases, "holder 1")]
+    charges += [limiter.take(f"{{way}}:{limiter.name}", "0.5") for limiter in LIMITERS]
+
+    def charge() -> None:
+        for call in charges:
+            assert client.execute_command(*call)[0] == 1
+
+    def charge_and_look() -> None:
+        charge()
+        before.update(held(source))
+
+    for _ in range(4):
+        source, target = cluster.owner("{way}"), another(cluster, "{way}")
+        before = {}
+        charge()
+        cluster.move_atomically("{way}", target, meanwhile=charge_and_look)
+        cluster.wait_until_well()
+        assert len(before) == len(charges)
+        full = [server for server in cluster.servers if cluster.admin(server).dbsize() > 0]
+        assert set(full) == {target, *cluster.replicas_of(target)}
+        for server in full:
+            assert held(server) == before
+
+
+def held(server: Server) -> dict[bytes, tuple[bytes, bytes, int, bytes]]:
+    """All of a node's keys, at whatever time: with the instant that each expires at."""
+    with server.client() as client:
+        client.readonly()
+        names = sorted(client.keys())
+        pipeline = client.pipeline(transaction=False)
+        for name in names:
+            pipeline.type(name).dump(name).pexpiretime(name)
+        told = iter(pipeline.execute())
+        rows = zip(told, told, told, digests(client, names), strict=True)
+        return dict(zip(names, rows, strict=True))
