@@ -28,7 +28,7 @@ fn acquire_in_turn(
     mut request: KeyRequest,
     Acquiring { block, fence }: Acquiring,
 ) -> Result<Reply, Error> {
-    queue_order::take(redis, name, &mut request);
+    queue_order::place_take(redis, name, &mut request);
     let now = redis::now();
     if fence {
         fenced::ask(redis, &mut request, now);

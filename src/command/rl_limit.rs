@@ -40,7 +40,7 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let ruling = redis.global.policies.find(&by, now)?;
     by.refuse_more_to_tell(&ruling.policy)?;
     let mut request = by.request(&ruling.policy)?;
-    queue_order::take(redis, key, &mut request);
+    queue_order::place_take(redis, key, &mut request);
     let answer = charge::charge(redis, key, &request, Some(&ruling), now)?;
     Ok(Reply::delay(answer.decision.verdict))
 }
@@ -49,7 +49,7 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let ruling = redis.global.policies.find(by, now)?;
     let mut request = by.request(&ruling.policy)?;
-    queue_order::take(redis, key, &mut request);
+    queue_order::place_take(redis, key, &mut request);
     let answer = charge::charge(redis, key, &request, Some(&ruling), now)?;
     Ok(reply(&request, &answer, Some(&ruling.name)))
 }
@@ -58,7 +58,7 @@ pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) ->
 pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let ruling = redis.global.policies.find(by, now)?;
     let mut request = by.request(&ruling.policy)?;
-    queue_order::look(redis, key, &mut request);
+    queue_order::place_look(redis, key, &mut request);
     let answer = charge::peek(redis, key, &request, now)?;
     Ok(reply(&request, &answer, Some(&ruling.name)))
 }

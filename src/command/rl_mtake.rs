@@ -16,7 +16,7 @@ pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     let rulings = redis.global.policies.of_keys(&request, now)?;
     let mut request = ruled(request, &rulings)?;
-    request.keys.iter_mut().for_each(|(name, of_key)| queue_order::take(redis, *name, of_key));
+    request.keys.iter_mut().for_each(|(name, of_key)| queue_order::place_take(redis, *name, of_key));
     charge_keys(redis, &request, &rulings, now).map(reply)
 }
 
@@ -26,7 +26,7 @@ pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     let rulings = redis.global.policies.of_keys(&request, now)?;
     let mut request = ruled(request, &rulings)?;
-    request.keys.iter_mut().for_each(|(name, of_key)| queue_order::look(redis, *name, of_key));
+    request.keys.iter_mut().for_each(|(name, of_key)| queue_order::place_look(redis, *name, of_key));
     peek_keys(redis, &request, now).map(reply)
 }
 

@@ -102,7 +102,7 @@ pub mod fast_path {
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
     let mut request = KeyRequest::take(&mut args)?;
-    queue_order::take(redis, key, &mut request);
+    queue_order::place_take(redis, key, &mut request);
     charge_with_options(redis, key, &request)
 }
 
@@ -110,7 +110,7 @@ pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
     let mut request = KeyRequest::peek(&mut args)?;
-    queue_order::look(redis, key, &mut request);
+    queue_order::place_look(redis, key, &mut request);
     let now = redis::now();
     match &request {
         KeyRequest::One(spec) => peek_one(redis, key, spec, now).map(|decision| Reply::decision(&decision)),

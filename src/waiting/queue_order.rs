@@ -9,7 +9,7 @@ use ratelimit_core::wire::args::KeyName;
 /// Places a call that takes leases of a key behind the calls that wait for one; its limit is theirs from now on. Specs
 /// of other algorithms are left alone.
 #[inline(always)]
-pub fn take(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
+pub fn place_take(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
     if redis.global.queues.any() {
         for spec in specs(request) {
             place_behind(redis, name, spec, true);
@@ -19,7 +19,7 @@ pub fn take(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
 
 /// Places a call that only looks behind the calls that wait for a lease of its key; it brings no limit.
 #[inline(always)]
-pub fn look(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
+pub fn place_look(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
     if redis.global.queues.any() {
         for spec in specs(request) {
             place_behind(redis, name, spec, false);
