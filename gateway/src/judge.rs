@@ -146,7 +146,8 @@ impl Judge {
         judgement
     }
 
-    /// The replies of the server. A key that remembers as many ids as it may is charged without: its calls have none then.
+    /// The replies of the server. If a key remembers as many ids as it may, its call is sent again without its id, which
+    /// is taken out of `calls`.
     async fn asked(&self, calls: &mut Arc<[Call]>, deadline: Instant) -> Vec<Reply> {
         let mut replies = self.link.ask(Arc::clone(calls), deadline).await;
         let full = |(call, reply): (&Call, &Reply)| call.charges() && call.id.is_some() && reply.is_full_of_ids();
