@@ -7,12 +7,60 @@ use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leases::Concurrency;
 use crate::algorithm::log::SlidingLog;
 use crate::composite::{CompositeEvaluation, CompositeUsage, Held};
-use crate::limit::{Limit, Usage, Verdict};
+use crate::limit::{InfoField, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::KeyRequest;
 use crate::testing::calls::{period, units};
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded};
 use crate::wire::args::Args;
+
+#[test]
+fn an_effect_in_which_one_number_is_wrong_is_refused_or_makes_what_can_be_read() {
+    let mut server = Server::default();
+    server.mutates_all = true;
+    for text in [
+        "TOKENBUCKET 9 1 1h",
+        "TOKENBUCKET 9 1 1m",
+        "ONCE r1 1h TOKENBUCKET 9 1 1h FIXED 9 1h AS a CONCURRENCY 9 1h me",
+        "ONCE r2 1h TOKENBUCKET 9 1 1h FIXED 9 1h AS b FIXED 9 1h AS c",
+        "SETTLE r1 3 TOKENBUCKET 9 1 1h FIXED 9 1h AS a CONCURRENCY 9 1h me",
+    ] {
+        server.take(text, 0);
+    }
+    // Up to the most components that there can be.
+    for period in 2..13 {
+        server.take(&format!("TOKENBUCKET 9 1 {period}h"), 1);
+    }
+    assert_eq!(server.components().map(|usage| usage.components.len()), Some(16));
+}
+
+#[test]
+fn people_are_told_what_a_key_with_components_remembers_as_far_as_it_counts() {
+    let names = |server: &Server, second: u64| {
+        server.components().unwrap().describe(at(second)).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    let mut server = Server::default();
+    server.take("FIXED 1 1h AS a BAN 2 1m 1h MAX 1h", 0);
+    assert_eq!(names(&server, 0), ["written", "parts"]);
+    server.take("FIXED 1 1h AS a BAN 2 1m 1h MAX 1h", 0);
+    assert_eq!(names(&server, 59), ["written", "parts", "strikes", "first_strike"]);
+    assert_eq!(names(&server, 60), ["written", "parts"]);
+    server.take("FIXED 1 1h AS a BAN 2 1m 1h MAX 1h", 1);
+    assert_eq!(names(&server, 3600), ["written", "parts", "banned_until", "ban_level"]);
+    assert_eq!(names(&server, 3601), ["written", "parts", "ban_level"]);
+    assert_eq!(names(&server, 7201), ["written", "parts"]);
+
+    let mut server = Server::default();
+    server.take("ONCE r1 1h FIXED 9 1h AS a SLIDING 9 1m CONCURRENCY 9 1h me", 0);
+    assert_eq!(names(&server, 0), ["written", "parts", "ids"]);
+    let facts = server.components().unwrap().describe(at(0));
+    let Some(("parts", InfoField::Components(parts))) = facts.get(1) else { unreachable!("{facts:?}") };
+    let known = parts.iter().map(|part| part.get(1).cloned()).collect::<Vec<_>>();
+    assert!(matches!(&known[0], Some(("name", InfoField::Name(name))) if **name == *b"a"), "{known:?}");
+    assert_eq!(known[1], Some(("window", InfoField::Span(seconds(60)))));
+    // A table of leases has no window.
+    assert!(matches!(known[2], Some(("recovers_at", _))), "{known:?}");
+}
 
 #[test]
 fn a_force_of_one_limit_stands_beside_an_upto_of_the_others() {

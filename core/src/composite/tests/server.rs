@@ -30,6 +30,8 @@ pub struct Server {
     restarted: CompositeUsage,
     /// How the next effect is mutated.
     pub mutations: Vec<(Index, u64)>,
+    /// Whether each number of each effect is replaced by each other of it, by its neighbours and by small ones.
+    pub mutates_all: bool,
 }
 
 /// Why a call is not answered.
@@ -354,6 +356,17 @@ impl Server {
         usage.encode_effect(&mut effect);
         for (place, value) in std::mem::take(&mut self.mutations) {
             check_any(&self.replica, &effect.with_integer(place, value));
+        }
+        if self.mutates_all {
+            let numbers = effect.clone().numbers();
+            for (place, number) in numbers.iter().enumerate() {
+                // If it says which component and of which kind: another kind, another component, and one that none can be.
+                let tags = [number ^ 16, number ^ 128, number & 127 | 24 << 7];
+                let near = [number.wrapping_sub(1), number.wrapping_add(1)].into_iter().chain(tags);
+                for value in numbers.iter().copied().chain(near).chain(0..32) {
+                    check_any(&self.replica, &effect.with(place, value));
+                }
+            }
         }
         let followed = applied(&self.replica, &effect);
         assert!(followed.is_some(), "{effect:?} is refused");
