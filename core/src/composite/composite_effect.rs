@@ -18,7 +18,7 @@ use super::component::{Component, ComponentChange};
 use super::component_fields::decode_flag;
 use super::component_head::{ChangeForm, ComponentHead, ComponentTag};
 use super::idempotency::{Charge, IdempotencyChange, IdempotencyRecords, encode_no_effect};
-use super::{ComponentIdentity, CompositeUsage, MAX_COMPONENTS, MOST_SERIALS};
+use super::{ComponentIdentity, CompositeUsage, MAX_COMPONENTS};
 use crate::algorithm::any::{AnyUsage, Single, with_usage};
 use crate::algorithm::bucket::BucketUsage;
 use crate::ban::Ban;
@@ -114,7 +114,9 @@ impl CompositeUsage {
                         && head.decode_end(form, from).is_some()
                         && (!head.tag.settled || records.accepts_settlement_effect(head.tag.serial, from, charge))
                 }
-                None if self.is_free(head.tag.serial) && head.identity.is_some() => {
+                // It need not have the smallest number that is free here: of components that the call has made and that
+                // have gone at once, nothing is told.
+                None if head.identity.is_some() => {
                     let unused = AnyUsage::unused(head.tag.kind)?;
                     with_usage!(&unused, usage => accepts_usage(usage, from, &head, written))
                         && head.decode_end(form, from).is_some()
@@ -143,12 +145,6 @@ impl CompositeUsage {
             call.charges.iter().all(|(component, _)| is_charged(*component)).then_some(())?;
         }
         if decode_flag(from)? { Ban::decode(from, written).map(|_| ()) } else { Some(()) }
-    }
-
-    /// Whether its serial number is one that a new component can get. It need not be the smallest that is free here: of
-    /// components that the call has made and that have gone at once, nothing is told.
-    fn is_free(&self, serial: u8) -> bool {
-        self.component(serial).is_none() && serial < MOST_SERIALS
     }
 
     /// Whether no other component, and none that the effect has named before, is known by the same.

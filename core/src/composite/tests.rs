@@ -6,6 +6,7 @@ mod model;
 mod policy_tests;
 mod readable_tests;
 mod script;
+mod sent_effects;
 mod server;
 
 use super::*;

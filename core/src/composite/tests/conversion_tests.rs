@@ -2,7 +2,7 @@
 
 use super::composite_laws::call_of_text;
 use super::script::words;
-use super::server::converted;
+use super::sent_effects::converted;
 use super::{at, seconds};
 use crate::Single;
 use crate::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};

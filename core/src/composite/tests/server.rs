@@ -1,5 +1,6 @@
 //! One key as the server keeps it, plain or with components, and the replicas that it tells of its changes.
 
+use super::sent_effects::{check_any, check_each_number, converted};
 use crate::algorithm::any::{AnyUsage, Single, with_limit, with_usage};
 use crate::composite::{Answer, Component, CompositeEvaluation, CompositeUsage, FastEvaluation, Held};
 use crate::expiry::{Expiry, StepBack};
@@ -358,15 +359,7 @@ impl Server {
             check_any(&self.replica, &effect.with_integer(place, value));
         }
         if self.mutates_all {
-            let numbers = effect.clone().numbers();
-            for (place, number) in numbers.iter().enumerate() {
-                // If it says which component and of which kind: another kind, another component, and one that none can be.
-                let tags = [number ^ 16, number ^ 128, number & 127 | 24 << 7];
-                let near = [number.wrapping_sub(1), number.wrapping_add(1)].into_iter().chain(tags);
-                for value in numbers.iter().copied().chain(near).chain(0..32) {
-                    check_any(&self.replica, &effect.with(place, value));
-                }
-            }
+            check_each_number(&self.replica, &effect);
         }
         let followed = applied(&self.replica, &effect);
         assert!(followed.is_some(), "{effect:?} is refused");
@@ -394,30 +387,5 @@ fn check_entries(usage: &CompositeUsage, said: &[(Kind, usize, bool)], now: Time
         let mut of_kind = usage.components.iter().filter(|component| component.usage.kind() == *kind);
         let gets = |component: &Component| with_usage!(&component.usage, usage => usage.entries()) == *entries;
         assert!(of_kind.any(gets), "{said:?}");
-    }
-}
-
-/// What a plain key becomes by the effect of a conversion; `None` if the effect is refused. What an accepted effect
-/// makes can be read back, or is nothing.
-pub fn converted<U: Single>(plain: &U, plain_expiry: Option<u64>, effect: &EncodedFields) -> Option<CompositeUsage> {
-    let mut read = effect.clone();
-    let accepted = CompositeUsage::accepts_conversion(plain, plain_expiry, &mut read, CompositeUsage::VERSION);
-    // As a server does, which refuses an effect with something left over.
-    if !accepted || read != EncodedFields::default() {
-        return None;
-    }
-    let after = CompositeUsage::apply_conversion(&mut plain.clone(), plain_expiry, &mut effect.clone());
-    let readable = after.is_unused() || decoded::<CompositeUsage>(&encoded(&after)).is_some();
-    assert!(readable, "{effect:?} makes what cannot be read: {after:#?}");
-    Some(after)
-}
-
-/// Any effect is refused, or makes what can be read back, or nothing.
-fn check_any(usage: &CompositeUsage, effect: &EncodedFields) {
-    let (mut read, mut after) = (effect.clone(), usage.clone());
-    if usage.accepts_effect(&mut read, CompositeUsage::VERSION) && read == EncodedFields::default() {
-        after.apply_effect(&mut effect.clone(), CompositeUsage::VERSION);
-        let readable = after.is_unused() || decoded::<CompositeUsage>(&encoded(&after)).is_some();
-        assert!(readable, "{effect:?} makes of {usage:#?} what cannot be read: {after:#?}");
     }
 }
