@@ -353,12 +353,12 @@ soak: $(VENV)/.has-everything server build ## run the long form of the tests tha
 	RATELIMIT_LONG=1 SERVER="$(SERVER)" $(PYTHON) -m pytest --numprocesses auto --timeout 3600 --durations 10 \
 		$$(grep -l 'scaled(' tests/test_*.py)
 
-# Some 4,500, a few seconds each: a part of them with a shard, 0/8 to 7/8. Fewer cases a property than in `make test` find
+# Some 4,500, half a minute or more each: a part of them with a shard, 0/20 to 19/20. Fewer cases a property than in `make test` find
 # nearly all. 3 says that a mutant made a test go on for ever, which is as good as failing it.
 SHARD ?= 0/1
 mutants: export CARGO_PROFILE_DEV_DEBUG := 0
 mutants: export PROPTEST_CASES := 64
-mutants: $(CARGO_MUTANTS) ## break the core in each small way, and see that its tests fail: make mutants [SHARD=0/8]
+mutants: $(CARGO_MUTANTS) ## break the core in each small way, and see that its tests fail: make mutants [SHARD=0/20]
 	$(CARGO_MUTANTS) mutants --package ratelimit-core --shard $(SHARD) --output target/mutants || test $$? -eq 3
 
 # Other fonts and other servers make other bytes, so the pictures of the documents are drawn anew by whoever says so:
