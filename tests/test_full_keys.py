@@ -10,11 +10,10 @@ from support.clock import START_US, UNITS_US, Clock
 from support.pressure_calls import (
     MOST,
     Start,
-    cost_of,
+    fill_and_deny,
     flood,
     full,
     holder,
-    limiter_of,
     quiet_memory,
     remaining,
 )
@@ -253,15 +252,7 @@ def test_limiters_that_the_server_moves_to_better_places_stay_what_they_are(
     assert digests(client, names) == digested
     assert remaining(client, numbers) == left
     # While it goes on, all is charged as ever; and what comes is moved, too.
-    pipeline = client.pipeline(transaction=False)
-    for number in numbers[::5]:
-        limiter, key = limiter_of(number), f"flood:{number}"
-        units = 10 if limiter.leases else 10 - cost_of(number)
-        pipeline.execute_command(*limiter.take(key, units))
-        pipeline.execute_command(*limiter.by("other").take(key))
-    answers = iter(pipeline.execute())
-    for taken, denied in zip(answers, answers, strict=True):
-        assert (taken[:3], denied[:3]) == ([1, 10, 0], [0, 10, 0])
+    fill_and_deny(client, numbers[::5])
     assert client.execute_command("RL.SLIDINGLOG", "large log", 100, "1h", "COST", 98)[0] == 1
     assert client.execute_command("RL.RELEASE", "large leases", holder(0), holder(19_999)) == 2
     client.config_set("activedefrag", "no")

@@ -22,7 +22,8 @@ from support.policies import (
     policy,
     set_policy,
 )
-from support.policy_pairs import Start, assert_the_same, syncs
+from support.policy_pairs import Start, assert_the_same
+from support.resyncs import syncs
 from support.saving import rewrite_aof, wait_until_saved
 from support.scale import first_on_every_server, scaled
 from support.sentinel import PATIENCE, Sentinels

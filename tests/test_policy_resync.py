@@ -17,7 +17,8 @@ from support.policies import (
     policies,
     set_policy,
 )
-from support.policy_pairs import Start, assert_the_same, syncs
+from support.policy_pairs import Start, assert_the_same
+from support.resyncs import forget_history, is_up, outgrow_backlog, sends_beside, syncs
 from support.scale import first_on_every_server, scaled
 from support.server import Server
 
@@ -25,33 +26,7 @@ pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 BALLAST = bytes(2**20)
 
 
-def is_up(replica: Redis) -> bool:
-    return replica.info("replication")["master_link_status"] == "up"
-
-
 # Full and partial resyncs
-
-
-def forget_history(primary: Server) -> None:
-    with primary.client() as client:
-        client.execute_command("DEBUG", "CHANGE-REPL-ID")
-        client.client_kill_filter(_type="replica")
-
-
-def outgrow_backlog(primary: Server) -> None:
-    with primary.client() as client, client.pipeline() as at_once:
-        at_once.client_kill_filter(_type="replica")
-        at_once.set("ballast", BALLAST).delete("ballast")
-        at_once.execute()
-
-
-def sends_beside(client: Redis) -> None:
-    """A snapshot then comes by a connection of its own, while the first brings what goes on."""
-    for name in ("dual-channel-replication-enabled", "repl-rdb-channel"):
-        if client.config_get(name):
-            client.config_set(name, "yes")
-            return
-    pytest.skip("this server sends a snapshot by the replica's one connection only")
 
 
 @pytest.mark.parametrize("transfer", ["disk", "diskless", "a second connection"])

@@ -16,6 +16,7 @@ from support.clock import Clock
 from support.pressure_calls import (
     Start,
     cost_of,
+    fill_and_deny,
     flood,
     limiter_of,
     quiet_memory,
@@ -132,17 +133,7 @@ def test_with_noeviction_a_flood_fills_the_memory_and_what_is_there_goes_on(
     assert len(refused) > len(numbers) // 10
     assert {type(error) for error in refused} == {OutOfMemoryError}
     assert sorted(client.keys()) == sorted(b"flood:%d" % number for number in made)
-    # A holder renews, a log adds to the entry of that instant, all others charge; none is let in.
-    pipeline = client.pipeline(transaction=False)
-    for number in made:
-        limiter, key = limiter_of(number), f"flood:{number}"
-        units = 10 if limiter.leases else 10 - cost_of(number)
-        pipeline.execute_command(*limiter.take(key, units))
-        pipeline.execute_command(*limiter.by("other").take(key))
-    answers = iter(pipeline.execute())
-    for taken, denied in zip(answers, answers, strict=True):
-        assert taken[:3] == [1, 10, 0]
-        assert denied[:3] == [0, 10, 0]
+    fill_and_deny(client, made)
 
 
 def test_after_many_keys_of_all_kinds_have_expired_memory_is_where_it_began(

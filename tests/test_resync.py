@@ -11,6 +11,14 @@ from redis import Redis
 from support import poll
 from support.clock import Clock
 from support.load import Charging, Load, Mixed
+from support.resyncs import (
+    cut_link,
+    forget_history,
+    is_up,
+    outgrow_backlog,
+    sends_beside,
+    syncs,
+)
 from support.scale import first_on_every_server, scaled
 from support.server import Server
 from support.workload import digests, state
@@ -34,45 +42,6 @@ def assert_the_same_bytes(primary: Server, *replicas: Server) -> None:
         with replica.client() as client:
             assert state(client) == held
             assert digests(client, held) == expected
-
-
-def syncs(primary: Redis) -> tuple[int, int]:
-    """How many resyncs were full, and how many partial."""
-    stats = primary.info("stats")
-    return stats["sync_full"], stats["sync_partial_ok"]
-
-
-def is_up(replica: Redis) -> bool:
-    return replica.info("replication")["master_link_status"] == "up"
-
-
-def cut_link(primary: Server) -> None:
-    with primary.client() as client:
-        client.client_kill_filter(_type="replica")
-
-
-def forget_history(primary: Server) -> None:
-    """The replica's history is no longer the primary's, so nothing of what it has is of use."""
-    with primary.client() as client:
-        client.execute_command("DEBUG", "CHANGE-REPL-ID")
-        client.client_kill_filter(_type="replica")
-
-
-def outgrow_backlog(primary: Server) -> None:
-    """The replica goes on in the same history, but has missed more of it than there is left."""
-    with primary.client() as client, client.pipeline() as at_once:
-        at_once.client_kill_filter(_type="replica")
-        at_once.set("ballast", bytes(MIB)).delete("ballast")
-        at_once.execute()
-
-
-def sends_beside(client: Redis) -> None:
-    """A snapshot then comes by a connection of its own, while the first brings what goes on."""
-    for name in ("dual-channel-replication-enabled", "repl-rdb-channel"):
-        if client.config_get(name):
-            client.config_set(name, "yes")
-            return
-    pytest.skip("this server sends a snapshot by the replica's one connection only")
 
 
 @pytest.mark.parametrize("transfer", ["disk", "diskless", "a second connection"])

@@ -1,6 +1,6 @@
 """Servers under pressure: many keys, and how much memory they count."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from redis import Redis
 
@@ -62,3 +62,20 @@ def holder(number: int) -> str:
 
 def full(setting: str) -> str:
     return f"^the key has {MOST} entries, as many as ratelimit.{setting} allows$"
+
+
+def fill_and_deny(client: Redis, numbers: Iterable[int]) -> None:
+    """Charges what `flood` has left of each key's limit, and is denied one unit more.
+
+    A holder renews and a log adds to the entry of that instant, so that no key grows.
+    """
+    numbers = list(numbers)
+    pipeline = client.pipeline(transaction=False)
+    for number in numbers:
+        limiter, key = limiter_of(number), f"flood:{number}"
+        units = 10 if limiter.leases else 10 - cost_of(number)
+        pipeline.execute_command(*limiter.take(key, units))
+        pipeline.execute_command(*limiter.by("other").take(key))
+    answers = iter(pipeline.execute())
+    for taken, denied in zip(answers, answers, strict=True):
+        assert (taken[:3], denied[:3]) == ([1, 10, 0], [0, 10, 0])
