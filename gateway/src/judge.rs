@@ -150,20 +150,24 @@ impl Judge {
     /// is taken out of `calls`.
     async fn asked(&self, calls: &mut Arc<[Call]>, deadline: Instant) -> Vec<Reply> {
         let mut replies = self.link.ask(Arc::clone(calls), deadline).await;
-        let full = |(call, reply): (&Call, &Reply)| call.charges() && call.id.is_some() && reply.is_full_of_ids();
-        let full: Vec<bool> = calls.iter().zip(&replies).map(full).collect();
-        if full.contains(&true) {
-            let without = calls
-                .iter()
-                .zip(&full)
-                .map(|(call, full)| Call { id: call.id.clone().filter(|_| !full), ..call.clone() });
-            *calls = without.collect();
-            let again = calls.iter().zip(&full).filter(|(_, full)| **full).map(|(call, _)| call.clone()).collect();
-            let places = replies.iter_mut().zip(&full).filter(|(_, full)| **full);
-            for ((place, _), reply) in places.zip(self.link.ask(again, deadline).await) {
-                *place = reply;
-            }
+        let is_full = |call: &Call, reply: &Reply| call.charges() && call.id.is_some() && reply.is_full_of_ids();
+        if !calls.iter().zip(&replies).any(|(call, reply)| is_full(call, reply)) {
+            return replies;
         }
+        let (mut all, mut again, mut places) = (Vec::with_capacity(calls.len()), Vec::new(), Vec::new());
+        for (call, reply) in calls.iter().zip(&mut replies) {
+            let mut call = call.clone();
+            if is_full(&call, reply) {
+                call.id = None;
+                again.push(call.clone());
+                places.push(reply);
+            }
+            all.push(call);
+        }
+        for (place, reply) in places.into_iter().zip(self.link.ask(again.into(), deadline).await) {
+            *place = reply;
+        }
+        *calls = all.into();
         replies
     }
 
