@@ -17,9 +17,10 @@ from redis.exceptions import (
 from conftest import running_cluster
 from support.binaries import Binary
 from support.clock import Clock
-from support.cluster import Cluster, Taking
+from support.cluster import Cluster
 from support.cluster_calls import Call, limiters, usage
 from support.scale import scaled
+from support.taking import Taking
 from support.workload import LIMITERS, digests, play, state, steps
 
 pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]

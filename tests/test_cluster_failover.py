@@ -9,9 +9,10 @@ from collections.abc import Mapping
 import pytest
 from redis import RedisCluster
 
-from support.cluster import PROMPT, Cluster, Taking
+from support.cluster import PROMPT, Cluster
 from support.load import used, wide
 from support.scale import scaled
+from support.taking import Taking
 from support.workload import LIMITERS, Limiter
 
 pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]

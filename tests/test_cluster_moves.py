@@ -17,10 +17,12 @@ from redis.exceptions import (
 
 from support import poll
 from support.binaries import Binary
-from support.cluster import Cluster, Taking
+from support.cluster import Cluster
 from support.cluster_calls import Call, limiters, usage
 from support.scale import scaled
 from support.server import Server
+from support.slot_moves import SlotMove, move_atomically
+from support.taking import Taking
 from support.workload import LIMITERS, Limiter, Word, digests
 
 pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
@@ -67,7 +69,7 @@ def test_a_slot_on_its_way_is_served_at_both_ends(cluster: Cluster) -> None:
         return ("RL.MTAKE", len(keys), *keys, *(word for one in asked for word in one.full()))
 
     with (
-        cluster.move("{way}", another(cluster, "{way}")) as move,
+        SlotMove(cluster, "{way}", another(cluster, "{way}")) as move,
         move.source.client() as source,
         move.target.client() as target,
     ):
@@ -117,7 +119,7 @@ Mover = Callable[[str, Taking], None]
 
 
 def key_by_key(cluster: Cluster, key: str, load: Taking) -> None:
-    with cluster.move(key, another(cluster, key)) as move:
+    with SlotMove(cluster, key, another(cluster, key)) as move:
         load.wait_for(20)
         while names := move.left(1):
             move.carry(*names)
@@ -126,7 +128,7 @@ def key_by_key(cluster: Cluster, key: str, load: Taking) -> None:
 
 def at_once(cluster: Cluster, key: str, load: Taking) -> None:
     target = another(cluster, key)
-    cluster.move_atomically(key, target, meanwhile=lambda: load.wait_for(100))
+    move_atomically(cluster, key, target, meanwhile=lambda: load.wait_for(100))
 
 
 @pytest.fixture(params=[key_by_key, at_once])
@@ -251,7 +253,7 @@ def move_and_compare(cluster: Cluster) -> None:
         source, target = cluster.owner("{way}"), another(cluster, "{way}")
         before = {}
         charge()
-        cluster.move_atomically("{way}", target, meanwhile=charge_and_look)
+        move_atomically(cluster, "{way}", target, meanwhile=charge_and_look)
         cluster.wait_until_well()
         assert len(before) == len(charges)
         full = [server for server in cluster.servers if cluster.admin(server).dbsize() > 0]

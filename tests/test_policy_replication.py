@@ -27,6 +27,7 @@ from support.resyncs import syncs
 from support.saving import rewrite_aof, wait_until_saved
 from support.scale import first_on_every_server, scaled
 from support.sentinel import PATIENCE, Sentinels
+from support.slot_moves import move_atomically
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
@@ -290,8 +291,8 @@ def test_a_slot_that_moves_takes_its_keys_along_and_no_policies(cluster: Cluster
     with cluster.setting("ratelimit.policy-gossip", "no", source, target):
         set_policy(client, "gold", "FIXED", 10, "1h")
         client.execute_command("RL.LIMIT", "k", "gold")
-        cluster.move_atomically(
-            "k", target, lambda: client.execute_command("RL.LIMIT", "k", "gold")
+        move_atomically(
+            cluster, "k", target, lambda: client.execute_command("RL.LIMIT", "k", "gold")
         )
         assert policies(other) == {}
     assert other.execute_command("RL.PEEK", "k", "FIXED", 10, "1h")[:3] == [1, 10, 8]

@@ -28,6 +28,7 @@ from support.cluster import PROMPT, Cluster, slot_of
 from support.load import Load
 from support.scale import scaled
 from support.server import Server
+from support.slot_moves import SlotMove, move_atomically
 from support.waiting import Caller, Queue
 
 pytestmark = [
@@ -74,7 +75,7 @@ def test_a_key_that_is_carried_to_another_node_sends_who_waits_after_it(
     queue.acquire("a", key=other, ttl=HOUR)
     stays = queue.joins("b", key=other, ttl=HOUR)
     b, c = queue.join("b", "c", ttl=HOUR)
-    with cluster.move("k", target) as move:
+    with SlotMove(cluster, "k", target) as move:
         queue.settle()
         assert not b.is_answered
         move.carry("k")
@@ -94,12 +95,12 @@ def test_a_slot_that_has_moved_away_sends_who_waits_there(
     if queue.server.is_valkey:
         pytest.skip("Valkey tells its replicas first, and who waits is sent away meanwhile")
     b, c = queue.join("b", "c", ttl=HOUR)
-    with cluster.move("k", target) as move:
+    with SlotMove(cluster, "k", target):
         # At once, so that nobody is asked about in between.
         with queue.client.pipeline(transaction=False) as pipeline:
             where = ("127.0.0.1", target.port, "", 0, 20_000)
             pipeline.execute_command("MIGRATE", *where, "KEYS", "k")
-            owned = ("CLUSTER", "SETSLOT", move.slot, "NODE", cluster.id_of(target))
+            owned = ("CLUSTER", "SETSLOT", slot_of("k"), "NODE", cluster.id_of(target))
             pipeline.execute_command(*owned)
             pipeline.execute()
         cluster.admin(target).execute_command(*owned)
@@ -107,7 +108,7 @@ def test_a_slot_that_has_moved_away_sends_who_waits_there(
             with pytest.raises(MovedError) as raised:
                 waiter.reply()
             told = raised.value
-            assert (told.slot_id, told.host, told.port) == (move.slot, "127.0.0.1", target.port)
+            assert (told.slot_id, told.host, told.port) == (slot_of("k"), "127.0.0.1", target.port)
     assert_served_at(target)
 
 
@@ -115,7 +116,7 @@ def test_in_a_slot_that_is_on_its_way_a_key_that_is_gone_sends_who_waits_away(
     cluster: Cluster, queue: Queue, target: Server
 ) -> None:
     b = queue.joins("b", ttl=HOUR)
-    with cluster.move("k", target):
+    with SlotMove(cluster, "k", target):
         # As long as the key is here, so is its queue.
         assert queue.acquire("late", ttl=HOUR)[0] == 0
         queue.release("a")
@@ -136,7 +137,7 @@ def test_a_slot_that_moves_at_one_go_sends_who_waits_there(
     if not cluster.moves_atomically:
         pytest.skip("this server moves slots key by key")
     waiters = [queue.joins("b", ttl=HOUR)]
-    cluster.move_atomically("k", target, lambda: waiters.append(queue.joins("c", ttl=HOUR)))
+    move_atomically(cluster, "k", target, lambda: waiters.append(queue.joins("c", ttl=HOUR)))
     for waiter in waiters:
         with pytest.raises(MovedError) as raised:
             waiter.reply()

@@ -14,6 +14,7 @@ from support.clock import Clock
 from support.cluster import Cluster
 from support.sentinel import NAME, Sentinels
 from support.server import Server
+from support.slot_moves import SlotMove
 
 Start = Callable[..., Gateway]
 
@@ -136,7 +137,7 @@ def test_a_slot_that_moves_is_followed(cluster: Cluster, start: Start) -> None:
     assert left() == 99
     owner = cluster.owner(key)
     target = next(server for server in cluster.primaries() if server is not owner)
-    with cluster.move(key, target) as moving:
+    with SlotMove(cluster, key, target) as moving:
         assert left() == 98, "not carried yet"
         moving.carry(key)
         assert left() == 97, "on its way: the old owner says ASK"

@@ -24,6 +24,7 @@ from support.libraries import (
 )
 from support.proxy import LossyProxy
 from support.server import REPOSITORY, Server
+from support.slot_moves import SlotMove
 
 # Where a library sends a call is its own doing, whatever the server. Building one takes a minute.
 pytestmark = [pytest.mark.once, pytest.mark.timeout(PATIENT)]
@@ -379,7 +380,9 @@ def test_a_slot_that_moves(library: Library, cluster: Cluster, tags: list[tuple[
         source = cluster.owner(key)
         with library.program(mode, cluster.servers[0].port) as program:
             assert program.ask("one", key)[0] == 1
-            with cluster.move(key, next(one for one in cluster.primaries() if one is not source)):
+            with SlotMove(
+                cluster, key, next(one for one in cluster.primaries() if one is not source)
+            ):
                 pass
             for answered in ("followed", "error once"):
                 try:

@@ -1,36 +1,24 @@
-"""A real cluster, its slots and its roles, and clients that keep it busy."""
+"""A real cluster, its slots and its roles."""
 
 import math
-import random
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import combinations, count
+from itertools import combinations
 from typing import Self
 
 import pytest
-from redis import ConnectionError as RedisConnectionError
 from redis import Redis, RedisCluster
-from redis import TimeoutError as RedisTimeoutError
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
 from redis.crc import key_slot
-from redis.exceptions import (
-    AskError,
-    ClusterError,
-    SlotNotCoveredError,
-    TryAgainError,
-)
 from redis.retry import Retry
 
 from support import poll
 from support.binaries import Binary
 from support.clock import Clock
-from support.load import Load
-from support.server import Server, ServerError
-from support.workload import Limiter, Word
+from support.server import Server
 
 SLOTS = 16_384
 PRIMARIES = 3
@@ -327,57 +315,14 @@ class Cluster:
         for server in self._running():
             self._admins[server].config_set("cluster-node-timeout", milliseconds)
 
-    # Slots that move
-
-    def move(self, key: str, target: Server) -> "Move":
-        """The way of a key's slot to another primary, step by step."""
-        return Move(self, slot_of(key), self.owner(key), target)
-
     @property
     def moves_atomically(self) -> bool:
         server = self.servers[0]
         return server.version >= ((9,) if server.is_valkey else (8, 4))
 
-    def move_atomically(
-        self, key: str, target: Server, meanwhile: Callable[[], None] = lambda: None
-    ) -> None:
-        """Meanwhile: once the target has a snapshot and is told of each change to it, where Valkey
-        is held. Redis cannot be, so there it is before.
-        """
-        slot, source = slot_of(key), self.owner(key)
-        admin = self._admins[source]
-
-        def job() -> dict[str, str]:
-            # The latest is the first: names and values.
-            words = admin.execute_command("CLUSTER GETSLOTMIGRATIONS")[0]
-            told = dict(zip(words[::2], words[1::2], strict=True))
-            if told["state"] in {"failed", "cancelled"}:
-                raise ServerError(f"the slot did not move: {told}")
-            return told
-
-        def sends_changes() -> bool:
-            # In this state it may still be sending the snapshot, which a child does.
-            forked = admin.info("persistence")["slot_migration_fork_in_progress"]
-            return job()["state"] == "waiting-to-pause" and not forked
-
-        def has_moved() -> bool:
-            if source.is_valkey:
-                job()
-            return all(self._view(server)[target.port].serves(slot) for server in self._running())
-
-        if source.is_valkey:
-            admin.execute_command("DEBUG SLOTMIGRATION", "PREVENT-PAUSE", 1)
-            try:
-                where = ("SLOTSRANGE", slot, slot, "NODE", self._ids[target])
-                admin.execute_command("CLUSTER MIGRATESLOTS", *where)
-                poll.until(sends_changes, "the snapshot is sent", timeout=60)
-                meanwhile()
-            finally:
-                admin.execute_command("DEBUG SLOTMIGRATION", "PREVENT-PAUSE", 0)
-        else:
-            meanwhile()
-            self._admins[target].execute_command("CLUSTER MIGRATION", "IMPORT", slot, slot)
-        poll.until(has_moved, "the slot has moved", timeout=60)
+    def is_served_by(self, server: Server, slot: int) -> bool:
+        """As all nodes that are up say."""
+        return all(self._view(node)[server.port].serves(slot) for node in self._running())
 
     # Roles that change
 
@@ -442,158 +387,3 @@ def _roles(view: View) -> dict[int, tuple[bool, str, tuple[range, ...]]]:
 
 def slot_of(key: str) -> int:
     return key_slot(key.encode())
-
-
-@dataclass(frozen=True)
-class Move:
-    """A slot on its way, from `with` to its end, which carries what keys are left."""
-
-    cluster: Cluster
-    slot: int
-    source: Server
-    target: Server
-
-    def __enter__(self) -> Self:
-        source, target = map(self.cluster.id_of, (self.source, self.target))
-        self._set_slot(self.target, "IMPORTING", source)
-        self._set_slot(self.source, "MIGRATING", target)
-        return self
-
-    def left(self, count: int = 100) -> list[str]:
-        """Keys that are still to be carried."""
-        admin = self.cluster.admin(self.source)
-        return admin.execute_command("CLUSTER GETKEYSINSLOT", self.slot, count)
-
-    def carry(self, *keys: str) -> None:
-        where = ("127.0.0.1", self.target.port, "", 0, 20_000)
-        self.cluster.admin(self.source).execute_command("MIGRATE", *where, "KEYS", *keys)
-
-    def __exit__(self, *_: object) -> None:
-        while keys := self.left():
-            self.carry(*keys)
-        # The target first, so that at no time nobody owns it; then all others.
-        primaries = self.cluster.primaries()
-        for server in sorted(primaries, key=lambda server: server is not self.target):
-            self._set_slot(server, "NODE", self.cluster.id_of(self.target))
-
-    def _set_slot(self, server: Server, *words: str) -> None:
-        self.cluster.admin(server).execute_command("CLUSTER SETSLOT", self.slot, *words)
-
-
-# Answers by which a call was not made, and those by which there is no telling.
-NOT_MADE = (AskError, TryAgainError, ClusterError, SlotNotCoveredError)
-LOST = (RedisConnectionError, RedisTimeoutError)
-
-
-class Taking(Load):
-    """Clients with ways in of their own that take a unit at a time: mostly of one key, now and then
-    one of several keys in one slot by RL.MTAKE.
-
-    Counts, by key, the units `admitted`; of these those `kept`, if a replica is asked each time;
-    and those `unanswered`, which may have been charged. A call may be lost only if that is said.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        limiters: Mapping[str, Limiter],
-        *,
-        clients: int = 4,
-        turns: int | None = None,
-        may_lose: bool = False,
-        asks_replicas: bool = False,
-    ) -> None:
-        super().__init__(clients)
-        self._cluster, self._limiters = cluster, dict(limiters)
-        self._most = turns
-        self._opened = ExitStack()
-        self._may_lose, self._asks_replicas = may_lose, asks_replicas
-        self._neighbours = {
-            key: [other for other in limiters if slot_of(other) == slot_of(key)] for key in limiters
-        }
-        self._counts = {
-            what: [Counter() for _ in range(clients)] for what in ("admitted", "kept", "unanswered")
-        }
-
-    def __exit__(self, *problem: object) -> None:
-        with self._opened:
-            super().__exit__(*problem)
-
-    @property
-    def admitted(self) -> Counter[str]:
-        return self._sum("admitted")
-
-    @property
-    def kept(self) -> Counter[str]:
-        return self._sum("kept")
-
-    @property
-    def unanswered(self) -> Counter[str]:
-        return self._sum("unanswered")
-
-    def _sum(self, what: str) -> Counter[str]:
-        return sum((counter.copy() for counter in self._counts[what]), Counter())
-
-    def turn(self, number: int) -> Callable[[], bool]:
-        servers = self._cluster.servers
-        client = self._cluster.client(servers[number % len(servers)])
-        self._opened.callback(client.close)
-        choose = random.Random(number)
-        # Holders that no other client has, in any load: each lease is one more unit.
-        holder = f"{random.randrange(2**60)}"
-        names = list(self._limiters)
-        numbers = count()
-        admitted, kept, unanswered = (counters[number] for counters in self._counts.values())
-
-        def take_turn() -> bool:
-            turn = next(numbers)
-            if turn == self._most:
-                return False
-            key = choose.choice(names)
-            neighbours = self._neighbours[key]
-            several = len(neighbours) > 2 and choose.random() < 0.1
-            keys = choose.sample(neighbours, 3) if several else [key]
-            asked = [self._limiters[key].by(f"{holder} {turn}") for key in keys]
-            call = asked[0].take(keys[0])
-            if several:
-                specs = [word for limiter in asked for word in limiter.full()]
-                call = ("RL.MTAKE", 3, *keys, *specs)
-            try:
-                was_admitted, was_kept = self._ask(client, keys[0], call)
-            except LOST:
-                if not self._may_lose:
-                    raise
-                unanswered.update(keys)
-            except NOT_MADE:
-                pass
-            else:
-                admitted.update(keys * was_admitted)
-                kept.update(keys * was_kept)
-                return True
-            # A look charges nothing, so it may be taken again and again; it finds the way, too.
-            look = asked[0].peek(keys[0])
-            poll.until(lambda: _is_answered(client, look), f"{look} is answered", timeout=120)
-            return True
-
-        return take_turn
-
-    def _ask(self, client: RedisCluster, key: str, call: tuple[Word, ...]) -> tuple[bool, bool]:
-        """Whether it was admitted, and whether a replica has it then."""
-        if not self._asks_replicas:
-            return client.execute_command(*call)[0] == 1, False
-        node = client.get_redis_connection(client.get_node_from_key(key))
-        # WAIT is about what was written by the same connection.
-        with node.pipeline(transaction=False) as pipeline:
-            pipeline.execute_command(*call).execute_command("WAIT", 1, 200)
-            reply, replicas = pipeline.execute(raise_on_error=False)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply[0] == 1, reply[0] == 1 and isinstance(replicas, int) and replicas >= 1
-
-
-def _is_answered(client: RedisCluster, call: tuple[Word, ...]) -> bool:
-    try:
-        client.execute_command(*call)
-    except (*NOT_MADE, *LOST):
-        return False
-    return True

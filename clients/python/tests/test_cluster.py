@@ -14,6 +14,7 @@ from redis.cluster import LoadBalancingStrategy
 from support import poll
 from support.cluster import Cluster
 from support.server import Server
+from support.slot_moves import SlotMove
 
 from kinds import InLoop, Make, of_kind
 from redis_ratelimit import Concurrency, Fixed, Limiter, Policy, TokenBucket, aio
@@ -265,7 +266,7 @@ def test_who_waits_for_a_key_that_moves_waits_where_it_is(
     owner = take_the_place(cluster)
     target = next(server for server in cluster.primaries() if server is not owner)
     done = holds(owner)
-    with cluster.move("pool", target) as move:
+    with SlotMove(cluster, "pool", target) as move:
         move.carry("pool")
     poll.until(lambda: waiting(target) == 1, "it waits there", timeout=30)
     with target.client() as admin:

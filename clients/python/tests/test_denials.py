@@ -13,6 +13,7 @@ import redis
 from support import poll
 from support.clock import Clock
 from support.cluster import Cluster
+from support.slot_moves import SlotMove
 
 from kinds import Make, of_kind
 from redis_ratelimit import Ban, Concurrency, Fixed, Limit, Policy, TokenBucket
@@ -192,7 +193,7 @@ def test_a_denial_moves_to_another_node_with_its_key(
     stands(limiter, now)
     now.seconds += 2
     target = next(one for one in cluster.primaries() if one is not cluster.owner("key"))
-    with cluster.move("key", target) as move:
+    with SlotMove(cluster, "key", target) as move:
         move.carry("key")
     # Whatever was heard, the new node is asked, and heard from then on.
     poll.until(lambda: not limiter.take("key", LIMIT).remembered, "it is forgotten", timeout=20)

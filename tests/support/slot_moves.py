@@ -1,0 +1,86 @@
+"""Slots of a cluster on their way from one primary to another."""
+
+from collections.abc import Callable
+from typing import Self
+
+from support import poll
+from support.cluster import Cluster, slot_of
+from support.server import Server, ServerError
+
+
+class SlotMove:
+    """The slot of a key on its way to another primary, from `with` to its end, which carries what
+    keys are left.
+    """
+
+    def __init__(self, cluster: Cluster, key: str, target: Server) -> None:
+        self._cluster, self.target = cluster, target
+        self._slot, self.source = slot_of(key), cluster.owner(key)
+
+    def __enter__(self) -> Self:
+        source, target = map(self._cluster.id_of, (self.source, self.target))
+        self._set_slot(self.target, "IMPORTING", source)
+        self._set_slot(self.source, "MIGRATING", target)
+        return self
+
+    def left(self, count: int = 100) -> list[str]:
+        """Keys that are still to be carried."""
+        admin = self._cluster.admin(self.source)
+        return admin.execute_command("CLUSTER GETKEYSINSLOT", self._slot, count)
+
+    def carry(self, *keys: str) -> None:
+        where = ("127.0.0.1", self.target.port, "", 0, 20_000)
+        self._cluster.admin(self.source).execute_command("MIGRATE", *where, "KEYS", *keys)
+
+    def __exit__(self, *_: object) -> None:
+        while keys := self.left():
+            self.carry(*keys)
+        # The target first, so that at no time nobody owns it; then all others.
+        primaries = self._cluster.primaries()
+        for server in sorted(primaries, key=lambda server: server is not self.target):
+            self._set_slot(server, "NODE", self._cluster.id_of(self.target))
+
+    def _set_slot(self, server: Server, *words: str) -> None:
+        self._cluster.admin(server).execute_command("CLUSTER SETSLOT", self._slot, *words)
+
+
+def move_atomically(
+    cluster: Cluster, key: str, target: Server, meanwhile: Callable[[], None] = lambda: None
+) -> None:
+    """Meanwhile: once the target has a snapshot and is told of each change to it, where Valkey
+    is held. Redis cannot be, so there it is before.
+    """
+    slot, source = slot_of(key), cluster.owner(key)
+    admin = cluster.admin(source)
+
+    def job() -> dict[str, str]:
+        # The latest is the first: names and values.
+        words = admin.execute_command("CLUSTER GETSLOTMIGRATIONS")[0]
+        told = dict(zip(words[::2], words[1::2], strict=True))
+        if told["state"] in {"failed", "cancelled"}:
+            raise ServerError(f"the slot did not move: {told}")
+        return told
+
+    def sends_changes() -> bool:
+        # In this state it may still be sending the snapshot, which a child does.
+        forked = admin.info("persistence")["slot_migration_fork_in_progress"]
+        return job()["state"] == "waiting-to-pause" and not forked
+
+    def has_moved() -> bool:
+        if source.is_valkey:
+            job()
+        return cluster.is_served_by(target, slot)
+
+    if source.is_valkey:
+        admin.execute_command("DEBUG SLOTMIGRATION", "PREVENT-PAUSE", 1)
+        try:
+            where = ("SLOTSRANGE", slot, slot, "NODE", cluster.id_of(target))
+            admin.execute_command("CLUSTER MIGRATESLOTS", *where)
+            poll.until(sends_changes, "the snapshot is sent", timeout=60)
+            meanwhile()
+        finally:
+            admin.execute_command("DEBUG SLOTMIGRATION", "PREVENT-PAUSE", 0)
+    else:
+        meanwhile()
+        cluster.admin(target).execute_command("CLUSTER MIGRATION", "IMPORT", slot, slot)
+    poll.until(has_moved, "the slot has moved", timeout=60)

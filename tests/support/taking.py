@@ -1,0 +1,140 @@
+"""Clients that keep a cluster busy, and count what was admitted."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from itertools import count
+
+from redis import ConnectionError as RedisConnectionError
+from redis import RedisCluster
+from redis import TimeoutError as RedisTimeoutError
+from redis.exceptions import (
+    AskError,
+    ClusterError,
+    SlotNotCoveredError,
+    TryAgainError,
+)
+
+from support import poll
+from support.cluster import Cluster, slot_of
+from support.load import Load
+from support.workload import Limiter, Word
+
+# Answers by which a call was not made, and those by which there is no telling.
+NOT_MADE = (AskError, TryAgainError, ClusterError, SlotNotCoveredError)
+LOST = (RedisConnectionError, RedisTimeoutError)
+
+
+class Taking(Load):
+    """Clients with ways in of their own that take a unit at a time: mostly of one key, now and then
+    one of several keys in one slot by RL.MTAKE.
+
+    Counts, by key, the units `admitted`; of these those `kept`, if a replica is asked each time;
+    and those `unanswered`, which may have been charged. A call may be lost only if that is said.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        limiters: Mapping[str, Limiter],
+        *,
+        clients: int = 4,
+        turns: int | None = None,
+        may_lose: bool = False,
+        asks_replicas: bool = False,
+    ) -> None:
+        super().__init__(clients)
+        self._cluster, self._limiters = cluster, dict(limiters)
+        self._most = turns
+        self._opened = ExitStack()
+        self._may_lose, self._asks_replicas = may_lose, asks_replicas
+        self._neighbours = {
+            key: [other for other in limiters if slot_of(other) == slot_of(key)] for key in limiters
+        }
+        self._counts = {
+            what: [Counter() for _ in range(clients)] for what in ("admitted", "kept", "unanswered")
+        }
+
+    def __exit__(self, *problem: object) -> None:
+        with self._opened:
+            super().__exit__(*problem)
+
+    @property
+    def admitted(self) -> Counter[str]:
+        return self._sum("admitted")
+
+    @property
+    def kept(self) -> Counter[str]:
+        return self._sum("kept")
+
+    @property
+    def unanswered(self) -> Counter[str]:
+        return self._sum("unanswered")
+
+    def _sum(self, what: str) -> Counter[str]:
+        return sum((counter.copy() for counter in self._counts[what]), Counter())
+
+    def turn(self, number: int) -> Callable[[], bool]:
+        servers = self._cluster.servers
+        client = self._cluster.client(servers[number % len(servers)])
+        self._opened.callback(client.close)
+        choose = random.Random(number)
+        # Holders that no other client has, in any load: each lease is one more unit.
+        holder = f"{random.randrange(2**60)}"
+        names = list(self._limiters)
+        numbers = count()
+        admitted, kept, unanswered = (counters[number] for counters in self._counts.values())
+
+        def take_turn() -> bool:
+            turn = next(numbers)
+            if turn == self._most:
+                return False
+            key = choose.choice(names)
+            neighbours = self._neighbours[key]
+            several = len(neighbours) > 2 and choose.random() < 0.1
+            keys = choose.sample(neighbours, 3) if several else [key]
+            asked = [self._limiters[key].by(f"{holder} {turn}") for key in keys]
+            call = asked[0].take(keys[0])
+            if several:
+                specs = [word for limiter in asked for word in limiter.full()]
+                call = ("RL.MTAKE", 3, *keys, *specs)
+            try:
+                was_admitted, was_kept = self._ask(client, keys[0], call)
+            except LOST:
+                if not self._may_lose:
+                    raise
+                unanswered.update(keys)
+            except NOT_MADE:
+                pass
+            else:
+                admitted.update(keys * was_admitted)
+                kept.update(keys * was_kept)
+                return True
+            # A look charges nothing, so it may be taken again and again; it finds the way, too.
+            look = asked[0].peek(keys[0])
+            poll.until(lambda: _is_answered(client, look), f"{look} is answered", timeout=120)
+            return True
+
+        return take_turn
+
+    def _ask(self, client: RedisCluster, key: str, call: tuple[Word, ...]) -> tuple[bool, bool]:
+        """Whether it was admitted, and whether a replica has it then."""
+        if not self._asks_replicas:
+            return client.execute_command(*call)[0] == 1, False
+        node = client.get_redis_connection(client.get_node_from_key(key))
+        # WAIT is about what was written by the same connection.
+        with node.pipeline(transaction=False) as pipeline:
+            pipeline.execute_command(*call).execute_command("WAIT", 1, 200)
+            reply, replicas = pipeline.execute(raise_on_error=False)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply[0] == 1, reply[0] == 1 and isinstance(replicas, int) and replicas >= 1
+
+
+def _is_answered(client: RedisCluster, call: tuple[Word, ...]) -> bool:
+    try:
+        client.execute_command(*call)
+    except (*NOT_MADE, *LOST):
+        return False
+    return True
