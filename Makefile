@@ -98,12 +98,12 @@ run-check: $(VENV)/.has-redis
 	@$(RUN) --check
 
 # A debug build reads back whatever it changes: these have it change everything.
-READ_BACK := $(patsubst %,tests/test_%.py,ban clock effect keep leases limit multi once options_everywhere several)
+READ_BACK := $(patsubst %,tests/test_%.py,ban clock effect effect_conversions effect_malformed effect_mutations keep lease_table leases limit multi once options_everywhere several)
 
 # Of the short form: what goes by the machine and the account, and a call of each kind. CI runs it as an ordinary account.
 SHORT ?=
 SHORT_TESTS := $(patsubst %,tests/test_%.py,docs persistence token_bucket) \
-	$(patsubst %,tests/scaffolding/test_%.py,client_libraries harness setup)
+	$(patsubst %,tests/scaffolding/test_%.py,client_libraries harness setup make_files make_packages make_servers)
 # What makes the tests, the figures and the documents, and clients in every language, in a target of its own. CI runs the
 # most of it with the short form.
 SCAFFOLDING := tests/scaffolding
@@ -337,7 +337,7 @@ fuzz: $(VENV)/.has-everything server build $(CARGO_FUZZ) ## fuzz the core, then 
 			-dict=words.dict -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 	RATELIMIT_MUTATIONS=$(FUZZ_MUTATIONS) RATELIMIT_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest -rP --numprocesses auto \
-		-k mutated tests/test_corrupt_payloads.py tests/test_effect.py
+		-k mutated tests/test_corrupt_payloads.py tests/test_effect_mutations.py
 
 corpora: $(CARGO_FUZZ) ## keep the fewest inputs that reach as much as fuzz/corpus and what `make fuzz` has found since
 	cd fuzz && for target in $(FUZZ_TARGETS); do \

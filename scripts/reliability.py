@@ -19,14 +19,20 @@ TOPICS = {
     "Persistence and crashes": (
         "durability persistence stored_formats resent_calls policy_persistence"
     ),
-    "Replication and failover": ("replication resync failover policy_replication effect"),
-    "Cluster": "cluster cluster_moves cluster_failover policy_cluster policy_stamps policy_steps",
-    "Limits": "hot_key several multi limit ban ban_growth fencing transactions",
-    "Clocks and expiry": "clock ttl",
-    "Hostile input, defects and other modules": (
-        "hostile_bytes corrupt_payloads panic neighbours threads valgrind throttle acl"
+    "Replication and failover": (
+        "replication resync failover policy_replication effect effect_malformed"
     ),
-    "Memory and load": "memory pressure full_keys defragmentation",
+    "Cluster": (
+        "cluster cluster_moves cluster_failover policy_cluster policy_repair_cluster policy_stamps"
+        " policy_steps"
+    ),
+    "Limits": "hot_key several multi limit ban ban_growth fencing transactions",
+    "Clocks and expiry": "clock ttl ttl_clock",
+    "Hostile input, defects and other modules": (
+        "hostile_bytes corrupt_payloads payload_states panic neighbours neighbours_fast_path"
+        " threads valgrind throttle acl"
+    ),
+    "Memory and load": "full_memory memory pressure full_keys defragmentation",
     "Waiting calls": (
         "waiting waiting_faults waiting_turns waiting_writes waiting_cluster waiting_replication"
     ),

@@ -15,14 +15,19 @@ import hypothesis
 import pytest
 from redis import Redis
 
-from support import binaries, files, freshness
+from support import binaries, files, freshness, modules
 from support.binaries import Binary
 from support.clock import Clock
 from support.cluster import Cluster
 from support.server import MODULE, Server
 from support.waiting import Queue
 
-pytest_plugins = ["support.fixtures"]
+pytest_plugins = [
+    "support.fixtures",
+    "support.monitoring",
+    "support.policy_nodes",
+    "support.restoring",
+]
 
 # The ends of the names of the files whose tests take longest.
 LONGEST = ("cluster", "failover", "policy_replication", "valgrind", "monitoring")
@@ -153,6 +158,17 @@ def emptied(pair: Pair) -> Iterator[None]:
     pair.replica.check()
 
 
+@pytest.fixture
+def primary(pair: Pair) -> Redis:
+    return pair.primary.client()
+
+
+@pytest.fixture
+def offset(primary: Redis) -> Callable[[], int]:
+    """What the primary has propagated so far, in bytes."""
+    return lambda: primary.info("replication")["master_repl_offset"]
+
+
 class SharedCluster:
     """The cluster of all tests of a worker. One that does not get over a test fails the next one,
     and no more: those after it have another cluster.
@@ -233,6 +249,12 @@ def fresh_server(binary: Binary, clock: Clock) -> Iterator[Callable[..., Server]
 def fresh(fresh_server: Callable[..., Server]) -> Redis:
     """A client of a server of its own, which has never heard of a policy."""
     return fresh_server().client()
+
+
+@pytest.fixture(scope="session")
+def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another module, which does what it was told when it hears of an event."""
+    return modules.build("neighbour", tmp_path_factory.mktemp("neighbour"))
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from redis import Redis, ResponseError, WatchError
 
-from support import modules
 from support.clock import Clock
 from support.listening import all_told
 from support.saving import wait_until_saved
@@ -133,11 +132,6 @@ def test_a_first_call_is_the_same_whether_or_not_its_effect_is_heard(
     assert heard[0] == heard[1]
     assert clients[0].info("ratelimit")["ratelimit_effects_propagated"] == 0
     assert clients[1].info("ratelimit")["ratelimit_effects_propagated"] > 20
-
-
-@pytest.fixture(scope="module")
-def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return modules.build("neighbour", tmp_path_factory.mktemp("neighbour"))
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -1,43 +1,11 @@
-"""What the server tells of the commands, and whom it lets call them: as for a native command."""
-
-from collections.abc import Callable, Iterator
+"""What the server tells of the commands, as of native ones: COMMAND INFO, DOCS and GETKEYS."""
 
 import pytest
-from redis import Redis, ResponseError
-from redis.exceptions import NoPermissionError
+from redis import ResponseError
 
-from support.server import Server
+from support.command_table import COMMANDS, DOCUMENTED, KEYLESS, KEYS
 
 pytestmark = pytest.mark.every_server
-
-# Arity, flags, and the first and the last key and the step between.
-COMMANDS = {
-    "rl.tokenbucket": (-5, {"write", "fast"}, (1, 1, 1)),
-    "rl.leakybucket": (-5, {"write", "fast"}, (1, 1, 1)),
-    "rl.fixed": (-4, {"write", "fast"}, (1, 1, 1)),
-    "rl.sliding": (-4, {"write", "fast"}, (1, 1, 1)),
-    "rl.slidinglog": (-4, {"write", "fast"}, (1, 1, 1)),
-    "rl.sketch": (-6, {"write", "fast"}, (1, 1, 1)),
-    "rl.take": (-3, {"write", "fast"}, (1, 1, 1)),
-    "rl.peek": (-3, {"readonly", "fast"}, (1, 1, 1)),
-    "rl.mtake": (-4, {"write", "movablekeys"}, (2, 2, 1)),
-    "rl.mpeek": (-4, {"readonly", "movablekeys"}, (2, 2, 1)),
-    "rl.limit": (-3, {"write", "fast"}, (1, 1, 1)),
-    "rl.delay": (-3, {"write", "fast"}, (1, 1, 1)),
-    "rl.acquire": (-5, {"write", "blocking"}, (1, 1, 1)),
-    "rl.release": (-3, {"write", "fast"}, (1, 1, 1)),
-    "rl.ban": (3, {"write", "fast"}, (1, 1, 1)),
-    "rl.throttle": (-5, {"write", "fast"}, (1, 1, 1)),
-    "rl.info": (2, {"readonly", "fast"}, (1, 1, 1)),
-    "rl.top": (-1, {"loading", "stale"}, (0, 0, 0)),
-    "rl.policyset": (-3, {"write"}, (0, 0, 0)),
-    "rl.policyscale": (-3, {"write"}, (0, 0, 0)),
-    "rl.policyget": (2, {"readonly"}, (0, 0, 0)),
-    "rl.policylist": (-1, {"readonly"}, (0, 0, 0)),
-    "rl.policydel": (-2, {"write"}, (0, 0, 0)),
-    "rl.policyeffect": (-2, {"write"}, (0, 0, 0)),
-    "rl.effect": (-3, {"write"}, (1, -1, 2)),
-}
 
 KEEP_AND_AS = "[KEEP keep] [AS name]"
 ONCE = "[ONCE id ttl | SETTLE id amount]"
@@ -118,45 +86,7 @@ SYNTAX = {
     "rl.effect": "(key effect)...",
 }
 
-# A call of each, and its keys.
-KEYS = {
-    "RL.TOKENBUCKET a 10 1 1s COST 2": ["a"],
-    "RL.LEAKYBUCKET a 10 1 1s": ["a"],
-    "RL.FIXED a 10 60s ALIGNED": ["a"],
-    "RL.SLIDING a 10 60s": ["a"],
-    "RL.SLIDINGLOG a 10 60s": ["a"],
-    "RL.SKETCH a item 10 1 1s": ["a"],
-    "RL.TAKE a FIXED 10 60s": ["a"],
-    "RL.PEEK a FIXED 10 60s": ["a"],
-    "RL.MTAKE 2 a b FIXED 10 60s FIXED 10 60s": ["a", "b"],
-    "RL.MPEEK 2 a b FIXED 10 60s FIXED 10 60s": ["a", "b"],
-    "RL.LIMIT a policy OR other": ["a"],
-    "RL.DELAY a policy OR other": ["a"],
-    "RL.ACQUIRE a 10 60s holder": ["a"],
-    "RL.RELEASE a holder other": ["a"],
-    "RL.BAN a 60s": ["a"],
-    "RL.THROTTLE a 10 1 60": ["a"],
-    "RL.INFO a": ["a"],
-    "RL.TOP COUNT 5": [],
-    "RL.POLICYSET a FIXED 10 60s": [],
-    "RL.POLICYSCALE a 0.5": [],
-    "RL.POLICYGET a": [],
-    "RL.POLICYLIST MATCH a*": [],
-    "RL.POLICYDEL a b": [],
-    "RL.POLICYEFFECT record": [],
-    "RL.EFFECT a effect b effect": ["a", "b"],
-}
-# Those of no key: what they tell, or change, is everybody's.
-KEYLESS = {call for call, keys in KEYS.items() if not keys}
-each_call_on_keys = pytest.mark.parametrize("call", [call for call in KEYS if call not in KEYLESS])
-# What is not for users.
-ADMIN = {"rl.top", "rl.policyset", "rl.policyscale", "rl.policydel"}
-DANGEROUS = ADMIN | {"rl.effect", "rl.policyeffect"}
-
 # The first servers on which a module may say more.
-DOCUMENTED = (7, 0)
-CATEGORIZED = (7, 2)
-ADDS_CATEGORIES = (7, 4)
 
 
 # COMMAND INFO, COMMAND DOCS, COMMAND GETKEYS
@@ -263,109 +193,6 @@ def done_to_keys(name: str) -> set[bytes]:
     if "readonly" in COMMANDS[name][1]:
         return {b"RO", b"access"}
     return {b"OW", b"update"} if name == "rl.effect" else {b"RW", b"access", b"update"}
-
-
-# ACL
-
-
-@pytest.fixture
-def user(server: Server, redis: Redis) -> Iterator[Callable[[str], Redis]]:
-    """`user("+@all ~app:*")`: a client of a user with these rights."""
-    with server.client() as client:
-
-        def allow(rules: str) -> Redis:
-            redis.execute_command("ACL SETUSER", "user", "reset", "on", ">word", *rules.split())
-            client.execute_command("AUTH", "user", "word")
-            return client
-
-        yield allow
-    redis.execute_command("ACL DELUSER", "user")
-
-
-def may(client: Redis, call: str) -> bool:
-    try:
-        client.execute_command(call)
-    except NoPermissionError:
-        return False
-    except ResponseError:
-        pass  # refused for another reason: the type of the key, or an effect that is none
-    return True
-
-
-def allowed(client: Redis) -> set[str]:
-    """The commands that the client may call."""
-    return {call.split()[0].lower() for call in KEYS if may(client, call)}
-
-
-def flagged(flag: str) -> set[str]:
-    return {name for name, (_, flags, _) in COMMANDS.items() if flag in flags}
-
-
-@each_call_on_keys
-def test_key_patterns_hold_for_every_key_of_a_call(user, call):
-    client = user("+@all ~a")
-    assert may(client, call) == (KEYS[call] == ["a"])
-    client = user("+@all ~b")
-    assert not may(client, call)
-    client = user("+@all ~a ~b")
-    assert may(client, call)
-
-
-@pytest.mark.parametrize("call", KEYS)
-def test_words_may_be_missing_where_the_server_looks_for_keys_first(user, call):
-    client = user("+@all ~a")
-    words = call.split()
-    arity = COMMANDS[words[0].lower()][0]
-    for length in range(1, abs(arity)):
-        with pytest.raises(ResponseError):
-            client.execute_command(*words[:length])
-
-
-@pytest.mark.parametrize("call", KEYS)
-def test_a_command_is_granted_by_its_name(user, call):
-    name = call.split()[0].lower()
-    assert allowed(user(f"+{name} ~*")) == {name}
-    assert allowed(user(f"+@all -{name} ~*")) == set(COMMANDS) - {name}
-
-
-def test_a_user_who_may_only_peek_charges_nothing(user, redis):
-    client = user("+rl.peek ~*")
-    assert not may(client, "RL.TAKE k FIXED 10 60s")
-    assert not may(client, "RL.FIXED k 10 60s")
-    assert redis.exists("k") == 0
-    assert client.execute_command("RL.PEEK k FIXED 10 60s") == [1, 10, 10, 0, 0]
-
-
-def test_a_key_pattern_for_reading_is_enough_to_peek_and_not_to_take(user, server):
-    if server.version < DOCUMENTED:
-        pytest.skip("the server's key patterns are for reading and writing alike")
-    keyless = {call.split()[0].lower() for call in KEYLESS}
-    assert allowed(user("+@all %R~*")) == flagged("readonly") | keyless
-    assert allowed(user("+@all %W~*")) == {"rl.effect"} | keyless
-    assert allowed(user("+@all %RW~*")) == set(COMMANDS)
-    several = "2 a b FIXED 10 60s FIXED 10 60s"
-    assert may(user("+@all %R~a %RW~b"), f"RL.MPEEK {several}")
-    assert not may(user("+@all %R~a %W~b"), f"RL.MPEEK {several}")
-    assert not may(user("+@all %RW~a %R~b"), f"RL.MTAKE {several}")
-
-
-def test_the_server_s_own_categories_hold_the_commands_that_they_say(user, server):
-    if server.version < CATEGORIZED:
-        pytest.skip("the server gives no categories to a module's commands")
-    assert allowed(user("+@read ~*")) == flagged("readonly")
-    assert allowed(user("+@write ~*")) == flagged("write")
-    assert allowed(user("+@fast ~*")) == flagged("fast")
-    assert allowed(user("+@slow ~*")) == set(COMMANDS) - flagged("fast")
-    assert allowed(user("+@blocking ~*")) == flagged("blocking") == {"rl.acquire"}
-    assert allowed(user("+@admin ~*")) == ADMIN
-    assert allowed(user("+@dangerous ~*")) == DANGEROUS
-    assert allowed(user("+@all -@dangerous ~*")) == set(COMMANDS) - DANGEROUS
-
-
-def test_a_category_of_its_own_holds_all_commands_that_are_not_dangerous(user, server):
-    if server.version < ADDS_CATEGORIES:
-        pytest.skip("the server lets no module add a category")
-    assert allowed(user("+@ratelimit ~*")) == set(COMMANDS) - DANGEROUS
 
 
 # RESP2 and RESP3

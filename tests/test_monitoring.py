@@ -1,218 +1,29 @@
 """What is shipped for Prometheus and Grafana: the exporter's script, the dashboard, the alerts."""
 
-import json
 import re
-import shutil
 import subprocess
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
-from redis import Redis, ResponseError
 
 from support import poll
 from support.clock import START_US, Clock
-from support.server import REPOSITORY, Server, reserve_port
-
-MONITORING = REPOSITORY / "monitoring"
-SCRIPT = MONITORING / "ratelimit.lua"
-DASHBOARD = json.loads((MONITORING / "grafana.json").read_text())
-ALERTS = MONITORING / "alerts.yml"
-DOCUMENT = (REPOSITORY / "docs/observability.md").read_text()
-EXPORTER = shutil.which("prometheus-redis-exporter") or shutil.which("redis_exporter")
-PROMETHEUS = shutil.which("prometheus")
-PROMTOOL = shutil.which("promtool")
-
-# Their names, and as INFO and all that reads it has them. One has no letter, one looks like a count
-# of another, and one has whatever means something in INFO, Lua, PromQL or a regular expression.
-NAMES = {
-    b"plan:pro": "plan:pro",
-    b"login": "login",
-    b"42": "42",
-    b"plan:pro:denied": "plan:pro:denied",
-    b'a=1,b:2\r\n"$.*%d{}\\\xff': "a%3D1%2Cb:2%0D%0A%22%24.%2A%25d%7B%7D%5C%FF",
-}
-# What a user may do, and from what on a limit that is on trial would deny.
-LIMITS = ["FIXED", 10, "1d", "FIXED", 5, "1d", "AS", "new", "SHADOW", "BAN", 2, "1d", "1d"]
-COUNTS = ("calls", "admitted", "denied", "near", "shadow_denied", "banned", "repeated")
-
-
-@pytest.fixture
-def used(fresh_server: Callable[..., Server]) -> Server:
-    """A server that has admitted one call and denied one, and has policies nobody has called."""
-    server = fresh_server(module_args="policies yes")
-    with server.client() as client:
-        for _ in range(2):
-            client.execute_command("RL.TOKENBUCKET", "k", 1, 1, "1h")
-        for name in NAMES:
-            client.execute_command("RL.POLICYSET", name, *LIMITS)
-    return server
-
-
-def exercise(client: Redis, user: object) -> None:
-    """Calls on every policy, of every kind that is counted. Each user is limited for itself."""
-    for name, shown in NAMES.items():
-        key = f"{user}:{shown}"
-        # Ten are admitted, five of them past the shadow and three near the limit. Of three that are
-        # denied, the ban denies the last.
-        for _ in range(13):
-            client.execute_command("RL.LIMIT", key, name)
-        for _ in range(2):
-            client.execute_command("RL.LIMIT", f"{key}:once", name, "ONCE", "id", "1h")
-    with pytest.raises(ResponseError, match="NOPOLICY"):
-        client.execute_command("RL.LIMIT", user, "no-such-policy")
-
-
-# What `exercise` adds to the counts of each policy.
-EXERCISED = {
-    "calls": 15,
-    "admitted": 11,
-    "denied": 3,
-    "near": 3,
-    "shadow_denied": 8,
-    "banned": 1,
-    "repeated": 1,
-}
-
-
-@contextmanager
-def running(
-    *command: object, answers: Callable[[], object], what: str
-) -> Iterator[subprocess.Popen]:
-    process = subprocess.Popen([str(word) for word in command], stderr=subprocess.DEVNULL)
-
-    def is_up() -> bool:
-        assert process.poll() is None, f"{what} has ended"
-        try:
-            return bool(answers())
-        except OSError:
-            return False
-
-    try:
-        poll.until(is_up, f"{what} answers", timeout=20)
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@contextmanager
-def waiting(server: Server, *keys: object) -> Iterator[None]:
-    """Somebody holds the lease of each key, and another waits for it."""
-    with ExitStack() as closing:
-        for key in keys:
-            client = closing.enter_context(server.client())
-            connection = client.connection_pool.get_connection()
-            closing.callback(connection.disconnect)
-            assert client.execute_command("RL.ACQUIRE", key, 1, "1d", "holder")[0] == 1
-            connection.send_command("RL.ACQUIRE", key, 1, "1d", "another", "BLOCK", 0)
-
-        def all_wait() -> bool:
-            return client.info("ratelimit_waiting")["ratelimit_blocked_clients"] == len(keys)
-
-        poll.until(all_wait, "they all wait")
-        yield
-
-
-def waits_in_vain(client: Redis, clock: Clock) -> None:
-    """A call that waits for as long as it would."""
-    client.execute_command("RL.ACQUIRE", "full", 1, "1d", "holder")
-    connection = client.connection_pool.get_connection()
-    connection.send_command("RL.ACQUIRE", "full", 1, "1d", "another", "BLOCK", "1us")
-
-    def is_answered() -> bool:
-        clock.advance("1us")
-        return connection.can_read(0)
-
-    poll.until(is_answered, "who waits is answered")
-    assert connection.read_response()[0] == 0
-    client.connection_pool.release(connection)
-
-
-def get(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=10) as answer:
-        return answer.read().decode()
-
-
-@pytest.fixture
-def held() -> Iterator[ExitStack]:
-    """What is kept from other tests until this one has ended: ports."""
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def exporter(used: Server, held: ExitStack) -> Iterator[str]:
-    """The address of an exporter of that server."""
-    if EXPORTER is None:
-        pytest.skip("the Prometheus exporter for Redis is not installed")
-    address = f"127.0.0.1:{reserve_port(held)}"
-    with running(
-        EXPORTER,
-        f"-redis.addr=redis://127.0.0.1:{used.port}",
-        f"-web.listen-address={address}",
-        f"-script={SCRIPT}",
-        answers=lambda: get(f"http://{address}/metrics"),
-        what="the exporter",
-    ):
-        yield address
-
-
-@pytest.fixture
-def scrape(exporter: str) -> Callable[[], dict[str, float]]:
-    """Asks an exporter: series by name and labels, as in the text of the scrape."""
-
-    def ask() -> dict[str, float]:
-        lines = get(f"http://{exporter}/metrics").splitlines()
-        series = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        return {name: float(value) for name, value in series}
-
-    return ask
-
-
-Ask = Callable[..., Any]
-
-
-@pytest.fixture
-def ask(exporter: str, tmp_path: Path, held: ExitStack) -> Iterator[Ask]:
-    """Asks a Prometheus that has read the exporter, and has our rules: the data of its answer."""
-    if PROMETHEUS is None:
-        pytest.skip("Prometheus is not installed")
-    address = f"127.0.0.1:{reserve_port(held)}"
-    # JSON is YAML, too.
-    config = {
-        "global": {
-            "scrape_interval": "500ms",
-            "scrape_timeout": "500ms",
-            "evaluation_interval": "500ms",
-        },
-        "rule_files": [str(ALERTS)],
-        "scrape_configs": [{"job_name": "redis", "static_configs": [{"targets": [exporter]}]}],
-    }
-    file = tmp_path / "prometheus.yml"
-    file.write_text(json.dumps(config))
-
-    def ask(what: str, **arguments: str) -> Any:
-        # An argument that may be given several times has brackets in its name.
-        words = {name.replace("match", "match[]"): value for name, value in arguments.items()}
-        query = urllib.parse.urlencode(words)
-        answer = json.loads(get(f"http://{address}/api/v1/{what}?{query}"))
-        assert answer["status"] == "success", answer
-        return answer["data"]
-
-    with running(
-        PROMETHEUS,
-        f"--config.file={file}",
-        f"--storage.tsdb.path={tmp_path / 'data'}",
-        f"--web.listen-address={address}",
-        answers=lambda: get(f"http://{address}/-/ready"),
-        what="Prometheus",
-    ):
-        yield ask
+from support.monitoring import (
+    ALERTS,
+    COUNTS,
+    DASHBOARD,
+    DOCUMENT,
+    MONITORING,
+    NAMES,
+    PROMTOOL,
+    Ask,
+    by_script,
+    exercise,
+    until_none,
+    waiting,
+    waits_in_vain,
+)
+from support.server import Server
 
 
 def test_the_exporter_shows_every_count(scrape: Callable[[], dict[str, float]]) -> None:
@@ -240,83 +51,6 @@ def test_the_exporter_shows_every_count(scrape: Callable[[], dict[str, float]]) 
     }.items():
         assert found[f'redis_script_values{{key="{key}"}}'] == value, key
     assert found['redis_commands_total{cmd="rl.tokenbucket"}'] == 2
-
-
-def info(client: Redis) -> str:
-    # Of a reply of its own the client makes a dictionary.
-    return client.eval("return redis.call('INFO', 'ratelimit')", 0)
-
-
-def by_script(client: Redis) -> dict[str, float]:
-    flat = client.eval(SCRIPT.read_text(), 0)
-    keys, values = flat[::2], flat[1::2]
-    assert len(set(keys)) == len(keys)
-    return {key: float(value) for key, value in zip(keys, values, strict=True)}
-
-
-def test_the_script_returns_what_info_counts(used: Server) -> None:
-    with used.client(decode_responses=True) as client, waiting(used, *NAMES):
-        exercise(client, "user")
-        client.execute_command("RL.POLICYSCALE", "login", "0.5", "FOR", "10m")
-        counts = by_script(client)
-        shown = info(client)
-        assert counts["policy:login:scale"] == 0.5
-        assert counts["policy:login:scale_ms"] == 600_000
-        assert counts["rl.tokenbucket:admitted"] == 1
-        assert counts["ratelimit:blocked_clients"] == len(NAMES)
-        for name in NAMES.values():
-            assert counts[f"blocked:0:{name}:waiting"] == 1
-        assert counts["rl-bucket:keys_made"] == 1
-        expected = {}
-        for name, value in re.findall(r"^ratelimit_([^:]+):(.*?)\r?$", shown, re.MULTILINE):
-            fields = dict(field.split("=") for field in value.split(",") if "=" in field)
-            of = f"policy:{fields.pop('name')}" if "name" in fields else name
-            of = f"blocked:{fields.pop('db')}:{fields.pop('key')}" if "key" in fields else of
-            if fields:
-                expected |= {f"{of}:{field}": float(count) for field, count in fields.items()}
-            elif name not in ("policies_digest", "version"):
-                expected[f"ratelimit:{name}"] = int(value)
-    # The calls of INFO and of the script are no calls of ours.
-    assert counts == expected
-
-
-def test_the_script_returns_what_policyget_counts_of_each_policy(used: Server) -> None:
-    with used.client(decode_responses=True) as client:
-        exercise(client, "user")
-        counts = by_script(client)
-        for shown in NAMES.values():
-            of_policy = {count: counts[f"policy:{shown}:{count}"] for count in COUNTS}
-            assert of_policy == EXERCISED, shown
-            assert counts[f"policy:{shown}:version"] >= START_US
-            assert counts[f"policy:{shown}:scale"] == 1
-            assert counts[f"policy:{shown}:scale_ms"] == -1
-        ours = [key for key in counts if key.startswith("policy:")]
-        assert len(ours) == len(NAMES) * (len(COUNTS) + 3)
-
-
-def test_the_script_leaves_out_what_has_become_of_no_calls(used: Server) -> None:
-    with used.client(decode_responses=True) as client:
-        client.execute_command("RL.LIMIT", "user", "login", "COST", 0)
-        ours = [key for key in by_script(client) if key.startswith("policy:")]
-    expected = {
-        f"policy:{shown}:{field}"
-        for shown in NAMES.values()
-        for field in ("version", "scale", "scale_ms", "calls")
-    }
-    assert set(ours) == expected | {f"policy:login:{count}" for count in COUNTS}
-
-
-def test_a_digest_of_digits_is_no_count(used: Server) -> None:
-    with used.client(decode_responses=True) as client:
-        client.execute_command("RL.POLICYDEL", *NAMES)
-        # Of no policies it is all zeros.
-        assert "ratelimit_policies_digest:0000000000000000" in info(client)
-        assert [key for key in by_script(client) if "polic" in key and "rl." not in key] == [
-            "ratelimit:policies",
-            "ratelimit:policy_peers_differ",
-            "ratelimit:policy_stamps_refused",
-            "ratelimit:policies_shown",
-        ]
 
 
 def panels() -> Iterator[dict]:
@@ -449,14 +183,6 @@ def values_of(ask: Ask, name: str) -> set[str]:
     found = ask(f"label/{label}/values", match=in_grafana(series, instance=".*"))
     pattern = asked.get("regex", "/(.*)/").strip("/")
     return {re.search(pattern, value)[1] for value in found}
-
-
-def until_none(are_none: Callable[[], bool], missing: set) -> None:
-    """Until Prometheus has read often enough; else says what is missing."""
-    try:
-        poll.until(are_none, "Prometheus has all", timeout=30)
-    except TimeoutError:
-        pytest.fail(f"Prometheus has nothing of {missing}")
 
 
 # Those that calls on one server can cause.

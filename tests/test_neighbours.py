@@ -16,9 +16,10 @@ import pytest
 from redis import Redis, ResponseError
 
 from conftest import Pair, emptied
-from support import modules, poll
+from support import poll
 from support.binaries import Binary
 from support.clock import START_US, Clock
+from support.effects import EXPIRY_MS, VALID
 from support.server import MODULE, Server
 from support.workload import LIMITERS, Limiter, each_limiter, state
 
@@ -26,11 +27,6 @@ pytestmark = pytest.mark.every_server
 
 Start = Callable[..., Server]
 BUCKET = ("TOKENBUCKET", 10, 10, "1h")
-
-
-@pytest.fixture(scope="module")
-def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return modules.build("neighbour", tmp_path_factory.mktemp("neighbour"))
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +176,15 @@ def test_no_usage_is_charged_for_two_keys_if_one_is_renamed_as_the_other_expires
 
 
 def test_a_key_that_is_freed_as_another_expires_is_charged_in_no_mtake(
-    primary: Server, replica: Server, redis: Redis, clock: Clock, unheard: Redis
+    primary: Server,
+    replica: Server,
+    redis: Redis,
+    clock: Clock,
+    neighbour: Path,
+    fresh_server: Start,
 ) -> None:
-    made = f"rl-bucket 1 {START_US // 1000 + 3_600_000} 1000000 {START_US}"
-    frees_and_makes = ("RL.EFFECT", "a", "rl-bucket del", "b", made)
+    unheard = fresh_server(others=[neighbour]).client()
+    frees_and_makes = ("RL.EFFECT", "a", "rl-bucket del", "b", VALID["bucket"])
     for each in (redis, unheard):
         each.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
         for _ in range(3):
@@ -197,85 +198,6 @@ def test_a_key_that_is_freed_as_another_expires_is_charged_in_no_mtake(
             assert [allowed, *(decision[2] for decision in decisions)] == [1, 9, 8]
             assert [each.execute_command("RL.PEEK", key, *BUCKET)[2] for key in "ab"] == [9, 8]
     check_replica(primary, replica)
-
-
-@pytest.fixture
-def unheard(fresh_server: Start, neighbour: Path) -> Redis:
-    """A server without replicas or an AOF, which decides everyday calls of RL.MTAKE in one go."""
-    redis = fresh_server(others=[neighbour]).client()
-    redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
-    return redis
-
-
-def everyday_mtake(redis: Redis) -> list[int]:
-    """What is left of each key."""
-    specs = [word for _ in "abc" for word in BUCKET]
-    allowed, _, decisions = redis.execute_command("RL.MTAKE", 3, *"abc", *specs)
-    assert allowed == 1
-    return [decision[2] for decision in decisions]
-
-
-@pytest.mark.parametrize("order", ["DEL b", "DEL a b c", "SET b mine", "FLUSHALL"])
-def test_who_changes_keys_of_an_everyday_mtake_as_it_hears_of_it_harms_nobody(
-    order: str, unheard: Redis
-) -> None:
-    for _ in range(3):
-        unheard.flushall()
-        assert everyday_mtake(unheard) == [9, 9, 9]
-        unheard.execute_command("NEIGHBOUR.ON", "rl.take", "a", *order.split())
-        assert everyday_mtake(unheard) == [8, 8, 8]
-
-
-@pytest.mark.parametrize(
-    ("order", "left"),
-    [
-        ("DEL a", [9, 9, 8]),
-        ("FLUSHALL", [9, 9, 9]),
-        ("SET b mine", None),
-        # On Redis 6.2 the call then finds what was in "a" in both keys.
-        ("RENAME a b", [9, 8, 8]),
-    ],
-)
-def test_who_hears_that_a_later_key_of_an_everyday_mtake_has_expired_harms_nobody(
-    order: str, left: list[int] | None, unheard: Redis, clock: Clock
-) -> None:
-    for _ in range(3):
-        unheard.flushall()
-        everyday_mtake(unheard)
-        unheard.pexpire("b", 1000)
-        unheard.execute_command("NEIGHBOUR.ON", "expired", "b", *order.split())
-        clock.advance("2s")
-        if left is None:
-            with pytest.raises(ResponseError, match="WRONGTYPE"):
-                everyday_mtake(unheard)
-        else:
-            assert everyday_mtake(unheard) == left
-
-
-@pytest.mark.parametrize("event", ["expired", "new", "rl.take"])
-@pytest.mark.parametrize(
-    "order", ["SET k mine", "RL.TOKENBUCKET k 10 10 1h COST 3", "RL.FIXED k 5 1m", "FLUSHALL"]
-)
-def test_a_first_call_comes_to_the_same_whether_or_not_its_effect_is_heard(
-    order: str, event: str, fresh_server: Start, neighbour: Path, clock: Clock
-) -> None:
-    if (event, order) == ("new", "FLUSHALL"):
-        pytest.skip("a server ends if the very key that it tells of as new is deleted then")
-    came_to = []
-    for settings in ({}, {"appendonly": "yes"}):
-        redis = fresh_server(others=[neighbour], **settings).client()
-        redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
-        redis.set("k", "before", px=1000)
-        clock.advance("2s")
-        redis.execute_command("NEIGHBOUR.ON", event, "k", *order.split())
-        try:
-            told = redis.execute_command("RL.TOKENBUCKET", "k", *BUCKET[1:])
-        except ResponseError as error:
-            told = str(error)
-        there = (redis.type("k"), redis.dump("k"), redis.pttl("k"))
-        came_to.append((told, there, redis.info("ratelimit_kinds")))
-        clock.reset()
-    assert came_to[0] == came_to[1]
 
 
 @each_limiter
@@ -381,12 +303,11 @@ def test_an_mtake_makes_nothing_unsound_of_what_others_change_while_it_converts_
     check_replica(primary, replica)
 
 
+@pytest.mark.usefixtures("tells_of_new_keys")
 @pytest.mark.parametrize("made", ["FIXED 10 1h AS name", "FIXED 10 1h"], ids=["composite", "plain"])
 def test_a_key_that_others_delete_while_an_mtake_converts_another_is_charged_anew(
     made: str, primary: Server, replica: Server, redis: Redis
 ) -> None:
-    if primary.version < (7,):
-        pytest.skip("Redis 6.2 tells nobody of new keys")
     redis.execute_command("RL.FIXED", "plain", 10, "1h")
     redis.execute_command("RL.TAKE", "k", *made.split(), "COST", 5)
     redis.execute_command("NEIGHBOUR.ON", "new", "plain", "DEL", "k")
@@ -397,16 +318,10 @@ def test_a_key_that_others_delete_while_an_mtake_converts_another_is_charged_ane
     check_replica(primary, replica)
 
 
-AT_MS = START_US // 1000 + 3_600_000
 # What RL.EFFECT would change in a key that is not there.
 EFFECTS = {
-    "bucket": f"rl-bucket 1 {AT_MS} 1000000 {START_US}",
-    "log": f"rl-reqlog 1 {AT_MS} 1 0 0 0 1 {START_US} 1000000",
-    "leases": f"rl-leases 1 {AT_MS} 1 0 {START_US} 0 1 2:h1 {START_US + 60_000_000} 1000000",
-    "limits": (
-        f"rl-limits 1 {AT_MS} 2 {START_US} 0 1 1 2:id {START_US + 60_000_000} {START_US} 0"
-        f" 1 0 2000000 1 5 2 4:part {START_US + 12_000_000} 2000000 {START_US} 0 0"
-    ),
+    "bucket": VALID["bucket"],
+    **{kind: VALID[f"{kind}, changed"] for kind in ("log", "leases", "limits")},
 }
 
 
@@ -451,9 +366,9 @@ def test_an_effect_is_not_applied_to_a_key_that_others_delete_after_it_was_check
 ) -> None:
     for change in ("1 0 2 0 0", f"1 0 0 0 2 {START_US} 1000000"):
         assert apply(redis, "k", EFFECTS["log"])
-        assert apply(redis, "k", f"rl-reqlog 1 {AT_MS} 1 0 0 0 1 {START_US + 1} 5")
+        assert apply(redis, "k", f"rl-reqlog 1 {EXPIRY_MS} 1 0 0 0 1 {START_US + 1} 5")
         redis.execute_command("NEIGHBOUR.ON", "new", "a", "DEL", "k")
-        assert not apply(redis, "a", EFFECTS["bucket"], "k", f"rl-reqlog 1 {AT_MS} {change}")
+        assert not apply(redis, "a", EFFECTS["bucket"], "k", f"rl-reqlog 1 {EXPIRY_MS} {change}")
         assert redis.keys() == [b"a"]
         redis.delete("a")
 

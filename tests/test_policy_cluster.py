@@ -2,69 +2,20 @@
 apart or killed.
 """
 
-import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-from redis import Redis
 from redis.exceptions import ReadOnlyError, ResponseError
 
 from support import poll
-from support.binaries import Binary
-from support.clock import Clock
-from support.cluster import PROMPT, Cluster, Taking
+from support.cluster import PROMPT, Cluster
 from support.policies import record
+from support.policy_nodes import SPECS, as_map, everywhere, of_one_mind, version_on
 from support.scale import scaled
-from support.server import Server
+from support.taking import Taking
 from support.workload import LIMITERS
 
 pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
-
-SPECS = "TOKENBUCKET 10 10 1m"
-
-
-def version_on(node: Redis, name: str) -> int:
-    """0 if it has no such policy."""
-    policy = node.execute_command("RL.POLICYGET", name)
-    return 0 if policy is None else as_map(policy)["version"]
-
-
-def as_map(flat: object) -> dict[str, object]:
-    if isinstance(flat, dict):
-        return flat
-    assert isinstance(flat, list)
-    return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-def everywhere(cluster: Cluster, name: str, version: int, *but: Server) -> None:
-    """Returns once all nodes that are up have that version, 0 being none."""
-    nodes = [cluster.admin(node) for node in cluster.servers if node.is_running and node not in but]
-    poll.until(
-        lambda: all(version_on(node, name) == version for node in nodes),
-        f"{name} is at version {version} on every node",
-        timeout=30,
-    )
-
-
-def of_one_mind(cluster: Cluster) -> None:
-    """Returns once no primary has heard of another that has other policies."""
-
-    def agree() -> bool:
-        told = [cluster.admin(node).info("ratelimit_policies") for node in cluster.servers]
-        digests = {policies["ratelimit_policies_digest"] for policies in told}
-        differ = sum(policies["ratelimit_policy_peers_differ"] for policies in told)
-        return len(digests) == 1 and differ == 0
-
-    poll.until(agree, "all have the same policies, and know it", timeout=30)
-
-
-@pytest.fixture
-def name() -> str:
-    """Another in each test, as deletions are remembered."""
-    return f"policy:{random.randrange(10**9)}"
 
 
 def test_what_one_primary_is_told_holds_on_all_nodes(cluster: Cluster, name: str) -> None:
@@ -181,127 +132,6 @@ def test_it_survives_that_every_primary_is_killed_in_turn(cluster: Cluster, name
     of_one_mind(cluster)
 
 
-@contextmanager
-def without_gossip(cluster: Cluster, *servers: Server) -> Iterator[None]:
-    """As if these nodes could not be reached by the others' policies."""
-    with cluster.setting("ratelimit.policy-gossip", "no", *servers):
-        yield
-
-
-def test_without_gossip_each_primary_is_told_by_hand(cluster: Cluster, name: str) -> None:
-    first, second, third = cluster.primaries()
-    with without_gossip(cluster, *cluster.servers):
-        mine = cluster.admin(first).execute_command("RL.POLICYSET", name, *SPECS.split())
-        poll.until(
-            lambda: version_on(cluster.admin(cluster.replica_of(first)), name) == mine,
-            "its replica has it",
-        )
-        assert version_on(cluster.admin(second), name) == 0
-        theirs = cluster.admin(third).execute_command("RL.POLICYSET", name, "FIXED", 3, "1m")
-    of_one_mind(cluster)
-    # No two are of one version, so who set the first one knows that another stands.
-    assert theirs > mine
-    everywhere(cluster, name, theirs)
-
-
-def test_nodes_that_were_apart_agree_afterwards(cluster: Cluster, name: str) -> None:
-    first, second, third = cluster.primaries()
-    names = [f"{name}:{number}" for number in range(30)]
-    version = {
-        policy: cluster.admin(first).execute_command("RL.POLICYSET", policy, *SPECS.split())
-        for policy in names
-    }
-    of_one_mind(cluster)
-    with without_gossip(cluster, third):
-        for policy in names[:10]:
-            cluster.admin(first).execute_command("RL.POLICYDEL", policy)
-            cluster.admin(third).execute_command("RL.POLICYSCALE", policy, 2)
-        for policy in names[10:20]:
-            version[policy] = cluster.admin(third).execute_command(
-                "RL.POLICYSET", policy, "FIXED", 3, "1m"
-            )
-        for policy in names[20:]:
-            cluster.admin(second).execute_command("RL.POLICYSCALE", policy, 3)
-    of_one_mind(cluster)
-    for node in cluster.servers:
-        admin = cluster.admin(node)
-        assert [version_on(admin, policy) for policy in names[:10]] == [0] * 10
-        assert {policy: version_on(admin, policy) for policy in names[10:]} == {
-            policy: version[policy] for policy in names[10:]
-        }
-        scales = [
-            as_map(admin.execute_command("RL.POLICYGET", policy))["scale"] for policy in names[20:]
-        ]
-        assert scales == ["3"] * 10
-
-
-def test_thousands_reach_a_node_that_was_away(cluster: Cluster, name: str) -> None:
-    """More than fit one message."""
-    first, _, third = cluster.primaries()
-    count = scaled(500, 4000)
-    long = " ".join(
-        f"FIXED {number} {number}s AS a-name-of-a-limit-that-is-long{number}"
-        for number in range(1, 9)
-    )
-    with (
-        without_gossip(cluster, third),
-        cluster.admin(first).pipeline(transaction=False) as pipe,
-    ):
-        for number in range(count):
-            pipe.execute_command("RL.POLICYSET", f"{name}:{number}", *long.split())
-        versions = pipe.execute()
-    assert len(set(versions)) == count
-    of_one_mind(cluster)
-    everywhere(cluster, f"{name}:{count - 1}", versions[-1])
-    cluster.admin(third).execute_command(
-        "RL.POLICYDEL", *(f"{name}:{number}" for number in range(count))
-    )
-    of_one_mind(cluster)
-
-
-def test_a_slot_that_moves_to_a_node_just_added_finds_its_policies(
-    binary: Binary, clock: Clock, tmp_path: Path, name: str
-) -> None:
-    running = Clock(clock.library, tmp_path / "clock")
-    running.run()
-    with Cluster(binary, running, replicas=False) as cluster:
-        first = cluster.primaries()[0]
-        version = cluster.admin(first).execute_command("RL.POLICYSET", name, *SPECS.split())
-        client = cluster.client()
-        key = next(f"{{{tags[0]}}}" for server, tags in cluster.tags().items() if server is first)
-        assert client.execute_command("RL.LIMIT", key, name, "COST", 4)[2] == 6
-        with (
-            Server(
-                binary, clock=running, cluster_enabled="yes", cluster_require_full_coverage="no"
-            ) as added,
-            added.client(decode_responses=True) as admin,
-        ):
-            admin.execute_command("CLUSTER MEET", "127.0.0.1", first.port)
-            poll.until(
-                lambda: version_on(admin, name) == version,
-                "the new node has the policy",
-                timeout=30,
-            )
-            poll.until(
-                lambda: admin.execute_command("CLUSTER INFO")["cluster_state"] == "ok",
-                "the new node is up",
-                timeout=30,
-            )
-            # The slot, and the key in it, goes over.
-            source = cluster.admin(first)
-            slot = source.execute_command("CLUSTER KEYSLOT", key)
-            added_id = admin.execute_command("CLUSTER MYID")
-            poll.until(
-                lambda: added_id in str(source.execute_command("CLUSTER NODES")), "they have met"
-            )
-            admin.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", cluster.id_of(first))
-            source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", added_id)
-            source.execute_command("MIGRATE", "127.0.0.1", added.port, key, 0, 20_000)
-            for node in (admin, source):
-                node.execute_command("CLUSTER SETSLOT", slot, "NODE", added_id)
-            assert admin.execute_command("RL.LIMIT", key, name)[:3] == [1, 10, 5]
-
-
 # A record that somebody makes up, or whose stamp was made by a clock that was wrong
 
 
@@ -335,88 +165,4 @@ def test_a_scale_for_a_time_ends_on_every_node(cluster: Cluster, name: str) -> N
 
     poll.until(lambda: scales() == {("0.5", False)}, "it is scaled on every node")
     poll.until(lambda: scales() == {("1", True)}, "it is over on every node", timeout=30)
-    of_one_mind(cluster)
-
-
-# Work in pieces
-
-
-def messages(node: Redis) -> dict[str, int]:
-    """How many messages of modules it has sent and received."""
-    told = node.execute_command("CLUSTER INFO")
-    return {
-        way: int(told.get(f"cluster_stats_messages_module_{way}", 0))
-        for way in ("sent", "received")
-    }
-
-
-def test_what_is_asked_for_comes_in_pieces(cluster: Cluster, name: str) -> None:
-    first, second, third = cluster.primaries()
-    count, most = scaled(3000, 60_000), 200
-    with cluster.setting("ratelimit.max-policies", 65_536, first, second, third):
-        with without_gossip(cluster, third):
-            with cluster.admin(first).pipeline(transaction=False) as pipe:
-                for number in range(count):
-                    pipe.execute_command("RL.POLICYSET", f"{name}:{number}", *SPECS.split())
-                last = pipe.execute()[-1]
-            of_one_mind_but(cluster, third)
-            before = messages(cluster.admin(third))["received"]
-        everywhere(cluster, f"{name}:{count - 1}", last)
-        of_one_mind(cluster)
-        # None of them with more than so many records.
-        assert messages(cluster.admin(third))["received"] - before >= count // most
-        for start in range(0, count, 500):
-            names = (f"{name}:{number}" for number in range(start, min(start + 500, count)))
-            cluster.admin(third).execute_command("RL.POLICYDEL", *names)
-        of_one_mind(cluster)
-
-
-def of_one_mind_but(cluster: Cluster, but: Server) -> None:
-    def agree() -> bool:
-        digests = {
-            cluster.admin(node).info("ratelimit_policies")["ratelimit_policies_digest"]
-            for node in cluster.primaries()
-            if node is not but
-        }
-        return len(digests) == 1
-
-    poll.until(agree, "the others have the same", timeout=30)
-
-
-def test_who_may_not_write_asks_for_nothing_and_keeps_one_record_of_each_name(
-    cluster: Cluster, name: str
-) -> None:
-    first, _, third = cluster.primaries()
-    admin, paused = cluster.admin(first), cluster.admin(third)
-    names = [f"{name}:{number}" for number in range(500)]
-    paused.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
-    try:
-        version = {}
-        for _ in range(3):
-            with admin.pipeline(transaction=False) as pipe:
-                for policy in names:
-                    pipe.execute_command("RL.POLICYSET", policy, *SPECS.split())
-                version = dict(zip(names, pipe.execute(), strict=True))
-        of_one_mind_but(cluster, third)
-        digests = 5
-
-        def heard_meanwhile() -> int:
-            """How many messages it receives while it sends its digest a few times."""
-            before = messages(paused)
-            sent = before["sent"] + digests * (len(cluster.servers) - 1)
-            told = "it has sent its digest a few times"
-            poll.until(lambda: messages(paused)["sent"] >= sent, told, timeout=30)
-            return messages(paused)["received"] - before["received"]
-
-        # It hears theirs as often, and is sent nothing else, once it has received what was under
-        # way as the others agreed. On a busy machine that takes a while.
-        most = (digests + 3) * (len(cluster.primaries()) - 1)
-        assert min(heard_meanwhile() for _ in range(3)) <= most
-        assert version_on(paused, names[0]) == 0
-    finally:
-        paused.execute_command("CLIENT", "UNPAUSE")
-    for policy in (names[0], names[-1]):
-        everywhere(cluster, policy, version[policy])
-    of_one_mind(cluster)
-    admin.execute_command("RL.POLICYDEL", *names)
     of_one_mind(cluster)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from redis import ConnectionError as RedisConnectionError
 
-from support import modules, poll
+from support import poll
 from support.waiting import GRANTED, Queue, error_of
 from support.waiting_clients import Start, drain
 from support.workload import Word, state
@@ -15,11 +15,6 @@ pytestmark = pytest.mark.every_server
 
 
 # Another module, which hears of a grant at once
-
-
-@pytest.fixture(scope="module")
-def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return modules.build("neighbour", tmp_path_factory.mktemp("neighbour"))
 
 
 @pytest.fixture

@@ -1,0 +1,22 @@
+"""What a key's expiry may be: no earlier than its recovery, and little later."""
+
+from redis import Redis
+
+from support.clock import Clock
+from support.workload import (
+    state,
+)
+
+
+def expires_at(redis: Redis, key: str = "k") -> int:
+    return state(redis)[key.encode()].expires_at
+
+
+def check_expiry(redis: Redis, clock: Clock, reset_ms: int, key: str = "k") -> None:
+    """`reset_ms` is what the charge that was made just now has replied."""
+    expiry = expires_at(redis, key) * 1000
+    # Up to a millisecond less, since the reply is rounded up.
+    assert expiry > clock.now + (reset_ms - 1) * 1000
+    assert expiry <= clock.now + reset_ms * 1000 * 9 // 8 + 1_000_000
+    if clock.now % 1000 == 0:
+        assert expiry >= clock.now + reset_ms * 1000

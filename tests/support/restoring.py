@@ -1,0 +1,119 @@
+"""Keys that are dumped, changed and restored, and whether a server serves what it has accepted."""
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.clock import START_US, UNITS_US, Clock
+from support.workload import (
+    HOLDERS,
+    LIMITERS,
+    Limiter,
+    state,
+)
+
+HOUR = UNITS_US["h"]
+UNIT = 1_000_000
+# Of restored keys. As an instant, since Redis 6.2 passes a length of time on as it is.
+EXPIRY_MS = (START_US + 24 * HOUR) // 1000
+MAX_USED = 2**63 - 1
+MAX_INSTANT = 365_000 * UNITS_US["d"]
+MAX_DURATION = 3_650 * UNITS_US["d"]
+
+
+def is_accepted(redis: Redis, payload: bytes, key: str = "restored") -> bool:
+    try:
+        redis.restore(key, EXPIRY_MS, payload, replace=True, absttl=True)
+    except ResponseError as error:
+        if str(error) != "Bad data format":
+            raise
+        return False
+    return True
+
+
+def check_usable(redis: Redis, key: str = "restored") -> None:
+    """Every command answers on a key that was restored, and leaves what can be restored again."""
+    restored = redis.dump(key)
+    assert is_accepted(redis, restored, "again")
+    assert redis.dump("again") == restored
+    assert redis.execute_command("RL.INFO", key)
+    kind = redis.type(key)
+    # The one with a name last: it makes a key with parts of a bucket.
+    for limiter in sorted(LIMITERS, key=lambda limiter: limiter.type == b"rl-limits"):
+        if not serves(kind, limiter):
+            with pytest.raises(ResponseError, match="WRONGTYPE"):
+                redis.execute_command(*limiter.take(key))
+            continue
+        calls = [
+            limiter.peek(key),
+            limiter.take(key, 1),
+            limiter.by("another").take(key, 3),
+            limiter.give_back(key),
+            limiter.by("a third").take(key, 1),
+        ]
+        if not limiter.leases:
+            calls[3:3] = [limiter.take(key, 2, "FORCE"), limiter.take(key, "-1")]
+        for call in calls:
+            redis.execute_command(*call)
+            held = redis.dump(key)
+            assert held is None or is_accepted(redis, held, "again")
+        assert redis.pttl(key) > 0
+
+
+def serves(kind: bytes, limiter: Limiter) -> bool:
+    """A key with parts serves all; a bucket serves one with a name, and becomes such a key."""
+    if limiter.type == b"rl-limits":
+        return kind in {b"rl-bucket", b"rl-limits"}
+    return kind in {limiter.type, b"rl-limits"}
+
+
+# Of everything that a key with parts remembers.
+OF_ALL_KINDS = [
+    *("COST", 2, "ONCE", "first", "1h", "FIXED", 10, "1h", "TOKENBUCKET", 10, 10, "1h"),
+    *("SLIDING", 10, "1h", "SLIDING", 10, "1h", "STRICT", "SLIDINGLOG", 10, "1h"),
+    *("CONCURRENCY", 10, "1h", "holder"),
+]
+
+
+@pytest.fixture
+def dumps(redis: Redis, clock: Clock) -> dict[str, bytes]:
+    """Of every limiter, one barely used and one that has seen much."""
+    for limiter in LIMITERS:
+        redis.execute_command(*limiter.take(f"{limiter.name}, small"))
+    for holder in [*HOLDERS, "b", "c"]:
+        for limiter in LIMITERS:
+            redis.execute_command(*limiter.by(holder).take(f"{limiter.name}, large", "1.000001"))
+        clock.advance("30s")
+    parts = "TOKENBUCKET AS, large"
+    assert redis.execute_command("RL.TAKE", parts, *OF_ALL_KINDS)[0] == 1
+    # A strike, and a ban.
+    redis.execute_command("RL.TAKE", parts, "FIXED", 1, "1h", "BAN", 3, "1h", "1h")
+    assert redis.execute_command("RL.BAN", parts, "1s") == 1000
+    found = {name.decode(): held.dump for name, held in state(redis).items()}
+    assert len(found) == 2 * len(LIMITERS)
+    return found
+
+
+def restore(redis: Redis, payloads: dict[str, bytes], expiry: int = EXPIRY_MS) -> list[str]:
+    """The names of those that are accepted; all others are refused for what they are."""
+    pipeline = redis.pipeline(transaction=False)
+    for name, payload in payloads.items():
+        pipeline.restore(name, expiry, payload, absttl=True)
+    answers = pipeline.execute(raise_on_error=False)
+    refused = {str(answer) for answer in answers if isinstance(answer, ResponseError)}
+    assert refused <= {"Bad data format"}
+    return [name for name, answer in zip(payloads, answers, strict=True) if answer == b"OK"]
+
+
+def check_all_usable(redis: Redis, limiter: Limiter, names: list[str]) -> None:
+    """As `check_usable`, of many at once: what they hold can be restored, and a call answered."""
+    pipeline = redis.pipeline(transaction=False)
+    for name in names:
+        pipeline.dump(name)
+    held = {f"{name}, again": dump for name, dump in zip(names, pipeline.execute(), strict=True)}
+    assert restore(redis, held) == list(held)
+    for name in held:
+        pipeline.dump(name)
+    assert pipeline.execute() == list(held.values())
+    for name in names:
+        pipeline.execute_command(*limiter.by("another").take(name, "1.5"))
+    assert all(len(answer) == 5 for answer in pipeline.execute())

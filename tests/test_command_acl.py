@@ -1,0 +1,121 @@
+"""Whom the server lets call a command, by its name, its category and its keys: as a native one."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from redis import Redis, ResponseError
+from redis.exceptions import NoPermissionError
+
+from support.command_table import COMMANDS, DOCUMENTED, KEYLESS, KEYS
+from support.server import Server
+
+pytestmark = pytest.mark.every_server
+each_call_on_keys = pytest.mark.parametrize("call", [call for call in KEYS if call not in KEYLESS])
+# What is not for users.
+ADMIN = {"rl.top", "rl.policyset", "rl.policyscale", "rl.policydel"}
+DANGEROUS = ADMIN | {"rl.effect", "rl.policyeffect"}
+CATEGORIZED = (7, 2)
+ADDS_CATEGORIES = (7, 4)
+
+
+# ACL
+
+
+@pytest.fixture
+def user(server: Server, redis: Redis) -> Iterator[Callable[[str], Redis]]:
+    """`user("+@all ~app:*")`: a client of a user with these rights."""
+    with server.client() as client:
+
+        def allow(rules: str) -> Redis:
+            redis.execute_command("ACL SETUSER", "user", "reset", "on", ">word", *rules.split())
+            client.execute_command("AUTH", "user", "word")
+            return client
+
+        yield allow
+    redis.execute_command("ACL DELUSER", "user")
+
+
+def may(client: Redis, call: str) -> bool:
+    try:
+        client.execute_command(call)
+    except NoPermissionError:
+        return False
+    except ResponseError:
+        pass  # refused for another reason: the type of the key, or an effect that is none
+    return True
+
+
+def allowed(client: Redis) -> set[str]:
+    """The commands that the client may call."""
+    return {call.split()[0].lower() for call in KEYS if may(client, call)}
+
+
+def flagged(flag: str) -> set[str]:
+    return {name for name, (_, flags, _) in COMMANDS.items() if flag in flags}
+
+
+@each_call_on_keys
+def test_key_patterns_hold_for_every_key_of_a_call(user, call):
+    client = user("+@all ~a")
+    assert may(client, call) == (KEYS[call] == ["a"])
+    client = user("+@all ~b")
+    assert not may(client, call)
+    client = user("+@all ~a ~b")
+    assert may(client, call)
+
+
+@pytest.mark.parametrize("call", KEYS)
+def test_words_may_be_missing_where_the_server_looks_for_keys_first(user, call):
+    client = user("+@all ~a")
+    words = call.split()
+    arity = COMMANDS[words[0].lower()][0]
+    for length in range(1, abs(arity)):
+        with pytest.raises(ResponseError):
+            client.execute_command(*words[:length])
+
+
+@pytest.mark.parametrize("call", KEYS)
+def test_a_command_is_granted_by_its_name(user, call):
+    name = call.split()[0].lower()
+    assert allowed(user(f"+{name} ~*")) == {name}
+    assert allowed(user(f"+@all -{name} ~*")) == set(COMMANDS) - {name}
+
+
+def test_a_user_who_may_only_peek_charges_nothing(user, redis):
+    client = user("+rl.peek ~*")
+    assert not may(client, "RL.TAKE k FIXED 10 60s")
+    assert not may(client, "RL.FIXED k 10 60s")
+    assert redis.exists("k") == 0
+    assert client.execute_command("RL.PEEK k FIXED 10 60s") == [1, 10, 10, 0, 0]
+
+
+def test_a_key_pattern_for_reading_is_enough_to_peek_and_not_to_take(user, server):
+    if server.version < DOCUMENTED:
+        pytest.skip("the server's key patterns are for reading and writing alike")
+    keyless = {call.split()[0].lower() for call in KEYLESS}
+    assert allowed(user("+@all %R~*")) == flagged("readonly") | keyless
+    assert allowed(user("+@all %W~*")) == {"rl.effect"} | keyless
+    assert allowed(user("+@all %RW~*")) == set(COMMANDS)
+    several = "2 a b FIXED 10 60s FIXED 10 60s"
+    assert may(user("+@all %R~a %RW~b"), f"RL.MPEEK {several}")
+    assert not may(user("+@all %R~a %W~b"), f"RL.MPEEK {several}")
+    assert not may(user("+@all %RW~a %R~b"), f"RL.MTAKE {several}")
+
+
+def test_the_server_s_own_categories_hold_the_commands_that_they_say(user, server):
+    if server.version < CATEGORIZED:
+        pytest.skip("the server gives no categories to a module's commands")
+    assert allowed(user("+@read ~*")) == flagged("readonly")
+    assert allowed(user("+@write ~*")) == flagged("write")
+    assert allowed(user("+@fast ~*")) == flagged("fast")
+    assert allowed(user("+@slow ~*")) == set(COMMANDS) - flagged("fast")
+    assert allowed(user("+@blocking ~*")) == flagged("blocking") == {"rl.acquire"}
+    assert allowed(user("+@admin ~*")) == ADMIN
+    assert allowed(user("+@dangerous ~*")) == DANGEROUS
+    assert allowed(user("+@all -@dangerous ~*")) == set(COMMANDS) - DANGEROUS
+
+
+def test_a_category_of_its_own_holds_all_commands_that_are_not_dangerous(user, server):
+    if server.version < ADDS_CATEGORIES:
+        pytest.skip("the server lets no module add a category")
+    assert allowed(user("+@ratelimit ~*")) == set(COMMANDS) - DANGEROUS

@@ -1,0 +1,81 @@
+"""`RL.EFFECT` makes a key with parts of a plain one, once, and of nothing else."""
+
+from collections.abc import Callable
+
+import pytest
+from redis import Redis
+
+from conftest import Pair
+from support.effects import (
+    EXPIRY_MS,
+    LATEST_EXPIRY_MS,
+    VALID,
+    apply,
+    changed,
+    check_refused,
+    check_valid,
+    each_conversion,
+)
+from support.workload import state
+
+pytestmark = pytest.mark.every_server
+
+
+@each_conversion
+def test_a_conversion_makes_one_with_parts_of_what_is_there(
+    held: str, conversion: str, primary: Redis, pair: Pair
+) -> None:
+    apply(primary, "k", held)
+    apply(primary, "k", conversion)
+    made = state(primary)[b"k"]
+    assert (made.type, made.expires_at) == (b"rl-limits", EXPIRY_MS + 1)
+    info = primary.execute_command("RL.INFO", "k")
+    (part,) = info[info.index(b"parts") + 1]
+    assert part[:2] == [b"kind", held.split(maxsplit=1)[0].encode()]
+    check_valid(primary, "k")
+    pair.replica.wait_for_sync()
+    assert state(pair.replica.client()) == state(primary)
+    # It is converted once.
+    check_refused(primary, "k", conversion, match="^WRONGTYPE")
+
+
+@each_conversion
+def test_a_conversion_of_anything_else_is_an_error(
+    held: str, conversion: str, primary: Redis, offset: Callable[[], int]
+) -> None:
+    kind = held.split(maxsplit=1)[0]
+    for other in VALID.values():
+        apply(primary, other.split(" ", maxsplit=1)[0], other)
+    primary.set("string", "x")
+    before = state(primary), offset()
+    for key in {"missing", *(key.decode() for key in before[0])} - {kind}:
+        told = "^invalid effect$" if key == "missing" else "^WRONGTYPE"
+        check_refused(primary, key, conversion, match=told)
+        check_refused(primary, "good", VALID["bucket"], key, conversion, match=told)
+        assert (state(primary), offset()) == before
+
+
+@each_conversion
+def test_a_malformed_conversion_is_an_error_and_leaves_everything_be(
+    held: str, conversion: str, primary: Redis, offset: Callable[[], int]
+) -> None:
+    apply(primary, "k", held)
+    before = state(primary), offset()
+    malformed = {
+        "another version": changed(conversion, (2, 2)),
+        "no expiry": changed(conversion, (3, 0)),
+        "an expiry too late": changed(conversion, (3, LATEST_EXPIRY_MS + 1)),
+        "an expiry that no key had": changed(conversion, (4, LATEST_EXPIRY_MS + 1)),
+        "the whole": changed(conversion, (5, 0)),
+        "moved back once more": changed(conversion, (7, 1)),
+        "nothing that changes": " ".join([*conversion.split(" ")[:8], "0"]),
+        "an id that is not there": changed(conversion, (9, "2 2:id")),
+        "a field too many": f"{conversion} 0",
+    }
+    for why, effect in malformed.items():
+        check_refused(primary, "k", effect)
+        assert (state(primary), offset()) == before, why
+    # Down to the last field, whose front is a smaller number.
+    for length in range(len(conversion.rsplit(" ", 1)[0]) + 2):
+        check_refused(primary, "k", conversion[:length], match="^(invalid effect|WRONGTYPE.*)$")
+    assert (state(primary), offset()) == before

@@ -1,0 +1,90 @@
+"""`RL.EFFECT` refuses a mutated effect, or makes a valid key of it: `make fuzz` tries a million."""
+
+from collections.abc import Callable
+
+import pytest
+from redis import Redis
+
+from conftest import Pair
+from support.effects import (
+    VALID,
+    apply,
+    check_all_valid,
+    each_conversion,
+    each_valid,
+    mutated,
+    send,
+)
+from support.payloads import BATCH, batches
+from support.workload import state
+
+pytestmark = pytest.mark.every_server
+
+
+@pytest.mark.one_server
+@pytest.mark.timeout(1200)
+@each_valid
+def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
+    effect: str, pair: Pair, primary: Redis, offset: Callable[[], int]
+) -> None:
+    replica = pair.replica.client()
+    others = [word for valid in VALID.values() for word in valid.split(" ")]
+    tried = accepted = 0
+    for chosen in batches(effect, len(VALID)):
+        primary.flushall()
+        # Every other one is sent to a key that holds what the effect makes as it stands.
+        effects = {str(name): mutated(chosen, effect, others) for name in range(BATCH)}
+        held = send(primary, dict.fromkeys(list(effects)[::2], effect.encode()))
+        assert not held.refused
+        outcome = send(primary, effects)
+        # What has expired by now goes now, and replicas are told, not in the midst of what follows.
+        primary.exists(*effects)
+        assert all(
+            text == "invalid effect" or (text.startswith("WRONGTYPE") and name in held.accepted)
+            for name, text in outcome.refused.items()
+        )
+        check_all_valid(primary, outcome.accepted)
+        # Sent again, those that were refused are refused again, and tell nobody.
+        before = state(primary), offset()
+        assert send(primary, {name: effects[name] for name in outcome.refused}) == (
+            [],
+            outcome.refused,
+        )
+        assert (state(primary), offset()) == before
+        apply(primary, "expected", effect)
+        expected = state(primary)[b"expected"]
+        for name in outcome.refused:
+            assert before[0].get(name.encode()) == (expected if name in held.accepted else None)
+        pair.replica.wait_for_sync()
+        assert state(replica) == state(primary)
+        tried, accepted = tried + len(effects), accepted + len(outcome.accepted)
+    print(f"{effect}: {accepted} of {tried} mutated effects were accepted")
+    assert 0 < accepted < tried
+
+
+@pytest.mark.one_server
+@pytest.mark.timeout(1200)
+@each_conversion
+def test_a_mutated_conversion_is_an_error_or_makes_a_valid_key(
+    held: str, conversion: str, pair: Pair, primary: Redis, offset: Callable[[], int]
+) -> None:
+    others = [word for valid in (*VALID.values(), conversion) for word in valid.split(" ")]
+    tried = accepted = 0
+    for chosen in batches(conversion, len(VALID)):
+        primary.flushall()
+        effects = {str(name): mutated(chosen, conversion, others) for name in range(BATCH)}
+        assert not send(primary, dict.fromkeys(effects, held.encode())).refused
+        apply(primary, "expected", held)
+        expected = state(primary)[b"expected"]
+        outcome = send(primary, effects)
+        primary.exists(*effects)
+        check_all_valid(primary, outcome.accepted)
+        before = state(primary), offset()
+        assert all(before[0][name.encode()] == expected for name in outcome.refused)
+        assert send(primary, {name: effects[name] for name in outcome.refused}).accepted == []
+        assert (state(primary), offset()) == before
+        pair.replica.wait_for_sync()
+        assert state(pair.replica.client()) == state(primary)
+        tried, accepted = tried + len(effects), accepted + len(outcome.accepted)
+    print(f"{conversion}: {accepted} of {tried} mutated effects were accepted")
+    assert 0 < accepted < tried

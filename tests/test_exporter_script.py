@@ -1,0 +1,79 @@
+"""The exporter's script returns every count of INFO and of each policy."""
+
+import re
+
+from redis import Redis
+
+from support.clock import START_US
+from support.monitoring import COUNTS, EXERCISED, NAMES, by_script, exercise, waiting
+from support.server import Server
+
+
+def info(client: Redis) -> str:
+    # Of a reply of its own the client makes a dictionary.
+    return client.eval("return redis.call('INFO', 'ratelimit')", 0)
+
+
+def test_the_script_returns_what_info_counts(used: Server) -> None:
+    with used.client(decode_responses=True) as client, waiting(used, *NAMES):
+        exercise(client, "user")
+        client.execute_command("RL.POLICYSCALE", "login", "0.5", "FOR", "10m")
+        counts = by_script(client)
+        shown = info(client)
+        assert counts["policy:login:scale"] == 0.5
+        assert counts["policy:login:scale_ms"] == 600_000
+        assert counts["rl.tokenbucket:admitted"] == 1
+        assert counts["ratelimit:blocked_clients"] == len(NAMES)
+        for name in NAMES.values():
+            assert counts[f"blocked:0:{name}:waiting"] == 1
+        assert counts["rl-bucket:keys_made"] == 1
+        expected = {}
+        for name, value in re.findall(r"^ratelimit_([^:]+):(.*?)\r?$", shown, re.MULTILINE):
+            fields = dict(field.split("=") for field in value.split(",") if "=" in field)
+            of = f"policy:{fields.pop('name')}" if "name" in fields else name
+            of = f"blocked:{fields.pop('db')}:{fields.pop('key')}" if "key" in fields else of
+            if fields:
+                expected |= {f"{of}:{field}": float(count) for field, count in fields.items()}
+            elif name not in ("policies_digest", "version"):
+                expected[f"ratelimit:{name}"] = int(value)
+    # The calls of INFO and of the script are no calls of ours.
+    assert counts == expected
+
+
+def test_the_script_returns_what_policyget_counts_of_each_policy(used: Server) -> None:
+    with used.client(decode_responses=True) as client:
+        exercise(client, "user")
+        counts = by_script(client)
+        for shown in NAMES.values():
+            of_policy = {count: counts[f"policy:{shown}:{count}"] for count in COUNTS}
+            assert of_policy == EXERCISED, shown
+            assert counts[f"policy:{shown}:version"] >= START_US
+            assert counts[f"policy:{shown}:scale"] == 1
+            assert counts[f"policy:{shown}:scale_ms"] == -1
+        ours = [key for key in counts if key.startswith("policy:")]
+        assert len(ours) == len(NAMES) * (len(COUNTS) + 3)
+
+
+def test_the_script_leaves_out_what_has_become_of_no_calls(used: Server) -> None:
+    with used.client(decode_responses=True) as client:
+        client.execute_command("RL.LIMIT", "user", "login", "COST", 0)
+        ours = [key for key in by_script(client) if key.startswith("policy:")]
+    expected = {
+        f"policy:{shown}:{field}"
+        for shown in NAMES.values()
+        for field in ("version", "scale", "scale_ms", "calls")
+    }
+    assert set(ours) == expected | {f"policy:login:{count}" for count in COUNTS}
+
+
+def test_a_digest_of_digits_is_no_count(used: Server) -> None:
+    with used.client(decode_responses=True) as client:
+        client.execute_command("RL.POLICYDEL", *NAMES)
+        # Of no policies it is all zeros.
+        assert "ratelimit_policies_digest:0000000000000000" in info(client)
+        assert [key for key in by_script(client) if "polic" in key and "rl." not in key] == [
+            "ratelimit:policies",
+            "ratelimit:policy_peers_differ",
+            "ratelimit:policy_stamps_refused",
+            "ratelimit:policies_shown",
+        ]

@@ -1,0 +1,215 @@
+"""With full memory and `noeviction`, only calls that would create a key or make one larger are
+refused.
+"""
+
+import pytest
+from redis import OutOfMemoryError, Redis, ResponseError
+
+from support.clock import Clock
+from support.workload import Limiter, Word, each_limiter, state
+
+pytestmark = pytest.mark.every_server
+
+
+def fill_memory(client: Redis) -> None:
+    client.config_set("maxmemory", 1)
+    with pytest.raises(OutOfMemoryError):
+        client.set("string", "x")
+
+
+@each_limiter
+def test_with_memory_full_a_call_that_would_make_a_key_answers_oom(
+    limiter: Limiter, fresh: Redis
+) -> None:
+    fill_memory(fresh)
+    calls: list[tuple[Word, ...]] = [
+        limiter.take("k"),
+        ("RL.TAKE", "k", *limiter.full()),
+        ("RL.MTAKE", 1, "k", *limiter.full()),
+    ]
+    if not limiter.leases:
+        calls += [limiter.take("k", 11, "FORCE"), limiter.take("k", 3, "UPTO")]
+    for call in calls:
+        with pytest.raises(OutOfMemoryError):
+            fresh.execute_command(*call)
+    assert fresh.dbsize() == 0
+
+
+def test_with_memory_full_throttle_answers_oom_too(fresh: Redis) -> None:
+    fill_memory(fresh)
+    with pytest.raises(OutOfMemoryError):
+        fresh.execute_command("RL.THROTTLE", "k", 5, 1, 1)
+    assert fresh.dbsize() == 0
+
+
+@each_limiter
+def test_with_memory_full_what_makes_no_key_is_answered(limiter: Limiter, fresh: Redis) -> None:
+    fill_memory(fresh)
+    missing: list[tuple[Word, ...]] = [
+        limiter.take("k", 11),
+        limiter.peek("k"),
+        limiter.give_back("k"),
+        ("RL.MTAKE", 2, "k", "n", *limiter.full(1), "FIXED", 0, "1h"),
+        ("RL.MPEEK", 1, "k", *limiter.full()),
+        ("RL.INFO", "k"),
+    ]
+    if not limiter.leases:
+        missing += [limiter.take("k", 0), limiter.take("k", 0, "FORCE")]
+    for call in missing:
+        fresh.execute_command(*call)
+    assert fresh.dbsize() == 0
+
+
+@each_limiter
+def test_with_memory_full_what_exists_goes_on(limiter: Limiter, fresh: Redis) -> None:
+    fresh.execute_command(*limiter.take("k", 3))
+    fresh.execute_command(*limiter.by("other").take("k", 1))
+    fill_memory(fresh)
+    # A log adds to the entry of the same instant, a holder's lease is replaced.
+    assert fresh.execute_command(*limiter.peek("k"))[:3] == [1, 10, 6]
+    assert fresh.execute_command(*limiter.by("third").take("k", 7))[:3] == [0, 10, 6]
+    units = 5 if limiter.leases else 2
+    assert fresh.execute_command(*limiter.take("k", units))[:3] == [1, 10, 4]
+    assert fresh.execute_command("RL.TAKE", "k", *limiter.full(units))[0] == 1
+    assert fresh.execute_command("RL.MTAKE", 1, "k", *limiter.full(units))[0] == 1
+    fresh.execute_command(*limiter.give_back("k"))
+    fresh.execute_command(*limiter.by("other").give_back("k"))
+    assert fresh.dbsize() == 0
+
+
+def test_with_memory_full_a_log_does_not_grow(fresh: Redis, clock: Clock) -> None:
+    for _ in range(8):
+        fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+        clock.advance("1s")
+    held = state(fresh)
+    fill_memory(fresh)
+    for call in [
+        ("RL.SLIDINGLOG", "k", 10, "1h"),
+        ("RL.SLIDINGLOG", "k", 10, "1h", "COST", 50, "FORCE"),
+        ("RL.SLIDINGLOG", "k", 10, "1h", "COST", 5, "UPTO"),
+        ("RL.MTAKE", 2, "other", "k", "FIXED", 1, "1h", "SLIDINGLOG", 10, "1h"),
+    ]:
+        with pytest.raises(OutOfMemoryError):
+            fresh.execute_command(*call)
+    assert state(fresh) == held
+    assert fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", 3)[:3] == [0, 10, 2]
+    assert fresh.execute_command("RL.PEEK", "k", "SLIDINGLOG", 10, "1h")[:3] == [1, 10, 2]
+    assert fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", -3)[:3] == [1, 10, 5]
+
+
+def test_with_memory_full_a_log_goes_on_in_the_place_of_what_has_left(
+    fresh: Redis, clock: Clock
+) -> None:
+    for _ in range(8):
+        fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+        clock.advance("10m")
+    # Three have left the window, for which one comes. The next would be one more.
+    fill_memory(fresh)
+    assert fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")[:3] == [1, 10, 4]
+    clock.advance(1)
+    with pytest.raises(OutOfMemoryError):
+        fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+
+
+def test_with_memory_full_a_lease_table_does_not_grow(fresh: Redis) -> None:
+    fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "a")
+    fresh.execute_command("RL.ACQUIRE", "k", 10, "1s", "b")
+    held = state(fresh)
+    fill_memory(fresh)
+    for call in [
+        ("RL.ACQUIRE", "k", 10, "1h", "c"),
+        ("RL.TAKE", "k", "CONCURRENCY", 10, "1h", "c"),
+        ("RL.MTAKE", 1, "k", "CONCURRENCY", 10, "1h", "c"),
+    ]:
+        with pytest.raises(OutOfMemoryError):
+            fresh.execute_command(*call)
+    assert state(fresh) == held
+    assert fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "a", "COST", 8)[:3] == [1, 10, 1]
+    assert fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "c", "COST", 2)[0] == 0
+    assert fresh.execute_command("RL.RELEASE", "k", "b", "c") == 1
+
+
+def test_with_memory_full_a_lease_table_goes_on_in_the_place_of_what_has_expired(
+    fresh: Redis, clock: Clock
+) -> None:
+    for holder in ("a", "b", "c"):
+        fresh.execute_command("RL.ACQUIRE", "k", 10, "1m", holder)
+    fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "d")
+    clock.advance("1m")
+    fill_memory(fresh)
+    assert fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "e")[:3] == [1, 10, 8]
+
+
+def test_with_memory_full_a_key_with_parts_gets_no_more_parts_and_ids(fresh: Redis) -> None:
+    spec = ("FIXED", 10, "1h")
+    fresh.execute_command("RL.TAKE", "k", *spec, "AS", "a", "ONCE", "id", "1h")
+    fresh.execute_command("RL.TAKE", "plain", *spec)
+    held = state(fresh)
+    fill_memory(fresh)
+    for call in [
+        ("RL.TAKE", "k", *spec, "AS", "b"),
+        ("RL.TAKE", "k", *spec, "AS", "a", "SLIDING", 10, "1h"),
+        ("RL.TAKE", "k", *spec, "AS", "a", "ONCE", "other", "1h"),
+        ("RL.ACQUIRE", "k", 10, "1h", "holder"),
+        ("RL.MTAKE", 2, "plain", "k", *spec, *spec, "AS", "b"),
+        ("RL.TAKE", "plain", *spec, "SLIDING", 10, "1h"),
+        ("RL.TAKE", "plain", *spec, "ONCE", "id", "1h"),
+        ("RL.BAN", "plain", "1m"),
+        ("RL.BAN", "missing", "1m"),
+        ("RL.TAKE", "missing", *spec, *spec, "AS", "a"),
+    ]:
+        with pytest.raises(OutOfMemoryError):
+            fresh.execute_command(*call)
+    assert state(fresh) == held
+
+
+def test_with_memory_full_what_a_key_with_parts_has_goes_on(fresh: Redis) -> None:
+    named = ("FIXED", 10, "1h", "AS", "a")
+    fresh.execute_command("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h")
+    fill_memory(fresh)
+    for call, left in [
+        # An id that is known charges nothing; a denied call would make nothing.
+        (("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h"), 6),
+        (("RL.TAKE", "k", *named, "COST", 1), 5),
+        (("RL.TAKE", "k", *named, "SETTLE", "id", 1), 8),
+        (("RL.PEEK", "k", *named, "SLIDING", 10, "1h"), 8),
+        (("RL.TAKE", "k", *named, "COST", -1), 9),
+    ]:
+        reply = fresh.execute_command(*call)
+        assert (reply[0], reply[2]) == (1, left), call
+    denied = ("RL.TAKE", "k", "COST", 20, *named, "SLIDING", 10, "1h", "BAN", 1, "1m", "1h")
+    assert fresh.execute_command(*denied)[0] == 0
+    assert fresh.execute_command("RL.BAN", "k", "1m") == 60_000
+    assert fresh.execute_command("RL.BAN", "k", 0) == 0
+    assert fresh.execute_command("RL.BAN", "missing", 0) == 0
+
+
+def test_with_memory_full_mtake_charges_all_or_nothing(fresh: Redis) -> None:
+    fresh.execute_command("RL.FIXED", "k", 10, "1h")
+    held = state(fresh)
+    fill_memory(fresh)
+    both = ("RL.MTAKE", 2, "k", "new", "FIXED", 10, "1h", "FIXED", 10, "1h")
+    with pytest.raises(OutOfMemoryError):
+        fresh.execute_command(*both)
+    assert state(fresh) == held
+    # Whatever it costs the second key: that of 0 makes none.
+    assert fresh.execute_command(*both, "COST", 0)[0] == 1
+    assert fresh.dbsize() == 1
+
+
+def test_with_memory_full_a_script_is_told_the_same(fresh: Redis) -> None:
+    fresh.execute_command("RL.FIXED", "k", 10, "1h")
+    fill_memory(fresh)
+    script = "return redis.call('RL.FIXED', KEYS[1], 10, '1h')"
+    assert fresh.eval(script, 1, "k")[:3] == [1, 10, 8]
+    with pytest.raises(ResponseError, match="maxmemory"):
+        fresh.eval(script, 1, "new")
+    assert fresh.dbsize() == 1
+
+
+def test_once_there_is_memory_again_keys_are_made_again(fresh: Redis) -> None:
+    fill_memory(fresh)
+    with pytest.raises(OutOfMemoryError):
+        fresh.execute_command("RL.FIXED", "k", 10, "1h")
+    fresh.config_set("maxmemory", 0)
+    assert fresh.execute_command("RL.FIXED", "k", 10, "1h")[:3] == [1, 10, 9]

@@ -1,0 +1,122 @@
+"""Every answer about leases is that of a table of them."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from support.clock import UNITS_US, Clock
+from support.strategies import sequences
+from support.units import UNIT, decimal, millis
+
+SECOND = UNITS_US["s"]
+
+
+@dataclass
+class Oracle:
+    """Leases by holder, and nothing clever. Amounts are millionths, times microseconds."""
+
+    leases: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # When the leases were last changed, and whether all have expired since: then they may be gone.
+    written: int = 0
+    had_expired: bool = True
+
+    def see(self, now: int, *, exists: bool) -> None:
+        back = self.written - now
+        if self.leases and back > 0:
+            self.leases = {
+                holder: (at - back, units) for holder, (at, units) in self.leases.items()
+            }
+            self.written = now
+        self.had_expired |= not self.live(now)
+        if not exists:
+            assert self.had_expired
+            self.leases = {}
+
+    def live(self, now: int) -> dict[str, int]:
+        return {holder: units for holder, (at, units) in self.leases.items() if now < at}
+
+    def acquire(self, now: int, limit: int, ttl: int, holder: str, cost: int) -> list[int]:
+        def fits(at: int) -> bool:
+            others = self.live(at)
+            others.pop(holder, 0)
+            return sum(others.values()) + cost <= limit
+
+        allowed = cost <= self.live(now).get(holder, 0) or fits(now)
+        wait = 0
+        if not allowed:
+            expires = (expires_at for expires_at, _ in self.leases.values() if expires_at > now)
+            wait = min((millis(at - now) for at in expires if fits(at)), default=-1)
+        else:
+            self.leases = {holder: self.leases[holder] for holder in self.live(now)}
+            self.leases[holder] = (now + ttl, cost)
+            self.written, self.had_expired = now, False
+        remaining = max(0, limit - sum(self.live(now).values()))
+        reset = max([expires_at - now for expires_at, _ in self.leases.values()], default=0)
+        return [int(allowed), limit // UNIT, remaining // UNIT, wait, millis(max(0, reset))]
+
+    def release(self, now: int, holders: list[str]) -> int:
+        held = self.live(now).keys() & set(holders)
+        if held:
+            self.leases = {
+                holder: self.leases[holder] for holder in self.live(now) if holder not in held
+            }
+            self.written = now
+            self.had_expired |= not self.leases
+        return len(held)
+
+
+holder_names = st.sampled_from("abcd")
+acquires = st.tuples(
+    st.sampled_from([0, 2_500_000, 4 * UNIT, 4 * UNIT, 4 * UNIT]),
+    st.sampled_from([1, 500_000, 10 * SECOND, 20 * SECOND, 60 * SECOND]),
+    holder_names,
+    st.sampled_from([1, 300_000, UNIT, UNIT, 2 * UNIT, 3 * UNIT, 5 * UNIT]),
+)
+pauses = st.sampled_from(
+    [
+        0,
+        0,
+        0,
+        1,
+        499_999,
+        SECOND,
+        SECOND,
+        10 * SECOND - 1,
+        10 * SECOND,
+        70 * SECOND,
+        -1,
+        -5 * SECOND,
+    ]
+)
+
+
+# It is the module's own doing, whatever the server; what servers differ in, the other tests ask.
+@pytest.mark.once
+@given(
+    steps=sequences(
+        st.tuples(pauses, acquires | st.lists(holder_names, min_size=1, max_size=3)), 40
+    )
+)
+@settings(max_examples=120)
+def test_every_answer_is_that_of_a_table_of_leases(redis: Redis, clock: Clock, steps: list) -> None:
+    redis.delete("k")
+    clock.reset()
+    oracle = Oracle()
+    for pause, step in steps:
+        clock.advance(pause)
+        oracle.see(clock.now, exists=bool(redis.exists("k")))
+        if isinstance(step, list):
+            expected = oracle.release(clock.now, step)
+            assert redis.execute_command("RL.RELEASE", "k", *step) == expected
+        else:
+            limit, ttl, holder, cost = step
+            spec = (decimal(limit), f"{ttl}us", holder, "COST", decimal(cost))
+            peeked = redis.execute_command("RL.PEEK", "k", "CONCURRENCY", *spec)
+            expected = oracle.acquire(clock.now, limit, ttl, holder, cost)
+            assert redis.execute_command("RL.ACQUIRE", "k", *spec) == expected
+            assert (peeked[0], peeked[3]) == (expected[0], expected[3])
+        if not oracle.live(clock.now) and isinstance(step, list) and expected:
+            assert redis.exists("k") == 0

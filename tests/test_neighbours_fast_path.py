@@ -1,0 +1,95 @@
+"""Other modules find the same keys whether a call takes the fast path, unheard, or the slow one."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.clock import Clock
+from support.server import Server
+
+BUCKET = ("TOKENBUCKET", 10, 10, "1h")
+
+pytestmark = pytest.mark.every_server
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def unheard(fresh_server: Start, neighbour: Path) -> Redis:
+    """A server without replicas or an AOF, which decides everyday calls of RL.MTAKE in one go."""
+    redis = fresh_server(others=[neighbour]).client()
+    redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+    return redis
+
+
+def everyday_mtake(redis: Redis) -> list[int]:
+    """What is left of each key."""
+    specs = [word for _ in "abc" for word in BUCKET]
+    allowed, _, decisions = redis.execute_command("RL.MTAKE", 3, *"abc", *specs)
+    assert allowed == 1
+    return [decision[2] for decision in decisions]
+
+
+@pytest.mark.parametrize("order", ["DEL b", "DEL a b c", "SET b mine", "FLUSHALL"])
+def test_who_changes_keys_of_an_everyday_mtake_as_it_hears_of_it_harms_nobody(
+    order: str, unheard: Redis
+) -> None:
+    for _ in range(3):
+        unheard.flushall()
+        assert everyday_mtake(unheard) == [9, 9, 9]
+        unheard.execute_command("NEIGHBOUR.ON", "rl.take", "a", *order.split())
+        assert everyday_mtake(unheard) == [8, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("order", "left"),
+    [
+        ("DEL a", [9, 9, 8]),
+        ("FLUSHALL", [9, 9, 9]),
+        ("SET b mine", None),
+        # On Redis 6.2 the call then finds what was in "a" in both keys.
+        ("RENAME a b", [9, 8, 8]),
+    ],
+)
+def test_who_hears_that_a_later_key_of_an_everyday_mtake_has_expired_harms_nobody(
+    order: str, left: list[int] | None, unheard: Redis, clock: Clock
+) -> None:
+    for _ in range(3):
+        unheard.flushall()
+        everyday_mtake(unheard)
+        unheard.pexpire("b", 1000)
+        unheard.execute_command("NEIGHBOUR.ON", "expired", "b", *order.split())
+        clock.advance("2s")
+        if left is None:
+            with pytest.raises(ResponseError, match="WRONGTYPE"):
+                everyday_mtake(unheard)
+        else:
+            assert everyday_mtake(unheard) == left
+
+
+@pytest.mark.parametrize("event", ["expired", "new", "rl.take"])
+@pytest.mark.parametrize(
+    "order", ["SET k mine", "RL.TOKENBUCKET k 10 10 1h COST 3", "RL.FIXED k 5 1m", "FLUSHALL"]
+)
+def test_a_first_call_comes_to_the_same_whether_or_not_its_effect_is_heard(
+    order: str, event: str, fresh_server: Start, neighbour: Path, clock: Clock
+) -> None:
+    if (event, order) == ("new", "FLUSHALL"):
+        pytest.skip("a server ends if the very key that it tells of as new is deleted then")
+    came_to = []
+    for settings in ({}, {"appendonly": "yes"}):
+        redis = fresh_server(others=[neighbour], **settings).client()
+        redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+        redis.set("k", "before", px=1000)
+        clock.advance("2s")
+        redis.execute_command("NEIGHBOUR.ON", event, "k", *order.split())
+        try:
+            told = redis.execute_command("RL.TOKENBUCKET", "k", *BUCKET[1:])
+        except ResponseError as error:
+            told = str(error)
+        there = (redis.type("k"), redis.dump("k"), redis.pttl("k"))
+        came_to.append((told, there, redis.info("ratelimit_kinds")))
+        clock.reset()
+    assert came_to[0] == came_to[1]

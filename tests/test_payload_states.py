@@ -1,0 +1,295 @@
+"""A payload is accepted only if it is a state that a command could have made."""
+
+import pytest
+from redis import Redis
+
+from conftest import Pair
+from support.clock import START_US, Clock
+from support.payloads import (
+    Field,
+    rewritten,
+)
+from support.restoring import (
+    EXPIRY_MS,
+    HOUR,
+    MAX_DURATION,
+    MAX_INSTANT,
+    MAX_USED,
+    UNIT,
+    check_usable,
+    is_accepted,
+)
+from support.workload import (
+    LIMITERS,
+    Limiter,
+    each_limiter,
+    state,
+)
+
+pytestmark = pytest.mark.every_server
+
+
+# By limiter: fields that some command could have stored, and fields that none could have.
+STATES: dict[str, tuple[list[list], list[list]]] = {
+    "TOKENBUCKET": (
+        # used, drained to
+        [[1, 0], [UNIT, START_US], [MAX_USED, MAX_INSTANT]],
+        [[0, START_US], [MAX_USED + 1, START_US], [UNIT, MAX_INSTANT + 1], [UNIT, 2**64 - 1], []],
+    ),
+    "FIXED": (
+        # used, instant, aligned
+        [[1, 0, 0], [MAX_USED, MAX_INSTANT, 1]],
+        [
+            [0, START_US, 0],
+            [MAX_USED + 1, START_US, 0],
+            [UNIT, MAX_INSTANT + 1, 0],
+            [UNIT, START_US, 2],
+            [UNIT, START_US, 2**64 - 1],
+        ],
+    ),
+    "SLIDING": (
+        # start, window, previous, current
+        [[0, 1, 1, 0], [START_US, HOUR, 0, 1], [MAX_INSTANT, MAX_DURATION, MAX_USED, MAX_USED]],
+        [
+            [START_US, HOUR, 0, 0],
+            [START_US, 0, UNIT, 0],
+            [START_US, MAX_DURATION + 1, UNIT, 0],
+            [MAX_INSTANT + 1, HOUR, UNIT, 0],
+            [START_US, HOUR, MAX_USED + 1, 0],
+            [START_US, HOUR, 0, MAX_USED + 1],
+        ],
+    ),
+    "SLIDING STRICT": (
+        # window, instant of the last charge, how many slots are in use, of each its age and count
+        [
+            [HOUR, START_US, 1, 0, UNIT],
+            [HOUR, START_US, 3, 0, UNIT, 7, 1, 60, MAX_USED],
+            [1, MAX_INSTANT, 1, 0, MAX_USED],
+            [MAX_DURATION, 0, 1, 0, 1],
+        ],
+        [
+            [HOUR, START_US, 0],
+            [HOUR, START_US, 1, 0, 0],
+            [HOUR, START_US, 1, 61, UNIT],
+            [HOUR, START_US, 1, 2**64 - 1, UNIT],
+            [HOUR, START_US, 2, 5, UNIT, 5, UNIT],
+            [HOUR, START_US, 2, 5, UNIT, 4, UNIT],
+            [HOUR, START_US, 2, 5, UNIT],
+            [HOUR, START_US, 62, *(part for age in range(62) for part in (age, 1))],
+            [HOUR, START_US, 2**64 - 1, 0, UNIT],
+            [HOUR, START_US, 1, 0, MAX_USED + 1],
+            [0, START_US, 1, 0, UNIT],
+            [MAX_DURATION + 1, START_US, 1, 0, UNIT],
+            [HOUR, MAX_INSTANT + 1, 1, 0, UNIT],
+            [HOUR, 2**64 - 1, 1, 0, UNIT],
+            # Before the epoch.
+            [HOUR, 0, 1, 1, UNIT],
+        ],
+    ),
+    "SLIDINGLOG": (
+        # how many entries, then of each its instant and cost
+        [[1, 0, 1], [2, START_US, UNIT, START_US + 1, 2], [1, MAX_INSTANT, MAX_USED]],
+        [
+            [0],
+            [1, START_US, 0],
+            [2, START_US, UNIT, START_US - 1, UNIT],
+            [1, MAX_INSTANT + 1, UNIT],
+            [1, START_US, MAX_USED + 1],
+            [2, START_US, MAX_USED, START_US + 1, 1],
+            [2, START_US, UNIT],
+            [1, START_US, UNIT, START_US + 1, UNIT],
+            [2**64 - 1, START_US, UNIT],
+        ],
+    ),
+    "CONCURRENCY": (
+        # when it was written, how many leases, then of each its holder, its expiry and its units
+        [
+            [START_US, 1, b"h", START_US + HOUR, UNIT],
+            [START_US, 2, bytes(256), START_US + 1, 1, b"h", START_US + MAX_DURATION, UNIT],
+        ],
+        [
+            [START_US, 0],
+            [START_US, 1, b"h", START_US + HOUR, 0],
+            [START_US, 1, b"h", START_US + HOUR, MAX_USED + 1],
+            [START_US, 1, b"", START_US + HOUR, UNIT],
+            [START_US, 1, bytes(257), START_US + HOUR, UNIT],
+            [START_US, 2, b"h", START_US + HOUR, UNIT, b"h", START_US + HOUR + 1, UNIT],
+            [START_US, 2, b"h", START_US + HOUR, UNIT, b"h", START_US + HOUR, UNIT],
+            [START_US, 1, b"h", MAX_INSTANT + 1, UNIT],
+            [MAX_INSTANT + 1, 1, b"h", START_US + HOUR, UNIT],
+            [START_US, 2, b"a", START_US + 1, MAX_USED, b"b", START_US + 1, MAX_USED],
+            [START_US, 2**64 - 1, b"h", START_US + HOUR, UNIT],
+            [START_US, 1, b"h", START_US + HOUR, UNIT, b"i", START_US + HOUR, UNIT],
+            [START_US, 1, 7, START_US + HOUR, UNIT],
+            # No lease lasts longer than 3650 days.
+            [START_US, 1, b"h", START_US + MAX_DURATION + 1, UNIT],
+        ],
+    ),
+}
+
+
+def part(
+    serial: int = 0,
+    known_by: tuple[Field, ...] = (2, b"part"),
+    kind: int = 0,
+    recovers_at: int = START_US + HOUR,
+    track: tuple[Field, ...] = (0,),
+) -> list[Field]:
+    """A bucket with a name, or a window by its length."""
+    usage = (UNIT, START_US) if kind == 0 else (UNIT, START_US, 0)
+    return [serial, *known_by, kind, 1, 1, *usage, recovers_at, *track]
+
+
+def limits(*parts: list[Field], beside: tuple[Field, ...] = (0,)) -> list[Field]:
+    return [START_US, len(parts), *(field for held in parts for field in held), *beside]
+
+
+WINDOW = (1, 60_000_000, 0)
+# A track of one charge, and an id that made it.
+TRACK = (1, 0, 1, 0, 0)
+CHARGE = (0, UNIT, 0, 0, 0)
+ID = (b"id", START_US + HOUR, START_US, 0)
+NO_BAN = (0, 0)
+STATES["TOKENBUCKET AS"] = (
+    [
+        limits(part()),
+        limits(part(0), part(1, known_by=WINDOW, kind=1), part(7, known_by=(0,), kind=1)),
+        limits(part(track=TRACK), beside=(1, 1, *ID, 1, *CHARGE, *NO_BAN)),
+        # A ban and strikes alone, or an id of a call that charged no part.
+        limits(beside=(1, 0, START_US + HOUR, 2, START_US, HOUR)),
+        limits(beside=(1, 1, *ID, 0, *NO_BAN)),
+    ],
+    [
+        limits(),
+        limits(beside=(1, 0, *NO_BAN)),
+        limits(part(), beside=(2,)),
+        limits(part(0), part(0, known_by=WINDOW, kind=1)),
+        limits(part(0), part(1)),
+        limits(*(part(n, known_by=(2, b"%d" % n)) for n in range(17))),
+        limits(part(known_by=(3,))),
+        limits(part(known_by=(2, b""))),
+        limits(part(known_by=(2, b"n" * 33))),
+        limits(part(known_by=(2, b"a name"))),
+        limits(part(kind=6)),
+        limits(part(kind=7)),
+        limits(part(recovers_at=START_US)),
+        limits(part(recovers_at=MAX_INSTANT + 1)),
+        # A track of no charge, a charge of no track, of no part, of nothing, and two of one id.
+        limits(part(track=TRACK)),
+        limits(part(), beside=(1, 1, *ID, 1, *CHARGE, *NO_BAN)),
+        limits(part(track=TRACK), beside=(1, 1, *ID, 1, 5, *CHARGE[1:], *NO_BAN)),
+        limits(part(track=TRACK), beside=(1, 1, *ID, 1, 0, 0, *CHARGE[2:], *NO_BAN)),
+        limits(part(track=TRACK), beside=(1, 1, *ID, 2, *CHARGE, *CHARGE, *NO_BAN)),
+        # An id that comes twice, an empty one, one that is too long, one that lasts too long.
+        limits(beside=(1, 2, *ID, 0, *ID, 0, *NO_BAN)),
+        limits(beside=(1, 1, b"", *ID[1:], 0, *NO_BAN)),
+        limits(beside=(1, 1, bytes(257), *ID[1:], 0, *NO_BAN)),
+        limits(beside=(1, 1, b"id", START_US + MAX_DURATION + 1, START_US, 0, 0, *NO_BAN)),
+        # One that is settled has no charges left.
+        limits(part(track=TRACK), beside=(1, 1, *ID[:3], 1, 1, *CHARGE, *NO_BAN)),
+        limits(beside=(1, 0, MAX_INSTANT + 1, 0)),
+        limits(beside=(1, 0, 0, 2**32, START_US, HOUR)),
+        limits(beside=(1, 0, 0, 1, START_US, 0)),
+        [START_US, 2**64 - 1],
+        [START_US, 0, 1, 2**64 - 1],
+    ],
+)
+ALL_STATES = [
+    pytest.param(name, state, accepted, id=f"{name}-{'good' if accepted else 'bad'}{number}")
+    for name, (good, bad) in STATES.items()
+    for states, accepted in [(good, True), (bad, False)]
+    for number, state in enumerate(states)
+]
+
+
+@pytest.mark.parametrize(("name", "held", "accepted"), ALL_STATES)
+def test_only_a_state_that_a_command_could_have_made_is_accepted(
+    name: str, held: list[Field], accepted: bool, dumps: dict[str, bytes], redis: Redis
+) -> None:
+    payload = rewritten(dumps[f"{name}, small"], held)
+    assert is_accepted(redis, payload) == accepted
+    if accepted:
+        check_usable(redis)
+
+
+EXTREMES = {
+    "TOKENBUCKET": [MAX_USED, START_US],
+    "FIXED": [MAX_USED, START_US, 0],
+    "FIXED ALIGNED": [MAX_USED, START_US, 1],
+    "SLIDING": [START_US, HOUR, MAX_USED, MAX_USED],
+    "SLIDING STRICT": [HOUR, START_US, 2, 0, MAX_USED, 60, MAX_USED],
+    "SLIDINGLOG": [2, START_US - 1, MAX_USED - UNIT, START_US, UNIT],
+    "TOKENBUCKET AS": [
+        *(START_US, 1, 0, 2, b"part", 0, 1, 1, MAX_USED, START_US),
+        *(MAX_INSTANT, 0, 1, 0, MAX_INSTANT, 2**32 - 1, START_US, MAX_DURATION),
+    ],
+    "CONCURRENCY": [START_US, 2, b"h", START_US + 5, MAX_USED - 9, b"i", START_US + HOUR, 9],
+}
+
+
+@pytest.mark.parametrize(("name", "held"), EXTREMES.items(), ids=EXTREMES.keys())
+def test_an_extreme_state_is_refused_or_replicated_like_any_other(
+    name: str, held: list[Field], pair: Pair, clock: Clock
+) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    (limiter,) = (limiter for limiter in LIMITERS if limiter.name == name)
+    primary.execute_command(*limiter.take("k"))
+    payload = rewritten(primary.dump("k"), held)
+    calls = [limiter.take("k", 9), limiter.by("i").take("k"), limiter.by("other").take("k", 9)]
+    if not limiter.leases:
+        calls += [limiter.take("k", 1, "FORCE"), limiter.take("k", "-1"), limiter.take("k", 8)]
+    for number, call in enumerate(calls):
+        for seconds in (0, 1):
+            clock.reset()
+            key = f"{number}, {seconds}"
+            if is_accepted(primary, payload, key):
+                clock.advance(seconds * UNIT)
+                command, _, *words = call
+                primary.execute_command(command, key, *words)
+    pair.replica.wait_for_sync()
+    assert state(replica) == state(primary)
+
+
+# Of each, 10 units used as late as can be said.
+FUTURES: dict[str, list[Field]] = {
+    "TOKENBUCKET": [10 * UNIT, MAX_INSTANT],
+    "LEAKYBUCKET": [10 * UNIT, MAX_INSTANT],
+    "FIXED": [10 * UNIT, MAX_INSTANT, 0],
+    "FIXED ALIGNED": [10 * UNIT, MAX_INSTANT, 1],
+    "SLIDING": [MAX_INSTANT, HOUR, 10 * UNIT, 10 * UNIT],
+    "SLIDING STRICT": [HOUR, MAX_INSTANT, 1, 0, 10 * UNIT],
+    "SLIDINGLOG": [1, MAX_INSTANT, 10 * UNIT],
+    "TOKENBUCKET AS": [
+        *(MAX_INSTANT - HOUR, 1, 0, 2, b"part"),
+        *(0, 1, 1, 10 * UNIT, MAX_INSTANT - HOUR, MAX_INSTANT, 0, 0),
+    ],
+    "CONCURRENCY": [MAX_INSTANT - HOUR, 1, b"h", MAX_INSTANT, 10 * UNIT],
+}
+
+
+@each_limiter
+def test_a_state_from_further_ahead_than_its_expiry_is_kept_until_it_has_recovered(
+    limiter: Limiter, dumps: dict[str, bytes], pair: Pair, clock: Clock
+) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    for expiry in (clock.now // 1000 + 1, EXPIRY_MS, 2**60):
+        payload = rewritten(dumps[f"{limiter.name}, small"], FUTURES[limiter.name])
+        primary.restore("k", expiry, payload, replace=True, absttl=True)
+        call = limiter.by("another").take("k")
+        # It stands as if charged now. The call that sees to that, denied as it is, writes.
+        reply = primary.execute_command(*call)
+        assert reply[:3] == [0, 10, 0]
+        assert primary.execute_command(*call) == reply
+        assert primary.pttl("k") >= reply[4]
+        pair.replica.wait_for_sync()
+        assert state(replica) == state(primary)
+
+
+def test_a_state_restored_from_the_far_future_locks_nobody_out(
+    dumps: dict[str, bytes], redis: Redis
+) -> None:
+    for limiter in LIMITERS:
+        assert is_accepted(redis, rewritten(dumps[f"{limiter.name}, small"], FUTURES[limiter.name]))
+        allowed, _, remaining, _, reset_ms = redis.execute_command(*limiter.peek("restored"))
+        assert (allowed, remaining) == (0, 0)
+        assert 0 < reset_ms <= limiter.recovery // 1000

@@ -1,0 +1,177 @@
+"""RL.TOP with more keys than there is room for, of other sizes, on replicas, after a restart."""
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from redis import Redis, ResponseError
+
+from conftest import Pair
+from support.heavy_hitters import deny, exact, set_room, top, used_memory
+from support.server import Server
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def start(fresh_server: Start) -> Callable[..., Redis]:
+    """A fresh server with room for so many keys."""
+
+    def with_room(count: int, **arguments: object) -> Redis:
+        server = fresh_server(module_args=f"top-keys {count}", **arguments)
+        return server.client()
+
+    return with_room
+
+
+def test_a_key_that_had_lost_its_place_begins_at_0_of_late(start: Callable[..., Redis]) -> None:
+    redis = start(1)
+    deny(redis, *"aaab")
+    assert top(redis) == [(b"b", 4, 3)]
+    assert top(redis, "SINCE", "1h") == exact(b=1)
+    deny(redis, "a")
+    assert top(redis, "SINCE", "1h") == exact(a=1)
+
+
+# More keys than there is room for
+
+
+def test_heavy_keys_are_found_among_noise(start: Callable[..., Redis]) -> None:
+    redis, room, draw = start(64), 64, Random(7)
+    heavy = [f"heavy:{number}" for number in range(10)]
+    names = [name for number, name in enumerate(heavy) for _ in range(300 + 30 * number)]
+    names += [f"noise:{number}" for number in range(6_000)]
+    draw.shuffle(names)
+    deny(redis, *names)
+    truth = Counter(name.encode() for name in names)
+    told = {name: (denied, error) for name, denied, error in top(redis, "COUNT", room)}
+    assert len(told) == room
+    assert sum(denied for denied, _ in told.values()) == len(names)
+    for name, count in truth.items():
+        assert count <= len(names) // room or name in told
+    for name, (denied, error) in told.items():
+        assert denied - error <= truth[name] <= denied
+    certain = sorted(told, key=lambda name: told[name][0] - told[name][1], reverse=True)
+    assert {name.decode() for name in certain[:10]} == set(heavy)
+
+
+def test_a_new_key_goes_on_from_the_count_of_the_one_that_goes(start: Callable[..., Redis]) -> None:
+    redis = start(2)
+    deny(redis, *"aaabb", "c")
+    assert top(redis) == [(b"a", 3, 0), (b"c", 3, 2)]
+
+
+@pytest.mark.parametrize("length", [12, 512])
+def test_noise_takes_no_more_memory_than_there_is_room_for(
+    start: Callable[..., Redis], length: int
+) -> None:
+    redis, room = start(256), 256
+
+    def after(first: int, count: int) -> int:
+        for batch in range(first, first + count, 1000):
+            deny(redis, *(str(number).rjust(length, "x") for number in range(batch, batch + 1000)))
+        redis.execute_command("RL.TOP COUNT 1")
+        return used_memory(redis)
+
+    before = used_memory(redis)
+    full = after(0, 2000)
+    # An entry, and its name in a block of its own.
+    assert full - before < room * (420 + 2 * length) + 100_000
+    assert abs(after(2000, 20_000) - full) < 50_000
+    redis.execute_command("RL.TOP RESET")
+    assert used_memory(redis) < full - room * (370 + length) + 50_000
+
+
+# The setting
+
+
+def test_with_no_room_nothing_is_known(start: Callable[..., Redis]) -> None:
+    redis = start(0)
+    deny(redis, *"aab")
+    assert top(redis) == []
+    assert top(redis, "RESET") == []
+
+
+def test_by_default_there_is_room_for_1024(fresh_server: Start) -> None:
+    redis = fresh_server().client()
+    deny(redis, *map(str, range(1500)))
+    assert len(top(redis, "COUNT", 65_536)) == 1024
+
+
+def test_a_size_that_changes_keeps_the_heaviest(fresh_server: Start) -> None:
+    server = fresh_server()
+    with server.client() as redis:
+        deny(redis, *"aaaabbbccd")
+        set_room(redis, server, 2)
+        assert top(redis) == exact(a=4, b=3)
+        deny(redis, "c")
+        assert top(redis) == [(b"a", 4, 0), (b"c", 4, 3)]
+        set_room(redis, server, 3)
+        # A new key may have been denied as often as any that went.
+        deny(redis, "e")
+        assert top(redis) == [(b"a", 4, 0), (b"c", 4, 3), (b"e", 4, 3)]
+        set_room(redis, server, 65_536)
+        assert len(top(redis)) == 3
+
+
+def test_what_is_turned_off_forgets_and_frees(fresh_server: Start) -> None:
+    server = fresh_server()
+    with server.client() as redis:
+        set_room(redis, server, 4096)
+        for batch in range(0, 4000, 1000):
+            deny(redis, *(f"k:{number}" for number in range(batch, batch + 1000)))
+        full = used_memory(redis)
+        set_room(redis, server, 0)
+        deny(redis, "k:1")
+        assert used_memory(redis) < full - 4000 * 80
+        set_room(redis, server, 4096)
+        assert top(redis) == []
+        deny(redis, "k:1")
+        # What was denied meanwhile is not known.
+        assert [name for name, *_ in top(redis)] == [b"k:1"]
+
+
+# Replicas, persistence
+
+
+def offset(server: Server) -> int:
+    return server.client().info("replication")["master_repl_offset"]
+
+
+def test_each_server_knows_what_it_has_denied_itself(pair: Pair) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    for redis in (primary, replica):
+        redis.execute_command("RL.TOP RESET")
+    primary.execute_command("RL.FIXED k 1 1h")
+    deny(primary, "k")
+    pair.replica.wait_for_sync()
+    assert (top(primary), top(replica)) == (exact(k=1), [])
+    before = offset(pair.primary)
+    assert top(replica, "RESET") == []
+    assert top(primary, "RESET") == exact(k=1)
+    assert offset(pair.primary) == before, "nothing of it is propagated"
+
+
+def test_a_replica_answers_whatever_state_it_is_in(fresh_server: Start) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    with replica.client() as redis:
+        redis.config_set("replica-serve-stale-data", "no")
+        primary.stop()
+        redis.execute_command("REPLICAOF", "127.0.0.1", 1)
+        with pytest.raises(ResponseError, match="MASTER is down"):
+            redis.execute_command("RL.INFO k")
+        assert top(redis, "RESET") == []
+        redis.execute_command("REPLICAOF NO ONE")
+        primary.start()
+
+
+def test_a_restart_forgets(fresh_server: Start) -> None:
+    server = fresh_server(appendonly="yes")
+    with server.client() as redis:
+        redis.execute_command("RL.FIXED k 1 1h")
+        deny(redis, "k")
+        server.restart()
+        assert redis.exists("k") == 1
+        assert top(redis) == []
