@@ -121,8 +121,9 @@ def test_a_key_that_expired_long_ago_is_gone_at_once(effect: str, primary: Redis
 
 
 @each_valid
-def test_the_latest_expiry_is_accepted(effect: str, primary: Redis) -> None:
-    apply(primary, "k", changed(effect, (2, LATEST_EXPIRY_MS)))
+@pytest.mark.parametrize("written", [LATEST_EXPIRY_MS, "max"])
+def test_the_latest_expiry_is_accepted(written: int | str, effect: str, primary: Redis) -> None:
+    apply(primary, "k", changed(effect, (2, written)))
     assert state(primary)[b"k"].expires_at == LATEST_EXPIRY_MS
 
 

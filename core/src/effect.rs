@@ -7,6 +7,8 @@
 //!
 //! * `rl-bucket 1 1700000001675 1M -1675000`: kind, version of the encoding, expiry in milliseconds since the epoch,
 //!   then the fields of the usage, which are numbers and strings;
+//! * `rl-bucket 1 max 1M 1700000001675000`: the key expires as late as a key can. An AOF that is rewritten says so, in
+//!   fewer bytes than the number takes, since the server writes the real expiry right behind;
 //! * `rl-bucket del`: the key is gone;
 //! * `rl-bucket convert 1 1700000001675 1700000001500 1 ...`: the key, which held a bucket until 1700000001500, is one
 //!   of the kind that is made of others, version 1, and expires at 1700000001675 (0 in place of 1700000001500: it had no
@@ -99,10 +101,15 @@ impl Text {
         text
     }
 
-    /// A part of the whole of `usage`, which expires at `expires_at`, and from where the next part goes on, if there is
+    /// A part of the whole of `usage`, whose expiry is told behind it, and from where the next part goes on, if there is
     /// one ([`Usage::encode_part_of_whole`]).
-    pub fn of_part<U: Usage>(usage: &U, expires_at: u64, from: usize) -> (Text, Option<usize>) {
-        let mut text = Text::heading::<U>(expires_at);
+    #[inline(always)]
+    pub fn of_part<U: Usage>(usage: &U, from: usize) -> (Text, Option<usize>) {
+        let mut text = Text::beginning_with(U::KIND.name().as_bytes());
+        text.integer(u64::from(U::VERSION));
+        text.push(b" ");
+        text.push(LATEST);
+        text.anchor = TimeBase::of_expiry(LATEST_EXPIRY);
         let next = usage.encode_part_of_whole(from, &mut text);
         (text, next)
     }
@@ -157,11 +164,18 @@ impl Text {
         Text { short: [0; Text::SHORT], length: 0, long: Vec::new(), anchor: TimeBase::None }
     }
 
-    fn number(&mut self, before: &[u8], value: u64) {
+    #[inline]
+    fn number<const LENGTH: usize>(&mut self, before: &[u8; LENGTH], value: u64) {
         self.push(before);
-        self.push(itoa::Buffer::new().format(value).as_bytes());
+        // Most numbers are one digit, which is quicker to write than to hand on.
+        match u8::try_from(value) {
+            Ok(digit @ 0..=9) => self.push(&[b'0'.saturating_add(digit)]),
+            _ => self.push(itoa::Buffer::new().format(value).as_bytes()),
+        }
     }
 
+    /// Inlined, so that a constant of a few bytes is stored at once.
+    #[inline(always)]
     fn push(&mut self, bytes: &[u8]) {
         let end = self.length.saturating_add(bytes.len());
         match self.short.get_mut(self.length..end) {
@@ -169,13 +183,17 @@ impl Text {
                 room.copy_from_slice(bytes);
                 self.length = end;
             }
-            _ => {
-                if self.long.is_empty() {
-                    self.long = self.as_bytes().to_vec();
-                }
-                self.long.extend_from_slice(bytes);
-            }
+            _ => self.push_long(bytes),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_long(&mut self, bytes: &[u8]) {
+        if self.long.is_empty() {
+            self.long = self.as_bytes().to_vec();
+        }
+        self.long.extend_from_slice(bytes);
     }
 }
 
@@ -207,6 +225,9 @@ impl Encoder for Text {
     }
 }
 
+/// Stands for [`LATEST_EXPIRY`].
+const LATEST: &[u8] = b"max";
+
 const DELETION: &[u8] = b" del";
 const CONVERSION: &[u8] = b" convert";
 
@@ -235,6 +256,15 @@ impl<'a> Fields<'a> {
     #[must_use]
     pub fn end(&self) -> bool {
         self.rest.is_empty()
+    }
+
+    /// An expiry that a key can have, in milliseconds since the epoch.
+    fn expiry(&mut self) -> Option<u64> {
+        if let Some(rest) = self.rest.strip_prefix(b" ").and_then(|rest| rest.strip_prefix(LATEST)) {
+            self.rest = rest;
+            return Some(LATEST_EXPIRY);
+        }
+        expiry(self.integer()?)
     }
 
     /// How far from the anchor an instant is: nothing at all stands for zero.
@@ -340,7 +370,7 @@ impl<'a> Effect<'a> {
         }
         let mut fields = Fields { rest: text, anchor: TimeBase::None };
         let version = u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::VERSION).contains(version))?;
-        let expires_at = expiry(fields.integer()?)?;
+        let expires_at = fields.expiry()?;
         fields.anchor = TimeBase::of_expiry(expires_at);
         Some(Effect::Change { version, expires_at, fields })
     }

@@ -10,7 +10,6 @@ use super::rdb::Rdb;
 use super::{defragmentation, global::global, guard, lazy_free, memory, outgoing, policy_lifetime};
 use crate::server::Global;
 use ratelimit_core::effect::Text;
-use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::wire::codec::Encoder;
 use ratelimit_core::{Kind, Usage};
 use redis_module::raw;
@@ -174,7 +173,7 @@ unsafe extern "C" fn aof_rewrite<U: Usage>(
             let mut from = Some(0);
             while let Some(part) = from {
                 // The expiry is not known here. The server writes a PEXPIREAT with the real one right behind.
-                let (text, next) = Text::of_part(usage, LATEST_EXPIRY, part);
+                let (text, next) = Text::of_part(usage, part);
                 let bytes = text.as_bytes();
                 let start = bytes.as_ptr().cast::<std::ffi::c_char>();
                 call!(RedisModule_EmitAOF(io, outgoing::COMMAND.as_ptr(), c"sb".as_ptr(), key, start, bytes.len()));

@@ -59,6 +59,7 @@ fn read_conversion(text: &str) -> Option<(u32, u64, Option<u64>, String)> {
 fn an_effect_is_the_kind_its_version_the_expiry_and_the_fields() {
     assert_eq!(shown(&Text::of_change(&mut bucket(), 5000)), "rl-bucket 1 5000 1500000 1M");
     assert_eq!(shown(&Text::of_whole(&bucket(), 5000)), "rl-bucket 1 5000 1500000 1M");
+    assert_eq!(shown(&Text::of_part(&bucket(), 0).0), "rl-bucket 1 max 1500000 1M");
     assert_eq!(shown(&Text::deletion::<BucketUsage>()), "rl-bucket del");
     assert_eq!(shown(&Text::deletion::<SlidingLogUsage>()), "rl-reqlog del");
 }
@@ -118,6 +119,7 @@ fn what_was_written_is_read_back() {
     assert_eq!(read("rl-bucket 1 5000"), Some((1, 5000, String::new())));
     assert_eq!(read(&format!("rl-bucket 1 {LATEST_EXPIRY}")), Some((1, LATEST_EXPIRY, String::new())));
     assert_eq!(read("rl-bucket 1 1"), Some((1, 1, String::new())));
+    assert_eq!(read("rl-bucket 1 max 1500000 1M"), Some((1, LATEST_EXPIRY, " 1500000 1M".to_owned())));
     assert!(matches!(Effect::read::<BucketUsage>(b"rl-bucket del"), Some(Effect::Deletion)));
 }
 
@@ -143,6 +145,10 @@ fn what_no_call_can_have_caused_is_refused() {
         "rl-bucket  1 5000",
         "rl-bucket 1\t5000",
         "rl-bucket 1 x",
+        "rl-bucket 1 MAX",
+        "rl-bucket 1 ma",
+        "rl-bucket max",
+        "rl-bucket max 5000",
         &too_late,
     ] {
         assert_eq!(read(text), None, "{text:?}");
@@ -274,4 +280,20 @@ fn no_number_is_read_that_would_be_written_another_way() {
     assert_eq!(near_zero.integer(), None);
     let mut near_the_end = Fields { rest: b" +1", anchor: TimeBase::Instant(u64::MAX) };
     assert_eq!(near_the_end.integer(), None);
+}
+
+#[test]
+fn a_number_of_one_digit_is_written_as_any_other() {
+    let values: Vec<u64> = (0..=11).chain([99, 100, 255, 256, 257, 265]).collect();
+    let expected = values.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+    assert_eq!(written(&values), format!(" {expected}"));
+}
+
+#[test]
+fn an_instant_beside_the_latest_expiry_is_told_as_beside_the_number() {
+    let now = EXPIRY_US - 3_600_000_000;
+    let mut usage = BucketUsage::decode(&mut digits_only(&format!(" 1500000 {now}")), 1).unwrap();
+    let part = shown(&Text::of_part(&usage, 0).0);
+    assert_eq!(part, format!("rl-bucket 1 max 1500000 {now}"));
+    assert_eq!(part.replace("max", &LATEST_EXPIRY.to_string()), shown(&Text::of_change(&mut usage, LATEST_EXPIRY)));
 }
