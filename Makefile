@@ -279,7 +279,7 @@ lint: lint-rust gateway-lint lint-python ## check formatting, lints, documentati
 lint-rust: $(LIBCLANG) $(VENV_MADE)
 	cargo fmt --all --check
 	$(WITH_LIBCLANG) $(CLIPPY)
-	$(WITH_LIBCLANG) $(PYTHON) scripts/undocumented.py
+	$(PYTHON) scripts/undocumented.py
 	$(WITH_LIBCLANG) RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	cd benches/load && cargo fmt --check && cargo clippy --locked --target-dir ../../target/load -- -D warnings
 	for client in $(RUST_CLIENTS); do \
