@@ -43,6 +43,7 @@
 //! | the timer is armed | `timer.rs` |
 //! | the timer's turn comes, and is bounded | `timer_turn.rs`, `turn.rs` |
 //! | the queue of its key is served, and it is decided | `serve.rs` |
+//! | it is given a fencing token | `fenced.rs` |
 //!
 //! A release reaches a queue by a keyspace event: `charge::release` commits, `Redis::finish` announces the event,
 //! `redis/key_events.rs` hears it, `events.rs` marks the queue and arms the timer, and `serve.rs` serves it.
