@@ -209,7 +209,7 @@ gateway-test: $(VENV)/.has-everything $(VENV)/.of-gateway server build gateway-t
 # Pictures of the documents are drawn anew by whoever says so: make console-test PICTURES=docs
 console-test: export PICTURES := $(if $(filter-out file undefined,$(origin PICTURES)),$(PICTURES))
 console-test: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-browser server build gateway-tested ## test the console in a browser, Debian's chromium: make console-test [SERVER=redis-server] [PICTURES=docs]
-	$(GATEWAY_TESTS) gateway/tests/test_console.py gateway/tests/test_playground.py gateway/tests/test_browser*.py
+	$(GATEWAY_TESTS) gateway/tests/test_console*.py gateway/tests/test_playground.py gateway/tests/test_browser*.py
 
 # nginx is Debian's. A release build, since some of it is about how much at once.
 proxies: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-proxies server build gateway-measured ## test the gateway with each proxy, and with faults: make proxies [SERVER=redis-server]

@@ -12,7 +12,7 @@ from support.server import MODULE, Server
 
 from kinds import Make, of_kind
 
-pytest_plugins = ["support.fixtures"]
+pytest_plugins = ["storages", "support.fixtures"]
 
 
 def pytest_configure() -> None:

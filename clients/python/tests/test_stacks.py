@@ -1,25 +1,19 @@
 """An application of each framework is limited by one line."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import celery
-import celery.contrib.testing.worker
 import django
 import fastapi
 import flask
 import httpx
 import pytest
 import redis
-import rq
-from celery import Celery
 from django.conf import settings
-from support.clock import Clock
 from support.server import Server
 
-from redis_ratelimit import DeniedError, Fixed, Limiter, SetupError, TokenBucket, aio
+from redis_ratelimit import Fixed, Limiter, SetupError, TokenBucket, aio
 from redis_ratelimit.asgi import RateLimitMiddleware
 
 settings.configure(
@@ -49,8 +43,6 @@ from redis_ratelimit import django as for_django  # noqa: E402
 from redis_ratelimit import fastapi as for_fastapi  # noqa: E402
 from redis_ratelimit import flask as for_flask  # noqa: E402
 from redis_ratelimit import rest_framework as for_rest  # noqa: E402
-from redis_ratelimit import rq as for_rq  # noqa: E402
-from redis_ratelimit.celery import RateLimitedTask  # noqa: E402
 
 LIMIT, THREE = Fixed(2, "1h"), Fixed(3, "1h")
 
@@ -338,67 +330,3 @@ def test_a_first_application(
     assert statuses_of(url) == [200, 200, 200, 429, 429]
     with pytest.raises(SetupError, match=r"WRONGPASS .*password"):
         statuses_of(f"redis://shop:wrong@127.0.0.1:{server.port}")
-
-
-def test_celery(limiter: Limiter, clock: Clock) -> None:
-    """A task over its limit comes later, and loses none of its own retries."""
-    clock.run()
-    app = Celery("tests", broker="memory://", backend="cache+memory://")
-    seen: list[tuple[str, int]] = []
-
-    @app.task(
-        base=RateLimitedTask,
-        bind=True,
-        max_retries=0,
-        limit=limiter.limit("mails", TokenBucket(2, 1, "100ms")),
-        key=staticmethod(lambda to: to),
-    )
-    def mail(self: Any, to: str) -> str:
-        seen.append((to, self.request.retries))
-        return f"mail to {to}"
-
-    with celery.contrib.testing.worker.start_worker(
-        app, perform_ping_check=False, shutdown_timeout=30
-    ):
-        results = [mail.delay("ann") for _ in range(5)]
-        assert [one.get(timeout=30) for one in results] == ["mail to ann"] * 5
-    assert seen == [("ann", 0)] * 5
-    # As a function it is not limited.
-    assert mail("ann") == "mail to ann"
-
-
-def test_celery_at_once(limiter: Limiter, clock: Clock) -> None:
-    """As tests of an application have it: it waits."""
-    clock.run()
-    app = Celery("tests", broker="memory://")
-    app.conf.task_always_eager = True
-
-    @app.task(base=RateLimitedTask, limit=limiter.limit("mails", TokenBucket(1, 1, "100ms")))
-    def mail() -> int:
-        return 7
-
-    began = time.monotonic()
-    assert [mail.delay().get() for _ in range(2)] == [7, 7]
-    assert time.monotonic() - began > 0.05
-
-
-def send(to: str) -> str:
-    return f"mail to {to}"
-
-
-def test_rq(limiter: Limiter, url: str) -> None:
-    global send  # noqa: PLW0603  RQ finds it by its name
-    send = for_rq.ratelimit(limiter.limit("mails", Fixed(2, "1h")), key=lambda to: to)(send)
-    with redis.Redis.from_url(url) as connection:
-        queue = rq.Queue("mails", connection=connection)
-        jobs = [queue.enqueue(f"{__name__}.send", "ann") for _ in range(3)]
-        rq.SimpleWorker([queue], connection=connection).work(burst=True, logging_level="ERROR")
-        assert [job.return_value() for job in jobs] == ["mail to ann", "mail to ann", None]
-        assert jobs[2].get_status(refresh=True) == rq.job.JobStatus.SCHEDULED
-        (due,) = [
-            queue.scheduled_job_registry.get_scheduled_time(one)
-            for one in queue.scheduled_job_registry.get_job_ids()
-        ]
-        assert 3500 < due.timestamp() - time.time() <= 3601
-    with pytest.raises(DeniedError):
-        send("ann")

@@ -1,6 +1,9 @@
 //! Whatever calls make of a key can be read, by replicas and from the disk; and whatever is read of it, from a payload
 //! or an effect that somebody has changed, calls can go on from, and what they make can be read again.
 
+mod words;
+
+use self::words::{BANS, COSTS, IDS, KEEPS, LIMITS, NAMES, OWN, OWN_OF_POLICY};
 use crate::key::{Key, Told, Value};
 use crate::laws::{Field, Fields};
 use arbitrary::{Arbitrary, Unstructured};
@@ -120,110 +123,6 @@ const EDGES: [u64; 11] = [
     3_650 * 86_400_000_000,
     365_000 * 86_400_000_000,
 ];
-
-// Words that stand for nothing are the most common, as in calls.
-const COSTS: [&str; 24] = [
-    "",
-    "",
-    "",
-    "COST 0",
-    "COST 0.5",
-    "COST 2",
-    "COST 3",
-    "COST 9",
-    "COST 1e12",
-    "COST -1",
-    "COST -2.5",
-    "COST -1e12",
-    "UPTO",
-    "COST 3 UPTO",
-    "COST 1e12 UPTO",
-    "FORCE",
-    "COST 3 FORCE",
-    "COST 7 FORCE",
-    "COST 1e12 FORCE",
-    "COST 0 FORCE",
-    "MAXWAIT 1s",
-    "COST 2 MAXWAIT 1m",
-    "COST 0 MAXWAIT 0",
-    "COST 3 MAXWAIT 3650d",
-];
-const KEEPS: [&str; 8] = ["", "", "", "", "", "EACH", "KEEP 1", "KEEP 50%"];
-const IDS: [&str; 20] = [
-    "",
-    "",
-    "",
-    "",
-    "",
-    "ONCE r1 1s",
-    "ONCE r1 1us",
-    "ONCE r1 1h",
-    "ONCE r2 10m",
-    "ONCE r2 1s",
-    "ONCE r3 3650d",
-    "ONCE r4 1m",
-    "ONCE r5 1d",
-    "SETTLE r1 0",
-    "SETTLE r1 2",
-    "SETTLE r2 0.5",
-    "SETTLE r2 9",
-    "SETTLE r3 1e12",
-    "SETTLE r3 1",
-    "SETTLE r4 0",
-];
-const NAMES: [&str; 8] = ["", "", "", "", "AS a", "AS b", "AS c", "AS d"];
-const OWN: [&str; 16] = [
-    "",
-    "",
-    "",
-    "",
-    "",
-    "",
-    "",
-    "COST 0",
-    "COST 1",
-    "COST 2 FORCE",
-    "COST 1e12 FORCE",
-    "COST 3 FORCE",
-    "FORCE",
-    "COST 1 MAXWAIT 1s",
-    "KEEP 1",
-    "NX",
-];
-const OWN_OF_POLICY: [&str; 8] = ["", "", "", "", "COST 1", "COST 2", "SHADOW", "COST 1 SHADOW"];
-const LIMITS: [&str; 30] = [
-    "TOKENBUCKET 3 2 1s",
-    "TOKENBUCKET 5 5 1m",
-    "TOKENBUCKET 1e12 1e12 1us",
-    "TOKENBUCKET 1000 1 36500s",
-    "LEAKYBUCKET 3 2 1m",
-    "LEAKYBUCKET 5 1 1h",
-    "FIXED 3 1s",
-    "FIXED 10 1h",
-    "FIXED 5 1d",
-    "FIXED 1e12 3650d",
-    "FIXED 3 1us",
-    "FIXED 3 1m ALIGNED",
-    "FIXED 3 1d ALIGNED OFFSET +09:00",
-    "FIXED 3 1w ALIGNED",
-    "FIXED 3 1mo ALIGNED ANCHOR 31",
-    "FIXED 3 1y ALIGNED",
-    "SLIDING 3 1s",
-    "SLIDING 9 1m",
-    "SLIDING 1e12 7us",
-    "SLIDING 3 1s STRICT",
-    "SLIDING 9 1m STRICT",
-    "SLIDING 1e12 3650d STRICT",
-    "SLIDINGLOG 3 1s",
-    "SLIDINGLOG 9 1m",
-    "SLIDINGLOG 1e12 3650d",
-    "CONCURRENCY 3 1s h1",
-    "CONCURRENCY 3 1m h2",
-    "CONCURRENCY 2 1us h1",
-    "CONCURRENCY 1e12 3650d h3",
-    "CONCURRENCY 0 1m h1",
-];
-const BANS: [&str; 6] = ["", "", "", "BAN 1 1m 1s", "BAN 2 3s 1m MAX 2m", "BAN 3 3650d 3650d"];
 
 fn of<T: Copy>(list: &[T], index: u8) -> T {
     list[usize::from(index) % list.len()]

@@ -1,0 +1,93 @@
+"""Storages and strategies of limits, with threads and with asyncio."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import limits
+import limits.aio.strategies
+import limits.strategies
+import pytest
+from limits.storage import storage_from_string
+from support.server import Server
+
+STRATEGIES = list(limits.strategies.STRATEGIES)
+TEN = limits.parse("10/minute")
+# Seconds that a busy machine may take.
+PATIENT = {"socket_timeout": 30, "socket_connect_timeout": 30, "timeout": 30}
+# What `time.time()` says here: the server's clock is another.
+NOW = 5_000_000.0
+
+
+class Blocking:
+    """An object of limits.aio, whose methods are called as those of limits are."""
+
+    def __init__(self, of: Any, runner: asyncio.Runner) -> None:
+        self._of, self._runner = of, runner
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._of, name)
+
+        async def called(*args: Any, **options: Any) -> Any:
+            return await method(*args, **options)
+
+        return lambda *args, **options: self._runner.run(called(*args, **options))
+
+
+class Kit:
+    """Storages and strategies of one kind."""
+
+    def __init__(self, kind: str, runner: asyncio.Runner) -> None:
+        self.is_async = kind == "asyncio"
+        self._runner = runner
+        self._opened: list[Any] = []
+
+    def storage(self, uri: str, **options: Any) -> Any:
+        if uri.startswith("ratelimit://") and "connection_pool" not in options:
+            options = PATIENT | options
+        storage = storage_from_string(f"async+{uri}" if self.is_async else uri, **options)
+        self._opened.append(storage)
+        return Blocking(storage, self._runner) if self.is_async else storage
+
+    def strategy(self, name: str, storage: Any) -> Any:
+        if not self.is_async:
+            return limits.strategies.STRATEGIES[name](storage)
+        return Blocking(limits.aio.strategies.STRATEGIES[name](storage._of), self._runner)
+
+    def close(self) -> None:
+        for storage in self._opened:
+            if self.is_async:
+                self._runner.run(storage.storage.aclose())
+            elif "storage" in vars(storage):
+                storage.storage.close()
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def kit(request: pytest.FixtureRequest) -> Iterator[Kit]:
+    with asyncio.Runner() as runner:
+        kit = Kit(request.param, runner)
+        yield kit
+        kit.close()
+
+
+@pytest.fixture
+def uri(server: Server) -> str:
+    return f"ratelimit://127.0.0.1:{server.port}"
+
+
+@pytest.fixture
+def storage(kit: Kit, uri: str) -> Any:
+    return kit.storage(uri)
+
+
+@pytest.fixture(params=STRATEGIES)
+def strategy(request: pytest.FixtureRequest, kit: Kit, storage: Any) -> Any:
+    return kit.strategy(request.param, storage)
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> float:
+    """The caller's clock stands still, so that times are to the millisecond."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    return NOW

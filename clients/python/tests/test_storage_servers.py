@@ -1,0 +1,208 @@
+"""The storage and its server: errors, outages, URIs, clusters and sentinels."""
+
+from typing import Any
+
+import limits
+import limits.aio.strategies
+import limits.strategies
+import pytest
+import redis
+from limits.errors import ConfigurationError, StorageError
+from support import sentinel
+from support.binaries import Binary
+from support.cluster import PRIMARIES, Cluster
+from support.sentinel import Sentinels
+from support.server import Server
+
+import redis_ratelimit.storage
+from redis_ratelimit.storage import AsyncRateLimitStorage, RateLimitStorage
+from storages import STRATEGIES, TEN, Blocking, Kit
+
+# The server
+
+
+def test_the_storage_is_well_if_the_server_has_the_module(
+    kit: Kit, storage: Any, server: Server, binary: Binary
+) -> None:
+    assert storage.check()
+    server.stop()
+    assert not storage.check()
+    with Server(binary, module=None) as plain:
+        assert not kit.storage(f"ratelimit://127.0.0.1:{plain.port}").check()
+
+
+def test_a_check_raises_no_error(kit: Kit, storage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("not of redis-py")
+
+    library: Any = redis.asyncio if kit.is_async else redis
+    monkeypatch.setattr(library.Redis, "execute_command", fails)
+    assert not storage.check()
+
+
+def test_the_client_is_where_limits_own_storages_have_theirs(kit: Kit, uri: str) -> None:
+    library: Any = redis.asyncio if kit.is_async else redis
+    # The command `flask limiter config` shows it.
+    ours = kit.storage(uri)
+    assert isinstance((ours._of if kit.is_async else ours).storage, library.Redis)
+
+
+def test_an_error_is_raised_as_it_is_or_as_that_of_a_storage(
+    kit: Kit, uri: str, server: Server
+) -> None:
+    bare, wrapping = kit.storage(uri), kit.storage(uri, wrap_exceptions=True)
+    server.stop()
+    for storage, expected in ((bare, redis.ConnectionError), (wrapping, StorageError)):
+        for method, *words in (
+            ("incr", TEN.key_for(), 60),
+            ("acquire_entry", "a", 10, 60),
+            ("acquire_sliding_window_entry", "a", 10, 60),
+            ("get_moving_window", "a", 10, 60),
+            ("clear", "a"),
+            ("reset",),
+        ):
+            with pytest.raises(expected):
+                getattr(storage, method)(*words)
+
+
+def test_a_server_that_hangs_is_given_up(kit: Kit, server: Server) -> None:
+    storage = kit.storage(f"ratelimit://127.0.0.1:{server.port}", socket_timeout=0.05)
+    with server.stopped():
+        assert not storage.check()
+        with pytest.raises(redis.TimeoutError):
+            storage.acquire_entry("a", 10, 60)
+
+
+def test_a_key_or_a_server_without_room_denies(
+    kit: Kit, binary: Binary, caplog: pytest.LogCaptureFixture
+) -> None:
+    # If it were taken for an outage, all hits would pass, or be counted in this process for good.
+    with Server(binary, module_args="max-log-entries 3") as small, small.client() as admin:
+        storage = kit.storage(f"ratelimit://127.0.0.1:{small.port}")
+        moving = kit.strategy("moving-window", storage)
+        assert [moving.hit(TEN, "full") for _ in range(5)] == [True] * 3 + [False] * 2
+        assert moving.get_window_stats(TEN, "full").remaining in {0, 7}
+        assert moving.hit(TEN, "other")
+        admin.config_set("maxmemory", 1)
+        for name in STRATEGIES:
+            strategy = kit.strategy(name, storage)
+            assert not strategy.hit(TEN, "new")
+            strategy.get_window_stats(TEN, "new")
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert [line for line in lines if "max-log-entries" in line]
+    assert [line for line in lines if "OOM" in line]
+
+
+def test_what_somebody_has_to_mend_is_logged(
+    kit: Kit, binary: Binary, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Server(binary, module=None) as bare:
+        storage = kit.storage(f"ratelimit://127.0.0.1:{bare.port}")
+        for _ in range(3):
+            with pytest.raises(redis.ResponseError):
+                kit.strategy("fixed-window", storage).hit(TEN, "key")
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "--loadmodule" in line
+
+
+def test_a_hit_whose_reply_was_lost_is_not_sent_again(
+    kit: Kit, server: Server, admin: redis.Redis
+) -> None:
+    storage = kit.storage(f"ratelimit://127.0.0.1:{server.port}", socket_timeout=0.05)
+    with server.stopped(), pytest.raises(redis.TimeoutError):
+        storage.acquire_entry("a", 10, 60)
+    assert admin.ping()
+    used = kit.storage(f"ratelimit://127.0.0.1:{server.port}").get_moving_window("a", 10, 60)[1]
+    assert used <= 1
+
+
+def test_a_password_a_user_and_a_database_are_in_the_uri(
+    kit: Kit, server: Server, admin: redis.Redis
+) -> None:
+    admin.acl_setuser(
+        "limits", enabled=True, passwords=["+p@ss:w"], commands=["+@all"], keys=["RATELIMIT:*"]
+    )
+    storage = kit.storage(f"ratelimit://limits:p%40ss%3Aw@127.0.0.1:{server.port}/3")
+    assert storage.acquire_entry("a", 10, 60)
+    admin.select(3)
+    assert len(admin.keys()) == 1
+    wrong = kit.storage(f"ratelimit://limits:p@127.0.0.1:{server.port}")
+    assert not wrong.check()
+
+
+def test_a_socket_is_named_in_the_uri(kit: Kit, binary: Binary) -> None:
+    with Server(binary, unixsocket="server.sock") as server:
+        storage = kit.storage(f"ratelimit+unix://{server.directory}/server.sock")
+        assert storage.acquire_entry("a", 10, 60)
+        kit.close()
+
+
+def test_a_pool_of_ones_own_is_used(kit: Kit, server: Server) -> None:
+    library: Any = redis.asyncio if kit.is_async else redis
+    pool = library.ConnectionPool(host="127.0.0.1", port=server.port)
+    storage = kit.storage("ratelimit://", connection_pool=pool)
+    assert storage.acquire_entry("a", 10, 60)
+    assert (storage._of if kit.is_async else storage).storage.connection_pool is pool
+    # Nobody else's to close.
+    (Blocking(pool, kit._runner).aclose if kit.is_async else pool.close)()
+
+
+def test_keys_are_all_over_a_cluster_and_a_hit_is_one_command(kit: Kit, cluster: Cluster) -> None:
+    hosts = ",".join(f"127.0.0.1:{server.port}" for server in cluster.servers)
+    storage = kit.storage(f"ratelimit+cluster://{hosts}")
+    assert storage.check()
+    clients = [server.client(decode_responses=True) for server in cluster.servers]
+    for client in clients:
+        client.config_resetstat()
+    for name in STRATEGIES:
+        strategy = kit.strategy(name, storage)
+        for user in range(100):
+            assert strategy.hit(TEN, user, cost=10)
+            assert not strategy.hit(TEN, user)
+    stats = [client.info("commandstats") for client in clients]
+    taken = [stat["cmdstat_rl.take"]["calls"] for stat in stats if "cmdstat_rl.take" in stat]
+    assert (len(taken), sum(taken)) == (PRIMARIES, 600)
+    assert not any("getkeys" in name for stat in stats for name in stat)
+    kit.strategy("moving-window", storage).clear(TEN, 0)
+    assert storage.reset() == 297
+
+
+def test_a_cluster_that_is_away_stops_no_application(kit: Kit, server: Server) -> None:
+    storage = kit.storage(f"ratelimit+cluster://127.0.0.1:{server.port}")
+    assert not storage.check()  # it is no cluster
+
+
+def test_the_primary_that_sentinels_name_is_used(kit: Kit, binary: Binary) -> None:
+    with Server(binary) as primary, Sentinels(primary, replicas=0) as sentinels:
+        hosts = ",".join(f"127.0.0.1:{port}" for port in sentinels._ports)
+        storage = kit.storage(f"ratelimit+sentinel://{hosts}/{sentinel.NAME}")
+        assert kit.strategy("moving-window", storage).hit(TEN)
+        with primary.client() as client:
+            assert client.dbsize() == 1
+        kit.close()
+        # redis-py leaves these open.
+        of = storage._of if kit.is_async else storage
+        for client in of.storage.connection_pool.sentinel_manager.sentinels:
+            (Blocking(client, kit._runner).aclose if kit.is_async else client.close)()
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("ratelimit+cluster://localhost", "'localhost' is not host:port"),
+        ("ratelimit+cluster://localhost:port", "localhost:port: "),
+        ("ratelimit+cluster://:secret@a:1,:2", "':2' is not host:port"),
+        ("ratelimit+sentinel://localhost:26379", "no service: ratelimit[+]sentinel://"),
+    ],
+)
+def test_a_uri_that_lacks_something_is_refused(kit: Kit, uri: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        kit.storage(uri)
+
+
+def test_the_schemes_are_those_of_the_document() -> None:
+    for scheme in redis_ratelimit.storage.SCHEMES:
+        assert f"{scheme}://" in str(redis_ratelimit.storage.__doc__)
+        for prefix in ("", "async+"):
+            found = limits.storage.SCHEMES[prefix + scheme]
+            assert issubclass(found, (RateLimitStorage, AsyncRateLimitStorage))

@@ -1,0 +1,103 @@
+"""Who may do what by the console's API, and from where."""
+
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from asking import READS, TOKENS, WRITES, Console
+from console_fixtures import Start, console, gateway
+from redis import Redis
+from running import BINARY, Gateway
+
+from support.server import Server
+
+__all__ = ["console", "gateway"]
+
+
+def test_each_role_may_do_its_own(gateway: Gateway, policy: Callable[..., int]) -> None:
+    policy("a", "FIXED 5 1m")
+    nobody, wrong = Console(gateway, None), Console(gateway, "may-chang")
+    reader, writer = Console(gateway, READS), Console(gateway, WRITES)
+    ask = [one("/api/policies").status for one in (nobody, wrong, reader, writer)]
+    assert ask == [401, 401, 200, 200]
+    scale = {"factor": 0.5, "for": "10m"}
+    change = [
+        one("/api/policies/a/scale", "POST", scale).status
+        for one in (nobody, wrong, reader, writer)
+    ]
+    assert change == [401, 401, 403, 200]
+    roles = [one("/api/session").json["role"] for one in (reader, writer)]
+    assert roles == ["look", "change"]
+
+
+def test_without_a_token_to_change_it_only_shows(server: Server, start: Start) -> None:
+    console = Console(start(server.port, console=True), None)
+    assert console("/api/policies").status == 200
+    assert console.put("a", "FIXED 5 1m").status == 403
+    assert console("/api/session").json["readonly"] is True
+
+
+def test_off_loopback_it_takes_a_token(server: Server) -> None:
+    words = ["--server", f"redis://127.0.0.1:{server.port}", "--console", "0.0.0.0:0"]
+    words += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    started = subprocess.run(
+        [BINARY, "serve", *words], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert started.returncode == 1
+    assert "RATELIMIT_GATEWAY_CONSOLE_TOKEN" in started.stderr
+
+
+def test_tokens_come_from_files(server: Server, start: Start, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{WRITES}\n")
+    variable = "RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN_FILE"
+    gateway = start(server.port, console=True, environment={variable: str(tmp_path / "token")})
+    assert Console(gateway).put("a", "FIXED 5 1m").status == 201
+    gateway.end()
+    assert WRITES not in gateway.log
+
+
+def test_only_its_own_names_are_answered(server: Server, start: Start) -> None:
+    gateway = start(server.port, "--console-host", "limits.example", console=True)
+    console = Console(gateway, None)
+    for host in ("evil.example", "127.0.0.1.evil.example:8090", "192.0.2.7"):
+        assert console("/", Host=host).status == 421
+        assert console("/api/policies", Host=host).status == 421
+    for host in ("localhost:1", "limits.example", "[::1]:8090"):
+        assert console("/api/policies", Host=host).status == 200
+
+
+@pytest.mark.long
+def test_whoever_says_nothing_is_hung_up_on(gateway: Gateway) -> None:
+    with socket.create_connection(("127.0.0.1", gateway.console), timeout=120) as silent:
+        assert silent.recv(1) == b"", "it is not waited for"
+
+
+def test_a_browser_is_told_to_load_nothing_from_elsewhere(console: Console) -> None:
+    page = console("/")
+    assert page.status == 200
+    assert "<title>" in page.body
+    for answer in (page, console("/app.js"), console("/api/policies"), console("/nothing")):
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'; frame-an")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert console("/api/policies").headers["cache-control"] == "no-store"
+    assert console("/api/policies", sec_fetch_site="cross-site").status == 403
+    unchanged = console("/app.js", If_None_Match=console("/app.js").headers["etag"])
+    assert (unchanged.status, unchanged.body) == (304, "")
+    assert console("/..%2fCargo.toml").status == 404
+
+
+def test_a_user_without_the_right_is_told(server: Server, start: Start, redis: Redis) -> None:
+    rights = ["+rl.policylist", "+rl.policyget", "+info", "+ping"]
+    redis.execute_command("ACL", "SETUSER", "looker", "on", ">secret", *rights)
+    environment = TOKENS | {"RATELIMIT_GATEWAY_CONSOLE_SERVER_PASSWORD": "secret"}
+    gateway = start(
+        server.port, "--console-server-user", "looker", console=True, environment=environment
+    )
+    console = Console(gateway)
+    assert console("/api/policies").json == []
+    refused = console.put("a", "FIXED 5 1m")
+    assert refused.status == 403
+    assert "rl.policyset" in refused.json["error"].lower()
+    redis.execute_command("ACL", "DELUSER", "looker")
