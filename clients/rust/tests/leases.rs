@@ -1,0 +1,85 @@
+//! Leases: who holds one, who loses it, and who waits for it.
+
+mod support;
+
+use std::time::Duration;
+
+use redis_ratelimit_client::{Error, Limit};
+use support::{Server, patient, until};
+
+#[tokio::test]
+async fn a_policy_with_leases_gets_an_id() {
+    let server = Server::start();
+    let mut connection = server.connection().await;
+    let words = ["jobs", "CONCURRENCY", "2", "1h", "FIXED", "1000", "1h"];
+    let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
+    let limiter = server.limiter(patient()).await;
+    let jobs = limiter.limit("jobs", [Limit::policy(["missing", "jobs"])]);
+    for allowed in [true, true, false] {
+        let decision = jobs.take("acme").await.unwrap();
+        assert_eq!((decision.allowed, decision.id.is_some()), (allowed, true));
+    }
+    let missing = limiter.limit("jobs", [Limit::policy(["missing"])]).take("acme").await;
+    assert!(matches!(missing, Err(Error::Setup(why)) if why.contains("RL.POLICYSET")));
+}
+
+#[tokio::test]
+async fn leases_are_held_released_and_dropped() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await;
+    let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]);
+    let lease = pool.lease("exports").await.unwrap();
+    assert!(!lease.is_lost());
+    assert!(matches!(pool.lease("exports").await, Err(Error::Denied(_))));
+    lease.release().await.unwrap();
+    drop(pool.lease("exports").await.unwrap());
+    let mut tries = 0;
+    while pool.lease("exports").await.is_err() {
+        tries += 1;
+        assert!(tries < 1000, "what is dropped is released");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_another_has_is_lost() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await;
+    let pool = limiter.limit("pool", [Limit::concurrency(1, "300ms")]);
+    let lease = pool.lease("exports").await.unwrap();
+    limiter.reset(&pool.key_of("exports")).await.unwrap();
+    let other = limiter.limit("pool", [Limit::concurrency(1, "1h")]);
+    let _held = other.lease("exports").await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), lease.lost()).await.unwrap();
+    assert!(lease.is_lost());
+}
+
+#[tokio::test]
+async fn who_waits_for_a_lease_has_it_in_turn() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await.beside(server.client());
+    let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]);
+    let held = pool.lease("exports").await.unwrap();
+    let hour = Duration::from_secs(3600);
+    let waits = || {
+        let pool = pool.clone();
+        tokio::spawn(async move { pool.lease_within("exports", hour).await.unwrap() })
+    };
+    let first = waits();
+    until(async || server.blocked().await == 1).await;
+    let second = waits();
+    until(async || server.blocked().await == 2).await;
+    // A caller that no longer waits has no place in the line.
+    first.abort();
+    until(async || server.blocked().await == 1).await;
+    held.release().await.unwrap();
+    let held = second.await.unwrap();
+    let short = pool.lease_within("exports", Duration::from_millis(50)).await;
+    assert!(matches!(short, Err(Error::Denied(_))));
+    // Without a client of its own it asks again.
+    let asking = server.limiter(patient()).await.limit("pool", [Limit::concurrency(1, "1h")]);
+    let third = tokio::spawn(async move { asking.lease_within("exports", hour).await.unwrap() });
+    until(async || server.calls("rl.acquire").await > 6).await;
+    held.release().await.unwrap();
+    assert!(!third.await.unwrap().is_lost());
+}
