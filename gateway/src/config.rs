@@ -7,9 +7,9 @@ mod import;
 mod source;
 
 pub use domain::{Bound, Domain, Found, Metric};
-pub use forward::{Http, HttpRule};
+pub use forward::{HttpRule, HttpRules};
 pub use import::Imported;
-pub use source::Source;
+pub use source::ConfigSource;
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub struct Config {
     /// The domains that a file rules. All others go by the names of policies.
     pub domains: HashMap<String, Domain>,
     /// The rules of forward auth.
-    pub http: Http,
+    pub http: HttpRules,
 }
 
 impl Config {
@@ -44,7 +44,7 @@ impl Config {
                     if self.http.is_set {
                         return Err(format!("{file}: http is there twice"));
                     }
-                    self.http = Http::read(http).map_err(|told| format!("{file}: {told}"))?;
+                    self.http = HttpRules::read(http).map_err(|told| format!("{file}: {told}"))?;
                 }
                 _ => return Err(format!("{file}: a document must have either domain and descriptors, or http")),
             }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the doors share.
 #[derive(Clone)]
-pub struct Http {
+pub struct HttpDoor {
     /// The files, the judge, and how ids are remembered.
     pub rls: Rls,
     /// What was counted.
@@ -27,18 +27,18 @@ pub struct Http {
 }
 
 /// The routes.
-pub fn router(http: Http) -> Router {
+pub fn router(http: HttpDoor) -> Router {
     Router::new()
         .route("/check", any(checked))
         .route("/json", post(asked))
-        .route("/metrics", get(|State(http): State<Http>| async move { http.metrics.render() }))
+        .route("/metrics", get(|State(http): State<HttpDoor>| async move { http.metrics.render() }))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .with_state(http)
 }
 
 /// Ready from the server's first answer to the end: an outage does not take that away, or all replicas would go at once.
-async fn ready(State(http): State<Http>) -> (StatusCode, &'static str) {
+async fn ready(State(http): State<HttpDoor>) -> (StatusCode, &'static str) {
     if http.ready.load(Ordering::Acquire) {
         (StatusCode::OK, "ok\n")
     } else if http.rls.judge.link.has_answered() {
@@ -48,13 +48,17 @@ async fn ready(State(http): State<Http>) -> (StatusCode, &'static str) {
     }
 }
 
-async fn checked(State(http): State<Http>, ConnectInfo(ends): ConnectInfo<Ends>, request: Request) -> Response<Body> {
+async fn checked(
+    State(http): State<HttpDoor>,
+    ConnectInfo(ends): ConnectInfo<Ends>,
+    request: Request,
+) -> Response<Body> {
     let (head, _) = request.into_parts();
     check::answer(&http.rls, &head, ends.peer.ip()).await
 }
 
 /// Bodies are at most 2 MB, as axum has it.
-async fn asked(State(http): State<Http>, body: Bytes) -> Response<Body> {
+async fn asked(State(http): State<HttpDoor>, body: Bytes) -> Response<Body> {
     json::answer(&http.rls, &body).await
 }
 

@@ -28,7 +28,7 @@ pub enum Outage {
 
 /// What a part of a request asks.
 #[derive(Clone, Debug)]
-pub enum Asked {
+pub enum RequestPart {
     /// Nothing limits it.
     Nothing,
     /// A limit that nothing ever reaches.
@@ -113,7 +113,7 @@ impl Judge {
     pub async fn judge(
         self: &Arc<Judge>,
         domain: String,
-        asked: Arc<[Asked]>,
+        asked: Arc<[RequestPart]>,
         patience: Option<Duration>,
     ) -> Judgement {
         let this = Arc::clone(self);
@@ -122,7 +122,7 @@ impl Judge {
         AssertUnwindSafe(judged).catch_unwind().await.unwrap_or_else(|_| self.without(count))
     }
 
-    async fn judged(&self, domain: &str, asked: &[Asked], patience: Option<Duration>) -> Judgement {
+    async fn judged(&self, domain: &str, asked: &[RequestPart], patience: Option<Duration>) -> Judgement {
         let began = Instant::now();
         let deadline = began + patience.map_or(self.timeout, |patience| patience.min(self.timeout));
         let permit = self.in_flight.try_acquire();
@@ -178,16 +178,16 @@ impl Judge {
         Judgement { allowed: !closed, unknown: true, parts: vec![part; count] }
     }
 
-    fn concluded(&self, asked: &[Asked], replies: &[Reply]) -> Judgement {
+    fn concluded(&self, asked: &[RequestPart], replies: &[Reply]) -> Judgement {
         let mut replies = replies.iter();
         let mut parts: Vec<Judged> = vec![];
         let (mut quotas, mut unknown) = (vec![], false);
         for one in asked {
             let mut part = match one {
-                Asked::Nothing => Judged::new(Outcome::Unmatched, false),
-                Asked::Unlimited => Judged::new(Outcome::Allowed, false),
-                Asked::TooMuch => Judged::new(Outcome::Denied, true),
-                Asked::Server(question) => {
+                RequestPart::Nothing => Judged::new(Outcome::Unmatched, false),
+                RequestPart::Unlimited => Judged::new(Outcome::Allowed, false),
+                RequestPart::TooMuch => Judged::new(Outcome::Denied, true),
+                RequestPart::Server(question) => {
                     let part = replies.next().map(|reply| self.part(question, reply));
                     Judged { shadow: question.shadow, ..part.unwrap_or_else(|| Judged::new(Outcome::Outage, false)) }
                 }
@@ -195,7 +195,7 @@ impl Judge {
             let without = matches!(part.outcome, Outcome::Outage | Outcome::Error) && part.verdict.is_none();
             unknown |= without;
             part.denies = part.over && !part.shadow;
-            if matches!(one, Asked::Server(Question { quota: true, shadow: false, .. })) && !without {
+            if matches!(one, RequestPart::Server(Question { quota: true, shadow: false, .. })) && !without {
                 quotas.push(parts.len());
             }
             parts.push(part);
@@ -301,14 +301,14 @@ impl Judge {
         left.iter().for_each(|_| seen::unsettled());
     }
 
-    fn count(&self, domain: &str, asked: &[Asked], judgement: &mut Judgement) {
+    fn count(&self, domain: &str, asked: &[RequestPart], judgement: &mut Judgement) {
         if self.shadow && !judgement.allowed {
             judgement.allowed = true;
             let denied = judgement.parts.iter_mut().filter(|part| part.outcome == Outcome::Denied);
             denied.for_each(|part| part.outcome = Outcome::Shadow);
         }
         for (one, part) in asked.iter().zip(&judgement.parts) {
-            let metric = if let Asked::Server(question) = one { question.metric.as_ref() } else { None };
+            let metric = if let RequestPart::Server(question) = one { question.metric.as_ref() } else { None };
             let by = part.verdict.as_ref().and_then(|verdict| verdict.policy.as_deref());
             let policy = by.or_else(|| metric.map(|metric| metric.rule.as_str()));
             let ruled = by.is_some() || metric.is_some_and(|metric| !metric.brought);
@@ -357,15 +357,15 @@ impl Judged {
 }
 
 /// The calls of a request. Where one is to be charged and another part may deny, it has an id by which it can be undone.
-fn identified(asked: &[Asked], all_or_none: bool) -> Arc<[Call]> {
+fn identified(asked: &[RequestPart], all_or_none: bool) -> Arc<[Call]> {
     let mut calls: Vec<Call> = asked
         .iter()
-        .filter_map(|one| if let Asked::Server(question) = one { Some(question.call.clone()) } else { None })
+        .filter_map(|one| if let RequestPart::Server(question) = one { Some(question.call.clone()) } else { None })
         .collect();
-    let may_deny = |one: &&Asked| match one {
-        Asked::Server(question) => matches!(question.call.verb, Verb::Take(_)),
-        Asked::TooMuch => true,
-        Asked::Nothing | Asked::Unlimited => false,
+    let may_deny = |one: &&RequestPart| match one {
+        RequestPart::Server(question) => matches!(question.call.verb, Verb::Take(_)),
+        RequestPart::TooMuch => true,
+        RequestPart::Nothing | RequestPart::Unlimited => false,
     };
     let several = all_or_none && asked.iter().filter(may_deny).count() > 1;
     let mut seen: Vec<Vec<u8>> = vec![];

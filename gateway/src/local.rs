@@ -53,7 +53,7 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
 }
 
 /// A call that can be decided here.
-struct Known<'a> {
+struct LocalCall<'a> {
     call: &'a Call,
     windows: Arc<[Window]>,
     policy: Option<String>,
@@ -71,12 +71,12 @@ impl Local {
     pub fn decide(&self, calls: &[Call], replies: &mut [Reply], table: &Table, all_or_none: bool) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let lost: Vec<(usize, Known<'_>)> = calls
+        let lost: Vec<(usize, LocalCall<'_>)> = calls
             .iter()
             .zip(replies.iter())
             .enumerate()
             .filter(|(_, (_, reply))| reply.is_undecided())
-            .filter_map(|(place, (call, _))| Some((place, Known::of(call, table)?)))
+            .filter_map(|(place, (call, _))| Some((place, LocalCall::of(call, table)?)))
             .collect();
         let denied = |reply: &Reply| matches!(reply, Reply::Decided(verdict) if !verdict.allowed);
         let mut passes = !calls.iter().zip(replies.iter()).any(|(call, reply)| call.charges() && denied(reply));
@@ -94,7 +94,7 @@ impl Local {
     }
 
     /// What its limits say of a call, before it is charged.
-    fn verdict(&self, kept: &Kept, known: &Known<'_>, now: Instant) -> Verdict {
+    fn verdict(&self, kept: &Kept, known: &LocalCall<'_>, now: Instant) -> Verdict {
         let cost = match known.call.verb {
             Verb::Take(cost) if !kept.repeats(known.call) => cost,
             _ => Amount::ZERO,
@@ -142,7 +142,7 @@ impl Local {
     }
 
     /// Charges a call if it passes; what its limits say then.
-    fn charge(&self, kept: &mut Kept, known: &Known<'_>, looked: Verdict, now: Instant) -> Verdict {
+    fn charge(&self, kept: &mut Kept, known: &LocalCall<'_>, looked: Verdict, now: Instant) -> Verdict {
         let call = known.call;
         let id = |call: &Call| Some((call.key.clone(), call.id.clone()?));
         let (sign, cost) = match (&call.verb, id(call)) {
@@ -178,9 +178,9 @@ impl Local {
     }
 }
 
-impl<'a> Known<'a> {
+impl<'a> LocalCall<'a> {
     /// If its limits are known here, and it asks something of them.
-    fn of(call: &'a Call, table: &Table) -> Option<Known<'a>> {
+    fn of(call: &'a Call, table: &Table) -> Option<LocalCall<'a>> {
         let (policy, windows) = match &call.rule {
             _ if call.verb == Verb::Release => return None,
             Rule::Limits(words) => (None, windows(&words.join(" ")).into()),
@@ -189,7 +189,7 @@ impl<'a> Known<'a> {
                 (Some(name), windows)
             }
         };
-        Some(Known { call, windows, policy })
+        Some(LocalCall { call, windows, policy })
     }
 }
 

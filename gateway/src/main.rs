@@ -79,12 +79,12 @@ fn main() -> ExitCode {
 
 /// Whether files are right.
 fn check(files: Vec<std::path::PathBuf>) -> Result<(), String> {
-    files.into_iter().try_for_each(|file| config::Source::new(file).read().map(|_| ()))
+    files.into_iter().try_for_each(|file| config::ConfigSource::new(file).read().map(|_| ()))
 }
 
 /// A file as policies. The commands alone are on standard output, so that they can be piped into a client.
 fn import(file: std::path::PathBuf) -> Result<(), String> {
-    let imported = config::Source::new(file).imported()?;
+    let imported = config::ConfigSource::new(file).imported()?;
     let mut out = std::io::stdout().lock();
     for command in imported.commands() {
         writeln!(out, "{command}").map_err(|error| error.to_string())?;

@@ -25,7 +25,7 @@ use report::Report;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
-use trial::{Judge, Outcome};
+use trial::{Trial, TrialOutcome};
 
 /// What is asked of a log.
 #[derive(Args, Clone, Debug)]
@@ -180,13 +180,13 @@ pub struct Outcomes {
 }
 
 fn outcomes(limits: &Limits, log: &mut Log) -> io::Result<Outcomes> {
-    let mut judge = Judge::new(limits, MOST_HELD).map_err(io::Error::other)?;
+    let mut judge = Trial::new(limits, MOST_HELD).map_err(io::Error::other)?;
     let mut outcomes = Outcomes { denied_of: vec![0; log.names.len()], ..Outcomes::default() };
     log.calls.each(|call| {
         match judge.decide(call.key, call.at, call.cost) {
-            Outcome::Admitted => outcomes.admitted += 1,
-            Outcome::Overfull => outcomes.overfull += 1,
-            Outcome::Denied => {
+            TrialOutcome::Admitted => outcomes.admitted += 1,
+            TrialOutcome::Overfull => outcomes.overfull += 1,
+            TrialOutcome::Denied => {
                 outcomes.denied += 1;
                 if let Some(denied) = outcomes.denied_of.get_mut(call.key) {
                     *denied += 1;

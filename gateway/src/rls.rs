@@ -5,7 +5,7 @@ mod request;
 mod unary;
 
 use crate::config::Config;
-use crate::judge::{Asked, Judge};
+use crate::judge::{Judge, RequestPart};
 use crate::proto::{RateLimitRequest, RateLimitResponse};
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -68,7 +68,7 @@ impl Rls {
         patience: Option<Duration>,
     ) -> Result<RateLimitResponse, Status> {
         let asked = request::asked(&request, &self.config.load(), &self.once).map_err(Status::invalid_argument)?;
-        let asked: Arc<[Asked]> = asked.into();
+        let asked: Arc<[RequestPart]> = asked.into();
         let judgement = self.judge.judge(request.domain, Arc::clone(&asked), patience).await;
         Ok(answer::response(&asked, &judgement))
     }

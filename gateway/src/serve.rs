@@ -1,7 +1,7 @@
 //! The running service: its listeners, what keeps it up to date, and its end.
 
 use crate::certificate::Certificate;
-use crate::config::{Config, Source};
+use crate::config::{Config, ConfigSource};
 use crate::console;
 use crate::http;
 use crate::judge::{Judge, Outage};
@@ -47,7 +47,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let _ = of(SignalKind::hangup())?;
     let config: Arc<ArcSwap<Config>> = Arc::default();
     if let Some(path) = options.config.clone() {
-        reload::begin(Arc::new(Files { source: Source::new(path), config: Arc::clone(&config) }))?;
+        reload::begin(Arc::new(ConfigFiles { source: ConfigSource::new(path), config: Arc::clone(&config) }))?;
     }
     let (table, link) = (Arc::new(Table::default()), Arc::new(Link::new(options.address()?)));
     let metrics = seen::install()?;
@@ -77,7 +77,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let mut readiness = Readiness { ready: Arc::default(), reporter };
     readiness.report(ServingStatus::NotServing).await;
     let judge = Arc::clone(&rls.judge);
-    let router = http::router(http::Http { rls: rls.clone(), metrics, ready: Arc::clone(&readiness.ready) });
+    let router = http::router(http::HttpDoor { rls: rls.clone(), metrics, ready: Arc::clone(&readiness.ready) });
     let (end_grpc, grpc_ended) = watch::channel(false);
     let (end_http, http_ended) = watch::channel(false);
     if let Some((listener, service)) = console {
@@ -175,12 +175,12 @@ async fn upkeep(metrics: PrometheusHandle) {
 }
 
 /// The configuration, and where it is.
-struct Files {
-    source: Source,
+struct ConfigFiles {
+    source: ConfigSource,
     config: Arc<ArcSwap<Config>>,
 }
 
-impl Reloaded for Files {
+impl Reloaded for ConfigFiles {
     fn name(&self) -> &'static str {
         "the configuration"
     }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 /// The policies that the server told of last.
 #[derive(Default)]
 pub struct Table {
-    known: ArcSwap<Known>,
+    known: ArcSwap<KnownPolicies>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownPolicies {
     digest: Option<String>,
     windows: HashMap<String, Arc<[Window]>>,
 }
@@ -40,6 +40,6 @@ impl Listener for Table {
 
     fn policies(&self, digest: String, policies: Vec<(String, String)>) {
         let windows = policies.into_iter().map(|(name, specs)| (name, windows(&specs).into())).collect();
-        self.known.store(Arc::new(Known { digest: Some(digest), windows }));
+        self.known.store(Arc::new(KnownPolicies { digest: Some(digest), windows }));
     }
 }

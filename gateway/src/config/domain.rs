@@ -1,7 +1,7 @@
 //! The limits of a domain: a tree of entries, one level for each entry of a descriptor.
 
 use super::at;
-use super::format::{Descriptor, OneOrMore, RateLimit};
+use super::format::{DescriptorEntry, OneOrMore, RateLimitEntry};
 use crate::ask::Rule;
 use crate::naming::{LONGEST_NAME, escaped};
 use crate::template::fits;
@@ -11,26 +11,26 @@ use std::collections::HashMap;
 /// A domain that a file rules.
 #[derive(Debug, Default)]
 pub struct Domain {
-    top: Level,
+    top: RuleLevel,
 }
 
 /// What may stand at one place of a descriptor.
 #[derive(Debug, Default)]
-struct Level {
+struct RuleLevel {
     /// By key and value.
-    exact: HashMap<(String, String), Node>,
+    exact: HashMap<(String, String), RuleNode>,
     /// By key and a pattern of the value; without a key by a pattern of `key_value`. In the file's order.
-    wild: Vec<(Option<String>, String, Node)>,
+    wild: Vec<(Option<String>, String, RuleNode)>,
     /// By key alone.
-    bare: HashMap<String, Node>,
+    bare: HashMap<String, RuleNode>,
 }
 
 #[derive(Debug)]
-struct Node {
+struct RuleNode {
     /// The value as the file has it: `gold`, `g*`, or nothing.
     pattern: String,
     rule: Option<DomainRule>,
-    below: Level,
+    below: RuleLevel,
     flags: Flags,
 }
 
@@ -102,7 +102,7 @@ impl Domain {
     ///
     /// # Errors
     /// What is wrong with them, and where.
-    pub fn read(domain: &str, descriptors: Vec<Descriptor>) -> Result<Domain, String> {
+    pub fn read(domain: &str, descriptors: Vec<DescriptorEntry>) -> Result<Domain, String> {
         Ok(Domain { top: level(domain, descriptors)? })
     }
 
@@ -111,7 +111,7 @@ impl Domain {
     #[must_use]
     pub fn find(&self, entries: &[(&str, &str)]) -> Option<Found> {
         let mut level = &self.top;
-        let mut path: Vec<&Node> = vec![];
+        let mut path: Vec<&RuleNode> = vec![];
         for (key, value) in entries {
             let node = level.at(key, value)?;
             path.push(node);
@@ -120,7 +120,7 @@ impl Domain {
         let last = path.last()?;
         let rule = last.rule.as_ref()?;
         let pairs = || path.iter().zip(entries);
-        let shared = |node: &&Node| node.flags.share && node.pattern.contains('*');
+        let shared = |node: &&RuleNode| node.flags.share && node.pattern.contains('*');
         let counted = pairs().map(|(node, (key, value))| {
             let value = if shared(node) { &node.pattern } else { *value };
             ((*key).to_owned(), value.to_owned())
@@ -147,10 +147,10 @@ impl Domain {
     }
 }
 
-impl Level {
-    fn at(&self, key: &str, value: &str) -> Option<&Node> {
+impl RuleLevel {
+    fn at(&self, key: &str, value: &str) -> Option<&RuleNode> {
         let wild = || {
-            let is_it = |(of, pattern, _): &&(Option<String>, String, Node)| match of {
+            let is_it = |(of, pattern, _): &&(Option<String>, String, RuleNode)| match of {
                 Some(of) => of == key && fits(pattern, value.as_bytes()),
                 None => fits(pattern, format!("{key}_{value}").as_bytes()),
             };
@@ -178,10 +178,10 @@ fn joined(key: &str, value: &str) -> String {
     if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
 }
 
-fn level(path: &str, descriptors: Vec<Descriptor>) -> Result<Level, String> {
-    let mut level = Level::default();
+fn level(path: &str, descriptors: Vec<DescriptorEntry>) -> Result<RuleLevel, String> {
+    let mut level = RuleLevel::default();
     for descriptor in descriptors {
-        let Descriptor { key: spanned, value: pattern, rate_limit, .. } = &descriptor;
+        let DescriptorEntry { key: spanned, value: pattern, rate_limit, .. } = &descriptor;
         if spanned.value.is_empty() {
             return Err(at(spanned, &format!("a descriptor in {path} has no key")));
         }
@@ -199,7 +199,7 @@ fn level(path: &str, descriptors: Vec<Descriptor>) -> Result<Level, String> {
         let not_wild = at(spanned, &format!("{path}: share_threshold takes a value with *"));
         let (key, pattern) = (spanned.value.clone(), pattern.clone());
         let below = self::level(&path, descriptor.descriptors.unwrap_or_default())?;
-        let node = Node { pattern: pattern.clone(), rule, below, flags };
+        let node = RuleNode { pattern: pattern.clone(), rule, below, flags };
         let wild = if pattern.contains('*') {
             Some((Some(key.clone()), pattern.clone()))
         } else {
@@ -236,7 +236,7 @@ const UNITS: [(&str, &str); 7] = [
 ];
 
 /// The limit that a file writes.
-pub fn rule(limit: &RateLimit) -> Result<DomainRule, String> {
+pub fn rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
     let replaces: Vec<String> = limit.replaces.iter().map(|other| other.name.clone()).collect();
     if replaces.iter().any(String::is_empty) {
         return Err("replaces has an entry without a name".to_owned());

@@ -10,21 +10,21 @@ use std::collections::BTreeMap;
 #[serde(deny_unknown_fields)]
 pub struct Document {
     pub domain: Option<Spanned<String>>,
-    pub descriptors: Option<Vec<Descriptor>>,
-    pub http: Option<Http>,
+    pub descriptors: Option<Vec<DescriptorEntry>>,
+    pub http: Option<HttpSection>,
 }
 
 /// An entry of a descriptor, and what may stand below it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "the words of the file")]
-pub struct Descriptor {
+pub struct DescriptorEntry {
     pub key: Spanned<String>,
     #[serde(default)]
     pub value: String,
-    pub rate_limit: Option<RateLimit>,
+    pub rate_limit: Option<RateLimitEntry>,
     #[serde(default)]
-    pub descriptors: Option<Vec<Descriptor>>,
+    pub descriptors: Option<Vec<DescriptorEntry>>,
     #[serde(default)]
     pub shadow_mode: bool,
     #[serde(default)]
@@ -42,7 +42,7 @@ pub struct Descriptor {
 /// What is allowed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RateLimit {
+pub struct RateLimitEntry {
     pub unit: Option<Spanned<String>>,
     pub requests_per_unit: Option<u32>,
     #[serde(default)]
@@ -83,14 +83,14 @@ impl OneOrMore {
 /// The rules of forward auth.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Http {
+pub struct HttpSection {
     pub trusted: Option<Vec<Spanned<String>>>,
-    pub rules: Option<Vec<Rule>>,
+    pub rules: Option<Vec<RuleEntry>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct RuleEntry {
     pub method: Option<OneOrMore>,
     pub path: Option<String>,
     #[serde(default)]

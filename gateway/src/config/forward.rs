@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What the files say of HTTP.
 #[derive(Debug)]
-pub struct Http {
+pub struct HttpRules {
     /// Whether they say anything.
     pub is_set: bool,
     /// The proxies whose word on the client is taken.
@@ -33,16 +33,16 @@ pub struct HttpRule {
     pub cost: Option<Template>,
 }
 
-impl Default for Http {
-    fn default() -> Http {
+impl Default for HttpRules {
+    fn default() -> HttpRules {
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        Http { is_set: false, trusted: loopback.map(IpNet::from).to_vec(), rules: None }
+        HttpRules { is_set: false, trusted: loopback.map(IpNet::from).to_vec(), rules: None }
     }
 }
 
-impl Http {
-    pub(super) fn read(read: format::Http) -> Result<Http, String> {
-        let mut http = Http { is_set: true, ..Http::default() };
+impl HttpRules {
+    pub(super) fn read(read: format::HttpSection) -> Result<HttpRules, String> {
+        let mut http = HttpRules { is_set: true, ..HttpRules::default() };
         if let Some(trusted) = read.trusted {
             let network = |text: &serde_saphyr::Spanned<String>| {
                 let one = text.value.parse::<IpAddr>().map(IpNet::from);
@@ -56,7 +56,7 @@ impl Http {
     }
 }
 
-fn rule(read: format::Rule) -> Result<HttpRule, String> {
+fn rule(read: format::RuleEntry) -> Result<HttpRule, String> {
     let told = |told: String| at(&read.key, &told);
     let rule = match (&read.policy, &read.limit) {
         (Some(policy), None) => Rule::Policies(names(policy).map_err(told)?),

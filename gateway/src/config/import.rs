@@ -2,7 +2,7 @@
 
 use super::at;
 use super::domain::{DomainRule, rule};
-use super::format::{Descriptor, Document};
+use super::format::{DescriptorEntry, Document};
 use super::{Bound, Config};
 use crate::ask::Rule;
 use crate::naming::{Described, LONGEST_NAME};
@@ -27,7 +27,7 @@ impl Imported {
             match document {
                 Document { domain: Some(domain), descriptors, .. } => {
                     let top = descriptors.unwrap_or_default();
-                    Level { domain: &domain.value, file, path: vec![] }.import(&top, self);
+                    ImportLevel { domain: &domain.value, file, path: vec![] }.import(&top, self);
                 }
                 _ => self.only_files.push(format!("{file}: http: the rules of forward auth")),
             }
@@ -51,22 +51,22 @@ fn quoted(name: &str) -> String {
 }
 
 /// A key, and the value that it must have.
-type Entry<'a> = (&'a str, Option<&'a str>);
+type KeyAndValue<'a> = (&'a str, Option<&'a str>);
 
 /// The place of some descriptors in the tree.
-struct Level<'a> {
+struct ImportLevel<'a> {
     domain: &'a str,
     file: &'a str,
-    path: Vec<Entry<'a>>,
+    path: Vec<KeyAndValue<'a>>,
 }
 
-impl<'a> Level<'a> {
-    fn import(&self, level: &'a [Descriptor], to: &mut Imported) {
+impl<'a> ImportLevel<'a> {
+    fn import(&self, level: &'a [DescriptorEntry], to: &mut Imported) {
         for descriptor in level {
-            let Descriptor { key, value, .. } = descriptor;
+            let DescriptorEntry { key, value, .. } = descriptor;
             let mut path = self.path.clone();
             path.push((&key.value, (!value.is_empty()).then_some(value)));
-            let below = Level { path, ..*self };
+            let below = ImportLevel { path, ..*self };
             let tell = |told: &str, to: &mut Imported| {
                 let told = format!("{}: {told}", below.shown());
                 to.only_files.push(format!("{}: {}", self.file, at(key, &told)));
@@ -99,12 +99,12 @@ impl<'a> Level<'a> {
     /// As in the metrics: `api.plan_gold.user`.
     fn shown(&self) -> String {
         let entry =
-            |(key, value): &Entry<'_>| value.map_or_else(|| (*key).to_owned(), |value| format!("{key}_{value}"));
+            |(key, value): &KeyAndValue<'_>| value.map_or_else(|| (*key).to_owned(), |value| format!("{key}_{value}"));
         let parts = std::iter::once(self.domain.to_owned()).chain(self.path.iter().map(entry));
         parts.collect::<Vec<_>>().join(".")
     }
 
-    fn policy(&self, descriptor: &Descriptor, rule: DomainRule) -> Result<(String, String), &'static str> {
+    fn policy(&self, descriptor: &DescriptorEntry, rule: DomainRule) -> Result<(String, String), &'static str> {
         let valued = self.path.iter().take_while(|(_, value)| value.is_some()).count();
         if self.path.iter().skip(valued).any(|(_, value)| value.is_some()) {
             return Err("a value behind a key without one: put it first in the descriptor");
@@ -130,7 +130,7 @@ impl<'a> Level<'a> {
 }
 
 /// The paths below a descriptor, by keys without values, at whose ends there are limits.
-fn paths(descriptor: &Descriptor) -> Vec<Vec<&str>> {
+fn paths(descriptor: &DescriptorEntry) -> Vec<Vec<&str>> {
     let own = descriptor.rate_limit.is_some().then(Vec::new);
     let below = descriptor.descriptors.iter().flatten().filter(|one| one.value.is_empty());
     let deeper = below.flat_map(|one| {
@@ -143,7 +143,7 @@ fn paths(descriptor: &Descriptor) -> Vec<Vec<&str>> {
 }
 
 /// Whether there is a limit at the end of that path.
-fn has(descriptor: &Descriptor, path: &[&str]) -> bool {
+fn has(descriptor: &DescriptorEntry, path: &[&str]) -> bool {
     let Some((key, rest)) = path.split_first() else { return descriptor.rate_limit.is_some() };
     let mut below = descriptor.descriptors.iter().flatten();
     below.any(|one| one.value.is_empty() && one.key.value == *key && has(one, rest))

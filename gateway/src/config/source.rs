@@ -7,15 +7,15 @@ use std::path::PathBuf;
 
 /// A file or a directory.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct ConfigSource {
     path: PathBuf,
 }
 
-impl Source {
+impl ConfigSource {
     /// Of a path.
     #[must_use]
-    pub fn new(path: PathBuf) -> Source {
-        Source { path }
+    pub fn new(path: PathBuf) -> ConfigSource {
+        ConfigSource { path }
     }
 
     /// The files: of a directory those that end in `.yaml` or `.yml`, by name.

@@ -6,13 +6,13 @@ use rust_embed::RustEmbed;
 
 #[derive(RustEmbed)]
 #[folder = "console/"]
-struct Files;
+struct ConsoleFiles;
 
 /// A file of the page by its path.
 pub async fn file(uri: Uri, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
     let path = if path.is_empty() { "index.html" } else { path };
-    let Some(file) = Files::get(path) else {
+    let Some(file) = ConsoleFiles::get(path) else {
         return (StatusCode::NOT_FOUND, "there is no such page\n").into_response();
     };
     let hash = u128::from_be_bytes(file.metadata.sha256_hash().first_chunk().copied().unwrap_or_default());

@@ -111,7 +111,7 @@ pub struct Replica {
 
 /// What a server says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct ServerState {
     /// The version of the module; none if the server has none.
     pub module: Option<String>,
     /// The version of the server.
@@ -142,11 +142,11 @@ pub struct State {
     pub replicas: Vec<Replica>,
 }
 
-impl State {
+impl ServerState {
     /// Of INFO's text.
     #[must_use]
-    pub fn read(info: &str) -> State {
-        let mut state = State::default();
+    pub fn read(info: &str) -> ServerState {
+        let mut state = ServerState::default();
         let mut offset = 0;
         for line in info.lines() {
             let Some((name, value)) = line.split_once(':') else { continue };
@@ -223,11 +223,11 @@ fn replica(fields: &BTreeMap<&str, &str>) -> Replica {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, Replica, State, Waiting};
+    use super::{Counts, Replica, ServerState, Waiting};
 
     #[test]
     fn what_a_server_says_is_read() {
-        let state = State::read(
+        let state = ServerState::read(
             "# ratelimit_module\r\nratelimit_version:0.1.0\r\nratelimit_calls:9\r\nratelimit_admitted:5\r\n\
              ratelimit_denied:3\r\nratelimit_errors:1\r\nratelimit_blocked_clients:2\r\nratelimit_blocked_keys:1\r\n\
              ratelimit_blocked_0:key=a%FF,db=3,waiting=2,longest_ms=70\r\nratelimit_policies:7\r\n\

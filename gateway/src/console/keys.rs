@@ -33,7 +33,7 @@ pub fn routes() -> Router<Arc<Console>> {
 
 /// Since when, and how many.
 #[derive(Deserialize)]
-struct Asked {
+struct TopQuery {
     since: Option<String>,
     count: Option<u16>,
 }
@@ -49,7 +49,7 @@ struct Denied {
     node: String,
 }
 
-async fn top(State(console): State<Arc<Console>>, Query(asked): Query<Asked>) -> Result<Json<Json_>, Failure> {
+async fn top(State(console): State<Arc<Console>>, Query(asked): Query<TopQuery>) -> Result<Json<Json_>, Failure> {
     let server = console.upstream()?.server().await?;
     let count = usize::from(asked.count.unwrap_or(20).clamp(1, 1000));
     let denied = denied(&server, asked.since.as_deref(), count).await?;
@@ -172,7 +172,7 @@ async fn now_ms(server: &Server) -> u64 {
     let mut command = redis::cmd("INFO");
     command.arg("server");
     let told = server.ask_any(&command).await.ok().and_then(|told| redis::from_redis_value::<String>(told).ok());
-    told.and_then(|told| info::State::read(&told).time_ms).unwrap_or_else(super::live::now_ms)
+    told.and_then(|told| info::ServerState::read(&told).time_ms).unwrap_or_else(super::live::now_ms)
 }
 
 /// What each limit says of a call that would come now.

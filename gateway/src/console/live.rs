@@ -1,7 +1,7 @@
 //! What happens now: samples of each server's counts, a second apart, for as long as somebody looks.
 
 use super::failure::Failure;
-use super::info::{Counts, State};
+use super::info::{Counts, ServerState};
 use super::upstream::{Node, Server, Upstream};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +25,7 @@ const SHOWN: usize = 100;
 struct NodeSample {
     name: String,
     reply: Duration,
-    state: Result<State, String>,
+    state: Result<ServerState, String>,
 }
 
 /// What happened in about a second, by policy and by node.
@@ -45,7 +45,7 @@ struct Seen {
     asked: Option<Instant>,
     latest: Vec<NodeSample>,
     /// The last counts of each server, also of one that is away for a moment.
-    known: BTreeMap<String, State>,
+    known: BTreeMap<String, ServerState>,
     taken: Option<Instant>,
     ticks: VecDeque<Tick>,
     failure: Option<Failure>,
@@ -165,7 +165,7 @@ impl Seen {
     }
 
     fn told(&self, since: u64) -> Value {
-        let states: Vec<&State> = self.latest.iter().filter_map(|sample| sample.state.as_ref().ok()).collect();
+        let states: Vec<&ServerState> = self.latest.iter().filter_map(|sample| sample.state.as_ref().ok()).collect();
         let mut policies: BTreeMap<&str, Counts> = BTreeMap::new();
         for (name, counts) in states.iter().flat_map(|state| &state.shown) {
             let sum = policies.entry(name).or_default();
@@ -253,7 +253,7 @@ impl NodeSample {
 }
 
 /// What happened between two samples.
-fn tick(before: &BTreeMap<String, State>, after: &[NodeSample], length: Duration) -> Tick {
+fn tick(before: &BTreeMap<String, ServerState>, after: &[NodeSample], length: Duration) -> Tick {
     let mut tick = Tick { at: now_ms(), seconds: length.as_secs_f64().max(0.001), ..Tick::default() };
     for (name, state) in after.iter().filter_map(|sample| Some((&sample.name, sample.state.as_ref().ok()?))) {
         // Of a node that is seen for the first time nobody knows since when it counts.
@@ -290,7 +290,7 @@ async fn asked(server: &Server) -> Vec<NodeSample> {
     futures_util::future::join_all(server.nodes().iter().cloned().map(one)).await
 }
 
-async fn state(node: &Node) -> Result<State, Failure> {
+async fn state(node: &Node) -> Result<ServerState, Failure> {
     let mut sections = redis::pipe();
     // Redis 6.2 takes one section at a time.
     for section in ["ratelimit", "replication", "server"] {
@@ -301,7 +301,7 @@ async fn state(node: &Node) -> Result<State, Failure> {
     for section in told {
         info.push_str(&redis::from_redis_value::<String>(section).map_err(|error| Failure::Server(error.to_string()))?);
     }
-    let state = State::read(&info);
+    let state = ServerState::read(&info);
     match (&state.module, state.is_replica) {
         (None, _) => Err(Failure::Server("the server does not have the module".to_owned())),
         (_, true) => {

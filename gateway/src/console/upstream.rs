@@ -49,11 +49,11 @@ pub struct Server {
 /// The way to the servers: connected when somebody asks, and again when a connection broke.
 pub struct Upstream {
     address: Arc<Address>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<UpstreamState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct UpstreamState {
     server: Option<Arc<Server>>,
     failed: Option<(Instant, Failure)>,
     /// Whether the primaries of the cluster are being looked up anew.
@@ -108,7 +108,7 @@ impl Upstream {
 }
 
 /// Looks up which primaries the cluster has now, beside those who ask.
-async fn renew(address: Arc<Address>, state: Arc<Mutex<State>>, before: Arc<Server>) {
+async fn renew(address: Arc<Address>, state: Arc<Mutex<UpstreamState>>, before: Arc<Server>) {
     // Of each node so long, one after another, and then of all at once.
     let found = in_time(PATIENCE * 4, Server::find(&address, Some(&before))).await;
     let mut state = state.lock().await;

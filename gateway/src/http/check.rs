@@ -5,7 +5,7 @@ use super::text;
 use crate::ask::{Call, Rule, Verb};
 use crate::config::{Config, HttpRule, Metric};
 use crate::headers;
-use crate::judge::{Asked, Judgement, Question};
+use crate::judge::{Judgement, Question, RequestPart};
 use crate::naming::{self, Described, escaped_bytes};
 use crate::rls::Rls;
 use crate::template::Field;
@@ -65,7 +65,7 @@ fn problem(judgement: &Judgement, status: StatusCode) -> String {
     body.to_string()
 }
 
-fn asked<'a>(config: &Config, head: &'a Parts, peer: IpAddr) -> Result<Asked, String> {
+fn asked<'a>(config: &Config, head: &'a Parts, peer: IpAddr) -> Result<RequestPart, String> {
     let http = &config.http;
     let forwarded: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
     // From others it would be the client's own word.
@@ -87,12 +87,12 @@ fn asked<'a>(config: &Config, head: &'a Parts, peer: IpAddr) -> Result<Asked, St
     let header = |name: &str| value(asking.headers, name);
     match rules.iter().find(|rule| rule.matches(asking.method, asking.path, header)) {
         Some(rule) => asking.ruled(rule),
-        None => Ok(Asked::Nothing),
+        None => Ok(RequestPart::Nothing),
     }
 }
 
 impl Asking<'_> {
-    fn ruled(&self, rule: &HttpRule) -> Result<Asked, String> {
+    fn ruled(&self, rule: &HttpRule) -> Result<RequestPart, String> {
         let text = |field: &Field| {
             escaped_bytes(match field {
                 Field::Client => self.client.as_bytes(),
@@ -115,9 +115,9 @@ impl Asking<'_> {
     }
 }
 
-fn question(key: Vec<u8>, rule: Rule, cost: Amount, metric: Option<Metric>) -> Asked {
+fn question(key: Vec<u8>, rule: Rule, cost: Amount, metric: Option<Metric>) -> RequestPart {
     let call = Call { key, rule, verb: Verb::Take(cost), id: None, remembered: String::new() };
-    Asked::Server(Question { call, shadow: false, quota: false, metric })
+    RequestPart::Server(Question { call, shadow: false, quota: false, metric })
 }
 
 /// The bytes of a header: a value that is no text is one all the same, or whoever sends it would slip past the rules.

@@ -16,18 +16,18 @@ use serde_json::{Map, Value, json};
 #[serde(deny_unknown_fields)]
 struct Request {
     domain: Option<String>,
-    descriptors: Option<Vec<Descriptor>>,
+    descriptors: Option<Vec<JsonDescriptor>>,
     #[serde(alias = "hitsAddend")]
-    hits_addend: Option<Number>,
+    hits_addend: Option<JsonNumber>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Descriptor {
+struct JsonDescriptor {
     entries: Option<Vec<NamedValue>>,
     limit: Option<Limit>,
     #[serde(alias = "hitsAddend")]
-    hits_addend: Option<Number>,
+    hits_addend: Option<JsonNumber>,
     #[serde(alias = "isNegativeHits")]
     is_negative_hits: Option<bool>,
 }
@@ -43,22 +43,22 @@ struct NamedValue {
 #[serde(deny_unknown_fields)]
 struct Limit {
     #[serde(alias = "requestsPerUnit")]
-    requests_per_unit: Option<Number>,
+    requests_per_unit: Option<JsonNumber>,
     unit: Option<Unit32>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Number {
+enum JsonNumber {
     Plain(u64),
     Text(String),
 }
 
-impl Number {
+impl JsonNumber {
     fn read<N: TryFrom<u64>>(self, name: &str) -> Result<N, String> {
         let number = match self {
-            Number::Plain(number) => Some(number),
-            Number::Text(text) => text.parse().ok(),
+            JsonNumber::Plain(number) => Some(number),
+            JsonNumber::Text(text) => text.parse().ok(),
         };
         let number = number.and_then(|number| N::try_from(number).ok());
         number.ok_or_else(|| format!("{name} must be a number"))
@@ -97,7 +97,7 @@ fn request(read: Request) -> Result<RateLimitRequest, String> {
     Ok(RateLimitRequest { domain: read.domain.unwrap_or_default(), descriptors, hits_addend })
 }
 
-fn descriptor(read: Descriptor) -> Result<RateLimitDescriptor, String> {
+fn descriptor(read: JsonDescriptor) -> Result<RateLimitDescriptor, String> {
     let limit = read.limit.map(|limit| {
         let unit = match limit.unit {
             Some(Unit32::Named(name)) => RateLimitUnit::from_str_name(&name).map(i32::from),

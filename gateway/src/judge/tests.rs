@@ -1,4 +1,4 @@
-use super::{Asked, Judge, Outage, Question, identified};
+use super::{Judge, Outage, Question, RequestPart, identified};
 use crate::ask::{Call, Reply, Rule, Verb, Verdict};
 use crate::link::tests::{DENIED, Fake};
 use crate::link::{Address, Link};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-fn asked(key: &str, verb: Verb, id: Option<&str>) -> Asked {
+fn asked(key: &str, verb: Verb, id: Option<&str>) -> RequestPart {
     let call = Call {
         key: key.as_bytes().to_vec(),
         rule: Rule::Policies(vec!["p".into()]),
@@ -17,12 +17,12 @@ fn asked(key: &str, verb: Verb, id: Option<&str>) -> Asked {
         id: id.map(|id| id.as_bytes().to_vec()),
         remembered: "5m".into(),
     };
-    Asked::Server(Question { call, shadow: false, quota: false, metric: None })
+    RequestPart::Server(Question { call, shadow: false, quota: false, metric: None })
 }
 
 #[test]
 fn one_call_that_charges_needs_no_id() {
-    for other in [asked("b", Verb::GiveBack(Amount::ONE), None), Asked::Nothing, Asked::Unlimited] {
+    for other in [asked("b", Verb::GiveBack(Amount::ONE), None), RequestPart::Nothing, RequestPart::Unlimited] {
         let one = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], true);
         assert!(one.iter().all(|call| call.id.is_none()));
     }
@@ -36,7 +36,7 @@ fn several_calls_have_ids_to_undo_them_by() {
     assert_eq!((several[1].id.as_deref(), several[1].remembered.as_str()), (Some(&b"x"[..]), "5m"));
     assert!(identified(&parts, false)[0].id.is_none());
     // What only looks is denied to who is banned.
-    for other in [asked("b", Verb::Take(Amount::ZERO), None), Asked::TooMuch] {
+    for other in [asked("b", Verb::Take(Amount::ZERO), None), RequestPart::TooMuch] {
         let calls = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], true);
         assert!(calls[0].id.is_some());
     }
@@ -72,8 +72,8 @@ fn asking(link: Arc<Link>, outage: Outage) -> Judge {
 /// of them deny.
 fn concluded(parts: &[(&str, bool)]) -> (bool, Vec<bool>) {
     let question = |(mode, _): &(&str, bool)| {
-        let Asked::Server(question) = asked("a", Verb::Take(Amount::ONE), None) else { panic!("another") };
-        Asked::Server(Question { shadow: mode.contains("shadow"), quota: mode.contains("quota"), ..question })
+        let RequestPart::Server(question) = asked("a", Verb::Take(Amount::ONE), None) else { panic!("another") };
+        RequestPart::Server(Question { shadow: mode.contains("shadow"), quota: mode.contains("quota"), ..question })
     };
     let reply =
         |(_, over): &(&str, bool)| Reply::Decided(Verdict { allowed: !over, wait_ms: 1, each: vec![], policy: None });

@@ -107,8 +107,8 @@ pub async fn located(address: &Address) -> RedisResult<(Connection, (String, u16
     let mut last = RedisError::from((ErrorKind::Client, "no host"));
     for host in &hosts {
         match single(address, host, &address.credentials, address.database).await {
-            Ok((_, Role { cluster: true, .. })) => return Ok((cluster(address).await?, host.clone())),
-            Ok((connection, Role { replica: false, .. })) => {
+            Ok((_, ServerRole { cluster: true, .. })) => return Ok((cluster(address).await?, host.clone())),
+            Ok((connection, ServerRole { replica: false, .. })) => {
                 return Ok((Connection::Single(connection), host.clone()));
             }
             Ok(_) => last = (ErrorKind::Client, "the server is a replica").into(),
@@ -120,7 +120,7 @@ pub async fn located(address: &Address) -> RedisResult<(Connection, (String, u16
 
 /// What a server says that it is.
 #[derive(Clone, Copy, Default)]
-struct Role {
+struct ServerRole {
     cluster: bool,
     replica: bool,
 }
@@ -130,7 +130,7 @@ async fn single(
     host: &(String, u16),
     credentials: &Credentials,
     database: i64,
-) -> RedisResult<(Shared, Role)> {
+) -> RedisResult<(Shared, ServerRole)> {
     let mut connection = open(address, host, credentials, database).await?;
     let mut info = redis::cmd("INFO");
     info.arg("everything");
@@ -141,7 +141,7 @@ async fn single(
         Err(error) => return Err(error),
     };
     let says = |line: &str| info.lines().any(|one| one == line);
-    Ok((connection, Role { cluster: says("cluster_enabled:1"), replica: says("role:slave") }))
+    Ok((connection, ServerRole { cluster: says("cluster_enabled:1"), replica: says("role:slave") }))
 }
 
 /// Connects to one host. Whoever asks it says how long they wait for a reply.

@@ -2,7 +2,7 @@
 
 use super::crowd::{Crowd, MOST_CALLS};
 use super::lane::Lane;
-use super::traffic::{MOST_AT_ONCE, Source, Traffic};
+use super::traffic::{MOST_AT_ONCE, Traffic, TrafficSource};
 use ratelimit_core::{Span, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ const START: u64 = 1_767_225_600_000_000;
 /// A scene, as a page asks for it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
+pub struct SceneRequest {
     /// The limits: each an algorithm and its numbers.
     pub limits: Vec<String>,
     /// The traffic.
@@ -64,7 +64,7 @@ pub struct Changed {
 /// Limits side by side under the same traffic.
 pub struct Scene {
     lanes: Vec<Lane>,
-    source: Source,
+    source: TrafficSource,
     crowd: Crowd,
     hold: Span,
     speed: u32,
@@ -82,11 +82,11 @@ impl Scene {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn new(asked: Asked) -> Result<Scene, String> {
+    pub fn new(asked: SceneRequest) -> Result<Scene, String> {
         let now = Timestamp::from_micros(START).unwrap_or_default();
         let mut scene = Scene {
             lanes: vec![],
-            source: Source::new(Traffic::default(), asked.seed, now),
+            source: TrafficSource::new(Traffic::default(), asked.seed, now),
             crowd: Crowd::new(now),
             hold: Span::ZERO,
             speed: 0,
@@ -95,7 +95,7 @@ impl Scene {
             serial: 0,
             changed: true,
         };
-        let Asked { limits, traffic, hold, others, speed, .. } = asked;
+        let SceneRequest { limits, traffic, hold, others, speed, .. } = asked;
         scene.change(Changed {
             limits: Some(limits),
             traffic: Some(traffic),

@@ -1,7 +1,7 @@
 //! The playground over HTTP: a scene is streamed as server-sent events, and changed by requests that name it. It ends
 //! with its stream.
 
-use super::scene::{Asked, Changed, Scene};
+use super::scene::{Changed, Scene, SceneRequest};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
@@ -27,8 +27,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// The most that a request may say, in bytes.
 const LONGEST_REQUEST: usize = 16 * 1024;
 
-type Shared = Arc<Mutex<Scene>>;
-type Scenes = Arc<Mutex<HashMap<String, Shared>>>;
+type SharedScene = Arc<Mutex<Scene>>;
+type Scenes = Arc<Mutex<HashMap<String, SharedScene>>>;
 
 /// `POST api/playground` begins a scene and streams it; `POST api/playground/{id}` changes it.
 pub fn routes() -> Router {
@@ -42,7 +42,7 @@ pub fn routes() -> Router {
 /// A scene that is being streamed. It is forgotten with its stream.
 struct Running {
     id: String,
-    scene: Shared,
+    scene: SharedScene,
     scenes: Scenes,
     ticks: Interval,
     last: Instant,
@@ -56,7 +56,7 @@ impl Drop for Running {
     }
 }
 
-async fn begin(State(scenes): State<Scenes>, asked: Result<Json<Asked>, JsonRejection>) -> Response {
+async fn begin(State(scenes): State<Scenes>, asked: Result<Json<SceneRequest>, JsonRejection>) -> Response {
     let scene = match asked.map_err(|told| told.body_text()).and_then(|Json(asked)| Scene::new(asked)) {
         Ok(scene) => Arc::new(Mutex::new(scene)),
         Err(told) => return refused(StatusCode::BAD_REQUEST, &told),

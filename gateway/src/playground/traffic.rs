@@ -62,7 +62,7 @@ impl Traffic {
 
 /// Where traffic stands.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct TrafficSource {
     traffic: Traffic,
     /// When its bursts count from.
     from: Timestamp,
@@ -71,12 +71,12 @@ pub struct Source {
     chance: u64,
 }
 
-impl Source {
+impl TrafficSource {
     /// Traffic from that instant on; the same seed makes the same.
     #[must_use]
-    pub fn new(traffic: Traffic, seed: u64, from: Timestamp) -> Source {
+    pub fn new(traffic: Traffic, seed: u64, from: Timestamp) -> TrafficSource {
         // Of nothing, nothing would come.
-        Source { traffic, from, due: from, chance: seed.max(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) }
+        TrafficSource { traffic, from, due: from, chance: seed.max(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) }
     }
 
     /// What a call costs.
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn an_even_rate_is_even_however_the_time_is_cut() {
         let traffic = Traffic { rate: 4000, ..Traffic::default() };
-        let mut whole = Source::new(traffic.clone(), 1, at(0));
+        let mut whole = TrafficSource::new(traffic.clone(), 1, at(0));
         let mut cut = whole.clone();
         let calls = whole.calls(at(0), at(1000));
         assert_eq!(millis(&calls), [0, 250, 500, 750]);
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn random_traffic_is_the_same_for_the_same_seed_and_has_its_rate() {
         let traffic = Traffic { rate: 20_000, random: true, ..Traffic::default() };
-        let run = |seed| Source::new(traffic.clone(), seed, at(0)).calls(at(0), at(50_000));
+        let run = |seed| TrafficSource::new(traffic.clone(), seed, at(0)).calls(at(0), at(50_000));
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));
         for seed in 0..20 {
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn bursts_come_at_their_times_and_again() {
         let traffic = Traffic { bursts: vec![(900, 2), (1100, 1)], every: 2000, ..Traffic::default() };
-        let mut source = Source::new(traffic.clone(), 1, at(0));
+        let mut source = TrafficSource::new(traffic.clone(), 1, at(0));
         assert_eq!(millis(&source.calls(at(0), at(1000))), [900, 900]);
         assert_eq!(millis(&source.calls(at(1000), at(4000))), [1100, 2900, 2900, 3100]);
         // Others begin anew, the same go on.
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn no_more_calls_are_made_at_once_than_a_scene_can_bear() {
         let traffic = Traffic { rate: 1_000_000, bursts: vec![(0, 2000)], ..Traffic::default() };
-        assert_eq!(Source::new(traffic, 1, at(0)).calls(at(0), at(10_000)).len(), 2000);
+        assert_eq!(TrafficSource::new(traffic, 1, at(0)).calls(at(0), at(10_000)).len(), 2000);
         for wrong in [
             Traffic { rate: 1_000_001, ..Traffic::default() },
             Traffic { cost: 0, ..Traffic::default() },

@@ -10,7 +10,7 @@ const IN_MEMORY: usize = 64 * 1024 * 1024;
 
 /// A call: when, the number of its key, and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct LoggedCall {
     /// When it was made; no earlier than the call before it.
     pub at: Timestamp,
     /// Its key, by the order in which the keys came.
@@ -38,7 +38,7 @@ impl Writer {
     ///
     /// # Errors
     /// No room for the temporary file.
-    pub fn push(&mut self, call: Call) -> io::Result<()> {
+    pub fn push(&mut self, call: LoggedCall) -> io::Result<()> {
         write(&mut self.to, call.at.micros().saturating_sub(self.last))?;
         write(&mut self.to, call.key as u64)?;
         // Nearly all cost 1.
@@ -71,7 +71,7 @@ impl Calls {
     ///
     /// # Errors
     /// The temporary file cannot be read.
-    pub fn each(&mut self, mut each: impl FnMut(Call) -> bool) -> io::Result<()> {
+    pub fn each(&mut self, mut each: impl FnMut(LoggedCall) -> bool) -> io::Result<()> {
         self.from.rewind()?;
         let mut from = BufReader::with_capacity(64 * 1024, &mut self.from);
         let mut last = 0;
@@ -83,7 +83,7 @@ impl Calls {
                 Some(millionths) => Amount::saturating(millionths),
             };
             let at = Timestamp::from_micros(last).ok_or(io::ErrorKind::InvalidData)?;
-            if !each(Call { at, key, cost }) {
+            if !each(LoggedCall { at, key, cost }) {
                 break;
             }
         }
@@ -128,7 +128,7 @@ mod tests {
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let written =
             [(0, 0, 1), (0, 1, 1_000_000), (1_700_000_000_000_000, 128, 0), (1_700_000_000_000_001, 70_000, 16_383)];
-        let of = |(micros, key, cost)| Call { at: at(micros), key, cost: Amount::saturating(cost) };
+        let of = |(micros, key, cost)| LoggedCall { at: at(micros), key, cost: Amount::saturating(cost) };
         let written = written.map(of);
         let mut writer = Writer::new();
         for call in written {

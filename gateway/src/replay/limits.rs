@@ -14,7 +14,7 @@ pub struct Limits {
 
 /// What a call that costs 1 asks of limits.
 #[derive(Clone, Debug)]
-pub enum Asked<'l> {
+pub enum TrialRequest<'l> {
     /// A limit that a key of its own kind remembers.
     One(Spec<'static>),
     /// Anything more.
@@ -41,12 +41,12 @@ impl Limits {
     ///
     /// # Errors
     /// Limits that a log does not tell enough for.
-    pub fn asked(&self) -> Result<Asked<'_>, String> {
+    pub fn asked(&self) -> Result<TrialRequest<'_>, String> {
         if let Some(spec) = self.policy.plain() {
-            return Ok(Asked::One(spec));
+            return Ok(TrialRequest::One(spec));
         }
         match self.policy.composite() {
-            Ok(call) => Ok(Asked::Several(call.into_owned())),
+            Ok(call) => Ok(TrialRequest::Several(call.into_owned())),
             Err(Error::NoHolder) => Err("CONCURRENCY cannot be replayed: a log does not tell when a call ends".into()),
             Err(Error::NoItem) => {
                 let numbers = self.words.get(1..4).unwrap_or_default().join(" ");
@@ -78,7 +78,7 @@ impl Limits {
         self.scale_of(numbers.into_iter().filter(|number| number.limit == limit).collect())
     }
 
-    fn scale_of(&self, numbers: Vec<Number>) -> Option<Scale> {
+    fn scale_of(&self, numbers: Vec<ScalableNumber>) -> Option<Scale> {
         let leading = numbers.iter().filter(|number| number.leads).max_by_key(|number| number.amount)?;
         // The steps are those of the number as it is written: of 10 they are 1, of 0.5 they are 0.1.
         let mut step = Amount::ONE.millionths();
@@ -98,7 +98,7 @@ impl std::fmt::Display for Limits {
 
 /// A number that can be scaled.
 #[derive(Clone, Copy, Debug)]
-struct Number {
+struct ScalableNumber {
     /// Which of the words it is.
     place: usize,
     /// Which of the limits it is of.
@@ -114,7 +114,7 @@ struct Number {
 #[derive(Clone, Debug)]
 pub struct Scale {
     words: Vec<String>,
-    numbers: Vec<Number>,
+    numbers: Vec<ScalableNumber>,
     /// How many steps the largest number is as it was given.
     pub steps: u64,
 }
@@ -139,8 +139,8 @@ impl Scale {
 
 /// The numbers among the words of a policy that are scaled: limits, capacities, refills and leaks, but none of a limit in
 /// the shadow. And how many limits there are.
-fn numbers(words: &[String]) -> (Vec<Number>, usize) {
-    let (mut found, mut limits, mut place): (Vec<Number>, usize, usize) = (vec![], 0, 0);
+fn numbers(words: &[String]) -> (Vec<ScalableNumber>, usize) {
+    let (mut found, mut limits, mut place): (Vec<ScalableNumber>, usize, usize) = (vec![], 0, 0);
     while let Some(word) = words.get(place) {
         // How many words it takes behind it, and how many of these are scaled.
         let (arguments, scaled) = match word.to_ascii_uppercase().as_str() {
@@ -158,7 +158,7 @@ fn numbers(words: &[String]) -> (Vec<Number>, usize) {
         found.extend((1..=scaled).filter_map(|nth| {
             let amount = Amount::parse_down(words.get(place + nth)?.as_bytes())?;
             let whole = nth == 1 && amount.floor() == amount;
-            Some(Number { place: place + nth, limit, amount, leads: nth == 1, whole })
+            Some(ScalableNumber { place: place + nth, limit, amount, leads: nth == 1, whole })
         }));
         limits += usize::from(scaled > 0);
         place += 1 + arguments;

@@ -1,6 +1,6 @@
 //! A log as it is read: its lines, in the order of their times, and the names of its keys.
 
-use super::calls::{Call, Calls, Writer};
+use super::calls::{Calls, LoggedCall, Writer};
 use super::line::{Fields, Lines};
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cmp::Reverse;
@@ -147,7 +147,7 @@ impl Ordered {
     fn push(&mut self, at: Timestamp, serial: u64, key: usize, cost: Amount) -> io::Result<()> {
         self.newest = self.newest.max(at);
         if self.late == Span::ZERO {
-            return self.write(Call { at, key, cost });
+            return self.write(LoggedCall { at, key, cost });
         }
         self.waiting.push(Reverse((at, serial, key, cost)));
         let due = self.newest.minus(self.late);
@@ -156,12 +156,12 @@ impl Ordered {
                 break;
             }
             self.waiting.pop();
-            self.write(Call { at, key, cost })?;
+            self.write(LoggedCall { at, key, cost })?;
         }
         Ok(())
     }
 
-    fn write(&mut self, call: Call) -> io::Result<()> {
+    fn write(&mut self, call: LoggedCall) -> io::Result<()> {
         let first = self.written.map_or(call.at, |(first, _)| first);
         self.written = Some((first, call.at));
         self.to.push(call)
@@ -169,7 +169,7 @@ impl Ordered {
 
     fn end(mut self) -> io::Result<(Option<Timestamp>, Option<Timestamp>, Calls)> {
         while let Some(Reverse((at, _, key, cost))) = self.waiting.pop() {
-            self.write(Call { at, key, cost })?;
+            self.write(LoggedCall { at, key, cost })?;
         }
         let (first, last) = self.written.unzip();
         Ok((first, last, self.to.end()?))

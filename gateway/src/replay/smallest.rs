@@ -8,7 +8,7 @@
 
 use super::calls::Calls;
 use super::limits::{Limits, Scale};
-use super::trial::{Judge, Outcome};
+use super::trial::{Trial, TrialOutcome};
 use super::{Goal, MOST_HELD};
 use std::io;
 
@@ -79,10 +79,10 @@ fn tried(scale: &Scale, steps: u64, calls: &mut Calls, most: u64) -> io::Result<
 
 /// How many calls the limits deny; `None` if that is more than `most`.
 fn denied_by(limits: &Limits, calls: &mut Calls, most: u64) -> io::Result<Option<u64>> {
-    let mut judge = Judge::new(limits, MOST_HELD).map_err(io::Error::other)?;
+    let mut judge = Trial::new(limits, MOST_HELD).map_err(io::Error::other)?;
     let mut denied = 0;
     calls.each(|call| {
-        denied += u64::from(judge.decide(call.key, call.at, call.cost) != Outcome::Admitted);
+        denied += u64::from(judge.decide(call.key, call.at, call.cost) != TrialOutcome::Admitted);
         denied <= most
     })?;
     Ok((denied <= most).then_some(denied))

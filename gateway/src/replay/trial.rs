@@ -1,7 +1,7 @@
 //! What limits say of calls, one after another: each key starts empty, and the time is that of the call. The core
 //! decides, as it does in the server.
 
-use super::limits::{Asked, Limits};
+use super::limits::{Limits, TrialRequest};
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
 use ratelimit_core::syntax::{CompositeRequest, Purpose, Spec};
 use ratelimit_core::{
@@ -13,7 +13,7 @@ const ENTRIES_OF_A_KEY: usize = 100_000;
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TrialOutcome {
     /// It passes.
     Admitted,
     /// It does not.
@@ -23,8 +23,8 @@ pub enum Outcome {
 }
 
 /// What the limits remember of each key.
-pub struct Judge<'l> {
-    asked: Asked<'l>,
+pub struct Trial<'l> {
+    asked: TrialRequest<'l>,
     /// What each of several limits asks by itself.
     own: Vec<Request>,
     /// Whether what a key remembers grows with the calls.
@@ -41,24 +41,24 @@ enum Remembered {
     Several(CompositeUsage),
 }
 
-impl<'l> Judge<'l> {
+impl<'l> Trial<'l> {
     /// Under these limits. What grows with the calls may grow to so many bytes.
     ///
     /// # Errors
     /// Limits that a log does not tell enough for.
-    pub fn new(limits: &'l Limits, most_held: usize) -> Result<Judge<'l>, String> {
+    pub fn new(limits: &'l Limits, most_held: usize) -> Result<Trial<'l>, String> {
         let asked = limits.asked()?;
         let specs = match &asked {
-            Asked::One(spec) => std::slice::from_ref(spec),
-            Asked::Several(call) => call.specs.as_slice(),
+            TrialRequest::One(spec) => std::slice::from_ref(spec),
+            TrialRequest::Several(call) => call.specs.as_slice(),
         };
         let grows = specs.iter().any(|spec| spec.limit.grows());
         let own = specs.iter().map(|spec| spec.request).collect();
-        Ok(Judge { asked, own, grows, usages: vec![], held: 0, most_held })
+        Ok(Trial { asked, own, grows, usages: vec![], held: 0, most_held })
     }
 
     /// The outcome of a call of a key, which is told by its number.
-    pub fn decide(&mut self, key: usize, now: Timestamp, cost: Amount) -> Outcome {
+    pub fn decide(&mut self, key: usize, now: Timestamp, cost: Amount) -> TrialOutcome {
         if self.usages.len() <= key {
             self.usages.resize_with(key + 1, || None);
         }
@@ -66,11 +66,11 @@ impl<'l> Judge<'l> {
             self.forget(now);
         }
         let full = self.held > self.most_held;
-        let Some(remembered) = self.usages.get_mut(key) else { return Outcome::Overfull };
+        let Some(remembered) = self.usages.get_mut(key) else { return TrialOutcome::Overfull };
         let before = if self.grows { size(remembered.as_ref()) } else { 0 };
         let outcome = match &mut self.asked {
-            Asked::One(spec) => of_one(*spec, remembered, now, cost, full),
-            Asked::Several(call) => {
+            TrialRequest::One(spec) => of_one(*spec, remembered, now, cost, full),
+            TrialRequest::Several(call) => {
                 at_cost(call, &self.own, cost);
                 of_several(call, remembered, now, full)
             }
@@ -92,11 +92,13 @@ impl<'l> Judge<'l> {
 }
 
 impl Remembered {
-    fn recovery(&self, asked: &Asked, now: Timestamp) -> Span {
+    fn recovery(&self, asked: &TrialRequest, now: Timestamp) -> Span {
         match (self, asked) {
-            (Remembered::One(usage), Asked::One(spec)) => with_limit!(spec, limit => recovery_of(limit, usage, now)),
+            (Remembered::One(usage), TrialRequest::One(spec)) => {
+                with_limit!(spec, limit => recovery_of(limit, usage, now))
+            }
             (Remembered::Several(usage), _) => usage.reset(now),
-            (Remembered::One(_), Asked::Several(_)) => Span::MAX,
+            (Remembered::One(_), TrialRequest::Several(_)) => Span::MAX,
         }
     }
 }
@@ -117,31 +119,31 @@ fn size(remembered: Option<&Remembered>) -> usize {
     }
 }
 
-fn of_one(spec: Spec, remembered: &mut Option<Remembered>, now: Timestamp, cost: Amount, full: bool) -> Outcome {
+fn of_one(spec: Spec, remembered: &mut Option<Remembered>, now: Timestamp, cost: Amount, full: bool) -> TrialOutcome {
     if remembered.is_none() {
         *remembered = AnyUsage::unused(spec.limit.kind()).map(Remembered::One);
     }
-    let Some(Remembered::One(usage)) = remembered else { return Outcome::Overfull };
+    let Some(Remembered::One(usage)) = remembered else { return TrialOutcome::Overfull };
     with_limit!(spec, limit => take(limit, usage, now, cost, full))
 }
 
-fn take<L: Limit>(limit: &L, usage: &mut AnyUsage, now: Timestamp, cost: Amount, full: bool) -> Outcome
+fn take<L: Limit>(limit: &L, usage: &mut AnyUsage, now: Timestamp, cost: Amount, full: bool) -> TrialOutcome
 where
     L::Usage: Single,
 {
-    let Some(usage) = L::Usage::of_mut(usage) else { return Outcome::Overfull };
+    let Some(usage) = L::Usage::of_mut(usage) else { return TrialOutcome::Overfull };
     let seen = evaluate(limit, usage, now, Request::Take(cost));
     if !seen.verdict().allowed() {
-        return Outcome::Denied;
+        return TrialOutcome::Denied;
     }
     if let (true, Change::Charge(_)) = (L::Usage::GROWS, seen.change()) {
         let entries = limit.entries_after_charge(usage, now);
         if entries.is_some_and(|entries| entries > ENTRIES_OF_A_KEY || full && entries > usage.entries()) {
-            return Outcome::Overfull;
+            return TrialOutcome::Overfull;
         }
     }
     seen.change().apply(limit, usage, now);
-    Outcome::Admitted
+    TrialOutcome::Admitted
 }
 
 /// Lets a call have that cost, where its limits have none of their own. A call that costs nothing charges none.
@@ -153,15 +155,20 @@ fn at_cost(call: &mut CompositeRequest, own: &[Request], cost: Amount) {
     }
 }
 
-fn of_several(call: &CompositeRequest, remembered: &mut Option<Remembered>, now: Timestamp, full: bool) -> Outcome {
+fn of_several(
+    call: &CompositeRequest,
+    remembered: &mut Option<Remembered>,
+    now: Timestamp,
+    full: bool,
+) -> TrialOutcome {
     let usage = remembered.get_or_insert_with(|| Remembered::Several(CompositeUsage::default()));
-    let Remembered::Several(usage) = usage else { return Outcome::Overfull };
+    let Remembered::Several(usage) = usage else { return TrialOutcome::Overfull };
     if let Some(fast) = usage.evaluate_fast(call, now) {
         if fast.denies() {
-            return Outcome::Denied;
+            return TrialOutcome::Denied;
         }
         usage.charge_fast(call, &fast, false, now);
-        return Outcome::Admitted;
+        return TrialOutcome::Admitted;
     }
     let held = Held::Composite(usage);
     let mut evaluation = CompositeEvaluation::at(call, held, now);
@@ -173,13 +180,13 @@ fn of_several(call: &CompositeRequest, remembered: &mut Option<Remembered>, now:
         // As in the server, what only limits in the shadow would add is left out first.
         evaluation.leave_shadows_out();
         if is_over(&evaluation) {
-            return Outcome::Overfull;
+            return TrialOutcome::Overfull;
         }
     }
     if admits && evaluation.changes() || evaluation.strikes() {
         usage.charge(call, &evaluation, now);
     }
-    if admits { Outcome::Admitted } else { Outcome::Denied }
+    if admits { TrialOutcome::Admitted } else { TrialOutcome::Denied }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ fn in_turn(at_once: Arc<Semaphore>) -> Router {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct ReplayQuery {
     limit: String,
     goal: Option<String>,
     late: Option<String>,
@@ -39,7 +39,7 @@ struct Asked {
     cost: Option<String>,
 }
 
-impl Asked {
+impl ReplayQuery {
     fn read(self) -> Result<Replay, String> {
         Ok(Replay {
             log: PathBuf::from("the log"),
@@ -57,7 +57,7 @@ impl Asked {
     }
 }
 
-async fn replay(State(at_once): State<Arc<Semaphore>>, Query(asked): Query<Asked>, request: Request) -> Response {
+async fn replay(State(at_once): State<Arc<Semaphore>>, Query(asked): Query<ReplayQuery>, request: Request) -> Response {
     // Before the log is read: the logs of those who wait are not kept in memory.
     let Ok(_turn) = at_once.acquire_owned().await else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();

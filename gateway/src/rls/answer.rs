@@ -1,11 +1,11 @@
 //! What Envoy is answered.
 
 use crate::headers;
-use crate::judge::{Asked, Judged, Judgement};
+use crate::judge::{Judged, Judgement, RequestPart};
 use crate::proto::{Code, DescriptorStatus, HeaderValue, ProtoDuration, RateLimit, RateLimitResponse, Unit};
 
 /// The answer to a request.
-pub fn response(asked: &[Asked], judgement: &Judgement) -> RateLimitResponse {
+pub fn response(asked: &[RequestPart], judgement: &Judgement) -> RateLimitResponse {
     let header = |(name, value): (&str, String)| HeaderValue { key: name.to_owned(), value };
     RateLimitResponse {
         overall_code: code(!judgement.allowed),
@@ -18,9 +18,9 @@ fn code(over: bool) -> i32 {
     i32::from(if over { Code::OverLimit } else { Code::Ok })
 }
 
-fn status(asked: &Asked, part: &Judged) -> DescriptorStatus {
+fn status(asked: &RequestPart, part: &Judged) -> DescriptorStatus {
     let mut status = DescriptorStatus { code: code(part.over && !part.shadow), ..DescriptorStatus::default() };
-    if matches!(asked, Asked::Unlimited) {
+    if matches!(asked, RequestPart::Unlimited) {
         status.limit_remaining = u32::MAX;
     }
     if let Some(governing) = part.governing() {

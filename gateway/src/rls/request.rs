@@ -2,7 +2,7 @@
 
 use crate::ask::{Call, Rule, Verb};
 use crate::config::{Bound, Config, Found, Metric};
-use crate::judge::{Asked, Question};
+use crate::judge::{Question, RequestPart};
 use crate::naming::{self, Described};
 use crate::proto::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitUnit};
 use ratelimit_core::Amount;
@@ -21,7 +21,7 @@ const MOST_HITS: u64 = 1_000_000_000_000;
 ///
 /// # Errors
 /// What is wrong with the request.
-pub fn asked(request: &RateLimitRequest, config: &Config, once: &str) -> Result<Vec<Asked>, String> {
+pub fn asked(request: &RateLimitRequest, config: &Config, once: &str) -> Result<Vec<RequestPart>, String> {
     let RateLimitRequest { domain, descriptors, hits_addend } = request;
     if domain.is_empty() {
         return Err("the domain must not be empty".to_owned());
@@ -44,7 +44,7 @@ pub fn asked(request: &RateLimitRequest, config: &Config, once: &str) -> Result<
             replaced.extend(found.replaces.iter().cloned());
         }
         asked.push(match found {
-            Some(None) => Asked::Nothing,
+            Some(None) => RequestPart::Nothing,
             Some(Some(found)) => by_file(domain, found, &split, hits, once),
             None => by_name(domain, &split, hits, once),
         });
@@ -52,7 +52,7 @@ pub fn asked(request: &RateLimitRequest, config: &Config, once: &str) -> Result<
     // What a matched rule replaces holds no more, wherever it stands.
     for (one, name) in asked.iter_mut().zip(&names) {
         if name.as_ref().is_some_and(|name| !name.is_empty() && replaced.contains(name)) {
-            *one = Asked::Nothing;
+            *one = RequestPart::Nothing;
         }
     }
     Ok(asked)
@@ -115,22 +115,29 @@ impl<'a> Split<'a> {
     }
 
     /// What the descriptor asks by this rule: nothing, if no name of a policy is left.
-    fn asked(&self, key: Vec<u8>, rule: Rule, hits: u64, once: &str, question: impl FnOnce(Call) -> Question) -> Asked {
+    fn asked(
+        &self,
+        key: Vec<u8>,
+        rule: Rule,
+        hits: u64,
+        once: &str,
+        question: impl FnOnce(Call) -> Question,
+    ) -> RequestPart {
         if matches!(&rule, Rule::Policies(names) if names.is_empty()) {
-            return Asked::Nothing;
+            return RequestPart::Nothing;
         }
-        let Some(verb) = self.verb(hits) else { return Asked::TooMuch };
+        let Some(verb) = self.verb(hits) else { return RequestPart::TooMuch };
         let call = Call { key, rule, verb, id: self.id.clone(), remembered: once.to_owned() };
-        Asked::Server(question(call))
+        RequestPart::Server(question(call))
     }
 }
 
-fn by_name(domain: &str, split: &Split<'_>, hits: u64, once: &str) -> Asked {
+fn by_name(domain: &str, split: &Split<'_>, hits: u64, once: &str) -> RequestPart {
     let described = Described::new(domain, split.entries.iter().copied());
     let rule = match split.limit {
         Some(limit) => match overridden(limit) {
             Some(rule) => rule,
-            None => return Asked::Nothing,
+            None => return RequestPart::Nothing,
         },
         None => Rule::Policies(described.names()),
     };
@@ -138,8 +145,8 @@ fn by_name(domain: &str, split: &Split<'_>, hits: u64, once: &str) -> Asked {
     split.asked(described.key(), rule, hits, once, |call| Question { call, shadow: false, quota: false, metric })
 }
 
-fn by_file(domain: &str, found: Found, split: &Split<'_>, hits: u64, once: &str) -> Asked {
-    let Bound::By(rule) = found.bound else { return Asked::Unlimited };
+fn by_file(domain: &str, found: Found, split: &Split<'_>, hits: u64, once: &str) -> RequestPart {
+    let Bound::By(rule) = found.bound else { return RequestPart::Unlimited };
     let counted = found.counted.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let key = Described::new(domain, counted).key();
     let (shadow, quota) = (found.flags.shadow, found.flags.quota);

@@ -1,8 +1,8 @@
 use super::*;
 
-fn asked(limits: &[&str], traffic: Traffic) -> Asked {
+fn asked(limits: &[&str], traffic: Traffic) -> SceneRequest {
     let limits = limits.iter().map(|words| (*words).to_owned()).collect();
-    Asked { limits, traffic, hold: 500, others: 0, speed: 100, seed: 1 }
+    SceneRequest { limits, traffic, hold: 500, others: 0, speed: 100, seed: 1 }
 }
 
 /// How many calls each limit has admitted within so many seconds.

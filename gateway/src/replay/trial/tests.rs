@@ -22,8 +22,8 @@ fn a_call_at_a_cost_is_the_one_that_the_syntax_makes_of_it() {
         "FIXED 3 1m AS name",
     ] {
         let limits = Limits::read(text).unwrap();
-        let mut judge = Judge::new(&limits, usize::MAX).unwrap();
-        let Asked::Several(call) = &mut judge.asked else { panic!("{text}") };
+        let mut judge = Trial::new(&limits, usize::MAX).unwrap();
+        let TrialRequest::Several(call) = &mut judge.asked else { panic!("{text}") };
         for cost in ["1", "2.5", "0", "3", "1"] {
             at_cost(call, &judge.own, Amount::parse_up(cost.as_bytes()).unwrap());
             assert_eq!(format!("{call:?}"), of_the_syntax(text, cost), "{text} at {cost}");
@@ -34,25 +34,25 @@ fn a_call_at_a_cost_is_the_one_that_the_syntax_makes_of_it() {
 #[test]
 fn what_has_recovered_is_forgotten_when_memory_is_short_and_more_is_not_remembered() {
     let limits = Limits::read("SLIDINGLOG 10 1s").unwrap();
-    let mut judge = Judge::new(&limits, 10_000).unwrap();
+    let mut judge = Trial::new(&limits, 10_000).unwrap();
     let at = |micros: u64| Timestamp::from_micros(1_700_000_000_000_000 + micros).unwrap();
-    let full = (0..10_000).find(|key| judge.decide(*key, at(0), Amount::ONE) == Outcome::Overfull).unwrap();
+    let full = (0..10_000).find(|key| judge.decide(*key, at(0), Amount::ONE) == TrialOutcome::Overfull).unwrap();
     assert!((10..1000).contains(&full), "{full}");
     // A key that is followed goes on being denied, a second later there is room again.
     for _ in 0..9 {
         judge.decide(0, at(0), Amount::ONE);
     }
-    assert_eq!(judge.decide(full, at(1_000_000), Amount::ONE), Outcome::Admitted);
+    assert_eq!(judge.decide(full, at(1_000_000), Amount::ONE), TrialOutcome::Admitted);
 }
 
 #[test]
 fn a_key_that_remembers_more_than_a_server_lets_it_is_told() {
     for text in ["SLIDINGLOG 200000 1h", "SLIDINGLOG 200000 1h FIXED 1000000 1d"] {
         let limits = Limits::read(text).unwrap();
-        let mut judge = Judge::new(&limits, usize::MAX).unwrap();
+        let mut judge = Trial::new(&limits, usize::MAX).unwrap();
         let at = |micros: u64| Timestamp::from_micros(1_700_000_000_000_000 + micros).unwrap();
-        let outcomes: Vec<Outcome> = (0..100_002).map(|call| judge.decide(0, at(call), Amount::ONE)).collect();
-        assert!(outcomes.iter().take(100_000).all(|outcome| *outcome == Outcome::Admitted), "{text}");
-        assert_eq!(outcomes[100_000..], [Outcome::Overfull; 2], "{text}");
+        let outcomes: Vec<TrialOutcome> = (0..100_002).map(|call| judge.decide(0, at(call), Amount::ONE)).collect();
+        assert!(outcomes.iter().take(100_000).all(|outcome| *outcome == TrialOutcome::Admitted), "{text}");
+        assert_eq!(outcomes[100_000..], [TrialOutcome::Overfull; 2], "{text}");
     }
 }

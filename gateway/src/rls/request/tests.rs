@@ -1,6 +1,6 @@
 use super::asked;
 use crate::config::Config;
-use crate::judge::Asked;
+use crate::judge::RequestPart;
 use crate::proto::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, UInt64Value};
 
 fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
@@ -13,8 +13,8 @@ fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
 }
 
 /// As it goes to the server.
-fn words(one: &Asked) -> String {
-    let Asked::Server(question) = one else { return format!("{one:?}") };
+fn words(one: &RequestPart) -> String {
+    let RequestPart::Server(question) = one else { return format!("{one:?}") };
     let text = String::from_utf8(question.call.command().get_packed_command()).expect("text");
     text.split("\r\n").skip(2).step_by(2).collect::<Vec<_>>().join(" ")
 }
