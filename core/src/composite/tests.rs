@@ -164,6 +164,19 @@ fn a_component_of_nothing_stays_while_a_charge_of_it_may_be_settled_and_forgets_
 }
 
 #[test]
+fn an_id_that_expires_is_forgotten_by_the_component_that_it_charged() {
+    let mut server = Server::default();
+    server.take("ONCE b 1h FIXED 99 1h AS b", 0);
+    for n in 0..20 {
+        server.take(&format!("ONCE a{n} 1m FIXED 99 1h AS a"), 0);
+    }
+    // What is stored, which is read back, would have another count of charges.
+    server.take("FIXED 99 1h AS a", 60);
+    server.take("FIXED 99 1h AS a", 60);
+    assert_eq!(server.components().unwrap().extras().unwrap().records.len(), 1);
+}
+
+#[test]
 fn there_are_sixteen_components_at_most() {
     let mut server = Server::default();
     for n in 0..15 {

@@ -132,6 +132,27 @@ mod tests {
     }
 
     #[test]
+    fn words_in_another_order_are_others() {
+        let numbers: Vec<String> = (10..40).map(|number: u32| number.to_string()).collect();
+        for (capacity, refill) in numbers.iter().flat_map(|one| numbers.iter().map(move |other| (one, other))) {
+            let memo = BucketMemo::default();
+            find(&memo, [capacity, refill, "1s"], Discipline::Burst, 1);
+            assert_eq!(find(&memo, [refill, capacity, "1s"], Discipline::Burst, 1).1, capacity != refill);
+        }
+    }
+
+    #[test]
+    fn only_a_bucket_that_was_read_is_known() {
+        let (memo, words) = (BucketMemo::default(), ["5", "5", "1s"]);
+        let known = |words: [&str; 3]| memo.known(words.map(|word| Some(word.as_bytes())), Discipline::Burst);
+        assert_eq!(known(words).map(|bucket| bucket.to_string()), None);
+        find(&memo, words, Discipline::Burst, 5_000_000);
+        assert_eq!(known(words).map(|bucket| bucket.to_string()), Some("TOKENBUCKET 5 5 1s".to_owned()));
+        let others = (0..1000).map(|capacity: u32| known([&capacity.to_string(), "5", "1s"]).is_some());
+        assert_eq!(others.filter(|is_known| *is_known).count(), 1);
+    }
+
+    #[test]
     fn a_bucket_is_none_of_another_discipline() {
         let memo = BucketMemo::default();
         assert!(find(&memo, ["5", "5", "1s"], Discipline::Burst, 5_000_000).1);

@@ -129,11 +129,11 @@ impl<M: Marks> SettlementBy<M> {
             return;
         }
         let low = if usage.is_unused() { Some(Amount::ZERO) } else { limit.low(usage, now) };
-        let taken = self.delta.taken;
+        // A call that settles a charge to more takes nothing back of it.
         self.delta = match low {
             // What is given back makes a low, too.
-            Some(low) => SettlementDelta { taken, low: Low::of(low.minus(given_back)), ..SettlementDelta::default() },
-            None => SettlementDelta { taken, given_back, ..SettlementDelta::default() },
+            Some(low) => SettlementDelta { low: Low::of(low.minus(given_back)), ..SettlementDelta::default() },
+            None => SettlementDelta { given_back, ..SettlementDelta::default() },
         };
         self.record(self.delta);
     }

@@ -295,3 +295,46 @@ fn a_plain_log_that_goes_back_with_the_clock_as_it_is_converted_does_so_once() {
         server.take(limit, 70);
     }
 }
+
+#[test]
+fn an_effect_that_makes_a_seventeenth_component_is_refused() {
+    let mut server = Server::default();
+    for n in 0..14 {
+        server.take(&format!("FIXED 9 1h AS n{n}"), 0);
+    }
+    server.take("FIXED 9 1m", 0);
+    // The last component has recovered by then, is charged again, and a sixteenth comes.
+    let words = words("FIXED 9 1m FIXED 9 2h");
+    let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
+    let fifteen = server.components().unwrap().clone();
+    let mut charged = fifteen.clone();
+    let seen = CompositeEvaluation::at(&call, Held::Composite(&fifteen), at(60));
+    charged.charge(&call, &seen, at(60));
+    let mut effect = EncodedFields::default();
+    charged.encode_effect(&mut effect);
+    let numbers = effect.numbers();
+    let components = |usage: &CompositeUsage, numbers: &[u64]| {
+        let after = applied(usage, &EncodedFields::integers(numbers.iter().copied()))?;
+        Some(after.components.len())
+    };
+    assert_eq!(components(&fifteen, &numbers), Some(16));
+    server.take("FIXED 9 1h AS n14", 0);
+    let full = server.components().unwrap();
+    assert_eq!(full.components.len(), 16);
+    // Serial number 14 of kind 1, its recovery and its usage; then serial number 15, which is new.
+    let tag = |serial: u64, flags: u64| (serial * 16 + 1) * 8 + flags;
+    let (charged_again, new) = (6, 11);
+    assert_eq!((numbers[charged_again], numbers[new]), (tag(14, 0), tag(15, 1)), "{numbers:?}");
+    let edited = |recovers_at: u64| {
+        let mut numbers = numbers.clone();
+        (numbers[charged_again + 1], numbers[new]) = (recovers_at, tag(16, 1));
+        numbers
+    };
+    assert_eq!(components(full, &edited(at(120).micros())), None);
+    // Whichever has recovered by the call, or has nothing used, makes room for the new one.
+    assert_eq!(components(full, &edited(at(60).micros())), Some(16));
+    let mut unused = edited(at(120).micros());
+    unused[charged_again] = tag(14, 2);
+    unused.drain(charged_again + 2..new);
+    assert_eq!(components(full, &unused), Some(16));
+}

@@ -40,6 +40,7 @@ fn a_sketch_is_read_with_its_item() {
     ] {
         let KeyRequest::One(spec) = take(text).unwrap() else { unreachable!("{text} is for a composite key") };
         assert_eq!(shown(&spec), (limit.to_owned(), item.as_bytes().to_vec(), request), "{text}");
+        assert_eq!(CompositeRequest::of_one(spec).item(), Some(item.as_bytes()));
     }
     let KeyRequest::One(kept) = take("SKETCH 50 50 1m a KEEP 20%").unwrap() else { unreachable!("it stays plain") };
     assert_eq!((kept.limit.limit(), kept.kept), (units(40), units(10)));

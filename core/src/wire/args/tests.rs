@@ -21,6 +21,15 @@ fn a_key_is_told_with_its_place() {
 }
 
 #[test]
+fn the_next_words_are_read_at_once_whether_they_are_there_or_not() {
+    let words: [&[u8]; 4] = [b"RL.DEMO", b"one", b"two", b"three"];
+    let mut args = Args::new(&words);
+    assert_eq!(args.next_words(), [Some(&b"one"[..]), Some(b"two")]);
+    assert_eq!(args.next_words(), [Some(&b"three"[..]), None]);
+    assert!(args.is_empty());
+}
+
+#[test]
 fn a_word_that_is_expected_is_read_in_any_case_and_another_stays() {
     let words: [&[u8]; 3] = [b"RL.DEMO", b"CoSt", b"COSTS"];
     let mut args = Args::new(&words);

@@ -125,11 +125,50 @@ fn what_was_perhaps_meant_is_told_if_it_is_near() {
         ("COSTS", "COST"),
         ("CSOT", "COST"),
         ("UPT0", "UPTO"),
+        ("as", "AS"),
+        ("TOKENBUCKET-and-the-rest", "TOKENBUCKET"),
     ] {
         assert_eq!(meant(word.as_bytes()), Meant::Word(name), "{word}");
     }
     let long = vec![b'x'; 100_000];
-    for word in [&b""[..], b"A", b"5", b"plan", b"BUCKET", b"CONCUR", b"5s", b"ASS", b"\xff\xff", b"RL.", &long] {
+    let (longer, go_on) = ("TOKENBUCKET and more than that".as_bytes(), b"COSTING");
+    for word in
+        [&b""[..], b"A", b"5", b"plan", b"BUCKET", b"CONCUR", b"5s", b"ASS", b"\xff\xff", b"RL.", &long, longer, go_on]
+    {
         assert_eq!(meant(word), Meant::Unknown, "{:?}", word.get(..9).unwrap_or(word));
     }
+}
+
+#[test]
+fn a_value_without_its_option_is_told_again_if_it_is_short_and_plain() {
+    let meant = |option, word: &[u8]| {
+        let mut needed = Needed::instead_of(word, What::Word, vec![], vec![]);
+        needed.or_value(option, word);
+        needed.meant
+    };
+    let value = |option, shown: &str| Meant::Value(option, shown.to_owned());
+    assert_eq!(meant("COST", b"1234567890123456"), value("COST", "'1234567890123456'"));
+    assert_eq!(meant("OR", b"gold"), value("OR", "'gold'"));
+    for (option, word) in [
+        ("COST", &b"12345678901234567"[..]),
+        ("OR", b"seventeen.letters"),
+        ("OR", b"two words"),
+        ("OR", b"GOLD"),
+        ("OR", b""),
+        ("COST", b"gold"),
+    ] {
+        assert_eq!(meant(option, word), Meant::Unknown, "{word:?}");
+    }
+}
+
+#[test]
+fn letters_that_are_not_each_others_are_not_swapped() {
+    let meant =
+        |word: &[u8], names: &[&'static str]| Needed::instead_of(word, What::Word, names.to_vec(), Vec::new()).meant;
+    assert_eq!(meant(b"ABCD", &["ABDC"]), Meant::Word("ABDC"));
+    for word in [&b"ABCX"[..], b"ABXD"] {
+        assert_eq!(meant(word, &["ABDC"]), Meant::Unknown);
+    }
+    // A whole name is nearer than a longer one.
+    assert_eq!(meant(b"FIXED", &["FIXEDS", "FIXED"]), Meant::Word("FIXED"));
 }

@@ -151,6 +151,22 @@ fn a_clock_gone_back_moves_none_of_many() {
 }
 
 #[test]
+fn memory_of_ids_that_have_expired_is_given_back_in_a_few_steps() {
+    let mut ids = IdempotencyTable::default();
+    for id in 0..1000_u64 {
+        ids.remember(&id.to_be_bytes(), call(100, &[]));
+    }
+    let (held, mut rooms) = (ids.heap_size(), vec![]);
+    while !ids.is_empty() {
+        ids.sweep(us(100), None, |_| {});
+        rooms.push(ids.by_id.capacity());
+    }
+    let moves = rooms.windows(2).filter(|room| room[1] < room[0] / 3 * 2).count();
+    assert!(moves <= 2, "{rooms:?}");
+    assert!(ids.heap_size() < held / 50);
+}
+
+#[test]
 fn the_charges_of_a_component_move_along_with_its_usage() {
     let limit = SlidingWindow::new(units(9), Period::new(Span::SECOND).unwrap());
     let mut usage = SlidingWindowUsage::default();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::composite::idempotency::few_marks::FewMarks;
 use crate::testing::calls::millionths;
 use crate::testing::effort;
 use crate::testing::encoded_fields::EncodedFields;
@@ -137,6 +138,8 @@ fn few_charges_that_outlive_many_need_no_room_for_those() {
 fn charges_are_counted_up_to_the_last_number_that_can_be_read() {
     let last =
         LowWaterMarks { next: LowWaterMarks::LAST - 1, open: LowWaterMarks::LAST - 1, ..LowWaterMarks::default() };
+    let mut few = FewMarks::of(&last).unwrap();
+    assert_eq!([(); 2].map(|()| few.charge()), [Some(LowWaterMarks::LAST - 1), None]);
     let mut low_water_marks = last;
     assert_eq!(low_water_marks.charge(), Some(LowWaterMarks::LAST - 1));
     assert_eq!((low_water_marks.charge(), low_water_marks.live()), (None, 1));

@@ -220,7 +220,12 @@ fn records_are_packed_until_they_are_more_than_few_and_again_when_few_are_left()
         records.remember(format!("id-{n}").as_bytes(), call(100 + n));
         records.close();
         assert_eq!(is_packed(&records), n < 16, "{n}");
+        let count = usize::try_from(n).unwrap() + 1;
+        assert_eq!(records.effort(), if n < 16 { 1 } else { count });
+        assert_eq!([count, count + 1].map(|most| records.is_full(most, us(99))), [true, false]);
+        assert!(!records.is_full(count, us(100)), "the first has expired");
     }
+    assert!(records.heap_size() > 40 * size_of::<RecordedCall>());
     let mut left = vec![];
     while !records.is_empty() {
         records.sweep(us(140 - u64::try_from(records.len()).unwrap()), None);
@@ -252,4 +257,50 @@ fn the_longest_call_fits_into_a_block() {
     records.remember(&id, call.clone());
     records.close();
     assert_eq!(records.charges_of(&id, us(0)), call.charges);
+}
+
+#[test]
+fn records_that_are_read_are_packed_if_they_are_few() {
+    let mut key = Key::<false>::default();
+    for id in 0..17 {
+        key.step(&Step::Charge { cost: 1, id: Some(id), ttl: 1000 }, us(1000), us(1000));
+        let (mut calls, settlements) = key.stored();
+        let calls = IdempotencyTable::decode(&mut calls, us(1000)).unwrap();
+        let settlements = [WINDOW, LOG].map(|serial| {
+            let mut fields = settlements[usize::from(serial)].clone();
+            assert_eq!(Decoder::integer(&mut fields), Some(1), "charges may be settled");
+            (serial, Settlement::decode(&mut fields).unwrap())
+        });
+        let read = IdempotencyRecords::of(settlements.into(), calls).unwrap();
+        assert_eq!(matches!(read.0, RecordsForm::Packed(_)), id < 16, "{id}");
+    }
+    let many = key.records.many_mut().unwrap();
+    let lows = many.settlement(WINDOW).unwrap().heap_size();
+    assert!(lows > 17 * 16 && many.heap_size() > lows + many.calls.heap_size());
+}
+
+#[test]
+fn charges_of_a_log_move_back_with_the_clock() {
+    let (mut few, mut many) = (Key::<false>::default(), Key::<true>::default());
+    let charge = Step::Charge { cost: 1, id: Some(0), ttl: 5000 };
+    few.step(&charge, us(1000), us(1000));
+    many.step(&charge, us(1000), us(1000));
+    few.step(&Step::Clock(600, false), us(1000), us(400));
+    many.step(&Step::Clock(600, false), us(1000), us(400));
+    for records in [few.records, many.records] {
+        let charges = records.charges_of(b"id-0", us(400));
+        assert_eq!(charges.iter().find(|charge| charge.component == LOG).unwrap().place, Some(us(400)));
+    }
+}
+
+#[test]
+fn a_settlement_that_is_read_has_a_charge_for_each_of_its_lows() {
+    let read = |settlement: &[u64]| {
+        let calls = EncodedFields::integers([1]).then(b"a", [2000, 0, 0, 1, 0, 1, 0, 0, 0]);
+        let calls = IdempotencyTable::decode(&mut calls.clone(), us(1000)).unwrap();
+        let settlement = Settlement::decode(&mut EncodedFields::integers(settlement.iter().copied())).unwrap();
+        IdempotencyRecords::of(vec![(0, settlement)], calls)
+    };
+    assert!(read(&[0, 2, 2, 1, 0, 1]).is_some());
+    assert!(read(&[0, 2, 2, 2, 0, 1, 1, 1]).is_none());
 }

@@ -41,6 +41,8 @@ fn takes_nothing_for_a_track_that_is_none() {
         (&[0, 2, 2, 1, 2, 1], &[0], false),
         (&[0, 2, 2, 2, 0, most, 1, 1], &[0, 1], false),
         (&[most + 1, 1, 0, 0], &[0], false),
+        (&[0, 3, 3, 2, 1, 1, 1, 1], &[1, 2], false),
+        (&[0, 1 << 63, 0, 0], &[0], false),
     ] {
         let decoded = Settlement::decode(&mut EncodedFields::integers(settlement.iter().copied()));
         let counted = decoded.and_then(|mut settlement| {
