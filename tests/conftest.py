@@ -60,6 +60,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays until the last one, so no collection of garbage
+    looks through it again: 200,000 objects, which took an eighth of the CPU time.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_configure() -> None:
     files.allow_many()
     if not MODULE.is_file():

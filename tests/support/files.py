@@ -1,5 +1,6 @@
 """How many files a process has open, sockets among them, and how many it may have."""
 
+import os
 import resource
 from contextlib import suppress
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 # A test has some hundred clients open, and 1,024 files are what an ordinary account may have unless
 # it asks for more. More than these nothing here needs; some programs go through all that they may.
 ENOUGH = 65_536
+
+FILES_OPEN = Path("/proc/self/fd")
 
 
 def allow_many() -> None:
@@ -19,10 +22,10 @@ def allow_many() -> None:
 
 def opened() -> dict[int, str]:
     """What this process has open, by number; nothing where the system does not tell."""
-    folder = Path("/proc/self/fd")
     found = {}
-    for link in folder.iterdir() if folder.exists() else ():
+    # Asked twice by each of thousands of tests: paths as objects take twice as long.
+    for number in os.listdir(FILES_OPEN) if FILES_OPEN.exists() else ():  # noqa: PTH208
         # Not that of the listing itself.
         with suppress(FileNotFoundError):
-            found[int(link.name)] = str(link.readlink())
+            found[int(number)] = os.readlink(f"{FILES_OPEN}/{number}")  # noqa: PTH115
     return found

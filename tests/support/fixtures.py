@@ -3,6 +3,8 @@
 A suite's conftest.py names this file in `pytest_plugins`, and overrides what it has otherwise.
 """
 
+import fcntl
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -20,8 +22,16 @@ def binary() -> Binary:
 
 @pytest.fixture(scope="session")
 def shared_clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
-    directory = tmp_path_factory.mktemp("clock")
-    return Clock(build_library(directory), directory / "clock")
+    """Its library is compiled once in a run, by the first worker that needs it."""
+    run = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run = run.parent
+    library = run / "clock.so"
+    with (run / "clock.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            build_library(run)
+    return Clock(library, tmp_path_factory.mktemp("clock") / "clock")
 
 
 @pytest.fixture
