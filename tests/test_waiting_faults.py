@@ -13,7 +13,6 @@
   connections.
 * A clock that is set back takes deadlines with it. After a clock is set forward, calls that are
   then due are answered within a tenth of a second.
-* A defect of the module is `ERR internal error in module ratelimit` for one call alone.
 - After a restart or a failover, callers wait again in an order that the network decides.
 - A caller whose machine dies without closing its connection is noticed only after `tcp-keepalive`.
   A lease that it is granted meanwhile expires after its ttl.
