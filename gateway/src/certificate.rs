@@ -1,7 +1,7 @@
 //! The certificate of a listener.
 
+use crate::file_stamp::Stamp;
 use crate::reload::Reloaded;
-use crate::stamp::Stamp;
 use arc_swap::ArcSwapOption;
 use rustls::ServerConfig;
 use rustls::crypto::ring;

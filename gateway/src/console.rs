@@ -1,30 +1,30 @@
 //! The console: a page for operators, and the API behind it. It shows what the servers count, and changes policies and
 //! keys for those who may.
 //!
-//! The layers, from below: names as [`text`] and replies ([`reply`], [`info`]); the servers ([`upstream`]) and what goes
-//! wrong with them ([`failure`]); what happens now ([`live`]), [`policies`] and [`keys`], each change with a line in the
-//! log ([`audit`]); who may do what ([`guard`]); the page ([`assets`]) and all routes ([`routes`]).
+//! The layers, from below: names as [`text`] and replies ([`reply_json`], [`info`]); the servers ([`upstream`]) and
+//! what goes wrong with them ([`failure`]); what happens now ([`live`]), [`policies`] and [`keys`], each change with a
+//! line in the log ([`audit`]); who may do what ([`access`]); the page ([`assets`]) and all routes ([`routes`]).
 
+mod access;
 mod assets;
 mod audit;
 mod failure;
 mod flags;
-mod guard;
 mod info;
 mod keys;
 mod live;
 mod policies;
-mod reply;
+mod reply_json;
 mod routes;
 mod text;
 mod upstream;
 
 use crate::link::Address;
 use crate::listener::Service;
+pub use access::Guard;
 use failure::Failure;
 use flags::At;
 pub use flags::ConsoleOptions;
-pub use guard::Guard;
 use live::Live;
 use routes::VIEWS;
 pub use routes::router;

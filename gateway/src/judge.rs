@@ -4,7 +4,7 @@ use crate::ask::{Call, Reply, Rule, Verb, Verdict};
 use crate::link::Link;
 use crate::local::Local;
 use crate::seen::{self, Outcome};
-use crate::table::Table;
+use crate::told_policies::Table;
 use crate::unabandoned::Unabandoned;
 use crate::windows::{Window, windows};
 use futures_util::FutureExt as _;
@@ -49,7 +49,7 @@ pub struct Question {
     /// Whether it is over only together with all others such.
     pub quota: bool,
     /// What it is called in the metrics; none: by the policy that rules.
-    pub metric: Option<crate::config::Metric>,
+    pub metric: Option<crate::configuration::Metric>,
 }
 
 /// What became of a part.

@@ -7,10 +7,10 @@ pub mod connect;
 pub mod shared;
 
 use crate::ask::{Call, Reply, is_answer};
+use crate::file_stamp::Stamp;
 use crate::permission::Missing;
 use crate::reload::Reloaded;
 use crate::seen;
-use crate::stamp::Stamp;
 pub use address::Address;
 use arc_swap::ArcSwapOption;
 use breaker::Breaker;

@@ -1,7 +1,7 @@
 //! Counting here while the server is away: a share of each limit, in buckets that drain as the limit would recover.
 
 use crate::ask::{Call, Decision, Reply, Rule, Verb, Verdict};
-use crate::table::Table;
+use crate::told_policies::Table;
 use crate::windows::{Window, windows};
 use ratelimit_core::Amount;
 use std::collections::HashMap;

@@ -2,19 +2,21 @@
 //! module redis-ratelimit, or those of a file, and all usage is the server's.
 //!
 //! The layers, from below: how streams and futures go on ([`gathered`], [`unabandoned`]); files that are read again
-//! ([`stamp`], [`reload`]); names and words ([`naming`], [`template`], [`windows`]); one call to the server ([`ask`]);
-//! the files ([`config`]); the connection ([`link`]) and what the server told of its policies ([`table`]); counting
-//! without the server ([`local`]); the judgement of a request ([`judge`]) and what it looks like ([`headers`]); the doors
-//! ([`http`], and [`rls`] with the messages of Envoy, [`proto`]), their listeners ([`listener`], [`certificate`]), and the
-//! page for operators ([`console`]); the service ([`serve`]). Apart from these: logs under limits that are to be tried
-//! ([`replay`]), and limits to play with ([`playground`]).
+//! ([`file_stamp`], [`reload`]); names and words ([`naming`], [`template`], [`windows`]); one call to the server
+//! ([`ask`]); the files ([`configuration`]); the connection ([`link`]) and what the server told of its policies
+//! ([`told_policies`]); counting without the server ([`local`]); the judgement of a request ([`judge`]) and what it
+//! looks like ([`headers`]); the doors ([`http`], and [`rls`] with the messages of Envoy, [`proto`]), their listeners
+//! ([`listener`], [`certificate`]), and the page for operators ([`console`]); the service ([`serve_command`]). Apart
+//! from these: logs under limits that are to be tried ([`replay`]), and limits to play with ([`playground`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 mod ask;
 mod certificate;
-mod config;
+mod command_line;
+mod configuration;
 mod console;
+mod file_stamp;
 mod gathered;
 mod headers;
 mod http;
@@ -23,25 +25,23 @@ mod link;
 mod listener;
 mod local;
 mod naming;
-mod options;
 mod permission;
 mod playground;
 mod proto;
 mod reload;
 mod replay;
 mod rls;
-mod secret;
+mod secrets;
 mod seen;
-mod serve;
-mod stamp;
-mod table;
+mod serve_command;
 mod template;
+mod told_policies;
 mod unabandoned;
 mod windows;
 
 use clap::Parser;
+use command_line::{Command, LogFormat, Options};
 use mimalloc::MiMalloc;
-use options::{Command, LogFormat, Options};
 use std::io::Write as _;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
             let _ = rustls::crypto::ring::default_provider().install_default();
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             runtime.map_err(|error| error.to_string()).and_then(|runtime| {
-                let served = runtime.block_on(serve::serve(*options));
+                let served = runtime.block_on(serve_command::serve(*options));
                 runtime.shutdown_background();
                 served
             })
@@ -79,12 +79,12 @@ fn main() -> ExitCode {
 
 /// Whether files are right.
 fn check(files: Vec<std::path::PathBuf>) -> Result<(), String> {
-    files.into_iter().try_for_each(|file| config::ConfigSource::new(file).read().map(|_| ()))
+    files.into_iter().try_for_each(|file| configuration::ConfigSource::new(file).read().map(|_| ()))
 }
 
 /// A file as policies. The commands alone are on standard output, so that they can be piped into a client.
 fn import(file: std::path::PathBuf) -> Result<(), String> {
-    let imported = config::ConfigSource::new(file).imported()?;
+    let imported = configuration::ConfigSource::new(file).imported()?;
     let mut out = std::io::stdout().lock();
     for command in imported.commands() {
         writeln!(out, "{command}").map_err(|error| error.to_string())?;

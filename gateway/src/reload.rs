@@ -1,7 +1,7 @@
 //! Files that are read again when they change, and at SIGHUP.
 
+use crate::file_stamp::Stamp;
 use crate::seen;
-use crate::stamp::Stamp;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};

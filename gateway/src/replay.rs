@@ -1,13 +1,13 @@
 //! Replay: what limits would have said of the calls of a log, and the smallest that deny no more than a share of them.
 //! The core decides, at the times that the log tells; no server is asked.
 //!
-//! A log is read once ([`log`]), and its calls are kept small ([`calls`]); they are judged under the limits that were
-//! asked for, and then under others, in search of the smallest ([`smallest`]).
+//! A log is read once ([`call_log`]), and its calls are kept small ([`logged_calls`]); they are judged under the limits
+//! that were asked for, and then under others, in search of the smallest ([`smallest`]).
 
-mod calls;
+mod call_log;
 mod limits;
 mod line;
-mod log;
+mod logged_calls;
 mod report;
 mod smallest;
 mod trial;
@@ -15,11 +15,11 @@ mod upload;
 
 pub use upload::routes;
 
+use call_log::{Log, Reading};
 use clap::Args;
 use flate2::bufread::MultiGzDecoder;
 use limits::Limits;
 use line::Fields;
-use log::{Log, Reading};
 use ratelimit_core::{Amount, Span};
 use report::Report;
 use std::fs::File;

@@ -1,10 +1,10 @@
 //! Envoy's rate limit service.
 
-mod answer;
 mod request;
+mod response;
 mod unary;
 
-use crate::config::Config;
+use crate::configuration::Config;
 use crate::judge::{Judge, RequestPart};
 use crate::proto::{RateLimitRequest, RateLimitResponse};
 use arc_swap::ArcSwap;
@@ -70,7 +70,7 @@ impl Rls {
         let asked = request::asked(&request, &self.config.load(), &self.once).map_err(Status::invalid_argument)?;
         let asked: Arc<[RequestPart]> = asked.into();
         let judgement = self.judge.judge(request.domain, Arc::clone(&asked), patience).await;
-        Ok(answer::response(&asked, &judgement))
+        Ok(response::response(&asked, &judgement))
     }
 }
 

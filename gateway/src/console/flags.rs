@@ -1,8 +1,8 @@
 //! The console's words of the command line.
 
-use super::guard::Guard;
+use super::access::Guard;
 use crate::link::Address;
-use crate::secret::secret;
+use crate::secrets::secret;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ impl ConsoleOptions {
     /// The server as the console sees it: that of the gateway, unless the options say otherwise.
     ///
     /// # Errors
-    /// As of [`crate::options::Serve::address`].
+    /// As of [`crate::command_line::Serve::address`].
     pub fn address(&self, gateway: &Address) -> Result<Address, String> {
         let mut address = gateway.clone();
         if let Some(server) = &self.server {

@@ -4,7 +4,7 @@ use super::Console;
 use super::audit::{Who, changed};
 use super::failure::Failure;
 use super::info;
-use super::reply::{int, items, object, text_of};
+use super::reply_json::{int, items, object, text_of};
 use super::text;
 use super::upstream::Server;
 use crate::naming::Described;

@@ -4,7 +4,7 @@ use super::Console;
 use super::audit::{Who, changed};
 use super::failure::Failure;
 use super::info::Counts;
-use super::reply::{int, items, text_of};
+use super::reply_json::{int, items, text_of};
 use super::text;
 use super::upstream::{Node, Server};
 use axum::extract::State;
@@ -108,9 +108,9 @@ async fn counts(server: &Server, names: &[&[u8]]) -> Result<Vec<Counts>, Failure
 
 /// A policy as RL.POLICYGET describes it, without its name.
 fn described(reply: &redis::Value) -> Option<(Policy, Counts)> {
-    let fields = super::reply::pairs(reply)?;
+    let fields = super::reply_json::pairs(reply)?;
     let field = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
-    let counts = super::reply::pairs(field("counts")?)?;
+    let counts = super::reply_json::pairs(field("counts")?)?;
     let counts = counts.iter().filter_map(|(name, count)| Some((name.as_str(), u64::try_from(int(count)?).ok()?)));
     let policy = Policy {
         name: vec![],

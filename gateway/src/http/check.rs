@@ -3,7 +3,7 @@
 use super::client::{client, is_trusted};
 use super::text;
 use crate::ask::{Call, Rule, Verb};
-use crate::config::{Config, HttpRule, Metric};
+use crate::configuration::{Config, HttpRule, Metric};
 use crate::headers;
 use crate::judge::{Judgement, Question, RequestPart};
 use crate::naming::{self, Described, escaped_bytes};

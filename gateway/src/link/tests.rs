@@ -1,6 +1,6 @@
 use super::{Address, Link, PROBE, PROBED};
 use crate::ask::{Call, Reply, Rule, Verb};
-use crate::table::Table;
+use crate::told_policies::Table;
 use ratelimit_core::Amount;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

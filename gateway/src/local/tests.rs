@@ -1,7 +1,7 @@
 use super::{Bounded, Local, MOST};
 use crate::ask::{Call, Reply, Rule, Verb};
 use crate::link::Listener as _;
-use crate::table::Table;
+use crate::told_policies::Table;
 use ratelimit_core::Amount;
 use std::time::Duration;
 use tokio::time::Instant;

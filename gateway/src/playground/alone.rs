@@ -2,7 +2,7 @@
 
 use crate::console::{self, Console, Guard};
 use crate::listener::{self, Service};
-use crate::secret::secret;
+use crate::secrets::secret;
 use clap::Args;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;

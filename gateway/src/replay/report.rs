@@ -1,7 +1,7 @@
 //! What a replay has found: as text for people, and as JSON.
 
+use super::call_log::{Log, Skipped};
 use super::limits::Limits;
-use super::log::{Log, Skipped};
 use super::smallest::Smallest;
 use super::{Goal, Outcomes};
 use ratelimit_core::{Span, Timestamp};

@@ -6,8 +6,8 @@
 //! call that passes may push out several small ones. What is found keeps to the goal in any case, and one step less
 //! does not.
 
-use super::calls::Calls;
 use super::limits::{Limits, Scale};
+use super::logged_calls::Calls;
 use super::trial::{Trial, TrialOutcome};
 use super::{Goal, MOST_HELD};
 use std::io;

@@ -1,7 +1,7 @@
 //! What a request of Envoy asks.
 
 use crate::ask::{Call, Rule, Verb};
-use crate::config::{Bound, Config, Found, Metric};
+use crate::configuration::{Bound, Config, Found, Metric};
 use crate::judge::{Question, RequestPart};
 use crate::naming::{self, Described};
 use crate::proto::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitUnit};

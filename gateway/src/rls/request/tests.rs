@@ -1,5 +1,5 @@
 use super::asked;
-use crate::config::Config;
+use crate::configuration::Config;
 use crate::judge::RequestPart;
 use crate::proto::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, UInt64Value};
 

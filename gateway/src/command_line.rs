@@ -3,7 +3,7 @@
 use crate::console::ConsoleOptions;
 use crate::judge::Outage;
 use crate::link::Address;
-use crate::secret::secret;
+use crate::secrets::secret;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Where the configuration is: a file, or a directory of them.
 
 use super::{Config, Imported};
-use crate::stamp::Stamp;
+use crate::file_stamp::Stamp;
 use std::fs;
 use std::path::PathBuf;
 

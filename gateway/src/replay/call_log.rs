@@ -1,7 +1,7 @@
 //! A log as it is read: its lines, in the order of their times, and the names of its keys.
 
-use super::calls::{Calls, LoggedCall, Writer};
 use super::line::{Fields, Lines};
+use super::logged_calls::{Calls, LoggedCall, Writer};
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

@@ -1,19 +1,19 @@
 //! The running service: its listeners, what keeps it up to date, and its end.
 
 use crate::certificate::Certificate;
-use crate::config::{Config, ConfigSource};
+use crate::command_line::{Charge, Serve};
+use crate::configuration::{Config, ConfigSource};
 use crate::console;
+use crate::file_stamp::Stamp;
 use crate::http;
 use crate::judge::{Judge, Outage};
 use crate::link::Link;
 use crate::listener::{self, Service};
 use crate::local::Local;
-use crate::options::{Charge, Serve};
 use crate::reload::{self, Reloaded};
 use crate::rls::{self, Rls};
 use crate::seen;
-use crate::stamp::Stamp;
-use crate::table::Table;
+use crate::told_policies::Table;
 use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::net::SocketAddr;
