@@ -57,7 +57,7 @@ pub trait Limit {
     /// What becomes of a take of `cost`, where that is quicker to tell in one go than by a verdict, a charge and a
     /// decision; `None` where it is not.
     #[inline(always)]
-    fn taken_at_once(&self, _usage: &Self::Usage, _now: Timestamp, _cost: Amount) -> Option<Taken<Self::Usage>> {
+    fn taken_fast(&self, _usage: &Self::Usage, _now: Timestamp, _cost: Amount) -> Option<Taken<Self::Usage>> {
         None
     }
 

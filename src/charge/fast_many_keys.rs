@@ -25,7 +25,7 @@ pub fn take_buckets_fast(
     for (room, (name, bucket)) in taken.iter_mut().zip(names.zip(buckets)) {
         let Some(bucket) = bucket else { return false };
         let Some(usage) = keys.find(name, now) else { return false };
-        let Some(Taken::Charged(decision, after)) = bucket.taken_at_once(usage, now, Amount::ONE) else { return false };
+        let Some(Taken::Charged(decision, after)) = bucket.taken_fast(usage, now, Amount::ONE) else { return false };
         *room = Some((decision, after));
     }
     guard::panic_test_point();

@@ -31,7 +31,7 @@ pub fn take_bucket_fast(
     let Some(key) = call.open_plain::<BucketUsage>(name) else {
         return take_first_bucket_fast(call, bucket, ruling, now, reply);
     };
-    let Some(taken) = bucket.taken_at_once(key.usage(), now, Amount::ONE) else {
+    let Some(taken) = bucket.taken_fast(key.usage(), now, Amount::ONE) else {
         key.leave();
         return false;
     };
@@ -132,7 +132,7 @@ pub fn take_item_fast(
     reply: impl Fn(Replies, &Decision),
 ) -> bool {
     let Some(key) = call.open_plain::<SketchUsage>(name) else { return false };
-    let Some(taken) = sketch.item_taken_at_once(key.usage(), item, now, Amount::ONE) else {
+    let Some(taken) = sketch.item_taken_fast(key.usage(), item, now, Amount::ONE) else {
         key.leave();
         return false;
     };

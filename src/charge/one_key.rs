@@ -119,10 +119,10 @@ fn charge_plain<L: Limit>(
     now: Timestamp,
 ) -> Result<Decision, Error> {
     if let Request::Take(cost) = request
-        && let Some(taken) = limit.taken_at_once(key.usage(), now, cost)
+        && let Some(taken) = limit.taken_fast(key.usage(), now, cost)
     {
         guard::panic_test_point();
-        return Ok(commit_at_once(key, taken, item, now));
+        return Ok(commit_fast(key, taken, item, now));
     }
     let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), request, now);
     let changes_key = decide(&mut key, &evaluation, || request.is_look(), item, now)?;
@@ -131,7 +131,7 @@ fn charge_plain<L: Limit>(
 
 /// Commits a take that was decided in one go: of a key that is there, and that grows no more.
 #[inline(always)]
-fn commit_at_once<U: Usage>(mut key: Key<U>, taken: Taken<U>, item: Option<&[u8]>, now: Timestamp) -> Decision {
+fn commit_fast<U: Usage>(mut key: Key<U>, taken: Taken<U>, item: Option<&[u8]>, now: Timestamp) -> Decision {
     let allowed = matches!(taken, Taken::Charged(..));
     count_call(key.redis(), allowed, false);
     count_limit(U::KIND, !allowed, allowed, false);

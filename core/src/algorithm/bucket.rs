@@ -14,7 +14,7 @@
 //! millionths; the time left over stays to be counted by the next call. Nothing is ever rounded away. (A call with
 //! another rate prices at most that one step anew.)
 
-mod at_once;
+mod fast_take;
 
 use crate::kind::Kind;
 use crate::limit::{Identity, InfoField, Limit, Taken, Usage, Verdict};
@@ -199,7 +199,7 @@ impl Bucket {
     /// Takes what has drained off `usage` in `elapsed` microseconds until `now`, in whole steps only, of which it is
     /// known how much that is in all, rounded down; the microseconds that are left over.
     #[inline(always)]
-    pub(super) fn advance_at_once(
+    pub(super) fn advance_fast(
         &self,
         usage: &mut BucketUsage,
         now: Timestamp,
@@ -294,8 +294,8 @@ impl Limit for Bucket {
     }
 
     #[inline(always)]
-    fn taken_at_once(&self, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Option<Taken<BucketUsage>> {
-        self.taken_at_once(usage, now, cost)
+    fn taken_fast(&self, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Option<Taken<BucketUsage>> {
+        self.taken_fast(usage, now, cost)
     }
 
     fn give_back(&self, usage: &mut BucketUsage, now: Timestamp, amount: Amount) {

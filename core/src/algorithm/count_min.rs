@@ -25,7 +25,7 @@
 
 mod cells;
 mod estimate;
-mod item_at_once;
+mod item_fast_take;
 mod made_sketch;
 mod mark;
 mod secret;
@@ -36,7 +36,7 @@ mod sketch_usage;
 use crate::algorithm::bucket::{Bucket, BucketUsage};
 use crate::limit::{Identity, Limit, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-pub use item_at_once::{ItemCharge, ItemTaken};
+pub use item_fast_take::{ItemCharge, ItemTaken};
 use made_sketch::ROWS_OF_CELLS;
 use secret::{ItemCells, Secret};
 pub use size::SketchSize;

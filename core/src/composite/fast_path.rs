@@ -126,7 +126,7 @@ impl Component {
         L::Usage: Single,
     {
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return Amount::ZERO };
-        if let Some(Taken::Charged(decision, after)) = limit.taken_at_once(usage, now, cost) {
+        if let Some(Taken::Charged(decision, after)) = limit.taken_fast(usage, now, cost) {
             *usage = after;
             self.recovers_at = now.plus(decision.reset).min(Timestamp::MAX);
             return decision.remaining;

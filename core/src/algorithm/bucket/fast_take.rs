@@ -1,4 +1,4 @@
-//! A take from a bucket in one go: what [`evaluate`](crate::evaluate()), the charge and the decision come to, with each
+//! The fast path of a take from a bucket: what [`evaluate`](crate::evaluate()), the charge and the decision come to, with each
 //! division made once.
 //!
 //! It is for the everyday call: a cost of more than nothing, on a usage that is there and is not ahead of the clock, or
@@ -12,12 +12,7 @@ use crate::number::{Amount, Span, Timestamp};
 impl Bucket {
     /// The outcome of a take of `cost`; `None` if it is to go by the slow path.
     #[inline(always)]
-    pub(super) fn taken_at_once(
-        &self,
-        usage: &BucketUsage,
-        now: Timestamp,
-        cost: Amount,
-    ) -> Option<Taken<BucketUsage>> {
+    pub(super) fn taken_fast(&self, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Option<Taken<BucketUsage>> {
         let elapsed = now.checked_since(usage.drained_to)?.micros();
         if usage.used == Amount::ZERO || !self.is_everyday(cost) {
             return None;
@@ -27,8 +22,8 @@ impl Bucket {
         let after_cost = present.saturating_add(cost.millionths());
         if after_cost > self.capacity.millionths() {
             let excess = usage.used.excess(cost, self.capacity).millionths();
-            let wait = Span::from_micros(self.drains_at_once(excess)?.saturating_sub(elapsed));
-            let reset = self.drains_at_once(usage.used.millionths())?.saturating_sub(elapsed);
+            let wait = Span::from_micros(self.drains_fast(excess)?.saturating_sub(elapsed));
+            let reset = self.drains_fast(usage.used.millionths())?.saturating_sub(elapsed);
             return Some(Taken::Denied(self.decided(Verdict::After(wait), present, reset)));
         }
         let (after, counted) = if present == 0 {
@@ -43,7 +38,7 @@ impl Bucket {
             let drained_to = usage.drained_to.plus(Span::from_micros(advanced));
             (BucketUsage { used, drained_to }, elapsed.saturating_sub(advanced))
         };
-        let reset = self.drains_at_once(after.used.millionths())?.saturating_sub(counted);
+        let reset = self.drains_fast(after.used.millionths())?.saturating_sub(counted);
         Some(Taken::Charged(self.decided(Verdict::Allowed(Span::ZERO), after_cost, reset), after))
     }
 
@@ -55,7 +50,7 @@ impl Bucket {
         if !self.is_everyday(cost) {
             return None;
         }
-        let reset = self.drains_at_once(cost.millionths())?;
+        let reset = self.drains_fast(cost.millionths())?;
         let decision = self.decided(Verdict::Allowed(Span::ZERO), cost.millionths(), reset);
         Some((decision, BucketUsage { used: cost, drained_to: now }))
     }
@@ -67,7 +62,7 @@ impl Bucket {
 
     /// The microseconds in which this many millionths drain.
     #[inline(always)]
-    fn drains_at_once(&self, millionths: u64) -> Option<u64> {
+    fn drains_fast(&self, millionths: u64) -> Option<u64> {
         let micros = millionths.checked_mul(self.period.micros().get())?.div_ceil(self.refill.get());
         (micros <= Span::MAX.micros()).then_some(micros)
     }

@@ -1,4 +1,4 @@
-mod bucket_at_once;
+mod bucket_fast_take;
 mod exact_refill;
 
 use super::*;

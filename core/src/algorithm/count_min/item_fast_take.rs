@@ -38,13 +38,7 @@ impl Sketch {
     /// The outcome of a take of `cost` from the bucket of an item; `None` if it is to go by the slow path.
     #[inline(always)]
     #[must_use]
-    pub fn item_taken_at_once(
-        &self,
-        usage: &SketchUsage,
-        item: &[u8],
-        now: Timestamp,
-        cost: Amount,
-    ) -> Option<ItemTaken> {
+    pub fn item_taken_fast(&self, usage: &SketchUsage, item: &[u8], now: Timestamp, cost: Amount) -> Option<ItemTaken> {
         let before = usage.fullest();
         let elapsed = now.checked_since(before.drained_to())?.micros();
         let [capacity, refill, period] = self.bucket.fields();
@@ -75,7 +69,7 @@ impl Sketch {
             return Some(ItemTaken::Denied(decision(Verdict::After(wait), present, reset)));
         }
         let mut fullest = before;
-        let over = self.bucket.advance_at_once(&mut fullest, now, elapsed, drained)?;
+        let over = self.bucket.advance_fast(&mut fullest, now, elapsed, drained)?;
         let drained = before.used().minus(fullest.used());
         let since = over.checked_mul(refill)?;
         let (down, up) = (since.checked_div(period)?, since.div_ceil(period));

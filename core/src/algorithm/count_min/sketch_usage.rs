@@ -2,7 +2,7 @@
 
 use super::Sketch;
 use super::estimate;
-use super::item_at_once::ItemCharge;
+use super::item_fast_take::ItemCharge;
 use super::made_sketch::MadeSketch;
 use super::secret::{ItemCells, Secret};
 use super::size::SketchSize;

@@ -19,7 +19,7 @@ fn an_everyday_take_goes_in_one_go() {
         let mut usage = BucketUsage { used: units(1), drained_to: Timestamp::from_micros(5_000_000).unwrap() };
         for millis in [5_000, 5_001, 6_000, 6_000, 9_500, 20_000, 20_000, 90_000] {
             let now = Timestamp::from_micros(millis * 1000).unwrap();
-            let taken = limit.taken_at_once(&usage, now, units(1)).unwrap();
+            let taken = limit.taken_fast(&usage, now, units(1)).unwrap();
             assert_eq!(taken, taken_in_steps(&limit, &usage, now, units(1)), "{millis}");
             if let Taken::Charged(_, after) = taken {
                 usage = after;
@@ -36,7 +36,7 @@ fn an_everyday_take_goes_in_one_go() {
         ("it never fits", limit, usage, 5, units(4)),
     ] {
         let now = Timestamp::from_micros(now).unwrap();
-        assert_eq!(limit.taken_at_once(&usage, now, cost), None, "{why}");
+        assert_eq!(limit.taken_fast(&usage, now, cost), None, "{why}");
     }
 }
 
@@ -67,7 +67,7 @@ proptest! {
         let limit = if prepared { limit.unwrap().prepared() } else { limit.unwrap() };
         let drained_to = Timestamp::EPOCH.plus(drained_to);
         let (usage, now) = (BucketUsage { used, drained_to }, drained_to.plus(elapsed));
-        if let Some(taken) = limit.taken_at_once(&usage, now, cost) {
+        if let Some(taken) = limit.taken_fast(&usage, now, cost) {
             prop_assert_eq!(taken, taken_in_steps(&limit, &usage, now, cost));
         }
         if let Some((decision, after)) = limit.first_taken(now, cost) {

@@ -124,7 +124,7 @@ proptest! {
             let mut at_once = usage.clone();
             let told = call(&limit, &mut usage, now, request);
             if let Take(cost) = request
-                && let Some(taken) = limit.sketch.item_taken_at_once(&at_once, item, now, cost)
+                && let Some(taken) = limit.sketch.item_taken_fast(&at_once, item, now, cost)
             {
                 let decision = match taken {
                     ItemTaken::Charged(decision, charge) => {
@@ -147,7 +147,7 @@ proptest! {
 #[test]
 fn everyday_takes_go_in_one_go() {
     let (limits, mut usage) = (sketch(4096, bucket(2, 2, "1m")), SketchUsage::default());
-    let taken = |usage: &SketchUsage, at| limits.item_taken_at_once(usage, b"a", us(at), units(1));
+    let taken = |usage: &SketchUsage, at| limits.item_taken_fast(usage, b"a", us(at), units(1));
     assert!(taken(&usage, 5).is_none(), "a key is made on the slow path");
     call(&of(limits, b"b"), &mut usage, us(5), one());
     for (at, charged) in [(5, true), (7, true), (9, false), (30_000_008, true)] {
@@ -158,11 +158,11 @@ fn everyday_takes_go_in_one_go() {
         }
     }
     assert!(taken(&usage, 0).is_none(), "so is a clock gone back seen to");
-    assert!(limits.item_taken_at_once(&usage, b"a", us(60_000_000), units(0)).is_none());
+    assert!(limits.item_taken_fast(&usage, b"a", us(60_000_000), units(0)).is_none());
     // The whole capacity is an everyday cost, and more than that is none.
-    let whole = limits.item_taken_at_once(&usage, b"c", us(60_000_000), limits.limit());
+    let whole = limits.item_taken_fast(&usage, b"c", us(60_000_000), limits.limit());
     assert!(matches!(whole, Some(ItemTaken::Charged(..))), "{whole:?}");
-    assert!(limits.item_taken_at_once(&usage, b"c", us(60_000_000), limits.limit().plus(millionths(1))).is_none());
+    assert!(limits.item_taken_fast(&usage, b"c", us(60_000_000), limits.limit().plus(millionths(1))).is_none());
 }
 
 #[test]
