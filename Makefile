@@ -160,8 +160,10 @@ test-read-back:
 	RATELIMIT_MODULE="$${RATELIMIT_MODULE%/release/*}/debug/libredis_ratelimit.so" \
 		$(PYTHON) -m pytest --numprocesses auto $(READ_BACK)
 
+# The Express example first: on a fresh clone npm gets what the package in clients/js is built with because the example
+# depends on it.
 test-clients:
-	$(MAKE) --jobs=1 --keep-going $(if $(OF_CI),packages-of-ci,packages) examples
+	$(MAKE) --jobs=1 --keep-going examples $(if $(OF_CI),packages-of-ci,packages)
 
 test-the-rest:
 	$(MAKE) --jobs=1 --keep-going gateway-short bench-check $(if $(OF_CI),test-ordinary-account)

@@ -10,6 +10,7 @@ import {
   readFileSync,
   readdirSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -115,6 +116,11 @@ test("it installs from a checkout by one command", async (test) => {
   const made = ["node_modules", "dist", "build", "matrix"].map((name) => join(PACKAGE, name));
   const copied = join(folder, "redis-ratelimit", "clients", "js");
   cpSync(PACKAGE, copied, { recursive: true, filter: (path) => !made.includes(path) });
+  // What the package is built with takes npm 15 CPU seconds. In .ci/run the Express example, which is installed before,
+  // has npm get it for this very folder.
+  if (process.env["CI"] === "true" && process.env["NPM_INSTALL"] !== "whole") {
+    symlinkSync(join(PACKAGE, "node_modules"), join(copied, "node_modules"));
+  }
   const project = join(folder, "project");
   mkdirSync(project);
   writeFileSync(join(project, "package.json"), JSON.stringify({ type: "module" }));
