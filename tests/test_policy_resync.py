@@ -18,7 +18,15 @@ from support.policies import (
     set_policy,
 )
 from support.policy_pairs import Start, assert_the_same
-from support.resyncs import forget_history, is_up, outgrow_backlog, sends_beside, syncs
+from support.resyncs import (
+    each_transfer,
+    forget_history,
+    full_resync,
+    is_up,
+    outgrow_backlog,
+    syncs,
+    transferring,
+)
 from support.scale import first_on_every_server, scaled
 from support.server import Server
 
@@ -29,32 +37,16 @@ BALLAST = bytes(2**20)
 # Full and partial resyncs
 
 
-@pytest.mark.parametrize("transfer", ["disk", "diskless", "a second connection"])
-@pytest.mark.parametrize("loading", ["disabled", "swapdb"])
+@each_transfer
 def test_a_full_resync_while_policies_change_leaves_the_same(
     transfer: str, loading: str, fresh_server: Start, clock: Clock
 ) -> None:
-    settings = {
-        "repl_backlog_size": "16kb",
-        "repl_diskless_sync": "no" if transfer == "disk" else "yes",
-        "repl_diskless_load": loading,
-    }
-    primary = fresh_server(**settings)
-    replica = primary.replica(**settings)
-    client, follower = primary.client(), replica.client()
-    if transfer == "a second connection":
-        sends_beside(client)
-        sends_beside(follower)
+    primary, replica = transferring(fresh_server, transfer, loading)
+    follower = replica.client()
     for number, cut_off in enumerate([forget_history, outgrow_backlog] * scaled(1, 10)):
         with Governing(primary, clock, tag=number) as load:
             load.wait_for(turns=100)
-            before, _ = syncs(client)
-            cut_off(primary)
-            poll.until(
-                lambda before=before: syncs(client)[0] > before and is_up(follower),
-                "the replica has got a snapshot",
-                timeout=30,
-            )
+            full_resync(primary, follower, cut_off)
             load.wait_for(turns=100)
         assert_the_same(primary, replica)
         load.assert_kept(follower)

@@ -13,11 +13,13 @@ from support.clock import Clock
 from support.load import Charging, Load, Mixed
 from support.resyncs import (
     cut_link,
+    each_transfer,
     forget_history,
+    full_resync,
     is_up,
     outgrow_backlog,
-    sends_beside,
     syncs,
+    transferring,
 )
 from support.scale import first_on_every_server, scaled
 from support.server import Server
@@ -44,36 +46,19 @@ def assert_the_same_bytes(primary: Server, *replicas: Server) -> None:
             assert digests(client, held) == expected
 
 
-@pytest.mark.parametrize("transfer", ["disk", "diskless", "a second connection"])
-@pytest.mark.parametrize("loading", ["disabled", "swapdb"])
+@each_transfer
 def test_a_full_resync_under_load_leaves_the_same_bytes(
     transfer: str,
     loading: str,
     fresh_server: Callable[..., Server],
     clock: Clock,
 ) -> None:
-    settings = {
-        "repl_backlog_size": "16kb",
-        "repl_diskless_sync": "no" if transfer == "disk" else "yes",
-        # With swapdb the replica goes on answering from what it had, where the history is the same.
-        "repl_diskless_load": loading,
-    }
-    primary = fresh_server(**settings)
-    replica = primary.replica(**settings)
-    client, follower = primary.client(), replica.client()
-    if transfer == "a second connection":
-        sends_beside(client)
-        sends_beside(follower)
+    primary, replica = transferring(fresh_server, transfer, loading)
+    follower = replica.client()
     for number, cut_off in enumerate([forget_history, outgrow_backlog] * (ROUNDS // 2)):
         with Mixed(primary, clock, seed=number) as load:
             load.wait_for(turns=300)
-            before, _ = syncs(client)
-            cut_off(primary)
-            poll.until(
-                lambda before=before: syncs(client)[0] > before and is_up(follower),
-                "the replica has got a snapshot",
-                timeout=30,
-            )
+            full_resync(primary, follower, cut_off)
             load.wait_for(turns=100)
         assert_the_same_bytes(primary, replica)
 

@@ -1,5 +1,5 @@
-//! The fast path of a take from a bucket: what [`evaluate`](crate::evaluate()), the charge and the decision come to, with each
-//! division made once.
+//! The fast path of a take from a bucket: what [`evaluate`](crate::evaluate()), the charge and the decision come to,
+//! with each division made once.
 //!
 //! It is for the everyday call: a cost of more than nothing, on a usage that is there and is not ahead of the clock, or
 //! of one that was never seen, with products that fit 64 bits. Any other takes the slow path. Both come to the same: the
