@@ -55,8 +55,8 @@ pub(super) struct ManyLeases {
     expired: Cell<Expired>,
     /// What the names of holders take, in bytes.
     names: usize,
-    /// The holder whose lease the current call has taken.
-    leased: Option<Kept>,
+    /// The holder whose lease the current call has taken, with the name's hash.
+    leased: Option<(u64, Kept)>,
 }
 
 /// The leases that have expired by an instant, not before the table was last changed.
@@ -125,7 +125,12 @@ impl ManyLeases {
 
     /// What expires after `from`, up to and with `to`, which is not before it.
     fn expiring(&self, from: Timestamp, to: Timestamp) -> LeaseSum {
-        let expiring = self.by_expiry.range(self.after(from)..self.after(to));
+        let end = self.after(to);
+        // Mostly nothing does, which the first tells without a search.
+        if self.by_expiry.first_key_value().is_none_or(|(first, _)| *first >= end) {
+            return LeaseSum::default();
+        }
+        let expiring = self.by_expiry.range(self.after(from)..end);
         expiring.fold(LeaseSum::default(), |sum, (_, units)| {
             #[cfg(test)]
             effort::entry();
@@ -197,14 +202,14 @@ impl ManyLeases {
     /// Takes a holder's lease away; the name by which it was known.
     pub(super) fn remove(&mut self, holder: Name) -> Option<Kept> {
         let HeldLease { holder, expires_at, units, .. } = self.forget(holder)?;
-        self.unlist(&holder, expires_at, units);
-        Some(holder)
+        self.unlist(&(expires_at, holder), units)
     }
 
-    /// Takes a lease out of those that expire.
-    fn unlist(&mut self, holder: &Kept, expires_at: Mark, units: Amount) {
-        self.by_expiry.remove(&(expires_at, Arc::clone(holder)));
-        self.count(expires_at, |sum| sum.minus(LeaseSum { units, leases: 1 }));
+    /// Takes a lease out of those that expire; its holder's name, as it was there.
+    fn unlist(&mut self, lease: &(Mark, Kept), units: Amount) -> Option<Kept> {
+        let listed = self.by_expiry.remove_entry(lease);
+        self.count(lease.0, |sum| sum.minus(LeaseSum { units, leases: 1 }));
+        listed.map(|((_, holder), _)| holder)
     }
 
     /// Counts a change of the lease that expires at `expires_at`, in whatever it counts.
@@ -223,22 +228,24 @@ impl ManyLeases {
     /// Gives a holder a lease, in place of the one that it may have.
     pub(super) fn lease(&mut self, holder: Name, Lease { expires_at, units }: Lease) {
         let expires_at = self.shift.mark(expires_at);
-        let name = if let Some(held) = self.by_holder.find_mut(holder.hash, is_of(holder)) {
+        // To share a name takes a lock on the bus: a renewal goes on with those that it takes out.
+        let (name, listed) = if let Some(held) = self.by_holder.find_mut(holder.hash, is_of(holder)) {
             let expires_before = std::mem::replace(&mut held.expires_at, expires_at);
             let units_before = std::mem::replace(&mut held.units, units);
-            let name = Arc::clone(&held.holder);
-            self.unlist(&name, expires_before, units_before);
-            name
+            let before = (expires_before, Arc::clone(&held.holder));
+            let listed = self.unlist(&before, units_before);
+            (before.1, listed)
         } else {
             let name: Kept = Arc::from(holder.text);
             let held = HeldLease { hash: holder.hash, holder: Arc::clone(&name), expires_at, units };
             self.by_holder.insert_unique(holder.hash, held, |held| held.hash);
             self.names = self.names.saturating_add(size_of_kept(holder.text));
-            name
+            (name, None)
         };
-        self.by_expiry.insert((expires_at, Arc::clone(&name)), units);
+        let listed = listed.unwrap_or_else(|| Arc::clone(&name));
+        self.by_expiry.insert((expires_at, listed), units);
         self.count(expires_at, |sum| sum.plus(LeaseSum { units, leases: 1 }));
-        self.leased = Some(name);
+        self.leased = Some((holder.hash, name));
     }
 
     fn shift_back(&mut self, span: Span) {
@@ -293,9 +300,8 @@ impl ManyLeases {
 
     /// The holder whose lease the current call has taken, and the lease; once.
     pub(super) fn take_leased(&mut self) -> Option<(&[u8], Lease)> {
-        let holder = self.leased.take()?;
-        let name = Name::of(&holder);
-        let held = self.by_holder.find(name.hash, is_of(name))?;
+        let (hash, holder) = self.leased.take()?;
+        let held = self.by_holder.find(hash, is_of(Name { text: &holder, hash }))?;
         Some((&*held.holder, Lease { expires_at: self.shift.instant(held.expires_at), units: held.units }))
     }
 }

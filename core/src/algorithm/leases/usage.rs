@@ -122,6 +122,10 @@ impl Usage for ConcurrencyUsage {
         }
     }
 
+    fn forget_effect(&mut self) {
+        self.forget_delta();
+    }
+
     fn latest_token(&self) -> u64 {
         self.latest_of_tokens()
     }
