@@ -53,6 +53,13 @@ impl Expiry {
         present.filter(|at| !moved && self.holds(*at)).unwrap_or(self.latest)
     }
 
+    /// The expiry that a key is to be given after a charge; `None` if the one that it has will do.
+    #[must_use]
+    #[inline(always)]
+    pub fn to_be_given(self, present: Option<u64>) -> Option<u64> {
+        if present.is_some_and(|at| self.holds(at)) { None } else { Some(self.latest) }
+    }
+
     /// Whether an expiry lies within.
     fn holds(self, at: u64) -> bool {
         (self.earliest..=self.latest).contains(&at)

@@ -41,11 +41,7 @@ pub fn take_bucket_fast(
         Taken::Charged(decision, after) => {
             call.stats.decided(true);
             count_limit(BucketUsage::KIND, false, true, false);
-            let change = |usage: &mut BucketUsage| {
-                *usage = after;
-                (Expiry::of(now, decision.reset), ())
-            };
-            key.commit(change, now);
+            key.replace(after, Expiry::of(now, decision.reset), now);
             count_ruling(ruling, &decision);
             reply(call.replies(), &decision);
         }

@@ -9,6 +9,9 @@ use super::debug_readback::check_stored;
 use super::rdb::Rdb;
 use super::{defragmentation, global::global, guard, lazy_free, memory, outgoing, policy_lifetime};
 use crate::server::Global;
+use ratelimit_core::algorithm::bucket::BucketUsage;
+use ratelimit_core::algorithm::count_min::SketchUsage;
+use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::Text;
 use ratelimit_core::wire::codec::Encoder;
 use ratelimit_core::{Kind, Usage};
@@ -63,6 +66,26 @@ pub fn kind(native: *mut raw::RedisModuleType) -> Option<Kind> {
 #[inline(always)]
 pub fn is<U: Usage>(native: *mut raw::RedisModuleType) -> bool {
     !native.is_null() && native == of::<U>().pointer()
+}
+
+/// A usage that is the only one of its kind, so that the kind's native type tells that a value is one.
+///
+/// # Safety
+/// No other usage has its [`Usage::KIND`].
+pub unsafe trait OnlyOfItsKind: Usage {}
+
+// SAFETY: in each case no other usage names the kind.
+unsafe impl OnlyOfItsKind for BucketUsage {}
+// SAFETY: likewise.
+unsafe impl OnlyOfItsKind for SketchUsage {}
+// SAFETY: likewise.
+unsafe impl OnlyOfItsKind for CompositeUsage {}
+
+/// Whether a native type is the one whose values are of type `U`, as [`is`] says. It takes null for that of a kind that
+/// is not registered: a key of that type has no value.
+#[inline(always)]
+pub fn is_of_only<U: OnlyOfItsKind>(native: *mut raw::RedisModuleType) -> bool {
+    slot(U::KIND).is_some_and(|slot| slot.native.load(Relaxed) == native)
 }
 
 /// Registers the type for `U`. `Err` if the server refuses it.

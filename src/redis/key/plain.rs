@@ -8,6 +8,7 @@ use super::super::current_call::{DENIED, TAKEN};
 use super::super::debug_readback::Readback;
 use super::super::effect_demand;
 use super::super::everyday_api::call_everyday;
+use super::super::native_type::OnlyOfItsKind;
 use super::super::replies::Replies;
 use super::super::{guard, native_type};
 use super::handle::{Handle, WRITE};
@@ -90,13 +91,14 @@ impl<'a> FastCall<'a> {
 
     /// Opens a key that holds a `U`, if nobody wants to hear of what becomes of it. `None`: the call takes the slow path.
     #[inline(always)]
-    pub fn open_plain<U: Usage>(&self, name: KeyName) -> Option<PlainKey<'_, 'a, U>> {
+    pub fn open_plain<U: OnlyOfItsKind>(&self, name: KeyName) -> Option<PlainKey<'_, 'a, U>> {
         if effect_demand::any() {
             return None;
         }
         let string = self.string(name)?;
         let handle = Handle::open_string(self.ctx, string, WRITE);
-        let value = if native_type::is::<U>(handle.native()) { NonNull::new(handle.value().cast()) } else { None };
+        let value =
+            if native_type::is_of_only::<U>(handle.native()) { NonNull::new(handle.value().cast()) } else { None };
         let Some(value) = value else {
             self.left_open.set(Some((name, handle)));
             return None;
@@ -139,23 +141,36 @@ impl<U: Usage> PlainKey<'_, '_, U> {
     pub fn commit<T>(mut self, change: impl FnOnce(&mut U) -> (Expiry, T), now: Timestamp) -> T {
         let before = Readback::of(self.usage());
         // SAFETY: as above, and `self` is borrowed for it alone.
+        let (expiry, told) = change(unsafe { self.value.as_mut() });
+        self.changed(&before, expiry, now);
+        told
+    }
+
+    /// Has the key remember `after`, which is something, as [`commit`](PlainKey::commit) does.
+    #[inline(always)]
+    pub fn replace(mut self, after: U, expiry: Expiry, now: Timestamp) {
+        let before = Readback::of(self.usage());
+        // SAFETY: as above.
+        *unsafe { self.value.as_mut() } = after;
+        self.changed(&before, expiry, now);
+    }
+
+    #[inline(always)]
+    fn changed(mut self, before: &Readback<U>, expiry: Expiry, now: Timestamp) {
+        // SAFETY: as above.
         let usage = unsafe { self.value.as_mut() };
-        let (expiry, told) = change(usage);
         before.check_change(usage);
         usage.forget_effect();
-        let present = self.handle.expires_at(now);
-        let expires_at = expiry.after_charge(present, false);
         let (ctx, string) = (self.call.ctx, self.string);
         // Nobody listens; the server counts a change by it (see `Changes::propagate`).
         // SAFETY: `ctx` is that of the current call.
         unsafe { call_everyday!(RedisModule_ReplicateVerbatim(ctx)) };
-        if present != Some(expires_at) {
-            self.handle.set_expiry(expires_at, now);
+        if let Some(at) = expiry.to_be_given(self.handle.expires_at(now)) {
+            self.handle.set_expiry(at, now);
         }
         drop(self.handle);
         // SAFETY: `ctx` and the string are those of the current call. No handle is open any more.
         unsafe { announce_taken(ctx, string) };
-        told
     }
 
     /// Records that the key, or an item of it, stood in the way of the call, and by which policy, if one has ruled.
