@@ -166,6 +166,7 @@ fn what_no_server_can_have_written_of_a_scale_for_a_time_is_refused() {
     for other in [
         "",
         " 3600000000",
+        " 0",
         " 0 0",
         // Longer than FOR takes, and more than there was.
         " 315360000000001 60000000",

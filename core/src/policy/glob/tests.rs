@@ -117,3 +117,11 @@ proptest! {
         prop_assert_eq!(matches(pattern, text), naive(pattern, text));
     }
 }
+
+#[test]
+fn a_star_holds_where_one_word_of_bits_goes_over_into_the_next() {
+    let pattern = format!("*{}*", "a".repeat(64));
+    for (length, is_matched) in [(63, false), (64, true), (65, true), (100, true)] {
+        assert_eq!(matches(pattern.as_bytes(), "a".repeat(length).as_bytes()), is_matched, "{length}");
+    }
+}

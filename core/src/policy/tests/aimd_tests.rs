@@ -205,3 +205,12 @@ fn the_words_of_a_step() {
         assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
     }
 }
+
+#[test]
+fn changes_are_learned_at_their_age_by_the_steady_clock() {
+    let times = |multiplied, added| StepTimes { multiplied, added };
+    // The steady clock is a minute behind; what lies ahead counts as made now, and what was never made stays so.
+    let learned = times(at(100), Timestamp::EPOCH).learned(at(110), at(50));
+    assert_eq!(learned, times(at(40), Timestamp::EPOCH));
+    assert_eq!(times(at(90), at(500)).learned(at(110), at(50)), times(at(30), at(50)));
+}

@@ -41,6 +41,15 @@ fn a_clock_that_is_set_back_moves_the_end_along() {
 }
 
 #[test]
+fn time_counts_from_where_the_clock_was_noticed() {
+    let table = scaled(DAY);
+    assert_eq!(left(&table, at(DAY + 20)), Some(40));
+    // The clock goes a day back and forth again, and a day counts as passed.
+    table.notice(at(100));
+    assert_eq!(left(&table, at(DAY + 20)), None);
+}
+
+#[test]
 fn a_receiver_counts_on_by_its_own_clock_from_what_the_sender_has_left() {
     for clock in [0, DAY - 3600, DAY, DAY + 10, 2 * DAY] {
         for origin in [Origin::Peer, Origin::Primary] {
@@ -83,6 +92,8 @@ fn a_replica_follows_its_primary_whenever_that_says_more_of_the_policy() {
     let mut replica = Table::of_node(2);
     replica.merge(&primary.record(b"pro", at(0)).unwrap(), Origin::Primary, at(500));
     assert_eq!(left(&replica, at(510)), Some(50));
+    replica.merge(&primary.record(b"pro", at(20)).unwrap(), Origin::Primary, at(505));
+    assert_eq!([505, 544, 545].map(|now| left(&replica, at(now))), [Some(40), Some(1), None]);
     primary.must_set("pro", MINUTE, at(30));
     replica.merge(&primary.record(b"pro", at(30)).unwrap(), Origin::Primary, at(510));
     assert_eq!(left(&replica, at(510)), Some(30));

@@ -253,3 +253,58 @@ proptest! {
         prop_assert_eq!(one.digests() == other.digests(), one.live_records() == other.live_records());
     }
 }
+
+#[test]
+fn records_of_peers_wait_once_for_each_name_until_they_are_merged() {
+    let mut peer = Table::of_node(2);
+    peer.must_set("gold", MINUTE, at(0));
+    let first = peer.told("gold").unwrap();
+    peer.must_scale("gold", "0.5", Some(60), at(1));
+    let second = peer.record(b"gold", at(1)).unwrap();
+    peer.must_set("silver", HOUR, at(1));
+    let silver = peer.told("silver").unwrap();
+    assert_eq!(Table::name_in(&silver).as_deref(), Some(&b"silver"[..]));
+    assert_eq!(Table::name_in(b"no record"), None);
+
+    let mut table = Table::of_node(1);
+    assert!(!table.keep(b"no record", at(1)));
+    for record in [&first, &second, &silver, &first] {
+        assert!(table.keep(record, at(1)));
+    }
+    assert_eq!((table.kept(), table.known()), (2, 0));
+    assert_eq!(table.merge_kept(at(11)), Some((b"gold"[..].into(), Merged::Changed)));
+    // What was left of the scale has gone on as the record waited.
+    assert_eq!(table.ruling("gold", at(60)), Ok("TOKENBUCKET 30 30 1m".to_owned()));
+    assert_eq!(table.ruling("gold", at(61)), Ok(MINUTE.to_owned()));
+    assert_eq!(table.kept(), 1);
+    table.drop_kept();
+    assert_eq!((table.merge_kept(at(11)), table.kept()), (None, 0));
+    assert_eq!(table.version("silver"), None);
+}
+
+#[test]
+fn records_wait_in_32_megabytes_and_others_are_asked_for_again() {
+    let (mut table, text) = (Table::of_node(1), "X".repeat(16_000));
+    let stamp = at(0).micros();
+    for number in 0..2_200 {
+        let record = format!("rl-policy 1 4:{number:04} {stamp} 9 {stamp} 9 1 1 16000:{text} 0 0 0 0");
+        assert!(table.keep(record.as_bytes(), at(0)));
+    }
+    assert_eq!(table.kept(), (32 << 20) / (16_000 + 2 * 4 + 256));
+}
+
+#[test]
+fn a_table_whose_place_another_takes_is_freed_in_pieces() {
+    let mut table = Table::of_node(1);
+    for name in ["a", "b", "c"] {
+        table.must_set(name, MINUTE, at(0));
+    }
+    let mut walk = Walk::default();
+    walk.include(u64::MAX);
+    assert!(table.piece(&mut walk, usize::MAX, 0, at(0)).is_empty(), "no bytes, no records");
+    let mut successor = table.successor();
+    // What it writes is no older than what the former one has written.
+    assert!(successor.must_set("d", MINUTE, at(0)) > table.version("c").unwrap());
+    let mut discarded = table.discard();
+    assert_eq!([2, 1, 1].map(|count| discarded.free(count)), [true, false, false]);
+}

@@ -45,6 +45,11 @@ fn of_a_record_the_register_that_is_believed_is_taken() {
     let record = |stamp, scale| {
         format!("rl-policy 1 4:gold {stamp} 9 {stamp} 9 1 1 11:FIXED 0 10d {scale} 9 500000 0").into_bytes()
     };
+    for (stamp, scale) in [(ahead, scaled), (set, ahead)] {
+        let mut table = Table::of_node(2);
+        assert_eq!(table.check(&record(stamp, scale), at(3)), Err(Error::StampAhead));
+        assert_eq!(table.successor().stamps_refused(), 1);
+    }
     assert_eq!(table.hear(&record(ahead, scaled), at(3)), Merged::Changed);
     assert_eq!(table.ruling("gold", at(3)), Ok("TOKENBUCKET 30 30 1m".to_owned()));
     assert_eq!(table.hear(&record(set, ahead), at(3)), Merged::Changed);
@@ -115,6 +120,10 @@ fn what_was_scaled_by_a_clock_that_was_ahead_is_scaled_deleted_and_made_anew() {
     // The policy itself is stamped ahead: a scale of now is the later one, and counts.
     table.must_scale("gold", "2", None, at(1));
     assert_eq!(table.ruling("gold", at(1)), Ok("FIXED 2000 1h".to_owned()));
+    // So it does on a policy that has never been set by another clock.
+    table.must_set("new", MINUTE, at(ahead));
+    table.must_scale("new", "2", None, at(2));
+    assert_eq!(table.ruling("new", at(2)), Ok("TOKENBUCKET 120 120 1m".to_owned()));
     // One that is stamped ahead does not come back with another policy.
     let mut table = whose_clock_was_ahead(ahead);
     assert!(table.delete(b"gold", at(1)).unwrap());
