@@ -108,6 +108,21 @@ fn acquire(text: &str) -> Result<(KeyRequest<'static>, Block), String> {
     read(&mut Args::new(leaked(text))).map_err(|error: Error| error.to_string())
 }
 
+#[test]
+fn a_bucket_that_was_read_with_a_memo_is_known_to_it() {
+    let memo = BucketMemo::default();
+    let words = leaked("5 5 1s");
+    let mut options = SpecOptions::remembering(&memo);
+    let mut args = Args::new(words);
+    Spec::token_bucket(&mut args, &mut options).unwrap();
+    assert!(options.is_nothing(&args));
+    assert!(memo.known([Some(b"5"), Some(b"5"), Some(b"1s")], Discipline::Burst).is_some());
+    let words = leaked("5 5 1s COST 2");
+    let (mut args, mut options) = (Args::new(words), SpecOptions::default());
+    Spec::token_bucket(&mut args, &mut options).unwrap();
+    assert!(!options.is_nothing(&args));
+}
+
 // KEEP
 
 /// What a call keeps of the limit, and what is left of it.

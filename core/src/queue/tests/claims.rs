@@ -1,6 +1,7 @@
 //! What a claim remembers of its call, and what a long queue costs.
 
 use super::*;
+use crate::limit::Token;
 
 // Claims
 
@@ -88,4 +89,12 @@ fn ten_thousand_who_wait_are_passed_by_nobody() {
     }
     assert_eq!(answered.len(), 15_000);
     assert!(most > 13, "it is counted");
+}
+
+#[test]
+fn a_claim_is_fenced_if_its_call_asks_for_a_token() {
+    for fence in [None, Token::new(1)] {
+        let is_fenced = asked("9 1m me", |spec, _| Claim::of(&Spec { fence, ..*spec }).unwrap().is_fenced());
+        assert_eq!(is_fenced, fence.is_some());
+    }
 }

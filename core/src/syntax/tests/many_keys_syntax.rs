@@ -140,3 +140,29 @@ fn options_before_the_first_spec_are_for_all_keys() {
     let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
     assert_eq!(peek("1 a SETTLE a 1 FIXED 9 1m").unwrap_err().to_string(), refused);
 }
+
+#[test]
+fn a_call_only_looks_if_it_charges_none_of_its_keys() {
+    for (text, only_looks) in [
+        ("2 a b COST 0 FIXED 9 1m FIXED 9 1m", true),
+        ("2 a b FIXED 9 1m COST 0 FIXED 9 1m COST 0", true),
+        ("2 a b FIXED 9 1m COST 0 FIXED 9 1m", false),
+        ("2 a b FIXED 9 1m FIXED 9 1m", false),
+        ("2 a b FIXED 9 1m COST -1 FIXED 9 1m COST 0", false),
+        ("2 a b FIXED 9 1m COST 0 AS x FIXED 9 1m COST 0", true),
+        ("2 a b FIXED 9 1m AS x FIXED 9 1m COST 0", false),
+        ("2 a b SETTLE a 7 FIXED 9 1m FIXED 9 1m", false),
+        ("1 a POLICY gold", false),
+    ] {
+        let call = ManyKeysRequest::take(&mut Args::new(leaked(text))).unwrap();
+        assert_eq!(call.only_looks(), only_looks, "{text}");
+    }
+    // What a policy asks at length.
+    let mut call = ManyKeysRequest::take(&mut Args::new(leaked("1 a FIXED 9 1m COST 0"))).unwrap();
+    let KeyRequest::One(spec) = call.keys[0].1 else { unreachable!("it stays plain") };
+    for purpose in [Purpose::Check, Purpose::Charge] {
+        let request = CompositeRequest { purpose, ..CompositeRequest::of_one(spec) };
+        call.keys[0].1 = KeyRequest::Composite(Box::new(request));
+        assert_eq!(call.only_looks(), purpose == Purpose::Check);
+    }
+}

@@ -48,6 +48,7 @@ fn refuses_what_makes_no_window() {
         ("FIXED 1 1mon ALIGNED", &format!("{WINDOW} '1mon'")),
         ("FIXED 1 1MO ALIGNED", &format!("{WINDOW} '1MO'")),
         ("FIXED 1 0 ALIGNED", "ERR window must be a duration from 1us to 3650d, such as 60s, not '0'"),
+        ("FIXED 1 week", "ERR window must be a duration such as 60s, not 'week' (units: us ms s m h d)"),
         ("FIXED 1 60x", "ERR window must be a duration such as 60s, not '60x' (units: us ms s m h d)"),
         ("FIXED 1 ALIGNED", "ERR window must be a duration such as 60s, not 'ALIGNED' (the order is limit window)"),
         ("FIXED 1 1d OFFSET +09:00", OFFSET_ALONE),

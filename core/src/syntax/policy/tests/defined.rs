@@ -182,6 +182,7 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
 fn a_key_can_serve_a_policy_plainly_that_has_one_limit_and_nothing_more() {
     for (text, plain) in [
         ("TOKENBUCKET 5 5 1m", true),
+        ("LEAKYBUCKET 5 5 1m", true),
         ("FIXED 5 1m ALIGNED", true),
         ("SLIDING 5 1m STRICT", true),
         ("FIXED 5 1m COST 1", false),
@@ -195,6 +196,7 @@ fn a_key_can_serve_a_policy_plainly_that_has_one_limit_and_nothing_more() {
         assert!(!policy.is_empty());
         let spec = policy.plain();
         assert_eq!(spec.is_some(), plain, "{text}");
+        assert_eq!(policy.token_bucket().is_some(), plain && text.starts_with("TOKENBUCKET"), "{text}");
         if let Some(spec) = spec {
             assert_eq!(
                 (spec.request, spec.by_policy, spec.limit.to_string()),
@@ -202,6 +204,8 @@ fn a_key_can_serve_a_policy_plainly_that_has_one_limit_and_nothing_more() {
             );
         }
     }
+    let several = policy("FIXED 5 1m FIXED 5 1h");
+    assert_eq!(several.ready().map(|request| request.specs.len()), Some(2));
     // A bucket that refills faster than it may soon has a rate beside it.
     assert!(policy("TOKENBUCKET 5 5 1m").scaled(units(2)).plain().is_none());
     assert!(policy("TOKENBUCKET 5 5 1m").scaled(Amount::saturating(500_000)).plain().is_some());
