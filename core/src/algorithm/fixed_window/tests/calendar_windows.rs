@@ -200,3 +200,21 @@ fn limits_of_different_words_are_known_by_different_numbers() {
     assert_eq!(identity(&calendar(11, "1mo OFFSET +00:00 ANCHOR 1")), (0, 0x0103));
     assert_eq!(identity(&FixedWindow::aligned(units(11), day, Offset::UTC)), (micros, 1));
 }
+
+#[test]
+fn an_aligned_window_is_told_by_its_words() {
+    for words in ["1w", "1mo", "3mo OFFSET +09:00 ANCHOR 31", "1y OFFSET -05:00", "1mo ANCHOR 2"] {
+        let (window, rest) =
+            words.split_once(' ').map_or((words, String::new()), |(one, rest)| (one, format!(" {rest}")));
+        let told = FixedWindow::words_of(calendar(10, words).identity());
+        assert_eq!(told, Some(format!("{window} ALIGNED{rest}")));
+    }
+    let told = |limit: FixedWindow| FixedWindow::words_of(limit.identity());
+    assert_eq!(told(aligned(10, "1d")).as_deref(), Some("1d ALIGNED"));
+    assert_eq!(
+        told(FixedWindow::aligned(units(10), period("1d"), distance("-14:00"))).as_deref(),
+        Some("1d ALIGNED OFFSET -14:00")
+    );
+    assert_eq!(told(plain(10, "1d")), None);
+    assert_eq!(Offset::of_bytes((14 * 60 + 1_i16).to_le_bytes()), None);
+}

@@ -198,3 +198,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn among_many_no_effect_makes_more_units_than_can_be_counted() {
+    let names: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
+    let most = Amount::MAX_ARGUMENT.millionths();
+    let leases: Vec<Lease> =
+        (0..).zip(&names).map(|(n, name)| (name.as_bytes(), 1000, if n == 0 { most - 300 } else { 1 })).collect();
+    let usage: ConcurrencyUsage = decoded(&written(5, &leases)).unwrap();
+    let applies = |units| applied(&usage, &change(0, 6, &[], Some((b"x", 1000, units)))).is_some();
+    assert!(applies(101) && !applies(102));
+}

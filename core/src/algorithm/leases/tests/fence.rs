@@ -103,3 +103,11 @@ fn people_are_told_of_a_token_behind_the_expiry() {
     let lease = (Box::from(&b"a"[..]), units(1), us(60_000_000), token(7));
     assert_eq!(key.0.describe(us(0))[3], ("leases", InfoField::Leases(vec![lease])));
 }
+
+#[test]
+fn a_token_takes_memory_beside_its_lease() {
+    let (mut plain, mut key) = (Key::<ConcurrencyUsage>::default(), Key::<ConcurrencyUsage>::default());
+    plain.call(&held("a", 1000, "60s"), 0, cost(1));
+    key.call(&fenced("a", "60s", 7), 0, cost(1));
+    assert!(key.0.heap_size() > plain.0.heap_size());
+}

@@ -249,3 +249,11 @@ fn at_the_end_of_time_a_lease_expires_as_it_comes() {
     usage.move_back(before);
     assert!(usage.is_unused());
 }
+
+#[test]
+fn a_holder_has_a_lease_until_it_expires_and_the_key_recovers_with_the_last() {
+    let key = table(&[("a", 1, "10s"), ("b", 1, "20s")]);
+    assert_eq!(["a", "b", "c"].map(|holder| key.0.has_lease(holder.as_bytes(), us(9_999_999))), [true, true, false]);
+    assert_eq!(["a", "b"].map(|holder| key.0.has_lease(holder.as_bytes(), us(10_000_000))), [false, true]);
+    assert_eq!(key.0.time_to_recovery(us(5_000_000)), Span::SECOND.times(15));
+}

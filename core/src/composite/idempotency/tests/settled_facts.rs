@@ -75,6 +75,9 @@ fn what_was_given_back_by_hand_is_not_settled_again() {
 fn another_window_ends_what_can_be_settled() {
     let (limit, other) = (SlidingWindow::new(units(10), minute()), SlidingWindow::new(units(10), period("1h")));
     let mut key = charged(&limit, &[(0, "a", 5)]);
+    key.make(&other, seconds(0), Call::Charge(units(1), None));
+    assert_eq!(settled(&mut key, &other, 0, "a", 5), 0);
+    let mut key = charged(&limit, &[(0, "a", 5)]);
     key.make(&other, seconds(1), Call::Charge(units(1), Some((b"b", period("1h").span()))));
     assert_eq!(settled(&mut key, &other, 1, "a", 5), 0);
     assert_eq!(settled(&mut key, &other, 1, "b", 1), 1);
@@ -104,4 +107,23 @@ fn where_the_sum_of_give_backs_saturates_nothing_is_settled() {
     }
     key.make(&limit, seconds(2), Call::Charge(units(5), Some((b"b", Span::SECOND))));
     assert_eq!(settled(&mut key, &limit, 2, "b", 5), 0);
+}
+
+/// What saturates as it is charged, and is lowered then, has forgotten what it was.
+fn forgets_as_it_saturates<L: Limit>(limit: &L) {
+    let most = 1_000_000_000_000;
+    let mut calls = vec![(0, "a", most)];
+    calls.extend([(0, "", most); 9]);
+    let mut key = charged(limit, &calls);
+    key.make(limit, seconds(0), Call::GiveBack(units(1)));
+    let used = key.encoded()[0].clone();
+    settled(&mut key, limit, 0, "a", most);
+    assert_eq!(key.encoded()[0], used, "nothing is taken of it");
+}
+
+#[test]
+fn once_a_window_has_saturated_nothing_of_before_is_settled() {
+    forgets_as_it_saturates(&SlidingWindow::new(units(10), minute()));
+    forgets_as_it_saturates(&StrictWindow::new(units(10), minute()));
+    forgets_as_it_saturates(&SlidingLog::new(units(10), minute()));
 }
