@@ -38,7 +38,7 @@ KINDS_A_SERVER = 12
 # Other programs start servers too, and a port that was free may be taken before this one is up.
 TRIES = 3
 # Each is shorter than a second: one of them is without what the server does each second.
-STRETCHES = 4
+STRETCHES = 3
 # What the server does by the clock, whatever it is sent: as seldom as can be.
 SELDOM = (("hz", "1"), ("dynamic-hz", "no"))
 
