@@ -211,10 +211,38 @@ pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Sp
         }
         Request::Take(cost) | Request::UpTo(cost) | Request::Force(cost) | Request::Within(cost, _) => cost,
     };
-    let wide = |amount: Amount| u128::from(amount.millionths());
-    let sooner = |a: &(Amount, Amount, T), b: &(Amount, Amount, T)| {
-        let (left, right) = (wide(a.0).saturating_mul(wide(b.1)), wide(b.0).saturating_mul(wide(a.1)));
-        left.cmp(&right)
-    };
-    each.map(|(remaining, spec, of)| (remaining, cost(spec), of)).min_by(sooner).map(|(_, _, of)| of)
+    let mut first = FirstToRunOut::default();
+    for (remaining, spec, of) in each {
+        first.see(remaining, cost(spec), of);
+    }
+    first.found()
+}
+
+/// The one that would run out first of those that it has seen.
+#[derive(Debug)]
+pub(super) struct FirstToRunOut<T>(Option<(Amount, Amount, T)>);
+
+impl<T> Default for FirstToRunOut<T> {
+    fn default() -> FirstToRunOut<T> {
+        FirstToRunOut(None)
+    }
+}
+
+impl<T> FirstToRunOut<T> {
+    /// Sees one of which so much remains beside a cost that is more than nothing.
+    #[inline(always)]
+    pub(super) fn see(&mut self, remaining: Amount, cost: Amount, of: T) {
+        let product =
+            |one: Amount, other: Amount| u128::from(one.millionths()).saturating_mul(u128::from(other.millionths()));
+        let is_sooner =
+            self.0.as_ref().is_none_or(|(least, its_cost, _)| product(remaining, *its_cost) < product(*least, cost));
+        if is_sooner {
+            self.0 = Some((remaining, cost, of));
+        }
+    }
+
+    /// The first of equals; `None` if it has seen none.
+    pub(super) fn found(self) -> Option<T> {
+        self.0.map(|(_, _, of)| of)
+    }
 }

@@ -2,7 +2,7 @@
 //! Whatever else a call may bring goes the slow path (`composite_evaluation.rs`, `charge.rs`, `answer.rs`). For such a
 //! call that comes to the same, but takes about twice as many instructions of ours.
 
-use super::answer::first_to_run_out;
+use super::answer::FirstToRunOut;
 use super::{Component, ComponentChange, CompositeUsage, Extras};
 use crate::algorithm::any::{Single, with_limit};
 use crate::evaluate::{Change, Request};
@@ -80,18 +80,17 @@ impl CompositeUsage {
         now: Timestamp,
     ) -> Decision {
         self.begin(now, None);
-        let components = &mut self.components;
-        let charged = request.specs.iter().zip(evaluation.places).enumerate().filter_map(|(at, (spec, place))| {
-            let component = components.get_mut(place)?;
+        let mut first = FirstToRunOut::default();
+        for (at, (spec, place)) in request.specs.iter().zip(evaluation.places).enumerate() {
+            let Some(component) = self.components.get_mut(place) else { continue };
             // The look has seen that it is a rate: it is not asked a second time.
-            let Request::Take(cost) = spec.request else { return None };
+            let Request::Take(cost) = spec.request else { continue };
             if told {
                 component.note(ComponentChange::Usage);
             }
-            Some((with_limit!(spec, limit => component.charge(limit, cost, now)), spec, at))
-        });
-        let governing = first_to_run_out(charged);
-        let answer = self.answer_fast(request, evaluation, governing.unwrap_or_default(), now);
+            first.see(with_limit!(spec, limit => component.charge(limit, cost, now)), cost, at);
+        }
+        let answer = self.answer_fast(request, evaluation, first.found().unwrap_or_default(), now);
         self.end(now);
         answer
     }
