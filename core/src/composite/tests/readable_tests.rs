@@ -296,45 +296,99 @@ fn a_plain_log_that_goes_back_with_the_clock_as_it_is_converted_does_so_once() {
     }
 }
 
-#[test]
-fn an_effect_that_makes_a_seventeenth_component_is_refused() {
+/// A server whose key has fifteen components, and the effect of a call at 60 s that charges the last, of serial number
+/// 14, which has recovered by then, and makes a sixteenth.
+fn sixteenth() -> (Server, Vec<u64>) {
     let mut server = Server::default();
     for n in 0..14 {
         server.take(&format!("FIXED 9 1h AS n{n}"), 0);
     }
     server.take("FIXED 9 1m", 0);
-    // The last component has recovered by then, is charged again, and a sixteenth comes.
     let words = words("FIXED 9 1m FIXED 9 2h");
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
-    let fifteen = server.components().unwrap().clone();
-    let mut charged = fifteen.clone();
-    let seen = CompositeEvaluation::at(&call, Held::Composite(&fifteen), at(60));
+    let mut charged = server.components().unwrap().clone();
+    let seen = CompositeEvaluation::at(&call, Held::Composite(&charged), at(60));
     charged.charge(&call, &seen, at(60));
     let mut effect = EncodedFields::default();
     charged.encode_effect(&mut effect);
     let numbers = effect.numbers();
-    let components = |usage: &CompositeUsage, numbers: &[u64]| {
-        let after = applied(usage, &EncodedFields::integers(numbers.iter().copied()))?;
-        Some(after.components.len())
+    assert_eq!((numbers[CHARGED], numbers[NEW]), (tag(14, 1, 0), tag(15, 1, 1)), "{numbers:?}");
+    (server, numbers)
+}
+
+/// Where the tags of both components stand in it: the recovery and three numbers of the usage follow the first, and
+/// the second has three numbers of its identity before those.
+const CHARGED: usize = 6;
+const NEW: usize = 11;
+
+fn tag(serial: u64, kind: u64, flags: u64) -> u64 {
+    (serial * 16 + kind) * 8 + flags
+}
+
+fn applied_numbers(usage: &CompositeUsage, numbers: &[u64]) -> Option<CompositeUsage> {
+    applied(usage, &EncodedFields::integers(numbers.iter().copied()))
+}
+
+#[test]
+fn an_effect_that_makes_a_seventeenth_component_is_refused() {
+    let (mut server, numbers) = sixteenth();
+    let components = |server: &Server, numbers: &[u64]| {
+        applied_numbers(server.components().unwrap(), numbers).map(|after| after.components.len())
     };
-    assert_eq!(components(&fifteen, &numbers), Some(16));
+    assert_eq!(components(&server, &numbers), Some(16));
     server.take("FIXED 9 1h AS n14", 0);
-    let full = server.components().unwrap();
-    assert_eq!(full.components.len(), 16);
-    // Serial number 14 of kind 1, its recovery and its usage; then serial number 15, which is new.
-    let tag = |serial: u64, flags: u64| (serial * 16 + 1) * 8 + flags;
-    let (charged_again, new) = (6, 11);
-    assert_eq!((numbers[charged_again], numbers[new]), (tag(14, 0), tag(15, 1)), "{numbers:?}");
+    assert_eq!(server.components().unwrap().components.len(), 16);
     let edited = |recovers_at: u64| {
         let mut numbers = numbers.clone();
-        (numbers[charged_again + 1], numbers[new]) = (recovers_at, tag(16, 1));
+        (numbers[CHARGED + 1], numbers[NEW]) = (recovers_at, tag(16, 1, 1));
         numbers
     };
-    assert_eq!(components(full, &edited(at(120).micros())), None);
+    assert_eq!(components(&server, &edited(at(120).micros())), None);
     // Whichever has recovered by the call, or has nothing used, makes room for the new one.
-    assert_eq!(components(full, &edited(at(60).micros())), Some(16));
+    assert_eq!(components(&server, &edited(at(60).micros())), Some(16));
     let mut unused = edited(at(120).micros());
-    unused[charged_again] = tag(14, 2);
-    unused.drain(charged_again + 2..new);
-    assert_eq!(components(full, &unused), Some(16));
+    unused[CHARGED] = tag(14, 1, 2);
+    unused.drain(CHARGED + 2..NEW);
+    assert_eq!(components(&server, &unused), Some(16));
+}
+
+#[test]
+fn an_effect_on_a_component_of_another_kind_or_name_is_refused() {
+    let (server, numbers) = sixteenth();
+    let applies = |numbers: &[u64]| applied_numbers(server.components().unwrap(), numbers).is_some();
+    let with = |place: usize, value: u64| {
+        let mut numbers = numbers.clone();
+        numbers[place] = value;
+        numbers
+    };
+    assert!(applies(&numbers));
+    assert!(!applies(&with(CHARGED, tag(14, 2, 0))), "of another kind");
+    assert_eq!(numbers[NEW + 2], seconds(7200).micros());
+    assert!(!applies(&with(NEW + 2, seconds(60).micros())), "of a window that another component has");
+    let mut unnamed = with(NEW, tag(15, 1, 0));
+    unnamed.drain(NEW + 1..NEW + 4);
+    assert!(!applies(&unnamed), "known by nothing");
+}
+
+#[test]
+fn an_effect_in_words_of_the_first_version_does_what_it_says() {
+    let (server, numbers) = sixteenth();
+    let usage = server.components().unwrap();
+    let (charged, new) = (&numbers[CHARGED + 1..NEW], &numbers[NEW + 1..]);
+    // Of a component: serial number, kind, whether it is named, recovery, version, whether it is used, and behind its
+    // usage whether charges were settled.
+    let spelled = [
+        &[1][..],
+        &numbers[1..CHARGED],
+        &[14, 1, 0, charged[0], 1, 1],
+        &charged[1..],
+        &[0, 15, 1, 1],
+        &new[..4],
+        &[1, 1],
+        &new[4..7],
+        &[0],
+        &new[7..],
+    ];
+    let after = [spelled.concat(), numbers.clone()].map(|numbers| applied_numbers(usage, &numbers).unwrap());
+    assert_eq!(encoded(&after[0]), encoded(&after[1]));
 }
