@@ -88,6 +88,7 @@ impl Component {
     }
 
     /// Whether there is anything to remember of it: it has not recovered, or may be settled.
+    #[inline(always)]
     pub(super) fn stays(&self, extras: Option<&Extras>, now: Timestamp) -> bool {
         self.may_be_settled(extras) || (now < self.recovers_at && !self.is_unused())
     }
@@ -99,11 +100,13 @@ impl Component {
     }
 
     /// Whether nothing of it is used.
+    #[inline(always)]
     pub(super) fn is_unused(&self) -> bool {
         with_usage!(&self.usage, usage => usage.is_unused())
     }
 
     /// Whether any of its charges may be settled.
+    #[inline(always)]
     pub(super) fn may_be_settled(&self, extras: Option<&Extras>) -> bool {
         extras.is_some_and(|extras| extras.records.may_be_settled(self.serial()))
     }
