@@ -188,7 +188,7 @@ def test_check_tells_where_a_file_is_wrong(tmp_path: Path) -> None:
 def test_the_example_is_right_and_has_every_word() -> None:
     example = REPOSITORY / "gateway/gateway.example.yaml"
     subprocess.run([BINARY, "check", example], check=True, timeout=20)
-    source = (REPOSITORY / "gateway/src/config/format.rs").read_text()
+    source = (REPOSITORY / "gateway/src/configuration/format.rs").read_text()
     words = set(re.findall(r"^    pub (\w+):", source, re.MULTILINE)) - {"_metadata"}
     text = example.read_text()
     assert len(words) > 20
