@@ -8,11 +8,13 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Request, Response, StatusCode, header};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use patient::Patient;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -31,6 +33,18 @@ const MOST: u32 = 10_000;
 /// How many requests one connection has at once.
 const STREAMS: u32 = 1024;
 
+/// An answer that is under way.
+pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+/// What answers the requests of one kind in place of the router, which costs more than some requests do. It sees to it
+/// that no request takes too long to arrive.
+#[derive(Clone)]
+pub struct Shortcut {
+    /// Whether a request is of that kind.
+    pub takes: fn(&Request<Incoming>) -> bool,
+    /// Answers one that is.
+    pub answer: Arc<dyn Fn(Request<Incoming>) -> Answering + Send + Sync>,
+}
+
 /// What a listener answers, and how.
 #[derive(Clone)]
 pub struct Service {
@@ -38,7 +52,9 @@ pub struct Service {
     pub tls: Option<TlsAcceptor>,
     /// What it answers.
     pub router: Router,
-    /// How long a request with its body may take until its answer begins.
+    /// Answers before the router is asked, if there is one.
+    pub shortcut: Option<Shortcut>,
+    /// How long a request to the router may take, with its body, until its answer begins.
     pub patience: Duration,
 }
 
@@ -116,21 +132,26 @@ async fn accepted_from(
 async fn connection(
     ends: Ends,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    Service { router, patience, .. }: Service,
+    Service { router, shortcut, patience, .. }: Service,
     mut ended: watch::Receiver<bool>,
 ) {
-    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-        let router = router.clone();
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(ConnectInfo(ends));
-        let is_grpc = is_grpc(&request);
-        async move {
-            Ok::<_, Infallible>(match timeout(patience, router.oneshot(request)).await {
-                Ok(Ok(response)) => response,
-                Ok(Err(never)) => match never {},
-                Err(_) => late(is_grpc),
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let answering = if let Some(shortcut) = shortcut.as_ref().filter(|shortcut| (shortcut.takes)(&request)) {
+            (shortcut.answer)(request)
+        } else {
+            let is_grpc = is_grpc(&request);
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(ConnectInfo(ends));
+            let routed = router.clone().oneshot(request);
+            Box::pin(async move {
+                match timeout(patience, routed).await {
+                    Ok(Ok(response)) => response,
+                    Ok(Err(never)) => match never {},
+                    Err(_) => late(is_grpc),
+                }
             })
-        }
+        };
+        async move { Ok::<_, Infallible>(answering.await) }
     });
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
@@ -152,7 +173,7 @@ async fn connection(
     }
 }
 
-fn is_grpc(request: &Request<Body>) -> bool {
+fn is_grpc<B>(request: &Request<B>) -> bool {
     let kind = request.headers().get(header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }

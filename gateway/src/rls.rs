@@ -6,13 +6,13 @@ mod unary;
 
 use crate::configuration::Config;
 use crate::judge::{Judge, RequestPart};
+use crate::listener::{PATIENCE, Shortcut};
 use crate::proto::{RateLimitRequest, RateLimitResponse};
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::Response;
-use axum::routing::post;
+use axum::http::{Method, Request, Response};
+use hyper::body::Incoming;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Status;
@@ -27,12 +27,14 @@ const DESCRIPTORS: &[u8] = include_bytes!("rls/descriptors.bin");
 
 /// The name of the service.
 pub const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
+/// The path of its only call.
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// The service with health and reflection beside it.
+/// What stands beside the service: health and reflection.
 ///
 /// # Errors
 /// If the descriptors for reflection are wrong.
-pub fn router(rls: Rls, health: HealthServer<impl Health>) -> Result<Router, String> {
+pub fn router(health: HealthServer<impl Health>) -> Result<Router, String> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -42,8 +44,7 @@ pub fn router(rls: Rls, health: HealthServer<impl Health>) -> Result<Router, Str
     // Most clients still ask by the older version.
     let (older, newer) = (reflection().build_v1alpha().map_err(told)?, reflection().build_v1().map_err(told)?);
     let others = Routes::default().add_service(health).add_service(older).add_service(newer);
-    let called = Router::new().route(&format!("/{NAME}/ShouldRateLimit"), post(should_rate_limit)).with_state(rls);
-    Ok(called.merge(others.prepare().into_axum_router()))
+    Ok(others.prepare().into_axum_router())
 }
 
 /// The service, made of what it shares with the others.
@@ -74,9 +75,21 @@ impl Rls {
     }
 }
 
-async fn should_rate_limit(State(rls): State<Rls>, request: Request) -> Response<Body> {
+/// Answers the calls of the service.
+pub fn shortcut(rls: Rls) -> Shortcut {
+    Shortcut {
+        takes: |request| request.method() == Method::POST && request.uri().path() == PATH,
+        answer: Arc::new(move |request| {
+            let rls = rls.clone();
+            Box::pin(async move { should_rate_limit(&rls, request).await })
+        }),
+    }
+}
+
+async fn should_rate_limit(rls: &Rls, request: Request<Incoming>) -> Response<Body> {
     let patience = request.headers().get("grpc-timeout").and_then(|value| patience(value.to_str().ok()?));
-    unary::answer(match unary::read(request.into_body(), LARGEST).await {
+    // Only the request is waited for so long: how long the answer takes, the judge sees to.
+    unary::answer(match unary::read(request.into_body(), LARGEST, PATIENCE).await {
         Ok(request) => rls.answer(request, patience).await,
         Err(status) => Err(status),
     })

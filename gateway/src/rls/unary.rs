@@ -1,32 +1,39 @@
 //! One message there and one back, as gRPC has it over HTTP/2 (the service's only kind of call): a byte that says whether
 //! the message is compressed, its length in four, the message; and behind the answer the status, in trailers.
 
+use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use http_body::{Frame, SizeHint};
+use http_body_util::{BodyExt as _, Collected, LengthLimitError, Limited};
 use prost::Message;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::timeout;
 use tonic::Status;
 
 /// How many bytes stand before a message.
 const HEAD: usize = 5;
 
-/// The message of a request.
+/// The message of a request, which has so long to arrive.
 ///
 /// # Errors
 /// As what it is refused.
-pub async fn read<M: Message + Default>(body: Body, largest: usize) -> Result<M, Status> {
+pub async fn read<M: Message + Default>(
+    body: impl HttpBody<Data = Bytes, Error: Into<BoxError>>,
+    largest: usize,
+    patience: Duration,
+) -> Result<M, Status> {
     // It reads no more than that.
-    let bytes = axum::body::to_bytes(body, largest + HEAD).await;
-    let bytes = bytes.map_err(|error| {
-        let found: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(&error);
-        match found {
-            Some(why) if why.is::<http_body_util::LengthLimitError>() => {
-                Status::out_of_range(format!("the message is larger than {largest} bytes"))
-            }
-            _ => Status::internal("the message did not come to its end"),
+    let read = timeout(patience, Limited::new(body, largest + HEAD).collect()).await;
+    let read = read.map_err(|_| Status::deadline_exceeded("the request did not come to its end in time"))?;
+    let bytes = read.map(Collected::to_bytes).map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            Status::out_of_range(format!("the message is larger than {largest} bytes"))
+        } else {
+            Status::internal("the message did not come to its end")
         }
     })?;
     let Some((head, message)) = bytes.split_first_chunk::<HEAD>() else {
@@ -98,8 +105,10 @@ impl HttpBody for Answer {
 mod tests {
     use super::{answer, read};
     use crate::proto::UInt64Value;
-    use axum::body::Body;
+    use axum::body::{Body, Bytes};
     use http_body_util::BodyExt as _;
+    use std::convert::Infallible;
+    use std::time::Duration;
     use tonic::{Code, Status};
 
     #[tokio::test]
@@ -115,9 +124,16 @@ mod tests {
             (b"\x01\0\0\0\x02\x08\x07", Err(Code::Unimplemented)),
             (b"\0\0\0\0\x05\x08\x80\x80\x80\x01", Err(Code::OutOfRange)),
         ] {
-            let read = read::<UInt64Value>(Body::from(bytes), 4).await;
+            let read = read::<UInt64Value>(Body::from(bytes), 4, Duration::MAX).await;
             assert_eq!(read.map(|read| read.value).map_err(|status| status.code()), told, "{bytes:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_has_so_long_to_arrive() {
+        let never = Body::from_stream(futures_util::stream::pending::<Result<Bytes, Infallible>>());
+        let read = read::<UInt64Value>(never, 4, Duration::from_secs(10)).await;
+        assert_eq!(read.map_err(|status| status.code()), Err(Code::DeadlineExceeded));
     }
 
     #[tokio::test]
