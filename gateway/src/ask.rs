@@ -156,8 +156,10 @@ impl Call {
         }
         let mut command = match &self.rule {
             Rule::Policies(names) => {
-                let mut command = redis::cmd("RL.LIMIT");
-                command.arg(&self.key);
+                let lengths: usize = names.iter().map(|name| "OR".len() + name.len()).sum();
+                // Room for all that follows, so that no allocation is made twice.
+                let mut command = Cmd::with_capacity(2 * names.len() + 8, self.key.len() + lengths + 64);
+                command.arg("RL.LIMIT").arg(&self.key);
                 for (place, name) in names.iter().enumerate() {
                     if place > 0 {
                         command.arg("OR");

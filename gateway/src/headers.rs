@@ -4,6 +4,7 @@ use crate::ask::Decision;
 use crate::judge::{Judged, Judgement};
 use crate::seen::Outcome;
 use crate::windows::Window;
+use std::fmt::{Display, Write as _};
 
 /// How long a client is told to wait while nobody can decide, in seconds.
 const WITHOUT: u64 = 1;
@@ -16,21 +17,25 @@ pub fn fields(judgement: &Judgement) -> Vec<(&'static str, String)> {
     if let Some(part) = nearest(judgement) {
         let limits = labelled(part);
         let denied = !judgement.allowed;
-        let quotas = limits.iter().map(|(label, decision, seconds)| {
-            let window = seconds.map_or_else(String::new, |seconds| format!(";w={seconds}"));
-            format!("{};q={}{window}", quoted(label), decision.limit)
-        });
-        let states = limits.iter().map(|(label, decision, _)| {
-            let state = format!("{};r={}", quoted(label), decision.remaining);
-            match (denied, decision.allowed) {
-                (false, _) => format!("{state};t={}", seconds(decision.reset_ms)),
-                // Retry-After must not be before any of these, so those that did not deny say nothing.
-                (true, false) if decision.wait_ms >= 0 => format!("{state};t={}", seconds(decision.wait_ms)),
-                (true, _) => state,
+        let mut quotas = String::with_capacity(64 * limits.len());
+        let mut states = String::with_capacity(64 * limits.len());
+        for (label, decision, window) in &limits {
+            quoted(&mut quotas, label);
+            member(&mut quotas, "q", decision.limit);
+            if let Some(window) = window {
+                member(&mut quotas, "w", window);
             }
-        });
-        fields.push(("RateLimit-Policy", quotas.collect::<Vec<_>>().join(", ")));
-        fields.push(("RateLimit", states.collect::<Vec<_>>().join(", ")));
+            quoted(&mut states, label);
+            member(&mut states, "r", decision.remaining);
+            match (denied, decision.allowed) {
+                (false, _) => member(&mut states, "t", seconds(decision.reset_ms)),
+                // Retry-After must not be before any of these, so those that did not deny say nothing.
+                (true, false) if decision.wait_ms >= 0 => member(&mut states, "t", seconds(decision.wait_ms)),
+                (true, _) => {}
+            }
+        }
+        fields.push(("RateLimit-Policy", quotas));
+        fields.push(("RateLimit", states));
     }
     if !judgement.allowed {
         let waits = judgement.parts.iter().filter(|part| part.denies).map(|part| match (&part.verdict, part.outcome) {
@@ -62,9 +67,9 @@ pub fn older_fields(judgement: &Judgement) -> Vec<(&'static str, String)> {
 pub fn violated(judgement: &Judgement) -> Vec<String> {
     let Some(part) = nearest(judgement) else { return vec![] };
     let limits = labelled(part);
-    let over = limits.iter().filter(|(_, decision, _)| !decision.allowed).map(|(label, ..)| label.clone());
+    let over = limits.iter().filter(|(_, decision, _)| !decision.allowed).map(|(label, ..)| (*label).to_owned());
     let over: Vec<String> = over.collect();
-    if over.is_empty() { limits.into_iter().map(|(label, ..)| label).collect() } else { over }
+    if over.is_empty() { limits.into_iter().map(|(label, ..)| label.to_owned()).collect() } else { over }
 }
 
 /// Of a denial the part that denies for longest; else the one that would be the first to deny calls like this one.
@@ -84,22 +89,29 @@ fn nearest(judgement: &Judgement) -> Option<&Judged> {
 }
 
 /// The limits of a part that are not in the shadow: their names, what they say, and their windows in seconds.
-fn labelled(part: &Judged) -> Vec<(String, Decision, Option<u64>)> {
+fn labelled(part: &Judged) -> Vec<(&str, Decision, Option<u64>)> {
     let all = part.verdict.as_ref().map(|verdict| verdict.each.as_slice()).unwrap_or_default();
     if part.windows.len() == all.len() {
         let seen: Vec<(&Window, &Decision)> =
             part.windows.iter().zip(all).filter(|(window, _)| !window.shadow).collect();
         let alone = seen.len() == 1;
-        let label = |window: &Window| if alone { "default".to_owned() } else { window.label.clone() };
-        return seen.into_iter().map(|(window, one)| (label(window), *one, Some(window.seconds))).collect();
+        let label = |label| if alone { "default" } else { label };
+        return seen.into_iter().map(|(window, one)| (label(&window.label), *one, Some(window.seconds))).collect();
     }
-    part.governing().map(|decision| ("default".to_owned(), decision, None)).into_iter().collect()
+    part.governing().map(|decision| ("default", decision, None)).into_iter().collect()
 }
 
-/// A string of a structured field (RFC 9651). Names of limits are letters, digits, `_` and `-`.
-fn quoted(label: &str) -> String {
-    let plain: String = label.chars().filter(|one| one.is_ascii_graphic() && *one != '"' && *one != '\\').collect();
-    format!("\"{plain}\"")
+/// Adds a string of a structured field (RFC 9651) to a list. Names of limits are letters, digits, `_` and `-`.
+fn quoted(list: &mut String, label: &str) {
+    list.push_str(if list.is_empty() { "\"" } else { ", \"" });
+    list.extend(label.chars().filter(|one| one.is_ascii_graphic() && *one != '"' && *one != '\\'));
+    list.push('"');
+}
+
+/// Adds a parameter to the last string of a list.
+fn member(list: &mut String, name: &str, value: impl Display) {
+    // A string takes whatever is written to it.
+    let _ = write!(list, ";{name}={value}");
 }
 
 fn seconds(milliseconds: i64) -> i64 {

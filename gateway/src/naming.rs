@@ -1,6 +1,7 @@
 //! What a descriptor is called: the names of policies that it is asked under, and the key that it is counted by.
 
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// The longest name of a policy, in bytes, as the server takes it.
@@ -20,15 +21,24 @@ const READABLE: usize = 192;
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
-        match character {
-            '%' | '|' | '=' | '*' | '{' | '}' | '~' | '\0'..=' ' | '\x7f' => {
-                // A string takes whatever is written to it.
-                let _ = write!(out, "%{:02X}", u32::from(character));
-            }
-            other => out.push(other),
+        if is_special(character) {
+            // A string takes whatever is written to it.
+            let _ = write!(out, "%{:02X}", u32::from(character));
+        } else {
+            out.push(character);
         }
     }
     out
+}
+
+/// Whether a character has a meaning in names and keys.
+fn is_special(character: char) -> bool {
+    matches!(character, '%' | '|' | '=' | '*' | '{' | '}' | '~' | '\0'..=' ' | '\x7f')
+}
+
+/// A part of a name: the text as [`escaped`] has it, and itself where nothing is to be escaped.
+fn named(text: &str) -> Cow<'_, str> {
+    if text.contains(is_special) { escaped(text).into() } else { text.into() }
 }
 
 /// Bytes as text: what is UTF-8 as [`escaped`] has it, and `%XX` for each other byte. Different bytes stay different.
@@ -47,26 +57,26 @@ pub fn escaped_bytes(bytes: &[u8]) -> String {
 
 /// A descriptor as it is named: its domain and its entries, escaped.
 #[derive(Clone, Debug)]
-pub struct Described {
-    domain: String,
-    entries: Vec<(String, String)>,
+pub struct Described<'a> {
+    domain: Cow<'a, str>,
+    entries: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
-impl Described {
+impl<'a> Described<'a> {
     /// Of a domain and entries as they came.
-    pub fn new<'a>(domain: &str, entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Described {
-        let entries = entries.into_iter().map(|(key, value)| (escaped(key), escaped(value))).collect();
-        Described { domain: escaped(domain), entries }
+    pub fn new(domain: &'a str, entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Described<'a> {
+        let entries = entries.into_iter().map(|(key, value)| (named(key), named(value))).collect();
+        Described { domain: named(domain), entries }
     }
 
     /// The descriptor that is counted by this key: see [`Described::key`]. None: the gateway makes no such key. Of a key
     /// that was too long to be sent as it is, the end of the last entry is the hash.
     #[must_use]
-    pub fn of_key(key: &[u8]) -> Option<Described> {
+    pub fn of_key(key: &'a [u8]) -> Option<Described<'a>> {
         let mut parts = std::str::from_utf8(key).ok()?.strip_prefix(KEY_PREFIX)?.split('|');
-        let domain = parts.next()?.to_owned();
+        let domain = parts.next()?.into();
         let entries = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
-        Some(Described { domain, entries: entries.map(|(key, value)| (key.to_owned(), value.to_owned())).collect() })
+        Some(Described { domain, entries: entries.map(|(key, value)| (key.into(), value.into())).collect() })
     }
 
     /// The names of policies that rule it, the most special first: `api|plan=gold|user=42`, `api|plan=gold|user`,
@@ -76,7 +86,7 @@ impl Described {
         let count = self.entries.len();
         let mut names: Vec<String> = (0..=count).rev().map(|valued| self.name(valued)).collect();
         if count > 0 {
-            names.push(self.domain.clone());
+            names.push(self.domain.clone().into_owned());
         }
         names.retain(|name| name.len() <= LONGEST_NAME);
         names
@@ -85,7 +95,15 @@ impl Described {
     /// The name in which the first `valued` entries have their values and the others do not.
     #[must_use]
     pub fn name(&self, valued: usize) -> String {
-        let mut name = self.domain.clone();
+        let mut name = String::new();
+        self.write_name(&mut name, valued);
+        name
+    }
+
+    fn write_name(&self, name: &mut String, valued: usize) {
+        let entries: usize = self.entries.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
+        name.reserve(self.domain.len() + entries);
+        name.push_str(&self.domain);
         for (place, (key, value)) in self.entries.iter().enumerate() {
             name.push('|');
             name.push_str(key);
@@ -94,13 +112,14 @@ impl Described {
                 name.push_str(value);
             }
         }
-        name
     }
 
     /// The key that it is counted by: `rl:` and the whole of it, whichever name rules.
     #[must_use]
     pub fn key(&self) -> Vec<u8> {
-        key(&format!("{KEY_PREFIX}{}", self.name(self.entries.len())))
+        let mut key = KEY_PREFIX.to_owned();
+        self.write_name(&mut key, self.entries.len());
+        if key.len() <= LONGEST_KEY { key.into_bytes() } else { bounded(key.as_bytes(), LONGEST_KEY) }
     }
 }
 

@@ -47,11 +47,14 @@ fn a_key_tells_the_descriptor_that_it_counts() {
     let entries = [[].as_slice(), &[("plan", "gold")], &[("plan", "go|ld"), ("user", "4=2*{d}~%"), ("empty", "")]];
     for entries in entries {
         let described = Described::new("a|b", entries.iter().copied());
-        let found = Described::of_key(&described.key()).unwrap();
+        let key = described.key();
+        let found = Described::of_key(&key).unwrap();
         assert_eq!((found.names(), found.key()), (described.names(), described.key()));
     }
-    let long = Described::new("api", [("plan", "gold"), ("user", "u".repeat(300).as_str())]);
-    let found = Described::of_key(&long.key()).unwrap();
+    let user = "u".repeat(300);
+    let long = Described::new("api", [("plan", "gold"), ("user", user.as_str())]);
+    let key = long.key();
+    let found = Described::of_key(&key).unwrap();
     assert!(found.names().ends_with(&["api|plan=gold|user".into(), "api|plan|user".into(), "api".into()]));
     for other in [b"user:42".as_slice(), b"rl", b"rl:\xff"] {
         assert!(Described::of_key(other).is_none(), "{other:?}");
