@@ -136,9 +136,12 @@ class Measured:
     def peak(self, name: str) -> None:
         before = seconds_of(self._pids[name])
         told = self._load(name, seconds=self._seconds)
-        spent = seconds_of(self._pids[name]) - before
+        after = seconds_of(self._pids[name])
         assert told["failed"] == 0, told
-        self._add(name, rate=told["rate"], of_a_core=told["calls"] / spent)
+        spent = [end - begin for begin, end in zip(before, after, strict=True)]
+        own, asked = (1e6 * seconds / told["calls"] for seconds in (spent[0], sum(spent[1:])))
+        of_a_core = told["calls"] / sum(spent)
+        self._add(name, rate=told["rate"], of_a_core=of_a_core, own_us=own, server_us=asked)
 
     def at(self, name: str, rate: float) -> None:
         told = self._load(name, seconds=self._seconds, rate=rate)
@@ -174,7 +177,25 @@ class Measured:
             )
             told.append(f"It makes {times:.1f} times the decisions a core of limitador (goal: 3).")
             told.append(f"The service that asks nobody makes {most:.1f} times as many.")
+            told.append(self._floor())
         return "\n".join([*lines, "", " ".join(told)])
+
+    def _floor(self) -> str:
+        """Where the processor time of a decision goes, and how few microseconds it could be with
+        a gateway that asks and answers at no cost beyond the service that asks nobody.
+        """
+        own, server, nobody = (
+            self.median(name, figure)
+            for name, figure in (("gateway", "own_us"), ("gateway", "server_us"), ("ok", "own_us"))
+        )
+        others = 1e6 / self.median("limitador", "of_a_core")
+        least = nobody + server
+        return (
+            f"A decision takes {own:.1f} µs of a core in the gateway and {server:.1f} µs in its "
+            f"server, and {others:.1f} µs with limitador. An answer of the service that asks "
+            f"nobody takes {nobody:.1f} µs; with the time of the server these are {least:.1f} µs, "
+            f"which would be {others / least:.1f} times the decisions a core of limitador."
+        )
 
     def draw(self, picture: Path, half: float) -> None:
         figure, axes = plt.subplots(1, 3, figsize=(9, 1.8))
@@ -209,14 +230,14 @@ class Measured:
         figure.savefig(picture, metadata={"Date": None})
 
 
-def seconds_of(pids: list[int]) -> float:
-    """The processor time of processes, in seconds."""
+def seconds_of(pids: list[int]) -> list[float]:
+    """The processor time of each process, in seconds."""
 
     def of(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
-    return sum(map(of, pids))
+    return [of(pid) for pid in pids]
 
 
 if __name__ == "__main__":
