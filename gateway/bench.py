@@ -175,7 +175,7 @@ class Measured:
                 self.median(name, "of_a_core") / self.median("limitador", "of_a_core")
                 for name in ("gateway", "ok")
             )
-            told.append(f"It makes {times:.1f} times the decisions a core of limitador (goal: 3).")
+            told.append(f"It makes {times:.2f} times the decisions a core of limitador (goal: 3).")
             told.append(f"The service that asks nobody makes {most:.1f} times as many.")
             told.append(self._floor())
         return "\n".join([*lines, "", " ".join(told)])
