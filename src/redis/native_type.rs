@@ -74,11 +74,11 @@ pub fn is<U: Usage>(native: *mut raw::RedisModuleType) -> bool {
 /// No other usage has its [`Usage::KIND`].
 pub unsafe trait OnlyOfItsKind: Usage {}
 
-// SAFETY: in each case no other usage names the kind.
+// SAFETY: no other usage has the kind of buckets.
 unsafe impl OnlyOfItsKind for BucketUsage {}
-// SAFETY: likewise.
+// SAFETY: no other usage has the kind of sketches.
 unsafe impl OnlyOfItsKind for SketchUsage {}
-// SAFETY: likewise.
+// SAFETY: no other usage has the kind of composite keys.
 unsafe impl OnlyOfItsKind for CompositeUsage {}
 
 /// Whether a native type is the one whose values are of type `U`, as [`is`] says. It takes null for that of a kind that
