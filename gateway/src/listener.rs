@@ -1,6 +1,7 @@
 //! The listeners: connections with or without TLS, how many and who of them may take how long, and their end. gRPC and
 //! HTTP are served by the same code: a gRPC service is a router, too.
 
+mod one_task;
 mod patient;
 
 use crate::gathered::Gathered;
@@ -9,8 +10,9 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use one_task::Streams;
 use patient::Patient;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -153,7 +155,8 @@ async fn connection(
         };
         async move { Ok::<_, Infallible>(answering.await) }
     });
-    let mut builder = Builder::new(TokioExecutor::new());
+    let streams = Streams::default();
+    let mut builder = Builder::new(streams.clone());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
     builder
         .http2()
@@ -164,13 +167,16 @@ async fn connection(
     let mut served =
         std::pin::pin!(builder.serve_connection(TokioIo::new(Gathered::new(Patient::new(stream, PATIENCE))), service));
     // Whoever breaks off is no error of this side.
-    tokio::select! {
-        _ = served.as_mut() => {}
-        () = is_true(&mut ended) => {
-            served.as_mut().graceful_shutdown();
-            let _ = served.await;
+    let to_its_end = async {
+        tokio::select! {
+            _ = served.as_mut() => {}
+            () = is_true(&mut ended) => {
+                served.as_mut().graceful_shutdown();
+                let _ = served.await;
+            }
         }
-    }
+    };
+    streams.served(to_its_end).await;
 }
 
 fn is_grpc<B>(request: &Request<B>) -> bool {
