@@ -368,7 +368,6 @@ fn identified(asked: &[RequestPart], all_or_none: bool) -> Arc<[Call]> {
         RequestPart::Nothing | RequestPart::Unlimited => false,
     };
     let several = all_or_none && asked.iter().filter(may_deny).count() > 1;
-    let among_others = calls.len() > 1;
     let mut seen: Vec<Vec<u8>> = vec![];
     for call in &mut calls {
         if several && call.charges() && call.id.is_none() {
@@ -377,7 +376,7 @@ fn identified(asked: &[RequestPart], all_or_none: bool) -> Arc<[Call]> {
         }
         // A key that a request has twice is called twice: that is no repetition.
         let again = 1 + seen.iter().filter(|key| **key == call.key).count();
-        seen.extend(among_others.then(|| call.key.clone()));
+        seen.push(call.key.clone());
         if let (Some(id), 2..) = (&mut call.id, again) {
             id.extend(format!("#{again}").bytes());
         }

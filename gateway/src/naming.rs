@@ -18,7 +18,10 @@ const READABLE: usize = 192;
 /// Text with `%XX` in place of what has a meaning in names and keys (`% | = * { } ~`) and of spaces and control bytes.
 /// So no text from outside can end a part of a name early, or bring a hash tag that gathers keys in one slot.
 #[must_use]
-pub fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_special) {
+        return text.into();
+    }
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         if is_special(character) {
@@ -28,17 +31,12 @@ pub fn escaped(text: &str) -> String {
             out.push(character);
         }
     }
-    out
+    out.into()
 }
 
 /// Whether a character has a meaning in names and keys.
 fn is_special(character: char) -> bool {
     matches!(character, '%' | '|' | '=' | '*' | '{' | '}' | '~' | '\0'..=' ' | '\x7f')
-}
-
-/// A part of a name: the text as [`escaped`] has it, and itself where nothing is to be escaped.
-fn named(text: &str) -> Cow<'_, str> {
-    if text.contains(is_special) { escaped(text).into() } else { text.into() }
 }
 
 /// Bytes as text: what is UTF-8 as [`escaped`] has it, and `%XX` for each other byte. Different bytes stay different.
@@ -65,8 +63,8 @@ pub struct Described<'a> {
 impl<'a> Described<'a> {
     /// Of a domain and entries as they came.
     pub fn new(domain: &'a str, entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Described<'a> {
-        let entries = entries.into_iter().map(|(key, value)| (named(key), named(value))).collect();
-        Described { domain: named(domain), entries }
+        let entries = entries.into_iter().map(|(key, value)| (escaped(key), escaped(value))).collect();
+        Described { domain: escaped(domain), entries }
     }
 
     /// The descriptor that is counted by this key: see [`Described::key`]. None: the gateway makes no such key. Of a key
@@ -119,33 +117,33 @@ impl<'a> Described<'a> {
     pub fn key(&self) -> Vec<u8> {
         let mut key = KEY_PREFIX.to_owned();
         self.write_name(&mut key, self.entries.len());
-        if key.len() <= LONGEST_KEY { key.into_bytes() } else { bounded(key.as_bytes(), LONGEST_KEY) }
+        self::key(key)
     }
 }
 
 /// A key of this text, which is escaped already where it has to be.
 #[must_use]
-pub fn key(text: &str) -> Vec<u8> {
-    bounded(text.as_bytes(), LONGEST_KEY)
+pub fn key(text: String) -> Vec<u8> {
+    bounded(text.into_bytes(), LONGEST_KEY)
 }
 
 /// The id of a call, of what the caller named it.
 #[must_use]
 pub fn id(text: &[u8]) -> Vec<u8> {
-    bounded(text, LONGEST_ID)
+    bounded(text.to_vec(), LONGEST_ID)
 }
 
 /// The text itself up to so many bytes; else its beginning and a hash of the whole, 225 bytes.
-fn bounded(text: &[u8], most: usize) -> Vec<u8> {
-    if text.len() <= most {
-        return text.to_vec();
+fn bounded(mut text: Vec<u8>, most: usize) -> Vec<u8> {
+    if text.len() > most {
+        let hash = Sha256::digest(&text);
+        text.truncate(READABLE);
+        text.push(b'~');
+        for byte in hash.iter().take(16) {
+            text.extend(format!("{byte:02x}").bytes());
+        }
     }
-    let mut out: Vec<u8> = text.iter().copied().take(READABLE).collect();
-    out.push(b'~');
-    for byte in Sha256::digest(text).iter().take(16) {
-        out.extend(format!("{byte:02x}").bytes());
-    }
-    out
+    text
 }
 
 #[cfg(test)]

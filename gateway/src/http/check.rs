@@ -111,7 +111,7 @@ impl Asking<'_> {
         };
         let metric = || Metric { rule: "limit".to_owned(), values: None, brought: false };
         let metric = matches!(rule.rule, Rule::Limits(_)).then(metric);
-        Ok(question(naming::key(&format!("rl:{key}")), rule.rule.clone(), cost, metric))
+        Ok(question(naming::key(format!("rl:{key}")), rule.rule.clone(), cost, metric))
     }
 }
 

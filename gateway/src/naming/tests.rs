@@ -33,11 +33,11 @@ fn a_name_that_is_too_long_is_left_out_and_the_shorter_ones_stay() {
 
 #[test]
 fn long_keys_and_ids_keep_their_beginning_and_differ() {
-    let [one, other] = ["1", "2"].map(|end| key(&format!("rl:{}{end}", "x".repeat(300))));
+    let [one, other] = ["1", "2"].map(|end| key(format!("rl:{}{end}", "x".repeat(300))));
     assert_eq!((one.len(), other.len()), (225, 225));
     assert_eq!(one[..193], other[..193]);
     assert_ne!(one, other);
-    assert_eq!(key(&"k".repeat(256)).len(), 256);
+    assert_eq!(key("k".repeat(256)).len(), 256);
     assert_eq!(id(&[0xff; 200]), [0xff; 200]);
     assert_eq!(id(&[0xff; 201]).len(), 225);
 }
