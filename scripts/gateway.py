@@ -79,7 +79,7 @@ def main() -> None:
                     print(f"\nThe console: http://{HOST}:{console_port}/")
                     print(f"  whoever changes a limit there signs in with {token}")
                     print("Ctrl-C shuts both down.", flush=True)
-                    gateway.wait()
+                    lifetime.wait_for_end(gateway)
                     sys.exit("the gateway has ended")
                 except KeyboardInterrupt:
                     print("\nshutting both down")

@@ -72,7 +72,7 @@ def main() -> None:
             ) as client:
                 wait_until_ready(client, server, log)
                 show_first_calls(client, port)
-            server.wait()
+            lifetime.wait_for_end(server)
             sys.exit(f"the server has ended. {printed(log)}")
         except KeyboardInterrupt:
             print("\nshutting the server down")

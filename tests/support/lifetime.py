@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 try:
@@ -44,6 +45,15 @@ def end_with(parent: int) -> None:
     _ask_for_sigterm()
     if _PRCTL and os.getppid() != parent:
         sys.exit(f"what started this, process {parent}, has ended")
+
+
+def wait_for_end(process: subprocess.Popen[bytes]) -> None:
+    """Waits until it has ended. Python acts on Ctrl-C between its own steps only: one that comes
+    just before the system's wait would go unnoticed until the process ends, so no wait is long.
+    """
+    while process.returncode is None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1)
 
 
 def start(words: list[Any], **options: Any) -> subprocess.Popen[bytes]:
