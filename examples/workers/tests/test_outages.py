@@ -31,19 +31,27 @@ def hire_one_who_looks(staff: Staff) -> subprocess.Popen[str]:
     return worker
 
 
+def log_of_recovery(
+    worker: subprocess.Popen[str], staff: Staff, server: Server, receiver: Receiver
+) -> str:
+    """What a worker has told once the server is back after eight tries, and a job is done."""
+    fail_tries(server, 8)
+    # It comes back empty, without even the group of workers.
+    server.start()
+    staff.add_jobs(receiver.url, "next")
+    poll.until(lambda: receiver.done["next"] == 1, "it is done", timeout=30)
+    worker.terminate()
+    _, log = worker.communicate(timeout=30)
+    return log
+
+
 def test_an_outage_is_one_line_when_it_begins_and_one_when_it_is_over(
     staff: Staff, server: Server
 ) -> None:
     with Receiver(lambda _: 0.01) as receiver:
         worker = hire_one_who_looks(staff)
         server.stop("kill")
-        fail_tries(server, 8)
-        # It comes back empty, without even the group of workers.
-        server.start()
-        staff.add_jobs(receiver.url, "next")
-        poll.until(lambda: receiver.done["next"] == 1, "it is done", timeout=30)
-        worker.terminate()
-        _, log = worker.communicate(timeout=30)
+        log = log_of_recovery(worker, staff, server, receiver)
     begins, ends = log.splitlines()
     assert begins.startswith(f"worker {worker.pid}: Redis is away: ")
     assert ends == f"worker {worker.pid}: Redis is back"
@@ -53,12 +61,7 @@ def test_a_worker_may_start_before_redis_does(staff: Staff, server: Server) -> N
     server.stop("kill")
     with Receiver(lambda _: 0.01) as receiver:
         (worker,) = staff.hire(1, limit=1, ttl=10, log=subprocess.PIPE)
-        fail_tries(server, 8)
-        server.start()
-        staff.add_jobs(receiver.url, "first")
-        poll.until(lambda: receiver.done["first"] == 1, "it is done", timeout=30)
-        worker.terminate()
-        _, log = worker.communicate(timeout=30)
+        log = log_of_recovery(worker, staff, server, receiver)
     assert len(log.splitlines()) == 2
 
 
