@@ -171,31 +171,14 @@ class Measured:
             f"Its p99 at half of its peak is {more:+.2f} ms beside that (goal: at most +2).",
         ]
         if "limitador" in self.of:
-            times, most = (
-                self.median(name, "of_a_core") / self.median("limitador", "of_a_core")
-                for name in ("gateway", "ok")
-            )
+            times = self.median("gateway", "of_a_core") / self.median("limitador", "of_a_core")
             told.append(f"It makes {times:.2f} times the decisions a core of limitador (goal: 3).")
-            told.append(f"The service that asks nobody makes {most:.1f} times as many.")
-            told.append(self._floor())
+        own, server = (self.median("gateway", figure) for figure in ("own_us", "server_us"))
+        told.append(
+            f"A decision takes {own:.1f} µs of a core in the gateway "
+            f"and {server:.1f} µs in its server."
+        )
         return "\n".join([*lines, "", " ".join(told)])
-
-    def _floor(self) -> str:
-        """Where the processor time of a decision goes, and how few microseconds it could be with
-        a gateway that asks and answers at no cost beyond the service that asks nobody.
-        """
-        own, server, nobody = (
-            self.median(name, figure)
-            for name, figure in (("gateway", "own_us"), ("gateway", "server_us"), ("ok", "own_us"))
-        )
-        others = 1e6 / self.median("limitador", "of_a_core")
-        least = nobody + server
-        return (
-            f"A decision takes {own:.1f} µs of a core in the gateway and {server:.1f} µs in its "
-            f"server, and {others:.1f} µs with limitador. An answer of the service that asks "
-            f"nobody takes {nobody:.1f} µs; with the time of the server these are {least:.1f} µs, "
-            f"which would be {others / least:.1f} times the decisions a core of limitador."
-        )
 
     def draw(self, picture: Path, half: float) -> None:
         figure, axes = plt.subplots(1, 3, figsize=(9, 1.8))
