@@ -38,12 +38,22 @@ PART = re.compile(
 )
 
 
-def parts(library: Library) -> set[str]:
+# The names of a program's parts, by what the document says before their code. The first code of a
+# section has no such words.
+NAMES = {
+    "In a cluster": "cluster",
+    "Peeks at": "replicas",
+    "Never send a call again": "never twice",
+    "": "one server",
+}
+
+
+def parts(library: Library) -> dict[str, str]:
     """Of its program, as the document shows them: what has one name is shown as one block."""
     shown: dict[str, list[str]] = {}
     for name, text in PART.findall(library.source.read_text()):
         shown.setdefault(name, []).append(textwrap.dedent(text).strip())
-    return {"\n\n".join(texts) for texts in shown.values()}
+    return {name: "\n\n".join(texts) for name, texts in shown.items()}
 
 
 def sections() -> dict[str, str]:
@@ -52,18 +62,28 @@ def sections() -> dict[str, str]:
     return dict(section.split("\n", 1) for section in found)
 
 
-# For some libraries, the document names another one, and the word that differs in its code.
-FORK = re.compile(r"\[.*?\]\(#([\w-]+)\).*, with `(.+?)` in place of `(.+?)`\.")
+# For some libraries, the document names another one, and the words that differ in its code.
+FORK = re.compile(r"\[.*?\]\(#([\w-]+)\).*?, with (`.+? in place of `.+?`)\.")
+IN_PLACE = re.compile(r"`([^`]+)` in place of `([^`]+)`")
 
 
-def shown(library: str) -> set[str]:
-    """The code that a reader of the document has for the library."""
+def shown(library: str) -> dict[str, str]:
+    """The code that a reader of the document has for the library: where it has none of its own,
+    that of the library which it names.
+    """
     section = sections()[library]
-    blocks = {block.text.strip() for block in markdown.blocks(section)}
+    blocks: dict[str, str] = {}
+    for block in markdown.blocks(section):
+        name = next(name for words, name in NAMES.items() if words in block.before)
+        assert name not in blocks, (library, name)
+        blocks[name] = block.text.strip()
     if fork := FORK.search(section):
-        place, ours, theirs = fork.groups()
+        place, words = fork.groups()
         (other,) = (name for name in sections() if markdown.place(name) == place)
-        blocks |= {block.replace(theirs, ours) for block in shown(other)}
+        others = shown(other)
+        for ours, theirs in IN_PLACE.findall(words):
+            others = {name: text.replace(theirs, ours) for name, text in others.items()}
+        return others | blocks
     return blocks
 
 
@@ -72,9 +92,9 @@ def test_the_code_in_the_document_is_the_code_that_is_asked(library: Library) ->
     assert shown(library.name) == parts(library)
 
 
-def test_two_libraries_are_shown_by_what_differs_from_another() -> None:
+def test_three_libraries_are_shown_by_what_differs_from_another() -> None:
     forks = {name for name, text in sections().items() if FORK.search(text)}
-    assert forks == {"iovalkey", "Redis::Fast"}
+    assert forks == {"valkey-py", "iovalkey", "Redis::Fast"}
 
 
 # The table

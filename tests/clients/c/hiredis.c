@@ -55,10 +55,8 @@ static redisReply *first(redisContext *redis)
 /* To whichever node it has a connection. */
 static redisReply *pipeline(redisContext *redis, const char **keys, int count)
 {
-    // [one server]
     for (int i = 0; i < count; i++)
         redisAppendCommand(redis, "RL.FIXED %s %d %s", keys[i], 100, "1m");
-    // [end]
     redisReply *reply = NULL;
     for (int i = 0; i < count; i++) {
         freeReplyObject(reply);

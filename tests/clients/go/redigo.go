@@ -102,12 +102,10 @@ func several(cluster *redisc.Cluster, tag string) (interface{}, error) {
 func pipeline(cluster *redisc.Cluster, keys []interface{}) (interface{}, error) {
 	conn := cluster.Get()
 	defer conn.Close()
-	// [cluster]
 	for _, key := range keys {
 		conn.Send("RL.FIXED", key, 100, "1m")
 	}
 	replies, err := redis.Values(conn.Do(""))
-	// [end]
 	return replies, err
 }
 

@@ -35,12 +35,9 @@ local verbs = {
   end,
   pipeline = function(...)
     local keys = { ... }
-    -- [one server]
-    local replies = client:pipeline(function(pipeline)
+    return client:pipeline(function(pipeline)
       for _, key in ipairs(keys) do pipeline:fixed(key, 100, "1m") end
     end)
-    -- [end]
-    return replies
   end,
 }
 

@@ -47,9 +47,7 @@ if (mode === "server") {
     call: (...words) => redis.call(...words),
   });
 } else if (mode === "server-sure") {
-  // [never twice]
   const redis = new Redis({ port, autoResendUnfulfilledCommands: false, maxRetriesPerRequest: 0 });
-  // [end]
   redis.on("error", () => {});
   await serve({ call: (...words) => redis.call(...words) });
 } else if (mode === "replicas") {

@@ -7,8 +7,10 @@ import { GlideClient } from "@valkey/valkey-glide";
 // [end]
 
 // [cluster]
-import { ClusterBatch, GlideClusterClient } from "@valkey/valkey-glide";
+import { GlideClusterClient } from "@valkey/valkey-glide";
 // [end]
+
+import { ClusterBatch } from "@valkey/valkey-glide";
 
 const addresses = [{ host: "127.0.0.1", port }];
 
@@ -44,10 +46,7 @@ if (mode === "server") {
   await serve({
     plain: (...words) => client.customCommand(words),
     one: async (key) => {
-      // [cluster]
-      const reply = await client.customCommand(["RL.FIXED", key, "100", "1m"]);
-      // [end]
-      return reply;
+      return client.customCommand(["RL.FIXED", key, "100", "1m"]);
     },
     several: async (tag) => {
       // [cluster]
@@ -59,12 +58,9 @@ if (mode === "server") {
       return reply;
     },
     pipeline: async (...keys) => {
-      // [cluster]
       const batch = new ClusterBatch(false);
       for (const key of keys) batch.customCommand(["RL.FIXED", key, "100", "1m"]);
-      const replies = await client.exec(batch, true);
-      // [end]
-      return replies;
+      return client.exec(batch, true);
     },
   });
 }

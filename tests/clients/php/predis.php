@@ -40,10 +40,7 @@ if ($mode === 'server') {
     $strategy->setCommandHandler('RL.MTAKE', fn ($command) => $command->getArgument(1));
     // [end]
     $one = function ($key) use ($cluster) {
-        // [cluster]
-        $reply = $cluster->executeRaw(['RL.FIXED', $key, 100, '1m']);
-        // [end]
-        return replied($reply);
+        return replied($cluster->executeRaw(['RL.FIXED', $key, 100, '1m']));
     };
     $several = function ($tag) use ($cluster) {
         // [cluster]

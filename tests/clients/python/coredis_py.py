@@ -28,8 +28,10 @@ async def server() -> None:
 
 
 async def server_never_twice() -> None:
-    # [never twice]
     from coredis import Redis
+
+    # isort: split
+    # [never twice]
     from coredis.retry import NoRetryPolicy
 
     redis = Redis(port=port, retry_policy=NoRetryPolicy())
@@ -68,22 +70,21 @@ async def cluster(**options: object) -> None:
             return reply
 
         async def pipeline(*keys: str) -> object:
-            # [cluster]
             async with cluster.pipeline() as pipe:
                 for key in keys:
                     pipe.create_request(b"RL.FIXED", Key(key), 100, "1m", callback=list)
-            replies = pipe.results
-            # [end]
-            return replies
+            return pipe.results
 
         await serve_async({"plain": plain, "one": one, "several": several, "pipeline": pipeline})
 
 
 async def replicas() -> None:
-    # [replicas]
     from coredis import RedisCluster
-    from coredis.globals import READONLY_COMMANDS
     from coredis.typing import Key
+
+    # isort: split
+    # [replicas]
+    from coredis.globals import READONLY_COMMANDS
 
     READONLY_COMMANDS.add(b"RL.PEEK")
     cluster = RedisCluster("127.0.0.1", port, read_from_replicas=True)

@@ -21,8 +21,10 @@ if mode == "server":
     })  # fmt: skip
 
 elif mode == "server-sure":
-    # [never twice]
     from redis import Redis
+
+    # isort: split
+    # [never twice]
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
@@ -41,15 +43,10 @@ elif mode in ("cluster", "cluster-sure"):
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
-        # [never twice]
         cluster = RedisCluster(host="127.0.0.1", port=port, retry=Retry(NoBackoff(), 0))
-        # [end]
 
     def one(key: str) -> object:
-        # [cluster]
-        reply = cluster.execute_command("RL.FIXED", key, 100, "1m")
-        # [end]
-        return reply
+        return cluster.execute_command("RL.FIXED", key, 100, "1m")
 
     def several(tag: str) -> object:
         # [cluster]
@@ -62,13 +59,10 @@ elif mode in ("cluster", "cluster-sure"):
         return reply
 
     def pipeline(*keys: str) -> object:
-        # [cluster]
         with cluster.pipeline() as pipe:
             for key in keys:
                 pipe.execute_command("RL.FIXED", key, 100, "1m")
-            replies = pipe.execute()
-        # [end]
-        return replies
+            return pipe.execute()
 
     serve({
         "plain": cluster.execute_command,
@@ -78,8 +72,10 @@ elif mode in ("cluster", "cluster-sure"):
     })  # fmt: skip
 
 elif mode == "replicas":
-    # [replicas]
     from redis import RedisCluster
+
+    # isort: split
+    # [replicas]
     from redis.cluster import LoadBalancingStrategy
 
     cluster = RedisCluster(

@@ -5,6 +5,7 @@ asked.
 import asyncio
 import sys
 
+import glide
 from serve import serve_async
 
 mode, port = sys.argv[1], int(sys.argv[2])
@@ -32,15 +33,17 @@ async def main() -> None:
         await serve_async({"first": first, "call": call})
 
     elif mode == "replicas":
-        # [replicas]
         from glide import (
             GlideClusterClient,
             GlideClusterClientConfiguration,
             NodeAddress,
-            ReadFrom,
             SlotKeyRoute,
             SlotType,
         )
+
+        # isort: split
+        # [replicas]
+        from glide import ReadFrom
 
         client = await GlideClusterClient.create(
             GlideClusterClientConfiguration(
@@ -62,7 +65,6 @@ async def main() -> None:
     else:
         # [cluster]
         from glide import (
-            ClusterBatch,
             GlideClusterClient,
             GlideClusterClientConfiguration,
             NodeAddress,
@@ -79,10 +81,7 @@ async def main() -> None:
             return await client.custom_command(list(words))
 
         async def one(key: str) -> object:
-            # [cluster]
-            reply = await client.custom_command(["RL.FIXED", key, "100", "1m"])
-            # [end]
-            return reply
+            return await client.custom_command(["RL.FIXED", key, "100", "1m"])
 
         async def several(tag: str) -> object:
             # [cluster]
@@ -95,13 +94,10 @@ async def main() -> None:
             return reply
 
         async def pipeline(*keys: str) -> object:
-            # [cluster]
-            batch = ClusterBatch(is_atomic=False)
+            batch = glide.ClusterBatch(is_atomic=False)
             for key in keys:
                 batch.custom_command(["RL.FIXED", key, "100", "1m"])
-            replies = await client.exec(batch, raise_on_error=True)
-            # [end]
-            return replies
+            return await client.exec(batch, raise_on_error=True)
 
         await serve_async({"plain": plain, "one": one, "several": several, "pipeline": pipeline})
 

@@ -10,14 +10,14 @@ if mode == "server":
     # [one server]
     from valkey import Valkey
 
-    client = Valkey(port=port)
-    allowed, limit, remaining, wait_ms, reset_ms = client.execute_command(
+    valkey = Valkey(port=port)
+    allowed, limit, remaining, wait_ms, reset_ms = valkey.execute_command(
         "RL.FIXED", "user:42", 100, "1m"
     )
     # [end]
     serve({
         "first": lambda: [allowed, limit, remaining, wait_ms, reset_ms],
-        "call": client.execute_command,
+        "call": valkey.execute_command,
     })  # fmt: skip
 
 elif mode in ("cluster", "cluster-sure"):
@@ -33,10 +33,7 @@ elif mode in ("cluster", "cluster-sure"):
         # [end]
 
     def one(key: str) -> object:
-        # [cluster]
-        reply = cluster.execute_command("RL.FIXED", key, 100, "1m")
-        # [end]
-        return reply
+        return cluster.execute_command("RL.FIXED", key, 100, "1m")
 
     def several(tag: str) -> object:
         # [cluster]
@@ -49,13 +46,10 @@ elif mode in ("cluster", "cluster-sure"):
         return reply
 
     def pipeline(*keys: str) -> object:
-        # [cluster]
         with cluster.pipeline() as pipe:
             for key in keys:
                 pipe.execute_command("RL.FIXED", key, 100, "1m")
-            replies = pipe.execute()
-        # [end]
-        return replies
+            return pipe.execute()
 
     serve({
         "plain": cluster.execute_command,
@@ -65,9 +59,9 @@ elif mode in ("cluster", "cluster-sure"):
     })  # fmt: skip
 
 elif mode == "replicas":
-    # [replicas]
     from valkey import ValkeyCluster
 
+    # [replicas]
     cluster = ValkeyCluster(host="127.0.0.1", port=port, read_from_replicas=True)
     # [end]
 

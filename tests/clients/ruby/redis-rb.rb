@@ -36,10 +36,7 @@ when "replicas"
   cluster = Redis.new(cluster: ["redis://127.0.0.1:#{port}"], replica: true)
   # [end]
   peek = lambda do |key|
-    # [replicas]
-    reply = cluster.call("rl.peek", key, "FIXED", 100, "1m")
-    # [end]
-    reply
+    cluster.call("rl.peek", key, "FIXED", 100, "1m")
   end
   serve({ "peek" => peek })
 else
@@ -47,9 +44,7 @@ else
   cluster = Redis.new(cluster: ["redis://127.0.0.1:#{port}"])
   # [end]
   if mode == "cluster-sure"
-    # [never twice]
     cluster = Redis.new(cluster: ["redis://127.0.0.1:#{port}"], reconnect_attempts: 0)
-    # [end]
   end
   one = lambda do |key|
     # [cluster]

@@ -91,9 +91,7 @@ async fn never_twice(url: &str) -> Result<Client, Error> {
 }
 
 async fn one(cluster: &Client, key: &str) -> Result<Value, Error> {
-    // [cluster]
     let reply = cluster.custom(cmd!("RL.FIXED"), vec![key, "100", "1m"]).await?;
-    // [end]
     Ok(reply)
 }
 
@@ -108,13 +106,11 @@ async fn several(cluster: &Client, tag: &str) -> Result<Value, Error> {
 }
 
 async fn pipeline(cluster: &Client, keys: &[String]) -> Result<Value, Error> {
-    // [cluster]
     let pipeline = cluster.pipeline();
     for key in keys {
         let _: () = pipeline.custom(cmd!("RL.FIXED"), vec![key.as_str(), "100", "1m"]).await?;
     }
     let replies = pipeline.all().await?;
-    // [end]
     Ok(replies)
 }
 

@@ -95,9 +95,7 @@ async fn with_replicas(url: &str) -> RedisResult<ClusterConnection> {
 }
 
 async fn one(mut cluster: ClusterConnection, key: &str) -> RedisResult<Value> {
-    // [cluster]
     let reply = redis::cmd("RL.FIXED").arg(key).arg(100).arg("1m").query_async(&mut cluster).await?;
-    // [end]
     Ok(reply)
 }
 
@@ -112,13 +110,11 @@ async fn several(mut cluster: ClusterConnection, tag: &str) -> RedisResult<Value
 }
 
 async fn pipeline(mut cluster: ClusterConnection, keys: &[String]) -> RedisResult<Value> {
-    // [cluster]
     let mut pipeline = redis::pipe();
     for key in keys {
         pipeline.cmd("RL.FIXED").arg(key).arg(100).arg("1m");
     }
     let replies = pipeline.query_async(&mut cluster).await?;
-    // [end]
     Ok(replies)
 }
 

@@ -1,6 +1,6 @@
 //! valkey-glide, as docs/clients.md shows it; `tests/support/libraries.py` tells what it is asked.
 
-use glide::{ValkeyResult, ValkeyValue};
+use glide::{PipelineExt, ValkeyResult, ValkeyValue, pipe};
 use std::io::stdin;
 
 // [one server]
@@ -8,8 +8,7 @@ use glide::{CustomCommand, GlideClient, GlideClientConfiguration};
 // [end]
 
 // [cluster]
-use glide::{GlideClusterClient, GlideClusterClientConfiguration};
-use glide::{PipelineExt, Route, SlotType, pipe};
+use glide::{GlideClusterClient, GlideClusterClientConfiguration, Route, SlotType};
 // [end]
 
 #[tokio::main]
@@ -77,9 +76,7 @@ async fn with_replicas(port: u16) -> ValkeyResult<GlideClusterClient> {
 }
 
 async fn one(cluster: &GlideClusterClient, key: &str) -> ValkeyResult<ValkeyValue> {
-    // [cluster]
     let reply = cluster.custom_command(&["RL.FIXED", key, "100", "1m"]).await?;
-    // [end]
     Ok(reply)
 }
 
@@ -94,13 +91,11 @@ async fn several(cluster: &GlideClusterClient, tag: &str) -> ValkeyResult<Valkey
 }
 
 async fn pipeline(cluster: &GlideClusterClient, keys: &[&str]) -> ValkeyResult<ValkeyValue> {
-    // [cluster]
     let mut pipeline = pipe();
     for key in keys {
         pipeline.cmd("RL.FIXED").arg(key).arg(100).arg("1m");
     }
     let replies: Vec<ValkeyValue> = pipeline.query_async(cluster).await?;
-    // [end]
     Ok(ValkeyValue::Array(replies))
 }
 
