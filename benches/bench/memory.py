@@ -73,6 +73,7 @@ OURS = [
 
 _SCRIPT = Script.named("token_bucket")
 _HASH = template(" ".join(_SCRIPT.eval("{key}", "100 100 8640000 1")))
+STRING = "a string with an expiry (SET EX)"
 LUA_NEW = State("the Lua token bucket: a hash of two fields", _HASH, script=_SCRIPT)
 # In use: from the second charge on, its tokens are a fraction.
 LUA_BUCKET = State("the Lua token bucket, charged twice", _HASH, times=2, script=_SCRIPT)
@@ -85,7 +86,7 @@ def _others() -> list[State]:
     now = int(time.time() * 1_000_000)
     string = f"SET {{key}} 1 PX {LIVES}"
     return [
-        State("a string with an expiry (SET EX)", template(string, lines=1)),
+        State(STRING, template(string, lines=1)),
         LUA_NEW,
         LUA_BUCKET,
         State(

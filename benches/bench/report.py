@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from itertools import permutations
 
-from bench import goals, growth, openloop, pages, persistence
+from bench import goals, growth, memory, openloop, pages, persistence
 from bench.calls import (
     ADMITTED,
     AGAINST_LUA,
@@ -33,6 +33,8 @@ from bench.valkey import Valkey
 
 # What is said first.
 HEADLINE = [ADMITTED, DENIED, LUA_BUCKET]
+# Of what is not ours, which rows the table of memory has; the chart beside it has all.
+BESIDE_OURS = [memory.STRING, memory.LUA_BUCKET.name]
 
 
 @dataclass
@@ -177,7 +179,7 @@ def _openloop(found: OpenLoop, scale: Scale) -> str:
 
     rows = [
         [f"{rate:,}", *(told(call.name, rate) for call in openloop.CALLS)]
-        for rate in openloop.RATES
+        for rate in (openloop.RATES[0], openloop.RATES[-1])
     ]
     heads = "requests a second:" + "".join(f"| {call.name}:" for call in openloop.CALLS)
     return pages.text(
@@ -202,16 +204,6 @@ def _persistence(found: Persistence) -> str:
 
 
 def _decisions(found: Decisions) -> str:
-    granted = [
-        [
-            name,
-            f"{one.granted:,}",
-            f"{one.at_most:,}",
-            f"{one.asked:,}",
-            pages.number(one.commands),
-        ]
-        for name, one in found.granted.items()
-    ]
     return pages.text(
         "decisions",
         most=max(CLIENTS),
@@ -220,25 +212,21 @@ def _decisions(found: Decisions) -> str:
         capacity=TIGHT.capacity,
         refill=TIGHT.refill,
         seconds=TIGHT_SECONDS,
-        granted=pages.table(
-            "approach| allowed:| may pass:| decisions asked for:| Redis calls a decision:", granted
-        ),
+        most_granted=f"{max(one.granted for one in found.granted.values()):,}",
     )
 
 
 def _decision_costs(found: Decisions, keys: str) -> str:
     rows = [
         [
-            f"{clients}",
             approach,
             *map(pages.number, (cost.microseconds, cost.commands, cost.median_ms, cost.p99_ms)),
         ]
-        for clients in (CLIENTS[0], CLIENTS[-1])
         for approach in APPROACHES
-        for cost in [found.costs[approach, keys, clients]]
+        for cost in [found.costs[approach, keys, CLIENTS[-1]]]
     ]
     return pages.table(
-        "clients:| approach| microseconds a decision:| Redis calls a decision:| median, ms:"
+        "approach| microseconds a decision:| Redis calls a decision:| median, ms:"
         "| 99th percentile, ms:",
         rows,
     )
@@ -311,34 +299,37 @@ def _against_lua(found: Commands) -> str:
     heads = "command| in Lua"
     columns = []
     if found.instructions:
-        heads += "| instructions:| times as many:"
+        heads += "| instructions:"
         columns.append(found.instructions)
-    heads += "| server CPU time, ns:| times as long:"
+    heads += "| server CPU time, ns:"
     columns.append(found.server_ns(PIPELINE))
-    rows = []
-    for ours, lua in AGAINST_LUA:
-        pairs = [(of[ours.name], of[lua.name]) for of in columns]
-        cells = [(f"{b:,.0f}", f"{b / a:.1f}") for a, b in pairs]
-        rows.append([ours.name, lua.name, *(cell for two in cells for cell in two)])
+    rows = [
+        [ours.name, lua.name, *(f"{of[lua.name]:,.0f}" for of in columns)]
+        for ours, lua in AGAINST_LUA
+    ]
     return pages.table(heads, rows)
 
 
 def _memory(found: Memory) -> str:
-    states = found.ours | found.peers | found.others
-    base = states[ADMITTED.name]
-    rows = [[name, f"{value:,.0f}", f"{value / base:.2f}"] for name, value in states.items()]
-    table = pages.table(f"state| bytes:| x {ADMITTED.name}:", rows)
+    others = {name: found.others[name] for name in BESIDE_OURS}
+    states = found.ours | found.peers | others
+    table = pages.table("state| bytes:", [[name, f"{size:,.0f}"] for name, size in states.items()])
     return pages.text("memory", keys=f"{found.keys:,}", states=table)
+
+
+def _told(counts: set[int]) -> list[int]:
+    """Those that have a row: which a goal names. The chart has the others."""
+    return sorted(counts & {min(counts), goals.MANY, max(counts)})
 
 
 def _growth(found: Growth) -> str:
     by_keys = []
-    for count in sorted({count for _, count in found.by_keys}):
+    for count in _told({count for _, count in found.by_keys}):
         ours, base = (found.by_keys[name, count] for name in (growth.BUCKET, growth.SET_EX))
         by_keys.append([f"{count:,}", f"{ours:,.0f}", f"{base:,.0f}", f"{ours / base:.2f}"])
     by_size = [
         [f"{size:,}", *(f"{found.by_size[name, size]:,.0f}" for name in growth.BY_SIZE)]
-        for size in sorted({size for _, size in found.by_size})
+        for size in _told({size for _, size in found.by_size})
     ]
     return pages.text(
         "growth",

@@ -14,7 +14,6 @@ def write(server: str, size: Size, found: Waiting, load: float) -> str:
             f"{way.in_use:.0%}",
             f"{way.jobs_per_second:,.0f}",
             f"{PLACES * way.in_use / way.jobs_per_second * 1000:.1f}",
-            f"{way.calls_per_job:.2f}",
             f"{way.server_us_per_job:.0f}",
         ]
         for name, way in ways.items()
@@ -26,7 +25,6 @@ def write(server: str, size: Size, found: Waiting, load: float) -> str:
             f"{way.overtaken:.1%}",
             f"{way.fewest:,.0f}",
             f"{way.most:,.0f}",
-            f"{way.jain:.3f}",
         ]
         for name, way in ways.items()
     ]
@@ -44,13 +42,13 @@ def write(server: str, size: Size, found: Waiting, load: float) -> str:
         seconds=f"{size.seconds:g}",
         apart=APART_MS,
         full=pages.table(
-            "how a worker waits| pool in use:| jobs a second:| a job took, ms:| calls a job:"
+            "how a worker waits| pool in use:| jobs a second:| a job took, ms:"
             "| server CPU, microseconds a job:",
             full,
         ),
         turns=pages.table(
             "how a worker waits| median, ms:| 99th percentile, ms:| longest, ms:| overtaken:"
-            "| fewest jobs of a worker:| most:| Jain's index:",
+            "| fewest jobs of a worker:| most:",
             turns,
         ),
         releases=pages.table("waiting callers:| server CPU, microseconds:", releases),
