@@ -1,6 +1,4 @@
-"""A ban that follows another soon lasts twice as long. Restarts and failovers keep the number of
-doublings.
-"""
+"""Restarts and failovers keep how often a ban has been doubled."""
 
 from collections.abc import Callable
 

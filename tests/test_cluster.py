@@ -1,5 +1,5 @@
-"""Keys with a common `{tag}` are charged together; other keys in one call answer CROSSSLOT and
-charge nothing.
+"""Keys with a common `{tag}` are charged together; others in one call get CROSSSLOT and charge
+nothing.
 """
 
 import time

@@ -1,5 +1,5 @@
-"""A replica that takes over a primary's slots under load goes on with the limits and idempotency
-keys that it had received.
+"""A replica that takes over slots under load goes on with the limits and idempotency keys that it
+had received.
 """
 
 import random

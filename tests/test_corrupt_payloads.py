@@ -1,6 +1,4 @@
-"""A payload that is corrupt, truncated or from a later version is refused. A payload that is
-accepted is a state that a command could have made.
-"""
+"""A payload that is corrupt, truncated or from a later version is refused."""
 
 import random
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""Active defragmentation changes nothing of a limiter, and moves all its blocks but those with
-pages of their own and tables of more than 4,096 blocks.
+"""Active defragmentation changes nothing of a limiter, and moves all blocks but those with pages of
+their own and tables of more than 4,096.
 """
 
 import struct

@@ -1,15 +1,13 @@
-"""A server that is killed (`kill -9`) under load with `appendfsync always` has every unit that it
-had acknowledged, and none that was not sent.
+"""After a `kill -9` under load with `appendfsync always`, a server has every unit that it had
+acknowledged, and none that was not sent.
 
 * With `everysec` and `no`, a clean shutdown loses nothing.
-* A snapshot and a rewritten AOF, with or without preamble, hold a call over several keys completely
-  or not at all.
+* A snapshot and a rewritten AOF hold a call over several keys completely or not at all.
 * An AOF that is cut within its last call keeps everything before it.
 - Without an AOF, a crash forgets what no snapshot has. With `everysec` or `no`, a kill loses what
   was not yet written.
-- Redis 6.2 and 7.0 run the rest of an AOF that is cut inside a transaction together with the next
-  transaction. On Redis 6.2, where each effect is a transaction, a repeated call can then count
-  twice in a sliding log.
+- Redis 6.2 and 7.0 run a transaction that is cut off in an AOF together with the next one. On Redis
+  6.2, a repeated call can then count twice in a sliding log.
 
 Clients charge all at once. What a server holds afterwards must lie between what it had answered
 and what it had been sent, key by key; and the keys of one call must have been charged alike.

@@ -1,5 +1,5 @@
-"""A failover under load keeps charges that a client has WAITed for. All clients together get at
-most the limit and the charges that were not acknowledged.
+"""A failover under load keeps charges that a client has WAITed for. Beyond the limit, all clients
+together get at most the charges that were not acknowledged.
 
 - Replication is asynchronous: charges that had not reached the new primary may be granted again.
 

@@ -1,4 +1,4 @@
-"""A client gets a reply or an error whatever bytes it sends, and the server lives."""
+"""Whatever bytes a client sends, it gets a reply or an error."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,5 +1,5 @@
-"""Other modules may change or delete any key when they hear of a call or a key. The server
-survives, and on Redis 7.0 and later replicas have what it has.
+"""If other modules change or delete any key when they hear of a call or a key, the server survives,
+and on Redis 7.0 and later replicas have what it has.
 
 * A load of the module that is refused leaves nothing behind.
 - A server crashes if a module deletes a key as it hears that the key is `new`, whichever command

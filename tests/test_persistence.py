@@ -1,5 +1,5 @@
-"""Restarts, DUMP and RESTORE, COPY, RENAME, MOVE, SWAPDB and MIGRATE keep usage, TTL and digest. An
-AOF that is replayed later charges nothing twice and forgets nothing.
+"""Restarts, DUMP and RESTORE, COPY, RENAME, MOVE, SWAPDB and MIGRATE keep usage, TTL and digest. A
+later replay of an AOF charges nothing twice and forgets nothing.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,7 @@
-"""Snapshots and the AOF, with and without preamble, keep policies; with `appendfsync always`,
-through a `kill -9` too.
+"""Snapshots and the AOF keep policies; with `appendfsync always`, through a `kill -9` too.
 
-- If an AOF without preamble is rewritten while writes are paused, and the server dies before the
-  pause ends, that AOF may have no policies.
+- An AOF without preamble may have no policies if it is rewritten while writes are paused, and the
+  server dies before the pause ends.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Nodes of a cluster that missed changes of policies get them afterwards, in pieces."""
+"""Nodes of a cluster that missed changes of policies get them afterwards."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""A replica has its primary's policies after resyncs and failovers. One that loads beside its old
-data uses its old policies until the load is complete.
+"""A replica has its primary's policies after resyncs and failovers. While it loads beside its old
+data, it uses its old policies.
 
 `test_resync.py` and `test_failover.py` ask the same of keys.
 """

@@ -1,5 +1,5 @@
-"""A call with an idempotency key counts once, however often it is sent, also with several limits or
-keys, and as a settlement.
+"""A call with an idempotency key counts once, also with several limits or keys, and as a
+settlement.
 
 What each client does by itself is in the table of docs/clients.md.
 """

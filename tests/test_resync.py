@@ -1,6 +1,4 @@
-"""Full and partial resyncs under load keep replicas equal to their primary: with and without a
-disk, in chains, and after a pause.
-"""
+"""Full and partial resyncs under load keep replicas equal to their primary, in chains too."""
 
 from collections.abc import Callable
 from pathlib import Path

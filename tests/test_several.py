@@ -1,5 +1,5 @@
-"""Several limits on one key are all charged or none is, and travel to replicas as one effect. A
-plain key that gets a second limit keeps its usage.
+"""Several limits on one key are all charged or none is, on replicas too. A plain key that gets a
+second limit keeps its usage.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Later versions read the snapshots, AOFs and DUMP payloads of every earlier version.
+"""Later versions read all snapshots, AOFs and DUMP payloads of earlier ones.
 
 fixtures/make.py says what is in the files of these tests, and that they never change.
 """

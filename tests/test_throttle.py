@@ -1,5 +1,5 @@
-"""RL.THROTTLE has redis-cell's call and reply. With cell-compat, it and CL.THROTTLE take over
-redis-cell's keys, and leave any other string as it is.
+"""With cell-compat, RL.THROTTLE and CL.THROTTLE take over redis-cell's keys, and leave any other
+string as it is.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""After a step back of the clock no key expires before its limiter has recovered.
+"""A step back of the clock makes no key expire before its limiter has recovered.
 
 - The longer of two aligned windows on one key that end at the same instant may be forgotten early.
 """

@@ -1,5 +1,4 @@
-"""Callers of `RL.ACQUIRE ... BLOCK` that find the limit full are served in the order in which they
-came.
+"""Waiting callers of `RL.ACQUIRE ... BLOCK` are served in order of arrival.
 
 * After `DEL`, expiry, eviction, `FLUSHALL`, `SWAPDB`, `RENAME`, `MOVE` or `RESTORE` they wait on
   for the same key name. If the key gets another type of value, all of them get `WRONGTYPE`.

@@ -1,8 +1,8 @@
 """A waiting call whose slot moves gets `MOVED`, or `TRYAGAIN` while it moves (before Valkey 9.1
 always `TRYAGAIN`); in a cluster that is down it gets `CLUSTERDOWN`.
 
-- Valkey 9.1.2 in a cluster refuses every call with several keys in a script (`MGET` too) once it
-  has refused one because of a key in another slot.
+- Valkey 9.1.2 in a cluster refuses all calls with several keys in scripts (`MGET` too) once it has
+  refused one because of another slot.
 """
 
 import threading

@@ -1,18 +1,16 @@
 """A failure leaves no waiting call without an answer, and no lease to a caller that is gone.
 
 * A client that closes its connection, is killed (`CLIENT KILL`) or whose user is deleted leaves the
-  queue. If the client goes in the moment of its grant, the module gives the lease back, unless the
-  holder had one before.
+  queue. If it goes in the moment of its grant, a new lease is given back, and a renewed one stays.
 * `CLIENT UNBLOCK` answers with the denial that a call without BLOCK would get; with `ERROR`, with
   the server's `UNBLOCKED`.
 * While writes are paused (`CLIENT PAUSE`, a manual failover), no call is granted a lease, and
   deadlines end in denials.
 * With full memory or a full lease table, the first call of the queue gets that error, and the next
-  call is tried.
-* A load of new data (`DEBUG RELOAD`, a full resync) ends no wait. A shutdown or crash closes the
-  connections.
-* A clock that is set back takes deadlines with it. After a clock is set forward, calls that are
-  then due are answered within a tenth of a second.
+  is tried.
+* A load of new data (`DEBUG RELOAD`, a full resync) ends no wait.
+* A clock that is set back takes deadlines with it. After one is set forward, calls that are due are
+  answered within a tenth of a second.
 - After a restart or a failover, callers wait again in an order that the network decides.
 - A caller whose machine dies without closing its connection is noticed only after `tcp-keepalive`.
   A lease that it is granted meanwhile expires after its ttl.

@@ -1,6 +1,6 @@
 """A waiting call is granted nothing while the server would refuse its write: too few replicas
-(`min-replicas-to-write`), a snapshot or an AOF that could not be written, or a cluster that only
-reads. A caller that has lost its permission gets `NOPERM`; on Redis 6.2, it gets its lease.
+(`min-replicas-to-write`), a failed snapshot or AOF, or a cluster that only reads. A caller that has
+lost its permission gets `NOPERM`; on Redis 6.2, its lease.
 
 - Before Redis 7.2, the module asks CONFIG whether the server would refuse a write. If CONFIG is
   renamed, it assumes the defaults.
