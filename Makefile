@@ -128,10 +128,11 @@ test-with-servers: test-needs
 ifneq ($(SHORT),)
 	$(MAKE) --jobs=1 --keep-going $(TEST_SERVERS)
 else
-	$(MAKE) --jobs=3 --keep-going test-first-server test-clients test-the-rest $(filter-out test-first-server,$(TEST_SERVERS)) test-read-back
+	$(MAKE) --jobs=3 --keep-going test-first-server test-second-server test-clients test-the-rest \
+		$(if $(OF_CI),test-ordinary-account) test-more-servers test-read-back
 endif
 
-# Beside each other: what the one waits for, the others use. The longest begin.
+# Beside each other: what the one waits for, the others use. Those that wait longest begin.
 TEST_SERVERS := test-first-server test-second-server test-more-servers
 .PHONY: $(TEST_SERVERS) test-read-back test-clients test-the-rest
 # The servers of some lines of those within reach, with these marks and files, one after another.
@@ -166,7 +167,7 @@ test-clients:
 	$(MAKE) --jobs=1 --keep-going examples $(if $(OF_CI),packages-of-ci,packages)
 
 test-the-rest:
-	$(MAKE) --jobs=1 --keep-going gateway-short bench-check $(if $(OF_CI),test-ordinary-account)
+	$(MAKE) --jobs=1 --keep-going gateway-short bench-check
 
 # Nothing of them is asked of more than one server.
 test-scaffolding: $(VENV)/.has-everything server build ## test the Makefile, the Dockerfile, the scripts, the harness and the client libraries

@@ -29,7 +29,7 @@ make_venv = { test -x "$(UV)" && "$(UV)" venv --quiet --seed --clear --python "$
 BESIDE_SERVER = exec $(PYTHON) ../local_server.py --parent $$PPID
 
 test: $(VENV)/.ready $(MODULE) ## the tests, with $SERVER
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest $(PYTEST_OPTIONS)
 
 lock: $(VENV)/.ready ## requirements.txt, of requirements.in
 	$(PYTHON) -m pip install --quiet pip-tools
