@@ -12,8 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Of the core and the module.
-ROOTS = ["core/src/lib.rs", "src/lib.rs"]
+ROOTS = ["core/src/lib.rs", "src/lib.rs", "gateway/src/main.rs"]
 
 PUBLIC = re.compile(r"\s*pub(?:\([^)]*\))? (?!use |extern crate )")
 MODULE = re.compile(r"\s*(?:pub(?:\([^)]*\))? )?mod (\w+)([;{])")

@@ -9,8 +9,11 @@ use std::collections::BTreeMap;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
+    /// The domain whose descriptors these are.
     pub domain: Option<Spanned<String>>,
+    /// The first entries of its descriptors.
     pub descriptors: Option<Vec<DescriptorEntry>>,
+    /// The rules of forward auth, in place of a domain.
     pub http: Option<HttpSection>,
 }
 
@@ -19,22 +22,32 @@ pub struct Document {
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "the words of the file")]
 pub struct DescriptorEntry {
+    /// The key of the entry.
     pub key: Spanned<String>,
+    /// The value of the entry, in which `*` stands for anything; empty for every value.
     #[serde(default)]
     pub value: String,
+    /// The limit of a descriptor that ends here; without one it is never denied.
     pub rate_limit: Option<RateLimitEntry>,
+    /// The entries that may follow this one.
     #[serde(default)]
     pub descriptors: Option<Vec<DescriptorEntry>>,
+    /// Counts, and never denies.
     #[serde(default)]
     pub shadow_mode: bool,
+    /// A request is denied only if all of its quotas are used up.
     #[serde(default)]
     pub quota_mode: bool,
+    /// All values that a `*` matches share one limit.
     #[serde(default)]
     pub share_threshold: bool,
+    /// Metrics have a label for each whole descriptor.
     #[serde(default)]
     pub detailed_metric: bool,
+    /// Metrics have a label for each value of this entry.
     #[serde(default)]
     pub value_to_metric: bool,
+    /// Read, and not sent to Envoy.
     #[serde(default, rename = "metadata")]
     pub _metadata: Option<IgnoredAny>,
 }
@@ -43,23 +56,33 @@ pub struct DescriptorEntry {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimitEntry {
+    /// The length of the window: `second` to `year`.
     pub unit: Option<Spanned<String>>,
+    /// How many requests may pass in a window.
     pub requests_per_unit: Option<u32>,
+    /// Every request passes, without a question to the server.
     #[serde(default)]
     pub unlimited: bool,
+    /// The name by which `replaces` refers to this limit.
     #[serde(default)]
     pub name: String,
+    /// The limits that do not hold for a request that this one matches.
     #[serde(default)]
     pub replaces: Vec<Replaces>,
+    /// Policies of the server, of which the first that exists rules. Not in envoyproxy/ratelimit.
     pub policy: Option<OneOrMore>,
+    /// The words of `RL.TAKE` after its key. Not in envoyproxy/ratelimit.
     pub limit: Option<Spanned<String>>,
+    /// Read, and not sent to Envoy.
     #[serde(default, rename = "metadata")]
     pub _metadata: Option<IgnoredAny>,
 }
 
+/// A reference to another limit.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replaces {
+    /// The `name` of that limit.
     pub name: String,
 }
 
@@ -72,6 +95,7 @@ pub enum OneOrMore {
 }
 
 impl OneOrMore {
+    /// The names in their order.
     pub fn into_vec(self) -> Vec<String> {
         match self {
             OneOrMore::One(name) => vec![name],
@@ -84,19 +108,29 @@ impl OneOrMore {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpSection {
+    /// The networks of the proxies whose `X-Forwarded-For` is believed.
     pub trusted: Option<Vec<Spanned<String>>>,
+    /// The rules, of which the first that matches decides.
     pub rules: Option<Vec<RuleEntry>>,
 }
 
+/// The requests that a rule is about, and their limit.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleEntry {
+    /// The methods that the rule matches; without it, all.
     pub method: Option<OneOrMore>,
+    /// The pattern of the paths that the rule matches; without it, all.
     pub path: Option<String>,
+    /// The headers that a request must have, and the patterns of their values.
     #[serde(default)]
     pub header: BTreeMap<String, String>,
+    /// Policies of the server, of which the first that exists rules.
     pub policy: Option<OneOrMore>,
+    /// The words of `RL.TAKE` after its key, in place of policies.
     pub limit: Option<Spanned<String>>,
+    /// The key, in which `{client}`, `{method}`, `{path}` and `{header.NAME}` stand for those of the request.
     pub key: Spanned<String>,
+    /// The cost of a request, with the same names in braces as the key; without it, 1.
     pub cost: Option<Spanned<String>>,
 }

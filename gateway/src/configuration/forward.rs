@@ -41,6 +41,7 @@ impl Default for HttpRules {
 }
 
 impl HttpRules {
+    /// The rules as a file has them, or what is wrong with them.
     pub(super) fn read(read: format::HttpSection) -> Result<HttpRules, String> {
         let mut http = HttpRules { is_set: true, ..HttpRules::default() };
         if let Some(trusted) = read.trusted {

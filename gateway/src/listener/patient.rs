@@ -21,6 +21,7 @@ pub struct Patient<S> {
 }
 
 impl<S> Patient<S> {
+    /// Read from the stream, and fail if its first bytes take longer than `patience`.
     pub fn new(stream: S, patience: Duration) -> Patient<S> {
         Patient { stream, missing: FIRST, until: Box::pin(sleep(patience)) }
     }
