@@ -63,15 +63,17 @@ install = { test -x "$(UV)" && "$(UV)" pip install --quiet --python $(PYTHON) $1
 
 # What lints and what tests is one build: clippy's driver compiles as rustc does.
 LINTED = RUSTC_WORKSPACE_WRAPPER=$$(rustc --print sysroot)/bin/clippy-driver CLIPPY_ARGS=-Dwarnings
-# Where both are run, as in CI. Who only tests may have warnings, and who only lints compiles nothing.
+# Where both are run, as in CI, it checks documentation, too. Who only tests may have warnings, and who only lints compiles
+# nothing.
 comma := ,
 OF_CI := $(filter true,$(CI))
 ifneq ($(OF_CI),)
-TESTED = $(LINTED)
+TESTED = RUSTC_WORKSPACE_WRAPPER='$(CURDIR)/scripts/lint_crate.sh' CLIPPY_ARGS=-Dwarnings
 ALL_OF_IT := --workspace --all-targets
-CLIPPY = $(LINTED) cargo build $(ALL_OF_IT) --locked
+CLIPPY = $(TESTED) cargo build $(ALL_OF_IT) --locked
 else
 CLIPPY = cargo clippy --workspace --all-targets --locked -- -D warnings
+DOCUMENT = RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 endif
 
 CARGO_DEB := target/tools/cargo-deb@3.8.0/bin/cargo-deb
@@ -283,7 +285,7 @@ lint-rust: $(LIBCLANG) $(VENV_MADE)
 	cargo fmt --all --check
 	$(WITH_LIBCLANG) $(CLIPPY)
 	$(PYTHON) scripts/undocumented.py
-	$(WITH_LIBCLANG) RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
+	$(if $(DOCUMENT),$(WITH_LIBCLANG) $(DOCUMENT))
 	cd benches/load && cargo fmt --check && cargo clippy --locked --target-dir ../../target/load -- -D warnings
 	for client in $(RUST_CLIENTS); do \
 		cargo fmt --check --manifest-path tests/clients/$$client/Cargo.toml || exit 1; \
