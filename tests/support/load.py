@@ -22,6 +22,10 @@ from support.workload import HOUR, LIMITERS, Limiter, Word, Workload
 MOST_TURNS = 100_000
 LONGEST = 120.0
 
+# Seconds between two turns of a client. Without it, the clients take whole processors for as long as
+# a server takes to connect again, which Valkey does once a second.
+PAUSE = 0.002
+
 # More than a load can use, and no more leases than a key may have.
 ENDLESS = 100_000
 
@@ -105,6 +109,7 @@ class Load:
                 if self._over.is_set() or not take_turn():
                     return
                 self._turns[number] += 1
+                time.sleep(PAUSE)  # the pace of the load, not a wait
         except Exception as error:  # It is raised in the thread of the test.
             self._errors.append(error)
 

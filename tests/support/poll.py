@@ -6,11 +6,17 @@ from collections.abc import Callable
 # Seconds. Only a test that fails waits so long: on a busy machine a server may take a while.
 PATIENCE = 50.0
 
+# Seconds between two looks.
+SHORTEST, LONGEST = 0.01, 0.1
+
 
 def until(condition: Callable[[], object], expected: str, timeout: float = PATIENCE) -> None:
     """Returns as soon as the condition holds. Never a way to let time pass: that is `Clock`."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout:
             raise TimeoutError(f"not within {timeout} seconds: {expected}")
-        time.sleep(0.01)  # poll until the condition holds
+        # Poll until the condition holds: it is noticed late by a twentieth of the wait at most, and
+        # a long wait leaves the processor to others.
+        time.sleep(min(max(waited / 20, SHORTEST), LONGEST))

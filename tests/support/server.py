@@ -16,6 +16,7 @@ from typing import Literal, Self
 
 import redis
 from redis.backoff import NoBackoff
+from redis.client import NEVER_DECODE
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
@@ -184,10 +185,11 @@ class Server:
         """Deletes all keys and policies, of a server that the test before may have ended."""
         if not self.is_running:
             self.start()
-        with self.client() as client:
-            client.flushall()
-            if names := [name for name, *_ in client.execute_command("RL.POLICYLIST")]:
-                client.execute_command("RL.POLICYDEL", *names)
+        self._admin.flushall()
+        # A name may be bytes that are no text.
+        policies = self._admin.execute_command("RL.POLICYLIST", **{NEVER_DECODE: True})
+        if policies:
+            self._admin.execute_command("RL.POLICYDEL", *(name for name, *_ in policies))
 
     @contextmanager
     def closing_clients(self) -> Iterator[None]:
