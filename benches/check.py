@@ -36,6 +36,9 @@ def table(verdicts: list[Verdict], counts: dict[str, Count]) -> str:
 # Servers for a call, as long as it keeps its budget. What a server's hash tables add is noise, and
 # only ever more: a call that is above is measured on more of them before it is said to be.
 FEW = 2
+# And for a call that others are compared with: if its count were too high, their ratios would be too
+# low.
+COMPARED_WITH = 3
 ROUNDS_OF_MORE = 3
 
 
@@ -46,13 +49,13 @@ def verdicts_of(wanted: list[Budget], counts: dict[str, Count]) -> list[Verdict]
 
 
 def measure(binary: Binary, wanted: list[Budget], servers: int) -> dict[str, Count]:
-    """Instructions a call. What others are compared with is measured on all servers at once."""
+    """Instructions a call. What others are compared with is measured first."""
 
     def measured(names: set[str], servers: int) -> dict[str, Count]:
         return valgrind.counts(binary, [call for call in ALL if call.name in names], servers)
 
     compared_with = {budget.to for budget in wanted}
-    counts = measured(compared_with, valgrind.SERVERS)
+    counts = measured(compared_with, max(servers, COMPARED_WITH))
     counts |= measured({budget.call for budget in wanted} - compared_with, servers)
     for _ in range(ROUNDS_OF_MORE):
         again = {each.budget.call for each in verdicts_of(wanted, counts) if not each.is_kept}
