@@ -1,0 +1,59 @@
+"""scripts/lint_crate.sh fails for what Clippy and rustdoc find, and compiles all else."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.server import REPOSITORY
+
+FINE = "//! A crate.\n\n/// One more than [`u8::MIN`].\npub const ONE: u8 = 1;\n"
+LINK_TO_NOTHING = "//! A crate, see [`Nowhere`].\n"
+NEEDLESS = "//! A crate.\n\n/// One.\npub fn one() -> u8 {\n    return 1;\n}\n"
+LIBRARY = ("--crate-type", "lib")
+
+
+def linted(
+    folder: Path, source: str, *words: str, primary: str = "1"
+) -> subprocess.CompletedProcess[str]:
+    """As cargo calls it for a crate of this source."""
+    (folder / "lib.rs").write_text(source)
+    (folder / "debug/deps").mkdir(parents=True, exist_ok=True)
+    return subprocess.run(
+        [
+            *(REPOSITORY / "scripts/lint_crate.sh", "rustc", "--crate-name", "made"),
+            *("--edition=2024", folder / "lib.rs", *words, "--emit=dep-info,metadata,link"),
+            *("--out-dir", folder / "debug/deps"),
+        ],
+        env=os.environ | {"CARGO_PRIMARY_PACKAGE": primary, "CLIPPY_ARGS": "-Dwarnings"},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_library_is_compiled_and_documented(tmp_path: Path) -> None:
+    told = linted(tmp_path, FINE, *LIBRARY)
+    assert told.returncode == 0, told.stderr
+    assert (tmp_path / "debug/deps/libmade.rlib").is_file()
+    assert (tmp_path / "doc/made/index.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("source", "lint"),
+    [(LINK_TO_NOTHING, "broken-intra-doc-links"), (NEEDLESS, "needless-return")],
+    ids=["by rustdoc", "by Clippy"],
+)
+def test_what_is_found_is_an_error(tmp_path: Path, source: str, lint: str) -> None:
+    told = linted(tmp_path, source, *LIBRARY)
+    assert told.returncode != 0
+    assert lint in told.stderr
+
+
+def test_neither_tests_nor_other_peoples_crates_are_documented(tmp_path: Path) -> None:
+    for words, primary in [(("--test",), "1"), (LIBRARY, "")]:
+        told = linted(tmp_path, LINK_TO_NOTHING, *words, primary=primary)
+        assert told.returncode == 0, told.stderr
+        assert not (tmp_path / "doc").exists()
