@@ -36,7 +36,7 @@ def table(verdicts: list[Verdict], counts: dict[str, Count]) -> str:
 # Servers for a call, as long as it keeps its budget. What a server's hash tables add is noise, and
 # only ever more: a call that is above is measured on more of them before it is said to be.
 FEW = 2
-# And for a call that others are compared with: if its count were too high, their ratios would be too
+# And for a call that others are compared with: were its count too high, their ratios would be too
 # low.
 COMPARED_WITH = 3
 ROUNDS_OF_MORE = 3

@@ -22,8 +22,8 @@ from support.workload import HOUR, LIMITERS, Limiter, Word, Workload
 MOST_TURNS = 100_000
 LONGEST = 120.0
 
-# Seconds between two turns of a client. Without it, the clients take whole processors for as long as
-# a server takes to connect again, which Valkey does once a second.
+# Seconds between two turns of a client. Without it, clients take whole processors for as long as a
+# replica takes to connect again, which one of Valkey tries once a second.
 PAUSE = 0.002
 
 # More than a load can use, and no more leases than a key may have.
