@@ -5,14 +5,13 @@ Every run asks four libraries, `make clients` all that this machine can have.
 """
 
 import re
-import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
 
 import pytest
 
-from support import markdown, poll
+from support import poll
 from support.cluster import SLOTS, Cluster, slot_of
 from support.libraries import (
     LIBRARIES,
@@ -22,69 +21,15 @@ from support.libraries import (
     Program,
     each_library,
 )
+from support.library_code import DOCUMENT, FORK, parts, sections, shown
 from support.proxy import LossyProxy
-from support.server import REPOSITORY, Server
+from support.server import Server
 from support.slot_moves import SlotMove
 
 # Where a library sends a call is its own doing, whatever the server. Building one takes a minute.
 pytestmark = [pytest.mark.once, pytest.mark.timeout(PATIENT)]
 
-DOCUMENT = (REPOSITORY / "docs" / "clients.md").read_text()
-
 # The code
-
-PART = re.compile(
-    r"^[ \t]*(?:#|//|--) \[([\w ]+)\]\n(.*?)^[ \t]*(?:#|//|--) \[end\]$", re.DOTALL | re.MULTILINE
-)
-
-
-# The names of a program's parts, by what the document says before their code. The first code of a
-# section has no such words.
-NAMES = {
-    "In a cluster": "cluster",
-    "Peeks at": "replicas",
-    "Never send a call again": "never twice",
-    "": "one server",
-}
-
-
-def parts(library: Library) -> dict[str, str]:
-    """Of its program, as the document shows them: what has one name is shown as one block."""
-    shown: dict[str, list[str]] = {}
-    for name, text in PART.findall(library.source.read_text()):
-        shown.setdefault(name, []).append(textwrap.dedent(text).strip())
-    return {name: "\n\n".join(texts) for name, texts in shown.items()}
-
-
-def sections() -> dict[str, str]:
-    """By heading, those that are of a library that is asked."""
-    _, *found = re.split(r"^## ", DOCUMENT, flags=re.MULTILINE)
-    return dict(section.split("\n", 1) for section in found)
-
-
-# For some libraries, the document names another one, and the words that differ in its code.
-FORK = re.compile(r"\[.*?\]\(#([\w-]+)\).*?, with (`.+? in place of `.+?`)\.")
-IN_PLACE = re.compile(r"`([^`]+)` in place of `([^`]+)`")
-
-
-def shown(library: str) -> dict[str, str]:
-    """The code that a reader of the document has for the library: where it has none of its own,
-    that of the library which it names.
-    """
-    section = sections()[library]
-    blocks: dict[str, str] = {}
-    for block in markdown.blocks(section):
-        name = next(name for words, name in NAMES.items() if words in block.before)
-        assert name not in blocks, (library, name)
-        blocks[name] = block.text.strip()
-    if fork := FORK.search(section):
-        place, words = fork.groups()
-        (other,) = (name for name in sections() if markdown.place(name) == place)
-        others = shown(other)
-        for ours, theirs in IN_PLACE.findall(words):
-            others = {name: text.replace(theirs, ours) for name, text in others.items()}
-        return others | blocks
-    return blocks
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
