@@ -37,7 +37,7 @@ pub enum Command {
     /// Tell what limits would have said of the calls of a log, and the smallest that deny few.
     Replay(Box<crate::replay::Replay>),
     /// Show the algorithms side by side under the same traffic, in a browser; no server is needed.
-    Playground(crate::playground::Playground),
+    Playground(crate::playground_command::Playground),
 }
 
 /// How log lines look.

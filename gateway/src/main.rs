@@ -5,9 +5,10 @@
 //! ([`file_stamp`], [`reload`]); names and words ([`naming`], [`template`], [`windows`]); one call to the server
 //! ([`ask`]); the files ([`configuration`]); the connection ([`link`]) and what the server told of its policies
 //! ([`told_policies`]); counting without the server ([`local`]); the judgement of a request ([`judge`]) and what it
-//! looks like ([`headers`]); the doors ([`http`], and [`rls`] with the messages of Envoy, [`proto`]), their listeners
-//! ([`listener`], [`certificate`]), and the page for operators ([`console`]); the service ([`serve_command`]). Apart
-//! from these: logs under limits that are to be tried ([`replay`]), and limits to play with ([`playground`]).
+//! looks like ([`headers`]); the doors ([`http`], and [`rls`] with the messages of Envoy, [`proto`]) and their
+//! listeners ([`listener`], [`certificate`]); logs under limits that are to be tried ([`replay`]), limits to play with
+//! ([`playground`]), and the page for operators ([`console`]), which shows both; the service ([`serve_command`]), and
+//! the page without a server ([`playground_command`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
@@ -27,6 +28,7 @@ mod local;
 mod naming;
 mod permission;
 mod playground;
+mod playground_command;
 mod proto;
 mod reload;
 mod replay;

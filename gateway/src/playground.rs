@@ -2,14 +2,12 @@
 //! decides, on a clock that the scene moves; no server is asked.
 //!
 //! A [`lane`] is a limit and what it remembers; [`traffic`] makes calls, and a [`crowd`] those of others; a [`scene`] takes
-//! every call to all lanes as its clock goes on; [`stream`] sends it to a page, in the console or [`alone`].
+//! every call to all lanes as its clock goes on; [`stream`] sends it to a page of the console.
 
-mod alone;
 mod crowd;
 mod lane;
 mod scene;
 mod stream;
 mod traffic;
 
-pub use alone::Playground;
 pub use stream::routes;
