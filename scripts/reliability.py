@@ -29,7 +29,7 @@ TOPICS = {
     "Limits": "hot_key several multi limit ban ban_growth fencing transactions",
     "Clocks and expiry": "clock ttl ttl_clock",
     "Hostile input, defects and other modules": (
-        "hostile_bytes corrupt_payloads payload_states panic neighbours"
+        "hostile_bytes corrupt_payloads payload_states panic neighbours neighbours_fast_path"
         " threads valgrind throttle acl"
     ),
     "Memory and load": "full_memory memory pressure full_keys defragmentation",

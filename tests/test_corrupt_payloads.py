@@ -1,4 +1,6 @@
-"""A payload that is corrupt, truncated or from a later version is refused."""
+"""A payload that is corrupt, truncated or from a later version is refused. A payload that is
+accepted is a state that a command could have made.
+"""
 
 import random
 from collections.abc import Sequence

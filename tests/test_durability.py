@@ -2,7 +2,8 @@
 acknowledged, and none that was not sent.
 
 * With `everysec` and `no`, a clean shutdown loses nothing.
-* A snapshot and a rewritten AOF hold a call over several keys completely or not at all.
+* A snapshot and a rewritten AOF, with or without preamble, hold a call over several keys completely
+  or not at all.
 * An AOF that is cut within its last call keeps everything before it.
 - Without an AOF, a crash forgets what no snapshot has. With `everysec` or `no`, a kill loses what
   was not yet written.

@@ -1,4 +1,4 @@
-"""`RL.EFFECT` refuses a malformed effect, and then changes nothing."""
+"""`RL.EFFECT` refuses an effect that no command could have written, and then changes nothing."""
 
 from collections.abc import Callable
 

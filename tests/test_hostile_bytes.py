@@ -1,4 +1,4 @@
-"""Whatever bytes a client sends, it gets a reply or an error."""
+"""Whatever bytes a client sends, it gets a reply or an error, and the server lives."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,5 @@
-"""Snapshots and the AOF keep policies; with `appendfsync always`, through a `kill -9` too.
+"""Snapshots and the AOF, with and without preamble, keep policies; with `appendfsync always`,
+through a `kill -9` too.
 
 - An AOF without preamble may have no policies if it is rewritten while writes are paused, and the
   server dies before the pause ends.

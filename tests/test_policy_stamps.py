@@ -1,8 +1,8 @@
 """A node with a wrong clock writes no policy that lasts for ever, and no scale that outlasts its
 time.
 
-- Nodes whose clock is set back may not notice for minutes that another node has died (Valkey 8.1.1,
-  also without the module).
+- Nodes whose clock was ahead and is set back may not notice for minutes that another node has died
+  (Valkey 8.1.1, also without the module).
 
 What the table does is specified in core/src/policy/tests/stamps.rs and duration.rs.
 """

@@ -1,4 +1,6 @@
-"""Full and partial resyncs under load keep replicas equal to their primary, in chains too."""
+"""Full and partial resyncs under load keep replicas equal to their primary: with and without a
+disk, in chains, and after a pause.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

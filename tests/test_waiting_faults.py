@@ -8,7 +8,8 @@
   deadlines end in denials.
 * With full memory or a full lease table, the first call of the queue gets that error, and the next
   is tried.
-* A load of new data (`DEBUG RELOAD`, a full resync) ends no wait.
+* A load of new data (`DEBUG RELOAD`, a full resync) ends no wait. A shutdown or crash closes the
+  connections.
 * A clock that is set back takes deadlines with it. After one is set forward, calls that are due are
   answered within a tenth of a second.
 - After a restart or a failover, callers wait again in an order that the network decides.
