@@ -25,6 +25,7 @@ def write(server: str, size: Size, found: Waiting, load: float) -> str:
             f"{way.overtaken:.1%}",
             f"{way.fewest:,.0f}",
             f"{way.most:,.0f}",
+            f"{way.jain:.3f}",
         ]
         for name, way in ways.items()
     ]
@@ -48,7 +49,7 @@ def write(server: str, size: Size, found: Waiting, load: float) -> str:
         ),
         turns=pages.table(
             "how a worker waits| median, ms:| 99th percentile, ms:| longest, ms:| overtaken:"
-            "| fewest jobs of a worker:| most:",
+            "| fewest jobs of a worker:| most:| Jain's index:",
             turns,
         ),
         releases=pages.table("waiting callers:| server CPU, microseconds:", releases),
