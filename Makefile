@@ -61,16 +61,15 @@ UV := $(VENV)/bin/uv
 endif
 install = { test -x "$(UV)" && "$(UV)" pip install --quiet --python $(PYTHON) $1; } || $(PYTHON) -m pip install --quiet $1
 
-# What lints and what tests is one build: clippy's driver compiles as rustc does.
-LINTED = RUSTC_WORKSPACE_WRAPPER=$$(rustc --print sysroot)/bin/clippy-driver CLIPPY_ARGS=-Dwarnings
-# Where both are run, as in CI, it checks documentation, too. Who only tests may have warnings, and who only lints compiles
-# nothing.
+# What lints and what tests is one build: clippy's driver compiles as rustc does. It checks documentation, too.
+LINTED = RUSTC_WORKSPACE_WRAPPER='$(CURDIR)/scripts/lint_crate.sh' CLIPPY_ARGS=-Dwarnings
+# Where both are run, as in CI. Who only tests may have warnings, and who only lints compiles nothing.
 comma := ,
 OF_CI := $(filter true,$(CI))
 ifneq ($(OF_CI),)
-TESTED = RUSTC_WORKSPACE_WRAPPER='$(CURDIR)/scripts/lint_crate.sh' CLIPPY_ARGS=-Dwarnings
+TESTED = $(LINTED)
 ALL_OF_IT := --workspace --all-targets
-CLIPPY = $(TESTED) cargo build $(ALL_OF_IT) --locked
+CLIPPY = $(LINTED) cargo build $(ALL_OF_IT) --locked
 else
 CLIPPY = cargo clippy --workspace --all-targets --locked -- -D warnings
 DOCUMENT = RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked

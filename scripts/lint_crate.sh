@@ -1,30 +1,25 @@
 #!/bin/sh
-# As RUSTC_WORKSPACE_WRAPPER of cargo: compiles a crate with Clippy's lints, and checks the documentation of a library.
+# As RUSTC_WORKSPACE_WRAPPER of cargo: compiles a crate with Clippy's lints, and checks its documentation.
 #
-# `cargo doc` does the latter, too, but compiles all that the library depends on once more: 20 CPU seconds.
+# `cargo doc` does the latter, too, but compiles all that the crate depends on once more: 20 CPU seconds for the module.
 set -eu
-rustc="$1"
-tools="$("$rustc" --print sysroot)/bin"
+tools="$("$1" --print sysroot)/bin"
 "$tools/clippy-driver" "$@"
 
-# cargo also asks the compiler about itself, and compiles tests and programs.
+# cargo also asks the compiler about itself, and compiles tests.
 test -n "${CARGO_PRIMARY_PACKAGE:-}" || exit 0
-case " $* " in
-(*" --test "*) exit ;;
-(*" --crate-type lib "* | *" --crate-type cdylib "*) ;;
-(*) exit ;;
-esac
+case " $* " in (*" --test "*) exit ;; esac
 
-before=
-# Of the words for rustc, those that are not about what it writes.
+# The words for rustc, but for what is written, and where.
 shift
 for word in "$@"; do
     shift
     case "$word" in
     (--emit=*) continue ;;
-    (*/deps) test "$before" != --out-dir || word="${word%/*/deps}/doc" ;;
+    (/*/deps) word="${word%/*/deps}/doc" ;;
     esac
     set -- "$@" "$word"
-    before="$word"
 done
+# Nobody sees a program's items but here, so that it may link to what is private. `cargo doc` does the same.
+case " $* " in (*" --crate-type bin "*) set -- "$@" -Arustdoc::private-intra-doc-links ;; esac
 exec "$tools/rustdoc" "$@" --document-private-items -Dwarnings

@@ -11,7 +11,8 @@ from support.server import REPOSITORY
 FINE = "//! A crate.\n\n/// One more than [`u8::MIN`].\npub const ONE: u8 = 1;\n"
 LINK_TO_NOTHING = "//! A crate, see [`Nowhere`].\n"
 NEEDLESS = "//! A crate.\n\n/// One.\npub fn one() -> u8 {\n    return 1;\n}\n"
-LIBRARY = ("--crate-type", "lib")
+PROGRAM = "//! A program, see [`own`].\n\n/// Nothing.\nfn own() {}\n\nfn main() {\n    own();\n}\n"
+LIBRARY, BINARY = ("--crate-type", "lib"), ("--crate-type", "bin")
 
 
 def linted(
@@ -39,6 +40,14 @@ def test_a_library_is_compiled_and_documented(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     assert (tmp_path / "debug/deps/libmade.rlib").is_file()
     assert (tmp_path / "doc/made/index.html").is_file()
+
+
+def test_a_program_may_link_to_what_is_its_own_alone(tmp_path: Path) -> None:
+    told = linted(tmp_path, PROGRAM, *BINARY)
+    assert told.returncode == 0, told.stderr
+    told = linted(tmp_path, PROGRAM.replace("[`own`]", "[`Nowhere`]"), *BINARY)
+    assert told.returncode != 0
+    assert "broken-intra-doc-links" in told.stderr
 
 
 @pytest.mark.parametrize(
