@@ -105,9 +105,8 @@ def as_nobody(folder: Path, environment: dict[str, str]) -> None:
     for name in ("bin", "config.toml", "config"):
         if (cargo / name).exists():
             subprocess.run(["cp", "-a", cargo / name, home / ".cargo" / name], check=True)
-    downloaded = folder / "downloaded"
-    downloaded.mkdir()
-    (home / ".cargo" / "registry").symlink_to(downloaded)
+    read = [path for path in (cargo / "registry",) if path.exists()]
+    (home / ".cargo" / "registry").mkdir()
     owner = f"{account.pw_uid}:{account.pw_gid}"
     subprocess.run(["chown", "--recursive", "--no-dereference", owner, home, clone], check=True)
 
@@ -124,10 +123,8 @@ def as_nobody(folder: Path, environment: dict[str, str]) -> None:
         *(Path(place) for place in os.environ["PATH"].split(":") if place),
         *(Path(value) for value in os.environ.values() if value.startswith("/")),
     ]
-    private, *others = mounts(folder, [path for path in seen if path.exists()], instead)
-    # While root's home can still be seen.
-    registry = shlex.join(["mount", "--bind", str(cargo / "registry"), str(downloaded)])
-    script = [private, registry, *others, 'exec "$@"']
+    found = [path for path in seen if path.exists()]
+    script = [*mounts(folder, found, instead, read), 'exec "$@"']
     before = [
         *("unshare", "--mount", "sh", "-e", "-c", "\n".join(script), "sh"),
         *("setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"),
@@ -137,11 +134,18 @@ def as_nobody(folder: Path, environment: dict[str, str]) -> None:
     two_commands.run_both(lambda words: [*before, *words], environment, Path("/"))
 
 
-def mounts(folder: Path, seen: list[Path], instead: dict[Path, Path]) -> list[str]:
+def mounts(
+    folder: Path, seen: list[Path], instead: dict[Path, Path], read: list[Path]
+) -> list[str]:
     """Lines of the shell by which the copies are where they were copied from, and what others may
-    not reach, since it is in root's home, can be reached.
+    not reach, since it is in root's home, can be reached. `read` is what no copy has, though it is
+    below one.
     """
     lines = ["mount --make-rprivate /"]
+    below = {path: folder / f"read-{number}" for number, path in enumerate(read)}
+    for path, place in below.items():
+        place.mkdir()
+        lines.append(shlex.join(["mount", "--bind", str(path), str(place)]))
     hidden: dict[Path, set[Path]] = {}
     for path in [*seen, *instead]:
         if above := hidden_by(path):
@@ -165,7 +169,8 @@ def mounts(folder: Path, seen: list[Path], instead: dict[Path, Path]) -> list[st
                 lines.append(shlex.join(["touch", str(path)]))
             lines.append(shlex.join(["mount", "--bind", str(source), str(path)]))
         lines += [shlex.join(["mkdir", "-p", str(path)]) for path in instead if path in paths]
-    lines += [shlex.join(["mount", "--bind", str(copy), str(at)]) for at, copy in instead.items()]
+    last = [*instead.items(), *below.items()]
+    lines += [shlex.join(["mount", "--bind", str(source), str(at)]) for at, source in last]
     return lines
 
 

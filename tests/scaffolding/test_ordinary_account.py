@@ -96,13 +96,15 @@ def test_what_is_in_a_folder_that_others_may_not_enter_is_mounted_there_again(
         account, "hidden_by", lambda path: home if path.is_relative_to(home) else None
     )
     instead = {tmp_path / "open": work / "clone", cargo: work / "cargo"}
-    assert account.mounts(work, [tools, cargo / "bin"], instead) == [
+    assert account.mounts(work, [tools, cargo / "bin"], instead, [cargo / "registry"]) == [
         "mount --make-rprivate /",
-        f"mount --bind {tools} {work}/kept-1",
+        f"mount --bind '{cargo}/registry' {work}/read-0",
+        f"mount --bind {tools} {work}/kept-2",
         f"mount -t tmpfs -o mode=755 tmpfs {home}",
         f"mkdir -p {tools}",
-        f"mount --bind {work}/kept-1 {tools}",
+        f"mount --bind {work}/kept-2 {tools}",
         f"mkdir -p '{cargo}'",
         f"mount --bind {work}/clone {tmp_path}/open",
         f"mount --bind {work}/cargo '{cargo}'",
+        f"mount --bind {work}/read-0 '{cargo}/registry'",
     ]
