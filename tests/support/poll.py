@@ -17,6 +17,6 @@ def until(condition: Callable[[], object], expected: str, timeout: float = PATIE
         waited = time.monotonic() - began
         if waited > timeout:
             raise TimeoutError(f"not within {timeout} seconds: {expected}")
-        # Poll until the condition holds: it is noticed late by a twentieth of the wait at most, and
-        # a long wait leaves the processor to others.
+        # Poll until the condition holds: the longer that takes, the more it leaves the processor to
+        # others, and a long wait is noticed late by a twentieth at most.
         time.sleep(min(max(waited / 20, SHORTEST), LONGEST))
