@@ -35,9 +35,9 @@ use minutes::MinuteClock;
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-/// The longest name, and the longest item, in bytes: the beginning stands for a longer one. It bounds what entries
-/// take, and the time too.
-pub const MAX_NAME: usize = 512;
+/// The bytes of a name, and of an item, that are kept and compared: a longer one counts by its beginning. So what an
+/// entry takes is bounded, and the time too.
+pub const MAX_PREFIX: usize = 512;
 
 /// The most entries that a sketch may have.
 pub const MAX_ENTRIES: usize = 65_536;
@@ -136,8 +136,8 @@ impl SpaceSaving {
     #[inline(always)]
     pub fn record(&mut self, name: &[u8], item: Option<&[u8]>, now: Timestamp) -> Option<DenialPlace> {
         let minute = self.clock.minute(now);
-        let name = name.get(..MAX_NAME).unwrap_or(name);
-        let item = item.map(|item| item.get(..MAX_NAME).unwrap_or(item));
+        let name = name.get(..MAX_PREFIX).unwrap_or(name);
+        let item = item.map(|item| item.get(..MAX_PREFIX).unwrap_or(item));
         // Denials of one key come one after another.
         if self.entries.get(self.latest).is_some_and(|entry| entry.is_of(name, item)) {
             return Some(self.count_at(self.latest, minute));

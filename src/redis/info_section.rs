@@ -33,7 +33,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, shown: Vec<&'static Comman
 }
 
 /// Room for the name of a kind: nine letters, and the end of a C string.
-const MAX_NAME: usize = 10;
+const KIND_NAME_SIZE: usize = 10;
 
 /// The server also asks when it has crashed: then nothing here allocates, and queues and policies are left out.
 unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
@@ -64,7 +64,7 @@ unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
         }
         if info.section(c"kinds") {
             for (kind, KindStats { admitted, denied, keys_made }) in stats::of_kinds() {
-                let mut name = [0; MAX_NAME];
+                let mut name = [0; KIND_NAME_SIZE];
                 name.iter_mut().zip(kind.name().bytes()).for_each(|(to, letter)| *to = letter);
                 let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
                 info.dict(name, &[(c"admitted", admitted), (c"denied", denied), (c"keys_made", keys_made)]);

@@ -34,7 +34,7 @@ mod records;
 mod settlement;
 
 pub use idempotency_change::{IdempotencyChange, encode_no_effect};
-pub use idempotency_table::{IdempotencyTable, MAX_ID};
+pub use idempotency_table::IdempotencyTable;
 pub use recorded_call::{MAX_CHARGES, RecordedCall};
 pub use records::IdempotencyRecords;
 pub use settlement::{Charge, Settlement};

@@ -11,7 +11,7 @@ use crate::ban::Ban;
 use crate::kind::Kind;
 use crate::limit::{Identity, InfoField, Usage};
 use crate::number::{Span, Timestamp};
-use crate::syntax::{MAX_NAME, is_name};
+use crate::syntax::{MAX_SPEC_NAME, is_name};
 use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder, WHOLE};
 
@@ -48,7 +48,7 @@ impl ComponentIdentity {
                 micros: from.integer()?,
                 words: u32::try_from(from.integer()?).ok()?,
             }),
-            NAME => ComponentIdentity::Name(from.bytes(MAX_NAME).filter(|name| is_name(name))?),
+            NAME => ComponentIdentity::Name(from.bytes(MAX_SPEC_NAME).filter(|name| is_name(name))?),
             _ => return None,
         })
     }

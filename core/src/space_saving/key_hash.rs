@@ -8,7 +8,7 @@
 //! by chance only; an item adds a sum of its own, by other numbers. The numbers never show: neither does a hash, nor the
 //! order of a chain.
 
-use super::MAX_NAME;
+use super::MAX_PREFIX;
 use std::array;
 use std::hash::{BuildHasher, RandomState};
 
@@ -31,7 +31,7 @@ pub(super) struct Multipliers {
     /// What the last four bytes are multiplied by.
     pub(super) of_last: u64,
     /// What each word of a name is multiplied by.
-    pub(super) of_words: [u64; MAX_NAME / 4],
+    pub(super) of_words: [u64; MAX_PREFIX / 4],
 }
 
 impl Hash {
@@ -40,7 +40,7 @@ impl Hash {
         Hash { of_names: Multipliers::random(), of_items: Multipliers::random() }
     }
 
-    /// Of a name, and of an item if there is one: up to [`MAX_NAME`] bytes each.
+    /// Of a name, and of an item if there is one: up to [`MAX_PREFIX`] bytes each.
     #[inline]
     pub(super) fn of(&self, name: &[u8], item: Option<&[u8]>) -> u64 {
         let sum = self.of_names.sum(name);

@@ -25,7 +25,7 @@ fn fixed_hash() -> Hash {
 
 /// Every name is of one chain.
 fn one_for_all() -> Hash {
-    let none = Multipliers { base: 0, of_length: 0, of_last: 0, of_words: [0; MAX_NAME / 4] };
+    let none = Multipliers { base: 0, of_length: 0, of_last: 0, of_words: [0; MAX_PREFIX / 4] };
     Hash { of_names: none.clone(), of_items: none }
 }
 
@@ -116,7 +116,7 @@ fn a_cleared_one_is_as_good_as_new() {
 #[test]
 fn names_are_any_bytes_and_the_beginning_stands_for_a_long_one() {
     let mut top = SpaceSaving::new(10);
-    let longest = vec![7; MAX_NAME];
+    let longest = vec![7; MAX_PREFIX];
     let longer = [&longest[..], b"more"].concat();
     for name in [b"", &b"\0"[..], b"\0\0", &longest, &longer, &longest[1..], b"\xFF\0\n"] {
         deny(&mut top, name);
@@ -190,8 +190,8 @@ fn an_entry_that_changes_hands_keeps_its_room_for_a_name() {
 #[test]
 fn the_hash_depends_on_every_byte_and_on_the_length() {
     let hash = fixed_hash();
-    let name = [0x5A; MAX_NAME];
-    for length in 0..=MAX_NAME {
+    let name = [0x5A; MAX_PREFIX];
+    for length in 0..=MAX_PREFIX {
         let of_name = hash.of(&name[..length], None);
         assert!(u32::try_from(of_name).is_ok());
         for byte in 0..length {
@@ -200,7 +200,7 @@ fn the_hash_depends_on_every_byte_and_on_the_length() {
             assert_ne!(hash.of(&other[..length], None), of_name, "byte {byte} of {length}");
         }
         // A name that ends with zeros is not the same as one without them.
-        let zeros = [0; MAX_NAME];
+        let zeros = [0; MAX_PREFIX];
         assert_eq!(hash.of(&zeros[..length], None) == hash.of(&[], None), length == 0, "{length} zeros");
         let of_items = [&zeros[..length], &[]].map(|item| hash.of(b"a", Some(item)));
         assert_eq!(of_items[0] == of_items[1], length == 0, "{length} zeros as an item");
@@ -240,7 +240,7 @@ fn an_item_counts_for_itself_and_goes_with_its_key() {
             .map(|heavy| (heavy.name.to_vec(), heavy.item.map(<[u8]>::to_vec), heavy.denied));
         told.collect::<Vec<_>>()
     };
-    let long = [b'x'; MAX_NAME + 1];
+    let long = [b'x'; MAX_PREFIX + 1];
     for item in [Some(&b"b"[..]), None, Some(b""), Some(b"b"), None, Some(b"b")] {
         top.record(b"a", item, Timestamp::EPOCH);
     }

@@ -39,7 +39,7 @@ pub use key_request::{CompositeRequest, KeyRequest};
 pub use many_keys_request::ManyKeysRequest;
 pub use policy::Policy;
 pub use purpose::{Acquiring, Block, Idempotency, MAX_ID, Purpose};
-pub use spec::{MAX_NAME, MAX_SPECS, ParsedLimit, Spec, is_name};
+pub use spec::{MAX_SPEC_NAME, MAX_SPECS, ParsedLimit, Spec, is_name};
 pub use spec_options::SpecOptions;
 pub use throttle::throttle;
 

@@ -7,7 +7,7 @@ use crate::number::Amount;
 use crate::wire::error::{Error, Hint, MustBe, Reason};
 
 /// The longest name of a limit among several, in bytes.
-pub const MAX_NAME: usize = 32;
+pub const MAX_SPEC_NAME: usize = 32;
 
 /// How many specs one call on a key may have.
 pub const MAX_SPECS: usize = 8;
@@ -39,7 +39,7 @@ pub struct Spec<'a> {
     pub holder: &'a [u8],
     /// How much of the limit is to stay available after the call (KEEP), up to all of it.
     pub kept: Amount,
-    /// What its component of the key is known by (AS): 1 to [`MAX_NAME`] bytes.
+    /// What its component of the key is known by (AS): 1 to [`MAX_SPEC_NAME`] bytes.
     pub name: Option<&'a [u8]>,
     /// Whether a COST stands behind its own numbers: what it was charged, a settlement leaves alone.
     pub own_cost: bool,
@@ -155,5 +155,5 @@ impl<'a> Spec<'a> {
 #[must_use]
 pub fn is_name(text: &[u8]) -> bool {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (1..=MAX_NAME).contains(&text.len()) && text.iter().all(plain)
+    (1..=MAX_SPEC_NAME).contains(&text.len()) && text.iter().all(plain)
 }

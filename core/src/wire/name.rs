@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
-/// The longest, in bytes.
+/// The longest name of a policy, holder of a lease or idempotency key, in bytes.
 pub const MAX_NAME: usize = 256;
 
 /// A name that is kept, which the maps of a table and the change that is propagated have in common. Not an `Rc`: the

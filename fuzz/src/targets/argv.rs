@@ -8,7 +8,7 @@ mod policies;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{
-    self, Acquiring, Block, Idempotency, KeyRequest, MAX_ID, MAX_NAME, MAX_SPECS, ManyKeysRequest, Purpose, Spec,
+    self, Acquiring, Block, Idempotency, KeyRequest, MAX_ID, MAX_SPEC_NAME, MAX_SPECS, ManyKeysRequest, Purpose, Spec,
     SpecOptions,
 };
 use ratelimit_core::wire::args::{Args, KeyName};
@@ -193,7 +193,7 @@ fn assert_refused_or_sayable(read: &Result<KeyRequest, Error>) {
     for (place, spec) in call.specs.iter().enumerate() {
         assert_sayable(spec);
         assert!(call.specs.len() == 1 || !matches!(spec.request, Request::UpTo(_)) || !spec.own_cost);
-        assert!(spec.name.is_none_or(|name| (1..=MAX_NAME).contains(&name.len()) && name.is_ascii()));
+        assert!(spec.name.is_none_or(|name| (1..=MAX_SPEC_NAME).contains(&name.len()) && name.is_ascii()));
         for other in &call.specs[..place] {
             let known = |spec: &Spec| (spec.limit.kind(), spec.name.map(<[u8]>::to_vec));
             let unnamed_apart = spec.name.is_none() && spec.limit.identity() != other.limit.identity();

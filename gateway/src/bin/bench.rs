@@ -82,7 +82,7 @@ impl RateLimitService for AllowsAll {
 
 /// What was counted of the answers.
 #[derive(Default)]
-struct Seen {
+struct AnswerCounts {
     allowed: AtomicU64,
     denied: AtomicU64,
     failed: AtomicU64,
@@ -103,7 +103,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn measured(load: Load) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(AnswerCounts::default());
     let ended = Arc::new(AtomicBool::new(false));
     let began = Instant::now();
     let mut tasks = vec![];
@@ -147,7 +147,7 @@ struct Worker {
 impl Worker {
     /// How long each call took, in microseconds. At a rate from when it should have been sent: whoever waits for their
     /// turn waits, too.
-    async fn run(mut self, seen: Arc<Seen>, ended: Arc<AtomicBool>) -> Vec<u64> {
+    async fn run(mut self, seen: Arc<AnswerCounts>, ended: Arc<AtomicBool>) -> Vec<u64> {
         let mut took = vec![];
         let mut state = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(self.number as u64 + 1);
         for turn in 0_u64.. {

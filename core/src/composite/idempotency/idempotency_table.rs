@@ -15,13 +15,10 @@ use crate::number::{Amount, Span, Timestamp};
 use crate::testing::effort;
 use crate::wire::codec::{Decoder, Encoder};
 use crate::wire::name;
-use crate::wire::name::{Kept, MAX_NAME, Name, size_of_kept};
+use crate::wire::name::{Kept, Name, size_of_kept};
 use hashbrown::HashTable;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// The longest id, in bytes.
-pub const MAX_ID: usize = MAX_NAME;
 
 /// How many ids that have expired a change sweeps: more than one adds, and few enough to take no longer than the rest
 /// of the call.

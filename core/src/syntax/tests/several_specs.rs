@@ -220,7 +220,7 @@ fn a_limit_is_known_by_its_kind_and_window() {
 
 #[test]
 fn a_name_stands_behind_the_numbers() {
-    let longest = "aZ09_-".repeat(6)[..MAX_NAME].to_owned();
+    let longest = "aZ09_-".repeat(6)[..MAX_SPEC_NAME].to_owned();
     for name in ["a", "requests", "AS", "COST", "0", "_", "-", &longest] {
         for spec in ["TOKENBUCKET 9 9 1m", "LEAKYBUCKET 9 9 1m", "FIXED 9 1m", "SLIDING 9 1m", "SLIDINGLOG 9 1m"] {
             let text = format!("{spec} AS {name} COST 2");
