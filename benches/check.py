@@ -36,9 +36,9 @@ def table(verdicts: list[Verdict], counts: dict[str, Count]) -> str:
 # Servers for a call, as long as it keeps its budget. What a server's hash tables add is noise, and
 # only ever more: a call that is above is measured on more of them before it is said to be.
 FEW = 2
-# And for a call that others are compared with: were its count too high, their ratios would be too
-# low.
-COMPARED_WITH = 3
+# And how many more for a call that others are compared with: were its count too high, their ratios
+# would be too low.
+MORE_IF_COMPARED_WITH = 1
 ROUNDS_OF_MORE = 3
 
 
@@ -49,20 +49,22 @@ def verdicts_of(wanted: list[Budget], counts: dict[str, Count]) -> list[Verdict]
 
 
 def measure(binary: Binary, wanted: list[Budget], servers: int) -> dict[str, Count]:
-    """Instructions a call. What others are compared with is measured first."""
+    """Instructions a call."""
+    counts: dict[str, Count] = {}
 
-    def measured(names: set[str], servers: int) -> dict[str, Count]:
-        return valgrind.counts(binary, [call for call in ALL if call.name in names], servers)
+    def measure_also(names: set[str], servers: int) -> None:
+        calls = [call for call in ALL if call.name in names]
+        for name, count in valgrind.counts(binary, calls, servers).items():
+            counts[name] = count.lower(counts.get(name, count))
 
     compared_with = {budget.to for budget in wanted}
-    counts = measured(compared_with, max(servers, COMPARED_WITH))
-    counts |= measured({budget.call for budget in wanted} - compared_with, servers)
+    measure_also({budget.call for budget in wanted} | compared_with, servers)
+    measure_also(compared_with, MORE_IF_COMPARED_WITH)
     for _ in range(ROUNDS_OF_MORE):
         again = {each.budget.call for each in verdicts_of(wanted, counts) if not each.is_kept}
         if not again:
             break
-        for name, count in measured(again, valgrind.SERVERS).items():
-            counts[name] = count.lower(counts[name])
+        measure_also(again, valgrind.SERVERS)
     return counts
 
 

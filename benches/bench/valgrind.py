@@ -33,8 +33,6 @@ from support.server import ServerError
 
 PIPELINE = 100
 SERVERS = 5
-# To start a server under valgrind takes as long as some thousand calls: it gets several kinds.
-KINDS_A_SERVER = 12
 # Other programs start servers too, and a port that was free may be taken before this one is up.
 TRIES = 3
 # Each is shorter than a second: one of them is without what the server does each second.
@@ -74,20 +72,15 @@ def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dic
     found: dict[str, Count] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         all_counts = [
-            pool.submit(_counts, binary, setup, part)
+            # A start under valgrind takes as long as thousands of calls: a server gets all kinds.
+            pool.submit(_counts, binary, setup, list(named.values()))
             for setup, named in by_setup.items()
-            for part in _parts(list(named.values()))
             for _ in range(servers)
         ]
         for of_server in all_counts:
             for name, count in of_server.result().items():
                 found[name] = count.lower(found.get(name, count))
     return found
-
-
-def _parts(calls: list[Call]) -> list[list[Call]]:
-    starts = range(0, len(calls), KINDS_A_SERVER)
-    return [calls[start : start + KINDS_A_SERVER] for start in starts]
 
 
 def _counts(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, Count]:
