@@ -35,6 +35,9 @@ PIPELINE = 100
 SERVERS = 5
 # Other programs start servers too, and a port that was free may be taken before this one is up.
 TRIES = 3
+# Valgrind and vgdb name the pipes between them after the user and the host, by these variables. A
+# server overwrites its environment, and then valgrind would look for pipes of another name.
+NAMES_OF_PIPES = ("LOGNAME", "USER", "HOST", "HOSTNAME")
 # Each is shorter than a second: one of them is without what the server does each second.
 STRETCHES = 3
 # What the server does by the clock, whatever it is sent: as seldom as can be.
@@ -109,7 +112,8 @@ class Counting:
     def since_last_asked(self) -> int:
         """How many instructions it has carried out since the last time that this was asked."""
         asked = ["vgdb", f"--pid={self.server.pid}", "dump"]
-        subprocess.run(asked, check=True, capture_output=True, timeout=120)
+        nameless = {name: value for name, value in os.environ.items() if name not in NAMES_OF_PIPES}
+        subprocess.run(asked, check=True, capture_output=True, timeout=120, env=nameless)
         (dump,) = self.folder.glob(f"count.{self.server.pid}.*")
         total = re.search(r"^totals: (\d+)$", dump.read_text(), re.MULTILINE)
         dump.unlink()
@@ -125,7 +129,10 @@ def _counting(binary: Binary, setup: Setup) -> Iterator[Counting]:
         wrapper = folder / "server"
         # A child that the server forks for a replica writes a file of its own as it ends.
         options = f"--tool=callgrind --callgrind-out-file={folder}/count.%p --log-file={folder}/log"
-        wrapper.write_text(f'#!/bin/sh\nexec valgrind {options} {binary.path} "$@"\n')
+        wrapper.write_text(
+            f"#!/bin/sh\nunset {' '.join(NAMES_OF_PIPES)}\n"
+            f'exec valgrind {options} {binary.path} "$@"\n'
+        )
         wrapper.chmod(0o755)
         seldom = replace(setup, settings=setup.settings + SELDOM)
         with serving(binary, seldom, replace(binary, path=wrapper)) as server:
