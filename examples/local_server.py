@@ -13,15 +13,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
 from support import binaries, files, freshness, lifetime  # noqa: E402
+from support.ports import HOST, reserve_port  # noqa: E402
 
-HOST = "127.0.0.1"
 BUILT = REPOSITORY / "target/release/libredis_ratelimit.so"
 
 
@@ -67,8 +67,9 @@ def local_server() -> Iterator[str]:
         program = binaries.to_run(os.environ.get("SERVER")).path
     except ValueError as error:
         sys.exit(str(error))
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
+    with ExitStack() as owned:
+        port = reserve_port(owned)
+        directory = owned.enter_context(tempfile.TemporaryDirectory(prefix="ratelimit-"))
         options = {"bind": HOST, "port": port, "dir": directory, "save": ""}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         # Before 7.2 a server must be told that it is to have policies.
@@ -91,12 +92,6 @@ def local_server() -> Iterator[str]:
         finally:
             server.terminate()
             server.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
 
 
 def answers(port: int) -> bool:

@@ -22,7 +22,8 @@ sys.path.insert(0, str(REPOSITORY / "tests"))
 import matplotlib as mpl  # noqa: E402
 
 from support import binaries, poll  # noqa: E402
-from support.server import Server, reserve_port  # noqa: E402
+from support.ports import reserve_port  # noqa: E402
+from support.server import Server  # noqa: E402
 
 mpl.use("svg")
 from matplotlib import pyplot as plt  # noqa: E402

@@ -9,8 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from support.ports import reserve_port
 
 # The first of README.md, and what it says.
 CALL = b"RL.TOKENBUCKET user:42 200 100 60s\r\n"
@@ -28,8 +32,9 @@ def run_both(
     """`there` has the words that run these where, and as whom, it is to be."""
     limited = ["sh", "-c", f'ulimit -Sn {FILES} && exec "$@"', "sh"]
     started = time.monotonic()
-    port = free_port()
-    make_run(there([*limited, "make", "run", f"PORT={port}"]), port, environment, folder)
+    with ExitStack() as reserved:
+        port = reserve_port(reserved)
+        make_run(there([*limited, "make", "run", f"PORT={port}"]), port, environment, folder)
     ran = time.monotonic()
     make_test(there([*limited, "make", "test", "SHORT=yes"]), environment, folder)
     tested = time.monotonic()
@@ -87,8 +92,3 @@ def call(port: int) -> bytes:
         while len(reply) < len(REPLY) and (more := connection.recv(100)):
             reply += more
         return reply
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]

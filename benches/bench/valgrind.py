@@ -29,12 +29,9 @@ from bench.calls import Call, prepare
 from bench.servers import Measured, Setup, serving
 from bench.wire import Pipe
 from support.binaries import Binary
-from support.server import ServerError
 
 PIPELINE = 100
 SERVERS = 5
-# Other programs start servers too, and a port that was free may be taken before this one is up.
-TRIES = 3
 # Valgrind and vgdb name the pipes between them after the user and the host, by these variables. A
 # server overwrites its environment, and then valgrind would look for pipes of another name.
 NAMES_OF_PIPES = ("LOGNAME", "USER", "HOST", "HOSTNAME")
@@ -87,16 +84,6 @@ def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dic
 
 
 def _counts(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, Count]:
-    for _ in range(TRIES - 1):
-        try:
-            return _counts_once(binary, setup, calls)
-        except ServerError as error:
-            if "Address already in use" not in str(error):
-                raise
-    return _counts_once(binary, setup, calls)
-
-
-def _counts_once(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, Count]:
     """Of one server. It is empty before each kind, which is called some times before it counts."""
     with _counting(binary, setup) as counting:
         return {call.name: _count(counting, call) for call in calls}

@@ -18,7 +18,7 @@ from envoy_data_plane.envoy.service.ratelimit import v3 as rls
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from support import poll
-from support.server import reserve_port
+from support.ports import reserve_port
 
 REPOSITORY = Path(__file__).parents[2]
 BINARY = Path(

@@ -17,7 +17,7 @@ from origin import Origin
 from running import REPOSITORY, Gateway
 
 from support import poll
-from support.server import reserve_port
+from support.ports import reserve_port
 
 ENVOY = Path(sysconfig.get_path("scripts")) / "envoy"
 PROXIES = REPOSITORY / "gateway/proxies"

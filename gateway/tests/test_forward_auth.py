@@ -15,7 +15,7 @@ from origin import Origin
 from running import REPOSITORY, Gateway
 
 from support import poll
-from support.server import reserve_port
+from support.ports import reserve_port
 
 PROXIES = REPOSITORY / "gateway/proxies"
 # The files of each, and its command line.

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from running import BINARY, REPOSITORY
 
 from support.binaries import Binary
-from support.server import MODULE, reserve_port
+from support.ports import reserve_port
+from support.server import MODULE
 
 
 def test_a_first_request_for_each_door(binary: Binary) -> None:

@@ -17,7 +17,8 @@ from running import BINARY, Gateway
 
 from support import poll
 from support.binaries import Binary
-from support.server import Server, ServerError, reserve_port
+from support.ports import reserve_port
+from support.server import Server, ServerError
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
 NEW_KEY = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]

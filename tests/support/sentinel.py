@@ -13,7 +13,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from support import poll
-from support.server import Server, ServerError, reserve_port
+from support.ports import reserve_port
+from support.server import Server, ServerError
 
 NAME = "limits"
 # Seconds, for what takes three on an idle machine. On one so loaded that its clock seems to leap,

@@ -2,11 +2,9 @@
 
 import atexit
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,6 +21,7 @@ from redis.retry import Retry
 from support import files, freshness, poll
 from support.binaries import Binary
 from support.clock import Clock
+from support.ports import reserve_port
 from support.scale import scaled
 
 REPOSITORY = Path(__file__).parents[2]
@@ -328,38 +327,3 @@ class Server:
 
     def _log_tail(self) -> str:
         return "\n".join(self.log().splitlines()[-150:])
-
-
-def reserve_port(until: ExitStack) -> int:
-    """A free port, which no other test gets before `until` closes, not even while a server that
-    has it is down. A server's own bind goes by the socket that is bound here and never listens, as
-    both have SO_REUSEADDR; that of the next who reserves a port does not.
-    """
-    # Below the ports that the system gives to outgoing connections, so that none of them takes it
-    # before the server does. Its cluster bus is 10000 higher, where no port is reserved.
-    while True:
-        port = random.randrange(11_000, 21_000)
-        if _is_free(port + 10_000) and (holder := _bound(port)):
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            until.enter_context(holder)
-            return port
-
-
-def _bound(port: int) -> socket.socket | None:
-    unbound = socket.socket()
-    try:
-        unbound.bind(("127.0.0.1", port))
-    except OSError:
-        unbound.close()
-        return None
-    return unbound
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

@@ -1,6 +1,7 @@
 /** What holds while the server is away, and what is sent how often. */
 
 import assert from "node:assert/strict";
+import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { after, test } from "node:test";
 
@@ -266,4 +267,12 @@ test("an id of one's own counts once, and is settled once", async (test) => {
   for (let i = 0; i < 3; i++) await limiter.settle("llm", tokens, "req-17", 1200);
   const { remaining } = await limiter.peek("llm", tokens);
   assert.ok(remaining! >= 8800 && remaining! < 8900, `${remaining}`);
+});
+
+test("while a server is down, no other fixture gets its port", async (test) => {
+  const server = await serverFor(test);
+  await server.stop();
+  const other = createSocket("udp4").bind(server.port, "127.0.0.1");
+  const [error] = await once(other, "error");
+  assert.equal(error.code, "EADDRINUSE");
 });

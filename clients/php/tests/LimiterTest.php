@@ -192,6 +192,14 @@ final class LimiterTest extends TestCase
         }
     }
 
+    public function testWhileAServerIsDownNoOtherFixtureGetsItsPort(): void
+    {
+        $server = new Server();
+        $server->stop();
+        $other = socket_create(\AF_INET, \SOCK_DGRAM, \SOL_UDP);
+        self::assertFalse(@socket_bind($other, '127.0.0.1', $server->port));
+    }
+
     public function testAnOutageIsDecidedAsItWasSaid(): void
     {
         $server = new Server();

@@ -10,19 +10,18 @@ final class Server
     /** @var resource */
     private $process;
 
+    private Socket $reservation;
+
     private string $folder;
 
     public function __construct()
     {
         $this->folder = sys_get_temp_dir().'/ratelimit-php-'.bin2hex(random_bytes(6));
         mkdir($this->folder);
-        // Somebody else may take the port first.
-        for ($i = 0; $i < 10; ++$i) {
-            if ($this->isStarted()) {
-                return;
-            }
+        $this->reservePort();
+        if (!$this->isStarted()) {
+            throw new RuntimeException('the server did not start');
         }
-        throw new RuntimeException('no server listens');
     }
 
     public function client(float $timeout = 30): Redis
@@ -48,11 +47,24 @@ final class Server
         rmdir($this->folder);
     }
 
+    /**
+     * A port that no other fixture gets while the socket is open, as in tests/support/ports.py: whoever has bound the
+     * UDP port of the same number has reserved it. The server listens on TCP's.
+     */
+    private function reservePort(): void
+    {
+        do {
+            $this->port = random_int(11_000, 20_999);
+            // Not of a stream, which would share it with others.
+            $this->reservation = socket_create(\AF_INET, \SOCK_DGRAM, \SOL_UDP);
+            $isReserved = @socket_bind($this->reservation, '127.0.0.1', $this->port);
+            $probe = $isReserved ? @stream_socket_server("tcp://127.0.0.1:{$this->port}") : false;
+        } while (!$probe);
+        fclose($probe);
+    }
+
     private function isStarted(): bool
     {
-        $listener = stream_socket_server('tcp://127.0.0.1:0');
-        $this->port = (int) explode(':', stream_socket_get_name($listener, false))[1];
-        fclose($listener);
         $command = [getenv('SERVER') ?: 'redis-server', '--port', (string) $this->port, '--bind', '127.0.0.1', '--save', '',
             '--loadmodule', getenv('RATELIMIT_MODULE'), 'policies', 'yes'];
         $this->process = proc_open($command, [1 => ['file', '/dev/null', 'w']], $pipes, $this->folder);

@@ -4,10 +4,10 @@ import itertools
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +19,7 @@ import redis
 from model import Models, serving
 from support import binaries, poll
 from support.clock import Clock, build_library
+from support.ports import reserve_port
 from support.server import Server
 
 HERE = Path(__file__).parent
@@ -131,6 +132,12 @@ def models_url(models: Models) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def port() -> Iterator[int]:
+    with ExitStack() as reserved:
+        yield reserve_port(reserved)
+
+
 @pytest.fixture(scope="session", params=["plain", "keepalive"])
 def shared_proxy(
     request: pytest.FixtureRequest,
@@ -138,6 +145,7 @@ def shared_proxy(
     admin: redis.Redis,
     models: Models,
     models_url: str,
+    port: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Proxy]:
     """With keepalives, LiteLLM works on a request in a task of its own."""
@@ -158,8 +166,6 @@ def shared_proxy(
     (directory / "config.yaml").write_text(
         CONFIG.format(models="".join(described), settings=settings[request.param])
     )
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     environment = os.environ | {
         "RATELIMIT_URL": f"redis://127.0.0.1:{server.port}",
         # Else it asks the Internet at its start.

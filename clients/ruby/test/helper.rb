@@ -18,8 +18,8 @@ class TestServer
 
   def initialize
     @folder = Dir.mktmpdir("ratelimit-ruby")
-    # Somebody else may take the port first.
-    10.times.find { started? } || raise("no server listens")
+    @port, @reservation = reserve_port
+    started? || raise("the server did not start")
   end
 
   def client(**options)
@@ -34,13 +34,27 @@ class TestServer
 
   def close
     stop if @pid
+    @reservation.close
     FileUtils.remove_entry(@folder)
   end
 
   private
 
+  # A port that no other fixture gets while the socket is open, as in tests/support/ports.py: whoever has bound the UDP
+  # port of the same number has reserved it. The server listens on TCP's.
+  def reserve_port
+    loop do
+      port = rand(11_000...21_000)
+      reservation = UDPSocket.new
+      reservation.bind("127.0.0.1", port)
+      TCPServer.open("127.0.0.1", port).close
+      return port, reservation
+    rescue Errno::EADDRINUSE
+      reservation.close
+    end
+  end
+
   def started?
-    @port = TCPServer.open("127.0.0.1", 0) { |listener| listener.addr[1] }
     server = ENV["SERVER"].to_s.empty? ? "redis-server" : ENV["SERVER"]
     @pid = Process.spawn(server, "--port", port.to_s, "--bind", "127.0.0.1", "--save", "", "--loadmodule",
                          ENV.fetch("RATELIMIT_MODULE"), "policies", "yes", out: File::NULL, chdir: @folder)

@@ -122,6 +122,14 @@ class LimiterTest < Test
     assert_includes @log.string, "another key"
   end
 
+  test "while a server is down no other fixture gets its port" do
+    server = TestServer.new
+    server.stop
+    assert_raises(Errno::EADDRINUSE) { UDPSocket.new.bind("127.0.0.1", server.port) }
+  ensure
+    server&.close
+  end
+
   test "an outage is decided as it was said" do
     server = TestServer.new
     limiters = %i[open closed raise].to_h { |how| [how, limiter(server.client(timeout: 1), on_outage: how, pause: 60)] }

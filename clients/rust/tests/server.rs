@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::ErrorKind;
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -310,6 +312,14 @@ async fn mistakes_are_errors_and_no_outage() {
     // Nobody else pays for it.
     let decision = limiter.take("key", &[Limit::fixed(3, "1h")], &Take::default()).await.unwrap();
     assert_eq!(decision.source, Source::Server);
+}
+
+#[test]
+fn while_a_server_is_down_no_other_fixture_gets_its_port() {
+    let mut server = Server::start();
+    server.stop();
+    let other = UdpSocket::bind(("127.0.0.1", server.port));
+    assert_eq!(other.unwrap_err().kind(), ErrorKind::AddrInUse);
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 /** A server with the module on a free port: for trying the example, and for its tests. */
 
 import { spawn, spawnSync, type ChildProcess } from "node:child_process";
+import { randomInt } from "node:crypto";
+import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
@@ -37,7 +39,7 @@ export class Server {
   /** Started again after a stop or a kill, it has the same port and the same files. */
   async start(): Promise<this> {
     if (!existsSync(MODULE)) throw new Error(`${MODULE} is not there: make build makes it`);
-    this.port ||= await freePort();
+    this.port ||= await reservePort();
     const settings: Settings = {
       port: `${this.port}`,
       bind: "127.0.0.1",
@@ -87,22 +89,34 @@ function binary(): string {
   return found;
 }
 
-/** One whose cluster bus, 10000 above it, is free as well. */
-async function freePort(): Promise<number> {
+/**
+ * A port that no other fixture gets as long as this process lives, as in tests/support/ports.py:
+ * whoever has bound the UDP port of the same number has reserved it. The server listens on TCP's.
+ */
+async function reservePort(): Promise<number> {
   for (;;) {
-    const port = await bindable(0);
-    if (port && port < 55_000 && (await bindable(port + 10_000))) return port;
+    const port = randomInt(11_000, 21_000);
+    const reservation = createSocket("udp4").unref();
+    try {
+      reservation.bind({ port, address: "127.0.0.1", exclusive: true });
+      await once(reservation, "listening");
+    } catch {
+      reservation.close();
+      continue;
+    }
+    // A node of a cluster listens 10,000 above it, too.
+    if ((await isFree(port)) && (await isFree(port + 10_000))) return port;
+    reservation.close();
   }
 }
 
-async function bindable(port: number): Promise<number | undefined> {
+async function isFree(port: number): Promise<boolean> {
   const probe = createServer().listen(port, "127.0.0.1");
   try {
     await once(probe, "listening");
   } catch {
-    return undefined;
+    return false;
   }
-  const address = probe.address();
   await once(probe.close(), "close");
-  return typeof address === "object" ? address?.port : undefined;
+  return true;
 }

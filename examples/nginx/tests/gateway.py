@@ -16,7 +16,8 @@ from holding import Holding
 from redis import Redis
 
 from support import poll
-from support.server import Server, reserve_port
+from support.ports import reserve_port
+from support.server import Server
 
 ALICE = {"X-Api-Key": "alice-secret"}
 BOB = {"X-Api-Key": "bob-secret"}

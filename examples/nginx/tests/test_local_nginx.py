@@ -13,7 +13,8 @@ from gateway import ALICE, PLAIN, fields
 from redis import Redis
 
 from support import poll
-from support.server import Server, reserve_port
+from support.ports import reserve_port
+from support.server import Server
 
 
 def test_it_runs_the_configuration_as_it_is_until_it_is_ended(

@@ -1,6 +1,8 @@
 /** Servers with the module, alone and as a cluster, until the end of the test. */
 
 import { spawn, spawnSync, type ChildProcess } from "node:child_process";
+import { randomInt } from "node:crypto";
+import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import {
   closeSync,
@@ -73,7 +75,7 @@ export class Server {
   /** Started again, it has the same port. */
   async start(): Promise<this> {
     if (!existsSync(MODULE)) throw new Error(`${MODULE} is not there: make build makes it`);
-    this.port ||= await freePort();
+    this.port ||= await reservePort();
     const settings = {
       port: `${this.port}`,
       bind: "127.0.0.1",
@@ -122,24 +124,36 @@ function binary(): string {
   return found;
 }
 
-/** One whose cluster bus, 10000 above it, is free as well. */
-async function freePort(): Promise<number> {
+/**
+ * A port that no other fixture gets as long as this process lives, as in tests/support/ports.py:
+ * whoever has bound the UDP port of the same number has reserved it. The server listens on TCP's.
+ */
+async function reservePort(): Promise<number> {
   for (;;) {
-    const port = await bindable(0);
-    if (port && port < 55_000 && (await bindable(port + 10_000))) return port;
+    const port = randomInt(11_000, 21_000);
+    const reservation = createSocket("udp4").unref();
+    try {
+      reservation.bind({ port, address: "127.0.0.1", exclusive: true });
+      await once(reservation, "listening");
+    } catch {
+      reservation.close();
+      continue;
+    }
+    // A node of a cluster listens 10,000 above it, too.
+    if ((await isFree(port)) && (await isFree(port + 10_000))) return port;
+    reservation.close();
   }
 }
 
-async function bindable(port: number): Promise<number | undefined> {
+async function isFree(port: number): Promise<boolean> {
   const probe = createServer().listen(port, "127.0.0.1");
   try {
     await once(probe, "listening");
   } catch {
-    return undefined;
+    return false;
   }
-  const address = probe.address();
   await once(probe.close(), "close");
-  return typeof address === "object" ? address?.port : undefined;
+  return true;
 }
 
 export async function serverFor(

@@ -4,7 +4,8 @@
 #![allow(dead_code)]
 
 use std::env;
-use std::net::{TcpListener, TcpStream};
+use std::hash::{BuildHasher, RandomState};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub struct Server {
     process: Child,
     folder: PathBuf,
     pub port: u16,
+    _reservation: UdpSocket,
 }
 
 impl Server {
@@ -26,13 +28,7 @@ impl Server {
     }
 
     fn start_with(options: &[&str]) -> Self {
-        // Somebody else may take the port first.
-        (0..10).find_map(|_| Self::tried(options)).expect("a server that listens")
-    }
-
-    /// None: it ended before it listened.
-    fn tried(options: &[&str]) -> Option<Self> {
-        let port = free_port();
+        let (port, reservation) = reserve_port();
         let program = env::var("SERVER").ok().filter(|name| !name.is_empty()).unwrap_or("redis-server".to_owned());
         let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/release/libredis_ratelimit.so");
         let module = env::var("RATELIMIT_MODULE").unwrap_or(built.to_owned());
@@ -46,17 +42,15 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let mut server = Self { process, folder, port };
+        let mut server = Self { process, folder, port, _reservation: reservation };
         for _ in 0..1200 {
             if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return Some(server);
+                return server;
             }
-            if server.process.try_wait().unwrap().is_some() {
-                return None;
-            }
+            assert!(server.process.try_wait().unwrap().is_none(), "the server did not start");
             std::thread::sleep(Duration::from_millis(25));
         }
-        None
+        panic!("the server does not listen within 30 seconds");
     }
 
     pub fn stop(&mut self) {
@@ -160,13 +154,15 @@ impl Cluster {
     }
 }
 
-/// With that of a cluster's other nodes, 10,000 above.
-fn free_port() -> u16 {
+/// A port that no other fixture gets while the socket lives, as in tests/support/ports.py: whoever has bound the UDP
+/// port of the same number has reserved it. The server listens on TCP's.
+fn reserve_port() -> (u16, UdpSocket) {
     loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        if port.checked_add(10_000).is_some_and(|bus| TcpListener::bind(("127.0.0.1", bus)).is_ok()) {
-            return port;
+        let port = 11_000 + (RandomState::new().hash_one(()) % 10_000) as u16;
+        let Ok(reservation) = UdpSocket::bind(("127.0.0.1", port)) else { continue };
+        // A node of a cluster listens 10,000 above it, too.
+        if [port, port + 10_000].iter().all(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()) {
+            return (port, reservation);
         }
     }
 }
