@@ -69,8 +69,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     files.allow_many()
+    if config.option.collectonly:
+        return  # it takes no server, and no module
     if not MODULE.is_file():
         raise pytest.UsageError(
             f"{MODULE} is missing: run `make build`, or name a module in RATELIMIT_MODULE"
