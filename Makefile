@@ -132,8 +132,8 @@ test-with-servers: test-needs
 ifneq ($(SHORT),)
 	$(MAKE) --jobs=1 --keep-going $(TEST_SERVERS)
 else
-	$(MAKE) --jobs=3 --keep-going test-first-server test-second-server test-clients test-the-rest \
-		$(if $(OF_CI),test-ordinary-account) test-more-servers test-read-back
+	$(MAKE) --jobs=3 --keep-going test-first-server test-second-server test-clients test-the-rest test-more-servers \
+		test-read-back
 endif
 
 # Beside each other: what the one waits for, the others use. Those that wait longest begin.
@@ -171,7 +171,7 @@ test-clients:
 	$(MAKE) --jobs=1 --keep-going examples $(if $(OF_CI),packages-of-ci,packages)
 
 test-the-rest:
-	$(MAKE) --jobs=1 --keep-going gateway-short bench-check
+	$(MAKE) --jobs=1 --keep-going $(if $(OF_CI),test-ordinary-account) gateway-short bench-check
 
 # Nothing of them is asked of more than one server.
 test-scaffolding: $(VENV)/.has-everything server build ## test the Makefile, the Dockerfile, the scripts, the harness and the client libraries
