@@ -2,13 +2,10 @@
 later replay of an AOF charges nothing twice and forgets nothing.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from support import poll
 from support.clock import Clock
@@ -214,9 +211,11 @@ def test_a_copy_is_a_limiter_of_its_own(limiter: Limiter, redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("database", [0, 1])
-def test_a_copy_in_place_of_another_limiter_takes_its_kind(database: int, limiters: Redis) -> None:
+def test_a_copy_in_place_of_another_limiter_takes_its_kind(
+    database: int, limiters: Redis, server: Server
+) -> None:
     before = state(limiters)
-    with other_database(limiters, database) as client:
+    with server.client(database=database) as client:
         for name, held in before.items():
             assert limiters.copy(name, "copy", destination_db=database, replace=True)
             assert state(client)[b"copy"] == held
@@ -246,29 +245,23 @@ def test_a_key_that_is_renamed_over_another_limiter_takes_its_kind(limiters: Red
         assert name not in state(limiters)
 
 
-@contextmanager
-def other_database(client: Redis, number: int) -> Iterator[Redis]:
-    """A client of another database of the same server."""
-    port = client.get_connection_kwargs()["port"]
-    with Redis(port=port, db=number, retry=Retry(NoBackoff(), 0)) as other:
-        yield other
-
-
-def test_keys_that_are_moved_to_another_database_are_as_they_were(limiters: Redis) -> None:
+def test_keys_that_are_moved_to_another_database_are_as_they_were(
+    limiters: Redis, server: Server
+) -> None:
     before = state(limiters)
     before_digests = digests(limiters, before)
     for name in before:
         assert limiters.move(name, 1)
     assert state(limiters) == {}
-    with other_database(limiters, 1) as client:
+    with server.client(database=1) as client:
         assert state(client) == before
         assert digests(client, before) == before_digests
 
 
 def test_databases_that_are_swapped_have_each_others_limiters(
-    limiters: Redis, clock: Clock
+    limiters: Redis, server: Server, clock: Clock
 ) -> None:
-    with other_database(limiters, 1) as other:
+    with server.client(database=1) as other:
         play(steps(seed=6, count=300), clock, other)
         first, second = state(limiters), state(other)
         expected = digests(limiters, first), digests(other, second)
@@ -290,19 +283,14 @@ def test_keys_that_migrate_to_another_server_are_as_they_were(
 ) -> None:
     before = state(limiters)
     before_digests = digests(limiters, before)
-    target = fresh_server().client()
+    other_server = fresh_server()
+    target = other_server.client()
     if replace:
         for (name, _), (_, other) in zip(before.items(), [*before.items()][::-1], strict=True):
             target.restore(name, other.expires_at, other.dump, absttl=True)
         assert state(target) != before
     limiters.migrate(
-        "127.0.0.1",
-        target.get_connection_kwargs()["port"],
-        list(before),
-        0,
-        10_000,
-        copy=copy,
-        replace=replace,
+        "127.0.0.1", other_server.port, list(before), 0, 10_000, copy=copy, replace=replace
     )
     assert state(limiters) == (before if copy else {})
     assert state(target) == before

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import redis
 from redis.backoff import NoBackoff
@@ -50,6 +50,10 @@ DEBUG_MODULE = MODULE.parents[1] / "debug" / MODULE.name
 # Seconds for a start, an answer and an end. The long forms send a million leases in one call, with
 # others beside them.
 PATIENCE = scaled(20, 120)
+
+
+# A path of a socket may not be longer, with the NUL behind it.
+LONGEST_SOCKET = 107
 
 
 class ServerError(Exception):
@@ -93,6 +97,7 @@ class Server:
             )
         )
         self._log = self.directory / "server.log"
+        self._socket = self.directory / "server.sock"
         self._process: subprocess.Popen[bytes] | None = None
         self._primary: Server | None = None
         self._admin = self.client(decode_responses=True)
@@ -115,6 +120,7 @@ class Server:
             "bind": "127.0.0.1",
             "port": self.port,
             "save": '""',
+            **({"unixsocket": self._socket.name} if self._has_socket else {}),
             # These are waited for by the wall clock, which stands still or jumps. The timeout is
             # as long as it can be: servers keep it in milliseconds in an int.
             "repl-timeout": 2_000_000,
@@ -163,14 +169,29 @@ class Server:
             raise ServerError("not running")
         return self._process.pid
 
-    def client(self, protocol: Literal[2, 3] = 2, *, decode_responses: bool = False) -> redis.Redis:
+    @property
+    def _has_socket(self) -> bool:
+        return len(os.fsencode(self._socket)) <= LONGEST_SOCKET
+
+    def client(
+        self,
+        protocol: Literal[2, 3] = 2,
+        *,
+        decode_responses: bool = False,
+        database: int = 0,
+        over_tcp: bool = False,
+    ) -> redis.Redis:
         """One that sends what it is told to and no more: no greetings, and no retries, which could
         charge twice. After a restart it connects again by itself. It is closed with the server, if
-        not before: `closing_clients`.
+        not before: `closing_clients`. Unless told to go over TCP it uses a socket of Unix, which
+        takes a tenth of the CPU time less.
         """
+        where: dict[str, Any] = {"host": "127.0.0.1", "port": self.port}
+        if self._has_socket and not over_tcp:
+            where = {"unix_socket_path": str(self._socket)}
         client = redis.Redis(
-            host="127.0.0.1",
-            port=self.port,
+            **where,
+            db=database,
             protocol=protocol,
             decode_responses=decode_responses,
             socket_timeout=self._patience,

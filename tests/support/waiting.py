@@ -23,7 +23,8 @@ class Caller:
     """A client with a connection of its own, which may be waiting for a reply."""
 
     def __init__(self, server: Server, protocol: Literal[2, 3] = 2) -> None:
-        self._client = server.client(protocol)
+        # Over TCP it can write once more to a connection that the server has closed; a read tells.
+        self._client = server.client(protocol, over_tcp=True)
         self._connection = self._client.connection_pool.get_connection()
         self.id = self.call("CLIENT", "ID")
 

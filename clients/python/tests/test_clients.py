@@ -96,7 +96,7 @@ def test_settings_of_the_client_hold_but_for_patience(server: Server, admin: red
 
 
 def test_a_unix_socket(binary: Binary, kind: str) -> None:
-    with Server(binary, unixsocket="server.sock") as server:
+    with Server(binary) as server:
         path = server.directory / "server.sock"
         if kind == "sync":
             with Limiter.from_url(f"unix://{path}", timeout=10) as limiter:
