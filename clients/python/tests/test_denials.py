@@ -13,6 +13,7 @@ import redis
 from support import poll
 from support.clock import Clock
 from support.cluster import Cluster
+from support.server import Server
 from support.slot_moves import SlotMove
 
 from kinds import Make, of_kind
@@ -260,13 +261,15 @@ def test_a_connection_that_is_lost_is_made_anew(make: Make, admin: redis.Redis, 
     stands(limiter, now)
 
 
-def test_an_account_that_may_not_listen(make: Make, admin: redis.Redis, now: Now) -> None:
+def test_an_account_that_may_not_listen(
+    make: Make, server: Server, admin: redis.Redis, now: Now
+) -> None:
     admin.execute_command(
         "ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-client|tracking"
     )
     try:
-        port = admin.connection_pool.connection_kwargs["port"]
-        limiter, other = make(f"redis://shy:secret@127.0.0.1:{port}", clock=now), make()
+        url = f"redis://shy:secret@127.0.0.1:{server.port}"
+        limiter, other = make(url, clock=now), make()
         exhaust(limiter)
         assert other.reset("key")
         # Without a word from the server, a second at most.
