@@ -132,13 +132,13 @@ test-with-servers: test-needs
 ifneq ($(SHORT),)
 	$(MAKE) --jobs=1 --keep-going $(TEST_SERVERS)
 else
-	$(MAKE) --jobs=3 --keep-going test-first-server test-second-server test-clients test-the-rest test-more-servers \
-		test-read-back
+	$(MAKE) --jobs=3 --keep-going test-first-server test-second-server test-clients test-the-rest test-gateway \
+		test-more-servers test-read-back
 endif
 
 # Beside each other: what the one waits for, the others use. Those that wait longest begin.
 TEST_SERVERS := test-first-server test-second-server test-more-servers
-.PHONY: $(TEST_SERVERS) test-read-back test-clients test-the-rest
+.PHONY: $(TEST_SERVERS) test-read-back test-clients test-the-rest test-gateway
 # The servers of some lines of those within reach, with these marks and files, one after another.
 # $(call on-servers,LINES,MARKS,FILES)
 define on-servers
@@ -170,8 +170,12 @@ test-read-back:
 test-clients:
 	$(MAKE) --jobs=1 --keep-going examples $(if $(OF_CI),packages-of-ci,packages)
 
+# They call make, as it would begin whatever has nothing to wait for before one that has.
 test-the-rest:
-	$(MAKE) --jobs=1 --keep-going $(if $(OF_CI),test-ordinary-account) gateway-short bench-check
+	$(MAKE) --jobs=1 --keep-going $(if $(OF_CI),test-ordinary-account) bench-check
+
+test-gateway:
+	$(MAKE) gateway-short
 
 # Nothing of them is asked of more than one server.
 test-scaffolding: $(VENV)/.has-everything server build ## test the Makefile, the Dockerfile, the scripts, the harness and the client libraries
