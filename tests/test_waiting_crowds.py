@@ -81,7 +81,8 @@ class Crowd:
 
     def __init__(self, queue: Queue, size: int) -> None:
         self.queue, self.size = queue, size
-        self._client = queue.server.client()
+        # As those of `support.waiting.Caller`: some of them are killed.
+        self._client = queue.server.client(over_tcp=True)
         self._opened = ExitStack()
         self.connections: list[Connection] = []
         self.ids: list[int] = []
