@@ -97,7 +97,7 @@ class Server:
             )
         )
         self._log = self.directory / "server.log"
-        self._socket = self.directory / "server.sock"
+        self.socket = self.directory / "server.sock"
         self._process: subprocess.Popen[bytes] | None = None
         self._primary: Server | None = None
         self._admin = self.client(decode_responses=True)
@@ -120,7 +120,7 @@ class Server:
             "bind": "127.0.0.1",
             "port": self.port,
             "save": '""',
-            **({"unixsocket": self._socket.name} if self._has_socket else {}),
+            **({"unixsocket": self.socket.name} if self._has_socket else {}),
             # These are waited for by the wall clock, which stands still or jumps. The timeout is
             # as long as it can be: servers keep it in milliseconds in an int.
             "repl-timeout": 2_000_000,
@@ -171,7 +171,7 @@ class Server:
 
     @property
     def _has_socket(self) -> bool:
-        return len(os.fsencode(self._socket)) <= LONGEST_SOCKET
+        return len(os.fsencode(self.socket)) <= LONGEST_SOCKET
 
     def client(
         self,
@@ -188,7 +188,7 @@ class Server:
         """
         where: dict[str, Any] = {"host": "127.0.0.1", "port": self.port}
         if self._has_socket and not over_tcp:
-            where = {"unix_socket_path": str(self._socket)}
+            where = {"unix_socket_path": str(self.socket)}
         client = redis.Redis(
             **where,
             db=database,

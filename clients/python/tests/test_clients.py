@@ -97,7 +97,7 @@ def test_settings_of_the_client_hold_but_for_patience(server: Server, admin: red
 
 def test_a_unix_socket(binary: Binary, kind: str) -> None:
     with Server(binary) as server:
-        path = server.directory / "server.sock"
+        path = server.socket
         if kind == "sync":
             with Limiter.from_url(f"unix://{path}", timeout=10) as limiter:
                 assert limiter.take("key", LIMIT).source == "server"

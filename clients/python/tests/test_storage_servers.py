@@ -132,7 +132,7 @@ def test_a_password_a_user_and_a_database_are_in_the_uri(
 
 def test_a_socket_is_named_in_the_uri(kit: Kit, binary: Binary) -> None:
     with Server(binary) as server:
-        storage = kit.storage(f"ratelimit+unix://{server.directory}/server.sock")
+        storage = kit.storage(f"ratelimit+unix://{server.socket}")
         assert storage.acquire_entry("a", 10, 60)
         kit.close()
 
