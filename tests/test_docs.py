@@ -22,16 +22,24 @@ DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glo
 README, COMMANDS = REPOSITORY / "README.md", REPOSITORY / "docs/commands.md"
 INTERNALS = REPOSITORY / "docs/internals.md"
 
+# Folders with documents of others.
+SKIPPED = {"target", "node_modules", ".venv", ".venv-litellm"}
+# What an unfinished replacement leaves in a sentence: a link without its target, a placeholder.
+LEFTOVER = re.compile(r"\]\w|\]\($|REPLACED|\b(TODO|FIXME|XXX)\b|@@|\{\{\w+\}\}", re.MULTILINE)
+
 # All that the documents show, on every server.
 EVERYTHING = "cell-compat yes policies yes"
 
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 
 
-# But for the code of client libraries, which test_client_libraries.py runs.
+# test_client_libraries.py and test_client_guide.py run the code of these.
+OF_CLIENTS = ("clients.md", "write-a-client.md")
+
+
 @pytest.mark.parametrize(
     "document",
-    [document for document in DOCUMENTS if document.name != "clients.md"],
+    [document for document in DOCUMENTS if document.name not in OF_CLIENTS],
     ids=lambda document: document.name,
 )
 def test_what_a_document_shows_is_what_happens(
@@ -327,6 +335,28 @@ def test_a_link_leads_somewhere(document: Path) -> None:
         assert target.exists(), path
         if place:
             assert place in markdown.places(target), f"{path}#{place}"
+
+
+MARKDOWN = [path for path in REPOSITORY.glob("**/*.md") if not SKIPPED & set(path.parts)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The storage can [compare it]REPLACED, and a holder is refused.",
+        "The limit is [described here](",
+        "TODO: say why",
+        "See @@LINK@@.",
+    ],
+)
+def test_leftovers_are_found(text: str) -> None:
+    assert LEFTOVER.search(text)
+
+
+@pytest.mark.parametrize("document", MARKDOWN, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_document_has_no_leftovers(document: Path) -> None:
+    prose = markdown.FENCED.sub("", re.sub(r"`[^`\n]+`", "", document.read_text()))
+    assert not LEFTOVER.search(prose)
 
 
 @each_document
