@@ -90,5 +90,5 @@ pub async fn bound(
     let listener = TcpListener::bind(at).await.map_err(|error| format!("--console {at}: {error}"))?;
     let console = Console::of(address);
     console.start();
-    Ok(Some((listener, Service { tls, router: router(console, guard), shortcut: None, patience: PATIENCE })))
+    Ok(Some((listener, Service { tls, router: router(console, guard), patience: PATIENCE })))
 }

@@ -5,11 +5,8 @@ use crate::link::Link;
 use crate::local::Local;
 use crate::seen::{self, Outcome};
 use crate::told_policies::Table;
-use crate::unabandoned::Unabandoned;
 use crate::windows::{Window, windows};
-use futures_util::FutureExt as _;
 use ratelimit_core::Amount;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -118,8 +115,8 @@ impl Judge {
     ) -> Judgement {
         let this = Arc::clone(self);
         let count = asked.len();
-        let judged = Unabandoned::new(async move { this.judged(&domain, &asked, patience).await });
-        AssertUnwindSafe(judged).catch_unwind().await.unwrap_or_else(|_| self.without(count))
+        let judged = tokio::spawn(async move { this.judged(&domain, &asked, patience).await });
+        judged.await.unwrap_or_else(|_| self.without(count))
     }
 
     async fn judged(&self, domain: &str, asked: &[RequestPart], patience: Option<Duration>) -> Judgement {

@@ -1,22 +1,19 @@
-//! The listeners: connections with or without TLS, how many and who of them may take how long, and their end. gRPC and
-//! HTTP are served by the same code: a gRPC service is a router, too.
+//! Listeners of the gateway: connections with or without TLS, their bounds, and their end. gRPC and HTTP are served by
+//! the same code: the routes of gRPC are an axum router, too.
 
-mod one_task;
 mod patient;
 
-use crate::gathered::Gathered;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use one_task::Streams;
 use patient::Patient;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -35,18 +32,6 @@ const MOST: u32 = 10_000;
 /// How many requests one connection has at once.
 const STREAMS: u32 = 1024;
 
-/// An answer that is under way.
-pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
-/// What answers the requests of one kind in place of the router, which costs more than some requests do. It sees to it
-/// that no request takes too long to arrive.
-#[derive(Clone)]
-pub struct Shortcut {
-    /// Whether a request is of that kind.
-    pub takes: fn(&Request<Incoming>) -> bool,
-    /// Answers one that is.
-    pub answer: Arc<dyn Fn(Request<Incoming>) -> Answering + Send + Sync>,
-}
-
 /// What a listener answers, and how.
 #[derive(Clone)]
 pub struct Service {
@@ -54,8 +39,6 @@ pub struct Service {
     pub tls: Option<TlsAcceptor>,
     /// What it answers.
     pub router: Router,
-    /// Answers before the router is asked, if there is one.
-    pub shortcut: Option<Shortcut>,
     /// How long a request to the router may take, with its body, until its answer begins.
     pub patience: Duration,
 }
@@ -134,29 +117,22 @@ async fn accepted_from(
 async fn connection(
     ends: Ends,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    Service { router, shortcut, patience, .. }: Service,
+    Service { router, patience, .. }: Service,
     mut ended: watch::Receiver<bool>,
 ) {
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let answering = if let Some(shortcut) = shortcut.as_ref().filter(|shortcut| (shortcut.takes)(&request)) {
-            (shortcut.answer)(request)
-        } else {
-            let is_grpc = is_grpc(&request);
-            let mut request = request.map(Body::new);
-            request.extensions_mut().insert(ConnectInfo(ends));
-            let routed = router.clone().oneshot(request);
-            Box::pin(async move {
-                match timeout(patience, routed).await {
-                    Ok(Ok(response)) => response,
-                    Ok(Err(never)) => match never {},
-                    Err(_) => late(is_grpc),
-                }
-            })
-        };
-        async move { Ok::<_, Infallible>(answering.await) }
+        let is_grpc = is_grpc(&request);
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(ConnectInfo(ends));
+        let routed = router.clone().oneshot(request);
+        async move {
+            match timeout(patience, routed).await {
+                Ok(response) => response,
+                Err(_) => Ok::<_, Infallible>(late(is_grpc)),
+            }
+        }
     });
-    let streams = Streams::default();
-    let mut builder = Builder::new(streams.clone());
+    let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
     builder
         .http2()
@@ -164,19 +140,15 @@ async fn connection(
         .keep_alive_interval(Some(PATIENCE))
         .keep_alive_timeout(PATIENCE)
         .max_concurrent_streams(STREAMS);
-    let mut served =
-        std::pin::pin!(builder.serve_connection(TokioIo::new(Gathered::new(Patient::new(stream, PATIENCE))), service));
+    let mut served = pin!(builder.serve_connection(TokioIo::new(Patient::new(stream, PATIENCE)), service));
     // Whoever breaks off is no error of this side.
-    let to_its_end = async {
-        tokio::select! {
-            _ = served.as_mut() => {}
-            () = is_true(&mut ended) => {
-                served.as_mut().graceful_shutdown();
-                let _ = served.await;
-            }
+    tokio::select! {
+        _ = served.as_mut() => {}
+        () = is_true(&mut ended) => {
+            served.as_mut().graceful_shutdown();
+            let _ = served.await;
         }
-    };
-    streams.served(to_its_end).await;
+    }
 }
 
 fn is_grpc<B>(request: &Request<B>) -> bool {

@@ -1,7 +1,7 @@
 //! `ratelimit-gateway`: one door for every proxy. It keeps no state: limits are the policies of a server with the
 //! module redis-ratelimit, or those of a file, and all usage is the server's.
 //!
-//! The layers, from below: how streams and futures go on ([`gathered`], [`unabandoned`]); files that are read again
+//! The layers, from below: how a stream gathers its writes ([`gathered`]); files that are read again
 //! ([`file_stamp`], [`reload`]); names and words ([`naming`], [`template`], [`windows`]); one call to the server
 //! ([`ask`]); the files ([`configuration`]); the connection ([`link`]) and what the server told of its policies
 //! ([`told_policies`]); counting without the server ([`local`]); the judgement of a request ([`judge`]) and what it
@@ -38,7 +38,6 @@ mod seen;
 mod serve_command;
 mod template;
 mod told_policies;
-mod unabandoned;
 mod windows;
 
 use clap::Parser;

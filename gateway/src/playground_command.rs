@@ -49,7 +49,7 @@ impl Playground {
         let at = listener.local_addr().map_err(told)?;
         println!("The playground is at http://{at}/ (Ctrl-C ends it)");
         let router = console::router(Console::without_server(VIEWS), guard);
-        let service = Service { tls: None, router, shortcut: None, patience: console::PATIENCE };
+        let service = Service { tls: None, router, patience: console::PATIENCE };
         // Streams go on for as long as somebody looks: nobody waits for their end.
         let (_end, ended) = watch::channel(false);
         tokio::select! {

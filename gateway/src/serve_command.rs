@@ -84,10 +84,10 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         // Its streams go on for as long as somebody looks: nobody waits for their end.
         tokio::spawn(listener::serve(listener, service, grpc_ended.clone()));
     }
-    let patience = listener::PATIENCE;
-    let shortcut = Some(rls::shortcut(rls));
-    let grpc_service = Service { tls: grpc_tls, router: rls::router(health)?, shortcut, patience };
-    let http_service = Service { tls: http_tls, router, shortcut: None, patience };
+    // A request has to arrive in time, and the judge sees to how long its decision takes.
+    let patience = listener::PATIENCE.saturating_add(options.timeout);
+    let grpc_service = Service { tls: grpc_tls, router: rls::router(rls, health)?, patience };
+    let http_service = Service { tls: http_tls, router, patience };
     let grpc = tokio::spawn(listener::serve(grpc, grpc_service, grpc_ended));
     let http = tokio::spawn(listener::serve(http, http_service, http_ended));
     tracing::info!(grpc = %options.grpc, http = %options.http, "serving");

@@ -43,7 +43,7 @@ fn connected(tls: Option<TlsAcceptor>, ended: watch::Receiver<bool>) -> (DuplexS
 }
 
 fn service() -> Service {
-    Service { tls: None, router: router(), shortcut: None, patience: LONG }
+    Service { tls: None, router: router(), patience: LONG }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,108 @@
+//! Server side of envoy.service.ratelimit.v3.RateLimitService, as tonic generates it for a service with one unary method.
+
+use super::{NAME, Rls};
+use crate::proto::{RateLimitRequest, RateLimitResponse};
+use axum::http;
+use std::convert::Infallible;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+use tower::Service;
+
+/// Maximum size of a request in bytes: 32 descriptors of 16 entries with values of some size.
+const MAX_REQUEST: usize = 256 * 1024;
+/// Path of the only method.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+impl NamedService for Rls {
+    const NAME: &'static str = NAME;
+}
+
+impl Service<http::Request<Body>> for Rls {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<http::Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        if request.uri().path() != SHOULD_RATE_LIMIT {
+            return Box::pin(ready(Ok(Status::unimplemented("the service has no such method").into_http())));
+        }
+        let method = ShouldRateLimit(self.clone());
+        Box::pin(async move {
+            let codec = ProstCodec::<RateLimitResponse, RateLimitRequest>::default();
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_REQUEST);
+            Ok(grpc.unary(method, request).await)
+        })
+    }
+}
+
+/// The method `ShouldRateLimit`.
+struct ShouldRateLimit(Rls);
+
+impl UnaryService<RateLimitRequest> for ShouldRateLimit {
+    type Response = RateLimitResponse;
+    type Future = BoxFuture<Response<RateLimitResponse>, Status>;
+
+    fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
+        let rls = self.0.clone();
+        let timeout = request.metadata().get("grpc-timeout").and_then(|value| server_timeout(value.to_str().ok()?));
+        Box::pin(async move { rls.answer(request.into_inner(), timeout).await.map(Response::new) })
+    }
+}
+
+/// Returns the time that the server may take if the caller waits for `text`: three quarters, the rest is for the way back.
+fn server_timeout(text: &str) -> Option<Duration> {
+    timeout(text).map(|left| left.saturating_mul(3) / 4)
+}
+
+/// Parses a `grpc-timeout`: up to eight digits and a unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let place = text.len().checked_sub(1)?;
+    let (digits, unit) = (text.get(..place)?, text.get(place..)?);
+    let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+    match unit {
+        "H" => Some(Duration::from_secs(number.saturating_mul(3600))),
+        "M" => Some(Duration::from_secs(number.saturating_mul(60))),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{server_timeout, timeout};
+    use std::time::Duration;
+
+    #[test]
+    fn server_gets_three_quarters_of_the_timeout_of_the_caller() {
+        assert_eq!(server_timeout("20m"), Some(Duration::from_millis(15)));
+        assert_eq!(
+            server_timeout("99999999H"),
+            Some(Duration::from_hours(3 * 99_999_999 / 4) + Duration::from_mins(15))
+        );
+        assert_eq!(server_timeout("soon"), None);
+    }
+
+    #[test]
+    fn timeout_without_a_unit_is_ignored() {
+        assert_eq!(timeout("20m"), Some(Duration::from_millis(20)));
+        assert_eq!(timeout("3S"), Some(Duration::from_secs(3)));
+        for text in ["", "m", "20", "20x", "123456789m", "é", "-1m"] {
+            assert_eq!(timeout(text), None, "{text}");
+        }
+    }
+}
