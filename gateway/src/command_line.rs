@@ -3,7 +3,7 @@
 use crate::console::ConsoleOptions;
 use crate::judge::Outage;
 use crate::link::Address;
-use crate::secrets::secret;
+use crate::secrets::Secret;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -131,8 +131,8 @@ impl Serve {
     /// The server, with who the gateway is to it.
     ///
     /// # Errors
-    /// If the address is wrong, has a password on the command line, where others see it, or if the file with the
-    /// password cannot be read. No secret is repeated.
+    /// If the address is wrong, has a password on the command line, where others see it, or if [`Secret::find`]
+    /// refuses a password. No secret is repeated.
     pub fn address(&self) -> Result<Address, String> {
         let mut address = Address::parse(&self.server).map_err(|told| format!("--server {told}"))?;
         if address.credentials.password.is_some() && std::env::args().any(|word| word.contains(&self.server)) {
@@ -141,13 +141,13 @@ impl Serve {
         if let Some(user) = &self.server_user {
             address.credentials.user = Some(user.clone());
         }
-        if let Some(password) = secret("RATELIMIT_GATEWAY_SERVER_PASSWORD")? {
+        if let Some(password) = Secret::find("RATELIMIT_GATEWAY_SERVER_PASSWORD")? {
             address.credentials.password = Some(password);
         }
         if let Some(user) = std::env::var("RATELIMIT_GATEWAY_SENTINEL_USER").ok().filter(|user| !user.is_empty()) {
             address.sentinel_credentials.user = Some(user);
         }
-        address.sentinel_credentials.password = secret("RATELIMIT_GATEWAY_SENTINEL_PASSWORD")?;
+        address.sentinel_credentials.password = Secret::find("RATELIMIT_GATEWAY_SENTINEL_PASSWORD")?;
         address.authority.clone_from(&self.server_ca);
         address.identity = self.server_cert.clone().zip(self.server_key.clone());
         Ok(address)

@@ -2,7 +2,7 @@
 
 use crate::console::{self, Console, Guard};
 use crate::listener::{self, Service};
-use crate::secrets::secret;
+use crate::secrets::Secret;
 use clap::Args;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
@@ -31,7 +31,7 @@ impl Playground {
     /// # Errors
     /// What stands in the way of the start: a port that is taken, no token off loopback.
     pub fn run(&self) -> Result<(), String> {
-        let look = secret("RATELIMIT_GATEWAY_CONSOLE_TOKEN")?;
+        let look = Secret::find("RATELIMIT_GATEWAY_CONSOLE_TOKEN")?.map(|secret| secret.read()).transpose()?;
         let guard = Guard::new(self.at.ip(), look.as_deref(), None, &self.hosts)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;

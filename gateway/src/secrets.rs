@@ -1,13 +1,180 @@
 //! Secrets come from the environment or from a file, never from the command line, which every account can read.
 
-/// Returns the secret in the environment variable `name`, or in the file that `{name}_FILE` names.
-///
-/// # Errors
-/// If the file cannot be read.
-pub fn secret(name: &str) -> Result<Option<String>, String> {
-    if let Ok(file) = std::env::var(format!("{name}_FILE")) {
-        let text = std::fs::read_to_string(&file).map_err(|error| format!("{name}_FILE: {file}: {error}"))?;
-        return Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()));
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Maximum size of a file with a secret, in bytes.
+const LARGEST: u64 = 64 * 1024;
+
+/// Password or token. It is never empty.
+#[derive(Clone)]
+pub struct Secret(Source);
+
+#[derive(Clone)]
+enum Source {
+    Text(String),
+    File(SecretFile),
+}
+
+/// File with a secret, and its last readable content.
+#[derive(Clone)]
+struct SecretFile {
+    variable: String,
+    path: PathBuf,
+    last: Arc<Mutex<Last>>,
+}
+
+/// Last secret of a file.
+struct Last {
+    secret: String,
+    /// `true` if the file could not be read since.
+    is_stale: bool,
+}
+
+impl Secret {
+    /// Returns the secret in the environment variable `name`, or in the file that `{name}_FILE` names. An empty variable
+    /// counts as unset.
+    ///
+    /// # Errors
+    /// If both variables are set, if the value is not UTF-8, or as for [`Secret::read`]. The secret is not repeated.
+    pub fn find(name: &str) -> Result<Option<Secret>, String> {
+        Secret::of(name, std::env::var_os(name), std::env::var_os(format!("{name}_FILE")))
     }
-    Ok(std::env::var(name).ok().filter(|secret| !secret.is_empty()))
+
+    fn of(name: &str, text: Option<OsString>, file: Option<OsString>) -> Result<Option<Secret>, String> {
+        let is_set = |value: &OsString| !value.is_empty();
+        match (text.filter(is_set), file.filter(is_set)) {
+            (None, None) => Ok(None),
+            (Some(_), Some(_)) => Err(format!("{name} and {name}_FILE are both set; one must be unset")),
+            (Some(text), None) => match text.into_string() {
+                Ok(text) => Ok(Some(Secret::from(text))),
+                Err(_) => Err(format!("{name} must be UTF-8")),
+            },
+            (None, Some(path)) => {
+                let (variable, path) = (format!("{name}_FILE"), PathBuf::from(path));
+                let last = Last { secret: read(&variable, &path)?, is_stale: false };
+                Ok(Some(Secret(Source::File(SecretFile { variable, path, last: Arc::new(Mutex::new(last)) }))))
+            }
+        }
+    }
+
+    /// Reads the secret. A file is read at each call; trailing line breaks do not count.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is not a regular file, or is empty, too large or not UTF-8. The error names the
+    /// variable and the file.
+    pub fn read(&self) -> Result<String, String> {
+        match &self.0 {
+            Source::Text(text) => Ok(text.clone()),
+            Source::File(SecretFile { variable, path, .. }) => read(variable, path),
+        }
+    }
+
+    /// Reads the secret for a new connection. If the file cannot be read now, its last secret counts, and the log has
+    /// one line until it can be read again.
+    #[must_use]
+    pub fn latest(&self) -> String {
+        let file = match &self.0 {
+            Source::Text(text) => return text.clone(),
+            Source::File(file) => file,
+        };
+        let mut last = file.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.read() {
+            Ok(secret) => *last = Last { secret, is_stale: false },
+            Err(why) if !last.is_stale => {
+                last.is_stale = true;
+                tracing::error!(why, "a secret cannot be read again, and the last one is used");
+            }
+            Err(_) => {}
+        }
+        last.secret.clone()
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Secret {
+        Secret(Source::Text(text))
+    }
+}
+
+fn read(variable: &str, path: &Path) -> Result<String, String> {
+    let told = |why: &dyn std::fmt::Display| format!("{variable}: {}: {why}", path.display());
+    // A pipe could be read only once, and a directory or a device has no secret.
+    if !std::fs::metadata(path).map_err(|error| told(&error))?.is_file() {
+        return Err(told(&"not a regular file"));
+    }
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| told(&error))?;
+    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|error| told(&error))?;
+    if text.len() as u64 > LARGEST {
+        return Err(told(&format!("larger than {LARGEST} bytes")));
+    }
+    if text.trim().is_empty() {
+        return Err(told(&"the file is empty"));
+    }
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Secret;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+    use std::path::Path;
+
+    fn of(text: &str, file: &Path) -> Result<Option<Secret>, String> {
+        Secret::of("NAME", Some(text.into()), Some(file.into()))
+    }
+
+    #[test]
+    fn empty_variables_are_unset() {
+        assert!(of("", Path::new("")).is_ok_and(|secret| secret.is_none()));
+        assert!(Secret::of("NAME", None, None).is_ok_and(|secret| secret.is_none()));
+        let secret = of("s3cret", Path::new("")).unwrap().unwrap();
+        assert_eq!(secret.read(), Ok("s3cret".to_owned()));
+    }
+
+    #[test]
+    fn ambiguous_and_malformed_variables_are_refused() {
+        let both = of("s3cret", Path::new("/x")).err().unwrap();
+        assert!(both.contains("NAME_FILE") && !both.contains("s3cret"), "{both}");
+        assert!(Secret::of("NAME", Some(OsString::from_vec(vec![0xff])), None).is_err());
+    }
+
+    #[test]
+    fn files_without_a_secret_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secret");
+        let large = vec![b'a'; 100_000];
+        for content in [&b""[..], b"\n", b"\r\n\r\n", b" \t\n", b"\xff\n", &large] {
+            std::fs::write(&file, content).unwrap();
+            let told = of("", &file).err().unwrap();
+            assert!(told.starts_with(&format!("NAME_FILE: {}", file.display())), "{told}");
+        }
+        for path in [folder.path(), &folder.path().join("missing"), Path::new("/dev/null")] {
+            let told = of("", path).err().unwrap();
+            assert!(told.starts_with(&format!("NAME_FILE: {}", path.display())), "{told}");
+        }
+    }
+
+    #[test]
+    fn file_is_read_again_and_its_last_secret_outlives_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secret");
+        std::fs::write(&file, "first \r\n").unwrap();
+        let secret = of("", &file).unwrap().unwrap();
+        assert_eq!(secret.latest(), "first ");
+        std::fs::write(&file, "second\n").unwrap();
+        assert_eq!((secret.latest(), secret.read()), ("second".to_owned(), Ok("second".to_owned())));
+        for content in [Some("\n"), None] {
+            content.map_or_else(|| std::fs::remove_file(&file), |content| std::fs::write(&file, content)).unwrap();
+            assert!(secret.read().is_err());
+            assert_eq!(secret.latest(), "second");
+        }
+        std::fs::write(&file, "third\n").unwrap();
+        assert_eq!(secret.latest(), "third");
+    }
 }

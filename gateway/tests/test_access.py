@@ -8,6 +8,8 @@ import pytest
 from redis import Redis
 from running import BINARY, Gateway, descriptor
 
+from support import poll
+
 Start = Callable[..., Gateway]
 # As docs/gateway.md has it.
 RIGHTS = ["+rl.limit", "+rl.take", "+rl.release", "+rl.policylist", "+info", "~rl:*"]
@@ -62,6 +64,65 @@ def test_a_permission_that_is_missing_is_told_once(
     assert len(told) == 1, gateway.log
     assert all(right in told[0] for right in RIGHTS)
     assert "refused to decide" not in gateway.log
+
+
+def test_rotated_password_is_read_at_the_next_connection(
+    user: str,
+    redis: Redis,
+    server: object,
+    start: Start,
+    policy: Callable[..., int],
+    tmp_path: Path,
+) -> None:
+    policy("api", "FIXED 100 1d")
+    secret = tmp_path / "password"
+    secret.write_text(f"{PASSWORD}\n")
+    environment = {"RATELIMIT_GATEWAY_SERVER_PASSWORD_FILE": str(secret)}
+    words = ["--server-user", user, "--on-outage", "closed"]
+    gateway = start(server.port, *words, environment=environment)
+    assert gateway.passes(descriptor(user="1"))
+
+    def reconnects(password: str) -> None:
+        redis.execute_command("ACL", "SETUSER", user, "resetpass", f">{password}")
+        assert redis.client_kill_filter(user=user) >= 1
+        poll.until(lambda: gateway.passes(descriptor(user="1")), "requests are decided again")
+
+    secret.write_text("another\n")
+    reconnects("another")
+    # A file that cannot be read again must not cost the connection.
+    secret.write_text("\n")
+    reconnects("another")
+    gateway.end()
+    assert gateway.log.count("a secret cannot be read again") == 1
+    assert str(secret) in gateway.log
+    assert "another" not in gateway.log
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "SERVER_PASSWORD",
+        "SENTINEL_PASSWORD",
+        "CONSOLE_SERVER_PASSWORD",
+        "CONSOLE_TOKEN",
+        "CONSOLE_WRITE_TOKEN",
+    ],
+)
+def test_empty_secret_file_is_refused_at_start(variable: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("\n")
+    variable = f"RATELIMIT_GATEWAY_{variable}_FILE"
+    words = ["--console", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    started = subprocess.run(
+        [BINARY, "serve", *words],
+        env={variable: str(secret)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert started.returncode == 1
+    assert f"{variable}: {secret}: the file is empty" in started.stderr
 
 
 def test_a_wrong_password_is_told_of_but_not_shown(user: str, server: object, start: Start) -> None:

@@ -2,7 +2,7 @@
 
 use super::access::Guard;
 use crate::link::Address;
-use crate::secrets::secret;
+use crate::secrets::Secret;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -73,8 +73,9 @@ impl ConsoleOptions {
     /// # Errors
     /// What [`Guard::new`] refuses, and a file that cannot be read.
     pub fn guard(&self, at: SocketAddr) -> Result<Guard, String> {
-        let look = secret("RATELIMIT_GATEWAY_CONSOLE_TOKEN")?;
-        let change = secret("RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN")?;
+        let token = |name| Secret::find(name)?.map(|secret| secret.read()).transpose();
+        let look = token("RATELIMIT_GATEWAY_CONSOLE_TOKEN")?;
+        let change = token("RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN")?;
         Guard::new(at.ip(), look.as_deref(), change.as_deref(), &self.hosts)
     }
 
@@ -102,7 +103,7 @@ impl ConsoleOptions {
         if let Some(user) = &self.server_user {
             address.credentials.user = Some(user.clone());
         }
-        if let Some(password) = secret("RATELIMIT_GATEWAY_CONSOLE_SERVER_PASSWORD")? {
+        if let Some(password) = Secret::find("RATELIMIT_GATEWAY_CONSOLE_SERVER_PASSWORD")? {
             address.credentials.password = Some(password);
         }
         Ok(address)

@@ -1,5 +1,6 @@
 //! Where the server is: `redis://host:port`, several with commas, `rediss://`, `redis-sentinel://hosts/name`.
 
+use crate::secrets::Secret;
 use std::path::PathBuf;
 
 /// The user and password with which the gateway logs in at the server. They are never shown.
@@ -8,7 +9,7 @@ pub struct Credentials {
     /// The user; none: `default`.
     pub user: Option<String>,
     /// The password.
-    pub password: Option<String>,
+    pub password: Option<Secret>,
 }
 
 /// Where the server is, and how it is spoken to.
@@ -81,9 +82,10 @@ impl Address {
 }
 
 fn credentials(text: &str) -> Result<Credentials, String> {
-    let (user, password) = text.split_once(':').map_or((text, None), |(user, password)| (user, Some(password)));
-    let user = decoded(user)?;
-    Ok(Credentials { user: (!user.is_empty()).then_some(user), password: password.map(decoded).transpose()? })
+    let (user, password) = text.split_once(':').unwrap_or((text, ""));
+    let (user, password) = (decoded(user)?, decoded(password)?);
+    let password = (!password.is_empty()).then(|| Secret::from(password));
+    Ok(Credentials { user: (!user.is_empty()).then_some(user), password })
 }
 
 fn host_and_port(text: &str, default: u16) -> Result<(String, u16), String> {
@@ -125,7 +127,8 @@ mod tests {
         assert_eq!(several.hosts, [("a".to_owned(), 1), ("::1".to_owned(), 2)]);
         assert_eq!((several.tls, several.database), (true, 3));
         assert_eq!(several.credentials.user.as_deref(), Some("me"));
-        assert_eq!(several.credentials.password.as_deref(), Some("p@ss"));
+        let password = several.credentials.password.expect("a password");
+        assert_eq!(password.read().as_deref(), Ok("p@ss"));
         let sentinel = Address::parse("redis-sentinel://a,b:5/mymaster").expect("an address");
         assert_eq!(sentinel.hosts, [("a".to_owned(), 26_379), ("b".to_owned(), 5)]);
         assert_eq!(sentinel.primary.as_deref(), Some("mymaster"));

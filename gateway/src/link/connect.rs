@@ -171,7 +171,7 @@ fn settings(credentials: &Credentials) -> RedisConnectionInfo {
         settings = settings.set_username(user);
     }
     if let Some(password) = &credentials.password {
-        settings = settings.set_password(password);
+        settings = settings.set_password(password.latest());
     }
     settings
 }
@@ -215,7 +215,7 @@ async fn cluster(address: &Address) -> RedisResult<Connection> {
         builder = builder.username(user);
     }
     if let Some(password) = &address.credentials.password {
-        builder = builder.password(password);
+        builder = builder.password(password.latest());
     }
     if address.tls {
         builder = builder.tls(TlsMode::Secure);
