@@ -1,7 +1,6 @@
 //! The doors over HTTP: forward auth, and what operators ask.
 
 mod check;
-mod client;
 mod json;
 
 use crate::listener::Ends;

@@ -1,5 +1,6 @@
 //! What a descriptor is called: the names of policies that it is asked under, and the key that it is counted by.
 
+use crate::client_address::{self, Ipv6Prefix};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -57,14 +58,32 @@ pub fn escaped_bytes(bytes: &[u8]) -> String {
 #[derive(Clone, Debug)]
 pub struct Described<'a> {
     domain: Cow<'a, str>,
-    entries: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    entries: Vec<Entry<'a>>,
+}
+
+/// Entry of a descriptor, escaped.
+#[derive(Clone, Debug)]
+struct Entry<'a> {
+    key: Cow<'a, str>,
+    value: Cow<'a, str>,
+    /// Value that the key has, if that is another: the network of an address.
+    grouped: Option<String>,
 }
 
 impl<'a> Described<'a> {
     /// Of a domain and entries as they came.
     pub fn new(domain: &'a str, entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Described<'a> {
-        let entries = entries.into_iter().map(|(key, value)| (escaped(key), escaped(value))).collect();
-        Described { domain: escaped(domain), entries }
+        let entry = |(key, value)| Entry { key: escaped(key), value: escaped(value), grouped: None };
+        Described { domain: escaped(domain), entries: entries.into_iter().map(entry).collect() }
+    }
+
+    /// Counts addresses of IPv6 by their networks.
+    #[must_use]
+    pub fn grouped(mut self, prefix: Ipv6Prefix) -> Described<'a> {
+        for Entry { key, value, grouped } in &mut self.entries {
+            *grouped = client_address::grouped(key, value, prefix);
+        }
+        self
     }
 
     /// The descriptor that is counted by this key: see [`Described::key`]. None: the gateway makes no such key. Of a key
@@ -74,15 +93,25 @@ impl<'a> Described<'a> {
         let mut parts = std::str::from_utf8(key).ok()?.strip_prefix(KEY_PREFIX)?.split('|');
         let domain = parts.next()?.into();
         let entries = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
-        Some(Described { domain, entries: entries.map(|(key, value)| (key.into(), value.into())).collect() })
+        let entry = |(key, value): (&'a str, &'a str)| Entry { key: key.into(), value: value.into(), grouped: None };
+        Some(Described { domain, entries: entries.map(entry).collect() })
     }
 
     /// The names of policies that rule it, the most special first: `api|plan=gold|user=42`, `api|plan=gold|user`,
-    /// `api|plan|user`, `api`. Those that are too long for the server are left out.
+    /// `api|plan|user`, `api`. A name with a whole address stands before the one with its network. Names that are too
+    /// long for the server are left out.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let count = self.entries.len();
-        let mut names: Vec<String> = (0..=count).rev().map(|valued| self.name(valued)).collect();
+        let mut names = Vec::with_capacity(count + 2);
+        for valued in (0..=count).rev() {
+            names.push(self.name(valued));
+            if self.entries.iter().take(valued).any(|entry| entry.grouped.is_some()) {
+                let mut name = String::new();
+                self.write_name(&mut name, valued, Entry::counted);
+                names.push(name);
+            }
+        }
         if count > 0 {
             names.push(self.domain.clone().into_owned());
         }
@@ -94,30 +123,36 @@ impl<'a> Described<'a> {
     #[must_use]
     pub fn name(&self, valued: usize) -> String {
         let mut name = String::new();
-        self.write_name(&mut name, valued);
+        self.write_name(&mut name, valued, |entry| &entry.value);
         name
     }
 
-    fn write_name(&self, name: &mut String, valued: usize) {
-        let entries: usize = self.entries.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
+    fn write_name(&self, name: &mut String, valued: usize, value: impl for<'e> Fn(&'e Entry<'a>) -> &'e str) {
+        let entries: usize = self.entries.iter().map(|entry| entry.key.len() + entry.value.len() + 2).sum();
         name.reserve(self.domain.len() + entries);
         name.push_str(&self.domain);
-        for (place, (key, value)) in self.entries.iter().enumerate() {
+        for (place, entry) in self.entries.iter().enumerate() {
             name.push('|');
-            name.push_str(key);
+            name.push_str(&entry.key);
             if place < valued {
                 name.push('=');
-                name.push_str(value);
+                name.push_str(value(entry));
             }
         }
     }
 
-    /// The key that it is counted by: `rl:` and the whole of it, whichever name rules.
+    /// The key that it is counted by: `rl:` and the whole of it, whichever name rules. Addresses are grouped.
     #[must_use]
     pub fn key(&self) -> Vec<u8> {
         let mut key = KEY_PREFIX.to_owned();
-        self.write_name(&mut key, self.entries.len());
+        self.write_name(&mut key, self.entries.len(), Entry::counted);
         self::key(key)
+    }
+}
+
+impl Entry<'_> {
+    fn counted(&self) -> &str {
+        self.grouped.as_deref().unwrap_or(&self.value)
     }
 }
 

@@ -4,6 +4,7 @@ mod request;
 mod response;
 mod service;
 
+use crate::client_address::Ipv6Prefix;
 use crate::configuration::Config;
 use crate::judge::{Judge, RequestPart};
 use crate::proto::{RateLimitRequest, RateLimitResponse};
@@ -48,6 +49,8 @@ pub struct Rls {
     pub judge: Arc<Judge>,
     /// How long an id is remembered, as the server takes durations.
     pub once: Arc<str>,
+    /// Length of the IPv6 networks that count as one client.
+    pub ipv6_prefix: Ipv6Prefix,
 }
 
 impl Rls {
@@ -60,7 +63,8 @@ impl Rls {
         request: RateLimitRequest,
         patience: Option<Duration>,
     ) -> Result<RateLimitResponse, Status> {
-        let asked = request::asked(&request, &self.config.load(), &self.once).map_err(Status::invalid_argument)?;
+        let asked = request::asked(&request, &self.config.load(), &self.once, self.ipv6_prefix);
+        let asked = asked.map_err(Status::invalid_argument)?;
         let asked: Arc<[RequestPart]> = asked.into();
         let judgement = self.judge.judge(request.domain, Arc::clone(&asked), patience).await;
         Ok(response::response(&asked, &judgement))

@@ -62,7 +62,12 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         in_flight: Arc::new(Semaphore::new(options.in_flight as usize)),
         told: Mutex::default(),
     });
-    let rls = Rls { config: Arc::clone(&config), judge, once: options.once.as_str().into() };
+    let rls = Rls {
+        config: Arc::clone(&config),
+        judge,
+        once: options.once.as_str().into(),
+        ipv6_prefix: options.ipv6_prefix,
+    };
     let grpc_tls = tls(options.grpc_cert.clone().zip(options.grpc_key.clone()))?;
     let http_tls = tls(options.http_cert.clone().zip(options.http_key.clone()))?;
     let console_tls = tls(options.console.certificate())?;

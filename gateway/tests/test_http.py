@@ -93,6 +93,24 @@ def test_only_a_trusted_proxy_is_believed(
     assert told == [200, 429]
 
 
+def test_ipv6_clients_count_by_network(
+    server: Server, start: Callable[..., Gateway], file: Path, redis: Redis
+) -> None:
+    file.write_text("""
+http:
+  ipv6_prefix: 48
+  rules: [{limit: FIXED 9 1m, key: "{client}"}]
+""")
+    gateway = start(server.port, "--config", file, "--ipv6-prefix", "56")
+    assert gateway.get("/check", x_forwarded_for="[2001:db8:1:2::3]:4711").status == 200
+    entry = {"entries": [{"key": "remote_address", "value": "2001:db8:1:234::5"}]}
+    entry["limit"] = {"requests_per_unit": 9, "unit": "DAY"}
+    asked = {"domain": "api", "descriptors": [entry]}
+    assert gateway.get("/json", method="POST", data=asked).status == 200
+    expected = ["rl:2001:db8:1::/48", "rl:api|remote_address=2001:db8:1:200::/56"]
+    assert sorted(redis.keys("*")) == expected
+
+
 def test_metrics_and_health(gateway: Gateway, policy: Callable[..., int]) -> None:
     policy("http", "FIXED 1 1m")
     assert [gateway.get("/check").status for _ in range(2)] == [200, 429]

@@ -3,6 +3,7 @@
 use super::at;
 use super::format::{DescriptorEntry, OneOrMore, RateLimitEntry};
 use crate::ask::Rule;
+use crate::client_address::{self, Ipv6Prefix};
 use crate::naming::{LONGEST_NAME, escaped};
 use crate::template::fits;
 use crate::windows;
@@ -107,13 +108,13 @@ impl Domain {
     }
 
     /// The rule of a descriptor. Level by level the exact value, else wildcards, else the key alone, and no way back;
-    /// the rule must stand as deep as the descriptor is long.
+    /// the rule must stand as deep as the descriptor is long. An address matches as a whole, or else by its network.
     #[must_use]
-    pub fn find(&self, entries: &[(&str, &str)]) -> Option<Found> {
+    pub fn find(&self, entries: &[(&str, &str)], prefix: Ipv6Prefix) -> Option<Found> {
         let mut level = &self.top;
         let mut path: Vec<&RuleNode> = vec![];
         for (key, value) in entries {
-            let node = level.at(key, value)?;
+            let node = level.at(key, value, prefix)?;
             path.push(node);
             level = &node.below;
         }
@@ -133,7 +134,7 @@ impl Domain {
             joined(key, shown)
         });
         Some(Found {
-            bound: rule.bound.filled(entries),
+            bound: rule.bound.filled(entries, prefix),
             counted: counted.collect(),
             name: rule.name.clone(),
             replaces: rule.replaces.clone(),
@@ -148,29 +149,36 @@ impl Domain {
 }
 
 impl RuleLevel {
-    fn at(&self, key: &str, value: &str) -> Option<&RuleNode> {
-        let wild = || {
+    fn at(&self, key: &str, value: &str, prefix: Ipv6Prefix) -> Option<&RuleNode> {
+        let valued = |value: &str| {
             let is_it = |(of, pattern, _): &&(Option<String>, String, RuleNode)| match of {
                 Some(of) => of == key && fits(pattern, value.as_bytes()),
                 None => fits(pattern, format!("{key}_{value}").as_bytes()),
             };
-            self.wild.iter().find(is_it).map(|(_, _, node)| node)
+            let wild = || self.wild.iter().find(is_it).map(|(_, _, node)| node);
+            self.exact.get(&(key.to_owned(), value.to_owned())).or_else(wild)
         };
-        let exact = self.exact.get(&(key.to_owned(), value.to_owned()));
-        exact.or_else(wild).or_else(|| self.bare.get(key))
+        let grouped = || valued(&client_address::grouped(key, value, prefix)?);
+        valued(value).or_else(grouped).or_else(|| self.bare.get(key))
     }
 }
 
 impl Bound {
-    /// With the values of entries where names of policies ask for them: `{user}`. Names that are too long for the server
-    /// then are left out, as in the chain of a descriptor without a file: no policy can have them.
-    fn filled(&self, entries: &[(&str, &str)]) -> Bound {
+    /// Fills in the values of entries where names of policies have a place for them: `{user}`. A name with a whole address
+    /// stands before the one with its network. Names that are too long for the server then are left out, as in the chain
+    /// of a descriptor without a file: no policy can have them.
+    fn filled(&self, entries: &[(&str, &str)], prefix: Ipv6Prefix) -> Bound {
         let Bound::By(Rule::Policies(names)) = self else { return self.clone() };
-        let filled = |name: &String| {
-            entries.iter().fold(name.clone(), |name, (key, value)| name.replace(&format!("{{{key}}}"), &escaped(value)))
+        let filled = |name: &String, value: &dyn Fn(&str, &str) -> String| {
+            entries.iter().fold(name.clone(), |name, (key, of)| name.replace(&format!("{{{key}}}"), &value(key, of)))
         };
-        let names = names.iter().map(filled).filter(|name| name.len() <= LONGEST_NAME);
-        Bound::By(Rule::Policies(names.collect()))
+        let whole = |_: &str, value: &str| escaped(value).into_owned();
+        let grouped =
+            |key: &str, value: &str| client_address::grouped(key, value, prefix).unwrap_or_else(|| whole(key, value));
+        let both = names.iter().flat_map(|name| [filled(name, &whole), filled(name, &grouped)]);
+        let mut names: Vec<String> = both.filter(|name| name.len() <= LONGEST_NAME).collect();
+        names.dedup();
+        Bound::By(Rule::Policies(names))
     }
 }
 

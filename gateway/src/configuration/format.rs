@@ -110,6 +110,8 @@ impl OneOrMore {
 pub struct HttpSection {
     /// The networks of the proxies whose `X-Forwarded-For` is believed.
     pub trusted: Option<Vec<Spanned<String>>>,
+    /// Length of the IPv6 networks that count as one client.
+    pub ipv6_prefix: Option<Spanned<i64>>,
     /// The rules, of which the first that matches decides.
     pub rules: Option<Vec<RuleEntry>>,
 }

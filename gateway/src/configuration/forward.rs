@@ -4,6 +4,7 @@ use super::at;
 use super::domain::{names, words};
 use super::format;
 use crate::ask::Rule;
+use crate::client_address::{self, Ipv6Prefix};
 use crate::template::{Template, fits};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,6 +16,8 @@ pub struct HttpRules {
     pub is_set: bool,
     /// The proxies whose word on the client is taken.
     pub trusted: Vec<IpNet>,
+    /// Length of the IPv6 networks that count as one client, instead of the command line's.
+    pub ipv6_prefix: Option<Ipv6Prefix>,
     /// The first that matches rules; none: the descriptor `(client, address)` of domain `http`.
     pub rules: Option<Vec<HttpRule>>,
 }
@@ -36,7 +39,7 @@ pub struct HttpRule {
 impl Default for HttpRules {
     fn default() -> HttpRules {
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        HttpRules { is_set: false, trusted: loopback.map(IpNet::from).to_vec(), rules: None }
+        HttpRules { is_set: false, trusted: loopback.map(IpNet::from).to_vec(), ipv6_prefix: None, rules: None }
     }
 }
 
@@ -46,11 +49,14 @@ impl HttpRules {
         let mut http = HttpRules { is_set: true, ..HttpRules::default() };
         if let Some(trusted) = read.trusted {
             let network = |text: &serde_saphyr::Spanned<String>| {
-                let one = text.value.parse::<IpAddr>().map(IpNet::from);
                 let told = "trusted must be addresses or networks such as 10.0.0.0/8";
-                one.or_else(|_| text.value.parse::<IpNet>()).map_err(|_| at(text, told))
+                client_address::network(&text.value).ok_or_else(|| at(text, told))
             };
             http.trusted = trusted.iter().map(network).collect::<Result<_, _>>()?;
+        }
+        if let Some(bits) = read.ipv6_prefix {
+            let prefix = u8::try_from(bits.value).ok().and_then(Ipv6Prefix::new);
+            http.ipv6_prefix = Some(prefix.ok_or_else(|| at(&bits, "ipv6_prefix must be a number from 48 to 128"))?);
         }
         http.rules = read.rules.map(|rules| rules.into_iter().map(rule).collect()).transpose()?;
         Ok(http)

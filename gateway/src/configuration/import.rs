@@ -167,6 +167,7 @@ fn shadowed(words: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Bound, Config, Described, Imported, Rule};
+    use crate::client_address::Ipv6Prefix;
     use std::collections::HashMap;
     use std::fmt::Write as _;
 
@@ -266,10 +267,11 @@ descriptors:
             let policies: HashMap<&str, &str> =
                 told.policies.iter().map(|(name, words)| (name.as_str(), words.as_str())).collect();
             for entries in &asked {
-                let by_file = config.domains["api"].find(entries).map(|found| match found.bound {
-                    Bound::By(Rule::Limits(words)) => words.join(" "),
-                    other => panic!("{other:?}"),
-                });
+                let by_file =
+                    config.domains["api"].find(entries, Ipv6Prefix::default()).map(|found| match found.bound {
+                        Bound::By(Rule::Limits(words)) => words.join(" "),
+                        other => panic!("{other:?}"),
+                    });
                 let names = Described::new("api", entries.iter().copied()).names();
                 let by_policy = names.iter().find_map(|name| policies.get(name.as_str()));
                 assert_eq!(by_file.as_deref(), by_policy.copied(), "{text} {entries:?}");

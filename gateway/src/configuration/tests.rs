@@ -1,5 +1,6 @@
 use super::{Bound, Config, Found};
 use crate::ask::Rule;
+use crate::client_address::Ipv6Prefix;
 
 fn read(text: &str) -> Result<Config, String> {
     let mut config = Config::default();
@@ -7,7 +8,7 @@ fn read(text: &str) -> Result<Config, String> {
 }
 
 fn found(config: &Config, entries: &[(&str, &str)]) -> Option<Found> {
-    config.domains.get("api").expect("the domain").find(entries)
+    config.domains.get("api").expect("the domain").find(entries, Ipv6Prefix::default())
 }
 
 fn bound(config: &Config, entries: &[(&str, &str)]) -> Option<String> {
@@ -92,6 +93,25 @@ fn a_wildcard_may_stand_anywhere() {
 }
 
 #[test]
+fn an_address_matches_whole_before_its_network() {
+    let text = "
+domain: api
+descriptors:
+  - {key: remote_address, value: '2001:db8:1:2::6', rate_limit: {limit: FIXED 6 1d}}
+  - {key: remote_address, value: '2001:db8:1:2::/64', rate_limit: {limit: FIXED 64 1d}}
+  - {key: remote_address, value: '203.0.113.*', rate_limit: {limit: FIXED 24 1d}}
+  - {key: remote_address, rate_limit: {policy: ['of:{remote_address}', all]}}
+";
+    let config = read(text).expect("a right file");
+    let told = |address| bound(&config, &[("remote_address", address)]).expect("a rule");
+    assert_eq!(told("2001:db8:1:2::6"), "FIXED 6 1d");
+    assert_eq!(told("2001:db8:1:2::7"), "FIXED 64 1d");
+    assert_eq!(told("::ffff:203.0.113.7"), "FIXED 24 1d");
+    assert_eq!(told("198.51.100.1"), "of:198.51.100.1 OR all");
+    assert_eq!(told("2001:db8:3:4::1"), "of:2001:db8:3:4::1 OR of:2001:db8:3:4::/64 OR all");
+}
+
+#[test]
 fn the_metric_has_values_only_where_the_file_asks_for_them() {
     let text = "
 domain: api
@@ -136,6 +156,9 @@ fn wrong_files_are_refused_with_their_line() {
         ("http: {rules: [{key: a}]}".to_owned(), "either policy or limit"),
         ("http: {rules: [{key: '{x}', policy: p}]}".to_owned(), "must be {client}"),
         ("http: {trusted: [nobody]}".to_owned(), "trusted must be"),
+        ("http: {ipv6_prefix: 47}".to_owned(), "line 1: ipv6_prefix must be a number from 48 to 128"),
+        ("http: {ipv6_prefix: 320}".to_owned(), "line 1: ipv6_prefix must be"),
+        ("http: {ipv6_prefix: /64}".to_owned(), "line 1"),
         ("domain: [".to_owned(), "f.yaml"),
         (String::new(), "has no document"),
         ("# domain: api\n\n---\n".to_owned(), "has no document"),

@@ -1,8 +1,8 @@
 //! Forward auth: may this request pass?
 
-use super::client::{client, is_trusted};
 use super::text;
 use crate::ask::{Call, Rule, Verb};
+use crate::client_address::{Ipv6Prefix, client, is_trusted};
 use crate::configuration::{Config, HttpRule, Metric};
 use crate::headers;
 use crate::judge::{Judgement, Question, RequestPart};
@@ -32,7 +32,7 @@ struct Asking<'a> {
 
 /// 200, 429 or, when nobody can decide, 503.
 pub async fn answer(rls: &Rls, head: &Parts, peer: IpAddr) -> Response<Body> {
-    let asked = match asked(&rls.config.load(), head, peer) {
+    let asked = match asked(&rls.config.load(), rls.ipv6_prefix, head, peer) {
         Ok(asked) => asked,
         Err(told) => return text(StatusCode::BAD_REQUEST, "text/plain", format!("{told}\n")),
     };
@@ -65,7 +65,7 @@ fn problem(judgement: &Judgement, status: StatusCode) -> String {
     body.to_string()
 }
 
-fn asked<'a>(config: &Config, head: &'a Parts, peer: IpAddr) -> Result<RequestPart, String> {
+fn asked<'a>(config: &Config, ipv6_prefix: Ipv6Prefix, head: &'a Parts, peer: IpAddr) -> Result<RequestPart, String> {
     let http = &config.http;
     let forwarded: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
     // From others it would be the client's own word.
@@ -77,7 +77,7 @@ fn asked<'a>(config: &Config, head: &'a Parts, peer: IpAddr) -> Result<RequestPa
         method: told("x-forwarded-method").unwrap_or(head.method.as_str().as_bytes()),
         path,
         headers: &head.headers,
-        client: client(peer, &forwarded, &http.trusted),
+        client: client(peer, &forwarded, &http.trusted, http.ipv6_prefix.unwrap_or(ipv6_prefix)),
     };
     let Some(rules) = &http.rules else {
         let described = Described::new(DOMAIN, [("client", asking.client.as_str())]);

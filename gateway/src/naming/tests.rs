@@ -1,4 +1,5 @@
 use super::{Described, escaped, escaped_bytes, id, key};
+use crate::client_address::Ipv6Prefix;
 
 #[test]
 fn names_lose_their_values_from_the_right() {
@@ -29,6 +30,19 @@ fn a_name_that_is_too_long_is_left_out_and_the_shorter_ones_stay() {
     let described = Described::new("api", [("plan", "gold"), ("user", &long)]);
     assert_eq!(described.names(), ["api|plan=gold|user", "api|plan|user", "api"]);
     assert!(Described::new(&long, [("a", "b")]).names().is_empty());
+}
+
+#[test]
+fn addresses_are_named_whole_and_by_network_and_counted_by_network() {
+    let entries = [("remote_address", "2001:db8:1:2::6"), ("path", "/")];
+    let described = Described::new("api", entries).grouped(Ipv6Prefix::default());
+    let [whole, network] =
+        ["2001:db8:1:2::6", "2001:db8:1:2::/64"].map(|address| format!("api|remote_address={address}|path"));
+    let expected = [&format!("{whole}=/"), &format!("{network}=/"), &whole, &network];
+    let expected: Vec<&str> =
+        expected.into_iter().map(String::as_str).chain(["api|remote_address|path", "api"]).collect();
+    assert_eq!(described.names(), expected);
+    assert_eq!(described.key(), format!("rl:{network}=/").into_bytes());
 }
 
 #[test]

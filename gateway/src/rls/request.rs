@@ -1,6 +1,7 @@
 //! What a request of Envoy asks.
 
 use crate::ask::{Call, Rule, Verb};
+use crate::client_address::Ipv6Prefix;
 use crate::configuration::{Bound, Config, Found, Metric};
 use crate::judge::{Question, RequestPart};
 use crate::naming::{self, Described};
@@ -21,7 +22,12 @@ const MOST_HITS: u64 = 1_000_000_000_000;
 ///
 /// # Errors
 /// What is wrong with the request.
-pub fn asked(request: &RateLimitRequest, config: &Config, once: &str) -> Result<Vec<RequestPart>, String> {
+pub fn asked(
+    request: &RateLimitRequest,
+    config: &Config,
+    once: &str,
+    ipv6_prefix: Ipv6Prefix,
+) -> Result<Vec<RequestPart>, String> {
     let RateLimitRequest { domain, descriptors, hits_addend } = request;
     if domain.is_empty() {
         return Err("the domain must not be empty".to_owned());
@@ -34,9 +40,9 @@ pub fn asked(request: &RateLimitRequest, config: &Config, once: &str) -> Result<
     let mut asked = vec![];
     let (mut names, mut replaced): (Vec<Option<String>>, HashSet<String>) = (vec![], HashSet::new());
     for descriptor in descriptors {
-        let split = Split::of(descriptor)?;
+        let split = Split::of(descriptor, once, ipv6_prefix)?;
         let found = match config.domains.get(domain) {
-            Some(file) if split.limit.is_none() => Some(file.find(&split.entries)),
+            Some(file) if split.limit.is_none() => Some(file.find(&split.entries, ipv6_prefix)),
             _ => None,
         };
         names.push(found.as_ref().and_then(|found| found.as_ref().map(|found| found.name.clone())));
@@ -45,8 +51,8 @@ pub fn asked(request: &RateLimitRequest, config: &Config, once: &str) -> Result<
         }
         asked.push(match found {
             Some(None) => RequestPart::Nothing,
-            Some(Some(found)) => by_file(domain, found, &split, hits, once),
-            None => by_name(domain, &split, hits, once),
+            Some(Some(found)) => by_file(domain, found, &split, hits),
+            None => by_name(domain, &split, hits),
         });
     }
     // What a matched rule replaces holds no more, wherever it stands.
@@ -66,10 +72,13 @@ struct Split<'a> {
     own_hits: Option<u64>,
     negative: bool,
     limit: Option<RateLimitOverride>,
+    /// Time for which the id is remembered, as the server takes durations.
+    once: &'a str,
+    ipv6_prefix: Ipv6Prefix,
 }
 
 impl<'a> Split<'a> {
-    fn of(descriptor: &'a RateLimitDescriptor) -> Result<Split<'a>, String> {
+    fn of(descriptor: &'a RateLimitDescriptor, once: &'a str, ipv6_prefix: Ipv6Prefix) -> Result<Split<'a>, String> {
         let count = descriptor.entries.len();
         if count > MOST_ENTRIES {
             return Err(format!("a descriptor must have up to {MOST_ENTRIES} entries, not {count}"));
@@ -81,6 +90,8 @@ impl<'a> Split<'a> {
             own_hits: descriptor.hits_addend.map(|hits| hits.value),
             negative: descriptor.is_negative_hits,
             limit: descriptor.limit,
+            once,
+            ipv6_prefix,
         };
         for entry in &descriptor.entries {
             match entry.key.as_str() {
@@ -115,25 +126,18 @@ impl<'a> Split<'a> {
     }
 
     /// What the descriptor asks by this rule: nothing, if no name of a policy is left.
-    fn asked(
-        &self,
-        key: Vec<u8>,
-        rule: Rule,
-        hits: u64,
-        once: &str,
-        question: impl FnOnce(Call) -> Question,
-    ) -> RequestPart {
+    fn asked(&self, key: Vec<u8>, rule: Rule, hits: u64, question: impl FnOnce(Call) -> Question) -> RequestPart {
         if matches!(&rule, Rule::Policies(names) if names.is_empty()) {
             return RequestPart::Nothing;
         }
         let Some(verb) = self.verb(hits) else { return RequestPart::TooMuch };
-        let call = Call { key, rule, verb, id: self.id.clone(), remembered: once.to_owned() };
+        let call = Call { key, rule, verb, id: self.id.clone(), remembered: self.once.to_owned() };
         RequestPart::Server(question(call))
     }
 }
 
-fn by_name(domain: &str, split: &Split<'_>, hits: u64, once: &str) -> RequestPart {
-    let described = Described::new(domain, split.entries.iter().copied());
+fn by_name(domain: &str, split: &Split<'_>, hits: u64) -> RequestPart {
+    let described = Described::new(domain, split.entries.iter().copied()).grouped(split.ipv6_prefix);
     let rule = match split.limit {
         Some(limit) => match overridden(limit) {
             Some(rule) => rule,
@@ -142,15 +146,15 @@ fn by_name(domain: &str, split: &Split<'_>, hits: u64, once: &str) -> RequestPar
         None => Rule::Policies(described.names()),
     };
     let metric = split.limit.map(|_| Metric { rule: "override".to_owned(), values: None, brought: true });
-    split.asked(described.key(), rule, hits, once, |call| Question { call, shadow: false, quota: false, metric })
+    split.asked(described.key(), rule, hits, |call| Question { call, shadow: false, quota: false, metric })
 }
 
-fn by_file(domain: &str, found: Found, split: &Split<'_>, hits: u64, once: &str) -> RequestPart {
+fn by_file(domain: &str, found: Found, split: &Split<'_>, hits: u64) -> RequestPart {
     let Bound::By(rule) = found.bound else { return RequestPart::Unlimited };
     let counted = found.counted.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let key = Described::new(domain, counted).key();
+    let key = Described::new(domain, counted).grouped(split.ipv6_prefix).key();
     let (shadow, quota) = (found.flags.shadow, found.flags.quota);
-    split.asked(key, rule, hits, once, |call| Question { call, shadow, quota, metric: Some(found.metric) })
+    split.asked(key, rule, hits, |call| Question { call, shadow, quota, metric: Some(found.metric) })
 }
 
 /// The limit that a descriptor brings itself; none of a unit that is unknown.

@@ -1,4 +1,5 @@
 use super::asked;
+use crate::client_address::Ipv6Prefix;
 use crate::configuration::Config;
 use crate::judge::RequestPart;
 use crate::proto::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, UInt64Value};
@@ -20,7 +21,10 @@ fn words(one: &RequestPart) -> String {
 }
 
 fn sent(descriptor: RateLimitDescriptor) -> String {
-    words(&asked(&request(vec![descriptor]), &Config::default(), "5m").expect("a right request")[0])
+    words(
+        &asked(&request(vec![descriptor]), &Config::default(), "5m", Ipv6Prefix::default()).expect("a right request")
+            [0],
+    )
 }
 
 fn hits(mut descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
@@ -46,7 +50,7 @@ fn hits_are_the_cost() {
     assert_eq!(sent(hits(user(), 1_000_000_000_001)), "TooMuch");
     assert_eq!(sent(hits(user(), u64::MAX)), "TooMuch");
     let of_request = RateLimitRequest { hits_addend: 4, ..request(vec![user(), hits(user(), 2)]) };
-    let both = asked(&of_request, &Config::default(), "5m").expect("right");
+    let both = asked(&of_request, &Config::default(), "5m", Ipv6Prefix::default()).expect("right");
     assert!(words(&both[0]).ends_with("COST 4") && words(&both[1]).ends_with("COST 2"));
 }
 
@@ -64,7 +68,7 @@ fn a_settlement_says_what_a_call_cost() {
     assert_eq!(sent(hits(settling.clone(), 1200)), format!("RL.LIMIT {NAMES} EACH SETTLE i 1200"));
     assert_eq!(sent(settling), "RL.RELEASE rl:api|user=1 i");
     let without = request(vec![descriptor(&[("user", "1"), ("rl.settle", "")])]);
-    assert!(asked(&without, &Config::default(), "5m").is_err_and(|told| told.contains("rl.id")));
+    assert!(asked(&without, &Config::default(), "5m", Ipv6Prefix::default()).is_err_and(|told| told.contains("rl.id")));
 }
 
 #[test]
@@ -90,7 +94,7 @@ descriptors:
     config.add("f", file).expect("a right file");
     let of = |descriptors: &[&[(&str, &str)]]| {
         let request = request(descriptors.iter().map(|entries| descriptor(entries)).collect());
-        asked(&request, &config, "5m").expect("right").iter().map(words).collect::<Vec<_>>()
+        asked(&request, &config, "5m", Ipv6Prefix::default()).expect("right").iter().map(words).collect::<Vec<_>>()
     };
     assert_eq!(of(&[&[("a", "1")]]), ["RL.TAKE rl:api|a=1 EACH FIXED 1 1m ALIGNED"]);
     let replaced = of(&[&[("a", "1")], &[("b", "1")]]);
@@ -99,7 +103,24 @@ descriptors:
     assert_eq!(of(&[&[("d", "xy")]]), ["RL.LIMIT rl:api|d=x%2A of:xy EACH"]);
     assert_eq!(of(&[&[("d", &format!("x{}", "y".repeat(256)))]]), ["Nothing"], "no policy can have so long a name");
     let other = RateLimitRequest { domain: "other".to_owned(), ..request(vec![descriptor(&[("a", "1")])]) };
-    assert!(words(&asked(&other, &config, "5m").expect("right")[0]).starts_with("RL.LIMIT rl:other|a=1 other|a=1 OR"));
+    assert!(
+        words(&asked(&other, &config, "5m", Ipv6Prefix::default()).expect("right")[0])
+            .starts_with("RL.LIMIT rl:other|a=1 other|a=1 OR")
+    );
+}
+
+#[test]
+fn a_file_counts_addresses_by_network() {
+    let mut config = Config::default();
+    let file = "{domain: api, descriptors: [{key: remote_address, rate_limit: {limit: FIXED 1 1m}}]}";
+    config.add("f", file).expect("a right file");
+    let of = |address, bits| {
+        let request = request(vec![descriptor(&[("remote_address", address)])]);
+        words(&asked(&request, &config, "5m", Ipv6Prefix::new(bits).expect("a prefix")).expect("right")[0])
+    };
+    assert_eq!(of("2001:db8:1:2::6", 48), "RL.TAKE rl:api|remote_address=2001:db8:1::/48 EACH FIXED 1 1m");
+    assert_eq!(of("2001:db8:1:2::6", 128), "RL.TAKE rl:api|remote_address=2001:db8:1:2::6 EACH FIXED 1 1m");
+    assert_eq!(of("64:ff9b::203.0.113.1", 128), "RL.TAKE rl:api|remote_address=203.0.113.1 EACH FIXED 1 1m");
 }
 
 #[test]
@@ -108,6 +129,6 @@ fn wrong_requests_are_refused() {
     let long = vec![descriptor(&vec![("a", "b"); 17])];
     for (descriptors, domain) in [(many(0), "api"), (many(33), "api"), (many(1), ""), (long, "api")] {
         let request = RateLimitRequest { domain: domain.to_owned(), ..request(descriptors) };
-        assert!(asked(&request, &Config::default(), "5m").is_err());
+        assert!(asked(&request, &Config::default(), "5m", Ipv6Prefix::default()).is_err());
     }
 }
