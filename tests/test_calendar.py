@@ -1,7 +1,9 @@
 """Windows of the calendar by the server's clock: their ends, offsets and anchors, and expiry."""
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 from redis import Redis
@@ -136,3 +138,36 @@ def test_words_that_make_no_window_are_refused_and_write_nothing(words: str, red
     with pytest.raises(ResponseError):
         redis.execute_command(f"RL.FIXED k 10 {words}")
     assert redis.dbsize() == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "granted"),
+    [
+        pytest.param(
+            lambda now: f"quota 5 1d ALIGNED OFFSET {now.isoformat()[-6:]}",
+            {24: 1, 25: 2, 26: 1},
+            id="offset-of-the-moment",
+        ),
+        pytest.param(
+            lambda _: "quota 5 1d ALIGNED OFFSET +01:00",
+            {24: 1, 25: 1, 26: 1},
+            id="smallest-offset-of-the-year",
+        ),
+        pytest.param(
+            lambda now: f"quota:{now:%F} 5 2d", {24: 1, 25: 1, 26: 1}, id="local-date-in-the-key"
+        ),
+    ],
+)
+def test_day_when_clocks_go_back_is_granted_once_or_twice(
+    redis: Redis, clock: Clock, call: Callable[[datetime], str], granted: dict[int, int]
+) -> None:
+    """In Berlin they do on 25 October 2026. The client calls every quarter of an hour."""
+    berlin = ZoneInfo("Europe/Berlin")
+    start, end = datetime(2026, 10, 24, 1, tzinfo=berlin), datetime(2026, 10, 27, tzinfo=berlin)
+    found: Counter[int] = Counter()
+    for second in range(round(start.timestamp()), round(end.timestamp()), 900):
+        clock.set(second * 1_000_000)
+        now = datetime.fromtimestamp(second, berlin)
+        allowed, *_ = redis.execute_command(f"RL.FIXED {call(now)} COST 5")
+        found[now.day] += allowed
+    assert dict(found) == granted

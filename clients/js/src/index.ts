@@ -63,3 +63,4 @@ export {
   type PolicySetOptions,
 } from "./policies.js";
 export { Units, type UnitsOptions } from "./units.js";
+export { zoneOffset } from "./zones.js";

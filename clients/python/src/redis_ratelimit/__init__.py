@@ -27,6 +27,7 @@ from redis_ratelimit.limits import (
 )
 from redis_ratelimit.local import Local
 from redis_ratelimit.units import Units
+from redis_ratelimit.zones import zone_offset
 
 __version__ = "0.1.0"
 
@@ -56,4 +57,5 @@ __all__ = [
     "UnavailableError",
     "Units",
     "__version__",
+    "zone_offset",
 ]
