@@ -7,10 +7,11 @@ use crate::seen::{self, Outcome};
 use crate::told_policies::Table;
 use crate::windows::{Window, windows};
 use ratelimit_core::Amount;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 /// What is answered while the server is away.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,7 +90,7 @@ pub struct Judge {
     pub outage: Outage,
     /// What is counted meanwhile, if anything is.
     pub local: Option<Local>,
-    /// How long it is waited for.
+    /// Timeout of a call. A call without a reply by then is a failure of the server.
     pub timeout: Duration,
     /// Whether a denied request has used nothing.
     pub all_or_none: bool,
@@ -101,55 +102,83 @@ pub struct Judge {
     pub told: Mutex<Option<Instant>>,
 }
 
-/// How long an id is remembered that only undoes.
-const BRIEFLY: &str = "2s";
+/// Minimum lifetime of an idempotency key that is used only to roll back.
+const ROLLBACK_LIFETIME: Duration = Duration::from_secs(2);
 
 impl Judge {
-    /// Judges a request. It goes on to its end even if nobody waits for it any more, so that what was charged is undone
-    /// where it has to be.
+    /// Evaluates all descriptors of a request and charges all of them or none. Answers within `timeout`, the caller's own,
+    /// and within that of the gateway; the calls go on behind the answer, so that a caller with little time neither counts
+    /// as a failure of the server nor leaves charges that have to be rolled back.
     pub async fn judge(
         self: &Arc<Judge>,
         domain: String,
         asked: Arc<[RequestPart]>,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Judgement {
-        let this = Arc::clone(self);
-        let count = asked.len();
-        let judged = tokio::spawn(async move { this.judged(&domain, &asked, patience).await });
-        judged.await.unwrap_or_else(|_| self.without(count))
+        let (this, count) = (Arc::clone(self), asked.len());
+        let (answer, answered) = oneshot::channel();
+        tokio::spawn(async move { this.carry_out(&domain, &asked, timeout, answer).await });
+        // A panic drops the sender.
+        answered.await.unwrap_or_else(|_| self.without(count))
     }
 
-    async fn judged(&self, domain: &str, asked: &[RequestPart], patience: Option<Duration>) -> Judgement {
+    async fn carry_out(
+        &self,
+        domain: &str,
+        asked: &[RequestPart],
+        timeout: Option<Duration>,
+        answer: oneshot::Sender<Judgement>,
+    ) {
         let began = Instant::now();
-        let deadline = began + patience.map_or(self.timeout, |patience| patience.min(self.timeout));
+        let answer_by = began + timeout.map_or(self.timeout, |timeout| timeout.min(self.timeout));
         let permit = self.in_flight.try_acquire();
-        let mut calls = identified(asked, self.all_or_none);
-        let mut replies = match &permit {
-            _ if calls.is_empty() => vec![],
-            Ok(_) => self.asked(&mut calls, deadline).await,
-            Err(_) => calls.iter().map(|_| Reply::Lost("too many requests at once".to_owned())).collect(),
+        let calls = identified(asked, self.all_or_none, self.timeout);
+        let lost = |why: &str| calls.iter().map(|_| Reply::Lost(why.to_owned())).collect::<Vec<_>>();
+        let mut asking = pin!(async {
+            match &permit {
+                _ if calls.is_empty() => (Arc::clone(&calls), vec![]),
+                Ok(_) => self.asked(Arc::clone(&calls)).await,
+                Err(_) => (Arc::clone(&calls), lost("too many requests at once")),
+            }
+        });
+        let (is_late, (sent, mut replies)) = match timeout_at(answer_by, &mut asking).await {
+            Ok(asked) => (false, asked),
+            Err(_) => (true, (Arc::clone(&calls), lost("no reply before the deadline of the caller"))),
         };
         if let Some(local) = &self.local
             && replies.iter().any(Reply::is_undecided)
         {
-            local.decide(&calls, &mut replies, &self.table, self.all_or_none);
+            local.decide(&sent, &mut replies, &self.table, self.all_or_none);
         }
         let mut judgement = self.concluded(asked, &replies);
-        if !judgement.allowed && self.all_or_none {
-            self.undo(&calls, &replies, deadline).await;
-        }
+        let rolls_back = !judgement.allowed && self.all_or_none;
         self.count(domain, asked, &mut judgement);
+        let mut rest = pin!(async {
+            let (sent, replies) = if is_late { asking.await } else { (sent, replies) };
+            if is_late {
+                seen::late(replies.iter().filter(|reply| !matches!(reply, Reply::Lost(_))).count());
+            }
+            if rolls_back {
+                self.undo(&sent, &replies).await;
+            }
+        });
+        // A caller that asks again at once finds what was denied given back, if there is time for that.
+        let is_done = timeout_at(answer_by, &mut rest).await.is_ok();
         seen::request_seconds(began.elapsed());
-        judgement
+        // The caller may have gone.
+        let _ = answer.send(judgement);
+        if !is_done {
+            rest.await;
+        }
     }
 
-    /// The replies of the server. If a key remembers as many ids as it may, its call is sent again without its id, which
-    /// is taken out of `calls`.
-    async fn asked(&self, calls: &mut Arc<[Call]>, deadline: Instant) -> Vec<Reply> {
-        let mut replies = self.link.ask(Arc::clone(calls), deadline).await;
+    /// Sends the calls and returns them with their replies. A call whose key remembers as many ids as it may is sent again
+    /// without its id, and returned so.
+    async fn asked(&self, calls: Arc<[Call]>) -> (Arc<[Call]>, Vec<Reply>) {
+        let mut replies = self.link.ask(Arc::clone(&calls), Instant::now() + self.timeout).await;
         let is_full = |call: &Call, reply: &Reply| call.charges() && call.id.is_some() && reply.is_full_of_ids();
         if !calls.iter().zip(&replies).any(|(call, reply)| is_full(call, reply)) {
-            return replies;
+            return (calls, replies);
         }
         let (mut all, mut again, mut places) = (Vec::with_capacity(calls.len()), Vec::new(), Vec::new());
         for (call, reply) in calls.iter().zip(&mut replies) {
@@ -161,11 +190,12 @@ impl Judge {
             }
             all.push(call);
         }
+        // A time of its own: with what the first has left, an answer in good time would be a failure of the server.
+        let deadline = Instant::now() + self.timeout;
         for (place, reply) in places.into_iter().zip(self.link.ask(again.into(), deadline).await) {
             *place = reply;
         }
-        *calls = all.into();
-        replies
+        (all.into(), replies)
     }
 
     /// What a request is told that could not be judged.
@@ -270,19 +300,18 @@ impl Judge {
         }
     }
 
-    /// Gives back what a denied request was charged. What is lost is sent again once; a charge that stands all the same
-    /// is counted.
-    async fn undo(&self, calls: &[Call], replies: &[Reply], deadline: Instant) {
+    /// Gives back what a denied request was charged. A call without a reply is sent again once; a charge that stands all
+    /// the same is counted.
+    async fn undo(&self, calls: &[Call], replies: &[Reply]) {
         let charged = |(call, reply): &(&Call, &Reply)| {
             call.charges() && matches!(reply, Reply::Decided(verdict) if verdict.allowed)
         };
         let mut left: Arc<[Call]> = calls.iter().zip(replies).filter(charged).map(|(call, _)| call.undone()).collect();
-        let twice = [deadline, deadline + self.timeout];
-        for deadline in twice {
+        for _ in 0..2 {
             if left.is_empty() {
                 return;
             }
-            let replies = self.link.ask(Arc::clone(&left), deadline).await;
+            let replies = self.link.ask(Arc::clone(&left), Instant::now() + self.timeout).await;
             // Where the policy has gone meanwhile, there is nothing to settle by.
             let refused = replies.iter().filter(|reply| !matches!(reply, Reply::Decided(_) | Reply::Lost(_)));
             refused.for_each(|_| seen::unsettled());
@@ -354,7 +383,9 @@ impl Judged {
 }
 
 /// The calls of a request. Where one is to be charged and another part may deny, it has an id by which it can be undone.
-fn identified(asked: &[RequestPart], all_or_none: bool) -> Arc<[Call]> {
+/// `timeout` is that of each call: an id is remembered for longer than a charge and its rollback may take.
+fn identified(asked: &[RequestPart], all_or_none: bool, timeout: Duration) -> Arc<[Call]> {
+    let lifetime = ROLLBACK_LIFETIME.max(timeout.saturating_mul(4));
     let mut calls: Vec<Call> = asked
         .iter()
         .filter_map(|one| if let RequestPart::Server(question) = one { Some(question.call.clone()) } else { None })
@@ -369,7 +400,7 @@ fn identified(asked: &[RequestPart], all_or_none: bool) -> Arc<[Call]> {
     for call in &mut calls {
         if several && call.charges() && call.id.is_none() {
             call.id = Some(random());
-            BRIEFLY.clone_into(&mut call.remembered);
+            call.remembered = format!("{}ms", lifetime.as_millis());
         }
         // A key that a request has twice is called twice: that is no repetition.
         let again = 1 + seen.iter().filter(|key| **key == call.key).count();

@@ -1,13 +1,16 @@
 use super::{Judge, Outage, Question, RequestPart, identified};
 use crate::ask::{Call, Reply, Rule, Verb, Verdict};
-use crate::link::tests::{DENIED, Fake};
+use crate::link::tests::{DECIDES, DENIED, Fake, until};
 use crate::link::{Address, Link};
 use crate::seen::Outcome;
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use ratelimit_core::Amount;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+
+/// Longer than anything but a test that hangs takes.
+const LONG: Duration = Duration::from_mins(1);
 
 fn asked(key: &str, verb: Verb, id: Option<&str>) -> RequestPart {
     let call = Call {
@@ -23,7 +26,7 @@ fn asked(key: &str, verb: Verb, id: Option<&str>) -> RequestPart {
 #[test]
 fn one_call_that_charges_needs_no_id() {
     for other in [asked("b", Verb::GiveBack(Amount::ONE), None), RequestPart::Nothing, RequestPart::Unlimited] {
-        let one = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], true);
+        let one = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], true, LONG);
         assert!(one.iter().all(|call| call.id.is_none()));
     }
 }
@@ -31,13 +34,14 @@ fn one_call_that_charges_needs_no_id() {
 #[test]
 fn several_calls_have_ids_to_undo_them_by() {
     let parts = [asked("a", Verb::Take(Amount::ONE), None), asked("b", Verb::Take(Amount::ONE), Some("x"))];
-    let several = identified(&parts, true);
-    assert_eq!((several[0].id.as_ref().map(Vec::len), several[0].remembered.as_str()), (Some(16), "2s"));
+    let several = identified(&parts, true, LONG);
+    assert_eq!((several[0].id.as_ref().map(Vec::len), several[0].remembered.as_str()), (Some(16), "240000ms"));
     assert_eq!((several[1].id.as_deref(), several[1].remembered.as_str()), (Some(&b"x"[..]), "5m"));
-    assert!(identified(&parts, false)[0].id.is_none());
+    assert!(identified(&parts, false, LONG)[0].id.is_none());
+    assert_eq!(identified(&parts, true, Duration::from_millis(100))[0].remembered, "2000ms");
     // What only looks is denied to who is banned.
     for other in [asked("b", Verb::Take(Amount::ZERO), None), RequestPart::TooMuch] {
-        let calls = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], true);
+        let calls = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], true, LONG);
         assert!(calls[0].id.is_some());
     }
 }
@@ -45,7 +49,7 @@ fn several_calls_have_ids_to_undo_them_by() {
 #[test]
 fn the_same_key_again_is_another_call() {
     let part = || asked("a", Verb::Take(Amount::ONE), Some("x"));
-    let ids: Vec<_> = identified(&[part(), part(), part()], true).iter().map(|call| call.id.clone()).collect();
+    let ids: Vec<_> = identified(&[part(), part(), part()], true, LONG).iter().map(|call| call.id.clone()).collect();
     assert_eq!(ids, [Some(b"x".to_vec()), Some(b"x#2".to_vec()), Some(b"x#3".to_vec())]);
 }
 
@@ -60,7 +64,7 @@ fn asking(link: Arc<Link>, outage: Outage) -> Judge {
         table: Arc::default(),
         outage,
         local: None,
-        timeout: Duration::ZERO,
+        timeout: LONG,
         all_or_none: true,
         shadow: false,
         in_flight: Arc::new(Semaphore::new(1)),
@@ -123,16 +127,78 @@ async fn a_charge_that_cannot_be_undone_is_counted() {
         let _counts = metrics::set_default_local_recorder(&recorder);
         let (fake, link) = Fake::started().await;
         fake.settle(answer);
-        let judge = Arc::new(Judge { timeout: Duration::from_mins(1), ..asking(link, Outage::Open) });
+        let judge = Arc::new(asking(link, Outage::Open));
         let parts = ["rl:allowed", DENIED].map(|key| asked(key, Verb::Take(Amount::ONE), None));
         let judgement = judge.judge("api".to_owned(), parts.into(), None).await;
         assert!(!judgement.allowed && judgement.parts[1].denies);
         assert_eq!(fake.count("rl:allowed"), 1 + sent, "{answer}");
         assert_eq!(fake.count(DENIED), 1, "what was denied has nothing to give back");
-        let told = recorder.handle().render();
-        let counted = told.lines().find_map(|line| line.strip_prefix("ratelimit_gateway_unsettled_total "));
-        assert_eq!(counted.unwrap_or("0"), unsettled.to_string(), "{answer}");
+        assert_eq!(value(&recorder, "ratelimit_gateway_unsettled_total"), unsettled.to_string(), "{answer}");
     }
+}
+
+/// Value of a counter or gauge; "0" before its first change.
+fn value(recorder: &PrometheusRecorder, name: &str) -> String {
+    let rendered = recorder.handle().render();
+    let found = rendered.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    found.unwrap_or("0").to_owned()
+}
+
+#[tokio::test]
+async fn deadline_of_a_caller_is_no_failure_of_the_server() {
+    let (fake, link) = Fake::started().await;
+    fake.answer(None);
+    let judge = Arc::new(Judge { in_flight: Arc::new(Semaphore::new(100)), ..asking(link, Outage::Open) });
+    let part = || [asked("rl:a", Verb::Take(Amount::ONE), None)];
+    for _ in 0..20 {
+        let judgement = judge.judge("api".to_owned(), part().into(), Some(Duration::ZERO)).await;
+        assert_eq!((judgement.allowed, judgement.unknown), (true, true));
+    }
+    fake.answer(Some(DECIDES));
+    assert!(!judge.judge("api".to_owned(), part().into(), None).await.unknown, "a patient caller gets a decision");
+}
+
+#[tokio::test]
+async fn calls_of_impatient_callers_fail_once_the_timeout_is_over() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _counts = metrics::set_default_local_recorder(&recorder);
+    let (fake, link) = Fake::started().await;
+    fake.answer(None);
+    let (timeout, in_flight) = (Duration::from_millis(50), Arc::new(Semaphore::new(100)));
+    let judge = Arc::new(Judge { timeout, in_flight, ..asking(link, Outage::Open) });
+    for _ in 0..3 {
+        let part = [asked("rl:a", Verb::Take(Amount::ONE), None)];
+        assert!(judge.judge("api".to_owned(), part.into(), Some(Duration::ZERO)).await.unknown);
+    }
+    until(|| value(&recorder, "ratelimit_gateway_outage") == "1").await;
+}
+
+#[tokio::test]
+async fn denial_is_answered_at_the_deadline_and_rolled_back_behind_it() {
+    let (fake, link) = Fake::started().await;
+    fake.settle("");
+    let judge = Arc::new(asking(link, Outage::Open));
+    let parts = ["rl:allowed", DENIED].map(|key| asked(key, Verb::Take(Amount::ONE), None));
+    let judgement = judge.judge("api".to_owned(), parts.into(), Some(Duration::from_millis(500))).await;
+    assert!(!judgement.allowed && !judgement.unknown);
+    assert_eq!(fake.count("rl:allowed"), 2, "the settlement has been sent and has no reply yet");
+    assert_eq!(judge.in_flight.available_permits(), 0, "the rollback goes on");
+    fake.settle(DECIDES);
+    until(|| judge.in_flight.available_permits() == 1).await;
+    assert_eq!(fake.count("rl:allowed"), 2);
+}
+
+#[tokio::test]
+async fn charge_behind_the_denial_of_an_outage_is_rolled_back() {
+    let (fake, link) = Fake::started().await;
+    fake.answer(None);
+    let judge = Arc::new(asking(link, Outage::Closed));
+    let parts = ["rl:a", "rl:b"].map(|key| asked(key, Verb::Take(Amount::ONE), None));
+    let judgement = judge.judge("api".to_owned(), parts.into(), Some(Duration::from_millis(50))).await;
+    assert!(!judgement.allowed && judgement.unknown);
+    fake.answer(Some(DECIDES));
+    until(|| judge.in_flight.available_permits() == 1).await;
+    assert_eq!([fake.count("rl:a"), fake.count("rl:b")], [2, 2], "each is charged and given back");
 }
 
 #[tokio::test]

@@ -22,7 +22,8 @@ pub struct Fake {
 /// A key whose calls are denied.
 pub const DENIED: &str = "rl:denied";
 const DENIES: &str = "*4\r\n:0\r\n:1\r\n*0\r\n$3\r\napi\r\n";
-const DECIDES: &str = "*4\r\n:1\r\n:0\r\n*0\r\n$3\r\napi\r\n";
+/// Reply that grants a call.
+pub const DECIDES: &str = "*4\r\n:1\r\n:0\r\n*0\r\n$3\r\napi\r\n";
 
 impl Fake {
     /// The server, and a link to it that is kept.
@@ -45,11 +46,12 @@ impl Fake {
         (fake, link)
     }
 
-    fn answer(&self, answer: Option<&'static str>) {
+    /// Answers calls with this from now on, or none of them.
+    pub fn answer(&self, answer: Option<&'static str>) {
         *self.answer.lock().unwrap() = answer;
     }
 
-    /// What settlements are answered from now on.
+    /// Answers settlements with this from now on, or none of them while it is empty.
     pub fn settle(&self, answer: &'static str) {
         *self.settled.lock().unwrap() = Some(answer);
     }
@@ -69,8 +71,10 @@ impl Fake {
                     self.calls.lock().unwrap().push((words[1].clone(), Instant::now()));
                     // What comes behind it waits, too.
                     until(|| self.answer.lock().unwrap().is_some()).await;
+                    let settles = words.iter().any(|word| word == "SETTLE");
+                    until(|| !settles || *self.settled.lock().unwrap() != Some("")).await;
                     let settled = *self.settled.lock().unwrap();
-                    match settled.filter(|_| words.iter().any(|word| word == "SETTLE")) {
+                    match settled.filter(|_| settles) {
                         Some(settled) => settled,
                         None if words[1] == DENIED => DENIES,
                         None => self.answer.lock().unwrap().unwrap_or_default(),
@@ -105,7 +109,8 @@ async fn number(stream: &mut BufReader<TcpStream>) -> Option<usize> {
     line.trim_end().get(1..)?.parse().ok()
 }
 
-async fn until(is: impl Fn() -> bool) {
+/// Waits until a condition holds.
+pub async fn until(is: impl Fn() -> bool) {
     let polled = async {
         while !is() {
             sleep(Duration::from_millis(1)).await;
