@@ -24,7 +24,7 @@ pub struct Options {
 pub enum Command {
     /// Answer proxies.
     Serve(Box<Serve>),
-    /// Tell whether files are right: 0, or 1 and a line that says where.
+    /// Check files as one configuration: 0 if it is right, or 1 and a line that says where it is wrong.
     Check {
         /// Files, or directories of them.
         #[arg(required = true)]

@@ -20,6 +20,8 @@ pub struct Config {
     pub domains: HashMap<String, Domain>,
     /// The rules of forward auth.
     pub http: HttpRules,
+    /// The file of each domain.
+    files: HashMap<String, String>,
 }
 
 impl Config {
@@ -30,17 +32,19 @@ impl Config {
     pub fn add(&mut self, file: &str, text: &str) -> Result<(), String> {
         for document in documents(file, text)? {
             match document {
-                format::Document { domain: Some(name), descriptors, http: None } => {
+                format::Document { domain: Some(name), descriptors, http: None, .. } => {
                     let place = |told: String| format!("{file}: {told}");
                     if name.value.is_empty() {
                         return Err(place(at(&name, "the domain must have a name")));
                     }
                     let domain = Domain::read(&name.value, descriptors.unwrap_or_default()).map_err(place)?;
-                    if self.domains.insert(name.value.clone(), domain).is_some() {
-                        return Err(place(at(&name, "the domain is there twice")));
+                    if let Some(first) = self.files.insert(name.value.clone(), file.to_owned()) {
+                        let told = format!("the domain is there twice: {} is in {first}", name.value.escape_debug());
+                        return Err(place(at(&name, &told)));
                     }
+                    self.domains.insert(name.value, domain);
                 }
-                format::Document { domain: None, descriptors: None, http: Some(http) } => {
+                format::Document { domain: None, descriptors: None, http: Some(http), .. } => {
                     if self.http.is_set {
                         return Err(format!("{file}: http is there twice"));
                     }
@@ -56,12 +60,34 @@ impl Config {
 fn documents(file: &str, text: &str) -> Result<Vec<format::Document>, String> {
     let options = serde_saphyr::options! { budget: None, with_snippet: false };
     let documents: Vec<format::Document> =
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| format!("{file}: {error}"))?;
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| match manifest(text) {
+            Some(kind) => format!(
+                "{file}: this is a Kubernetes manifest ({}): the configuration is a text under its data, which the \
+                 gateway reads as a file of its own, such as that of a volume",
+                kind.escape_debug()
+            ),
+            None => format!("{file}: {error}"),
+        })?;
     // A file that was truncated, or is written in two steps, does not ask for no limits at all.
     if documents.is_empty() {
         return Err(format!("{file}: the file has no document: it must have domain and descriptors, or http"));
     }
     Ok(documents)
+}
+
+/// Root of a Kubernetes manifest, of which a file of the gateway may be a part.
+#[derive(serde::Deserialize)]
+struct Manifest {
+    #[serde(rename = "apiVersion")]
+    _api_version: serde::de::IgnoredAny,
+    kind: String,
+}
+
+/// Returns the kind of the first object if the file is a Kubernetes manifest.
+fn manifest(text: &str) -> Option<String> {
+    let options = serde_saphyr::options! { budget: None, with_snippet: false };
+    let objects: Vec<Manifest> = serde_saphyr::from_multiple_with_options(text, options).ok()?;
+    objects.into_iter().next().map(|object| object.kind)
 }
 
 /// What is wrong, and on which line.

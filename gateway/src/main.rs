@@ -54,7 +54,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let done = match Options::parse().command {
-        Command::Check { files } => check(files),
+        Command::Check { files } => configuration::ConfigSource::read_together(files).map(|_| ()),
         Command::Import { file } => import(file),
         Command::Replay(replay) => replay.run(),
         Command::Playground(playground) => playground.run(),
@@ -77,11 +77,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Whether files are right.
-fn check(files: Vec<std::path::PathBuf>) -> Result<(), String> {
-    files.into_iter().try_for_each(|file| configuration::ConfigSource::new(file).read().map(|_| ()))
 }
 
 /// A file as policies. The commands alone are on standard output, so that they can be piped into a client.

@@ -185,11 +185,28 @@ def test_check_tells_where_a_file_is_wrong(tmp_path: Path) -> None:
     assert all(part in told for part in (str(wrong), "descriptor", "line 2"))
 
 
+def test_check_and_serve_agree_about_two_files_of_one_domain(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text("domain: api\n")
+    two.write_text("domain: api\n")
+    told = []
+    for words in (["check", one, two], ["check", tmp_path], ["serve", "--config", tmp_path]):
+        done = subprocess.run(
+            [BINARY, *words], capture_output=True, text=True, check=False, timeout=20
+        )
+        assert done.returncode == 1
+        told.append(done.stderr)
+    expected = f"{two}: line 1: the domain is there twice: api is in {one}\n"
+    assert told == [expected] * 3
+    for file in (one, two):
+        subprocess.run([BINARY, "check", file], check=True, timeout=20)
+
+
 def test_the_example_is_right_and_has_every_word() -> None:
     example = REPOSITORY / "gateway/gateway.example.yaml"
     subprocess.run([BINARY, "check", example], check=True, timeout=20)
     source = (REPOSITORY / "gateway/src/configuration/format.rs").read_text()
-    words = set(re.findall(r"^    pub (\w+):", source, re.MULTILINE)) - {"_metadata"}
+    words = set(re.findall(r"^    pub ([a-z]\w*):", source, re.MULTILINE))
     text = example.read_text()
     assert len(words) > 20
     assert [word for word in words if f"{word}:" not in text] == []

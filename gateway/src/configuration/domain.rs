@@ -1,7 +1,7 @@
 //! The limits of a domain: a tree of entries, one level for each entry of a descriptor.
 
 use super::at;
-use super::format::{DescriptorEntry, OneOrMore, RateLimitEntry};
+use super::format::{DescriptorEntry, OneOrMore, RateLimitEntry, Replaces};
 use crate::ask::Rule;
 use crate::client_address::{self, Ipv6Prefix};
 use crate::naming::{LONGEST_NAME, escaped};
@@ -245,10 +245,7 @@ const UNITS: [(&str, &str); 7] = [
 
 /// The limit that a file writes.
 pub fn rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
-    let replaces: Vec<String> = limit.replaces.iter().map(|other| other.name.clone()).collect();
-    if replaces.iter().any(String::is_empty) {
-        return Err("replaces has an entry without a name".to_owned());
-    }
+    let replaces = replaced(&limit.replaces).ok_or("replaces must be a list of names: [{name: NAME}]")?;
     if replaces.contains(&limit.name) {
         return Err("a limit cannot replace itself".to_owned());
     }
@@ -269,6 +266,12 @@ pub fn rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
         _ => return Err("rate_limit must have one of: unit and requests_per_unit, unlimited, policy, limit".to_owned()),
     };
     Ok(DomainRule { bound, name: limit.name.clone(), replaces })
+}
+
+/// Returns the names of the limits that `replaces` lists, or `None` if one has no name.
+fn replaced(replaces: &[Option<Replaces>]) -> Option<Vec<String>> {
+    let name = |one: &Option<Replaces>| one.as_ref()?.name.clone().filter(|name| !name.is_empty());
+    replaces.iter().map(name).collect()
 }
 
 /// A limit of requests in each window of the calendar.

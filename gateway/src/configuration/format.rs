@@ -1,7 +1,7 @@
 //! The words of the files. Unknown ones are refused.
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 
@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
+    /// Read and ignored: Envoy Gateway prints one beside the domain.
+    #[serde(default, rename = "name")]
+    pub _name: Option<IgnoredAny>,
     /// The domain whose descriptors these are.
     pub domain: Option<Spanned<String>>,
     /// The first entries of its descriptors.
@@ -66,9 +69,9 @@ pub struct RateLimitEntry {
     /// The name by which `replaces` refers to this limit.
     #[serde(default)]
     pub name: String,
-    /// The limits that do not hold for a request that this one matches.
-    #[serde(default)]
-    pub replaces: Vec<Replaces>,
+    /// The limits that do not hold for a request that this one matches. An entry without a value is `None`.
+    #[serde(default, deserialize_with = "entries")]
+    pub replaces: Vec<Option<Replaces>>,
     /// Policies of the server, of which the first that exists rules. Not in envoyproxy/ratelimit.
     pub policy: Option<OneOrMore>,
     /// The words of `RL.TAKE` after its key. Not in envoyproxy/ratelimit.
@@ -83,7 +86,12 @@ pub struct RateLimitEntry {
 #[serde(deny_unknown_fields)]
 pub struct Replaces {
     /// The `name` of that limit.
-    pub name: String,
+    pub name: Option<String>,
+}
+
+/// Reads a list; a key without a value is a list of one entry without a value.
+fn entries<'d, D: Deserializer<'d>, T: Deserialize<'d>>(from: D) -> Result<Vec<Option<T>>, D::Error> {
+    Option::deserialize(from).map(|list| list.unwrap_or_else(|| vec![None]))
 }
 
 /// A name, or a list of them.

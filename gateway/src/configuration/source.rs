@@ -41,8 +41,22 @@ impl ConfigSource {
     /// The first thing that is wrong, with the file and the line.
     pub fn read(&self) -> Result<Config, String> {
         let mut config = Config::default();
-        self.each(|file, text| config.add(file, text))?;
+        self.read_into(&mut config)?;
         Ok(config)
+    }
+
+    /// Reads several as one configuration, as if all their files were in one directory.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with the file and the line.
+    pub fn read_together(paths: Vec<PathBuf>) -> Result<Config, String> {
+        let mut config = Config::default();
+        paths.into_iter().try_for_each(|path| ConfigSource::new(path).read_into(&mut config))?;
+        Ok(config)
+    }
+
+    fn read_into(&self, config: &mut Config) -> Result<(), String> {
+        self.each(|file, text| config.add(file, text))
     }
 
     /// What it says as policies.

@@ -130,6 +130,37 @@ descriptors:
     assert_eq!(metric(&[("d", "1")]), ("d".to_owned(), None));
 }
 
+const REPLACES: &str = "line 3: api.a: replaces must be a list of names";
+
+const CONFIG_MAP: &str = "---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: limits}
+data:
+  limits.yaml: |
+    domain: api
+    descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]
+";
+
+#[test]
+fn file_that_envoy_gateway_prints_is_accepted() {
+    let config = read(
+        "name: default/eg/http
+domain: default/eg/http
+descriptors:
+- key: backend-traffic-policy/default/policy
+  value: backend-traffic-policy/default/policy
+  descriptors:
+  - key: rule-0-match--1
+    value: rule-0-match--1
+    rate_limit: {requests_per_unit: 5, unit: SECOND, unlimited: false, name: '', replaces: []}
+    shadow_mode: false
+    detailed_metric: false
+",
+    );
+    assert!(config.expect("a right file").domains.contains_key("default/eg/http"));
+}
+
 #[test]
 fn wrong_files_are_refused_with_their_line() {
     let of = |rule: &str| format!("domain: api\ndescriptors:\n  - key: a\n    {rule}\n");
@@ -145,10 +176,20 @@ fn wrong_files_are_refused_with_their_line() {
         (of("rate_limit: {unit: day, policy: a}"), "rate_limit must have one of"),
         (of("rate_limit: {policy: []}"), "policy must be"),
         (of("rate_limit: {unit: day, requests_per_unit: 1, name: n, replaces: [{name: n}]}"), "replace itself"),
-        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: ''}]}"), "without a name"),
+        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: ''}]}"), REPLACES),
+        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: }]}"), REPLACES),
+        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{}]}"), REPLACES),
+        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: [null]}"), REPLACES),
+        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: }"), REPLACES),
         ("domain: api\ndescriptors: [{key: a}, {key: a}]\n".to_owned(), "line 2: api.a is there twice"),
         ("domain: api\ndescriptors: [{key: ''}]\n".to_owned(), "no key"),
-        ("domain: api\n---\ndomain: api\n".to_owned(), "line 3: the domain is there twice"),
+        ("domain: api\n---\ndomain: api\n".to_owned(), "line 3: the domain is there twice: api is in f.yaml"),
+        (
+            format!("{CONFIG_MAP}{CONFIG_MAP}"),
+            "a Kubernetes manifest (ConfigMap): the configuration is a text under its data",
+        ),
+        (CONFIG_MAP.to_owned(), "a Kubernetes manifest (ConfigMap)"),
+        ("apiVersion: v1\ndomain: api\n".to_owned(), "apiVersion"),
         ("domain: ''\n".to_owned(), "line 1: the domain must have a name"),
         ("domain: api\ndomain: b\n".to_owned(), "line 2"),
         ("descriptors: []\n".to_owned(), "a document must have"),
