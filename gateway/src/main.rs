@@ -2,8 +2,8 @@
 //! module redis-ratelimit, or those of a file, and all usage is the server's.
 //!
 //! The layers, from below: how a stream gathers its writes ([`gathered`]); files that are read again
-//! ([`file_stamp`], [`reload`]); names and words ([`naming`], [`client_address`], [`template`], [`windows`]); one call to the
-//! server ([`ask`]); the files ([`configuration`]); the connection ([`link`]) and what the server told of its policies
+//! ([`file_stamp`], [`reload`]); names and words ([`naming`], [`client_address`], [`template`],
+//! [`request_path`], [`windows`]); one call to the server ([`ask`]); the files ([`configuration`]); the connection ([`link`]) and what the server told of its policies
 //! ([`told_policies`]); counting without the server ([`local`]); the judgement of a request ([`judge`]) and what it
 //! looks like ([`headers`]); the doors ([`http`], and [`rls`] with the messages of Envoy, [`proto`]) and their
 //! listeners ([`listener`], [`certificate`]); logs under limits that are to be tried ([`replay`]), limits to play with
@@ -33,6 +33,7 @@ mod playground_command;
 mod proto;
 mod reload;
 mod replay;
+mod request_path;
 mod rls;
 mod secrets;
 mod seen;

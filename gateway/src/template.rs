@@ -74,7 +74,12 @@ impl Template {
 /// Whether a text, which may be any bytes, fits a pattern in which `*` stands for anything.
 #[must_use]
 pub fn fits(pattern: &str, text: &[u8]) -> bool {
-    let mut parts = pattern.split('*').map(str::as_bytes);
+    fits_parts(pattern.split('*').map(str::as_bytes), text)
+}
+
+/// Returns `true` if a text consists of these parts with any texts between them.
+#[must_use]
+pub fn fits_parts<'a>(mut parts: impl Iterator<Item = &'a [u8]>, text: &[u8]) -> bool {
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
     let mut parts = parts.peekable();
     if parts.peek().is_none() {

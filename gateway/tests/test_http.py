@@ -61,6 +61,31 @@ def test_rules_decide_by_method_path_and_headers(
     ]
 
 
+def test_spelling_a_path_differently_reaches_the_same_limit(
+    server: Server, start: Callable[..., Gateway], file: Path, redis: Redis
+) -> None:
+    file.write_text("""
+http:
+  rules:
+    - {path: /login, limit: FIXED 99 1m, key: "login:{method}:{path}"}
+    - {path: /admin/*, ignore_case: true, limit: FIXED 99 1m, key: "admin:{path}"}
+    - {path: "/*", limit: FIXED 0 1m, key: "others:{path}"}
+""")
+    gateway = start(server.port, "--config", file)
+
+    def check(uri: str, method: str = "POST") -> int:
+        return gateway.get("/check", x_forwarded_method=method, x_forwarded_uri=uri).status
+
+    spellings = ["/login", "/%6cogin", "//login", "/./login", "/x/../login", "/login/"]
+    spellings += ["/login;a=b", "http://example.com/login?x", "/login#x", "/login/%2e/?x"]
+    assert {check(uri) for uri in spellings} == {200}
+    assert check("/login", method="post") == 200
+    assert {check(uri) for uri in ("/admin/x", "/ADMIN/x", "/Admin//X/")} == {200}
+    assert {check(uri) for uri in ("/LOGIN", "/login%2F", "/login/x")} == {429}
+    assert {check(uri) for uri in ("/login%00", "/x/..;/login", "/x//../login")} == {400}
+    assert sorted(redis.keys("*")) == ["rl:admin:/admin/x", "rl:login:POST:/login"]
+
+
 def test_bytes_that_are_no_text_are_counted_as_they_are(
     server: Server, start: Callable[..., Gateway], file: Path, redis: Redis
 ) -> None:

@@ -131,7 +131,10 @@ pub struct RuleEntry {
     /// The methods that the rule matches; without it, all.
     pub method: Option<OneOrMore>,
     /// The pattern of the paths that the rule matches; without it, all.
-    pub path: Option<String>,
+    pub path: Option<Spanned<String>>,
+    /// Paths match, and are counted, without regard to the case of ASCII letters.
+    #[serde(default)]
+    pub ignore_case: bool,
     /// The headers that a request must have, and the patterns of their values.
     #[serde(default)]
     pub header: BTreeMap<String, String>,

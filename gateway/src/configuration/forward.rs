@@ -5,8 +5,10 @@ use super::domain::{names, words};
 use super::format;
 use crate::ask::Rule;
 use crate::client_address::{self, Ipv6Prefix};
+use crate::request_path::PathPattern;
 use crate::template::{Template, fits};
 use ipnet::IpNet;
+use serde_saphyr::Spanned;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What the files say of HTTP.
@@ -26,8 +28,10 @@ pub struct HttpRules {
 #[derive(Debug)]
 pub struct HttpRule {
     methods: Option<Vec<String>>,
-    path: Option<String>,
+    path: Option<PathPattern>,
     headers: Vec<(String, String)>,
+    /// Paths are counted without regard to the case of ASCII letters.
+    pub ignores_case: bool,
     /// By what it is limited.
     pub rule: Rule,
     /// What it is counted by.
@@ -48,7 +52,7 @@ impl HttpRules {
     pub(super) fn read(read: format::HttpSection) -> Result<HttpRules, String> {
         let mut http = HttpRules { is_set: true, ..HttpRules::default() };
         if let Some(trusted) = read.trusted {
-            let network = |text: &serde_saphyr::Spanned<String>| {
+            let network = |text: &Spanned<String>| {
                 let told = "trusted must be addresses or networks such as 10.0.0.0/8";
                 client_address::network(&text.value).ok_or_else(|| at(text, told))
             };
@@ -73,16 +77,26 @@ fn rule(read: format::RuleEntry) -> Result<HttpRule, String> {
     let key = Template::read(&read.key.value).map_err(told)?;
     let cost = read.cost.map(|cost| Template::read(&cost.value).map_err(|told| at(&cost, &told))).transpose()?;
     let headers = read.header.into_iter().map(|(name, pattern)| (name.to_ascii_lowercase(), pattern)).collect();
-    Ok(HttpRule { methods: read.method.map(format::OneOrMore::into_vec), path: read.path, headers, rule, key, cost })
+    let pattern =
+        |path: Spanned<String>| PathPattern::read(&path.value, read.ignore_case).map_err(|told| at(&path, &told));
+    Ok(HttpRule {
+        methods: read.method.map(format::OneOrMore::into_vec),
+        path: read.path.map(pattern).transpose()?,
+        ignores_case: read.ignore_case,
+        headers,
+        rule,
+        key,
+        cost,
+    })
 }
 
 impl HttpRule {
-    /// Whether it is for such a request, in whose words any bytes may stand. `header` tells the value of one by its name
-    /// in lower case.
+    /// Returns `true` if the rule is for such a request, with its path in normal form. `header` returns the value of a
+    /// header, in which any bytes may stand, by its name in lower case.
     pub fn matches<'a>(&self, method: &[u8], path: &[u8], header: impl Fn(&str) -> Option<&'a [u8]>) -> bool {
         let is_method = |one: &String| one.as_bytes().eq_ignore_ascii_case(method);
         self.methods.as_ref().is_none_or(|methods| methods.iter().any(is_method))
-            && self.path.as_ref().is_none_or(|pattern| fits(pattern, path))
+            && self.path.as_ref().is_none_or(|pattern| pattern.matches(path))
             && self.headers.iter().all(|(name, pattern)| header(name).is_some_and(|value| fits(pattern, value)))
             && [Some(&self.key), self.cost.as_ref()]
                 .into_iter()

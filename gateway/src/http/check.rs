@@ -7,6 +7,7 @@ use crate::configuration::{Config, HttpRule, Metric};
 use crate::headers;
 use crate::judge::{Judgement, Question, RequestPart};
 use crate::naming::{self, Described, escaped_bytes};
+use crate::request_path::normalized;
 use crate::rls::Rls;
 use crate::template::Field;
 use axum::body::Body;
@@ -24,8 +25,10 @@ const DOMAIN: &str = "http";
 
 /// The request that the proxy asks about.
 struct Asking<'a> {
-    method: &'a [u8],
-    path: &'a [u8],
+    /// Method in upper case.
+    method: Vec<u8>,
+    /// Path in normal form.
+    path: Vec<u8>,
     headers: &'a HeaderMap,
     client: String,
 }
@@ -70,22 +73,20 @@ fn asked<'a>(config: &Config, ipv6_prefix: Ipv6Prefix, head: &'a Parts, peer: Ip
     let forwarded: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
     // From others it would be the client's own word.
     let told = |name: &str| if is_trusted(peer, &http.trusted) { value(&head.headers, name) } else { None };
-    let is_end = |byte: &u8| matches!(byte, b'?' | b'#');
-    let before = |uri: &'a [u8]| uri.split(is_end).next().unwrap_or_default();
-    let path = told("x-forwarded-uri").map_or_else(|| head.uri.path().as_bytes(), before);
-    let asking = Asking {
-        method: told("x-forwarded-method").unwrap_or(head.method.as_str().as_bytes()),
-        path,
-        headers: &head.headers,
-        client: client(peer, &forwarded, &http.trusted, http.ipv6_prefix.unwrap_or(ipv6_prefix)),
-    };
+    let client = client(peer, &forwarded, &http.trusted, http.ipv6_prefix.unwrap_or(ipv6_prefix));
     let Some(rules) = &http.rules else {
-        let described = Described::new(DOMAIN, [("client", asking.client.as_str())]);
+        let described = Described::new(DOMAIN, [("client", client.as_str())]);
         let (key, rule) = (described.key(), Rule::Policies(described.names()));
         return Ok(question(key, rule, Amount::ONE, None));
     };
+    let asking = Asking {
+        method: told("x-forwarded-method").unwrap_or(head.method.as_str().as_bytes()).to_ascii_uppercase(),
+        path: normalized(told("x-forwarded-uri").unwrap_or(head.uri.path().as_bytes()))?,
+        headers: &head.headers,
+        client,
+    };
     let header = |name: &str| value(asking.headers, name);
-    match rules.iter().find(|rule| rule.matches(asking.method, asking.path, header)) {
+    match rules.iter().find(|rule| rule.matches(&asking.method, &asking.path, header)) {
         Some(rule) => asking.ruled(rule),
         None => Ok(RequestPart::Nothing),
     }
@@ -93,11 +94,12 @@ fn asked<'a>(config: &Config, ipv6_prefix: Ipv6Prefix, head: &'a Parts, peer: Ip
 
 impl Asking<'_> {
     fn ruled(&self, rule: &HttpRule) -> Result<RequestPart, String> {
+        let path = if rule.ignores_case { &self.path.to_ascii_lowercase() } else { &self.path };
         let text = |field: &Field| {
             escaped_bytes(match field {
                 Field::Client => self.client.as_bytes(),
-                Field::Method => self.method,
-                Field::Path => self.path,
+                Field::Method => &self.method,
+                Field::Path => path,
                 Field::Header(name) => value(self.headers, name).unwrap_or_default(),
             })
         };

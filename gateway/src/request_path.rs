@@ -1,0 +1,141 @@
+//! Normal form of request paths: the spellings that servers take for the same path are one path to rules and in keys.
+
+use crate::template::fits_parts;
+
+/// Returns the path of a request target in its normal form, without query, path parameters and trailing slash.
+///
+/// # Errors
+/// If the path has a NUL, or if servers disagree about where it leads.
+pub fn normalized(target: &[u8]) -> Result<Vec<u8>, String> {
+    let is_end = |byte: &u8| matches!(byte, b'?' | b'#');
+    let path = without_origin(target.split(is_end).next().unwrap_or_default());
+    if path == b"*" {
+        return Ok(path.to_vec());
+    }
+    let mut segments: Vec<Vec<u8>> = vec![];
+    for raw in path.strip_prefix(b"/").unwrap_or(path).split(|byte| *byte == b'/') {
+        let name = raw.split(|byte| *byte == b';').next().unwrap_or_default();
+        let segment = spelled(name);
+        if has_nul(raw) {
+            return Err("the path has a NUL".to_owned());
+        }
+        let is_dots = segment == b"." || segment == b"..";
+        // Some servers remove the parameters first, and then it is a dot segment; to others it is a name.
+        if is_dots && name.len() < raw.len() {
+            return Err("the path has a dot segment with parameters".to_owned());
+        }
+        if segment == b".." {
+            // Some servers merge slashes first, and then it removes the segment before them.
+            if segments.pop().is_some_and(|removed| removed.is_empty()) {
+                return Err("the path has a dot segment after two slashes".to_owned());
+            }
+        } else if !is_dots {
+            segments.push(segment);
+        }
+    }
+    let mut path = Vec::with_capacity(path.len() + 1);
+    for segment in segments.iter().filter(|segment| !segment.is_empty()) {
+        path.push(b'/');
+        path.extend(segment);
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    Ok(path)
+}
+
+/// Returns the path of an absolute URI; another target as it is.
+fn without_origin(target: &[u8]) -> &[u8] {
+    let scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+    let end = target.iter().position(|byte| !scheme(byte)).unwrap_or_default();
+    let Some((_, rest)) = target.split_at_checked(end).filter(|(scheme, _)| !scheme.is_empty()) else { return target };
+    let Some(rest) = rest.strip_prefix(b"://") else { return target };
+    let authority = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+    rest.get(authority..).unwrap_or_default()
+}
+
+/// Returns `true` if the text has a NUL, as it is or encoded.
+fn has_nul(text: &[u8]) -> bool {
+    text.contains(&0) || text.windows(3).any(|three| three == b"%00")
+}
+
+/// Returns the text with one spelling of each byte: as it is where a path may have it (RFC 3986), else as `%XX`. A slash
+/// and a semicolon that are encoded stay so.
+fn spelled(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, behind)) = rest.split_first() {
+        let encoded = decoded(rest);
+        let (byte, is_plain) = match encoded {
+            Some(byte) => (byte, is_path_character(byte)),
+            None => (*first, *first == b'/' || is_path_character(*first)),
+        };
+        rest = if encoded.is_some() { rest.get(3..).unwrap_or_default() } else { behind };
+        if is_plain {
+            out.push(byte);
+        } else {
+            out.extend(format!("%{byte:02X}").bytes());
+        }
+    }
+    out
+}
+
+/// Returns the byte that the text begins with, if that is encoded.
+fn decoded(text: &[u8]) -> Option<u8> {
+    let [b'%', digits @ ..] = text.get(..3)? else { return None };
+    let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().filter(|_| is_hex)
+}
+
+/// Returns `true` for the characters of a segment (`pchar` of RFC 3986) other than `;` and `%`.
+fn is_path_character(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,=:@".contains(&byte)
+}
+
+/// Pattern of paths, in which `*` stands for any text.
+#[derive(Clone, Debug)]
+pub struct PathPattern {
+    parts: Vec<Vec<u8>>,
+    ignores_case: bool,
+}
+
+impl PathPattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// If no path in normal form can match it.
+    pub fn read(text: &str, ignores_case: bool) -> Result<PathPattern, String> {
+        let never = |why: &str| format!("the path '{}' matches no request: {why}", text.escape_debug());
+        if text.contains(['?', '#', ';']) {
+            return Err(never("queries and path parameters are removed from the paths of requests"));
+        }
+        let rooted = if text.starts_with('*') { format!("/{text}") } else { text.to_owned() };
+        if !rooted.starts_with('/') {
+            return Err(never("it must begin with / or *"));
+        }
+        let normal = normalized(rooted.as_bytes()).map_err(|why| never(&why))?;
+        let written = spelled(rooted.as_bytes());
+        if written != b"/" && written.strip_suffix(b"/").unwrap_or(&written) != normal {
+            return Err(never("repeated slashes and dot segments are removed from the paths of requests"));
+        }
+        let part = |part: &str| {
+            let part = spelled(part.as_bytes());
+            if ignores_case { part.to_ascii_lowercase() } else { part }
+        };
+        Ok(PathPattern { parts: text.split('*').map(part).collect(), ignores_case })
+    }
+
+    /// Returns `true` if the pattern matches a path in normal form, with or without a trailing slash.
+    #[must_use]
+    pub fn matches(&self, path: &[u8]) -> bool {
+        let mut path = if self.ignores_case { path.to_ascii_lowercase() } else { path.to_vec() };
+        let fits = |path: &[u8]| fits_parts(self.parts.iter().map(Vec::as_slice), path);
+        fits(&path) || {
+            path.push(b'/');
+            fits(&path)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

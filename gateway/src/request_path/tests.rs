@@ -1,0 +1,148 @@
+use super::{PathPattern, normalized};
+
+fn normal(target: &[u8]) -> Result<String, String> {
+    normalized(target).map(|path| String::from_utf8(path).expect("a normal form is ASCII"))
+}
+
+#[test]
+fn spellings_of_a_path_have_one_normal_form() {
+    for (target, expected) in [
+        ("/login", "/login"),
+        ("/%6cogin", "/login"),
+        ("/%6Cogin", "/login"),
+        ("//login", "/login"),
+        ("///login//", "/login"),
+        ("/./login", "/login"),
+        ("/%2e/login", "/login"),
+        ("/x/../login", "/login"),
+        ("/x/%2E%2e/login", "/login"),
+        ("/../login", "/login"),
+        ("/login/", "/login"),
+        ("/login/.", "/login"),
+        ("/login/x/..", "/login"),
+        ("/login;a=b", "/login"),
+        ("/login;a=b/;c", "/login"),
+        ("/;x/login", "/login"),
+        ("/login?a=b", "/login"),
+        ("/login#a", "/login"),
+        ("/login;a?b#c", "/login"),
+        ("http://example.com/login", "/login"),
+        ("HTTPS://user@example.com:8443//login", "/login"),
+        ("login", "/login"),
+        ("/LOGIN", "/LOGIN"),
+        ("/", "/"),
+        ("", "/"),
+        ("//", "/"),
+        ("/.", "/"),
+        ("/..", "/"),
+        ("?a", "/"),
+        ("http://example.com", "/"),
+        ("http://example.com?a", "/"),
+        ("*", "*"),
+        ("/x://y", "/x:/y"),
+        ("/...", "/..."),
+        ("/a%2Fb", "/a%2Fb"),
+        ("/a%2fb", "/a%2Fb"),
+        ("/a%2f..%2fb", "/a%2F..%2Fb"),
+        ("/a%3Bb", "/a%3Bb"),
+        ("/a%252Fb", "/a%252Fb"),
+        ("/a%3Ab", "/a:b"),
+        ("/a%20b", "/a%20b"),
+        ("/a b", "/a%20b"),
+        ("/caf\u{e9}", "/caf%C3%A9"),
+        ("/caf%c3%a9", "/caf%C3%A9"),
+        ("/100%", "/100%25"),
+        ("/%zz%2", "/%25zz%252"),
+        ("/%+1%-1", "/%25+1%25-1"),
+    ] {
+        assert_eq!(normal(target.as_bytes()).as_deref(), Ok(expected), "{target}");
+    }
+    assert_eq!(normal(b"/\xff").as_deref(), Ok("/%FF"));
+}
+
+#[test]
+fn paths_that_servers_read_in_different_ways_are_refused() {
+    let nul = "NUL";
+    for (target, expected) in [
+        ("/login%00", nul),
+        ("/login\0", nul),
+        ("/login;%00", nul),
+        ("/x/..;/login", "parameters"),
+        ("/login/..;a=b/", "parameters"),
+        ("/x/.;/login", "parameters"),
+        ("/x/%2e%2e;/login", "parameters"),
+        ("/login//../", "two slashes"),
+        ("/a//../login", "two slashes"),
+        ("/a/;x/../login", "two slashes"),
+    ] {
+        assert!(normal(target.as_bytes()).is_err_and(|told| told.contains(expected)), "{target}");
+    }
+}
+
+#[test]
+fn normal_forms_are_stable() {
+    let pieces = ["/", "a", "..", ".", "%2e", "%2F", "%41", ";", "%3b", "%", "\u{e9}", "*", "http://"];
+    let all = |texts: Vec<String>| texts.into_iter().flat_map(|text| pieces.map(|piece| format!("{text}{piece}")));
+    let mut targets = vec![String::new()];
+    for _ in 0..4 {
+        targets = all(targets).collect();
+        for target in &targets {
+            if let Ok(once) = normal(target.as_bytes()) {
+                assert_eq!(normal(once.as_bytes()).as_ref(), Ok(&once), "{target}");
+                assert!(once.is_ascii() && !once.contains("//") && !once.contains(';'), "{target} {once}");
+            }
+        }
+    }
+}
+
+#[test]
+fn patterns_match_with_and_without_a_trailing_slash() {
+    for (pattern, target, expected) in [
+        ("/login", "/login/", true),
+        ("/login/", "/login", true),
+        ("/login", "/login/x", false),
+        ("/login", "/LOGIN", false),
+        ("/pay/*", "/pay", true),
+        ("/pay/*", "/pay/", true),
+        ("/pay/*", "/payment", false),
+        ("/pay*", "/payment/", true),
+        ("/*", "/", true),
+        ("/", "/", true),
+        ("/", "/x", false),
+        ("*", "*", true),
+        ("*.js", "/x.js", true),
+        ("/a b", "/a%20b", true),
+        ("/a%20b", "/a b", true),
+        ("/caf\u{e9}/*", "/caf%c3%a9/x", true),
+        ("/v1:call", "/v1%3Acall", true),
+        ("/a%2fb", "/a%2Fb", true),
+        ("/a%2Fb", "/a/b", false),
+        ("/100%", "/100%25", true),
+        ("/a%2Ab", "/a*b", true),
+        ("/a%2Ab", "/axb", false),
+    ] {
+        let read = PathPattern::read(pattern, false).expect("a pattern");
+        assert_eq!(read.matches(&normalized(target.as_bytes()).expect("a path")), expected, "{pattern} {target}");
+    }
+    let pattern = PathPattern::read("/Login/%2f*", true).expect("a pattern");
+    assert!(pattern.matches(b"/lOGIN/%2Fx") && !pattern.matches(b"/log"));
+}
+
+#[test]
+fn patterns_that_match_no_request_are_refused() {
+    for (pattern, expected) in [
+        ("", "begin with /"),
+        ("login", "begin with /"),
+        ("http://example.com/", "begin with /"),
+        ("/a//b", "repeated slashes"),
+        ("*//b", "repeated slashes"),
+        ("/a/../b", "dot segments"),
+        ("/a/.", "dot segments"),
+        ("/a//../b", "two slashes"),
+        ("/a;b", "path parameters"),
+        ("/a?b", "queries"),
+        ("/a%00", "NUL"),
+    ] {
+        assert!(PathPattern::read(pattern, false).is_err_and(|told| told.contains(expected)), "{pattern}");
+    }
+}
