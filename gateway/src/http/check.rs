@@ -68,7 +68,7 @@ fn problem(judgement: &Judgement, status: StatusCode) -> String {
     body.to_string()
 }
 
-fn asked<'a>(config: &Config, ipv6_prefix: Ipv6Prefix, head: &'a Parts, peer: IpAddr) -> Result<RequestPart, String> {
+fn asked(config: &Config, ipv6_prefix: Ipv6Prefix, head: &Parts, peer: IpAddr) -> Result<RequestPart, String> {
     let http = &config.http;
     let forwarded: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
     // From others it would be the client's own word.
