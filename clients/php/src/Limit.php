@@ -7,6 +7,8 @@ namespace RedisRatelimit;
 /** One limit, such as `Limit::fixed(100, '1m')`. */
 final class Limit
 {
+    private const RATE = '~^\s*(\d+(?:\.\d+)?)\s*(?:/|\bper\b)\s*(\d*)\s*(?:(s|sec|second)|(m|min|minute)|(h|hr|hour)|(d|day)|(w|week))s?\s*$~iD';
+
     /**
      * @param list<string|int|float> $words
      * @param float|null             $quota units; null: a policy's, which only the server knows
@@ -35,6 +37,24 @@ final class Limit
     public static function fixed(int|float $limit, string $window): self
     {
         return new self(['FIXED', $limit, $window], $limit);
+    }
+
+    /** The fixed window that a rate such as '100/minute' or '5 per 15 minutes' means. */
+    public static function rate(string $text): self
+    {
+        if (1 !== preg_match(self::RATE, $text, $match)) {
+            throw new \InvalidArgumentException("not a rate, such as '100/minute': '{$text}'");
+        }
+        [$count, $unit] = ['' === $match[2] ? 1 : (int) $match[2], 'smhdw'[\count($match) - 4]];
+        if ('w' === $unit) {
+            [$count, $unit] = [7 * $count, 'd'];
+        }
+        $seconds = $count * ['s' => 1, 'm' => 60, 'h' => 3600, 'd' => 86400][$unit];
+        if ($seconds < 1 || $seconds > 3650 * 86400) {
+            throw new \InvalidArgumentException("a window is from 1 second to 3650 days: '100/minute', not '{$text}'");
+        }
+
+        return self::fixed(str_contains($match[1], '.') ? (float) $match[1] : (int) $match[1], "{$count}{$unit}");
     }
 
     /** At most about `$limit` in the trailing window; if `$strict`, never more. */

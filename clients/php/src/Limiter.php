@@ -44,21 +44,28 @@ final class Limiter
     /**
      * Charges all limits of a key, or none.
      *
-     * @param Limit|list<Limit> $limits
+     * @param Limit|string|list<Limit|string> $limits
+     *                                   a limit can be a rate such as '100/minute'
      * @param string|bool|null  $once    an idempotency key of yours, true for a new one, or false for none
      * @param string|null       $ttl     for how long the charge can be settled, such as '10m'
      * @param bool              $force   charge what was used already, even past a limit
+     * @param bool              $refundable give the charge an idempotency key, whatever it costs, so that `settle` can
+     *                                   refund it
      * @param string|null       $maxWait let pass also what will fit within this time. Token buckets only
      */
     public function take(
         string $key,
-        Limit|array $limits,
+        Limit|string|array $limits,
         int|float $cost = 1,
         string|bool|null $once = null,
         ?string $ttl = null,
         bool $force = false,
         ?string $maxWait = null,
+        bool $refundable = false,
     ): Decision {
+        if ($refundable && !\is_string($once)) {
+            $once = true;
+        }
         $limits = $this->checked($limits, $cost);
         if (\is_string($once) || true === $once || null !== $ttl) {
             self::refuseSketches($limits);
@@ -103,9 +110,9 @@ final class Limiter
     /**
      * Says what `take` would, and charges nothing.
      *
-     * @param Limit|list<Limit> $limits
+     * @param Limit|string|list<Limit|string> $limits
      */
-    public function peek(string $key, Limit|array $limits, int|float $cost = 1): Decision
+    public function peek(string $key, Limit|string|array $limits, int|float $cost = 1): Decision
     {
         $limits = $this->checked($limits, $cost);
         $words = ['RL.PEEK', $this->keyOf($key, $limits), 'COST', $cost, ...self::specs($key, $limits)];
@@ -119,12 +126,15 @@ final class Limiter
     /**
      * Corrects a charge by its idempotency key. Denied only if the server does not know it, or no longer.
      *
-     * @param Limit|list<Limit> $limits
+     * @param Limit|string|list<Limit|string> $limits
      */
-    public function settle(string $key, Limit|array $limits, string $id, int|float $cost): Decision
+    public function settle(string $key, Limit|string|array $limits, ?string $id, int|float $cost): Decision
     {
         $limits = $this->checked($limits, $cost);
         self::refuseSketches($limits);
+        if (null === $id) {
+            throw new \InvalidArgumentException('the charge has no idempotency key: make it refundable, by take(..., refundable: true)');
+        }
         try {
             return Decision::read($this->call($this->words($key, $limits, ['SETTLE', $id, $cost]), true), $id);
         } catch (UnavailableException|SetupException|FullException $error) {
@@ -287,13 +297,14 @@ final class Limiter
     }
 
     /**
-     * @param Limit|list<Limit> $limits
+     * @param Limit|string|list<Limit|string> $limits
      *
      * @return list<Limit>
      */
-    private function checked(Limit|array $limits, int|float $cost): array
+    private function checked(Limit|string|array $limits, int|float $cost): array
     {
         $limits = \is_array($limits) ? $limits : [$limits];
+        $limits = array_map(self::limitOf(...), $limits);
         if ([] === $limits) {
             throw new \InvalidArgumentException("a call needs a limit, such as Limit::fixed(100, '1m')");
         }
@@ -305,6 +316,15 @@ final class Limiter
         }
 
         return $limits;
+    }
+
+    private static function limitOf(mixed $limit): Limit
+    {
+        return match (true) {
+            $limit instanceof Limit => $limit,
+            \is_string($limit) => Limit::rate($limit),
+            default => throw new \InvalidArgumentException("a limit is such as Limit::fixed(100, '1m') or '100/minute', not a ".get_debug_type($limit)),
+        };
     }
 
     /**

@@ -93,7 +93,7 @@ final class Replies
         return match ($kind) {
             'outage' => new UnavailableException($why),
             'full' => new FullException($why),
-            'operator' => new SetupException($why),
+            'operator' => str_starts_with($reply, 'NOPOLICY ') ? new NoPolicyException($why) : new SetupException($why),
             default => new CallException($why),
         };
     }

@@ -6,6 +6,7 @@ use PHPUnit\Framework\TestCase;
 use RedisRatelimit\CallException;
 use RedisRatelimit\Limit;
 use RedisRatelimit\Limiter;
+use RedisRatelimit\NoPolicyException;
 use RedisRatelimit\Replies;
 use RedisRatelimit\SetupException;
 use RedisRatelimit\UnavailableException;
@@ -48,6 +49,40 @@ final class LimiterTest extends TestCase
         self::assertEqualsWithDelta(3600, $seconds, 60);
         self::assertSame([0, 0.0], $limiter->usage('nobody'));
         self::assertSame([true, false], [$limiter->reset('user:42'), $limiter->reset('user:42')]);
+    }
+
+    public function testARateIsALimit(): void
+    {
+        $limiter = new Limiter($this->redis);
+        self::assertTrue($limiter->take('user:42', '1/hour')->allowed);
+        self::assertFalse($limiter->take('user:42', ['1/hour', Limit::fixed(9, '1d')])->allowed);
+        foreach (['1 hour', [null], [['1/hour']], [100]] as $wrong) {
+            try {
+                $limiter->take('user:42', $wrong);
+                self::fail();
+            } catch (InvalidArgumentException $error) {
+                self::assertStringContainsString('100/minute', $error->getMessage());
+            }
+        }
+    }
+
+    public function testARefundableChargeHasAnIdWhateverItCosts(): void
+    {
+        $limiter = new Limiter($this->redis);
+        $large = Limit::fixed(1000, '1h');
+        self::assertNull($limiter->take('user:42', $large)->id);
+        $decision = $limiter->take('user:42', $large, refundable: true);
+        self::assertSame(998, $decision->remaining);
+        self::assertSame(999, $limiter->settle('user:42', $large, $decision->id, 0)->remaining);
+        $this->expectExceptionMessage('refundable: true');
+        $limiter->settle('user:42', $large, null, 0);
+    }
+
+    public function testAPolicyThatIsNotThereIsAnErrorOfItsOwn(): void
+    {
+        $this->expectException(NoPolicyException::class);
+        $this->expectExceptionMessage('RL.POLICYSET');
+        (new Limiter($this->redis))->take('key', Limit::policy('gold'));
     }
 
     public function testAllAlgorithmsAndPolicies(): void

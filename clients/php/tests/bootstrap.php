@@ -10,5 +10,7 @@ spl_autoload_register(static function (string $class): void {
 });
 // Debian's packages.
 require_once 'Symfony/Component/RateLimiter/autoload.php';
+require_once 'Symfony/Component/Messenger/autoload.php';
 require_once 'Illuminate/Cache/autoload.php';
+require_once 'Illuminate/Pipeline/autoload.php';
 require_once __DIR__.'/Server.php';

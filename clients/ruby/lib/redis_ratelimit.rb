@@ -14,6 +14,9 @@ module RedisRatelimit
   # Something is set up in a way that cannot work, such as a wrong password. It says what to do.
   class SetupError < Error; end
 
+  # The server has none of the policies that a call names. It is no open door: set the policy, by RL.POLICYSET.
+  class NoPolicyError < SetupError; end
+
   # The call is wrong as it is.
   class CallError < Error; end
 
@@ -32,6 +35,8 @@ require "redis"
 
 require "redis_ratelimit/version"
 require "redis_ratelimit/limits"
+require "redis_ratelimit/rates"
+require "redis_ratelimit/addresses"
 require "redis_ratelimit/decision"
 require "redis_ratelimit/replies"
 require "redis_ratelimit/breaker"

@@ -33,6 +33,32 @@ class LimiterTest < Test
     assert limiter.take("pool", RedisRatelimit.policy("leased")).id
   end
 
+  test "a rate is a limit" do
+    assert_equal [true, false], Array.new(2) { limiter.take("user:42", "1/hour").allowed? }
+    assert_equal 0, limiter.peek("user:42", "1/hour").remaining
+    [nil, 100, :fixed, ["1/hour"], "1 hour"].each do |wrong|
+      assert_includes assert_raises(ArgumentError) { limiter.take("user:42", wrong) }.message, "100/minute"
+    end
+  end
+
+  test "a refundable charge has an id, whatever it costs" do
+    large = RedisRatelimit.fixed(1000, "1h")
+    assert_nil limiter.take("user:42", large).id
+    error = assert_raises(ArgumentError) { limiter.settle("user:42", large, id: nil, cost: 0) }
+    assert_includes error.message, "refundable: true"
+    decision = limiter.take("user:42", large, refundable: true)
+    assert_equal 998, decision.remaining
+    assert_equal 999, limiter.settle("user:42", large, id: decision.id, cost: 0).remaining
+    assert_equal "mine", limiter.take("user:42", large, refundable: true, once: "mine").id
+    assert_raises(ArgumentError) { limiter.take("1.2.3.4", RedisRatelimit.sketch(5, 5, "1m", key: "s"), refundable: true) }
+  end
+
+  test "a policy that is not there is an error of its own" do
+    error = assert_raises(RedisRatelimit::NoPolicyError) { limiter.take("key", RedisRatelimit.policy("gold")) }
+    assert_kind_of RedisRatelimit::SetupError, error
+    assert_includes error.message, "RL.POLICYSET"
+  end
+
   test "a sketch has a limit for each item in one key" do
     api = limiter(prefix: "app:")
     # Half a unit more: the first charge of an item may count a millionth too much for a moment.

@@ -40,10 +40,13 @@ module RedisRatelimit
       @held = {}
     end
 
-    # Charges all limits of a key, or none. `once` is an idempotency key of yours, true for a new one, or false for none;
-    # for `ttl` the charge can be settled. With `force` what was used already is charged even past a limit.
-    def take(key, *limits, cost: 1, once: nil, ttl: nil, force: false)
-      check(key, limits, cost)
+    # Charges all limits of a key, or none. A limit can be a rate such as "100/minute". `once` is an idempotency key of
+    # yours, true for a new one, or false for none; for `ttl` the charge can be settled. With `refundable` it has an
+    # idempotency key, whatever it costs, so that `settle` can refund it. With `force` what was used already is charged
+    # even past a limit.
+    def take(key, *limits, cost: 1, once: nil, ttl: nil, refundable: false, force: false)
+      limits = check(key, limits, cost)
+      once = true if refundable && !once.is_a?(String)
       refuse_sketches(limits) if once || ttl
       options = cost == 1 ? [] : ["COST", number(cost)]
       options << "FORCE" if force
@@ -53,14 +56,18 @@ module RedisRatelimit
 
     # Says what `take` would, and charges nothing.
     def peek(key, *limits, cost: 1)
-      check(key, limits, cost)
+      limits = check(key, limits, cost)
       words = ["rl.peek", key_of(key, limits), "COST", number(cost), *specs(key, limits)]
       without_server { Decision.read(call(words), nil) }
     end
 
     # Corrects a charge by its idempotency key. Denied only if the server does not know it, or no longer.
     def settle(key, *limits, id:, cost:)
-      check(key, limits, cost)
+      limits = check(key, limits, cost)
+      if id.nil?
+        raise ArgumentError, "the charge has no idempotency key: make it refundable, by take(..., refundable: true)"
+      end
+
       refuse_sketches(limits)
       without_server(allowed: false) { Decision.read(call(words(key, limits, ["SETTLE", id, number(cost)])), id) }
     end
@@ -157,10 +164,20 @@ module RedisRatelimit
     def check(key, limits, cost)
       raise TypeError, "a key must be text, not #{key.inspect}" unless key.is_a?(String)
       raise ArgumentError, "a call needs a limit, such as RedisRatelimit.fixed(100, \"1m\")" if limits.empty?
+
+      limits = limits.map { |limit| limit_of(limit) }
       raise ArgumentError, "a sketch is alone in its key" if limits.length > 1 && limits.any?(&:key)
-      return if cost.is_a?(Numeric) && cost >= 0 && cost <= 10**12
+      return limits if cost.is_a?(Numeric) && cost >= 0 && cost <= 10**12
 
       raise ArgumentError, "cost must be a number from 0 to 10^12, not #{cost.inspect}"
+    end
+
+    def limit_of(limit)
+      return limit if limit.is_a?(Limit)
+      return RedisRatelimit.rate(limit) if limit.is_a?(String)
+
+      raise ArgumentError,
+            "a limit is such as RedisRatelimit.fixed(100, \"1m\") or \"100/minute\", not #{limit.inspect}"
     end
 
     # Without an exponent.

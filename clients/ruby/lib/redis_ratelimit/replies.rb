@@ -68,7 +68,8 @@ module RedisRatelimit
       # What was sent is in the reply to an unknown command, and is of no help.
       said = remedy == MODULE ? "" : reply.delete_prefix("ERR ").delete_suffix(".")
       kinds = { outage: UnavailableError, caller: CallError, operator: SetupError, full: FullError }
-      kinds.fetch(kind).new([said, remedy].reject(&:empty?).join(": "))
+      kind = reply.start_with?("NOPOLICY ") ? NoPolicyError : kinds.fetch(kind)
+      kind.new([said, remedy].reject(&:empty?).join(": "))
     end
 
     # Whether a call that there is no room for may be in order but for its idempotency key.
