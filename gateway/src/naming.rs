@@ -24,6 +24,11 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
         return text.into();
     }
     let mut out = String::with_capacity(text.len());
+    escape(text, is_special, &mut out);
+    out.into()
+}
+
+fn escape(text: &str, is_special: impl Fn(char) -> bool, out: &mut String) {
     for character in text.chars() {
         if is_special(character) {
             // A string takes whatever is written to it.
@@ -32,7 +37,6 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
             out.push(character);
         }
     }
-    out.into()
 }
 
 /// Whether a character has a meaning in names and keys.
@@ -40,12 +44,19 @@ fn is_special(character: char) -> bool {
     matches!(character, '%' | '|' | '=' | '*' | '{' | '}' | '~' | '\0'..=' ' | '\x7f')
 }
 
-/// Bytes as text: what is UTF-8 as [`escaped`] has it, and `%XX` for each other byte. Different bytes stay different.
+/// Returns `true` for a character that separates two fields of a template, because no field has it unescaped.
 #[must_use]
-pub fn escaped_bytes(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        out.push_str(&escaped(chunk.valid()));
+pub fn is_separator(character: char) -> bool {
+    character == ':' || (is_special(character) && character != '%')
+}
+
+/// Returns the value of a template's field: as [`escaped`] has it, with `%XX` also for `:`, which separates the fields of
+/// templates, and for each byte that is not UTF-8. Different values stay different.
+#[must_use]
+pub fn escaped_field(value: &[u8]) -> String {
+    let mut out = String::with_capacity(value.len());
+    for chunk in value.utf8_chunks() {
+        escape(chunk.valid(), |character| character == ':' || is_special(character), &mut out);
         for byte in chunk.invalid() {
             // A string takes whatever is written to it.
             let _ = write!(out, "%{byte:02X}");

@@ -1,5 +1,7 @@
 //! A text with places to fill in, `pay:{header.x-user}`, and patterns, `/pay/*`.
 
+use crate::naming::is_separator;
+
 /// What stands in braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Field {
@@ -53,6 +55,15 @@ impl Template {
         Ok(Template(parts))
     }
 
+    /// Reads a template of keys, of which different fields must never make the same.
+    ///
+    /// # Errors
+    /// As for [`Template::read`], and if nothing separates two of its fields.
+    pub fn read_key(text: &str) -> Result<Template, String> {
+        separated(text)?;
+        Template::read(text)
+    }
+
     /// The headers that it needs.
     pub fn headers(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
@@ -69,6 +80,22 @@ impl Template {
         };
         self.0.iter().map(text).collect()
     }
+}
+
+/// Checks that a text has a separator between each two of its fields in braces: without one, a client could choose values
+/// that make the key or the name of another.
+///
+/// # Errors
+/// If there is none.
+pub fn separated(text: &str) -> Result<(), String> {
+    let mut fields = text.split('{').skip(1).peekable();
+    while let Some(field) = fields.next() {
+        let behind = field.split_once('}').map_or("", |(_, behind)| behind);
+        if fields.peek().is_some() && !behind.contains(is_separator) {
+            return Err(format!("'{}' must have a ':' between each two fields", text.escape_debug()));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a text, which may be any bytes, fits a pattern in which `*` stands for anything.
@@ -114,6 +141,16 @@ mod tests {
     fn what_is_no_field_is_refused() {
         for text in ["{", "{nope}", "{header.}", "a{client"] {
             assert!(Template::read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn fields_of_a_key_without_a_separator_are_refused() {
+        for text in ["{client}{path}", "a:{method}-{client}", "{path}/{client}", "{client}:{path}%{method}"] {
+            assert!(Template::read_key(text).is_err_and(|told| told.contains("between each two fields")), "{text}");
+        }
+        for text in ["{client}:{path}", "{client}|a={path}", "a{client}b", "{client}/a:b/{path}", "a"] {
+            assert!(Template::read_key(text).is_ok(), "{text}");
         }
     }
 

@@ -86,6 +86,54 @@ http:
     assert sorted(redis.keys("*")) == ["rl:admin:/admin/x", "rl:login:POST:/login"]
 
 
+def check_raw(gateway: Gateway, headers: list[tuple[bytes, bytes]]) -> int:
+    """Status of a request to /check with these headers."""
+    words = [b"GET /check HTTP/1.1", b"Host: a", b"Connection: close"]
+    words += [name + b": " + value for name, value in headers]
+    with socket.create_connection(("127.0.0.1", gateway.http), timeout=30) as raw:
+        raw.sendall(b"\r\n".join([*words, b"", b""]))
+        return int(raw.makefile("rb").readline().split()[1])
+
+
+def test_no_header_reaches_the_key_of_another_rule(
+    server: Server, start: Callable[..., Gateway], file: Path, redis: Redis
+) -> None:
+    file.write_text("""
+http:
+  rules:
+    - {path: /vip, limit: FIXED 1 1m, key: "pay:vip:{client}"}
+    - {path: /two, limit: FIXED 9 1m, key: "pay:{header.x-user}:{header.x-plan}"}
+    - {limit: FIXED 1 1m, key: "pay:{header.x-user}"}
+""")
+    gateway = start(server.port, "--config", file)
+
+    def check(path: str, **headers: str) -> int:
+        return gateway.get("/check", x_forwarded_uri=path, **headers).status
+
+    assert check("/", x_user="vip:9.9.9.9") == 200
+    assert check("/vip", x_forwarded_for="9.9.9.9") == 200
+    assert check("/two", x_user="a:b", x_plan="c") == 200
+    assert check("/two", x_user="a", x_plan="b:c") == 200
+    expected = ["rl:pay:a%3Ab:c", "rl:pay:a:b%3Ac", "rl:pay:vip%3A9.9.9.9", "rl:pay:vip:9.9.9.9"]
+    assert sorted(redis.keys("*")) == expected
+
+
+def test_repeated_headers_that_a_rule_reads_are_refused(
+    server: Server, start: Callable[..., Gateway], file: Path
+) -> None:
+    file.write_text(FILE)
+    gateway = start(server.port, "--config", file)
+    pay = [(b"X-Forwarded-Method", b"POST"), (b"X-Forwarded-Uri", b"/pay/1")]
+    user, plan = (b"X-User", b"1"), (b"X-Plan", b"gold")
+    assert check_raw(gateway, [*pay, user, plan, (b"X-Other", b"1"), (b"X-Other", b"2")]) == 200
+    assert check_raw(gateway, [*pay, user, plan, (b"x-user", b"2")]) == 400, "of the key"
+    assert check_raw(gateway, [*pay, user, plan, (b"x-plan", b"free")]) == 400, "of the rule"
+    assert check_raw(gateway, [*pay, user, plan, (b"X-Forwarded-Uri", b"/")]) == 400
+    assert check_raw(gateway, [*pay, user, plan, (b"X-Forwarded-Method", b"GET")]) == 400
+    tokens = [(b"X-Forwarded-Uri", b"/tokens"), (b"X-Cost", b"1")]
+    assert check_raw(gateway, [*tokens, (b"X-Cost", b"0")]) == 400, "of the cost"
+
+
 def test_bytes_that_are_no_text_are_counted_as_they_are(
     server: Server, start: Callable[..., Gateway], file: Path, redis: Redis
 ) -> None:
@@ -93,11 +141,8 @@ def test_bytes_that_are_no_text_are_counted_as_they_are(
     gateway = start(server.port, "--config", file)
 
     def check(**headers: bytes) -> int:
-        words = [b"GET /check HTTP/1.1", b"Host: a", b"Connection: close"]
-        words += [name.replace("_", "-").encode() + b": " + it for name, it in headers.items()]
-        with socket.create_connection(("127.0.0.1", gateway.http), timeout=30) as raw:
-            raw.sendall(b"\r\n".join([*words, b"", b""]))
-            return int(raw.makefile("rb").readline().split()[1])
+        named = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
+        return check_raw(gateway, named)
 
     def pay(user: bytes) -> int:
         told = {"x_forwarded_method": b"POST", "x_forwarded_uri": b"/pay/\xff?x"}
@@ -132,7 +177,7 @@ http:
     entry["limit"] = {"requests_per_unit": 9, "unit": "DAY"}
     asked = {"domain": "api", "descriptors": [entry]}
     assert gateway.get("/json", method="POST", data=asked).status == 200
-    expected = ["rl:2001:db8:1::/48", "rl:api|remote_address=2001:db8:1:200::/56"]
+    expected = ["rl:2001%3Adb8%3A1%3A%3A/48", "rl:api|remote_address=2001:db8:1:200::/56"]
     assert sorted(redis.keys("*")) == expected
 
 

@@ -4,8 +4,8 @@ use super::at;
 use super::format::{DescriptorEntry, OneOrMore, RateLimitEntry, Replaces};
 use crate::ask::Rule;
 use crate::client_address::{self, Ipv6Prefix};
-use crate::naming::{LONGEST_NAME, escaped};
-use crate::template::fits;
+use crate::naming::{LONGEST_NAME, escaped_field};
+use crate::template::{fits, separated};
 use crate::windows;
 use std::collections::HashMap;
 
@@ -172,9 +172,10 @@ impl Bound {
         let filled = |name: &String, value: &dyn Fn(&str, &str) -> String| {
             entries.iter().fold(name.clone(), |name, (key, of)| name.replace(&format!("{{{key}}}"), &value(key, of)))
         };
-        let whole = |_: &str, value: &str| escaped(value).into_owned();
-        let grouped =
-            |key: &str, value: &str| client_address::grouped(key, value, prefix).unwrap_or_else(|| whole(key, value));
+        let whole = |_: &str, value: &str| escaped_field(value.as_bytes());
+        let grouped = |key: &str, value: &str| {
+            client_address::grouped(key, value, prefix).map_or_else(|| whole(key, value), |value| whole(key, &value))
+        };
         let both = names.iter().flat_map(|name| [filled(name, &whole), filled(name, &grouped)]);
         let mut names: Vec<String> = both.filter(|name| name.len() <= LONGEST_NAME).collect();
         names.dedup();
@@ -254,7 +255,11 @@ pub fn rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
     let bound = match (limit.unlimited, &limit.policy, &limit.limit) {
         (true, None, None) if limit.unit.is_none() => Bound::Unlimited,
         (true, ..) => return Err("unlimited goes with no unit, policy or limit".to_owned()),
-        (false, Some(policy), None) if !numbered => Bound::By(Rule::Policies(names(policy)?)),
+        (false, Some(policy), None) if !numbered => {
+            let names = names(policy)?;
+            names.iter().try_for_each(|name| separated(name))?;
+            Bound::By(Rule::Policies(names))
+        }
         (false, None, Some(limit)) if !numbered => Bound::By(Rule::Limits(words(&limit.value)?)),
         (false, None, None) => {
             let window = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));

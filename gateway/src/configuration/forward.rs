@@ -74,7 +74,7 @@ fn rule(read: format::RuleEntry) -> Result<HttpRule, String> {
         (None, Some(limit)) => Rule::Limits(words(&limit.value).map_err(|told| at(limit, &told))?),
         _ => return Err(told("a rule must have either policy or limit".to_owned())),
     };
-    let key = Template::read(&read.key.value).map_err(told)?;
+    let key = Template::read_key(&read.key.value).map_err(told)?;
     let cost = read.cost.map(|cost| Template::read(&cost.value).map_err(|told| at(&cost, &told))).transpose()?;
     let headers = read.header.into_iter().map(|(name, pattern)| (name.to_ascii_lowercase(), pattern)).collect();
     let pattern =
@@ -93,14 +93,31 @@ fn rule(read: format::RuleEntry) -> Result<HttpRule, String> {
 impl HttpRule {
     /// Returns `true` if the rule is for such a request, with its path in normal form. `header` returns the value of a
     /// header, in which any bytes may stand, by its name in lower case.
-    pub fn matches<'a>(&self, method: &[u8], path: &[u8], header: impl Fn(&str) -> Option<&'a [u8]>) -> bool {
+    ///
+    /// # Errors
+    /// If `header` fails for a header that the rule reads.
+    pub fn matches<'a>(
+        &self,
+        method: &[u8],
+        path: &[u8],
+        header: impl Fn(&str) -> Result<Option<&'a [u8]>, String>,
+    ) -> Result<bool, String> {
         let is_method = |one: &String| one.as_bytes().eq_ignore_ascii_case(method);
-        self.methods.as_ref().is_none_or(|methods| methods.iter().any(is_method))
-            && self.path.as_ref().is_none_or(|pattern| pattern.matches(path))
-            && self.headers.iter().all(|(name, pattern)| header(name).is_some_and(|value| fits(pattern, value)))
-            && [Some(&self.key), self.cost.as_ref()]
-                .into_iter()
-                .flatten()
-                .all(|template| template.headers().all(|name| header(name).is_some()))
+        if !self.methods.as_ref().is_none_or(|methods| methods.iter().any(is_method))
+            || !self.path.as_ref().is_none_or(|pattern| pattern.matches(path))
+        {
+            return Ok(false);
+        }
+        for (name, pattern) in &self.headers {
+            if !header(name)?.is_some_and(|value| fits(pattern, value)) {
+                return Ok(false);
+            }
+        }
+        for name in [Some(&self.key), self.cost.as_ref()].into_iter().flatten().flat_map(Template::headers) {
+            if header(name)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

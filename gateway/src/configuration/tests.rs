@@ -58,6 +58,7 @@ fn a_rule_is_found_by_level_and_there_is_no_way_back() {
     assert_eq!(told(&[("user", "1")]), None);
     assert_eq!(told(&[("tenant", "42")]).as_deref(), Some("TOKENBUCKET 10 10 1s FIXED 1000 1d"));
     assert_eq!(told(&[("tenant", "a|b")]).as_deref(), Some("tenant:a%7Cb OR tenants"));
+    assert_eq!(told(&[("tenant", "a:b")]).as_deref(), Some("tenant:a%3Ab OR tenants"));
     assert_eq!(told(&[("closed", "")]).as_deref(), Some("FIXED 0 1d ALIGNED"));
 }
 
@@ -108,7 +109,8 @@ descriptors:
     assert_eq!(told("2001:db8:1:2::7"), "FIXED 64 1d");
     assert_eq!(told("::ffff:203.0.113.7"), "FIXED 24 1d");
     assert_eq!(told("198.51.100.1"), "of:198.51.100.1 OR all");
-    assert_eq!(told("2001:db8:3:4::1"), "of:2001:db8:3:4::1 OR of:2001:db8:3:4::/64 OR all");
+    let [whole, network] = ["of:2001%3Adb8%3A3%3A4%3A%3A1", "of:2001%3Adb8%3A3%3A4%3A%3A/64"];
+    assert_eq!(told("2001:db8:3:4::1"), format!("{whole} OR {network} OR all"));
 }
 
 #[test]
@@ -194,6 +196,8 @@ fn wrong_files_are_refused_with_their_line() {
         ("domain: api\ndomain: b\n".to_owned(), "line 2"),
         ("descriptors: []\n".to_owned(), "a document must have"),
         ("nonsense: 1\n".to_owned(), "nonsense"),
+        (of("rate_limit: {policy: 'of:{a}{b}'}"), "between each two fields"),
+        ("http: {rules: [{key: '{client}{path}', policy: p}]}".to_owned(), "line 1: '{client}{path}' must have"),
         ("http: {rules: [{key: a}]}".to_owned(), "either policy or limit"),
         ("http: {rules: [{key: '{x}', policy: p}]}".to_owned(), "must be {client}"),
         ("http: {trusted: [nobody]}".to_owned(), "trusted must be"),

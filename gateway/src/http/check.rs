@@ -6,7 +6,7 @@ use crate::client_address::{Ipv6Prefix, client, is_trusted};
 use crate::configuration::{Config, HttpRule, Metric};
 use crate::headers;
 use crate::judge::{Judgement, Question, RequestPart};
-use crate::naming::{self, Described, escaped_bytes};
+use crate::naming::{self, Described, escaped_field};
 use crate::request_path::normalized;
 use crate::rls::Rls;
 use crate::template::Field;
@@ -72,7 +72,7 @@ fn asked(config: &Config, ipv6_prefix: Ipv6Prefix, head: &Parts, peer: IpAddr) -
     let http = &config.http;
     let forwarded: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
     // From others it would be the client's own word.
-    let told = |name: &str| if is_trusted(peer, &http.trusted) { value(&head.headers, name) } else { None };
+    let told = |name: &str| if is_trusted(peer, &http.trusted) { value(&head.headers, name) } else { Ok(None) };
     let client = client(peer, &forwarded, &http.trusted, http.ipv6_prefix.unwrap_or(ipv6_prefix));
     let Some(rules) = &http.rules else {
         let described = Described::new(DOMAIN, [("client", client.as_str())]);
@@ -80,27 +80,30 @@ fn asked(config: &Config, ipv6_prefix: Ipv6Prefix, head: &Parts, peer: IpAddr) -
         return Ok(question(key, rule, Amount::ONE, None));
     };
     let asking = Asking {
-        method: told("x-forwarded-method").unwrap_or(head.method.as_str().as_bytes()).to_ascii_uppercase(),
-        path: normalized(told("x-forwarded-uri").unwrap_or(head.uri.path().as_bytes()))?,
+        method: told("x-forwarded-method")?.unwrap_or(head.method.as_str().as_bytes()).to_ascii_uppercase(),
+        path: normalized(told("x-forwarded-uri")?.unwrap_or(head.uri.path().as_bytes()))?,
         headers: &head.headers,
         client,
     };
     let header = |name: &str| value(asking.headers, name);
-    match rules.iter().find(|rule| rule.matches(&asking.method, &asking.path, header)) {
-        Some(rule) => asking.ruled(rule),
-        None => Ok(RequestPart::Nothing),
+    for rule in rules {
+        if rule.matches(&asking.method, &asking.path, header)? {
+            return asking.ruled(rule);
+        }
     }
+    Ok(RequestPart::Nothing)
 }
 
 impl Asking<'_> {
     fn ruled(&self, rule: &HttpRule) -> Result<RequestPart, String> {
         let path = if rule.ignores_case { &self.path.to_ascii_lowercase() } else { &self.path };
         let text = |field: &Field| {
-            escaped_bytes(match field {
+            escaped_field(match field {
                 Field::Client => self.client.as_bytes(),
                 Field::Method => &self.method,
                 Field::Path => path,
-                Field::Header(name) => value(self.headers, name).unwrap_or_default(),
+                // The rule has matched, so it is not repeated.
+                Field::Header(name) => self.headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default(),
             })
         };
         let key = rule.key.filled(text);
@@ -122,7 +125,16 @@ fn question(key: Vec<u8>, rule: Rule, cost: Amount, metric: Option<Metric>) -> R
     RequestPart::Server(Question { call, shadow: false, quota: false, metric })
 }
 
-/// The bytes of a header: a value that is no text is one all the same, or whoever sends it would slip past the rules.
-fn value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
-    headers.get(name).map(HeaderValue::as_bytes)
+/// Returns the bytes of a header's value. A value that is no text counts, too, because a client could avoid the rules by
+/// it.
+///
+/// # Errors
+/// If the header is repeated: the gateway could read one value and the origin another.
+fn value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a [u8]>, String> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next().map(HeaderValue::as_bytes);
+    if values.next().is_some() {
+        return Err(format!("the header {name} is repeated"));
+    }
+    Ok(first)
 }

@@ -1,5 +1,7 @@
-use super::{Described, escaped, escaped_bytes, id, key};
+use super::{Described, escaped, escaped_field, id, key};
 use crate::client_address::Ipv6Prefix;
+use crate::template::{Field, Template};
+use std::collections::HashMap;
 
 #[test]
 fn names_lose_their_values_from_the_right() {
@@ -19,9 +21,70 @@ fn what_has_a_meaning_in_names_is_escaped() {
 
 #[test]
 fn bytes_that_are_no_text_are_escaped_each_for_itself() {
-    assert_eq!(escaped_bytes("a|\u{e9}".as_bytes()), "a%7C\u{e9}");
-    assert_eq!(escaped_bytes(b"a\xff\xc3b\xf0\x9f"), "a%FF%C3b%F0%9F");
-    assert_ne!(escaped_bytes(b"\xff"), escaped_bytes(b"%FF"));
+    assert_eq!(escaped_field("a|:\u{e9}".as_bytes()), "a%7C%3A\u{e9}");
+    assert_eq!(escaped_field(b"a\xff\xc3b\xf0\x9f"), "a%FF%C3b%F0%9F");
+    assert_ne!(escaped_field(b"\xff"), escaped_field(b"%FF"));
+}
+
+/// Returns all values of up to so many of these pieces.
+fn values(pieces: &[&[u8]], longest: usize) -> Vec<Vec<u8>> {
+    let mut all = vec![vec![]];
+    let mut last: Vec<Vec<u8>> = all.clone();
+    for _ in 0..longest {
+        last = last.iter().flat_map(|value| pieces.iter().map(|piece| [value.as_slice(), piece].concat())).collect();
+        all.extend(last.iter().cloned());
+    }
+    all
+}
+
+/// Returns all lists of so many of these items.
+fn lists<T: Clone>(items: &[T], length: usize) -> Vec<Vec<T>> {
+    (0..length).fold(vec![vec![]], |lists, _| {
+        let longer = |list: &Vec<T>| {
+            let list = list.clone();
+            items.iter().map(move |item| [list.as_slice(), std::slice::from_ref(item)].concat()).collect::<Vec<_>>()
+        };
+        lists.iter().flat_map(longer).collect()
+    })
+}
+
+#[test]
+fn different_fields_of_templates_never_have_one_key() {
+    let pieces: [&[u8]; 10] = [b"a", b":", b"|", b"=", b"%", b"3A", b"~", b" ", b"\xff", b"FF"];
+    let mut seen: HashMap<String, Vec<Vec<u8>>> = HashMap::new();
+    for (count, longest) in [(1, 3), (2, 2), (3, 1)] {
+        let text: Vec<String> = (0..count).map(|field| format!("{{header.{field}}}")).collect();
+        let template = Template::read_key(&format!("pay:{}", text.join(":"))).expect("a template");
+        for fields in lists(&values(&pieces, longest), count) {
+            let value = |field: &Field| match field {
+                Field::Header(name) => escaped_field(&fields[name.parse::<usize>().expect("a number")]),
+                other => panic!("{other:?}"),
+            };
+            if let Some(other) = seen.insert(template.filled(value), fields.clone()) {
+                panic!("{other:?} and {fields:?}");
+            }
+        }
+    }
+    assert!(seen.len() > 10_000);
+}
+
+#[test]
+fn different_descriptors_never_have_one_key() {
+    let pieces: [&[u8]; 6] = [b"a", b"|", b"=", b"%", b"7C", b":"];
+    let texts: Vec<String> =
+        values(&pieces, 1).into_iter().map(|text| String::from_utf8(text).expect("text")).collect();
+    let entries: Vec<(&str, &str)> =
+        texts.iter().flat_map(|key| texts.iter().map(|value| (key.as_str(), value.as_str()))).collect();
+    let mut seen = HashMap::new();
+    for entries in (0..3).flat_map(|count| lists(&entries, count)) {
+        for domain in &texts {
+            let key = Described::new(domain, entries.iter().copied()).key();
+            if let Some(other) = seen.insert(key, (domain, entries.clone())) {
+                panic!("{other:?} and {domain:?} {entries:?}");
+            }
+        }
+    }
+    assert!(seen.len() > 10_000);
 }
 
 #[test]
