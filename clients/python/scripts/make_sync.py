@@ -35,7 +35,6 @@ TEXTS = {
     '"""Limits under a name, for asyncio."""': (
         '"""Limits under a name: `limiter.limit("api", Fixed(100, "1m"))`."""'
     ),
-    "from asyncio import sleep": "from time import sleep",
     "an `async with` block": "a `with` block",
 }
 

@@ -35,7 +35,7 @@ def test_a_program_prints_what_is_shown(program: Block, following: list[Block], 
     shown = "".join(block.text for block in following if block.language == "text")
     names: dict[str, object] = {"__name__": "example"}
     text = program.text.replace("//localhost:6379", url.removeprefix("redis:"))
-    assert text != program.text
+    assert text != program.text or "Limiter.local(" in text
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(text, "README.md", "exec"), names)

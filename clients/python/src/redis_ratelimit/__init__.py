@@ -26,6 +26,7 @@ from redis_ratelimit.limits import (
     TokenBucket,
 )
 from redis_ratelimit.local import Local
+from redis_ratelimit.memory.clock import ManualClock
 from redis_ratelimit.units import Units
 from redis_ratelimit.zones import zone_offset
 
@@ -46,6 +47,7 @@ __all__ = [
     "Limit",
     "Limiter",
     "Local",
+    "ManualClock",
     "NoPolicyError",
     "Policy",
     "RateLimitError",

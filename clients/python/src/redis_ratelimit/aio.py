@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -112,7 +111,7 @@ class Limiter(Base):
             pause = max(decision.wait, 0.001)
             if decision.degraded or self._clock() + pause > until:
                 break
-            await sleep(pause)
+            await self._transport.sleep(pause)
         if decision.id is not None and decision.allowed:
             settle = partial(self._settle, key, limits, decision.id)
             object.__setattr__(decision, "_settle", settle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from redis_ratelimit import clients
 from redis_ratelimit.calls import Calls, OnOutage
@@ -13,8 +13,12 @@ from redis_ratelimit.decision import Decision
 from redis_ratelimit.denials import Asked, Denials, is_worth_hearing
 from redis_ratelimit.ids import Ids
 from redis_ratelimit.limits import Limit
+from redis_ratelimit.memory.server import Memory
+from redis_ratelimit.memory.transport import EXCEPTIONS, AsyncTransport, Transport
 from redis_ratelimit.quantities import Key
 from redis_ratelimit.sending import Sending, SetupErrors
+
+B = TypeVar("B", bound="Base")
 
 
 class Base:
@@ -54,7 +58,7 @@ class Base:
 
     def __init__(
         self,
-        client: Client,
+        client: Client | Memory,
         *,
         on_outage: OnOutage = "open",
         setup_errors: SetupErrors = "raise",
@@ -69,11 +73,10 @@ class Base:
         peeks: Client | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        kind = self._transport_kind
-        library = clients.library(client, is_async=kind.is_async)
+        kind, exceptions = self._route(client)
         self._clock = clock
         self._sending = Sending(
-            clients.exceptions_of(library),
+            exceptions,
             setup_errors=setup_errors,
             resends=resends,
             failures=failures,
@@ -102,6 +105,21 @@ class Base:
             ids=Ids(may_have=once, remembered=remembered),
             asked_again=pause,
         )
+
+    @classmethod
+    def local(cls: type[B], *, clock: Callable[[], float] = time.time, **options: Any) -> B:
+        """Returns a limiter that decides in this process, for tests: as the server does, but for
+        sketches, policies and bans, which raise CallError. `clock` tells the seconds since 1970; a
+        `ManualClock` stands still until a test moves it. `options` are those of the constructor.
+        """
+        return cls(Memory(clock), clock=clock, remember_denials=False, **options)
+
+    def _route(self, client: Client | Memory) -> tuple[Any, Any]:
+        """Returns how calls reach the server, and its library's exceptions."""
+        kind = self._transport_kind
+        if isinstance(client, Memory):
+            return (AsyncTransport if kind.is_async else Transport), EXCEPTIONS
+        return kind, clients.exceptions_of(clients.library(client, is_async=kind.is_async))
 
     def _denied(
         self, asked: Asked, key: Key, limits: Sequence[Limit], decision: Decision, sent_at: float

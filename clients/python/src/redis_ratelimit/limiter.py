@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from time import sleep
 from typing import Any, TypeVar
 
 from redis_ratelimit import clients
@@ -114,7 +113,7 @@ class Limiter(Base):
             pause = max(decision.wait, 0.001)
             if decision.degraded or self._clock() + pause > until:
                 break
-            sleep(pause)
+            self._transport.sleep(pause)
         if decision.id is not None and decision.allowed:
             settle = partial(self._settle, key, limits, decision.id)
             object.__setattr__(decision, "_settle", settle)

@@ -106,6 +106,8 @@ class Transport(Route):
                 await client.connection_pool.disconnect(inuse_connections=False)
             raise
 
+    sleep = staticmethod(asyncio.sleep)
+
     async def close(self) -> None:
         if not self.is_cluster:
             await self._line.close()

@@ -84,6 +84,8 @@ class Transport(Route):
                 client.connection_pool.disconnect(inuse_connections=False)
             raise
 
+    sleep = staticmethod(time.sleep)
+
     def close(self) -> None:
         if not self.is_cluster:
             self._connections.close()

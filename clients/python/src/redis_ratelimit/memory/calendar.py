@@ -1,0 +1,53 @@
+"""Where aligned windows end: by UTC or at a distance from it, and by the calendar.
+
+Days and months are counted from the 1st of March of year 0, so that a leap day is the last of its
+year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+"""
+
+from __future__ import annotations
+
+DAY = 86_400_000_000
+_DAYS_BEFORE_EPOCH = 719_468
+
+# By the word of a window of the calendar, its months; a week has none.
+CALENDAR = {"1w": 0, "1mo": 1, "3mo": 3, "1y": 12}
+
+
+class Clocks:
+    """`offset` is the distance from UTC in microseconds, `anchor` the day that months begin on."""
+
+    def __init__(self, window: int, calendar: str | None, offset: int, anchor: int) -> None:
+        self.window, self.calendar, self.offset, self.anchor = window, calendar, offset, anchor
+        self.key = (calendar, offset, anchor)
+
+    def end(self, instant: int) -> int:
+        """Returns the end of the window that an instant lies in."""
+        if self.calendar is None:
+            return instant + self.window - (instant + self.offset) % self.window
+        local = instant + _DAYS_BEFORE_EPOCH * DAY + self.offset
+        return instant + self._next(local // DAY, CALENDAR[self.calendar]) * DAY - local
+
+    def _next(self, day: int, months: int) -> int:
+        """Returns the day that the next window begins on."""
+        if months == 0:
+            # Day 0 was a Wednesday, and month 0 a March.
+            return day + 7 - (day + 2) % 7
+        month = _month_of(day)
+        first = month - (month + 2) % months
+        begins = self._begins_in(first)
+        return begins if day < begins else self._begins_in(first + months)
+
+    def _begins_in(self, month: int) -> int:
+        return min(_first_day(month) + self.anchor, _first_day(month + 1)) - 1
+
+
+def _month_of(day: int) -> int:
+    era, of_era = divmod(day, 146_097)
+    year_of_era = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    year = era * 400 + year_of_era
+    return year * 12 + ((day - _first_day(year * 12)) * 5 + 2) // 153
+
+
+def _first_day(month: int) -> int:
+    year, of_year = divmod(month, 12)
+    return year * 365 + year // 4 + year // 400 - year // 100 + (of_year * 153 + 2) // 5

@@ -1,0 +1,289 @@
+"""From the words of a call to what it asks of each limit, refused as the server refuses them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+from redis_ratelimit.memory.calendar import CALENDAR, Clocks
+from redis_ratelimit.memory.leases import Concurrency
+from redis_ratelimit.memory.options import Options, Request, Words, duration_of, refused
+from redis_ratelimit.memory.pools import Bucket, Fixed
+from redis_ratelimit.memory.rule import LATEST, Rule
+from redis_ratelimit.memory.windows import Sliding, SlidingLog, Strict
+
+_MOST_SPECS = 8
+
+_OF_KEYS = {"COST", "FORCE", "MAXWAIT", "KEEP", "ONCE", "SETTLE"}
+_OF_A_CALL = _OF_KEYS | {"UPTO", "EACH"}
+_OF_A_RATE = (_OF_A_CALL | {"AS"}) - {"EACH", "MAXWAIT"}
+_OF_LEASES = {"COST", "KEEP", "AS", "NX"}
+# The options behind the numbers of each algorithm.
+_BEHIND = {
+    "TOKENBUCKET": _OF_A_RATE | {"MAXWAIT"},
+    "LEAKYBUCKET": _OF_A_RATE,
+    "FIXED": _OF_A_RATE | {"ALIGNED", "OFFSET", "ANCHOR"},
+    "SLIDING": _OF_A_RATE | {"STRICT"},
+    "SLIDINGLOG": _OF_A_RATE,
+    "CONCURRENCY": _OF_LEASES,
+}
+# By the word that needs one.
+_ONLY_SERVER = {
+    "SKETCH": "sketches",
+    "POLICY": "policies",
+    "RL.LIMIT": "policies",
+    "RL.DELAY": "policies",
+    "BAN": "bans",
+    "RL.BAN": "bans",
+}
+
+
+def refuse_what_needs_a_server(word: str) -> None:
+    what = "policies" if word.startswith("RL.POLICY") else _ONLY_SERVER.get(word)
+    if what is not None:
+        raise refused(f"a limiter in memory has no {what}: they need a server with the module")
+
+
+_NOTHING = Request("TAKE", 0)
+
+
+@dataclass
+class Spec:
+    """A limit, lowered by what is kept of it, and what is asked of it."""
+
+    rule: Rule
+    request: Request
+    kept: int
+    name: str | None
+    own_cost: bool
+
+    @property
+    def identity(self) -> object:
+        return (self.rule.key,) if self.name is None else self.name
+
+
+@dataclass
+class Call:
+    """What is asked of one key. `purpose` is CHARGE, CHECK, BACK or SETTLE."""
+
+    specs: list[Spec]
+    purpose: str
+    once: tuple[bytes, int] | None = None
+    settle: tuple[bytes, int] | None = None
+    each: bool = False
+    # Whether a key of one limit alone can serve it.
+    plain: bool = False
+
+
+class Common:
+    """Options before the first spec, which are for all."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        if options.settle is not None:
+            if options.cost is not None or options.mode or options.keep is not None:
+                raise refused("syntax error: SETTLE says the cost")
+            self.purpose = "SETTLE"
+        elif options.back:
+            self.purpose = "BACK"
+        else:
+            self.purpose = "CHECK" if options.cost == 0 else "CHARGE"
+        self._refuse_keep(options.keep, options.request(options.mode, options.patience))
+        self._refuse_once(options)
+
+    def _refuse_keep(self, keep: int | str | None, request: Request) -> None:
+        if keep is not None and (
+            self.purpose in {"SETTLE", "BACK"} or request.mode in {"FORCE", "BACK"}
+        ):
+            raise refused("syntax error, unexpected KEEP: it keeps nothing of such a call")
+
+    def _refuse_once(self, options: Options) -> None:
+        if self.options.once is not None and options.back:
+            raise refused("cost must be 0 or more with ONCE")
+
+    def spec(self, rule: Rule, own: Options) -> Spec:
+        of_leases = isinstance(rule, Concurrency)
+        request = self._request(rule, own, apart=own.cost is not None or of_leases)
+        self._refuse_once(own)
+        keep = own.keep
+        if keep is None and (
+            isinstance(self.options.keep, str) or not (own.cost is not None or of_leases)
+        ):
+            keep = self.options.keep
+        self._refuse_keep(keep, request)
+        kept = 0
+        if keep is not None:
+            share = Fraction(keep) * rule.limit / 100 if isinstance(keep, str) else keep
+            if ceil(share) > rule.limit and request.looks:
+                request = Request("PAST", 0)
+            kept = min(ceil(share), rule.limit)
+            rule.limit -= kept
+        if isinstance(rule, Concurrency):
+            rule.nx = "NX" in own.flags
+        return Spec(rule, request, kept, own.name, own.cost is not None)
+
+    def _request(self, rule: Rule, own: Options, *, apart: bool) -> Request:
+        if self.purpose == "SETTLE":
+            if own.mode and not apart:
+                raise refused(f"syntax error, unexpected {own.mode}: SETTLE says the cost")
+            return _NOTHING
+        if apart:
+            charges = self.purpose == "CHARGE"
+            return own.request(own.mode, own.patience) if charges else _NOTHING
+        if own.mode:
+            return self.options.request(own.mode, own.patience)
+        if self.options.mode == "MAXWAIT" and not rule.waits:
+            return self.options.request("", 0)
+        return self.options.request(self.options.mode, self.options.patience)
+
+
+def _read_spec(words: Words) -> tuple[Rule, Options]:
+    algorithm = words.peek()
+    refuse_what_needs_a_server(algorithm)
+    behind = _BEHIND.get(algorithm)
+    if behind is None:
+        raise refused(f"syntax error, unexpected {algorithm!r}: a spec is needed")
+    words.raw("spec")
+    return read_rule(words, algorithm, behind)
+
+
+def read_rule(words: Words, algorithm: str, behind: set[str]) -> tuple[Rule, Options]:
+    """Reads the numbers of an algorithm and the options behind them."""
+    limit = words.amount("limit")
+    if algorithm in {"TOKENBUCKET", "LEAKYBUCKET"}:
+        refill, period = words.amount("refill"), words.duration("period")
+        options = Options.read(words, behind)
+        if refill == 0:
+            raise refused("refill must be a number from 0.000001 to 1000000000000, such as 100")
+        bucket = Bucket(limit, refill, period, queues=algorithm == "LEAKYBUCKET")
+        if bucket.drains_in(limit) > LATEST // 10:
+            raise refused("refill must be enough to refill the capacity within 36500d")
+        return bucket, options
+    if algorithm == "FIXED":
+        return _fixed(words, limit, behind)
+    window = words.duration("window")
+    if algorithm == "CONCURRENCY":
+        holder = words.name("holder")
+        options = Options.read(words, behind)
+        if options.cost is not None and options.cost <= 0:
+            raise refused("cost must be a number above 0, up to 1000000000000, such as 1")
+        return Concurrency(limit, window, holder), options
+    options = Options.read(words, behind)
+    if algorithm == "SLIDINGLOG":
+        return SlidingLog(limit, window), options
+    return (Strict if "STRICT" in options.flags else Sliding)(limit, window), options
+
+
+def _fixed(words: Words, limit: int, behind: set[str]) -> tuple[Rule, Options]:
+    text = words.text("window")
+    window, calendar = duration_of(text), text if text in CALENDAR else None
+    if not (window or calendar):
+        raise refused(
+            "window must be a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y"
+        )
+    options = Options.read(words, behind)
+    moved = options.offset is not None or options.anchor is not None
+    if "ALIGNED" not in options.flags:
+        if moved or calendar:
+            raise refused(f"syntax error: windows of {text} need ALIGNED")
+        return Fixed(limit, window or 0, None), options
+    if options.anchor is not None and calendar not in {"1mo", "3mo"}:
+        raise refused("syntax error, unexpected ANCHOR: it is for months and quarters")
+    clocks = Clocks(window or 0, calendar, options.offset or 0, options.anchor or 1)
+    return Fixed(limit, window or 0, clocks), options
+
+
+def read_call(words: Words, *, looks: bool) -> Call:
+    """Reads what is asked of one key: `[options] spec [spec ...]`."""
+    common = Common(Options.read(words, _OF_A_CALL))
+    read = [_read_spec(words)]
+    while words.left():
+        read.append(_read_spec(words))
+    if len(read) > 1:
+        specs = [_among_several(common, *one) for one in read]
+        if any(own.back for _, own in read):
+            raise refused("cost must be 0 or more behind one of several limits")
+        _refuse_twins(specs)
+        return _call(common, specs, common.purpose, looks=looks)
+    rule, own = read[0]
+    return _only_call(common, rule, own, looks=looks)
+
+
+def _only_call(common: Common, rule: Rule, own: Options, *, looks: bool = False) -> Call:
+    if own.once is not None or own.settle is not None:
+        if common.options.once is not None or common.options.settle is not None:
+            raise refused("syntax error: the call has an id already")
+        if own.settle is not None and (own.cost is not None or own.mode or own.keep is not None):
+            raise refused("syntax error: SETTLE says the cost")
+        common.options.once, common.options.settle = own.once, own.settle
+        common = Common(common.options)
+    spec = common.spec(rule, own)
+    purpose = common.purpose
+    if purpose == "CHARGE":
+        purpose = _purpose_of(spec.request)
+    call = _call(common, [spec], purpose, looks=looks)
+    looks_beside = purpose == "BACK" and spec.request.mode != "BACK"
+    call.plain = not (call.once or call.settle or spec.name or call.each or looks_beside)
+    return call
+
+
+def _purpose_of(request: Request) -> str:
+    return "BACK" if request.mode == "BACK" else "CHECK" if request.looks else "CHARGE"
+
+
+def _call(common: Common, specs: list[Spec], purpose: str, *, looks: bool) -> Call:
+    options = common.options
+    if looks and options.settle is not None:
+        raise refused("syntax error, unexpected SETTLE: a peek settles nothing")
+    once = None if looks else options.once
+    return Call(specs, purpose, once, options.settle, "EACH" in options.flags)
+
+
+def _among_several(common: Common, rule: Rule, own: Options) -> Spec:
+    if own.once is not None or own.settle is not None or own.mode == "UPTO":
+        raise refused("syntax error: ONCE, SETTLE and UPTO stand before the first of several specs")
+    return common.spec(rule, own)
+
+
+def _refuse_twins(specs: list[Spec]) -> None:
+    if len(specs) > _MOST_SPECS:
+        raise refused(f"syntax error: a call has at most {_MOST_SPECS} specs")
+    known = Counter(
+        (spec.rule.kind, None if spec.rule.key is None else spec.identity) for spec in specs
+    )
+    if max(known.values()) > 1:
+        raise refused("specs of one kind must have different windows or different names")
+
+
+def read_keys(words: Words, *, looks: bool) -> list[tuple[bytes, Call]]:
+    """Reads what is asked of several keys: `numkeys key [key ...] [options] spec [spec ...]`."""
+    numkeys = words.text("numkeys")
+    if not re.fullmatch(r"[1-9]\d{0,5}", numkeys):
+        raise refused("numkeys must be how many keys follow")
+    keys = [words.raw("key") for _ in range(int(numkeys))]
+    common = Common(Options.read(words, _OF_KEYS))
+    calls = []
+    for _ in keys:
+        spec = _among_several(common, *_read_spec(words))
+        purpose = common.purpose
+        if purpose == "CHARGE":
+            purpose = _purpose_of(spec.request)
+        call = _call(common, [spec], purpose, looks=looks)
+        call.plain = not (call.once or call.settle or spec.name)
+        calls.append(call)
+    if words.left():
+        raise refused("syntax error: more words than specs for the keys")
+    if len(set(keys)) < len(keys):
+        raise refused("keys must be different from each other")
+    return list(zip(keys, calls, strict=True))
+
+
+def read_acquire(words: Words) -> tuple[Call, bool]:
+    """Reads `limit ttl holder [options]`; returns, too, whether a fencing token is asked for."""
+    rule, own = read_rule(words, "CONCURRENCY", _OF_LEASES | {"FENCE"})
+    if words.left():
+        raise refused(f"syntax error, unexpected {words.peek()!r}")
+    return _only_call(Common(Options()), rule, own), "FENCE" in own.flags

@@ -1,0 +1,207 @@
+"""The words of a call: numbers, times and options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil, floor
+
+from redis_ratelimit.memory.rule import DAY
+from redis_ratelimit.resp import RefusedError
+
+UNIT = 1_000_000
+_MOST_UNITS = 10**12
+_LONGEST_NAME = 256
+
+_NUMBER = r"(\d+(?:\.\d+)?(?:e[+-]?\d{1,9})?)"
+_AMOUNT = re.compile(_NUMBER)
+_DURATION = re.compile(_NUMBER + "(us|ms|s|m|h|d|)")
+_SHARE = re.compile(_NUMBER + "%")
+_OFFSET = re.compile(r"([+-])(\d\d):([0-5]\d)")
+_AS = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_MICROSECONDS = {
+    "us": 1,
+    "ms": 1_000,
+    "": UNIT,
+    "s": UNIT,
+    "m": 60 * UNIT,
+    "h": 3600 * UNIT,
+    "d": DAY,
+}
+
+_MODES = {"UPTO", "FORCE", "MAXWAIT"}
+
+
+def refused(text: str) -> RefusedError:
+    return RefusedError(f"ERR {text}")
+
+
+class Words:
+    """The words of a call, read from the left."""
+
+    def __init__(self, words: Sequence[str | bytes]) -> None:
+        self._words = [word if isinstance(word, bytes) else word.encode() for word in words]
+        self._at = 0
+
+    def left(self) -> bool:
+        return self._at < len(self._words)
+
+    def peek(self) -> str:
+        """Returns the next word in upper case, or nothing."""
+        return self._words[self._at].decode("latin-1").upper() if self.left() else ""
+
+    def raw(self, what: str) -> bytes:
+        if not self.left():
+            raise refused(f"{what} is missing")
+        self._at += 1
+        return self._words[self._at - 1]
+
+    def text(self, what: str) -> str:
+        return self.raw(what).decode("latin-1")
+
+    def name(self, what: str) -> bytes:
+        name = self.raw(what)
+        if not 1 <= len(name) <= _LONGEST_NAME:
+            raise refused(f"{what} must be 1 to {_LONGEST_NAME} bytes")
+        return name
+
+    def amount(self, what: str, *, up: bool = False) -> int:
+        """Returns an amount in millionths, rounded down unless `up`."""
+        return _amount(self.text(what), what, up=up)
+
+    def duration(self, what: str, *, zero: bool = False) -> int:
+        """Returns a duration in microseconds, rounded up."""
+        found = duration_of(self.text(what))
+        if found is None or (found == 0 and not zero):
+            raise refused(f"{what} must be a duration from 1us to 3650d, such as 60s")
+        return found
+
+
+def _amount(text: str, what: str, *, up: bool) -> int:
+    match = _AMOUNT.fullmatch(text)
+    exact = None if match is None else Fraction(match[1])
+    if exact is None or exact > _MOST_UNITS:
+        raise refused(f"{what} must be a number from 0 to {_MOST_UNITS}, not {text!r}")
+    return ceil(exact * UNIT) if up else floor(exact * UNIT)
+
+
+def duration_of(text: str) -> int | None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return None
+    exact = Fraction(match[1]) * _MICROSECONDS[match[2]]
+    return ceil(exact) if (exact == 0 or exact >= 1) and exact <= 3650 * DAY else None
+
+
+@dataclass
+class Options:
+    """Options of one place."""
+
+    cost: int | None = None
+    # Whether the cost is given back.
+    back: bool = False
+    # Whether the cost was said in whole units.
+    whole: bool = True
+    mode: str = ""
+    patience: int = 0
+    # An amount, or the text of a share.
+    keep: int | str | None = None
+    name: str | None = None
+    flags: set[str] = field(default_factory=set)
+    offset: int | None = None
+    anchor: int | None = None
+    once: tuple[bytes, int] | None = None
+    settle: tuple[bytes, int] | None = None
+
+    @classmethod
+    def read(cls, words: Words, among: set[str]) -> Options:
+        """Reads options in any order, up to a word that is none of `among`."""
+        options, seen = cls(), set[str]()
+        while (word := words.peek()) in among and words.left():
+            words.raw(word)
+            # Of some there is only one.
+            place = "MODE" if word in _MODES else "ID" if word in {"ONCE", "SETTLE"} else word
+            if place in seen:
+                raise refused(f"syntax error, unexpected {word}")
+            seen.add(place)
+            options._take(word, words)
+        return options
+
+    def _take(self, word: str, words: Words) -> None:
+        reader = getattr(self, f"_take_{word.lower()}", None)
+        if word in _MODES:
+            self.mode = word
+        if reader is None:
+            self.flags.add(word)
+        else:
+            reader(words)
+
+    def _take_cost(self, words: Words) -> None:
+        text = words.text("cost")
+        number = text.removeprefix("-")
+        cost = _amount(number, "cost", up=True)
+        self.back = number != text and cost > 0
+        self.cost = _amount(number, "cost", up=False) if self.back else cost
+        self.whole = Fraction(number).denominator == 1
+
+    def _take_maxwait(self, words: Words) -> None:
+        self.patience = words.duration("maxwait", zero=True)
+
+    def _take_keep(self, words: Words) -> None:
+        text = words.text("keep")
+        share = _SHARE.fullmatch(text)
+        if share is not None and Fraction(share[1]) > 100:
+            raise refused("keep must be a share from 0% to 100%")
+        self.keep = _amount(text, "keep", up=True) if share is None else share[1]
+
+    def _take_as(self, words: Words) -> None:
+        self.name = words.text("name")
+        if not _AS.fullmatch(self.name):
+            raise refused(f"name must be 1 to 32 of A-Z, a-z, 0-9, _ and -, not {self.name!r}")
+
+    def _take_offset(self, words: Words) -> None:
+        match = _OFFSET.fullmatch(words.text("offset"))
+        minutes = 841 if match is None else int(match[2]) * 60 + int(match[3])
+        if match is None or minutes > 14 * 60:
+            raise refused("offset must be from -14:00 to +14:00, such as +09:00")
+        self.offset = minutes * 60 * UNIT * (-1 if match[1] == "-" else 1)
+
+    def _take_anchor(self, words: Words) -> None:
+        text = words.text("anchor")
+        if not re.fullmatch(r"\d{1,2}", text) or not 1 <= int(text) <= 31:
+            raise refused("anchor must be a day from 1 to 31")
+        self.anchor = int(text)
+
+    def _take_once(self, words: Words) -> None:
+        self.once = (words.name("id"), words.duration("ttl"))
+
+    def _take_settle(self, words: Words) -> None:
+        self.settle = (words.name("id"), words.amount("amount", up=True))
+
+    def request(self, mode: str, patience: int) -> Request:
+        """Returns what the cost, or 1, and a mode ask for together."""
+        cost = UNIT if self.cost is None else self.cost
+        if self.back:
+            if mode:
+                raise refused(f"cost must be 0 or more with {mode}")
+            return Request("BACK", cost)
+        if mode == "UPTO" and not (self.whole and cost):
+            raise refused("cost must be a whole number from 1 with UPTO")
+        return Request(mode or "TAKE", cost, patience)
+
+
+@dataclass
+class Request:
+    """What is asked of one limit: TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST: a look that keeps more
+    than there is.
+    """
+
+    mode: str
+    cost: int
+    patience: int = 0
+
+    @property
+    def looks(self) -> bool:
+        return self.mode == "PAST" or (self.cost == 0 and self.mode not in {"UPTO", "BACK"})

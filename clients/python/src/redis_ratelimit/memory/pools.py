@@ -1,0 +1,155 @@
+"""Buckets and fixed windows: all that is used lies together."""
+
+from __future__ import annotations
+
+import math
+
+from redis_ratelimit.memory.calendar import Clocks
+from redis_ratelimit.memory.rule import (
+    AFTER,
+    ALLOWED,
+    AT_ONCE,
+    LATEST,
+    MOST,
+    NEVER_EVER,
+    Rule,
+    Usage,
+    Verdict,
+    ceil_div,
+    plus,
+)
+
+
+class _Pool(Usage):
+    """Usage in one number, as of one instant."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.at = 0
+
+    def unused(self) -> bool:
+        return self.used == 0
+
+    def ahead(self, now: int) -> int:
+        return max(self.at - now, 0)
+
+    def move_back(self, now: int) -> None:
+        self.at = min(self.at, now)
+
+    def take_back(self, place: int | None, units: int) -> int:
+        del place
+        taken = 0 if self.used == MOST else min(units, self.used)
+        self.used -= taken
+        return taken
+
+
+class Bucket(Rule):
+    """Token bucket, or with `queues` a leaky bucket, whose allowed calls wait for their turn."""
+
+    kind = "rl-bucket"
+    usage = _Pool
+
+    def __init__(self, capacity: int, refill: int, period: int, *, queues: bool) -> None:
+        super().__init__(capacity, (period, 0))
+        self.refill, self.period = refill, period
+        self.waits = not queues
+
+    def drains_in(self, units: int) -> int:
+        return min(ceil_div(units * self.period, self.refill), LATEST)
+
+    def present(self, usage: _Pool, now: int) -> int:
+        return max(usage.used - max(now - usage.at, 0) * self.refill // self.period, 0)
+
+    def verdict(self, usage: _Pool, now: int, cost: int) -> Verdict:
+        if self.present(usage, now) + cost <= self.limit:
+            return (ALLOWED, 0 if self.waits else self.reset(usage, now))
+        if cost > self.limit:
+            return NEVER_EVER
+        wait = self.drains_in(usage.used + cost - self.limit) - max(now - usage.at, 0)
+        return (AFTER, max(wait, 0))
+
+    def reset(self, usage: _Pool, now: int) -> int:
+        return max(self.drains_in(usage.used) - max(now - usage.at, 0), 0)
+
+    def _advance(self, usage: _Pool, now: int) -> None:
+        """Takes off what has drained, in steps of a whole number of millionths."""
+        if self.present(usage, now) == 0:
+            usage.used, usage.at = 0, now
+            return
+        divisor = math.gcd(self.period, self.refill)
+        steps = (now - usage.at) // (self.period // divisor)
+        usage.used -= steps * (self.refill // divisor)
+        usage.at += steps * (self.period // divisor)
+
+    def charge(self, usage: _Pool, now: int, cost: int) -> None:
+        self._advance(usage, now)
+        usage.used = plus(usage.used, cost)
+
+    def give_back(self, usage: _Pool, now: int, units: int) -> None:
+        if self.present(usage, now) <= units:
+            usage.used, usage.at = 0, 0
+            return
+        self._advance(usage, now)
+        usage.used -= units
+
+    def low(self, usage: _Pool, now: int) -> int:
+        if usage.used == MOST:
+            return 0
+        drained = ceil_div(max(now - usage.at, 0) * self.refill, self.period)
+        return max(usage.used - drained, 0)
+
+
+class _Window(_Pool):
+    """Usage of a fixed window; `at` is when it opened or, aligned, when it was last charged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aligned = False
+
+    def moved_recovery(self, recovers_at: int, ahead: int, now: int) -> int:
+        return recovers_at if self.aligned else super().moved_recovery(recovers_at, ahead, now)
+
+
+class Fixed(Rule):
+    """Fixed window. `clocks` say where aligned windows end; None: they open with a first call."""
+
+    kind = "rl-window"
+    usage = _Window
+
+    def __init__(self, limit: int, window: int, clocks: Clocks | None) -> None:
+        super().__init__(limit, (window, clocks.key if clocks else 0))
+        self.window, self.clocks = window, clocks
+
+    def _end(self, usage: _Window, now: int) -> int:
+        instant = min(usage.at, now)
+        if self.clocks is not None and (usage.aligned or self.clocks.calendar):
+            return self.clocks.end(instant)
+        return instant + self.window
+
+    def present(self, usage: _Window, now: int) -> int:
+        return usage.used if now < self._end(usage, now) else 0
+
+    def verdict(self, usage: _Window, now: int, cost: int) -> Verdict:
+        if self.present(usage, now) + cost <= self.limit:
+            return AT_ONCE
+        return NEVER_EVER if cost > self.limit else (AFTER, max(self._end(usage, now) - now, 0))
+
+    def reset(self, usage: _Window, now: int) -> int:
+        return 0 if usage.used == 0 else max(self._end(usage, now) - now, 0)
+
+    def _advance(self, usage: _Window, now: int) -> None:
+        usage.used = self.present(usage, now)
+        if self.clocks is not None or usage.used == 0:
+            usage.at = now
+        usage.aligned = self.clocks is not None
+
+    def charge(self, usage: _Window, now: int, cost: int) -> None:
+        self._advance(usage, now)
+        usage.used = plus(usage.used, cost)
+
+    def give_back(self, usage: _Window, now: int, units: int) -> None:
+        self._advance(usage, now)
+        usage.used = max(usage.used - units, 0)
+
+    def low(self, usage: _Window, now: int) -> int:
+        return 0 if usage.used == MOST else self.present(usage, now)

@@ -1,0 +1,214 @@
+"""The server of one process: the words of a call in, its reply out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+from redis_ratelimit import forks
+from redis_ratelimit.memory import grammar
+from redis_ratelimit.memory.grammar import Call, refuse_what_needs_a_server
+from redis_ratelimit.memory.key import Key
+from redis_ratelimit.memory.leases import Concurrency
+from redis_ratelimit.memory.options import UNIT, Words, refused
+from redis_ratelimit.memory.rule import ALLOWED, LATEST
+from redis_ratelimit.memory.visit import Visit, told
+from redis_ratelimit.quantities import Word
+
+
+class Memory:
+    """Keys in this process, for a limiter in tests. `clock` is in seconds since 1970."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._keys: dict[bytes, Key] = {}
+        self._last_token = 0
+        # With so many keys, those that have expired are removed.
+        self._swept_at = 1000
+        # Holders that wait for a lease, by key, the first to come first.
+        self._lines: dict[bytes, list[bytes]] = {}
+        self.forked()
+        forks.knows(self)
+
+    def forked(self) -> None:
+        self._lock = threading.RLock()
+
+    def now(self) -> int:
+        return min(max(round(self._clock() * UNIT), 0), LATEST)
+
+    def call(self, words: Sequence[Word]) -> Any:
+        """Returns the reply, or raises RefusedError."""
+        with self._lock:
+            return self._reply(Words(words), self.now())
+
+    def _reply(self, words: Words, now: int) -> Any:
+        command = words.peek()
+        words.raw("command")
+        refuse_what_needs_a_server(command)
+        if command in {"RL.MTAKE", "RL.MPEEK"}:
+            looks = command == "RL.MPEEK"
+            return self._keys_reply(grammar.read_keys(words, looks=looks), now, looks=looks)
+        key = words.raw("key")
+        if command in {"RL.TAKE", "RL.PEEK"}:
+            looks = command == "RL.PEEK"
+            return self._key_reply(key, grammar.read_call(words, looks=looks), now, looks=looks)
+        if command == "RL.ACQUIRE":
+            return self._acquire(key, *grammar.read_acquire(words), now)
+        if command == "RL.RELEASE":
+            return self._release(key, words, now)
+        if command == "DEL":
+            deleted = self._find(key, now) is not None
+            self._keys.pop(key, None)
+            return int(deleted)
+        raise refused(f"unknown command {command!r} of the limiter in memory")
+
+    def _find(self, name: bytes, now: int) -> Key | None:
+        key = self._keys.get(name)
+        if key is not None and now // 1000 > key.expires_at:
+            del self._keys[name]
+            return None
+        return key
+
+    def _open(self, name: bytes, now: int, *, looks: bool = False) -> Key:
+        """Returns the key, or a new one, as of now: a peek sees a clock that was set back, and
+        writes nothing.
+        """
+        key = self._find(name, now) or Key()
+        back = key.ahead(now) if key.parts or key.records else 0
+        if back:
+            key = deepcopy(key)
+            key.move_back(now)
+            key.expires_at -= back // 1000
+            if not looks:
+                self._keys[name] = key
+        return key
+
+    def _store(self, name: bytes, key: Key) -> None:
+        if key.unused:
+            self._keys.pop(name, None)
+        else:
+            self._keys[name] = key
+        if len(self._keys) > self._swept_at:
+            millis = self.now() // 1000
+            self._keys = {n: one for n, one in self._keys.items() if millis <= one.expires_at}
+            self._swept_at = 1000 + 2 * len(self._keys)
+
+    def _key_reply(self, name: bytes, call: Call, now: int, *, looks: bool) -> list[Any]:
+        self._line_up(name, call)
+        visit = self._visit([(name, call)], now, looks=looks)[0]
+        each = visit.decisions()
+        whole = visit.whole(each)
+        if not call.each:
+            return whole.row()
+        names = [[] if spec.name is None else [spec.name.encode()] for spec in call.specs]
+        rows = [[*one.row(), *name] for one, name in zip(each, names, strict=True)]
+        return [int(whole.verdict[0] == ALLOWED), told(whole.verdict), rows]
+
+    def _visit(self, keys: list[tuple[bytes, Call]], now: int, *, looks: bool) -> list[Visit]:
+        """Evaluates a call on every key, and charges all or none."""
+        opened = [self._open(name, now, looks=looks) for name, _ in keys]
+        visits = [Visit(call, key, now) for key, (_, call) in zip(opened, keys, strict=True)]
+        allowed = _allowed(visits)
+        if allowed:
+            for visit in visits:
+                visit.check_room()
+        for (name, call), visit in zip(keys, visits, strict=True):
+            if not looks and visit.changes and (allowed or call.settle is not None):
+                visit.commit()
+                self._store(name, visit.key)
+        return visits
+
+    def _keys_reply(self, keys: list[tuple[bytes, Call]], now: int, *, looks: bool) -> list[Any]:
+        for name, call in keys:
+            self._line_up(name, call)
+        visits = self._visit(keys, now, looks=looks)
+        allowed, waits, rows = _allowed(visits), [], []
+        for visit in visits:
+            decision = visit.whole(visit.decisions())
+            if allowed:
+                counts = decision.verdict[0] == ALLOWED
+            else:
+                counts = visit.call.settle is not None or visit.denies
+            if counts:
+                waits.append(decision.verdict)
+            rows.append(decision.row())
+        return [int(allowed), told(max(waits, default=(ALLOWED, 0))), rows]
+
+    # Leases
+
+    def _acquire(self, name: bytes, call: Call, fence: bool, now: int) -> list[Any]:
+        rule = call.specs[0].rule
+        assert isinstance(rule, Concurrency)
+        if fence:
+            rule.token = self._last_token = max(now, self._last_token + 1)
+        row = self._key_reply(name, call, now, looks=False)
+        if not fence:
+            return row
+        lease = None
+        if row[0]:
+            leases = self._keys[name].leases
+            lease = None if leases is None else leases.live(now).get(rule.holder)
+        return [*row, 0 if lease is None else lease[2]]
+
+    def _release(self, name: bytes, words: Words, now: int) -> int:
+        holders = [words.name("holder")]
+        while words.left():
+            holders.append(words.name("holder"))
+        key = self._open(name, now)
+        released = key.release(holders, now)
+        if released:
+            self._store(name, key)
+        else:
+            # One that waits is denied.
+            line = self._lines.get(name, [])
+            line[:] = [holder for holder in line if holder not in holders]
+        return released
+
+    def _line_up(self, name: bytes, call: Call) -> None:
+        """Places a call for a lease behind those that wait for one of the key."""
+        line = self._lines.get(name)
+        if not line:
+            return
+        for spec in call.specs:
+            if isinstance(spec.rule, Concurrency):
+                spec.rule.behind = line[0] != spec.rule.holder
+
+    def join(self, words: Sequence[Word]) -> None:
+        """Begins to wait for the lease that RL.ACQUIRE asks for."""
+        with self._lock:
+            name, holder = _waiter(words)
+            line = self._lines.setdefault(name, [])
+            if holder not in line:
+                line.append(holder)
+
+    def waits(self, words: Sequence[Word]) -> bool:
+        """Returns whether the call still waits: RL.RELEASE ends that."""
+        name, holder = _waiter(words)
+        return holder in self._lines.get(name, [])
+
+    def leave(self, words: Sequence[Word]) -> None:
+        """Ends the waiting."""
+        with self._lock:
+            name, holder = _waiter(words)
+            line = self._lines.get(name, [])
+            if holder in line:
+                line.remove(holder)
+            if not line:
+                self._lines.pop(name, None)
+
+
+def _allowed(visits: list[Visit]) -> bool:
+    """Returns whether a call may go on: a settlement may if any key knows its id."""
+    purpose = visits[0].call.purpose if len(visits) == 1 else ""
+    if any(visit.call.settle is not None for visit in visits):
+        return any(visit.knows for visit in visits)
+    return purpose == "BACK" or not any(visit.denies for visit in visits)
+
+
+def _waiter(words: Sequence[Word]) -> tuple[bytes, bytes]:
+    _, name, _, _, holder = (
+        word if isinstance(word, bytes) else word.encode() for word in words[:5]
+    )
+    return name, holder

@@ -1,0 +1,35 @@
+"""The limiter in memory replies what the server replies: `clients/traces.json`."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redis_ratelimit.memory.server import Memory
+from redis_ratelimit.resp import RefusedError
+
+TRACES = json.loads((Path(__file__).parents[2] / "traces.json").read_text())
+
+
+def replied(memory: Memory, call: str) -> Any:
+    try:
+        return text(memory.call(call.split()))
+    except RefusedError as error:
+        return str(error).partition(" ")[0]
+
+
+def text(reply: Any) -> Any:
+    if isinstance(reply, list):
+        return [text(one) for one in reply]
+    return reply.decode() if isinstance(reply, bytes) else reply
+
+
+@pytest.mark.parametrize("name", TRACES["traces"])
+def test_memory_replies_what_the_server_replied(name: str) -> None:
+    now = TRACES["start"]
+    memory = Memory(lambda: Fraction(now, 1_000_000))  # type: ignore[arg-type]
+    for place, (advance, call, reply) in enumerate(TRACES["traces"][name]):
+        now += advance
+        assert replied(memory, call) == reply, f"call {place}: {call}"

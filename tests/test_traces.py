@@ -1,0 +1,19 @@
+"""The calls of clients/traces.json, which hold limiters in the process of an application to the
+server's decisions. scripts/make_traces.py writes the file anew."""
+
+from collections.abc import Callable
+
+from support import traces
+from support.clock import Clock
+from support.server import Server
+
+
+def test_server_replies_what_the_traces_say(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    # Another test may have made fencing tokens of a later time.
+    recorded = traces.recorded(fresh_server().client(), clock)
+    stored = traces.read()
+    assert recorded.keys() == stored.keys()
+    for name, steps in recorded.items():
+        assert steps == stored[name], name
