@@ -3,7 +3,7 @@
 //!
 //! The layers, from below: names as [`text`] and replies ([`reply_json`], [`info`]); the servers ([`upstream`]) and
 //! what goes wrong with them ([`failure`]); what happens now ([`live`]), [`policies`] and [`keys`], each change with a
-//! line in the log ([`audit`]); who may do what ([`access`]); the page ([`assets`]) and all routes ([`routes`]).
+//! line in the log ([`audit`]); who may do what ([`access`], [`tokens`]); the page ([`assets`]) and all routes ([`routes`]).
 
 mod access;
 mod assets;
@@ -17,6 +17,7 @@ mod policies;
 mod reply_json;
 mod routes;
 mod text;
+mod tokens;
 mod upstream;
 
 use crate::link::Address;
@@ -30,6 +31,7 @@ use routes::VIEWS;
 pub use routes::router;
 use std::sync::Arc;
 use std::time::Duration;
+pub use tokens::Tokens;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use upstream::Upstream;
@@ -86,7 +88,9 @@ pub async fn bound(
     tls: Option<TlsAcceptor>,
 ) -> Result<Option<(TcpListener, Service)>, String> {
     let At::Listening(at) = options.at else { return Ok(None) };
-    let (address, guard) = (options.address(gateway)?, options.guard(at)?);
+    let (address, tokens) = (options.address(gateway)?, Arc::new(Tokens::find()?));
+    let guard = Guard::new(at.ip(), Arc::clone(&tokens), &options.hosts)?;
+    Tokens::watch(&tokens)?;
     let listener = TcpListener::bind(at).await.map_err(|error| format!("--console {at}: {error}"))?;
     let console = Console::of(address);
     console.start();

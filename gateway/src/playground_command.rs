@@ -1,10 +1,10 @@
 //! The playground by itself: the console without a server, for whoever wants to look before they install anything.
 
-use crate::console::{self, Console, Guard};
+use crate::console::{self, Console, Guard, Tokens};
 use crate::listener::{self, Service};
-use crate::secrets::Secret;
 use clap::Args;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -31,20 +31,21 @@ impl Playground {
     /// # Errors
     /// What stands in the way of the start: a port that is taken, no token off loopback.
     pub fn run(&self) -> Result<(), String> {
-        let look = Secret::find("RATELIMIT_GATEWAY_CONSOLE_TOKEN")?.map(|secret| secret.read()).transpose()?;
-        let guard = Guard::new(self.at.ip(), look.as_deref(), None, &self.hosts)?;
+        let tokens = Arc::new(Tokens::find_look()?);
+        let guard = Guard::new(self.at.ip(), Arc::clone(&tokens), &self.hosts)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        let served = runtime.block_on(self.serve(guard));
+        let served = runtime.block_on(self.serve(guard, &tokens));
         // A replay that is under way may take minutes yet.
         runtime.shutdown_background();
         served
     }
 
-    async fn serve(&self, guard: Guard) -> Result<(), String> {
+    async fn serve(&self, guard: Guard, tokens: &Arc<Tokens>) -> Result<(), String> {
         let told = |error: std::io::Error| format!("--console {}: {error}", self.at);
         let of = |kind| signal(kind).map_err(|error| error.to_string());
         let (mut terminated, mut interrupted) = (of(SignalKind::terminate())?, of(SignalKind::interrupt())?);
+        Tokens::watch(tokens)?;
         let listener = TcpListener::bind(self.at).await.map_err(told)?;
         let at = listener.local_addr().map_err(told)?;
         println!("The playground is at http://{at}/ (Ctrl-C ends it)");

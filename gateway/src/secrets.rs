@@ -53,11 +53,26 @@ impl Secret {
                 Ok(text) => Ok(Some(Secret::from(text))),
                 Err(_) => Err(format!("{name} must be UTF-8")),
             },
-            (None, Some(path)) => {
-                let (variable, path) = (format!("{name}_FILE"), PathBuf::from(path));
-                let last = Last { secret: read(&variable, &path)?, is_stale: false };
-                Ok(Some(Secret(Source::File(SecretFile { variable, path, last: Arc::new(Mutex::new(last)) }))))
-            }
+            (None, Some(path)) => Secret::of_file(name, PathBuf::from(path)).map(Some),
+        }
+    }
+
+    /// Returns the secret in a file that the variable `{name}_FILE` names.
+    ///
+    /// # Errors
+    /// As for [`Secret::read`].
+    pub fn of_file(name: &str, path: PathBuf) -> Result<Secret, String> {
+        let variable = format!("{name}_FILE");
+        let last = Last { secret: read(&variable, &path)?, is_stale: false };
+        Ok(Secret(Source::File(SecretFile { variable, path, last: Arc::new(Mutex::new(last)) })))
+    }
+
+    /// Returns the file that the secret is in, if it is in one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match &self.0 {
+            Source::Text(_) => None,
+            Source::File(file) => Some(&file.path),
         }
     }
 

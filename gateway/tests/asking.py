@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from running import Gateway
 
-READS, WRITES = "reads-only", "may-change"
+READS, WRITES = "reads-only-0123456789", "may-change-0123456789"
 TOKENS = {
     "RATELIMIT_GATEWAY_CONSOLE_TOKEN": READS,
     "RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN": WRITES,

@@ -13,7 +13,7 @@ from support.server import Server
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NEEDED = pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: apt install chromium)")
-WRITES = {"RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN": "may-change"}
+WRITES = {"RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN": "may-change-0123456789"}
 # A busy machine may take its time.
 MILLISECONDS = 60_000
 # Where pictures of the documents are drawn anew, if they are.
@@ -44,7 +44,7 @@ class Visit:
         self.context = browser.new_context(reduced_motion="reduce", **options)
         self.context.set_default_timeout(MILLISECONDS)
         if signed:
-            self.context.add_init_script("sessionStorage.setItem('token', 'may-change')")
+            self.context.add_init_script("sessionStorage.setItem('token', 'may-change-0123456789')")
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))

@@ -137,7 +137,7 @@ def test_whoever_may_only_look_finds_nothing_to_change(
     page.get_by_label("Token").first.fill("wrong")
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_contain_text("does not know this token")
-    page.get_by_label("Token").first.fill("may-change")
+    page.get_by_label("Token").first.fill("may-change-0123456789")
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Edit…").first).to_be_visible(timeout=SECONDS)
 

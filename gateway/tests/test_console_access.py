@@ -1,5 +1,7 @@
 """Who may do what by the console's API, and from where."""
 
+import os
+import signal
 import socket
 import subprocess
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from console_fixtures import Start, console, gateway
 from redis import Redis
 from running import BINARY, Gateway
 
+from support import poll
 from support.server import Server
 
 __all__ = ["console", "gateway"]
@@ -18,7 +21,7 @@ __all__ = ["console", "gateway"]
 
 def test_each_role_may_do_its_own(gateway: Gateway, policy: Callable[..., int]) -> None:
     policy("a", "FIXED 5 1m")
-    nobody, wrong = Console(gateway, None), Console(gateway, "may-chang")
+    nobody, wrong = Console(gateway, None), Console(gateway, "may-change-012345678")
     reader, writer = Console(gateway, READS), Console(gateway, WRITES)
     ask = [one("/api/policies").status for one in (nobody, wrong, reader, writer)]
     assert ask == [401, 401, 200, 200]
@@ -56,6 +59,44 @@ def test_tokens_come_from_files(server: Server, start: Start, tmp_path: Path) ->
     assert Console(gateway).put("a", "FIXED 5 1m").status == 201
     gateway.end()
     assert WRITES not in gateway.log
+
+
+@pytest.mark.parametrize("token", ["\n", "fifteen-bytes-1\n"])
+def test_empty_and_short_tokens_refuse_the_start(
+    server: Server, tmp_path: Path, token: str
+) -> None:
+    (tmp_path / "token").write_text(token)
+    variable = "RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN"
+    words = ["--server", f"redis://127.0.0.1:{server.port}", "--console", "127.0.0.1:0"]
+    words += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    started = subprocess.run(
+        [BINARY, "serve", *words],
+        env={f"{variable}_FILE": str(tmp_path / "token")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert started.returncode == 1
+    assert started.stderr.startswith(variable)
+
+
+def test_tokens_are_read_again_at_sighup(server: Server, start: Start, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{WRITES}\n")
+    variable = "RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN_FILE"
+    gateway = start(server.port, console=True, environment={variable: str(tmp_path / "token")})
+    old, new = Console(gateway), Console(gateway, "another-token-of-32-bytes-000000")
+    assert [old("/api/session").status, new("/api/session").status] == [200, 401]
+    (tmp_path / "token").write_text("too-short\n")
+    os.kill(gateway.pid, signal.SIGHUP)
+    (tmp_path / "token").write_text(f"{new.token}\n")
+    os.kill(gateway.pid, signal.SIGHUP)
+    poll.until(lambda: new("/api/session").status == 200, "the new token is known")
+    assert old("/api/session").status == 401
+    gateway.end()
+    assert "the console refused a token" in gateway.log
+    assert old.token not in gateway.log
+    assert new.token not in gateway.log
 
 
 def test_only_its_own_names_are_answered(server: Server, start: Start) -> None:

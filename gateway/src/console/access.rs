@@ -1,5 +1,6 @@
 //! The console's guard: which requests are let in, and what a browser may do with the answers.
 
+use super::tokens::{LOOK, Refusals, Role, Tokens};
 use crate::listener::Ends;
 use axum::Json;
 use axum::extract::{ConnectInfo, Request, State};
@@ -7,43 +8,17 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 use std::sync::Arc;
-use subtle::ConstantTimeEq;
 
 /// What is sent by POST and changes nothing: what it begins with.
 const HARMLESS: [&str; 3] = ["/api/check", "/api/playground", "/api/replay"];
 
-/// What somebody may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Look.
-    Look,
-    /// Look, and change limits.
-    Change,
-}
-
-impl Role {
-    /// As the page and the log have it.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Role::Look => "look",
-            Role::Change => "change",
-        }
-    }
-}
-
-/// A token by its hash: two are compared in the same time, whatever they have in common, and however long they are.
-type Hash = [u8; 32];
-
-/// The tokens, and the names that the console goes by.
-#[derive(Default)]
+/// Guard of the console: its tokens, and the names that it goes by.
 pub struct Guard {
-    look: Option<Hash>,
-    change: Option<Hash>,
+    tokens: Arc<Tokens>,
     hosts: Vec<String>,
+    refusals: Refusals,
 }
 
 /// Why somebody may not.
@@ -58,47 +33,41 @@ pub enum Refused {
 }
 
 impl Guard {
-    /// Of the two tokens, and names besides those of loopback and the listener.
+    /// Creates the guard of a listener, with names besides those of loopback and the listener.
     ///
     /// # Errors
-    /// If the console listens to others and has no token for reading, or if both tokens are the same.
-    pub fn new(at: IpAddr, look: Option<&str>, change: Option<&str>, hosts: &[String]) -> Result<Guard, String> {
-        if look.is_none() && !at.is_loopback() {
+    /// If the console listens to others and has no token for looking.
+    pub fn new(at: IpAddr, tokens: Arc<Tokens>, hosts: &[String]) -> Result<Guard, String> {
+        if !tokens.are_needed() && !at.is_loopback() {
             return Err(format!(
-                "--console {at}: off loopback it takes a token, in RATELIMIT_GATEWAY_CONSOLE_TOKEN or the file that \
-                 RATELIMIT_GATEWAY_CONSOLE_TOKEN_FILE names"
+                "--console {at}: off loopback it takes a token, in {LOOK} or the file that {LOOK}_FILE names"
             ));
         }
-        if look.is_some() && look == change {
-            return Err("RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN must be another than that for reading".to_owned());
-        }
-        let hash = |token: &str| -> Hash { Sha256::digest(token).into() };
         let hosts = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
-        Ok(Guard { look: look.map(hash), change: change.map(hash), hosts })
+        Ok(Guard { tokens, hosts, refusals: Refusals::default() })
     }
 
-    /// Whether nobody may change anything.
+    /// Returns `true` if nobody may change anything.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.change.is_none()
+        self.tokens.are_read_only()
     }
 
-    /// What whoever sent these headers may do.
+    /// Returns the role of the client that sent these headers.
     ///
     /// # Errors
-    /// If a token is needed, or if theirs is not known.
+    /// If a token is needed, or if the client's is not known.
     pub fn role(&self, headers: &HeaderMap) -> Result<Role, Refused> {
-        let Some(given) = headers.get(header::AUTHORIZATION) else {
-            return if self.look.is_none() { Ok(Role::Look) } else { Err(Refused::Unknown) };
-        };
-        let given = given.as_bytes().split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
-        let given: Hash = Sha256::digest(given.ok_or(Refused::Unknown)?.1).into();
-        let is = |token: &Option<Hash>| token.is_some_and(|token| bool::from(token.ct_eq(&given)));
-        // Both are compared, whichever it is.
-        match (is(&self.change), is(&self.look)) {
-            (true, _) => Ok(Role::Change),
-            (_, true) => Ok(Role::Look),
-            _ => Err(Refused::Unknown),
+        let mut given = headers.get_all(header::AUTHORIZATION).iter();
+        match (given.next(), given.next()) {
+            (None, _) if self.tokens.are_needed() => Err(Refused::Unknown),
+            (None, _) => Ok(Role::Look),
+            (Some(given), None) => {
+                let given = given.as_bytes().split_at_checked(7);
+                let token = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+                token.and_then(|(_, token)| self.tokens.role(token)).ok_or(Refused::Unknown)
+            }
+            (Some(_), Some(_)) => Err(Refused::Unknown),
         }
     }
 
@@ -185,7 +154,12 @@ pub async fn guarded(
                 request.extensions_mut().insert(role);
                 next.run(request).await
             }
-            Err(refused) => refused.into_response(),
+            Err(refused) => {
+                if refused == Refused::Unknown && request.headers().contains_key(header::AUTHORIZATION) {
+                    guard.refusals.delay(ends.peer.ip()).await;
+                }
+                refused.into_response()
+            }
         }
     } else {
         next.run(request).await

@@ -1,6 +1,6 @@
 //! The audit log: a line for each change, with who made it.
 
-use super::access::Role;
+use super::tokens::Role;
 use crate::listener::Ends;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;

@@ -1,6 +1,5 @@
 //! The console's words of the command line.
 
-use super::access::Guard;
 use crate::link::Address;
 use crate::secrets::Secret;
 use clap::Args;
@@ -68,17 +67,6 @@ pub struct ConsoleOptions {
 }
 
 impl ConsoleOptions {
-    /// What each user may do.
-    ///
-    /// # Errors
-    /// What [`Guard::new`] refuses, and a file that cannot be read.
-    pub fn guard(&self, at: SocketAddr) -> Result<Guard, String> {
-        let token = |name| Secret::find(name)?.map(|secret| secret.read()).transpose();
-        let look = token("RATELIMIT_GATEWAY_CONSOLE_TOKEN")?;
-        let change = token("RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN")?;
-        Guard::new(at.ip(), look.as_deref(), change.as_deref(), &self.hosts)
-    }
-
     /// The files of the certificate of the listener and of its key, if it speaks TLS.
     pub fn certificate(&self) -> Option<(PathBuf, PathBuf)> {
         self.cert.clone().zip(self.key.clone())

@@ -1,6 +1,7 @@
 //! What the console answers: the page, and the API behind the guard.
 
-use super::access::{Guard, Role, guarded};
+use super::access::{Guard, guarded};
+use super::tokens::Role;
 use super::{Console, assets, keys, policies};
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
