@@ -300,6 +300,7 @@ lint-rust: $(LIBCLANG) $(VENV_MADE)
 lint-python: $(VENV)/.has-ruff
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
+	$(PYTHON) scripts/doc_comments.py
 
 # The oldest Rust that Cargo.toml says will do, in a folder of its own.
 OLDEST_RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)
