@@ -229,6 +229,8 @@ pub fn is_answer(error: &RedisError) -> bool {
                 | ServerErrorKind::ClusterDown
                 | ServerErrorKind::MasterDown
                 | ServerErrorKind::TryAgain
+                | ServerErrorKind::Moved
+                | ServerErrorKind::Ask
                 | ServerErrorKind::ReadOnly
         ),
         _ => false,

@@ -1,206 +1,297 @@
-//! The link to the server: one connection that all calls share, found anew when it breaks, and given up for a while
-//! when nobody answers.
+//! Link to the server, or to the nodes of a cluster: each has one connection that all calls share, found anew when it
+//! breaks, and a breaker, so that a node that is away concerns only its own keys.
 
 mod address;
 mod breaker;
 pub mod connect;
-pub mod shared;
+mod node;
+mod outages;
+mod policies;
+pub mod redirect;
+pub mod slots;
 
-use crate::ask::{Call, Reply, is_answer};
+use crate::ask::{Call, Reply};
 use crate::file_stamp::Stamp;
 use crate::permission::Missing;
 use crate::reload::Reloaded;
 use crate::seen;
 pub use address::Address;
-use arc_swap::ArcSwapOption;
-use breaker::Breaker;
-use connect::Connection;
+use arc_swap::ArcSwap;
+use connect::Located;
 use futures_util::future::join_all;
-use redis::Value;
-use std::sync::Arc;
+use node::{Node, Shared};
+pub use policies::Listener;
+use redirect::{Redirects, Target};
+use redis::aio::MultiplexedConnection;
+use redis::{ErrorKind, RedisError, RedisResult, Value};
+use slots::{HostPort, SlotRange, primary_of, probe_key, slot_of, slot_ranges};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until, timeout};
 
-/// How long a reply is waited for that is only counted.
-const LATEST: Duration = Duration::from_secs(10);
-/// How often the server is asked for its policies' digest, and whether it is there.
+/// Interval at which policies and slots are read, and idle servers are probed.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often a server that is away is asked whether it is back.
+/// Interval at which a server that is away is probed.
 const PROBE: Duration = Duration::from_millis(250);
-/// How long a probe waits: longer than a call would, since nobody waits for it.
+/// Timeout of a probe: longer than that of a call, since no caller waits for it.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Minimum time between two reads of the slots.
+const MOVED: Duration = Duration::from_millis(20);
+/// Time for which a node without slots is kept after a call was sent to it: it imports some.
+const KEPT: Duration = Duration::from_secs(10);
 
-/// The key of a probe, which no descriptor has, and the name of its policy.
+/// Key of a probe, which no descriptor has, and the name of its policy. In a cluster, a tag follows.
 const PROBED: &str = "rl:";
 
-/// The link, shared by all calls.
+/// Link, shared by all calls.
 pub struct Link {
-    address: Address,
-    connection: ArcSwapOption<Connection>,
-    breaker: Breaker,
-    /// Whether the server has answered once.
-    answered: AtomicBool,
-    /// What the user may not do.
-    pub missing: Missing,
-    /// Wakes the task that keeps the connection: it is of no use any more.
-    broken: Notify,
-    /// How often the certificates for TLS have been renewed.
-    renewals: AtomicU64,
+    shared: Arc<Shared>,
+    /// Permissions that the user lacks.
+    pub missing: Arc<Missing>,
+    /// The server if there is no cluster.
+    single: Arc<Node>,
+    /// Nodes of a cluster.
+    nodes: Mutex<HashMap<HostPort, Running>>,
+    route: ArcSwap<Route>,
 }
 
-/// What the server says of its policies, each time that they change.
-pub trait Listener: Send + Sync {
-    /// The digest of the policies that are known here.
-    fn digest(&self) -> Option<String>;
-    /// The policies as the server now has them: names and the words of their limits.
-    fn policies(&self, digest: String, policies: Vec<(String, String)>);
+/// Node of a cluster, and the task that keeps its connection.
+struct Running {
+    node: Arc<Node>,
+    task: AbortHandle,
+    /// Time of the last call that a reply redirected here.
+    redirected: Instant,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.node.set_retired(true);
+    }
+}
+
+/// Server of each key.
+enum Route {
+    Single(Arc<Node>),
+    Cluster { ranges: Vec<SlotRange>, nodes: HashMap<HostPort, Arc<Node>> },
 }
 
 impl Link {
-    /// A link that connects once [`Link::keep`] runs.
+    /// Creates a link that connects once [`Link::keep`] runs.
     #[must_use]
     pub fn new(address: Address) -> Link {
-        Link {
+        let missing = Arc::<Missing>::default();
+        let hosts: Vec<String> = address.hosts.iter().map(name_of).collect();
+        let name = address.primary.clone().unwrap_or_else(|| hosts.join(","));
+        let shared = Arc::new(Shared {
             address,
-            connection: ArcSwapOption::empty(),
-            breaker: Breaker::default(),
+            outages: outages::Outages::default(),
+            missing: Arc::clone(&missing),
             answered: AtomicBool::new(false),
-            missing: Missing::default(),
-            broken: Notify::new(),
+            moved: Notify::new(),
             renewals: AtomicU64::new(0),
-        }
-    }
-
-    /// Whether files say whom TLS trusts, or who the gateway is.
-    pub fn has_certificates(&self) -> bool {
-        !self.address.files().is_empty()
-    }
-
-    /// Whether the server has answered since the start.
-    pub fn has_answered(&self) -> bool {
-        self.answered.load(Ordering::Relaxed)
-    }
-
-    /// The replies to calls that are sent at once, in their order. What has no reply by the deadline is lost; a reply
-    /// that comes later is counted.
-    pub async fn ask(&self, calls: Arc<[Call]>, deadline: Instant) -> Vec<Reply> {
-        let lost = |why: &str| calls.iter().map(|_| Reply::Lost(why.to_owned())).collect::<Vec<_>>();
-        if self.breaker.is_open() {
-            return lost("the server is away");
-        }
-        let Some(connection) = self.connection.load_full() else {
-            self.failed("not connected");
-            return lost("not connected");
-        };
-        let sent = Instant::now();
-        let asked = Arc::clone(&calls);
-        let mut all = Box::pin(async move {
-            let reply = async |call: &Call| call.reply(connection.send(call.command(), deadline).await);
-            match &*asked {
-                [call] => vec![reply(call).await],
-                calls => join_all(calls.iter().map(reply)).await,
-            }
         });
-        let Ok(replies) = timeout_at(deadline, &mut all).await else {
-            tokio::spawn(async move {
-                if let Ok(replies) = timeout(LATEST, all).await {
-                    let late = replies.iter().filter(|reply| !matches!(reply, Reply::Lost(_))).count();
-                    seen::late(late);
-                }
-            });
-            self.failed("no reply in time");
-            return lost("no reply in time");
+        let single = Node::new(name, None, Arc::clone(&shared));
+        let route = ArcSwap::from_pointee(Route::Single(Arc::clone(&single)));
+        Link { shared, missing, single, nodes: Mutex::default(), route }
+    }
+
+    /// Returns `true` if files say whom TLS trusts, or who the gateway is.
+    pub fn has_certificates(&self) -> bool {
+        !self.shared.address.files().is_empty()
+    }
+
+    /// Returns `true` if a server has replied since the start.
+    pub fn has_answered(&self) -> bool {
+        self.shared.answered.load(Ordering::Relaxed)
+    }
+
+    /// Logs the outages of the last second, before the end.
+    pub fn log_outages(&self) {
+        self.shared.outages.log(true);
+    }
+
+    /// Sends calls at once and returns the replies, in the order of the calls. A call without a reply by the deadline is
+    /// lost; a later reply is counted.
+    pub async fn ask(&self, calls: Arc<[Call]>, deadline: Instant) -> Vec<Reply> {
+        let sent = Instant::now();
+        let replies = match &*calls {
+            [call] => vec![self.reply(call, deadline).await],
+            calls => join_all(calls.iter().map(|call| self.reply(call, deadline))).await,
         };
-        match replies.iter().find_map(|reply| if let Reply::Lost(why) = reply { Some(why) } else { None }) {
-            Some(why) => {
-                self.failed(why);
-                self.broken.notify_one();
-            }
-            None => self.succeeded(),
+        if replies.iter().any(|reply| !matches!(reply, Reply::Lost(_))) {
+            seen::server_seconds(sent.elapsed());
         }
-        seen::server_seconds(sent.elapsed());
         replies
     }
 
-    fn failed(&self, why: &str) {
-        if self.breaker.failed() {
-            tracing::warn!(why, "the server is away: requests are answered without it");
-            seen::outage(true);
+    async fn reply(&self, call: &Call, deadline: Instant) -> Reply {
+        let (mut redirects, mut target) = (Redirects::until(deadline), Target::Primary);
+        loop {
+            let reply = self.send(call, target, deadline).await;
+            match redirects.next(&reply).await {
+                Some(next) => target = next,
+                None => return call.reply(reply),
+            }
         }
     }
 
-    fn succeeded(&self) {
-        self.answered.store(true, Ordering::Relaxed);
-        if self.breaker.succeeded() {
-            tracing::info!("the server is back");
-            seen::outage(false);
+    async fn send(&self, call: &Call, target: Target, deadline: Instant) -> RedisResult<Value> {
+        let (node, asking) = match target {
+            Target::Primary => (self.node_of(&call.key), false),
+            Target::Node(host) => {
+                self.shared.moved.notify_one();
+                (Some(self.node_at(host)), false)
+            }
+            Target::Importing(host) => (Some(self.node_at(host)), true),
+        };
+        match node {
+            Some(node) => node.send(call.command(), asking, deadline).await,
+            None => Err((ErrorKind::Client, "no node of the cluster has the slot").into()),
         }
     }
 
-    /// Connects, and connects again when the connection breaks; asks each second whether the policies have changed.
+    fn node_of(&self, key: &[u8]) -> Option<Arc<Node>> {
+        match &**self.route.load() {
+            Route::Single(node) => Some(Arc::clone(node)),
+            Route::Cluster { ranges, nodes } => nodes.get(primary_of(ranges, slot_of(key))?).cloned(),
+        }
+    }
+
+    /// Returns the node that a reply named.
+    fn node_at(&self, host: HostPort) -> Arc<Node> {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.running(&mut nodes, host);
+        running.redirected = Instant::now();
+        Arc::clone(&running.node)
+    }
+
+    fn running<'a>(&self, nodes: &'a mut HashMap<HostPort, Running>, host: HostPort) -> &'a mut Running {
+        nodes.entry(host).or_insert_with_key(|host| {
+            let node = Node::new(name_of(host), Some(host.clone()), Arc::clone(&self.shared));
+            let task = tokio::spawn(Arc::clone(&node).keep()).abort_handle();
+            Running { node, task, redirected: Instant::now() }
+        })
+    }
+
+    /// Connects, and connects again when the connection breaks; reads each second if the policies have changed.
     pub async fn keep(&self, listener: &dyn Listener) {
         loop {
-            match timeout(Duration::from_secs(5), connect::connect(&self.address)).await {
-                Ok(Ok(connection)) => {
-                    self.watch(connection, listener).await;
-                    self.connection.store(None);
-                }
-                Ok(Err(error)) => self.failed(&error.to_string()),
-                Err(_) => self.failed("no connection in time"),
+            let began = Instant::now();
+            match connect::located(&self.shared.address).await {
+                Ok(Located { is_cluster: true, .. }) => self.keep_cluster(listener).await,
+                Ok(Located { connection, .. }) => self.single.watch(connection, Some(listener)).await,
+                Err(error) => self.single.not_connected(&error),
             }
-            sleep(PROBE).await;
+            sleep_until(began + PROBE).await;
         }
     }
 
-    /// Until the connection is of no use any more. Renewed certificates are for another one, also of those to the nodes of
-    /// a cluster, which takes its place once it is there.
-    async fn watch(&self, connection: Connection, listener: &dyn Listener) {
-        let mut connection = Arc::new(connection);
-        self.connection.store(Some(Arc::clone(&connection)));
-        let (mut unanswered, mut renewals) = (0, self.renewals.load(Ordering::Acquire));
+    /// Follows the slots of a cluster, until the server says that it is in none.
+    async fn keep_cluster(&self, listener: &dyn Listener) {
+        // Always the same as long as it replies: another may know less of a change that has been followed.
+        let mut source = None;
         loop {
-            let renewed = self.renewals.load(Ordering::Acquire);
-            if renewed != renewals
-                && let Ok(Ok(found)) = timeout(PROBE_TIMEOUT, connect::connect(&self.address)).await
-            {
-                renewals = renewed;
-                connection = Arc::new(found);
-                self.connection.store(Some(Arc::clone(&connection)));
-            }
             let began = Instant::now();
-            let looked = async {
-                if self.breaker.has_failed() {
-                    decides(&connection).await?;
+            if let Err(error) = self.look_at_cluster(&mut source, listener).await {
+                if error.to_string().contains("cluster support disabled") {
+                    break;
                 }
-                policies(&connection, listener).await
-            };
-            match timeout(PROBE_TIMEOUT, looked).await {
-                Ok(Ok(())) => {
-                    unanswered = 0;
-                    self.succeeded();
-                }
-                // Answers tell less of their limits then.
-                Ok(Err(error)) if error.code() == Some("NOPERM") => {
+                if error.code() == Some("NOPERM") {
                     self.missing.tell(error.detail().unwrap_or_default());
-                    self.succeeded();
                 }
-                Ok(Err(error)) => return self.failed(&error.to_string()),
-                // A connection whose other end has vanished never says so.
-                Err(_) if unanswered >= 3 => return self.failed("no reply in time"),
-                Err(_) => {
-                    unanswered += 1;
-                    self.failed("no reply in time");
+                if matches!(**self.route.load(), Route::Single(_)) {
+                    self.single.not_connected(&error);
                 }
             }
-            let pause = if self.breaker.is_open() { PROBE } else { LOOK };
+            self.shared.outages.log(false);
             tokio::select! {
-                () = sleep_until(began + pause) => {}
-                () = self.broken.notified() => sleep(Duration::from_millis(10)).await,
+                () = sleep_until(began + LOOK) => {}
+                () = self.shared.moved.notified() => sleep_until(began + MOVED).await,
             }
         }
+        self.single.set_retired(false);
+        self.route.store(Arc::new(Route::Single(Arc::clone(&self.single))));
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
+
+    /// Reads slots and policies from the first node that replies.
+    async fn look_at_cluster(&self, source: &mut Option<HostPort>, listener: &dyn Listener) -> RedisResult<()> {
+        let mut healthy: Vec<(HostPort, Arc<MultiplexedConnection>)> = {
+            let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            let healthy =
+                nodes.iter().filter_map(|(host, running)| Some((host.clone(), running.node.healthy_connection()?)));
+            healthy.collect()
+        };
+        healthy.sort_by_key(|(host, _)| source.as_ref() != Some(host));
+        for (host, connection) in healthy {
+            // A node that hangs is known as such only after its own probe.
+            if let Ok(Ok(ranges)) = timeout(PROBE, slots(&connection, &host.0)).await {
+                self.set_slots(ranges);
+                *source = Some(host);
+                return timeout(PROBE_TIMEOUT, policies::read(&connection, listener)).await.unwrap_or(Ok(()));
+            }
+        }
+        let mut last = RedisError::from((ErrorKind::Client, "no node of the cluster replies"));
+        for host in &self.shared.address.hosts {
+            let asked = async { slots(&connect::node(&self.shared.address, host).await?, &host.0).await };
+            match timeout(PROBE_TIMEOUT, asked).await {
+                Ok(Ok(ranges)) => {
+                    self.set_slots(ranges);
+                    // The policies are read from a node once it is connected.
+                    self.shared.moved.notify_one();
+                    return Ok(());
+                }
+                Ok(Err(error)) => last = error,
+                Err(_) => {}
+            }
+        }
+        Err(last)
+    }
+
+    /// Goes by these slots from now on.
+    fn set_slots(&self, ranges: Vec<SlotRange>) {
+        let mut running = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = HashMap::new();
+        for range in &ranges {
+            if !nodes.contains_key(&range.primary) {
+                let node = Arc::clone(&self.running(&mut running, range.primary.clone()).node);
+                let has_slot = |slot| primary_of(&ranges, slot) == Some(&range.primary);
+                if !has_slot(slot_of(&node.probed()))
+                    && let Some(key) = probe_key(PROBED, has_slot)
+                {
+                    node.set_probed(key);
+                }
+                nodes.insert(range.primary.clone(), node);
+            }
+        }
+        running.retain(|host, one| nodes.contains_key(host) || one.redirected.elapsed() < KEPT);
+        if let Route::Cluster { ranges: before, .. } = &**self.route.load()
+            && *before == ranges
+        {
+            return;
+        }
+        self.route.store(Arc::new(Route::Cluster { ranges, nodes }));
+        self.single.set_retired(true);
+    }
+}
+
+/// Reads the slots of a cluster. A reply without slots is that of a node that has left its cluster.
+async fn slots(connection: &MultiplexedConnection, host: &str) -> RedisResult<Vec<SlotRange>> {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let ranges = slot_ranges(&connect::send(connection.clone(), &command).await?, host);
+    if ranges.is_empty() { Err((ErrorKind::Client, "the node knows no slots").into()) } else { Ok(ranges) }
+}
+
+/// Returns the name of a server, as a URL has it.
+#[must_use]
+pub fn name_of((host, port): &HostPort) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 impl Reloaded for Link {
@@ -209,58 +300,15 @@ impl Reloaded for Link {
     }
 
     fn stamp(&self) -> Stamp {
-        Stamp::of(self.address.files())
+        Stamp::of(self.shared.address.files())
     }
 
     fn read(&self) -> Result<(), String> {
         // Each connection that is made reads them.
-        connect::check(&self.address).map_err(|error| error.to_string())?;
-        self.renewals.fetch_add(1, Ordering::Release);
+        connect::check(&self.shared.address).map_err(|error| error.to_string())?;
+        self.shared.renewals.fetch_add(1, Ordering::Release);
         Ok(())
     }
-}
-
-/// Whether calls are decided again. INFO does not tell: it is answered while the server loads its file, while its cluster
-/// has no quorum, and by a replica that has lost its primary. So it is asked about a policy that nobody has, without a
-/// cost.
-async fn decides(connection: &Connection) -> Result<(), redis::RedisError> {
-    let mut command = redis::cmd("RL.LIMIT");
-    command.arg(PROBED).arg(PROBED).arg("COST").arg(0);
-    match connection.send(command, Instant::now()).await {
-        Err(error) if !is_answer(&error) => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// A section of INFO: Redis 6.2 takes no more than one in a call.
-async fn info(connection: &Connection, section: &str) -> Result<String, redis::RedisError> {
-    let mut info = redis::cmd("INFO");
-    info.arg(section);
-    redis::from_redis_value(connection.ask(info).await?).map_err(Into::into)
-}
-
-/// Asks for the digest of the policies, and for the policies if it is another.
-async fn policies(connection: &Connection, listener: &dyn Listener) -> Result<(), redis::RedisError> {
-    // A replica would refuse what charges: the primary is elsewhere by now.
-    if !connection.is_cluster() && info(connection, "replication").await?.lines().any(|line| line == "role:slave") {
-        return Err((redis::ErrorKind::Client, "the server is a replica").into());
-    }
-    let told = info(connection, "ratelimit_policies").await?;
-    let digest = told.lines().find_map(|line| line.strip_prefix("ratelimit_policies_digest:")).unwrap_or_default();
-    if listener.digest().as_deref() == Some(digest) {
-        return Ok(());
-    }
-    let Value::Array(rows) = connection.ask(redis::cmd("RL.POLICYLIST")).await? else { return Ok(()) };
-    let rows = rows.iter().filter_map(|row| {
-        let Value::Array(fields) = row else { return None };
-        let text = |place: usize| {
-            let bytes = redis::from_redis_value_ref::<Vec<u8>>(fields.get(place)?).ok()?;
-            Some(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        Some((text(0)?, text(2)?))
-    });
-    listener.policies(digest.to_owned(), rows.collect());
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! `ratelimit-gateway`: one door for every proxy. It keeps no state: limits are the policies of a server with the
 //! module redis-ratelimit, or those of a file, and all usage is the server's.
 //!
-//! The layers, from below: how a stream gathers its writes ([`gathered`]); files that are read again
-//! ([`file_stamp`], [`reload`]); names and words ([`naming`], [`client_address`], [`template`],
-//! [`request_path`], [`windows`]); one call to the server ([`ask`]); the files ([`configuration`]); the connection ([`link`]) and what the server told of its policies
+//! The layers, from below: files that are read again ([`file_stamp`], [`reload`]); names and words ([`naming`],
+//! [`client_address`], [`template`], [`request_path`], [`windows`]); one call to the server ([`ask`]); the files
+//! ([`configuration`]); the connection ([`link`]) and what the server told of its policies
 //! ([`told_policies`]); counting without the server ([`local`]); the judgement of a request ([`judge`]) and what it
 //! looks like ([`headers`]); the doors ([`http`], and [`rls`] with the messages of Envoy, [`proto`]) and their
 //! listeners ([`listener`], [`certificate`]); logs under limits that are to be tried ([`replay`]), limits to play with
@@ -19,7 +19,6 @@ mod command_line;
 mod configuration;
 mod console;
 mod file_stamp;
-mod gathered;
 mod headers;
 mod http;
 mod judge;

@@ -49,7 +49,7 @@ pub fn install() -> Result<PrometheusHandle, String> {
     let of_seconds = Matcher::Suffix("_seconds".to_owned());
     let builder = PrometheusBuilder::new().set_buckets_for_metric(of_seconds, &SECONDS);
     let handle = builder.and_then(PrometheusBuilder::install_recorder).map_err(|error| error.to_string())?;
-    outage(false);
+    outage(0);
     for result in ["applied", "refused"] {
         counter!("ratelimit_gateway_reloads_total", "result" => result).absolute(0);
     }
@@ -127,9 +127,9 @@ pub fn server_seconds(took: Duration) {
     SEEN.record(took.as_secs_f64());
 }
 
-/// Whether the server is away.
-pub fn outage(is: bool) {
-    gauge!("ratelimit_gateway_outage").set(if is { 1.0 } else { 0.0 });
+/// Sets the number of servers that are away.
+pub fn outage(servers: usize) {
+    gauge!("ratelimit_gateway_outage").set(u32::try_from(servers).map_or(f64::from(u32::MAX), f64::from));
 }
 
 /// Replies that came when nobody waited for them any more.

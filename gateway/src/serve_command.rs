@@ -128,6 +128,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     if timeout(LAST, last).await.is_err() {
         tracing::warn!("some connections did not end in time");
     }
+    judge.link.log_outages();
     Ok(())
 }
 

@@ -1,11 +1,13 @@
 """A cluster, and a primary that Sentinels watch: each is followed wherever it goes."""
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+import contextlib
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from asking import TOKENS, Console
+from cluster_fixtures import cluster, running_clock, set_policy
 from running import OK, OVER, Gateway, descriptor
 
 from support import binaries, poll
@@ -16,32 +18,8 @@ from support.sentinel import NAME, Sentinels
 from support.server import Server
 from support.slot_moves import SlotMove
 
+__all__ = ["cluster", "running_clock"]
 Start = Callable[..., Gateway]
-
-
-@pytest.fixture
-def running_clock(shared_clock: Clock, tmp_path: Path) -> Iterator[Clock]:
-    """One that shows the real time, by which nodes tell who is down."""
-    with closing(Clock(shared_clock.library, tmp_path / "running")) as clock:
-        clock.run()
-        yield clock
-
-
-@pytest.fixture
-def cluster(binary: Binary, running_clock: Clock) -> Iterator[Cluster]:
-    with Cluster(binary, running_clock, replicas=False) as cluster:
-        yield cluster
-
-
-def set_policy(cluster: Cluster, name: str, *words: str) -> None:
-    """On one node: it holds on all within a second."""
-    cluster.servers[0].client().execute_command("RL.POLICYSET", name, *words)
-    for server in cluster.servers:
-        client = server.client(decode_responses=True)
-        poll.until(
-            lambda client=client: client.execute_command("RL.POLICYGET", name),
-            "the policy is known on each node",
-        )
 
 
 def test_a_request_across_slots_is_all_or_none(cluster: Cluster, start: Start) -> None:
@@ -165,6 +143,24 @@ def test_a_failover_by_sentinels_is_followed(
             poll.until(decided, "the replica has taken over", timeout=60)
             answers = [gateway.ask(descriptor(user="1")).overall_code for _ in range(4)]
             assert answers == [OK, OK, OK, OVER], "what was used before still counts"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["redis", "redis-sentinel"])
+def test_host_that_hangs_does_not_keep_the_next_from_being_asked(
+    binary: Binary, running_clock: Clock, start: Start, scheme: str
+) -> None:
+    with contextlib.ExitStack() as owned:
+        server = owned.enter_context(Server(binary, clock=running_clock))
+        server.client().execute_command("RL.POLICYSET", "api", "FIXED", 5, "1d")
+        # The system accepts connections, and no process ever reads from them.
+        hanging = owned.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+        port, name = server.port, ""
+        if scheme == "redis-sentinel":
+            server.replica()
+            port, name = owned.enter_context(Sentinels(server))._ports[0], NAME
+        gateway = start(f"{scheme}://127.0.0.1:{hanging},127.0.0.1:{port}/{name}")
+        assert gateway.ask(descriptor(user="1")).statuses[0].current_limit is not None
 
 
 @pytest.mark.parametrize("server", binaries.available(), ids=lambda path: path.parents[1].name)

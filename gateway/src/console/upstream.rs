@@ -2,12 +2,13 @@
 //! a decision. Keys are asked of whoever has their slot, and each primary by itself of what it counts.
 
 use super::failure::Failure;
-use crate::link::Address;
-use crate::link::connect::{self, Connection};
-use crate::link::shared::Shared;
+use crate::link::connect::{self, Located, send, send_asking};
+use crate::link::redirect::{Redirects, Target};
+use crate::link::slots::{HostPort, SlotRange, primary_of, slot_of, slot_ranges};
+use crate::link::{Address, name_of};
 use futures_util::future::join_all;
-use redis::aio::ConnectionLike as _;
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +30,7 @@ const KNOWN_BROKEN: Duration = Duration::from_secs(1);
 pub struct Node {
     /// Its host and port.
     pub name: String,
-    connection: Shared,
+    connection: MultiplexedConnection,
     /// How long it is waited for.
     patience: Duration,
     broken: Arc<AtomicBool>,
@@ -37,7 +38,9 @@ pub struct Node {
 
 /// What the console asks.
 pub struct Server {
-    connection: Connection,
+    address: Arc<Address>,
+    /// Slots of a cluster; `None` if there is none.
+    slots: Option<Vec<SlotRange>>,
     /// The primaries that can be reached, by name. There is one at least.
     nodes: Vec<Arc<Node>>,
     /// The primaries of a cluster that cannot be reached, and why.
@@ -70,7 +73,7 @@ impl Upstream {
     /// Where they are, without who the console is to them.
     #[must_use]
     pub fn told(&self) -> String {
-        let hosts: Vec<String> = self.address.hosts.iter().map(|(host, port)| named(host, *port)).collect();
+        let hosts: Vec<String> = self.address.hosts.iter().map(name_of).collect();
         self.address.primary.clone().unwrap_or_else(|| hosts.join(", "))
     }
 
@@ -121,49 +124,41 @@ async fn renew(address: Arc<Address>, state: Arc<Mutex<UpstreamState>>, before: 
 
 impl Server {
     /// Connects to those that serve at an address; what was connected before is kept.
-    async fn find(address: &Address, before: Option<&Server>) -> Result<Server, Failure> {
-        let ((connection, host), broken) = match before {
-            Some(before) => (before.same_connection(), Arc::clone(&before.broken)),
-            None => (connect::located(address).await?, Arc::default()),
-        };
-        let mut server = Server { connection, nodes: vec![], away: vec![], broken, since: Instant::now() };
-        let primaries = match &server.connection {
-            Connection::Single(connection) => {
-                let node = Node {
-                    name: named(&host.0, host.1),
-                    connection: connection.clone(),
-                    patience: PATIENCE,
-                    broken: Arc::clone(&server.broken),
-                };
-                server.nodes.push(Arc::new(node));
+    async fn find(address: &Arc<Address>, before: Option<&Server>) -> Result<Server, Failure> {
+        let broken = before.map(|before| Arc::clone(&before.broken)).unwrap_or_default();
+        let (nodes, away, since) = (vec![], vec![], Instant::now());
+        let mut server = Server { address: Arc::clone(address), slots: None, nodes, away, broken, since };
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let slots = if let Some(before) = before {
+            // Of any node: the first may be the one that does not answer.
+            slot_ranges(&before.ask_any(&command).await?, &before.host())
+        } else {
+            let Located { connection, host, is_cluster } = connect::located(address).await?;
+            if !is_cluster {
+                let (name, broken) = (name_of(&host), Arc::clone(&server.broken));
+                server.nodes.push(Arc::new(Node { name, connection, patience: PATIENCE, broken }));
                 return Ok(server);
             }
-            Connection::Cluster(_) => {
-                let mut nodes = redis::cmd("CLUSTER");
-                nodes.arg("NODES");
-                let told = match before {
-                    // Not whichever node comes first: it may be the one that does not answer.
-                    Some(before) => before.ask_any(&nodes).await?,
-                    None => server.connection.ask(nodes).await?,
-                };
-                let told: String = redis::from_redis_value(told).map_err(RedisError::from)?;
-                primaries(&told, &host.0)
-            }
+            slot_ranges(&send(connection, &command).await?, &host.0)
         };
+        let mut primaries: Vec<HostPort> = slots.iter().map(|range| range.primary.clone()).collect();
+        primaries.sort();
+        primaries.dedup();
+        server.slots = Some(slots);
         let known = |name: &str| {
             let mut nodes = before?.nodes.iter();
             nodes.find(|node| node.name == name && !node.broken.load(Ordering::Relaxed)).cloned()
         };
-        let found = join_all(primaries.into_iter().map(|(host, port)| async move {
-            let name = named(&host, port);
+        let found = join_all(primaries.into_iter().map(|host| async move {
+            let name = name_of(&host);
             if let Some(node) = known(&name) {
                 return Ok(node);
             }
-            let at = (host, port);
             // A process that hangs still has its connections accepted.
             let greeted = async {
-                let mut connection = connect::open(address, &at, &address.credentials, 0).await?;
-                connection.req_packed_command(&redis::cmd("PING")).await?.extract_error()?;
+                let connection = connect::node(address, &host).await?;
+                send(connection.clone(), &redis::cmd("PING")).await?;
                 Ok::<_, RedisError>(connection)
             };
             // One that never answers keeps nobody from the others.
@@ -188,25 +183,17 @@ impl Server {
         Ok(server)
     }
 
-    fn same_connection(&self) -> (Connection, (String, u16)) {
-        let connection = match &self.connection {
-            Connection::Single(connection) => Connection::Single(connection.clone()),
-            Connection::Cluster(connection) => Connection::Cluster(connection.clone()),
-        };
-        (connection, self.host())
-    }
-
     /// The host of a primary: those of a cluster that do not know their own address are at the same.
-    fn host(&self) -> (String, u16) {
+    fn host(&self) -> String {
         let name = self.nodes.first().map_or("", |node| node.name.as_str());
-        let (host, port) = name.rsplit_once(':').unwrap_or((name, ""));
-        (host.trim_matches(['[', ']']).to_owned(), port.parse().unwrap_or_default())
+        let (host, _) = name.rsplit_once(':').unwrap_or((name, ""));
+        host.trim_matches(['[', ']']).to_owned()
     }
 
     /// Whether it is a cluster.
     #[must_use]
     pub fn is_cluster(&self) -> bool {
-        self.connection.is_cluster()
+        self.slots.is_some()
     }
 
     /// The primaries that can be reached, by name.
@@ -250,11 +237,39 @@ impl Server {
     /// # Errors
     /// The server's error, or that it does not answer.
     pub async fn ask_key(&self, command: Cmd) -> Result<Value, Failure> {
-        let patience = if self.is_cluster() { PATIENCE_WITH_NODE } else { PATIENCE };
-        let deadline = Instant::now() + patience;
-        let asked = in_time(patience, async { Ok(self.connection.send(command, deadline).await?) }).await;
-        // Of a cluster it is one node that does not answer, and the connection finds its way by itself.
-        if self.is_cluster() { asked } else { watched(&self.broken, asked) }
+        let Some(slots) = &self.slots else { return self.first()?.ask(&command).await };
+        let key = command.args_iter().nth(1);
+        let slot = slot_of(if let Some(Arg::Simple(key)) = key { key } else { &[] });
+        let deadline = Instant::now() + PATIENCE_WITH_NODE;
+        let asked = async {
+            let (mut redirects, mut target) = (Redirects::until(deadline), Target::Primary);
+            loop {
+                let reply = self.send(&command, primary_of(slots, slot), &target).await;
+                match redirects.next(&reply).await {
+                    Some(next) => target = next,
+                    None => return Ok(reply?),
+                }
+            }
+        };
+        in_time(PATIENCE_WITH_NODE, asked).await
+    }
+
+    async fn send(&self, command: &Cmd, primary: Option<&HostPort>, target: &Target) -> RedisResult<Value> {
+        let none = || RedisError::from((ErrorKind::Client, "no node of the cluster has the slot"));
+        match target {
+            Target::Primary => send(self.connection_to(primary.ok_or_else(none)?).await?, command).await,
+            Target::Node(host) => send(self.connection_to(host).await?, command).await,
+            Target::Importing(host) => send_asking(self.connection_to(host).await?, command.clone()).await,
+        }
+    }
+
+    /// Returns the connection to a node of the cluster. One that has become a primary since gets a new connection.
+    async fn connection_to(&self, host: &HostPort) -> RedisResult<MultiplexedConnection> {
+        let name = name_of(host);
+        match self.nodes.iter().find(|node| node.name == name && !node.is_broken()) {
+            Some(node) => Ok(node.connection.clone()),
+            None => connect::node(&self.address, host).await,
+        }
     }
 }
 
@@ -274,8 +289,7 @@ impl Node {
     /// # Errors
     /// The server's error, or that it does not answer.
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
-        let mut connection = self.connection.clone();
-        self.watched(async { Ok(connection.req_packed_command(command).await?.extract_error()?) }).await
+        self.watched(async { Ok(send(self.connection.clone(), command).await?) }).await
     }
 
     /// Waits for an answer, but not for that of a server that did not answer the last time.
@@ -311,43 +325,4 @@ fn watched<T>(broken: &AtomicBool, asked: Result<T, Failure>) -> Result<T, Failu
 
 async fn in_time<T>(patience: Duration, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     timeout(patience, asked).await.unwrap_or_else(|_| Err(Failure::Away("no reply in time".to_owned())))
-}
-
-fn named(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-/// The primaries that CLUSTER NODES tells of: those with slots. A node that does not know its own host is at `host`.
-fn primaries(told: &str, host: &str) -> Vec<(String, u16)> {
-    let primary = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [_, at, flags, _, _, _, _, _, _slots, ..] = words.as_slice() else { return None };
-        let has = |flag| flags.split(',').any(|one| one == flag);
-        if !has("master") || has("noaddr") {
-            return None;
-        }
-        let (at, _) = at.split_once('@').unwrap_or((at, ""));
-        let (own, port) = at.rsplit_once(':')?;
-        let own = if own.is_empty() { host } else { own };
-        Some((own.to_owned(), port.parse().ok()?))
-    };
-    told.lines().filter_map(primary).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::primaries;
-
-    #[test]
-    fn primaries_with_slots_are_the_nodes() {
-        let told = "a 127.0.0.1:7000@17000 myself,master - 0 0 1 connected 0-99 [5->-b]\n\
-                    b :7001@17001,name master - 0 0 2 connected 100\n\
-                    c ::1:7002@17002 master,fail? - 0 0 3 disconnected 101-200\n\
-                    d 127.0.0.1:7003@17003 slave a 0 0 1 connected\n\
-                    e 127.0.0.1:7004@17004 master - 0 0 4 connected\n\
-                    f :0@0 master,noaddr - 0 0 5 connected 201\n";
-        let at = |host: &str, port| (host.to_owned(), port);
-        assert_eq!(primaries(told, "h"), [at("127.0.0.1", 7000), at("h", 7001), at("::1", 7002)]);
-        assert!(primaries("", "h").is_empty());
-    }
 }

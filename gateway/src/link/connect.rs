@@ -1,115 +1,64 @@
-//! Finding who serves: a server, the primary that Sentinel names, or a cluster.
+//! Connections to servers, and finding the one that serves: a server, the primary that Sentinel names, or a cluster.
 
 use super::address::{Address, Credentials};
-use super::shared::{QUEUE, Shared};
-use redis::aio::ConnectionLike;
-use redis::cluster::ClusterClient;
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
-use redis::{AsyncConnectionConfig, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
-use redis::{ErrorKind, IntoConnectionInfo, RedisError, RedisResult, ServerErrorKind, TlsCertificates, TlsMode, Value};
-use std::path::PathBuf;
+use super::slots::HostPort;
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo as _,
+    RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
+};
+use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
-/// How long a reply of a cluster is waited for at the most.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a connection may take to be made.
+/// Timeout of a connection attempt to one host, with what the host is asked first.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How long before a cluster that moves a slot is asked again.
-const MOVING: Duration = Duration::from_millis(5);
+/// Maximum number of calls that wait to be written; others wait for their turn.
+const QUEUE: usize = 1024;
 
-/// A connection that all calls share.
-pub enum Connection {
-    /// To one server.
-    Single(Shared),
-    /// To each primary of a cluster.
-    Cluster(ClusterConnection),
-}
-
-impl Connection {
-    /// Whether it is to a cluster.
-    pub fn is_cluster(&self) -> bool {
-        matches!(self, Connection::Cluster(_))
-    }
-
-    /// Sends a call of one key. It is sent again only where the server has said that it did nothing: what moves in a
-    /// cluster is followed until the deadline.
-    pub async fn send(&self, command: Cmd, deadline: Instant) -> RedisResult<Value> {
-        match self {
-            Connection::Single(connection) => sent(&mut *connection.clone(), &command).await,
-            Connection::Cluster(connection) => {
-                let mut connection = connection.clone();
-                let mut reply = sent(&mut connection, &command).await;
-                while let Err(error) = &reply
-                    && Instant::now() < deadline
-                {
-                    match error.kind() {
-                        ErrorKind::Server(ServerErrorKind::Ask) => {
-                            let Some((node, _)) = error.redirect_node() else { break };
-                            reply = asking(&mut connection, node, &command).await;
-                        }
-                        ErrorKind::Server(
-                            ServerErrorKind::Moved | ServerErrorKind::TryAgain | ServerErrorKind::ClusterDown,
-                        )
-                        | ErrorKind::ClusterConnectionNotFound => {
-                            sleep(MOVING).await;
-                            reply = sent(&mut connection, &command).await;
-                        }
-                        _ => break,
-                    }
-                }
-                reply
-            }
-        }
-    }
-
-    /// Sends what concerns no key, in a cluster to any of its primaries.
-    pub async fn ask(&self, command: Cmd) -> RedisResult<Value> {
-        match self {
-            Connection::Single(connection) => sent(&mut *connection.clone(), &command).await,
-            Connection::Cluster(connection) => {
-                let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::RandomPrimary);
-                connection.clone().route_command(command, any).await?.extract_error()
-            }
-        }
-    }
+/// Connection to the server that serves, or to a node of the cluster that does.
+pub struct Located {
+    /// Connection that all calls share.
+    pub connection: MultiplexedConnection,
+    /// Host and port.
+    pub host: HostPort,
+    /// `true` if the server is a node of a cluster.
+    pub is_cluster: bool,
 }
 
 /// Sends a command; an error of the server is an error here.
-async fn sent(connection: &mut impl ConnectionLike, command: &Cmd) -> RedisResult<Value> {
+pub async fn send(mut connection: MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
     connection.req_packed_command(command).await?.extract_error()
 }
 
-/// Sends a call to the node that a slot is on its way to.
-async fn asking(connection: &mut ClusterConnection, node: &str, command: &Cmd) -> RedisResult<Value> {
-    let (host, port) = node.rsplit_once(':').unwrap_or((node, ""));
-    let port = port.parse().map_err(|_| RedisError::from((ErrorKind::Client, "a redirection without a port")))?;
+/// Sends a command to a node that imports its slot.
+pub async fn send_asking(mut connection: MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
     let mut both = redis::pipe();
-    both.cmd("ASKING").ignore().add_command(command.clone());
-    let there = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
-    let replies = connection.route_pipeline(both, 1, 1, there).await?;
-    let silent = || RedisError::from((ErrorKind::Client, "no reply behind ASKING"));
-    replies.into_iter().next().ok_or_else(silent)?.extract_error()
+    both.cmd("ASKING").ignore().add_command(command);
+    let replies = connection.req_packed_commands(&both, 1, 1).await?;
+    let none = || RedisError::from((ErrorKind::Client, "no reply behind ASKING"));
+    replies.into_iter().next().ok_or_else(none)?.extract_error()
 }
 
-/// Connects to whoever serves.
-pub async fn connect(address: &Address) -> RedisResult<Connection> {
-    Ok(located(address).await?.0)
-}
-
-/// Connects to whoever serves, and tells who that is.
-pub async fn located(address: &Address) -> RedisResult<(Connection, (String, u16))> {
+/// Connects to the server that serves. A host that hangs does not keep the others from being asked.
+///
+/// # Errors
+/// The failure of the last host.
+pub async fn located(address: &Address) -> RedisResult<Located> {
     let hosts = match &address.primary {
         Some(name) => vec![primary(address, name).await?],
         None => address.hosts.clone(),
     };
     let mut last = RedisError::from((ErrorKind::Client, "no host"));
-    for host in &hosts {
-        match single(address, host, &address.credentials, address.database).await {
-            Ok((_, ServerRole { cluster: true, .. })) => return Ok((cluster(address).await?, host.clone())),
-            Ok((connection, ServerRole { replica: false, .. })) => {
-                return Ok((Connection::Single(connection), host.clone()));
+    for host in hosts {
+        match in_time(single(address, &host)).await {
+            Ok((connection, ServerRole { is_cluster: true, .. })) => {
+                return Ok(Located { connection, host, is_cluster: true });
+            }
+            Ok((connection, ServerRole { is_replica: false, .. })) => {
+                return Ok(Located { connection, host, is_cluster: false });
             }
             Ok(_) => last = (ErrorKind::Client, "the server is a replica").into(),
             Err(error) => last = error,
@@ -118,50 +67,57 @@ pub async fn located(address: &Address) -> RedisResult<(Connection, (String, u16
     Err(last)
 }
 
-/// What a server says that it is.
-#[derive(Clone, Copy, Default)]
-struct ServerRole {
-    cluster: bool,
-    replica: bool,
+async fn in_time<T>(asked: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    timeout(CONNECT, asked).await.unwrap_or_else(|_| Err((ErrorKind::Io, "no reply in time").into()))
 }
 
-async fn single(
-    address: &Address,
-    host: &(String, u16),
-    credentials: &Credentials,
-    database: i64,
-) -> RedisResult<(Shared, ServerRole)> {
-    let mut connection = open(address, host, credentials, database).await?;
+/// Role of a server, as INFO says it.
+#[derive(Clone, Copy, Default)]
+struct ServerRole {
+    is_cluster: bool,
+    is_replica: bool,
+}
+
+async fn single(address: &Address, host: &HostPort) -> RedisResult<(MultiplexedConnection, ServerRole)> {
+    let connection = open(address, host, &address.credentials, address.database).await?;
     let mut info = redis::cmd("INFO");
     info.arg("everything");
-    // A user that may not ask for INFO is taken at its word.
-    let info = match sent(&mut *connection, &info).await {
+    // A user without the right to INFO is not asked for more.
+    let info = match send(connection.clone(), &info).await {
         Ok(value) => redis::from_redis_value::<String>(value)?,
         Err(error) if error.code() == Some("NOPERM") => String::new(),
         Err(error) => return Err(error),
     };
     let says = |line: &str| info.lines().any(|one| one == line);
-    Ok((connection, ServerRole { cluster: says("cluster_enabled:1"), replica: says("role:slave") }))
+    Ok((connection, ServerRole { is_cluster: says("cluster_enabled:1"), is_replica: says("role:slave") }))
 }
 
-/// Connects to one host. Whoever asks it says how long they wait for a reply.
-pub async fn open(
+/// Connects to a node of a cluster.
+///
+/// # Errors
+/// If the host cannot be reached, or refuses the credentials.
+pub async fn node(address: &Address, host: &HostPort) -> RedisResult<MultiplexedConnection> {
+    open(address, host, &address.credentials, 0).await
+}
+
+/// Connects to one host. Replies have no timeout of their own.
+async fn open(
     address: &Address,
-    (host, port): &(String, u16),
+    (host, port): &HostPort,
     credentials: &Credentials,
     database: i64,
-) -> RedisResult<Shared> {
+) -> RedisResult<MultiplexedConnection> {
     let (host, port) = (host.clone(), *port);
-    let settings = settings(credentials).set_db(database);
-    if !address.tls {
-        let connected = timeout(CONNECT, Shared::plain(&host, port, &settings)).await;
-        return connected.map_err(std::io::Error::from)?;
-    }
-    let addr = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
-    let info = addr.into_connection_info()?.set_redis_settings(settings);
+    let addr = if address.tls {
+        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    };
+    let info = addr.into_connection_info()?.set_redis_settings(settings(credentials).set_db(database));
+    let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(Some(CONNECT));
     let config = config.set_pipeline_buffer_size(QUEUE);
-    Ok(client(address, info)?.get_multiplexed_async_connection_with_config(&config).await?.into())
+    client(address, info)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
 fn settings(credentials: &Credentials) -> RedisConnectionInfo {
@@ -183,7 +139,10 @@ fn client(address: &Address, info: ConnectionInfo) -> RedisResult<redis::Client>
     }
 }
 
-/// Whether TLS takes the certificates that files have now.
+/// Checks that TLS accepts the certificates that are in the files now.
+///
+/// # Errors
+/// If a file cannot be read or is malformed. The error names the file.
 pub fn check(address: &Address) -> RedisResult<()> {
     let host = ConnectionAddr::TcpTls { host: String::new(), port: 0, insecure: false, tls_params: None };
     client(address, host.into_connection_info()?).map(|_| ())
@@ -193,50 +152,38 @@ fn certificates(address: &Address) -> RedisResult<Option<TlsCertificates>> {
     if !address.tls {
         return Ok(None);
     }
-    let read = |path: &PathBuf| {
-        std::fs::read(path).map_err(|error| std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
-    };
-    let root_cert = address.authority.as_ref().map(read).transpose()?;
+    let root_cert = address.authority.as_deref().map(|path| pem(path, "CERTIFICATE")).transpose()?;
     let client_tls = match &address.identity {
-        Some((certificate, key)) => Some(ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? }),
+        Some((certificate, key)) => Some(ClientTlsConfig {
+            client_cert: pem(certificate, "CERTIFICATE")?,
+            client_key: pem(key, "PRIVATE KEY")?,
+        }),
         None => None,
     };
     Ok((root_cert.is_some() || client_tls.is_some()).then_some(TlsCertificates { client_tls, root_cert }))
 }
 
-async fn cluster(address: &Address) -> RedisResult<Connection> {
-    let scheme = if address.tls { "rediss" } else { "redis" };
-    let nodes = address.hosts.iter().map(|(host, port)| {
-        if host.contains(':') { format!("{scheme}://[{host}]:{port}") } else { format!("{scheme}://{host}:{port}") }
-    });
-    // A call that may have been carried out is not sent again: it would count twice.
-    let mut builder = ClusterClient::builder(nodes).retries(0).connection_timeout(CONNECT).response_timeout(PATIENCE);
-    if let Some(user) = &address.credentials.user {
-        builder = builder.username(user);
+/// Reads a file of PEM that has a part of this kind: without one, nothing and nobody would be trusted.
+fn pem(path: &Path, kind: &str) -> std::io::Result<Vec<u8>> {
+    let told = |why: &dyn std::fmt::Display| std::io::Error::other(format!("{}: {why}", path.display()));
+    let bytes = std::fs::read(path).map_err(|error| told(&error))?;
+    if !String::from_utf8_lossy(&bytes).contains(&format!("{kind}-----")) {
+        return Err(told(&format!("the file has no {}", kind.to_lowercase())));
     }
-    if let Some(password) = &address.credentials.password {
-        builder = builder.password(password.latest());
-    }
-    if address.tls {
-        builder = builder.tls(TlsMode::Secure);
-    }
-    if let Some(certificates) = certificates(address)? {
-        builder = builder.certs(certificates);
-    }
-    Ok(Connection::Cluster(builder.build()?.get_async_connection().await?))
+    Ok(bytes)
 }
 
 /// Asks the Sentinels for the primary.
-async fn primary(address: &Address, name: &str) -> RedisResult<(String, u16)> {
+async fn primary(address: &Address, name: &str) -> RedisResult<HostPort> {
     let mut last = RedisError::from((ErrorKind::Client, "no Sentinel knows the primary"));
     for host in &address.hosts {
-        let asked = async {
-            let mut sentinel = open(address, host, &address.sentinel_credentials, 0).await?;
+        let asked = in_time(async {
+            let sentinel = open(address, host, &address.sentinel_credentials, 0).await?;
             let mut command = redis::cmd("SENTINEL");
             command.arg("get-master-addr-by-name").arg(name);
-            let reply = sent(&mut *sentinel, &command).await?;
-            Ok::<_, RedisError>(redis::from_redis_value::<Option<(String, u16)>>(reply)?)
-        };
+            let reply = send(sentinel, &command).await?;
+            Ok(redis::from_redis_value::<Option<HostPort>>(reply)?)
+        });
         match asked.await {
             Ok(Some(found)) => return Ok(found),
             Ok(None) => {}

@@ -1,3 +1,4 @@
+use super::node::IN_FLIGHT;
 use super::{Address, Link, PROBE, PROBED};
 use crate::ask::{Call, Reply, Rule, Verb};
 use crate::told_policies::Table;
@@ -130,6 +131,23 @@ async fn asked(link: &Link, patience: Duration) -> Reply {
 const LONG: Duration = Duration::from_mins(1);
 
 #[tokio::test]
+async fn calls_without_a_reply_are_bounded() {
+    let link = Link::new(Address::parse("redis://127.0.0.1").unwrap());
+    // Nobody connects: each call waits, and holds a permit.
+    let send = |link: &Link| {
+        let node = Arc::clone(&link.single);
+        async move { node.send(redis::cmd("PING"), false, Instant::now() + LONG).await }
+    };
+    let waiting: Vec<_> = (0..IN_FLIGHT).map(|_| tokio::spawn(send(&link))).collect();
+    until(|| link.single.in_flight.available_permits() == 0).await;
+    let refused = send(&link).await.unwrap_err();
+    assert!(refused.to_string().contains("too many calls"), "{refused}");
+    assert!(!link.single.breaker.has_failed(), "that is no failure of the server");
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    until(|| link.single.in_flight.available_permits() == IN_FLIGHT).await;
+}
+
+#[tokio::test]
 async fn after_three_calls_without_a_reply_nobody_waits() {
     let (fake, link) = Fake::started().await;
     assert!(matches!(asked(&link, LONG).await, Reply::Decided(_)));
@@ -138,13 +156,13 @@ async fn after_three_calls_without_a_reply_nobody_waits() {
     for _ in 0..3 {
         assert!(matches!(asked(&link, Duration::from_millis(1)).await, Reply::Lost(_)));
     }
-    until(|| link.breaker.is_open()).await;
+    until(|| link.single.breaker.is_open()).await;
     // Whoever waited would wait for a minute, and the test for longer than it may take.
     for _ in 0..100 {
-        assert_eq!(asked(&link, LONG).await, Reply::Lost("the server is away".to_owned()));
+        assert!(matches!(asked(&link, LONG).await, Reply::Lost(why) if why.contains("the server is away")));
     }
     fake.answer(Some(DECIDES));
-    until(|| !link.breaker.is_open()).await;
+    until(|| !link.single.breaker.is_open()).await;
     assert!(matches!(asked(&link, LONG).await, Reply::Decided(_)));
     // Of the three, one that came behind a probe may not have been sent either.
     assert!(fake.times("rl:api").len() <= 5, "those that did not wait were not sent");
@@ -155,10 +173,10 @@ async fn one_call_without_a_reply_is_no_outage() {
     let (fake, link) = Fake::started().await;
     fake.answer(None);
     assert!(matches!(asked(&link, Duration::from_millis(1)).await, Reply::Lost(_)));
-    assert!(!link.breaker.is_open());
+    assert!(!link.single.breaker.is_open());
     fake.answer(Some(DECIDES));
     assert!(matches!(asked(&link, LONG).await, Reply::Decided(_)));
-    assert!(!link.breaker.has_failed());
+    assert!(!link.single.breaker.has_failed());
 }
 
 #[tokio::test]
@@ -173,12 +191,12 @@ async fn a_server_that_only_says_that_it_cannot_decide_is_away() {
         fake.answer(Some(error));
         assert!(matches!(asked(&link, LONG).await, Reply::Lost(_)), "{error}");
         // Calls of others are not needed to find out.
-        until(|| link.breaker.is_open()).await;
+        until(|| link.single.breaker.is_open()).await;
         let probes = fake.times(PROBED).len();
         until(|| fake.times(PROBED).len() > probes + 2).await;
-        assert!(link.breaker.is_open(), "INFO is answered all the while: {error}");
+        assert!(link.single.breaker.is_open(), "INFO is answered all the while: {error}");
         fake.answer(Some("-NOPOLICY no such policy\r\n"));
-        until(|| !link.breaker.is_open()).await;
+        until(|| !link.single.breaker.is_open()).await;
     }
 }
 
@@ -194,7 +212,7 @@ async fn an_error_that_is_an_answer_is_no_outage() {
         for _ in 0..4 {
             assert_eq!(asked(&link, LONG).await, expected);
         }
-        assert!(!link.breaker.has_failed());
+        assert!(!link.single.breaker.has_failed());
     }
 }
 
@@ -204,7 +222,7 @@ async fn a_server_that_is_away_is_asked_every_quarter_of_a_second() {
     fake.answer(Some("-LOADING\r\n"));
     let begun = Instant::now();
     let _ = asked(&link, LONG).await;
-    until(|| link.breaker.is_open()).await;
+    until(|| link.single.breaker.is_open()).await;
     until(|| fake.times(PROBED).len() >= 7).await;
     // One may arrive late, and the next not; but together they took so long. The first and the one after a call that
     // failed come at once.

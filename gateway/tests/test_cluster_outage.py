@@ -1,0 +1,147 @@
+"""A shard of a cluster that is away: the other shards decide each call."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from cluster_fixtures import cluster, running_clock, set_policy
+from running import OK, Gateway, descriptor
+
+from support import poll
+from support.binaries import Binary
+from support.clock import Clock
+from support.cluster import PROMPT, Cluster
+from support.server import Server
+
+pytestmark = pytest.mark.long
+__all__ = ["cluster", "running_clock"]
+Start = Callable[..., Gateway]
+LIMIT = 10**9
+
+
+def users_by_shard(cluster: Cluster, count: int = 20) -> dict[Server, list[str]]:
+    """Users whose keys each primary has."""
+    found: dict[Server, list[str]] = {primary: [] for primary in cluster.primaries()}
+    for number in range(count * 3):
+        found[cluster.owner(f"rl:api|user={number}")].append(str(number))
+    assert all(found.values()), "each shard has some"
+    return found
+
+
+def is_decided(gateway: Gateway, user: str) -> bool:
+    answer = gateway.ask(descriptor(user=user))
+    assert answer.overall_code == OK, "in an outage, requests pass"
+    return answer.statuses[0].current_limit is not None
+
+
+class Load:
+    """Callers that go on until the end, and the decisions that they got."""
+
+    def __init__(self, gateway: Gateway, users: list[str]) -> None:
+        self.calls, self.undecided = 0, 0
+        self._gateway, self._users = gateway, users
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._failures: list[BaseException] = []
+
+    @contextlib.contextmanager
+    def running(self, callers: int = 2) -> Iterator["Load"]:
+        threads = [threading.Thread(target=self._run) for _ in range(callers)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._ended.set()
+            for thread in threads:
+                thread.join()
+        assert not self._failures
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                for user in self._users:
+                    decided = is_decided(self._gateway, user)
+                    with self._lock:
+                        self.calls += 1
+                        self.undecided += not decided
+        except BaseException as error:
+            self._failures.append(error)
+
+    def continues(self, calls: int = 200) -> None:
+        """Returns after so many calls more."""
+        before = self.calls
+        poll.until(lambda: self.calls >= before + calls or self._failures, "calls go on")
+
+
+@contextlib.contextmanager
+def dead(server: Server) -> Iterator[None]:
+    server.stop("kill")
+    yield
+    server.start()
+
+
+@contextlib.contextmanager
+def hung(server: Server) -> Iterator[None]:
+    with server.stopped():
+        yield
+
+
+@pytest.mark.parametrize("away", [dead, hung])
+def test_shard_that_is_away_leaves_the_others_alone(
+    cluster: Cluster, start: Start, away: Callable[[Server], contextlib.AbstractContextManager]
+) -> None:
+    set_policy(cluster, "api|user", "FIXED", str(LIMIT), "1d")
+    users = users_by_shard(cluster)
+    # The server that the gateway was told of is the one that is away.
+    lost, *others = users
+    gateway = start(lost.port)
+    assert all(is_decided(gateway, user) for group in users.values() for user in group)
+    healthy = [user for other in others for user in users[other]]
+    with Load(gateway, healthy).running() as load, Load(gateway, users[lost]).running(6) as losing:
+        load.continues()
+        with away(lost):
+            poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "it is away")
+            load.continues()
+            losing.continues()
+            assert not is_decided(gateway, users[lost][0])
+            load.continues()
+        poll.until(lambda: is_decided(gateway, users[lost][0]), "it decides again")
+        poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "none is away")
+        load.continues()
+    assert load.undecided == 0, f"of {load.calls} calls on healthy shards"
+    assert losing.undecided > 0
+    assert is_decided(gateway, users[lost][0])
+
+
+def test_shard_that_fails_over_leaves_the_others_alone(
+    binary: Binary, running_clock: Clock, start: Start
+) -> None:
+    with Cluster(binary, running_clock) as cluster:
+        set_policy(cluster, "api|user", "FIXED", str(LIMIT), "1d")
+        users = users_by_shard(cluster)
+        lost, *others = users
+        replica = cluster.replica_of(lost)
+        gateway = start(lost.port)
+        user = users[lost][0]
+        assert [is_decided(gateway, user) for _ in range(5)] == [True] * 5
+        cluster.wait_until_well()
+        healthy = [user for other in others for user in users[other]]
+        with ExitStack() as running:
+            load = running.enter_context(Load(gateway, healthy).running())
+            losing = running.enter_context(Load(gateway, users[lost]).running(callers=6))
+            running.enter_context(cluster.node_timeout(PROMPT))
+            lost.stop("kill")
+            poll.until(lambda: not is_decided(gateway, user), "the shard is away")
+            cluster.wait_for_takeover(lost, replica)
+            poll.until(lambda: is_decided(gateway, user), "the replica decides", timeout=60)
+            load.continues()
+            lost.start()
+            load.continues()
+            losing.continues()
+        assert load.undecided == 0, f"of {load.calls} calls on healthy shards"
+        looked = gateway.ask(descriptor(user=user, hits=0)).statuses[0]
+        assert looked.limit_remaining <= LIMIT - 6, "what was used before still counts"
+        poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "none is away")
