@@ -51,6 +51,7 @@ export {
   type SlidingOptions,
 } from "./limits.js";
 export type { LocalOptions } from "./local.js";
+export { ManualClock } from "./memory/clock.js";
 export type { LimiterOptions } from "./options.js";
 export {
   Policies,

@@ -1,7 +1,5 @@
 /** The limiter: charges limits on the server, and says what holds while the server is away. */
 
-import { setTimeout as sleep } from "node:timers/promises";
-
 import { BoundLimit } from "./bound.js";
 import * as calls from "./calls.js";
 import type { Call, CallOptions, Keyed, Once, PeekOptions, TakeOptions } from "./calls.js";
@@ -15,6 +13,7 @@ import { acquired, type Lease, type LeaseOptions } from "./lease.js";
 import { amount, fixed, seconds } from "./limits.js";
 import type { ConcurrencyLimit, Duration, Limit, Limits } from "./limits.js";
 import type { Charged } from "./local.js";
+import { routeOf, type Sleep } from "./memory/route.js";
 import type { LimiterOptions } from "./options.js";
 import { Outage } from "./outage.js";
 import { Policies } from "./policies.js";
@@ -37,9 +36,12 @@ export class Limiter {
   readonly #denials: Denials | undefined;
   readonly #outage: Outage;
   readonly #now: () => number;
+  readonly #sleep: Sleep;
 
-  constructor(client: Client, options: LimiterOptions = {}) {
-    const { onOutage = "open", now = () => performance.now() } = options;
+  /** "memory", for tests: the limiter decides in this process, as the server does. */
+  constructor(given: Client | "memory", options: LimiterOptions = {}) {
+    const { client, now, sleep } = routeOf(given, options);
+    const { onOutage = "open" } = options;
     const { log = (line, level) => console[level](line) } = options;
     const timeoutMs = seconds(options.timeout ?? 0.25) * 1000;
     const connectTimeoutMs = seconds(options.connectTimeout ?? 2) * 1000;
@@ -55,10 +57,11 @@ export class Limiter {
     this.#prefix = options.prefix ?? "";
     const resentMs = Math.ceil(connectTimeoutMs + 2 * timeoutMs + RESENT_WITHIN_MS);
     this.#ids = new Ids(options.once ?? true, `${resentMs}ms`);
-    this.#denials =
-      options.rememberDenials === false ? undefined : this.#sending.connection.denials;
+    const remembers = given !== "memory" && options.rememberDenials !== false;
+    this.#denials = remembers ? this.#sending.connection.denials : undefined;
     this.#outage = new Outage(onOutage, options.setupErrors ?? "raise", now);
     this.#now = now;
+    this.#sleep = sleep;
     this.policies = new Policies((call) => this.#answer(call));
   }
 
@@ -249,7 +252,7 @@ export class Limiter {
       const left = until - this.#now();
       const { allowed, waitMs } = decision;
       if (allowed || waitMs === null || waitMs > left || decision.degraded) return decision;
-      await sleep(waitMs, undefined, { signal: this.#closing.signal }).catch(() => {
+      await this.#sleep(waitMs, this.#closing.signal).catch(() => {
         throw this.#closed;
       });
     }

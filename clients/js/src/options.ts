@@ -2,6 +2,7 @@
 
 import type { Log } from "./breaker.js";
 import type { Duration } from "./limits.js";
+import type { ManualClock } from "./memory/clock.js";
 import type { OnOutage, SetupErrors } from "./outage.js";
 
 export interface LimiterOptions {
@@ -47,4 +48,6 @@ export interface LimiterOptions {
   readonly log?: Log;
   /** Milliseconds that never go back. performance.now by default. */
   readonly now?: () => number;
+  /** In tests, with "memory" in place of a client: a clock that the test moves. */
+  readonly clock?: ManualClock;
 }

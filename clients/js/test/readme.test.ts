@@ -152,7 +152,9 @@ test("the package is the compiled files and their types only", (test) => {
   assert.equal(packed.status, 0, packed.stderr);
   const reported = JSON.parse(packed.stdout) as { files: { path: string }[] }[] | object;
   const [{ files }] = Object.values(reported) as [{ files: { path: string }[] }];
-  const sources = readdirSync(join(PACKAGE, "src")).map((name) => name.replace(/\.ts$/, ""));
+  const sources = readdirSync(join(PACKAGE, "src"), { encoding: "utf8", recursive: true })
+    .filter((name) => name.endsWith(".ts"))
+    .map((name) => name.replace(/\.ts$/, ""));
   const about = readFileSync(join(PACKAGE, "package.json"), "utf8");
   const paths = Object.keys((JSON.parse(about) as { exports: object }).exports);
   const entries = paths.filter((path) => !path.endsWith(".json"));

@@ -1,0 +1,72 @@
+/**
+ * Where aligned windows end: by UTC or at a distance from it, and by the calendar.
+ *
+ * Days and months are counted from the 1st of March of year 0, so that a leap day is the last of its
+ * year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+ */
+
+import { DAY } from "./rule.js";
+
+const DAYS_BEFORE_EPOCH = 719_468n;
+
+/** By the word of a window of the calendar, its months; a week has none. */
+const MONTHS: Readonly<Record<string, bigint>> = { "1w": 0n, "1mo": 1n, "3mo": 3n, "1y": 12n };
+
+export function isCalendar(window: string): boolean {
+  return Object.hasOwn(MONTHS, window);
+}
+
+export class Clocks {
+  readonly calendar: string | undefined;
+  /** What tells windows of one length apart. */
+  readonly key: string;
+  readonly #window: bigint;
+  readonly #offset: bigint;
+  readonly #anchor: bigint;
+
+  /** `offset` is the distance from UTC in microseconds, `anchor` the day that months begin on. */
+  constructor(window: bigint, calendar: string | undefined, offset: bigint, anchor: bigint) {
+    this.calendar = calendar;
+    this.key = `${calendar} ${offset} ${anchor}`;
+    this.#window = window;
+    this.#offset = offset;
+    this.#anchor = anchor;
+  }
+
+  /** The end of the window that an instant lies in. */
+  end(instant: bigint): bigint {
+    if (this.calendar === undefined) {
+      const passed = (instant + this.#offset) % this.#window;
+      return instant + this.#window - (passed < 0n ? passed + this.#window : passed);
+    }
+    const local = instant + DAYS_BEFORE_EPOCH * DAY + this.#offset;
+    return instant + this.#next(local / DAY, MONTHS[this.calendar]!) * DAY - local;
+  }
+
+  /** The day that the next window begins on. */
+  #next(day: bigint, months: bigint): bigint {
+    // Day 0 was a Wednesday, and month 0 a March.
+    if (months === 0n) return day + 7n - ((day + 2n) % 7n);
+    const month = monthOf(day);
+    const first = month - ((month + 2n) % months);
+    const begins = this.#beginsIn(first);
+    return day < begins ? begins : this.#beginsIn(first + months);
+  }
+
+  #beginsIn(month: bigint): bigint {
+    const [begins, next] = [firstDay(month) + this.#anchor, firstDay(month + 1n)];
+    return (begins < next ? begins : next) - 1n;
+  }
+}
+
+function monthOf(day: bigint): bigint {
+  const [era, ofEra] = [day / 146_097n, day % 146_097n];
+  const yearOfEra = (ofEra - ofEra / 1460n + ofEra / 36_524n - ofEra / 146_096n) / 365n;
+  const year = era * 400n + yearOfEra;
+  return year * 12n + ((day - firstDay(year * 12n)) * 5n + 2n) / 153n;
+}
+
+function firstDay(month: bigint): bigint {
+  const [year, ofYear] = [month / 12n, month % 12n];
+  return year * 365n + year / 4n + year / 400n - year / 100n + (ofYear * 153n + 2n) / 5n;
+}

@@ -1,0 +1,31 @@
+/** The clock of tests. */
+
+import { seconds, type Duration } from "../limits.js";
+
+/**
+ * A clock that stands still until it is moved, for `new Limiter("memory", { clock })`. Calls that
+ * wait until they pass move it.
+ */
+export class ManualClock {
+  #micros: number;
+
+  /** It begins at this instant: now, unless it is said. */
+  constructor(now: Date | number = Date.now()) {
+    this.#micros = Number(now) * 1000;
+  }
+
+  /** Milliseconds since 1970. */
+  get now(): number {
+    return this.#micros / 1000;
+  }
+
+  /** Moves the clock by seconds, or by a duration such as `"1m"`. */
+  advance(time: Duration): void {
+    this.#micros += Math.round(seconds(time) * 1_000_000);
+  }
+
+  /** Sets the clock to an instant, earlier or later. */
+  set(now: Date | number): void {
+    this.#micros = Number(now) * 1000;
+  }
+}

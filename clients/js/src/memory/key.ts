@@ -1,0 +1,248 @@
+/** A key: the usage of its limits, and the calls that it remembers by an id. */
+
+import { identityOf, type KeyCall, type Spec } from "./grammar.js";
+import { Leases } from "./leases.js";
+import { refused } from "./options.js";
+import { copyOf, LATEST, max, min, MOST, UNIT, type Rule, type Usage } from "./rule.js";
+
+/** A charge that may be settled. */
+export interface Charge {
+  readonly cost: bigint;
+  /** Where it was counted, apart from others. */
+  place: bigint | undefined;
+  readonly givenBack: bigint;
+  /** The least usage since. */
+  low: bigint | undefined;
+}
+
+/** The usage of one limit of a key. Without an identity it is found by its kind alone. */
+export class Part {
+  readonly kind: string;
+  usage: Usage;
+  readonly unused: () => Usage;
+  identity: string | undefined;
+  recoversAt = 0n;
+  /** Charges that may be settled, the oldest first. */
+  charges: Charge[] = [];
+  /** How much was given back by hand since the first of them. */
+  givenBack = 0n;
+
+  constructor(kind: string, unused: () => Usage) {
+    this.kind = kind;
+    this.unused = unused;
+    this.usage = unused();
+  }
+
+  /** A part of its own with the same state, to look at. */
+  copy(): Part {
+    const copy = new Part(this.kind, this.unused);
+    copy.identity = this.identity;
+    copy.usage = copyOf(this.usage);
+    copy.recoversAt = this.recoversAt;
+    copy.charges = this.charges.map((charge) => ({ ...charge }));
+    return copy;
+  }
+
+  /** Charges so much, or gives it back if it is below 0. */
+  change(rule: Rule, change: bigint, now: bigint): void {
+    if (this.charges.length > 0) this.#lower(rule, max(-change, 0n), now);
+    if (change > 0n) rule.charge(this.usage, now, change);
+    else rule.giveBack(this.usage, now, -change);
+    this.#changed(rule, now);
+  }
+
+  /** Makes usage what it would be had the charge been of `cost`. */
+  settle(rule: Rule, charge: Charge, cost: bigint, now: bigint): void {
+    let most = charge.low ?? MOST;
+    if (charge.place !== undefined) {
+      const isLost = this.givenBack === MOST;
+      const since = isLost ? charge.cost : this.givenBack - charge.givenBack;
+      most = min(most, max(charge.cost - since, 0n));
+    }
+    const taken = this.usage.takeBack(charge.place, min(max(charge.cost - cost, 0n), most));
+    this.#lowerOthers(charge, taken);
+    this.forget(charge);
+    if (cost > charge.cost) this.change(rule, cost - charge.cost, now);
+    this.#changed(rule, now);
+  }
+
+  forget(charge: Charge): void {
+    this.charges = this.charges.filter((one) => one !== charge);
+    if (this.charges.length === 0) this.givenBack = 0n;
+  }
+
+  moveBack(now: bigint): void {
+    for (const charge of this.charges) {
+      if (charge.place !== undefined) charge.place = this.usage.movedPlace(charge.place, now);
+    }
+    const ahead = this.usage.ahead(now);
+    if (ahead > 0n) this.usage.moveBack(now);
+    this.recoversAt = this.usage.movedRecovery(this.recoversAt, ahead, now);
+  }
+
+  stays(now: bigint): boolean {
+    return this.charges.length > 0 || (now < this.recoversAt && !this.usage.isUnused);
+  }
+
+  /** Records how much of earlier charges can still be settled. */
+  #lower(rule: Rule, back: bigint, now: bigint): void {
+    const found = this.usage.isUnused ? 0n : rule.low(this.usage, now);
+    if (found === undefined) {
+      this.givenBack = min(this.givenBack + back, MOST);
+      return;
+    }
+    const low = max(found - back, 0n);
+    for (const charge of this.charges) charge.low = min(charge.low ?? low, low);
+  }
+
+  #changed(rule: Rule, now: bigint): void {
+    this.recoversAt = min(now + rule.reset(this.usage, now), LATEST);
+    if (this.usage.isUnused) this.usage = this.unused();
+  }
+
+  /** Records that a charge was smaller: usage was lower since; older lows fall to its own. */
+  #lowerOthers(settled: Charge, taken: bigint): void {
+    if (settled.low === undefined) return;
+    const low = max(settled.low - taken, 0n);
+    const place = this.charges.indexOf(settled);
+    for (const [index, charge] of this.charges.entries()) {
+      if (index < place) charge.low = min(charge.low ?? low, low);
+      else if (charge.low !== undefined) charge.low = max(charge.low - taken, 0n);
+    }
+  }
+}
+
+/** A call that is remembered by its id. */
+export interface Remembered {
+  readonly expiresAt: bigint;
+  readonly holdUntil: bigint;
+  readonly forced: boolean;
+  readonly granted: bigint | undefined;
+  readonly charges: readonly (readonly [part: Part, charge: Charge])[];
+  readonly settled: boolean;
+}
+
+/** All that is stored at a key. */
+export class Key {
+  /** Whether it stores the usage of one limit, and nothing else. */
+  isPlain = false;
+  parts: Part[] = [];
+  remembered = new Map<string, Remembered>();
+  written = 0n;
+  /** In milliseconds. */
+  expiresAt = 0n;
+
+  get isUnused(): boolean {
+    return this.remembered.size === 0 && this.parts.every(({ usage }) => usage.isUnused);
+  }
+
+  get leases(): Leases | undefined {
+    return this.parts.map(({ usage }) => usage).find((usage) => usage instanceof Leases);
+  }
+
+  /** The parts of the limits of a call. */
+  find(specs: readonly Spec[]): (Part | undefined)[] {
+    const found: (Part | undefined)[] = [];
+    for (const spec of specs) {
+      const ofKind = this.parts.filter(({ kind }) => kind === spec.rule.kind);
+      const isKnown = ({ identity }: Part) =>
+        identity === identityOf(spec) || (spec.rule.key === undefined && identity !== undefined);
+      const unknown = (one: Part) => one.identity === undefined && !found.includes(one);
+      found.push(ofKind.find(isKnown) ?? ofKind.find(unknown));
+    }
+    return found;
+  }
+
+  /** What is remembered of the call. */
+  recall({ once, settle }: KeyCall, now: bigint): Remembered | undefined {
+    const known = this.remembered.get((once ?? settle)?.id ?? "");
+    return known && now < known.expiresAt ? known : undefined;
+  }
+
+  /** By how much the clock has been set back since the last change, or 0. */
+  ahead(now: bigint): bigint {
+    if (this.isUnused) return 0n;
+    return this.isPlain ? this.parts[0]!.usage.ahead(now) : max(this.written - now, 0n);
+  }
+
+  /** Moves all instants along with a clock that was set back to `now`. */
+  moveBack(now: bigint): void {
+    const back = this.ahead(now);
+    for (const part of this.parts) part.moveBack(now);
+    for (const [id, call] of this.remembered) {
+      const [expiresAt, holdUntil] = [call.expiresAt - back, call.holdUntil - back];
+      this.remembered.set(id, { ...call, expiresAt, holdUntil });
+    }
+    this.written = min(this.written, now);
+    this.expiresAt -= back / 1000n;
+  }
+
+  /** A key with the same usage, to look at by a clock that was set back to `now`. */
+  lookedAt(now: bigint): Key {
+    const copy = new Key();
+    copy.isPlain = this.isPlain;
+    copy.written = this.written;
+    copy.parts = this.parts.map((part) => part.copy());
+    copy.moveBack(now);
+    return copy;
+  }
+
+  /** Begins a change: what has expired goes. */
+  begin(now: bigint): void {
+    if (this.isPlain) {
+      // What the key knew of its recovery is when it expires.
+      this.isPlain = false;
+      this.written = now;
+      const left = max(this.expiresAt - now / 1000n, 0n) * 1000n;
+      this.parts[0]!.recoversAt = min(now + left, LATEST);
+    }
+    for (const [id, call] of this.remembered) {
+      if (call.expiresAt > now) continue;
+      for (const [part, charge] of call.charges) part.forget(charge);
+      this.remembered.delete(id);
+    }
+  }
+
+  end(now: bigint): void {
+    this.written = now;
+    this.parts = this.parts.filter((part) => part.stays(now));
+  }
+
+  recoversIn(now: bigint): bigint {
+    const ends = this.parts.map(({ recoversAt }) => recoversAt);
+    for (const { expiresAt } of this.remembered.values()) ends.push(expiresAt);
+    return max(ends.reduce(max, 0n) - now, 0n);
+  }
+
+  /** Sets the expiry of a key that recovers in `reset`, unless the one that it has will do. */
+  expire(reset: bigint, now: bigint): void {
+    const recovered = now + reset;
+    const latest = (recovered + reset / 8n + UNIT) / 1000n - 1n;
+    const earliest = (recovered + 999n) / 1000n + 1n;
+    if (this.expiresAt < earliest || this.expiresAt > latest) this.expiresAt = latest;
+  }
+
+  /** Releases leases. Returns how many were held. */
+  release(holders: readonly string[], now: bigint): number {
+    const part = this.parts.find(({ usage }) => usage instanceof Leases);
+    if (!part) {
+      if (this.isPlain) throw wrongType(this.parts[0]!.kind, "rl-leases");
+      return 0;
+    }
+    const leases = part.usage as Leases;
+    const released = leases.release(holders, now);
+    if (released > 0) {
+      part.recoversAt = now + leases.recoversIn(now);
+      if (!this.isPlain) {
+        this.begin(now);
+        this.end(now);
+      }
+      this.expire(this.recoversIn(now), now);
+    }
+    return released;
+  }
+}
+
+export function wrongType(holds: string, needs: string): Error {
+  return refused(`Operation against a key holding ${holds}, where ${needs} is needed`, "WRONGTYPE");
+}

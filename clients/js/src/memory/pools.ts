@@ -1,0 +1,177 @@
+/** Buckets and fixed windows: all that is used lies together. */
+
+import type { Clocks } from "./calendar.js";
+import { after, AT_ONCE, ceilDiv, LATEST, max, min, MOST, NEVER, plus, Rule } from "./rule.js";
+import type { Usage, Verdict } from "./rule.js";
+
+/** Usage in one number, as of one instant. */
+class Pool implements Usage {
+  used = 0n;
+  at = 0n;
+  readonly place = undefined;
+
+  get isUnused(): boolean {
+    return this.used === 0n;
+  }
+
+  ahead(now: bigint): bigint {
+    return max(this.at - now, 0n);
+  }
+
+  moveBack(now: bigint): void {
+    this.at = min(this.at, now);
+  }
+
+  movedPlace(): undefined {}
+
+  takeBack(_place: bigint | undefined, units: bigint): bigint {
+    const taken = this.used === MOST ? 0n : min(units, this.used);
+    this.used -= taken;
+    return taken;
+  }
+
+  movedRecovery(recoversAt: bigint, ahead: bigint, _now: bigint): bigint {
+    return max(recoversAt - ahead, 0n);
+  }
+}
+
+/** Token bucket, or with `queues` a leaky bucket, whose allowed calls wait for their turn. */
+export class Bucket extends Rule<Pool> {
+  readonly kind = "rl-bucket";
+  override readonly waits: boolean;
+  readonly #refill: bigint;
+  readonly #period: bigint;
+
+  constructor(capacity: bigint, refill: bigint, period: bigint, queues: boolean) {
+    super(capacity, `${period}`);
+    this.#refill = refill;
+    this.#period = period;
+    this.waits = !queues;
+  }
+
+  unused(): Pool {
+    return new Pool();
+  }
+
+  drainsIn(units: bigint): bigint {
+    return min(ceilDiv(units * this.#period, this.#refill), LATEST);
+  }
+
+  present({ used, at }: Pool, now: bigint): bigint {
+    return max(used - (max(now - at, 0n) * this.#refill) / this.#period, 0n);
+  }
+
+  verdict(usage: Pool, now: bigint, cost: bigint): Verdict {
+    if (this.present(usage, now) + cost <= this.limit) {
+      return { kind: "allowed", time: this.waits ? 0n : this.reset(usage, now) };
+    }
+    if (cost > this.limit) return NEVER;
+    return after(this.drainsIn(usage.used + cost - this.limit) - max(now - usage.at, 0n));
+  }
+
+  reset(usage: Pool, now: bigint): bigint {
+    return max(this.drainsIn(usage.used) - max(now - usage.at, 0n), 0n);
+  }
+
+  charge(usage: Pool, now: bigint, cost: bigint): void {
+    this.#advance(usage, now);
+    usage.used = plus(usage.used, cost);
+  }
+
+  giveBack(usage: Pool, now: bigint, units: bigint): void {
+    if (this.present(usage, now) <= units) {
+      usage.used = usage.at = 0n;
+      return;
+    }
+    this.#advance(usage, now);
+    usage.used -= units;
+  }
+
+  low({ used, at }: Pool, now: bigint): bigint {
+    if (used === MOST) return 0n;
+    return max(used - ceilDiv(max(now - at, 0n) * this.#refill, this.#period), 0n);
+  }
+
+  /** Takes off what has drained, in steps of a whole number of millionths. */
+  #advance(usage: Pool, now: bigint): void {
+    if (this.present(usage, now) === 0n) {
+      usage.used = 0n;
+      usage.at = now;
+      return;
+    }
+    const divisor = gcd(this.#period, this.#refill);
+    const steps = (now - usage.at) / (this.#period / divisor);
+    usage.used -= steps * (this.#refill / divisor);
+    usage.at += steps * (this.#period / divisor);
+  }
+}
+
+function gcd(one: bigint, other: bigint): bigint {
+  return other === 0n ? one : gcd(other, one % other);
+}
+
+/** Usage of a fixed window; `at` is when it opened or, aligned, when it was last charged. */
+class Window extends Pool {
+  isAligned = false;
+
+  override movedRecovery(recoversAt: bigint, ahead: bigint, now: bigint): bigint {
+    return this.isAligned ? recoversAt : super.movedRecovery(recoversAt, ahead, now);
+  }
+}
+
+/** Fixed window. Clocks say where aligned windows end; without them, a first call opens one. */
+export class Fixed extends Rule<Window> {
+  readonly kind = "rl-window";
+  readonly #window: bigint;
+  readonly #clocks: Clocks | undefined;
+
+  constructor(limit: bigint, window: bigint, clocks?: Clocks) {
+    super(limit, `${window} ${clocks?.key ?? ""}`);
+    this.#window = window;
+    this.#clocks = clocks;
+  }
+
+  unused(): Window {
+    return new Window();
+  }
+
+  present(usage: Window, now: bigint): bigint {
+    return now < this.#end(usage, now) ? usage.used : 0n;
+  }
+
+  verdict(usage: Window, now: bigint, cost: bigint): Verdict {
+    if (this.present(usage, now) + cost <= this.limit) return AT_ONCE;
+    return cost > this.limit ? NEVER : after(this.#end(usage, now) - now);
+  }
+
+  reset(usage: Window, now: bigint): bigint {
+    return usage.isUnused ? 0n : max(this.#end(usage, now) - now, 0n);
+  }
+
+  charge(usage: Window, now: bigint, cost: bigint): void {
+    this.#advance(usage, now);
+    usage.used = plus(usage.used, cost);
+  }
+
+  giveBack(usage: Window, now: bigint, units: bigint): void {
+    this.#advance(usage, now);
+    usage.used = max(usage.used - units, 0n);
+  }
+
+  low(usage: Window, now: bigint): bigint {
+    return usage.used === MOST ? 0n : this.present(usage, now);
+  }
+
+  #end(usage: Window, now: bigint): bigint {
+    const instant = min(usage.at, now);
+    const clocks = this.#clocks;
+    if (clocks && (usage.isAligned || clocks.calendar)) return clocks.end(instant);
+    return instant + this.#window;
+  }
+
+  #advance(usage: Window, now: bigint): void {
+    usage.used = this.present(usage, now);
+    if (this.#clocks || usage.used === 0n) usage.at = now;
+    usage.isAligned = this.#clocks !== undefined;
+  }
+}

@@ -1,0 +1,32 @@
+/** What a limiter asks, and by which clock. */
+
+import { setTimeout } from "node:timers/promises";
+
+import type { Client } from "../clients.js";
+import type { LimiterOptions } from "../options.js";
+import { Memory } from "./server.js";
+
+/** Waits for so many milliseconds, or fails when the signal is aborted. */
+export type Sleep = (ms: number, signal: AbortSignal) => Promise<unknown>;
+
+export interface Route {
+  readonly client: Client;
+  readonly now: () => number;
+  readonly sleep: Sleep;
+}
+
+export function routeOf(client: Client | "memory", { now, clock }: LimiterOptions): Route {
+  const sleep: Sleep = (ms, signal) => setTimeout(ms, undefined, { signal });
+  if (client !== "memory") {
+    if (clock) throw new TypeError('a clock is for a limiter in memory: new Limiter("memory")');
+    return { client, now: now ?? (() => performance.now()), sleep };
+  }
+  const read = now ?? (clock ? () => clock.now : () => Date.now());
+  const memory = new Memory(() => BigInt(Math.round(read() * 1000)));
+  if (!clock) return { client: memory, now: read, sleep };
+  const advance: Sleep = async (ms, signal) => {
+    signal.throwIfAborted();
+    clock.advance(ms / 1000);
+  };
+  return { client: memory, now: read, sleep: advance };
+}

@@ -1,0 +1,231 @@
+/** The server of one process: the words of a call in, its reply out. */
+
+import { setTimeout as sleep } from "node:timers/promises";
+
+import {
+  readAcquire,
+  readCall,
+  readKeys,
+  refuseWhatNeedsAServer,
+  type KeyCall,
+} from "./grammar.js";
+import { Key } from "./key.js";
+import { Concurrency } from "./leases.js";
+import { refused, Words } from "./options.js";
+import { AT_ONCE, LATEST, longer, max, min } from "./rule.js";
+import { rowOf, Visit, waitOf } from "./visit.js";
+
+/** Milliseconds between one look of a call that waits for a lease and the next. */
+const LOOK_MS = 5;
+
+/** With so many keys, those that have expired are removed. */
+const SWEPT_AT = 1000;
+
+/** Keys in this process, with the interface of a node-redis client. */
+export class Memory {
+  readonly #micros: () => bigint;
+  #keys = new Map<string, Key>();
+  #sweptAt = SWEPT_AT;
+  #lastToken = 0n;
+  /** Holders that wait for a lease, by key, the first to come first. */
+  readonly #lines = new Map<string, string[]>();
+
+  /** By a clock in microseconds since 1970. */
+  constructor(micros: () => bigint) {
+    this.#micros = () => min(max(micros(), 0n), LATEST);
+  }
+
+  /** Returns the reply to a call, or throws that of an error. */
+  async sendCommand(words: string[]): Promise<unknown> {
+    const place = words.indexOf("BLOCK", 5);
+    if (words[0] !== "RL.ACQUIRE" || place < 0) return this.#reply(words);
+    return this.#waited(words.toSpliced(place, 2), words[place + 1]!, () => false);
+  }
+
+  /** A client of the same memory, for calls that wait: its end is theirs. */
+  duplicate(): object {
+    let isOver = false;
+    const close = async () => {
+      isOver = true;
+    };
+    const duplicate = {
+      on: () => duplicate,
+      connect: async () => {},
+      disconnect: close,
+      sendCommand: (words: string[]) => {
+        const place = words.indexOf("BLOCK", 5);
+        if (words[0] !== "RL.ACQUIRE" || place < 0) return this.sendCommand(words);
+        return this.#waited(words.toSpliced(place, 2), words[place + 1]!, () => isOver);
+      },
+    };
+    return duplicate;
+  }
+
+  #reply(given: readonly string[]): unknown {
+    const [words, now] = [new Words(given), this.#micros()];
+    const command = words.peek();
+    words.next("command");
+    refuseWhatNeedsAServer(command);
+    const isPeek = command === "RL.PEEK" || command === "RL.MPEEK";
+    if (command === "RL.MTAKE" || command === "RL.MPEEK") {
+      return this.#keysReply(readKeys(words, isPeek), now, isPeek);
+    }
+    const key = words.next("key");
+    switch (command) {
+      case "RL.TAKE":
+      case "RL.PEEK":
+        return this.#keyReply(key, readCall(words, isPeek), now, isPeek);
+      case "RL.ACQUIRE":
+        return this.#acquire(key, words, now);
+      case "RL.RELEASE":
+        return this.#release(key, words, now);
+      case "DEL": {
+        const found = this.#find(key, now);
+        this.#keys.delete(key);
+        return found ? 1 : 0;
+      }
+      default:
+        throw refused(`a limiter in memory does not know '${command}'`);
+    }
+  }
+
+  #find(name: string, now: bigint): Key | undefined {
+    const key = this.#keys.get(name);
+    if (!key || now / 1000n <= key.expiresAt) return key;
+    this.#keys.delete(name);
+    return undefined;
+  }
+
+  /** The key, or a new one, as of now. A peek sees a clock that was set back, and changes nothing. */
+  #open(name: string, now: bigint, isPeek: boolean): Key {
+    const key = this.#find(name, now) ?? new Key();
+    if (key.ahead(now) === 0n) return key;
+    if (isPeek) return key.lookedAt(now);
+    key.moveBack(now);
+    return key;
+  }
+
+  #store(name: string, key: Key, now: bigint): void {
+    if (key.isUnused) this.#keys.delete(name);
+    else this.#keys.set(name, key);
+    if (this.#keys.size < this.#sweptAt) return;
+    const left = [...this.#keys].filter(([, { expiresAt }]) => now / 1000n <= expiresAt);
+    this.#keys = new Map(left);
+    this.#sweptAt = SWEPT_AT + 2 * left.length;
+  }
+
+  /** Evaluates a call on every key, and charges all or none. */
+  #visit(keys: readonly (readonly [string, KeyCall])[], now: bigint, isPeek: boolean): Visit[] {
+    const visits = keys.map(([name, call]) => {
+      this.#lineUp(name, call);
+      return new Visit(call, this.#open(name, now, isPeek), now);
+    });
+    const allowed = isAllowed(visits);
+    if (allowed) for (const visit of visits) visit.checkRoom();
+    for (const [index, visit] of visits.entries()) {
+      if (isPeek || !visit.changes || !(allowed || visit.call.settle)) continue;
+      visit.commit();
+      this.#store(keys[index]![0], visit.key, now);
+    }
+    return visits;
+  }
+
+  #keyReply(name: string, call: KeyCall, now: bigint, isPeek: boolean): unknown[] {
+    const [visit] = this.#visit([[name, call]], now, isPeek) as [Visit];
+    const each = visit.told();
+    const whole = visit.whole(each);
+    if (!call.each) return rowOf(whole);
+    const rows = each.map((told, index) => {
+      const { name: as } = call.specs[index]!;
+      return as === undefined ? rowOf(told) : [...rowOf(told), as];
+    });
+    return [whole.verdict.kind === "allowed" ? 1 : 0, waitOf(whole.verdict), rows];
+  }
+
+  #keysReply(keys: [string, KeyCall][], now: bigint, isPeek: boolean): unknown[] {
+    const visits = this.#visit(keys, now, isPeek);
+    const allowed = isAllowed(visits);
+    let wait = AT_ONCE;
+    const rows = visits.map((visit) => {
+      const { verdict, ...rest } = visit.whole(visit.told());
+      const counts = allowed
+        ? verdict.kind === "allowed"
+        : visit.call.settle !== undefined || visit.denies;
+      if (counts) wait = longer(wait, verdict);
+      return rowOf({ verdict, ...rest });
+    });
+    return [allowed ? 1 : 0, waitOf(wait), rows];
+  }
+
+  #acquire(name: string, words: Words, now: bigint): unknown[] {
+    const [call, fences] = readAcquire(words);
+    const rule = call.specs[0]!.rule as Concurrency;
+    if (fences) rule.token = this.#lastToken = max(now, this.#lastToken + 1n);
+    const row = this.#keyReply(name, call, now, false);
+    if (!fences) return row;
+    const held = this.#keys.get(name)?.leases?.live(now).get(rule.holder);
+    return [...row, row[0] === 1 ? Number(held?.token ?? 0n) : 0];
+  }
+
+  #release(name: string, words: Words, now: bigint): number {
+    const holders = [words.name("holder")];
+    while (!words.isOver) holders.push(words.name("holder"));
+    const key = this.#open(name, now, false);
+    const released = key.release(holders, now);
+    if (released > 0) {
+      this.#store(name, key, now);
+    } else {
+      // A call that waits is denied.
+      const line = this.#lines.get(name) ?? [];
+      this.#lines.set(
+        name,
+        line.filter((holder) => !holders.includes(holder)),
+      );
+    }
+    return released;
+  }
+
+  /** Places a call for a lease behind those that wait for one of the key. */
+  #lineUp(name: string, { specs }: KeyCall): void {
+    const [first] = this.#lines.get(name) ?? [];
+    if (first === undefined) return;
+    for (const { rule } of specs) {
+      if (rule instanceof Concurrency) rule.isBehind = rule.holder !== first;
+    }
+  }
+
+  /** The reply of RL.ACQUIRE as soon as there is room, in order of arrival, or when the time is over. */
+  async #waited(words: string[], block: string, isOver: () => boolean): Promise<unknown> {
+    const [, name, , , holder] = words as [string, string, string, string, string];
+    const time = block === "0" ? undefined : new Words([block]).duration("block");
+    const [until, patience] =
+      time === undefined
+        ? [undefined, Infinity]
+        : [this.#micros() + time, performance.now() + Number(time) / 1000];
+    const line = this.#lines.get(name) ?? [];
+    if (!line.includes(holder)) this.#lines.set(name, [...line, holder]);
+    try {
+      for (;;) {
+        const reply = this.#reply(words) as number[];
+        const waits = this.#lines.get(name)?.includes(holder) ?? false;
+        // A clock that stands still is not waited for.
+        const isLate = until !== undefined && this.#micros() >= until;
+        const isDenied = reply[0] === 0 && reply[3] !== -1;
+        if (!isDenied || !waits || isLate || performance.now() >= patience) return reply;
+        await sleep(LOOK_MS);
+        if (isOver()) throw new Error("the connection was closed");
+      }
+    } finally {
+      const left = (this.#lines.get(name) ?? []).filter((one) => one !== holder);
+      if (left.length > 0) this.#lines.set(name, left);
+      else this.#lines.delete(name);
+    }
+  }
+}
+
+/** Whether a call may go on: a settlement may if any key knows its id. */
+function isAllowed(visits: readonly Visit[]): boolean {
+  const [{ call }] = visits as [Visit];
+  if (call.settle) return visits.some((visit) => visit.knows);
+  return !visits.some((visit) => visit.denies);
+}

@@ -1,0 +1,391 @@
+/** Sliding windows: each charge is counted in a place of its own. */
+
+import { after, AT_ONCE, ceilDiv, max, min, MOST, movedPlace, NEVER, plus, Rule } from "./rule.js";
+import type { Usage, Verdict } from "./rule.js";
+
+/** The counts of two windows, and their length. */
+class Slider implements Usage {
+  start: bigint;
+  window: bigint;
+  previous: bigint;
+  current: bigint;
+
+  constructor(start = 0n, window = 0n, previous = 0n, current = 0n) {
+    this.start = start;
+    this.window = window;
+    this.previous = previous;
+    this.current = current;
+  }
+
+  /** The usage with the window that `now` lies in as the current one. */
+  rolled(now: bigint): Slider {
+    const passed = this.window ? max(now - this.start, 0n) / this.window : 2n;
+    if (passed === 0n) return this;
+    if (passed > 1n) return new Slider();
+    return new Slider(this.start + this.window, this.window, this.current, 0n);
+  }
+
+  present(now: bigint): bigint {
+    if (this.window === 0n) return 0n;
+    const overlap = max(this.window - max(now - this.start, 0n), 0n);
+    return plus(ceilDiv(this.previous * overlap, this.window), this.current);
+  }
+
+  get isSaturated(): boolean {
+    return this.previous === MOST || this.current === MOST;
+  }
+
+  get isUnused(): boolean {
+    return this.previous === 0n && this.current === 0n;
+  }
+
+  ahead(now: bigint): bigint {
+    return max(this.start - now, 0n);
+  }
+
+  moveBack(now: bigint): void {
+    this.start = min(this.start, now);
+  }
+
+  get place(): bigint {
+    return this.start;
+  }
+
+  movedPlace(place: bigint, now: bigint): bigint | undefined {
+    return movedPlace(this, place, now);
+  }
+
+  takeBack(place: bigint | undefined, units: bigint): bigint {
+    if (place === undefined || this.isSaturated) return 0n;
+    let taken = 0n;
+    if (place === this.start) {
+      taken = min(units, this.current);
+      this.current -= taken;
+    } else if (place + this.window === this.start) {
+      taken = min(units, this.previous);
+      this.previous -= taken;
+    }
+    return taken;
+  }
+
+  movedRecovery(recoversAt: bigint, ahead: bigint): bigint {
+    return max(recoversAt - ahead, 0n);
+  }
+}
+
+/** Sliding window counter. */
+export class Sliding extends Rule<Slider> {
+  readonly kind = "rl-slider";
+  readonly #window: bigint;
+
+  constructor(limit: bigint, window: bigint) {
+    super(limit, `${window}`);
+    this.#window = window;
+  }
+
+  unused(): Slider {
+    return new Slider();
+  }
+
+  present(usage: Slider, now: bigint): bigint {
+    return usage.rolled(now).present(now);
+  }
+
+  verdict(usage: Slider, now: bigint, cost: bigint): Verdict {
+    const rolled = usage.rolled(now);
+    const { window, previous, current, start } = rolled;
+    if (rolled.present(now) + cost <= this.limit) return AT_ONCE;
+    if (window === 0n || cost > this.limit) return NEVER;
+    const room = this.limit - cost;
+    const wait =
+      room >= current
+        ? fades(previous, room - current, window)
+        : window + fades(current, room, window);
+    return after(wait - max(now - start, 0n));
+  }
+
+  reset(usage: Slider, now: bigint): bigint {
+    const { window, previous, current, start } = usage.rolled(now);
+    const windows = current ? 2n : previous ? 1n : 0n;
+    return max(windows * window - max(now - start, 0n), 0n);
+  }
+
+  charge(usage: Slider, now: bigint, cost: bigint): void {
+    this.#advance(usage, now);
+    usage.current = plus(usage.current, cost);
+  }
+
+  giveBack(usage: Slider, now: bigint, units: bigint): void {
+    this.#advance(usage, now);
+    const rest = max(units - usage.current, 0n);
+    usage.current = max(usage.current - units, 0n);
+    const overlap = usage.window - max(now - usage.start, 0n);
+    if (overlap > 0n) usage.previous = max(usage.previous - (rest * usage.window) / overlap, 0n);
+  }
+
+  low(usage: Slider, now: bigint): bigint | undefined {
+    const isNew = usage.window !== this.#window || usage.rolled(now).isUnused;
+    return isNew || usage.isSaturated ? 0n : undefined;
+  }
+
+  #advance(usage: Slider, now: bigint): void {
+    const rolled = usage.rolled(now);
+    const stays = rolled.window === this.#window && !rolled.isUnused;
+    Object.assign(usage, stays ? rolled : new Slider(now, this.#window, 0n, rolled.present(now)));
+  }
+}
+
+/** How far into a window the count of the one before has faded to `room`. */
+function fades(count: bigint, room: bigint, window: bigint): bigint {
+  return count ? max(window - (room * window) / count, 0n) : 0n;
+}
+
+/** Counts of the slots of a strict window, by the number of the slot. */
+class Slots implements Usage {
+  window = 0n;
+  written = 0n;
+  counts = new Map<bigint, bigint>();
+
+  get width(): bigint {
+    return max(ceilDiv(this.window, 60n), 1n);
+  }
+
+  /** When a slot stops counting. */
+  leaves(slot: bigint): bigint {
+    return (slot + 1n) * this.width - 1n + this.window;
+  }
+
+  /** The slots that count now, the newest first. */
+  counting(now: bigint): [slot: bigint, count: bigint][] {
+    const counting = [...this.counts].filter(([slot]) => now < this.leaves(slot));
+    return counting.sort(([one], [other]) => (one > other ? -1 : 1));
+  }
+
+  get isUnused(): boolean {
+    return this.counts.size === 0;
+  }
+
+  get isSaturated(): boolean {
+    return [...this.counts.values()].includes(MOST);
+  }
+
+  ahead(now: bigint): bigint {
+    return max(this.written - now, 0n);
+  }
+
+  moveBack(now: bigint): void {
+    const moved = new Map<bigint, bigint>();
+    for (const [old, count] of this.counts) {
+      const slot = this.#moved(old, now);
+      if (now < this.leaves(slot)) moved.set(slot, plus(moved.get(slot) ?? 0n, count));
+    }
+    this.counts = moved;
+    this.written = min(this.written, now);
+  }
+
+  get place(): bigint {
+    return (this.written / this.width) * this.width;
+  }
+
+  movedPlace(place: bigint, now: bigint): bigint | undefined {
+    const slot = place / this.width;
+    const stays = (slot + 1n) * this.width - 1n >= this.ahead(now);
+    return stays ? this.#moved(slot, now) * this.width : undefined;
+  }
+
+  takeBack(place: bigint | undefined, units: bigint): bigint {
+    if (place === undefined || this.isSaturated) return 0n;
+    return this.lower(place / this.width, units);
+  }
+
+  /** Takes up to `units` off a slot. Returns how many. */
+  lower(slot: bigint, units: bigint): bigint {
+    const count = this.counts.get(slot) ?? 0n;
+    const taken = min(units, count);
+    if (taken === count) this.counts.delete(slot);
+    else this.counts.set(slot, count - taken);
+    return taken;
+  }
+
+  recoversIn(now: bigint): bigint {
+    const [newest] = this.counting(now);
+    return newest ? this.leaves(newest[0]) - now : 0n;
+  }
+
+  movedRecovery(recoversAt: bigint, ahead: bigint, now: bigint): bigint {
+    return max(recoversAt - ahead, now + this.recoversIn(now));
+  }
+
+  #moved(slot: bigint, now: bigint): bigint {
+    const end = max((slot + 1n) * this.width - 1n - this.ahead(now), 0n);
+    return min(end / this.width, now / this.width);
+  }
+}
+
+/** Strict sliding window of 60 slots. */
+export class Strict extends Rule<Slots> {
+  readonly kind = "rl-strict";
+  readonly #window: bigint;
+
+  constructor(limit: bigint, window: bigint) {
+    super(limit, `${window}`);
+    this.#window = window;
+  }
+
+  unused(): Slots {
+    return new Slots();
+  }
+
+  present(usage: Slots, now: bigint): bigint {
+    return usage.counting(now).reduce((sum, [, count]) => plus(sum, count), 0n);
+  }
+
+  verdict(usage: Slots, now: bigint, cost: bigint): Verdict {
+    if (cost > this.limit) return NEVER;
+    let held = 0n;
+    for (const [slot, count] of usage.counting(now)) {
+      held += count;
+      if (held + cost > this.limit) return after(usage.leaves(slot) - now);
+    }
+    return AT_ONCE;
+  }
+
+  reset(usage: Slots, now: bigint): bigint {
+    return usage.recoversIn(now);
+  }
+
+  charge(usage: Slots, now: bigint, cost: bigint): void {
+    this.#advance(usage, now);
+    const slot = now / usage.width;
+    usage.counts.set(slot, plus(usage.counts.get(slot) ?? 0n, cost));
+  }
+
+  giveBack(usage: Slots, now: bigint, units: bigint): void {
+    this.#advance(usage, now);
+    let rest = units;
+    for (const [slot] of usage.counting(now).reverse()) rest -= usage.lower(slot, rest);
+  }
+
+  low(usage: Slots): bigint | undefined {
+    return usage.window !== this.#window || usage.isSaturated ? 0n : undefined;
+  }
+
+  #advance(usage: Slots, now: bigint): void {
+    const present = this.present(usage, now);
+    const counting = usage.counting(now);
+    const stays = usage.window === this.#window;
+    usage.window = this.#window;
+    usage.written = now;
+    usage.counts = new Map(stays ? counting : present ? [[now / usage.width, present]] : []);
+  }
+}
+
+/** The instants of charges and their costs, the oldest first. */
+class Entries implements Usage {
+  entries: [at: bigint, cost: bigint][] = [];
+
+  get total(): bigint {
+    return this.entries.reduce((sum, [, cost]) => sum + cost, 0n);
+  }
+
+  get isUnused(): boolean {
+    return this.entries.length === 0;
+  }
+
+  ahead(now: bigint): bigint {
+    return max((this.place ?? 0n) - now, 0n);
+  }
+
+  moveBack(now: bigint): void {
+    const back = this.ahead(now);
+    const entries = this.entries;
+    this.entries = [];
+    for (const [at, cost] of entries) this.add(max(at - back, 0n), cost);
+  }
+
+  get place(): bigint | undefined {
+    return this.entries.at(-1)?.[0];
+  }
+
+  movedPlace(place: bigint, now: bigint): bigint | undefined {
+    return movedPlace(this, place, now);
+  }
+
+  add(at: bigint, cost: bigint): void {
+    const newest = this.entries.at(-1);
+    if (newest && newest[0] === at) newest[1] += cost;
+    else if (cost > 0n) this.entries.push([at, cost]);
+  }
+
+  /** Takes up to `units` off the entries that `mayTake`, from the oldest on. Returns how many. */
+  lower(units: bigint, mayTake: (at: bigint) => boolean): bigint {
+    let rest = units;
+    for (const entry of this.entries) {
+      const taken = mayTake(entry[0]) ? min(rest, entry[1]) : 0n;
+      entry[1] -= taken;
+      rest -= taken;
+    }
+    this.entries = this.entries.filter(([, cost]) => cost > 0n);
+    return units - rest;
+  }
+
+  takeBack(place: bigint | undefined, units: bigint): bigint {
+    return this.total === MOST ? 0n : this.lower(units, (at) => at === place);
+  }
+
+  movedRecovery(recoversAt: bigint, ahead: bigint): bigint {
+    return max(recoversAt - ahead, 0n);
+  }
+}
+
+/** Sliding window log. */
+export class SlidingLog extends Rule<Entries> {
+  readonly kind = "rl-reqlog";
+  readonly #window: bigint;
+
+  constructor(limit: bigint, window: bigint) {
+    super(limit, `${window}`);
+    this.#window = window;
+  }
+
+  unused(): Entries {
+    return new Entries();
+  }
+
+  present({ entries }: Entries, now: bigint): bigint {
+    return entries.reduce((sum, [at, cost]) => (at + this.#window > now ? sum + cost : sum), 0n);
+  }
+
+  verdict(usage: Entries, now: bigint, cost: bigint): Verdict {
+    if (this.present(usage, now) + cost <= this.limit) return AT_ONCE;
+    if (cost > this.limit) return NEVER;
+    let newer = 0n;
+    for (const [at, units] of usage.entries.toReversed()) {
+      newer += units;
+      if (newer + cost > this.limit) return after(at + this.#window - now);
+    }
+    return AT_ONCE;
+  }
+
+  reset({ place }: Entries, now: bigint): bigint {
+    return place === undefined ? 0n : max(place + this.#window - now, 0n);
+  }
+
+  charge(usage: Entries, now: bigint, cost: bigint): void {
+    this.#forget(usage, now);
+    usage.add(now, min(cost, MOST - usage.total));
+  }
+
+  giveBack(usage: Entries, now: bigint, units: bigint): void {
+    this.#forget(usage, now);
+    usage.lower(units, () => true);
+  }
+
+  low(usage: Entries): bigint | undefined {
+    return usage.total === MOST ? 0n : undefined;
+  }
+
+  #forget(usage: Entries, now: bigint): void {
+    usage.entries = usage.entries.filter(([at]) => at + this.#window > now);
+  }
+}
