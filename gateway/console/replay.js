@@ -38,7 +38,7 @@ export async function mount(root, context) {
   const limit = h("input", { class: "input mono", value: query.get("limit") ?? "FIXED 100 1m", list: "rp-limits", spellcheck: "false", autocomplete: "off", required: true });
   const goal = h("input", { class: "input", type: "number", min: 0, max: 100, step: "any", value: query.get("goal") ?? "1" });
   const late = h("input", { class: "input mono", value: query.get("late") ?? "0", spellcheck: "false" });
-  const names = Object.fromEntries(["key", "time", "cost"].map((name) => [name, h("input", { class: "input mono", value: query.get(name) ?? "", spellcheck: "false" })]));
+  const names = Object.fromEntries(["key", "time", "cost", "trusted"].map((name) => [name, h("input", { class: "input mono", value: query.get(name) ?? "", spellcheck: "false" })]));
   const go = h("button", { class: "button primary", type: "submit" }, "Replay");
   const result = h("div", { class: "rp-result", "aria-live": "polite", "aria-busy": "false" });
 
@@ -59,7 +59,7 @@ export async function mount(root, context) {
         h("span", { class: "row" }, chosen, h("label", { class: "button small" }, "Choose a file", upload),
           h("button", { class: "button small quiet", type: "button", onclick: () => { choose(null); text.value = example(); } }, "Use an example"))),
       text,
-      h("small", { class: "muted" }, "An access log (common or combined), JSON lines, or lines of time, key and cost; a file may be compressed (.gz). It is not kept.")),
+      h("small", { class: "muted" }, "An access log, JSON lines, or lines of time, key and cost; a file may be compressed (.gz). It is not kept.")),
       h("datalist", { id: "rp-limits" }, SUGGESTIONS.map((value) => h("option", { value }))),
       h("div", { class: "rp-asked" },
         field("Limit", limit, "as RL.POLICYSET takes it; several are one policy"),
@@ -68,7 +68,8 @@ export async function mount(root, context) {
         h("div", { class: "rp-asked rp-more" },
           field("Lines may be late by", late, "10s, for logs that tell when a request began"),
           field("Field of the key", names.key, "of JSON lines: request.remote_ip"),
-          field("Field of the time", names.time), field("Field of the cost", names.cost))),
+          field("Field of the time", names.time), field("Field of the cost", names.cost),
+          field("Trusted proxies", names.trusted, "whose X-Forwarded-For counts: 10.0.0.0/8, with commas several"))),
       h("div", { class: "row" }, go)));
 
   put(root, h("div", { class: "head" }, h("h1", {}, "Replay"),
@@ -184,9 +185,10 @@ export async function mount(root, context) {
     found.keys_denied > found.denied_keys.length && h("div", { class: "panel-foot" }, `and ${number(found.keys_denied - found.denied_keys.length)} more`)];
   }
 
-  function skipped({ skipped: count, skipped_why: why }) {
+  function skipped({ skipped: count, skipped_why: why, first_not_understood: first }) {
     if (count === 0) return false;
-    const reasons = [[why.not_understood, "not understood"], [why.out_of_order, "behind a later line: see More, lines may be late"],
+    const shown = first === null ? "" : `, the first is line ${number(first[0])}: ${visible(first[1])}`;
+    const reasons = [[why.not_understood, `not understood${shown}`], [why.out_of_order, "behind a later line: see More, lines may be late"],
       [why.beyond_keys, "of keys beyond the first 100,000, which are not followed"], [why.overfull, "that a server would have refused: their keys remember too many calls"]];
     return h("div", { class: "notice warn" }, `${number(count)} ${count === 1 ? "line" : "lines"} skipped: `,
       reasons.filter(([lines]) => lines > 0).map(([lines, text_]) => `${number(lines)} ${text_}`).join("; "));

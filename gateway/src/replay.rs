@@ -12,27 +12,30 @@ mod report;
 mod smallest;
 mod trial;
 mod upload;
+mod work;
 
 pub use upload::routes;
 
+use crate::client_address::{Ipv6Prefix, network};
 use call_log::{Log, Reading};
 use clap::Args;
 use flate2::bufread::MultiGzDecoder;
+use ipnet::IpNet;
 use limits::Limits;
-use line::Fields;
+use line::{Clients, Fields};
 use ratelimit_core::{Amount, Span};
 use report::Report;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 use trial::{Trial, TrialOutcome};
+use work::Work;
 
-/// What is asked of a log.
+/// Options of a replay.
 #[derive(Args, Clone, Debug)]
 #[allow(clippy::doc_markdown, reason = "the help of the command line")]
 pub struct Replay {
-    /// An access log (common or combined log format), JSON lines, or lines of `time key cost`, also one that gzip has
-    /// made smaller; - is the standard input.
+    /// An access log, JSON lines, or lines of `time key cost`, also compressed by gzip; - is the standard input.
     pub log: PathBuf,
     /// The limit, or several, as RL.POLICYSET takes them: 'FIXED 100 1m'.
     #[arg(long)]
@@ -43,14 +46,14 @@ pub struct Replay {
     /// Print the report as JSON.
     #[arg(long)]
     pub json: bool,
-    /// How many of the keys that were denied most the report has.
+    /// Number of keys in the report: those that were denied most.
     #[arg(long, default_value_t = 20)]
     pub top: usize,
-    /// How late a line may stand in the log, behind lines of a later time. Servers that write the time at which a request
+    /// Time by which a line may be late in the log, behind lines of a later time. Servers that write the time at which a request
     /// began need the time that a request takes.
     #[arg(long, value_parser = span, default_value = "0")]
     pub late: Span,
-    /// How many keys are followed; lines of more are skipped, and counted.
+    /// Number of keys that are followed; lines of more are skipped, and counted.
     #[arg(long, default_value_t = 1_000_000)]
     pub max_keys: usize,
     /// The field of JSON lines that has the key, such as request.remote_ip.
@@ -62,9 +65,18 @@ pub struct Replay {
     /// The field of JSON lines that has the cost.
     #[arg(long)]
     pub cost: Option<String>,
+    /// A proxy, or a network of proxies, whose X-Forwarded-For counts; with commas several.
+    #[arg(long, value_parser = trusted, value_delimiter = ',', default_value = "127.0.0.1,::1")]
+    pub trusted: Vec<IpNet>,
+    /// Length of the IPv6 networks that count as one client, 48 to 128.
+    #[arg(long, default_value = "64")]
+    pub ipv6_prefix: Ipv6Prefix,
     /// The longest log that is read, in bytes, as it is without gzip.
     #[arg(skip = u64::MAX)]
     pub longest: u64,
+    /// The work that the replay may cost.
+    #[arg(skip)]
+    pub work: Work,
 }
 
 /// A share of the calls, in millionths of a percent.
@@ -88,7 +100,7 @@ impl Goal {
             .ok_or_else(|| "must be a share from 0% to 100%, such as 1%".to_owned())
     }
 
-    /// How many of so many calls may be denied.
+    /// Returns the number of calls that may be denied of so many.
     #[must_use]
     pub fn of(self, calls: u64) -> u64 {
         u64::try_from(u128::from(calls) * u128::from(self.0) / u128::from(ALL)).unwrap_or(calls)
@@ -105,10 +117,14 @@ fn span(text: &str) -> Result<Span, String> {
     Span::parse(text.as_bytes()).ok_or_else(|| "must be 0 or a duration such as 10s".to_owned())
 }
 
-/// What gzip writes first.
+fn trusted(text: &str) -> Result<IpNet, String> {
+    network(text).ok_or_else(|| "must be addresses or networks such as 10.0.0.0/8".to_owned())
+}
+
+/// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1F, 0x8B];
 
-/// How many bytes the keys may remember of limits whose memory grows with the calls.
+/// Bytes that the keys may remember of limits whose memory grows with the calls.
 const MOST_HELD: usize = 512 * 1024 * 1024;
 
 impl Replay {
@@ -129,7 +145,7 @@ impl Replay {
         Ok(())
     }
 
-    /// What the outcomes of the calls of this log would have been.
+    /// Decides the calls of this log.
     ///
     /// # Errors
     /// As [`Replay::run`].
@@ -146,43 +162,46 @@ impl Replay {
         let limits = Limits::read(&self.limit).map_err(|told| format!("--limit: {told}"))?;
         limits.asked().map_err(|told| format!("--limit: {told}"))?;
         let fields = Fields { time: self.time.clone(), key: self.key.clone(), cost: self.cost.clone() };
-        let reading = Reading { fields, late: self.late, most_keys: self.max_keys };
+        let clients = Clients { trusted: self.trusted.clone(), ipv6_prefix: self.ipv6_prefix };
+        let reading = Reading { fields, clients, late: self.late, most_keys: self.max_keys };
         let told = |error: io::Error| format!("{}: {error}", self.log.display());
         let mut bounded = from.take(self.longest);
-        let mut log = Log::read(&mut bounded, reading).map_err(told)?;
+        let mut log = Log::read(&mut bounded, reading, &self.work).map_err(told)?;
         if bounded.limit() == 0 {
             return Err(format!("{}: the log is longer than {} MB", self.log.display(), self.longest / 1_048_576));
         }
         if log.calls.count == 0 {
+            let first = log.first_not_understood.as_ref().map(report::quoted).unwrap_or_default();
             return Err(format!(
-                "{}: no line was understood of {}: they must be an access log, JSON lines or `time key cost`",
+                "{}: no line was understood of {}: they must be an access log, JSON lines or `time key cost`{first}",
                 self.log.display(),
                 log.skipped.not_understood
             ));
         }
-        let outcomes = outcomes(&limits, &mut log).map_err(told)?;
-        let smallest = smallest::smallest(&limits, &mut log.calls, outcomes.denied, self.goal).map_err(told)?;
+        let outcomes = outcomes(&limits, &mut log, &self.work).map_err(told)?;
+        let smallest = smallest::smallest(&limits, &mut log.calls, outcomes.denied, self.goal, &self.work);
+        let smallest = smallest.map_err(told)?;
         Ok(Report::new(&limits, &log, &outcomes, smallest, self.goal, self.top))
     }
 }
 
-/// What became of the calls.
+/// Outcomes of the calls.
 #[derive(Debug, Default)]
 pub struct Outcomes {
-    /// How many passed.
+    /// Calls that passed.
     pub admitted: u64,
-    /// How many did not.
+    /// Calls that did not.
     pub denied: u64,
-    /// How many nobody can tell of: a server would have refused them, or there was no memory for them.
+    /// Calls that a server would have refused, or that there was no memory for.
     pub overfull: u64,
-    /// How many of each key did not pass, by its number.
+    /// Calls of each key that did not pass, by its number.
     pub denied_of: Vec<u64>,
 }
 
-fn outcomes(limits: &Limits, log: &mut Log) -> io::Result<Outcomes> {
+fn outcomes(limits: &Limits, log: &mut Log, work: &Work) -> io::Result<Outcomes> {
     let mut judge = Trial::new(limits, MOST_HELD).map_err(io::Error::other)?;
     let mut outcomes = Outcomes { denied_of: vec![0; log.names.len()], ..Outcomes::default() };
-    log.calls.each(|call| {
+    log.calls.each(work, |call| {
         match judge.decide(call.key, call.at, call.cost) {
             TrialOutcome::Admitted => outcomes.admitted += 1,
             TrialOutcome::Overfull => outcomes.overfull += 1,

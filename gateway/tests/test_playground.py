@@ -171,8 +171,20 @@ def test_a_log_is_replayed_as_on_the_command_line(playground: Playground) -> Non
     )
     assert json.loads(answer.body) == json.loads(printed.stdout)
     assert json.loads(answer.body)["denied"] > 0
-    for query, status in {"limit=FIXED": 400, "limit=FIXED%201%201s&goal=2": 400, "": 400}.items():
-        assert playground.ask(f"api/replay?{query}", log).status == status
+    limit = "limit=FIXED%201%201s"
+    wrong = ["limit=FIXED", f"{limit}&goal=2", "", f"{limit}&trusted=x", f"{limit}&ipv6_prefix=1"]
+    for query in wrong:
+        assert playground.ask(f"api/replay?{query}", log).status == 400
+
+
+def test_a_chain_of_proxies_is_resolved_by_those_that_are_trusted(playground: Playground) -> None:
+    log = "1767603600 198.51.100.7,203.0.113.1,10.0.0.1\n1767603600 2001:db8:1:2::1\n"
+    for more, keys in {
+        "": ["10.0.0.1", "2001:db8:1:2::/64"],
+        "&trusted=10.0.0.0/8,203.0.113.1&ipv6_prefix=48": ["198.51.100.7", "2001:db8:1::/48"],
+    }.items():
+        answer = playground.ask(f"api/replay?limit=FIXED%200%202s{more}", log)
+        assert sorted(key for key, _ in json.loads(answer.body)["denied_keys"]) == sorted(keys)
 
 
 def test_a_replay_that_is_under_way_does_not_delay_the_end() -> None:

@@ -141,3 +141,27 @@ def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:
     assert "No such file" in replay(tmp_path / "none", "--limit", "FIXED 1 1s", status=1)
     log.write_text("nothing of a log\n")
     assert "no line was understood of 1" in replay(log, "--limit", "FIXED 1 1s", status=1)
+
+
+def test_a_log_counts_the_keys_that_the_gateway_counts() -> None:
+    request = '- - [05/Jan/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 512 "-" "curl"'
+    log = "".join(
+        f"2026-01-05T09:00:01.5Z stdout F {line}\n"
+        for line in [
+            f'10.0.0.1 {request} "198.51.100.7, 203.0.113.1"',
+            f'10.0.0.1 {request} "203.0.113.1"',
+            f'10.0.0.1 {request} "::ffff:203.0.113.1"',
+            f'2001:db8:1:2::1 {request} "-"',
+            f'2001:db8:1:2::2 {request} "-"',
+            "starting worker processes",
+        ]
+    )
+    report = json.loads(
+        replay("-", "--limit", "FIXED 0 1m", "--trusted", "10.0.0.0/8", "--json", log=log)
+    )
+    assert report["denied_keys"] == [["203.0.113.1", 3], ["2001:db8:1:2::/64", 2]]
+    assert report["skipped_why"]["not_understood"] == 1
+    number, line = report["first_not_understood"]
+    assert (number, line) == (6, "2026-01-05T09:00:01.5Z stdout F starting worker processes")
+    told = replay("-", "--limit", "FIXED 0 1m", log="Sep 10 10:00:00 lb sshd[1]: hello\n", status=1)
+    assert "the first is line 1: Sep 10 10:00:00 lb sshd[1]: hello" in told

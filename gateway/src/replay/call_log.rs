@@ -1,7 +1,8 @@
 //! A log as it is read: its lines, in the order of their times, and the names of its keys.
 
-use super::line::{Fields, Lines};
+use super::line::{Clients, Fields, Lines, Read};
 use super::logged_calls::{Calls, LoggedCall, Writer};
+use super::work::Work;
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -10,6 +11,8 @@ use std::rc::Rc;
 
 /// The longest line that is read, in bytes: of a longer one the rest is passed over, and it is not understood.
 const LONGEST: u64 = 64 * 1024;
+/// Number of characters that are shown of a line that was not understood.
+const SHOWN: usize = 160;
 /// The longest key, in bytes.
 const LONGEST_KEY: usize = 1024;
 /// How long the names of all keys may be together, in bytes.
@@ -22,6 +25,8 @@ const MOST_WAITING: usize = 1_000_000;
 pub struct Reading {
     /// Where JSON lines say it.
     pub fields: Fields,
+    /// Rules by which addresses become keys.
+    pub clients: Clients,
     /// How much later than its time a line may stand in the log.
     pub late: Span,
     /// How many keys are followed.
@@ -47,6 +52,8 @@ pub struct Log {
     pub names: Vec<Rc<str>>,
     /// What is not among the calls.
     pub skipped: Skipped,
+    /// Number and text of the first line that was not understood, with its end cut off.
+    pub first_not_understood: Option<(u64, String)>,
     /// The times of the first and the last call.
     pub span: Option<(Timestamp, Timestamp)>,
 }
@@ -55,9 +62,9 @@ impl Log {
     /// Reads a log to its end.
     ///
     /// # Errors
-    /// It cannot be read, or there is no room for what is kept of it.
-    pub fn read(mut from: impl BufRead, reading: Reading) -> io::Result<Log> {
-        let mut lines = Lines::new(reading.fields);
+    /// It cannot be read, there is no room for what is kept of it, or reading it is too much work.
+    pub fn read(mut from: impl BufRead, reading: Reading, work: &Work) -> io::Result<Log> {
+        let mut lines = Lines::new(reading.fields, reading.clients);
         let mut keys = Keys { numbers: HashMap::new(), names: vec![], bytes: 0, most: reading.most_keys };
         let mut ordered = Ordered {
             late: reading.late,
@@ -66,16 +73,24 @@ impl Log {
             written: None,
             to: Writer::new(),
         };
-        let (mut skipped, mut buffer, mut serial) = (Skipped::default(), vec![], 0_u64);
+        let (mut skipped, mut first_not_understood) = (Skipped::default(), None);
+        let (mut buffer, mut number, mut serial) = (vec![], 0_u64, 0_u64);
         while let Some(whole) = next(&mut from, &mut buffer)? {
+            work.spend(1)?;
+            number += 1;
             if buffer.trim_ascii().is_empty() {
                 continue;
             }
             // What is no UTF-8 is told as if it were: two keys that differ only there are taken for one.
             let text = String::from_utf8_lossy(&buffer);
-            let Some(line) = lines.read(&text).filter(|line| whole && line.key.len() <= LONGEST_KEY) else {
-                skipped.not_understood += 1;
-                continue;
+            let line = match lines.read(&text) {
+                Read::Call(line) if whole && line.key.len() <= LONGEST_KEY => line,
+                Read::Directive => continue,
+                Read::Call(_) | Read::Refused => {
+                    skipped.not_understood += 1;
+                    first_not_understood.get_or_insert_with(|| (number, beginning(&text)));
+                    continue;
+                }
             };
             if ordered.is_too_late(line.at) {
                 skipped.out_of_order += 1;
@@ -89,8 +104,15 @@ impl Log {
             ordered.push(line.at, serial, key, line.cost)?;
         }
         let (first, last, calls) = ordered.end()?;
-        Ok(Log { calls, names: keys.names, skipped, span: first.zip(last) })
+        Ok(Log { calls, names: keys.names, skipped, first_not_understood, span: first.zip(last) })
     }
+}
+
+/// Returns the beginning of a line, to be shown.
+fn beginning(line: &str) -> String {
+    let line = line.trim_end();
+    let shown: String = line.chars().take(SHOWN).collect();
+    if shown.len() < line.len() { shown + "..." } else { shown }
 }
 
 /// Reads a line into the buffer. Whether that is the whole of it; `None` at the end.
@@ -181,12 +203,13 @@ mod tests {
     use super::*;
 
     fn log(text: &str, late: u64, most_keys: usize) -> (Vec<(u64, String)>, Skipped) {
-        let reading = Reading { fields: Fields::default(), late: Span::SECOND.times(late), most_keys };
-        let mut log = Log::read(text.as_bytes(), reading).unwrap();
+        let late = Span::SECOND.times(late);
+        let reading = Reading { fields: Fields::default(), clients: Clients::default(), late, most_keys };
+        let mut log = Log::read(text.as_bytes(), reading, &Work::default()).unwrap();
         let mut calls = vec![];
         let names = log.names.clone();
         log.calls
-            .each(|call| {
+            .each(&Work::default(), |call| {
                 calls.push((call.at.micros() / 1_000_000, names[call.key].to_string()));
                 true
             })

@@ -1,12 +1,16 @@
 //! The calls of a log as they are kept, to be gone through once for each limit that is tried: 5 to 10 bytes a call, in
 //! memory and, of a long log, in a temporary file.
 
+use super::work::Work;
 use ratelimit_core::{Amount, Timestamp};
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use tempfile::SpooledTempFile;
 
 /// Above so many bytes the calls go to a temporary file.
 const IN_MEMORY: usize = 64 * 1024 * 1024;
+
+/// Number of calls after which the work is accounted for.
+const BATCH: u64 = 1024;
 
 /// A call: when, the number of its key, and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +74,15 @@ impl Calls {
     /// Goes through them from the first on, until `each` says that it is enough.
     ///
     /// # Errors
-    /// The temporary file cannot be read.
-    pub fn each(&mut self, mut each: impl FnMut(LoggedCall) -> bool) -> io::Result<()> {
+    /// The temporary file cannot be read, or it is too much work.
+    pub fn each(&mut self, work: &Work, mut each: impl FnMut(LoggedCall) -> bool) -> io::Result<()> {
         self.from.rewind()?;
         let mut from = BufReader::with_capacity(64 * 1024, &mut self.from);
         let mut last = 0;
-        for _ in 0..self.count {
+        for place in 0..self.count {
+            if place.is_multiple_of(BATCH) {
+                work.spend(BATCH.min(self.count - place))?;
+            }
             last += read(&mut from)?;
             let key = usize::try_from(read(&mut from)?).map_err(|_| io::ErrorKind::InvalidData)?;
             let cost = match read(&mut from)?.checked_sub(1) {
@@ -139,7 +146,7 @@ mod tests {
         for _ in 0..2 {
             let mut read = vec![];
             calls
-                .each(|call| {
+                .each(&Work::default(), |call| {
                     read.push(call);
                     true
                 })
@@ -148,7 +155,7 @@ mod tests {
         }
         let mut seen = 0;
         calls
-            .each(|_| {
+            .each(&Work::default(), |_| {
                 seen += 1;
                 seen < 2
             })

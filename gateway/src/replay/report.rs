@@ -21,6 +21,7 @@ pub struct Report {
     denied_keys: Vec<(String, u64)>,
     keys_denied: usize,
     skipped: Skipped,
+    first_not_understood: Option<(u64, String)>,
     overfull: u64,
     smallest: Option<Smallest>,
     span: Option<(Timestamp, Timestamp)>,
@@ -51,6 +52,7 @@ impl Report {
             denied_keys: denied.into_iter().take(top).map(|(name, denied)| (name.to_string(), denied)).collect(),
             keys_denied,
             skipped: log.skipped,
+            first_not_understood: log.first_not_understood.clone(),
             overfull: outcomes.overfull,
             smallest,
             span: log.span,
@@ -85,6 +87,7 @@ impl Report {
                 "beyond_keys": beyond_keys,
                 "overfull": self.overfull,
             },
+            "first_not_understood": self.first_not_understood.as_ref().map(|(number, text)| json!([number, text])),
             "first": self.span.map(|(first, _)| instant(first)),
             "last": self.span.map(|(_, last)| instant(last)),
             "goal": self.goal.to_string(),
@@ -143,8 +146,9 @@ impl Report {
         }
         writeln!(f, "{} skipped:", counted(self.skipped(), "line"))?;
         let Skipped { not_understood, out_of_order, beyond_keys } = self.skipped;
+        let first = self.first_not_understood.as_ref().map(quoted).unwrap_or_default();
         for (lines, why) in [
-            (not_understood, "not understood"),
+            (not_understood, format!("not understood{first}").as_str()),
             (out_of_order, "behind a later line; --late 10s puts lines in order that are up to 10 seconds late"),
             (beyond_keys, "of keys beyond the first --max-keys: what would have become of them is not in this report"),
             (self.overfull, "that a server would have refused, since their keys remember too many calls"),
@@ -155,6 +159,11 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// Returns the first line that was not understood, to be put behind a sentence.
+pub fn quoted((number, line): &(u64, String)) -> String {
+    format!(", the first is line {}: {}", grouped(*number), line.escape_debug())
 }
 
 /// Seconds, in a unit of which there are at least ten, to the nearest.

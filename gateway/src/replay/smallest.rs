@@ -9,6 +9,7 @@
 use super::limits::{Limits, Scale};
 use super::logged_calls::Calls;
 use super::trial::{Trial, TrialOutcome};
+use super::work::Work;
 use super::{Goal, MOST_HELD};
 use std::io;
 
@@ -21,12 +22,25 @@ pub struct Smallest {
     pub denied: u64,
 }
 
+/// Calls, and the work that may be done on them.
+struct Bounded<'c> {
+    calls: &'c mut Calls,
+    work: &'c Work,
+}
+
 /// The smallest; `None` if there are none. So many calls are denied by the limits as they are.
 ///
 /// # Errors
-/// The calls cannot be read.
-pub fn smallest(limits: &Limits, calls: &mut Calls, denied: u64, goal: Goal) -> io::Result<Option<Smallest>> {
+/// The calls cannot be read, or the search is too much work.
+pub fn smallest(
+    limits: &Limits,
+    calls: &mut Calls,
+    denied: u64,
+    goal: Goal,
+    work: &Work,
+) -> io::Result<Option<Smallest>> {
     let most = goal.of(calls.count);
+    let calls = &mut Bounded { calls, work };
     let Some(scale) = limits.scale() else {
         return Ok((denied <= most).then(|| Smallest { limits: limits.clone(), denied }));
     };
@@ -58,7 +72,7 @@ fn lower(
     found: &mut Smallest,
     scale: &Scale,
     (mut below, mut above): (u64, u64),
-    calls: &mut Calls,
+    calls: &mut Bounded,
     most: u64,
 ) -> io::Result<()> {
     while above - below > 1 {
@@ -72,16 +86,16 @@ fn lower(
 }
 
 /// The limits at so many steps, if they keep to the goal.
-fn tried(scale: &Scale, steps: u64, calls: &mut Calls, most: u64) -> io::Result<Option<Smallest>> {
+fn tried(scale: &Scale, steps: u64, calls: &mut Bounded, most: u64) -> io::Result<Option<Smallest>> {
     let Some(limits) = scale.at(steps) else { return Ok(None) };
     Ok(denied_by(&limits, calls, most)?.map(|denied| Smallest { limits, denied }))
 }
 
 /// How many calls the limits deny; `None` if that is more than `most`.
-fn denied_by(limits: &Limits, calls: &mut Calls, most: u64) -> io::Result<Option<u64>> {
+fn denied_by(limits: &Limits, calls: &mut Bounded, most: u64) -> io::Result<Option<u64>> {
     let mut judge = Trial::new(limits, MOST_HELD).map_err(io::Error::other)?;
     let mut denied = 0;
-    calls.each(|call| {
+    calls.calls.each(calls.work, |call| {
         denied += u64::from(judge.decide(call.key, call.at, call.cost) != TrialOutcome::Admitted);
         denied <= most
     })?;

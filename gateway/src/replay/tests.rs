@@ -2,19 +2,8 @@ use super::*;
 use serde_json::{Value, json};
 
 fn replayed(limit: &str, goal: &str, log: &str) -> Value {
-    let words = Replay {
-        log: "the log".into(),
-        limit: limit.into(),
-        goal: Goal::read(goal).unwrap(),
-        json: true,
-        top: 3,
-        late: Span::ZERO,
-        max_keys: 1000,
-        key: None,
-        time: None,
-        cost: None,
-        longest: u64::MAX,
-    };
+    let goal = Goal::read(goal).unwrap();
+    let words = Replay { limit: limit.into(), goal, top: 3, max_keys: 1000, ..of_the_command_line() };
     words.over(log.as_bytes()).unwrap().json()
 }
 
@@ -35,6 +24,7 @@ fn a_report_tells_what_became_of_each_key_and_the_smallest_limit_of_the_kind() {
         "calls": 110, "admitted": 50, "denied": 60, "keys": 3, "keys_denied": 2, "denied_keys": [["c", 50], ["b", 10]],
         "skipped": 2, "limit": "FIXED 2 1s", "goal": "10%", "first": "2023-11-14T22:13:20Z", "last": "2023-11-14T22:13:29Z",
         "skipped_why": {"not_understood": 1, "out_of_order": 1, "beyond_keys": 0, "overfull": 0},
+        "first_not_understood": [111, "rubbish"],
         // 6 a second would deny one of c each second: 10 of 110.
         "smallest": "FIXED 6 1s", "smallest_denied": 10,
     });
@@ -148,7 +138,7 @@ fn the_text_of_a_report_says_the_same() {
         "6,600 calls of 3 keys, 2023-11-14T22:13:20Z to 2023-11-14T22:23:19Z (599s)\n\
          FIXED 2 1s: 3,000 admitted, 3,600 denied (54.54 %), of 2 keys\n\
          2 lines skipped:\n           \
-         1  not understood\n           \
+         1  not understood, the first is line 6,601: rubbish\n           \
          1  behind a later line; --late 10s puts lines in order that are up to 10 seconds late\n\n      \
          denied  key\n       \
          3,000  c\n              \

@@ -1,32 +1,66 @@
 //! Replay over HTTP: the log is the body of the request, the rest its query.
 
+use super::work::Work;
 use super::{Goal, Replay};
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest as _, Query, Request, State};
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use futures_util::StreamExt as _;
 use serde::Deserialize;
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
-/// The longest log, in bytes: longer ones are for the command line.
-const LONGEST: usize = 16 * 1024 * 1024;
-/// The longest log as it is without gzip, in bytes: a small file can become a very large one.
-const LONGEST_UNZIPPED: u64 = 16 * LONGEST as u64;
-/// How many logs are replayed at once; more wait.
-const AT_ONCE: usize = 2;
-
-/// `POST api/replay?limit=FIXED 100 1m&goal=1%`.
-pub fn routes() -> Router {
-    in_turn(Arc::new(Semaphore::new(AT_ONCE)))
+/// Bounds on uploads: the console runs beside the service for proxies.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// Longest time between two parts of a log.
+    pause: Duration,
+    /// Longest time until a log is there.
+    upload: Duration,
+    /// Longest log, in bytes: longer ones are for the command line.
+    log: usize,
+    /// Longest log as it is without gzip, in bytes: a small file can become a very large one.
+    unzipped: u64,
+    /// Most bytes of all logs together.
+    all: usize,
+    /// Most lines and decisions of one replay.
+    work: u64,
 }
 
-fn in_turn(at_once: Arc<Semaphore>) -> Router {
-    Router::new().route("/api/replay", post(replay)).layer(DefaultBodyLimit::max(LONGEST)).with_state(at_once)
+const MB: usize = 1024 * 1024;
+const BOUNDS: Bounds = Bounds {
+    pause: Duration::from_secs(10),
+    upload: Duration::from_mins(1),
+    log: 16 * MB,
+    unzipped: 64 * MB as u64,
+    all: 128 * MB,
+    work: 50_000_000,
+};
+
+/// Uploads that are under way.
+struct Uploads {
+    bounds: Bounds,
+    /// Bytes that more logs may have.
+    bytes: Arc<Semaphore>,
+    /// One log is replayed at a time, so that the others of the machine's cores are left to proxies.
+    turn: Arc<Semaphore>,
+}
+
+/// Returns the routes: `POST api/replay?limit=FIXED 100 1m&goal=1%`.
+pub fn routes() -> Router {
+    bounded(BOUNDS)
+}
+
+fn bounded(bounds: Bounds) -> Router {
+    let (bytes, turn) = (Arc::new(Semaphore::new(bounds.all)), Arc::new(Semaphore::new(1)));
+    Router::new().route("/api/replay", post(replay)).with_state(Arc::new(Uploads { bounds, bytes, turn }))
 }
 
 #[derive(Deserialize)]
@@ -37,10 +71,15 @@ struct ReplayQuery {
     key: Option<String>,
     time: Option<String>,
     cost: Option<String>,
+    trusted: Option<String>,
+    ipv6_prefix: Option<String>,
 }
 
 impl ReplayQuery {
-    fn read(self) -> Result<Replay, String> {
+    fn read(self, bounds: Bounds, work: Work) -> Result<Replay, String> {
+        let trusted = self.trusted.as_deref().filter(|trusted| !trusted.is_empty()).unwrap_or("127.0.0.1,::1");
+        let trusted = trusted.split(',').map(|one| super::trusted(one.trim())).collect::<Result<_, _>>();
+        let ipv6_prefix = self.ipv6_prefix.as_deref().unwrap_or("64");
         Ok(Replay {
             log: PathBuf::from("the log"),
             limit: self.limit,
@@ -52,26 +91,64 @@ impl ReplayQuery {
             key: self.key.filter(|field| !field.is_empty()),
             time: self.time.filter(|field| !field.is_empty()),
             cost: self.cost.filter(|field| !field.is_empty()),
-            longest: LONGEST_UNZIPPED,
+            trusted: trusted.map_err(|told| format!("trusted {told}"))?,
+            ipv6_prefix: ipv6_prefix.parse().map_err(|told| format!("ipv6_prefix {told}"))?,
+            longest: bounds.unzipped,
+            work,
         })
     }
 }
 
-async fn replay(State(at_once): State<Arc<Semaphore>>, Query(asked): Query<ReplayQuery>, request: Request) -> Response {
-    // Before the log is read: the logs of those who wait are not kept in memory.
-    let Ok(_turn) = at_once.acquire_owned().await else {
+async fn replay(State(uploads): State<Arc<Uploads>>, Query(asked): Query<ReplayQuery>, request: Request) -> Response {
+    // Only whole logs wait for their turn: an upload that stalls holds up no other.
+    let (log, bytes) = match uploads.received(request.into_body()).await {
+        Ok(received) => received,
+        Err(refused) => return refused,
+    };
+    let Ok(turn) = Arc::clone(&uploads.turn).acquire_owned().await else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
-    let log = match Bytes::from_request(request, &()).await {
-        Ok(log) => log,
-        Err(refused) => return refused.into_response(),
-    };
+    let (bounds, work) = (uploads.bounds, Work::new(uploads.bounds.work));
+    // A client that hangs up drops this future.
+    let _cancel = work.cancel_on_drop();
     // It takes a while, and no other request is to wait for it.
-    let report = tokio::task::spawn_blocking(move || asked.read()?.over(&*log).map(|report| report.json())).await;
-    match report {
+    let report = tokio::task::spawn_blocking(move || {
+        let _until_the_end = (turn, bytes);
+        asked.read(bounds, work)?.over(&*log).map(|report| report.json())
+    });
+    match report.await {
         Ok(Ok(report)) => axum::Json(report).into_response(),
         Ok(Err(told)) => refused(StatusCode::BAD_REQUEST, &told),
         Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, "the replay ended unexpectedly"),
+    }
+}
+
+impl Uploads {
+    /// Receives a log, and the bytes that it holds of those that all logs may have.
+    async fn received(&self, body: Body) -> Result<(Vec<u8>, Vec<OwnedSemaphorePermit>), Response> {
+        let deadline = Instant::now() + self.bounds.upload;
+        let (mut log, mut bytes) = (vec![], vec![]);
+        let mut parts = body.into_data_stream();
+        loop {
+            let part = match timeout_at(deadline.min(Instant::now() + self.bounds.pause), parts.next()).await {
+                Ok(None) => return Ok((log, bytes)),
+                Ok(Some(Ok(part))) => part,
+                Ok(Some(Err(_))) => return Err(refused(StatusCode::BAD_REQUEST, "the upload broke off")),
+                Err(_) => return Err(refused(StatusCode::REQUEST_TIMEOUT, "the upload took too long")),
+            };
+            if log.len() + part.len() > self.bounds.log {
+                let told = format!("the log is longer than {} MB: use ratelimit-gateway replay", self.bounds.log / MB);
+                return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, &told));
+            }
+            let size = u32::try_from(part.len()).unwrap_or(u32::MAX);
+            let Ok(held) = Arc::clone(&self.bytes).try_acquire_many_owned(size) else {
+                let mut full = refused(StatusCode::SERVICE_UNAVAILABLE, "too many logs are being replayed");
+                full.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
+                return Err(full);
+            };
+            bytes.push(held);
+            log.extend_from_slice(&part);
+        }
     }
 }
 
@@ -80,35 +157,4 @@ fn refused(status: StatusCode, told: &str) -> Response {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::in_turn;
-    use axum::body::{Body, Bytes};
-    use axum::http::{Request, StatusCode};
-    use futures_util::stream;
-    use std::convert::Infallible;
-    use std::future::poll_fn;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::task::Poll;
-    use tokio::sync::Semaphore;
-    use tower::ServiceExt as _;
-
-    #[tokio::test]
-    async fn a_log_is_read_once_it_is_its_turn() {
-        let at_once = Arc::new(Semaphore::new(1));
-        let turn = Arc::clone(&at_once).acquire_owned().await.unwrap();
-        let read = Arc::new(AtomicBool::new(false));
-        let reads = Arc::clone(&read);
-        let log = stream::once(async move {
-            reads.store(true, Ordering::Relaxed);
-            Ok::<_, Infallible>(Bytes::from_static(b"1700000000 a 1\n"))
-        });
-        let request = Request::post("/api/replay?limit=FIXED%201%201s").body(Body::from_stream(log)).unwrap();
-        let mut answered = Box::pin(in_turn(at_once).oneshot(request));
-        assert!(poll_fn(|context| Poll::Ready(answered.as_mut().poll(context).is_pending())).await);
-        assert!(!read.load(Ordering::Relaxed));
-        drop(turn);
-        assert_eq!(answered.await.unwrap().status(), StatusCode::OK);
-        assert!(read.load(Ordering::Relaxed));
-    }
-}
+mod tests;
