@@ -1,10 +1,13 @@
-//! Limits under a name.
+//! Limits under a name, and without one.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 
+use crate::address::network;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::lease::Lease;
@@ -14,18 +17,72 @@ use crate::options::Take;
 use crate::units::{Batch, Units};
 use crate::words::refuse_sketches;
 
-/// Limits under a name, by [`Limiter::limit`]: they are asked for whom they are.
+/// First part of the keys of clients whose key function returned nothing, which are limited by address.
+const BY_ADDRESS: &str = "ip";
+
+/// Limits that are asked for by caller: under a name, by [`Limiter::limit`], or without, by [`Limiter::unnamed`].
 #[derive(Clone)]
 pub struct Bound<C> {
     limiter: Limiter<C>,
+    /// The name, or without one the words of the limits.
     name: Arc<str>,
+    is_named: bool,
     limits: Arc<[Limit]>,
 }
 
+/// Limits that have a name, for as long as somebody has them.
+#[derive(Default)]
+pub(crate) struct Names {
+    by_name: HashMap<String, Weak<[Limit]>>,
+    /// Number of names at which those of limits that have gone are removed.
+    most: usize,
+}
+
+impl Names {
+    fn bind(&mut self, name: &str, limits: &Arc<[Limit]>) -> Result<(), Error> {
+        let shape = |limits: &[Limit]| limits.iter().map(Limit::shape).collect::<Vec<_>>();
+        if let Some(known) = self.by_name.get(name).and_then(Weak::upgrade) {
+            if shape(&known) == shape(limits) {
+                return Ok(());
+            }
+            let words = |limits: &[Limit]| limits.iter().map(Limit::canonical).collect::<Vec<_>>().join(", ");
+            let (old, new) = (words(&known), words(limits));
+            return Err(Error::Call(format!(
+                "the name {name:?} has the limits {old}, and cannot have {new}: they share keys"
+            )));
+        }
+        if self.by_name.len() >= self.most {
+            self.by_name.retain(|_, limits| limits.strong_count() > 0);
+            self.most = 2 * self.by_name.len() + 16;
+        }
+        self.by_name.insert(name.to_owned(), Arc::downgrade(limits));
+        Ok(())
+    }
+}
+
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
-    /// Limits under a name. Its keys are the name, a colon and whoever is limited.
-    pub fn limit(&self, name: impl Into<String>, limits: impl IntoIterator<Item = Limit>) -> Bound<C> {
-        Bound { limiter: self.clone(), name: name.into().into(), limits: limits.into_iter().collect() }
+    /// Gives limits a name, with which their keys begin: the name, a colon and the caller.
+    ///
+    /// # Errors
+    /// [`Error::Call`] if other limits of this limiter have the name and are of another algorithm or window, as both would
+    /// charge the same keys; or if the name is `ip` or begins with `ip:`, as keys of addresses do.
+    pub fn limit(&self, name: impl Into<String>, limits: impl IntoIterator<Item = Limit>) -> Result<Bound<C>, Error> {
+        let (name, limits): (String, Arc<[Limit]>) = (name.into(), limits.into_iter().collect());
+        if name == BY_ADDRESS || name.starts_with("ip:") {
+            return Err(Error::Call(format!(
+                "a limit cannot have the name {name:?}: keys of addresses begin with ip:"
+            )));
+        }
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).bind(&name, &limits)?;
+        Ok(Bound { limiter: self.clone(), name: name.into(), is_named: true, limits })
+    }
+
+    /// Takes limits without a name. Their keys begin with the words of the limits, so that other limits have other keys;
+    /// two places with the same limits share them. Usage begins anew when the limits change: give them a name to avoid that.
+    pub fn unnamed(&self, limits: impl IntoIterator<Item = Limit>) -> Bound<C> {
+        let limits: Arc<[Limit]> = limits.into_iter().collect();
+        let name = limits.iter().map(Limit::canonical).collect::<Vec<_>>().join("+");
+        Bound { limiter: self.clone(), name: name.into(), is_named: false, limits }
     }
 }
 
@@ -35,9 +92,35 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
         &self.limits
     }
 
-    /// The key of whoever is limited.
+    /// The name of the limits in header fields: `default` if they have none.
+    pub fn name(&self) -> &str {
+        if self.is_named { &self.name } else { "default" }
+    }
+
+    /// The key of a caller, without the prefix of the limiter; of a sketch, the item.
     pub fn key_of(&self, who: &str) -> String {
         format!("{}:{who}", self.name)
+    }
+
+    /// The key of a client that has a key function but no key, and is limited by its address. No caller has this key.
+    pub fn key_of_address(&self, address: Option<IpAddr>, ipv6_prefix: u8) -> String {
+        let address = address.map_or_else(|| "unknown".to_owned(), |address| network(address, ipv6_prefix));
+        format!("{BY_ADDRESS}:{}:{address}", self.name)
+    }
+
+    pub(crate) async fn take_at(&self, key: &str, take: &Take) -> Result<Decision, Error> {
+        self.limiter.take(key, &self.limits, take).await
+    }
+
+    pub(crate) async fn settle_at(&self, key: &str, id: &str, cost: Amount) -> Result<Decision, Error> {
+        self.limiter.settle(key, &self.limits, id, cost).await
+    }
+
+    pub(crate) async fn lease_at(&self, key: &str, wait: Duration) -> Result<Lease<C>, Error> {
+        match &*self.limits {
+            [limit] => self.limiter.lease_within(key, limit, wait).await,
+            _ => Err(Error::Call("a lease is of one concurrency limit".to_owned())),
+        }
     }
 
     /// Takes one unit.
@@ -53,7 +136,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// # Errors
     /// As [`Limiter::take`].
     pub async fn take_with(&self, who: &str, take: &Take) -> Result<Decision, Error> {
-        self.limiter.take(&self.key_of(who), &self.limits, take).await
+        self.take_at(&self.key_of(who), take).await
     }
 
     /// Says what [`Bound::take`] would, and charges nothing.
@@ -102,10 +185,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// # Errors
     /// As [`Limiter::lease_within`].
     pub async fn lease_within(&self, who: &str, wait: Duration) -> Result<Lease<C>, Error> {
-        match &*self.limits {
-            [limit] => self.limiter.lease_within(&self.key_of(who), limit, wait).await,
-            _ => Err(Error::Call("a lease is of one concurrency limit".to_owned())),
-        }
+        self.lease_at(&self.key_of(who), wait).await
     }
 
     /// Units of a hot key, taken from the server by the batch and spent in this process.

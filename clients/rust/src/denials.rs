@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use crate::decision::{Decision, Source};
 
-/// How many keys are remembered. With one more all are forgotten, and the server is asked again.
+/// Maximum number of keys that are remembered. While all of them are denied, other keys are asked of the server.
 const KEYS: usize = 10_000;
+/// Pause between two searches for keys whose denials are over.
+const SWEEP: Duration = Duration::from_millis(100);
 /// Of each key so many calls: what was denied first is forgotten.
 const CALLS: usize = 8;
 
@@ -46,37 +48,62 @@ impl Denial {
 
 #[derive(Default)]
 pub(crate) struct Denials {
-    by_key: Mutex<HashMap<Vec<u8>, Vec<Denial>>>,
+    remembered: Mutex<Remembered>,
+}
+
+#[derive(Default)]
+struct Remembered {
+    by_key: HashMap<Vec<u8>, Vec<Denial>>,
+    /// Instant of the last search for keys whose denials are over.
+    swept_at: Option<Instant>,
+}
+
+impl Remembered {
+    /// Makes room for another key. Returns `false` if all keys are denied, or were a moment ago.
+    fn has_room(&mut self, now: Instant) -> bool {
+        if self.by_key.len() < KEYS {
+            return true;
+        }
+        if self.swept_at.is_none_or(|swept_at| now.saturating_duration_since(swept_at) >= SWEEP) {
+            self.swept_at = Some(now);
+            self.by_key.retain(|_, denials| denials.iter().any(|one| now < one.until));
+        }
+        self.by_key.len() < KEYS
+    }
 }
 
 impl Denials {
     /// What the server would answer now, if it is known.
     pub(crate) fn find(&self, key: &[u8], words: &[String], now: Instant) -> Option<Decision> {
-        let by_key = self.lock();
-        let denial = by_key.get(key)?.iter().find(|one| now < one.until && one.words == words)?;
+        let remembered = self.lock();
+        let denial = remembered.by_key.get(key)?.iter().find(|one| now < one.until && one.words == words)?;
         Some(left(&denial.decision, now.saturating_duration_since(denial.heard_at)))
     }
 
-    /// Whether it was not known.
+    /// Remembers a denial. Returns `true` if the same call on the key was denied before, so that it is worth listening for
+    /// changes of the key: most keys are denied once.
     pub(crate) fn remember(&self, key: &[u8], denial: Denial) -> bool {
         let now = denial.heard_at;
         if denial.decision.source != Source::Server || denial.until <= now {
             return false;
         }
-        let mut by_key = self.lock();
-        if by_key.len() >= KEYS && !by_key.contains_key(key) {
-            by_key.clear();
-        }
-        let known = by_key.entry(key.to_vec()).or_default();
-        known.retain(|one| now < one.until);
-        if known.iter().any(|one| one.words == denial.words) {
+        let mut remembered = self.lock();
+        if !remembered.by_key.contains_key(key) && !remembered.has_room(now) {
             return false;
+        }
+        let known = remembered.by_key.entry(key.to_vec()).or_default();
+        if let Some(same) = known.iter_mut().find(|one| one.words == denial.words) {
+            let is_over = same.until <= now;
+            if is_over {
+                *same = denial;
+            }
+            return is_over;
         }
         if known.len() == CALLS {
             known.remove(0);
         }
         known.push(denial);
-        true
+        false
     }
 
     /// It stands until something is heard. Unless something was, it is remembered for all its wait.
@@ -86,22 +113,24 @@ impl Denials {
             return;
         }
         let until = until(&said, sent_at, Duration::MAX);
-        if let Some(denial) = self.lock().get_mut(key).and_then(|all| all.iter_mut().find(|one| one.words == words)) {
+        if let Some(denial) =
+            self.lock().by_key.get_mut(key).and_then(|all| all.iter_mut().find(|one| one.words == words))
+        {
             *denial = Denial { words: words.to_vec(), decision: said, heard_at, until };
         }
     }
 
     /// What the key would answer may have changed.
     pub(crate) fn forget(&self, key: &[u8]) {
-        self.lock().remove(key);
+        self.lock().by_key.remove(key);
     }
 
     pub(crate) fn forget_all(&self) {
-        self.lock().clear();
+        self.lock().by_key.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<Denial>>> {
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -144,7 +173,7 @@ mod tests {
         let (denials, start) = (Denials::default(), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         let wait = Duration::from_millis(400);
-        assert!(denials.remember(KEY, Denial::new(words("a"), denied(wait), start, at(10))));
+        assert!(!denials.remember(KEY, Denial::new(words("a"), denied(wait), start, at(10))));
         let found = denials.find(KEY, &words("a"), at(110)).unwrap();
         assert!(!found.allowed && found.is_remembered);
         assert_eq!(found.wait, Some(Duration::from_millis(300)));
@@ -163,8 +192,8 @@ mod tests {
         denials.remember(KEY, Denial::new(words("a"), denied(long), start, start));
         assert!(denials.find(KEY, &words("a"), at(998)).is_some());
         assert!(denials.find(KEY, &words("a"), at(1000)).is_none());
-        // Heard, for as long as it lasts, until something changes.
-        denials.remember(KEY, Denial::new(words("a"), denied(long), at(1000), at(1000)));
+        // The second time it is worth hearing; then it is remembered for as long as it lasts, until something changes.
+        assert!(denials.remember(KEY, Denial::new(words("a"), denied(long), at(1000), at(1000))));
         denials.extend(KEY, &words("a"), denied(long), at(1100), at(1100));
         assert!(denials.find(KEY, &words("a"), at(3_000_000)).is_some());
         denials.forget(KEY);
@@ -181,10 +210,28 @@ mod tests {
             let denial = Denial::new(words(&call.to_string()), denied(UNHEARD), start, start);
             denials.remember(KEY, denial);
         }
-        assert_eq!(denials.lock()[KEY].len(), CALLS);
+        assert_eq!(denials.lock().by_key[KEY].len(), CALLS);
         for key in 0..2 * KEYS {
             denials.remember(key.to_string().as_bytes(), Denial::new(words("a"), denied(UNHEARD), start, start));
         }
-        assert!(denials.lock().len() <= KEYS);
+        assert!(denials.lock().by_key.len() <= KEYS);
+    }
+
+    #[test]
+    fn full_memory_keeps_what_it_has_until_it_is_over() {
+        let (denials, start) = (Denials::default(), Instant::now());
+        let at = |ms| start + Duration::from_millis(ms);
+        let remember = |key: usize, now| {
+            denials.remember(key.to_string().as_bytes(), Denial::new(words("a"), denied(UNHEARD), now, now));
+        };
+        let known = |key: usize, now| denials.find(key.to_string().as_bytes(), &words("a"), now).is_some();
+        // 12,000 denied keys in turn: those that are remembered stay so, and the rest is asked of the server.
+        (0..12_000).for_each(|key| remember(key, start));
+        assert_eq!((0..12_000).filter(|key| known(*key, at(500))).count(), KEYS);
+        (10_000..12_000).for_each(|key| remember(key, at(500)));
+        assert_eq!((0..12_000).filter(|key| known(*key, at(500))).count(), KEYS);
+        // Once they are over there is room.
+        remember(11_999, at(1100));
+        assert!(known(11_999, at(1100)) && denials.lock().by_key.len() == 1);
     }
 }

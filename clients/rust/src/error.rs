@@ -12,6 +12,8 @@ pub enum Error {
     Full(String),
     /// Something is set up in a way that cannot work, such as a wrong password. It says what to do.
     Setup(String),
+    /// The server has none of the policies that a call names: RL.POLICYSET sets one.
+    NoPolicy(String),
     /// The call is wrong as it is.
     Call(String),
     /// There was no lease to be had, or it could not be renewed in time.
@@ -20,7 +22,12 @@ pub enum Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Unavailable(why) | Self::Full(why) | Self::Setup(why) | Self::Call(why) | Self::Denied(why)) = self;
+        let (Self::Unavailable(why)
+        | Self::Full(why)
+        | Self::Setup(why)
+        | Self::NoPolicy(why)
+        | Self::Call(why)
+        | Self::Denied(why)) = self;
         out.write_str(why)
     }
 }

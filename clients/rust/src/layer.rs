@@ -1,27 +1,111 @@
 //! Layers of tower, for axum, tonic and hyper.
 
+use std::fmt::Write as _;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, response};
 use redis::aio::ConnectionLike;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::address::IPV6_PREFIX;
 use crate::bound::Bound;
 use crate::decision::{Decision, Source};
 use crate::error::Error;
-use crate::fields::{fields, retry_after};
+use crate::fields::{fields, label, retry_after};
 use crate::limits::{Amount, Limit};
 use crate::options::Take;
+
+/// Caller that a key function names for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// A caller, such as a user. An empty name is [`Who::Absent`].
+    Key(String),
+    /// Nobody: the request has no such header, say. It is limited by its address.
+    Absent,
+    /// A caller without a limit.
+    Unlimited,
+}
+
+impl From<String> for Who {
+    fn from(key: String) -> Self {
+        if key.is_empty() { Self::Absent } else { Self::Key(key) }
+    }
+}
+
+impl From<&str> for Who {
+    fn from(key: &str) -> Self {
+        key.to_owned().into()
+    }
+}
+
+impl<T: Into<Who>> From<Option<T>> for Who {
+    fn from(key: Option<T>) -> Self {
+        key.map_or(Self::Absent, Into::into)
+    }
+}
+
+type AddressOf = Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>;
+
+/// Key function of a layer, and what holds for requests without a key.
+#[derive(Clone)]
+struct Caller<K> {
+    key: K,
+    address: AddressOf,
+    ipv6_prefix: u8,
+    /// Whether the log has been told of a request without an address.
+    is_logged: Arc<AtomicBool>,
+}
+
+impl<K> Caller<K> {
+    fn new(key: K) -> Self {
+        Self { key, address: Arc::new(|_| None), ipv6_prefix: IPV6_PREFIX, is_logged: Arc::default() }
+    }
+
+    /// The key of a request; `None`: it is not limited.
+    fn key_of<C, W>(&self, limit: &Bound<C>, parts: &Parts) -> Option<String>
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+        K: Fn(&Parts) -> W,
+        W: Into<Who>,
+    {
+        match (self.key)(parts).into() {
+            Who::Unlimited => None,
+            Who::Key(who) if !who.is_empty() => Some(limit.key_of(&who)),
+            Who::Key(_) | Who::Absent => {
+                let address = (self.address)(parts);
+                if address.is_none() && !self.is_logged.swap(true, Ordering::Relaxed) {
+                    let key = limit.key_of_address(None, self.ipv6_prefix);
+                    log::warn!("requests without a key and without an address share the limit of {key:?}");
+                }
+                Some(limit.key_of_address(address, self.ipv6_prefix))
+            }
+        }
+    }
+}
+
+/// Denial of a request, with the limits and their name.
+pub struct Denial<'d> {
+    /// The decision.
+    pub decision: &'d Decision,
+    /// The limits of the layer.
+    pub limits: &'d [Limit],
+    /// The name of the limits in header fields.
+    pub name: &'d str,
+}
 
 /// What is answered in place of the service.
 pub trait Answer<B>: Clone {
     /// To a request that is denied.
-    fn denied(&self, decision: &Decision, limits: &[Limit]) -> Response<B>;
+    fn denied(&self, denial: &Denial) -> Response<B>;
 
     /// To a request whose limit cannot be checked, as something is set up wrong.
     fn failed(&self, error: &Error) -> Response<B>;
@@ -32,37 +116,54 @@ pub trait Answer<B>: Clone {
 pub struct Http;
 
 impl<B: From<String>> Answer<B> for Http {
-    fn denied(&self, decision: &Decision, limits: &[Limit]) -> Response<B> {
-        let (status, kind, title) = match decision.source {
-            Source::Server => (StatusCode::TOO_MANY_REQUESTS, "quota-exceeded", "Too many requests"),
+    fn denied(&self, denial: &Denial) -> Response<B> {
+        let Denial { decision, limits, name } = *denial;
+        let (status, kind, title, violated) = match decision.source {
+            Source::Server => {
+                (StatusCode::TOO_MANY_REQUESTS, "quota-exceeded", "Too many requests", Some(label(limits, name)))
+            }
             Source::Nobody => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "temporary-reduced-capacity",
                 "Rate limits cannot be checked at the moment",
+                None,
             ),
         };
-        let mut response = problem(status, kind, title);
-        response.headers_mut().extend(fields(decision, limits));
+        let mut response = problem(status, kind, title, violated);
+        response.headers_mut().extend(fields(decision, limits, name));
         response
     }
 
     fn failed(&self, error: &Error) -> Response<B> {
         log::error!("a rate limit cannot be checked: {error}");
-        problem(StatusCode::INTERNAL_SERVER_ERROR, "", "A rate limit cannot be checked")
+        problem(StatusCode::INTERNAL_SERVER_ERROR, "", "A rate limit cannot be checked", None)
     }
 }
 
-fn problem<B: From<String>>(status: StatusCode, kind: &str, title: &str) -> Response<B> {
+fn problem<B: From<String>>(status: StatusCode, kind: &str, title: &str, violated: Option<&str>) -> Response<B> {
     let kind = if kind.is_empty() {
         "about:blank".to_owned()
     } else {
         format!("https://iana.org/assignments/http-problem-types#{kind}")
     };
-    let body = format!(r#"{{"type":"{kind}","title":"{title}","status":{}}}"#, status.as_u16());
+    let violated = violated.map_or_else(String::new, |name| format!(r#","violated-policies":["{}"]"#, json_text(name)));
+    let body = format!(r#"{{"type":"{kind}","title":"{title}","status":{}{violated}}}"#, status.as_u16());
     let mut response = Response::new(B::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     response
+}
+
+/// Escapes a text for a string of JSON.
+fn json_text(text: &str) -> String {
+    text.chars().fold(String::new(), |mut escaped, character| {
+        match character {
+            '"' | '\\' => escaped.extend(['\\', character]),
+            '\0'..='\x1f' => drop(write!(escaped, "\\u{:04x}", u32::from(character))),
+            _ => escaped.push(character),
+        }
+        escaped
+    })
 }
 
 /// gRPC's status RESOURCE_EXHAUSTED, UNAVAILABLE if nobody can decide, or INTERNAL.
@@ -70,12 +171,12 @@ fn problem<B: From<String>>(status: StatusCode, kind: &str, title: &str) -> Resp
 pub struct Grpc;
 
 impl<B: Default> Answer<B> for Grpc {
-    fn denied(&self, decision: &Decision, _: &[Limit]) -> Response<B> {
-        let mut response = match decision.source {
+    fn denied(&self, denial: &Denial) -> Response<B> {
+        let mut response = match denial.decision.source {
             Source::Server => status(8, "the rate limit is exceeded"),
             Source::Nobody => status(14, "rate limits cannot be checked at the moment"),
         };
-        response.headers_mut().extend(retry_after(decision));
+        response.headers_mut().extend(retry_after(denial.decision));
         response
     }
 
@@ -99,7 +200,7 @@ fn status<B: Default>(code: u16, message: &'static str) -> Response<B> {
 #[derive(Clone)]
 pub struct Charge<C> {
     limit: Bound<C>,
-    who: String,
+    key: String,
     decision: Decision,
 }
 
@@ -109,37 +210,58 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Charge<C> {
         &self.decision
     }
 
-    /// Corrects the charge. It was made with an idempotency key if it was for more than one unit, or more than a
-    /// hundredth of a limit.
+    /// Corrects the charge. It can be corrected if the layer takes [`Take::refundable`], and if it was for more than one
+    /// unit or more than a hundredth of a limit.
     ///
     /// # Errors
     /// [`Error::Call`] if the charge has no idempotency key, and those of [`Limiter::settle`](crate::Limiter::settle).
     pub async fn settle(&self, cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
         let Some(id) = &self.decision.id else {
-            return Err(Error::Call("only a charge with an idempotency key can be settled".to_owned()));
+            return Err(Error::Call(
+                "the charge has no idempotency key: let the layer take Take::default().refundable()".to_owned(),
+            ));
         };
-        self.limit.settle(&self.who, id, cost).await
+        self.limit.settle_at(&self.key, id, cost.into()).await
     }
 }
 
+type Refunds = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
+
 /// Takes from a limit for each request:
-/// `RateLimitLayer::new(limiter.limit("api", [Limit::fixed(100, "1m")]), |request| ...)`.
+/// `RateLimitLayer::new(limiter.limit("api", [Limit::fixed(100, "1m")])?, |request| ...)`.
 #[derive(Clone)]
 pub struct RateLimitLayer<C, K, A = Http> {
     limit: Bound<C>,
-    key: K,
+    caller: Caller<K>,
     take: Take,
+    refunds: Option<Refunds>,
     answer: A,
 }
 
-impl<C, K: Fn(&Parts) -> Option<String>> RateLimitLayer<C, K> {
-    /// `key` says whose limit a request has; None: it is not limited. Denials are HTTP's.
-    pub fn new(limit: Bound<C>, key: K) -> Self {
-        Self { limit, key, take: Take::default(), answer: Http }
+impl<C, K> RateLimitLayer<C, K> {
+    /// Limits each caller that `key` names for a request, as a [`Who`] or what becomes one. A
+    /// request without a key is limited by its address: [`RateLimitLayer::address`]. Denials are HTTP's.
+    pub fn new<W: Into<Who>>(limit: Bound<C>, key: K) -> Self
+    where
+        K: Fn(&Parts) -> W,
+    {
+        Self { limit, caller: Caller::new(key), take: Take::default(), refunds: None, answer: Http }
     }
 }
 
 impl<C, K, A> RateLimitLayer<C, K, A> {
+    /// Finds the address of a request without a key, in axum by
+    /// `|parts| parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())`. Without an address, all
+    /// such requests share one limit.
+    pub fn address(self, address: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
+        Self { caller: Caller { address: Arc::new(address), ..self.caller }, ..self }
+    }
+
+    /// Counts IPv6 addresses by networks of so many bits, 1 to 128: 64 by default.
+    pub fn ipv6_prefix(self, bits: u8) -> Self {
+        Self { caller: Caller { ipv6_prefix: bits, ..self.caller }, ..self }
+    }
+
     /// Denials of gRPC's.
     pub fn grpc(self) -> RateLimitLayer<C, K, Grpc> {
         self.answering(Grpc)
@@ -147,12 +269,19 @@ impl<C, K, A> RateLimitLayer<C, K, A> {
 
     /// Denials of your own.
     pub fn answering<B>(self, answer: B) -> RateLimitLayer<C, K, B> {
-        RateLimitLayer { limit: self.limit, key: self.key, take: self.take, answer }
+        let Self { limit, caller, take, refunds, answer: _ } = self;
+        RateLimitLayer { limit, caller, take, refunds, answer }
     }
 
     /// What each request takes: such as an estimate, which [`Charge::settle`] corrects.
     pub fn taking(self, take: Take) -> Self {
+        let take = if self.refunds.is_some() { take.refundable() } else { take };
         Self { take, ..self }
+    }
+
+    /// Refunds the charge of a request if its response is such, as `|response| response.status.is_server_error()`.
+    pub fn refunding(self, refunds: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
+        Self { take: self.take.refundable(), refunds: Some(Arc::new(refunds)), ..self }
     }
 }
 
@@ -173,14 +302,16 @@ pub struct RateLimitService<S, C, K, A> {
 
 type Answering<R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send>>;
 
-impl<S, C, K, A, In, Out> Service<Request<In>> for RateLimitService<S, C, K, A>
+impl<S, C, K, W, A, In, Out> Service<Request<In>> for RateLimitService<S, C, K, A>
 where
     S: Service<Request<In>, Response = Response<Out>> + Clone + Send + 'static,
     S::Future: Send,
     C: ConnectionLike + Clone + Send + Sync + 'static,
-    K: Fn(&Parts) -> Option<String> + Clone + Send + 'static,
+    K: Fn(&Parts) -> W + Clone + Send + 'static,
+    W: Into<Who>,
     A: Answer<Out> + Send + 'static,
     In: Send + 'static,
+    Out: Send,
 {
     type Response = Response<Out>;
     type Error = S::Error;
@@ -194,51 +325,78 @@ where
         // The one that is ready is used, and its copy is kept.
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
-        let RateLimitLayer { limit, take, answer, .. } = self.layer.clone();
         let (mut parts, body) = request.into_parts();
-        let who = (self.layer.key)(&parts);
+        let key = self.layer.caller.key_of(&self.layer.limit, &parts);
+        let RateLimitLayer { limit, take, refunds, answer, .. } = self.layer.clone();
         Box::pin(async move {
-            let Some(who) = who else { return inner.call(Request::from_parts(parts, body)).await };
-            let decision = match limit.take_with(&who, &take).await {
+            let Some(key) = key else { return inner.call(Request::from_parts(parts, body)).await };
+            let decision = match limit.take_at(&key, &take).await {
                 Ok(decision) if decision.allowed => decision,
-                Ok(denied) => return Ok(answer.denied(&denied, limit.limits())),
+                Ok(denied) => return Ok(answer.denied(&denial(&denied, &limit))),
                 Err(error) => return Ok(answer.failed(&error)),
             };
             if let Some(wait) = decision.wait.filter(|wait| !wait.is_zero()) {
                 tokio::time::sleep(wait).await;
             }
-            let told = fields(&decision, limit.limits());
-            parts.extensions.insert(Charge { limit, who, decision });
-            let mut response = inner.call(Request::from_parts(parts, body)).await?;
+            let told = fields(&decision, limit.limits(), limit.name());
+            let charge = Charge { limit, key, decision };
+            parts.extensions.insert(charge.clone());
+            let (mut head, body) = inner.call(Request::from_parts(parts, body)).await?.into_parts();
             for (name, value) in &told {
                 // A service may have limits of its own.
-                response.headers_mut().entry(name).or_insert_with(|| value.clone());
+                head.headers.entry(name).or_insert_with(|| value.clone());
             }
-            Ok(response)
+            if refunds.is_some_and(|refunds| refunds(&head))
+                && charge.decision.id.is_some()
+                && let Err(error) = charge.settle(0).await
+            {
+                log::warn!("a charge was not refunded: {error}");
+            }
+            Ok(Response::from_parts(head, body))
         })
     }
 }
 
+fn denial<'d, C>(decision: &'d Decision, limit: &'d Bound<C>) -> Denial<'d>
+where
+    C: ConnectionLike + Clone + Send + Sync + 'static,
+{
+    Denial { decision, limits: limit.limits(), name: limit.name() }
+}
+
 /// Holds a lease of a concurrency limit until the service has answered:
-/// `LeaseLayer::new(limiter.limit("exports", [Limit::concurrency(10, "30s")]), |request| ...)`.
+/// `LeaseLayer::new(limiter.limit("exports", [Limit::concurrency(10, "30s")])?, |request| ...)`.
 #[derive(Clone)]
 pub struct LeaseLayer<C, K, A = Http> {
     limit: Bound<C>,
-    key: K,
+    caller: Caller<K>,
     answer: A,
 }
 
-impl<C, K: Fn(&Parts) -> Option<String>> LeaseLayer<C, K> {
-    /// `key` says whose limit a request has; None: it is not limited. Denials are HTTP's.
-    pub fn new(limit: Bound<C>, key: K) -> Self {
-        Self { limit, key, answer: Http }
+impl<C, K> LeaseLayer<C, K> {
+    /// Limits each caller that `key` names for a request, as [`RateLimitLayer::new`] does. Denials are HTTP's.
+    pub fn new<W: Into<Who>>(limit: Bound<C>, key: K) -> Self
+    where
+        K: Fn(&Parts) -> W,
+    {
+        Self { limit, caller: Caller::new(key), answer: Http }
     }
 }
 
 impl<C, K, A> LeaseLayer<C, K, A> {
+    /// Finds the address of a request without a key: see [`RateLimitLayer::address`].
+    pub fn address(self, address: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
+        Self { caller: Caller { address: Arc::new(address), ..self.caller }, ..self }
+    }
+
+    /// Counts IPv6 addresses by networks of so many bits, 1 to 128: 64 by default.
+    pub fn ipv6_prefix(self, bits: u8) -> Self {
+        Self { caller: Caller { ipv6_prefix: bits, ..self.caller }, ..self }
+    }
+
     /// Denials of gRPC's.
     pub fn grpc(self) -> LeaseLayer<C, K, Grpc> {
-        LeaseLayer { limit: self.limit, key: self.key, answer: Grpc }
+        LeaseLayer { limit: self.limit, caller: self.caller, answer: Grpc }
     }
 }
 
@@ -257,14 +415,15 @@ pub struct LeaseService<S, C, K, A> {
     layer: LeaseLayer<C, K, A>,
 }
 
-impl<S, C, K, A, In, Out> Service<Request<In>> for LeaseService<S, C, K, A>
+impl<S, C, K, W, A, In, Out> Service<Request<In>> for LeaseService<S, C, K, A>
 where
     S: Service<Request<In>, Response = Response<Out>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send,
     Out: Send,
     C: ConnectionLike + Clone + Send + Sync + 'static,
-    K: Fn(&Parts) -> Option<String> + Clone + Send + 'static,
+    K: Fn(&Parts) -> W + Clone + Send + 'static,
+    W: Into<Who>,
     A: Answer<Out> + Send + Sync + 'static,
     In: Send + 'static,
 {
@@ -279,15 +438,15 @@ where
     fn call(&mut self, request: Request<In>) -> Self::Future {
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
-        let LeaseLayer { limit, answer, .. } = self.layer.clone();
         let (parts, body) = request.into_parts();
-        let who = (self.layer.key)(&parts);
+        let key = self.layer.caller.key_of(&self.layer.limit, &parts);
+        let LeaseLayer { limit, answer, .. } = self.layer.clone();
         Box::pin(async move {
             let request = Request::from_parts(parts, body);
-            let Some(who) = who else { return inner.call(request).await };
-            let lease = match limit.lease(&who).await {
+            let Some(key) = key else { return inner.call(request).await };
+            let lease = match limit.lease_at(&key, Duration::ZERO).await {
                 Ok(lease) => lease,
-                Err(error) => return Ok(answer.unleased(error, limit.limits())),
+                Err(error) => return Ok(unleased(&answer, error, &limit)),
             };
             let response = inner.call(request).await;
             if let Err(error) = lease.release().await {
@@ -298,17 +457,16 @@ where
     }
 }
 
-/// What is answered to a request that got no lease.
-trait Unleased<B>: Answer<B> {
-    fn unleased(&self, error: Error, limits: &[Limit]) -> Response<B> {
-        let source = match error {
-            Error::Denied(_) => Source::Server,
-            Error::Unavailable(_) | Error::Full(_) => Source::Nobody,
-            Error::Setup(_) | Error::Call(_) => return self.failed(&error),
-        };
-        let nobody = Decision::nobody(false, std::time::Duration::from_secs(1), error);
-        self.denied(&Decision { source, ..nobody }, limits)
-    }
+/// Answers a request that got no lease.
+fn unleased<B, C>(answer: &impl Answer<B>, error: Error, limit: &Bound<C>) -> Response<B>
+where
+    C: ConnectionLike + Clone + Send + Sync + 'static,
+{
+    let source = match error {
+        Error::Denied(_) => Source::Server,
+        Error::Unavailable(_) | Error::Full(_) => Source::Nobody,
+        Error::Setup(_) | Error::NoPolicy(_) | Error::Call(_) => return answer.failed(&error),
+    };
+    let nobody = Decision::nobody(false, Duration::from_secs(1), error);
+    answer.denied(&denial(&Decision { source, ..nobody }, limit))
 }
-
-impl<B, A: Answer<B>> Unleased<B> for A {}

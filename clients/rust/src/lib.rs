@@ -6,7 +6,7 @@
 //!
 //! let client = redis::Client::open("redis://localhost:6379")?;
 //! let limiter = Limiter::new(client.get_multiplexed_async_connection().await?);
-//! let api = limiter.limit("api", [Limit::token_bucket(100, 100, "1m")]);
+//! let api = limiter.limit("api", [Limit::token_bucket(100, 100, "1m")])?;
 //! if !api.take("user:42").await?.allowed {
 //!     println!("later");
 //! }
@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod address;
 mod bound;
 mod breaker;
 mod decision;
@@ -26,17 +27,19 @@ mod lease;
 mod limiter;
 mod limits;
 mod options;
+mod rate;
 mod replies;
 mod routing;
 mod sending;
 mod units;
 mod words;
 
+pub use address::{network, parse_address};
 pub use bound::Bound;
 pub use decision::{Decision, Source};
 pub use error::Error;
 pub use fields::fields;
-pub use layer::{Answer, Charge, Grpc, Http, LeaseLayer, LeaseService, RateLimitLayer, RateLimitService};
+pub use layer::{Answer, Charge, Denial, Grpc, Http, LeaseLayer, LeaseService, RateLimitLayer, RateLimitService, Who};
 pub use lease::Lease;
 pub use limiter::Limiter;
 pub use limits::{Amount, Limit, Time};

@@ -8,6 +8,7 @@ use redis::aio::ConnectionLike;
 use redis::{Client, Value};
 use tokio::time::sleep;
 
+use crate::bound::Names;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::lease::{Lease, Place};
@@ -16,7 +17,7 @@ use crate::options::{Once, Options, Take};
 use crate::replies::may_pass_without_id;
 use crate::sending::{Refused, Sending};
 use crate::units::{Batch, Units};
-use crate::words::{Charge, Id, refuse_sketches};
+use crate::words::{Charge, Id, random, refuse_sketches};
 
 /// Decides by a server, or by its cluster. The connection is any of redis-rs for async code that can be cloned: a
 /// `ConnectionManager`, a `MultiplexedConnection` or a `ClusterConnection`.
@@ -25,6 +26,8 @@ pub struct Limiter<C> {
     sending: Sending<C>,
     /// Policies with a concurrency limit: the idempotency key is the holder.
     held: Arc<Mutex<HashSet<String>>>,
+    /// Limits that have a name.
+    pub(crate) names: Arc<Mutex<Names>>,
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
@@ -35,7 +38,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
 
     /// With options of yours.
     pub fn with_options(connection: C, options: Options) -> Self {
-        Self { sending: Sending::new(connection, options), held: Arc::default() }
+        Self { sending: Sending::new(connection, options), held: Arc::default(), names: Arc::default() }
     }
 
     /// For connections beside the limiter's: whoever waits for a lease has one and waits in the server, in turn; and on
@@ -192,18 +195,36 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         if take.ttl.is_some() || matches!(take.once, Once::Own(_) | Once::New) {
             refuse_sketches(charge.limits())?;
         }
+        if !take.patience.is_zero() && charge.is_reservable() && !take.force && !take.up_to && take.once != Once::Never
+        {
+            return self.reserved(charge, take).await;
+        }
         let until = Instant::now() + take.patience;
         loop {
             let decision = self.taken(charge, take).await?;
             let left = until.saturating_duration_since(Instant::now());
             match decision.wait {
                 Some(wait) if !decision.allowed && !decision.is_degraded() && wait <= left && !left.is_zero() => {
-                    // Others may come first: a wait of 0 is none.
-                    sleep(wait.max(Duration::from_millis(1))).await;
+                    // A wait of 0 is none. Others wait as long: all of them together would ask in vain.
+                    let jitter = (wait / 10).min(left.saturating_sub(wait)).mul_f64(random());
+                    sleep(wait.max(Duration::from_millis(1)) + jitter).await;
                 }
                 _ => return Ok(decision),
             }
         }
+    }
+
+    /// Reserves units of token buckets by one call, and waits until they are there.
+    async fn reserved(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
+        let ttl = take.ttl.clone().or_else(|| Some((take.patience + SETTLED_LATE).into()));
+        let once = if take.once == Once::Needed { Once::New } else { take.once.clone() };
+        let take = Take { max_wait: Some(take.patience), ttl, once, ..take.clone() };
+        let decision = self.taken(charge, &take).await?;
+        let Some(wait) = decision.wait.filter(|wait| decision.allowed && !wait.is_zero()) else { return Ok(decision) };
+        let mut reservation = Reservation { sending: &self.sending, charge, id: decision.id.clone() };
+        sleep(wait).await;
+        reservation.id = None;
+        Ok(Decision { wait: Some(Duration::ZERO), ..decision })
     }
 
     async fn taken(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
@@ -295,6 +316,29 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         (Duration::from_secs(1) + 2 * timeout * (1 + resends)).into()
     }
 }
+
+/// Units that a caller waits for. They are given back if it stops waiting.
+struct Reservation<'r, C: ConnectionLike + Clone + Send + Sync + 'static> {
+    sending: &'r Sending<C>,
+    charge: &'r Charge,
+    /// Idempotency key of the charge; nothing once the wait is over.
+    id: Option<String>,
+}
+
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> Drop for Reservation<'_, C> {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let words = self.charge.words(vec!["SETTLE".to_owned(), id, "0".to_owned()]);
+        let (sending, key) = (self.sending.clone(), self.charge.key().to_owned());
+        // Without a runtime they recover by themselves.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { sending.changed(&key, &words, true).await.map(|_| ()).is_ok() });
+        }
+    }
+}
+
+/// Time beyond a wait for which the server remembers a reservation.
+const SETTLED_LATE: Duration = Duration::from_secs(30);
 
 /// Above this share of a limit, charging a call twice would matter.
 const MATTERS: f64 = 0.01;

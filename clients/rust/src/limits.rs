@@ -1,5 +1,6 @@
 //! Limits: what a call brings.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 /// A number of units, whole or decimal, from 0 to 10^12. The server counts in millionths.
@@ -49,19 +50,34 @@ impl Time {
         self.0.clone()
     }
 
-    /// As this process reckons with it; nothing if it is no text that it knows, such as `"1mo"`.
-    pub(crate) fn duration(&self) -> Option<Duration> {
+    /// Returns the time in milliseconds, as keys have it; windows of the calendar stay as they are written.
+    pub(crate) fn canonical(&self) -> String {
+        let Some(micros) = self.micros() else { return self.0.clone() };
+        let (whole, rest) = (micros / 1000, micros % 1000);
+        if rest == 0 { whole.to_string() } else { format!("{whole}.{rest:03}").trim_end_matches('0').to_owned() }
+    }
+
+    /// Returns the time in microseconds, rounded up as the server does; nothing if it is no number with a unit.
+    fn micros(&self) -> Option<u128> {
         let digits = self.0.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-        let seconds = match &self.0[digits.len()..] {
-            "us" => 1e-6,
-            "ms" => 1e-3,
-            "" | "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            "d" => 86400.0,
+        let unit: u128 = match self.0.strip_prefix(digits)? {
+            "us" => 1,
+            "ms" => 1_000,
+            "" | "s" => 1_000_000,
+            "m" => 60_000_000,
+            "h" => 3_600_000_000,
+            "d" => 86_400_000_000,
             _ => return None,
         };
-        Duration::try_from_secs_f64(digits.parse::<f64>().ok()? * seconds).ok()
+        let (whole, rest) = digits.split_once('.').unwrap_or((digits, "0"));
+        let scale = 10_u128.checked_pow(u32::try_from(rest.len()).ok()?)?;
+        let part = rest.parse::<u128>().ok()?.checked_mul(unit)?.div_ceil(scale);
+        whole.parse::<u128>().ok()?.checked_mul(unit)?.checked_add(part)
+    }
+
+    /// As this process reckons with it; nothing if it is no text that it knows, such as `"1mo"`.
+    pub(crate) fn duration(&self) -> Option<Duration> {
+        u64::try_from(self.micros()?).ok().map(Duration::from_micros)
     }
 }
 
@@ -198,6 +214,41 @@ impl Limit {
             words.extend(["AS".to_owned(), name.clone()]);
         }
         words
+    }
+
+    /// Returns the words that stand for the limit in a key without a name: times in milliseconds, and neither the cost nor
+    /// the key of a sketch. A policy has its names.
+    pub(crate) fn canonical(&self) -> String {
+        if self.is_policy() {
+            return self.words.join("+");
+        }
+        self.described(true)
+    }
+
+    /// Returns the algorithm, the window and the name: what must stay the same while a name is bound to the limit.
+    pub(crate) fn shape(&self) -> String {
+        if self.is_policy() { self.algorithm.to_owned() } else { self.described(false) }
+    }
+
+    fn described(&self, with_amounts: bool) -> String {
+        let amounts = self.amounts();
+        let mut words = vec![self.algorithm.to_owned()];
+        for (place, word) in self.words.iter().enumerate() {
+            match place.cmp(&amounts) {
+                Ordering::Less if !with_amounts => {}
+                Ordering::Equal => words.push(Time(word.clone()).canonical()),
+                _ => words.push(word.clone()),
+            }
+        }
+        if let Some(name) = &self.name {
+            words.extend(["AS".to_owned(), name.clone()]);
+        }
+        words.join(" ")
+    }
+
+    /// Returns how many amounts the words begin with; a time follows them.
+    fn amounts(&self) -> usize {
+        if matches!(self.algorithm, "TOKENBUCKET" | "LEAKYBUCKET" | "SKETCH") { 2 } else { 1 }
     }
 
     /// Of a policy: its names with OR between them, and the item of a sketch.

@@ -86,12 +86,15 @@ pub struct Take {
     pub(crate) force: bool,
     pub(crate) up_to: bool,
     pub(crate) patience: Duration,
+    /// Longest wait for units that the call reserves.
+    pub(crate) max_wait: Option<Duration>,
 }
 
 impl Take {
     /// The cost: units of each limit that has no cost of its own.
     pub fn units(cost: impl Into<Amount>) -> Self {
-        Self { cost: cost.into(), once: Once::Needed, ttl: None, force: false, up_to: false, patience: Duration::ZERO }
+        let (once, ttl, max_wait) = (Once::Needed, None, None);
+        Self { cost: cost.into(), once, ttl, force: false, up_to: false, patience: Duration::ZERO, max_wait }
     }
 
     /// An idempotency key of yours, remembered for 10 minutes unless [`Take::remembered`] says otherwise.
@@ -99,9 +102,9 @@ impl Take {
         Self { once: Once::Own(id.into()), ..self }
     }
 
-    /// With a new idempotency key, whatever the call takes.
-    pub fn named(self) -> Self {
-        Self { once: Once::New, ..self }
+    /// Gives the charge an idempotency key, whatever it costs, so that it can be settled.
+    pub fn refundable(self) -> Self {
+        if matches!(self.once, Once::Own(_)) { self } else { Self { once: Once::New, ..self } }
     }
 
     /// Without an idempotency key. The call is not sent again.
@@ -124,7 +127,8 @@ impl Take {
         Self { up_to: true, ..self }
     }
 
-    /// Waits for up to so long until the call passes.
+    /// Waits for up to so long until the call passes. Of token buckets the units are reserved by one call, in turn, and a
+    /// wait that is dropped gives them back; other limits are asked again.
     pub fn waiting(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }

@@ -79,6 +79,7 @@ pub(crate) fn explained(reply: &str) -> Error {
     match kind {
         Kind::Outage => Error::Unavailable(why),
         Kind::Caller => Error::Call(why),
+        Kind::Operator if reply.starts_with("NOPOLICY ") => Error::NoPolicy(why),
         Kind::Operator => Error::Setup(why),
         Kind::Full => Error::Full(why),
     }

@@ -159,12 +159,12 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
     fn explained(&self, why: Refused) -> Result<Error, Error> {
         let Options { on_outage, setup_errors, .. } = *self.options();
         let error = why.into_error();
-        if matches!(error, Error::Setup(_) | Error::Full(_)) {
+        if matches!(error, Error::Setup(_) | Error::NoPolicy(_) | Error::Full(_)) {
             log::error!("Redis refuses a call: {error}");
         }
         let is_outage = match error {
             Error::Unavailable(_) => true,
-            Error::Setup(_) => setup_errors == SetupErrors::Outage,
+            Error::Setup(_) | Error::NoPolicy(_) => setup_errors == SetupErrors::Outage,
             // A key without room is no outage, and denies.
             Error::Full(_) => return Ok(error),
             Error::Call(_) | Error::Denied(_) => false,

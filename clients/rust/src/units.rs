@@ -13,7 +13,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::options::Take;
 use crate::sending::{Refused, Sending};
-use crate::words::{Charge, Id, refuse_sketches};
+use crate::words::{Charge, Id, random, refuse_sketches};
 
 /// For so long beyond their own time the server remembers what units were granted.
 const SETTLED_LATE: Duration = Duration::from_secs(30);
@@ -150,12 +150,14 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Units<C> {
         // They were charged after they were asked for, so they expire in time.
         let expires_at = Instant::now() + self.batch.keep;
         let id = Id::new((self.batch.keep + SETTLED_LATE).into());
-        let words = self.charge.take(&Take::units(cost.max(self.batch.units)).up_to(), Some(&id));
+        let asked = cost.max(self.batch.units);
+        let words = self.charge.take(&Take::units(asked).up_to(), Some(&id));
         let said = self.sending.decided(&words, true, None).await?;
         let granted = said.granted.and_then(|units| u32::try_from(units).ok()).unwrap_or(0);
         let mut hand = self.hand();
-        let wait = if said.allowed { Some(unit(&said)) } else { said.wait };
-        hand.ask_again = if granted < cost { Some(Instant::now() + wait.unwrap_or(self.batch.keep)) } else { None };
+        // The limit is reached: those who wait are denied at once, and the server is asked again after a pause.
+        let is_short = granted < asked;
+        hand.ask_again = is_short.then(|| Instant::now() + pause(self.batch.keep, &said, granted < cost));
         if granted > 0 {
             hand.grant = Some(Grant { id: id.name, granted, spent: 0, expires_at });
         }
@@ -176,11 +178,13 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Units<C> {
     }
 }
 
-/// After how long another unit may be there: roughly, and only to ask no more often than is of use.
-fn unit(said: &Decision) -> Duration {
-    let used = said.limit.unwrap_or(0).saturating_sub(said.remaining.unwrap_or(0));
-    let reset = said.reset.unwrap_or_default();
-    (reset / u32::try_from(used).unwrap_or(u32::MAX).max(1)).max(Duration::from_millis(1))
+/// Returns how long the server is not asked after a short grant: a tenth of `keep`, or a quarter of the time until the limit
+/// has recovered if that is shorter, and up to half as long again, so that processes do not ask together. If the grant is
+/// too small for the call, not before the server said that it may pass.
+fn pause(keep: Duration, said: &Decision, is_too_small: bool) -> Duration {
+    let shortest = (keep / 10).min(said.reset.unwrap_or(keep) / 4).max(Duration::from_millis(1));
+    let wait = said.wait.filter(|_| is_too_small && !said.allowed).unwrap_or_default();
+    shortest.max(wait) + (shortest / 2).mul_f64(random())
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Drop for Units<C> {

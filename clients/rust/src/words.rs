@@ -31,6 +31,12 @@ impl Id {
 const MERGED: &str =
     "a sketch cannot tell apart again what it has merged: no item is settled, given back, reset or charged once";
 
+/// Returns a random number from 0 to 1.
+pub(crate) fn random() -> f64 {
+    let (bits, _) = Uuid::new_v4().as_u64_pair();
+    f64::from(u16::from_le_bytes([bits.to_le_bytes()[0], bits.to_le_bytes()[1]])) / f64::from(u16::MAX)
+}
+
 /// For what no sketch can do.
 pub(crate) fn refuse_sketches(limits: &[Limit]) -> Result<(), Error> {
     if limits.iter().any(|limit| limit.sketch.is_some()) { Err(Error::Call(MERGED.to_owned())) } else { Ok(()) }
@@ -76,6 +82,11 @@ impl Charge {
             [Some(item)] => format!("{} {item}", self.key()).into(),
             _ => self.key().into(),
         }
+    }
+
+    /// Returns `true` if units can be reserved of all limits.
+    pub(crate) fn is_reservable(&self) -> bool {
+        self.limits.iter().all(|limit| limit.algorithm == "TOKENBUCKET")
     }
 
     /// Whether a sketch is among the limits.
@@ -167,6 +178,9 @@ fn options(take: &Take) -> Vec<String> {
     }
     if take.force {
         options.push("FORCE".to_owned());
+    }
+    if let Some(max_wait) = take.max_wait {
+        options.extend(["MAXWAIT".to_owned(), format!("{}us", max_wait.as_micros())]);
     }
     options
 }

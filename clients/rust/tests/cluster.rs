@@ -14,7 +14,7 @@ async fn no_call_is_sent_elsewhere() {
     limiter.check().await.unwrap();
     for key in 0..60 {
         let user = format!("user:{key}");
-        let api = limiter.limit("api", [Limit::fixed(100, "1h")]);
+        let api = limiter.limit("api", [Limit::fixed(100, "1h")]).unwrap();
         let taken = api.take_with(&user, &Take::units(5)).await.unwrap();
         assert_eq!((taken.source, taken.remaining), (Source::Server, Some(95)));
         assert_eq!(api.peek(&user).await.unwrap().remaining, Some(95));
@@ -23,7 +23,7 @@ async fn no_call_is_sent_elsewhere() {
         let keyed = [(own.as_str(), Limit::fixed(1, "1h")), (all.as_str(), Limit::fixed(9, "1h"))];
         assert!(limiter.take_all(&keyed, &Take::default()).await.unwrap().allowed);
         assert!(!limiter.peek_all(&keyed, 1).await.unwrap().allowed);
-        let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]);
+        let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
         pool.lease(&user).await.unwrap().release().await.unwrap();
         let units = limiter.units(&user, &[Limit::fixed(100, "1h")], Batch::default());
         assert!(units.take(1).await.unwrap().allowed);

@@ -14,20 +14,20 @@ async fn a_policy_with_leases_gets_an_id() {
     let words = ["jobs", "CONCURRENCY", "2", "1h", "FIXED", "1000", "1h"];
     let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
     let limiter = server.limiter(patient()).await;
-    let jobs = limiter.limit("jobs", [Limit::policy(["missing", "jobs"])]);
+    let jobs = limiter.limit("jobs", [Limit::policy(["missing", "jobs"])]).unwrap();
     for allowed in [true, true, false] {
         let decision = jobs.take("acme").await.unwrap();
         assert_eq!((decision.allowed, decision.id.is_some()), (allowed, true));
     }
-    let missing = limiter.limit("jobs", [Limit::policy(["missing"])]).take("acme").await;
-    assert!(matches!(missing, Err(Error::Setup(why)) if why.contains("RL.POLICYSET")));
+    let missing = limiter.limit("jobs", [Limit::policy(["missing"])]).unwrap().take("acme").await;
+    assert!(matches!(missing, Err(Error::NoPolicy(why)) if why.contains("RL.POLICYSET")));
 }
 
 #[tokio::test]
 async fn leases_are_held_released_and_dropped() {
     let server = Server::start();
     let limiter = server.limiter(patient()).await;
-    let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]);
+    let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let lease = pool.lease("exports").await.unwrap();
     assert!(!lease.is_lost());
     assert!(matches!(pool.lease("exports").await, Err(Error::Denied(_))));
@@ -45,10 +45,10 @@ async fn leases_are_held_released_and_dropped() {
 async fn a_lease_that_another_has_is_lost() {
     let server = Server::start();
     let limiter = server.limiter(patient()).await;
-    let pool = limiter.limit("pool", [Limit::concurrency(1, "300ms")]);
+    let pool = limiter.limit("pool", [Limit::concurrency(1, "300ms")]).unwrap();
     let lease = pool.lease("exports").await.unwrap();
     limiter.reset(&pool.key_of("exports")).await.unwrap();
-    let other = limiter.limit("pool", [Limit::concurrency(1, "1h")]);
+    let other = server.limiter(patient()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let _held = other.lease("exports").await.unwrap();
     tokio::time::timeout(Duration::from_secs(20), lease.lost()).await.unwrap();
     assert!(lease.is_lost());
@@ -58,7 +58,7 @@ async fn a_lease_that_another_has_is_lost() {
 async fn who_waits_for_a_lease_has_it_in_turn() {
     let server = Server::start();
     let limiter = server.limiter(patient()).await.beside(server.client());
-    let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]);
+    let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let held = pool.lease("exports").await.unwrap();
     let hour = Duration::from_secs(3600);
     let waits = || {
@@ -77,7 +77,7 @@ async fn who_waits_for_a_lease_has_it_in_turn() {
     let short = pool.lease_within("exports", Duration::from_millis(50)).await;
     assert!(matches!(short, Err(Error::Denied(_))));
     // Without a client of its own it asks again.
-    let asking = server.limiter(patient()).await.limit("pool", [Limit::concurrency(1, "1h")]);
+    let asking = server.limiter(patient()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let third = tokio::spawn(async move { asking.lease_within("exports", hour).await.unwrap() });
     until(async || server.calls("rl.acquire").await > 6).await;
     held.release().await.unwrap();

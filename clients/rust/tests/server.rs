@@ -15,7 +15,7 @@ async fn a_limit_admits_what_it_says() {
     let server = Server::start();
     let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..patient() }).await;
     limiter.check().await.unwrap();
-    let api = limiter.limit("api", [Limit::fixed(3, "1h").named("calls")]);
+    let api = limiter.limit("api", [Limit::fixed(3, "1h").named("calls")]).unwrap();
     for left in [2, 1, 0] {
         let decision = api.take("user:42").await.unwrap();
         assert!(decision.allowed && !decision.is_degraded());
@@ -54,7 +54,7 @@ async fn which_calls_have_an_idempotency_key() {
         let mut take = Take::units(case.get("cost").map_or(1.0, |cost| cost.as_f64().unwrap()));
         take = match case.get("once") {
             Some(serde_json::Value::String(id)) => take.once(id),
-            Some(serde_json::Value::Bool(true)) => take.named(),
+            Some(serde_json::Value::Bool(true)) => take.refundable(),
             Some(_) => take.unnamed(),
             None => take,
         };
@@ -70,7 +70,7 @@ async fn which_calls_have_an_idempotency_key() {
 async fn a_charge_is_settled() {
     let server = Server::start();
     let limiter = server.limiter(patient()).await;
-    let tokens = limiter.limit("llm", [Limit::fixed(10_000, "1h")]);
+    let tokens = limiter.limit("llm", [Limit::fixed(10_000, "1h")]).unwrap();
     let decision = tokens.take_with("alice", &Take::units(4000)).await.unwrap();
     let settled = tokens.settle("alice", decision.id.as_deref().unwrap(), 1200).await.unwrap();
     assert_eq!(settled.remaining, Some(8800));
@@ -113,6 +113,63 @@ async fn a_call_waits_until_it_passes_or_would_not_in_time() {
     assert!(limiter.take("slow", &slow, &patient).await.unwrap().allowed);
     // It is told at once that an hour is too long.
     assert!(!limiter.take("slow", &slow, &patient).await.unwrap().allowed);
+}
+
+#[tokio::test]
+async fn callers_that_wait_for_a_bucket_reserve_by_one_call() {
+    let server = Server::start();
+    let limiter = Arc::new(server.limiter(patient()).await);
+    let callers = 50;
+    let waits: Vec<_> = (0..callers)
+        .map(|_| {
+            let limiter = limiter.clone();
+            let bucket = [Limit::token_bucket(1, 100, "1s")];
+            let take = Take::default().waiting(Duration::from_secs(60));
+            tokio::spawn(async move { limiter.take("line", &bucket, &take).await.unwrap() })
+        })
+        .collect();
+    for wait in waits {
+        let decision = wait.await.unwrap();
+        assert!(decision.allowed && decision.wait == Some(Duration::ZERO));
+    }
+    assert_eq!(server.calls("rl.take").await, callers);
+}
+
+#[tokio::test]
+async fn wait_that_is_dropped_gives_its_units_back() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await;
+    let bucket = [Limit::token_bucket(10, 1, "1h")];
+    limiter.take("line", &bucket, &Take::units(10)).await.unwrap();
+    let take = Take::default().waiting(Duration::from_secs(7200));
+    let waiting = tokio::spawn({
+        let (limiter, bucket) = (limiter.clone(), bucket.clone());
+        async move { limiter.take("line", &bucket, &take).await }
+    });
+    let wait = async || limiter.peek("line", &bucket, 1).await.unwrap().wait.unwrap();
+    until(async || wait().await > Duration::from_secs(3600)).await;
+    waiting.abort();
+    until(async || wait().await <= Duration::from_secs(3600)).await;
+}
+
+#[tokio::test]
+async fn units_above_the_limit_are_denied_without_a_call() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await;
+    let limit = [Limit::fixed(150, "1h")];
+    let keep = Duration::from_secs(3600);
+    let units = Arc::new(limiter.units("hot", &limit, Batch { units: 100, keep }));
+    let takes: Vec<_> = (0..400)
+        .map(|_| {
+            let units = units.clone();
+            tokio::spawn(async move { units.take(1).await.unwrap().allowed })
+        })
+        .collect();
+    let mut passed = 0;
+    for take in takes {
+        passed += usize::from(take.await.unwrap());
+    }
+    assert_eq!((passed, server.calls("rl.take").await), (150, 2));
 }
 
 #[tokio::test]
@@ -203,9 +260,16 @@ async fn an_account_that_may_not_listen_is_not_tried_each_second() {
     let exhaust = async |key: &str| {
         while limiter.take(key, &[Limit::fixed(1, "1h")], &Take::default()).await.unwrap().allowed {}
     };
-    exhaust("key").await;
-    until(async || server.refused("client|tracking").await == 1).await;
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    // The second denial of a key is worth listening.
+    until(async || {
+        exhaust("key").await;
+        server.refused("client|tracking").await == 1
+    })
+    .await;
+    for _ in 0..2 {
+        exhaust("another").await;
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+    }
     exhaust("another").await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(server.refused("client|tracking").await, 1);
@@ -237,7 +301,7 @@ async fn the_key_of_a_call_is_the_item_of_a_sketch() {
             assert_eq!(limiter.peek(address, &limit, 1).await.unwrap().remaining, Some(0));
         }
         assert_eq!(limiter.take("203.0.113.9", &limit, &Take::units(9).up_to()).await.unwrap().granted, Some(3));
-        let api = limiter.limit("api", limit.clone());
+        let api = limiter.limit("api", limit.clone()).unwrap();
         assert_eq!(api.take("you").await.unwrap().remaining, Some(2));
         assert_eq!(limiter.peek("api:you", &limit, 1).await.unwrap().remaining, Some(2));
         let keyed = [("new", limit[0].clone()), ("user:42", Limit::fixed(5, "1h"))];
@@ -256,12 +320,12 @@ async fn what_a_sketch_cannot_is_refused_before_anything_is_sent() {
     let server = Server::start();
     let limiter = server.limiter(patient()).await;
     for limit in [addresses(), Limit::policy(["missing"]).of_items("by-policy")] {
-        let (one, bound) = ([limit.clone()], limiter.limit("api", [limit.clone()]));
+        let (one, bound) = ([limit.clone()], limiter.limit("api", [limit.clone()]).unwrap());
         let outcomes = [
             limiter.take("item", &one, &Take::default().once("id")).await,
-            limiter.take("item", &one, &Take::default().named()).await,
+            limiter.take("item", &one, &Take::default().refundable()).await,
             limiter.take("item", &one, &Take::default().remembered("1m")).await,
-            limiter.take_all(&[("item", limit.clone())], &Take::default().named()).await,
+            limiter.take_all(&[("item", limit.clone())], &Take::default().refundable()).await,
             limiter.settle("item", &one, "id", 1).await,
             limiter.give_back("item", &one, 1).await,
             limiter.units("item", &one, Batch::default()).take(1).await,

@@ -100,6 +100,14 @@ impl Server {
         found.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
     }
 
+    /// Names of all keys, sorted.
+    pub async fn keys(&self) -> Vec<String> {
+        let mut connection = self.connection().await;
+        let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+        keys.sort_unstable();
+        keys
+    }
+
     async fn told(&self, section: &str, name: &str) -> u64 {
         let mut connection = self.connection().await;
         let told: String = redis::cmd("INFO").arg(section).query_async(&mut connection).await.unwrap();

@@ -1,0 +1,80 @@
+//! The normal form of client addresses, for limits by address.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Length of the IPv6 network that counts as one client, unless a layer or a caller says otherwise: a subscriber has all
+/// of a /64.
+pub(crate) const IPV6_PREFIX: u8 = 64;
+
+/// Returns the name of a client: an IPv4 address, or the network of an IPv6 address, whose first `ipv6_prefix` bits (1 to
+/// 128) are those of the client. IPv4-mapped addresses and those of NAT64 (`64:ff9b::/96`) are IPv4 addresses.
+pub fn network(address: IpAddr, ipv6_prefix: u8) -> String {
+    let address = match address {
+        IpAddr::V4(address) => return address.to_string(),
+        IpAddr::V6(address) => address,
+    };
+    if let Some(address) = embedded(address) {
+        return address.to_string();
+    }
+    let prefix = ipv6_prefix.clamp(1, 128);
+    let bits = u128::from(address) & (u128::MAX << (128 - prefix));
+    let network = Ipv6Addr::from(bits);
+    if prefix == 128 { network.to_string() } else { format!("{network}/{prefix}") }
+}
+
+/// Returns the address in a text, as a header or a log has it: perhaps with a port, brackets, quotes or a scope. `None`:
+/// it is no address.
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    let text = text.trim_matches([' ', '\t']);
+    let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    if let Some(rest) = text.strip_prefix('[') {
+        let (address, rest) = rest.split_once(']')?;
+        let is_port = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
+        return if is_port { six(address) } else { None };
+    }
+    match text.split_once(':') {
+        Some((address, port)) if !port.contains(':') => {
+            address.parse::<Ipv4Addr>().ok().filter(|_| is_port(port)).map(IpAddr::V4)
+        }
+        Some(_) => six(text),
+        None => text.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+    }
+}
+
+fn six(text: &str) -> Option<IpAddr> {
+    let address = match text.split_once('%') {
+        Some((_, "")) => return None,
+        Some((address, _)) => address,
+        None => text,
+    };
+    address.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
+}
+
+/// Returns the IPv4 address within an IPv6 address.
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    const NAT64: u128 = 0x0064_ff9b << 96;
+    let bits = u128::from(address);
+    let low = Ipv4Addr::from_bits(u32::try_from(bits & u128::from(u32::MAX)).ok()?);
+    address.to_ipv4_mapped().or((bits >> 32 == NAT64 >> 32).then_some(low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_the_normal_form_of_the_other_packages() {
+        let table: serde_json::Value = serde_json::from_str(include_str!("../../addresses.json")).unwrap();
+        let rows = table["addresses"].as_array().unwrap();
+        assert!(rows.len() > 40);
+        for row in rows {
+            let prefix = row["ipv6_prefix"].as_u64().map_or(IPV6_PREFIX, |prefix| u8::try_from(prefix).unwrap());
+            let found = parse_address(row["text"].as_str().unwrap()).map(|address| network(address, prefix));
+            assert_eq!(found.as_deref(), row["key"].as_str(), "{row}");
+        }
+    }
+}
