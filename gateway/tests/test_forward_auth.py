@@ -133,6 +133,22 @@ def test_rules_see_method_path_and_headers_of_the_client(
         assert origin.posts == ["/pay/2?a=b", "/pay/2", "/pay/2"]
 
 
+@pytest.mark.parametrize("name", BY_HTTP)
+def test_no_spelling_of_a_path_passes_its_rule(
+    name: str, server: Server, start: Start, file: Path, origin: Origin, tmp_path: Path
+) -> None:
+    file.write_text("http: {rules: [{path: /login, limit: FIXED 0 1h, key: login}]}")
+    gateway = start(server.port, "--config", file)
+    with Proxy(name, gateway, origin, tmp_path) as proxy:
+        routed(proxy)
+        spellings = ["/login", "/%6cogin", "//login", "/./login", "/x/../login", "/login/"]
+        spellings += ["/login;a=b", "/login?a", "/x/%2e%2e/login", "http://127.0.0.1/login"]
+        spellings += ["/login%00", "/x/..;/login", "/x//../login", "/%2e/;a/login//"]
+        passed = [path for path in spellings if proxy.get(path).status < 400]
+        assert passed == []
+        assert proxy.get("/LOGIN").status == 200
+
+
 @pytest.mark.parametrize("proxy", BY_HTTP, indirect=True)
 def test_errors_of_the_origin_are_the_clients_and_no_request_is_repeated(
     proxy: Proxy, gateway: Gateway, origin: Origin
