@@ -5,6 +5,7 @@ use super::domain::{DomainRule, rule};
 use super::format::{DescriptorEntry, Document};
 use super::{Bound, Config};
 use crate::ask::Rule;
+use crate::client_address::{Ipv6Prefix, grouped};
 use crate::naming::{Described, LONGEST_NAME};
 
 /// What a file comes to.
@@ -86,10 +87,13 @@ impl<'a> ImportLevel<'a> {
             }
             // There is no way back from a value to the key alone in a file, and there is among policies.
             if !value.is_empty() {
-                let bare = level.iter().find(|other| other.key.value == key.value && other.value.is_empty());
-                let limited = bare.map(paths).unwrap_or_default();
-                if limited.iter().any(|rest| !has(descriptor, rest)) {
-                    tell("that the limits of its key without a value do not hold for it", to);
+                let network = grouped(&key.value, value, Ipv6Prefix::default()).unwrap_or_default();
+                let is_wider = |other: &&DescriptorEntry| {
+                    other.key.value == key.value && (other.value.is_empty() || other.value == network)
+                };
+                let mut limited = level.iter().filter(is_wider).flat_map(paths);
+                if limited.any(|rest| !has(descriptor, &rest)) {
+                    tell("that the limits of its key without a value, or of its network, do not hold for it", to);
                 }
             }
             below.import(descriptor.descriptors.as_deref().unwrap_or_default(), to);
@@ -213,10 +217,16 @@ descriptors:
             ("key: a, rate_limit: {policy: b}".to_owned(), "policies of other names"),
             (format!("key: a, {}", limit.replace('}', ", replaces: [{name: b}]}")), "replaces"),
             (format!("key: a, value: b}}\n  - {{key: a, {limit}"), "do not hold for it"),
+            (
+                format!(
+                    "key: remote_address, value: '2001:db8::1'}}\n  - {{key: remote_address, value: '2001:db8::/64', {limit}"
+                ),
+                "or of its network, do not hold for it",
+            ),
         ] {
             let told = imported(&format!("domain: api\ndescriptors:\n  - {{{rule}}}\n")).only_files;
             assert_eq!(told.len(), 1, "{rule} {told:?}");
-            assert!(told[0].starts_with("f.yaml: line 3: api.a") && told[0].contains(expected), "{told:?}");
+            assert!(told[0].starts_with("f.yaml: line 3: api.") && told[0].contains(expected), "{told:?}");
         }
         assert_eq!(imported("http: {rules: []}").only_files.len(), 1);
     }
