@@ -14,7 +14,7 @@ from support.cluster import Cluster
 
 @pytest.fixture
 def running_clock(shared_clock: Clock, tmp_path: Path) -> Iterator[Clock]:
-    """One that shows the real time, by which nodes tell who is down."""
+    """A clock that shows the real time, by which nodes tell who is down."""
     with closing(Clock(shared_clock.library, tmp_path / "running")) as clock:
         clock.run()
         yield clock

@@ -61,7 +61,7 @@ struct Caller<K> {
     key: K,
     address: AddressOf,
     ipv6_prefix: u8,
-    /// Whether the log has been told of a request without an address.
+    /// `true` once the log has a line about a request without an address.
     is_logged: Arc<AtomicBool>,
 }
 

@@ -1,4 +1,4 @@
-//! One server: a connection that all calls share, a breaker and a probe of its own.
+//! Node of the server: a connection that all calls share, a breaker and a probe of its own.
 
 use super::breaker::Breaker;
 use super::connect::{self, send, send_asking};

@@ -1,5 +1,5 @@
 /**
- * Where aligned windows end: by UTC or at a distance from it, and by the calendar.
+ * Ends of aligned windows: by UTC or at a distance from it, and by the calendar.
  *
  * Days and months are counted from the 1st of March of year 0, so that a leap day is the last of its
  * year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
@@ -9,7 +9,7 @@ import { DAY } from "./rule.js";
 
 const DAYS_BEFORE_EPOCH = 719_468n;
 
-/** By the word of a window of the calendar, its months; a week has none. */
+/** Months of each window of the calendar, by its word; a week has none. */
 const MONTHS: Readonly<Record<string, bigint>> = { "1w": 0n, "1mo": 1n, "3mo": 3n, "1y": 12n };
 
 export function isCalendar(window: string): boolean {
@@ -18,7 +18,7 @@ export function isCalendar(window: string): boolean {
 
 export class Clocks {
   readonly calendar: string | undefined;
-  /** What tells windows of one length apart. */
+  /** Name that differs between windows of one length. */
   readonly key: string;
   readonly #window: bigint;
   readonly #offset: bigint;

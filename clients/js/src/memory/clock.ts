@@ -9,7 +9,7 @@ import { seconds, type Duration } from "../limits.js";
 export class ManualClock {
   #micros: number;
 
-  /** It begins at this instant: now, unless it is said. */
+  /** Begins at this instant, by default now. */
   constructor(now: Date | number = Date.now()) {
     this.#micros = Number(now) * 1000;
   }

@@ -54,21 +54,21 @@ export interface Spec {
   readonly hasOwnCost: boolean;
 }
 
-/** What a limit is known by among those of its kind. */
+/** Returns the name of a limit among those of its kind. */
 export function identityOf({ name, rule }: Spec): string {
   return name === undefined ? `by ${rule.key}` : `as ${name}`;
 }
 
 export type Purpose = "CHARGE" | "CHECK" | "BACK" | "SETTLE";
 
-/** What is asked of one key. */
+/** Call on one key. */
 export interface KeyCall {
   readonly specs: readonly Spec[];
   readonly purpose: Purpose;
   readonly once: Options["once"];
   readonly settle: Options["settle"];
   readonly each: boolean;
-  /** Whether a key of one limit alone can serve it. */
+  /** `true` if a key of one limit alone can serve the call. */
   readonly isPlain: boolean;
 }
 

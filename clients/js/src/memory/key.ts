@@ -8,7 +8,7 @@ import { copyOf, LATEST, max, min, MOST, UNIT, type Rule, type Usage } from "./r
 /** A charge that may be settled. */
 export interface Charge {
   readonly cost: bigint;
-  /** Where it was counted, apart from others. */
+  /** Place of the usage at which the charge was counted. */
   place: bigint | undefined;
   readonly givenBack: bigint;
   /** The least usage since. */
@@ -24,7 +24,7 @@ export class Part {
   recoversAt = 0n;
   /** Charges that may be settled, the oldest first. */
   charges: Charge[] = [];
-  /** How much was given back by hand since the first of them. */
+  /** Amount that was given back by hand since the first of the charges. */
   givenBack = 0n;
 
   constructor(kind: string, unused: () => Usage) {
@@ -124,7 +124,7 @@ export interface Remembered {
 
 /** All that is stored at a key. */
 export class Key {
-  /** Whether it stores the usage of one limit, and nothing else. */
+  /** `true` if the key stores the usage of one limit, and nothing else. */
   isPlain = false;
   parts: Part[] = [];
   remembered = new Map<string, Remembered>();
@@ -153,13 +153,13 @@ export class Key {
     return found;
   }
 
-  /** What is remembered of the call. */
+  /** Returns the record of the call's id, if it has not expired. */
   recall({ once, settle }: KeyCall, now: bigint): Remembered | undefined {
     const known = this.remembered.get((once ?? settle)?.id ?? "");
     return known && now < known.expiresAt ? known : undefined;
   }
 
-  /** By how much the clock has been set back since the last change, or 0. */
+  /** Returns the time by which the clock has been set back since the last change, or 0. */
   ahead(now: bigint): bigint {
     if (this.isUnused) return 0n;
     return this.isPlain ? this.parts[0]!.usage.ahead(now) : max(this.written - now, 0n);

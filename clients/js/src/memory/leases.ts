@@ -77,9 +77,9 @@ export class Leases implements Usage {
 export class Concurrency extends Rule<Leases> {
   readonly kind = "rl-leases";
   readonly holder: string;
-  /** Whether only a holder without a lease passes (NX). */
+  /** `true` if only a holder without a lease passes (NX). */
   isFirst = false;
-  /** Whether others wait for a lease, and come first. */
+  /** `true` if others wait for a lease, and come first. */
   isBehind = false;
   /** The fencing token that a lease without one gets. */
   token: bigint | undefined;

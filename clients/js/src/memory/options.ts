@@ -123,7 +123,7 @@ export class Words {
   }
 }
 
-/** What is asked of one limit. "PAST" is a look that keeps more than there is. */
+/** Request to one limit. "PAST" is a look that keeps more than there is. */
 export interface Request {
   readonly mode: "TAKE" | "UPTO" | "FORCE" | "MAXWAIT" | "BACK" | "PAST";
   readonly cost: bigint;
@@ -139,13 +139,13 @@ export function looks({ mode, cost }: Request): boolean {
 /** Options of one place. */
 export class Options {
   cost: bigint | undefined;
-  /** Whether the cost is given back. */
+  /** `true` if the cost is given back. */
   isBack = false;
-  /** Whether the cost was said in whole units. */
+  /** `true` if the cost was written in whole units. */
   isWhole = true;
   mode = "";
   patience = 0n;
-  /** What is kept of a limit. */
+  /** Amount of a limit that is kept for other callers. */
   keep: ((limit: bigint) => bigint) | undefined;
   keepsShare = false;
   name: string | undefined;
@@ -170,7 +170,7 @@ export class Options {
     return options;
   }
 
-  /** What the cost, or 1, and a mode ask for together. */
+  /** Returns the request for the cost, or for 1, in a mode. */
   request(mode: string, patience: bigint): Request {
     const cost = this.cost ?? UNIT;
     if (this.isBack) {

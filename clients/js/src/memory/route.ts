@@ -1,4 +1,4 @@
-/** What a limiter asks, and by which clock. */
+/** Route of a limiter's calls to the memory of its own process, and the clock for it. */
 
 import { setTimeout } from "node:timers/promises";
 

@@ -1,5 +1,5 @@
 /**
- * What every algorithm has: a rule is what a call brings, a usage what a key stores.
+ * Interface of every algorithm: a rule is what a call brings, a usage what a key stores.
  *
  * All is in whole millionths and microseconds, as the server counts. Rounding is against the caller,
  * and waits are exact to the microsecond.
@@ -12,7 +12,7 @@ export const DAY = 86_400n * UNIT;
 /** Times, in microseconds, saturate here. */
 export const LATEST = 365_000n * DAY;
 
-/** How long to hold an allowed call, or after how long a denied one passes. */
+/** Time to hold an allowed call, or after which a denied one passes. */
 export interface Verdict {
   readonly kind: "allowed" | "after" | "never";
   readonly time: bigint;
@@ -53,13 +53,13 @@ export function plus(used: bigint, units: bigint): bigint {
 /** State of one limit. A new one has never been used. */
 export interface Usage {
   readonly isUnused: boolean;
-  /** By how much the clock has been set back since the last change, or 0. */
+  /** Returns the time by which the clock has been set back since the last change, or 0. */
   ahead(now: bigint): bigint;
   /** Moves all instants along with a clock that was set back to `now`. */
   moveBack(now: bigint): void;
   /** The instant of the newest charge, where each charge is counted apart. */
   readonly place: bigint | undefined;
-  /** Where a place will be after `moveBack`; undefined if before the epoch. */
+  /** Returns a place as it will be after `moveBack`; undefined if before the epoch. */
   movedPlace(place: bigint, now: bigint): bigint | undefined;
   /** Takes up to `units` of a charge back. Returns how many. */
   takeBack(place: bigint | undefined, units: bigint): bigint;
@@ -84,7 +84,7 @@ export abstract class Rule<U extends Usage = Usage> {
   abstract readonly kind: string;
   limit: bigint;
   readonly key: string | undefined;
-  /** Whether a denied caller may be told to wait (MAXWAIT). */
+  /** `true` if a denied caller may be told to wait (MAXWAIT). */
   readonly waits: boolean = false;
 
   constructor(limit: bigint, key: string | undefined) {
@@ -94,7 +94,7 @@ export abstract class Rule<U extends Usage = Usage> {
 
   abstract unused(): U;
   abstract verdict(usage: U, now: bigint, cost: bigint): Verdict;
-  /** What is used now, rounded up. */
+  /** Returns the present usage, rounded up. */
   abstract present(usage: U, now: bigint): bigint;
   /** The time until the usage has recovered. */
   abstract reset(usage: U, now: bigint): bigint;

@@ -30,7 +30,7 @@ export class Memory {
   /** Holders that wait for a lease, by key, the first to come first. */
   readonly #lines = new Map<string, string[]>();
 
-  /** By a clock in microseconds since 1970. */
+  /** Takes a clock in microseconds since 1970. */
   constructor(micros: () => bigint) {
     this.#micros = () => min(max(micros(), 0n), LATEST);
   }
@@ -223,7 +223,7 @@ export class Memory {
   }
 }
 
-/** Whether a call may go on: a settlement may if any key knows its id. */
+/** Returns `true` if a call may go on: a settlement may if any key knows its id. */
 function isAllowed(visits: readonly Visit[]): boolean {
   const [{ call }] = visits as [Visit];
   if (call.settle) return visits.some((visit) => visit.knows);

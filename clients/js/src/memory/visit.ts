@@ -9,18 +9,18 @@ import type { Usage, Verdict } from "./rule.js";
 
 const MOST_PARTS = 16;
 
-/** What one limit says of a call, before anything is changed. */
+/** Decision of one limit about a call, before anything is changed. */
 interface Evaluation {
-  /** Where its usage is. */
+  /** Part of the key with the usage. */
   part: Part | undefined;
   readonly verdict: Verdict;
   readonly isForced: boolean;
-  /** What is charged, or given back if it is below 0. */
+  /** Charge; an amount below 0 is given back. */
   change: bigint;
   granted: bigint | undefined;
 }
 
-/** What is told of one limit, or of all. */
+/** Answer about one limit, or about all. */
 export interface Told {
   readonly verdict: Verdict;
   readonly limit: bigint;
@@ -51,7 +51,7 @@ export class Visit {
   readonly #now: bigint;
   readonly #known: Remembered | undefined;
   readonly #evaluations: Evaluation[];
-  /** What a call with UPTO is granted: as much as all limits can grant. */
+  /** Amount that a call with UPTO is granted: as much as all limits can grant. */
   readonly #granted: bigint | undefined;
   #isCharged = false;
 
@@ -132,7 +132,7 @@ export class Visit {
     key.expire(key.recoversIn(now), now);
   }
 
-  /** What each limit says, with usage as it now is. */
+  /** Returns the answer of each limit, with its present usage. */
   told(): Told[] {
     return this.#pairs().map(([spec, one]) => this.#toldOf(spec, one));
   }

@@ -135,7 +135,7 @@ export class Sliding extends Rule<Slider> {
   }
 }
 
-/** How far into a window the count of the one before has faded to `room`. */
+/** Returns the time into a window at which the count of the one before has faded to `room`. */
 function fades(count: bigint, room: bigint, window: bigint): bigint {
   return count ? max(window - (room * window) / count, 0n) : 0n;
 }
