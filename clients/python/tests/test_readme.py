@@ -48,6 +48,27 @@ def test_a_program_prints_what_is_shown(program: Block, following: list[Block], 
         assert [one.headers["X-RateLimit-Remaining"] for one in (first, second)] == ["99", "98"]
 
 
+def test_behind_cors_preflights_are_not_counted_and_denials_can_be_read(url: str) -> None:
+    (program,) = [block.text for block in BLOCKS if "CORSMiddleware" in block.text]
+    program = program.replace("//localhost:6379", url.removeprefix("redis:"))
+    names: dict[str, object] = {"__name__": "example"}
+    exec(compile(program.replace("Fixed(100,", "Fixed(1,"), "README.md", "exec"), names)
+    origin = {"Origin": "https://app.example"}
+    with uvicorn_serves(names["app"]) as served:
+        preflight = {**origin, "Access-Control-Request-Method": "GET"}
+        preflights = [httpx.options(served, headers=preflight) for _ in range(3)]
+        answers = [httpx.get(served, headers=origin) for _ in range(2)]
+    assert [one.status_code for one in preflights] == [200] * 3
+    assert [one.status_code for one in answers] == [200, 429]
+    recipe = (PACKAGE.parents[1] / "docs/recipes.md").read_text()
+    (fields,) = re.findall(r"`Access-Control-Expose-Headers: (.*)`", recipe)
+    for answer in answers:
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"
+        assert answer.headers["Access-Control-Expose-Headers"] == fields
+    told = {name.lower() for name in answers[1].headers}
+    assert {name.lower() for name in fields.split(", ")} <= told
+
+
 def test_the_server_takes_the_commands(admin: redis.Redis) -> None:
     for block in BLOCKS:
         if block.language == "redis":
