@@ -75,7 +75,7 @@ def identify(connection: HTTPConnection) -> Caller | None:
     if connection.url.path == "/health":  # a load balancer's, which must never be denied
         return None
     caller = API_KEYS.get(connection.headers.get("x-api-key", ""), {"tenant": "public"})
-    ip = address(connection.scope)
+    ip = address(connection.scope) or "unknown"
     return {**caller, "ip": ip, "endpoint": endpoint(connection.url.path)}
 
 
@@ -112,7 +112,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         limiter=limiter,
         limits=settings.limits,
         units=units,
-        global_limit=settings.global_limit,
         identify=identify,
         shadow=settings.shadow,
     )

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, Field
-from redis_ratelimit import TokenBucket, headers
+from redis_ratelimit import TokenBucket, fields
 from starlette.datastructures import State
 from starlette.responses import JSONResponse, Response
 from tenants import denial, key_of
@@ -63,7 +63,7 @@ async def answered(question: Question, key: str, state: State) -> Response:
     estimate = count(question.prompt) + question.max_tokens
     decision = await limiter.take(key, *limits, cost=estimate, ttl=RESERVED_FOR, each=True)
     if not decision:
-        return denial(decision, limits)
+        return denial(decision)
     used = 0
     try:
         answer = await state.model(question)
@@ -72,5 +72,5 @@ async def answered(question: Question, key: str, state: State) -> Response:
         # If the model failed, nothing was used. A gateway that dies here leaves the estimate
         # charged, which recovers by itself.
         settled = await limiter.settle(key, *limits, id=decision.id, cost=used, each=True)
-    fields = headers.fields(settled or decision, limits)
-    return JSONResponse({"text": answer.text, "tokens": answer.tokens}, headers=fields)
+    told = fields(settled or decision)
+    return JSONResponse({"text": answer.text, "tokens": answer.tokens}, headers=told)

@@ -30,12 +30,12 @@ class Credentials(BaseModel):
 @router.post("/login")
 async def login(credentials: Credentials, request: Request) -> Response:
     # One tenant for all, since who it is is not known yet.
-    ip = address(request.scope)
+    ip = address(request.scope) or "unknown"
     caller = {"tenant": "public", "account": credentials.account, "ip": ip}
     key = key_of("login:{account}:{ip}", caller)
     decision = await request.app.state.limiter.take(key, LIMIT, ban=BAN)
     if not decision:
-        return denial(decision, [LIMIT])
+        return denial(decision)
     password, api_key = ACCOUNTS.get(credentials.account, ("", ""))
     if not (api_key and compare_digest(credentials.password.encode(), password.encode())):
         raise HTTPException(401, "wrong account or password")

@@ -1,12 +1,12 @@
 """The limits of tenants: all of a request's in one call, behind one that all tenants share."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from string import Formatter
 from urllib.parse import quote
 
-from redis_ratelimit import Decision, Limit, RateLimitError, headers
+from redis_ratelimit import Decision, Denial, Limit, RateLimitError, fields
 from redis_ratelimit.aio import Limiter
 from redis_ratelimit.units import AsyncUnits
 from starlette.datastructures import MutableHeaders
@@ -48,14 +48,9 @@ def _escaped(name: str) -> str:
     return quote(name, safe="!~*'()", errors="surrogatepass") or "%"
 
 
-def denial(decision: Decision, limits: Sequence[Limit]) -> Response:
-    name = limits[0].name or "default"
-    return Response(
-        headers.problem(decision, limits, name=name),
-        headers.status(decision),
-        headers.fields(decision, limits, name=name),
-        "application/problem+json",
-    )
+def denial(decision: Decision) -> Response:
+    status, headers, body = Denial.of(decision)
+    return Response(body, status, headers)
 
 
 class RateLimitMiddleware:
@@ -76,7 +71,6 @@ class RateLimitMiddleware:
         limiter: Limiter,
         limits: Limits,
         units: AsyncUnits,
-        global_limit: Limit,
         identify: Callable[[HTTPConnection], Caller | None],
         shadow: bool = False,
     ) -> None:
@@ -84,7 +78,6 @@ class RateLimitMiddleware:
         self._limiter = limiter
         self._limits = limits
         self._units = units
-        self._global_limit = global_limit
         self._identify = identify
         self._shadow = shadow
         # Units of requests that their tenants denied, for the next ones: never more than there are
@@ -100,14 +93,15 @@ class RateLimitMiddleware:
             await self._try(caller)
             await self._app(scope, receive, send)
             return
-        decision, limits = await self._take(keyed(self._limits, caller))
+        limits = keyed(self._limits, caller)
+        decision = await self._take(limits)
         if not decision:
-            await denial(decision, limits)(scope, receive, send)
+            await denial(decision)(scope, receive, send)
             return
 
         async def send_with_fields(message: Message) -> None:
             if message["type"] == "http.response.start" and limits:
-                _add(MutableHeaders(scope=message), headers.fields(decision, limits))
+                _add(MutableHeaders(scope=message), fields(decision))
             await send(message)
 
         await self._app(scope, receive, send_with_fields)
@@ -115,19 +109,17 @@ class RateLimitMiddleware:
     async def _try(self, caller: Caller) -> None:
         """Whatever goes wrong in the shadow is no request's business. The limiter logs it."""
         with suppress(RateLimitError):
-            decision, limits = await self._take(keyed(self._limits, caller))
+            decision = await self._take(keyed(self._limits, caller))
             # An outage says nothing about the limits on trial.
             if not decision and decision.source == "server":
-                by = [one.name for one in decision.each if not one] or [limits[0].name]
+                by = [one.name for one in decision.each if not one] or [decision.limits[0].name]
                 log.warning("shadow: would deny %s by %s", dict(caller), by)
 
-    async def _take(self, limits: dict[str, Limit]) -> tuple[Decision, Sequence[Limit]]:
-        """The decision, and the limits that it is about. Of the global one clients are told only
-        where it denies.
-        """
+    async def _take(self, limits: dict[str, Limit]) -> Decision:
+        """Charges a request. Of the global limit clients are told only where it denies."""
         unit = self._put_back.pop() if self._put_back else await self._units.take()
         if not unit:
-            return unit, [self._global_limit]
+            return unit
         passes = not limits
         try:
             # Without an id, which each key would have to remember for each request.
@@ -136,7 +128,7 @@ class RateLimitMiddleware:
         finally:
             if not passes:
                 self._put_back.append(unit)
-        return decision, list(limits.values())
+        return decision
 
 
 def _add(there: MutableHeaders, found: Mapping[str, str]) -> None:

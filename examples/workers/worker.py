@@ -68,7 +68,8 @@ async def work(limiter: Limiter, places: Concurrency, jobs: Jobs, stop: Stop) ->
             try:
                 async with AsyncExitStack() as place:
                     with stop.cancels():
-                        lease = await place.enter_async_context(limiter.lease(KEY, places, name))
+                        waiting = limiter.lease(KEY, places, name, wait=None)
+                        lease = await place.enter_async_context(waiting)
                     # With a place but no job it is in nobody's way: there is no job for others.
                     while not stop.is_set:
                         job = await jobs.take(name)

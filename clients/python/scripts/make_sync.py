@@ -15,12 +15,13 @@ import unasync
 SOURCE = Path(__file__).parents[1] / "src/redis_ratelimit"
 
 # By the file for asyncio, the one that is made of it.
-MADE = {"aio.py": "limiter.py", "aio_bound.py": "bound.py"}
+MADE = {"aio.py": "limiter.py", "aio_bound.py": "bound.py", "aio_gate.py": "sync_gate.py"}
 
 NAMES = {
     "aclose": "close",
     "aio_bound": "bound",
     "AsyncBound": "Bound",
+    "AsyncGate": "Gate",
     "AsyncLease": "Lease",
     "AsyncUnits": "Units",
     "tasks": "threads",
@@ -35,6 +36,9 @@ TEXTS = {
     '"""Limits under a name, for asyncio."""': (
         '"""Limits under a name: `limiter.limit("api", Fixed(100, "1m"))`."""'
     ),
+    "    @pending\n": "",
+    "from redis_ratelimit.pending import pending\n": "",
+    '"""Limits of requests, for asyncio."""': '"""Limits of requests, for threads."""',
     "an `async with` block": "a `with` block",
 }
 

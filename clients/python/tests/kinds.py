@@ -17,13 +17,18 @@ class InLoop:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._awaited, name)
-        if inspect.iscoroutinefunction(found):
-            return lambda *args, **options: self._loop.run_until_complete(found(*args, **options))
         if name == "policies":
             return InLoop(found, self._loop)
-        if name in {"units", "lease", "limit"}:
-            return lambda *args, **options: InLoop(found(*args, **options), self._loop)
-        return found
+        if not callable(found):
+            return found
+
+        def called(*args: Any, **options: Any) -> Any:
+            made = found(*args, **options)
+            if inspect.isawaitable(made):
+                return self._loop.run_until_complete(made)
+            return InLoop(made, self._loop) if name in {"units", "lease", "limit"} else made
+
+        return called
 
     def __enter__(self) -> "InLoop":
         self._loop.run_until_complete(self._awaited.__aenter__())

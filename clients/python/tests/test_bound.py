@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import json
+import math
 import time
 from typing import Any
 
 import pytest
 import redis
+from support.clock import Clock
 from support.server import Server
 
 from kinds import Make
-from redis_ratelimit import Concurrency, DeniedError, Fixed, Limiter, TokenBucket, aio
+from redis_ratelimit import (
+    Concurrency,
+    DeniedError,
+    Fixed,
+    Limiter,
+    SlidingLog,
+    TokenBucket,
+    aio,
+    fields,
+    tasks,
+    threads,
+)
 
 LIMIT = Fixed(3, "1h")
 
@@ -110,7 +125,7 @@ def test_a_decision_settles_its_charge(url: str) -> None:
         decision = limiter.take("llm", TokenBucket(10_000, 10_000, "1h"), cost=4000)
         assert decision.require() is decision
         assert decision.settle(1200).remaining == 8800
-        with pytest.raises(ValueError, match="has an id"):
+        with pytest.raises(ValueError, match="refundable=True"):
             limiter.take("llm", Fixed(1, "1h", name="a"), once=False).settle(1)
 
 
@@ -126,6 +141,224 @@ def test_a_denied_call_may_wait(limiter: Any, clock: Any) -> None:
     assert limiter.take("slow", bucket)
     assert not limiter.take("slow", bucket, wait=1000)
     assert not limiter.take("slow", bucket, cost=2, wait=1000)
+
+
+def counted(admin: redis.Redis) -> int:
+    return int(admin.info("commandstats").get("cmdstat_rl.take", {"calls": 0})["calls"])
+
+
+class Turns:
+    """Time that passes only by sleeping: 50 callers that wait are simulated one event at a time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.now = 0.0
+        self._clock = clock
+        self._due: list[tuple[float, int, asyncio.Future[None]]] = []
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._due, (self.now + seconds, len(self.slept), future))
+        await future
+
+    async def run(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """Lets time pass until all tasks are done."""
+        while not all(task.done() for task in tasks):
+            # Until all that run wait for time: none waits for the server.
+            waiting = sum(not task.done() for task in tasks)
+            while len(self._due) < waiting:
+                await asyncio.sleep(0.001)
+                waiting = sum(not task.done() for task in tasks)
+            if not waiting:
+                return
+            due, _, future = heapq.heappop(self._due)
+            if due > self.now:
+                self._clock.advance(f"{math.ceil((due - self.now) * 1e6)}us")
+                self.now = due
+            future.set_result(None)
+            await asyncio.sleep(0)
+
+
+def wait_together(
+    url: str, admin: redis.Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch, limit: Any
+) -> tuple[list[Any], Turns, int]:
+    """50 callers that wait for up to two minutes: what was decided, and after how many calls."""
+    turns = Turns(clock)
+
+    async def main() -> list[Any]:
+        async with aio.Limiter.from_url(url, timeout=10, clock=lambda: turns.now) as limiter:
+            await limiter.take("warm", LIMIT)
+            monkeypatch.setattr(tasks.Transport, "sleep", staticmethod(turns.sleep))
+            takes = [limiter.take("key", limit, wait=120) for _ in range(50)]
+            waiting = [asyncio.ensure_future(one) for one in takes]
+            await turns.run(waiting)
+            return [task.result() for task in waiting]
+
+    before = counted(admin)
+    decisions = asyncio.run(main())
+    return decisions, turns, counted(admin) - before - 1
+
+
+def test_callers_that_wait_for_a_bucket_reserve_their_turns(
+    url: str, admin: redis.Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = TokenBucket(1, 1, "1s")
+    decisions, turns, calls = wait_together(url, admin, clock, monkeypatch, bucket)
+    assert all(decisions)
+    assert {one.wait_ms for one in decisions} == {0}
+    assert calls == 50
+    # Each sleeps exactly as long as its turn takes to come.
+    assert sorted(turns.slept) == [float(one) for one in range(1, 50)]
+
+
+def test_callers_that_wait_for_other_limits_come_back_spread(
+    url: str, admin: redis.Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = SlidingLog(1, "1s")
+    decisions, turns, calls = wait_together(url, admin, clock, monkeypatch, limit)
+    assert sum(map(bool, decisions)) >= 45
+    # Each time that one may pass, all would call: 1,275.
+    assert calls < 400
+    assert len(set(turns.slept)) > len(turns.slept) / 2
+
+
+@pytest.mark.parametrize("interrupted", ["cancelled", "killed"])
+def test_interrupted_wait_gives_its_turn_back(
+    url: str, monkeypatch: pytest.MonkeyPatch, interrupted: str
+) -> None:
+    bucket = TokenBucket(5, 1, "1h")
+    if interrupted == "cancelled":
+
+        async def main() -> None:
+            async with aio.Limiter.from_url(url, timeout=10) as waiting:
+                task = asyncio.ensure_future(waiting.take("key", bucket, cost=5, wait=7200))
+                while (await waiting.peek("key", bucket, cost=0)).remaining:
+                    await asyncio.sleep(0.001)
+                second = asyncio.ensure_future(waiting.take("key", bucket, wait=7200))
+                while (await waiting.peek("key", bucket)).wait != 7200:
+                    await asyncio.sleep(0.001)
+                second.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await second
+                assert (await waiting.peek("key", bucket)).wait == 3600
+                assert await task
+
+        asyncio.run(main())
+        return
+    with Limiter.from_url(url, timeout=10) as limiter:
+
+        def sleep(_: float) -> None:
+            assert limiter.peek("key", bucket).wait == 7200
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(threads.Transport, "sleep", staticmethod(sleep))
+        assert limiter.take("key", bucket, cost=5, wait=7200)
+        with pytest.raises(KeyboardInterrupt):
+            limiter.take("key", bucket, wait=7200)
+        assert limiter.peek("key", bucket).wait == 3600
+
+
+def test_denied_wait_tells_the_whole_wait(limiter: Any) -> None:
+    bucket = TokenBucket(1, 1, "1h")
+    assert limiter.take("key", bucket, wait=5)
+    denied = limiter.take("key", bucket, wait=5)
+    assert (denied.allowed, denied.wait) == (False, 3600.0)
+    assert limiter.take("key", bucket, cost=2, wait=5).wait is None
+
+
+def test_decision_of_a_refundable_charge_is_settled(limiter: Any) -> None:
+    """Whatever the limit: small ones have an id by themselves, large ones do not."""
+    for limit in (Fixed(50, "1h"), Fixed(1000, "1h", name="a"), Fixed(1000, "2h", cost=3)):
+        decision = limiter.take("key", limit, refundable=True)
+        assert settled(limiter, decision, 0).remaining == limit.quota
+    both = limiter.take_all({"{a}:1": "5/hour", "{a}:2": "5000/hour"}, refundable=True)
+    assert [one.remaining for one in settled(limiter, both, 0).each] == [5, 5000]
+    assert limiter.limit("api", "5000/hour").take("you", refundable=True).id
+    with pytest.raises(ValueError, match="once must not be False"):
+        limiter.take("key", LIMIT, refundable=True, once=False)
+    with pytest.raises(ValueError, match="refundable=True"):
+        limiter.take("other", Fixed(1000, "1h")).settle(0)
+    assert limiter.take("denied", "1/hour")
+    with pytest.raises(ValueError, match="was denied"):
+        limiter.take("denied", "1/hour").settle(0)
+
+
+def settled(limiter: Any, decision: Any, cost: int) -> Any:
+    loop = getattr(limiter, "_loop", None)
+    found = decision.settle(cost)
+    return found if loop is None else loop.run_until_complete(found)
+
+
+def test_refundable_charge_on_a_key_full_of_ids_is_given_back(
+    limiter: Any, admin: redis.Redis
+) -> None:
+    admin.config_set("ratelimit.max-ids", 1)
+    try:
+        assert limiter.take("key", LIMIT, once="theirs")
+        decision = limiter.take("key", LIMIT, refundable=True)
+        assert (decision.allowed, decision.id, decision.remaining) == (True, None, 1)
+        settled(limiter, decision, 0)
+        assert limiter.peek("key", LIMIT).remaining == 2
+    finally:
+        admin.config_set("ratelimit.max-ids", 100_000)
+
+
+def test_refund_of_what_nobody_decided_changes_nothing(make: Make) -> None:
+    limiter = make("redis://127.0.0.1:1", on_outage="open")
+    for limits in ({"key": LIMIT}, {"key": "5/hour", "other": "5000/hour"}):
+        decision = limiter.take_all(limits)
+        assert settled(limiter, decision, 0) is decision
+    decision = limiter.take("key", "5000/hour")
+    assert settled(limiter, decision, 0) is decision
+
+
+def test_call_that_is_not_awaited_decides_nothing(url: str) -> None:
+    async def main() -> None:
+        async with aio.Limiter.from_url(url, timeout=10) as limiter:
+            api = limiter.limit("api", LIMIT)
+            for call in (
+                limiter.take("key", LIMIT),
+                limiter.peek("key", LIMIT),
+                limiter.take_all({"key": LIMIT}),
+                limiter.peek_all({"key": LIMIT}),
+                limiter.settle("key", LIMIT, id="id", cost=0),
+                limiter.give_back("key", LIMIT),
+                limiter.reset("key"),
+                api.take("you"),
+                api.peek("you"),
+                api.reset("you"),
+                limiter.units("hot", LIMIT).take(),
+                (await limiter.take("key", LIMIT, cost=2)).settle(0),
+            ):
+                with pytest.raises(TypeError, match="decides nothing before it is awaited"):
+                    bool(call)
+            # It is a coroutine in all else.
+            assert await asyncio.create_task(limiter.take("a", LIMIT))
+            assert await asyncio.wait_for(api.take("b"), 10)
+            assert all(await asyncio.gather(limiter.take("c", LIMIT), api.take("c")))
+
+    asyncio.run(main())
+
+
+def test_lease_without_a_wait_does_not_wait(limiter: Any) -> None:
+    pool = Concurrency(1, "1h")
+    with limiter.lease("pool", pool):
+        for lease in (limiter.lease("pool", pool), limiter.lease("pool", pool, wait=0)):
+            with pytest.raises(DeniedError), lease:
+                pytest.fail("there is no room")
+
+
+def test_denied_error_is_a_response(limiter: Any) -> None:
+    api = limiter.limit("api", Fixed(1, "1h"))
+    api.take("you").require()
+    with pytest.raises(DeniedError) as denied:
+        api.take("you").require()
+    assert denied.value.status == 429
+    assert denied.value.headers["Retry-After"] == "3600"
+    assert denied.value.headers["RateLimit-Policy"] == '"api";q=1;w=3600'
+    assert json.loads(denied.value.body)["violated-policies"] == ["api"]
+    assert fields(denied.value.decision)["X-RateLimit-Limit"] == "1"
 
 
 def test_a_decision_without_the_server_says_so(make: Make, server: Server) -> None:

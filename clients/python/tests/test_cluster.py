@@ -226,7 +226,7 @@ def holds(limiter: Any) -> Iterator[Callable[[Server], "Future[str]"]]:
     """Waits for the place of another at a node, until it has it."""
 
     def work() -> str:
-        with limiter.lease("pool", Concurrency(1, 30), "me"):
+        with limiter.lease("pool", Concurrency(1, 30), "me", wait=None):
             return "done"
 
     with ThreadPoolExecutor(1) as pool:

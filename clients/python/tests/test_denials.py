@@ -52,6 +52,8 @@ def takes(admin: redis.Redis) -> int:
 def stands(limiter: Any, now: Now, key: Any = "key", limit: Limit = LIMIT) -> None:
     """Until it is known that the denial stands for more than the second that all are remembered."""
     asked = (limit,), 1, None, None, None, False
+    # From its second denial on a key is heard.
+    assert not limiter.take(key, limit)
     denials = getattr(limiter, "_awaited", limiter)._denials
 
     def is_known() -> bool:
@@ -226,6 +228,53 @@ def test_a_policy_that_changes_holds_within_a_second(make: Make, now: Now) -> No
     limiter.policies.set("plan", Fixed(5, "1h"))
     now.seconds += 1
     assert limiter.take("key", Policy("plan"))
+
+
+def calls(admin: redis.Redis) -> int:
+    stats = admin.info("commandstats")
+    return sum(of["calls"] for name, of in stats.items() if name.startswith("cmdstat_rl."))
+
+
+def test_more_denied_keys_than_are_remembered_cost_a_call_each(
+    make: Make, admin: redis.Redis, now: Now, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redis_ratelimit.denials.KEYS", 50)
+    limiter = make(clock=now)
+    admin.config_resetstat()
+    counted = []
+    for _ in range(4):
+        before = calls(admin)
+        remembered = sum(limiter.take(f"key:{one}", Fixed(0, "1h")).remembered for one in range(60))
+        if getattr(limiter, "_awaited", limiter)._transport._ears:
+            limiter.peek("other", LIMIT)
+        counted.append((remembered, calls(admin) - before))
+    # The first denial of each; the second, from which on 50 keys are heard; then those 10 alone.
+    assert [one for one, _ in counted] == [0, 50, 50, 50]
+    assert counted[0][1] == 60
+    assert sum(count for _, count in counted[1:]) <= 50 + 3 * (10 + 1)
+
+
+def test_denial_that_is_over_makes_room(
+    make: Make, now: Now, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redis_ratelimit.denials.KEYS", 2)
+    limiter = make(clock=now)
+    for key in ("a", "b", "c", "c"):
+        assert not limiter.take(key, Fixed(0, "1h")).remembered
+    now.seconds += 1
+    assert not limiter.take("c", Fixed(0, "1h")).remembered
+    assert limiter.take("c", Fixed(0, "1h")).remembered
+    # So does one that is forgotten.
+    assert not limiter.take("d", Fixed(0, "1h")).remembered
+    assert limiter.take("d", Fixed(0, "1h")).remembered
+
+
+def test_key_is_heard_from_its_second_denial_on(make: Make, now: Now) -> None:
+    limiter = make(clock=now)
+    for key in range(20):
+        exhaust(limiter, f"key:{key}")
+    assert not getattr(limiter, "_awaited", limiter)._transport._ears
+    stands(limiter, now, "key:7")
 
 
 def test_off_by_one_word(make: Make) -> None:

@@ -284,7 +284,7 @@ def test_who_is_cancelled_while_asking_holds_nothing(url: str, admin: redis.Redi
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             await limiter.check()
             admin.execute_command("CLIENT PAUSE", 10_000, "WRITE")
-            task = asyncio.create_task(limiter.lease("pool", PLACES).__aenter__())
+            task = asyncio.create_task(limiter.lease("pool", PLACES, wait=None).__aenter__())
             while not is_asking("rl.acquire"):
                 await asyncio.sleep(0.01)
             task.cancel()

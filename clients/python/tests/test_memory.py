@@ -141,11 +141,11 @@ def test_fencing_tokens_grow(local: Any) -> None:
 
 def test_leases_are_given_in_order_of_arrival() -> None:
     limiter, pool, order = Limiter.local(), Concurrency(1, "1h"), list[int]()
-    first = limiter.lease("pool", pool)
+    first = limiter.lease("pool", pool, wait=None)
     first.__enter__()
 
     def work(number: int) -> None:
-        with limiter.lease("pool", pool):
+        with limiter.lease("pool", pool, wait=None):
             order.append(number)
 
     line = limiter._transport._memory._lines
@@ -166,7 +166,7 @@ def test_waiting_task_gets_the_lease_of_another() -> None:
         limiter, pool, order = aio.Limiter.local(), Concurrency(1, "1h"), list[str]()
 
         async def work(name: str) -> None:
-            async with limiter.lease("pool", pool):
+            async with limiter.lease("pool", pool, wait=None):
                 order.append(name)
                 await asyncio.sleep(0)
 

@@ -82,8 +82,41 @@ def test_tasks_wait_for_one_call(url: str, admin: redis.Redis) -> None:
     admin.config_resetstat()
     decisions = asyncio.run(decide())
     assert Counter(map(bool, decisions)) == {True: 80, False: 20}
-    # All that there were at once, and the denial.
+    # The grant was short: those in line are denied without another call.
+    assert calls(admin) == 1
+
+
+def test_tasks_in_line_are_asked_for_at_once(url: str, admin: redis.Redis) -> None:
+    async def decide() -> list[Decision]:
+        async with (
+            aio.Limiter.from_url(url, timeout=10) as limiter,
+            limiter.units("hot", Fixed(1000, "1d"), batch=10) as units,
+        ):
+            return await asyncio.gather(*(units.take() for _ in range(300)))
+
+    admin.config_resetstat()
+    assert all(asyncio.run(decide()))
+    # A batch, and then what all need. By batches the last in line would wait for 30 trips.
     assert calls(admin) == 2
+
+
+def test_used_up_limit_denies_at_once_and_is_asked_now_and_then(
+    make: Make, admin: redis.Redis, clock: Clock
+) -> None:
+    """Twice as many callers as the limit allows, for five seconds."""
+    now = 1000.0
+    limiter = make(clock=lambda: now)
+    units = limiter.units("hot", TokenBucket(200, 200), batch=100)
+    admin.config_resetstat()
+    granted = 0
+    for _ in range(2000):
+        now += 0.0025
+        clock.advance("2500us")
+        granted += units.take().allowed
+    # The burst, and 200 a second but for what the last pause holds back.
+    assert 1100 <= granted <= 1200
+    # The pause is a tenth of a second at least.
+    assert calls(admin) <= 52
 
 
 def test_a_denial_is_remembered_for_its_wait(make: Make, admin: redis.Redis, clock: Clock) -> None:
@@ -92,6 +125,10 @@ def test_a_denial_is_remembered_for_its_wait(make: Make, admin: redis.Redis, clo
     units = limiter.units("hot", TokenBucket(5, 1, "2s"), batch=10)
     assert [units.take().allowed for _ in range(5)] == [True] * 5
     admin.config_resetstat()
+    # The grant was short, so nobody asks for a while.
+    assert 0.1 <= units.take().wait <= 0.15
+    assert calls(admin) == 0
+    now += 0.15
     waits = {units.take().wait for _ in range(10)}
     assert (calls(admin), waits) == (1, {2.0})
     now += 1.5

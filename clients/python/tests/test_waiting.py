@@ -74,7 +74,7 @@ def holders(admin: redis.Redis) -> set[str]:
 
 def work(limiter: Any, **options: Any) -> Callable[[], str]:
     def holds() -> str:
-        with limiter.lease("pool", PLACE, "me", **options):
+        with limiter.lease("pool", PLACE, "me", **{"wait": None, **options}):
             return "done"
 
     return holds
@@ -244,7 +244,7 @@ def test_those_who_wait_take_no_connection_from_the_others(
     if kind == "sync":
 
         def one(number: int) -> None:
-            with limiter.lease("pool", PLACE, f"{number}"):
+            with limiter.lease("pool", PLACE, f"{number}", wait=None):
                 pass
 
         with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(count) as pool:
@@ -259,7 +259,9 @@ def test_those_who_wait_take_no_connection_from_the_others(
     async def all_wait() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             tasks = [
-                asyncio.create_task(limiter.lease("pool", PLACE, f"{number}").__aenter__())
+                asyncio.create_task(
+                    limiter.lease("pool", PLACE, f"{number}", wait=None).__aenter__()
+                )
                 for number in range(count)
             ]
             while waiting(taken) < count:
@@ -280,7 +282,7 @@ def test_they_are_served_in_the_order_in_which_they_asked(
     if kind == "sync":
 
         def one(number: int) -> None:
-            with limiter.lease("pool", PLACE, f"{number}"):
+            with limiter.lease("pool", PLACE, f"{number}", wait=None):
                 order.append(number)
 
         with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(count) as pool:
@@ -291,7 +293,7 @@ def test_they_are_served_in_the_order_in_which_they_asked(
     else:
 
         async def task(limiter: aio.Limiter, number: int) -> None:
-            async with limiter.lease("pool", PLACE, f"{number}"):
+            async with limiter.lease("pool", PLACE, f"{number}", wait=None):
                 order.append(number)
 
         async def all_wait() -> None:
@@ -351,7 +353,9 @@ def test_a_task_that_is_cancelled_leaves_the_queue(url: str, taken: redis.Redis)
     async def cancelled() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             for times in range(3):
-                task = asyncio.create_task(limiter.lease("pool", PLACE, f"{times}").__aenter__())
+                task = asyncio.create_task(
+                    limiter.lease("pool", PLACE, f"{times}", wait=None).__aenter__()
+                )
                 while waiting(taken) == 0:
                     await asyncio.sleep(0.01)
                 task.cancel()
@@ -360,7 +364,7 @@ def test_a_task_that_is_cancelled_leaves_the_queue(url: str, taken: redis.Redis)
                 while waiting(taken) > 0:
                     await asyncio.sleep(0.01)
             # What was meant for the ones before is on no connection.
-            task = asyncio.create_task(limiter.lease("pool", PLACE, "me").__aenter__())
+            task = asyncio.create_task(limiter.lease("pool", PLACE, "me", wait=None).__aenter__())
             while waiting(taken) == 0:
                 await asyncio.sleep(0.01)
             taken.execute_command("RL.RELEASE", "pool", "another")
@@ -375,7 +379,7 @@ def test_a_task_that_is_cancelled_leaves_the_queue(url: str, taken: redis.Redis)
 def test_waiting_ends_with_a_timeout_of_its_own(url: str, taken: redis.Redis) -> None:
     async def impatient() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
-            await asyncio.wait_for(limiter.lease("pool", PLACE).__aenter__(), 0.05)
+            await asyncio.wait_for(limiter.lease("pool", PLACE, wait=None).__aenter__(), 0.05)
 
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(impatient())

@@ -83,7 +83,7 @@ def test_fifty_holders_at_once_have_exactly_the_places_there_are(staff: Staff) -
 
         async def one(name: str) -> None:
             nonlocal at_work, most, turns
-            async with limiter.lease(KEY, Concurrency(5, ttl=5), name):
+            async with limiter.lease(KEY, Concurrency(5, ttl=5), name, wait=None):
                 at_work += 1
                 most = max(most, at_work)
                 turns += 1

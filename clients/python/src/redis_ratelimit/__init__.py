@@ -1,5 +1,6 @@
 """Rate limits that a Redis or Valkey server with the redis-ratelimit module decides."""
 
+from redis_ratelimit.addresses import network
 from redis_ratelimit.bound import Bound
 from redis_ratelimit.decision import Decision, DeniedError
 from redis_ratelimit.errors import (
@@ -11,6 +12,8 @@ from redis_ratelimit.errors import (
     SetupError,
     UnavailableError,
 )
+from redis_ratelimit.gate import UNLIMITED
+from redis_ratelimit.headers import Denial, fields
 from redis_ratelimit.lease import Lease
 from redis_ratelimit.limiter import Limiter
 from redis_ratelimit.limits import (
@@ -33,11 +36,13 @@ from redis_ratelimit.zones import zone_offset
 __version__ = "0.1.0"
 
 __all__ = [
+    "UNLIMITED",
     "Ban",
     "Bound",
     "CallError",
     "Concurrency",
     "Decision",
+    "Denial",
     "DeniedError",
     "Fixed",
     "FullError",
@@ -59,5 +64,7 @@ __all__ = [
     "UnavailableError",
     "Units",
     "__version__",
+    "fields",
+    "network",
     "zone_offset",
 ]

@@ -1,17 +1,89 @@
-"""Whom a limit by address counts."""
+"""Client addresses as keys: the name under which a limit counts a client."""
 
-from ipaddress import IPv6Address, ip_address, ip_network
+from __future__ import annotations
+
+import logging
+import re
+import time
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+log = logging.getLogger("redis_ratelimit")
+
+# Length of the network that one subscriber has.
+IPV6_PREFIX = 64
+
+# Clients without an address share this name.
+UNKNOWN = "unknown"
+
+_NAT64 = ip_network("64:ff9b::/96")
+# An address in brackets or an IPv4 address, perhaps with a port.
+_BRACKETED = re.compile(r"\[([^\[\]]*:[^\[\]]*)\](?::([0-9]{1,5}))?")
+_WITH_PORT = re.compile(r"([0-9.]+):([0-9]{1,5})")
+_MOST_PORT = 65535
+
+# Seconds between two lines of the log about clients without an address.
+_REPEATED = 60.0
 
 
-def network(host: str) -> str:
-    """An IPv4 address, or the /64 network of an IPv6 one, since one subscriber has all of that."""
+def network(text: str, ipv6_prefix: int = IPV6_PREFIX) -> str | None:
+    """Returns the name of the client at an address: an IPv4 address, or the network of an IPv6
+    address, since one subscriber has all of that. None if the text is no address.
+
+    The text may have a port, brackets, quotes or a scope. IPv4-mapped addresses and those of NAT64
+    are IPv4 addresses.
+    """
+    text = text.strip(" \t")
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    match = _BRACKETED.fullmatch(text) or _WITH_PORT.fullmatch(text)
+    if match is not None and int(match[2] or 0) > _MOST_PORT:
+        return None
     try:
-        found = ip_address(host)
-    except ValueError:  # a Unix socket
-        return host
-    if isinstance(found, IPv6Address):
-        if found.ipv4_mapped:
-            return str(found.ipv4_mapped)
-        # Without the interface of a link-local address, as in fe80::1%eth0.
-        return str(ip_network((int(found), 64), strict=False))
-    return str(found)
+        found = ip_address(match[1] if match else text)
+    except ValueError:
+        return None
+    if isinstance(found, IPv4Address):
+        return str(found)
+    # Without the interface of a link-local address, as in fe80::1%eth0.
+    bare = IPv6Address(int(found))
+    if bare.ipv4_mapped:
+        return str(bare.ipv4_mapped)
+    if bare in _NAT64:
+        return str(IPv4Address(int(bare) & 0xFFFFFFFF))
+    return str(bare) if ipv6_prefix == 128 else str(ip_network((bare, ipv6_prefix), strict=False))
+
+
+def checked_prefix(ipv6_prefix: int) -> int:
+    """Returns the length of a network; ValueError unless it is one of IPv6."""
+    if not isinstance(ipv6_prefix, int) or not 1 <= ipv6_prefix <= 128:
+        raise ValueError(f"ipv6_prefix must be a length from 1 to 128, not {ipv6_prefix!r}")
+    return ipv6_prefix
+
+
+class _Unknown:
+    """Log of clients that have no address: a line at once, and one each minute."""
+
+    def __init__(self) -> None:
+        self._told_at = -_REPEATED
+
+    def tell(self, text: str | None) -> None:
+        now = time.monotonic()
+        if now - self._told_at >= _REPEATED:
+            self._told_at = now
+            log.warning(
+                "a request without a client address (%r) is limited as %r, with all others like "
+                "it: let the server or its proxy pass the address, or give the limit a key",
+                text,
+                UNKNOWN,
+            )
+
+
+_unknown = _Unknown()
+
+
+def client(text: str | None, ipv6_prefix: int = IPV6_PREFIX) -> str | None:
+    """Returns the name of a request's client, and logs it if it has no address: None."""
+    found = network(text, ipv6_prefix) if text else None
+    if found is None:
+        _unknown.tell(text)
+    return found

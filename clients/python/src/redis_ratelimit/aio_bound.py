@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis_ratelimit import sketches
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.lease import AsyncLease
 from redis_ratelimit.named import EVERYBODY, Named
+from redis_ratelimit.pending import pending
 from redis_ratelimit.quantities import Amount, Key
 from redis_ratelimit.units import AsyncUnits
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from redis_ratelimit.options import PeekOptions, TakeOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,27 +27,42 @@ class AsyncBound(Named):
     all share the limit.
     """
 
-    async def take(self, who: Key = EVERYBODY, **options: Any) -> Decision:
+    @pending
+    async def take(self, who: Key = EVERYBODY, **options: Unpack[TakeOptions]) -> Decision:
+        """Charges the limits, as `Limiter.take`."""
+        return await self._take(self.key_of(who), options)
+
+    async def _take(self, key: Key, options: TakeOptions) -> Decision:
         if self._options:
-            options = {**self._options, **options}
-        decision: Decision = await self.limiter.take(self.key_of(who), *self.limits, **options)
+            options = {**self._options, **options}  # type: ignore[typeddict-item]
+        decision: Decision = await self.limiter.take(key, *self.limits, **options)
+        self._named(decision)
         return decision
 
-    async def peek(self, who: Key = EVERYBODY, **options: Any) -> Decision:
+    @pending
+    async def peek(self, who: Key = EVERYBODY, **options: Unpack[PeekOptions]) -> Decision:
+        """Returns what `take` would answer now."""
         decision: Decision = await self.limiter.peek(self.key_of(who), *self.limits, **options)
+        self._named(decision)
         return decision
 
+    @pending
     async def settle(self, who: Key = EVERYBODY, *, id: Key, cost: Amount) -> Decision:
+        """Corrects a charge, as `Limiter.settle`."""
         decision: Decision = await self.limiter.settle(
             self.key_of(who), *self.limits, id=id, cost=cost
         )
         return decision
 
+    @pending
     async def give_back(self, who: Key = EVERYBODY, *, cost: Amount = 1) -> Decision:
+        """Lowers the usage, as `Limiter.give_back`."""
         decision: Decision = await self.limiter.give_back(self.key_of(who), *self.limits, cost=cost)
         return decision
 
+    @pending
     async def reset(self, who: Key = EVERYBODY) -> bool:
+        """Forgets the usage, as `Limiter.reset`."""
         sketches.refuse(self.limits)
         return bool(await self.limiter.reset(self.key_of(who)))
 
@@ -50,7 +71,7 @@ class AsyncBound(Named):
         who: Key = EVERYBODY,
         holder: Key | None = None,
         *,
-        wait: float | None = None,
+        wait: float | None = 0.0,
         fence: bool = False,
     ) -> AsyncLease:
         """A lease of a concurrency limit, as `Limiter.lease`."""
@@ -67,8 +88,8 @@ class AsyncBound(Named):
         return units
 
     def __call__(self, key: Key | Callable[..., Key] = EVERYBODY) -> Callable[[F], F]:
-        """A decorator: each call of the function is charged to this key, or to what `key` makes of
-        its arguments. DeniedError if it does not pass.
+        """Decorates a function: each call is charged to this key, or to what `key` makes of its
+        arguments. DeniedError if it does not pass.
         """
 
         def limited(function: F) -> F:

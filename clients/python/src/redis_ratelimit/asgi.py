@@ -1,21 +1,19 @@
 """Middleware for ASGI applications: FastAPI, Starlette, Litestar, Quart, Django.
 
-app.add_middleware(RateLimitMiddleware, limiter=limiter, limit=Policy("api"), key=address)
+app.add_middleware(RateLimitMiddleware, limiter=limiter, limit="100/minute")
 """
 
 from __future__ import annotations
 
-import inspect
-from asyncio import sleep
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
-from redis_ratelimit.addresses import network
+from redis_ratelimit.addresses import IPV6_PREFIX, client
 from redis_ratelimit.aio import Limiter
-from redis_ratelimit.aio_bound import AsyncBound
-from redis_ratelimit.gate import Gate
-from redis_ratelimit.limits import Limit
-from redis_ratelimit.quantities import Amount, Key
+from redis_ratelimit.aio_gate import AsyncGate
+from redis_ratelimit.gate import LimitArgument, MaybeKey, Response
+from redis_ratelimit.headers import Denial
+from redis_ratelimit.quantities import Amount
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -24,79 +22,124 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-def address(scope: Scope) -> str:
-    """Whom a limit by address counts: see `redis_ratelimit.addresses`.
+def address(scope: Scope, ipv6_prefix: int = IPV6_PREFIX) -> str | None:
+    """Returns the name of the client: see `redis_ratelimit.addresses`. None if it has no address.
 
     It is the server's word that counts. Behind proxies, tell it which of them to believe, such as
     uvicorn by --forwarded-allow-ips; X-Forwarded-For itself clients write what they like into.
     """
-    client = scope.get("client")
-    return network(client[0] if client else "unknown")
+    return client(_peer(scope), ipv6_prefix)
 
 
 class RateLimitMiddleware:
     """Answers 429 in place of the application, or adds the rate limit fields to its response.
 
-    limit    one limit, several, a policy, or a limit under a name, which brings its limiter:
-             limiter.limit("api", Fixed(100, "1m")). They are charged once for each request.
-    key      of a request's scope, whose limit it is, such as f"user:{...}"; None: it is not
-             limited. It may be awaitable. Without it: by the client's address.
+    limit    a limit, a rate such as "100/minute", several, a policy, or a limit that is bound to
+             its limiter: limiter.limit("api", Fixed(100, "1m")). They are charged once for each
+             request. Or a function of the scope that returns one of these (with `name`), a limit
+             for each of several keys ({f"user:{user}": "10/second", f"all:{team}": "1000/minute"}),
+             or UNLIMITED.
+    key      a function of a request's scope that returns whose limit it is, such as f"user:{...}".
+             None, and an empty key: by the client's address. UNLIMITED: it has no limit. Without
+             it: by the client's address.
     cost     what a request charges, or a function of its scope.
-    name     what the limit is called in header fields if it has no name.
+    name     the name of a limit that is not bound, in its keys and in header fields.
     unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
+    ipv6_prefix   length of the IPv6 networks that are counted as one client.
+    refund   a function of the response (`status_code`, `headers`): True gives the charge back.
+    denied   a function of the scope and the `Denial` that returns an ASGI application, such as a
+             response of Starlette, to answer a request that is denied.
 
-    A request that is admitted for later, as by a LeakyBucket, is held so long. WebSockets are
-    passed on. A policy that the server does not have is an error, NoPolicyError, and no open door.
+    The functions may be coroutines, but `refund`. A request that is admitted for later, as by a
+    LeakyBucket, is held so long. WebSockets are passed on. A policy that the server does not have
+    is an error, NoPolicyError, and no open door.
     """
 
     def __init__(
         self,
         app: App,
         *,
+        limit: LimitArgument,
         limiter: Limiter | None = None,
-        limit: Limit | Sequence[Limit] | AsyncBound,
-        key: Callable[[Scope], Key | Awaitable[Key | None] | None] = address,
+        key: Callable[[Scope], MaybeKey | Awaitable[MaybeKey]] | None = None,
         cost: Amount | Callable[[Scope], Amount] | None = None,
-        name: str = "default",
+        name: str | None = None,
         unix_reset: bool = False,
+        ipv6_prefix: int = IPV6_PREFIX,
+        refund: Callable[[Response], bool] | None = None,
+        denied: Callable[[Scope, Denial], App | Awaitable[App]] | None = None,
     ) -> None:
         self._app = app
-        self._gate = Gate(limiter, limit, name, unix_reset)
-        self._key = key
-        self._cost = cost
+        self._gate = AsyncGate(
+            limit,
+            limiter=limiter,
+            key=key,
+            cost=cost,
+            name=name,
+            unix_reset=unix_reset,
+            ipv6_prefix=ipv6_prefix,
+            refund=refund,
+            denied=denied,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        key = await self._key_of(scope) if scope["type"] == "http" else None
-        if key is None:
+        gate = self._gate
+        decision = None
+        if scope["type"] == "http":
+            decision = await gate.take(_peer(scope), scope)
+        if decision is None:
             await self._app(scope, receive, send)
             return
-        cost = self._cost(scope) if callable(self._cost) else self._cost
-        decision = await self._gate.take(key, cost)
         if not decision.allowed:
-            status, denied, body = self._gate.denial(decision)
-            start = {"status": status, "headers": _encoded(denied)}
-            await send({"type": "http.response.start", **start})
-            await send({"type": "http.response.body", "body": body})
+            app = await gate.answer(gate.denial(decision), scope)
+            await (app or _Answer(gate.denial(decision)))(scope, receive, send)
             return
-        if decision.wait_ms:
-            await sleep(decision.wait_ms / 1000)
-        fields = _encoded(self._gate.fields(decision))
+        await gate.hold(decision)
+        fields = _encoded(gate.fields(decision))
+        response = Response(500, {})
 
         async def send_with_fields(message: Message) -> None:
+            nonlocal response
             if message["type"] == "http.response.start":
                 found = list(message.get("headers", []))
+                if gate.may_refund:
+                    response = Response(message["status"], _decoded(found))
                 message = {**message, "headers": _with(found, fields)}
             await send(message)
 
-        await self._app(scope, receive, send_with_fields)
+        try:
+            await self._app(scope, receive, send_with_fields)
+        except Exception:
+            # The server answers 500, unless the response had begun.
+            await gate.refund(decision, response)
+            raise
+        await gate.refund(decision, response)
 
-    async def _key_of(self, scope: Scope) -> Key | None:
-        key = self._key(scope)
-        return await key if inspect.isawaitable(key) else key
+
+class _Answer:
+    """Application that answers with a denial."""
+
+    def __init__(self, denial: Denial) -> None:
+        self._denial = denial
+
+    async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
+        status, headers, body = self._denial
+        start = {"status": status, "headers": _encoded(headers)}
+        await send({"type": "http.response.start", **start})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _peer(scope: Scope) -> str | None:
+    found = scope.get("client")
+    return str(found[0]) if found else None
 
 
 def _encoded(fields: dict[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode(), value.encode()) for name, value in fields.items()]
+
+
+def _decoded(fields: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in fields}
 
 
 def _with(

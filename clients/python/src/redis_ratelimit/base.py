@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from redis_ratelimit import clients
 from redis_ratelimit.calls import Calls, OnOutage
 from redis_ratelimit.clients import Client
 from redis_ratelimit.decision import Decision
-from redis_ratelimit.denials import Asked, Denials, is_worth_hearing
+from redis_ratelimit.denials import Asked, Denial, Denials, is_worth_hearing
 from redis_ratelimit.ids import Ids
-from redis_ratelimit.limits import Limit
 from redis_ratelimit.memory.server import Memory
 from redis_ratelimit.memory.transport import EXCEPTIONS, AsyncTransport, Transport
+from redis_ratelimit.named import Names
 from redis_ratelimit.quantities import Key
 from redis_ratelimit.sending import Sending, SetupErrors
 
@@ -85,6 +85,7 @@ class Base:
         )
         self._denials = Denials(prefix, kind.where)
         self._remembers = remember_denials
+        self._names = Names()
         settings: dict[str, Any] = {
             "timeout": timeout,
             "connect_timeout": connect_timeout,
@@ -121,17 +122,33 @@ class Base:
             return (AsyncTransport if kind.is_async else Transport), EXCEPTIONS
         return kind, clients.exceptions_of(clients.library(client, is_async=kind.is_async))
 
-    def _denied(
-        self, asked: Asked, key: Key, limits: Sequence[Limit], decision: Decision, sent_at: float
-    ) -> None:
+    def _remembered(self, asked: Asked, key: Key, now: float) -> Decision | None:
+        """Returns what the server would answer now, if it is known."""
+        denial = self._denials.find(key, asked, now)
+        if denial is None:
+            return None
+        if not denial.again:
+            marked = self._denials.again(denial)
+            if marked is not None:
+                self._hear(marked, now)
+        return denial.left(now)
+
+    def _denied(self, asked: Asked, key: Key, decision: Decision, sent_at: float) -> None:
         """Remembers what the server has denied, and listens for what would let it pass."""
         now = self._clock()
         denial = self._denials.remember(key, asked, decision, sent_at, now)
-        if denial is None or not is_worth_hearing(decision, limits):
+        if denial is not None and denial.again:
+            self._hear(denial, now)
+
+    def _hear(self, denial: Denial, now: float) -> None:
+        """Listens for what would let a call pass, and from then on remembers for all of its wait
+        that it is denied.
+        """
+        limits, cost, max_wait, keep, holder, each = denial.asked
+        if not is_worth_hearing(denial.decision, limits):
             return
-        _, cost, max_wait, keep, holder, each = asked
         look = self._calls.take(
-            key,
+            denial.key,
             limits,
             cost=cost,
             max_wait=max_wait,

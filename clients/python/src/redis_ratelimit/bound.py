@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis_ratelimit import sketches
 from redis_ratelimit.decision import Decision
@@ -14,6 +14,11 @@ from redis_ratelimit.lease import Lease
 from redis_ratelimit.named import EVERYBODY, Named
 from redis_ratelimit.quantities import Amount, Key
 from redis_ratelimit.units import Units
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from redis_ratelimit.options import PeekOptions, TakeOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,25 +28,35 @@ class Bound(Named):
     all share the limit.
     """
 
-    def take(self, who: Key = EVERYBODY, **options: Any) -> Decision:
+    def take(self, who: Key = EVERYBODY, **options: Unpack[TakeOptions]) -> Decision:
+        """Charges the limits, as `Limiter.take`."""
+        return self._take(self.key_of(who), options)
+
+    def _take(self, key: Key, options: TakeOptions) -> Decision:
         if self._options:
-            options = {**self._options, **options}
-        decision: Decision = self.limiter.take(self.key_of(who), *self.limits, **options)
+            options = {**self._options, **options}  # type: ignore[typeddict-item]
+        decision: Decision = self.limiter.take(key, *self.limits, **options)
+        self._named(decision)
         return decision
 
-    def peek(self, who: Key = EVERYBODY, **options: Any) -> Decision:
+    def peek(self, who: Key = EVERYBODY, **options: Unpack[PeekOptions]) -> Decision:
+        """Returns what `take` would answer now."""
         decision: Decision = self.limiter.peek(self.key_of(who), *self.limits, **options)
+        self._named(decision)
         return decision
 
     def settle(self, who: Key = EVERYBODY, *, id: Key, cost: Amount) -> Decision:
+        """Corrects a charge, as `Limiter.settle`."""
         decision: Decision = self.limiter.settle(self.key_of(who), *self.limits, id=id, cost=cost)
         return decision
 
     def give_back(self, who: Key = EVERYBODY, *, cost: Amount = 1) -> Decision:
+        """Lowers the usage, as `Limiter.give_back`."""
         decision: Decision = self.limiter.give_back(self.key_of(who), *self.limits, cost=cost)
         return decision
 
     def reset(self, who: Key = EVERYBODY) -> bool:
+        """Forgets the usage, as `Limiter.reset`."""
         sketches.refuse(self.limits)
         return bool(self.limiter.reset(self.key_of(who)))
 
@@ -50,7 +65,7 @@ class Bound(Named):
         who: Key = EVERYBODY,
         holder: Key | None = None,
         *,
-        wait: float | None = None,
+        wait: float | None = 0.0,
         fence: bool = False,
     ) -> Lease:
         """A lease of a concurrency limit, as `Limiter.lease`."""
@@ -65,8 +80,8 @@ class Bound(Named):
         return units
 
     def __call__(self, key: Key | Callable[..., Key] = EVERYBODY) -> Callable[[F], F]:
-        """A decorator: each call of the function is charged to this key, or to what `key` makes of
-        its arguments. DeniedError if it does not pass.
+        """Decorates a function: each call is charged to this key, or to what `key` makes of its
+        arguments. DeniedError if it does not pass.
         """
 
         def limited(function: F) -> F:

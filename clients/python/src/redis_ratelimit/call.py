@@ -32,8 +32,8 @@ class Call(Generic[T]):
     repeatable: float = math.inf
     # It changes nothing: a replica can answer.
     looks: bool = False
-    # It may let pass what was denied.
-    frees: bool = False
+    # Keys of which it may let pass what was denied.
+    frees: Sequence[Key] = ()
     # It is made even if the last ones got no reply: what happens if it is not is worse.
     insists: bool = False
     # The server answers when there is room, or then, by the limiter's clock. None: at once.

@@ -208,8 +208,22 @@ class Calls:
             key,
             words.one_key("RL.TAKE", key, limits, options, id, None),
             lambda reply: replace(read_each(reply, costs) if each else read(reply), id=id),
-            frees=True,
+            frees=[key],
             # The request is over. What was charged stays charged until it recovers.
+            without=lambda error: replace(self._nobody(error, allowed=False), id=id),
+        )
+
+    def settle_all(self, limits: Mapping[Key, Limit], *, id: Key, cost: Amount) -> Call[Decision]:
+        """Corrects the charge of this id on several keys."""
+        keys = [self._own_key([limit], key) for key, limit in limits.items()]
+        costs = words.costs(limits.values(), cost)
+        settled: list[Word] = ["RL.MTAKE", str(len(keys)), *keys, "SETTLE", id]
+        specs = [word for limit in limits.values() for word in limit.spec(id)]
+        return Call(
+            keys[0],
+            [*settled, amount(cost, "cost"), *specs],
+            lambda reply: replace(read_each(reply, costs), id=id),
+            frees=keys,
             without=lambda error: replace(self._nobody(error, allowed=False), id=id),
         )
 
@@ -234,7 +248,7 @@ class Calls:
             read,
             # Sent twice, it gives back twice.
             repeatable=0,
-            frees=True,
+            frees=[key],
             without=without,
         )
 
@@ -263,15 +277,15 @@ class Calls:
 
     def release(self, key: Key, holders: Sequence[Key]) -> Call[int]:
         key = self._prefixed(key)
-        return Call(key, ["RL.RELEASE", key, *holders], int, insists=True, frees=True)
+        return Call(key, ["RL.RELEASE", key, *holders], int, insists=True, frees=[key])
 
     def ban(self, key: Key, time: Duration) -> Call[int]:
         key = self._prefixed(key)
-        return Call(key, ["RL.BAN", key, duration(time, "duration", zero=True)], int, frees=True)
+        return Call(key, ["RL.BAN", key, duration(time, "duration", zero=True)], int, frees=[key])
 
     def reset(self, key: Key) -> Call[bool]:
         key = self._prefixed(key)
-        return Call(key, ["DEL", key], bool, frees=True)
+        return Call(key, ["DEL", key], bool, frees=[key])
 
     def _prefixed(self, key: Key) -> Key:
         words.refuse_other_than_keys(key)
@@ -281,7 +295,7 @@ class Calls:
 
     def _place(self, limits: Collection[Limit], key: Key) -> tuple[Key, Key | None]:
         """The key on the server and, if that is a sketch, the item."""
-        words.refuse_no_limits(limits)
+        words.refuse_no_limits(limits, key)
         sketch_key = sketches.key_of(limits)
         if sketch_key is None:
             return self._prefixed(key), None
@@ -290,7 +304,7 @@ class Calls:
 
     def _own_key(self, limits: Collection[Limit], key: Key) -> Key:
         """Of limits that are no sketch."""
-        words.refuse_no_limits(limits)
+        words.refuse_no_limits(limits, key)
         sketches.refuse(limits)
         return self._prefixed(key)
 

@@ -9,9 +9,9 @@ A task over its limit is sent again for when it can pass. That is no retry of th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from time import sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import Task
 from celery.exceptions import Reject
@@ -19,6 +19,9 @@ from celery.exceptions import Reject
 from redis_ratelimit.bound import Bound
 from redis_ratelimit.named import EVERYBODY
 from redis_ratelimit.quantities import Amount, Key
+
+if TYPE_CHECKING:
+    from redis_ratelimit.options import TakeOptions
 
 
 class RateLimitedTask(Task):
@@ -45,7 +48,7 @@ class RateLimitedTask(Task):
         self, limit: Bound, key: Callable[..., Key] | None, args: Any, named: dict[str, Any]
     ) -> None:
         who = EVERYBODY if key is None else key(*args, **named)
-        options = {} if self.cost is None else {"cost": self.cost}
+        options: TakeOptions = {} if self.cost is None else {"cost": self.cost}
         while not (decision := limit.take(who, **options)).allowed:
             if decision.wait is None:
                 raise Reject("it costs more than its limit ever allows", requeue=False)
@@ -53,7 +56,7 @@ class RateLimitedTask(Task):
             if not self.request.is_eager:
                 self._later(seconds)
             # Nobody else would do it later.
-            sleep(seconds)
+            time.sleep(seconds)
 
     def _later(self, seconds: float) -> None:
         tries = self.request.retries

@@ -6,9 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redis_ratelimit.errors import RateLimitError
+
+if TYPE_CHECKING:
+    from redis_ratelimit.headers import Denial
+    from redis_ratelimit.limits import Limit
 
 # Where it was made: on the server, by the limits of this process, or nowhere (`on_outage` "open" or
 # "closed", or there is no room on the server).
@@ -35,7 +39,7 @@ class Decision:
     granted: int | None = None
     # What each limit says for itself, if that was asked for.
     each: tuple[Decision, ...] = ()
-    # The name of the limit, of one in `each`.
+    # The name of the limit: that under which it is bound, or of one in `each` its own.
     name: str | None = None
     # The policy that ruled, if `each` was asked for.
     policy: str | None = None
@@ -48,6 +52,8 @@ class Decision:
     token: int | None = None
     # Why the server did not decide: an UnavailableError or a FullError.
     error: RateLimitError | None = field(default=None, compare=False)
+    # The limits of the call.
+    limits: tuple[Limit, ...] = field(default=(), compare=False, repr=False)
     # Settles it, if it can be settled.
     _settle: Callable[[float | Decimal], Any] | None = field(
         default=None, compare=False, repr=False
@@ -77,11 +83,12 @@ class Decision:
         return self
 
     def settle(self, cost: float | Decimal) -> Any:
-        """What the call turned out to cost, as `Limiter.settle`; with asyncio it is awaited.
-        ValueError if the server remembers nothing of the call: it was denied, or had no id.
+        """Corrects the charge to what the call turned out to cost, as `Limiter.settle`; with
+        asyncio it is awaited. ValueError if the server remembers nothing of the call.
         """
         if self._settle is None:
-            raise ValueError("only a charge that has an id can be settled")
+            why = "was denied" if not self.allowed else "has no id: take it with refundable=True"
+            raise ValueError(f"this charge cannot be settled, as it {why}")
         return self._settle(cost)
 
     @property
@@ -96,12 +103,41 @@ class Decision:
 
 
 class DeniedError(RateLimitError):
-    """There is no room, and none came while it was waited for."""
+    """There is no room, and none came while it was waited for.
 
-    def __init__(self, decision: Decision) -> None:
+    `status`, `headers` and `body` are those of the response. The adapters for frameworks have
+    handlers that send it.
+    """
+
+    def __init__(self, decision: Decision, response: Denial | None = None) -> None:
         why = f"the limit is {decision.limit}" if decision.error is None else str(decision.error)
         super().__init__(f"denied; {why}")
         self.decision = decision
+        self._response = response
+
+    @property
+    def response(self) -> Denial:
+        """Response to the request: 429, or 503 if the server is away or has no room."""
+        if self._response is None:
+            from redis_ratelimit.headers import Denial  # noqa: PLC0415  it needs this module
+
+            self._response = Denial.of(self.decision)
+        return self._response
+
+    @property
+    def status(self) -> int:
+        """HTTP status of the response."""
+        return self.response.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Header fields of the response."""
+        return self.response.headers
+
+    @property
+    def body(self) -> bytes:
+        """Body of the response, `application/problem+json`."""
+        return self.response.body
 
 
 def read(reply: Sequence[Any]) -> Decision:

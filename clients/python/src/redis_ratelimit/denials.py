@@ -2,9 +2,9 @@
 
 The server's `wait` is exact, so until it is over the same call would be denied again, and is
 answered here. What others take only makes the wait longer. What they give back, a reset or a ban
-that is lifted is heard by client tracking (`ears.py`). Where nothing is heard, a denial is
-remembered for a second at most. So is that of a policy, whose numbers can change, and that of an
-item of a sketch, whose key changes with each call for any item.
+that is lifted is heard by client tracking (`ears.py`), from the second denial of a key on. Where
+nothing is heard, a denial is remembered for a second at most. So is that of a policy, whose numbers
+can change, and that of an item of a sketch, whose key changes with each call for any item.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 from typing import Any, TypeAlias
 
 from redis_ratelimit import forks
@@ -20,9 +20,13 @@ from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.limits import Limit, Policy, Sketch
 from redis_ratelimit.quantities import Key
 
-# How many keys are remembered, and how many calls of each. What was denied first is forgotten.
+# How many keys are remembered, and how many calls of each. Beyond that a new denial is not
+# remembered: to forget one that still holds would cost a call for each call that it saves.
 KEYS = 10_000
 CALLS = 8
+
+# Least seconds between two searches for denials that are over.
+SEARCHED = 0.1
 
 # Seconds, without a word from the server that nothing has changed.
 UNHEARD = 1.0
@@ -45,6 +49,12 @@ class Denial:
     until: float
     # Where its end is heard.
     where: object
+    # The key was denied before: its changes are worth hearing.
+    again: bool
+
+    def left(self, now: float) -> Decision:
+        """Returns what the server would answer now."""
+        return _left(self.decision, (now - self.heard_at) * 1000)
 
 
 class Denials:
@@ -62,37 +72,69 @@ class Denials:
     def forked(self) -> None:
         """What the other process hears is not heard here."""
         self._by_key.clear()
+        # Until then no denial is over, or looked for.
+        self._full_until = -inf
         self._lock = threading.Lock()
 
-    def find(self, key: Key, asked: Asked, now: float) -> Decision | None:
-        """What the server would answer now, if it is known."""
+    def find(self, key: Key, asked: Asked, now: float) -> Denial | None:
+        """Returns the denial of a call, if it is known and holds."""
         # Most keys have none. No lock: what stands there is never changed, but replaced.
         for denial in self._by_key.get(key, ()):
             if now < denial.until and denial.asked == asked and denial.where is self._where():
-                return _left(denial.decision, (now - denial.heard_at) * 1000)
+                return denial
         return None
+
+    def again(self, denial: Denial) -> Denial | None:
+        """Marks a denial as that of a key that was denied before; None if it was marked already."""
+        with self._lock:
+            return self._replace(denial, replace(denial, again=True)) if not denial.again else None
 
     def remember(
         self, key: Key, asked: Asked, decision: Decision, at: float, heard_at: float
     ) -> Denial | None:
-        """Of a call that was sent at that time: so it is forgotten before the server would let it
-        pass. The denial, unless it was known.
+        """Remembers a denial of a call that was sent at that time: it is forgotten before the
+        server would let the call pass. Returns the denial, unless it was known or finds no room.
         """
         until = _until(decision, at, UNHEARD)
         if decision.source != "server" or until <= at:
             return None
         with self._lock:
+            found = self._by_key.get(key)
+            if found is None and not self._has_room(at):
+                return None
             where = self._where()
-            others = [
-                one for one in self._by_key.get(key, ()) if one.until > at and one.where is where
-            ]
+            others = [one for one in found or () if one.until > at and one.where is where]
             if any(one.asked == asked for one in others):
                 return None
-            denial = Denial(key, asked, decision, heard_at, until, where)
+            again = found is not None
+            denial = Denial(key, asked, decision, heard_at, until, where, again)
             self._by_key[key] = (*others[-CALLS + 1 :], denial)
-            if len(self._by_key) > KEYS:
-                del self._by_key[next(iter(self._by_key))]
             return denial
+
+    def _has_room(self, now: float) -> bool:
+        """Returns `True` if a new key finds room, perhaps in place of denials that are over."""
+        if len(self._by_key) < KEYS:
+            return True
+        if now < self._full_until:
+            return False
+        hold = {
+            key: denials
+            for key, denials in self._by_key.items()
+            if any(now < denial.until for denial in denials)
+        }
+        self._by_key = hold
+        if len(hold) < KEYS:
+            return True
+        ends = min(max(one.until for one in denials) for denials in hold.values())
+        self._full_until = max(ends, now + SEARCHED)
+        return False
+
+    def _replace(self, denial: Denial, other: Denial) -> Denial | None:
+        found = self._by_key.get(denial.key, ())
+        if not any(one is denial for one in found):
+            return None
+        self._by_key[denial.key] = tuple(other if one is denial else one for one in found)
+        return other
 
     def extend(self, denial: Denial, decision: Decision, at: float, heard_at: float) -> None:
         """It stands until something is heard. Unless something was, it is remembered for all its
@@ -104,18 +146,18 @@ class Denials:
         until = _until(decision, at, float("inf"))
         stands = replace(denial, decision=decision, heard_at=heard_at, until=until)
         with self._lock:
-            found = self._by_key.get(denial.key, ())
-            if any(one is denial for one in found):
-                self._by_key[denial.key] = tuple(stands if one is denial else one for one in found)
+            self._replace(denial, stands)
 
     def forget(self, key: Key) -> None:
         """What the key would answer may have changed."""
         with self._lock:
-            self._by_key.pop(key, None)
+            if self._by_key.pop(key, None):
+                self._full_until = -inf
 
     def forget_all(self) -> None:
         with self._lock:
             self._by_key.clear()
+            self._full_until = -inf
 
     def changed(self, key: Key) -> None:
         """By this process. The key is that of the server."""

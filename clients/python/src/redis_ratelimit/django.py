@@ -8,8 +8,7 @@ A limiter of asyncio (`redis_ratelimit.aio`) is for applications behind ASGI, th
 
 from __future__ import annotations
 
-import time
-from asyncio import sleep
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar
@@ -20,87 +19,97 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.utils.module_loading import import_string
 
-from redis_ratelimit.addresses import network
+from redis_ratelimit import aio
+from redis_ratelimit.addresses import IPV6_PREFIX, client
 from redis_ratelimit.aio_bound import AsyncBound
-from redis_ratelimit.bound import Bound
-from redis_ratelimit.decision import Decision
-from redis_ratelimit.gate import Gate
-from redis_ratelimit.quantities import Amount, Key
+from redis_ratelimit.aio_gate import AsyncGate
+from redis_ratelimit.decision import Decision, DeniedError
+from redis_ratelimit.gate import LimitArgument, MaybeKey
+from redis_ratelimit.headers import Denial
+from redis_ratelimit.limiter import Limiter
+from redis_ratelimit.quantities import Amount
+from redis_ratelimit.rates import is_rate
+from redis_ratelimit.sync_gate import Gate
 
-Keyed: TypeAlias = Callable[[HttpRequest], Key | None]
+Keyed: TypeAlias = Callable[[HttpRequest], MaybeKey]
 View = TypeVar("View", bound=Callable[..., Any])
 
 
-def address(request: HttpRequest) -> str:
-    """Whom a limit by address counts: see `redis_ratelimit.addresses`.
+def address(request: HttpRequest, ipv6_prefix: int = IPV6_PREFIX) -> str | None:
+    """Returns the name of the client: see `redis_ratelimit.addresses`. None if it has no address.
 
     It is the server's word that counts. Behind proxies, tell the server which of them to believe.
     """
-    return network(request.META.get("REMOTE_ADDR") or "unknown")
+    return client(_peer(request), ipv6_prefix)
 
 
-def user(request: HttpRequest) -> str:
-    """The user who is logged in, else the address. It needs Django's AuthenticationMiddleware,
-    before this one.
+def user(request: HttpRequest) -> str | None:
+    """Returns the user who is logged in; None: nobody is, and the limit is by the client's address.
+    It needs Django's AuthenticationMiddleware, before this one.
     """
     found = getattr(request, "user", None)
-    if found is not None and found.is_authenticated:
-        return f"user:{found.pk}"
-    return address(request)
+    return f"user:{found.pk}" if found is not None and found.is_authenticated else None
 
 
 class _Asked:
     """The limit of a request, and what is answered to one that is denied."""
 
-    def __init__(
-        self, limit: Bound | AsyncBound, key: Keyed, cost: Any, name: str, unix_reset: bool
-    ) -> None:
-        self._gate = Gate(None, limit, name, unix_reset)
-        self._key = key
-        self._cost = cost
-        self.is_async = isinstance(limit, AsyncBound)
+    def __init__(self, limit: LimitArgument, limiter: Any, **options: Any) -> None:
+        self.is_async = isinstance(limit, AsyncBound) or isinstance(limiter, aio.Limiter)
+        kind = AsyncGate if self.is_async else Gate
+        self.gate: Any = kind(limit, limiter=limiter, **options)
 
     def take(self, request: HttpRequest) -> Any:
-        """The decision; None if the request has no limit."""
-        key = self._key(request)
-        if key is None:
-            return None
-        return self._gate.take(key, self._cost(request) if callable(self._cost) else self._cost)
+        """Charges a request: the decision, or None if it has no limit."""
+        return self.gate.take(_peer(request), request)
 
-    def denial(self, decision: Decision) -> HttpResponse:
-        status, headers, body = self._gate.denial(decision)
-        return HttpResponse(body, status=status, headers=headers)
+    def denial(self, decision: Decision, request: HttpRequest) -> Any:
+        denial = self.gate.denial(decision)
+        answer = self.gate.answer(denial, request)
+        return _response(denial) if answer is None else answer
 
-    def tell(self, response: Any, decision: Decision) -> Any:
-        for name, value in self._gate.fields(decision).items():
+    def tell(self, response: Any, decision: Decision) -> None:
+        for name, value in self.gate.fields(decision).items():
             # A view may have limits of its own.
             if name not in response:
                 response[name] = value
-        return response
 
     def around(self, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """`serve` gets the request first."""
+        """Returns the view with its limit. `serve` gets the request first."""
 
         def served(request: HttpRequest, *args: Any, **named: Any) -> Any:
             decision = self.take(request)
             if decision is None:
                 return serve(request, *args, **named)
             if not decision.allowed:
-                return self.denial(decision)
-            if decision.wait_ms:
-                time.sleep(decision.wait_ms / 1000)
-            return self.tell(serve(request, *args, **named), decision)
+                return self.denial(decision, request)
+            self.gate.hold(decision)
+            try:
+                response = serve(request, *args, **named)
+            except Exception:
+                self.gate.refund(decision, HttpResponse(status=500))
+                raise
+            self.tell(response, decision)
+            self.gate.refund(decision, response)
+            return response
 
         async def awaited(request: HttpRequest, *args: Any, **named: Any) -> Any:
-            asking = self.take(request)
-            if asking is None:
+            decision = await self.take(request)
+            if decision is None:
                 return await serve(request, *args, **named)
-            decision = await asking
             if not decision.allowed:
-                return self.denial(decision)
-            if decision.wait_ms:
-                await sleep(decision.wait_ms / 1000)
-            return self.tell(await serve(request, *args, **named), decision)
+                denial = self.gate.denial(decision)
+                answer = await self.gate.answer(denial, request)
+                return _response(denial) if answer is None else answer
+            await self.gate.hold(decision)
+            try:
+                response = await serve(request, *args, **named)
+            except Exception:
+                await self.gate.refund(decision, HttpResponse(status=500))
+                raise
+            self.tell(response, decision)
+            await self.gate.refund(decision, response)
+            return response
 
         is_async = iscoroutinefunction(serve)
         if is_async != self.is_async:
@@ -110,28 +119,29 @@ class _Asked:
 
 
 class RateLimitMiddleware:
-    """Answers 429 in place of the application, or adds the rate limit fields to its response.
+    """Answers 429 in place of the application, or adds the rate limit fields to its response. A
+    DeniedError of a view becomes 429, too.
 
-    RATELIMIT       a limit under a name, or where it is: "shop.limits.api".
-    RATELIMIT_KEY   whose limit a request has, a function of it, or where that is; None: it is not
-                    limited. By default `redis_ratelimit.django.address`.
+    RATELIMIT           a bound limit, or where it is: "shop.limits.api". With RATELIMIT_LIMITER, a
+                        limit, a rate such as "100/minute", several, or a function of the request.
+    RATELIMIT_LIMITER   the limiter of a limit that is not bound, or where it is.
+    RATELIMIT_NAME      the name of a limit that is not bound.
+    RATELIMIT_KEY       a function of the request that returns whose limit it is, or where it is.
+                        None: by the client's address. UNLIMITED: it has no limit. There is
+                        `redis_ratelimit.django.user`. By default: by the client's address.
+    RATELIMIT_COST      what a request charges, or a function of it.
     RATELIMIT_UNIX_RESET    X-RateLimit-Reset is in seconds since 1970, not from now.
+    RATELIMIT_IPV6_PREFIX   length of the IPv6 networks that are counted as one client.
+    RATELIMIT_REFUND    a function of the response: True gives the charge back.
+    RATELIMIT_DENIED    a function of the request and the `Denial` that returns a response.
     """
 
     sync_capable = True
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
-        limit = _imported(getattr(settings, "RATELIMIT", None))
-        if not isinstance(limit, (Bound, AsyncBound)):
-            raise ImproperlyConfigured(
-                'RATELIMIT is to be a limit under a name: limiter.limit("api", Fixed(100, "1m"))'
-            )
-        key = _imported(getattr(settings, "RATELIMIT_KEY", address))
         is_async = iscoroutinefunction(get_response)
-        cost = getattr(settings, "RATELIMIT_COST", None)
-        unix_reset = getattr(settings, "RATELIMIT_UNIX_RESET", False)
-        asked = _Asked(limit, key, cost, "default", unix_reset)
+        asked = _configured()
         if not is_async or asked.is_async:
             self._serve = asked.around(get_response)
         else:
@@ -143,47 +153,111 @@ class RateLimitMiddleware:
     def __call__(self, request: HttpRequest) -> Any:
         return self._serve(request)
 
+    @staticmethod
+    def process_exception(_: HttpRequest, error: Exception) -> HttpResponse | None:
+        """Answers a view whose own call was denied."""
+        return _response(error.response) if isinstance(error, DeniedError) else None
+
+
+def _configured() -> _Asked:
+    """Returns the limit of the settings."""
+    limit = getattr(settings, "RATELIMIT", None)
+    if not (isinstance(limit, str) and is_rate(limit)):
+        limit = _imported(limit)
+    try:
+        return _Asked(
+            limit,
+            _imported(getattr(settings, "RATELIMIT_LIMITER", None)),
+            name=getattr(settings, "RATELIMIT_NAME", None),
+            key=_imported(getattr(settings, "RATELIMIT_KEY", None)),
+            cost=_imported(getattr(settings, "RATELIMIT_COST", None)),
+            unix_reset=getattr(settings, "RATELIMIT_UNIX_RESET", False),
+            ipv6_prefix=getattr(settings, "RATELIMIT_IPV6_PREFIX", IPV6_PREFIX),
+            refund=_imported(getattr(settings, "RATELIMIT_REFUND", None)),
+            denied=_imported(getattr(settings, "RATELIMIT_DENIED", None)),
+        )
+    except (TypeError, ValueError) as error:
+        raise ImproperlyConfigured(
+            'RATELIMIT is to be a limit of a limiter: limiter.limit("api", Fixed(100, "1m")), or '
+            f'"100/minute" with RATELIMIT_LIMITER: {error}'
+        ) from error
+
 
 def _in_a_thread(
     asked: _Asked, get_response: Callable[[HttpRequest], Awaitable[Any]]
 ) -> Callable[[HttpRequest], Awaitable[Any]]:
     take = sync_to_async(asked.take, thread_sensitive=False)
+    refund = sync_to_async(asked.gate.refund, thread_sensitive=False)
 
     async def served(request: HttpRequest) -> Any:
         decision = await take(request)
         if decision is None:
             return await get_response(request)
         if not decision.allowed:
-            return asked.denial(decision)
+            return asked.denial(decision, request)
         if decision.wait_ms:
-            await sleep(decision.wait_ms / 1000)
-        return asked.tell(await get_response(request), decision)
+            await asyncio.sleep(decision.wait_ms / 1000)
+        response = await get_response(request)
+        asked.tell(response, decision)
+        if asked.gate.may_refund:
+            await refund(decision, response)
+        return response
 
     return served
 
 
 def ratelimit(
-    limit: Bound | AsyncBound,
+    limit: LimitArgument,
     *,
-    key: Keyed = address,
+    limiter: Limiter | aio.Limiter | None = None,
+    key: Keyed | None = None,
     cost: Amount | Callable[[HttpRequest], Amount] | None = None,
-    name: str = "default",
+    name: str | None = None,
     unix_reset: bool = False,
+    ipv6_prefix: int = IPV6_PREFIX,
+    refund: Callable[[HttpResponse], bool] | None = None,
+    denied: Callable[[HttpRequest, Denial], HttpResponse] | None = None,
 ) -> Callable[[View], View]:
     """A decorator: `@ratelimit(limiter.limit("login", Fixed(5, "1m")))`. Of a view that is a
     coroutine, the limit is of a limiter of asyncio.
 
-    key     whose limit a request has, a function of it; None: it is not limited.
-    cost    what a request charges, or a function of it.
-    name    what the limit is called in header fields if it has no name.
+    limit    a bound limit; or with `limiter` a limit, a rate such as "100/minute", several, or a
+             function of the request that returns them (with `name`), a limit for each of several
+             keys, or UNLIMITED.
+    key      a function of the request that returns whose limit it is. None, and an empty key: by
+             the client's address. UNLIMITED: it has no limit. Without it: by the client's address.
+    cost     what a request charges, or a function of it.
+    name     the name of a limit that is not bound, in its keys and in header fields.
     unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
+    ipv6_prefix   length of the IPv6 networks that are counted as one client.
+    refund   a function of the response: True gives the charge back.
+    denied   a function of the request and the `Denial` that returns a response.
     """
-    asked = _Asked(limit, key, cost, name, unix_reset)
+    asked = _Asked(
+        limit,
+        limiter,
+        key=key,
+        cost=cost,
+        name=name,
+        unix_reset=unix_reset,
+        ipv6_prefix=ipv6_prefix,
+        refund=refund,
+        denied=denied,
+    )
 
     def limited(view: View) -> View:
         return wraps(view)(asked.around(view))  # type: ignore[return-value]
 
     return limited
+
+
+def _peer(request: HttpRequest) -> str | None:
+    found = request.META.get("REMOTE_ADDR")
+    return str(found) if found else None
+
+
+def _response(denial: Denial) -> HttpResponse:
+    return HttpResponse(denial.body, status=denial.status, headers=denial.headers)
 
 
 def _imported(value: Any) -> Any:

@@ -5,66 +5,111 @@ For all routes there is `redis_ratelimit.asgi`.
 
 from __future__ import annotations
 
-import json
-from asyncio import sleep
 from collections.abc import Awaitable, Callable
-from inspect import isawaitable
 
-from fastapi import HTTPException, Request, Response
+from fastapi import Request, Response
 
-from redis_ratelimit.addresses import network
-from redis_ratelimit.aio_bound import AsyncBound
-from redis_ratelimit.decision import Decision
-from redis_ratelimit.gate import Gate
-from redis_ratelimit.quantities import Amount, Key
+from redis_ratelimit.addresses import IPV6_PREFIX, client
+from redis_ratelimit.aio import Limiter
+from redis_ratelimit.aio_gate import AsyncGate
+from redis_ratelimit.decision import Decision, DeniedError
+from redis_ratelimit.gate import LimitArgument, MaybeKey
+from redis_ratelimit.headers import Denial
+from redis_ratelimit.quantities import Amount
 
 
-def address(request: Request) -> str:
-    """Whom a limit by address counts: see `redis_ratelimit.asgi.address`."""
-    return network(request.client.host if request.client else "unknown")
+def address(request: Request, ipv6_prefix: int = IPV6_PREFIX) -> str | None:
+    """Returns the name of the client: see `redis_ratelimit.asgi.address`."""
+    return client(_peer(request), ipv6_prefix)
+
+
+def denied(_: Request, error: Exception) -> Response:
+    """Returns the response to a call that was denied, to register as a handler:
+    `app.add_exception_handler(DeniedError, denied)`.
+    """
+    assert isinstance(error, DeniedError)  # the handler is of that one
+    if isinstance(error, _AnsweredError):
+        return error.answer
+    return Response(error.body, error.status, error.headers)
+
+
+class _AnsweredError(DeniedError):
+    """Denial with a response of the application's own."""
+
+    def __init__(self, decision: Decision, answer: Response) -> None:
+        super().__init__(decision)
+        self.answer = answer
 
 
 class RateLimit:
-    """A dependency. It adds the rate limit fields to the response, or raises HTTPException: 429, or
-    503 if the limit cannot be checked and `on_outage` is "closed". Its value is the decision; None:
-    the request is not limited.
+    """A dependency. It adds the rate limit fields to the response, or raises DeniedError, which is
+    answered with 429, or with 503 if the limit cannot be checked and `on_outage` is "closed". Its
+    value is the decision; None: the request has no limit.
 
-    limit    a limit under a name, of a limiter of asyncio: limiter.limit("api", Fixed(100, "1m")).
-    key      whose limit a request has, a function of it, which may be awaitable; None: it is not
-             limited. Without it: by the client's address.
+    limit    a bound limit: limiter.limit("search", Fixed(100, "1m")); or with `limiter` a limit, a
+             rate such as "100/minute", several, or a function of the request that returns them
+             (with `name`), a limit for each of several keys, or UNLIMITED.
+    key      a function of the request that returns whose limit it is. None, and an empty key: by
+             the client's address. UNLIMITED: it has no limit. Without it: by the client's address.
     cost     what a request charges, or a function of it.
-    name     what the limit is called in header fields if it has no name.
+    name     the name of a limit that is not bound, in its keys and in header fields.
     unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
+    ipv6_prefix   length of the IPv6 networks that are counted as one client.
+    refundable    the charge can be given back: `await decision.settle(0)` in the route. The
+             response itself is seen by the middleware of `redis_ratelimit.asgi`, with `refund`.
+    denied   a function of the request and the `Denial` that returns a response.
+
+    The functions may be coroutines.
     """
 
     def __init__(
         self,
-        limit: AsyncBound,
+        limit: LimitArgument,
         *,
-        key: Callable[[Request], Key | Awaitable[Key | None] | None] = address,
+        limiter: Limiter | None = None,
+        key: Callable[[Request], MaybeKey | Awaitable[MaybeKey]] | None = None,
         cost: Amount | Callable[[Request], Amount] | None = None,
-        name: str = "default",
+        name: str | None = None,
         unix_reset: bool = False,
+        ipv6_prefix: int = IPV6_PREFIX,
+        refundable: bool = False,
+        denied: Callable[[Request, Denial], Response | Awaitable[Response]] | None = None,
     ) -> None:
-        self._gate = Gate(None, limit, name, unix_reset)
-        self._key = key
-        self._cost = cost
+        self._gate = AsyncGate(
+            limit,
+            limiter=limiter,
+            key=key,
+            cost=cost,
+            name=name,
+            unix_reset=unix_reset,
+            ipv6_prefix=ipv6_prefix,
+            refund=(lambda _: False) if refundable else None,
+            denied=denied,
+        )
 
     async def __call__(self, request: Request, response: Response) -> Decision | None:
-        found = self._key(request)
-        key = await found if isawaitable(found) else found
-        if key is None:
+        gate = self._gate
+        decision = await gate.take(_peer(request), request)
+        if decision is None:
             return None
-        cost = self._cost(request) if callable(self._cost) else self._cost
-        decision: Decision = await self._gate.take(key, cost)
         if not decision.allowed:
-            status, headers, body = self._gate.denial(decision)
-            # FastAPI makes a body of its own of the detail.
-            for name in ("Content-Type", "Content-Length"):
-                del headers[name]
-            raise HTTPException(status, detail=json.loads(body), headers=headers)
-        if decision.wait_ms:
-            await sleep(decision.wait_ms / 1000)
-        for name, value in self._gate.fields(decision).items():
-            response.headers[name] = value
+            # A handler of the application's own comes first. Without one, FastAPI would answer 500.
+            handlers, _ = request.scope.get("starlette.exception_handlers", ({}, {}))
+            handlers.setdefault(DeniedError, _denied)
+            denial = gate.denial(decision)
+            answer = await gate.answer(denial, request)
+            if answer is not None:
+                raise _AnsweredError(decision, answer)
+            raise DeniedError(decision, denial)
+        await gate.hold(decision)
+        for field, value in gate.fields(decision).items():
+            response.headers[field] = value
         return decision
+
+
+# The parameter of the same name hides it.
+_denied = denied
+
+
+def _peer(request: Request) -> str | None:
+    return request.client.host if request.client else None

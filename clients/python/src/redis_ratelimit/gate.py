@@ -1,62 +1,168 @@
-"""What the adapters for frameworks share: whom they ask, and what they answer a request."""
+"""Common part of the adapters for frameworks: which limit a request has, and what is answered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from redis_ratelimit import headers
+from redis_ratelimit.addresses import IPV6_PREFIX, checked_prefix, client
 from redis_ratelimit.decision import Decision
+from redis_ratelimit.headers import Denial
 from redis_ratelimit.limits import Limit, Policy
 from redis_ratelimit.named import Named
+from redis_ratelimit.quantities import Amount, Key
+from redis_ratelimit.rates import AnyLimit, by_key, listed
 
 
-class Gate:
-    """`limit` is one limit, several, a policy, or a limit under a name, which brings its limiter.
-    `name` is what the limit is called in header fields if it has no name of its own. With
-    `unix_reset`, X-RateLimit-Reset is in seconds since 1970.
+class Unlimited(Enum):
+    """Type of `UNLIMITED`."""
+
+    UNLIMITED = "unlimited"
+
+
+# What a function of a request returns in place of a key or a limit, so that it has no limit.
+UNLIMITED: Final = Unlimited.UNLIMITED
+
+# What a function returns as the key of a request. None, and an empty key: the client's address.
+MaybeKey: TypeAlias = Key | Unlimited | None
+
+# What a function returns as the limits of a request, or by their keys.
+Limits: TypeAlias = AnyLimit | Sequence[AnyLimit] | Named | Mapping[Key, AnyLimit] | Unlimited
+
+# Argument of an adapter: limits, or a function of the request.
+LimitArgument: TypeAlias = AnyLimit | Sequence[AnyLimit] | Named | Callable[..., Any]
+
+
+class Response(NamedTuple):
+    """Response to a request, as `refund` sees it."""
+
+    status_code: int
+    headers: Mapping[str, str]
+
+
+class Charge(NamedTuple):
+    """Call of one request: limits of one key, or a limit for each of several."""
+
+    bound: Named | None
+    key: Key
+    limits: Mapping[Key, Limit]
+
+
+class BaseGate:
+    """Limits of requests, of a limiter of threads or of asyncio.
+
+    limit       a limit, a rate such as "100/minute", a policy, several of them, or a limit that is
+                bound to its limiter; or a function of the request that returns one of these, or
+                `{key: limit}`, or UNLIMITED.
+    key         a function of the request; without it the limit is by the client's address.
+    cost        a number, or a function of the request.
+    name        the name of a limit that is not bound.
+    unix_reset  X-RateLimit-Reset is in seconds since 1970.
+    ipv6_prefix length of the IPv6 networks that are counted as one client.
+    refund      a function of the response: `True` gives the charge back.
+    denied      a function of the request and its `Denial` that returns the framework's response.
     """
 
     def __init__(
         self,
-        limiter: Any,
-        limit: Limit | Sequence[Limit] | Named,
-        name: str = "default",
+        limit: LimitArgument,
+        *,
+        limiter: Any = None,
+        key: Callable[..., Any] | None = None,
+        cost: Amount | Callable[..., Amount] | None = None,
+        name: str | None = None,
         unix_reset: bool = False,
+        ipv6_prefix: int = IPV6_PREFIX,
+        refund: Callable[[Any], bool] | None = None,
+        denied: Callable[..., Any] | None = None,
     ) -> None:
-        if isinstance(limit, Named):
-            self.limits = limit.limits
-            self._take: Callable[..., Any] = limit.take  # type: ignore[attr-defined]
-        else:
-            if limiter is None:
-                raise TypeError(
-                    "a limiter is needed, or a limit that has one: limiter.limit('api', limit)"
-                )
-            self.limits = (limit,) if isinstance(limit, Limit) else tuple(limit)
-            self._take = lambda key, **options: limiter.take(key, *self.limits, **options)
-        self.name = name
+        self._limiter = limiter
+        self._key = key
+        self._cost = cost
+        self._name = name
         self._unix_reset = unix_reset
-        # A policy may have limits that clients are not told of.
-        self._each = not isinstance(self.limits[0], Policy)
+        self._ipv6_prefix = checked_prefix(ipv6_prefix)
+        self._refund = refund
+        self._denied = denied
+        self._bound: Named | None = None
+        if isinstance(limit, Named):
+            self._bound = limit
+            if name is not None:
+                raise TypeError(f"the limit is bound already: its name cannot be {name!r}")
+            return
+        if limiter is None:
+            raise TypeError(
+                "a limiter is needed, or a limit that has one: limiter.limit('api', limit)"
+            )
+        if callable(limit):
+            self._limit_of = limit
+        else:
+            self._bound = limiter.limit(*self._named(listed(limit)))
 
-    def take(self, key: Any, cost: Any = None) -> Any:
-        """The decision; with asyncio it is awaited."""
+    def _named(self, limits: Sequence[Limit]) -> Sequence[AnyLimit]:
+        return limits if self._name is None else (self._name, *limits)
+
+    def _charge(self, limits: Limits, found: Any, address: str | None) -> Charge | None:
+        """Returns the call of a request; `found` is what the key function has returned."""
+        if limits is UNLIMITED or found is UNLIMITED:
+            return None
+        if isinstance(limits, Mapping):
+            if self._key is not None:
+                raise TypeError("limits by their keys need no key function")
+            return Charge(None, "", {_given(key): one for key, one in by_key(limits).items()})
+        bound = limits if isinstance(limits, Named) else self._bound_to(limits)
+        if self._key is not None and found is not None and found not in {"", b""}:
+            return Charge(bound, bound.key_of(found), {})
+        who = client(address, self._ipv6_prefix)
+        if self._key is None and who is not None:
+            return Charge(bound, bound.key_of(who), {})
+        return Charge(bound, bound.key_of_client(who), {})
+
+    def _bound_to(self, limits: Any) -> Named:
+        """Binds what a function has returned, which may differ from request to request."""
+        if self._name is None:
+            raise TypeError(
+                "a function that returns limits needs a name, under which all of them count: "
+                "name='api'; or it returns limits by their keys: {f'user:{user}': limit}"
+            )
+        bound: Named = self._limiter._unchecked(self._name, listed(limits))
+        return bound
+
+    def _options(self, charge: Charge, cost: Any) -> dict[str, Any]:
         options: dict[str, Any] = {} if cost is None else {"cost": cost}
-        return self._take(key, each=self._each, **options)
+        if self._refund is not None:
+            options["refundable"] = True
+        # A policy may have limits that clients are not told of.
+        if charge.bound is not None and not isinstance(charge.bound.limits[0], Policy):
+            options["each"] = True
+        return options
+
+    def is_refunded(self, decision: Decision, response: Any) -> bool:
+        """Returns `True` if the charge is to be given back, now that the response is known."""
+        return (
+            self._refund is not None
+            and decision.allowed
+            and not decision.degraded
+            and bool(self._refund(response))
+        )
+
+    @property
+    def may_refund(self) -> bool:
+        """`True` if a charge may be given back."""
+        return self._refund is not None
 
     def fields(self, decision: Decision) -> dict[str, str]:
-        return headers.fields(decision, self.limits, name=self.name, unix_reset=self._unix_reset)
+        """Returns the header fields of a response."""
+        return headers.fields(decision, name=self._name, unix_reset=self._unix_reset)
 
     def denial(self, decision: Decision) -> Denial:
-        body = headers.problem(decision, self.limits, name=self.name)
-        fields = self.fields(decision)
-        fields |= {"Content-Type": "application/problem+json", "Content-Length": str(len(body))}
-        return Denial(headers.status(decision), fields, body)
+        """Returns the response to a request that is denied."""
+        return Denial.of(decision, name=self._name, unix_reset=self._unix_reset)
 
 
-class Denial(NamedTuple):
-    """The response to a request that is denied."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
+def _given(key: Any) -> Key:
+    if isinstance(key, (str, bytes)) and key:
+        return key
+    raise TypeError(f"limits by their keys need keys of text or bytes, not {key!r}")

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from math import ceil
+from typing import NamedTuple
 
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.limits import Limit, Policy
@@ -16,23 +17,39 @@ QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded
 REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
 
-def fields(
-    decision: Decision,
-    limits: Sequence[Limit] = (),
-    *,
-    name: str = "default",
-    unix_reset: bool = False,
-) -> dict[str, str]:
-    """The header fields, for a response that passes and for one that does not.
+class Denial(NamedTuple):
+    """Response to a request that is denied."""
 
-    `limits` are those of the call. Of several, the decision has to be one with `each`. Limits
-    without a name, and a policy, are called `name`, or after their numbers if there are more.
-    X-RateLimit-Reset is in seconds from now, or with `unix_reset` in seconds since 1970.
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @classmethod
+    def of(cls, decision: Decision, *, name: str | None = None, unix_reset: bool = False) -> Denial:
+        """Returns the response to a call that is denied: 429, or 503 if the server is away or has
+        no room.
+        """
+        body = problem(decision, name=name)
+        found = fields(decision, name=name, unix_reset=unix_reset)
+        found |= {"Content-Type": "application/problem+json", "Content-Length": str(len(body))}
+        return cls(status(decision), found, body)
+
+
+def fields(
+    decision: Decision, *, name: str | None = None, unix_reset: bool = False
+) -> dict[str, str]:
+    """Returns the header fields of a response, whether the call passes or not.
+
+    Of several limits, the decision has to be one with `each`. `name` is that of a limit without a
+    name of its own, which is otherwise that of the decision, or "default". Of several, those
+    without a name are called after their numbers. X-RateLimit-Reset is in seconds from now, or with
+    `unix_reset` in seconds since 1970.
 
     RateLimit and X-RateLimit-* tell of what the server has counted. While it is away nobody knows
     that, and they are left out: what this process allows meanwhile is no client's limit.
     RateLimit-Policy is as true as ever, and Retry-After is when the server is asked again.
     """
+    limits, name = decision.limits, name or decision.name or "default"
     found = {}
     # A policy whose limits are all in the shadow limits nobody, and says so by this number.
     told = decision.source == "server" and not (_is_policy(limits) and decision.limit == MOST)
@@ -54,8 +71,9 @@ def status(decision: Decision) -> int:
     return 503 if decision.source == "none" else 429
 
 
-def problem(decision: Decision, limits: Sequence[Limit] = (), *, name: str = "default") -> bytes:
-    """The body of a denial, as `application/problem+json` (RFC 9457)."""
+def problem(decision: Decision, *, name: str | None = None) -> bytes:
+    """Returns the body of a denial, as `application/problem+json` (RFC 9457)."""
+    limits, name = decision.limits, name or decision.name or "default"
     if status(decision) == 503:
         kind, title = REDUCED_CAPACITY, "Requests cannot be counted at the moment"
     else:
@@ -115,9 +133,8 @@ def _states(decision: Decision, limits: Sequence[Limit], name: str) -> list[str]
 
 
 def _string(text: str) -> str:
-    """Of a structured field (RFC 9651): printable ASCII in quotes."""
-    if not (text.isascii() and text.isprintable()):
-        raise ValueError(f"a header field cannot hold {text!r}")
+    """Returns a string of a structured field (RFC 9651): printable ASCII in quotes."""
+    text = "".join(one if " " <= one <= "~" else "?" for one in text)
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

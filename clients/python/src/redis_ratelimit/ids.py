@@ -30,6 +30,15 @@ OWN = "10m"
 NEEDS_ID = "the policy has a CONCURRENCY limit"
 
 
+def to_be_settled(once: Once, ttl: Duration | None) -> tuple[Once, Duration | None]:
+    """Returns the id and its ttl, of a charge that the caller may settle."""
+    if once is False:
+        raise ValueError("a refundable charge has an id: once must not be False")
+    if isinstance(once, (str, bytes)):
+        return once, ttl
+    return True, SETTLED_WITHIN if ttl is None else ttl
+
+
 class Id(NamedTuple):
     """What a call is charged by once."""
 

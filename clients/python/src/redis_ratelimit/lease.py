@@ -40,6 +40,8 @@ class _Terms:
         clock: Callable[[], float],
         fence: bool = False,
     ) -> None:
+        if not isinstance(limit, Concurrency):
+            raise TypeError(f"a lease is of a limit such as Concurrency(2, ttl=30), not {limit!r}")
         self.key = key
         # With `fence`, larger than that of every lease before: storage that compares it refuses a
         # stale holder.
@@ -113,8 +115,8 @@ class _Terms:
 
 
 class Lease(_Terms):
-    """`with limiter.lease("pool", Concurrency(2, 30)) as lease:` holds a place until the block
-    ends, and renews it three times in each ttl, in a thread.
+    """`with limiter.lease("pool", Concurrency(2, 30), wait=10) as lease:` holds a place until the
+    block ends, and renews it three times in each ttl, in a thread.
 
     No thread can stop another, so the work asks: `lease.lost`, or `lease.check()`, which raises.
     The block raises LeaseLostError at its end if the lease was lost in it.
@@ -179,8 +181,8 @@ class Lease(_Terms):
 
 
 class AsyncLease(_Terms):
-    """`async with limiter.lease("pool", Concurrency(2, 30)) as lease:` holds a place until the
-    block ends, and renews it three times in each ttl.
+    """`async with limiter.lease("pool", Concurrency(2, 30), wait=10) as lease:` holds a place until
+    the block ends, and renews it three times in each ttl.
 
     If it cannot, because the server is away or the process was frozen, the block is cancelled while
     the lease is still its own, and raises LeaseLostError.

@@ -4,22 +4,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from redis_ratelimit import clients
+from redis_ratelimit import clients, waits
 from redis_ratelimit.base import Base
 from redis_ratelimit.bound import Bound
 from redis_ratelimit.call import Call
 from redis_ratelimit.decision import Decision
-from redis_ratelimit.ids import Once
+from redis_ratelimit.errors import RateLimitError
+from redis_ratelimit.ids import Once, to_be_settled
 from redis_ratelimit.lease import Lease
 from redis_ratelimit.limits import Ban, Concurrency, Limit
+from redis_ratelimit.named import named
 from redis_ratelimit.policies import PolicyCalls, PolicyLine, PolicyState, Scale
 from redis_ratelimit.quantities import Amount, Duration, Key
-from redis_ratelimit.threads import Transport
+from redis_ratelimit.rates import AnyLimit, by_key, limits_of
+from redis_ratelimit.threads import Interrupted, Transport
 from redis_ratelimit.units import Units
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from redis_ratelimit.options import TakeOptions
 
 T = TypeVar("T")
 
@@ -43,7 +52,7 @@ class Limiter(Base):
     def take(
         self,
         key: Key,
-        *limits: Limit,
+        *limits: AnyLimit,
         cost: Amount = 1,
         upto: bool = False,
         force: bool = False,
@@ -51,12 +60,13 @@ class Limiter(Base):
         keep: Amount | str | None = None,
         once: Once = None,
         ttl: Duration | None = None,
+        refundable: bool = False,
         holder: Key | None = None,
         each: bool = False,
         ban: Ban | None = None,
         wait: float = 0.0,
     ) -> Decision:
-        """Charges all limits on this key, or none.
+        """Charges all limits on this key, or none. A limit may be a rate such as "100/minute".
 
         cost        what is charged of each limit that has no cost of its own.
         upto        grant as many whole units as there are, up to the cost: `Decision.granted`.
@@ -66,31 +76,45 @@ class Limiter(Base):
         once        an idempotency key of yours, or True: a new one. False: none, and the call is
                     not sent again. By default a new one where charging twice would matter.
         ttl         how long the idempotency key is remembered: as long as the charge may be
-                    settled. Yours: 10 minutes. Of a call for several units: 1 minute. Else: as
-                    long as resends take.
+                    settled. Yours: 10 minutes. Of a call for several units, or that is refundable:
+                    1 minute. Else: as long as resends take.
+        refundable  the charge has an idempotency key, so that `Decision.settle(0)` refunds it.
         holder      whose lease it is, of a concurrency limit among the limits. Without one it is
                     the id.
         each        what each limit says: `Decision.each`.
         ban         whoever goes on although denied is banned.
-        wait        if it is denied, for how many seconds to wait until it passes, with a call each
-                    time that it may.
+        wait        if it is denied, for how many seconds to wait until it passes. If all limits are
+                    token buckets, one call reserves its turn; else there is a call each time that
+                    it may pass.
 
         CallError if the server refuses the call as it is, SetupError if it is set up in a way that
         cannot work, NoPolicyError if there is no such policy.
         """
-        until = self._clock() + wait if wait else 0.0
+        terms = limits_of(limits)
+        if refundable:
+            once, ttl = to_be_settled(once, ttl)
+            terms, cost = waits.hoisted(terms, cost)
+        until, reserved = 0.0, 0.0
+        if wait > 0:
+            until = self._clock() + wait
+            excluded = upto or force or max_wait is not None
+            if waits.reserves(terms, once=once, excluded=excluded):
+                max_wait = reserved = waits.longest(wait)
+                once = True if once is None else once
+                ttl = reserved + waits.AFTER_ITS_TURN if ttl is None else ttl
         # A denial that is a strike, or an answer to an id, is the server's to make.
         remembers = self._remembers and not (
             upto or force or ban is not None or isinstance(once, (str, bytes))
         )
-        asked = (limits, cost, max_wait, keep, holder, each)
+        asked = (terms, cost, max_wait, keep, holder, each)
+        attempts = 0
         while True:
             sent_at = self._clock()
-            decision = self._denials.find(key, asked, sent_at) if remembers else None
+            decision = self._remembered(asked, key, sent_at) if remembers else None
             if decision is None:
                 call = self._calls.take(
                     key,
-                    limits,
+                    terms,
                     cost=cost,
                     upto=upto,
                     force=force,
@@ -104,28 +128,56 @@ class Limiter(Base):
                 )
                 decision = self._do(call)
                 if remembers and not decision.allowed:
-                    self._denied(asked, key, limits, decision, sent_at)
-            if decision.allowed:
+                    self._denied(asked, key, decision, sent_at)
+            if decision.allowed or not until or reserved:
                 break
-            if decision.wait is None or not wait:
-                break
-            # Others may come first: a wait of 0 is none.
-            pause = max(decision.wait, 0.001)
-            if decision.degraded or self._clock() + pause > until:
+            attempts += 1
+            pause = waits.pause(decision, attempts, until - self._clock())
+            if pause is None:
                 break
             self._transport.sleep(pause)
-        if decision.id is not None and decision.allowed:
-            settle = partial(self._settle, key, limits, decision.id)
-            object.__setattr__(decision, "_settle", settle)
-        return decision
+        facts = decision.__dict__
+        facts["limits"] = terms
+        if not decision.allowed:
+            return waits.without_reservation(decision, reserved) if reserved else decision
+        if decision.id is not None:
+            facts["_settle"] = partial(self._settle, key, terms, decision.id)
+        elif decision.source == "none" or refundable:
+            facts["_settle"] = partial(self._refund, decision, [(key, terms)], cost)
+        return self._turn(decision) if reserved and decision.wait_ms else decision
+
+    def _turn(self, decision: Decision) -> Decision:
+        """Waits for a turn that is reserved, and gives it back if the caller is interrupted."""
+        try:
+            self._transport.sleep(decision.wait_ms / 1000)
+        except Interrupted:
+            with suppress(RateLimitError, ValueError):  # else it is lost, and recovers
+                decision.settle(0)
+            raise
+        return decision.but(wait_ms=0)
 
     def _settle(self, key: Key, limits: Sequence[Limit], id: Key, cost: Amount) -> Decision:
         return self.settle(key, *limits, id=id, cost=cost)
 
+    def _refund(
+        self,
+        decision: Decision,
+        charges: Iterable[tuple[Key, Sequence[Limit]]],
+        charged: Amount,
+        cost: Amount,
+    ) -> Decision:
+        """Settles a charge without an id: one that nobody decided, or for whose id the key had no
+        room. That can only be given back as a whole.
+        """
+        if decision.source != "none" and cost == 0:
+            for key, limits in charges:
+                self.give_back(key, *limits, cost=charged)
+        return decision
+
     def peek(
         self,
         key: Key,
-        *limits: Limit,
+        *limits: AnyLimit,
         cost: Amount = 1,
         upto: bool = False,
         force: bool = False,
@@ -135,11 +187,12 @@ class Limiter(Base):
         each: bool = False,
         ban: Ban | None = None,
     ) -> Decision:
-        """What `take` would answer now. It changes nothing."""
-        return self._do(
+        """Returns what `take` would answer now. It changes nothing."""
+        terms = limits_of(limits)
+        decision = self._do(
             self._calls.take(
                 key,
-                limits,
+                terms,
                 cost=cost,
                 upto=upto,
                 force=force,
@@ -151,10 +204,12 @@ class Limiter(Base):
                 look=True,
             )
         )
+        decision.__dict__["limits"] = terms
+        return decision
 
     def take_all(
         self,
-        limits: Mapping[Key, Limit],
+        limits: Mapping[Key, AnyLimit],
         *,
         cost: Amount = 1,
         force: bool = False,
@@ -162,14 +217,18 @@ class Limiter(Base):
         keep: Amount | str | None = None,
         once: Once = None,
         ttl: Duration | None = None,
+        refundable: bool = False,
         holder: Key | None = None,
     ) -> Decision:
         """Charges one limit on each of several keys, all or none; `Decision.each` is in their
         order. In a cluster the keys share a tag: "{acme}:user:7", "{acme}:all".
         """
-        return self._do(
+        terms = by_key(limits)
+        if refundable:
+            once, ttl = to_be_settled(once, ttl)
+        decision = self._do(
             self._calls.take_all(
-                limits,
+                terms,
                 cost=cost,
                 force=force,
                 max_wait=max_wait,
@@ -179,10 +238,25 @@ class Limiter(Base):
                 holder=holder,
             )
         )
+        facts = decision.__dict__
+        facts["limits"] = tuple(terms.values())
+        if decision.allowed and decision.id is not None:
+            facts["_settle"] = partial(self._settle_all, terms, decision.id)
+        elif decision.allowed and (decision.source == "none" or refundable):
+            charges = [(key, (limit,)) for key, limit in terms.items()]
+            facts["_settle"] = partial(self._refund, decision, charges, cost)
+        return decision
+
+    def _settle_all(self, limits: Mapping[Key, Limit], id: Key, cost: Amount) -> Decision:
+        decision = self._calls.settled_here(id, cost)
+        if decision is None:
+            decision = self._do(self._calls.settle_all(limits, id=id, cost=cost))
+        decision.__dict__["limits"] = tuple(limits.values())
+        return decision
 
     def peek_all(
         self,
-        limits: Mapping[Key, Limit],
+        limits: Mapping[Key, AnyLimit],
         *,
         cost: Amount = 1,
         force: bool = False,
@@ -190,10 +264,11 @@ class Limiter(Base):
         keep: Amount | str | None = None,
         holder: Key | None = None,
     ) -> Decision:
-        """What `take_all` would answer now."""
-        return self._do(
+        """Returns what `take_all` would answer now."""
+        terms = by_key(limits)
+        decision = self._do(
             self._calls.take_all(
-                limits,
+                terms,
                 cost=cost,
                 force=force,
                 max_wait=max_wait,
@@ -202,25 +277,32 @@ class Limiter(Base):
                 look=True,
             )
         )
+        decision.__dict__["limits"] = tuple(terms.values())
+        return decision
 
     def settle(
-        self, key: Key, *limits: Limit, id: Key, cost: Amount, each: bool = False
+        self, key: Key, *limits: AnyLimit, id: Key, cost: Amount, each: bool = False
     ) -> Decision:
-        """What the call of this id turned out to cost. Usage becomes what it would be had that been
-        charged from the beginning; more than was charged is charged in full.
+        """Corrects the charge of this id to what the call turned out to cost. Usage becomes what it
+        would be had that been charged from the beginning; more than was charged is charged in full.
 
         It is denied only if the id is not known, or no longer; nothing is changed then.
         """
-        here = self._calls.settled_here(id, cost)
-        if here is not None:
-            return here
-        return self._do(self._calls.settle(key, limits, id=id, cost=cost, each=each))
+        terms = limits_of(limits)
+        decision = self._calls.settled_here(id, cost)
+        if decision is None:
+            decision = self._do(self._calls.settle(key, terms, id=id, cost=cost, each=each))
+        decision.__dict__["limits"] = terms
+        return decision
 
-    def give_back(self, key: Key, *limits: Limit, cost: Amount = 1) -> Decision:
+    def give_back(self, key: Key, *limits: AnyLimit, cost: Amount = 1) -> Decision:
         """Takes so much from the present usage, whoever's it is. It is not sent again if its reply
         is lost: where that matters, `settle`.
         """
-        return self._do(self._calls.give_back(key, limits, cost=cost))
+        terms = limits_of(limits)
+        decision = self._do(self._calls.give_back(key, terms, cost=cost))
+        decision.__dict__["limits"] = terms
+        return decision
 
     def lease(
         self,
@@ -228,11 +310,11 @@ class Limiter(Base):
         limit: Concurrency,
         holder: Key | None = None,
         *,
-        wait: float | None = None,
+        wait: float | None = 0.0,
         fence: bool = False,
     ) -> Lease:
-        """A place, for a `with` block. `wait` is for how many seconds to wait for one:
-        None, as long as it takes; 0, not at all. Then the block raises DeniedError.
+        """A place, for a `with` block. `wait` is for how many seconds to wait for one: 0,
+        not at all; None, as long as it takes. Then the block raises DeniedError.
 
         It waits in the server, first come first served, and on a connection of its own. With
         `fence`, `lease.token` is larger than that of every lease before: let the storage that the
@@ -244,17 +326,26 @@ class Limiter(Base):
         """Gives leases back; how many were held."""
         return self._do(self._calls.release(key, holders))
 
-    def units(self, key: Key, *limits: Limit, batch: int = 100, keep: float = 1.0) -> Units:
+    def units(self, key: Key, *limits: AnyLimit, batch: int = 100, keep: float = 1.0) -> Units:
         """Units of a hot key, taken `batch` at a time and spent in this process within `keep`
         seconds.
         """
-        return Units(self._do, self._calls, key, limits, batch, keep, self._clock)
+        return Units(self._do, self._calls, key, limits_of(limits), batch, keep, self._clock)
 
-    def limit(self, name: str, *limits: Limit, **options: Any) -> Bound:
-        """The limits under a name, to be asked for whom they are: `api.take("user:42")`. The keys
-        are the name, a colon and whoever it is. `options` are those of `take`.
+    def limit(self, name: AnyLimit, *limits: AnyLimit, **options: Unpack[TakeOptions]) -> Bound:
+        """Binds limits, to be asked for whom they are: `api.take("user:42")`. The keys are the
+        name, a colon and whoever it is. Without a name, the canonical words of the limits stand in
+        its place: `limiter.limit(Fixed(100, "1m"))`. `options` are those of `take`.
+
+        ValueError if the name is already that of limits of another kind or window.
         """
-        return Bound(self, name, limits, options)
+        bound = Bound(self, *named((name, *limits)), {**options})
+        self._names.bind(bound)
+        return bound
+
+    def _unchecked(self, name: str, limits: tuple[Limit, ...]) -> Bound:
+        """Binds limits that may differ from call to call."""
+        return Bound(self, name, limits, {})
 
     def reset(self, key: Key) -> bool:
         """Forgets all that the key has used; whether there was anything."""
@@ -309,8 +400,8 @@ class Limiter(Base):
             result: T = done.value
             return result
         finally:
-            if call.frees:
-                self._denials.changed(call.key)
+            for key in call.frees:
+                self._denials.changed(key)
 
 
 class Policies:
@@ -323,7 +414,7 @@ class Policies:
     def set(
         self,
         name: Key,
-        *limits: Limit,
+        *limits: AnyLimit,
         ban: Ban | None = None,
         nx: bool = False,
         version: int | None = None,
@@ -331,7 +422,7 @@ class Policies:
         """The version that now stands. `nx`: if there is one, it stays. `version`: only over this
         one, else CallError.
         """
-        return self._do(self._calls.set(name, limits, ban, nx=nx, version=version))
+        return self._do(self._calls.set(name, limits_of(limits), ban, nx=nx, version=version))
 
     def get(self, name: Key) -> PolicyState | None:
         return self._do(self._calls.get(name))

@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
-from redis_ratelimit.quantities import Amount, Duration, Key, Word, amount, duration, kept, seconds
+from redis_ratelimit.quantities import (
+    Amount,
+    Duration,
+    Key,
+    Word,
+    amount,
+    duration,
+    kept,
+    milliseconds,
+    seconds,
+)
 
 # Windows of the calendar, and about how long they are.
 _CALENDAR = {"1w": 7 * 86400, "1mo": 30 * 86400, "3mo": 91 * 86400, "1y": 365 * 86400}
@@ -28,6 +38,8 @@ class Limit(ABC):
     algorithm: ClassVar[str]
     # The key of a sketch: the keys of calls are its items then.
     sketch_key: ClassVar[Key | None] = None
+    # Position of its time among its numbers.
+    _time: ClassVar[int] = 1
 
     _: KW_ONLY
     cost: Amount | None = None
@@ -60,12 +72,34 @@ class Limit(ABC):
     def window_seconds(self) -> float:
         """How long all of the quota takes to come back."""
 
+    def without_cost(self) -> Limit:
+        """Returns the limit without a cost of its own."""
+        return replace(self, cost=None)
+
     @property
     def label(self) -> str:
         """What it is called in header fields if it has no name."""
         if self.name is not None:
             return self.name
         return "-".join([self.algorithm.lower(), *map(str, self._numbers()[:2])])
+
+    @property
+    def canonical(self) -> Key:
+        """Its words in the form that is the same in all packages: the key of an unnamed limit."""
+        named = [] if self.name is None else ["AS", self.name]
+        return " ".join(map(str, [self.algorithm, *self._canonical_numbers(), *named]))
+
+    @property
+    def shape(self) -> tuple[Word, ...]:
+        """Its kind and its window, without its amounts: what finds its usage at a key."""
+        return (self.algorithm, *self._canonical_numbers()[1:])
+
+    def _canonical_numbers(self) -> list[Word]:
+        numbers = self._numbers()
+        time = numbers[self._time]
+        if time not in _CALENDAR:
+            numbers[self._time] = milliseconds(str(time))
+        return numbers
 
     def spec(self, holder: Key | None = None, item: Key | None = None) -> list[Word]:
         """Its words in a call. The holder is for those that are leased, the item for sketches."""
@@ -94,9 +128,16 @@ class Limit(ABC):
 
 @dataclass(frozen=True)
 class _Bucket(Limit):
+    _time = 2
+
     capacity: Amount
     refill: Amount
     period: Duration = 1
+
+    @property
+    def shape(self) -> tuple[Word, ...]:
+        # A bucket of another rate has the same usage.
+        return (self.algorithm,)
 
     def _numbers(self) -> list[Word]:
         return [
@@ -327,12 +368,25 @@ class Policy(Limit):
         return [first, *(word for name in others for word in ("OR", name))]
 
     @property
+    def canonical(self) -> Key:
+        if all(isinstance(name, str) for name in self.names):
+            return "+".join(map(str, self.names))
+        return b"+".join(one.encode() if isinstance(one, str) else one for one in self.names)
+
+    @property
+    def shape(self) -> tuple[Word, ...]:
+        return (self.algorithm,)
+
+    @property
     def quota(self) -> float:
         raise ValueError("only the server knows the limits of a policy")
 
     @property
     def window_seconds(self) -> float:
         raise ValueError("only the server knows the limits of a policy")
+
+    def without_cost(self) -> Limit:
+        return Policy(*self.names, keep=self.keep, key=self.sketch_key)
 
     @property
     def label(self) -> str:

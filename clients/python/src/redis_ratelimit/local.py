@@ -15,6 +15,7 @@ from redis_ratelimit import forks
 from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.limits import Concurrency, Limit, Policy
 from redis_ratelimit.quantities import Key
+from redis_ratelimit.rates import AnyLimit, limit_of
 
 
 class Charge(NamedTuple):
@@ -54,14 +55,14 @@ class Local:
         self,
         share: float = 1.0,
         *,
-        otherwise: Limit | None = None,
+        otherwise: AnyLimit | None = None,
         most: int = 10_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not 0 < share <= 1:
             raise ValueError(f"share must be above 0, up to 1, not {share!r}")
         self._share = share
-        self._otherwise = otherwise
+        self._otherwise = None if otherwise is None else limit_of(otherwise)
         self._most = most
         self._clock = clock
         self._buckets: OrderedDict[tuple[Key, str], _Bucket] = OrderedDict()

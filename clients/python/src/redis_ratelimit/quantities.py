@@ -58,6 +58,11 @@ def seconds(value: Duration, what: str = "duration") -> float:
     return float(_exact(value, what))
 
 
+def milliseconds(value: Duration) -> str:
+    """Returns a time in milliseconds, in its one canonical form."""
+    return f"{(_exact(value, 'duration') * 1000).normalize():f}"
+
+
 def _exact(value: Duration, what: str) -> Decimal:
     """In seconds, rounded up to microseconds."""
     wrong = ValueError(f"{what} must be seconds, or text such as '60s', not {value!r}")

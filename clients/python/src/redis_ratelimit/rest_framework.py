@@ -19,42 +19,67 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from rest_framework import throttling
 
+from redis_ratelimit.addresses import UNKNOWN, client, network
 from redis_ratelimit.bound import Bound
 from redis_ratelimit.decision import Decision
+from redis_ratelimit.gate import UNLIMITED, MaybeKey
 from redis_ratelimit.limiter import Limiter
 from redis_ratelimit.limits import SlidingLog
 
 
-class Throttle(throttling.BaseThrottle):
+class _Addressed(throttling.BaseThrottle):
+    """Throttle that names clients by their addresses."""
+
+    def get_ident(self, request: Any) -> str:
+        """Returns the name of the client, by the framework's NUM_PROXIES, without ports and without
+        what is no address.
+        """
+        return _client(self, request) or UNKNOWN
+
+
+def _client(throttle: Any, request: Any) -> str | None:
+    ident = str(throttling.BaseThrottle.get_ident(throttle, request) or "")
+    found = [one for one in map(network, ident.split(",")) if one]
+    return ",".join(found) or client(request.META.get("REMOTE_ADDR"))
+
+
+class Throttle(_Addressed):
     """By a limit of your own: a subclass says which.
 
         class Searches(Throttle):
             limit = limiter.limit("search", TokenBucket(20, 1, "1s"))
 
-    `key` is whose limit a request has, by default the user's, or the address's; None: it is not
-    limited.
+    `key` is whose limit a request has, by default the user's. None: by the client's address.
+    UNLIMITED: it has no limit.
     """
 
     limit: Bound
     decision: Decision | None = None
 
-    def key(self, request: Any, view: Any) -> str | None:
+    def key(self, request: Any, view: Any) -> MaybeKey:
         del view
         if request.user and request.user.is_authenticated:
             return f"user:{request.user.pk}"
-        return str(self.get_ident(request))
+        return None
 
     def allow_request(self, request: Any, view: Any) -> bool:
         key = self.key(request, view)
-        self.decision = None if key is None else self.limit.take(key)
-        return self.decision is None or self.decision.allowed
+        if key is UNLIMITED:
+            self.decision = None
+            return True
+        if key is None or key in {"", b""}:
+            found = self.limit.key_of_client(_client(self, request))
+        else:
+            found = self.limit.key_of(key)
+        self.decision = self.limit._take(found, {})
+        return self.decision.allowed
 
     def wait(self) -> float | None:
         """Seconds; None: nobody knows."""
         return None if self.decision is None else self.decision.wait
 
 
-class _ByRate(throttling.SimpleRateThrottle):
+class _ByRate(_Addressed, throttling.SimpleRateThrottle):
     """The framework's throttle, with the server in place of the cache."""
 
     limiter: Limiter | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from math import ceil
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rq.job import Retry, get_current_job
 
@@ -17,6 +17,9 @@ from redis_ratelimit.bound import Bound
 from redis_ratelimit.decision import DeniedError
 from redis_ratelimit.named import EVERYBODY
 from redis_ratelimit.quantities import Amount, Key
+
+if TYPE_CHECKING:
+    from redis_ratelimit.options import TakeOptions
 
 Job = TypeVar("Job", bound=Callable[..., Any])
 
@@ -35,7 +38,7 @@ def ratelimit(
     key    whose limit it is, or a function of the job's arguments; without it all share the limit.
     cost   what a job charges.
     """
-    options: dict[str, Any] = {} if cost is None else {"cost": cost}
+    options: TakeOptions = {} if cost is None else {"cost": cost}
 
     def limited(job: Job) -> Job:
         @wraps(job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from random import uniform
@@ -19,6 +20,14 @@ if sys.version_info >= (3, 11):
     from asyncio import timeout
 else:  # redis-py has it there
     from async_timeout import timeout
+
+# What ends the wait of a caller before its time.
+Interrupted = asyncio.CancelledError
+
+
+async def resolved(value: Any) -> Any:
+    """Returns what a function of the application returns, or what that awaits."""
+    return await value if inspect.isawaitable(value) else value
 
 
 class Transport(Route):

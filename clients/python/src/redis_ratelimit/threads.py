@@ -14,6 +14,14 @@ from redis_ratelimit.connections import Connections
 from redis_ratelimit.ears import Ear
 from redis_ratelimit.quantities import Word
 
+# What ends the wait of a caller before its time: a signal, or the timeout of a greenlet.
+Interrupted = BaseException
+
+
+def resolved(value: Any) -> Any:
+    """Returns what a function of the application returns."""
+    return value
+
 
 class Transport(Route):
     is_async = False
@@ -84,7 +92,10 @@ class Transport(Route):
                 client.connection_pool.disconnect(inuse_connections=False)
             raise
 
-    sleep = staticmethod(time.sleep)
+    @staticmethod
+    def sleep(seconds: float) -> None:
+        """Waits. The function is looked up by each call: gevent may replace it later."""
+        time.sleep(seconds)
 
     def close(self) -> None:
         if not self.is_cluster:

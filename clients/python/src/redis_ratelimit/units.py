@@ -9,14 +9,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil
+from random import uniform
 from typing import Any
 
-from redis_ratelimit import forks, sketches
+from redis_ratelimit import forks, sketches, words
 from redis_ratelimit.call import Call, Undecided
 from redis_ratelimit.calls import Calls
 from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.errors import FullError, RateLimitError, UnavailableError
 from redis_ratelimit.limits import Limit
+from redis_ratelimit.pending import pending
 from redis_ratelimit.quantities import Key
 
 # For how many seconds beyond their own the server remembers what units were granted: so long may
@@ -54,6 +56,7 @@ class _Hand:
     ) -> None:
         if batch < 1:
             raise ValueError(f"batch must be a number of units, not {batch!r}")
+        words.refuse_no_limits(limits, key)
         sketches.refuse(limits)  # what is not spent could not be given back
         self.key = key
         self._calls = calls
@@ -63,8 +66,10 @@ class _Hand:
         self._clock = clock
         self._grants: deque[_Grant] = deque()
         self._expired: deque[_Grant] = deque()
-        # What the server said last, and when it may be asked again after it has denied.
-        self._said = Decision(True, 0, 0, 0, 0)
+        # Costs of the callers in line: what they need is asked for at once.
+        self._line: deque[int] = deque()
+        # What the server said last, and when it may be asked again after a grant was short.
+        self._said = Decision(True, 0, 0, 0, 0, limits=tuple(limits))
         self._denied_until = 0.0
         forks.knows(self)
 
@@ -72,6 +77,7 @@ class _Hand:
         """The other process has the units, and gives back what it does not spend."""
         self._grants.clear()
         self._expired.clear()
+        self._line.clear()
 
     @property
     def in_hand(self) -> int:
@@ -80,8 +86,6 @@ class _Hand:
 
     def _spend(self, cost: int) -> Decision | None:
         """None: there are not enough in hand."""
-        if not isinstance(cost, int) or cost < 1:
-            raise ValueError(f"cost must be a whole number of units from 1, not {cost!r}")
         now = self._clock()
         while self._grants and (now >= self._grants[0].until or self._grants[0].left == 0):
             grant = self._grants.popleft()
@@ -112,11 +116,15 @@ class _Hand:
         wait_ms = NEVER if self._said.wait_ms == NEVER else ceil(left * 1000)
         return replace(self._said, allowed=False, remaining=self.in_hand, wait_ms=wait_ms)
 
-    def _asking(self, cost: int) -> Call[Decision]:
+    def _wanted(self, cost: int) -> int:
+        """Returns how many units to ask for: a batch, or what all callers in line need."""
+        return max(self._batch, cost, sum(self._line.copy()))
+
+    def _asking(self, wanted: int) -> Call[Decision]:
         call = self._calls.take(
             self.key,
             self._limits,
-            cost=max(self._batch, cost),
+            cost=wanted,
             upto=True,
             once=True,
             ttl=self._keep + SETTLED_LATE,
@@ -125,21 +133,29 @@ class _Hand:
         # could be given back.
         return replace(call, without=None, unnamed=None)
 
-    def _granted(self, decision: Decision, asked_at: float, cost: int) -> None:
+    def _granted(self, decision: Decision, asked_at: float, wanted: int) -> None:
         units = decision.granted or 0
         assert decision.id is not None  # `_asking` has it
-        self._said = replace(decision, granted=None, id=None)
+        self._said = replace(decision, granted=None, id=None, limits=tuple(self._limits))
         if units:
             # They were charged after they were asked for, so they expire in time.
             self._grants.append(_Grant(decision.id, units, 0, asked_at + self._keep))
-        if units < cost:
+        if units < wanted:
+            # The limit is used up. Whoever asks at once is granted a unit or two, and a line of
+            # callers that each wait for such a grant would only grow.
             wait = self._keep if decision.wait is None else decision.wait
-            self._denied_until = self._clock() + wait
+            self._denied_until = self._clock() + max(wait, self._pause(decision.reset or 0.0))
+
+    def _pause(self, reset: float) -> float:
+        """Returns for how many seconds not to ask after a short grant, longer than what the limit
+        needs for another one. Processes that were denied together ask one after the other.
+        """
+        return min(self._keep / 10, reset / 4) * uniform(1, 1.5)
 
     def _without(self, cost: int, error: Undecided) -> Decision:
         call = self._calls.take(self.key, self._limits, cost=cost, once=False)
         assert call.without is not None  # a take has it
-        return call.without(error)
+        return call.without(error).but(limits=tuple(self._limits))
 
     def _settling(self, grant: _Grant) -> Call[Decision]:
         return self._calls.settle(self.key, self._limits, id=grant.id, cost=grant.spent)
@@ -150,6 +166,11 @@ class _Hand:
         self._expired.clear()
         self._grants.clear()
         return found
+
+
+def _checked(cost: int) -> None:
+    if not isinstance(cost, int) or cost < 1:
+        raise ValueError(f"cost must be a whole number of units from 1, not {cost!r}")
 
 
 class Units(_Hand):
@@ -168,19 +189,27 @@ class Units(_Hand):
         self._lock = threading.Lock()
 
     def take(self, cost: int = 1) -> Decision:
+        _checked(cost)
+        self._line.append(cost)
         with self._lock:  # one asks; all others wait for what it gets
-            decision = self._spend(cost) or self._refused()
-            if decision is not None:
-                return decision
-            asked_at = self._clock()
             try:
-                self._granted(self._do(self._asking(cost)), asked_at, cost)
-            except (UnavailableError, FullError) as error:
-                return self._without(cost, error)
-            while self._expired:
-                with suppress(RateLimitError):  # they come back by themselves
-                    self._do(self._settling(self._expired.popleft()))
-            return self._spend(cost) or self._denied()
+                return self._taken(cost)
+            finally:
+                self._line.remove(cost)
+
+    def _taken(self, cost: int) -> Decision:
+        decision = self._spend(cost) or self._refused()
+        if decision is not None:
+            return decision
+        asked_at, wanted = self._clock(), self._wanted(cost)
+        try:
+            self._granted(self._do(self._asking(wanted)), asked_at, wanted)
+        except (UnavailableError, FullError) as error:
+            return self._without(cost, error)
+        while self._expired:
+            with suppress(RateLimitError):  # they come back by themselves
+                self._do(self._settling(self._expired.popleft()))
+        return self._spend(cost) or self._denied()
 
     def close(self) -> None:
         with self._lock:
@@ -209,26 +238,38 @@ class AsyncUnits(_Hand):
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._lock = loop, asyncio.Lock()
+            self._line.clear()
         return self._lock
 
+    @pending
     async def take(self, cost: int = 1) -> Decision:
         # Nothing waits in between, so units in hand need no lock.
-        decision = self._spend(cost)
+        _checked(cost)
+        decision = self._spend(cost) or self._refused()
         if decision is not None:
             return decision
-        async with self._guard():  # one asks; all others wait for what it gets
-            decision = self._spend(cost) or self._refused()
-            if decision is not None:
-                return decision
-            asked_at = self._clock()
-            try:
-                self._granted(await self._do(self._asking(cost)), asked_at, cost)
-            except (UnavailableError, FullError) as error:
-                return self._without(cost, error)
-            while self._expired:
-                with suppress(RateLimitError):  # they come back by themselves
-                    await self._do(self._settling(self._expired.popleft()))
-            return self._spend(cost) or self._denied()
+        guard = self._guard()
+        self._line.append(cost)
+        try:
+            async with guard:  # one asks; all others wait for what it gets
+                return await self._taken(cost)
+        finally:
+            with suppress(ValueError):  # of another loop
+                self._line.remove(cost)
+
+    async def _taken(self, cost: int) -> Decision:
+        decision = self._spend(cost) or self._refused()
+        if decision is not None:
+            return decision
+        asked_at, wanted = self._clock(), self._wanted(cost)
+        try:
+            self._granted(await self._do(self._asking(wanted)), asked_at, wanted)
+        except (UnavailableError, FullError) as error:
+            return self._without(cost, error)
+        while self._expired:
+            with suppress(RateLimitError):  # they come back by themselves
+                await self._do(self._settling(self._expired.popleft()))
+        return self._spend(cost) or self._denied()
 
     async def close(self) -> None:
         async with self._guard():

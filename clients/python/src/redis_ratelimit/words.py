@@ -62,13 +62,20 @@ def is_policy(limits: Sequence[Limit]) -> bool:
     return isinstance(limits[0], Policy)
 
 
-def refuse_no_limits(limits: Collection[Limit]) -> None:
-    if not limits:
-        raise ValueError("a call needs a limit, such as Fixed(100, '1m') or Policy('api')")
+def refuse_no_limits(limits: Collection[Limit], key: object = None) -> None:
+    if limits:
+        return
+    if isinstance(key, Limit):
+        raise ValueError(f"the key comes first: take('user:42', {key!r})")
+    raise ValueError(
+        "a call needs a limit, such as Fixed(100, '1m'), Policy('api') or '100/minute'"
+    )
 
 
 def refuse_other_than_keys(*keys: Key) -> None:
     """Refused before anything is sent: what a client library cannot send is no outage."""
     for key in keys:
+        if isinstance(key, Limit):
+            raise TypeError(f"the key comes first: take('user:42', {key!r})")
         if not isinstance(key, (str, bytes)):
             raise TypeError(f"a key must be text or bytes, not {key!r}")

@@ -1,21 +1,20 @@
 """Middleware for WSGI applications: Flask, Django, Pyramid, Bottle.
 
-app.wsgi_app = RateLimitMiddleware(app.wsgi_app, limiter=limiter, limit=Policy("api"))
+app.wsgi_app = RateLimitMiddleware(app.wsgi_app, limiter=limiter, limit="100/minute")
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from time import sleep
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redis_ratelimit.addresses import network
-from redis_ratelimit.bound import Bound
-from redis_ratelimit.gate import Gate
+from redis_ratelimit.addresses import IPV6_PREFIX, client
+from redis_ratelimit.gate import LimitArgument, MaybeKey, Response
+from redis_ratelimit.headers import Denial
 from redis_ratelimit.limiter import Limiter
-from redis_ratelimit.limits import Limit
-from redis_ratelimit.quantities import Amount, Key
+from redis_ratelimit.quantities import Amount
+from redis_ratelimit.sync_gate import Gate
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
@@ -23,25 +22,33 @@ if TYPE_CHECKING:
 Environ: TypeAlias = dict[str, Any]
 
 
-def address(environ: Environ) -> str:
-    """Whom a limit by address counts: see `redis_ratelimit.addresses`.
+def address(environ: Environ, ipv6_prefix: int = IPV6_PREFIX) -> str | None:
+    """Returns the name of the client: see `redis_ratelimit.addresses`. None if it has no address.
 
     It is the server's word that counts. Behind proxies, tell it or werkzeug's ProxyFix which of
     them to believe; X-Forwarded-For itself clients write what they like into.
     """
-    return network(environ.get("REMOTE_ADDR") or "unknown")
+    return client(environ.get("REMOTE_ADDR"), ipv6_prefix)
 
 
 class RateLimitMiddleware:
     """Answers 429 in place of the application, or adds the rate limit fields to its response.
 
-    limit    one limit, several, a policy, or a limit under a name, which brings its limiter:
-             limiter.limit("api", Fixed(100, "1m")). They are charged once for each request.
-    key      of a request's environment, whose limit it is, such as f"user:{...}"; None: it is not
-             limited. Without it: by the client's address.
+    limit    a limit, a rate such as "100/minute", several, a policy, or a limit that is bound to
+             its limiter: limiter.limit("api", Fixed(100, "1m")). They are charged once for each
+             request. Or a function of the environment that returns one of these (with `name`), a
+             limit for each of several keys ({f"user:{user}": "10/second", f"all:{team}":
+             "1000/minute"}), or UNLIMITED.
+    key      a function of a request's environment that returns whose limit it is, such as
+             f"user:{...}". None, and an empty key: by the client's address. UNLIMITED: it has no
+             limit. Without it: by the client's address.
     cost     what a request charges, or a function of its environment.
-    name     what the limit is called in header fields if it has no name.
+    name     the name of a limit that is not bound, in its keys and in header fields.
     unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
+    ipv6_prefix   length of the IPv6 networks that are counted as one client.
+    refund   a function of the response (`status_code`, `headers`): True gives the charge back.
+    denied   a function of the environment and the `Denial` that returns a WSGI application, such as
+             a response of Flask, to answer a request that is denied.
 
     A request that is admitted for later, as by a LeakyBucket, is held so long. A policy that the
     server does not have is an error, NoPolicyError, and no open door.
@@ -51,41 +58,62 @@ class RateLimitMiddleware:
         self,
         app: WSGIApplication,
         *,
+        limit: LimitArgument,
         limiter: Limiter | None = None,
-        limit: Limit | Sequence[Limit] | Bound,
-        key: Callable[[Environ], Key | None] = address,
+        key: Callable[[Environ], MaybeKey] | None = None,
         cost: Amount | Callable[[Environ], Amount] | None = None,
-        name: str = "default",
+        name: str | None = None,
         unix_reset: bool = False,
+        ipv6_prefix: int = IPV6_PREFIX,
+        refund: Callable[[Response], bool] | None = None,
+        denied: Callable[[Environ, Denial], WSGIApplication] | None = None,
     ) -> None:
         self._app = app
-        self._gate = Gate(limiter, limit, name, unix_reset)
-        self._key = key
-        self._cost = cost
+        self._gate = Gate(
+            limit,
+            limiter=limiter,
+            key=key,
+            cost=cost,
+            name=name,
+            unix_reset=unix_reset,
+            ipv6_prefix=ipv6_prefix,
+            refund=refund,
+            denied=denied,
+        )
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        key = self._key(environ)
-        if key is None:
+        gate = self._gate
+        decision = gate.take(environ.get("REMOTE_ADDR"), environ)
+        if decision is None:
             return self._app(environ, start_response)
-        cost = self._cost(environ) if callable(self._cost) else self._cost
-        decision = self._gate.take(key, cost)
         if not decision.allowed:
-            code, denied, body = self._gate.denial(decision)
-            status = HTTPStatus(code)
-            start_response(f"{status.value} {status.phrase}", list(denied.items()))
-            return [body]
-        if decision.wait_ms:
-            sleep(decision.wait_ms / 1000)
-        fields = list(self._gate.fields(decision).items())
+            denial = gate.denial(decision)
+            app = gate.answer(denial, environ)
+            if app is not None:
+                answered: Iterable[bytes] = app(environ, start_response)
+                return answered
+            status = HTTPStatus(denial.status)
+            start_response(f"{status.value} {status.phrase}", list(denial.headers.items()))
+            return [denial.body]
+        gate.hold(decision)
+        fields = list(gate.fields(decision).items())
 
         def start_with_fields(
             status: str, found: list[tuple[str, str]], exc_info: Any = None
         ) -> Callable[[bytes], object]:
+            if gate.may_refund:
+                told = {name.lower(): value for name, value in found}
+                gate.refund(decision, Response(int(status.split(" ", 1)[0]), told))
             found = _with(found, fields)
             # Without an error, an older server knows no third argument.
             return start_response(status, found, *([exc_info] if exc_info else []))
 
-        return self._app(environ, start_with_fields)
+        try:
+            return self._app(environ, start_with_fields)
+        except Exception:
+            # The server answers 500.
+            gate.refund(decision, Response(500, {}))
+            raise
 
 
 def _with(found: list[tuple[str, str]], fields: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -1,0 +1,57 @@
+"""Limits of requests, for asyncio."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from redis_ratelimit.decision import Decision
+from redis_ratelimit.errors import RateLimitError
+from redis_ratelimit.gate import UNLIMITED, BaseGate
+from redis_ratelimit.headers import Denial
+from redis_ratelimit.tasks import resolved
+
+
+class AsyncGate(BaseGate):
+    __doc__ = BaseGate.__doc__
+
+    async def take(self, address: str | None, *request: Any) -> Decision | None:
+        """Charges a request from an address; None if it has no limit."""
+        limits: Any = self._bound
+        if limits is None:
+            limits = await resolved(self._limit_of(*request))
+            if limits is UNLIMITED:
+                return None
+        found = None if self._key is None else await resolved(self._key(*request))
+        charge = self._charge(limits, found, address)
+        if charge is None:
+            return None
+        cost = self._cost
+        if callable(cost):
+            cost = await resolved(cost(*request))
+        options = self._options(charge, cost)
+        bound: Any = charge.bound
+        decision: Decision
+        if bound is None:
+            decision = await self._limiter.take_all(charge.limits, **options)
+        else:
+            decision = await bound._take(charge.key, options)
+        return decision
+
+    async def hold(self, decision: Decision) -> None:
+        """Holds a request that is admitted for later until its turn."""
+        if decision.wait_ms:
+            limiter: Any = self._limiter if self._bound is None else self._bound.limiter
+            await limiter._transport.sleep(decision.wait_ms / 1000)
+
+    async def answer(self, denial: Denial, *request: Any) -> Any:
+        """Returns the application's own response to a request that is denied, if it has one."""
+        denied = self._denied
+        return None if denied is None else await resolved(denied(*request, denial))
+
+    async def refund(self, decision: Decision, response: Any) -> None:
+        """Gives the charge back if the response is one that is not to count."""
+        if self.is_refunded(decision, response):
+            # The request was served. What stays charged recovers.
+            with suppress(RateLimitError, ValueError):
+                await decision.settle(0)

@@ -1,0 +1,275 @@
+"""Which limit a request has, and what is answered, in every adapter for frameworks."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+import redis
+from django.http import HttpResponse
+
+import django_site  # noqa: F401  before all that looks at the settings
+from adapters import ADAPTERS, Ask
+from redis_ratelimit import UNLIMITED, Fixed, Limiter, Policy, Sketch, TokenBucket, asgi, wsgi
+from tables import KEYS, limits_of, table
+
+
+@pytest.fixture(params=ADAPTERS)
+def adapter(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def ask(adapter: str) -> Ask:
+    return ADAPTERS[adapter]
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["given", "bound"])
+def test_keys_are_those_of_the_table(ask: Ask, url: str, admin: redis.Redis, bound: bool) -> None:
+    with Limiter.from_url(url, timeout=10) as operator:
+        for names in (["user:42", "default"],):
+            operator.policies.set(names[-1], Fixed(100, "1h"))
+    for case in KEYS["keys"]:
+        admin.flushall()
+        limits = limits_of(case)
+        options = {name: case[name] for name in ("name", "prefix") if name in case}
+        by_header = "who" in case
+        address = case.get("address", "198.51.100.7")
+        answer = ask(
+            url, limits, address, case.get("who"), by_header=by_header, bound=bound, **options
+        )
+        assert answer.status == 200, case
+        if isinstance(limits[0], Sketch):
+            assert admin.keys() == ["app:addresses"]
+            told = admin.execute_command(
+                "RL.PEEK", "app:addresses", *limits[0].spec(item=case["key"])
+            )
+            assert told[2] == 49, case
+        else:
+            assert admin.keys() == [case["key"]], case
+
+
+def test_key_of_is_that_of_the_table(url: str) -> None:
+    for case in KEYS["keys"]:
+        with Limiter.from_url(url) as limiter:
+            named = [case["name"]] if "name" in case else []
+            bound = limiter.limit(*named, *limits_of(case))
+            prefix = "" if isinstance(bound.limits[0], Sketch) else case.get("prefix", "")
+            if case.get("who"):
+                found = bound.key_of(case["who"])
+            elif "who" in case or case["address"] is None:
+                found = bound.key_of_address(case["address"])
+            else:
+                found = bound.key_of(case["address"])
+            assert prefix + str(found) == case["key"], case
+
+
+@pytest.mark.parametrize("name", KEYS["refused_names"])
+def test_name_of_addresses_is_refused(url: str, name: str) -> None:
+    with Limiter.from_url(url) as limiter:
+        with pytest.raises(ValueError, match="no name for a limit"):
+            limiter.limit(name, Fixed(1, "1h"))
+        with pytest.raises(ValueError, match="no name for a limit"):
+            limiter.limit(Policy(name))
+
+
+def test_two_limits_of_one_client_count_by_themselves(ask: Ask, url: str) -> None:
+    passed = [ask(url, "3/hour", "192.0.2.1", None).status for _ in range(5)]
+    assert passed == [200, 200, 200, 429, 429]
+    assert ask(url, "3/day", "192.0.2.1", None).headers["X-RateLimit-Remaining"] == "2"
+    # Those with the same words share.
+    assert ask(url, Fixed(3, 3600), "192.0.2.1", None).status == 429
+
+
+@pytest.mark.parametrize("who", [None, ""])
+def test_request_without_a_key_has_the_limit_of_its_address(ask: Ask, url: str, who: Any) -> None:
+    options = {"name": "api", "by_header": True}
+    statuses = [ask(url, "2/hour", "192.0.2.1:50001", who, **options).status for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    # No value of a header is the key of an address.
+    for value in ("192.0.2.1", "ip:192.0.2.1", "api:192.0.2.1", "ip:api:192.0.2.1"):
+        assert ask(url, "2/hour", "192.0.2.9", value, **options).status == 200
+
+
+def test_unlimited_is_said_explicitly(ask: Ask, adapter: str, url: str, admin: redis.Redis) -> None:
+    key = (lambda: UNLIMITED) if adapter == "Flask" else (lambda _: UNLIMITED)
+    for _ in range(3):
+        answer = ask(url, "1/hour", "192.0.2.1", None, key=key)
+        assert answer.status == 200
+        assert "X-RateLimit-Limit" not in answer.headers
+        assert ask(url, key, "192.0.2.1", None).status == 200
+    assert admin.keys() == []
+
+
+def test_request_without_an_address_is_logged(
+    ask: Ask, url: str, admin: redis.Redis, caplog: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("redis_ratelimit.addresses._unknown._told_at", -1e9)
+    with caplog.at_level(logging.WARNING, "redis_ratelimit"):
+        for address in (None, "unix:", "testclient"):
+            assert ask(url, "5/hour", address, None, name="api").status == 200
+    assert admin.keys() == ["ip:api:unknown"]
+    lines = [one.getMessage() for one in caplog.records if one.name == "redis_ratelimit"]
+    assert len(lines) == 1
+    assert "without a client address" in lines[0]
+
+
+def test_length_of_ipv6_networks_is_an_option(ask: Ask, url: str, admin: redis.Redis) -> None:
+    text = "[2001:db8:1:2:3::4]:443"
+    assert ask(url, "5/hour", text, None, name="a", ipv6_prefix=48).status == 200
+    assert ask(url, "5/hour", text, None, name="b").status == 200
+    assert set(admin.keys()) == {"a:2001:db8:1::/48", "b:2001:db8:1:2::/64"}
+    with pytest.raises(ValueError, match="ipv6_prefix"):
+        ask(url, "5/hour", text, None, ipv6_prefix=129)
+
+
+def test_helpers_for_keys_of_ones_own_name_clients_alike() -> None:
+    for case in table("addresses")["addresses"]:
+        options = {"ipv6_prefix": case["ipv6_prefix"]} if "ipv6_prefix" in case else {}
+        assert asgi.address({"client": (case["text"], 1)}, **options) == case["key"]
+        assert wsgi.address({"REMOTE_ADDR": case["text"]}, **options) == case["key"]
+    assert asgi.address({"client": None}) is None
+    assert wsgi.address({}) is None
+
+
+def by_plan(who: str | None) -> Any:
+    plans: dict[str | None, Any] = {
+        "free": "1/hour",
+        "pro": TokenBucket(3, 3, "1h"),
+        "own": [Fixed(2, "1h"), Fixed(9, "1d")],
+        "staff": UNLIMITED,
+    }
+    return plans[who]
+
+
+def _of_request(adapter: str, function: Any) -> Any:
+    """A function of the adapter's request, made of one of X-Who."""
+    import flask  # noqa: PLC0415
+
+    if adapter == "Flask":
+        return lambda: function(flask.request.headers.get("X-Who"))
+    if adapter == "WSGI":
+        return lambda environ: function(environ.get("HTTP_X_WHO"))
+    if adapter == "ASGI":
+        return lambda scope: function(dict(scope["headers"])[b"x-who"].decode())
+    return lambda request: function(request.headers.get("X-Who"))
+
+
+def test_limit_is_a_function_of_the_request(ask: Ask, adapter: str, url: str) -> None:
+    limit = _of_request(adapter, by_plan)
+    key = _of_request(adapter, lambda who: who)
+
+    def passed(who: str) -> int:
+        answers = [ask(url, limit, "192.0.2.1", who, key=key, name="api") for _ in range(5)]
+        return sum(one.status == 200 for one in answers)
+
+    assert [passed(who) for who in ("free", "pro", "own", "staff")] == [1, 3, 2, 5]
+    with pytest.raises(TypeError, match="needs a name"):
+        ask(url, limit, "192.0.2.1", "free", key=key)
+
+
+def test_function_returns_limits_by_their_keys(ask: Ask, adapter: str, url: str) -> None:
+    def of(who: str | None) -> Any:
+        return {f"{{acme}}:user:{who}": "2/hour", "{acme}:all": Fixed(3, "1h")}
+
+    limit = _of_request(adapter, of)
+    statuses = [ask(url, limit, "192.0.2.1", who).status for who in ("a", "a", "a", "b", "b")]
+    assert statuses == [200, 200, 429, 200, 429]
+    with pytest.raises(TypeError, match="text or bytes"):
+        ask(url, _of_request(adapter, lambda _: {"": "2/hour"}), "192.0.2.1", "a")
+    with pytest.raises(TypeError, match="need no key function"):
+        ask(url, limit, "192.0.2.1", "a", by_header=True)
+
+
+def test_charge_of_a_failed_request_is_refunded(adapter: str, ask: Ask, url: str) -> None:
+    if adapter == "FastAPI":
+        pytest.skip("a dependency does not see the response")
+
+    def failed(response: Any) -> bool:
+        return bool(response.status_code >= 400)
+
+    for limit in ("5/hour", Fixed(1000, "1h"), Fixed(10, "1h", cost=5), ["5/hour", "9/day"]):
+        options = {"name": f"api-{limit}", "refund": failed}
+        for status in (500, 404, 401):
+            assert ask(url, limit, "192.0.2.1", None, status, **options).status == status
+        first = ask(url, limit, "192.0.2.1", None, 200, **options)
+        again = ask(url, limit, "192.0.2.1", None, 200, **options)
+        left = [int(one.headers["X-RateLimit-Remaining"]) for one in (first, again)]
+        assert left[0] > left[1]
+        of = int(first.headers["X-RateLimit-Limit"])
+        assert left[0] == of - (5 if of == 10 else 1)
+
+
+@pytest.mark.parametrize("adapter", ["ASGI", "WSGI", "Django"])
+def test_charge_of_a_request_that_raises_is_refunded(ask: Ask, url: str) -> None:
+    def refund(response: Any) -> bool:
+        return bool(response.status_code == 500)
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            ask(url, "2/hour", "192.0.2.1", None, "error", refund=refund)
+    assert ask(url, "2/hour", "192.0.2.1", None, refund=refund).status == 200
+
+
+def test_refund_needs_no_server(ask: Ask, adapter: str) -> None:
+    """While the server is away nothing was charged."""
+    if adapter == "FastAPI":
+        pytest.skip("a dependency does not see the response")
+    for limit in ("2/hour", "2000/hour"):
+        for _ in range(4):
+            answer = ask("redis://127.0.0.1:1", limit, "192.0.2.1", None, 500, refund=bool)
+            assert answer.status == 500
+
+
+def _own_answer(adapter: str) -> Any:
+    """A response of the framework's own."""
+
+    async def answered(denial: Any, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.responses import JSONResponse  # noqa: PLC0415
+
+        await JSONResponse({"slow": denial.status}, 420, denial.headers)(scope, receive, send)
+
+    body = json.dumps({"slow": 429}).encode()
+    if adapter == "ASGI":
+        return lambda _, denial: lambda *terms: answered(denial, *terms)
+    if adapter == "WSGI":
+
+        def app(_: Any, start_response: Any) -> list[bytes]:
+            start_response("420 slow", [])
+            return [body]
+
+        return lambda *_: app
+    if adapter == "Flask":
+        return lambda denial: ({"slow": denial.status}, 420)
+    if adapter == "Django":
+        return lambda *_: HttpResponse(body, status=420)
+    import fastapi  # noqa: PLC0415
+
+    return lambda *_: fastapi.Response(body, 420)
+
+
+def test_denial_is_answered_by_a_hook(ask: Ask, adapter: str, url: str) -> None:
+    options = {"denied": _own_answer(adapter)}
+    assert ask(url, "1/hour", "192.0.2.1", None, **options).body.strip(b'"') == b"served"
+    answer = ask(url, "1/hour", "192.0.2.1", None, **options)
+    assert answer.status == 420
+    assert json.loads(answer.body) == {"slow": 429}
+
+
+def test_denial_is_told_alike(ask: Ask, url: str) -> None:
+    for _ in range(2):
+        answer = ask(url, "1/hour", "192.0.2.1", None, name="api")
+    assert answer.status == 429
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert answer.headers["RateLimit-Policy"] == '"api";q=1;w=3600'
+    assert answer.headers["Retry-After"] == "3600"
+    assert json.loads(answer.body)["violated-policies"] == ["api"]
+
+
+def test_name_is_given_once(url: str) -> None:
+    with Limiter.from_url(url) as limiter:
+        bound = limiter.limit("api", "1/hour")
+        with pytest.raises(TypeError, match="bound already"):
+            wsgi.RateLimitMiddleware(None, limit=bound, name="other")  # type: ignore[arg-type]
