@@ -152,7 +152,7 @@ def _limiter(url: str, options: dict[str, Any]) -> Limiter:
 
 
 def _options(options: dict[str, Any], key: Any, limiter: Any, limit: Any) -> dict[str, Any]:
-    """By the header if `by_header`; a limit is a function of the limiter, or what it is."""
+    """Fills in the key, if `by_header`, and a limit that is a function of the limiter."""
     options = {**options}
     if options.pop("by_header", False):
         options["key"] = key

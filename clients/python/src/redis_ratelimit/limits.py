@@ -85,13 +85,13 @@ class Limit(ABC):
 
     @property
     def canonical(self) -> Key:
-        """Its words in the form that is the same in all packages: the key of an unnamed limit."""
+        """Words in the form that all packages share: the key of an unnamed limit."""
         named = [] if self.name is None else ["AS", self.name]
         return " ".join(map(str, [self.algorithm, *self._canonical_numbers(), *named]))
 
     @property
     def shape(self) -> tuple[Word, ...]:
-        """Its kind and its window, without its amounts: what finds its usage at a key."""
+        """Kind and window, without amounts: these find the usage at a key."""
         return (self.algorithm, *self._canonical_numbers()[1:])
 
     def _canonical_numbers(self) -> list[Word]:
