@@ -1,5 +1,6 @@
 /**
- * Units of a hot key, taken from the server by the batch and spent here.
+ * Units of a hot key, taken from the server by the batch and spent here. Once the server grants less
+ * than a batch, calls are denied until it is asked again.
  *
  * Never more are spent than were granted. What is in hand counts as used for all other processes, so
  * take few compared to the limit. What is left over is settled by the id of its charge: so nobody is
@@ -43,9 +44,9 @@ export class Units {
   readonly #server: Server;
   #grant: Grant | undefined;
   #said: Decision | undefined;
-  /** Denied: no use in asking before this. */
+  /** Time before which the server is not asked, since its last grant was short. */
   #askAgain = -Infinity;
-  /** The call under way, for which all wait that need units. */
+  /** Call in flight, for which all wait that need units. */
   #asking: Promise<void> | undefined;
   /** What is being given back. */
   readonly #settling = new Set<Promise<unknown>>();
@@ -111,23 +112,22 @@ export class Units {
     const expiresAt = this.#server.now() + this.#keepMs;
     // The id is settled when that time is over, perhaps only after some attempts.
     const ttl: Duration = `${Math.ceil(this.#keepMs) + SETTLE_WITHIN_MS}ms`;
-    const decision = await this.#server.take(Math.ceil(Math.max(cost, this.#batch)), { id, ttl });
+    const asked = Math.max(cost, this.#batch);
+    const decision = await this.#server.take(asked, { id, ttl });
     this.#said = decision;
-    const { granted = 0, waitMs } = decision;
-    if (granted < cost) {
-      // What is denied now may pass when another unit has recovered.
-      const wait = decision.allowed ? this.#unitMs(decision) : waitMs;
-      this.#askAgain = wait === null ? Infinity : this.#server.now() + wait;
-    }
+    const { granted = 0 } = decision;
+    // The limit has no more: to ask at once would only get what recovers meanwhile, call by call.
+    if (granted < asked) this.#askAgain = this.#server.now() + this.#pauseMs(decision);
     if (granted === 0) return;
     const timer = setTimeout(() => this.#giveBack(), expiresAt - this.#server.now()).unref();
     this.#grant = { id, granted, expiresAt, timer, spent: 0 };
   }
 
-  /** Roughly, and only to ask no more often than is of use. */
-  #unitMs({ limit, remaining, resetMs }: Decision): number {
-    const used = (limit ?? 0) - (remaining ?? 0);
-    return Math.max(1, Math.ceil((resetMs ?? 0) / Math.max(1, used)));
+  /** Returns how long to wait after a short grant. Random, so that processes do not ask together. */
+  #pauseMs({ allowed, waitMs, resetMs }: Decision): number {
+    const least = Math.min(this.#keepMs / 10, (resetMs ?? 0) / 4);
+    const wait = allowed ? 0 : (waitMs ?? Infinity);
+    return Math.max(1, wait, least) + Math.random() * least;
   }
 
   #giveBack(): void {
