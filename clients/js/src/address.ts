@@ -1,35 +1,92 @@
-/** Which address a request is counted under. */
+/** Normal form of client addresses. `clients/addresses.json` has its cases. */
 
-import { isIP, isIPv4 } from "node:net";
+import { isIPv4, isIPv6 } from "node:net";
 
-/**
- * One name for each network that somebody controls: an IPv6 user has a whole /64 to come from, and
- * an IPv4 address may be written as an IPv6 one. What is no address is "unknown": all such share one
- * limit.
- */
-export function network(address: string | undefined): string {
-  const [plain = ""] = (address ?? "").split("%");
-  if (isIPv4(plain)) return plain;
-  if (isIP(plain) === 0) return "unknown";
-  const groups = groupsOf(plain);
-  if (groups.slice(0, 5).every((group) => group === 0) && groups[5] === 0xffff) {
-    return groups
-      .slice(6)
-      .flatMap((group) => [group >> 8, group & 0xff])
-      .join(".");
-  }
-  return `${groups
-    .slice(0, 4)
-    .map((group) => group.toString(16))
-    .join(":")}::/64`;
+export interface NetworkOptions {
+  /** Length of the network of an IPv6 address, 1 to 128. 64 by default. */
+  readonly ipv6Prefix?: number;
 }
 
-/** The eight numbers of an IPv6 address. A URL writes it in one way only, without dots. */
+/** Longest port, in digits. */
+const PORT = /^:\d{1,5}$/;
+const LAST_PORT = 65_535;
+
+/**
+ * Returns the name under which the client of an address is counted: an IPv4 address, or the network
+ * of an IPv6 address, since an IPv6 client has a whole /64. A port, brackets, a scope and quotes are
+ * removed, and IPv4-mapped and NAT64 addresses are IPv4 addresses. Returns undefined if the text is
+ * no address: as a `key` it then stands for the address that the framework knows.
+ */
+export function network(
+  address: string | null | undefined,
+  { ipv6Prefix = 64 }: NetworkOptions = {},
+): string | undefined {
+  if (!Number.isInteger(ipv6Prefix) || ipv6Prefix < 1 || ipv6Prefix > 128) {
+    throw new RangeError(`ipv6Prefix must be a whole number from 1 to 128: ${ipv6Prefix}`);
+  }
+  const host = hostOf(address ?? "");
+  if (isIPv4(host)) return host;
+  const [plain = "", scope] = host.split("%");
+  if (!isIPv6(plain) || scope === "") return undefined;
+  const groups = groupsOf(plain);
+  return isIPv4InIPv6(groups) ? ipv4Of(groups) : networkOf(groups, ipv6Prefix);
+}
+
+/** Removes spaces, quotes, brackets and a port. Returns "" if they do not fit together. */
+function hostOf(text: string): string {
+  const spaceless = text.replace(/^[ \t]+|[ \t]+$/g, "");
+  const bare = /^"(.*)"$/s.exec(spaceless)?.[1] ?? spaceless;
+  const [, bracketed, behind] = /^\[([^\]]*)\](.*)$/s.exec(bare) ?? [];
+  if (bracketed !== undefined) {
+    const isRight = bracketed.includes(":") && (behind === "" || isPort(behind!));
+    return isRight ? bracketed : "";
+  }
+  const colon = bare.indexOf(":");
+  if (colon < 0 || colon !== bare.lastIndexOf(":")) return bare;
+  return isPort(bare.slice(colon)) ? bare.slice(0, colon) : "";
+}
+
+function isPort(text: string): boolean {
+  return PORT.test(text) && Number(text.slice(1)) <= LAST_PORT;
+}
+
+/** Returns the eight numbers of an IPv6 address. A URL writes it in one way only, without dots. */
 function groupsOf(address: string): number[] {
-  const { hostname } = new URL(`http://[${address}]`);
-  const [left = "", right] = hostname.slice(1, -1).split("::");
+  const [left = "", right] = normal(address).split("::");
   const numbers = (part: string) =>
     part === "" ? [] : part.split(":").map((group) => Number.parseInt(group, 16));
   const [before, after] = [numbers(left), numbers(right ?? "")];
   return [...before, ...Array<number>(8 - before.length - after.length).fill(0), ...after];
+}
+
+/** Writes an IPv6 address as RFC 5952 has it. */
+function normal(address: string): string {
+  return new URL(`http://[${address}]`).hostname.slice(1, -1);
+}
+
+/** Prefixes of IPv4-mapped addresses and of NAT64. */
+const IPV4_IN_IPV6 = ["0:0:0:0:0:ffff", "64:ff9b:0:0:0:0"];
+
+function isIPv4InIPv6(groups: readonly number[]): boolean {
+  return IPV4_IN_IPV6.includes(inHex(groups.slice(0, 6)));
+}
+
+function ipv4Of(groups: readonly number[]): string {
+  return groups
+    .slice(6)
+    .flatMap((group) => [group >> 8, group & 0xff])
+    .join(".");
+}
+
+function networkOf(groups: readonly number[], length: number): string {
+  const masked = groups.map((group, index) => {
+    const bits = Math.min(16, Math.max(0, length - 16 * index));
+    return group & (0xffff << (16 - bits)) & 0xffff;
+  });
+  const address = normal(inHex(masked));
+  return length === 128 ? address : `${address}/${length}`;
+}
+
+function inHex(groups: readonly number[]): string {
+  return groups.map((group) => group.toString(16)).join(":");
 }

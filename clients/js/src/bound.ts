@@ -1,15 +1,20 @@
 /** A limit with its name, bound to a limiter: `const api = limiter.limit("api", fixed(100, "1m"))`. */
 
-import type { PeekOptions, TakeOptions } from "./calls.js";
+import type { Keyed, PeekOptions, TakeOptions } from "./calls.js";
+import type { Log } from "./breaker.js";
 import type { Decision } from "./decision.js";
 import type { LeaseOptions, Lease } from "./lease.js";
-import type { ConcurrencyLimit, Limits } from "./limits.js";
+import { labelled } from "./keys.js";
+import type { ConcurrencyLimit } from "./limits.js";
+import { limitsOf, type Limits, type ParsedLimits } from "./rates.js";
 import { refuse } from "./sketches.js";
 import type { Units, UnitsOptions } from "./units.js";
 
 /** What a bound limit asks of its limiter. */
 export interface Charging {
+  readonly log?: Log;
   take(key: string, limits: Limits, options?: TakeOptions): Promise<Decision>;
+  takeAll(keyed: Keyed, options?: TakeOptions): Promise<Decision>;
   peek(key: string, limits: Limits, options?: PeekOptions): Promise<Decision>;
   reset(key: string): Promise<boolean>;
   giveBack(key: string, limits: Limits, cost?: number): Promise<Decision>;
@@ -19,7 +24,7 @@ export interface Charging {
 
 export class BoundLimit<Limiter extends Charging = Charging> {
   readonly name: string;
-  readonly limits: Limits;
+  readonly limits: ParsedLimits;
   readonly limiter: Limiter;
   readonly #options: TakeOptions | undefined;
 
@@ -27,11 +32,11 @@ export class BoundLimit<Limiter extends Charging = Charging> {
   constructor(limiter: Limiter, name: string, limits: Limits, options?: TakeOptions) {
     this.limiter = limiter;
     this.name = name;
-    this.limits = limits;
+    this.limits = labelled(limitsOf(limits), name);
     this.#options = options;
   }
 
-  /** The key of whoever is limited: `name:who`, or the name where all share the limit. */
+  /** Returns the key of a client: `name:who`, or the name where all share the limit. */
   keyOf(who?: string): string {
     if (who === undefined) return this.name;
     if (typeof who !== "string") throw new TypeError(`a key must be a string: ${String(who)}`);
@@ -43,9 +48,24 @@ export class BoundLimit<Limiter extends Charging = Charging> {
     return this.limiter.take(this.keyOf(who), this.limits, this.#with(options));
   }
 
+  /** Limiter with the options of the bound limit, for middleware that makes keys itself. */
+  get ofKeys(): Pick<Charging, "take" | "takeAll"> {
+    return {
+      take: (key, limits, options) => this.limiter.take(key, limits, this.#with(options)),
+      takeAll: (keyed, options) => this.limiter.takeAll(keyed, this.#with(options)),
+    };
+  }
+
   /** Says what `take` would, and charges nothing. */
   async peek(who?: string, options?: PeekOptions): Promise<Decision> {
-    const { once: _, ttl: __, wait: ___, ...common } = this.#options ?? {};
+    const {
+      once: _,
+      ttl: __,
+      wait: ___,
+      refundable: ____,
+      signal: _____,
+      ...common
+    } = this.#options ?? {};
     return this.limiter.peek(this.keyOf(who), this.limits, { ...common, ...options });
   }
 
@@ -72,16 +92,17 @@ export class BoundLimit<Limiter extends Charging = Charging> {
   }
 
   /**
-   * A function that takes first and throws a DeniedError if it may not run. `key` says from its
-   * arguments whom the call is counted for.
+   * Returns a function that takes first and throws a DeniedError if it may not run. `key` says from
+   * its arguments whom the call is counted for: nobody is a TypeError.
    */
   wrap<Words extends unknown[], Result>(
     run: (...words: Words) => Result | Promise<Result>,
     { key, ...options }: TakeOptions & { readonly key?: (...words: Words) => string } = {},
   ): (...words: Words) => Promise<Result> {
-    const { take } = this;
     return async (...words) => {
-      (await take.call(this, key?.(...words), options)).require();
+      const who = key?.(...words);
+      if (key && !who) throw new TypeError(`the key of a call of ${this.name} is ${String(who)}`);
+      (await this.take(who, options)).require();
       return await run(...words);
     };
   }

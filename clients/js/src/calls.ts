@@ -4,7 +4,8 @@
  */
 
 import { each, one, read, type Decision } from "./decision.js";
-import type { Ban, ConcurrencyLimit, Duration, Limit, Limits, PolicyLimit } from "./limits.js";
+import type { Ban, ConcurrencyLimit, Duration, Limit, PolicyLimit } from "./limits.js";
+import { limitOf, limitsOf, type LimitOrRate, type Limits, type ParsedLimits } from "./rates.js";
 import { placed, sketchOf } from "./sketches.js";
 
 export interface Call<Reply> {
@@ -80,17 +81,31 @@ export interface TakeOptions extends PeekOptions {
   readonly once?: boolean | string;
   /** How long the idempotency key is remembered: as long as the charge may be settled. */
   readonly ttl?: Duration;
-  /** For how long to wait until the call passes: it asks again when it can. 0 by default. */
+  /** Gives the call an idempotency key, so that `decision.settle(0)` refunds it. */
+  readonly refundable?: boolean;
+  /** For how long to wait until the call passes. 0 by default. */
   readonly wait?: Duration;
+  /** Ends the wait, if it is aborted. */
+  readonly signal?: AbortSignal;
 }
 
 const PLAIN: CallOptions = {};
+
+/** Charges all the limits of a key, or none. */
+export function take(key: string, limits: Limits, options = PLAIN): Call<Decision> {
+  return takeParsed(key, limitsOf(limits), options);
+}
 
 /**
  * Charges all the limits of a key, or none. `again`: without an id it is sent again all the same, if its
  * reply is lost. Charged twice it can deny too much, where the reply that nobody got let pass.
  */
-export function take(key: string, limits: Limits, options = PLAIN, again = false): Call<Decision> {
+export function takeParsed(
+  key: string,
+  limits: ParsedLimits,
+  options = PLAIN,
+  again = false,
+): Call<Decision> {
   // Most calls: one limit, nothing else.
   if (options === PLAIN && !Array.isArray(limits) && isPlain(limits as Limit)) {
     const limit = limits as Limit;
@@ -144,7 +159,7 @@ export function settle(
 }
 
 /** A limit for each key. In a cluster the keys have to be in one slot: `{acme}:user`, `{acme}:all`. */
-export type Keyed = Readonly<Record<string, Limit>>;
+export type Keyed = Readonly<Record<string, LimitOrRate>>;
 
 /** Charges limits of several keys together: all, or none. */
 export function takeAll(
@@ -272,13 +287,13 @@ type Deciding = Omit<Call<Decision>, "readOnly" | "repeatable">;
 function deciding(
   name: "RL.TAKE" | "RL.PEEK",
   key: string,
-  limits: Limits,
+  given: Limits,
   options: readonly string[],
   { cost = 1, upto = false, each: withEach = false, ban }: PeekOptions,
 ): Deciding {
+  const limits = limitsOf(given);
   const sketch = sketchOf(limits);
-  const [place, first] = sketch ? placed(key, sketch) : [key, [limits].flat()[0]];
-  if (!first) throw new RangeError("at least one limit is needed");
+  const [place, first] = sketch ? placed(key, sketch) : [key, [limits].flat()[0]!];
   const several = sketch ? [first] : [limits].flat();
   const called = { before: [], keys: [place] };
   const decode = (reply: unknown) =>
@@ -292,9 +307,10 @@ function deciding(
 }
 
 function decidingAll(name: string, keyed: Keyed, options: CallOptions): Deciding {
-  const charged = Object.entries(keyed).map(([key, limit]): [string, Limit] =>
-    sketchOf(limit) ? placed(key, limit) : [key, limit],
-  );
+  const charged = Object.entries(keyed).map(([key, given]): [string, Limit] => {
+    const limit = limitOf(given);
+    return sketchOf(limit) ? placed(key, limit) : [key, limit];
+  });
   const keys = charged.map(([key]) => key);
   const limits = charged.map(([, limit]) => limit);
   return {

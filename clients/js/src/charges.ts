@@ -1,8 +1,9 @@
 /** What one call charges: the limits of one key, or one limit for each of several. */
 
 import type { Keyed } from "./calls.js";
-import type { Limit, Limits } from "./limits.js";
+import type { Limit } from "./limits.js";
 import type { Charged } from "./local.js";
+import { limitOf, type ParsedLimits } from "./rates.js";
 import { placed, sketchOf } from "./sketches.js";
 
 export interface Charge {
@@ -20,7 +21,7 @@ export interface Charge {
 /** The key on the server, of one that the caller has. */
 type KeyOf = (key: string) => string;
 
-export function ofKey(key: string, limits: Limits): Charged {
+export function ofKey(key: string, limits: ParsedLimits): Charged {
   return [limits].flat().map((limit) => [key, limit]);
 }
 
@@ -33,7 +34,8 @@ export function ofItem(keyOf: KeyOf, item: string, sketch: Limit): Charge {
 }
 
 export function ofKeys(keyOf: KeyOf, keyed: Keyed): Charge {
-  const parts = Object.entries(keyed).map(([key, limit]): Charge => {
+  const parts = Object.entries(keyed).map(([key, given]): Charge => {
+    const limit = limitOf(given);
     if (sketchOf(limit)) return ofItem(keyOf, key, limit);
     return { full: keyOf(key), limits: [limit], charged: [[key, limit]] };
   });
@@ -48,4 +50,11 @@ export function ofKeys(keyOf: KeyOf, keyed: Keyed): Charge {
     limits: parts.flatMap(({ limits }) => limits),
     charged: parts.flatMap(({ charged }) => charged),
   };
+}
+
+/** Groups charged limits by their keys. */
+export function byKey(charged: Charged): [key: string, limits: Limit[]][] {
+  const groups = new Map<string, Limit[]>();
+  for (const [key, limit] of charged) groups.set(key, [...(groups.get(key) ?? []), limit]);
+  return [...groups];
 }

@@ -1,6 +1,7 @@
 /** What the server says to a call. */
 
 import { RateLimitError } from "./errors.js";
+import { denial, fields, violated } from "./headers.js";
 import type { Limit } from "./limits.js";
 
 /** What can be told of a decision. */
@@ -27,6 +28,8 @@ export interface Told {
   readonly each?: readonly Told[];
   /** The limit's name. */
   readonly name?: string;
+  /** Name under which the limit is bound. */
+  readonly label?: string;
   /** The policy that ruled, if the call asked for `each`. */
   readonly policy?: string;
   /** Seconds after which the limit's units are all back, where this process knows it. */
@@ -60,6 +63,7 @@ export class Decision implements Told {
   readonly source: "server" | "local" | "none";
   declare readonly granted?: number;
   declare readonly name?: string;
+  declare readonly label?: string;
   declare readonly policy?: string;
   declare readonly window?: number;
   declare readonly remembered?: boolean;
@@ -80,6 +84,7 @@ export class Decision implements Told {
     this.source = told.source ?? "server";
     if (told.granted !== undefined) this.granted = told.granted;
     if (told.name !== undefined) this.name = told.name;
+    if (told.label !== undefined) this.label = told.label;
     if (told.policy !== undefined) this.policy = told.policy;
     if (told.window !== undefined) this.window = told.window;
     if (told.remembered) this.remembered = true;
@@ -101,14 +106,15 @@ export class Decision implements Told {
   }
 
   /**
-   * Corrects what the call was charged to what it turned out to cost. It has to have an id: by `ttl`,
-   * by `once`, or by a cost above 1. Nothing is charged, and so nothing settled, during an outage.
+   * Corrects what the call was charged to what it turned out to cost; 0 refunds it. The call has to
+   * have an id: by `refundable`, `ttl` or `once`. Nothing is charged, and so nothing settled, during
+   * an outage.
    */
   async settle(cost: number): Promise<Decision> {
     if (this.source !== "server") return this;
     if (this.id === undefined || !this.#settle) {
       const why = this.allowed
-        ? 'the call had no id: give it a ttl, as in { ttl: "10m" }'
+        ? "the call had no id: take it with { refundable: true }"
         : "it was denied";
       throw new RateLimitError(`nothing to settle: ${why}`);
     }
@@ -121,16 +127,39 @@ export class Decision implements Told {
   }
 }
 
-/** The call, or the lease, is denied. `decision.wait` says when it may pass. */
+/**
+ * Denial of a call or a lease. `decision.wait` says when it may pass. Frameworks answer it with the
+ * status and the header fields of a denied request: Express, Fastify, Koa and NestJS by `status`,
+ * `statusCode` and `headers`, Hono by `getResponse`.
+ */
 export class DeniedError extends RateLimitError {
   override readonly name = "DeniedError";
   readonly decision: Decision;
+  /** 429, or 503 if the limits could not be checked. */
+  readonly status: 429 | 503;
+  readonly statusCode: 429 | 503;
+  /** Tells frameworks that clients may read the message. */
+  readonly expose = true;
 
   constructor(decision: Decision) {
     const { error, limit, wait } = decision;
     const when = wait === null ? "never" : `again in ${wait} s`;
     super(`denied: ${error instanceof Error ? error.message : `the limit is ${limit}, ${when}`}`);
     this.decision = decision;
+    this.status = denial(decision, []).status;
+    this.statusCode = this.status;
+  }
+
+  /** Header fields of the response, such as Retry-After. */
+  get headers(): Record<string, string> {
+    return fields(this.decision);
+  }
+
+  /** Returns the response to a request that is denied. */
+  getResponse(): Response {
+    const { status, type, body } = denial(this.decision, violated(this.decision));
+    const headers = { ...this.headers, "Content-Type": type };
+    return new Response(JSON.stringify(body), { status, headers });
   }
 }
 
@@ -139,7 +168,10 @@ const NONE: readonly Decision[] = [];
 /** The reply to a call for one key. */
 export function one(reply: unknown, limits: readonly Limit[], withGranted: boolean): Decision {
   // Several limits behind one answer: which of them it tells of is not known.
-  return read(reply as unknown[], limits.length === 1 ? limits[0] : undefined, withGranted);
+  if (limits.length === 1) return read(reply as unknown[], limits[0], withGranted);
+  const decision = read(reply as unknown[], undefined, withGranted);
+  const label = limits[0]?.label;
+  return label === undefined ? decision : decision.but({ label });
 }
 
 /** The reply with what each limit says: `[allowed, wait_ms, [decision, ...], name]`. */
@@ -177,6 +209,7 @@ export function read(reply: unknown[], limit: Limit | undefined, withGranted: bo
   const name = reply.length > next ? `${reply[next]}` : limit?.name;
   if (name !== undefined) told.name = name;
   if (limit?.window !== undefined) told.window = limit.window;
+  if (limit?.label !== undefined) told.label = limit.label;
   return new Decision(told);
 }
 

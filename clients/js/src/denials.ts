@@ -19,10 +19,18 @@ export interface Denial {
   heardAt: number;
   /** Until when it holds, from when it was asked: its wait began no earlier. */
   until: number;
+  /** The same call was denied before. */
+  readonly isRepeated: boolean;
+  /** The server is asked to tell of its end, or need not be. */
+  isWatched: boolean;
 }
 
-/** How many keys are remembered; those that were denied first are forgotten. */
+/** Largest number of keys that are remembered, and of calls for each. */
 const REMEMBERED = 10_000;
+const CALLS_OF_KEY = 16;
+
+/** How many keys are looked at for room when there is none. */
+const LOOKED_AT = 8;
 
 /** Without a word from the server that nothing has changed. */
 const UNHEARD_MS = 1000;
@@ -45,29 +53,15 @@ export class Denials {
     return this.#byKey.has(key);
   }
 
-  /** What the server would answer now, if it is known. */
-  find(key: string, name: CallName, now: number): Decision | undefined {
-    const calls = this.#byKey.get(key);
-    const denial = calls?.get(name);
-    if (!denial) return undefined;
-    if (now >= denial.until) {
-      calls!.delete(name);
-      if (calls!.size === 0) this.#byKey.delete(key);
-      return undefined;
-    }
-    const { decision, heardAt } = denial;
-    const passed = now - heardAt;
-    const left = (ms: number | null) => ms && Math.max(0, Math.ceil(ms - passed));
-    return decision.but({
-      waitMs: left(decision.waitMs),
-      resetMs: left(decision.resetMs),
-      remembered: true,
-    });
+  /** Returns the denial of a call that holds now. One that is over stays, to know the next by. */
+  find(key: string, name: CallName, now: number): Denial | undefined {
+    const denial = this.#byKey.get(key)?.get(name);
+    return denial && now < denial.until ? denial : undefined;
   }
 
   /**
-   * Of a call that was sent at that time: so it is forgotten before the server would let it pass. The
-   * denial, unless it was known.
+   * Remembers the denial of a call that was sent at that time: so it is forgotten before the server
+   * would let it pass. Returns it, unless it was known or there is no room.
    */
   remember(
     key: string,
@@ -80,18 +74,37 @@ export class Denials {
     if (until <= at) return undefined;
     let calls = this.#byKey.get(key);
     if (!calls) {
+      if (!this.#hasRoom(heardAt)) return undefined;
       calls = new Map();
       this.#byKey.set(key, calls);
-      if (this.#byKey.size > REMEMBERED) {
-        const [oldest] = this.#byKey.keys();
-        this.#byKey.delete(oldest!);
-      }
     }
     const known = calls.get(name);
     if (known && known.until > at) return undefined;
-    const denial = { key, name, decision, heardAt, until };
+    if (!known && calls.size >= CALLS_OF_KEY) {
+      if (!isOver(calls, heardAt)) return undefined;
+      calls.clear();
+    }
+    const isRepeated = known !== undefined;
+    const denial = { key, name, decision, heardAt, until, isRepeated, isWatched: false };
     calls.set(name, denial);
     return denial;
+  }
+
+  /**
+   * Makes room for a key in place of one whose denials are over. Denials that hold stay: if each new
+   * one took the place of another, no call would find its own.
+   */
+  #hasRoom(now: number): boolean {
+    if (this.#byKey.size < REMEMBERED) return true;
+    let looks = LOOKED_AT;
+    for (const [key, calls] of this.#byKey) {
+      this.#byKey.delete(key);
+      if (isOver(calls, now)) return true;
+      // It is looked at again when all others have been.
+      this.#byKey.set(key, calls);
+      if (--looks === 0) break;
+    }
+    return false;
   }
 
   /** It stands until something is heard: unless something was, it is remembered for all its wait. */
@@ -105,6 +118,22 @@ export class Denials {
     if (key === undefined) this.#byKey.clear();
     else this.#byKey.delete(key);
   }
+}
+
+/** Returns what the server would answer now. */
+export function remembered({ decision, heardAt }: Denial, now: number): Decision {
+  const passed = now - heardAt;
+  const left = (ms: number | null) => ms && Math.max(0, Math.ceil(ms - passed));
+  return decision.but({
+    waitMs: left(decision.waitMs),
+    resetMs: left(decision.resetMs),
+    remembered: true,
+  });
+}
+
+function isOver(calls: ReadonlyMap<CallName, Denial>, now: number): boolean {
+  for (const { until } of calls.values()) if (now < until) return false;
+  return true;
 }
 
 /** Until when a denial that was asked at that time holds, and at most for so long. */

@@ -12,6 +12,7 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import type { ClientRateLimitInfo, Options, Store } from "express-rate-limit";
 
 import type { Client } from "./clients.js";
+import { claim } from "./keys.js";
 import type { Decision } from "./decision.js";
 import { Limiter } from "./limiter.js";
 import type { LimiterOptions } from "./options.js";
@@ -53,13 +54,15 @@ export class RateLimitStore implements Store {
   #configured: { limit: number | undefined; windowMs: number; keepsIds: boolean } | undefined;
 
   /**
-   * Unless `onOutage` says otherwise, an outage is an error: express-rate-limit's `passOnStoreError`
-   * decides what becomes of the request.
+   * Creates a store. Unless `onOutage` says otherwise, an outage is an error: express-rate-limit's
+   * `passOnStoreError` decides what becomes of the request. Throws a TypeError if another store of the
+   * client has the same prefix: both would count each request.
    */
   constructor(
     client: Client,
     { limits, prefix = "rl-store:", ...options }: RateLimitStoreOptions = {},
   ) {
+    claim(client, prefix, this);
     this.prefix = prefix;
     this.#limits = limits;
     this.#hasIds = options.once !== false;

@@ -5,16 +5,19 @@
 
 import type { FastifyReply, FastifyRequest } from "fastify";
 
-import { gate, type GateWords } from "./http.js";
+import { gate, type GateWords, type Keys } from "./http.js";
 
 export { network } from "./address.js";
 export {
   decisionFor,
+  type Denied,
   type GateWords,
+  type Keys,
   type RateLimitOptions,
   type RequestLimits,
   type RequestOptions,
 } from "./http.js";
+export { UNLIMITED } from "./request-keys.js";
 
 /**
  * Denies requests with 429, or 503 if the limits cannot be checked and `onOutage` is "closed".
@@ -22,14 +25,16 @@ export {
  * place of a client and limits there can be a bound limit: `rateLimit(limiter.limit("api", limit))`.
  */
 export function rateLimit(
-  ...words: GateWords<FastifyRequest>
-): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined> {
-  const decide = gate(...words);
-  return async (request, reply) => {
+  ...words: GateWords<FastifyRequest, FastifyReply>
+): ((request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined>) & Keys {
+  const { decide, keyOf } = gate(words);
+  const hook = async (request: FastifyRequest, reply: FastifyReply) => {
     const answer = await decide(request);
     if (answer) reply.headers(answer.headers);
+    if (answer?.refund) reply.raw.once("close", () => void answer.refund!(reply));
     if (!answer?.denial) return undefined;
     const { status, type, body } = answer.denial;
-    return reply.code(status).type(type).send(JSON.stringify(body));
+    return reply.code(status).type(type).send(body);
   };
+  return Object.assign(hook, { keyOf });
 }

@@ -89,11 +89,11 @@ export function denial(
   };
 }
 
-/** Each limit that the decision knows of, with what it is called. */
+/** Returns each limit that the decision knows of, with its name, or the one it is bound under. */
 function labelled(whole: Told): (readonly [name: string, one: Told])[] {
   const all = whole.each?.length ? whole.each : [whole];
   return all.map((one, index) => {
-    const name = one.name ?? whole.policy ?? "default";
+    const name = one.name ?? whole.policy ?? one.label ?? "default";
     const isUnique = one.name !== undefined || all.length === 1;
     // Of a structured field, a string: printable ASCII.
     const safe = name.replace(/[^ -~]/gu, "?");

@@ -1,23 +1,21 @@
-/** What Express and Fastify have in common: a request is decided, and the client is told. */
+/** What the frameworks have in common: a request is decided, and the client is told. */
 
-import { network } from "./address.js";
 import { BoundLimit } from "./bound.js";
-import type { Keyed } from "./calls.js";
+import type { Log } from "./breaker.js";
+import type { Keyed, TakeOptions } from "./calls.js";
 import type { Client } from "./clients.js";
 import type { Decision } from "./decision.js";
-import { denial, fields, violated, type Denial } from "./headers.js";
+import { denial, fields, violated } from "./headers.js";
+import { specOf } from "./keys.js";
 import { Limiter } from "./limiter.js";
+import type { Duration, Limit } from "./limits.js";
 import type { LimiterOptions } from "./options.js";
-import type { Limit, Limits } from "./limits.js";
+import { isLimit, limitOf, limitsOf, type Limits, type ParsedLimits } from "./rates.js";
+import { RequestKeys, UNLIMITED, type AddressOf, type KeyOptions } from "./request-keys.js";
 
 /** What a middleware does with each request. */
-export interface RequestOptions<Request> {
-  /**
-   * Whose limit this is. By default the address's: an IPv4 address, or the /64 of an IPv6 one.
-   * undefined: this request is not limited.
-   */
-  readonly key?: (request: Request) => string | undefined;
-  /** What a request costs. 1 by default. */
+export interface RequestOptions<Request, Response = unknown> extends KeyOptions<Request> {
+  /** Cost of a request. 1 by default. */
   readonly cost?: number | ((request: Request) => number);
   /** Tell clients of their limits. true by default. */
   readonly headers?: boolean;
@@ -25,92 +23,198 @@ export interface RequestOptions<Request> {
   readonly unixReset?: boolean;
   /** Told of every decision, for metrics and logs. */
   readonly report?: (decision: Decision, request: Request) => void;
+  /** Tells by its response that a request does not count: its charge is given back. */
+  readonly refund?: (response: Response) => boolean;
+  /** Builds the response to a denied request. What it leaves out is as by default. */
+  readonly deny?: (decision: Decision, request: Request) => Denied | Promise<Denied>;
 }
 
-/** And how the limiter is set up that it makes. */
-export interface RateLimitOptions<Request> extends RequestOptions<Request>, LimiterOptions {}
+/** Options of a middleware, and of the limiter that it makes of a client. */
+export interface RateLimitOptions<Request, Response = unknown>
+  extends RequestOptions<Request, Response>, LimiterOptions {
+  /** Name of the limits: their keys begin with it, and clients are told it. */
+  readonly name?: string;
+  /** What every key begins with. Without `name` it counts as one: the key is the prefix and who. */
+  readonly prefix?: string;
+}
 
-/** What every key of a middleware begins with, unless its limiter says otherwise. */
-const PREFIX = "limit:";
+/** Response to a denied request. */
+export interface Denied {
+  readonly status?: number;
+  /** More header fields, beside those of the limits. */
+  readonly headers?: Record<string, string>;
+  /** Content type. By default JSON, or plain text if the body is a string. */
+  readonly type?: string;
+  readonly body?: string | object;
+}
 
-/** The limits of a key; or, from a request, those of several keys of one slot. */
-export type RequestLimits<Request> = Limits | ((request: Request) => Limits | Keyed);
+/** The limits of a key; or, from a request, those of a key or of several keys of one slot. */
+export type RequestLimits<Request> =
+  Limits | ((request: Request) => Limits | Keyed | typeof UNLIMITED);
 
-export interface Answer {
+export interface Answer<Response> {
   readonly headers: Record<string, string>;
-  readonly denial: Denial | undefined;
+  readonly denial: { readonly status: number; type: string; body: string } | undefined;
+  /** Gives the charge back if the response says so. Undefined if there is nothing to give back. */
+  readonly refund: ((response: Response) => Promise<void>) | undefined;
+}
+
+/** Returns the key of a client: by the value that `key` returns, or else by its address. */
+export type KeyOf = (who?: string | null, address?: string | null) => string;
+
+/** Decisions of a middleware, and its keys. */
+export interface Gate<Request, Response> {
+  /** Decides a request; undefined if it is not limited. */
+  readonly decide: (request: Request) => Promise<Answer<Response> | undefined>;
+  readonly keyOf: KeyOf;
+}
+
+/** A middleware that tells its keys, for `limiter.ban` and `limiter.reset`. */
+export interface Keys {
+  readonly keyOf: KeyOf;
 }
 
 const DECISIONS = new WeakMap<object, Decision>();
 
-/** What was decided of a request, by the last limiter that it came through. */
+/** Returns the decision of a request, by the last limiter that it came through. */
 export function decisionFor(request: object): Decision | undefined {
   return DECISIONS.get(request);
 }
 
 /** What a middleware is made of: a bound limit, or a client or limiter with limits. */
-export type GateWords<Request> =
-  | [limit: BoundLimit, options?: RequestOptions<Request>]
-  | [client: Client | Limiter, limits: RequestLimits<Request>, options?: RateLimitOptions<Request>];
+export type GateWords<Request, Response = unknown> =
+  | [limit: BoundLimit, options?: RequestOptions<Request, Response>]
+  | [
+      client: Client | Limiter,
+      limits: RequestLimits<Request>,
+      options?: RateLimitOptions<Request, Response>,
+    ];
 
-/** undefined: this request is not limited. */
-export function gate<Request extends { readonly ip?: string | undefined }>(
-  ...words: GateWords<Request>
-): (request: Request) => Promise<Answer | undefined> {
+/** Creates the gate of requests that have an `ip`. */
+export function gate<Request extends { readonly ip?: string | undefined }, Response>(
+  words: GateWords<Request, Response>,
+): Gate<Request, Response> {
   return gateFor(({ ip }) => ip, words);
 }
 
-/** Of requests that know their address in another way. */
-export function gateFor<Request extends object>(
-  addressOf: (request: Request) => string | undefined,
-  words: GateWords<Request>,
-): (request: Request) => Promise<Answer | undefined> {
-  const [limiter, limits, options] = partsOf(words);
-  const { key: keyOf = (request) => network(addressOf(request)), cost = 1, report } = options;
+/** Creates the gate of requests whose address `addressOf` knows. */
+export function gateFor<Request extends object, Response>(
+  addressOf: AddressOf<Request>,
+  words: GateWords<Request, Response>,
+): Gate<Request, Response> {
+  const { limiter, limits, log, options, naming } = partsOf(words);
+  const { cost, report, refund, deny } = options;
+  const keys = new RequestKeys(addressOf, options, naming, log);
 
-  async function decide(request: Request): Promise<Decision | undefined> {
+  /** What a call says beside its limits; nothing, for most. */
+  function optionsOf(request: Request, own: ParsedLimits | Keyed): TakeOptions | undefined {
     const units = typeof cost === "function" ? cost(request) : cost;
-    if (limiter instanceof BoundLimit) {
-      const key = keyOf(request);
-      const each = [limiter.limits].flat().length > 1;
-      // Most requests: nothing that the limit does not say.
-      if (units === 1 && !each) return key === undefined ? undefined : limiter.take(key);
-      return key === undefined ? undefined : limiter.take(key, { cost: units, each });
-    }
-    const own = typeof limits === "function" ? limits(request) : limits!;
-    if (isKeyed(own)) return limiter.takeAll(own, { cost: units });
-    const key = keyOf(request);
-    if (key === undefined) return undefined;
-    const each = [own].flat().length > 1;
-    return units === 1 && !each
-      ? limiter.take(key, own)
-      : limiter.take(key, own, { cost: units, each });
+    const each = Array.isArray(own) && own.length > 1;
+    if (units === undefined && !each && !refund) return undefined;
+    return {
+      ...(units === undefined ? {} : { cost: units }),
+      ...(each ? { each } : {}),
+      ...(refund ? { refundable: true, ttl: refundTime(own) } : {}),
+    };
   }
 
-  return async (request) => {
-    const decision = await decide(request);
-    if (!decision) return undefined;
-    DECISIONS.set(request, decision);
-    report?.(decision, request);
+  async function taken(request: Request): Promise<Decision | undefined> {
+    const own = typeof limits === "function" ? limits(request) : limits;
+    if (own === UNLIMITED) return undefined;
+    if (isKeyed(own)) return limiter.takeAll(keys.prefixed(own), optionsOf(request, own));
+    const key = keys.of(request);
+    if (key === undefined) return undefined;
+    const parsed = typeof limits === "function" ? keys.labelled(limitsOf(own)) : limits;
+    return limiter.take(key, parsed, optionsOf(request, parsed));
+  }
+
+  async function denied(decision: Decision, request: Request) {
+    const usual = denial(decision, violated(decision));
+    const { body = usual.body, ...own } = (await deny?.(decision, request)) ?? {};
+    const text = typeof body === "string";
+    const type = body === usual.body ? usual.type : text ? "text/plain" : "application/json";
     return {
-      headers: options.headers === false ? {} : fields(decision, options),
-      denial: decision.allowed ? undefined : denial(decision, violated(decision)),
+      more: own.headers,
+      denial: {
+        status: own.status ?? usual.status,
+        type: own.type ?? type,
+        body: text ? body : JSON.stringify(body),
+      },
     };
+  }
+
+  async function refunded(decision: Decision, response: Response): Promise<void> {
+    try {
+      if (refund?.(response)) await decision.settle(0);
+    } catch (error) {
+      log(`rate limits: a request was not refunded: ${String(error)}`, "error");
+    }
+  }
+
+  return {
+    keyOf: (who, address) => keys.keyOf(who, address),
+    decide: async (request) => {
+      const decision = await taken(request);
+      if (!decision) return undefined;
+      DECISIONS.set(request, decision);
+      report?.(decision, request);
+      const headers = options.headers === false ? {} : fields(decision, options);
+      if (decision.allowed) {
+        const back = (response: Response) => refunded(decision, response);
+        return { headers, denial: undefined, refund: refund && back };
+      }
+      const { more, denial } = await denied(decision, request);
+      return { headers: { ...headers, ...more }, denial, refund: undefined };
+    },
   };
 }
 
-function partsOf<Request>(words: GateWords<Request>) {
-  const [first, second, third = {}] = words;
-  if (first instanceof BoundLimit) {
-    return [first, undefined, (second ?? {}) as RequestOptions<Request>] as const;
-  }
-  const limits = second as RequestLimits<Request>;
-  if (limits === undefined) throw new TypeError("limits are missing: rateLimit(client, limits)");
-  const limiter =
-    first instanceof Limiter ? first : new Limiter(first, { prefix: PREFIX, ...third });
-  return [limiter, limits, third] as const;
+/** Longest time in which a request can be refunded, in seconds. */
+const REFUNDED_WITHIN = 600;
+
+/** Returns how long a charge has to be refundable: once its window is over, nothing is left of it. */
+function refundTime(limits: ParsedLimits | Keyed): Duration {
+  const all = isKeyed(limits) ? Object.values(limits).map(limitOf) : [limits].flat();
+  const longest = Math.max(1, ...all.map(({ window = REFUNDED_WITHIN }: Limit) => window));
+  return Math.ceil(Math.min(longest, REFUNDED_WITHIN));
 }
 
-function isKeyed(limits: Limits | Keyed): limits is Keyed {
-  return !Array.isArray(limits) && !Array.isArray((limits as Limit).words);
+function partsOf<Request, Response>(words: GateWords<Request, Response>) {
+  const [first, second, third = {}] = words;
+  if (first instanceof BoundLimit) {
+    const { limits, name } = first;
+    const options = (second ?? {}) as RequestOptions<Request, Response>;
+    const naming = { before: "", shown: "", prefix: "", name, spec: undefined };
+    return { limiter: first.ofKeys, limits, log: logOf(first), options, naming };
+  }
+  const given = second as RequestLimits<Request>;
+  const { name, prefix = "" } = third;
+  const isOwn = !(first instanceof Limiter);
+  // A prefix in place of a name is a part of the key, behind what marks an address.
+  const own = isOwn && name !== undefined ? prefix : "";
+  const limiter = isOwn ? new Limiter(first, { ...third, prefix: own }) : first;
+  const naming = { before: name === undefined || isOwn ? "" : prefix, shown: own, name, prefix };
+  const common = { limiter, log: limiter.log, options: third };
+  if (typeof given === "function") {
+    return { ...common, limits: given, naming: { ...naming, spec: undefined } };
+  }
+  const limits = limitsOf(given);
+  if (name === undefined) return { ...common, limits, naming: { ...naming, spec: specOf(limits) } };
+  const bound = limiter.limit(naming.before + name, limits);
+  // The name is in use for as long as the middleware is.
+  return {
+    ...common,
+    limiter: bound.ofKeys,
+    limits: bound.limits,
+    naming: { ...naming, spec: undefined },
+  };
+}
+
+function logOf({ limiter }: BoundLimit): Log {
+  return limiter.log ?? ((line, level) => console[level](line));
+}
+
+function isKeyed(limits: unknown): limits is Keyed {
+  const isObject = typeof limits === "object" && limits !== null;
+  return isObject && !Array.isArray(limits) && !isLimit(limits);
 }

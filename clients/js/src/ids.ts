@@ -4,13 +4,17 @@ import { randomUUID } from "node:crypto";
 
 import type { Once, TakeOptions } from "./calls.js";
 import { CallError } from "./errors.js";
-import type { Duration, Limit, Limits, PolicyLimit } from "./limits.js";
+import type { Duration, Limit, PolicyLimit } from "./limits.js";
+import type { ParsedLimits } from "./rates.js";
 
 /** Above this share of a limit, charging a call twice would matter. */
 const MATTERS = 0.01;
 
 /** How long a charge of several units can be settled, unless the call says otherwise. */
 const SETTLED_WITHIN: Duration = "1m";
+
+/** How long a turn can be given back after its wait. */
+const UNDONE_WITHIN_MS = 30_000;
 
 /** How long a caller's own id is remembered, unless the call says otherwise. */
 const OWN: Duration = "10m";
@@ -32,20 +36,30 @@ export class Ids {
     return this.#mayHave;
   }
 
-  /** The id of a call, if it needs one. */
-  of(limits: Limits, { once, ttl, cost = 1 }: TakeOptions): Once | undefined {
+  /** Returns the options of a call whose charge can be undone for as long as it waits. */
+  ofWait(options: TakeOptions, waitMs: number): TakeOptions {
+    const { once = this.#mayHave, ttl = `${Math.ceil(waitMs) + UNDONE_WITHIN_MS}ms` } = options;
+    return once === false ? options : { ...options, once, ttl };
+  }
+
+  /** Returns the id of a call, if it needs one. */
+  of(limits: ParsedLimits, { once, ttl, refundable, cost = 1 }: TakeOptions): Once | undefined {
+    if (refundable && once === false) {
+      throw new TypeError("a call with once: false has no id: it is not refundable");
+    }
     if (cost <= 0) return undefined;
     if (typeof once === "string") return { id: once, ttl: ttl ?? OWN, isOurs: false };
     if (once !== undefined && typeof once !== "boolean") {
       throw new TypeError(`once must be true, false or a string: ${String(once)}`);
     }
     const isNeeded = () => ttl !== undefined || matters(limits, cost) || this.#isHeld(limits);
-    if (!(once ?? (this.#mayHave && isNeeded()))) return undefined;
-    return { id: randomUUID(), ttl: ttl ?? (cost > 1 ? SETTLED_WITHIN : this.#ttl), isOurs: true };
+    if (!(refundable || (once ?? (this.#mayHave && isNeeded())))) return undefined;
+    const settled = refundable || cost > 1 ? SETTLED_WITHIN : this.#ttl;
+    return { id: randomUUID(), ttl: ttl ?? settled, isOurs: true };
   }
 
   /** Whether an error says that calls for these limits need an id, which was not known before. */
-  learns(limits: Limits, error: unknown): boolean {
+  learns(limits: ParsedLimits, error: unknown): boolean {
     if (!this.#mayHave || !(error instanceof CallError)) return false;
     if (!error.message.startsWith("the policy has a CONCURRENCY limit")) return false;
     const names = policiesOf(limits).filter((name) => !this.#held.has(name));
@@ -53,18 +67,18 @@ export class Ids {
     return names.length > 0;
   }
 
-  #isHeld(limits: Limits): boolean {
+  #isHeld(limits: ParsedLimits): boolean {
     return this.#held.size > 0 && policiesOf(limits).some((name) => this.#held.has(name));
   }
 }
 
 /** Whether charging a call twice would take much. Of a policy only the server knows how much it is. */
-function matters(limits: Limits, cost: number): boolean {
+function matters(limits: ParsedLimits, cost: number): boolean {
   if (Array.isArray(limits)) return limits.some((one: Limit) => matters(one, cost));
   const { quota = Infinity, cost: units = cost } = limits as Limit;
   return units > 1 || units > quota * MATTERS;
 }
 
-function policiesOf(limits: Limits): string[] {
+function policiesOf(limits: ParsedLimits): string[] {
   return [limits].flat().flatMap((one) => ("policies" in one ? (one as PolicyLimit).policies : []));
 }

@@ -1,6 +1,6 @@
 /** Rate limits in Redis and Valkey, decided by the redis-ratelimit module. */
 
-export { network } from "./address.js";
+export { network, type NetworkOptions } from "./address.js";
 export { BoundLimit } from "./bound.js";
 export type {
   AcquireOptions,
@@ -44,7 +44,6 @@ export {
   type KnownLimit,
   type Limit,
   type LimitOptions,
-  type Limits,
   type PolicyLimit,
   type PolicyOptions,
   type SketchOptions,
@@ -63,5 +62,8 @@ export {
   type PolicyStepOptions,
   type PolicySetOptions,
 } from "./policies.js";
+export { rate, type LimitOrRate, type Limits } from "./rates.js";
+export { specOf } from "./keys.js";
+export { UNLIMITED } from "./request-keys.js";
 export { Units, type UnitsOptions } from "./units.js";
 export { zoneOffset } from "./zones.js";

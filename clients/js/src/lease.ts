@@ -7,6 +7,7 @@ import { DeniedError, type Decision } from "./decision.js";
 import { LeaseLostError } from "./errors.js";
 import { seconds, type ConcurrencyLimit, type Duration } from "./limits.js";
 import type { Wait } from "./sending.js";
+import { unbounded } from "./waits.js";
 
 export interface LeaseOptions {
   /** Its holder, 1 to 256 bytes. A new name by default: two of one name share one lease. */
@@ -144,7 +145,7 @@ export async function acquired(
   const waitMs = wait === Infinity ? Infinity : seconds(wait) * 1000;
   const until = now() + waitMs;
   const ending = new AbortController();
-  const signals = [closing, ...(signal ? [signal] : [])];
+  const signals = [closing, ...(signal ? [unbounded(signal)] : [])];
   const ends = signals.map((one) => () => ending.abort(one.reason));
   signals.forEach((one, index) => {
     if (one.aborted) ending.abort(one.reason);

@@ -1,26 +1,30 @@
 /** The limiter: charges limits on the server, and says what holds while the server is away. */
 
+import type { Log } from "./breaker.js";
 import { BoundLimit } from "./bound.js";
 import * as calls from "./calls.js";
 import type { Call, CallOptions, Keyed, Once, PeekOptions, TakeOptions } from "./calls.js";
-import { ofItem, ofKey, ofKeys, type Charge } from "./charges.js";
+import { byKey, ofItem, ofKey, ofKeys, type Charge } from "./charges.js";
 import type { Client } from "./clients.js";
 import { governs, type Decision } from "./decision.js";
-import { isSoon, nameOf, type Denials } from "./denials.js";
 import { CallError, FullError, RateLimitError } from "./errors.js";
 import { Ids } from "./ids.js";
+import { bind, checkName } from "./keys.js";
 import { acquired, type Lease, type LeaseOptions } from "./lease.js";
 import { amount, fixed, seconds } from "./limits.js";
-import type { ConcurrencyLimit, Duration, Limit, Limits } from "./limits.js";
+import type { ConcurrencyLimit, Duration } from "./limits.js";
 import type { Charged } from "./local.js";
 import { routeOf, type Sleep } from "./memory/route.js";
 import type { LimiterOptions } from "./options.js";
 import { Outage } from "./outage.js";
 import { Policies } from "./policies.js";
+import { limitsOf, type Limits, type ParsedLimits } from "./rates.js";
+import { Remembering } from "./remembering.js";
 import { mayPassWithoutId, messageOf } from "./replies.js";
 import { Sending, type Wait } from "./sending.js";
 import { MERGED, refuse, sketchOf } from "./sketches.js";
 import { Units, type UnitsOptions } from "./units.js";
+import { canReserve, endless, reserved, retried, unbounded, type Waiter } from "./waits.js";
 
 /** Clients send again, too, what they had sent before the connection was lost. */
 const RESENT_WITHIN_MS = 1000;
@@ -28,12 +32,15 @@ const RESENT_WITHIN_MS = 1000;
 export class Limiter {
   /** The limits that the server keeps under a name. */
   readonly policies: Policies;
+  /** Where outages and mistakes are told: the option of this name. */
+  readonly log: Log;
+  readonly #client: Client;
   readonly #sending: Sending;
   /** Ends what waits, when the limiter is closed. */
-  #closing = new AbortController();
+  #closing = endless();
   readonly #prefix: string;
   readonly #ids: Ids;
-  readonly #denials: Denials | undefined;
+  readonly #denials: Remembering | undefined;
   readonly #outage: Outage;
   readonly #now: () => number;
   readonly #sleep: Sleep;
@@ -45,6 +52,8 @@ export class Limiter {
     const { log = (line, level) => console[level](line) } = options;
     const timeoutMs = seconds(options.timeout ?? 0.25) * 1000;
     const connectTimeoutMs = seconds(options.connectTimeout ?? 2) * 1000;
+    this.log = log;
+    this.#client = client;
     this.#sending = new Sending(client, {
       timeoutMs,
       connectTimeoutMs,
@@ -58,7 +67,7 @@ export class Limiter {
     const resentMs = Math.ceil(connectTimeoutMs + 2 * timeoutMs + RESENT_WITHIN_MS);
     this.#ids = new Ids(options.once ?? true, `${resentMs}ms`);
     const remembers = given !== "memory" && options.rememberDenials !== false;
-    this.#denials = remembers ? this.#sending.connection.denials : undefined;
+    this.#denials = remembers ? new Remembering(this.#sending.connection, now) : undefined;
     this.#outage = new Outage(onOutage, options.setupErrors ?? "raise", now);
     this.#now = now;
     this.#sleep = sleep;
@@ -66,16 +75,20 @@ export class Limiter {
   }
 
   /**
-   * A limit under its name, to be taken from: `limiter.limit("api", fixed(100, "1m"))`. Its keys are
-   * `api:` and who is limited. The options are those of every call.
+   * Binds limits to a name: `limiter.limit("api", fixed(100, "1m"))`. Its keys are `api:` and who is
+   * limited. The options are those of every call. Throws a TypeError if the name is in use for limits
+   * of another kind or window.
    */
   limit(name: string, limits: Limits, options?: TakeOptions): BoundLimit<Limiter> {
-    this.#keyOf(name);
-    return new BoundLimit(this, name, limits, options);
+    checkName(name);
+    const bound = new BoundLimit(this, name, limits, options);
+    bind(this.#client, this.#prefix + name, bound.limits, bound);
+    return bound;
   }
 
   /** Charges all the limits of a key, or none of them. */
-  async take(key: string, limits: Limits, options?: TakeOptions): Promise<Decision> {
+  async take(key: string, given: Limits, options?: TakeOptions): Promise<Decision> {
+    const limits = limitsOf(given);
     const sketch = sketchOf(limits);
     if (sketch) return this.#waited(ofItem(this.#keyOf, key, sketch), options ?? {});
     const full = this.#keyOf(key);
@@ -84,8 +97,9 @@ export class Limiter {
   }
 
   /** Says what `take` would, and charges nothing. A replica may answer: the client's settings say. */
-  async peek(key: string, limits: Limits, options: PeekOptions = {}): Promise<Decision> {
+  async peek(key: string, given: Limits, options: PeekOptions = {}): Promise<Decision> {
     amount(options.cost ?? 1, "cost");
+    const limits = limitsOf(given);
     const sketch = sketchOf(limits);
     const {
       full,
@@ -122,8 +136,9 @@ export class Limiter {
    * Corrects a charge by its id, where the decision itself is not at hand: else `decision.settle`. With
    * the limits of the first call. Not allowed if the id is not known, or no longer.
    */
-  async settle(key: string, limits: Limits, id: string, cost: number): Promise<Decision> {
+  async settle(key: string, given: Limits, id: string, cost: number): Promise<Decision> {
     amount(cost, "cost");
+    const limits = limitsOf(given);
     refuse(limits);
     return this.#correct(calls.settle(this.#keyOf(key), limits, id, cost), ofKey(key, limits));
   }
@@ -132,10 +147,11 @@ export class Limiter {
    * Gives back units of whomever. Sent twice it gives back twice, so it is not sent again if there
    * is no answer. To give back a charge of your own, settle it with 0.
    */
-  async giveBack(key: string, limits: Limits, cost = 1): Promise<Decision> {
+  async giveBack(key: string, given: Limits, cost = 1): Promise<Decision> {
     amount(cost, "cost", { zero: false });
+    const limits = limitsOf(given);
     refuse(limits);
-    const call = calls.take(this.#keyOf(key), limits, { cost: -cost });
+    const call = calls.takeParsed(this.#keyOf(key), limits, { cost: -cost });
     return this.#correct(call, ofKey(key, limits), -cost);
   }
 
@@ -185,13 +201,15 @@ export class Limiter {
    * For a key that is hot: takes units by the batch and spends them in this process. What is not
    * spent is given back when its time is over, and by `close`.
    */
-  units(key: string, limits: Limits, options: UnitsOptions = {}): Units {
+  units(key: string, given: Limits, options: UnitsOptions = {}): Units {
+    const limits = limitsOf(given);
     const full = this.#keyOf(key);
     // What is not spent could not be given back.
     refuse(limits);
     return new Units(options, {
       now: this.#now,
-      take: (cost, once) => this.#answer(calls.take(full, limits, { cost, upto: true, once })),
+      take: (cost, once) =>
+        this.#answer(calls.takeParsed(full, limits, { cost, upto: true, once })),
       settle: (id, cost) => this.#change(calls.settle(full, limits, id, cost)),
       instead: (cost, error) =>
         this.#instead(error, calls.reset(full), ofKey(key, limits), { cost }),
@@ -204,7 +222,7 @@ export class Limiter {
    */
   close(): void {
     this.#closing.abort(new RateLimitError("the limiter was closed"));
-    this.#closing = new AbortController();
+    this.#closing = endless();
     this.#sending.connection.close();
   }
 
@@ -218,17 +236,17 @@ export class Limiter {
   };
 
   /** The everyday call: one key, no options, nothing to be added to it. */
-  #plain(full: string, key: string, limits: Limits): Promise<Decision> {
+  #plain(full: string, key: string, limits: ParsedLimits): Promise<Decision> {
     const charge = () => ({ full, limits: [limits].flat(), charged: ofKey(key, limits) });
     const once = this.#ids.of(limits, NO_OPTIONS);
     if (once) return this.#take(charge(), {}, once);
-    const call = calls.take(full, limits, undefined, this.#ids.mayRepeat);
-    const denied = this.#denied(full, call);
+    const call = calls.takeParsed(full, limits, undefined, this.#ids.mayRepeat);
+    const denied = this.#denials?.find(full, call);
     if (denied) return Promise.resolve(denied);
     const sentAt = this.#now();
     return this.#answer(call).then(
       (decision) => {
-        if (!decision.allowed) this.#remember(full, call, decision, sentAt);
+        if (!decision.allowed) this.#denials?.remember(full, call, decision, sentAt);
         return decision;
       },
       (error: unknown) => {
@@ -238,24 +256,34 @@ export class Limiter {
     );
   }
 
-  /** With its options; again while it is denied and may wait. */
+  /** Charges with options, and waits until the call passes if it may. */
   async #waited(what: Charge, options: TakeOptions): Promise<Decision> {
-    const { wait = 0, once, ttl: _, ...how } = options;
+    const { wait = 0, once, ttl, refundable, signal, ...how } = options;
     amount(options.cost ?? 1, "cost");
-    const until = this.#now() + seconds(wait) * 1000;
     const isOfItem = what.whose !== undefined;
-    if (isOfItem && (once || options.ttl !== undefined || options.ban)) throw new TypeError(MERGED);
+    const needsId = once || refundable || ttl !== undefined;
+    if (isOfItem && (needsId || options.ban)) throw new TypeError(MERGED);
     const charge = once === false ? { ...what, isSentOnce: true } : what;
-    for (;;) {
-      const id = isOfItem ? undefined : this.#ids.of(what.limits, options);
-      const decision = await this.#take(charge, how, id);
-      const left = until - this.#now();
-      const { allowed, waitMs } = decision;
-      if (allowed || waitMs === null || waitMs > left || decision.degraded) return decision;
-      await this.#sleep(waitMs, this.#closing.signal).catch(() => {
-        throw this.#closed;
-      });
+    const waitMs = seconds(wait) * 1000;
+    const take = (more: PeekOptions, ids: TakeOptions) =>
+      this.#take(
+        charge,
+        { ...how, ...more },
+        isOfItem ? undefined : this.#ids.of(what.limits, ids),
+      );
+    if (waitMs === 0) return take({}, options);
+    const signals = [this.#closing.signal, ...(signal ? [unbounded(signal)] : [])];
+    const waiter: Omit<Waiter, "take"> = {
+      now: this.#now,
+      undo: (decision) => this.#undo(charge.charged, decision, options.cost),
+      sleep: (ms) => this.#sleep(ms, signals),
+    };
+    if (isOfItem || !canReserve(what.limits, how)) {
+      return retried({ ...waiter, take: (more) => take(more, options) }, waitMs);
     }
+    // The turn can be given back as long as it is waited for.
+    const ids = this.#ids.ofWait(options, waitMs);
+    return reserved({ ...waiter, take: (more) => take(more, ids) }, waitMs);
   }
 
   async #take(what: Charge, options: CallOptions, once: Once | undefined): Promise<Decision> {
@@ -266,14 +294,14 @@ export class Limiter {
     // A denial that is a strike, or an answer to an id, is the server's to make.
     const remembers = isOurs && !options.ban && !options.upto && !options.force;
     const key = remembers && full !== undefined ? (whose ?? full) : undefined;
-    const denied = key !== undefined && this.#denied(key, plain);
+    const denied = key === undefined ? undefined : this.#denials?.find(key, plain);
     if (denied) return denied;
     const sentAt = this.#now();
     const call = once ? callOf({ ...options, once }) : plain;
     try {
       const decision = await this.#answer(call);
       if (!decision.allowed) {
-        if (key !== undefined) this.#remember(key, plain, decision, sentAt);
+        if (key !== undefined) this.#denials?.remember(key, plain, decision, sentAt);
         return decision;
       }
       if (!once) return decision;
@@ -298,34 +326,27 @@ export class Limiter {
 
   #callOf({ full, limits, keyed, isSentOnce }: Charge, how: CallOptions): Call<Decision> {
     const again = this.#ids.mayRepeat && how.once === undefined && !isSentOnce;
-    return keyed ? calls.takeAll(keyed, how, again) : calls.take(full!, limits, how, again);
+    return keyed ? calls.takeAll(keyed, how, again) : calls.takeParsed(full!, limits, how, again);
   }
 
-  /** By the id that all its keys know. */
+  /** Gives back the turn of a call that waits no more. */
+  async #undo(charged: Charged, decision: Decision, cost = 1): Promise<void> {
+    if (decision.id !== undefined) await decision.settle(0);
+    else if (cost > 0) {
+      await Promise.all(byKey(charged).map(([key, limits]) => this.giveBack(key, limits, cost)));
+    }
+  }
+
+  /** Settles a charge by the id that all its keys know. */
   async #settled(charged: Charged, id: string, cost: number): Promise<Decision> {
-    const byKey = new Map<string, Limit[]>();
-    for (const [key, limit] of charged) byKey.set(key, [...(byKey.get(key) ?? []), limit]);
     const settled = await Promise.all(
-      [...byKey].map(([key, limits]) => this.settle(key, limits, id, cost)),
+      byKey(charged).map(([key, limits]) => this.settle(key, limits, id, cost)),
     );
     return governs(
       settled,
       settled.every(({ allowed }) => allowed),
       () => cost,
     );
-  }
-
-  #denied(key: string, call: Call<Decision>): Decision | undefined {
-    if (!this.#denials?.has(key)) return undefined;
-    return this.#denials.find(key, nameOf(call), this.#now());
-  }
-
-  #remember(key: string, call: Call<Decision>, said: Decision, at: number): void {
-    const denial = this.#denials?.remember(key, nameOf(call), said, at, this.#now());
-    // A policy's numbers may change, and no key with them; the key of an item changes with each call
-    // for any item. Both are remembered for a second.
-    if (!denial || call.name !== "RL.TAKE" || call.keys[0] !== key || isSoon(said)) return;
-    void this.#sending.connection.tracking.watch(call, denial, this.#now);
   }
 
   /** What may let pass what was denied. */
@@ -373,10 +394,6 @@ export class Limiter {
   async #answer<Reply>(call: Call<Reply>, wait?: Wait<Reply>): Promise<Reply> {
     calls.wordsAreText(call);
     return this.#sending.answer(call, wait);
-  }
-
-  get #closed(): unknown {
-    return new RateLimitError("the limiter was closed");
   }
 }
 

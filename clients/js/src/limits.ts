@@ -60,12 +60,11 @@ export interface Limit {
   readonly window?: number;
   readonly cost?: number;
   readonly name?: string;
+  /** Name under which the limit is bound: clients are told it if the limit has no name. */
+  readonly label?: string;
   /** Of a sketch, its key. null: it has none, and can only be in a policy. */
   readonly sketchKey?: string | null;
 }
-
-/** One limit of a key, or several: all are charged, or none is. */
-export type Limits = Limit | readonly Limit[];
 
 /** What must be known to stand in for a limit, or to renew a lease. */
 export interface KnownLimit extends Limit {

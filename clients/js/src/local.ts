@@ -92,6 +92,7 @@ export class LocalLimits {
         window,
         ...granted,
         ...(limit.name === undefined ? {} : { name: limit.name }),
+        ...(limit.label === undefined ? {} : { label: limit.label }),
       });
     });
     const governing = governs(each, isAllowed, (index) => looked[index]?.cost ?? cost);

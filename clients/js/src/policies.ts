@@ -1,7 +1,8 @@
 /** The limits that a server keeps under a name. */
 
 import type { Call } from "./calls.js";
-import type { Ban, Duration, Limits } from "./limits.js";
+import type { Ban, Duration } from "./limits.js";
+import { limitsOf, type Limits } from "./rates.js";
 
 export interface PolicySetOptions {
   /** Leave a policy that exists as it is. */
@@ -60,7 +61,7 @@ export function policySet(
   { nx = false, version, ban }: PolicySetOptions = {},
 ): Call<number> {
   const condition = nx ? ["NX"] : version === undefined ? [] : ["VERSION", `${version}`];
-  const specs = [limits].flat().flatMap(({ words, sketchKey }) => {
+  const specs = [limitsOf(limits)].flat().flatMap(({ words, sketchKey }) => {
     if (!sketchKey) return words;
     throw new TypeError("the key of a sketch comes with a call: policy(name, { key })");
   });

@@ -1,13 +1,14 @@
 /** Calls by a sketch: the key of a call is an item, and the sketch has the key on the server. */
 
-import type { Limit, Limits } from "./limits.js";
+import type { Limit } from "./limits.js";
+import type { ParsedLimits } from "./rates.js";
 
 export const MERGED =
   "a sketch cannot tell apart again what it has merged: " +
   "no item is settled, given back, reset, banned or charged once";
 
 /** The sketch that the limits are, if they are one: or a policy that is. */
-export function sketchOf(limits: Limits): Limit | undefined {
+export function sketchOf(limits: ParsedLimits): Limit | undefined {
   if (!Array.isArray(limits)) {
     const limit = limits as Limit;
     return limit.sketchKey === undefined ? undefined : limit;
@@ -20,7 +21,7 @@ export function sketchOf(limits: Limits): Limit | undefined {
 }
 
 /** For what no sketch can do. */
-export function refuse(limits: Limits): void {
+export function refuse(limits: ParsedLimits): void {
   if (sketchOf(limits)) throw new TypeError(MERGED);
 }
 

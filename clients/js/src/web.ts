@@ -3,15 +3,19 @@
  * `export const GET = rateLimit(api, { key })(handler)`.
  */
 
-import { gateFor, type GateWords } from "./http.js";
+import { gateFor, type GateWords, type Keys } from "./http.js";
 
+export { network } from "./address.js";
 export {
   decisionFor,
+  type Denied,
   type GateWords,
+  type Keys,
   type RateLimitOptions,
   type RequestLimits,
   type RequestOptions,
 } from "./http.js";
+export { UNLIMITED } from "./request-keys.js";
 
 export type Handler<Rest extends unknown[]> = (
   request: Request,
@@ -20,32 +24,38 @@ export type Handler<Rest extends unknown[]> = (
 
 /**
  * Makes a handler of a handler: requests are denied with 429, or with 503 if the limits cannot be checked
- * and `onOutage` is "closed". A web request does not say where it is from, so `key` is needed.
+ * and `onOutage` is "closed". A web request does not say where it is from, so `key` or `address` is
+ * needed.
  */
 export function rateLimit(
-  ...words: GateWords<Request>
-): <Rest extends unknown[]>(handler: Handler<Rest>) => Handler<Rest> {
-  const decide = gateFor((): string => {
-    throw new TypeError("a web request has no address: say by key whose limit it has");
-  }, words);
-  return (handler) =>
+  ...words: GateWords<Request, Response>
+): (<Rest extends unknown[]>(handler: Handler<Rest>) => Handler<Rest>) & Keys {
+  const { decide, keyOf } = gateFor((_: Request) => null, words);
+  const limited =
+    <Rest extends unknown[]>(handler: Handler<Rest>): Handler<Rest> =>
     async (request, ...rest) => {
       const answer = await decide(request);
       if (!answer) return handler(request, ...rest);
       if (answer.denial) return denied(answer.denial, answer.headers);
-      return told(await handler(request, ...rest), answer.headers);
+      let response: Response | undefined;
+      try {
+        response = await handler(request, ...rest);
+      } finally {
+        // A handler that throws is answered with 500.
+        await answer.refund?.(response ?? new Response(null, { status: 500 }));
+      }
+      return told(response, answer.headers);
     };
+  return Object.assign(limited, { keyOf });
 }
 
-/** The response to a request that is denied. */
+/** Returns the response to a request that is denied. */
 export function denied(
-  { status, type, body }: { status: number; type: string; body: object },
+  { status, type, body }: { status: number; type: string; body: string | object },
   headers: Record<string, string>,
 ): Response {
-  return new Response(JSON.stringify(body), {
-    status,
-    headers: { ...headers, "Content-Type": type },
-  });
+  const text = typeof body === "string" ? body : JSON.stringify(body);
+  return new Response(text, { status, headers: { ...headers, "Content-Type": type } });
 }
 
 /** With header fields that it does not have yet. The headers of some responses cannot be changed. */

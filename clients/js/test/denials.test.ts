@@ -111,6 +111,43 @@ for (const kind of KINDS) {
   });
 }
 
+test("more denied keys than are remembered cost no more calls than none remembered", async (test) => {
+  const { limiter } = limiterOf(lookInto(test, server));
+  const keys = Array.from({ length: 12_000 }, (_, index) => `many${index}`);
+  const once = fixed(1, "1h");
+  const round = async () => {
+    const before = await calls(admin);
+    const decisions = await Promise.all(keys.map((key) => limiter.take(key, once)));
+    assert.ok(decisions.every(({ source }) => source === "server"));
+    return (await calls(admin)) - before;
+  };
+  assert.deepEqual([await round(), await round()], [12_000, 12_000]);
+  // The server is asked to tell of those that are remembered.
+  let asked = await round();
+  await until(async () => (asked = await round()) <= 2000);
+  assert.equal(asked, 2000);
+});
+
+test("a denial makes room once it is over", async () => {
+  const denied = [0, 100, 0, 3_600_000, 3_600_000];
+  const { limiter, pass } = limiterOf({ sendCommand: async () => denied });
+  for (let i = 0; i < 10_000; i++) await limiter.take(`k${i}`, LIMIT);
+  const remembered = async () => (await limiter.take("new", LIMIT)).remembered;
+  assert.deepEqual([await remembered(), await remembered()], [undefined, undefined]);
+  pass(UNHEARD_MS);
+  assert.deepEqual([await remembered(), await remembered()], [undefined, true]);
+});
+
+test("the server is asked to tell of a key from its second denial on", async (test) => {
+  const { limiter } = limiterOf(lookInto(test, server));
+  await exhaust(limiter, "k");
+  const before = await calls(admin);
+  assert.equal((await limiter.take("other", fixed(0, "1h"))).allowed, false);
+  await limiter.take("k", LIMIT);
+  await until(async () => (await calls(admin)) === before + 2);
+  limiter.close();
+});
+
 test("one's own changes are known at once", async (test) => {
   const { limiter } = limiterOf(lookInto(test, server));
   for (const change of [
@@ -221,6 +258,7 @@ for (const [name, open] of Object.entries({
     const refused = async () =>
       Number(/client\|tracking:.*rejected_calls=(\d+)/.exec(await admin.info("commandstats"))?.[1]);
     await exhaust(limiter, "k");
+    await limiter.take("k", LIMIT);
     await until(async () => (await refused()) === 1);
     // Nor is what was opened left open.
     await until(async () => /connected_clients:2\b/.test(await admin.info("clients")));
@@ -228,6 +266,7 @@ for (const [name, open] of Object.entries({
     const { now } = performance;
     test.mock.method(performance, "now", () => now.call(performance) + UNHEARD_MS);
     await exhaust(limiter, "another");
+    await limiter.take("another", LIMIT);
     // What must not happen would by then.
     await sleep(100);
     assert.equal(/total_connections_received:\d+/.exec(await admin.info("stats"))![0], before);

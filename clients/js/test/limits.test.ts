@@ -8,7 +8,6 @@ import {
   fields,
   fixed,
   leakyBucket,
-  network,
   policy,
   sliding,
   slidingLog,
@@ -85,21 +84,4 @@ test("header fields", () => {
 
   assert.deepEqual(fields({ ...denied, source: "none", waitMs: 1000 }), { "Retry-After": "1" });
   assert.deepEqual(fields({ ...DECISION, source: "local" }), {});
-});
-
-test("addresses are counted by who controls them", () => {
-  const same: [string | undefined, string][] = [
-    ["192.0.2.7", "192.0.2.7"],
-    ["::ffff:192.0.2.7", "192.0.2.7"],
-    ["::ffff:c000:207", "192.0.2.7"],
-    ["2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"],
-    ["2001:DB8:1:2::", "2001:db8:1:2::/64"],
-    ["2001:db8::1", "2001:db8:0:0::/64"],
-    ["::1", "0:0:0:0::/64"],
-    ["fe80::1%eth0", "fe80:0:0:0::/64"],
-    ["unix:", "unknown"],
-    ["", "unknown"],
-    [undefined, "unknown"],
-  ];
-  for (const [address, name] of same) assert.equal(network(address), name);
 });

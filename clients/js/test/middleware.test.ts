@@ -15,6 +15,7 @@ import {
   policy,
   tokenBucket,
   Limiter,
+  UNLIMITED,
   type Client,
   type Decision,
   type Keyed,
@@ -36,7 +37,7 @@ interface Asked {
 interface Options {
   readonly limits: Limits | ((request: Asked) => Limits | Keyed);
   readonly client?: Client | Limiter;
-  readonly key?: (request: Asked) => string | undefined;
+  readonly key?: (request: Asked) => string | undefined | typeof UNLIMITED;
   readonly cost?: (request: Asked) => number;
   readonly headers?: boolean;
   readonly report?: (decision: Decision) => void;
@@ -207,7 +208,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     assert.match(log[0]!, /WRONGTYPE.*another key/);
     const nowhere = await serve(test, { limits: policy("nowhere"), log: () => {} });
     assert.equal((await nowhere.get("/")).status, 500);
-    const unkeyed = await serve(test, { limits: fixed(2, "1h"), key: () => null as never });
+    const unkeyed = await serve(test, { limits: fixed(2, "1h"), key: () => 42 as never });
     assert.equal((await unkeyed.get("/")).status, 500);
     const negative = await serve(test, { limits: fixed(2, "1h"), cost: () => -5 });
     assert.equal((await negative.get("/")).status, 500);
@@ -230,7 +231,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     const told: boolean[] = [];
     const site = await serve(test, {
       client: limiter,
-      key: user,
+      key: (request) => user(request) ?? UNLIMITED,
       limits: (request) => (user(request) === "ann" ? fixed(4, "1h") : policy("plan:free")),
       headers: false,
       report: ({ allowed }) => told.push(allowed),

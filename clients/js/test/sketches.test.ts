@@ -227,5 +227,6 @@ function lookIntoNothing() {
     socket: { reconnectStrategy: false },
   });
   nothing.on("error", () => {});
+  nothing.connect().catch(() => {});
   return nothing;
 }

@@ -1,13 +1,12 @@
 /** Route of a limiter's calls to the memory of its own process, and the clock for it. */
 
-import { setTimeout } from "node:timers/promises";
-
 import type { Client } from "../clients.js";
 import type { LimiterOptions } from "../options.js";
+import { sleepUnless } from "../waits.js";
 import { Memory } from "./server.js";
 
-/** Waits for so many milliseconds, or fails when the signal is aborted. */
-export type Sleep = (ms: number, signal: AbortSignal) => Promise<unknown>;
+/** Waits for so many milliseconds, or fails when a signal is aborted. */
+export type Sleep = (ms: number, signals: readonly AbortSignal[]) => Promise<void>;
 
 export interface Route {
   readonly client: Client;
@@ -16,7 +15,7 @@ export interface Route {
 }
 
 export function routeOf(client: Client | "memory", { now, clock }: LimiterOptions): Route {
-  const sleep: Sleep = (ms, signal) => setTimeout(ms, undefined, { signal });
+  const sleep = sleepUnless;
   if (client !== "memory") {
     if (clock) throw new TypeError('a clock is for a limiter in memory: new Limiter("memory")');
     return { client, now: now ?? (() => performance.now()), sleep };
@@ -24,8 +23,8 @@ export function routeOf(client: Client | "memory", { now, clock }: LimiterOption
   const read = now ?? (clock ? () => clock.now : () => Date.now());
   const memory = new Memory(() => BigInt(Math.round(read() * 1000)));
   if (!clock) return { client: memory, now: read, sleep };
-  const advance: Sleep = async (ms, signal) => {
-    signal.throwIfAborted();
+  const advance: Sleep = async (ms, signals) => {
+    for (const signal of signals) signal.throwIfAborted();
     clock.advance(ms / 1000);
   };
   return { client: memory, now: read, sleep: advance };

@@ -1,0 +1,149 @@
+/**
+ * Keys of limits on the server: their name, or without one their words. `clients/keys.json` has the
+ * cases, which all packages share.
+ */
+
+import { seconds, type Duration, type Limit, type PolicyLimit } from "./limits.js";
+import { limitsOf, type Limits, type ParsedLimits } from "./rates.js";
+
+/** Beginning of the keys of addresses that stand in for a missing key. No name has it. */
+export const OF_ADDRESS = "ip:";
+
+/** Client without an address, such as behind a Unix socket. */
+export const UNKNOWN = "unknown";
+
+/** Numbers behind the algorithm, before its period. */
+const AMOUNTS: Readonly<Record<string, number>> = { TOKENBUCKET: 2, LEAKYBUCKET: 2, SKETCH: 2 };
+
+/** Windows of the calendar, which stay as they are written. */
+const CALENDAR = /^(1w|1mo|3mo|1y)$/;
+
+/** Options that change how much a call takes or shows, not what is counted, and their lengths. */
+const LEFT_OUT: Readonly<Record<string, number>> = { COST: 2, KEEP: 2, SIZE: 2, SHADOW: 1, NX: 1 };
+
+/** Returns the canonical words of limits, which are the name of limits without one. */
+export function specOf(limits: Limits): string {
+  return [limitsOf(limits)]
+    .flat()
+    .map((limit: Limit) => canonical(limit).join(" "))
+    .join("+");
+}
+
+function canonical(limit: Limit): string[] {
+  if ("policies" in limit) return [(limit as PolicyLimit).policies.join("+")];
+  const [name = "", ...words] = limit.words;
+  const kind = name.toUpperCase();
+  const count = AMOUNTS[kind] ?? 1;
+  const period = words[count] ?? "";
+  const rest = words.slice(count + 1);
+  // A concurrency limit may name its holder here.
+  if (kind === "CONCURRENCY" && rest[0] !== undefined && !isOption(rest[0])) rest.shift();
+  const kept: string[] = [];
+  while (rest.length > 0) {
+    const option = rest[0]!.toUpperCase();
+    const length = LEFT_OUT[option] ?? 0;
+    if (length > 0) rest.splice(0, length);
+    else if (TAKES_WORD.has(option)) kept.push(option, ...rest.splice(0, 2).slice(1));
+    else kept.push(option, ...rest.splice(0, 1).slice(1));
+  }
+  return [kind, ...words.slice(0, count).map(plain), millis(period), ...kept];
+}
+
+/** Options that are followed by a word of their own. */
+const TAKES_WORD = new Set(["OFFSET", "ANCHOR", "AS"]);
+
+function isOption(word: string): boolean {
+  return word in LEFT_OUT || TAKES_WORD.has(word);
+}
+
+/** Writes an amount without an exponent and trailing zeros. */
+function plain(amount: string): string {
+  const value = Number(amount);
+  return Number.isNaN(value) ? amount : value.toFixed(6).replace(/\.?0+$/, "");
+}
+
+function millis(period: string): string {
+  return CALENDAR.test(period) ? period : plain(`${seconds(period as Duration) * 1000}`);
+}
+
+/** Throws a TypeError if a name or a prefix in place of one could reach the keys of addresses. */
+export function checkName(name: string): void {
+  if (typeof name !== "string") throw new TypeError(`a name must be a string: ${String(name)}`);
+  if (name !== "ip" && !name.startsWith(OF_ADDRESS)) return;
+  throw new TypeError(`the name ${name} is taken: keys of addresses begin with ip:`);
+}
+
+export function checkPrefix(prefix: string): void {
+  if (typeof prefix !== "string") throw new TypeError(`a prefix must be a string: ${prefix}`);
+  if (prefix === "" || !(OF_ADDRESS.startsWith(prefix) || prefix.startsWith(OF_ADDRESS))) return;
+  throw new TypeError(`the prefix ${prefix} is taken: keys of addresses begin with ip:`);
+}
+
+/** Returns the limits as those of a name: clients are told the name where a limit has none. */
+export function labelled(limits: ParsedLimits, label: string): ParsedLimits {
+  const one = (limit: Limit): Limit => ({ ...limit, label });
+  return Array.isArray(limits) ? limits.map(one) : one(limits as Limit);
+}
+
+interface Binding {
+  readonly holder: WeakRef<object>;
+  readonly kinds: string;
+}
+
+/** Names in use, by the client and the key that they stand for. */
+const BINDINGS = new WeakMap<object, Map<string, Binding>>();
+
+const FORGOTTEN = new FinalizationRegistry(
+  ({ names, name }: { names: Map<string, Binding>; name: string }) => {
+    if (names.get(name)?.holder.deref() === undefined) names.delete(name);
+  },
+);
+
+/**
+ * Notes what a name is bound to for as long as the holder is in use. Throws a TypeError if it is
+ * bound already to limits of another kind or window: they would share a key.
+ */
+export function bind(client: object, name: string, limits: ParsedLimits, holder: object): void {
+  const all = [limits].flat();
+  // A sketch has a key of its own: names are only those of its items.
+  if (all.some(({ sketchKey }) => sketchKey !== undefined)) return;
+  const kinds = all.map(kindOf).join("+");
+  const known = boundTo(client, name);
+  if (known !== undefined && known !== kinds) {
+    throw new TypeError(
+      `${name} is bound already to ${known}, not ${kinds}: give each limit a name of its own`,
+    );
+  }
+  if (known === undefined) note(client, name, kinds, holder);
+}
+
+/** Notes that a store has the keys of a prefix. Throws a TypeError if another store has them. */
+export function claim(client: object, prefix: string, store: object): void {
+  const name = `store ${prefix}`;
+  if (boundTo(client, name) !== undefined) {
+    throw new TypeError(
+      `another store counts under the prefix "${prefix}" of this client: ` +
+        "give each store a prefix of its own",
+    );
+  }
+  note(client, name, "", store);
+}
+
+function boundTo(client: object, name: string): string | undefined {
+  const known = BINDINGS.get(client)?.get(name);
+  return known?.holder.deref() === undefined ? undefined : known.kinds;
+}
+
+function note(client: object, name: string, kinds: string, holder: object): void {
+  const names = BINDINGS.get(client) ?? new Map<string, Binding>();
+  BINDINGS.set(client, names);
+  names.set(name, { holder: new WeakRef(holder), kinds });
+  FORGOTTEN.register(holder, { names, name });
+}
+
+/** Returns the algorithm of a limit, and the window where one of another length is another count. */
+function kindOf(limit: Limit): string {
+  const [kind = "", , ...rest] = canonical(limit);
+  if ("policies" in limit) return "POLICY";
+  return kind.startsWith("FIXED") || kind.startsWith("SLIDING") ? [kind, ...rest].join(" ") : kind;
+}

@@ -1,0 +1,74 @@
+/** Rates as text, such as `"100/minute"`. `clients/rates.json` has their cases. */
+
+import { fixed, type Duration, type KnownLimit, type Limit } from "./limits.js";
+
+const AMOUNT = /\d+(?:\.\d+)?/;
+const UNIT = /s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|weeks?/;
+const RATE = new RegExp(`^(${AMOUNT.source})(?:/|per)(\\d*)(${UNIT.source})$`);
+
+/** Letter of a duration, by the first letter of a unit. */
+const LETTER: Readonly<Record<string, "s" | "m" | "h" | "d">> = {
+  s: "s",
+  m: "m",
+  h: "h",
+  d: "d",
+  w: "d",
+};
+
+const LONGEST_DAYS = 3650;
+const DAYS: Readonly<Record<string, number>> = {
+  s: 1 / 86_400,
+  m: 1 / 1440,
+  h: 1 / 24,
+  d: 1,
+  w: 7,
+};
+
+/** Parses a rate: `"100/minute"` is `fixed(100, "1m")`. Throws a RangeError if it is none. */
+export function rate(text: string): KnownLimit {
+  const match = RATE.exec(text.toLowerCase().replace(/\s+/g, ""));
+  const [, amount, digits, unit = ""] = match ?? [];
+  const count = digits ? Number(digits) : 1;
+  const initial = unit.charAt(0);
+  const isKnown = count > 0 && count * (DAYS[initial] ?? Infinity) <= LONGEST_DAYS;
+  if (!match || !isKnown) {
+    throw new RangeError(`not a rate, such as "100/minute" or "5 per 15 minutes": "${text}"`);
+  }
+  const units = initial === "w" ? count * 7 : count;
+  return fixed(Number(amount), `${units}${LETTER[initial]!}` satisfies Duration);
+}
+
+/** One limit of a key: of an algorithm, by a policy, or a rate such as `"100/minute"`. */
+export type LimitOrRate = Limit | string;
+
+/** The limits of a key: all are charged, or none is. */
+export type Limits = LimitOrRate | readonly LimitOrRate[];
+
+/** The limits of a key, with rates parsed. */
+export type ParsedLimits = Limit | readonly Limit[];
+
+/** Parses the rates among limits. Throws a TypeError that names the right form if they are none. */
+export function limitsOf(limits: Limits): ParsedLimits {
+  // Most calls, in few steps.
+  if (Array.isArray((limits as Limit | undefined)?.words)) return limits as Limit;
+  if (!Array.isArray(limits)) return limitOf(limits as LimitOrRate);
+  if (limits.length === 0) throw new RangeError("at least one limit is needed");
+  return limits.every(isLimit) ? limits : limits.map(limitOf);
+}
+
+export function limitOf(limit: LimitOrRate): Limit {
+  if (isLimit(limit)) return limit;
+  if (typeof limit === "string") return rate(limit);
+  const what = limit === undefined || limit === null ? "a limit is missing" : "not a limit";
+  throw new TypeError(
+    `${what}: ${shown(limit)}; give one such as fixed(100, "1m") or "100/minute"`,
+  );
+}
+
+export function isLimit(limit: unknown): limit is Limit {
+  return Array.isArray((limit as Limit | undefined | null)?.words);
+}
+
+function shown(value: unknown): string {
+  return typeof value === "object" && value !== null ? JSON.stringify(value) : String(value);
+}

@@ -1,0 +1,128 @@
+/** Keys of requests: of the value that the application names, or of the client's address. */
+
+import { network, type NetworkOptions } from "./address.js";
+import type { Log } from "./breaker.js";
+import type { Keyed } from "./calls.js";
+import { OF_ADDRESS, UNKNOWN, checkName, checkPrefix, labelled } from "./keys.js";
+import type { ParsedLimits } from "./rates.js";
+
+/** Key of a request that is not limited. */
+export const UNLIMITED: unique symbol = Symbol.for("redis-ratelimit.unlimited");
+
+export interface KeyOptions<Request> extends NetworkOptions {
+  /**
+   * Client of a request, such as its user. By default, and where this is undefined, null or empty,
+   * the client's address: in keys of their own, which no value of this can reach. UNLIMITED: the
+   * request is not limited.
+   */
+  readonly key?: (request: Request) => string | null | undefined | typeof UNLIMITED;
+  /** Address of the client, where the framework does not know it. */
+  readonly address?: (request: Request) => string | null | undefined;
+}
+
+/** Address of a request; undefined if it has none, and null if the platform does not tell it. */
+export type AddressOf<Request> = (request: Request) => string | null | undefined;
+
+export interface Naming {
+  /** What stands before every key, also before those of addresses. */
+  readonly before: string;
+  /** Prefix of all, as far as it is the limiter's of the middleware itself. */
+  readonly shown: string;
+  readonly name: string | undefined;
+  /** Prefix in place of a name. */
+  readonly prefix: string;
+  /** Canonical words of the limits, in place of both. */
+  readonly spec: string | undefined;
+}
+
+/** Time between two lines in the log, in milliseconds. */
+const REPEATED_MS = 60_000;
+
+export class RequestKeys<Request> {
+  readonly #addressOf: AddressOf<Request>;
+  readonly #options: KeyOptions<Request>;
+  readonly #naming: Naming;
+  readonly #log: Log;
+  readonly #head: string | undefined;
+  #told = -Infinity;
+
+  constructor(
+    addressOf: AddressOf<Request>,
+    options: KeyOptions<Request>,
+    naming: Naming,
+    log: Log,
+  ) {
+    const { name, prefix, spec } = naming;
+    if (name !== undefined) checkName(name);
+    else checkPrefix(prefix);
+    network("", options);
+    this.#addressOf = options.address ?? addressOf;
+    this.#options = options;
+    this.#naming = naming;
+    this.#log = log;
+    const instead = prefix || (spec === undefined ? undefined : `${spec}:`);
+    this.#head = name === undefined ? instead : `${name}:`;
+  }
+
+  /** Returns the key of a request; undefined if it is not limited. */
+  of(request: Request): string | undefined {
+    const { key } = this.#options;
+    if (!key) return this.#ofAddress(this.#addressIn(request), "");
+    const who = key(request);
+    if (who === UNLIMITED) return undefined;
+    if (typeof who === "string" && who !== "") return this.#naming.before + this.#begin + who;
+    if (who !== undefined && who !== null && who !== "") {
+      throw new TypeError(`a key must be a string: ${String(who)}`);
+    }
+    return this.#ofAddress(this.#addressOf(request), OF_ADDRESS);
+  }
+
+  /** Returns the key of a client by the value that `key` returns, or by an address. */
+  keyOf(who?: string | null, address?: string | null): string {
+    const { before, shown } = this.#naming;
+    if (who) return shown + before + this.#begin + who;
+    const client = network(address, this.#options);
+    const kind = this.#options.key || client === undefined ? OF_ADDRESS : "";
+    return shown + before + kind + this.#begin + (client ?? UNKNOWN);
+  }
+
+  /** Returns limits of several keys as they are on the server. */
+  prefixed(keyed: Keyed): Keyed {
+    const { before, name, prefix } = this.#naming;
+    const first = name === undefined ? prefix : before;
+    if (first === "") return keyed;
+    return Object.fromEntries(Object.entries(keyed).map(([key, limit]) => [first + key, limit]));
+  }
+
+  /** Returns limits that a function made, by the name of the middleware. */
+  labelled(limits: ParsedLimits): ParsedLimits {
+    const { name } = this.#naming;
+    return name === undefined ? limits : labelled(limits, name);
+  }
+
+  get #begin(): string {
+    if (this.#head !== undefined) return this.#head;
+    throw new TypeError(
+      'limits from a function need a name: rateLimit(client, limits, { name: "api" })',
+    );
+  }
+
+  #addressIn(request: Request): string | undefined {
+    const address = this.#addressOf(request);
+    if (address !== null) return address;
+    throw new TypeError("the address is not known here: say by key or address whose limit it is");
+  }
+
+  #ofAddress(address: string | null | undefined, kind: string): string {
+    const client = network(address, this.#options);
+    if (client !== undefined) return this.#naming.before + kind + this.#begin + client;
+    const key = this.#naming.before + OF_ADDRESS + this.#begin + UNKNOWN;
+    const now = performance.now();
+    if (now - this.#told >= REPEATED_MS) {
+      this.#told = now;
+      const what = address ? `the address ${JSON.stringify(address)}` : "no address";
+      this.#log(`rate limits: a request has ${what}: all such share the key ${key}`, "error");
+    }
+    return key;
+  }
+}

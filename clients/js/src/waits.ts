@@ -1,0 +1,89 @@
+/** Calls that wait until they pass, in this process. */
+
+import { setMaxListeners } from "node:events";
+
+import type { PeekOptions } from "./calls.js";
+import type { Decision } from "./decision.js";
+import type { Limit } from "./limits.js";
+
+/** A call that may be repeated until it passes. */
+export interface Waiter {
+  readonly now: () => number;
+  /** Sends the call, with options of the wait. */
+  readonly take: (how: PeekOptions) => Promise<Decision>;
+  /** Gives back what the call was charged. */
+  readonly undo: (decision: Decision) => Promise<unknown>;
+  /** Sleeps for so many milliseconds, or fails if nobody waits any more. */
+  readonly sleep: (ms: number) => Promise<void>;
+}
+
+/** Longest pause that grows at random: by up to twice its length, for each attempt so far. */
+const JITTER_MS = 1000;
+
+/**
+ * Tells whether the server can hold the turns of callers. It can for token buckets that charge what
+ * the call costs: then each caller asks once, however many wait.
+ */
+export function canReserve(limits: readonly Limit[], options: PeekOptions): boolean {
+  const { upto, force, maxWait } = options;
+  if (upto || force || maxWait !== undefined) return false;
+  return limits.every(({ words, cost }) => words[0] === "TOKENBUCKET" && cost === undefined);
+}
+
+/** Reserves a turn and sleeps until it comes. A wait that is cancelled gives its turn back. */
+export async function reserved(waiter: Waiter, waitMs: number): Promise<Decision> {
+  const decision = await waiter.take({ maxWait: `${waitMs}ms` });
+  if (decision.degraded) return decision;
+  const { allowed, waitMs: left } = decision;
+  // The server tells the wait that is left beyond what was offered.
+  if (!allowed) return left === null ? decision : decision.but({ waitMs: left + waitMs });
+  try {
+    await waiter.sleep(left ?? 0);
+  } catch (error) {
+    await waiter.undo(decision).catch(() => {});
+    throw error;
+  }
+  return decision.but({ waitMs: 0 });
+}
+
+/** Asks again when the call can pass. Pauses grow at random, so that callers do not ask together. */
+export async function retried(waiter: Waiter, waitMs: number): Promise<Decision> {
+  const until = waiter.now() + waitMs;
+  for (let attempt = 1; ; attempt++) {
+    const decision = await waiter.take({});
+    const left = until - waiter.now();
+    const { allowed, waitMs: pause } = decision;
+    if (allowed || pause === null || pause > left || decision.degraded) return decision;
+    const jitter = Math.random() * Math.min(pause, JITTER_MS) * 2 * attempt;
+    await waiter.sleep(Math.min(left, pause + jitter));
+  }
+}
+
+/** Creates a controller whose signal any number of calls may wait for. */
+export function endless(): AbortController {
+  const controller = new AbortController();
+  unbounded(controller.signal);
+  return controller;
+}
+
+/** Lifts the bound above which Node.js warns of a leak: any number of calls may wait. */
+export function unbounded(signal: AbortSignal): AbortSignal {
+  setMaxListeners(0, signal);
+  return signal;
+}
+
+/** Sleeps, and fails with the reason of the first signal that is aborted. */
+export async function sleepUnless(ms: number, signals: readonly AbortSignal[]): Promise<void> {
+  await new Promise<void>((resolve, reject) => {
+    const end = () => {
+      clearTimeout(timer);
+      for (const signal of signals) signal.removeEventListener("abort", end);
+      const aborted = signals.find((signal) => signal.aborted);
+      if (aborted) reject(aborted.reason);
+      else resolve();
+    };
+    const timer = setTimeout(end, ms);
+    for (const signal of signals) signal.addEventListener("abort", end);
+    if (signals.some((signal) => signal.aborted)) end();
+  });
+}

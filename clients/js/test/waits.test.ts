@@ -1,0 +1,126 @@
+/** Calls that wait until they pass: how often they ask. */
+
+import assert from "node:assert/strict";
+import { after, mock, test } from "node:test";
+
+import { Limiter, concurrency, slidingLog, tokenBucket } from "redis-ratelimit-client";
+
+import { Simulation, logOf } from "./support/simulated.js";
+import { calls, clockedServerFor, lookInto, serverFor, until } from "./support/server.js";
+
+const server = await serverFor({ after });
+const redis = lookInto({ after }, server);
+const CALLERS = 50;
+
+/** Lets the sleeps of a limiter end. */
+const sleeping = (test: { after: (end: () => void) => void }) => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  test.after(() => mock.timers.reset());
+};
+
+test("each caller of buckets asks once and sleeps until its turn", async (test) => {
+  const { server, clock } = await clockedServerFor(test);
+  const there = lookInto(test, server);
+  const limiter = new Limiter(there, { timeout: 30 });
+  for (const limits of [
+    tokenBucket(1, 1, "100ms"),
+    [tokenBucket(1, 1, "100ms", { name: "a" }), tokenBucket(20, 20, "100ms", { name: "b" })],
+  ]) {
+    const key = `bucket${Array.isArray(limits)}`;
+    assert.ok((await limiter.take(key, limits)).allowed);
+    const before = await calls(there);
+    sleeping(test);
+    let passed = 0;
+    const callers = Array.from({ length: CALLERS }, async () => {
+      const decision = await limiter.take(key, limits, { wait: "1m" });
+      assert.deepEqual([decision.allowed, decision.waitMs], [true, 0]);
+      passed++;
+    });
+    await until(async () => (await calls(there)) - before >= CALLERS);
+    for (let turn = 1; turn <= CALLERS; turn++) {
+      clock.advance(100);
+      mock.timers.tick(100);
+      await until(() => passed === turn);
+    }
+    await Promise.all(callers);
+    assert.equal((await calls(there)) - before, CALLERS);
+    mock.timers.reset();
+  }
+});
+
+test("a caller whose turn comes too late is told the whole wait", async (test) => {
+  const { server } = await clockedServerFor(test);
+  const limiter = new Limiter(lookInto(test, server), { timeout: 30 });
+  const slow = tokenBucket(1, 1, "1h");
+  await limiter.take("k", slow);
+  const { allowed, waitMs } = await limiter.take("k", slow, { wait: "10s" });
+  assert.deepEqual([allowed, waitMs], [false, 3_600_000]);
+  assert.equal((await limiter.peek("k", slow)).waitMs, 3_600_000);
+});
+
+test("a wait that is cancelled gives its turn back", async () => {
+  const bucket = tokenBucket(1, 1, "1h");
+  for (const [options, limiter] of [
+    [{}, new Limiter(redis, { timeout: 30 })],
+    [{}, new Limiter(redis, { timeout: 30, once: false })],
+    [{ once: "mine" }, new Limiter(redis, { timeout: 30 })],
+  ] as const) {
+    await redis.flushall();
+    await limiter.take("k", bucket);
+    const used = async () => (await limiter.peek("k", bucket)).waitMs!;
+    const before = await used();
+    const ends: Record<string, (abort: AbortController) => void> = {
+      "changed my mind": (abort) => abort.abort(new Error("changed my mind")),
+      "the limiter was closed": () => limiter.close(),
+    };
+    for (const [reason, end] of Object.entries(ends)) {
+      const abort = new AbortController();
+      const call = { wait: "2h", signal: abort.signal, ...options } as const;
+      const waiting = limiter.take("k", bucket, call).catch((error: unknown) => error);
+      await until(async () => (await used()) > before + 1000);
+      end(abort);
+      assert.match(`${await waiting}`, new RegExp(reason));
+      assert.ok((await used()) <= before);
+      if ("once" in options) break;
+    }
+  }
+});
+
+test("callers of other limits ask at random times, and so less often", async (test) => {
+  test.after(() => mock.timers.reset());
+  const simulation = new Simulation(logOf(1, 100), 2);
+  const limiter = simulation.limiter({ rememberDenials: false });
+  let passed = 0;
+  const callers = Array.from({ length: CALLERS }, async () => {
+    const { allowed } = await limiter.take("k", slidingLog(1, "100ms"), { wait: "1h" });
+    assert.ok(allowed);
+    passed++;
+  });
+  while (passed < CALLERS) await simulation.pass(100);
+  await Promise.all(callers);
+  // All together, at each of 50 turns: 1,275.
+  assert.ok(simulation.calls < 500, `${simulation.calls} calls`);
+  assert.ok(simulation.now < 3 * CALLERS * 100, `${simulation.now} ms`);
+});
+
+test("any number of callers waits without a warning", async () => {
+  const warned: string[] = [];
+  const note = (warning: Error) => void warned.push(`${warning}`);
+  process.on("warning", note);
+  const limiter = new Limiter(redis, { timeout: 30 });
+  const abort = new AbortController();
+  const { signal } = abort;
+  const callers = [tokenBucket(1, 1, "1h"), slidingLog(1, "1h")].flatMap((limit, index) =>
+    Array.from({ length: 15 }, () => limiter.take(`w${index}`, limit, { wait: "1d", signal })),
+  );
+  const jobs = concurrency(1, "1h");
+  await limiter.lease("jobs", jobs);
+  const leases = Array.from({ length: 15 }, () => limiter.lease("jobs", jobs, { wait: 5, signal }));
+  const ended = Promise.allSettled<unknown>([...callers, ...leases]);
+  const blocked = async () => /blocked_clients:(\d+)/.exec(await redis.info("clients"))?.[1];
+  await until(async () => (await blocked()) === "15");
+  abort.abort();
+  await ended;
+  process.off("warning", note);
+  assert.deepEqual(warned, []);
+});
