@@ -139,7 +139,7 @@ for (const [name, serveApp] of Object.entries(FRAMEWORKS)) {
     const { status, headers, body } = await site.get("/200");
     assert.deepEqual([status, headers["x-calm"], body], [420, "yes", '{"again":true}']);
     assert.match(`${headers["content-type"]}`, /^application\/json/);
-    assert.equal(headers["retry-after"], "3600");
+    assert.match(`${headers["retry-after"]}`, /^3[56]\d\d$/);
     const plain = await serveApp(test, limit, { deny: () => ({ body: "slow down" }) });
     const told = await plain.get("/200");
     assert.deepEqual([told.status, told.body], [429, "slow down"]);

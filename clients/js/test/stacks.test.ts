@@ -59,7 +59,7 @@ async function deniesTheThird(answers: readonly Response[]): Promise<void> {
   const [first, , third] = answers;
   assert.equal(first!.headers.get("X-RateLimit-Remaining"), "1");
   assert.equal(await first!.text(), "hello");
-  assert.equal(third!.headers.get("Retry-After"), "3600");
+  assert.match(`${third!.headers.get("Retry-After")}`, /^3[56]\d\d$/);
   assert.match(third!.headers.get("Content-Type")!, /^application\/problem\+json/);
   const body = (await third!.json()) as Record<string, unknown>;
   assert.equal(body["status"], 429);
@@ -164,7 +164,7 @@ test("NestJS", async (test) => {
     [200, 200, 429],
   );
   assert.equal(answers[0]!.headers.get("X-RateLimit-Remaining"), "1");
-  assert.equal(answers[2]!.headers.get("Retry-After"), "3600");
+  assert.match(`${answers[2]!.headers.get("Retry-After")}`, /^3[56]\d\d$/);
 });
 
 test("a storage of NestJS blocks for as long as it is told", async () => {
@@ -204,7 +204,7 @@ test("@fastify/rate-limit", async (test) => {
     [200, 200, 429],
   );
   assert.equal(answers[0]!.headers["x-ratelimit-remaining"], "1");
-  assert.equal(answers[2]!.headers["retry-after"], "3600");
+  assert.match(`${answers[2]!.headers["retry-after"]}`, /^3[56]\d\d$/);
   // A limit of its own counts by itself.
   assert.equal((await app.inject("/own")).statusCode, 200);
   assert.equal((await app.inject("/own")).statusCode, 429);
