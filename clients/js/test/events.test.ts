@@ -82,7 +82,7 @@ function rowsBy(how: keyof Row["by"]): readonly Row[] {
 test("the packages have the same defaults", async () => {
   const text = readFileSync(resolve(import.meta.dirname, "../src/limiter.ts"), "utf8");
   const defaultOf = (name: string) =>
-    new RegExp(`options\\.${name} (?:\\?\\?|===) ("?[\\w.]*"?)`).exec(text)?.[1] ??
+    new RegExp(`options\\.${name} (?:\\?\\?|[!=]==) ("?[\\w.]*"?)`).exec(text)?.[1] ??
     new RegExp(`\\b${name} = ("?[\\w.]*"?)`).exec(text)?.[1];
   const inNode: Record<string, string> = { remember_denials: "false" };
   for (const [name, value] of Object.entries(TABLE.defaults)) {
