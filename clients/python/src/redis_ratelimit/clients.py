@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -235,6 +234,8 @@ class LateCluster:
     cluster may be away at the start.
     """
 
+    _lock = forks.lock()
+
     def __init__(self, kind: Any, url: str, settings: dict[str, Any]) -> None:
         self.kind = kind
         self.place = urlsplit(url).netloc.rpartition("@")[2]
@@ -244,7 +245,7 @@ class LateCluster:
         forks.knows(self)
 
     def forked(self) -> None:
-        self._lock = threading.Lock()
+        forks.forget(self, "_lock")
 
     def made(self) -> Any:
         if self.client is None:

@@ -80,6 +80,8 @@ class Connections:
     call waits: whoever calls next finds it.
     """
 
+    _changed = forks.condition()
+
     def __init__(self, make: Callable[[], Any], timeout: float, most: int) -> None:
         self._make = make
         self._timeout = timeout
@@ -90,7 +92,7 @@ class Connections:
     def forked(self) -> None:
         """These connections are the other process's."""
         self._free: deque[_Connection] = deque()
-        self._changed = threading.Condition()
+        forks.forget(self, "_changed")
         self._waiting = self._connecting = self._used = 0
         # Grows when a connection is lost: whoever closed that one closed those of its time, too.
         self._era = 0

@@ -9,7 +9,6 @@ can change, and that of an item of a sketch, whose key changes with each call fo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
@@ -62,6 +61,8 @@ class Denials:
     asyncio `where` is the running event loop: what one loop hears no other does.
     """
 
+    _lock = forks.lock()
+
     def __init__(self, prefix: str, where: Callable[[], object] = lambda: None) -> None:
         self._prefix = prefix.encode()
         self._where = where
@@ -74,7 +75,7 @@ class Denials:
         self._by_key.clear()
         # Until then no denial is over, or looked for.
         self._full_until = -inf
-        self._lock = threading.Lock()
+        forks.forget(self, "_lock")
 
     def find(self, key: Key, asked: Asked, now: float) -> Denial | None:
         """Returns the denial of a call, if it is known and holds."""

@@ -81,6 +81,8 @@ class AsyncEar:
 class Ear:
     """For threads: one of its own listens."""
 
+    _lock = forks.lock()
+
     def __init__(self, make: Callable[[], Any], heard: Heard) -> None:
         self._make = make
         self._heard = heard
@@ -90,7 +92,7 @@ class Ear:
 
     def forked(self) -> None:
         """The connection and its thread are the other process's."""
-        self._lock = threading.Lock()
+        forks.forget(self, "_lock")
         self._listening: _Listening | None = None
 
     def ask(self, words: Sequence[Word], told: Told) -> None:

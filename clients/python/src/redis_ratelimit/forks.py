@@ -5,8 +5,45 @@ thread that is not in the child may have held.
 from __future__ import annotations
 
 import os
-from typing import Protocol
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
+
+T = TypeVar("T")
+
+
+class Lazy(Generic[T]):
+    """Attribute that is made at its first use, and again after `forget`: a lock.
+
+    gevent replaces the locks of `threading` when a worker begins. A lock that was made before,
+    while the application was loaded, would be of the other kind.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, one: object, owner: type) -> T:
+        # From then on the attribute is found without this. Another thread may have been faster.
+        made: T = one.__dict__.setdefault(self._name, self._make())
+        return made
+
+
+# By names that are looked up when a lock is made.
+def lock() -> Lazy[Any]:
+    return Lazy(lambda: threading.Lock())  # noqa: PLW0108
+
+
+def condition() -> Lazy[Any]:
+    return Lazy(lambda: threading.Condition())  # noqa: PLW0108
+
+
+def forget(one: object, name: str) -> None:
+    """Has an attribute made again at its next use."""
+    one.__dict__.pop(name, None)
 
 
 class Forked(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -51,6 +50,8 @@ class Local:
     buckets are remembered, those asked about last.
     """
 
+    _lock = forks.lock()
+
     def __init__(
         self,
         share: float = 1.0,
@@ -72,7 +73,7 @@ class Local:
         forks.knows(self)
 
     def forked(self) -> None:
-        self._lock = threading.Lock()
+        forks.forget(self, "_lock")
 
     def known(self, charges: Sequence[Charge]) -> list[Charge]:
         """Those that can be decided here."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Callable
 
 from redis_ratelimit import forks
@@ -19,6 +18,8 @@ class Breaker:
     Calls that were under way when another failed fail of the same: that counts once.
     """
 
+    _lock = forks.lock()
+
     def __init__(self, failures: int, pause: float, clock: Callable[[], float]) -> None:
         self.pause = pause
         self._most = failures
@@ -30,7 +31,7 @@ class Breaker:
         forks.knows(self)
 
     def forked(self) -> None:
-        self._lock = threading.Lock()
+        forks.forget(self, "_lock")
 
     @property
     def failures(self) -> int:

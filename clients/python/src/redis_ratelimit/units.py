@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -179,6 +178,8 @@ class Units(_Hand):
     block, gives back what was not spent.
     """
 
+    _lock = forks.lock()
+
     def __init__(self, do: Callable[[Call[Any]], Any], *terms: Any) -> None:
         super().__init__(*terms)
         self._do = do
@@ -186,7 +187,7 @@ class Units(_Hand):
 
     def forked(self) -> None:
         super().forked()
-        self._lock = threading.Lock()
+        forks.forget(self, "_lock")
 
     def take(self, cost: int = 1) -> Decision:
         _checked(cost)

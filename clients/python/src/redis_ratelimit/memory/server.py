@@ -21,6 +21,8 @@ from redis_ratelimit.quantities import Word
 class Memory:
     """Keys in this process, for a limiter in tests. `clock` is in seconds since 1970."""
 
+    _lock = forks.Lazy(lambda: threading.RLock())  # noqa: PLW0108
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._keys: dict[bytes, Key] = {}
@@ -33,7 +35,7 @@ class Memory:
         forks.knows(self)
 
     def forked(self) -> None:
-        self._lock = threading.RLock()
+        forks.forget(self, "_lock")
 
     def now(self) -> int:
         return min(max(round(self._clock() * UNIT), 0), LATEST)
