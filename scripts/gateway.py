@@ -68,7 +68,7 @@ def main() -> None:
             words = [
                 *(arguments.gateway, "serve", "--server", f"redis://{HOST}:{port}"),
                 *("--grpc", f"{HOST}:{grpc_port}", "--http", f"{HOST}:{http_port}"),
-                *("--console", f"{HOST}:{console_port}"),
+                *("--console", f"{HOST}:{console_port}", "--drain", "0s"),
             ]
             may_change = os.environ | {"RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN": token}
             started = lifetime.start(words, start_new_session=True, env=may_change)

@@ -127,6 +127,13 @@ pub struct Serve {
     /// How many requests may be under way at once; those above are answered as in an outage.
     #[arg(long, env = "RATELIMIT_GATEWAY_IN_FLIGHT", default_value_t = 10_000)]
     pub in_flight: u32,
+    /// How long requests are answered after SIGTERM, while the gateway is not ready and tells its clients to go elsewhere.
+    /// A second SIGTERM ends at once.
+    #[arg(long, env = "RATELIMIT_GATEWAY_DRAIN", value_parser = duration_or_zero, default_value = "5s")]
+    pub drain: Duration,
+    /// How long an answer of /metrics is reused.
+    #[arg(long, hide = true, value_parser = duration_or_zero, default_value = "1s")]
+    pub metrics_cache: Duration,
     /// How log lines look. RUST_LOG says which there are.
     #[arg(long, env = "RATELIMIT_GATEWAY_LOG_FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormat,
@@ -172,6 +179,10 @@ fn duration(text: &str) -> Result<Duration, String> {
     let told = "must be a duration such as 100ms or 5m";
     let period = ratelimit_core::Period::parse(text.as_bytes()).ok_or(told)?;
     Ok(Duration::from_micros(period.micros().get()))
+}
+
+fn duration_or_zero(text: &str) -> Result<Duration, String> {
+    if ["0", "0s"].contains(&text) { Ok(Duration::ZERO) } else { duration(text) }
 }
 
 fn words_of_duration(text: &str) -> Result<String, String> {

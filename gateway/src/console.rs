@@ -21,8 +21,9 @@ mod tokens;
 mod upstream;
 
 use crate::link::Address;
-use crate::listener::Service;
+use crate::listener::{Protocol, Service};
 pub use access::Guard;
+use axum::Router;
 use failure::Failure;
 use flags::At;
 pub use flags::ConsoleOptions;
@@ -37,7 +38,10 @@ use tokio_rustls::TlsAcceptor;
 use upstream::Upstream;
 
 /// How long a request may take: a long log is replayed for a while.
-pub const PATIENCE: Duration = Duration::from_mins(10);
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// Bytes that the requests in flight of one connection may hold: more than a log that is replayed.
+const CONNECTION_BYTES: usize = 24 << 20;
 
 /// What the console's routes share.
 pub struct Console {
@@ -94,5 +98,11 @@ pub async fn bound(
     let listener = TcpListener::bind(at).await.map_err(|error| format!("--console {at}: {error}"))?;
     let console = Console::of(address);
     console.start();
-    Ok(Some((listener, Service { tls, router: router(console, guard), patience: PATIENCE })))
+    Ok(Some((listener, service(tls, router(console, guard)))))
+}
+
+/// Returns the service of a console.
+pub fn service(tls: Option<TlsAcceptor>, router: Router) -> Service {
+    let (protocol, request_timeout) = (Protocol::Http, PATIENCE);
+    Service { tls, protocol, router, request_timeout, connection_bytes: CONNECTION_BYTES }
 }

@@ -1,7 +1,7 @@
 //! The playground by itself: the console without a server, for whoever wants to look before they install anything.
 
 use crate::console::{self, Console, Guard, Tokens};
-use crate::listener::{self, Service};
+use crate::listener::{self, Phase};
 use clap::Args;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,11 +50,11 @@ impl Playground {
         let at = listener.local_addr().map_err(told)?;
         println!("The playground is at http://{at}/ (Ctrl-C ends it)");
         let router = console::router(Console::without_server(VIEWS), guard);
-        let service = Service { tls: None, router, patience: console::PATIENCE };
+        let service = console::service(None, router);
         // Streams go on for as long as somebody looks: nobody waits for their end.
-        let (_end, ended) = watch::channel(false);
+        let (_phases, phase) = watch::channel(Phase::Serving);
         tokio::select! {
-            () = listener::serve(listener, service, ended) => {}
+            () = listener::serve(listener, service, phase) => {}
             _ = terminated.recv() => {}
             _ = interrupted.recv() => {}
         }

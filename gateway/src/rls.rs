@@ -61,12 +61,12 @@ impl Rls {
     pub async fn answer(
         &self,
         request: RateLimitRequest,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<RateLimitResponse, Status> {
         let asked = request::asked(&request, &self.config.load(), &self.once, self.ipv6_prefix);
         let asked = asked.map_err(Status::invalid_argument)?;
         let asked: Arc<[RequestPart]> = asked.into();
-        let judgement = self.judge.judge(request.domain, Arc::clone(&asked), patience).await;
+        let judgement = self.judge.judge(request.domain, Arc::clone(&asked), timeout).await;
         Ok(response::response(&asked, &judgement))
     }
 }

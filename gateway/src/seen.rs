@@ -8,8 +8,10 @@ use std::time::Duration;
 
 /// Buckets of the times, in seconds: from a round trip on one machine to a timeout.
 const SECONDS: [f64; 13] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
-/// The most values of labels that come with requests.
+/// Maximum number of values of a label.
 const MOST: usize = 1000;
+/// Maximum number of combinations of a domain, a policy and values.
+const MOST_SERIES: usize = 2000;
 
 /// What became of what one descriptor asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,41 +60,57 @@ pub fn install() -> Result<PrometheusHandle, String> {
     Ok(handle)
 }
 
-/// The values of a label that comes with requests: at most [`MOST`], and those that come later are `other`.
-#[derive(Default)]
-struct Labels(RwLock<HashSet<String>>);
+/// Value of labels that stands for all values above the bound.
+const OTHER: &str = "other";
+
+/// Values of a label, up to a bound: later ones are [`OTHER`].
+struct Labels {
+    known: RwLock<HashSet<String>>,
+    most: usize,
+}
 
 impl Labels {
-    /// The label of a value; `new` says whether it may become one.
+    fn new(most: usize) -> Labels {
+        Labels { known: RwLock::default(), most }
+    }
+
+    /// Returns the label of a value; `new` says whether an unknown one may become a label.
     fn of<'a>(&self, value: &'a str, new: bool) -> &'a str {
-        if self.0.read().is_ok_and(|known| known.contains(value)) {
+        if self.known.read().is_ok_and(|known| known.contains(value)) {
             return value;
         }
         if new
-            && let Ok(mut known) = self.0.write()
-            && known.len() < MOST
+            && let Ok(mut known) = self.known.write()
+            && known.len() < self.most
         {
             known.insert(value.to_owned());
             return value;
         }
-        "other"
+        OTHER
     }
 }
 
 /// The counters of decisions by domain and policy, one for each outcome: to look one up among all costs more.
 type Decisions = HashMap<String, HashMap<String, HashMap<Outcome, Counter>>>;
 
-/// A decision. `policy` is what ruled, if anything did. A domain has a label of its own once a policy or a file has
+/// Labels of the policies, by what they are called.
+static POLICIES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST));
+
+/// Counts a decision. `policy` is what ruled, if anything did. A domain has a label of its own once a policy or a file has
 /// ruled in it, which `ruled` says: nothing that callers send makes one. `values` is what a rule of a file asks to be
-/// told apart.
+/// told apart. Each label is bounded, and so are their combinations.
 pub fn decision(domain: &str, ruled: bool, policy: Option<&str>, values: Option<&str>, outcome: Outcome) {
-    static DOMAINS: LazyLock<Labels> = LazyLock::new(Labels::default);
-    static VALUES: LazyLock<Labels> = LazyLock::new(Labels::default);
+    static DOMAINS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST));
+    static VALUES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST));
+    static SERIES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST_SERIES));
     static DECISIONS: LazyLock<RwLock<Decisions>> = LazyLock::new(RwLock::default);
-    let (domain, policy) = (DOMAINS.of(domain, ruled), policy.unwrap_or_default());
+    let (domain, policy) = (DOMAINS.of(domain, ruled), policy.map_or("", |policy| POLICIES.of(policy, true)));
     let name = "ratelimit_gateway_decisions_total";
     if let Some(values) = values {
-        let (domain, policy, values) = (domain.to_owned(), policy.to_owned(), VALUES.of(values, true).to_owned());
+        let values = VALUES.of(values, true);
+        let is_known = SERIES.of(&format!("{domain}\0{policy}\0{values}"), true) != OTHER;
+        let [domain, policy, values] =
+            [domain, policy, values].map(|one| if is_known { one } else { OTHER }.to_owned());
         let outcome = outcome.label();
         counter!(name, "domain" => domain, "policy" => policy, "outcome" => outcome, "values" => values).increment(1);
         return;
@@ -103,6 +121,8 @@ pub fn decision(domain: &str, ruled: bool, policy: Option<&str>, values: Option<
         return;
     }
     drop(known);
+    let is_known = SERIES.of(&format!("{domain}\0{policy}"), true) != OTHER;
+    let [domain, policy] = [domain, policy].map(|one| if is_known { one } else { OTHER });
     let mut known = DECISIONS.write().unwrap_or_else(PoisonError::into_inner);
     let of_it = known.entry(domain.to_owned()).or_default().entry(policy.to_owned()).or_default();
     let (domain, policy) = (domain.to_owned(), policy.to_owned());
@@ -110,9 +130,9 @@ pub fn decision(domain: &str, ruled: bool, policy: Option<&str>, values: Option<
     of_it.entry(outcome).or_insert_with(counter).increment(1);
 }
 
-/// A decision that passed with at most a fifth of its limit left.
+/// Counts a decision that passed with at most a fifth of its limit left.
 pub fn near(policy: &str) {
-    counter!("ratelimit_gateway_near_total", "policy" => policy.to_owned()).increment(1);
+    counter!("ratelimit_gateway_near_total", "policy" => POLICIES.of(policy, true).to_owned()).increment(1);
 }
 
 /// How long a request took.
@@ -150,13 +170,36 @@ pub fn reload(applied: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Labels, MOST};
+    use super::{Labels, MOST, MOST_SERIES, Outcome, decision, near};
+    use metrics_exporter_prometheus::PrometheusBuilder;
 
     #[test]
     fn a_domain_is_a_label_once_something_has_ruled_in_it() {
-        let labels = Labels::default();
+        let labels = Labels::new(MOST);
         assert_eq!([labels.of("a", false), labels.of("a", true), labels.of("a", false)], ["other", "a", "a"]);
         (0..2 * MOST).for_each(|number| drop(labels.of(&number.to_string(), true).to_owned()));
         assert_eq!([labels.of("a", true), labels.of("0", false), labels.of("new", true)], ["a", "0", "other"]);
+    }
+
+    #[test]
+    fn policies_and_combinations_of_labels_are_bounded() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            for number in 0..5 * MOST {
+                let policy = format!("p{number}");
+                near(&policy);
+                for domain in ["a", "b", "c"] {
+                    decision(domain, true, Some(&policy), None, Outcome::Allowed);
+                    decision(domain, true, Some(&policy), Some("v"), Outcome::Allowed);
+                }
+            }
+        });
+        let rendered = recorder.handle().render();
+        let count = |name: &str| rendered.lines().filter(|line| line.starts_with(name)).count();
+        // Other tests of this process may have made labels, too.
+        let (near, decisions) = (count("ratelimit_gateway_near_total{"), count("ratelimit_gateway_decisions_total{"));
+        assert!((MOST / 2..=MOST + 1).contains(&near), "{near}");
+        assert!((MOST_SERIES / 2..=MOST_SERIES + 2).contains(&decisions), "{decisions}");
+        assert!(rendered.contains(r#"policy="other""#));
     }
 }

@@ -8,7 +8,7 @@ use crate::file_stamp::Stamp;
 use crate::http;
 use crate::judge::{Judge, Outage};
 use crate::link::Link;
-use crate::listener::{self, Service};
+use crate::listener::{self, Phase, Protocol, Service};
 use crate::local::Local;
 use crate::reload::{self, Reloaded};
 use crate::rls::{self, Rls};
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -31,20 +31,21 @@ use tonic_health::server::HealthReporter;
 
 /// How long requests may take that are under way at the end.
 const LAST: Duration = Duration::from_secs(10);
+/// Bytes that the requests in flight of one connection may hold, an eighth of the listener's.
+const CONNECTION_BYTES: usize = 8 << 20;
 /// How often it is looked whether something has come to pass that nobody tells.
 const SHORTLY: Duration = Duration::from_millis(20);
 /// What grpc.health.v1 is asked about: all, and the rate limit service.
 const SERVICES: [&str; 2] = ["", rls::NAME];
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT, and for `--drain` behind it; a second signal ends at once.
 ///
 /// # Errors
 /// What stands in the way of the start: a wrong file, a port that is taken.
 pub async fn serve(options: Serve) -> Result<(), String> {
     // Before anybody is told of a port: a signal that nobody listens for would end the process.
-    let of = |kind| signal(kind).map_err(|error| error.to_string());
-    let (mut terminated, mut interrupted) = (of(SignalKind::terminate())?, of(SignalKind::interrupt())?);
-    let _ = of(SignalKind::hangup())?;
+    let mut signals = Signals::new()?;
+    let _ = signal(SignalKind::hangup()).map_err(|error| error.to_string())?;
     let config: Arc<ArcSwap<Config>> = Arc::default();
     if let Some(path) = options.config.clone() {
         reload::begin(Arc::new(ConfigFiles { source: ConfigSource::new(path), config: Arc::clone(&config) }))?;
@@ -78,23 +79,26 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let console = console::bound(&options.console, &options.address()?, console_tls).await?;
     tokio::spawn(async move { link.keep(&*table).await });
     tokio::spawn(upkeep(metrics.clone()));
+    let metrics = http::MetricsPage::new(metrics, options.metrics_cache);
     let (reporter, health) = tonic_health::server::health_reporter();
     let mut readiness = Readiness { ready: Arc::default(), reporter };
     readiness.report(ServingStatus::NotServing).await;
     let judge = Arc::clone(&rls.judge);
     let router = http::router(http::HttpDoor { rls: rls.clone(), metrics, ready: Arc::clone(&readiness.ready) });
-    let (end_grpc, grpc_ended) = watch::channel(false);
-    let (end_http, http_ended) = watch::channel(false);
+    let (grpc_phases, grpc_phase) = watch::channel(Phase::Serving);
+    let (http_phases, http_phase) = watch::channel(Phase::Serving);
     if let Some((listener, service)) = console {
         // Its streams go on for as long as somebody looks: nobody waits for their end.
-        tokio::spawn(listener::serve(listener, service, grpc_ended.clone()));
+        tokio::spawn(listener::serve(listener, service, grpc_phase.clone()));
     }
     // A request has to arrive in time, and the judge sees to how long its decision takes.
-    let patience = listener::PATIENCE.saturating_add(options.timeout);
-    let grpc_service = Service { tls: grpc_tls, router: rls::router(rls, health)?, patience };
-    let http_service = Service { tls: http_tls, router, patience };
-    let grpc = tokio::spawn(listener::serve(grpc, grpc_service, grpc_ended));
-    let http = tokio::spawn(listener::serve(http, http_service, http_ended));
+    let request_timeout = listener::PATIENCE.saturating_add(options.timeout);
+    let grpc_router = rls::router(rls, health)?;
+    let service =
+        |tls, protocol, router| Service { tls, protocol, router, request_timeout, connection_bytes: CONNECTION_BYTES };
+    let grpc_service = service(grpc_tls, Protocol::Grpc, grpc_router);
+    let grpc = tokio::spawn(listener::serve(grpc, grpc_service, grpc_phase));
+    let http = tokio::spawn(listener::serve(http, service(http_tls, Protocol::Http, router), http_phase));
     tracing::info!(grpc = %options.grpc, http = %options.http, "serving");
     let beginning = {
         let (mut readiness, judge) = (readiness.clone(), Arc::clone(&judge));
@@ -105,31 +109,63 @@ pub async fn serve(options: Serve) -> Result<(), String> {
             readiness.report(ServingStatus::Serving).await;
         })
     };
-    tokio::select! {
-        _ = terminated.recv() => {}
-        _ = interrupted.recv() => {}
-    }
-    tracing::info!("ending");
+    signals.next().await;
     beginning.abort();
     // An abort is no end yet, and it would be ready again.
     let _ = beginning.await;
+    readiness.report(ServingStatus::NotServing).await;
+    tracing::info!(seconds = options.drain.as_secs_f64(), "draining: not ready any more, and serving still");
+    for phases in [&grpc_phases, &http_phases] {
+        phases.send_replace(Phase::Draining);
+    }
+    tokio::select! {
+        () = sleep(options.drain) => {}
+        () = signals.next() => {
+            tracing::warn!("ended at once by a second signal");
+            return Ok(());
+        }
+    }
+    tracing::info!("ending");
     readiness.end().await;
-    end_grpc.send_replace(true);
+    grpc_phases.send_replace(Phase::Ending);
     let last = async {
         let _ = grpc.await;
         // Until then whoever asks over HTTP is told that it is not ready.
-        end_http.send_replace(true);
+        http_phases.send_replace(Phase::Ending);
         let _ = http.await;
         // A client that has hung up may have left charges to undo.
         while judge.in_flight.available_permits() < options.in_flight as usize {
             sleep(SHORTLY).await;
         }
     };
-    if timeout(LAST, last).await.is_err() {
-        tracing::warn!("some connections did not end in time");
+    tokio::select! {
+        ended = timeout(LAST, last) => if ended.is_err() {
+            tracing::warn!("some connections did not end in time");
+        },
+        () = signals.next() => tracing::warn!("ended at once by a second signal"),
     }
     judge.link.log_outages();
     Ok(())
+}
+
+/// Signals that end the service.
+struct Signals {
+    terminated: Signal,
+    interrupted: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals, String> {
+        let of = |kind| signal(kind).map_err(|error| error.to_string());
+        Ok(Signals { terminated: of(SignalKind::terminate())?, interrupted: of(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminated.recv() => {}
+            _ = self.interrupted.recv() => {}
+        }
+    }
 }
 
 /// What is told of being ready: over gRPC, and by /readyz.
@@ -154,9 +190,8 @@ impl Readiness {
         }
     }
 
-    /// Tells that it is not ready any more, and ends the streams of those who watch for that: they would never end.
+    /// Ends the streams of those who watch the health: they would never end.
     async fn end(&mut self) {
-        self.report(ServingStatus::NotServing).await;
         for service in SERVICES {
             self.reporter.clear_service_status(service).await;
         }
@@ -178,7 +213,8 @@ async fn bound(address: SocketAddr) -> Result<TcpListener, String> {
 async fn upkeep(metrics: PrometheusHandle) {
     loop {
         sleep(Duration::from_secs(5)).await;
-        metrics.run_upkeep();
+        let metrics = metrics.clone();
+        let _ = tokio::task::spawn_blocking(move || metrics.run_upkeep()).await;
     }
 }
 

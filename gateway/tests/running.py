@@ -55,6 +55,10 @@ class Gateway:
         if "--timeout" not in self._options:
             # A busy machine may take its time: what most tests are not about.
             self._options += ["--timeout", "5s"]
+        if "--drain" not in self._options:
+            self._options += ["--drain", "0s"]
+        # Tests read a metric as soon as it has changed.
+        self._options += ["--metrics-cache", "0s"]
         self._environment = os.environ | (environment or {})
         self._wait = wait
         # Of https the port is waited for: no certificate is of this address.

@@ -1,5 +1,6 @@
 """Forward auth over HTTP, and what operators ask."""
 
+import http.client
 import json
 import socket
 from collections.abc import Callable
@@ -255,3 +256,42 @@ def test_json_is_read_as_proto3_has_it(gateway: Gateway) -> None:
 def test_rubbish_is_refused(gateway: Gateway, rubbish: object) -> None:
     assert gateway.get("/json", method="POST", data=rubbish).status == 400
     assert gateway.get("/check").status == 200
+
+
+CROSS_SITE = [
+    {"origin": "https://evil.example"},
+    {"origin": "null"},
+    {"sec_fetch_site": "cross-site"},
+    {"sec_fetch_site": "same-site"},
+]
+
+
+@pytest.mark.parametrize("headers", CROSS_SITE)
+def test_requests_of_other_sites_are_neither_decided_nor_charged(
+    gateway: Gateway, policy: Callable[..., int], headers: dict[str, str]
+) -> None:
+    policy("api", "FIXED 1 1d")
+    policy("http", "FIXED 1 1d")
+    asked = {"domain": "api", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}
+    assert gateway.get("/json", "POST", asked, **headers).status == 403
+    assert gateway.get("/json", "POST", asked, **headers, x_forwarded_uri="/").status == 403
+    assert gateway.get("/check", **headers).status == 403
+    assert gateway.get("/json", "POST", asked, sec_fetch_site="none").status == 200
+    # A proxy copies the headers of its client.
+    assert gateway.get("/check", **headers, x_forwarded_uri="/").status == 200
+    assert gateway.get("/check", **headers, x_forwarded_uri="/").status == 429
+
+
+def test_bodies_are_bounded(gateway: Gateway) -> None:
+    def json_of(size: int) -> dict[str, object]:
+        return {"domain": "x" * size, "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}
+
+    assert gateway.get("/json", "POST", json_of(1_000_000)).status == 200
+    assert gateway.get("/json", "POST", json_of(1_100_000)).status == 413
+    assert gateway.get("/check", "POST", "x" * 60_000).status == 200
+    assert gateway.get("/check", "POST", "x" * 70_000).status == 413
+
+
+def test_the_grpc_port_does_not_speak_http_1(gateway: Gateway) -> None:
+    with pytest.raises((http.client.HTTPException, OSError)):
+        gateway.get("/", "POST", {}, port=gateway.grpc)

@@ -268,3 +268,33 @@ def test_a_taken_port_ends_the_start(gateway: Gateway) -> None:
     )
     assert started.returncode == 1
     assert f"127.0.0.1:{gateway.grpc}" in started.stderr
+
+
+def test_a_drain_answers_while_others_are_sent_elsewhere(
+    server: Server, start: Start, policy: Callable[..., int]
+) -> None:
+    policy("api", "FIXED 1 1d")
+    gateway = start(server.port, "--drain", "1h")
+    os.kill(gateway.pid, signal.SIGTERM)
+    poll.until(lambda: gateway.get("/readyz").status == 503, "it is not ready")
+    poll.until(lambda: gateway.health() == "NOT_SERVING", "it is not ready over gRPC either")
+    assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, False]
+    assert gateway.get("/check").headers["Connection"] == "close"
+    assert gateway.end(signal.SIGTERM) == 0, "a second signal ends at once"
+    assert "second signal" in gateway.log
+
+
+def test_a_second_signal_ends_what_is_under_way(gateway: Gateway) -> None:
+    with under_way(gateway):
+        os.kill(gateway.pid, signal.SIGTERM)
+        poll.until(lambda: gateway.get("/readyz").status == 503, "it is ending")
+        assert gateway.end(signal.SIGTERM) == 0
+    assert "second signal" in gateway.log
+
+
+@pytest.mark.parametrize("word", ["-1s", "", "soon"])
+def test_a_drain_that_is_no_duration_is_refused(word: str) -> None:
+    words = [BINARY, "serve", f"--drain={word}"]
+    started = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert started.returncode == 2
+    assert "must be a duration" in started.stderr

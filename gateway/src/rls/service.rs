@@ -14,8 +14,8 @@ use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 use tower::Service;
 
-/// Maximum size of a request in bytes: 32 descriptors of 16 entries with values of some size.
-const MAX_REQUEST: usize = 256 * 1024;
+/// Maximum size of a request in bytes.
+const MAX_REQUEST: usize = 64 * 1024;
 /// Path of the only method.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 

@@ -1,0 +1,62 @@
+//! Page of the metrics: rendered off the workers, and reused for a while.
+
+use axum::body::Bytes;
+use metrics_exporter_prometheus::PrometheusHandle;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// Renders the metrics at most once in each interval.
+#[derive(Clone)]
+pub struct MetricsPage {
+    handle: PrometheusHandle,
+    lifetime: Duration,
+    rendered: Arc<Mutex<Option<(Instant, Bytes)>>>,
+}
+
+impl MetricsPage {
+    /// Creates a page that is reused for `lifetime`.
+    pub fn new(handle: PrometheusHandle, lifetime: Duration) -> MetricsPage {
+        MetricsPage { handle, lifetime, rendered: Arc::default() }
+    }
+
+    /// Returns the page, or `None` if it cannot be rendered.
+    pub async fn page(&self) -> Option<Bytes> {
+        let mut rendered = Arc::clone(&self.rendered).lock_owned().await;
+        if let Some((at, page)) = &*rendered
+            && at.elapsed() < self.lifetime
+        {
+            return Some(page.clone());
+        }
+        let handle = self.handle.clone();
+        // The lock goes along: a client that hangs up would leave a rendering behind, and the next would begin another.
+        let task = tokio::task::spawn_blocking(move || {
+            let page = Bytes::from(handle.render());
+            *rendered = Some((Instant::now(), page.clone()));
+            page
+        });
+        task.await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MetricsPage;
+    use metrics_exporter_prometheus::PrometheusBuilder;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn page_is_rendered_again_after_its_lifetime() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let page = MetricsPage::new(recorder.handle(), Duration::from_secs(1));
+        let count = || metrics::with_local_recorder(&recorder, || metrics::counter!("calls").increment(1));
+        count();
+        let first = page.page().await.unwrap();
+        assert!(String::from_utf8_lossy(&first).contains("calls 1"));
+        count();
+        assert_eq!(page.page().await.unwrap(), first, "it is reused");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(String::from_utf8_lossy(&page.page().await.unwrap()).contains("calls 2"));
+    }
+}

@@ -1,0 +1,106 @@
+//! Bodies of requests and responses: their bytes are counted, and how long the peer takes none.
+
+use super::budget::Charge;
+use super::stalls::Progress;
+use axum::BoxError;
+use axum::body::{Body, Bytes, HttpBody};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+/// Largest part of a response that is handed over at once, so that a peer that takes none is noticed.
+const CHUNK: usize = 16 * 1024;
+
+/// Body of a request that ends with an error when the budget is exhausted.
+pub struct RequestBody {
+    body: Incoming,
+    charge: Arc<Charge>,
+}
+
+impl RequestBody {
+    /// Counts the bytes of `body` as a part of `charge`.
+    pub fn new(body: Incoming, charge: Arc<Charge>) -> RequestBody {
+        RequestBody { body, charge }
+    }
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context)?);
+        if let Some(data) = frame.as_ref().and_then(Frame::data_ref)
+            && !self.charge.take(data.len())
+        {
+            return Poll::Ready(Some(Err("too many bytes are in flight".into())));
+        }
+        Poll::Ready(frame.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Body of a response, which holds the charge of its request until the peer has taken it.
+pub struct ResponseBody {
+    body: Body,
+    rest: Bytes,
+    progress: Progress,
+    _charge: Option<Arc<Charge>>,
+}
+
+impl ResponseBody {
+    /// Hands over `body` in chunks and reports each to `progress`.
+    pub fn new(body: Body, progress: Progress, charge: Option<Arc<Charge>>) -> ResponseBody {
+        ResponseBody { body, rest: Bytes::new(), progress, _charge: charge }
+    }
+}
+
+impl HttpBody for ResponseBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = &mut *self;
+        if this.rest.is_empty() {
+            let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
+                this.progress.waits_for_gateway();
+                return Poll::Pending;
+            };
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => this.rest = data,
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        this.progress.waits_for_peer();
+        let length = this.rest.len().min(CHUNK);
+        Poll::Ready(Some(Ok(Frame::data(this.rest.split_to(length)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, body) = (self.rest.len() as u64, self.body.size_hint());
+        let mut hint = SizeHint::new();
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint.set_lower(body.lower().saturating_add(rest));
+        hint
+    }
+}

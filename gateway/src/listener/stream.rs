@@ -1,0 +1,88 @@
+//! Timeouts of a connection's stream: for its first bytes, and for each write.
+
+use super::PATIENCE;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+/// Length of the preface of HTTP/2; no request of HTTP/1.1 with its Host is shorter. No timer of hyper runs before.
+const FIRST_BYTES: usize = 24;
+
+/// Stream that fails if its first bytes do not arrive in time, or if the peer takes no bytes for as long.
+pub struct TimedStream<S> {
+    stream: S,
+    /// Number of the first bytes that are missing.
+    missing: usize,
+    read_timeout: Pin<Box<Sleep>>,
+    /// Runs while the peer takes nothing.
+    write_timeout: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> TimedStream<S> {
+    /// Returns a stream whose first bytes are due from now on.
+    pub fn new(stream: S) -> TimedStream<S> {
+        TimedStream { stream, missing: FIRST_BYTES, read_timeout: Box::pin(sleep(PATIENCE)), write_timeout: None }
+    }
+
+    /// Returns `polled`, or an error once writes have been pending for too long.
+    fn in_time<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.write_timeout = None;
+            return polled;
+        }
+        let timeout = self.write_timeout.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+        timeout.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(context, buffer);
+        if this.missing > 0 {
+            if read.is_pending() && this.read_timeout.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            this.missing = this.missing.saturating_sub(buffer.filled().len().saturating_sub(before));
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.in_time(context, polled)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_flush(context);
+        self.in_time(context, polled)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.in_time(context, polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.in_time(context, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
