@@ -131,3 +131,10 @@ def test_envoy_goes_on_without_a_gateway_and_with_it_again(
     assert running.statuses(3, x_user="1") == [200] * 3
     gateway.start()
     poll.until(lambda: 429 in running.statuses(4, x_user="1"), "the limit holds again", timeout=30)
+
+
+@pytest.mark.parametrize("file", ["envoy-concurrency.yaml", "envoy-tokens.yaml"])
+def test_requests_pass_without_a_gateway(file: str, gateway: Gateway, envoy: Run) -> None:
+    running = envoy(file, gateway)
+    gateway.end(signal.SIGKILL)
+    assert running.statuses(3, x_user="1") == [200] * 3

@@ -171,6 +171,8 @@ def test_errors_of_the_origin_are_the_clients_and_no_request_is_repeated(
 @contextlib.contextmanager
 def hung(gateway: Gateway) -> Iterator[None]:
     os.kill(gateway.pid, signal.SIGSTOP)
+    # On a busy machine it may answer yet until it has stopped.
+    os.waitid(os.P_PID, gateway.pid, os.WSTOPPED | os.WNOWAIT)
     try:
         yield
     finally:

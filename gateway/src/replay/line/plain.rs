@@ -1,7 +1,7 @@
 //! Lines of words: `time key cost`, access logs, and the logs of Envoy, `HAProxy` and AWS's load balancer.
 
 use super::forwarded::Clients;
-use super::times::{Times, is_of_haproxy, is_rfc3339};
+use super::times::{Times, is_rfc3339};
 use super::{Amount, Line, cost};
 use crate::client_address::parse;
 use std::borrow::Cow;
@@ -55,11 +55,11 @@ pub fn access_log<'a>(line: &str, times: &mut Times, clients: &Clients) -> Optio
         let (time, behind) = rest.get(1..)?.split_once(']')?;
         let Some(at) = calendar(time).and_then(|time| times.read(time)) else { continue };
         let words: Vec<&str> = before.split_ascii_whitespace().collect();
-        let key = if is_of_haproxy(time) {
-            // Without brackets around an address of IPv6, the last colon is that of the port.
-            clients.behind(words.last()?.rsplit_once(':')?.0, None)?
-        } else {
+        let key = if time.contains(' ') {
             client(&words, behind, clients)?.into_owned()
+        } else {
+            // The time of `HAProxy` has no zone. Its addresses of IPv6 have no brackets: the last colon is the port's.
+            clients.behind(words.last()?.rsplit_once(':')?.0, None)?
         };
         return Some(Line { at, key: key.into(), cost: Amount::ONE });
     }

@@ -33,11 +33,6 @@ pub fn is_rfc3339(text: &str) -> bool {
     text.as_bytes().get(4) == Some(&b'-') && text.contains('T') && text.parse::<jiff::Timestamp>().is_ok()
 }
 
-/// Returns `true` if the text is a time as `HAProxy` writes it.
-pub fn is_of_haproxy(text: &str) -> bool {
-    strtime::parse(OF_HAPROXY, text).is_ok()
-}
-
 /// Parses seconds since the Unix epoch, or milliseconds, microseconds, nanoseconds: which, their number tells.
 fn since_epoch(text: &str) -> Option<Timestamp> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
