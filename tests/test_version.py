@@ -30,7 +30,10 @@ PLACES = {
         r'^ *"version": "(.*)",\n *"resolved": "file:../../clients/js",$',
     ),
     "clients/rust/Cargo.toml": (1, r'^name = "redis-ratelimit-client"\nversion = "(.*)"$'),
-    "clients/rust/Cargo.lock": (1, r'^name = "redis-ratelimit-client"\nversion = "(.*)"$'),
+    "clients/rust/Cargo.lock": (
+        2,
+        r'^name = "(?:redis-ratelimit-client|ratelimit-core)"\nversion = "(.*)"$',
+    ),
     "clients/ruby/lib/redis_ratelimit/version.rb": (1, r'^  VERSION = "(.*)"$'),
     "docs/observability.md": (1, r"^ratelimit_version:(.*)$"),
 }

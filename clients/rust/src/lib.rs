@@ -26,11 +26,14 @@ mod layer;
 mod lease;
 mod limiter;
 mod limits;
+#[cfg(feature = "memory")]
+mod memory;
 mod options;
 mod rate;
 mod replies;
 mod routing;
 mod sending;
+mod timer;
 mod units;
 mod words;
 
@@ -43,5 +46,7 @@ pub use layer::{Answer, Charge, Denial, Grpc, Http, LeaseLayer, LeaseService, Ra
 pub use lease::Lease;
 pub use limiter::Limiter;
 pub use limits::{Amount, Limit, Time};
+#[cfg(feature = "memory")]
+pub use memory::{ManualClock, Memory};
 pub use options::{OnOutage, Options, SetupErrors, Take};
 pub use units::{Batch, Units};

@@ -6,16 +6,18 @@ use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionLike;
 use redis::{Client, Value};
-use tokio::time::sleep;
 
 use crate::bound::Names;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::lease::{Lease, Place};
 use crate::limits::{Amount, Limit, Time};
+#[cfg(feature = "memory")]
+use crate::memory::{ManualClock, Memory};
 use crate::options::{Once, Options, Take};
 use crate::replies::may_pass_without_id;
 use crate::sending::{Refused, Sending};
+use crate::timer::Timer;
 use crate::units::{Batch, Units};
 use crate::words::{Charge, Id, random, refuse_sketches};
 
@@ -28,6 +30,25 @@ pub struct Limiter<C> {
     held: Arc<Mutex<HashSet<String>>>,
     /// Limits that have a name.
     pub(crate) names: Arc<Mutex<Names>>,
+    timer: Timer,
+}
+
+#[cfg(feature = "memory")]
+impl Limiter<Memory> {
+    /// Creates a limiter that decides in this process, as the server does: for tests.
+    pub fn local() -> Self {
+        Self::with_options(Memory::new(), Self::options())
+    }
+
+    /// Creates a limiter that decides in this process, by a clock that the test moves.
+    pub fn local_at(clock: &ManualClock) -> Self {
+        let timer = Timer { clock: Some(clock.clone()) };
+        Self { timer, ..Self::with_options(Memory::with_clock(clock), Self::options()) }
+    }
+
+    fn options() -> Options {
+        Options { remember_denials: false, ..Options::default() }
+    }
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
@@ -38,7 +59,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
 
     /// With options of yours.
     pub fn with_options(connection: C, options: Options) -> Self {
-        Self { sending: Sending::new(connection, options), held: Arc::default(), names: Arc::default() }
+        let sending = Sending::new(connection, options);
+        Self { sending, held: Arc::default(), names: Arc::default(), timer: Timer::default() }
     }
 
     /// For connections beside the limiter's: whoever waits for a lease has one and waits in the server, in turn; and on
@@ -199,15 +221,15 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         {
             return self.reserved(charge, take).await;
         }
-        let until = Instant::now() + take.patience;
+        let until = self.timer.now() + take.patience;
         loop {
             let decision = self.taken(charge, take).await?;
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(self.timer.now());
             match decision.wait {
                 Some(wait) if !decision.allowed && !decision.is_degraded() && wait <= left && !left.is_zero() => {
                     // A wait of 0 is none. Others wait as long: all of them together would ask in vain.
                     let jitter = (wait / 10).min(left.saturating_sub(wait)).mul_f64(random());
-                    sleep(wait.max(Duration::from_millis(1)) + jitter).await;
+                    self.timer.sleep(wait.max(Duration::from_millis(1)) + jitter).await;
                 }
                 _ => return Ok(decision),
             }
@@ -222,7 +244,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         let decision = self.taken(charge, &take).await?;
         let Some(wait) = decision.wait.filter(|wait| decision.allowed && !wait.is_zero()) else { return Ok(decision) };
         let mut reservation = Reservation { sending: &self.sending, charge, id: decision.id.clone() };
-        sleep(wait).await;
+        self.timer.sleep(wait).await;
         reservation.id = None;
         Ok(Decision { wait: Some(Duration::ZERO), ..decision })
     }

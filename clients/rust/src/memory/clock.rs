@@ -1,0 +1,63 @@
+//! The clock of tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A clock that stands still until it is moved, for [`Limiter::local_at`](crate::Limiter::local_at). Calls that wait
+/// until they pass move it. Clones are the same clock.
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    micros: Arc<AtomicI64>,
+    /// The instant that the clock began at, of the process's own clock.
+    began: (Instant, i64),
+}
+
+impl ManualClock {
+    /// Creates a clock that begins at the present instant.
+    pub fn new() -> Self {
+        Self::at(SystemTime::now())
+    }
+
+    /// Creates a clock that begins at an instant.
+    pub fn at(now: SystemTime) -> Self {
+        let micros = micros_of(now);
+        Self { micros: Arc::new(AtomicI64::new(micros)), began: (Instant::now(), micros) }
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, time: Duration) {
+        self.micros.fetch_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX), Ordering::SeqCst);
+    }
+
+    /// Sets the clock to an instant, earlier or later.
+    pub fn set(&self, now: SystemTime) {
+        self.micros.store(micros_of(now), Ordering::SeqCst);
+    }
+
+    pub(super) fn micros(&self) -> i64 {
+        self.micros.load(Ordering::SeqCst)
+    }
+
+    /// Returns the instant that the clock shows, as one of the process's own clock.
+    pub(crate) fn instant(&self) -> Instant {
+        let (instant, micros) = self.began;
+        instant + Duration::from_micros(u64::try_from(self.micros() - micros).unwrap_or(0))
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns the microseconds since 1970 by the real time.
+pub(super) fn real_micros() -> i64 {
+    micros_of(SystemTime::now())
+}
+
+fn micros_of(now: SystemTime) -> i64 {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,253 @@
+//! A key, and a call at it: evaluated, charged and answered by the core that the server runs.
+
+use ratelimit_core::algorithm::leases::{ConcurrencyUsage, Token};
+use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, Held, MAX_COMPONENTS};
+use ratelimit_core::expiry::{Expiry, StepBack};
+use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Purpose};
+use ratelimit_core::wire::error::Error;
+use ratelimit_core::{AnyUsage, Kind, Recovery, Single, Span, Timestamp, Usage, with_usage};
+
+/// All that is stored at a key.
+pub(super) struct Key {
+    stored: Stored,
+    /// When the key expires, in milliseconds since 1970.
+    expires_at: u64,
+}
+
+enum Stored {
+    /// The usage of one limit alone.
+    Plain(AnyUsage),
+    /// The usage of several limits, or what only such a key can store.
+    Composite(CompositeUsage),
+}
+
+impl Stored {
+    fn reset(&self, request: &CompositeRequest, now: Timestamp) -> Span {
+        match self {
+            Stored::Plain(any) => with_usage!(any, usage => request.reset_of_plain(usage, now)),
+            Stored::Composite(usage) => usage.reset(now),
+        }
+    }
+
+    fn ahead(&self, now: Timestamp) -> Span {
+        match self {
+            Stored::Plain(any) => with_usage!(any, usage => usage.ahead(now)),
+            Stored::Composite(usage) => usage.ahead(now),
+        }
+    }
+
+    fn move_back(&mut self, now: Timestamp) -> Recovery {
+        match self {
+            Stored::Plain(any) => with_usage!(any, mut usage => {
+                usage.move_back(now);
+                usage.recovery()
+            }),
+            Stored::Composite(usage) => {
+                usage.move_back(now);
+                usage.recovery()
+            }
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        match self {
+            Stored::Plain(any) => with_usage!(any, usage => usage.is_unused()),
+            Stored::Composite(usage) => usage.is_unused(),
+        }
+    }
+
+    /// Nobody is told of effects.
+    fn forget_effect(&mut self) {
+        match self {
+            Stored::Plain(any) => with_usage!(any, mut usage => usage.forget_effect()),
+            Stored::Composite(usage) => usage.forget_effect(),
+        }
+    }
+}
+
+impl Key {
+    /// Returns `true` if the key has expired.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        now.floor_millis() > self.expires_at
+    }
+
+    /// Returns `true` if nothing is stored.
+    pub(super) fn is_unused(&self) -> bool {
+        self.stored.is_unused()
+    }
+
+    /// Moves all instants along with a clock that was set back to `now`. Returns `true` if it was.
+    pub(super) fn follow_clock(&mut self, request: &CompositeRequest, now: Timestamp) -> bool {
+        let back = self.stored.ahead(now);
+        if back == Span::ZERO {
+            return false;
+        }
+        let then = now.plus(back);
+        let before = Expiry::of(then, self.stored.reset(request, then));
+        let recovery = self.stored.move_back(now);
+        let after = Expiry::of(now, self.stored.reset(request, now));
+        self.stored.forget_effect();
+        self.expires_at = StepBack { now, back, recovery, before, after }.expiry(Some(self.expires_at));
+        true
+    }
+
+    /// Releases leases. Returns how many were held.
+    pub(super) fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> Result<usize, String> {
+        if self.stored.ahead(now) != Span::ZERO {
+            self.stored.move_back(now);
+            self.stored.forget_effect();
+        }
+        let (released, reset) = match &mut self.stored {
+            Stored::Composite(usage) => (usage.release(holders, now), usage.reset(now)),
+            Stored::Plain(any) => {
+                let kind = any.kind();
+                let leases = ConcurrencyUsage::of_mut(any).ok_or_else(|| wrong_type(kind, Kind::Concurrency))?;
+                (leases.release(holders, now), leases.time_to_last_expiry(now))
+            }
+        };
+        if released > 0 {
+            self.stored.forget_effect();
+            self.expires_at = Expiry::of(now, reset).after_charge(Some(self.expires_at), false);
+        }
+        Ok(released)
+    }
+
+    /// Returns the fencing token of a holder's lease.
+    pub(super) fn token(&self, holder: &[u8], now: Timestamp) -> Option<Token> {
+        match &self.stored {
+            Stored::Plain(any) => ConcurrencyUsage::of(any)?.lease_token(holder, now),
+            Stored::Composite(usage) => usage.lease_token(holder, now),
+        }
+    }
+}
+
+/// A call at a key, evaluated.
+pub(super) struct Visit<'a> {
+    request: CompositeRequest<'a>,
+    evaluation: CompositeEvaluation,
+    /// The kind of a key of one limit that the call would make.
+    makes: Option<Kind>,
+}
+
+impl<'a> Visit<'a> {
+    /// Evaluates a call at a key, or at none.
+    pub(super) fn new(key: Option<&Key>, asked: Asked<'a>, now: Timestamp) -> Result<Self, String> {
+        let Asked { request, makes } = asked;
+        if let (Some(Key { stored: Stored::Plain(any), .. }), [spec]) = (key, request.specs.as_slice())
+            && any.kind() != spec.limit.kind()
+        {
+            return Err(wrong_type(any.kind(), spec.limit.kind()));
+        }
+        let (evaluation, has_room) = with_held(key, makes, |held| {
+            let evaluation = CompositeEvaluation::at(&request, held, now);
+            let has_room = !evaluation.has_too_many_components(held, now);
+            (evaluation, has_room)
+        });
+        if evaluation.allows() && !has_room {
+            return Err(Error::TooManyComponents { most: MAX_COMPONENTS }.to_string());
+        }
+        Ok(Self { request, evaluation, makes })
+    }
+
+    pub(super) fn request(&self) -> &CompositeRequest<'a> {
+        &self.request
+    }
+
+    pub(super) fn denies(&self) -> bool {
+        self.evaluation.denies()
+    }
+
+    pub(super) fn knows(&self) -> bool {
+        self.evaluation.knows()
+    }
+
+    /// Returns `true` if going on changes the key, where all keys of the call allow it or not.
+    pub(super) fn changes(&self, allowed: bool) -> bool {
+        (allowed || self.request.purpose == Purpose::Settle) && self.evaluation.changes()
+    }
+
+    /// Returns the answer, with the key as it now stands.
+    pub(super) fn answer(&self, key: Option<&Key>, now: Timestamp, charged: bool) -> Answer {
+        with_held(key, self.makes, |held| self.evaluation.answer(&self.request, held, now, charged))
+    }
+
+    /// Makes the changes. Nothing in the key is later than `now`.
+    pub(super) fn commit(&self, key: Option<Key>, has_moved: bool, now: Timestamp) -> Option<Key> {
+        let (request, evaluation) = (&self.request, &self.evaluation);
+        let present = key.as_ref().map(|key| key.expires_at);
+        let stored = match key {
+            Some(key) => key.stored,
+            None => match self.makes.and_then(AnyUsage::unused) {
+                Some(unused) => Stored::Plain(unused),
+                None => Stored::Composite(CompositeUsage::default()),
+            },
+        };
+        let mut stored = match stored {
+            Stored::Plain(mut any) if evaluation.stays_plain(request) => {
+                with_usage!(&mut any, mut usage => evaluation.charge_plain(request, usage, now));
+                Stored::Plain(any)
+            }
+            Stored::Plain(mut any) => {
+                let change = |usage: &mut CompositeUsage| usage.charge(request, evaluation, now);
+                let (usage, ()) = with_usage!(&mut any, mut plain => {
+                    CompositeUsage::convert(plain, present, now, change)
+                });
+                Stored::Composite(usage)
+            }
+            Stored::Composite(mut usage) => {
+                usage.charge(request, evaluation, now);
+                Stored::Composite(usage)
+            }
+        };
+        stored.forget_effect();
+        let reset = stored.reset(request, now);
+        let expires_at = Expiry::of(now, reset).after_charge(present, has_moved);
+        (!stored.is_unused()).then_some(Key { stored, expires_at })
+    }
+}
+
+/// What a call asks of one key.
+pub(super) struct Asked<'a> {
+    pub(super) request: CompositeRequest<'a>,
+    pub(super) makes: Option<Kind>,
+}
+
+impl<'a> Asked<'a> {
+    /// Reads a request. `whole` is what a call on several keys is for.
+    pub(super) fn of(request: KeyRequest<'a>, whole: Purpose) -> Result<Self, String> {
+        let asked = match request {
+            KeyRequest::One(spec) => {
+                let request = CompositeRequest::of_one(spec);
+                let purpose = if whole == Purpose::Charge { request.purpose } else { whole };
+                Self { makes: Some(spec.limit.kind()), request: CompositeRequest { purpose, ..request } }
+            }
+            KeyRequest::Composite(request) => Self { request: *request, makes: None },
+            KeyRequest::Policy(_) => return Err(needs_server("policies")),
+        };
+        if asked.request.ban.is_some() {
+            return Err(needs_server("bans"));
+        }
+        if asked.request.specs.iter().any(|spec| spec.limit.kind().stands_alone()) {
+            return Err(needs_server("sketches"));
+        }
+        Ok(asked)
+    }
+}
+
+/// Calls `look` with what a key holds, or with a missing one.
+fn with_held<T>(key: Option<&Key>, makes: Option<Kind>, look: impl FnOnce(Held) -> T) -> T {
+    match (key.map(|key| &key.stored), makes) {
+        (Some(Stored::Plain(any)), _) => with_usage!(any, usage => look(Held::plain(usage))),
+        (Some(Stored::Composite(usage)), _) => look(Held::Composite(usage)),
+        (None, Some(kind)) => look(Held::missing(kind)),
+        (None, None) => look(Held::Composite(&CompositeUsage::default())),
+    }
+}
+
+pub(super) fn needs_server(what: &str) -> String {
+    format!("ERR a limiter in memory has no {what}: they need a server with the module")
+}
+
+fn wrong_type(holds: Kind, needs: Kind) -> String {
+    Error::WrongType { holds: holds.name(), needs: needs.name() }.to_string()
+}

@@ -1,0 +1,226 @@
+//! The keys of one process: the words of a call in, its reply out.
+
+use std::collections::HashMap;
+
+use ratelimit_core::algorithm::leases::Token;
+use ratelimit_core::syntax::{
+    Block, CompositeRequest, Idempotency, KeyRequest, ManyKeysRequest, Purpose, Spec, SpecOptions, holders,
+};
+use ratelimit_core::wire::args::Args;
+use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Decision, Timestamp, Verdict};
+use redis::Value;
+
+use super::key::{Asked, Key, Visit, needs_server};
+
+/// With so many keys, those that have expired are removed.
+const SWEPT_AT: usize = 1000;
+
+#[derive(Default)]
+pub(super) struct Store {
+    keys: HashMap<Vec<u8>, Key>,
+    /// How many keys there were left when those that had expired were removed last.
+    swept: usize,
+    last_token: u64,
+}
+
+impl Store {
+    /// Returns the reply to a call, or the text of an error.
+    pub(super) fn reply(&mut self, words: &[&[u8]], now: Timestamp) -> Result<Value, String> {
+        let name = words.first().map(|word| String::from_utf8_lossy(word).to_ascii_uppercase()).unwrap_or_default();
+        let mut args = Args::new(&words);
+        match name.as_str() {
+            "RL.TAKE" | "RL.PEEK" => self.key_reply(&mut args, name == "RL.PEEK", now),
+            "RL.MTAKE" | "RL.MPEEK" => self.keys_reply(&mut args, name == "RL.MPEEK", now),
+            "RL.ACQUIRE" => self.acquired(&mut args, now),
+            "RL.RELEASE" => self.released(&mut args, now),
+            "DEL" => {
+                let key = words.get(1).copied().unwrap_or_default();
+                let deleted = self.find(key, now).is_some();
+                self.keys.remove(key);
+                Ok(Value::Int(i64::from(deleted)))
+            }
+            "RL.BAN" => Err(needs_server("bans")),
+            "RL.SKETCH" => Err(needs_server("sketches")),
+            _ if name.starts_with("RL.POLICY") || name == "RL.LIMIT" || name == "RL.DELAY" => {
+                Err(needs_server("policies"))
+            }
+            _ => Err(format!("ERR a limiter in memory does not know '{name}'")),
+        }
+    }
+
+    fn find(&mut self, name: &[u8], now: Timestamp) -> Option<&Key> {
+        if self.keys.get(name)?.is_over(now) {
+            self.keys.remove(name);
+        }
+        self.keys.get(name)
+    }
+
+    /// Evaluates a call on every key, and charges all or none. Returns whether it may go on, and the answers.
+    fn visited<'a>(
+        &mut self,
+        asked: Vec<(&'a [u8], Asked<'a>)>,
+        is_peek: bool,
+        now: Timestamp,
+    ) -> Result<(bool, Vec<Visited<'a>>), String> {
+        let mut visits = Vec::with_capacity(asked.len());
+        for (name, asked) in asked {
+            visits.push((name, Visit::new(self.find(name, now), asked, now)?));
+        }
+        let allowed = is_allowed(visits.iter().map(|(_, visit)| visit));
+        let answered = visits.into_iter().map(|(name, visit)| {
+            let changes = !is_peek && visit.changes(allowed);
+            let mut key = if is_peek { None } else { self.keys.remove(name) };
+            let has_moved = key.as_mut().is_some_and(|key| key.follow_clock(visit.request(), now));
+            if changes {
+                key = visit.commit(key, has_moved, now);
+            }
+            if let Some(key) = key.filter(|key| !key.is_unused()) {
+                self.keys.insert(name.to_vec(), key);
+            }
+            let answer = visit.answer(self.keys.get(name), now, changes);
+            Visited { visit, answer: answer.decision, each: answer.each }
+        });
+        let answered = answered.collect();
+        self.sweep(now);
+        Ok((allowed, answered))
+    }
+
+    fn sweep(&mut self, now: Timestamp) {
+        if self.keys.len() > 2 * self.swept + SWEPT_AT {
+            self.keys.retain(|_, key| !key.is_over(now));
+            self.swept = self.keys.len();
+        }
+    }
+
+    fn key_reply(&mut self, args: &mut Args, is_peek: bool, now: Timestamp) -> Result<Value, String> {
+        let key = args.key().map_err(text)?;
+        let name = args.name(key);
+        let request = if is_peek { KeyRequest::peek(args) } else { KeyRequest::take(args) };
+        let asked = Asked::of(request.map_err(text)?, Purpose::Charge)?;
+        let (_, answered) = self.visited(vec![(name, asked)], is_peek, now)?;
+        answered.first().map(Visited::reply).ok_or_else(|| text(Error::Internal))
+    }
+
+    fn keys_reply(&mut self, args: &mut Args, is_peek: bool, now: Timestamp) -> Result<Value, String> {
+        let whole = if is_peek { ManyKeysRequest::peek(args) } else { ManyKeysRequest::take(args) };
+        let ManyKeysRequest { keys, idempotency, purpose } = whole.map_err(text)?;
+        let mut asked = Vec::with_capacity(keys.len());
+        for (key, request) in keys {
+            let mut of_key = Asked::of(request, purpose)?;
+            let is_named = of_key.request.specs.iter().any(|spec| spec.name.is_some());
+            if idempotency != Idempotency::Every || is_named {
+                of_key.makes = None;
+            }
+            of_key.request = CompositeRequest { idempotency, ..of_key.request };
+            asked.push((args.name(key), of_key));
+        }
+        let (allowed, answered) = self.visited(asked, is_peek, now)?;
+        let counts = |one: &&Visited| match (allowed, purpose) {
+            (true, _) => one.answer.verdict.allowed(),
+            (false, Purpose::Settle) => true,
+            (false, _) => one.visit.denies(),
+        };
+        let wait = answered.iter().filter(counts).map(|one| one.answer.verdict).max();
+        let rows = answered.iter().map(|one| Value::Array(row(&one.answer))).collect();
+        Ok(Value::Array(vec![Value::Int(i64::from(allowed)), wait.map_or(Value::Int(0), wait_ms), Value::Array(rows)]))
+    }
+
+    fn acquired(&mut self, args: &mut Args, now: Timestamp) -> Result<Value, String> {
+        let (key, mut options) = (args.key().map_err(text)?, SpecOptions::default());
+        let name = args.name(key);
+        let (parsed, acquiring) = Spec::acquire(args, &mut options).map_err(text)?;
+        if acquiring.block != Block::No {
+            return Err("ERR a limiter in memory does not wait: BLOCK needs a server".to_owned());
+        }
+        let mut asked = Asked::of(KeyRequest::alone(args, &parsed, &options).map_err(text)?, Purpose::Charge)?;
+        if acquiring.fence {
+            self.last_token = now.micros().max(self.last_token.saturating_add(1));
+            let fence = Token::new(self.last_token);
+            asked.request.specs.iter_mut().for_each(|spec| spec.fence = fence);
+        }
+        let holder = asked.request.specs.first().map_or(&[][..], |spec| spec.holder);
+        let (_, answered) = self.visited(vec![(name, asked)], false, now)?;
+        let mut integers = answered.first().map(|one| row(&one.answer)).unwrap_or_default();
+        if acquiring.fence {
+            let token = self.keys.get(name).and_then(|key| key.token(holder, now)).map_or(0, Token::get);
+            let allowed = answered.iter().all(|one| one.answer.verdict.allowed());
+            integers.push(integer(if allowed { token } else { 0 }));
+        }
+        Ok(Value::Array(integers))
+    }
+
+    fn released(&mut self, args: &mut Args, now: Timestamp) -> Result<Value, String> {
+        let key = args.key().map_err(text)?;
+        let name = args.name(key);
+        let holders = holders(args).map_err(text)?;
+        let _ = self.find(name, now);
+        let Some(key) = self.keys.get_mut(name) else { return Ok(Value::Int(0)) };
+        let released = key.release(&holders, now)?;
+        if key.is_unused() {
+            self.keys.remove(name);
+        }
+        Ok(Value::Int(i64::try_from(released).unwrap_or(i64::MAX)))
+    }
+}
+
+/// A call at one key, and what it was answered.
+struct Visited<'a> {
+    visit: Visit<'a>,
+    answer: Decision,
+    each: Vec<Decision>,
+}
+
+impl Visited<'_> {
+    fn reply(&self) -> Value {
+        let request = self.visit.request();
+        if !request.each {
+            return Value::Array(row(&self.answer));
+        }
+        let rows = self.each.iter().zip(&request.specs).map(|(decision, spec)| {
+            let name = spec.name.map(|name| Value::BulkString(name.to_vec()));
+            Value::Array(row(decision).into_iter().chain(name).collect())
+        });
+        let verdict = self.answer.verdict;
+        Value::Array(vec![Value::Int(i64::from(verdict.allowed())), wait_ms(verdict), Value::Array(rows.collect())])
+    }
+}
+
+/// Returns `true` if a call may go on: a settlement may if any key knows its id.
+fn is_allowed<'v, 'a: 'v>(mut visits: impl Iterator<Item = &'v Visit<'a>> + Clone) -> bool {
+    match visits.clone().next().map(|visit| visit.request().purpose) {
+        Some(Purpose::Settle) => visits.any(Visit::knows),
+        Some(Purpose::GiveBack) => true,
+        _ => !visits.any(Visit::denies),
+    }
+}
+
+/// `allowed, limit, remaining, wait_ms, reset_ms`, and with UPTO the units granted.
+fn row(decision: &Decision) -> Vec<Value> {
+    let Decision { verdict, limit, remaining, reset, granted } = decision;
+    let mut row = vec![
+        Value::Int(i64::from(verdict.allowed())),
+        integer(limit.whole_units()),
+        integer(remaining.whole_units()),
+        wait_ms(*verdict),
+        integer(reset.ceil_millis()),
+    ];
+    row.extend(granted.map(|granted| integer(granted.whole_units())));
+    row
+}
+
+fn wait_ms(verdict: Verdict) -> Value {
+    match verdict {
+        Verdict::Allowed(time) | Verdict::After(time) => integer(time.ceil_millis()),
+        Verdict::Never => Value::Int(-1),
+    }
+}
+
+fn integer(number: u64) -> Value {
+    Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn text(error: Error) -> String {
+    error.to_string()
+}
