@@ -5,6 +5,10 @@ module RedisRatelimit
   # The base of all errors.
   class Error < StandardError; end
 
+  # For tests.
+  autoload :ManualClock, "redis_ratelimit/memory/clock"
+  autoload :Memory, "redis_ratelimit/memory"
+
   # The server cannot decide at the moment: it is away, is loading, or has no primary.
   class UnavailableError < Error; end
 

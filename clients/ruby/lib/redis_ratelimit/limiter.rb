@@ -22,6 +22,12 @@ module RedisRatelimit
     MERGED = "a sketch cannot tell apart again what it has merged: no item is settled or charged once"
     private_constant :MERGED
 
+    # A limiter that decides in this process, as the server does, for tests. `clock` tells the seconds since 1970: a
+    # ManualClock stands still until a test moves it.
+    def self.local(clock: -> { Time.now.to_f }, **options)
+      new(Memory.new(clock: clock), clock: clock, **options)
+    end
+
     def initialize(redis, on_outage: :open, setup_errors: :raise, once: true, prefix: "", failures: 3, pause: 1.0,
                    log: Logger.new($stderr), clock: -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) })
       unless %i[open closed raise].include?(on_outage)

@@ -1,0 +1,396 @@
+# frozen_string_literal: true
+
+module RedisRatelimit
+  class Memory
+    MOST_UNITS = 10**12
+    NUMBER = '\d+(?:\.\d+)?(?:e[+-]?\d{1,4})?'
+    DURATION = /\A(#{NUMBER})(us|ms|s|m|h|d|)\z/
+    MICROSECONDS = { "us" => 1, "ms" => 1000, "" => UNIT, "s" => UNIT, "m" => 60 * UNIT, "h" => 3600 * UNIT,
+                     "d" => DAY }.freeze
+    MODES = %w[UPTO FORCE MAXWAIT].freeze
+    OF_KEYS = %w[COST FORCE MAXWAIT KEEP ONCE SETTLE].freeze
+    OF_A_CALL = [*OF_KEYS, "UPTO", "EACH"].freeze
+    OF_A_RATE = %w[COST UPTO FORCE KEEP ONCE SETTLE AS].freeze
+    OF_LEASES = %w[COST KEEP AS NX].freeze
+    # The options behind the numbers of each algorithm.
+    BEHIND = { "TOKENBUCKET" => [*OF_A_RATE, "MAXWAIT"], "LEAKYBUCKET" => OF_A_RATE,
+               "FIXED" => [*OF_A_RATE, "ALIGNED", "OFFSET", "ANCHOR"], "SLIDING" => [*OF_A_RATE, "STRICT"],
+               "SLIDINGLOG" => OF_A_RATE, "CONCURRENCY" => OF_LEASES }.freeze
+
+    def self.refuse(text, code = "ERR")
+      raise Redis::CommandError, "#{code} #{text}"
+    end
+
+    # Refuses what only a server has, by the word that needs it.
+    def self.refuse_what_needs_a_server(word)
+      what = case word
+             when "POLICY", "RL.LIMIT", "RL.DELAY", /\ARL\.POLICY/ then "policies"
+             when "BAN", "RL.BAN" then "bans"
+             when "SKETCH", "RL.SKETCH" then "sketches"
+             end
+      refuse("a limiter in memory has no #{what}: they need a server with the module") if what
+    end
+
+    # The words of a call, read from the left.
+    class Words
+      def initialize(words)
+        @words = words.map { |word| word.to_s.b }
+      end
+
+      def over?
+        @words.empty?
+      end
+
+      # The next word in upper case, or nothing.
+      def peek
+        @words.first.to_s.upcase
+      end
+
+      def next(what)
+        Memory.refuse("#{what} is missing") if over?
+        @words.shift
+      end
+
+      def name(what)
+        name = self.next(what)
+        Memory.refuse("#{what} must be 1 to 256 bytes") unless name.bytesize.between?(1, 256)
+        name
+      end
+
+      # An amount in millionths, rounded down.
+      def amount(what)
+        self.class.amount(self.next(what), what).floor
+      end
+
+      # An amount in millionths, rounded up.
+      def cost(what)
+        self.class.amount(self.next(what), what).ceil
+      end
+
+      def duration(what, zero: false)
+        found = self.class.duration(self.next(what))
+        return found if found&.positive? || (found && zero)
+
+        Memory.refuse("#{what} must be a duration from 1us to 3650d, such as 60s")
+      end
+
+      # Millionths, not yet rounded.
+      def self.amount(text, what)
+        exact = Rational(text) * UNIT if text.match?(/\A#{NUMBER}\z/)
+        return exact if exact && exact <= MOST_UNITS * UNIT
+
+        Memory.refuse("#{what} must be a number from 0 to #{MOST_UNITS}, not '#{text}'")
+      end
+
+      # Microseconds, rounded up; nil unless 0 or from 1us to 3650d.
+      def self.duration(text)
+        match = DURATION.match(text) or return
+        exact = Rational(match[1]) * MICROSECONDS.fetch(match[2])
+        exact.ceil if (exact.zero? || exact >= 1) && exact <= 3650 * DAY
+      end
+    end
+
+    # What is asked of one limit: TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST: a look that keeps more than there is.
+    Request = Struct.new(:mode, :cost, :patience) do
+      def looks?
+        mode == "PAST" || (cost.zero? && !%w[UPTO BACK].include?(mode))
+      end
+
+      def purpose
+        return "BACK" if mode == "BACK"
+
+        looks? ? "CHECK" : "CHARGE"
+      end
+    end
+    NOTHING = Request.new("TAKE", 0, 0).freeze
+
+    # Options of one place. `keep` is an amount, or a rational share.
+    Options = Struct.new(:cost, :back, :whole, :mode, :patience, :keep, :name, :flags, :offset, :anchor, :once, :settle) do
+      # Reads options in any order, up to a word that is none of `among`.
+      def self.read(words, among)
+        options = new(nil, false, true, nil, 0, nil, nil, [])
+        seen = []
+        while among.include?(word = words.peek)
+          words.next(word)
+          # Of some there is only one.
+          place = case word
+                  when *MODES then "MODE"
+                  when "ONCE", "SETTLE" then "ID"
+                  else word
+                  end
+          Memory.refuse("syntax error, unexpected #{word}") if seen.include?(place)
+          seen << place
+          options.take(word, words)
+        end
+        options
+      end
+
+      def take(word, words)
+        self.mode = word if MODES.include?(word)
+        case word
+        when "COST" then take_cost(words.next("cost"))
+        when "MAXWAIT" then self.patience = words.duration("maxwait", zero: true)
+        when "KEEP" then take_keep(words.next("keep"))
+        when "AS"
+          self.name = words.next("name")
+          Memory.refuse("name must be 1 to 32 of A-Z, a-z, 0-9, _ and -") unless name.match?(/\A[A-Za-z0-9_-]{1,32}\z/)
+        when "OFFSET" then take_offset(words.next("offset"))
+        when "ANCHOR"
+          day = words.next("anchor")
+          Memory.refuse("anchor must be a day from 1 to 31") unless day.match?(/\A\d{1,2}\z/) && day.to_i.between?(1, 31)
+          self.anchor = day.to_i
+        when "ONCE" then self.once = [words.name("id"), words.duration("ttl")]
+        when "SETTLE" then self.settle = [words.name("id"), words.cost("amount")]
+        else flags << word
+        end
+      end
+
+      # What the cost, or 1, and a mode ask for together.
+      def request(mode, patience)
+        cost = self.cost || UNIT
+        if back
+          Memory.refuse("cost must be 0 or more with #{mode}") if mode
+          return Request.new("BACK", cost, 0)
+        end
+        if mode == "UPTO" && !(whole && cost.positive?)
+          Memory.refuse("cost must be a whole number from 1 with UPTO")
+        end
+        Request.new(mode || "TAKE", cost, patience)
+      end
+
+      private
+
+      def take_cost(text)
+        exact = Words.amount(text.delete_prefix("-"), "cost")
+        self.back = text.start_with?("-") && exact.positive?
+        self.cost = back ? exact.floor : exact.ceil
+        self.whole = (exact % UNIT).zero?
+      end
+
+      def take_keep(text)
+        self.keep = text.end_with?("%") ? share(text.delete_suffix("%")) : Words.amount(text, "keep").ceil
+      end
+
+      def share(text)
+        share = Words.amount(text, "keep") / UNIT
+        Memory.refuse("keep must be a share from 0% to 100%") if share > 100
+        Rational(share)
+      end
+
+      def take_offset(text)
+        match = /\A([+-])(\d\d):([0-5]\d)\z/.match(text)
+        minutes = match ? (match[2].to_i * 60) + match[3].to_i : 841
+        Memory.refuse("offset must be from -14:00 to +14:00, such as +09:00") if minutes > 840
+        self.offset = (match[1] == "-" ? -minutes : minutes) * 60 * UNIT
+      end
+    end
+
+    # A limit, lowered by what is kept of it, and what is asked of it.
+    Spec = Struct.new(:rule, :request, :kept, :name, :own_cost) do
+      # What it is known by among those of its kind.
+      def identity
+        name || [rule.key]
+      end
+    end
+
+    # What is asked of one key. `purpose` is CHARGE, CHECK, BACK or SETTLE; `plain`: a key of one limit can serve it.
+    KeyCall = Struct.new(:specs, :purpose, :once, :settle, :each, :plain)
+
+    # Options before the first spec, which are for all.
+    class Common
+      attr_reader :options, :purpose
+
+      def initialize(options)
+        @options = options
+        refuse_beside_settle(options)
+        @purpose = if options.settle then "SETTLE"
+                   elsif options.back then "BACK"
+                   else options.cost == 0 ? "CHECK" : "CHARGE"
+                   end
+        refuse_keep(options.keep, options.request(options.mode, options.patience))
+        refuse_once(options)
+      end
+
+      def refuse_beside_settle(options)
+        return unless options.settle && (options.cost || options.mode || options.keep)
+
+        Memory.refuse("syntax error: SETTLE says the cost")
+      end
+
+      def spec(rule, own)
+        apart = !own.cost.nil? || rule.is_a?(Concurrency)
+        request = request_of(rule, own, apart)
+        refuse_once(own)
+        keep = own.keep
+        keep = options.keep if keep.nil? && (options.keep.is_a?(Rational) || !apart)
+        refuse_keep(keep, request)
+        keep = (rule.limit * keep / 100).ceil if keep.is_a?(Rational)
+        request = Request.new("PAST", 0, 0) if keep && keep > rule.limit && request.looks?
+        kept = [keep || 0, rule.limit].min
+        rule.limit -= kept
+        rule.first = own.flags.include?("NX") if rule.is_a?(Concurrency)
+        Spec.new(rule, request, kept, own.name, !own.cost.nil?)
+      end
+
+      private
+
+      def refuse_keep(keep, request)
+        return unless keep && (%w[SETTLE BACK].include?(purpose) || %w[FORCE BACK].include?(request.mode))
+
+        Memory.refuse("syntax error, unexpected KEEP: it keeps nothing of such a call")
+      end
+
+      def refuse_once(own)
+        Memory.refuse("cost must be 0 or more with ONCE") if options.once && own.back
+      end
+
+      def request_of(rule, own, apart)
+        if purpose == "SETTLE"
+          Memory.refuse("syntax error, unexpected #{own.mode}: SETTLE says the cost") if own.mode && !apart
+          return NOTHING
+        end
+        return purpose == "CHARGE" ? own.request(own.mode, own.patience) : NOTHING if apart
+        return options.request(own.mode, own.patience) if own.mode
+        return options.request(nil, 0) if options.mode == "MAXWAIT" && !rule.waits?
+
+        options.request(options.mode, options.patience)
+      end
+    end
+
+    # From the words of a call to what it asks of each key, refused as the server refuses them.
+    module Grammar
+      module_function
+
+      # `[options] spec [spec ...]`
+      def call(words, peek:)
+        common = Common.new(Options.read(words, OF_A_CALL))
+        read = [spec(words)]
+        read << spec(words) until words.over?
+        return only(common, *read.first, peek: peek) if read.one?
+
+        specs = read.map { |rule, own| among_several(common, rule, own) }
+        if read.any? { |_, own| own.back }
+          Memory.refuse("cost must be 0 or more behind one of several limits")
+        end
+        refuse_twins(specs)
+        made(common, specs, common.purpose, peek: peek)
+      end
+
+      # `numkeys key [key ...] [options] spec [spec ...]`: pairs of a key and what is asked of it.
+      def keys(words, peek:)
+        numkeys = words.next("numkeys")
+        Memory.refuse("numkeys must be how many keys follow") unless numkeys.match?(/\A[1-9]\d{0,5}\z/)
+        keys = Array.new(numkeys.to_i) { words.next("key") }
+        common = Common.new(Options.read(words, OF_KEYS))
+        calls = keys.map { made(common, [among_several(common, *spec(words))], nil, peek: peek) }
+        Memory.refuse("syntax error: more words than specs for the keys") unless words.over?
+        Memory.refuse("keys must be different from each other") if keys.uniq.length < keys.length
+        keys.zip(calls)
+      end
+
+      # `limit ttl holder [options]` of RL.ACQUIRE, and whether it asks for a fencing token.
+      def acquire(words)
+        rule, own = rule(words, "CONCURRENCY", [*OF_LEASES, "FENCE"])
+        Memory.refuse("syntax error, unexpected '#{words.peek}'") unless words.over?
+        [only(Common.new(Options.read(Words.new([]), [])), rule, own, peek: false), own.flags.include?("FENCE")]
+      end
+
+      def spec(words)
+        algorithm = words.peek
+        Memory.refuse_what_needs_a_server(algorithm)
+        behind = BEHIND[algorithm] || Memory.refuse("syntax error, unexpected '#{algorithm}': a spec is needed")
+        words.next("spec")
+        rule(words, algorithm, behind)
+      end
+
+      # Reads the numbers of an algorithm and the options behind them.
+      def rule(words, algorithm, behind)
+        limit = words.amount("limit")
+        case algorithm
+        when "FIXED" then return fixed(words, limit, behind)
+        when "TOKENBUCKET", "LEAKYBUCKET" then return bucket(words, limit, algorithm, behind)
+        end
+        window = words.duration("window")
+        holder = words.name("holder") if algorithm == "CONCURRENCY"
+        own = Options.read(words, behind)
+        if holder
+          Memory.refuse("cost must be a number above 0") if own.back || own.cost == 0
+          return [Concurrency.new(limit, window, holder), own]
+        end
+        kind = if algorithm == "SLIDINGLOG" then SlidingLog
+               else own.flags.include?("STRICT") ? Strict : Sliding
+               end
+        [kind.new(limit, window), own]
+      end
+
+      def bucket(words, capacity, algorithm, behind)
+        refill = words.amount("refill")
+        period = words.duration("period")
+        own = Options.read(words, behind)
+        Memory.refuse("refill must be a number from 0.000001 to #{MOST_UNITS}") if refill.zero?
+        bucket = Bucket.new(capacity, refill, period, queues: algorithm == "LEAKYBUCKET")
+        return [bucket, own] if bucket.drains_in(capacity) <= LATEST / 10
+
+        Memory.refuse("refill must be enough to refill the capacity within 36500d")
+      end
+
+      def fixed(words, limit, behind)
+        text = words.next("window")
+        calendar = text if Clocks::MONTHS.key?(text)
+        window = calendar ? 0 : Words.duration(text)
+        Memory.refuse("window must be a duration, or with ALIGNED 1w, 1mo, 3mo or 1y") if window.nil? || (window.zero? && !calendar)
+        own = Options.read(words, behind)
+        unless own.flags.include?("ALIGNED")
+          Memory.refuse("syntax error: windows of #{text} need ALIGNED") if calendar || own.offset || own.anchor
+          return [Fixed.new(limit, window), own]
+        end
+        if own.anchor && !calendar.to_s.end_with?("mo")
+          Memory.refuse("syntax error, unexpected ANCHOR: it is for months and quarters")
+        end
+        [Fixed.new(limit, window, Clocks.new(window, calendar, own.offset || 0, own.anchor || 1)), own]
+      end
+
+      # A call of one spec.
+      def only(common, rule, own, peek:)
+        if own.once || own.settle
+          if common.options.once || common.options.settle
+            Memory.refuse("syntax error: the call has an id already")
+          end
+          common.refuse_beside_settle(own)
+          common.options.once = own.once
+          common.options.settle = own.settle
+          common = Common.new(common.options)
+        end
+        call = made(common, [common.spec(rule, own)], nil, peek: peek)
+        looks_beside = call.purpose == "BACK" && call.specs.first.request.mode != "BACK"
+        call.plain &&= !call.each && !looks_beside
+        call
+      end
+
+      def made(common, specs, purpose, peek:)
+        options = common.options
+        Memory.refuse("syntax error: a peek settles nothing") if peek && options.settle
+        once = peek ? nil : options.once
+        first = specs.first
+        purpose ||= common.purpose == "CHARGE" ? first.request.purpose : common.purpose
+        plain = specs.one? && !once && !options.settle && first.name.nil?
+        KeyCall.new(specs, purpose, once, options.settle, options.flags.include?("EACH"), plain)
+      end
+
+      def among_several(common, rule, own)
+        if own.once || own.settle || own.mode == "UPTO"
+          Memory.refuse("syntax error: ONCE, SETTLE and UPTO stand before the first of several specs")
+        end
+        common.spec(rule, own)
+      end
+
+      def refuse_twins(specs)
+        Memory.refuse("syntax error: a call has at most 8 specs") if specs.length > 8
+        known = specs.map { |spec| [spec.rule.kind, spec.rule.key.nil? ? nil : spec.identity] }
+        return if known.uniq.length == known.length
+
+        Memory.refuse("specs of one kind must have different windows or different names")
+      end
+    end
+  end
+end

@@ -1,0 +1,208 @@
+# frozen_string_literal: true
+
+module RedisRatelimit
+  class Memory
+    # A charge that may be settled: `place` is where it was counted apart from others, `low` the least usage since.
+    Charge = Struct.new(:cost, :place, :given_back, :low)
+
+    # A call that is remembered by its id. `charges` are pairs of a part and a charge.
+    Remembered = Struct.new(:expires_at, :hold_until, :forced, :granted, :charges, :settled)
+
+    # The usage of one limit of a key. Without an identity it is found by its kind alone.
+    class Part
+      attr_reader :kind, :usage, :charges
+      attr_accessor :identity, :recovers_at, :given_back
+
+      def initialize(rule)
+        @kind = rule.kind
+        @usage = rule.unused
+        @recovers_at = 0
+        # Charges that may be settled, the oldest first, and how much was given back by hand since.
+        @charges = []
+        @given_back = 0
+      end
+
+      # Charges so much, or gives it back if it is below 0.
+      def change(rule, change, now)
+        lower(rule, [-change, 0].max, now) if charges.any?
+        change.positive? ? rule.charge(usage, now, change) : rule.give_back(usage, now, -change)
+        changed(rule, now)
+      end
+
+      # Makes usage what it would be had the charge been of `cost`.
+      def settle(rule, charge, cost, now)
+        most = charge.low || MOST
+        unless charge.place.nil?
+          since = given_back == MOST ? charge.cost : given_back - charge.given_back
+          most = [most, [charge.cost - since, 0].max].min
+        end
+        taken = usage.take_back(charge.place, [[charge.cost - cost, 0].max, most].min)
+        lower_others(charge, taken)
+        forget(charge)
+        change(rule, cost - charge.cost, now) if cost > charge.cost
+        changed(rule, now)
+      end
+
+      def forget(charge)
+        charges.delete_if { |one| one.equal?(charge) }
+        @given_back = 0 if charges.empty?
+      end
+
+      def move_back(now)
+        charges.each { |charge| charge.place &&= usage.moved_place(charge.place, now) }
+        ahead = usage.ahead(now)
+        usage.move_back(now) if ahead.positive?
+        @recovers_at = usage.moved_recovery(recovers_at, ahead, now)
+      end
+
+      def stays?(now)
+        charges.any? || (now < recovers_at && !usage.unused?)
+      end
+
+      private
+
+      # Records how much of earlier charges can still be settled.
+      def lower(rule, back, now)
+        low = usage.unused? ? 0 : rule.low(usage, now)
+        if low.nil?
+          @given_back = [given_back + back, MOST].min
+        else
+          low = [low - back, 0].max
+          charges.each { |charge| charge.low = [charge.low || low, low].min }
+        end
+      end
+
+      # Records that a charge was smaller: usage was lower since; older lows fall to its own.
+      def lower_others(settled, taken)
+        return if settled.low.nil?
+
+        low = [settled.low - taken, 0].max
+        place = charges.index { |charge| charge.equal?(settled) }
+        charges.each_with_index do |charge, index|
+          if index < place
+            charge.low = [charge.low || low, low].min
+          elsif charge.low
+            charge.low = [charge.low - taken, 0].max
+          end
+        end
+      end
+
+      def changed(rule, now)
+        @recovers_at = [now + rule.reset(usage, now), LATEST].min
+        @usage = rule.unused if usage.unused?
+      end
+    end
+
+    # All that is stored at a key.
+    class Key
+      # `plain`: it stores the usage of one limit, and nothing else. `expires_at` is in milliseconds.
+      attr_accessor :plain, :parts, :remembered, :expires_at
+
+      def initialize
+        @plain = false
+        @parts = []
+        @remembered = {}
+        @written = 0
+        @expires_at = 0
+      end
+
+      def unused?
+        remembered.empty? && parts.all? { |part| part.usage.unused? }
+      end
+
+      def leases
+        parts.map(&:usage).find { |usage| usage.is_a?(Leases) }
+      end
+
+      # The parts of the limits of a call.
+      def find(specs)
+        specs.each_with_object([]) do |spec, found|
+          of_kind = parts.select { |part| part.kind == spec.rule.kind }
+          known = of_kind.find { |part| part.identity == spec.identity || (spec.rule.key.nil? && part.identity) }
+          found << (known || of_kind.find { |part| part.identity.nil? && found.none? { |one| one.equal?(part) } })
+        end
+      end
+
+      # What is remembered of the call.
+      def recall(call, now)
+        id, = call.once || call.settle
+        known = remembered[id]
+        known if known && now < known.expires_at
+      end
+
+      # By how much the clock has been set back since the last change, or 0.
+      def ahead(now)
+        return 0 if unused?
+
+        plain ? parts.first.usage.ahead(now) : [@written - now, 0].max
+      end
+
+      # Moves all instants along with a clock that was set back to `now`.
+      def move_back(now)
+        back = ahead(now)
+        parts.each { |part| part.move_back(now) }
+        remembered.each_value do |call|
+          call.expires_at -= back
+          call.hold_until -= back
+        end
+        @written = [@written, now].min
+        @expires_at -= back / 1000
+      end
+
+      # Begins a change: what has expired goes.
+      def begin(now)
+        if plain
+          # What the key knew of its recovery is when it expires.
+          @plain = false
+          @written = now
+          parts.first.recovers_at = [now + ([expires_at - (now / 1000), 0].max * 1000), LATEST].min
+        end
+        remembered.delete_if do |_, call|
+          over = call.expires_at <= now
+          call.charges.each { |part, charge| part.forget(charge) } if over
+          over
+        end
+      end
+
+      def end(now)
+        @written = now
+        parts.select! { |part| part.stays?(now) }
+      end
+
+      def recovers_in(now)
+        ends = parts.map(&:recovers_at) + remembered.values.map(&:expires_at)
+        [(ends.max || 0) - now, 0].max
+      end
+
+      # Sets the expiry of a key that recovers in `reset`, unless the one that it has will do.
+      def expire(reset, now)
+        recovered = now + reset
+        latest = ((recovered + (reset / 8) + UNIT) / 1000) - 1
+        @expires_at = latest unless expires_at.between?(Memory.ceil_div(recovered, 1000) + 1, latest)
+      end
+
+      # Releases leases. Returns how many were held.
+      def release(holders, now)
+        part = parts.find { |one| one.usage.is_a?(Leases) }
+        if part.nil?
+          Key.wrong_type(parts.first.kind, "rl-leases") if plain
+          return 0
+        end
+        released = part.usage.release(holders, now)
+        if released.positive?
+          part.recovers_at = now + part.usage.recovers_in(now)
+          unless plain
+            self.begin(now)
+            self.end(now)
+          end
+          expire(recovers_in(now), now)
+        end
+        released
+      end
+
+      def self.wrong_type(holds, needs)
+        Memory.refuse("Operation against a key holding #{holds}, where #{needs} is needed", "WRONGTYPE")
+      end
+    end
+  end
+end

@@ -1,0 +1,115 @@
+# frozen_string_literal: true
+
+module RedisRatelimit
+  class Memory
+    # Leases by holder: when each expires, its units and its fencing token.
+    class Leases < Usage
+      attr_reader :leases, :written
+
+      def initialize
+        super
+        @written = 0
+        @leases = {}
+      end
+
+      # The leases that have not expired, in the order in which they do.
+      def live(now)
+        at = [[now, written].max, LATEST].min
+        leases.select { |_, (ends)| at < ends }.sort_by { |holder, (ends)| [ends, holder] }.to_h
+      end
+
+      def tidy(now)
+        @leases = live(now)
+        @written = now
+      end
+
+      # Releases leases. Returns how many were held.
+      def release(holders, now)
+        held = holders.uniq & live(now).keys
+        held.each { |holder| leases.delete(holder) }
+        tidy(now) if held.any?
+        held.length
+      end
+
+      def recovers_in(now)
+        last = leases.values.map(&:first).max || 0
+        [last - [now, written].max, 0].max
+      end
+
+      def unused?
+        leases.empty?
+      end
+
+      def ahead(now)
+        [written - now, 0].max
+      end
+
+      def move_back(now)
+        back = ahead(now)
+        @leases = live(written).transform_values { |(ends, units, token)| [ends - back, units, token] }
+        @written = [written, now].min
+      end
+
+      def take_back(_place, _units)
+        0
+      end
+    end
+
+    # Units held at once, by leases.
+    class Concurrency < Rule
+      attr_reader :holder
+      # Whether only a holder without a lease passes (NX), and the fencing token that a lease without one gets.
+      attr_accessor :first, :token
+
+      def initialize(limit, ttl, holder)
+        super(limit, nil)
+        @ttl = ttl
+        @holder = holder
+      end
+
+      def kind
+        "rl-leases"
+      end
+
+      def unused
+        Leases.new
+      end
+
+      def present(usage, now)
+        usage.live(now).sum { |_, (_, units)| units }
+      end
+
+      def verdict(usage, now, cost)
+        _, own, = usage.live(now)[holder]
+        others = present(usage, now) - (own || 0)
+        in_own_way = first && !own.nil?
+        renews = !own.nil? && cost <= own
+        return AT_ONCE if (renews || others + cost <= limit) && !in_own_way
+        return NEVER_EVER if cost > limit
+
+        usage.live(now).each do |name, (ends, units)|
+          name == holder ? in_own_way = false : others -= units
+          return after(ends - [now, usage.written].max) if !in_own_way && others + cost <= limit
+        end
+        NEVER_EVER
+      end
+
+      def reset(usage, now)
+        usage.recovers_in(now)
+      end
+
+      def charge(usage, now, cost)
+        usage.tidy(now)
+        _, _, kept = usage.leases[holder]
+        usage.leases[holder] = [[now + @ttl, LATEST].min, cost, kept || token]
+      end
+
+      # Does nothing: a lease is released as a whole, by its holder.
+      def give_back(_usage, _now, _units); end
+
+      def low(_usage, _now)
+        0
+      end
+    end
+  end
+end
