@@ -1,8 +1,5 @@
 """A hundred workers that see the same refusal lower a factor once (RL.POLICYSCALE with EVERY), in a
-cluster too.
-
-- In a cluster, EVERY compares clocks: a primary that is ahead by EVERY or more changes the factor
-  again.
+cluster and after a failover too, whatever the servers' clocks show.
 """
 
 import time
@@ -113,6 +110,31 @@ def test_a_change_that_is_loaded_from_ahead_holds_no_longer_than_every(
         assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.25
         clock.advance("1us")
         assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.125
+
+
+@pytest.mark.parametrize("told", ["by an effect", "by a full sync"])
+def test_a_replica_promoted_after_its_clock_was_put_right_brakes_no_second_time(
+    told: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
+) -> None:
+    primary = fresh_server(module_args="policies yes")
+    client = primary.client()
+    client.execute_command("RL.POLICYSET", "gold", *MINUTE.split())
+    wrong = Clock(clock.library, tmp_path / "clock")
+    wrong.advance("5h")
+    if told == "by a full sync":
+        assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
+    replica = primary.replica(clock=wrong, module_args="policies yes")
+    if told == "by an effect":
+        assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
+        replica.wait_for_sync()
+    # The clock of the replica is put right, and the replica takes over.
+    clock.advance("1m")
+    wrong.set(clock.now)
+    replica.follow(None)
+    promoted = replica.client()
+    assert scale(promoted, "MUL 0.5 EVERY 1h")[0] == 0.5
+    wrong.advance("1h")
+    assert scale(promoted, "MUL 0.5 EVERY 1h")[0] == 0.25
 
 
 @pytest.mark.parametrize("way", ["snapshot", "AOF", "rewritten AOF"])

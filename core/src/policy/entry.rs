@@ -18,8 +18,10 @@
 //! 6. the stamp of the scale, the factor in millionths, and the microsecond at which it ends (0: never);
 //! 7. in forms 2 and 3, the duration of the scale in microseconds (0 in form 3: none);
 //! 8. in form 3, the microseconds at which MUL and ADD changed the scale last (0: never);
-//! 9. with a duration, the microseconds of it that the sender has left, which are in no digest.
+//! 9. in form 3, how many microseconds ago that was by the sender's steady clock (0: never), which are in no digest;
+//! 10. with a duration, the microseconds of it that the sender has left, which are in no digest.
 
+use super::scale_timing::ScaleTiming;
 use super::stamp::{Horizon, Stamp};
 use crate::effect::{Fields, Text};
 use crate::number::{Amount, Period, Span, Timestamp};
@@ -60,11 +62,6 @@ impl Definition {
     /// What the definition is known by: no other has the same, whatever server it was set on.
     pub fn version(&self) -> u64 {
         self.stamp.at
-    }
-
-    /// When the policy was made, or, if that is beyond the horizon, before all that there is.
-    pub fn born_within(&self, horizon: Horizon) -> Stamp {
-        if horizon.covers(self.born) { self.born } else { Stamp::OLDEST }
     }
 }
 
@@ -170,8 +167,8 @@ pub struct PolicyEntry {
 pub struct Record {
     /// What it knows.
     pub entry: PolicyEntry,
-    /// What it has left of a scale that is for a time ([`End::For`]); else `None`.
-    pub left: Option<Span>,
+    /// Timing of the scale: what is left of one that is for a time ([`End::For`]), and when it was changed.
+    pub timing: ScaleTiming,
 }
 
 impl Record {
@@ -189,29 +186,33 @@ impl Record {
         let scaled = Stamp::decode(&mut fields)?;
         let factor = Amount::from_millionths(fields.integer()?).filter(|factor| *factor <= Scale::MOST)?;
         let until = Timestamp::from_micros(fields.integer()?)?;
+        let mut timing = ScaleTiming::default();
         let (duration, times) = match form {
             RecordForm::First => (Span::ZERO, StepTimes::NEVER),
             RecordForm::For => {
                 (Span::from_micros(fields.integer().filter(|duration| *duration > 0)?), StepTimes::NEVER)
             }
-            RecordForm::Steps => (Span::from_micros(fields.integer()?), read_times(&mut fields)?),
-        };
-        let (end, left) = if duration != Span::ZERO {
-            let duration = Period::new(duration)?;
-            let left = Span::from_micros(fields.integer()?);
-            if left > duration.span() {
-                return None;
+            RecordForm::Steps => {
+                let (duration, times) = (Span::from_micros(fields.integer()?), read_times(&mut fields)?);
+                timing.since_multiplied = read_age(&mut fields, times.multiplied)?;
+                timing.since_added = read_age(&mut fields, times.added)?;
+                (duration, times)
             }
-            (End::For { duration, until }, Some(left))
+        };
+        let end = if duration != Span::ZERO {
+            let duration = Period::new(duration)?;
+            timing.left = Some(Span::from_micros(fields.integer()?)).filter(|left| *left <= duration.span());
+            timing.left?;
+            End::For { duration, until }
         } else if until == Timestamp::EPOCH {
-            (End::Never, None)
+            End::Never
         } else {
-            (End::At(until), None)
+            End::At(until)
         };
         let possible = born <= stamp && counted > 0 && set_at <= Timestamp::MAX.floor_millis();
         let definition = Definition { stamp, born, counted, set_at, text };
         let entry = PolicyEntry { name, definition, scale: Scale { stamp: scaled, factor, end, times } };
-        (possible && fields.end()).then_some(Record { entry, left })
+        (possible && fields.end()).then_some(Record { entry, timing })
     }
 }
 
@@ -230,13 +231,25 @@ fn read_times(fields: &mut Fields) -> Option<StepTimes> {
     (times != StepTimes::NEVER).then_some(times)
 }
 
+/// Reads the time since a change at `at`: zero if there was none.
+fn read_age(fields: &mut Fields, at: Timestamp) -> Option<Span> {
+    let most = if at == Timestamp::EPOCH { Span::ZERO } else { Span::MAX };
+    fields.integer().map(Span::from_micros).filter(|age| *age <= most)
+}
+
 impl PolicyEntry {
-    /// As text: what is propagated, saved, and sent to other members of a cluster, by a server that has so much `left`
-    /// of the scale.
-    pub fn record(&self, left: Span) -> Text {
+    /// Encodes the entry as text: what is propagated, saved, and sent to other members of a cluster, by a server that
+    /// has this timing of the scale.
+    pub fn record(&self, timing: ScaleTiming) -> Text {
         let mut record = self.heading_and_fields();
-        if let End::For { duration, .. } = self.scale.end {
-            record.integer(left.min(duration.span()).micros());
+        let Scale { times, end, .. } = self.scale;
+        if times != StepTimes::NEVER {
+            for (at, age) in [(times.multiplied, timing.since_multiplied), (times.added, timing.since_added)] {
+                record.integer(if at == Timestamp::EPOCH { 0 } else { age.min(Span::MAX).micros() });
+            }
+        }
+        if let End::For { duration, .. } = end {
+            record.integer(timing.left.unwrap_or_default().min(duration.span()).micros());
         }
         record
     }
@@ -293,6 +306,18 @@ impl PolicyEntry {
     /// Whether there is no such policy any more.
     pub fn is_deleted(&self) -> bool {
         self.definition.text.is_empty()
+    }
+
+    /// Returns the stamp of the set that made the policy. If that is beyond the horizon, it is the earliest that keeps
+    /// the scale in force, or out of force, as it is.
+    pub fn born_within(&self, horizon: Horizon) -> Stamp {
+        if horizon.covers(self.definition.born) {
+            self.definition.born
+        } else if self.scale().is_none() && horizon.covers(self.scale.stamp) {
+            self.scale.stamp
+        } else {
+            Stamp::OLDEST
+        }
     }
 
     /// Its scale, if that was set since the policy was made.

@@ -1,8 +1,9 @@
 //! Records that have come from peers and wait to be taken over: one of each name, however often it comes.
 
 use super::entry::{PolicyEntry, Record};
+use super::scale_timing::ScaleInstants;
 use super::stamp::Horizon;
-use crate::number::{Span, Timestamp};
+use crate::number::Timestamp;
 use std::collections::BTreeMap;
 
 /// The most that waits, in bytes of records. What comes beyond that is dropped: the digests still differ, so it is
@@ -19,36 +20,36 @@ pub(super) struct Inbox {
     bytes: usize,
 }
 
-/// What is known of one name, and when its scale ends by the steady clock.
+/// What is known of one name, and the instants of its scale by the steady clock.
 #[derive(Debug)]
 struct Waiting {
     entry: PolicyEntry,
-    scale_ends: Option<Timestamp>,
+    scale_instants: ScaleInstants,
 }
 
 impl Inbox {
-    /// Puts a record in, of whose scale so much is left at `now` by the steady clock; beside what waits of the same
-    /// name the later registers are kept.
-    pub(super) fn put(&mut self, record: Record, left: Option<Span>, horizon: Horizon, now: Timestamp) {
-        let scale_ends = left.map(|left| now.plus(left));
+    /// Puts a record in, whose timing is that at `now` by the steady clock; beside what waits of the same name the later
+    /// registers are kept.
+    pub(super) fn put(&mut self, record: Record, horizon: Horizon, now: Timestamp) {
+        let scale_instants = record.timing.instants(now);
         let size = size_of_entry(&record.entry);
         if let Some(waiting) = self.entries.get_mut(&record.entry.name) {
             let before = size_of_entry(&waiting.entry);
             if waiting.entry.merge(record.entry, horizon).1 {
-                waiting.scale_ends = scale_ends;
+                waiting.scale_instants = scale_instants;
             }
             self.bytes = self.bytes.saturating_sub(before).saturating_add(size_of_entry(&waiting.entry));
         } else if self.bytes.saturating_add(size) <= MOST_BYTES {
             self.bytes = self.bytes.saturating_add(size);
-            self.entries.insert(record.entry.name.clone(), Waiting { entry: record.entry, scale_ends });
+            self.entries.insert(record.entry.name.clone(), Waiting { entry: record.entry, scale_instants });
         }
     }
 
     /// Takes the first one out, as it would have come at `now` by the steady clock.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<Record> {
-        let (_, Waiting { entry, scale_ends }) = self.entries.pop_first()?;
+        let (_, Waiting { entry, scale_instants }) = self.entries.pop_first()?;
         self.bytes = self.bytes.saturating_sub(size_of_entry(&entry));
-        Some(Record { entry, left: scale_ends.map(|ends| ends.since(now)) })
+        Some(Record { entry, timing: scale_instants.timing(now) })
     }
 
     /// How many names there are.

@@ -49,6 +49,7 @@ mod inbox;
 mod merged;
 mod record_hash;
 mod ruling;
+mod scale_timing;
 mod setting;
 mod slot;
 mod slots;

@@ -1,9 +1,10 @@
 //! What is known by one name, and what that comes to for calls.
 
 use super::counts::Counts;
-use super::entry::{Definition, End, PolicyEntry, Scale, StepTimes};
+use super::entry::{Definition, End, PolicyEntry, Scale};
 use super::record_hash;
 use super::ruling::{PolicyFacts, Ruling};
+use super::scale_timing::{ScaleInstants, ScaleTiming};
 use super::setting::Scaling;
 use crate::number::steady::SharedSteadyClock;
 use crate::number::{Amount, Span, Timestamp};
@@ -16,10 +17,10 @@ use std::rc::Rc;
 pub(super) struct Slot {
     /// What the name stands for, here and on other servers.
     pub(super) entry: PolicyEntry,
-    /// When its scale ends, by the steady clock; `None`: it does not.
-    scale_ends: Option<Timestamp>,
-    /// When MUL and ADD changed its scale, by the steady clock.
-    stepped: StepTimes,
+    /// Instants of its scale.
+    scale_instants: ScaleInstants,
+    /// Number of its deletion among all; without meaning unless it is deleted.
+    pub(super) deletion: u64,
     /// Of what the record says to all servers, if it is in the digest: else 0.
     pub(super) digest: u64,
     /// Counts of the outcomes of its calls, since there is such a policy.
@@ -55,35 +56,26 @@ impl ScaledRuling {
 
 impl Slot {
     /// One whose calls are counted there.
-    pub(super) fn of(
-        entry: PolicyEntry,
-        scale_ends: Option<Timestamp>,
-        stepped: StepTimes,
-        counts: Rc<Counts>,
-    ) -> Slot {
-        let mut slot = Slot { entry, scale_ends, stepped, digest: 0, counts, standing: Standing::Deleted };
+    pub(super) fn of(entry: PolicyEntry, scale_instants: ScaleInstants, counts: Rc<Counts>) -> Slot {
+        let mut slot = Slot { entry, scale_instants, deletion: 0, digest: 0, counts, standing: Standing::Deleted };
         slot.stand();
         slot
     }
 
     /// Has another entry stand, of the same name.
-    pub(super) fn become_entry(&mut self, entry: PolicyEntry, scale_ends: Option<Timestamp>, stepped: StepTimes) {
-        // What is known already was learned before.
-        if entry.scale.times != self.entry.scale.times {
-            self.stepped = stepped;
-        }
-        (self.entry, self.scale_ends) = (entry, scale_ends);
+    pub(super) fn become_entry(&mut self, entry: PolicyEntry, scale_instants: ScaleInstants) {
+        (self.entry, self.scale_instants) = (entry, scale_instants);
         if self.entry.is_deleted() {
             self.counts = Rc::default();
         }
         self.stand();
     }
 
-    /// Has its scale end at another time.
-    pub(super) fn ends_at(&mut self, scale_ends: Option<Timestamp>) {
-        self.scale_ends = scale_ends;
+    /// Replaces the instants of its scale.
+    pub(super) fn set_scale_instants(&mut self, scale_instants: ScaleInstants) {
+        self.scale_instants = scale_instants;
         if let Standing::Ruling { scaled: Some(scaled), .. } = &mut self.standing {
-            scaled.ends = scale_ends;
+            scaled.ends = scale_instants.ends;
         }
     }
 
@@ -98,7 +90,7 @@ impl Slot {
             self.standing = Standing::Unreadable;
             return;
         };
-        let (factor, ends) = (self.entry.scale().map_or(Amount::ONE, |scale| scale.factor), self.scale_ends);
+        let (factor, ends) = (self.entry.scale().map_or(Amount::ONE, |scale| scale.factor), self.scale_instants.ends);
         let scaled = (factor != Amount::ONE).then(|| ScaledRuling { ruling: self.ruling(policy.scaled(factor)), ends });
         self.standing = Standing::Ruling { defined: self.ruling(policy), scaled };
     }
@@ -107,9 +99,17 @@ impl Slot {
         Rc::new(Ruling { name: Rc::from(&*self.entry.name), policy, counts: Rc::clone(&self.counts) })
     }
 
+    /// Returns the timing of the scale that was set last.
+    pub(super) fn timing(&self, clock: &SharedSteadyClock, now: Timestamp) -> ScaleTiming {
+        if self.entry.scale == Scale::NONE {
+            return ScaleTiming::default();
+        }
+        self.scale_instants.timing(clock.read(now))
+    }
+
     /// How much is left of the scale that was set last; `None`: it has no end.
-    pub(super) fn scale_left(&self, clock: &SharedSteadyClock, now: Timestamp) -> Option<Span> {
-        self.scale_ends.map(|ends| ends.since(clock.read(now)))
+    fn scale_left(&self, clock: &SharedSteadyClock, now: Timestamp) -> Option<Span> {
+        self.timing(clock, now).left
     }
 
     /// The scale that holds at `now`: none if it has ended, or is of a policy before this one.
@@ -121,14 +121,12 @@ impl Slot {
     /// Whether a change of its scale comes too soon after the last one.
     pub(super) fn holds(&self, scaling: Scaling, clock: &SharedSteadyClock, now: Timestamp) -> bool {
         // One that has ended has forgotten both words.
-        let is_stepped = self.scale_at(clock, now).times != StepTimes::NEVER;
-        is_stepped && self.stepped.hold(scaling, clock.read(now))
+        self.scale_at(clock, now).holds(scaling, self.timing(clock, now))
     }
 
     /// What this server tells of the name.
     pub(super) fn record(&self, clock: &SharedSteadyClock, now: Timestamp) -> Vec<u8> {
-        let left = self.scale_left(clock, now).unwrap_or_default();
-        self.entry.record(left).as_bytes().to_vec()
+        self.entry.record(self.timing(clock, now)).as_bytes().to_vec()
     }
 
     /// What there is to know of the policy.

@@ -2,10 +2,10 @@
 //! digests of their records, and the deletions that are still remembered.
 
 use super::counts::Counts;
-use super::entry::{PolicyEntry, StepTimes};
+use super::entry::PolicyEntry;
 use super::record_hash;
+use super::scale_timing::ScaleInstants;
 use super::slot::Slot;
-use super::stamp::Stamp;
 use super::walk::{self, GROUPS, Walk};
 use crate::number::{Span, Timestamp};
 use crate::wire::short_bytes::are_same;
@@ -27,6 +27,8 @@ pub(super) struct Slots {
     digests: [u64; GROUPS],
     /// The deletions that are remembered, as they were learned. Those of names that were set again may be among them.
     pub(super) deletions: VecDeque<Deletion>,
+    /// Number of the last deletion.
+    last_deletion: u64,
 }
 
 /// For how long a deletion is remembered.
@@ -43,8 +45,9 @@ pub(super) struct Deletion {
     learned: Timestamp,
     /// The name that was deleted.
     pub(super) name: Box<[u8]>,
-    /// The stamp of the deletion: a name that was set again has another.
-    pub(super) stamp: Stamp,
+    /// Number of the deletion: a name that was set again and deleted has another. Its stamp may be the same, by a clock
+    /// that was set back.
+    pub(super) number: u64,
 }
 
 impl Default for Slots {
@@ -55,6 +58,7 @@ impl Default for Slots {
             live: 0,
             digests: [0; GROUPS],
             deletions: VecDeque::new(),
+            last_deletion: 0,
         }
     }
 }
@@ -115,13 +119,12 @@ impl Slots {
         &self.digests
     }
 
-    /// Has an entry stand, whose scale ends then and was `stepped` then; whether it is another than before. Calls on
-    /// one that is new are counted in `counts`. A deletion is learned at `now`. All instants are by the steady clock.
+    /// Has an entry stand, whose scale has these instants; whether it is another than before. Calls on one that is new
+    /// are counted in `counts`. A deletion is learned at `now`. All instants are by the steady clock.
     pub(super) fn put(
         &mut self,
         entry: PolicyEntry,
-        scale_ends: Option<Timestamp>,
-        stepped: StepTimes,
+        scale_instants: ScaleInstants,
         counts: Option<Rc<Counts>>,
         now: Timestamp,
     ) -> bool {
@@ -129,26 +132,30 @@ impl Slots {
         let (was_live, old_digest);
         let slot = if let Some((_, slot)) = self.by_hash.find_mut(hash, |(_, slot)| slot.entry.name == entry.name) {
             if slot.entry == entry {
-                slot.ends_at(scale_ends);
+                slot.set_scale_instants(scale_instants);
                 return false;
             }
             (was_live, old_digest) = (!slot.entry.is_deleted(), slot.digest);
-            slot.become_entry(entry, scale_ends, stepped);
+            slot.become_entry(entry, scale_instants);
             slot
         } else {
             (was_live, old_digest) = (false, 0);
             self.hashes.insert(hash);
-            let slot = Box::new(Slot::of(entry, scale_ends, stepped, counts.unwrap_or_default()));
+            let slot = Box::new(Slot::of(entry, scale_instants, counts.unwrap_or_default()));
             &mut self.by_hash.insert_unique(hash, (hash, slot), |(hash, _)| *hash).into_mut().1
         };
         let (new_digest, is_live) = (slot.digest, !slot.entry.is_deleted());
-        let deletion = (!is_live).then(|| (slot.entry.name.clone(), slot.entry.definition.stamp));
+        let deletion = (!is_live).then(|| {
+            self.last_deletion = self.last_deletion.wrapping_add(1);
+            slot.deletion = self.last_deletion;
+            Deletion { learned: now, name: slot.entry.name.clone(), number: slot.deletion }
+        });
         if let Some(digest) = self.digests.get_mut(walk::group_of(hash)) {
             *digest = digest.wrapping_sub(old_digest).wrapping_add(new_digest);
         }
         self.live = self.live.saturating_add(usize::from(is_live)).saturating_sub(usize::from(was_live));
-        if let Some((name, stamp)) = deletion {
-            self.deletions.push_back(Deletion { learned: now, name, stamp });
+        if let Some(deletion) = deletion {
+            self.deletions.push_back(deletion);
             self.forget(now);
         }
         true
@@ -163,11 +170,9 @@ impl Slots {
             if remembered {
                 break;
             }
-            let Some(Deletion { name, stamp, .. }) = self.deletions.pop_front() else { break };
+            let Some(Deletion { name, number, .. }) = self.deletions.pop_front() else { break };
             let hash = record_hash::of(&name);
-            let stands =
-                |PolicyEntry { name: of, definition, .. }: &PolicyEntry| *of == name && definition.stamp == stamp;
-            let found = |slot: &Slot| slot.entry.is_deleted() && stands(&slot.entry);
+            let found = |slot: &Slot| slot.entry.is_deleted() && slot.deletion == number && slot.entry.name == name;
             if let Ok(found) = self.by_hash.find_entry(hash, |(_, slot)| found(slot)) {
                 found.remove();
                 if !self.by_hash.iter_hash(hash).any(|(of, _)| *of == hash) {

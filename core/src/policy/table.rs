@@ -6,13 +6,14 @@ use super::glob::Pattern;
 use super::inbox::Inbox;
 use super::merged::{Merged, Origin};
 use super::ruling::{PolicyFacts, PolicyLookup};
+use super::scale_timing::ScaleTiming;
 use super::setting::{Condition, ScaleOutcome, Scaling, Set, must_stand};
 use super::slot::{Slot, Standing};
 use super::slots::{Discarded, Slots};
 use super::stamp::{Horizon, Stamp};
 use super::walk::{GROUPS, Walk};
 use crate::number::steady::SharedSteadyClock;
-use crate::number::{Period, Span, Timestamp};
+use crate::number::{Period, Timestamp};
 use crate::syntax::Policy;
 use crate::wire::error::Error;
 use std::rc::Rc;
@@ -90,8 +91,8 @@ impl Table {
         now: Timestamp,
         most: usize,
     ) -> Result<Set, Error> {
-        let stands = self.slots.get_live(name).map(|slot| &slot.entry.definition);
-        let version = stands.map(Definition::version);
+        let stands = self.slots.get_live(name).map(|slot| &slot.entry);
+        let version = stands.map(|stands| stands.definition.version());
         match (condition, version) {
             (Condition::IfMissing, Some(version)) => return Ok(Set { version, changed: false }),
             (Condition::OverVersion(named), version) => must_stand(name, named, version)?,
@@ -102,8 +103,8 @@ impl Table {
         let born = stands.map_or(stamp, |stands| stands.born_within(horizon));
         let text = policy.to_string().into_bytes().into();
         let definition = Definition { stamp, born, counted: stamp.at, set_at: now.floor_millis(), text };
-        let (scale, left) = self.kept_scale(name, version.is_some(), horizon, now);
-        self.put(PolicyEntry { name: name.into(), definition, scale }, left, None, now);
+        let (scale, timing) = self.kept_scale(name, version.is_some(), horizon, now);
+        self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
         Ok(Set { version: stamp.at, changed: true })
     }
 
@@ -114,14 +115,15 @@ impl Table {
     pub fn scale(&mut self, name: &[u8], scaling: Scaling, now: Timestamp) -> Result<ScaleOutcome, Error> {
         let missing = || Error::no_policy(std::iter::once(name));
         let slot = self.slots.get_live(name).ok_or_else(missing)?;
-        let stands = &slot.entry.definition;
-        let definition = Definition { born: stands.born_within(Horizon::of(now)), ..stands.clone() };
+        let born = slot.entry.born_within(Horizon::of(now));
+        let definition = Definition { born, ..slot.entry.definition.clone() };
         let changed = !slot.holds(scaling, &self.clock, now);
         if changed {
             let scale = slot.scale_at(&self.clock, now).followed_by(scaling, self.next_stamp(name, now)?, now);
-            let left = scaling.duration.map(Period::span).or(slot.scale_left(&self.clock, now));
-            let left = left.filter(|_| scale.end != End::Never);
-            self.put(PolicyEntry { name: name.into(), definition, scale }, left, None, now);
+            let timing = slot.timing(&self.clock, now);
+            let left = scaling.duration.map(Period::span).or(timing.left);
+            let timing = timing.followed_by(scaling, left.filter(|_| scale.end != End::Never));
+            self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
         }
         let facts = self.get(name, now).ok_or_else(missing)?;
         Ok(ScaleOutcome { facts, changed })
@@ -132,7 +134,7 @@ impl Table {
     /// # Errors
     /// Why it cannot be.
     pub fn delete(&mut self, name: &[u8], now: Timestamp) -> Result<bool, Error> {
-        let Some(stands) = self.slots.get_live(name).map(|slot| &slot.entry.definition) else { return Ok(false) };
+        let Some(stands) = self.slots.get_live(name).map(|slot| &slot.entry) else { return Ok(false) };
         let (horizon, stamp) = (Horizon::of(now), self.next_stamp(name, now)?);
         let definition = Definition {
             stamp,
@@ -141,8 +143,8 @@ impl Table {
             set_at: now.floor_millis(),
             text: Box::default(),
         };
-        let (scale, left) = self.kept_scale(name, false, horizon, now);
-        self.put(PolicyEntry { name: name.into(), definition, scale }, left, None, now);
+        let (scale, timing) = self.kept_scale(name, false, horizon, now);
+        self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
         Ok(true)
     }
 
@@ -155,14 +157,13 @@ impl Table {
         self.delete(name, now).map(|_| ())
     }
 
-    /// The scale of a name and what is left of it, for an entry whose definition is another: one that is beyond the
-    /// horizon stays only with a policy that stays.
-    fn kept_scale(&self, name: &[u8], stays: bool, horizon: Horizon, now: Timestamp) -> (Scale, Option<Span>) {
+    /// The scale of a name and its timing, for an entry whose definition is another: one that is beyond the horizon
+    /// stays only with a policy that stays, and only if it is that policy's.
+    fn kept_scale(&self, name: &[u8], stays: bool, horizon: Horizon, now: Timestamp) -> (Scale, ScaleTiming) {
+        let is_kept = |entry: &PolicyEntry| (stays && entry.scale().is_some()) || horizon.covers(entry.scale.stamp);
         match self.slots.get(name) {
-            Some(slot) if stays || horizon.covers(slot.entry.scale.stamp) => {
-                (slot.entry.scale.clone(), slot.scale_left(&self.clock, now))
-            }
-            _ => (Scale::NONE, None),
+            Some(slot) if is_kept(&slot.entry) => (slot.entry.scale.clone(), slot.timing(&self.clock, now)),
+            _ => (Scale::NONE, ScaleTiming::default()),
         }
     }
 
@@ -288,18 +289,18 @@ impl Table {
 
     /// Takes over what a record says that this server does not compare with what it knows.
     fn take(&mut self, record: Record, origin: Origin, counts: Option<Rc<Counts>>, now: Timestamp) -> Merged {
-        let Record { entry, left } = record;
-        let by_clock = entry.scale.left_by_clock(now);
-        let left = if origin == Origin::Disk { by_clock } else { left.or(by_clock) };
-        if self.put(entry, left, counts, now) { Merged::Changed } else { Merged::Unchanged }
+        let Record { entry, timing } = record;
+        let is_stored = origin == Origin::Disk;
+        let timing = if is_stored { timing.loaded(&entry.scale, now) } else { timing.told(&entry.scale, now) };
+        if self.put(entry, timing, counts, now) { Merged::Changed } else { Merged::Unchanged }
     }
 
     /// Keeps what a peer's record says until [`Table::merge_kept`], once for each name; whether a server can have
     /// written it.
     pub fn keep(&mut self, record: &[u8], now: Timestamp) -> bool {
-        let Some(record) = Record::read(record) else { return false };
-        let left = record.left.or(record.entry.scale.left_by_clock(now));
-        self.inbox.put(record, left, Horizon::of(now), self.clock.read(now));
+        let Some(mut record) = Record::read(record) else { return false };
+        record.timing = record.timing.told(&record.entry.scale, now);
+        self.inbox.put(record, Horizon::of(now), self.clock.read(now));
         true
     }
 
@@ -322,22 +323,22 @@ impl Table {
     }
 
     fn merge_from_peer(&mut self, record: Record, now: Timestamp) -> Merged {
-        let Record { mut entry, left } = record;
-        let mut left = left.or(entry.scale.left_by_clock(now));
+        let Record { mut entry, timing } = record;
+        let mut timing = timing.told(&entry.scale, now);
         let horizon = Horizon::of(now);
         let believed = (horizon.covers(entry.definition.stamp), horizon.covers(entry.scale.stamp));
         if believed != (true, true) {
             self.refused = self.refused.saturating_add(1);
         }
         if !believed.1 {
-            (entry.scale, left) = (Scale::NONE, None);
+            (entry.scale, timing) = (Scale::NONE, ScaleTiming::default());
         }
         let Some(slot) = self.slots.get(&entry.name) else {
             // A scale alone makes no policy.
             if !believed.0 {
                 return Merged::Refused;
             }
-            self.put(entry, left, None, now);
+            self.put(entry, timing, None, now);
             return Merged::Changed;
         };
         let mut merged = slot.entry.clone();
@@ -349,8 +350,8 @@ impl Table {
         if !definition && !scale {
             return if believed == (true, true) { Merged::Unchanged } else { Merged::Refused };
         }
-        let left = if scale { left } else { slot.scale_left(&self.clock, now) };
-        self.put(merged, left, None, now);
+        let timing = if scale { timing } else { slot.timing(&self.clock, now) };
+        self.put(merged, timing, None, now);
         Merged::Changed
     }
 
@@ -389,12 +390,11 @@ impl Table {
         if at > Timestamp::MAX.micros() { Err(Error::NoLaterStamp) } else { Ok(Stamp { at, node: self.node }) }
     }
 
-    /// Has an entry stand, of whose scale so much is left; whether it is another than before. Calls on one that is new
-    /// are counted in `counts`. A deletion is learned at `now`.
-    fn put(&mut self, entry: PolicyEntry, left: Option<Span>, counts: Option<Rc<Counts>>, now: Timestamp) -> bool {
+    /// Has an entry stand, whose scale has this timing; whether it is another than before. Calls on one that is new are
+    /// counted in `counts`. A deletion is learned at `now`.
+    fn put(&mut self, entry: PolicyEntry, timing: ScaleTiming, counts: Option<Rc<Counts>>, now: Timestamp) -> bool {
         let (horizon, steady) = (Horizon::of(now), self.clock.read(now));
         self.latest = horizon.or_first(self.latest).max(entry.latest(horizon));
-        let stepped = entry.scale.times.learned(now, steady);
-        self.slots.put(entry, left.map(|left| steady.plus(left)), stepped, counts, steady)
+        self.slots.put(entry, timing.instants(steady), counts, steady)
     }
 }

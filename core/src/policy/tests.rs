@@ -9,7 +9,8 @@ mod stamps;
 mod versions;
 
 use super::entry::StepTimes;
-use super::entry::{Definition, End, PolicyEntry, Scale};
+use super::entry::{Definition, End, PolicyEntry, Record, Scale};
+use super::scale_timing::ScaleTiming;
 use super::slot::{Slot, Standing};
 use super::slots::{Deletion, MOST_DELETIONS};
 use super::*;
@@ -124,8 +125,7 @@ impl Table {
             assert_eq!(entry.is_deleted(), matches!(standing, Standing::Deleted));
             if entry.is_deleted() {
                 assert_eq!(*digest, 0);
-                let remembered =
-                    |deletion: &Deletion| deletion.name == entry.name && deletion.stamp == entry.definition.stamp;
+                let remembered = |deletion: &Deletion| deletion.name == entry.name && deletion.number == slot.deletion;
                 assert!(self.slots.deletions.iter().any(remembered), "else it would never be forgotten");
                 continue;
             }
@@ -194,7 +194,10 @@ fn records() -> impl Strategy<Value = Vec<u8>> {
             };
             let scale =
                 Scale { stamp: scaled, factor: factor(by), end, times: StepTimes { added, ..StepTimes::NEVER } };
-            PolicyEntry { name: name.as_bytes().into(), definition, scale }.record(Span::ZERO).as_bytes().to_vec()
+            PolicyEntry { name: name.as_bytes().into(), definition, scale }
+                .record(ScaleTiming::default())
+                .as_bytes()
+                .to_vec()
         },
     )
 }

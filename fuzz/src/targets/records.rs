@@ -67,13 +67,17 @@ fn takes(record: &[u8], now: Timestamp) -> bool {
 }
 
 /// All that a table knows, deletions too, but for what each server says by its own clock: how much is left of a scale,
-/// which is the last word of a record of the second form.
+/// which is the last word of a record of the second form, and how long ago it was changed, which is among the last
+/// three of the third.
 fn all(table: &Table) -> Vec<Vec<u8>> {
     let now = Timestamp::from_clock(1_700_000_000_000_000);
     let mut records: Vec<Vec<u8>> = table.records(now).collect();
-    for record in records.iter_mut().filter(|record| record.starts_with(b"rl-policy 2")) {
-        let last = record.iter().rposition(|byte| *byte == b' ').expect("it has words");
-        record.truncate(last);
+    for record in &mut records {
+        let own = [(b"rl-policy 2", 1), (b"rl-policy 3", 3)].into_iter().find(|(form, _)| record.starts_with(*form));
+        for _ in 0..own.map_or(0, |(_, words)| words) {
+            let last = record.iter().rposition(|byte| *byte == b' ').expect("it has words");
+            record.truncate(last);
+        }
     }
     records.sort_unstable();
     records

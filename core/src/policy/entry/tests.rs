@@ -5,10 +5,10 @@ use proptest::prelude::*;
 const RECORD: &str = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 \
                       22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1700000060000000";
 
-/// With a scale for an hour that MUL changed last, of which a minute is left.
+/// With a scale for an hour, of which a minute is left. MUL changed it 59 minutes ago, ADD a minute ago.
 const RECORD_STEPS: &str = "rl-policy 3 4:gold 1700000000000000 7 1600000000000000 3 1700000000000000 1700000000000 \
                             22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1650003600000000 3600000000 \
-                            1650000000000000 1640000000000000 60000000";
+                            1650000000000000 1640000000000000 3540000000 60000000 60000000";
 
 /// With a scale for an hour, of which a minute is left.
 const RECORD_FOR: &str = "rl-policy 2 4:gold 1700000000000000 7 1600000000000000 3 1700000000000000 1700000000000 \
@@ -47,7 +47,16 @@ fn entry_for() -> PolicyEntry {
 }
 
 fn text(entry: &PolicyEntry, left: Span) -> String {
-    String::from_utf8(entry.record(left).as_bytes().to_vec()).unwrap()
+    timed_text(entry, timing(Some(left)))
+}
+
+fn timed_text(entry: &PolicyEntry, timing: ScaleTiming) -> String {
+    String::from_utf8(entry.record(timing).as_bytes().to_vec()).unwrap()
+}
+
+/// Timing of a scale that has so much left and was never changed by MUL or ADD.
+fn timing(left: Option<Span>) -> ScaleTiming {
+    ScaleTiming { left, ..ScaleTiming::default() }
 }
 
 fn read(record: &str) -> Option<Record> {
@@ -57,7 +66,7 @@ fn read(record: &str) -> Option<Record> {
 #[test]
 fn a_record_is_the_name_and_both_registers() {
     assert_eq!(text(&entry(), MINUTE), RECORD);
-    assert_eq!(read(RECORD), Some(Record { entry: entry(), left: None }));
+    assert_eq!(read(RECORD), Some(Record { entry: entry(), timing: timing(None) }));
     let deleted = PolicyEntry {
         definition: Definition { text: Box::default(), ..entry().definition },
         scale: Scale::NONE,
@@ -65,13 +74,13 @@ fn a_record_is_the_name_and_both_registers() {
     };
     let of_deleted = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 0: 0 0 1000000 0";
     assert_eq!(text(&deleted, MINUTE), of_deleted);
-    assert_eq!(read(of_deleted), Some(Record { entry: deleted, left: None }));
+    assert_eq!(read(of_deleted), Some(Record { entry: deleted, timing: timing(None) }));
 }
 
 #[test]
 fn a_record_with_a_scale_for_a_time_says_for_how_long_and_how_much_is_left() {
     assert_eq!(text(&entry_for(), MINUTE), RECORD_FOR);
-    assert_eq!(read(RECORD_FOR), Some(Record { entry: entry_for(), left: Some(MINUTE) }));
+    assert_eq!(read(RECORD_FOR), Some(Record { entry: entry_for(), timing: timing(Some(MINUTE)) }));
     // How much is left is each server's own affair.
     let identity = entry_for().identity();
     assert_eq!(String::from_utf8_lossy(identity.as_bytes()), RECORD_FOR.strip_suffix(" 60000000").unwrap());
@@ -84,22 +93,31 @@ fn a_record_with_a_scale_for_a_time_says_for_how_long_and_how_much_is_left() {
 fn a_record_of_a_scale_that_was_stepped_says_when() {
     let times = StepTimes { multiplied: micros(1_650_000_000_000_000), added: micros(1_640_000_000_000_000) };
     let entry = PolicyEntry { scale: Scale { times, ..entry_for().scale }, ..entry_for() };
-    assert_eq!(text(&entry, MINUTE), RECORD_STEPS);
-    assert_eq!(read(RECORD_STEPS), Some(Record { entry: entry.clone(), left: Some(MINUTE) }));
+    let stepped = ScaleTiming { left: Some(MINUTE), since_multiplied: MINUTE.times(59), since_added: MINUTE };
+    assert_eq!(timed_text(&entry, stepped), RECORD_STEPS);
+    assert_eq!(read(RECORD_STEPS), Some(Record { entry: entry.clone(), timing: stepped }));
     let identity = entry.identity();
-    assert_eq!(String::from_utf8_lossy(identity.as_bytes()), RECORD_STEPS.strip_suffix(" 60000000").unwrap());
+    let unshared = " 3540000000 60000000 60000000";
+    assert_eq!(String::from_utf8_lossy(identity.as_bytes()), RECORD_STEPS.strip_suffix(unshared).unwrap());
     // Without an end there is nothing left of it.
     let endless = PolicyEntry { scale: Scale { end: End::Never, ..entry.scale.clone() }, ..entry };
-    let written = text(&endless, MINUTE);
-    assert!(written.ends_with(" 500000 0 0 1650000000000000 1640000000000000"), "{written}");
-    assert_eq!(read(&written), Some(Record { entry: endless, left: None }));
+    let written = timed_text(&endless, stepped);
+    assert!(written.ends_with(" 500000 0 0 1650000000000000 1640000000000000 3540000000 60000000"), "{written}");
+    assert_eq!(read(&written), Some(Record { entry: endless.clone(), timing: ScaleTiming { left: None, ..stepped } }));
+    // A word that never changed it has no age.
+    let braked = StepTimes { added: Timestamp::EPOCH, ..times };
+    let braked = PolicyEntry { scale: Scale { times: braked, ..endless.scale.clone() }, ..endless };
+    assert!(timed_text(&braked, stepped).ends_with(" 1650000000000000 0 3540000000 0"));
     for (own, other) in [
         // Such a record has another form.
-        (" 1650000000000000 1640000000000000 60000000", " 0 0 60000000"),
+        (" 1650000000000000 1640000000000000 3540000000 60000000 ", " 0 0 0 0 "),
         (" 1640000000000000 ", " 31536000000000001 "),
-        (" 60000000", ""),
-        (" 60000000", " 3600000001"),
-        (" 60000000", " 60000000 0"),
+        (" 1640000000000000 ", " 0 "),
+        (" 3540000000 ", " 31536000000000001 "),
+        (" 60000000 60000000", ""),
+        (" 60000000 60000000", " 60000000"),
+        (" 60000000 60000000", " 60000000 3600000001"),
+        (" 60000000 60000000", " 60000000 60000000 0"),
         (" 3600000000 ", " 315360000000001 "),
         (" 3600000000 ", " 0 "),
     ] {
@@ -178,8 +196,8 @@ fn what_no_server_can_have_written_of_a_scale_for_a_time_is_refused() {
     }
     for other in [" 315360000000000 315360000000000", " 1 0", " 3600000000 3600000000"] {
         let record = RECORD_FOR.replace(own, other);
-        let Record { entry, left } = read(&record).unwrap();
-        assert_eq!(text(&entry, left.unwrap()), record);
+        let Record { entry, timing } = read(&record).unwrap();
+        assert_eq!(timed_text(&entry, timing), record);
     }
     assert_eq!(read(&RECORD_FOR.replace("rl-policy 2", "rl-policy 1")), None);
 }
@@ -302,10 +320,17 @@ proptest! {
     }
 
     #[test]
-    fn a_record_reads_back_as_it_was(entry in entries(), left in 0_u64..1_000_000) {
-        let left = Span::from_micros(left);
-        let known = matches!(entry.scale.end, End::For { .. }).then_some(left);
-        prop_assert_eq!(read(&text(&entry, left)), Some(Record { entry, left: known }));
+    fn a_record_reads_back_as_it_was(
+        entry in entries(), left in 0_u64..1_000_000, ages in (0_u64..2, 0_u64..2),
+    ) {
+        let times = entry.scale.times;
+        let age = |at, age| if at == Timestamp::EPOCH { Span::ZERO } else { Span::from_micros(age) };
+        let timing = ScaleTiming {
+            left: matches!(entry.scale.end, End::For { .. }).then_some(Span::from_micros(left)),
+            since_multiplied: age(times.multiplied, ages.0),
+            since_added: age(times.added, ages.1),
+        };
+        prop_assert_eq!(read(&timed_text(&entry, timing)), Some(Record { entry, timing }));
     }
 
     #[test]
@@ -317,8 +342,8 @@ proptest! {
         let mut record = record.as_bytes().to_vec();
         let place = place.index(record.len());
         record[place] = byte;
-        if let Some(Record { entry, left }) = Record::read(&record) {
-            let written = entry.record(left.unwrap_or_default());
+        if let Some(Record { entry, timing }) = Record::read(&record) {
+            let written = entry.record(timing);
             prop_assert_eq!(written.as_bytes(), record);
         }
     }

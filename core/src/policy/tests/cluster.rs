@@ -177,7 +177,7 @@ impl Cluster {
                 let mut entry = table.slots.get(name.as_bytes()).unwrap().entry.clone();
                 entry.definition.stamp.at += 1;
                 entry.definition.text = b"QUOTA 60 PER"[..].into();
-                let record = entry.record(Span::ZERO);
+                let record = entry.record(ScaleTiming::default());
                 assert_eq!(table.merge(record.as_bytes(), Origin::Disk, now), Merged::Changed);
                 assert!(matches!(table.find(name.as_bytes(), now), PolicyLookup::Unreadable));
                 true

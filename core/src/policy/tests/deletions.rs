@@ -62,6 +62,26 @@ fn a_clock_gone_back_keeps_a_deletion_for_no_longer_than_a_day() {
 }
 
 #[test]
+fn a_deletion_with_the_stamp_of_an_earlier_one_is_remembered_for_a_day() {
+    let mut table = Table::of_node(1);
+    table.must_set("pro", MINUTE, at(0));
+    table.delete(b"pro", at(1)).unwrap();
+    let earlier = table.told("pro").unwrap();
+    table.must_set("pro", MINUTE, at(1 + 2 * 86_400));
+    // The clock is put back by two days: stamps of that day are forgotten, and made again.
+    table.must_set("pro", HOUR, at(0));
+    table.delete(b"pro", at(1)).unwrap();
+    let stamp = |record: &[u8]| Record::read(record).unwrap().entry.definition.stamp;
+    let later = table.told("pro").expect("else no replica hears of it");
+    assert_eq!(stamp(&later), stamp(&earlier));
+    table.assert_consistent();
+    table.forget(at(86_400));
+    assert!(table.told("pro").is_some());
+    table.forget(at(1 + 86_400));
+    assert!(table.told("pro").is_none());
+}
+
+#[test]
 fn thousands_of_deletions_are_forgotten_in_pieces() {
     let mut table = Table::of_node(1);
     for n in 0..1000 {

@@ -110,7 +110,16 @@ fn from_disk_it_is_what_is_left_until_the_end_and_never_more_than_the_duration()
     };
     assert_eq!([DAY + 20, DAY + 50, DAY + 59].map(loaded), [Some(40), Some(10), Some(1)]);
     assert_eq!([DAY + 60, DAY + 3600].map(loaded), [None, None]);
-    assert_eq!([DAY, DAY - 3600, 0].map(loaded), [Some(60); 3]);
+    // A clock that was put back meanwhile shows an earlier time, and there are no more than 40 left.
+    assert_eq!([DAY, DAY - 3600, 0].map(loaded), [Some(40); 3]);
+}
+
+#[test]
+fn a_scale_that_has_ended_does_not_act_again_after_a_restart_with_a_clock_put_back() {
+    let record = scaled(DAY).record(b"pro", at(DAY + 60)).unwrap();
+    let mut table = Table::of_node(1);
+    table.merge(&record, Origin::Disk, at(0));
+    assert_eq!(left(&table, at(0)), None);
 }
 
 /// Without a scale that ends, it is as the first version of the module wrote it.

@@ -133,6 +133,36 @@ fn what_was_scaled_by_a_clock_that_was_ahead_is_scaled_deleted_and_made_anew() {
 }
 
 #[test]
+fn the_scale_of_a_deleted_policy_does_not_act_again_when_a_clock_that_was_ahead_is_put_right() {
+    let (right, ahead) = (at(0), at(2 * DAY));
+    // The scale is written before the clock goes ahead, or after that.
+    for (scaled, is_known_to_peers) in [(ahead, false), (right, true)] {
+        let (mut table, mut peer) = (Table::of_node(1), Table::of_node(2));
+        table.must_set("pro", "FIXED 10 1m", scaled);
+        table.must_scale("pro", "0", None, scaled);
+        if is_known_to_peers {
+            peer.hear(&table.record(b"pro", right).unwrap(), right);
+            assert_eq!(peer.ruling("pro", right), Ok("FIXED 0 1m".to_owned()));
+        }
+        table.delete(b"pro", ahead).unwrap();
+        table.must_set("pro", "FIXED 10 1m", ahead);
+        assert_eq!(table.ruling("pro", ahead), Ok("FIXED 10 1m".to_owned()));
+        table.must_set("pro", "FIXED 20 1m", right);
+        assert_eq!(table.ruling("pro", right), Ok("FIXED 20 1m".to_owned()), "{is_known_to_peers}");
+        peer.hear(&table.record(b"pro", right).unwrap(), right);
+        assert_eq!(peer.ruling("pro", right), Ok("FIXED 20 1m".to_owned()));
+        let mut disk = Table::of_node(1);
+        assert_eq!(disk.merge(&table.record(b"pro", right).unwrap(), Origin::Disk, right), Merged::Changed);
+        assert_eq!(disk.ruling("pro", right), Ok("FIXED 20 1m".to_owned()));
+        // A scale of the policy that stands acts.
+        table.must_scale("pro", "0.5", None, right);
+        assert_eq!(table.ruling("pro", right), Ok("FIXED 10 1m".to_owned()));
+        assert_eq!(peer.hear(&table.record(b"pro", right).unwrap(), right), Merged::Changed);
+        assert_eq!((peer.live_records(), peer.digests()), (table.live_records(), table.digests()));
+    }
+}
+
+#[test]
 fn peers_give_a_server_whose_clock_was_ahead_what_they_have() {
     let mut wrong = whose_clock_was_ahead(3650 * DAY);
     let mut others = Table::of_node(2);
