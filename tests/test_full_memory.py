@@ -1,5 +1,7 @@
 """With full memory and `noeviction`, only calls that would create a key or make one larger are
 refused.
+
+* A sketch does not grow either: a call for an item whose cells have no memory yet is refused.
 """
 
 import pytest
@@ -138,6 +140,49 @@ def test_with_memory_full_a_lease_table_goes_on_in_the_place_of_what_has_expired
     clock.advance("1m")
     fill_memory(fresh)
     assert fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "e")[:3] == [1, 10, 8]
+
+
+def sketch_calls(item: str) -> list[tuple[Word, ...]]:
+    """Calls of one unit of an item, by each command that charges a sketch."""
+    limit = ("SKETCH", 3, 1, "1h")
+    return [
+        ("RL.SKETCH", "k", item, 3, 1, "1h"),
+        ("RL.SKETCH", "k", item, 3, 1, "1h", "COST", 5, "UPTO"),
+        ("RL.SKETCH", "k", item, 3, 1, "1h", "COST", 5, "FORCE"),
+        ("RL.TAKE", "k", *limit, item),
+        ("RL.TAKE", "k", *limit, item, "KEEP", 1),
+        ("RL.MTAKE", 1, "k", *limit, item),
+        ("RL.LIMIT", "k", "p", "ITEM", item),
+    ]
+
+
+def test_with_memory_full_a_sketch_gets_no_new_piece(fresh: Redis) -> None:
+    fresh.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h")
+    fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
+    fill_memory(fresh)
+    held = state(fresh), fresh.memory_usage("k")
+    # An attacker chooses the items: no two of them have their cells in the same pieces.
+    for number in range(20):
+        for call in sketch_calls(f"item {number}"):
+            with pytest.raises(OutOfMemoryError):
+                fresh.execute_command(*call)
+    assert (state(fresh), fresh.memory_usage("k")) == held
+    # What needs no memory is answered.
+    assert fresh.execute_command("RL.SKETCH", "k", "new", 3, 1, "1h", "COST", 4)[0] == 0
+    assert fresh.execute_command("RL.PEEK", "k", "SKETCH", 3, 1, "1h", "new")[:3] == [1, 3, 3]
+    for left in (1, 0):
+        assert fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[:3] == [1, 3, left]
+    assert fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[0] == 0
+    assert fresh.memory_usage("k") == held[1]
+
+
+def test_with_memory_full_a_limit_in_the_shadow_of_a_sketch_is_left_out(fresh: Redis) -> None:
+    fresh.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h", "SHADOW")
+    fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
+    fill_memory(fresh)
+    held = fresh.memory_usage("k")
+    assert fresh.execute_command("RL.LIMIT", "k", "p", "ITEM", "new")[0] == 1
+    assert fresh.memory_usage("k") == held
 
 
 def test_with_memory_full_a_key_with_parts_gets_no_more_parts_and_ids(fresh: Redis) -> None:

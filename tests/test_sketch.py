@@ -371,9 +371,10 @@ def test_what_was_merged_cannot_be_taken_apart(call):
     assert call("EXISTS k") == 0
 
 
-def test_with_memory_full_only_the_call_that_makes_the_key_is_refused(fresh_server: Start) -> None:
+def test_with_memory_full_a_sketch_that_has_all_its_memory_goes_on(fresh_server: Start) -> None:
     redis = fresh_server().client()
-    redis.execute_command("RL.SKETCH", "k", "a", 5, 5, "1m")
+    for number in range(1000):
+        redis.execute_command("RL.SKETCH", "k", f"{number}", 5, 5, "1m", "SIZE", "64kb")
     redis.config_set("maxmemory", 1)
     for words in (
         ("RL.SKETCH", "new", "a", 5, 5, "1m"),

@@ -75,7 +75,7 @@ pub trait Limit {
         Some(Amount::ZERO)
     }
 
-    /// How many entries the key will hold if a charge adds one; `None` if it adds none.
+    /// Returns how many entries, or pieces of a sketch, the key will hold if a charge adds one; `None` if it adds none.
     fn entries_after_charge(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<usize> {
         None
     }
@@ -186,7 +186,7 @@ pub trait Usage: Clone + Default + Send + 'static {
         *self = Self::decode(from, version).unwrap_or_default();
     }
 
-    /// How many entries it holds, for a kind that grows with the calls.
+    /// Returns how many entries it holds, for a kind that grows with the calls; for a sketch, how many pieces.
     fn entries(&self) -> usize {
         0
     }

@@ -132,6 +132,10 @@ pub fn take_item_fast(
         key.leave();
         return false;
     };
+    if matches!(&taken, ItemTaken::Charged(_, charged) if charged.grows(key.usage()) && key.out_of_memory()) {
+        key.leave();
+        return false;
+    }
     guard::panic_test_point();
     match taken {
         ItemTaken::Charged(decision, charged) => {

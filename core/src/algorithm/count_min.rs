@@ -34,7 +34,7 @@ mod sketch_change;
 mod sketch_usage;
 
 use crate::algorithm::bucket::{Bucket, BucketUsage};
-use crate::limit::{Identity, Limit, Verdict};
+use crate::limit::{Identity, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 pub use item_fast_take::{ItemCharge, ItemTaken};
 use made_sketch::ROWS_OF_CELLS;
@@ -232,6 +232,12 @@ impl Limit for ItemLimit<'_> {
         let Some(cells) = self.cells(usage) else { return };
         let charged = self.used_after_charge(usage, now, cost);
         usage.charge(&self.sketch.bucket, self.sketch.whole, now, cells, charged.used());
+    }
+
+    fn entries_after_charge(&self, usage: &SketchUsage, _now: Timestamp) -> Option<usize> {
+        // A sketch that is not made has no pieces yet, and its key is refused as a new one.
+        let allocations = usage.allocations(self.cells(usage)?);
+        (allocations > 0).then(|| usage.entries().saturating_add(allocations))
     }
 
     fn give_back(&self, _usage: &mut SketchUsage, _now: Timestamp, _amount: Amount) {

@@ -4,7 +4,7 @@
 //! open for the [`Redis`](crate::redis::Redis) of the call, which goes on with it.
 
 use super::super::api::call;
-use super::super::current_call::{DENIED, TAKEN};
+use super::super::current_call::{DENIED, TAKEN, is_out_of_memory};
 use super::super::debug_readback::Readback;
 use super::super::effect_demand;
 use super::super::everyday_api::call_everyday;
@@ -127,6 +127,13 @@ impl<U: Usage> PlainKey<'_, '_, U> {
     pub fn usage(&self) -> &U {
         // SAFETY: the value is a `U`, in a key that is open, and nobody else runs meanwhile.
         unsafe { self.value.as_ref() }
+    }
+
+    /// Returns `true` if the server is out of memory, so that no key may grow.
+    #[cold]
+    pub fn out_of_memory(&self) -> bool {
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { is_out_of_memory(self.call.ctx) }
     }
 
     /// Leaves the key to the slow path.

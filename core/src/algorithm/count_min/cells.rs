@@ -97,9 +97,22 @@ impl Cells {
     #[inline(always)]
     fn own_level(&self, cell: u32, mark: &WaterMark) -> Option<&AtomicU64> {
         let (chunk, piece, within) = place(cell);
-        let chunk = self.chunks.get(chunk)?.as_ref().filter(|chunk| Arc::strong_count(chunk) == 1)?;
-        let piece = chunk.pieces.get(piece)?.as_ref().filter(|piece| Arc::strong_count(piece) == 1)?;
+        let piece = self.own_piece(chunk, piece)?;
         if piece.era == mark.era() { piece.levels.get(within) } else { None }
+    }
+
+    /// The piece in a place, if it is there and no other sketch has a share of it.
+    #[inline(always)]
+    fn own_piece(&self, chunk: usize, piece: usize) -> Option<&Piece> {
+        let chunk = self.chunks.get(chunk)?.as_ref().filter(|chunk| Arc::strong_count(chunk) == 1)?;
+        chunk.pieces.get(piece)?.as_ref().filter(|piece| Arc::strong_count(piece) == 1).map(|piece| &**piece)
+    }
+
+    /// Returns `true` if raising the cell allocates a piece: one that is not there, or that other sketches share.
+    #[inline(always)]
+    pub(super) fn allocates(&self, cell: u32) -> bool {
+        let (chunk, piece, _) = place(cell);
+        self.own_piece(chunk, piece).is_none()
     }
 
     /// Raises a cell of any other piece, or of one that is not there.
@@ -185,6 +198,11 @@ impl Cells {
             std::iter::once(Arc::as_ptr(chunk).addr()).chain(pieces).collect::<Vec<_>>()
         };
         std::iter::once(self.chunks.as_ptr().addr()).chain(chunks.flat_map(of_chunk)).collect()
+    }
+
+    /// Returns the number of pieces.
+    pub(super) fn pieces_made(&self) -> usize {
+        self.made_pieces
     }
 
     /// How many blocks there are beside the list of chunks.

@@ -34,6 +34,15 @@ pub struct ItemCharge {
     pub recovery: Span,
 }
 
+impl ItemCharge {
+    /// Returns `true` if the change makes the sketch take more memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn grows(&self, usage: &SketchUsage) -> bool {
+        usage.allocations(self.cells) > 0
+    }
+}
+
 impl Sketch {
     /// The outcome of a take of `cost` from the bucket of an item; `None` if it is to go by the slow path.
     #[inline(always)]

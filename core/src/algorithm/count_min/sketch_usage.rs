@@ -87,6 +87,12 @@ impl SketchUsage {
         self.fullest = BucketUsage::at(self.fullest.used().max(used), self.fullest.drained_to());
     }
 
+    /// Returns the number of the cells whose raise allocates a piece.
+    #[inline(always)]
+    pub(super) fn allocations(&self, cells: ItemCells) -> usize {
+        self.made.as_ref().map_or(0, |made| cells.into_iter().filter(|cell| made.cells.allocates(*cell)).count())
+    }
+
     /// Makes a change that was worked out at this usage. Its effect is asked for next if it is `told`.
     #[inline(always)]
     pub fn apply_charge(&mut self, charge: &ItemCharge, sketch: &Sketch, told: bool) {
@@ -221,6 +227,10 @@ impl Usage for SketchUsage {
                 self.raise_fullest(fullest.unwrap_or_default());
             }
         }
+    }
+
+    fn entries(&self) -> usize {
+        self.made.as_ref().map_or(0, |made| made.cells.pieces_made())
     }
 
     fn heap_size(&self) -> usize {

@@ -28,6 +28,42 @@ fn memory_comes_as_it_is_touched_and_ends_at_the_size() {
 }
 
 #[test]
+fn charge_that_needs_a_new_piece_adds_as_many_entries() {
+    let numbers = bucket(50, 50, "1m");
+    let limits = sketch(1 << 16, numbers);
+    let mut usage = filled(1 << 16, 1);
+    let (mut grown, mut fit) = (0, 0);
+    for number in 0..300_u32 {
+        let item = number.to_string();
+        let limit = of(limits, item.as_bytes());
+        let before = usage.entries();
+        let expected = limit.entries_after_charge(&usage, us(2_000_000));
+        let taken = limits.item_taken_fast(&usage, item.as_bytes(), us(2_000_000), units(1));
+        let Some(ItemTaken::Charged(_, charge)) = taken else { panic!("{taken:?}") };
+        assert_eq!(charge.grows(&usage), expected.is_some());
+        call(&limit, &mut usage, us(2_000_000), one());
+        match expected {
+            Some(after) => {
+                // Two cells may be in one piece.
+                assert!(before < usage.entries() && usage.entries() <= after);
+                grown += 1;
+            }
+            None => {
+                assert_eq!(usage.entries(), before);
+                fit += 1;
+            }
+        }
+        assert_eq!(limit.entries_after_charge(&usage, us(2_000_000)), None, "the item is there now");
+    }
+    assert!(grown > 100 && fit > 10, "{grown} {fit}");
+    // What a copy shares is copied when it is written.
+    let copy = usage.clone();
+    assert!(of(limits, b"0").entries_after_charge(&usage, us(2_000_000)).is_some());
+    drop(copy);
+    assert_eq!(of(limits, b"0").entries_after_charge(&usage, us(2_000_000)), None);
+}
+
+#[test]
 fn a_call_finds_the_cells_of_each_sketch_that_it_looks_at() {
     let numbers = bucket(9, 1, "1s");
     let sketches = [(128, [1, 2]), (64, [1, 2]), (64, [1, 3]), (64, [2, 2])].map(|(columns, halves)| {
