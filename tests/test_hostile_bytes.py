@@ -157,24 +157,63 @@ def test_a_name_as_long_as_a_megabyte_is_a_key(redis):
 @pytest.mark.parametrize(
     ("number", "limit"),
     [
-        (b"0" * 1_000_000 + b"7", 7),
-        (b"7." + b"0" * 1_000_000, 7),
-        (b"7." + b"9" * 1_000_000, 7),
-        (b"0." + b"0" * 1_000_000 + b"7e1000001", 7),
-        (b"7" + b"0" * 1_000_000 + b"e-1000000", 7),
-        (b"7e" + b"0" * 1_000_000, 7),
+        (b"0" * 63 + b"7", 7),
+        (b"7." + b"0" * 62, 7),
+        (b"7." + b"9" * 62, 7),
+        (b"0." + b"0" * 57 + b"7e58", 7),
+        (b"7" + b"0" * 59 + b"e-59", 7),
+        (b"7e" + b"0" * 62, 7),
     ],
     ids=["zeros before", "zeros after", "nines after", "exponent", "negative exponent", "e000"],
 )
-def test_a_number_is_read_to_its_end_however_long(redis, number, limit):
+def test_a_number_of_up_to_64_characters_is_read_to_its_end(redis, number, limit):
     assert answer(redis, "RL.FIXED", "k", number, 60, "COST", 0) == [1, limit, limit, 0, 0]
 
 
-def test_the_last_of_a_million_digits_counts(redis):
-    assert answer(redis, "RL.FIXED", "k", 1, 60, "COST", b"1." + b"0" * 1_000_000)[0] == 1
+def test_the_last_of_64_characters_counts(redis):
+    assert answer(redis, "RL.FIXED", "k", 1, 60, "COST", b"1." + b"0" * 62)[0] == 1
     redis.delete("k")
-    reply = answer(redis, "RL.FIXED", "k", 1, 60, "COST", b"1." + b"0" * 1_000_000 + b"1")
+    reply = answer(redis, "RL.FIXED", "k", 1, 60, "COST", b"1." + b"0" * 61 + b"1")
     assert reply == [0, 1, 1, -1, 0]
+
+
+NUMBERS_AND_DURATIONS = [
+    b"RL.TOKENBUCKET k # 1 1s",
+    b"RL.TOKENBUCKET k 10 # 1s",
+    b"RL.TOKENBUCKET k 10 1 #",
+    b"RL.TOKENBUCKET k 10 1 1s COST #",
+    b"RL.TOKENBUCKET k 10 1 1s COST -#",
+    b"RL.TOKENBUCKET k 10 1 1s MAXWAIT #",
+    b"RL.TOKENBUCKET k 10 1 1s KEEP #",
+    b"RL.TOKENBUCKET k 10 1 1s KEEP #%",
+    b"RL.FIXED k 10 #",
+    b"RL.ACQUIRE k 10 # holder",
+    b"RL.TAKE k ONCE id # FIXED 10 1m",
+    b"RL.TAKE k SETTLE id # FIXED 10 1m",
+    b"RL.TAKE k FIXED 10 1m BAN # 1m",
+    b"RL.TAKE k FIXED 10 1m BAN 3 #",
+    b"RL.SKETCH k item 10 1 1s SIZE #",
+    b"RL.THROTTLE k # 1 60",
+    b"RL.THROTTLE k 10 1 #",
+    b"RL.THROTTLE k 10 1 60 #",
+    b"RL.BAN k #",
+    b"RL.TOP COUNT #",
+    b"RL.TOP SINCE #",
+    b"RL.POLICYSCALE p #",
+    b"RL.POLICYSCALE p MUL #",
+    b"RL.POLICYSCALE p 0.5 FOR #",
+    b"RL.POLICYDEL p VERSION #",
+    b"RL.MTAKE # k FIXED 10 1m",
+]
+
+
+@pytest.mark.parametrize("call", NUMBERS_AND_DURATIONS, ids=lambda call: call.decode())
+def test_a_number_of_more_than_64_characters_is_refused(redis, call):
+    for number in (b"0" * 64 + b"1", b"1" * 16_000_000):
+        words = [word.replace(b"#", number) for word in call.split()]
+        refused = answer(redis, *words)
+        assert refused.startswith(("ERR", "NOPOLICY")), refused
+        assert redis.exists("k") == 0
 
 
 @pytest.mark.parametrize(

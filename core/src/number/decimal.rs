@@ -1,8 +1,11 @@
 //! Numbers as clients print them: `1`, `0.5`, `1.6667`, `1e-06`, `0.30000000000000004`.
 //!
-//! The grammar is `digits[.digits][e[+-]digits]`, any number of digits. A value is never held as a float: its
-//! digits are scaled to whole units (millionths, microseconds) at once, and whatever lies below one unit is
+//! The grammar is `digits[.digits][e[+-]digits]`, in a word of at most 64 characters. A value is never held as a float:
+//! its digits are scaled to whole units (millionths, microseconds) at once, and whatever lies below one unit is
 //! reported, so that the caller decides which way to round.
+
+/// Longest word that is read as a number, in characters. Longer ones cost the server more than their sender.
+pub const MAX_NUMBER: usize = 64;
 
 /// Reads `text`, a number and perhaps a unit, in whole units of which `unit` says how many there are in what follows
 /// the number. `None` if it is not a number, has no such unit, or its whole units do not fit in 64 bits.
@@ -31,7 +34,8 @@ pub fn behind_number(text: &[u8]) -> Option<&[u8]> {
 #[inline]
 pub fn everyday(text: &[u8]) -> Option<(u64, &[u8])> {
     let (mut value, mut digits) = (0_u64, 0_usize);
-    for byte in text {
+    // One digit more is no everyday number. A word of megabytes is not read to its end.
+    for byte in text.get(..10).unwrap_or(text) {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             break;
@@ -113,8 +117,11 @@ const EXPONENT_BOUND: i64 = 1 << 40;
 
 impl<'a> Decimal<'a> {
     /// Splits `text` at the end of the number that it begins with; what follows (a unit) is returned too.
-    /// `None` if it does not begin with a number.
+    /// `None` if it does not begin with a number, or is longer than [`MAX_NUMBER`].
     fn split(text: &'a [u8]) -> Option<(Decimal<'a>, &'a [u8])> {
+        if text.len() > MAX_NUMBER {
+            return None;
+        }
         let (whole, rest) = digits(text);
         if whole.is_empty() {
             return None;

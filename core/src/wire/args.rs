@@ -1,5 +1,6 @@
 //! A left-to-right reader of a command's words. Words are bytes: nothing is taken to be UTF-8.
 
+use crate::number::decimal::MAX_NUMBER;
 use crate::wire::error::{Error, MustBe, Position, Reason, Syntax};
 
 /// The words of a call, its command's name first, as whoever was sent them holds them.
@@ -53,8 +54,8 @@ pub struct KeyName(pub usize);
 
 /// A whole number in plain digits, up to `most`.
 pub fn whole(text: &[u8], most: u64) -> Option<u64> {
-    let digits = text.iter().all(u8::is_ascii_digit);
-    let value = std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()?;
+    let digits = text.len() <= MAX_NUMBER && text.iter().all(u8::is_ascii_digit);
+    let value = std::str::from_utf8(digits.then_some(text)?).ok()?.parse().ok()?;
     (value <= most).then_some(value)
 }
 

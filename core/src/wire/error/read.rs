@@ -2,7 +2,8 @@
 //! missed.
 
 use super::{Form, MustBe, SHOWN, Syntax, quoted};
-use crate::number::{decimal, time};
+use crate::number::decimal::{self, MAX_NUMBER};
+use crate::number::time;
 use std::fmt;
 
 /// A word as a refusal shows it.
@@ -37,6 +38,8 @@ pub enum Hint {
     NoKey(&'static Syntax),
     /// It comes twice.
     Twice,
+    /// The most characters that a number may have.
+    TooLong,
 }
 
 /// Where a word stands in the syntax.
@@ -66,6 +69,9 @@ impl Read {
 }
 
 fn duration(word: &[u8], position: Option<Position>) -> (bool, Hint) {
+    if word.len() > MAX_NUMBER {
+        return too_long(word);
+    }
     if time::is_duration(word.strip_prefix(b"-").unwrap_or(word)) {
         let is_long = word.len() > 1 && word.iter().all(u8::is_ascii_digit);
         return (true, if is_long { Hint::Seconds } else { Hint::Nothing });
@@ -80,18 +86,29 @@ fn duration(word: &[u8], position: Option<Position>) -> (bool, Hint) {
 }
 
 fn number(word: &[u8], position: Option<Position>) -> (bool, Hint) {
+    if word.len() > MAX_NUMBER {
+        return too_long(word);
+    }
     if decimal::behind_number(word.strip_prefix(b"-").unwrap_or(word)) == Some(b"") {
         return (true, Hint::Nothing);
     }
-    let begins_as_one = word.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'));
     let hint = match position {
         Some(Position { syntax, .. }) if time::is_duration(word) => Hint::Order(syntax),
-        _ if begins_as_one => Hint::Digits,
+        _ if begins_as_number(word) => Hint::Digits,
         Some(Position { syntax, is_first: true }) => Hint::NoKey(syntax),
         Some(Position { syntax, .. }) => Hint::Order(syntax),
         None => Hint::Nothing,
     };
     (false, hint)
+}
+
+/// Returns the hint for a word that is too long to be a number, without looking through the word.
+fn too_long(word: &[u8]) -> (bool, Hint) {
+    (false, if begins_as_number(word) { Hint::TooLong } else { Hint::Nothing })
+}
+
+fn begins_as_number(word: &[u8]) -> bool {
+    word.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'))
 }
 
 impl fmt::Display for Read {
@@ -108,6 +125,7 @@ impl fmt::Display for Read {
             Hint::Order(Syntax { arguments, .. }) => write!(f, " (the order is {arguments})"),
             Hint::NoKey(syntax) => write!(f, " ({syntax}, with no key between)"),
             Hint::Twice => f.write_str(" twice"),
+            Hint::TooLong => write!(f, " (at most {MAX_NUMBER} characters)"),
         }
     }
 }

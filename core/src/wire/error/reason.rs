@@ -139,12 +139,13 @@ impl Needed {
     /// The value of an option was meant, if nothing is known better: of COST a bare number, of OR what is not in
     /// capitals, as our own words are written.
     pub fn or_value(&mut self, option: &'static str, word: &[u8]) {
+        let is_short = word.len() <= SHORT && word.iter().all(u8::is_ascii_graphic);
         let may_be = match option {
+            _ if !is_short => false,
             "OR" => !word.is_empty() && !word.iter().all(u8::is_ascii_uppercase),
             _ => decimal::behind_number(word) == Some(b""),
         };
-        let is_short = word.len() <= SHORT && word.iter().all(u8::is_ascii_graphic);
-        if self.meant == Meant::Unknown && may_be && is_short {
+        if self.meant == Meant::Unknown && may_be {
             self.meant = Meant::Value(option, quoted(word, SHOWN));
         }
     }

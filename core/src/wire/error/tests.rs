@@ -21,6 +21,30 @@ fn an_unexpected_word_is_cut_and_escaped() {
 }
 
 #[test]
+fn number_of_more_than_64_characters_is_refused_for_its_length() {
+    const NUMBER: MustBe = MustBe::number("a number", " from 0 to 9", "7");
+    const DURATION: MustBe = MustBe::duration("a duration", " from 1us to 1s", "1ms");
+    let text = |must_be: &'static MustBe, word: &str| Error::out_of_range("cost", must_be, word.as_bytes()).to_string();
+    let shown = "1".repeat(32);
+    let long = "1".repeat(65);
+    assert_eq!(
+        text(&NUMBER, &long),
+        format!("ERR cost must be a number such as 7, not '{shown}...' (at most 64 characters)")
+    );
+    assert_eq!(
+        text(&DURATION, &long),
+        format!("ERR cost must be a duration such as 1ms, not '{shown}...' (at most 64 characters)")
+    );
+    assert_eq!(
+        text(&NUMBER, &long[1..]),
+        format!("ERR cost must be a number from 0 to 9, such as 7, not '{shown}...'")
+    );
+    // What begins as no number is none, however long it is.
+    let word = "A".repeat(65);
+    assert_eq!(text(&NUMBER, &word), format!("ERR cost must be a number such as 7, not '{}...'", "A".repeat(32)));
+}
+
+#[test]
 fn every_refusal_has_its_text_on_the_wire() {
     const MUST_BE: MustBe = MustBe::number("a thing", " of these", "this");
     const SYNTAX: Syntax = Syntax { word: "DO", arguments: "this that" };
