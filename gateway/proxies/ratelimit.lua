@@ -17,6 +17,7 @@ core.register_action("ratelimit", { "http-req" }, function(txn)
     headers["x-forwarded-method"] = { txn.sf:method() }
     headers["x-forwarded-uri"] = { txn.sf:pathq() }
     local answer = core.httpclient():get({ url = gateway, headers = headers, timeout = timeout })
+    if not answer then return end
     local function first(name) return answer.headers and answer.headers[name] and answer.headers[name][0] end
     local status = answer.status or 0
     if status >= 200 and status < 300 then

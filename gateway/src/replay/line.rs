@@ -87,9 +87,9 @@ impl Lines {
         let line = line.trim();
         if line.starts_with('{') {
             let value: Value = serde_json::from_str(line).ok()?;
+            let has_key = self.fields.key.as_ref().is_some_and(|key| named::field(&value, key).is_some());
             // The file of Docker's driver json-file, or of a forwarder that keeps its form.
-            if let (Some(inner), None, Some(left)) = (named::logged(&value), &self.fields.key, wrappers.checked_sub(1))
-            {
+            if let (Some(inner), false, Some(left)) = (named::logged(&value), has_key, wrappers.checked_sub(1)) {
                 let Line { at, key, cost } = self.wrapped(inner, left)?;
                 return Some(Line { at, key: key.into_owned().into(), cost });
             }

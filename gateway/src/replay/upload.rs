@@ -125,9 +125,9 @@ async fn replay(State(uploads): State<Arc<Uploads>>, Query(asked): Query<ReplayQ
 
 impl Uploads {
     /// Receives a log, and the bytes that it holds of those that all logs may have.
-    async fn received(&self, body: Body) -> Result<(Vec<u8>, Vec<OwnedSemaphorePermit>), Response> {
+    async fn received(&self, body: Body) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Response> {
         let deadline = Instant::now() + self.bounds.upload;
-        let (mut log, mut bytes) = (vec![], vec![]);
+        let (mut log, mut bytes) = (vec![], None::<OwnedSemaphorePermit>);
         let mut parts = body.into_data_stream();
         loop {
             let part = match timeout_at(deadline.min(Instant::now() + self.bounds.pause), parts.next()).await {
@@ -146,7 +146,11 @@ impl Uploads {
                 full.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
                 return Err(full);
             };
-            bytes.push(held);
+            // One permit, or a log that comes byte by byte would take many times its size.
+            match &mut bytes {
+                Some(bytes) => bytes.merge(held),
+                None => bytes = Some(held),
+            }
             log.extend_from_slice(&part);
         }
     }

@@ -94,7 +94,7 @@ fn key(value: &Value, clients: &Clients) -> Option<String> {
 }
 
 /// Returns the value of a field. A field may itself have a dot in its name.
-fn field<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+pub fn field<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     value.get(name).or_else(|| name.split('.').try_fold(value, |value, part| value.get(part)))
 }
 

@@ -155,6 +155,11 @@ fn words_of_a_logging_system_before_a_line_are_skipped() {
     ] {
         assert_eq!(read(&file), Some(told(AT, "192.0.2.1", "1")), "{file}");
     }
+    let fields = || Fields { key: Some("who".into()), ..Fields::default() };
+    let inner = r#"{"log":"{\"ts\":971211336,\"who\":\"u\"}\n","stream":"stdout","time":"2000-10-10T20:55:37.1Z"}"#;
+    assert_eq!(read_with(fields(), inner), Some(told(AT, "u", "1")));
+    let outer = r#"{"log":"a line","stream":"stdout","time":"2000-10-10T20:55:36Z","who":"u"}"#;
+    assert_eq!(read_with(fields(), outer), Some(told(AT, "u", "1")));
     assert_eq!(read(&format!("2000-10-10T20:55:37.1Z stdout P {COMBINED}")), None, "a part of a line");
 }
 
