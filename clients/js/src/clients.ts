@@ -1,5 +1,7 @@
 /** The clients that can send calls: ioredis, iovalkey, and node-redis from 4 on. */
 
+import type { Writable } from "node:stream";
+
 import { wordsOf, type Call } from "./calls.js";
 
 /** What ioredis and iovalkey have in common, a client of one server or of a cluster. */
@@ -38,7 +40,11 @@ export function senderOf(client: Client): Send {
   if ("call" in client) {
     const commandOf = commandsOf(client);
     const send = client.sendCommand.bind(client) as (command: Command) => Promise<unknown>;
-    return (call) => send(commandOf(call));
+    const cork = corkingOf(client);
+    return (call) => {
+      cork();
+      return send(commandOf(call));
+    };
   }
   if ("nodeClient" in client) {
     return (call, signal) => {
@@ -51,6 +57,31 @@ export function senderOf(client: Client): Send {
     const words = wordsOf(call);
     words.unshift(call.name);
     return client.sendCommand(words, until(signal));
+  };
+}
+
+/** What is used here of ioredis: a client's connection, and a cluster's clients. */
+interface Connected {
+  readonly stream?: Pick<Writable, "cork" | "uncork">;
+  nodes?(role: "all"): Connected[];
+}
+
+/**
+ * Returns what has the commands of one turn of the event loop written together, as node-redis does
+ * by itself: ioredis writes each by a system call.
+ */
+function corkingOf(client: IoredisClient): () => void {
+  let isCorked = false;
+  return () => {
+    if (isCorked) return;
+    isCorked = true;
+    const one = client as Connected;
+    const streams = (one.nodes?.("all") ?? [one]).map(({ stream }) => stream);
+    for (const stream of streams) stream?.cork();
+    setImmediate(() => {
+      isCorked = false;
+      for (const stream of streams) stream?.uncork();
+    });
   };
 }
 

@@ -14,6 +14,18 @@ const AWAY = new Set([
   ...["ETIMEDOUT", "EADDRNOTAVAIL"],
 ]);
 
+/** What is used here of the clients' own state. */
+interface State {
+  readonly status?: string;
+  readonly isReady?: boolean;
+  readonly isOpen?: boolean;
+  readonly options?: {
+    readonly tls?: unknown;
+    readonly redisOptions?: { readonly tls?: unknown };
+    readonly socket?: { readonly tls?: unknown };
+  };
+}
+
 /**
  * What the limiters of one client share, so that it has one listener for each event, however many
  * limiters there are.
@@ -28,14 +40,16 @@ export class Connection {
   trouble: string | undefined;
   /** How often it has been ready. */
   times = 0;
+  /** A call has been answered. */
+  hasAnswered = false;
   /** Since when it has been connecting, by performance.now: its own time runs from then on. */
   #connectingSince: number | undefined;
-  readonly #client: { readonly status?: string; readonly isReady?: boolean };
+  readonly #client: State;
 
   constructor(client: Client) {
     this.waiting = new Waiting(client);
     this.tracking = new Tracking(client, this.denials);
-    this.#client = client as { status?: string; isReady?: boolean };
+    this.#client = client as State;
     if (!this.isReady) this.#connectingSince = performance.now();
     const events = client as Partial<NodeJS.EventEmitter>;
     // A program that closes its client ends at once.
@@ -59,6 +73,18 @@ export class Connection {
   get isReady(): boolean {
     const { status, isReady } = this.#client;
     return status === undefined ? isReady !== false : status === "ready";
+  }
+
+  /** Tells whether nobody has connected the client, which node-redis leaves to the application. */
+  get isUnconnected(): boolean {
+    const isNew = this.times === 0 && this.trouble === undefined && !this.hasAnswered;
+    return isNew && this.#client.isOpen === false;
+  }
+
+  /** Tells whether a connection by TLS has never come about. */
+  get lacksTls(): boolean {
+    const { tls, redisOptions, socket } = this.#client.options ?? {};
+    return Boolean(tls ?? redisOptions?.tls ?? socket?.tls) && this.times === 0;
   }
 
   /** Whether a connection is being made, for less than so many milliseconds, and nothing failed yet. */

@@ -46,6 +46,11 @@ function blockOf(ms: number): Duration {
   return ms < LONGEST_MS ? `${Math.ceil(ms * 1000)}us` : 0;
 }
 
+const UNCONNECTED = "the client was never connected: await client.connect() before its first use";
+
+const NO_TLS =
+  "no connection by TLS came about: if the port does not speak TLS, use redis:// in place of rediss://";
+
 export class Sending {
   readonly connection: Connection;
   readonly #client: Client;
@@ -114,6 +119,7 @@ export class Sending {
   decided(attempt: Attempt<any>): void {
     this.#patience.end(attempt);
     this.connection.refusal = undefined;
+    this.connection.hasAnswered = true;
     attempt.breaker.answered();
     attempt.breaker.decided();
   }
@@ -149,9 +155,16 @@ export class Sending {
     if (refusal !== undefined) this.connection.refusal = refusal;
     // A client that the server does not let in has no answer to calls either.
     const said = replyOf(error, this.#isCluster) ?? this.connection.refusal;
+    if (said === undefined && this.connection.isUnconnected) {
+      breaker.answered();
+      const why = new SetupError(UNCONNECTED, { cause: error });
+      this.#complaint.of(breaker.where, UNCONNECTED, call.keys[0] ?? call.route, why);
+      return why;
+    }
     if (said === undefined) {
       // What the connection says is the reason; what the client says of the call, its consequence.
-      const why = this.connection.trouble ?? messageOf(error);
+      const reason = this.connection.trouble ?? messageOf(error);
+      const why = this.connection.lacksTls ? `${reason}: ${NO_TLS}` : reason;
       breaker.silent(attempt.turn);
       breaker.outage(why, false);
       return new UnavailableError(why, { cause: error });
