@@ -61,6 +61,9 @@ fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, String> {
     let told = |path: &Path, error: &dyn std::error::Error| format!("{}: {error}", path.display());
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(|error| told(certificate, &error))?;
+    if chain.is_empty() {
+        return Err(format!("{}: the file has no certificate", certificate.display()));
+    }
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| told(key, &error))?;
     // That of one is not of the other while only one of the files has been renewed.
     CertifiedKey::from_der(chain, secret, &ring::default_provider()).map_err(|error| told(certificate, &error))

@@ -5,7 +5,8 @@ use crate::console::ConsoleOptions;
 use crate::judge::Outage;
 use crate::link::Address;
 use crate::secrets::Secret;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::Resettable;
+use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +18,21 @@ pub struct Options {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Options {
+    /// Reads the command line and the environment. An empty variable counts as unset, as compose files mean it.
+    #[must_use]
+    pub fn read() -> Options {
+        let matches = without_empty_variables(Options::command()).get_matches();
+        Options::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+    let command = command.mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg });
+    command.mut_subcommands(without_empty_variables)
 }
 
 /// What the gateway can do.

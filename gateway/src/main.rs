@@ -41,7 +41,6 @@ mod template;
 mod told_policies;
 mod windows;
 
-use clap::Parser;
 use command_line::{Command, LogFormat, Options};
 use mimalloc::MiMalloc;
 use std::io::Write as _;
@@ -53,7 +52,7 @@ use tracing_subscriber::prelude::*;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let done = match Options::parse().command {
+    let done = match Options::read().command {
         Command::Check { files } => configuration::ConfigSource::read_together(files).map(|_| ()),
         Command::Import { file } => import(file),
         Command::Replay(replay) => replay.run(),

@@ -148,6 +148,14 @@ def test_a_secret_of_the_address_is_not_shown() -> None:
     assert "battery" not in started.stderr
 
 
+def test_empty_variables_count_as_unset(server: object, start: Start) -> None:
+    names = ["SERVER_PASSWORD", "SERVER_PASSWORD_FILE", "CONSOLE_TOKEN_FILE", "SERVER_USER"]
+    names += ["SERVER_CA", "GRPC_CERT", "CONFIG", "IN_FLIGHT", "SHADOW", "CONSOLE_HOST", "ONCE"]
+    environment = {f"RATELIMIT_GATEWAY_{name}": "" for name in names}
+    gateway = start(server.port, environment=environment)
+    assert gateway.get("/readyz").status == 200
+
+
 def test_a_secret_on_the_command_line_is_refused() -> None:
     words = ["serve", "--server", "redis://user:secret@127.0.0.1"]
     started = subprocess.run(

@@ -162,6 +162,35 @@ def test_a_certificate_of_the_console_takes_its_key(
     assert told in started.stderr
 
 
+@pytest.mark.parametrize("content", [b"", b"\n", None], ids=["empty", "newline", "directory"])
+@pytest.mark.parametrize(
+    "empty",
+    ["grpc-cert", "grpc-key", "http-cert", "http-key", "server-ca", "server-cert", "server-key"],
+)
+def test_empty_files_of_tls_are_refused_by_name(
+    empty: str, content: bytes | None, certificates: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    files = {
+        f"{at}-{kind}": certificates / f"own.{'crt' if kind == 'cert' else 'key'}"
+        for at in ("grpc", "http", "server")
+        for kind in ("cert", "key")
+    }
+    files |= {"server-ca": certificates / "ca.crt", empty: file}
+    words = ["--console", "off", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    words += ["--server", "rediss://localhost:1"]
+    words += [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    started = subprocess.run(
+        [BINARY, "serve", *words], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert started.returncode == 1
+    assert f"{file}: " in started.stderr
+
+
 def test_renewed_certificates_are_shown_without_a_restart(
     server: Server, start: Callable[..., Gateway], certificates: Path, tmp_path: Path
 ) -> None:
