@@ -2,7 +2,7 @@
 //! RESP3. -1 is made here and nowhere else.
 
 use ratelimit_core::algorithm::leases::Token;
-use ratelimit_core::policy::PolicyFacts;
+use ratelimit_core::policy::{PolicyFacts, Ruling};
 use ratelimit_core::space_saving::Heavy;
 use ratelimit_core::{Amount, Decision, InfoField, Kind, Span, Timestamp, Verdict};
 
@@ -82,11 +82,13 @@ impl Reply {
         Reply::Rows([i64::from(allowed), wait.map_or(0, wait_ms)], decisions)
     }
 
-    /// `[allowed, wait_ms, [decision, ...]]` of limits that may have names, and the name of their policy.
-    pub fn each(verdict: Verdict, decisions: Vec<Reply>, policy: Option<&[u8]>) -> Reply {
+    /// `[allowed, wait_ms, [decision, ...]]` of limits that may have names, and the name and version of their policy.
+    pub fn each(verdict: Verdict, decisions: Vec<Reply>, policy: Option<&Ruling>) -> Reply {
         let allowed = Reply::Integer(i64::from(verdict.allowed()));
         let mut replies = vec![allowed, Reply::Integer(wait_ms(verdict)), Reply::Array(decisions)];
-        replies.extend(policy.map(|name| Reply::Bytes(name.into())));
+        if let Some(ruling) = policy {
+            replies.extend([Reply::Bytes((&*ruling.name).into()), Reply::version(ruling.version)]);
+        }
         Reply::Array(replies)
     }
 

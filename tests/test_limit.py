@@ -80,12 +80,20 @@ def test_the_first_name_that_is_a_policy_rules(redis: Redis) -> None:
 
 def test_each_limit_is_told_and_the_name_that_ruled(redis: Redis) -> None:
     define(redis, "FIXED 5 1m AS calls FIXED 3 1h")
+    first = redis.execute_command("RL.POLICYGET", "gold")[1]
     assert limit(redis, "gold EACH") == [
         1,
         0,
         [[1, 5, 4, 0, 60_000, b"calls"], [1, 3, 2, 0, 3_600_000]],
         b"gold",
+        first,
     ]
+    redis.execute_command("RL.POLICYSCALE", "gold", "2")
+    assert limit(redis, "gold EACH")[3:] == [b"gold", first], "a scale is no other version"
+    define(redis, "FIXED 5 1h")
+    second = redis.execute_command("RL.POLICYGET", "gold")[1]
+    assert limit(redis, "gold COST 0 EACH")[3:] == [b"gold", second]
+    assert second > first
 
 
 def test_a_delay_is_one_integer(redis: Redis) -> None:

@@ -242,7 +242,8 @@ def test_a_policy_has_a_sketch_whose_item_the_call_names(redis, call):
     assert call("RL.DELAY k addresses ITEM a COST 2") == 1000
     assert call("RL.TAKE k POLICY addresses ITEM a") == [1, 3, 0, 0, 3000]
     assert call("RL.PEEK k POLICY addresses ITEM a") == [0, 3, 0, 1000, 3000]
-    assert call("RL.LIMIT k addresses ITEM b EACH") == [1, 0, [[1, 3, 1, 0, 2000]], b"addresses"]
+    each = call("RL.LIMIT k addresses ITEM b EACH")
+    assert each[:4] == [1, 0, [[1, 3, 1, 0, 2000]], b"addresses"]
     both = "RL.MTAKE 2 k other POLICY addresses ITEM c FIXED 1 1m"
     assert call(both) == [1, 0, [[1, 3, 2, 0, 1000], [1, 1, 0, 0, 60_000]]]
     assert call(both) == [0, 60_000, [[1, 3, 2, 0, 1000], [0, 1, 0, 60_000, 60_000]]]

@@ -67,6 +67,8 @@ pub struct Verdict {
     pub each: Vec<Decision>,
     /// The policy that ruled.
     pub policy: Option<String>,
+    /// Version of that policy.
+    pub version: Option<i64>,
 }
 
 impl Verdict {
@@ -213,10 +215,27 @@ impl Call {
             Err(error) if error.code() == Some("NOPERM") => {
                 Reply::Forbidden(error.detail().unwrap_or_default().to_owned())
             }
-            Err(error) if is_answer(&error) => Reply::Refused(error.to_string()),
-            Err(error) => Reply::Lost(error.to_string()),
+            Err(error) if is_answer(&error) => Reply::Refused(explained(&error)),
+            Err(error) => Reply::Lost(explained(&error)),
         }
     }
+}
+
+/// Returns the text of an error, or what to do if the server does not have the module.
+#[must_use]
+pub fn explained(error: &RedisError) -> String {
+    if lacks_module(error) {
+        return "the server does not have the module redis-ratelimit: load the module (loadmodule libredis_ratelimit.so)"
+            .to_owned();
+    }
+    error.to_string()
+}
+
+/// Returns `true` if the server does not know a command of the module.
+#[must_use]
+pub fn lacks_module(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default().to_ascii_lowercase();
+    detail.contains("unknown command") && detail.contains("rl.")
 }
 
 /// Whether the server itself said so, rather than a connection that failed.
@@ -237,7 +256,7 @@ pub fn is_answer(error: &RedisError) -> bool {
     }
 }
 
-/// `[allowed, wait, [decision, ...], name]`, the name of calls by policy alone.
+/// Reads `[allowed, wait, [decision, ...], name, version]`: name and version of calls by policy alone.
 fn verdict(value: &Value) -> Option<Verdict> {
     let Value::Array(parts) = value else { return None };
     let [allowed, wait, each, rest @ ..] = parts.as_slice() else { return None };
@@ -249,6 +268,7 @@ fn verdict(value: &Value) -> Option<Verdict> {
         wait_ms: integer(wait)?,
         each,
         policy: policy.map(|name| String::from_utf8_lossy(&name).into_owned()),
+        version: rest.get(1).and_then(integer),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Judging a request: all that its parts ask is asked at once, and all is charged or none is.
 
 use crate::ask::{Call, Reply, Rule, Verb, Verdict};
-use crate::link::Link;
+use crate::link::{Link, Listener as _};
 use crate::local::Local;
 use crate::seen::{self, Outcome};
 use crate::told_policies::Table;
@@ -145,6 +145,7 @@ impl Judge {
             Ok(asked) => (false, asked),
             Err(_) => (true, (Arc::clone(&calls), lost("no reply before the deadline of the caller"))),
         };
+        self.read_new_policies(&sent, &replies, answer_by).await;
         if let Some(local) = &self.local
             && replies.iter().any(Reply::is_undecided)
         {
@@ -196,6 +197,20 @@ impl Judge {
             *place = reply;
         }
         (all.into(), replies)
+    }
+
+    /// Reads policies that ruled in a version that is not known here, so that the answer describes the limits as they are.
+    async fn read_new_policies(&self, calls: &[Call], replies: &[Reply], by: Instant) {
+        for (call, reply) in calls.iter().zip(replies) {
+            if let Reply::Decided(Verdict { policy: Some(policy), version: Some(version), .. }) = reply
+                && !self.table.has(policy, *version)
+            {
+                let (link, table) = (Arc::clone(&self.link), Arc::clone(&self.table));
+                let reading = tokio::spawn(link.read_policy(call.key.clone(), policy.clone(), *version, table));
+                // The caller may have less time than the others that wait for the policy.
+                let _ = timeout_at(by, reading).await;
+            }
+        }
     }
 
     /// What a request is told that could not be judged.

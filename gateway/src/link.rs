@@ -20,7 +20,7 @@ use arc_swap::ArcSwap;
 use connect::Located;
 use futures_util::future::join_all;
 use node::{Node, Shared};
-pub use policies::Listener;
+pub use policies::{Listener, PolicyRow};
 use redirect::{Redirects, Target};
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, RedisResult, Value};
@@ -57,6 +57,8 @@ pub struct Link {
     /// Nodes of a cluster.
     nodes: Mutex<HashMap<HostPort, Running>>,
     route: ArcSwap<Route>,
+    /// Held while a policy is read: others that need it wait.
+    reading: tokio::sync::Mutex<()>,
 }
 
 /// Node of a cluster, and the task that keeps its connection.
@@ -97,7 +99,7 @@ impl Link {
         });
         let single = Node::new(name, None, Arc::clone(&shared));
         let route = ArcSwap::from_pointee(Route::Single(Arc::clone(&single)));
-        Link { shared, missing, single, nodes: Mutex::default(), route }
+        Link { shared, missing, single, nodes: Mutex::default(), route, reading: tokio::sync::Mutex::default() }
     }
 
     /// Returns `true` if files say whom TLS trusts, or who the gateway is.
@@ -127,6 +129,22 @@ impl Link {
             seen::server_seconds(sent.elapsed());
         }
         replies
+    }
+
+    /// Reads a policy for a listener from the server of a key, which ruled by this version of it. A policy that cannot be
+    /// read is added without limits, so that it is not read again for each call.
+    pub async fn read_policy(self: Arc<Link>, key: Vec<u8>, name: String, version: i64, listener: Arc<dyn Listener>) {
+        let _reading = self.reading.lock().await;
+        if listener.has(&name, version) {
+            return;
+        }
+        let rows = match self.node_of(&key) {
+            Some(node) => node.send(policies::one(&name), false, Instant::now() + PROBE_TIMEOUT).await,
+            None => Ok(Value::Nil),
+        };
+        let found = rows.map(|rows| policies::rows(&rows)).unwrap_or_default();
+        let found = found.into_iter().find(|row| row.name == name && row.version >= version);
+        listener.add(found.unwrap_or_else(|| PolicyRow { name, version, specs: String::new() }));
     }
 
     async fn reply(&self, call: &Call, deadline: Instant) -> Reply {

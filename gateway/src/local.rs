@@ -112,6 +112,7 @@ impl Local {
             wait_ms: if never { -1 } else { longest },
             each,
             policy: known.policy.clone(),
+            version: None,
         }
     }
 

@@ -136,6 +136,16 @@ def test_a_refusal_of_the_server_is_no_decision(gateway: Gateway, server: Server
     assert gateway.metric("ratelimit_gateway_outage") == 0
 
 
+def test_missing_module_is_named(binary: Binary, clock: Clock, start: Start) -> None:
+    with Server(binary, clock=clock, module=None) as server:
+        gateway = start(server.port, wait=False)
+        poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "it is told")
+        assert gateway.passes(descriptor(user="1"))
+        assert gateway.get("/readyz").status == 503
+        gateway.end()
+    assert "load the module" in gateway.log
+
+
 def test_a_server_that_is_away_at_the_start(binary: Binary, clock: Clock, start: Start) -> None:
     with Server(binary, clock=clock) as server:
         server.stop()

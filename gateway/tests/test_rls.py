@@ -35,6 +35,28 @@ def test_the_first_name_that_is_a_policy_rules(gateway: Gateway, policy: Policy)
     assert limit(other="x") == 100
 
 
+def test_first_answers_after_a_policy_is_set_describe_it(
+    gateway: Gateway, policy: Policy, clock: Clock
+) -> None:
+    def described(domain: str = "api") -> tuple[str, str]:
+        answer = gateway.ask(descriptor(user="1"), domain=domain)
+        (told,) = (
+            header.value
+            for header in answer.response_headers_to_add
+            if header.key == "RateLimit-Policy"
+        )
+        return answer.statuses[0].current_limit.unit.name, told
+
+    # Only the windows differ, which the decision does not show.
+    windows = [("1s", "SECOND", 1), ("1m", "MINUTE", 60), ("1h", "HOUR", 3600)]
+    for words, unit, seconds in windows * 3:
+        clock.advance("1ms")
+        policy("api|user", f"FIXED 100 {words}")
+        assert described() == (unit, f'"default";q=100;w={seconds}')
+    policy("n%2Aw[1]?|user", "FIXED 100 1m")
+    assert described("n*w[1]?") == ("MINUTE", '"default";q=100;w=60')
+
+
 def test_what_no_policy_is_for_passes_and_makes_no_key(gateway: Gateway, redis: Redis) -> None:
     answer = gateway.ask(descriptor(user="42"), domain="nobody")
     assert (answer.overall_code, answer.statuses[0].current_limit) == (OK, None)
@@ -104,6 +126,33 @@ def test_parallel_requests_use_no_more_than_the_limit(gateway: Gateway, policy: 
     with ThreadPoolExecutor(8) as threads:
         passed = list(threads.map(lambda _: gateway.passes(*both), range(200)))
     assert passed.count(True) == 40
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+def test_id_that_clients_send_twice_at_once_counts_once(
+    gateway: Gateway, policy: Policy, limit: int
+) -> None:
+    policy("api|user", f"FIXED {limit} 1d")
+    policy("api|tenant", f"FIXED {limit} 1d")
+    parts = descriptor(user="1", rl_id="a"), descriptor(tenant="b", rl_id="a")
+    with ThreadPoolExecutor(8) as callers:
+        passed = list(callers.map(lambda _: gateway.passes(*parts), range(40)))
+    assert passed == [True] * 40
+    looked = gateway.ask(descriptor(user="1", hits=0), descriptor(tenant="b", hits=0))
+    assert [status.limit_remaining for status in looked.statuses] == [limit - 1] * 2
+
+
+def test_id_seen_again_beside_a_limit_that_denies_forgives_its_first_charge(
+    gateway: Gateway, policy: Policy
+) -> None:
+    # docs/gateway.md says so: no reply tells a repeated call from a first one.
+    policy("api|user", "FIXED 10 1d")
+    policy("api|path", "FIXED 1 1d")
+    assert gateway.passes(descriptor(path="/"))
+    user = descriptor(user="1", rl_id="x")
+    assert gateway.passes(user)
+    assert not gateway.passes(user, descriptor(path="/", rl_id="x"))
+    assert gateway.ask(descriptor(user="1", hits=0)).statuses[0].limit_remaining == 10
 
 
 def test_what_envoy_sends_again_counts_once(gateway: Gateway, policy: Policy, clock: Clock) -> None:

@@ -17,10 +17,11 @@ pub mod rl_top;
 
 use crate::reply::{Reply, Row};
 use ratelimit_core::composite::Answer;
+use ratelimit_core::policy::Ruling;
 use ratelimit_core::syntax::KeyRequest;
 
-/// What is replied to a call on one key, whose limits a policy of that name may have brought.
-fn reply(request: &KeyRequest, answer: &Answer, policy: Option<&[u8]>) -> Reply {
+/// Returns the reply to a call on one key, whose limits may be those of a policy.
+fn reply(request: &KeyRequest, answer: &Answer, policy: Option<&Ruling>) -> Reply {
     match request {
         KeyRequest::Composite(call) if call.each => {
             let each = call.specs.iter().zip(&answer.each);

@@ -51,7 +51,7 @@ pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) ->
     let mut request = by.request(&ruling.policy)?;
     queue_order::place_take(redis, key, &mut request);
     let answer = charge::charge(redis, key, &request, Some(&ruling), now)?;
-    Ok(reply(&request, &answer, Some(&ruling.name)))
+    Ok(reply(&request, &answer, Some(&ruling)))
 }
 
 /// The reply to a call that asks for a policy, and changes nothing.
@@ -60,7 +60,7 @@ pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> R
     let mut request = by.request(&ruling.policy)?;
     queue_order::place_look(redis, key, &mut request);
     let answer = charge::peek(redis, key, &request, now)?;
-    Ok(reply(&request, &answer, Some(&ruling.name)))
+    Ok(reply(&request, &answer, Some(&ruling)))
 }
 
 /// The decision on a call that says no more than a policy's name.

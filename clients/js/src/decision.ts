@@ -174,7 +174,7 @@ export function one(reply: unknown, limits: readonly Limit[], withGranted: boole
   return label === undefined ? decision : decision.but({ label });
 }
 
-/** The reply with what each limit says: `[allowed, wait_ms, [decision, ...], name]`. */
+/** The reply with what each limit says: `[allowed, wait_ms, [decision, ...], name, version]`. */
 export function each(
   reply: unknown,
   limits: readonly Limit[],

@@ -10,6 +10,8 @@ use std::rc::Rc;
 pub struct Ruling {
     /// The name.
     pub name: Rc<[u8]>,
+    /// Version of the definition: more with each set.
+    pub version: u64,
     /// Its limits, scaled as they now are.
     pub policy: Policy,
     /// Counts of the outcomes of its calls.

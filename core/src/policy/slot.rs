@@ -96,7 +96,8 @@ impl Slot {
     }
 
     fn ruling(&self, policy: Policy) -> Rc<Ruling> {
-        Rc::new(Ruling { name: Rc::from(&*self.entry.name), policy, counts: Rc::clone(&self.counts) })
+        let (name, version) = (Rc::from(&*self.entry.name), self.entry.definition.version());
+        Rc::new(Ruling { name, version, policy, counts: Rc::clone(&self.counts) })
     }
 
     /// Returns the timing of the scale that was set last.

@@ -54,7 +54,7 @@ fn a_reply_names_each_limit_and_the_policy() {
 #[test]
 fn of_limits_that_pass_the_one_that_runs_out_first_governs() {
     let of = |remaining| Decision { allowed: true, limit: 100, remaining, wait_ms: 0, reset_ms: 1 };
-    let verdict = Verdict { allowed: true, wait_ms: 0, each: vec![of(9), of(3), of(3)], policy: None };
+    let verdict = Verdict { allowed: true, wait_ms: 0, each: vec![of(9), of(3), of(3)], policy: None, version: None };
     let place = |windows: &[_]| verdict.governing(windows, Amount::ONE).map(|(place, _)| place);
     assert_eq!(place(&[]), Some(1));
     assert_eq!(place(&windows("FIXED 9 1m FIXED 3 1h SHADOW FIXED 3 1d")), Some(2));

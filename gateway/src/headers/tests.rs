@@ -9,7 +9,7 @@ use ratelimit_core::Amount;
 fn part(words: &str, remaining: i64, wait_ms: i64) -> Judged {
     let over = wait_ms != 0;
     let decision = Decision { allowed: !over, limit: 100, remaining, wait_ms, reset_ms: 5000 };
-    let verdict = Verdict { allowed: !over, wait_ms, each: vec![decision], policy: None };
+    let verdict = Verdict { allowed: !over, wait_ms, each: vec![decision], policy: None, version: None };
     Judged {
         outcome: if over { Outcome::Denied } else { Outcome::Allowed },
         over,

@@ -79,8 +79,9 @@ fn concluded(parts: &[(&str, bool)]) -> (bool, Vec<bool>) {
         let RequestPart::Server(question) = asked("a", Verb::Take(Amount::ONE), None) else { panic!("another") };
         RequestPart::Server(Question { shadow: mode.contains("shadow"), quota: mode.contains("quota"), ..question })
     };
-    let reply =
-        |(_, over): &(&str, bool)| Reply::Decided(Verdict { allowed: !over, wait_ms: 1, each: vec![], policy: None });
+    let reply = |(_, over): &(&str, bool)| {
+        Reply::Decided(Verdict { allowed: !over, wait_ms: 1, each: vec![], policy: None, version: None })
+    };
     let (asked, replies): (Vec<_>, Vec<_>) = parts.iter().map(|part| (question(part), reply(part))).unzip();
     let judgement = judge(Outage::Open).concluded(&asked, &replies);
     (judgement.allowed, judgement.parts.iter().map(|part| part.denies).collect())

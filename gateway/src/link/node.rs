@@ -7,7 +7,7 @@ use super::policies::{Listener, probe, read, require_primary};
 use super::redirect::redirect;
 use super::slots::HostPort;
 use super::{Address, LOOK, PROBE, PROBE_TIMEOUT, PROBED};
-use crate::ask::is_answer;
+use crate::ask::{explained, is_answer, lacks_module};
 use crate::permission::Missing;
 use crate::seen;
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -130,6 +130,8 @@ impl Node {
                 self.failed(&error.to_string());
                 self.broken.notify_one();
             }
+            // The probe reports it; the gateway must not be ready.
+            Err(error) if lacks_module(error) => {}
             _ => self.succeeded(),
         }
         reply
@@ -236,7 +238,7 @@ impl Node {
                     self.succeeded();
                 }
                 Ok(Err(error)) => {
-                    self.failed(&error.to_string());
+                    self.failed(&explained(&error));
                     break;
                 }
                 Err(_) => {

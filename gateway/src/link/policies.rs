@@ -2,16 +2,31 @@
 
 use super::connect::send;
 use super::redirect::redirect;
-use crate::ask::is_answer;
+use crate::ask::{is_answer, lacks_module};
 use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisError, RedisResult, Value};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
 /// Receiver of the server's policies.
 pub trait Listener: Send + Sync {
     /// Returns the digest of the policies that are known here.
     fn digest(&self) -> Option<String>;
-    /// Replaces the policies by those of the server: names and the words of their limits.
-    fn policies(&self, digest: String, policies: Vec<(String, String)>);
+    /// Replaces the policies by those of the server.
+    fn policies(&self, digest: String, policies: Vec<PolicyRow>);
+    /// Returns `true` if this version of a policy is known here, or a later one.
+    fn has(&self, name: &str, version: i64) -> bool;
+    /// Adds a policy.
+    fn add(&self, policy: PolicyRow);
+}
+
+/// Policy as RL.POLICYLIST shows it.
+#[derive(Clone, Debug)]
+pub struct PolicyRow {
+    /// Name.
+    pub name: String,
+    /// Version: more with each set.
+    pub version: i64,
+    /// Words of its limits.
+    pub specs: String,
 }
 
 /// Fails if the server cannot decide. INFO does not tell: the server replies to it while it loads its file, while its
@@ -21,6 +36,7 @@ pub async fn probe(connection: &MultiplexedConnection, key: &[u8]) -> RedisResul
     let mut command = redis::cmd("RL.LIMIT");
     command.arg(key).arg(key).arg("COST").arg(0);
     match send(connection.clone(), &command).await {
+        Err(error) if lacks_module(&error) => Err(error),
         Err(error) if !is_answer(&error) && redirect(&error).is_none() => Err(error),
         _ => Ok(()),
     }
@@ -41,17 +57,42 @@ pub async fn read(connection: &MultiplexedConnection, listener: &dyn Listener) -
     if listener.digest().as_deref() == Some(digest) {
         return Ok(());
     }
-    let Value::Array(rows) = send(connection.clone(), &redis::cmd("RL.POLICYLIST")).await? else { return Ok(()) };
-    let rows = rows.iter().filter_map(|row| {
+    let rows = rows(&send(connection.clone(), &redis::cmd("RL.POLICYLIST")).await?);
+    listener.policies(digest.to_owned(), rows);
+    Ok(())
+}
+
+/// Returns a command that lists one policy.
+#[must_use]
+pub fn one(name: &str) -> Cmd {
+    let mut pattern = String::with_capacity(name.len());
+    for letter in name.chars() {
+        if matches!(letter, '*' | '?' | '[' | ']' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    let mut command = redis::cmd("RL.POLICYLIST");
+    command.arg("MATCH").arg(pattern);
+    command
+}
+
+/// Reads a reply to RL.POLICYLIST.
+#[must_use]
+pub fn rows(reply: &Value) -> Vec<PolicyRow> {
+    let row = |row: &Value| {
         let Value::Array(fields) = row else { return None };
         let text = |place: usize| {
             let bytes = redis::from_redis_value_ref::<Vec<u8>>(fields.get(place)?).ok()?;
             Some(String::from_utf8_lossy(&bytes).into_owned())
         };
-        Some((text(0)?, text(2)?))
-    });
-    listener.policies(digest.to_owned(), rows.collect());
-    Ok(())
+        let version = redis::from_redis_value_ref(fields.get(1)?).ok()?;
+        Some(PolicyRow { name: text(0)?, version, specs: text(2)? })
+    };
+    match reply {
+        Value::Array(rows) => rows.iter().filter_map(row).collect(),
+        _ => vec![],
+    }
 }
 
 /// Reads a section of INFO: Redis 6.2 takes no more than one in a call.

@@ -1,6 +1,6 @@
 use super::{Bounded, Local, MOST};
 use crate::ask::{Call, Reply, Rule, Verb};
-use crate::link::Listener as _;
+use crate::link::{Listener as _, PolicyRow};
 use crate::told_policies::Table;
 use ratelimit_core::Amount;
 use std::time::Duration;
@@ -71,7 +71,9 @@ async fn ids_count_once_and_are_settled() {
 #[tokio::test(start_paused = true)]
 async fn policies_are_those_that_the_server_told_of() {
     let (local, table) = (Local::new(1.0), Table::default());
-    table.policies(String::new(), vec![("user".to_owned(), "FIXED 1 1h CONCURRENCY 1 1m".to_owned())]);
+    let specs = "FIXED 1 1h CONCURRENCY 1 1m".to_owned();
+    let row = PolicyRow { name: "user".to_owned(), version: 1, specs };
+    table.policies(String::new(), vec![row]);
     let by = |names: [&str; 2]| Call { rule: Rule::Policies(names.map(str::to_owned).to_vec()), ..take("a", "") };
     let mut told = vec![];
     for names in [["none", "user"], ["none", "user"], ["none", "nobody"]] {
