@@ -4,6 +4,16 @@ from support.clock import UNITS_US
 
 SECOND, DAY = UNITS_US["s"], UNITS_US["d"]
 
+EACH_KIND = (
+    "TOKENBUCKET 8 3 1s",
+    "LEAKYBUCKET 8 3 4s",
+    "FIXED 8 10s",
+    "FIXED 8 1m ALIGNED",
+    "FIXED 8 1w ALIGNED",
+    "SLIDING 8 10s",
+    "SLIDING 8 1m STRICT",
+    "SLIDINGLOG 8 10s",
+)
 ANCHORS = ("", "1", "15", "29", "31")
 
 
@@ -120,6 +130,18 @@ WRITTEN: dict[str, list[str | tuple[int, str]]] = {
         _minutes(9, 16),
         "RL.TAKE k FIXED 10 17m FIXED 10 18m",
         _minutes(1, 9),
+    ],
+    "peeks by a clock that is set back": [
+        call
+        for place, spec in enumerate(EACH_KIND)
+        for call in (
+            f"RL.TAKE k{place} COST 3 {spec}",
+            (7 * SECOND, f"RL.TAKE k{place} COST 2 ONCE i 1m {spec}"),
+            (-12 * SECOND, f"RL.PEEK k{place} COST 7 {spec}"),
+            f"RL.PEEK k{place} COST 4 FORCE {spec}",
+            (9 * SECOND, f"RL.PEEK k{place} COST 7 {spec}"),
+            f"RL.TAKE k{place} SETTLE i 1 {spec}",
+        )
     ],
     "months": [
         *(_month(window, anchor) for window in ("1mo", "3mo") for anchor in ANCHORS),

@@ -176,7 +176,7 @@ class Slots implements Usage {
   moveBack(now: bigint): void {
     const moved = new Map<bigint, bigint>();
     for (const [old, count] of this.counts) {
-      const slot = this.#moved(old, now);
+      const slot = this.movedSlot(old, now);
       if (now < this.leaves(slot)) moved.set(slot, plus(moved.get(slot) ?? 0n, count));
     }
     this.counts = moved;
@@ -190,7 +190,7 @@ class Slots implements Usage {
   movedPlace(place: bigint, now: bigint): bigint | undefined {
     const slot = place / this.width;
     const stays = (slot + 1n) * this.width - 1n >= this.ahead(now);
-    return stays ? this.#moved(slot, now) * this.width : undefined;
+    return stays ? this.movedSlot(slot, now) * this.width : undefined;
   }
 
   takeBack(place: bigint | undefined, units: bigint): bigint {
@@ -216,7 +216,7 @@ class Slots implements Usage {
     return max(recoversAt - ahead, now + this.recoversIn(now));
   }
 
-  #moved(slot: bigint, now: bigint): bigint {
+  movedSlot(slot: bigint, now: bigint): bigint {
     const end = max((slot + 1n) * this.width - 1n - this.ahead(now), 0n);
     return min(end / this.width, now / this.width);
   }
