@@ -4,11 +4,17 @@ declare(strict_types=1);
 
 namespace RedisRatelimit;
 
-/** A client of phpredis or Predis, for one server; or a RedisCluster of phpredis. */
+/** A client of phpredis or Predis, for one server; or a RedisCluster of phpredis; or the memory of this process. */
 final class Connection
 {
-    public function __construct(private readonly \Redis|\RedisCluster|\Predis\ClientInterface $client)
+    public function __construct(private readonly \Redis|\RedisCluster|\Predis\ClientInterface|Memory $client)
     {
+    }
+
+    /** Seconds since 1970, as whatever decides has them. */
+    public function now(): float
+    {
+        return $this->client instanceof Memory ? $this->client->now() : microtime(true);
     }
 
     /**
@@ -21,9 +27,11 @@ final class Connection
     public function call(array $words): mixed
     {
         try {
-            [$reply, $error] = $this->client instanceof \Predis\ClientInterface
-                ? $this->byPredis($words)
-                : $this->byPhpredis($words);
+            [$reply, $error] = match (true) {
+                $this->client instanceof Memory => $this->byMemory($words),
+                $this->client instanceof \Predis\ClientInterface => $this->byPredis($words),
+                default => $this->byPhpredis($words),
+            };
         } catch (\RedisException|\RedisClusterException|\Predis\PredisException $thrown) {
             // phpredis throws some of the server's errors, and all of the connection's.
             $said = $thrown->getMessage();
@@ -38,6 +46,20 @@ final class Connection
         }
 
         return $reply;
+    }
+
+    /**
+     * @param list<string> $words
+     *
+     * @return array{mixed, ?string}
+     */
+    private function byMemory(array $words): array
+    {
+        try {
+            return [$this->client->call($words), null];
+        } catch (Memory\RefusedException $error) {
+            return [null, $error->getMessage()];
+        }
     }
 
     /**

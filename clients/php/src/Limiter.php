@@ -21,7 +21,8 @@ final class Limiter
     private array $held = [];
 
     /**
-     * @param \Redis|\RedisCluster|\Predis\ClientInterface $client its time limits are those of a call: give it short ones
+     * @param \Redis|\RedisCluster|\Predis\ClientInterface|Memory $client
+     *                                             its time limits are those of a call: give it short ones
      * @param 'open'|'closed'|'raise' $onOutage    while the server does not decide: all passes, nothing does, or an
      *                                             UnavailableException
      * @param 'raise'|'outage'        $setupErrors what somebody has to mend: a SetupException, or as in an outage
@@ -29,7 +30,7 @@ final class Limiter
      *                                             matter. false: none does, and no call is sent again
      */
     public function __construct(
-        \Redis|\RedisCluster|\Predis\ClientInterface $client,
+        \Redis|\RedisCluster|\Predis\ClientInterface|Memory $client,
         private readonly string $onOutage = 'open',
         private readonly string $setupErrors = 'raise',
         private readonly bool $once = true,
@@ -39,6 +40,17 @@ final class Limiter
             throw new \InvalidArgumentException("onOutage must be open, closed or raise, not {$onOutage}");
         }
         $this->connection = new Connection($client);
+    }
+
+    /**
+     * A limiter that decides in this process, as the server does: for tests. Without a clock that the test moves the time
+     * is real.
+     */
+    public static function local(?ManualClock $clock = null, string $prefix = ''): self
+    {
+        $micros = null === $clock ? static fn () => (int) round(microtime(true) * 1_000_000) : $clock->micros(...);
+
+        return new self(new Memory($micros), prefix: $prefix);
     }
 
     /**
@@ -162,7 +174,7 @@ final class Limiter
             return [$this->without($error)->allowed ? 0 : \PHP_INT_MAX, 0.0];
         }
         $first = self::map($told['parts'][0] ?? []);
-        $left = ($first['recovers_at'] ?? 0) / 1000 - microtime(true);
+        $left = ($first['recovers_at'] ?? 0) / 1000 - $this->connection->now();
 
         return $left > 0 ? [(int) $first['used'], $left] : [0, 0.0];
     }

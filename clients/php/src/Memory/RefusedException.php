@@ -1,0 +1,27 @@
+<?php
+
+declare(strict_types=1);
+
+namespace RedisRatelimit\Memory;
+
+/** An error reply, as a server sends it. */
+final class RefusedException extends \RuntimeException
+{
+    public static function because(string $text, string $code = 'ERR'): self
+    {
+        return new self("{$code} {$text}");
+    }
+
+    /** The error of a call that needs what only a server has, by the word that needs it; null of any other. */
+    public static function needsServer(string $word): ?self
+    {
+        $what = match (true) {
+            \in_array($word, ['POLICY', 'RL.LIMIT', 'RL.DELAY'], true), str_starts_with($word, 'RL.POLICY') => 'policies',
+            \in_array($word, ['BAN', 'RL.BAN'], true) => 'bans',
+            \in_array($word, ['SKETCH', 'RL.SKETCH'], true) => 'sketches',
+            default => null,
+        };
+
+        return null === $what ? null : self::because("a limiter in memory has no {$what}: they need a server with the module");
+    }
+}

@@ -1,0 +1,26 @@
+<?php
+
+declare(strict_types=1);
+
+namespace RedisRatelimit\Memory;
+
+/** What is asked of one limit: TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST: a look that keeps more than there is. */
+final class Request
+{
+    public function __construct(
+        public readonly string $mode = 'TAKE',
+        public readonly int $cost = 0,
+        public readonly int $patience = 0,
+    ) {
+    }
+
+    public function looks(): bool
+    {
+        return 'PAST' === $this->mode || (0 === $this->cost && !\in_array($this->mode, ['UPTO', 'BACK'], true));
+    }
+
+    public function purpose(): string
+    {
+        return 'BACK' === $this->mode ? 'BACK' : ($this->looks() ? 'CHECK' : 'CHARGE');
+    }
+}

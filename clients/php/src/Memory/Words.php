@@ -1,0 +1,100 @@
+<?php
+
+declare(strict_types=1);
+
+namespace RedisRatelimit\Memory;
+
+/** The words of a call, read from the left. */
+final class Words
+{
+    private const MOST_UNITS = 1_000_000_000_000;
+    private const MICROSECONDS = [
+        'us' => 1,
+        'ms' => 1000,
+        '' => Whole::UNIT,
+        's' => Whole::UNIT,
+        'm' => 60 * Whole::UNIT,
+        'h' => 3600 * Whole::UNIT,
+        'd' => Whole::DAY,
+    ];
+
+    private int $at = 0;
+
+    /** @param list<string> $words */
+    public function __construct(private readonly array $words)
+    {
+    }
+
+    public function isOver(): bool
+    {
+        return $this->at >= \count($this->words);
+    }
+
+    /** The next word in upper case, or nothing. */
+    public function peek(): string
+    {
+        return strtoupper($this->words[$this->at] ?? '');
+    }
+
+    public function next(string $what): string
+    {
+        return $this->words[$this->at++] ?? throw RefusedException::because("{$what} is missing");
+    }
+
+    public function name(string $what): string
+    {
+        $name = $this->next($what);
+        if ('' === $name || \strlen($name) > 256) {
+            throw RefusedException::because("{$what} must be 1 to 256 bytes");
+        }
+
+        return $name;
+    }
+
+    /** An amount in millionths, rounded down. */
+    public function amount(string $what): int
+    {
+        return self::amountOf($this->next($what), $what)->floor;
+    }
+
+    /** An amount in millionths, rounded up. */
+    public function cost(string $what): int
+    {
+        return self::amountOf($this->next($what), $what)->ceil();
+    }
+
+    public function duration(string $what, bool $mayBeZero = false): int
+    {
+        $found = self::durationOf($this->next($what));
+        if (null === $found || (0 === $found && !$mayBeZero)) {
+            throw RefusedException::because("{$what} must be a duration from 1us to 3650d, such as 60s");
+        }
+
+        return $found;
+    }
+
+    public static function amountOf(string $text, string $what): Decimal
+    {
+        $isNumber = 1 === preg_match('~^'.Decimal::NUMBER.'$~D', $text, $match);
+        $found = $isNumber ? Decimal::scaled($match, Whole::UNIT) : null;
+        if (null === $found || $found->exceeds(self::MOST_UNITS * Whole::UNIT)) {
+            throw RefusedException::because("{$what} must be a number from 0 to 1000000000000, not '{$text}'");
+        }
+
+        return $found;
+    }
+
+    /** A duration in microseconds, rounded up. Null if it is none from 1us to 3650d, nor 0. */
+    public static function durationOf(string $text): ?int
+    {
+        if (1 !== preg_match('~^'.Decimal::NUMBER.'(us|ms|s|m|h|d|)$~D', $text, $match)) {
+            return null;
+        }
+        $found = Decimal::scaled($match, self::MICROSECONDS[$match[4]]);
+        if (null === $found || (0 === $found->floor && $found->ceil() > 0) || $found->exceeds(3650 * Whole::DAY)) {
+            return null;
+        }
+
+        return $found->ceil();
+    }
+}
