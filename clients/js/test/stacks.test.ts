@@ -29,7 +29,7 @@ import { ThrottlerStorage } from "redis-ratelimit-client/nestjs-throttler";
 import { RateLimiter, RateLimiterRes } from "redis-ratelimit-client/rate-limiter-flexible";
 import { rateLimit as rateLimitOfWeb } from "redis-ratelimit-client/web";
 
-import { lookInto, serverFor, type Scope } from "./support/server.js";
+import { calls, lookInto, serverFor, type Scope } from "./support/server.js";
 
 const server = await serverFor({ after });
 const admin = lookInto({ after }, server);
@@ -228,9 +228,12 @@ test("rate-limiter-flexible", async () => {
   assert.equal((await limiter.reward("k", 2)).remainingPoints, 2);
   assert.equal((await limiter.penalty("k", 4)).remainingPoints, 0);
   assert.equal((await limiter.get("k"))!.remainingPoints, 0);
+  assert.equal((await limiter.get("k"))!.consumedPoints, 7);
   assert.equal(await limiter.delete("k"), true);
   assert.equal(await limiter.get("k"), null);
   await limiter.block("k", 60);
+  assert.equal((await limiter.get("k"))!.consumedPoints, 6);
+  assert.equal((await limiter.penalty("k")).consumedPoints, 6);
   const blocked: unknown = await limiter.consume("k").catch((why: unknown) => why);
   assert.ok(blocked instanceof RateLimiterRes && blocked.msBeforeNext > 59_000);
 
@@ -241,10 +244,94 @@ test("rate-limiter-flexible", async () => {
   assert.ok(after instanceof RateLimiterRes && after.msBeforeNext > 7_100_000);
 });
 
+test("rate-limiter-flexible: its recipe for logins locks", async () => {
+  const options = { storeClient: admin, points: 3, duration: 3600, timeout: 30 };
+  for (const more of [{}, { blockDuration: 7200 }, { inMemoryBlockOnConsumed: 3 }]) {
+    const limiter = new RateLimiter({ ...options, ...more, keyPrefix: `login${names++}` });
+    let tried = 0;
+    const login = async () => {
+      const known = await limiter.get("ann");
+      if (known !== null && known.consumedPoints > limiter.points) return "locked";
+      tried++;
+      // The password is wrong.
+      return limiter.consume("ann").then(
+        () => "wrong",
+        () => "locked",
+      );
+    };
+    const answers = [];
+    for (let i = 0; i < 10; i++) answers.push(await login());
+    assert.equal(tried, 3);
+    assert.deepEqual(answers, ["wrong", "wrong", "wrong", ...Array<string>(7).fill("locked")]);
+  }
+});
+
+test("rate-limiter-flexible: points that are set, windows of a call and points as text", async () => {
+  const options = { storeClient: admin, points: 5, duration: 3600, timeout: 30 };
+  const limiter = new RateLimiter({ ...options, keyPrefix: `set${names++}` });
+  assert.equal(limiter.getKey("k"), `${limiter.keyPrefix}:k`);
+  assert.equal((await limiter.set("k", 12)).consumedPoints, 12);
+  assert.equal((await limiter.get("k"))!.consumedPoints, 12);
+  await assert.rejects(limiter.consume("k"), RateLimiterRes);
+  assert.equal((await limiter.set("k", "4")).msBeforeNext, 3_600_000);
+  assert.equal((await limiter.consume("k", "1")).remainingPoints, 0);
+  await limiter.set("k", 9, 7200);
+  const denied: unknown = await limiter.consume("k").catch((told: unknown) => told);
+  assert.ok(denied instanceof RateLimiterRes && denied.msBeforeNext > 7_000_000);
+  await limiter.set("k", 0);
+  assert.equal(await limiter.get("k"), null);
+  const custom = await limiter.consume("c", 2, { customDuration: 60 });
+  assert.ok(custom.msBeforeNext <= 60_000);
+  for (const points of ["2.0", "-1", "many", ""]) {
+    await assert.rejects(limiter.consume("t", points), /string different than integer/);
+  }
+});
+
+test("rate-limiter-flexible: a key is blocked in memory, without calls", async () => {
+  let now = 0;
+  const options = { storeClient: admin, points: 2, duration: 3600, timeout: 30, now: () => now };
+  const limiter = new RateLimiter({
+    ...options,
+    keyPrefix: `mem${names++}`,
+    inMemoryBlockOnConsumed: 2,
+    rememberDenials: false,
+  });
+  await limiter.consume("k");
+  assert.equal((await limiter.consume("k")).remainingPoints, 0);
+  const before = await calls(admin);
+  const denied: unknown = await limiter.consume("k").catch((told: unknown) => told);
+  assert.ok(denied instanceof RateLimiterRes && denied.msBeforeNext > 3_000_000);
+  assert.equal(await calls(admin), before);
+  await limiter.delete("k");
+  await limiter.consume("k", 2);
+  limiter.deleteInMemoryBlockedAll();
+  await assert.rejects(limiter.consume("k"), RateLimiterRes);
+  assert.equal(await calls(admin), before + 2);
+
+  const longer = new RateLimiter({
+    ...options,
+    keyPrefix: `mem${names++}`,
+    inMemoryBlockOnConsumed: 2,
+    inMemoryBlockDuration: 7200,
+  });
+  await longer.consume("k", 2);
+  const blocked: unknown = await longer.consume("k").catch((told: unknown) => told);
+  assert.ok(blocked instanceof RateLimiterRes && blocked.msBeforeNext === 7_200_000);
+  await longer.delete("k");
+  await longer.consume("k", 2);
+  await assert.rejects(longer.consume("k"));
+  now += 7_200_001;
+  await longer.reward("k", 1);
+  assert.equal((await longer.consume("k")).remainingPoints, 0);
+  for (const wrong of [{ inMemoryBlockOnConsumed: 1 }, { inMemoryBlockDuration: 1 }]) {
+    assert.throws(() => new RateLimiter({ ...options, ...wrong }), /inMemoryBlockOnConsumed/);
+  }
+});
+
 test("rate-limiter-flexible: a block without an end, and options that are not known", async () => {
   const limiter = new RateLimiter({ storeClient: admin, keyPrefix: `rlf${names++}`, timeout: 30 });
   // As the peer has it: 0 is for ever, and lifts nothing.
-  assert.ok((await limiter.block("k", 0)).msBeforeNext > 3_000 * 86_400_000);
+  assert.equal((await limiter.block("k", 0)).msBeforeNext, -1);
   await assert.rejects(limiter.consume("k"), RateLimiterRes);
   const options = { storeClient: admin, keyPrefix: `rlf${names++}`, timeout: 30 };
   const strict = new RateLimiter({ ...options, points: 1, duration: 1, blockDuration: 3600 });
@@ -252,7 +339,7 @@ test("rate-limiter-flexible: a block without an end, and options that are not kn
     const denied = await strict.consume("k", points).catch((told: unknown) => told);
     assert.ok(denied instanceof RateLimiterRes && denied.msBeforeNext > 3_500_000, `${points}`);
   }
-  for (const option of ["insuranceLimiter", "execEvenly", "inMemoryBlockOnConsumed"]) {
+  for (const option of ["insuranceLimiter", "execEvenly"]) {
     const options = { storeClient: admin, [option]: 1 };
     assert.throws(() => new RateLimiter(options), new RegExp(`not an option here: ${option}`));
   }
