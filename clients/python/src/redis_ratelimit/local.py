@@ -5,16 +5,23 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
 from math import ceil, floor
 from typing import Any, NamedTuple
 
 from redis_ratelimit import forks
 from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.limits import Concurrency, Limit, Policy
+from redis_ratelimit.memory.options import UNIT
+from redis_ratelimit.memory.pools import Bucket, Pool
+from redis_ratelimit.memory.rule import AFTER, ALLOWED, ceil_div
 from redis_ratelimit.quantities import Key
 from redis_ratelimit.rates import AnyLimit, limit_of
+
+# Limits whose numbers are remembered.
+_MOST_LIMITS = 1000
 
 
 class Charge(NamedTuple):
@@ -23,22 +30,6 @@ class Charge(NamedTuple):
     key: Key
     limit: Limit
     cost: float
-
-
-@dataclass
-class _Bucket:
-    """What has been used of a limit, as of when; it drains as the limit recovers."""
-
-    used: float
-    at: float
-
-
-# The server counts in millionths.
-_MILLIONTH = Decimal("0.000001")
-# Sums of them as floats are off by less than this, and by less than this share of what is large.
-_SLACK, _SLACK_OF_LARGE = 1e-9, 1e-15
-# No longer time is told.
-_LONGEST_MS = 365_000 * 86_400_000
 
 
 class Local:
@@ -66,7 +57,8 @@ class Local:
         self._otherwise = None if otherwise is None else limit_of(otherwise)
         self._most = most
         self._clock = clock
-        self._buckets: OrderedDict[tuple[Key, str], _Bucket] = OrderedDict()
+        self._bucket = lru_cache(_MOST_LIMITS)(self._bucket_of)
+        self._buckets: OrderedDict[tuple[Key, str], Pool] = OrderedDict()
         # What was charged here and may be settled.
         self._ids: OrderedDict[Key, list[Charge]] = OrderedDict()
         self.forked()
@@ -97,7 +89,6 @@ class Local:
     ) -> list[Decision]:
         """All are charged or none is. `charges` are known ones."""
         with self._lock:
-            charges = [charge._replace(cost=_rounded_up(charge.cost)) for charge in charges]
             if upto:
                 charges = self._that_fit(charges)
             decisions = [self._decision(charge) for charge in charges]
@@ -112,7 +103,7 @@ class Local:
                 self._ids[id] = list(charges)
                 self._forget(self._ids)
             for charge in charges:
-                self._add(charge, charge.cost)
+                self._add(charge, _millionths(charge.cost, ceil))
             after = [self._decision(charge._replace(cost=0)) for charge in charges]
             # Of what was forced, the wait is until usage is within the limit again.
             return [
@@ -123,7 +114,7 @@ class Local:
     def give_back(self, charges: Sequence[Charge]) -> list[Decision]:
         with self._lock:
             for charge in charges:
-                self._add(charge, -_rounded_down(charge.cost))
+                self._add(charge, -_millionths(charge.cost, floor))
             after = [self._decision(charge._replace(cost=0)) for charge in charges]
             return [replace(one, allowed=True, wait_ms=0) for one in after]
 
@@ -135,7 +126,7 @@ class Local:
                 return None
             for charge in charges:
                 if charge.limit.cost is None:
-                    self._add(charge, _rounded_up(cost) - charge.cost)
+                    self._add(charge, _millionths(cost, ceil) - _millionths(charge.cost, ceil))
             return [
                 replace(self._decision(charge._replace(cost=0)), allowed=True, wait_ms=0)
                 for charge in charges
@@ -151,46 +142,49 @@ class Local:
         ]
 
     def _decision(self, charge: Charge) -> Decision:
-        capacity, used, rate = self._capacity(charge), self._used(charge), self._rate(charge)
-        slack = _slack(max(capacity, used))
-        missing = used + charge.cost - capacity - slack
-        wait = NEVER if charge.cost > capacity else _milliseconds(missing / rate)
+        bucket, pool, now = self._bucket(charge.limit), self._pool(charge), self._now()
+        kind, wait = bucket.verdict(pool, now, _millionths(charge.cost, ceil))
         return Decision(
-            allowed=missing <= 0,
-            limit=floor(capacity),
-            remaining=max(floor(capacity - used + slack), 0),
-            wait_ms=0 if missing <= 0 else wait,
-            reset_ms=_milliseconds(max(used - slack, 0) / rate),
+            allowed=kind == ALLOWED,
+            limit=bucket.limit // UNIT,
+            remaining=bucket.remaining(pool, now) // UNIT,
+            wait_ms=0 if kind == ALLOWED else ceil_div(wait, 1000) if kind == AFTER else NEVER,
+            reset_ms=ceil_div(bucket.reset(pool, now), 1000),
             name=charge.limit.name,
             source="local",
         )
 
-    def _add(self, charge: Charge, units: float) -> None:
-        name = _name(charge)
-        self._buckets[name] = _Bucket(max(self._used(charge) + units, 0.0), self._clock())
-        self._buckets.move_to_end(name)
+    def _add(self, charge: Charge, units: int) -> None:
+        bucket, pool, now = self._bucket(charge.limit), self._pool(charge), self._now()
+        pool.move_back(now)
+        if units > 0:
+            bucket.charge(pool, now, units)
+        else:
+            bucket.give_back(pool, now, -units)
+        self._buckets[_name(charge)] = pool
+        self._buckets.move_to_end(_name(charge))
         self._forget(self._buckets)
 
     def _forget(self, remembered: OrderedDict[Any, Any]) -> None:
         while len(remembered) > self._most:
             remembered.popitem(last=False)
 
-    def _used(self, charge: Charge) -> float:
-        bucket = self._buckets.get(_name(charge))
-        if bucket is None:
-            return 0.0
+    def _pool(self, charge: Charge) -> Pool:
+        pool = self._buckets.get(_name(charge))
+        if pool is None:
+            return Pool()
         self._buckets.move_to_end(_name(charge))
-        drained = max(self._clock() - bucket.at, 0.0) * self._rate(charge)
-        return max(bucket.used - drained, 0.0)
+        return pool
 
-    def _capacity(self, charge: Charge) -> float:
-        quota = _rounded_down(charge.limit.quota)
+    def _bucket_of(self, limit: Limit) -> Bucket:
+        quota = _millionths(limit.quota, floor)
         # A share of a small limit is one unit still; a limit of 0 stays 0.
-        return min(quota, max(round(quota * self._share, 6), 1.0))
+        capacity = min(quota, max(round(quota * Fraction(self._share)), UNIT))
+        rate = (capacity or UNIT) / (Fraction(repr(limit.window_seconds)) * UNIT)
+        return Bucket(capacity, rate.numerator, rate.denominator, queues=False)
 
-    def _rate(self, charge: Charge) -> float:
-        """Units a second."""
-        return (self._capacity(charge) or 1.0) / charge.limit.window_seconds
+    def _now(self) -> int:
+        return round(self._clock() * UNIT)
 
 
 def _name(charge: Charge) -> tuple[Key, str]:
@@ -198,17 +192,6 @@ def _name(charge: Charge) -> tuple[Key, str]:
     return charge.key, limit.name or " ".join(map(str, [limit.algorithm, *limit._numbers()]))
 
 
-def _slack(units: float) -> float:
-    return _SLACK + _SLACK_OF_LARGE * units
-
-
-def _milliseconds(seconds: float) -> int:
-    return min(ceil(seconds * 1000), _LONGEST_MS)
-
-
-def _rounded_up(units: float) -> float:
-    return float(Decimal(repr(float(units))).quantize(_MILLIONTH, ROUND_CEILING))
-
-
-def _rounded_down(units: float) -> float:
-    return float(Decimal(repr(float(units))).quantize(_MILLIONTH, ROUND_FLOOR))
+def _millionths(units: float, rounded: Callable[[Fraction], int]) -> int:
+    """As the server counts, of the decimal that a float shows."""
+    return rounded(Fraction(repr(float(units))) * UNIT)

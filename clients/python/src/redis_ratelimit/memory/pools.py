@@ -20,7 +20,7 @@ from redis_ratelimit.memory.rule import (
 )
 
 
-class _Pool(Usage):
+class Pool(Usage):
     """Usage in one number, as of one instant."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Bucket(Rule):
     """Token bucket, or with `queues` a leaky bucket, whose allowed calls wait for their turn."""
 
     kind = "rl-bucket"
-    usage = _Pool
+    usage = Pool
 
     def __init__(self, capacity: int, refill: int, period: int, *, queues: bool) -> None:
         super().__init__(capacity, (period, 0))
@@ -57,10 +57,10 @@ class Bucket(Rule):
     def drains_in(self, units: int) -> int:
         return min(ceil_div(units * self.period, self.refill), LATEST)
 
-    def present(self, usage: _Pool, now: int) -> int:
+    def present(self, usage: Pool, now: int) -> int:
         return max(usage.used - max(now - usage.at, 0) * self.refill // self.period, 0)
 
-    def verdict(self, usage: _Pool, now: int, cost: int) -> Verdict:
+    def verdict(self, usage: Pool, now: int, cost: int) -> Verdict:
         if self.present(usage, now) + cost <= self.limit:
             return (ALLOWED, 0 if self.waits else self.reset(usage, now))
         if cost > self.limit:
@@ -68,10 +68,10 @@ class Bucket(Rule):
         wait = self.drains_in(usage.used + cost - self.limit) - max(now - usage.at, 0)
         return (AFTER, max(wait, 0))
 
-    def reset(self, usage: _Pool, now: int) -> int:
+    def reset(self, usage: Pool, now: int) -> int:
         return max(self.drains_in(usage.used) - max(now - usage.at, 0), 0)
 
-    def _advance(self, usage: _Pool, now: int) -> None:
+    def _advance(self, usage: Pool, now: int) -> None:
         """Takes off what has drained, in steps of a whole number of millionths."""
         if self.present(usage, now) == 0:
             usage.used, usage.at = 0, now
@@ -81,25 +81,25 @@ class Bucket(Rule):
         usage.used -= steps * (self.refill // divisor)
         usage.at += steps * (self.period // divisor)
 
-    def charge(self, usage: _Pool, now: int, cost: int) -> None:
+    def charge(self, usage: Pool, now: int, cost: int) -> None:
         self._advance(usage, now)
         usage.used = plus(usage.used, cost)
 
-    def give_back(self, usage: _Pool, now: int, units: int) -> None:
+    def give_back(self, usage: Pool, now: int, units: int) -> None:
         if self.present(usage, now) <= units:
             usage.used, usage.at = 0, 0
             return
         self._advance(usage, now)
         usage.used -= units
 
-    def low(self, usage: _Pool, now: int) -> int:
+    def low(self, usage: Pool, now: int) -> int:
         if usage.used == MOST:
             return 0
         drained = ceil_div(max(now - usage.at, 0) * self.refill, self.period)
         return max(usage.used - drained, 0)
 
 
-class _Window(_Pool):
+class _Window(Pool):
     """Usage of a fixed window; `at` is when it opened or, aligned, when it was last charged."""
 
     def __init__(self) -> None:
