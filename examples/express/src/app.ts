@@ -43,7 +43,7 @@ function authenticated(request: Request): { tenant: string; user: string } | und
  * for every name. Everybody else is known by the address only, which then is the tenant as well.
  */
 export function identify(request: Request) {
-  const address = network(request.ip);
+  const address = network(request.ip) ?? "unknown";
   return { address, ...(authenticated(request) ?? { tenant: `ip ${address}` }) };
 }
 
