@@ -72,7 +72,8 @@ fn a_deletion_with_the_stamp_of_an_earlier_one_is_remembered_for_a_day() {
     table.must_set("pro", HOUR, at(0));
     table.delete(b"pro", at(1)).unwrap();
     let stamp = |record: &[u8]| Record::read(record).unwrap().entry.definition.stamp;
-    let later = table.told("pro").expect("else no replica hears of it");
+    // Else no replica hears of it.
+    let later = table.told("pro").unwrap();
     assert_eq!(stamp(&later), stamp(&earlier));
     table.assert_consistent();
     table.forget(at(86_400));

@@ -39,19 +39,16 @@ fn charge_that_needs_a_new_piece_adds_as_many_entries() {
         let before = usage.entries();
         let expected = limit.entries_after_charge(&usage, us(2_000_000));
         let taken = limits.item_taken_fast(&usage, item.as_bytes(), us(2_000_000), units(1));
-        let Some(ItemTaken::Charged(_, charge)) = taken else { panic!("{taken:?}") };
+        let Some(ItemTaken::Charged(_, charge)) = taken else { unreachable!("{taken:?}") };
         assert_eq!(charge.grows(&usage), expected.is_some());
         call(&limit, &mut usage, us(2_000_000), one());
-        match expected {
-            Some(after) => {
-                // Two cells may be in one piece.
-                assert!(before < usage.entries() && usage.entries() <= after);
-                grown += 1;
-            }
-            None => {
-                assert_eq!(usage.entries(), before);
-                fit += 1;
-            }
+        if let Some(after) = expected {
+            // Two cells may be in one piece.
+            assert!(before < usage.entries() && usage.entries() <= after);
+            grown += 1;
+        } else {
+            assert_eq!(usage.entries(), before);
+            fit += 1;
         }
         assert_eq!(limit.entries_after_charge(&usage, us(2_000_000)), None, "the item is there now");
     }
