@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from redis import Redis
 
+from support.clock import Clock
 from support.server import Server
 
 COUNT = 30_000
@@ -20,7 +21,7 @@ NAMES = [f"{number:036}" for number in range(COUNT)]
 class Compared(NamedTuple):
     """A call, and a command of the server on as many elements. Each is told how often it ran."""
 
-    prepare: Callable[[Redis], object]
+    prepare: Callable[[Redis, Clock], object]
     call: Callable[[Redis, int], object]
     own: Callable[[Redis, int], object]
 
@@ -33,24 +34,41 @@ def _pipelined(redis: Redis, calls: list[tuple[object, ...]]) -> None:
         pipe.execute()
 
 
-def _ids(redis: Redis) -> None:
+def _ids(redis: Redis, _: Clock) -> None:
     bucket = ("TOKENBUCKET", 1_000_000, 1_000_000, "100d")
     _pipelined(redis, [("RL.TAKE", "ids", "ONCE", name, "1d", *bucket) for name in NAMES])
     redis.hset("hash", mapping=dict.fromkeys(NAMES, "1000000"))
 
 
-def _holders(redis: Redis) -> None:
+def _holders(redis: Redis, _: Clock) -> None:
     for time in range(TIMES):
         calls = [("RL.ACQUIRE", f"pool:{time}", COUNT, "1d", name) for name in NAMES]
         _pipelined(redis, calls)
         redis.sadd(f"set:{time}", *NAMES)
 
 
-def _policies(redis: Redis) -> None:
+def _expired(redis: Redis, clock: Clock) -> None:
+    for time in range(TIMES):
+        calls = [("RL.ACQUIRE", f"pool:{time}", COUNT, "1m", name) for name in NAMES]
+        _pipelined(redis, [*calls, ("RL.ACQUIRE", f"pool:{time}", COUNT + 1, "1d", "last")])
+        redis.zadd(f"zset:{time}", dict.fromkeys(NAMES, 60))
+    clock.advance("2m")
+
+
+def _denied(redis: Redis, _: Clock) -> None:
+    _pipelined(redis, [("RL.FIXED", name, 0, "1h") for name in NAMES])
+    _rows_of_five(redis)
+
+
+def _policies(redis: Redis, _: Clock) -> None:
     limit = ("TOKENBUCKET", 10, 10, "1s")
     _pipelined(redis, [("RL.POLICYSET", name, *limit) for name in NAMES])
-    # A policy is listed as a name, its words and three numbers: five elements, as two fields and a
-    # half have.
+    _rows_of_five(redis)
+
+
+def _rows_of_five(redis: Redis) -> None:
+    # A policy is listed as a name, its words and three numbers, and a denied key has five fields
+    # too: as many as two fields and a half of a hash.
     ends = {name: "abc"[: 2 + number % 2] for number, name in enumerate(NAMES)}
     fields = (name + end for name in NAMES for end in ends[name])
     redis.hset("hash", mapping=dict.fromkeys(fields, "1700000000000000"))
@@ -66,6 +84,18 @@ COMPARED = {
         _holders,
         lambda redis, time: redis.execute_command("RL.RELEASE", f"pool:{time}", *NAMES),
         lambda redis, time: redis.srem(f"set:{time}", *NAMES),
+    ),
+    "RL.PEEK of expired leases": Compared(
+        _expired,
+        lambda redis, time: redis.execute_command(
+            "RL.PEEK", f"pool:{time}", "CONCURRENCY", COUNT, "1d", "holder"
+        ),
+        lambda redis, time: redis.zremrangebyscore(f"zset:{time}", 0, 60),
+    ),
+    "RL.TOP": Compared(
+        _denied,
+        lambda redis, _: redis.execute_command("RL.TOP", "COUNT", COUNT),
+        lambda redis, _: redis.hgetall("hash"),
     ),
     "RL.POLICYLIST": Compared(
         _policies,
@@ -91,9 +121,10 @@ def _least(redis: Redis, run: Callable[[Redis, int], object]) -> float:
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_a_call_on_a_full_key_takes_no_longer_than_four_times_the_servers_own(
-    name: str, fresh_server: Callable[..., Server]
+    name: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     prepare, call, own = COMPARED[name]
-    with fresh_server(module_args=f"max-policies {COUNT}").client() as redis:
-        prepare(redis)
+    settings = f"max-policies {COUNT} top-keys {COUNT}"
+    with fresh_server(module_args=settings).client() as redis:
+        prepare(redis, clock)
         assert _least(redis, call) < 4 * _least(redis, own)
