@@ -1,4 +1,4 @@
-"""RL.INFO: what a limiter's key remembers, for people."""
+"""RL.INFO: what is used of a limiter now, and what its key stores, for people."""
 
 import pytest
 from redis import Redis, ResponseError
@@ -124,8 +124,10 @@ def test_both_counts_of_a_sliding_window_are_told(redis: Redis, clock: Clock) ->
         redis.execute_command("RL.SLIDING", "k", 10, "10s", "COST", cost)
         clock.advance("10s")
     told = info(redis)
-    assert (told["used"], told["previous"], told["current"]) == ("9", "6", "3")
+    assert (told["used"], told["previous"], told["current"]) == ("3", "6", "3")
     assert told["start"] == START_US // 1000 + 10_000
+    clock.advance("5s")
+    assert info(redis)["used"] == "1.5"
 
 
 def test_of_a_log_the_ends_are_told(redis: Redis, clock: Clock) -> None:
@@ -195,9 +197,75 @@ def test_it_changes_nothing_and_works_on_a_replica(pair: tuple[Server, Server]) 
 def test_it_tells_of_a_debt(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", 10**12, "FORCE")
     redis.execute_command("RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", "0.25", "FORCE")
-    clock.advance(UNITS_US["h"])
-    # As it was written, not as it stands.
     assert info(redis)["used"] == "1000000000000.25"
+    clock.advance(UNITS_US["h"])
+    # It takes longer than times are counted, which its key does not tell.
+    assert info(redis)["used"] == "1000000000000.25"
+    redis.delete("k")
+    redis.execute_command("RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", 100_000, "FORCE")
+    clock.advance(UNITS_US["h"])
+    assert 100_000 - 3600 <= float(info(redis)["used"]) < 100_000
+
+
+def test_expired_leases_are_left_out(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 10, "10s", "first")
+    redis.execute_command("RL.ACQUIRE", "k", 10, "1m", "second")
+    clock.advance("10s")
+    told = info(redis)
+    assert (told["used"], told["holders"]) == ("1", 1)
+    assert told["leases"] == [["second", "1", START_US // 1000 + 60_000]]
+    assert told["written"] == START_US // 1000
+
+
+@pytest.mark.parametrize(
+    ("spec", "used"),
+    [
+        ("TOKENBUCKET 10 1 1s AS it", ["5", "2", "0"]),
+        ("FIXED 10 5s AS it", ["5", "5", "0"]),
+        ("FIXED 10 5s ALIGNED AS it", ["5", "5", "0"]),
+        ("SLIDING 10 5s AS it", ["5", "5", "5"]),
+        ("SLIDING 10 2500ms AS it", ["5", "4", "0"]),
+        ("SLIDINGLOG 10 5s AS it", ["5", "5", "0"]),
+        ("SLIDINGLOG 10 3s AS it", ["5", "0", "0"]),
+    ],
+)
+def test_usage_of_a_component_is_as_of_now(
+    redis: Redis, clock: Clock, spec: str, used: list[str]
+) -> None:
+    # The other component keeps the key.
+    redis.execute_command(*f"RL.TAKE k COST 5 {spec} FIXED 10 1h".split())
+
+    def part() -> dict[str, object]:
+        told = redis.execute_command("RL.INFO", "k")
+        flat = as_text(told[told.index(b"parts") + 1][0])
+        return dict(zip(flat[::2], flat[1::2], strict=True))
+
+    first = part()
+    told = [first["used"]]
+    for step in ("3s", "2s"):
+        clock.advance(step)
+        told.append(part()["used"])
+    assert told == used
+    # What it was derived from stays: the stored instants.
+    stored = ("recovers_at", "drained_to", "start", "charged", "oldest", "newest")
+    assert [part().get(name) for name in stored] == [first.get(name) for name in stored]
+
+
+@pytest.mark.parametrize(
+    ("call", "least"),
+    [
+        ("RL.TOKENBUCKET k 10 1 1s COST 10", 4),
+        ("RL.FIXED k 10 10s COST 10", 10),
+        ("RL.SLIDINGLOG k 10 10s COST 10", 10),
+    ],
+)
+def test_usage_of_one_limit_is_no_less_than_what_is_used_now(
+    redis: Redis, clock: Clock, call: str, least: int
+) -> None:
+    redis.execute_command(*call.split())
+    clock.advance("6s")
+    # Its key does not store its numbers: its expiry tells until when it has recovered, about.
+    assert least <= float(info(redis)["used"]) <= min(10, least + 2)
 
 
 def as_map(value: object) -> object:

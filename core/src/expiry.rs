@@ -46,6 +46,13 @@ impl Expiry {
         }
     }
 
+    /// Returns the latest instant at which a usage has recovered whose key expires at this millisecond.
+    #[must_use]
+    pub fn latest_recovery(expires_at: u64) -> Timestamp {
+        let millis = expires_at.saturating_sub(Expiry::RESERVE);
+        Timestamp::EPOCH.plus(Span::MILLISECOND.times(millis))
+    }
+
     /// The expiry after a charge, in milliseconds since the epoch: the one that the key has, if it will do. One from
     /// before the clock went back never does.
     #[must_use]

@@ -213,8 +213,10 @@ pub trait Usage: Clone + Default + Send + 'static {
         None
     }
 
-    /// What it says to people at `now`: what is stored, without bans and strikes that are over.
-    fn describe(&self, now: Timestamp) -> Vec<(&'static str, InfoField)>;
+    /// Returns what it says to people: what is used at `now`, without what has recovered or expired by then, and the
+    /// instants that are stored. `recovers_at` is the instant at which it will have recovered, or a later one; a usage
+    /// that does not store its limit's numbers goes by that, and without it by what was used when it was written.
+    fn describe(&self, now: Timestamp, recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)>;
 }
 
 /// What is known of the instant at which a usage will have recovered, under the limit that charged it last, after it

@@ -23,7 +23,7 @@ pub struct KindRow {
 type Describe = fn(&PeekedKey, Timestamp) -> Result<Vec<(&'static str, InfoField)>, Error>;
 
 fn describe<U: Usage>(key: &PeekedKey, now: Timestamp) -> Result<Vec<(&'static str, InfoField)>, Error> {
-    Ok(key.usage::<U>()?.describe(now))
+    Ok(key.usage::<U>()?.describe(now, key.recovers_at(now)))
 }
 
 impl KindRow {

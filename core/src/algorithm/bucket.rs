@@ -343,6 +343,20 @@ impl BucketUsage {
     }
 }
 
+impl BucketUsage {
+    /// Returns what is left at `now` of a usage that drains evenly until `recovers_at`, rounded up. Of a debt whose
+    /// recovery saturates, nobody knows how long that takes: it is all of it.
+    fn used_until(&self, recovers_at: Timestamp, now: Timestamp) -> Amount {
+        let whole = recovers_at.since(self.drained_to);
+        if whole >= Span::MAX {
+            return self.used;
+        }
+        let left = recovers_at.since(now.max(self.drained_to)).micros();
+        NonZeroU64::new(whole.micros())
+            .map_or(Amount::ZERO, |whole| Amount::saturating(ratio::ceil(self.used.millionths(), left, whole)))
+    }
+}
+
 impl Usage for BucketUsage {
     const KIND: Kind = Kind::Bucket;
 
@@ -376,8 +390,9 @@ impl Usage for BucketUsage {
         (used != Amount::ZERO).then_some(BucketUsage { used, drained_to })
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
-        vec![("used", InfoField::Amount(self.used)), ("drained_to", InfoField::Instant(self.drained_to))]
+    fn describe(&self, now: Timestamp, recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
+        let used = recovers_at.map_or(self.used, |at| self.used_until(at, now));
+        vec![("used", InfoField::Amount(used)), ("drained_to", InfoField::Instant(self.drained_to))]
     }
 }
 

@@ -311,10 +311,12 @@ impl Usage for FixedWindowUsage {
         (used != Amount::ZERO).then_some(FixedWindowUsage { used, stamp: WindowStamp::new(instant, aligned) })
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
+    fn describe(&self, now: Timestamp, recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
+        let is_over = recovers_at.is_some_and(|at| at <= now);
+        let used = if is_over { Amount::ZERO } else { self.used };
         let (mode, instant) = if self.stamp.aligned() { ("aligned", "charged") } else { ("plain", "start") };
         vec![
-            ("used", InfoField::Amount(self.used)),
+            ("used", InfoField::Amount(used)),
             ("mode", InfoField::Word(mode)),
             (instant, InfoField::Instant(self.stamp.instant())),
         ]

@@ -75,8 +75,7 @@ impl SlidingLog {
 
     /// How many entries, from the oldest on, no longer count.
     fn out_of_date(&self, usage: &SlidingLogUsage, now: Timestamp) -> usize {
-        let shift = usage.shift_at(now);
-        usage.entries.partition_point(|entry| self.leaves(entry, shift) <= now)
+        usage.out_of_date(self.window.span(), now)
     }
 
     /// When an entry stops counting.

@@ -254,9 +254,10 @@ impl Usage for SlidingWindowUsage {
         (!usage.is_unused()).then_some(usage)
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
+    fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
+        let now = now.max(self.start);
         vec![
-            ("used", InfoField::Amount(self.previous.plus(self.current))),
+            ("used", InfoField::Amount(self.rolled(now).present(now))),
             ("previous", InfoField::Amount(self.previous)),
             ("current", InfoField::Amount(self.current)),
             ("start", InfoField::Instant(self.start)),

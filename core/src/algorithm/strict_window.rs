@@ -345,10 +345,9 @@ impl Usage for StrictWindowUsage {
         Some(usage)
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
-        let used = self.counts.iter().fold(Amount::ZERO, |sum, count| sum.plus(*count));
+    fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
         vec![
-            ("used", InfoField::Amount(used)),
+            ("used", InfoField::Amount(self.seen_at(now).present(now))),
             ("written", InfoField::Instant(self.written)),
             ("window", InfoField::Span(self.window)),
         ]

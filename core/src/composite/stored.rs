@@ -263,7 +263,7 @@ impl Usage for CompositeUsage {
         of_components.fold(ids.saturating_add(1), usize::saturating_add)
     }
 
-    fn describe(&self, now: Timestamp) -> Vec<(&'static str, InfoField)> {
+    fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
         // As of when it was written, if the clock has gone back.
         let at = now.max(self.written);
         let mut facts = vec![("written", InfoField::Instant(self.written))];
@@ -305,7 +305,7 @@ impl Component {
             ComponentIdentity::Name(name) => facts.push(("name", InfoField::Name(name))),
         }
         facts.push(("recovers_at", InfoField::Instant(self.recovers_at)));
-        facts.extend(with_usage!(&self.usage, usage => usage.describe(now)));
+        facts.extend(with_usage!(&self.usage, usage => usage.describe(now, Some(self.recovers_at))));
         facts
     }
 }

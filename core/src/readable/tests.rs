@@ -34,7 +34,7 @@ impl Usage for Number {
         }
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
+    fn describe(&self, _now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
         Vec::new()
     }
 }

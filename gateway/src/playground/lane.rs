@@ -195,7 +195,7 @@ fn number(amount: Amount) -> f64 {
 
 /// What a usage says of itself, with instants and spans in microseconds.
 fn described(usage: &impl Usage, start: Timestamp, now: Timestamp) -> Value {
-    let fields = usage.describe(now).into_iter().filter_map(|(name, field)| {
+    let fields = usage.describe(now, None).into_iter().filter_map(|(name, field)| {
         let value = match field {
             InfoField::Amount(amount) => number(amount).into(),
             InfoField::Instant(at) if at < start => (-signed(start.since(at))).into(),

@@ -4,9 +4,10 @@ use super::super::Redis;
 use super::super::native_type;
 use super::handle::{Handle, WRITE};
 use super::value::Value;
+use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Kind, Usage};
+use ratelimit_core::{Kind, Timestamp, Usage};
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -195,6 +196,11 @@ impl PeekedKey<'_> {
     #[inline(always)]
     pub fn contents(&self) -> &Contents {
         &self.contents
+    }
+
+    /// Returns the latest instant at which it will have recovered; `None` if it never expires.
+    pub fn recovers_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.contents.handle.expires_at(now).map(Expiry::latest_recovery)
     }
 
     /// What it remembers. `Err` if it holds anything but a `U`.

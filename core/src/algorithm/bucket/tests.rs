@@ -4,7 +4,7 @@ mod exact_refill;
 use super::*;
 use crate::evaluate::Request::{Force, GiveBack, Take, Within};
 use crate::evaluate::{Request, evaluate};
-use crate::testing::calls::{Key, amounts, call, lengths, millionths, period, units};
+use crate::testing::calls::{Key, amounts, call, lengths, millionths, period, units, us};
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
 use crate::testing::laws::{Lawful, laws};
 use proptest::prelude::*;
@@ -282,9 +282,47 @@ fn people_are_told_what_was_used_and_as_of_when() {
     key.call(&bucket(10, 1, "1s"), 7000, Take(units(3)));
     let at = Timestamp::from_micros(7_000_000).unwrap();
     assert_eq!(
-        key.0.describe(Timestamp::EPOCH),
+        key.0.describe(Timestamp::EPOCH, None),
         [("used", InfoField::Amount(units(3))), ("drained_to", InfoField::Instant(at))]
     );
+}
+
+#[test]
+fn people_are_told_what_is_left_until_it_has_recovered() {
+    let mut key = Key::default();
+    key.call(&bucket(10, 1, "1s"), 7000, Take(units(3)));
+    let used = |millis: u64, recovers_at| match &key.0.describe(us(millis * 1000), recovers_at)[0] {
+        ("used", InfoField::Amount(used)) => used.to_string(),
+        fact => unreachable!("{fact:?}"),
+    };
+    let recovers_at = Some(us(10_000_000));
+    let told = [7000, 8000, 8500, 9999, 10_000, 12_000].map(|millis| used(millis, recovers_at));
+    assert_eq!(told, ["3", "2", "1.5", "0.001", "0", "0"]);
+    // By a clock that was set back it is as it was written, and so it is of a key that never expires.
+    assert_eq!(used(0, recovers_at), "3");
+    assert_eq!(used(60_000, None), "3");
+    assert_eq!(used(60_000, Some(us(7_000_000).plus(Span::MAX))), "3");
+    // A later instant is an upper bound.
+    assert_eq!(used(8000, Some(us(11_000_000))), "2.25");
+}
+
+proptest! {
+    #[test]
+    fn told_usage_is_no_less_than_what_is_used_and_hardly_more(
+        limit in Bucket::limits(), cost in 1..=1_000_000_000_000_u64, share in 0..=1000_u64,
+    ) {
+        let (mut key, cost) = (BucketUsage::default(), Amount::saturating(cost).min(limit.limit()));
+        limit.charge(&mut key, us(5), cost);
+        let reset = limit.reset(&key, us(5));
+        let now = us(5).plus(Span::from_micros(reset.micros() / 1000 * share));
+        let told = match &key.describe(now, Some(us(5).plus(reset)))[0].1 {
+            InfoField::Amount(used) => used.millionths(),
+            fact => unreachable!("{fact:?}"),
+        };
+        let used = limit.present(&key, now).millionths();
+        let [_, refill, period] = limit.fields();
+        prop_assert!(used <= told && told <= used.saturating_add(refill / period + 1), "{used} {told}");
+    }
 }
 
 impl Lawful for Bucket {

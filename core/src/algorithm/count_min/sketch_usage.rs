@@ -245,7 +245,7 @@ impl Usage for SketchUsage {
         self.made.as_mut().and_then(|made| made.cells.renew(from, may_go_on))
     }
 
-    fn describe(&self, now: Timestamp) -> Vec<(&'static str, InfoField)> {
+    fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
         let Some(made) = &self.made else { return Vec::new() };
         let shares = self.shares(made, now);
         vec![

@@ -136,7 +136,7 @@ fn new_numbers_hold_at_once_for_all_items_and_forgive_nobody() {
 
 #[test]
 fn a_sketch_is_made_in_the_size_that_is_asked_and_keeps_it() {
-    let facts = |usage: &SketchUsage| usage.describe(us(0));
+    let facts = |usage: &SketchUsage| usage.describe(us(0), None);
     let size_of = |usage: &SketchUsage| match facts(usage).first() {
         Some(("size", InfoField::Count(size))) => *size,
         other => unreachable!("{other:?}"),
@@ -176,7 +176,7 @@ fn people_are_told_its_numbers_and_how_well_it_serves() {
     let mut usage = SketchUsage::default();
     // The whole limit, whatever a call keeps of it.
     assert_eq!(call(&of(kept, b"a"), &mut usage, us(0), Take(units(3))).remaining, units(0));
-    let told = |usage: &SketchUsage, at| usage.describe(us(at));
+    let told = |usage: &SketchUsage, at| usage.describe(us(at), None);
     let text = |text: &str| InfoField::Text(text.to_owned());
     assert_eq!(
         told(&usage, 0),
@@ -203,7 +203,7 @@ fn a_scaled_sketch_has_scaled_buckets_and_shows_their_numbers() {
     // The buckets refill by 1.5 units a minute.
     assert_eq!(call(&of(scaled, b"a"), &mut usage, us(0), Take(units(3))).reset, Span::SECOND.times(120));
     assert_eq!(
-        usage.describe(us(0))[..2],
+        usage.describe(us(0), None)[..2],
         [("size", InfoField::Count(size.bytes())), ("numbers", InfoField::Text("3 1.5 1m".to_owned()))]
     );
 }
@@ -230,7 +230,7 @@ fn what_is_told_of_unseen_items_is_what_becomes_of_them() {
                 call(&of(limits, &item.to_be_bytes()), &mut usage, now, one());
             }
         }
-        let facts = usage.describe(now);
+        let facts = usage.describe(now, None);
         let Some(("unseen_denied", InfoField::Text(told))) = facts.last() else { unreachable!("{facts:?}") };
         let told: u32 = told.replace('.', "").parse().unwrap();
         let unseen = (items..items + 10_000).map(u32::to_be_bytes);

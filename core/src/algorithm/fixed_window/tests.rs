@@ -199,7 +199,11 @@ fn people_are_told_when_a_window_opened_or_was_charged() {
         let mut key = Key::default();
         key.call(&limit, 7500, Take(units(3)));
         let facts = [("used", InfoField::Amount(units(3))), ("mode", InfoField::Word(mode)), (instant, at.clone())];
-        assert_eq!(key.0.describe(Timestamp::EPOCH), facts);
+        assert_eq!(key.0.describe(Timestamp::EPOCH, None), facts);
+        let used =
+            |now, at| key.0.describe(Timestamp::from_micros(now).unwrap(), Timestamp::from_micros(at))[0].clone();
+        assert_eq!(used(66_999_999, 67_000_000), facts[0]);
+        assert_eq!(used(67_000_000, 67_000_000), ("used", InfoField::Amount(Amount::ZERO)));
     }
 }
 

@@ -42,11 +42,6 @@ impl FewLeases {
         self.leases.len()
     }
 
-    /// All of them together.
-    pub(super) fn counted(&self) -> LeaseSum {
-        self.iter().fold(LeaseSum::default(), |sum, (_, lease)| sum.plus(LeaseSum::of(lease.units)))
-    }
-
     /// Those that have not expired.
     pub(super) fn present(&self, now: Timestamp) -> LeaseSum {
         self.live(now).fold(LeaseSum::default(), |sum, (_, lease)| sum.plus(LeaseSum::of(lease.units)))

@@ -151,15 +151,7 @@ impl ConcurrencyUsage {
         }
     }
 
-    /// The leases that count: those that had not expired when the table was last changed.
-    pub(super) fn sum(&self) -> LeaseSum {
-        match &self.leases {
-            Leases::Few(leases) => leases.counted(),
-            Leases::Many(leases) => leases.counted,
-        }
-    }
-
-    /// How many leases count.
+    /// How many leases count: those that had not expired when the table was last changed.
     pub(super) fn count(&self) -> usize {
         match &self.leases {
             Leases::Few(leases) => leases.len(),

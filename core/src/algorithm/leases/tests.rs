@@ -195,21 +195,32 @@ fn people_are_told_who_holds_how_much_for_how_long() {
     let lease = |holder: &str, cost, expires_at| (Box::from(holder.as_bytes()), units(cost), us(expires_at), None);
     let leases = vec![lease("a", 3, 30_000_000), lease("b", 2, 60_000_000), lease("c", 1, 62_000_000)];
     assert_eq!(
-        key.0.describe(Timestamp::EPOCH),
+        key.0.describe(Timestamp::EPOCH, None),
         [
             ("used", InfoField::Amount(units(6))),
             ("written", InfoField::Instant(us(2_000_000))),
             ("holders", InfoField::Count(3)),
-            ("leases", InfoField::Leases(leases)),
+            ("leases", InfoField::Leases(leases.clone())),
         ]
     );
+    // What has expired is left out, though it is stored until the next change.
+    assert_eq!(
+        key.0.describe(us(30_000_000), None),
+        [
+            ("used", InfoField::Amount(units(3))),
+            ("written", InfoField::Instant(us(2_000_000))),
+            ("holders", InfoField::Count(2)),
+            ("leases", InfoField::Leases(leases[1..].to_vec())),
+        ]
+    );
+    assert_eq!(key.0.entries(), 3);
 }
 
 #[test]
 fn people_are_told_of_the_first_hundred_to_expire() {
     let names: Vec<String> = (0..101).map(|number| format!("{number:03}")).collect();
     let leases: Vec<_> = names.iter().map(|name| (name.as_str(), 1, "60s")).collect();
-    let facts = table(&leases).0.describe(Timestamp::EPOCH);
+    let facts = table(&leases).0.describe(Timestamp::EPOCH, None);
     assert_eq!(facts[2], ("holders", InfoField::Count(101)));
     let lease = |name: &String| (Box::from(name.as_bytes()), units(1), us(60_000_000), None);
     assert_eq!(facts[3], ("leases", InfoField::Leases(names[..100].iter().map(lease).collect())));

@@ -168,13 +168,13 @@ impl Usage for ConcurrencyUsage {
         self.kept()
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
+    fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
         const SHOWN: usize = 100;
-        let leases = self.counted().take(SHOWN);
+        let (present, leases) = (self.present(now), self.live(now).take(SHOWN));
         vec![
-            ("used", InfoField::Amount(self.sum().units)),
+            ("used", InfoField::Amount(present.units)),
             ("written", InfoField::Instant(self.written())),
-            ("holders", InfoField::Count(u64::try_from(self.count()).unwrap_or(u64::MAX))),
+            ("holders", InfoField::Count(u64::try_from(present.leases).unwrap_or(u64::MAX))),
             (
                 "leases",
                 InfoField::Leases(

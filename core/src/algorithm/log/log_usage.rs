@@ -79,6 +79,12 @@ impl SlidingLogUsage {
         self.shift.back(self.ahead(now))
     }
 
+    /// Returns the number of entries, from the oldest on, that no longer count in a window of that length.
+    pub(super) fn out_of_date(&self, window: Span, now: Timestamp) -> usize {
+        let shift = self.shift_at(now);
+        self.entries.partition_point(|entry| shift.instant(entry.at).plus(window) <= now)
+    }
+
     /// Whether `delta` can have been caused by a call on this log.
     fn accepts(&self, delta: LogDelta) -> bool {
         let newest = self.newest().map_or(Timestamp::EPOCH, |newest| newest.minus(delta.moved_back));
@@ -347,10 +353,14 @@ impl Usage for SlidingLogUsage {
         self.entries.capacity().saturating_mul(size_of::<LogEntry>())
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
+    fn describe(&self, now: Timestamp, recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
+        // The newest entry is the last to leave.
+        let window = self.newest().and_then(|newest| recovers_at.map(|at| at.since(newest)));
+        let first = window.map_or(0, |window| self.out_of_date(window, now));
+        let entries = self.entries.len().saturating_sub(first);
         let mut facts = vec![
-            ("used", InfoField::Amount(self.sum_from(0))),
-            ("entries", InfoField::Count(u64::try_from(self.entries.len()).unwrap_or(u64::MAX))),
+            ("used", InfoField::Amount(self.sum_from(first))),
+            ("entries", InfoField::Count(u64::try_from(entries).unwrap_or(u64::MAX))),
         ];
         if let (Some(oldest), Some(newest)) = (self.entries.front(), self.newest()) {
             facts.push(("oldest", InfoField::Instant(self.shift.instant(oldest.at))));

@@ -264,7 +264,7 @@ fn people_are_told_both_counts_and_the_window() {
     key.call(&limit, 5000, Take(units(4)));
     key.call(&limit, 66_000, Take(units(3)));
     assert_eq!(
-        key.0.describe(Timestamp::EPOCH),
+        key.0.describe(Timestamp::EPOCH, None),
         [
             ("used", InfoField::Amount(units(7))),
             ("previous", InfoField::Amount(units(4))),
@@ -273,6 +273,10 @@ fn people_are_told_both_counts_and_the_window() {
             ("window", InfoField::Span(period("60s").span())),
         ]
     );
+    let used = |millis: u64| key.0.describe(Timestamp::from_micros(millis * 1000).unwrap(), None)[0].clone();
+    for (millis, expected) in [(95_000, 5), (125_000, 3), (145_000, 2), (185_000, 0), (500_000, 0)] {
+        assert_eq!(used(millis), ("used", InfoField::Amount(units(expected))), "{millis}");
+    }
 }
 
 impl Lawful for SlidingWindow {

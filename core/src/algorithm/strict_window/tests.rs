@@ -291,13 +291,17 @@ fn people_are_told_the_sum_of_all_slots() {
     key.call(&limit, 5000, Take(units(4)));
     key.call(&limit, 66_000 - 2, Take(units(3)));
     assert_eq!(
-        key.0.describe(Timestamp::EPOCH),
+        key.0.describe(Timestamp::EPOCH, None),
         [
             ("used", InfoField::Amount(units(7))),
             ("written", InfoField::Instant(us(65_998_000))),
             ("window", InfoField::Span(period("60s").span())),
         ]
     );
+    let used = |seconds: u64| key.0.describe(us(seconds * 1_000_000), None)[0].clone();
+    for (seconds, expected) in [(66, 3), (125, 3), (128, 0)] {
+        assert_eq!(used(seconds), ("used", InfoField::Amount(units(expected))), "{seconds}");
+    }
 }
 
 proptest! {

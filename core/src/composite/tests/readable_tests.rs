@@ -37,7 +37,7 @@ fn an_effect_in_which_one_number_is_wrong_is_refused_or_makes_what_can_be_read()
 #[test]
 fn people_are_told_what_a_key_with_components_remembers_as_far_as_it_counts() {
     let names = |server: &Server, second: u64| {
-        server.components().unwrap().describe(at(second)).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        server.components().unwrap().describe(at(second), None).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
     let mut server = Server::default();
     server.take("FIXED 1 1h AS a BAN 2 1m 1h MAX 1h", 0);
@@ -53,7 +53,7 @@ fn people_are_told_what_a_key_with_components_remembers_as_far_as_it_counts() {
     let mut server = Server::default();
     server.take("ONCE r1 1h FIXED 9 1h AS a SLIDING 9 1m CONCURRENCY 9 1h me", 0);
     assert_eq!(names(&server, 0), ["written", "parts", "ids"]);
-    let facts = server.components().unwrap().describe(at(0));
+    let facts = server.components().unwrap().describe(at(0), None);
     let Some(("parts", InfoField::Components(parts))) = facts.get(1) else { unreachable!("{facts:?}") };
     let known = parts.iter().map(|part| part.get(1).cloned()).collect::<Vec<_>>();
     assert!(matches!(&known[0], Some(("name", InfoField::Name(name))) if **name == *b"a"), "{known:?}");

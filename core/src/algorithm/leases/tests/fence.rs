@@ -101,7 +101,7 @@ fn people_are_told_of_a_token_behind_the_expiry() {
     let mut key = Key::<ConcurrencyUsage>::default();
     key.call(&fenced("a", "60s", 7), 0, cost(1));
     let lease = (Box::from(&b"a"[..]), units(1), us(60_000_000), token(7));
-    assert_eq!(key.0.describe(us(0))[3], ("leases", InfoField::Leases(vec![lease])));
+    assert_eq!(key.0.describe(us(0), None)[3], ("leases", InfoField::Leases(vec![lease])));
 }
 
 #[test]

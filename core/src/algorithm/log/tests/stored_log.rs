@@ -108,7 +108,7 @@ fn people_are_told_how_many_entries_there_are_and_from_when_to_when() {
     }
     assert_eq!(key.0.entries(), 3);
     assert_eq!(
-        key.0.describe(Timestamp::EPOCH),
+        key.0.describe(Timestamp::EPOCH, None),
         [
             ("used", InfoField::Amount(units(7))),
             ("entries", InfoField::Count(3)),
@@ -116,6 +116,12 @@ fn people_are_told_how_many_entries_there_are_and_from_when_to_when() {
             ("newest", InfoField::Instant(us(9_000_000))),
         ]
     );
+    let told = |now| key.0.describe(us(now), Some(us(69_000_000)))[..2].to_vec();
+    let facts = |used, entries| vec![("used", InfoField::Amount(units(used))), ("entries", InfoField::Count(entries))];
+    assert_eq!(told(64_999_999), facts(7, 3));
+    assert_eq!(told(65_000_000), facts(3, 2));
+    assert_eq!(told(69_000_000), facts(0, 0));
+    assert_eq!(told(0), facts(7, 3), "by a clock that was set back");
     let unused = [("used", InfoField::Amount(Amount::ZERO)), ("entries", InfoField::Count(0))];
-    assert_eq!(SlidingLogUsage::default().describe(Timestamp::EPOCH), unused);
+    assert_eq!(SlidingLogUsage::default().describe(Timestamp::EPOCH, None), unused);
 }

@@ -69,7 +69,7 @@ pub(super) fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Optio
     let usage = of::<crate::algorithm::leases::ConcurrencyUsage>(any);
     // As of when they were written, if the clock has gone back.
     let at = now.max(now.plus(usage.ahead(now)));
-    let facts = usage.describe(now);
+    let facts = usage.describe(now, None);
     let mut leases = facts
         .iter()
         .filter_map(|(_, fact)| if let crate::limit::InfoField::Leases(leases) = fact { Some(leases) } else { None });
