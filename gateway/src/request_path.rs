@@ -7,8 +7,16 @@ use crate::template::fits_parts;
 /// # Errors
 /// If the path has a NUL, or if servers disagree about where it leads.
 pub fn normalized(target: &[u8]) -> Result<Vec<u8>, String> {
-    let is_end = |byte: &u8| matches!(byte, b'?' | b'#');
-    let path = without_origin(target.split(is_end).next().unwrap_or_default());
+    let target = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+    // No request may have either (RFC 3986). Go takes `/x#/../login` for `/login`, and others end the path at the `#`.
+    if target.contains(&b'#') {
+        return Err("the path has a '#'".to_owned());
+    }
+    // Envoy's normalize_path, browsers and IIS take it for a slash.
+    if target.contains(&b'\\') {
+        return Err("the path has a backslash".to_owned());
+    }
+    let path = without_origin(target);
     if path == b"*" {
         return Ok(path.to_vec());
     }
@@ -106,7 +114,7 @@ impl PathPattern {
     /// If no path in normal form can match it.
     pub fn read(text: &str, ignores_case: bool) -> Result<PathPattern, String> {
         let never = |why: &str| format!("the path '{}' matches no request: {why}", text.escape_debug());
-        if text.contains(['?', '#', ';']) {
+        if text.contains(['?', ';']) {
             return Err(never("queries and path parameters are removed from the paths of requests"));
         }
         let rooted = if text.starts_with('*') { format!("/{text}") } else { text.to_owned() };

@@ -78,12 +78,13 @@ http:
         return gateway.get("/check", x_forwarded_method=method, x_forwarded_uri=uri).status
 
     spellings = ["/login", "/%6cogin", "//login", "/./login", "/x/../login", "/login/"]
-    spellings += ["/login;a=b", "http://example.com/login?x", "/login#x", "/login/%2e/?x"]
+    spellings += ["/login;a=b", "http://example.com/login?x", "/login/%2e/?x"]
     assert {check(uri) for uri in spellings} == {200}
     assert check("/login", method="post") == 200
     assert {check(uri) for uri in ("/admin/x", "/ADMIN/x", "/Admin//X/")} == {200}
     assert {check(uri) for uri in ("/LOGIN", "/login%2F", "/login/x")} == {429}
-    assert {check(uri) for uri in ("/login%00", "/x/..;/login", "/x//../login")} == {400}
+    ambiguous = ["/login%00", "/x/..;/login", "/x//../login", "/x#/../login", "/x\\..\\login"]
+    assert {check(uri) for uri in ambiguous} == {400}
     assert sorted(redis.keys("*")) == ["rl:admin:/admin/x", "rl:login:POST:/login"]
 
 
