@@ -259,6 +259,24 @@ def test_rubbish_is_refused(gateway: Gateway, rubbish: object) -> None:
     assert gateway.get("/check").status == 200
 
 
+@pytest.mark.parametrize(
+    ("descriptor", "told"),
+    [
+        ({"hits_addend": -1}, "a number must be an integer from 0"),
+        ({"limit": {"unit": True}}, "unit must be such as MINUTE"),
+        ("user", "a descriptor must be an object"),
+    ],
+)
+def test_errors_of_json_name_the_expected_value(
+    gateway: Gateway, descriptor: object, told: str
+) -> None:
+    asked = {"domain": "api", "descriptors": [descriptor]}
+    answer = gateway.get("/json", method="POST", data=asked)
+    assert answer.status == 400
+    assert told in answer.body
+    assert "variant" not in answer.body
+
+
 CROSS_SITE = [
     {"origin": "https://evil.example"},
     {"origin": "null"},

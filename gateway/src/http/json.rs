@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 /// A request. Each name also in lowerCamelCase, numbers also as text, and `null` for what is not there.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a request must be an object")]
 struct Request {
     domain: Option<String>,
     descriptors: Option<Vec<JsonDescriptor>>,
@@ -22,7 +22,7 @@ struct Request {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a descriptor must be an object")]
 struct JsonDescriptor {
     entries: Option<Vec<NamedValue>>,
     limit: Option<Limit>,
@@ -33,14 +33,14 @@ struct JsonDescriptor {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an entry must be an object")]
 struct NamedValue {
     key: Option<String>,
     value: Option<String>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a limit must be an object")]
 struct Limit {
     #[serde(alias = "requestsPerUnit")]
     requests_per_unit: Option<JsonNumber>,
@@ -48,7 +48,7 @@ struct Limit {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a number must be an integer from 0, perhaps as text")]
 enum JsonNumber {
     Plain(u64),
     Text(String),
@@ -67,7 +67,7 @@ impl JsonNumber {
 
 /// A unit by its name or its number.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "unit must be such as MINUTE")]
 enum Unit32 {
     Named(String),
     Numbered(i32),
