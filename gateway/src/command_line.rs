@@ -120,8 +120,8 @@ pub struct Serve {
     /// A file of limits, or a directory of them; read again when it changes.
     #[arg(long, env = "RATELIMIT_GATEWAY_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Length of the IPv6 networks that count as one client, 48 to 128: for /check without rules, and for the entries
-    /// remote_address and masked_remote_address of Envoy. The ipv6_prefix of a file wins.
+    /// Length of the IPv6 networks that count as one client, 48 to 128: for the entries remote_address and
+    /// masked_remote_address of Envoy, and for /check unless a file has an ipv6_prefix.
     #[arg(long, env = "RATELIMIT_GATEWAY_IPV6_PREFIX", default_value = "64")]
     pub ipv6_prefix: Ipv6Prefix,
     /// What is answered while the server is away: open, closed, or local=0.25, by which that part of each limit is counted

@@ -36,7 +36,13 @@ pub struct ConsoleOptions {
     /// Where people look at limits and change them, in a browser; or off. Who may change them has the token of
     /// RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN, and off loopback who may look that of RATELIMIT_GATEWAY_CONSOLE_TOKEN; or in
     /// the files that ..._FILE name.
-    #[arg(id = "console_at", long = "console", env = "RATELIMIT_GATEWAY_CONSOLE", default_value = "127.0.0.1:8090")]
+    #[arg(
+        id = "console_at",
+        long = "console",
+        value_name = "CONSOLE",
+        env = "RATELIMIT_GATEWAY_CONSOLE",
+        default_value = "127.0.0.1:8090"
+    )]
     pub at: At,
     /// The server as the console sees it, for a user of its own: as --server, with the password in
     /// RATELIMIT_GATEWAY_CONSOLE_SERVER_PASSWORD.
