@@ -3,12 +3,10 @@
 import type { PeekOptions } from "./calls.js";
 import { Decision, governs } from "./decision.js";
 import type { KnownLimit, Limit } from "./limits.js";
+import { Bucket } from "./memory/pools.js";
+import { ceilDiv, max, min, UNIT } from "./memory/rule.js";
 
-interface Bucket {
-  used: number;
-  /** Up to when what has recovered is taken off. */
-  at: number;
-}
+type Usage = ReturnType<Bucket["unused"]>;
 
 export interface LocalOptions {
   /** This process's part of each limit: 0.25 for four processes. */
@@ -31,7 +29,8 @@ export class LocalLimits {
   readonly #otherwise: KnownLimit | undefined;
   readonly #now: () => number;
   // In the order in which they were last seen.
-  readonly #buckets = new Map<string, Bucket>();
+  readonly #usages = new Map<string, Usage>();
+  readonly #buckets = new WeakMap<Limit, Bucket>();
 
   /** The clock counts milliseconds, and must not jump when the time of day is set. */
   constructor({ share, otherwise }: LocalOptions, now: () => number) {
@@ -51,43 +50,46 @@ export class LocalLimits {
     { cost = 1, upto = false, force = false }: Pick<PeekOptions, "cost" | "upto" | "force">,
     peeks = false,
   ): Decision | undefined {
-    const now = this.#now();
+    const now = BigInt(Math.round(this.#now() * 1000));
     const found = charged.flatMap(([key, limit]) => {
       const known = this.#known(limit);
       if (!known) return [];
-      const quota = roundedDown(known.quota);
-      // A share of a small limit is one unit still; a limit of 0 stays 0.
-      const capacity = Math.min(quota, Math.max(roundedNear(quota * this.#share), 1));
-      const perMs = (capacity || 1) / (known.window * 1000);
+      const bucket = this.#bucketOf(limit, known);
       const name = `${key} ${known.words.join(" ")}`;
-      const used = this.#used(name, perMs, now);
-      const own = limit.cost === undefined ? undefined : roundedUp(limit.cost);
-      return [{ name, limit, used, capacity, perMs, window: known.window, own }];
+      const own = limit.cost === undefined ? undefined : millionths(limit.cost, ceilDiv);
+      const usage = this.#usageOf(name, bucket);
+      const room = bucket.remaining(usage, now);
+      return [{ name, limit, bucket, usage, room, window: known.window, own }];
     });
     if (found.length === 0) return undefined;
-    const asked = cost < 0 ? -roundedDown(-cost) : roundedUp(cost);
+    const asked = cost < 0 ? -millionths(-cost, floorDiv) : millionths(cost, ceilDiv);
     const units = upto ? unitsThatFit(found, asked) : asked;
-    const looked = found.map((one) => ({
-      ...one,
-      cost: one.own ?? units,
-      givesBack: one.own === undefined && cost < 0,
-    }));
-    const isAllowed = looked.every(fits);
+    const looked = found.map((one) => {
+      const { bucket, usage, own = units } = one;
+      const givesBack = one.own === undefined && cost < 0;
+      const fits = givesBack || bucket.verdict(usage, now, own).kind === "allowed";
+      return { ...one, cost: own, givesBack, fits };
+    });
+    const isAllowed = looked.every(({ fits }) => fits);
     const charges = !peeks && (isAllowed || force);
-    const granted = upto ? { granted: isAllowed ? units : 0 } : {};
+    const granted = upto ? { granted: isAllowed ? Number(units / UNIT) : 0 } : {};
     const each = looked.map((one) => {
-      const { name, limit, used, capacity, perMs, window, cost } = one;
-      const after = charges ? Math.max(0, used + cost) : used;
-      if (charges) this.#remember(name, { used: after, at: now });
+      const { name, limit, bucket, usage, window, cost, givesBack, fits } = one;
+      if (charges) {
+        usage.moveBack(now);
+        if (givesBack) bucket.giveBack(usage, now, -cost);
+        else bucket.charge(usage, now, cost);
+        this.#remember(name, usage);
+      }
+      const isNever = cost > bucket.limit && !force;
       // Of what was forced, until usage is within the limit again.
-      const over = (charges ? after : used + cost) - capacity;
-      const isNever = cost > capacity && !force;
+      const wait = () => msOf(bucket.debtAfter(usage, now, charges ? 0n : cost));
       return new Decision({
-        allowed: fits(one),
-        limit: Math.floor(capacity),
-        remaining: Math.max(0, Math.floor(capacity - after + slackOf(capacity))),
-        waitMs: fits(one) ? 0 : isNever ? null : msOf(over - slackOf(capacity), perMs),
-        resetMs: msOf(after - slackOf(after), perMs),
+        allowed: fits,
+        limit: Number(bucket.limit / UNIT),
+        remaining: Number(bucket.remaining(usage, now) / UNIT),
+        waitMs: fits ? 0 : isNever ? null : wait(),
+        resetMs: msOf(bucket.reset(usage, now)),
         source: "local",
         window,
         ...granted,
@@ -95,7 +97,7 @@ export class LocalLimits {
         ...(limit.label === undefined ? {} : { label: limit.label }),
       });
     });
-    const governing = governs(each, isAllowed, (index) => looked[index]?.cost ?? cost);
+    const governing = governs(each, isAllowed, (index) => Number(looked[index]!.cost) / 1e6);
     return governing.but({ allowed: isAllowed, each });
   }
 
@@ -106,71 +108,68 @@ export class LocalLimits {
     return isKnown ? { ...limit, quota, window } : undefined;
   }
 
-  #used(name: string, unitsPerMs: number, now: number): number {
-    const bucket = this.#buckets.get(name);
-    if (!bucket) return 0;
-    // It was seen again.
-    this.#remember(name, bucket);
-    const { used, at } = bucket;
-    return Math.max(0, used - Math.max(0, now - at) * unitsPerMs);
+  #bucketOf(limit: Limit, { quota, window }: KnownLimit): Bucket {
+    const found = this.#buckets.get(limit);
+    if (found) return found;
+    const whole = millionths(quota, floorDiv);
+    const share = this.#share === 1 ? whole : BigInt(Math.round(Number(whole) * this.#share));
+    // A share of a small limit is one unit still; a limit of 0 stays 0.
+    const capacity = min(whole, max(share, UNIT));
+    const [digits, exponent] = decimal(window);
+    const micros = exponent + 6;
+    const [by, times] = [10n ** BigInt(Math.max(micros, 0)), 10n ** BigInt(Math.max(-micros, 0))];
+    const made = new Bucket(capacity, (capacity || UNIT) * times, digits * by, false);
+    this.#buckets.set(limit, made);
+    return made;
   }
 
-  #remember(name: string, bucket: Bucket): void {
-    this.#buckets.delete(name);
-    this.#buckets.set(name, bucket);
-    if (this.#buckets.size <= REMEMBERED) return;
-    for (const oldest of this.#buckets.keys()) {
-      this.#buckets.delete(oldest);
+  #usageOf(name: string, bucket: Bucket): Usage {
+    const usage = this.#usages.get(name);
+    // It was seen again.
+    if (usage) this.#remember(name, usage);
+    return usage ?? bucket.unused();
+  }
+
+  #remember(name: string, usage: Usage): void {
+    this.#usages.delete(name);
+    this.#usages.set(name, usage);
+    if (this.#usages.size <= REMEMBERED) return;
+    for (const oldest of this.#usages.keys()) {
+      this.#usages.delete(oldest);
       break;
     }
   }
 }
 
-interface Looked {
-  readonly used: number;
-  readonly capacity: number;
-  readonly cost: number;
-  readonly givesBack: boolean;
-}
-
-function fits({ used, capacity, cost, givesBack }: Looked): boolean {
-  return givesBack || used + cost <= capacity + slackOf(Math.max(capacity, used));
-}
-
 /** At least 1: if there is none, that is what would be granted first. */
 function unitsThatFit(
-  found: readonly (Omit<Looked, "cost" | "givesBack"> & { own: number | undefined })[],
-  most: number,
-): number {
+  found: readonly { readonly room: bigint; readonly own: bigint | undefined }[],
+  most: bigint,
+): bigint {
   const own = found.filter(({ own }) => own === undefined);
-  const free = (own.length > 0 ? own : found).map(
-    ({ used, capacity }) => capacity - used + slackOf(capacity),
-  );
-  return Math.max(1, Math.floor(Math.min(most, ...free)));
+  const free = (own.length > 0 ? own : found).map(({ room }) => room);
+  return max(UNIT, (free.reduce(min, most) / UNIT) * UNIT);
 }
 
-/** The server counts in millionths. Sums of them as floats are off by less than this. */
-function slackOf(units: number): number {
-  return 1e-9 + 1e-15 * units;
+function msOf(micros: bigint): number {
+  return Number(ceilDiv(micros, 1000n));
 }
 
-/** No longer time is told. */
-const LONGEST_MS = 365_000 * 86_400_000;
-
-function msOf(units: number, perMs: number): number {
-  return Math.min(LONGEST_MS, Math.max(0, Math.ceil(units / perMs)));
+/** The digits that a number shows, and the power of ten that they are multiplied by. */
+function decimal(shown: number): [digits: bigint, exponent: number] {
+  const [, whole = "0", fraction = "", power = "0"] =
+    /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(`${shown}`) ?? [];
+  return [BigInt(whole + fraction), Number(power) - fraction.length];
 }
 
-function roundedNear(units: number): number {
-  return Number(units.toFixed(6));
+/** As the server counts. */
+function millionths(units: number, divided: (number: bigint, by: bigint) => bigint): bigint {
+  const [digits, exponent] = decimal(units);
+  const places = exponent + 6;
+  if (places >= 0) return digits * 10n ** BigInt(places);
+  return divided(digits, 10n ** BigInt(-places));
 }
 
-function roundedUp(units: number): number {
-  const near = roundedNear(units);
-  return near >= units ? near : roundedNear(near + 1e-6);
-}
-
-function roundedDown(units: number): number {
-  const near = roundedNear(units);
-  return near <= units ? near : roundedNear(near - 1e-6);
+function floorDiv(number: bigint, by: bigint): bigint {
+  return number / by;
 }
