@@ -1,5 +1,6 @@
 //! One call to the server: what is asked of one key, as the words of a command, and what the reply says.
 
+use crate::charge::Charge;
 use crate::windows::Window;
 use ratelimit_core::Amount;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
@@ -22,6 +23,8 @@ pub enum Verb {
     GiveBack(Amount),
     /// The call of the same id turned out to cost this much.
     Settle(Amount),
+    /// This much was used: it is charged even past the limit, and denies nothing. 0 looks.
+    Charge(Amount),
     /// What the id holds is free again.
     Release,
 }
@@ -39,6 +42,8 @@ pub struct Call {
     pub id: Option<Vec<u8>>,
     /// How long the key remembers the id, as the server takes durations.
     pub remembered: String,
+    /// Charging mode.
+    pub charge: Charge,
 }
 
 /// What one limit says.
@@ -138,6 +143,14 @@ impl Call {
         matches!(self.verb, Verb::Take(cost) if cost != Amount::ZERO)
     }
 
+    /// Returns the charging mode under these limits of its policy: FORCE of the policy wins.
+    #[must_use]
+    pub fn charge_under(&self, windows: &[Window]) -> Charge {
+        let mut enforced = windows.iter().filter(|window| !window.shadow).peekable();
+        let is_forced = enforced.peek().is_some() && enforced.all(|window| window.forced);
+        if is_forced { Charge::Always } else { self.charge }
+    }
+
     /// The call that undoes this one, which was charged: by its id, if it has one.
     #[must_use]
     pub fn undone(&self) -> Call {
@@ -188,8 +201,17 @@ impl Call {
                 if *cost != Amount::ONE {
                     command.arg("COST").arg(cost.to_string());
                 }
+                if self.charge == Charge::Always && *cost != Amount::ZERO {
+                    command.arg("FORCE");
+                }
                 if let Some(id) = id {
                     command.arg("ONCE").arg(id).arg(&self.remembered);
+                }
+            }
+            (Verb::Charge(cost), _) => {
+                command.arg("COST").arg(cost.to_string());
+                if *cost != Amount::ZERO {
+                    command.arg("FORCE");
                 }
             }
             (Verb::Release, _) => {}

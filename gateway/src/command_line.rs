@@ -1,9 +1,11 @@
 //! The words of the command line, and the variables of the environment that stand for them.
 
+use crate::charge::Charge;
 use crate::client_address::Ipv6Prefix;
 use crate::console::ConsoleOptions;
 use crate::judge::Outage;
 use crate::link::Address;
+use crate::rls::RequestSettings;
 use crate::secrets::Secret;
 use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -45,11 +47,17 @@ pub enum Command {
         /// Files, or directories of them.
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        /// Merge the files of a domain.
+        #[arg(long, env = "RATELIMIT_GATEWAY_MERGE_DOMAINS")]
+        merge_domains: bool,
     },
     /// Print the commands that set what a file says as policies, and tell on stderr what only a file can say.
     Import {
         /// A file, or a directory of them.
         file: PathBuf,
+        /// Merge the files of a domain.
+        #[arg(long, env = "RATELIMIT_GATEWAY_MERGE_DOMAINS")]
+        merge_domains: bool,
     },
     /// Tell what limits would have said of the calls of a log, and the smallest that deny few.
     Replay(Box<crate::replay::Replay>),
@@ -64,15 +72,6 @@ pub enum LogFormat {
     Text,
     /// For machines.
     Json,
-}
-
-/// Whether a denied request has used something.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Charge {
-    /// Nothing of any limit.
-    AllOrNone,
-    /// What its other limits allowed, as with envoyproxy/ratelimit.
-    Independent,
 }
 
 /// The options of `serve`.
@@ -120,6 +119,9 @@ pub struct Serve {
     /// A file of limits, or a directory of them; read again when it changes.
     #[arg(long, env = "RATELIMIT_GATEWAY_CONFIG")]
     pub config: Option<PathBuf>,
+    /// Merge the files of a domain; without it, two files of one domain are an error.
+    #[arg(long, env = "RATELIMIT_GATEWAY_MERGE_DOMAINS")]
+    pub merge_domains: bool,
     /// Length of the IPv6 networks that count as one client, 48 to 128: for the entries remote_address and
     /// masked_remote_address of Envoy, and for /check unless a file has an ipv6_prefix.
     #[arg(long, env = "RATELIMIT_GATEWAY_IPV6_PREFIX", default_value = "64")]
@@ -131,9 +133,13 @@ pub struct Serve {
     /// How long the server is waited for. Of a caller who waits less, three quarters of that.
     #[arg(long, env = "RATELIMIT_GATEWAY_TIMEOUT", value_parser = duration, default_value = "100ms")]
     pub timeout: Duration,
-    /// Whether a denied request has used something.
-    #[arg(long, env = "RATELIMIT_GATEWAY_CHARGE", value_enum, default_value = "all-or-none")]
-    pub charge: Charge,
+    /// Charging mode of rules that name none (`charge:`). Without it, rules with a unit are charged always, all others and
+    /// policies all or none.
+    #[arg(long, env = "RATELIMIT_GATEWAY_CHARGE", value_enum)]
+    pub charge: Option<Charge>,
+    /// Answer Envoy with dynamic metadata: the request, and the `metadata` of rules.
+    #[arg(long, env = "RATELIMIT_GATEWAY_RESPONSE_METADATA")]
+    pub response_metadata: bool,
     /// Deny nobody: the codes of the descriptors and the metrics tell who would have been.
     #[arg(long, env = "RATELIMIT_GATEWAY_SHADOW")]
     pub shadow: bool,
@@ -156,6 +162,12 @@ pub struct Serve {
 }
 
 impl Serve {
+    /// Returns the settings by which requests are read.
+    #[must_use]
+    pub fn request_settings(&self) -> RequestSettings {
+        RequestSettings { once: self.once.as_str().into(), ipv6_prefix: self.ipv6_prefix, charge: self.charge }
+    }
+
     /// The server, with who the gateway is to it.
     ///
     /// # Errors

@@ -20,11 +20,19 @@ pub struct Config {
     pub domains: HashMap<String, Domain>,
     /// The rules of forward auth.
     pub http: HttpRules,
+    /// A domain may be in several files.
+    merges_domains: bool,
     /// The file of each domain.
     files: HashMap<String, String>,
 }
 
 impl Config {
+    /// Creates a configuration without a file; `merges_domains` allows a domain in several files.
+    #[must_use]
+    pub fn new(merges_domains: bool) -> Config {
+        Config { merges_domains, ..Config::default() }
+    }
+
     /// Reads one more file, which may hold several documents.
     ///
     /// # Errors
@@ -37,12 +45,16 @@ impl Config {
                     if name.value.is_empty() {
                         return Err(place(at(&name, "the domain must have a name")));
                     }
-                    let domain = Domain::read(&name.value, descriptors.unwrap_or_default()).map_err(place)?;
-                    if let Some(first) = self.files.insert(name.value.clone(), file.to_owned()) {
-                        let told = format!("the domain is there twice: {} is in {first}", name.value.escape_debug());
+                    if let Some(first) = self.files.insert(name.value.clone(), file.to_owned())
+                        && !self.merges_domains
+                    {
+                        let shown = name.value.escape_debug();
+                        let told =
+                            format!("the domain is there twice: {shown} is in {first} (--merge-domains allows it)");
                         return Err(place(at(&name, &told)));
                     }
-                    self.domains.insert(name.value, domain);
+                    let domain = self.domains.entry(name.value.clone()).or_default();
+                    domain.add(&name.value, descriptors.unwrap_or_default()).map_err(place)?;
                 }
                 format::Document { domain: None, descriptors: None, http: Some(http), .. } => {
                     if self.http.is_set {

@@ -1,4 +1,6 @@
-//! Judging a request: all that its parts ask is asked at once, and all is charged or none is.
+//! Judging a request: all that its parts ask is asked at once, and charged by the charging mode of each.
+
+mod rollback;
 
 use crate::ask::{Call, Reply, Rule, Verb, Verdict};
 use crate::link::{Link, Listener as _};
@@ -7,6 +9,8 @@ use crate::seen::{self, Outcome};
 use crate::told_policies::Table;
 use crate::windows::{Window, windows};
 use ratelimit_core::Amount;
+use rollback::identified;
+use serde_json::{Map, Value};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -48,6 +52,16 @@ pub struct Question {
     pub quota: bool,
     /// What it is called in the metrics; none: by the policy that rules.
     pub metric: Option<crate::configuration::Metric>,
+    /// Metadata of the rule.
+    pub metadata: Option<Arc<Map<String, Value>>>,
+}
+
+impl Question {
+    /// Creates a question that is enforced, under no rule of a file.
+    #[must_use]
+    pub fn new(call: Call) -> Question {
+        Question { call, shadow: false, quota: false, metric: None, metadata: None }
+    }
 }
 
 /// What became of a part.
@@ -92,8 +106,6 @@ pub struct Judge {
     pub local: Option<Local>,
     /// Timeout of a call. A call without a reply by then is a failure of the server.
     pub timeout: Duration,
-    /// Whether a denied request has used nothing.
-    pub all_or_none: bool,
     /// Whether nobody is held to anything.
     pub shadow: bool,
     /// A permit for each request that may be under way at once.
@@ -101,9 +113,6 @@ pub struct Judge {
     /// When an error of the server was last told in the log.
     pub told: Mutex<Option<Instant>>,
 }
-
-/// Minimum lifetime of an idempotency key that is used only to roll back.
-const ROLLBACK_LIFETIME: Duration = Duration::from_secs(2);
 
 impl Judge {
     /// Evaluates all descriptors of a request and charges all of them or none. Answers within `timeout`, the caller's own,
@@ -132,7 +141,7 @@ impl Judge {
         let began = Instant::now();
         let answer_by = began + timeout.map_or(self.timeout, |timeout| timeout.min(self.timeout));
         let permit = self.in_flight.try_acquire();
-        let calls = identified(asked, self.all_or_none, self.timeout);
+        let calls = identified(asked, self.timeout);
         let lost = |why: &str| calls.iter().map(|_| Reply::Lost(why.to_owned())).collect::<Vec<_>>();
         let mut asking = pin!(async {
             match &permit {
@@ -149,10 +158,10 @@ impl Judge {
         if let Some(local) = &self.local
             && replies.iter().any(Reply::is_undecided)
         {
-            local.decide(&sent, &mut replies, &self.table, self.all_or_none);
+            local.decide(&sent, &mut replies, &self.table);
         }
         let mut judgement = self.concluded(asked, &replies);
-        let rolls_back = !judgement.allowed && self.all_or_none;
+        let rolls_back = !judgement.allowed;
         self.count(domain, asked, &mut judgement);
         let mut rest = pin!(async {
             let (sent, replies) = if is_late { asking.await } else { (sent, replies) };
@@ -237,13 +246,13 @@ impl Judge {
             let without = matches!(part.outcome, Outcome::Outage | Outcome::Error) && part.verdict.is_none();
             unknown |= without;
             part.denies = part.over && !part.shadow;
-            if matches!(one, RequestPart::Server(Question { quota: true, shadow: false, .. })) && !without {
+            if matches!(one, RequestPart::Server(Question { quota: true, .. })) && !without {
                 quotas.push(parts.len());
             }
             parts.push(part);
         }
         // Of quotas none denies, unless all do.
-        let over = |place: &usize| parts.get(*place).is_some_and(|part| part.over);
+        let over = |place: &usize| parts.get(*place).is_some_and(|part| part.over && !part.shadow);
         if !quotas.iter().all(over) {
             for place in quotas {
                 if let Some(part) = parts.get_mut(place) {
@@ -315,33 +324,6 @@ impl Judge {
         }
     }
 
-    /// Gives back what a denied request was charged. A call without a reply is sent again once; a charge that stands all
-    /// the same is counted.
-    async fn undo(&self, calls: &[Call], replies: &[Reply]) {
-        let charged = |(call, reply): &(&Call, &Reply)| {
-            call.charges() && matches!(reply, Reply::Decided(verdict) if verdict.allowed)
-        };
-        let mut left: Arc<[Call]> = calls.iter().zip(replies).filter(charged).map(|(call, _)| call.undone()).collect();
-        for _ in 0..2 {
-            if left.is_empty() {
-                return;
-            }
-            let replies = self.link.ask(Arc::clone(&left), Instant::now() + self.timeout).await;
-            // Where the policy has gone meanwhile, there is nothing to settle by.
-            let refused = replies.iter().filter(|reply| !matches!(reply, Reply::Decided(_) | Reply::Lost(_)));
-            refused.for_each(|_| seen::unsettled());
-            let lost = left.iter().zip(&replies).filter(|(_, reply)| matches!(reply, Reply::Lost(_)));
-            // Without an id it could be undone twice.
-            let (again, stand): (Vec<Call>, Vec<Call>) =
-                lost.map(|(call, _)| call.clone()).partition(|call| call.id.is_some());
-            for _ in stand {
-                seen::unsettled();
-            }
-            left = again.into();
-        }
-        left.iter().for_each(|_| seen::unsettled());
-    }
-
     fn count(&self, domain: &str, asked: &[RequestPart], judgement: &mut Judgement) {
         if self.shadow && !judgement.allowed {
             judgement.allowed = true;
@@ -349,7 +331,8 @@ impl Judge {
             denied.for_each(|part| part.outcome = Outcome::Shadow);
         }
         for (one, part) in asked.iter().zip(&judgement.parts) {
-            let metric = if let RequestPart::Server(question) = one { question.metric.as_ref() } else { None };
+            let question = if let RequestPart::Server(question) = one { Some(question) } else { None };
+            let metric = question.and_then(|question| question.metric.as_ref());
             let by = part.verdict.as_ref().and_then(|verdict| verdict.policy.as_deref());
             let policy = by.or_else(|| metric.map(|metric| metric.rule.as_str()));
             let ruled = by.is_some() || metric.is_some_and(|metric| !metric.brought);
@@ -395,46 +378,6 @@ impl Judged {
     fn place(&self) -> Option<(usize, crate::ask::Decision)> {
         self.verdict.as_ref().and_then(|verdict| verdict.governing(&self.windows, self.cost))
     }
-}
-
-/// The calls of a request. Where one is to be charged and another part may deny, it has an id by which it can be undone.
-/// `timeout` is that of each call: an id is remembered for longer than a charge and its rollback may take.
-fn identified(asked: &[RequestPart], all_or_none: bool, timeout: Duration) -> Arc<[Call]> {
-    let lifetime = ROLLBACK_LIFETIME.max(timeout.saturating_mul(4));
-    let mut calls: Vec<Call> = asked
-        .iter()
-        .filter_map(|one| if let RequestPart::Server(question) = one { Some(question.call.clone()) } else { None })
-        .collect();
-    let may_deny = |one: &&RequestPart| match one {
-        RequestPart::Server(question) => matches!(question.call.verb, Verb::Take(_)),
-        RequestPart::TooMuch => true,
-        RequestPart::Nothing | RequestPart::Unlimited => false,
-    };
-    let several = all_or_none && asked.iter().filter(may_deny).count() > 1;
-    let mut seen: Vec<Vec<u8>> = vec![];
-    for call in &mut calls {
-        if several && call.charges() && call.id.is_none() {
-            call.id = Some(random());
-            call.remembered = format!("{}ms", lifetime.as_millis());
-        }
-        // A key that a request has twice is called twice: that is no repetition.
-        let again = 1 + seen.iter().filter(|key| **key == call.key).count();
-        seen.push(call.key.clone());
-        if let (Some(id), 2..) = (&mut call.id, again) {
-            id.extend(format!("#{again}").bytes());
-        }
-    }
-    calls.into()
-}
-
-/// An id that nobody else has.
-fn random() -> Vec<u8> {
-    let mut bytes = [0; 16];
-    // Without a source of randomness nothing of TLS works either, and two ids that are the same would forgive a call.
-    if getrandom::fill(&mut bytes).is_err() {
-        std::process::abort();
-    }
-    bytes.to_vec()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Counting here while the server is away: a share of each limit, in buckets that drain as the limit would recover.
 
 use crate::ask::{Call, Decision, Reply, Rule, Verb, Verdict};
+use crate::charge::Charge;
 use crate::told_policies::Table;
 use crate::windows::{Window, windows};
 use ratelimit_core::Amount;
@@ -66,9 +67,9 @@ impl Local {
         Local { share, kept: Mutex::default() }
     }
 
-    /// Decides what the server did not. `calls` and `replies` go together. All are charged or, with `all_or_none`, none
-    /// is: neither if a call is denied here, nor if the server has denied another. What is not known here stays as it is.
-    pub fn decide(&self, calls: &[Call], replies: &mut [Reply], table: &Table, all_or_none: bool) {
+    /// Decides what the server did not. `calls` and `replies` go together. Calls that are charged all or none are not
+    /// charged if a call is denied here, or if the server has denied another. What is not known here stays as it is.
+    pub fn decide(&self, calls: &[Call], replies: &mut [Reply], table: &Table) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let lost: Vec<(usize, LocalCall<'_>)> = calls
@@ -85,7 +86,9 @@ impl Local {
         }
         for (place, known) in lost {
             let looked = self.verdict(&kept, &known, now);
-            let after = if passes || !all_or_none { self.charge(&mut kept, &known, looked, now) } else { looked };
+            let may_stay = !known.call.charges() || known.charge() != Charge::AllOrNone;
+            let is_charged = passes || may_stay || known.is_past(&looked);
+            let after = if is_charged { self.charge(&mut kept, &known, looked, now) } else { looked };
             if let Some(reply) = replies.get_mut(place) {
                 let refused = (!matches!(reply, Reply::Lost(_))).then(|| Box::new(reply.clone()));
                 *reply = Reply::Local(after, refused);
@@ -146,13 +149,15 @@ impl Local {
     fn charge(&self, kept: &mut Kept, known: &LocalCall<'_>, looked: Verdict, now: Instant) -> Verdict {
         let call = known.call;
         let id = |call: &Call| Some((call.key.clone(), call.id.clone()?));
+        let is_charged = looked.allowed || known.is_past(&looked);
         let (sign, cost) = match (&call.verb, id(call)) {
-            (Verb::Take(cost), id) if looked.allowed && *cost != Amount::ZERO && !kept.repeats(call) => {
+            (Verb::Take(cost), id) if is_charged && *cost != Amount::ZERO && !kept.repeats(call) => {
                 if let Some(id) = id {
                     kept.ids.keep(id, *cost, now);
                 }
                 (1.0, units(*cost))
             }
+            (Verb::Charge(cost), _) if *cost != Amount::ZERO => (1.0, units(*cost)),
             (Verb::GiveBack(cost), _) => (-1.0, units(*cost)),
             (Verb::Settle(cost), Some(id)) => match kept.ids.0.remove(&id) {
                 Some((charged, _)) => (1.0, units(*cost) - units(charged)),
@@ -191,6 +196,17 @@ impl<'a> LocalCall<'a> {
             }
         };
         Some(LocalCall { call, windows, policy })
+    }
+
+    fn charge(&self) -> Charge {
+        self.call.charge_under(&self.windows)
+    }
+
+    /// Returns `true` if the call is charged although it is denied: only limits deny that are charged past their end.
+    fn is_past(&self, looked: &Verdict) -> bool {
+        let denying =
+            looked.each.iter().zip(self.windows.iter()).filter(|(one, window)| !one.allowed && !window.shadow);
+        !looked.allowed && (self.charge() == Charge::Always || denying.into_iter().all(|(_, window)| window.forced))
     }
 }
 

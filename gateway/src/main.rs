@@ -14,6 +14,7 @@
 
 mod ask;
 mod certificate;
+mod charge;
 mod client_address;
 mod command_line;
 mod configuration;
@@ -53,8 +54,10 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let done = match Options::read().command {
-        Command::Check { files } => configuration::ConfigSource::read_together(files).map(|_| ()),
-        Command::Import { file } => import(file),
+        Command::Check { files, merge_domains } => {
+            configuration::ConfigSource::read_together(files, merge_domains).map(|_| ())
+        }
+        Command::Import { file, merge_domains } => import(file, merge_domains),
         Command::Replay(replay) => replay.run(),
         Command::Playground(playground) => playground.run(),
         Command::Serve(options) => {
@@ -79,8 +82,8 @@ fn main() -> ExitCode {
 }
 
 /// A file as policies. The commands alone are on standard output, so that they can be piped into a client.
-fn import(file: std::path::PathBuf) -> Result<(), String> {
-    let imported = configuration::ConfigSource::new(file).imported()?;
+fn import(file: std::path::PathBuf, merge_domains: bool) -> Result<(), String> {
+    let imported = configuration::ConfigSource::new(file, merge_domains).imported()?;
     let mut out = std::io::stdout().lock();
     for command in imported.commands() {
         writeln!(out, "{command}").map_err(|error| error.to_string())?;

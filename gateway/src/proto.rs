@@ -77,6 +77,19 @@ pub enum RateLimitUnit {
 }
 
 impl RateLimitUnit {
+    /// Name in proto3's JSON.
+    pub fn as_str_name(self) -> &'static str {
+        match self {
+            RateLimitUnit::Unknown => "UNKNOWN",
+            RateLimitUnit::Second => "SECOND",
+            RateLimitUnit::Minute => "MINUTE",
+            RateLimitUnit::Hour => "HOUR",
+            RateLimitUnit::Day => "DAY",
+            RateLimitUnit::Month => "MONTH",
+            RateLimitUnit::Year => "YEAR",
+        }
+    }
+
     /// The unit that proto3's JSON calls so.
     pub fn from_str_name(name: &str) -> Option<RateLimitUnit> {
         Some(match name {
@@ -112,6 +125,9 @@ pub struct RateLimitResponse {
     /// Headers for the client.
     #[prost(message, repeated, tag = "3")]
     pub response_headers_to_add: Vec<HeaderValue>,
+    /// Dynamic metadata for later filters of Envoy.
+    #[prost(message, optional, tag = "6")]
+    pub dynamic_metadata: Option<prost_types::Struct>,
 }
 
 /// Whether something passes: envoy.service.ratelimit.v3.RateLimitResponse.Code.

@@ -1,20 +1,24 @@
 //! Envoy's rate limit service.
 
+mod metadata;
 mod request;
 mod response;
 mod service;
 
-use crate::client_address::Ipv6Prefix;
 use crate::configuration::Config;
 use crate::judge::{Judge, RequestPart};
 use crate::proto::{RateLimitRequest, RateLimitResponse};
 use arc_swap::ArcSwap;
 use axum::Router;
+use request::RequestError;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Status;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
+
+pub use metadata::to_json;
+pub use request::RequestSettings;
 
 /// Envoy's protocol for those who ask by reflection: `protoc --include_imports --descriptor_set_out` of the crate's own
 /// envoy/service/ratelimit/v3/rls.proto.
@@ -47,26 +51,33 @@ pub struct Rls {
     pub config: Arc<ArcSwap<Config>>,
     /// What decides each request.
     pub judge: Arc<Judge>,
-    /// How long an id is remembered, as the server takes durations.
-    pub once: Arc<str>,
-    /// Length of the IPv6 networks that count as one client.
-    pub ipv6_prefix: Ipv6Prefix,
+    /// Settings by which requests are read.
+    pub settings: RequestSettings,
+    /// Answers have dynamic metadata.
+    pub response_metadata: bool,
 }
 
 impl Rls {
     /// Answers a request.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, with what is wrong with it.
+    /// `UNKNOWN` without a domain or a descriptor, as envoyproxy/ratelimit; `INVALID_ARGUMENT` if a part is too large.
     pub async fn answer(
         &self,
         request: RateLimitRequest,
         timeout: Option<Duration>,
     ) -> Result<RateLimitResponse, Status> {
-        let asked = request::asked(&request, &self.config.load(), &self.once, self.ipv6_prefix);
-        let asked = asked.map_err(Status::invalid_argument)?;
+        let asked = request::asked(&request, &self.config.load(), &self.settings);
+        let asked = asked.map_err(|error| match error {
+            RequestError::Empty(told) => Status::unknown(told),
+            RequestError::TooLarge(told) => Status::invalid_argument(told),
+        })?;
         let asked: Arc<[RequestPart]> = asked.into();
-        let judgement = self.judge.judge(request.domain, Arc::clone(&asked), timeout).await;
-        Ok(response::response(&asked, &judgement))
+        let judgement = self.judge.judge(request.domain.clone(), Arc::clone(&asked), timeout).await;
+        let mut response = response::response(&asked, &judgement);
+        if self.response_metadata {
+            response.dynamic_metadata = Some(metadata::answer(&request, &asked, &judgement));
+        }
+        Ok(response)
     }
 }

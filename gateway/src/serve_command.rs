@@ -1,7 +1,7 @@
 //! The running service: its listeners, what keeps it up to date, and its end.
 
 use crate::certificate::Certificate;
-use crate::command_line::{Charge, Serve};
+use crate::command_line::Serve;
 use crate::configuration::{Config, ConfigSource};
 use crate::console;
 use crate::file_stamp::Stamp;
@@ -46,10 +46,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     // Before anybody is told of a port: a signal that nobody listens for would end the process.
     let mut signals = Signals::new()?;
     let _ = signal(SignalKind::hangup()).map_err(|error| error.to_string())?;
-    let config: Arc<ArcSwap<Config>> = Arc::default();
-    if let Some(path) = options.config.clone() {
-        reload::begin(Arc::new(ConfigFiles { source: ConfigSource::new(path), config: Arc::clone(&config) }))?;
-    }
+    let config = configuration(&options)?;
     let (table, link) = (Arc::new(Table::default()), Arc::new(Link::new(options.address()?)));
     let metrics = seen::install()?;
     let judge = Arc::new(Judge {
@@ -58,7 +55,6 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         outage: options.on_outage,
         local: if let Outage::Local(share) = options.on_outage { Some(Local::new(share)) } else { None },
         timeout: options.timeout,
-        all_or_none: options.charge == Charge::AllOrNone,
         shadow: options.shadow,
         in_flight: Arc::new(Semaphore::new(options.in_flight as usize)),
         told: Mutex::default(),
@@ -66,8 +62,8 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let rls = Rls {
         config: Arc::clone(&config),
         judge,
-        once: options.once.as_str().into(),
-        ipv6_prefix: options.ipv6_prefix,
+        settings: options.request_settings(),
+        response_metadata: options.response_metadata,
     };
     let grpc_tls = tls(options.grpc_cert.clone().zip(options.grpc_key.clone()))?;
     let http_tls = tls(options.http_cert.clone().zip(options.http_key.clone()))?;
@@ -222,6 +218,16 @@ async fn upkeep(metrics: PrometheusHandle) {
 struct ConfigFiles {
     source: ConfigSource,
     config: Arc<ArcSwap<Config>>,
+}
+
+/// Reads the files of `--config` and follows their changes.
+fn configuration(options: &Serve) -> Result<Arc<ArcSwap<Config>>, String> {
+    let config: Arc<ArcSwap<Config>> = Arc::default();
+    if let Some(path) = options.config.clone() {
+        let source = ConfigSource::new(path, options.merge_domains);
+        reload::begin(Arc::new(ConfigFiles { source, config: Arc::clone(&config) }))?;
+    }
+    Ok(config)
 }
 
 impl Reloaded for ConfigFiles {

@@ -5,6 +5,7 @@ use ratelimit_core::{Amount, Period, syntax};
 
 /// A limit as an answer tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "the words of a limit")]
 pub struct Window {
     /// What it is called: its name (AS), or the algorithm and its first two numbers.
     pub label: String,
@@ -21,6 +22,8 @@ pub struct Window {
     pub shadow: bool,
     /// Whether it limits how much is held at once.
     pub held: bool,
+    /// The limit is charged even past its end.
+    pub forced: bool,
 }
 
 const DAY: u64 = 86_400;
@@ -67,6 +70,10 @@ fn described<'a>(limit: Option<&mut Window>, option: &str, behind: &'a [&'a str]
             limit.shadow = true;
             behind
         }
+        ("FORCE", _, Some(limit)) => {
+            limit.forced = true;
+            behind
+        }
         _ => behind,
     }
 }
@@ -83,7 +90,7 @@ pub fn checked(words: &str) -> Result<(), String> {
 
 impl Window {
     fn new(label: String, quota: Amount, seconds: u64) -> Window {
-        Window { label, quota, seconds, whole: true, cost: None, shadow: false, held: false }
+        Window { label, quota, seconds, whole: true, cost: None, shadow: false, held: false, forced: false }
     }
 }
 

@@ -1,5 +1,6 @@
 """Limits of a file: envoyproxy/ratelimit's format as it is, and read again while it runs."""
 
+import json
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ from redis import Redis
 from running import BINARY, OK, OVER, REPOSITORY, Gateway, descriptor
 
 from support import markdown, poll
+from support.clock import Clock
 from support.server import Server
 
 FILE = """
@@ -83,13 +85,119 @@ def test_other_domains_go_by_the_names_of_policies(
     assert told == [True, False]
 
 
+def test_rule_with_a_unit_is_charged_past_its_limit(gateway: Gateway) -> None:
+    def codes(user: str, *hits: int) -> list[object]:
+        return [gateway.ask(descriptor(user=user, hits=one)).overall_code for one in hits]
+
+    assert codes("1", 0, 3, 0) == [OK, OVER, OVER]
+    assert codes("2", 1, 2, 1) == [OK, OVER, OVER]
+
+
+def test_charge_of_a_rule_wins_over_the_command_line(
+    server: Server, start: Callable[..., Gateway], file: Path
+) -> None:
+    file.write_text(
+        """
+domain: api
+descriptors:
+  - {key: always, rate_limit: {limit: FIXED 10 1d, charge: always}}
+  - {key: fits, rate_limit: {unit: day, requests_per_unit: 10, charge: all-or-none}}
+  - {key: other, rate_limit: {unit: day, requests_per_unit: 10}}
+"""
+    )
+    gateway = start(server.port, "--config", file, "--charge", "independent")
+
+    def codes(key: str) -> list[object]:
+        return [gateway.ask(descriptor(hits=hits, **{key: "1"})).overall_code for hits in (12, 0)]
+
+    assert [codes("always"), codes("fits"), codes("other")] == [
+        [OVER, OVER],
+        [OVER, OK],
+        [OVER, OK],
+    ]
+    denied = descriptor(always="1")
+    assert not gateway.passes(descriptor(fits="2", hits=6), denied)
+    assert not gateway.passes(descriptor(other="2", hits=6), denied)
+    left = [
+        gateway.ask(descriptor(hits=0, **{key: "2"})).statuses[0].limit_remaining
+        for key in ("fits", "other")
+    ]
+    assert left == [10, 4], "all or none, and each for itself"
+
+
+def test_unit_multiplier_makes_the_window_longer(
+    server: Server, start: Callable[..., Gateway], file: Path, clock: Clock
+) -> None:
+    rule = "{unit: minute, unit_multiplier: 5, requests_per_unit: 2}"
+    file.write_text(f"{{domain: api, descriptors: [{{key: user, rate_limit: {rule}}}]}}")
+    gateway = start(server.port, "--config", file)
+    clock.set(1_700_000_100_000_000)
+    asked = descriptor(user="1")
+    assert [gateway.passes(asked) for _ in range(3)] == [True, True, False]
+    clock.advance("4m")
+    assert not gateway.passes(asked)
+    clock.advance("1m")
+    assert gateway.passes(asked)
+
+
+def test_files_of_one_domain_are_merged(
+    server: Server, start: Callable[..., Gateway], tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        limit = "rate_limit: {unit: day, requests_per_unit: 1}"
+        text = f"{{domain: api, descriptors: [{{key: {name}, {limit}}}]}}"
+        (tmp_path / f"{name}.yaml").write_text(text)
+    words = [BINARY, "check", tmp_path]
+    refused = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "--merge-domains" in refused.stderr
+    assert subprocess.run([*words, "--merge-domains"], check=False).returncode == 0
+    gateway = start(server.port, "--config", tmp_path, "--merge-domains")
+    for name in ("one", "two"):
+        assert [gateway.passes(descriptor(**{name: "1"})) for _ in range(2)] == [True, False]
+    imported = subprocess.run(
+        [BINARY, "import", tmp_path, "--merge-domains"], capture_output=True, text=True, check=True
+    )
+    assert len(imported.stdout.splitlines()) == 2
+
+
+def test_metadata_of_limits_that_are_not_passed_is_answered(
+    server: Server, start: Callable[..., Gateway], file: Path
+) -> None:
+    file.write_text(
+        """
+domain: api
+descriptors:
+  - key: a
+    metadata: {team: {name: first, size: 3}}
+    rate_limit: {unit: day, requests_per_unit: 1}
+  - key: b
+    metadata: {team: {name: second, list: [1.5, true, null]}}
+    rate_limit: {unit: day, requests_per_unit: 2}
+"""
+    )
+    gateway = start(server.port, "--config", file, "--response-metadata")
+    both = descriptor(a="1"), descriptor(b="1", hits=1)
+    metadata = gateway.ask(*both).dynamic_metadata.to_dict()
+    entries = [{"entries": ["a=1"]}, {"entries": ["b=1"], "hitsAddend": 1}]
+    assert metadata["descriptors"] == entries
+    assert metadata["domain"] == "api"
+    team = {"name": "first", "size": 3, "list": [1.5, True, None]}
+    assert metadata["metadata"] == {"team": team}
+    assert gateway.ask(*both).dynamic_metadata.to_dict()["metadata"]["team"]["name"] == "second"
+    asked = {"domain": "api", "descriptors": [{"entries": [{"key": "b", "value": "2"}]}]}
+    told = json.loads(gateway.get("/json", "POST", asked).body)["dynamicMetadata"]
+    assert told["metadata"] == {"team": {"name": "second", "list": [1.5, True, None]}}
+    assert told["domain"] == "api"
+
+
 def reloads(gateway: Gateway, result: str) -> float:
     return gateway.metric("ratelimit_gateway_reloads_total", result=result)
 
 
 def test_a_changed_file_holds_and_a_wrong_one_is_refused(gateway: Gateway, file: Path) -> None:
     assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
-    file.write_text(FILE.replace("requests_per_unit: 2", "requests_per_unit: 3"))
+    file.write_text(FILE.replace("requests_per_unit: 2", "requests_per_unit: 4"))
     poll.until(lambda: reloads(gateway, "applied") == 1, "the file is read again")
     assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, False]
     file.write_text("domain: api\nnonsense: 1\n")
@@ -130,7 +238,7 @@ def test_a_file_that_takes_long_to_read_delays_nobody(
     with file.open("w") as text:
         assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
         assert reloads(gateway, "applied") == 0
-        text.write(FILE.replace("requests_per_unit: 2", "requests_per_unit: 3"))
+        text.write(FILE.replace("requests_per_unit: 2", "requests_per_unit: 4"))
     poll.until(lambda: reloads(gateway, "applied") == 1, "the file is read")
     assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, False]
     file.unlink()
@@ -196,7 +304,8 @@ def test_check_and_serve_agree_about_two_files_of_one_domain(tmp_path: Path) -> 
         )
         assert done.returncode == 1
         told.append(done.stderr)
-    expected = f"{two}: line 1: the domain is there twice: api is in {one}\n"
+    twice = f"{two}: line 1: the domain is there twice: api is in {one}"
+    expected = f"{twice} (--merge-domains allows it)\n"
     assert told == [expected] * 3
     for file in (one, two):
         subprocess.run([BINARY, "check", file], check=True, timeout=20)

@@ -119,6 +119,37 @@ def test_charged_independently_where_that_is_wanted(
     assert redis.execute_command("RL.PEEK", "rl:api|user=1", "POLICY", "api|user")[2] == 95
 
 
+def test_always_charges_past_the_limit(
+    server: object, start: Callable[..., Gateway], policy: Policy
+) -> None:
+    gateway = start(server.port, "--charge", "always")
+    policy("api|user", "FIXED 10 1d")
+    policy("api|tenant", "FIXED 1 1d")
+
+    def codes(user: str, *hits: int) -> list[object]:
+        return [gateway.ask(descriptor(user=user, hits=one)).overall_code for one in hits]
+
+    assert codes("1", 0, 12, 0) == [OK, OVER, OVER]
+    assert codes("2", 8, 5, 1) == [OK, OVER, OVER]
+    both = descriptor(user="3"), descriptor(tenant="a")
+    assert [gateway.passes(*both) for _ in range(10)] == [True] + [False] * 9
+    assert codes("3", 0, 1) == [OK, OVER], "each denied request has used one"
+
+
+def test_settlement_without_an_id_is_charged_past_the_limit(
+    gateway: Gateway, policy: Policy
+) -> None:
+    policy("llm", "FIXED 1000 1h")
+
+    def settle(**how: object) -> int:
+        answer = gateway.ask(descriptor(user="1", rl_settle="done", **how), domain="llm")
+        assert answer.overall_code == OK, "it stops nobody"
+        return answer.statuses[0].limit_remaining
+
+    assert [settle(), settle(hits=900), settle(), settle(hits=900)] == [1000, 100, 100, 0]
+    assert not gateway.passes(descriptor(user="1", hits=0), domain="llm"), "800 too much"
+
+
 def test_parallel_requests_use_no_more_than_the_limit(gateway: Gateway, policy: Policy) -> None:
     policy("api|user", "FIXED 1000 1d")
     policy("api|tenant", "FIXED 40 1d")
@@ -329,13 +360,19 @@ def test_a_shadowed_gateway_denies_nobody(
 
 
 @pytest.mark.parametrize(
-    ("domain", "descriptors"),
-    [("", 1), ("api", 0), ("api", 33)],
+    ("domain", "descriptors", "code"),
+    [
+        ("", 1, grpc.StatusCode.UNKNOWN),
+        ("api", 0, grpc.StatusCode.UNKNOWN),
+        ("api", 33, grpc.StatusCode.INVALID_ARGUMENT),
+    ],
 )
-def test_wrong_requests_are_refused(gateway: Gateway, domain: str, descriptors: int) -> None:
+def test_wrong_requests_are_refused(
+    gateway: Gateway, domain: str, descriptors: int, code: grpc.StatusCode
+) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         gateway.ask(*[descriptor(user="1")] * descriptors, domain=domain)
-    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.code() == code
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 use super::{Call, Decision, Reply, Rule, Verb, Verdict};
+use crate::charge::Charge;
 use crate::windows::windows;
 use ratelimit_core::Amount;
 use redis::Value;
@@ -9,7 +10,8 @@ fn amount(text: &str) -> Amount {
 
 fn call(verb: Verb, id: Option<&str>) -> Call {
     let rule = Rule::Policies(vec!["gold".into(), "default".into()]);
-    Call { key: b"k".to_vec(), rule, verb, id: id.map(|id| id.as_bytes().to_vec()), remembered: "5m".into() }
+    let id = id.map(|id| id.as_bytes().to_vec());
+    Call { key: b"k".to_vec(), rule, verb, id, remembered: "5m".into(), charge: Charge::AllOrNone }
 }
 
 fn words(call: &Call) -> String {
@@ -29,10 +31,26 @@ fn a_call_is_one_command() {
     assert_eq!(words(&call(Verb::GiveBack(amount("3")), None)), "RL.LIMIT k gold OR default EACH COST -3");
     assert_eq!(words(&call(Verb::Settle(amount("7")), Some("i"))), "RL.LIMIT k gold OR default EACH SETTLE i 7");
     assert_eq!(words(&call(Verb::Release, Some("i"))), "RL.RELEASE k i");
+    let always = |verb, id| Call { charge: Charge::Always, ..call(verb, id) };
+    let forced = always(Verb::Take(amount("2")), Some("i"));
+    assert_eq!(words(&forced), "RL.LIMIT k gold OR default EACH COST 2 FORCE ONCE i 5m");
+    assert_eq!(words(&always(Verb::Take(Amount::ZERO), None)), "RL.LIMIT k gold OR default EACH COST 0");
+    assert_eq!(words(&call(Verb::Charge(amount("7")), None)), "RL.LIMIT k gold OR default EACH COST 7 FORCE");
     let limits = Rule::Limits(["FIXED", "5", "1m", "ALIGNED"].map(String::from).to_vec());
     let inline = Call { rule: limits, ..call(Verb::Take(Amount::ONE), Some("i")) };
     assert_eq!(words(&inline), "RL.TAKE k EACH ONCE i 5m FIXED 5 1m ALIGNED");
     assert_eq!(words(&inline.undone()), "RL.TAKE k EACH SETTLE i 0 FIXED 5 1m ALIGNED");
+}
+
+#[test]
+fn a_policy_of_forced_limits_is_always_charged() {
+    let take = call(Verb::Take(Amount::ONE), None);
+    let charge = |words| take.charge_under(&windows(words));
+    assert_eq!(charge("FIXED 5 1m FORCE COST 2 FIXED 9 1d FORCE"), Charge::Always);
+    assert_eq!(charge("FIXED 5 1m FORCE FIXED 9 1d SHADOW"), Charge::Always);
+    assert_eq!(charge("FIXED 5 1m FORCE FIXED 9 1d"), Charge::AllOrNone);
+    assert_eq!(charge("FIXED 5 1m SHADOW"), Charge::AllOrNone);
+    assert_eq!(take.charge_under(&[]), Charge::AllOrNone);
 }
 
 fn numbers(numbers: [i64; 5]) -> Value {

@@ -3,11 +3,14 @@
 use super::at;
 use super::format::{DescriptorEntry, OneOrMore, RateLimitEntry, Replaces};
 use crate::ask::Rule;
+use crate::charge::{Charge, RuleCharge};
 use crate::client_address::{self, Ipv6Prefix};
 use crate::naming::{LONGEST_NAME, escaped_field};
 use crate::template::{fits, separated};
 use crate::windows;
+use serde_json::{Map, Value};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A domain that a file rules.
 #[derive(Debug, Default)]
@@ -33,6 +36,7 @@ struct RuleNode {
     rule: Option<DomainRule>,
     below: RuleLevel,
     flags: Flags,
+    metadata: Option<Arc<Map<String, Value>>>,
 }
 
 /// What holds of an entry beside its limit.
@@ -59,6 +63,8 @@ pub struct DomainRule {
     name: String,
     /// Whose place it takes.
     pub replaces: Vec<String>,
+    /// Charging mode.
+    pub charge: RuleCharge,
 }
 
 /// What a rule limits by.
@@ -83,6 +89,10 @@ pub struct Found {
     pub replaces: Vec<String>,
     /// What else holds.
     pub flags: Flags,
+    /// Charging mode.
+    pub charge: RuleCharge,
+    /// Metadata for Envoy.
+    pub metadata: Option<Arc<Map<String, Value>>>,
     /// What it is called in the metrics.
     pub metric: Metric,
 }
@@ -99,12 +109,12 @@ pub struct Metric {
 }
 
 impl Domain {
-    /// Reads the descriptors of a domain.
+    /// Adds the descriptors of a file to the domain.
     ///
     /// # Errors
-    /// What is wrong with them, and where.
-    pub fn read(domain: &str, descriptors: Vec<DescriptorEntry>) -> Result<Domain, String> {
-        Ok(Domain { top: level(domain, descriptors)? })
+    /// What is wrong with them, and where: also a descriptor that the domain has already.
+    pub fn add(&mut self, domain: &str, descriptors: Vec<DescriptorEntry>) -> Result<(), String> {
+        self.top.add(domain, descriptors)
     }
 
     /// The rule of a descriptor. Level by level the exact value, else wildcards, else the key alone, and no way back;
@@ -139,6 +149,8 @@ impl Domain {
             name: rule.name.clone(),
             replaces: rule.replaces.clone(),
             flags: last.flags,
+            charge: rule.charge,
+            metadata: last.metadata.clone(),
             metric: Metric {
                 rule: named.join("."),
                 values: told.then(|| values.collect::<Vec<_>>().join(".")),
@@ -160,6 +172,53 @@ impl RuleLevel {
         };
         let grouped = || valued(&client_address::grouped(key, value, prefix)?);
         valued(value).or_else(grouped).or_else(|| self.bare.get(key))
+    }
+
+    fn add(&mut self, path: &str, descriptors: Vec<DescriptorEntry>) -> Result<(), String> {
+        for descriptor in descriptors {
+            let DescriptorEntry { key: spanned, value: pattern, rate_limit, .. } = &descriptor;
+            if spanned.value.is_empty() {
+                return Err(at(spanned, &format!("a descriptor in {path} has no key")));
+            }
+            let path = format!("{path}.{}", joined(&spanned.value, pattern));
+            let read = |limit| rule(limit).map_err(|told| at(spanned, &format!("{path}: {told}")));
+            let rule = rate_limit.as_ref().map(read).transpose()?;
+            let flags = Flags {
+                shadow: descriptor.shadow_mode,
+                quota: descriptor.quota_mode,
+                share: descriptor.share_threshold,
+                detailed: descriptor.detailed_metric,
+                value_to_metric: descriptor.value_to_metric,
+            };
+            let twice = at(spanned, &format!("{path} is there twice"));
+            let not_wild = at(spanned, &format!("{path}: share_threshold takes a value with *"));
+            let (key, pattern) = (spanned.value.clone(), pattern.clone());
+            let metadata = descriptor.metadata.map(Arc::new);
+            let mut below = RuleLevel::default();
+            below.add(&path, descriptor.descriptors.unwrap_or_default())?;
+            let node = RuleNode { pattern: pattern.clone(), rule, below, flags, metadata };
+            let wild = if pattern.contains('*') {
+                Some((Some(key.clone()), pattern.clone()))
+            } else {
+                (pattern.is_empty() && key.contains('*')).then(|| (None, key.clone()))
+            };
+            if node.flags.share && wild.is_none() {
+                return Err(not_wild);
+            }
+            let was_there = if let Some((of, pattern)) = wild {
+                let same = self.wild.iter().any(|other| other.0 == of && other.1 == pattern);
+                self.wild.push((of, pattern, node));
+                same
+            } else if pattern.is_empty() {
+                self.bare.insert(key, node).is_some()
+            } else {
+                self.exact.insert((key, pattern), node).is_some()
+            };
+            if was_there {
+                return Err(twice);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -187,61 +246,15 @@ fn joined(key: &str, value: &str) -> String {
     if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
 }
 
-fn level(path: &str, descriptors: Vec<DescriptorEntry>) -> Result<RuleLevel, String> {
-    let mut level = RuleLevel::default();
-    for descriptor in descriptors {
-        let DescriptorEntry { key: spanned, value: pattern, rate_limit, .. } = &descriptor;
-        if spanned.value.is_empty() {
-            return Err(at(spanned, &format!("a descriptor in {path} has no key")));
-        }
-        let path = format!("{path}.{}", joined(&spanned.value, pattern));
-        let read = |limit| rule(limit).map_err(|told| at(spanned, &format!("{path}: {told}")));
-        let rule = rate_limit.as_ref().map(read).transpose()?;
-        let flags = Flags {
-            shadow: descriptor.shadow_mode,
-            quota: descriptor.quota_mode,
-            share: descriptor.share_threshold,
-            detailed: descriptor.detailed_metric,
-            value_to_metric: descriptor.value_to_metric,
-        };
-        let twice = at(spanned, &format!("{path} is there twice"));
-        let not_wild = at(spanned, &format!("{path}: share_threshold takes a value with *"));
-        let (key, pattern) = (spanned.value.clone(), pattern.clone());
-        let below = self::level(&path, descriptor.descriptors.unwrap_or_default())?;
-        let node = RuleNode { pattern: pattern.clone(), rule, below, flags };
-        let wild = if pattern.contains('*') {
-            Some((Some(key.clone()), pattern.clone()))
-        } else {
-            (pattern.is_empty() && key.contains('*')).then(|| (None, key.clone()))
-        };
-        if node.flags.share && wild.is_none() {
-            return Err(not_wild);
-        }
-        let was_there = if let Some((of, pattern)) = wild {
-            let same = level.wild.iter().any(|other| other.0 == of && other.1 == pattern);
-            level.wild.push((of, pattern, node));
-            same
-        } else if pattern.is_empty() {
-            level.bare.insert(key, node).is_some()
-        } else {
-            level.exact.insert((key, pattern), node).is_some()
-        };
-        if was_there {
-            return Err(twice);
-        }
-    }
-    Ok(level)
-}
-
-/// Its units, and the windows of the calendar that they are.
-const UNITS: [(&str, &str); 7] = [
-    ("second", "1s"),
-    ("minute", "1m"),
-    ("hour", "1h"),
-    ("day", "1d"),
-    ("week", "1w"),
-    ("month", "1mo"),
-    ("year", "1y"),
+/// Units, their windows of the calendar, and the window of several of them: a number and its unit.
+const UNITS: [(&str, &str, (u64, &str)); 7] = [
+    ("second", "1s", (1, "s")),
+    ("minute", "1m", (1, "m")),
+    ("hour", "1h", (1, "h")),
+    ("day", "1d", (1, "d")),
+    ("week", "1w", (7, "d")),
+    ("month", "1mo", (30, "d")),
+    ("year", "1y", (365, "d")),
 ];
 
 /// The limit that a file writes.
@@ -251,9 +264,12 @@ pub fn rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
         return Err("a limit cannot replace itself".to_owned());
     }
     let unit = limit.unit.as_ref().map(|unit| unit.value.as_str()).unwrap_or_default();
-    let numbered = limit.requests_per_unit.is_some() || limit.unit.is_some();
+    let known = UNITS.iter().find(|(name, ..)| name.eq_ignore_ascii_case(unit));
+    let numbered = limit.requests_per_unit.is_some() || limit.unit.is_some() || limit.unit_multiplier.is_some();
+    let mut default = Charge::AllOrNone;
     let bound = match (limit.unlimited, &limit.policy, &limit.limit) {
-        (true, None, None) if limit.unit.is_none() => Bound::Unlimited,
+        // Envoyproxy/ratelimit takes a unit that it does not know there.
+        (true, None, None) if known.is_none() => Bound::Unlimited,
         (true, ..) => return Err("unlimited goes with no unit, policy or limit".to_owned()),
         (false, Some(policy), None) if !numbered => {
             let names = names(policy)?;
@@ -262,15 +278,21 @@ pub fn rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
         }
         (false, None, Some(limit)) if !numbered => Bound::By(Rule::Limits(words(&limit.value)?)),
         (false, None, None) => {
-            let window = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
-            let (_, window) = window.ok_or_else(|| {
+            let (_, window, (number, letter)) = known.ok_or_else(|| {
                 format!("unit must be second, minute, hour, day, week, month or year, not '{}'", unit.escape_debug())
             })?;
-            Bound::By(aligned(limit.requests_per_unit.unwrap_or(0), window))
+            default = Charge::Always;
+            let window = match limit.unit_multiplier {
+                None | Some(1) => (*window).to_owned(),
+                Some(multiplier) => format!("{}{letter}", u64::from(multiplier).saturating_mul(*number)),
+            };
+            let rule = aligned(limit.requests_per_unit.unwrap_or(0), &window);
+            windows::checked(&rule.join(" ")).map_err(|_| "unit_multiplier must be from 1 to 3650 days".to_owned())?;
+            Bound::By(Rule::Limits(rule))
         }
         _ => return Err("rate_limit must have one of: unit and requests_per_unit, unlimited, policy, limit".to_owned()),
     };
-    Ok(DomainRule { bound, name: limit.name.clone(), replaces })
+    Ok(DomainRule { bound, name: limit.name.clone(), replaces, charge: RuleCharge { own: limit.charge, default } })
 }
 
 /// Returns the names of the limits that `replaces` lists, or `None` if one has no name.
@@ -280,8 +302,8 @@ fn replaced(replaces: &[Option<Replaces>]) -> Option<Vec<String>> {
 }
 
 /// A limit of requests in each window of the calendar.
-fn aligned(requests: u32, window: &str) -> Rule {
-    Rule::Limits(["FIXED".to_owned(), requests.to_string(), window.to_owned(), "ALIGNED".to_owned()].to_vec())
+fn aligned(requests: u32, window: &str) -> Vec<String> {
+    ["FIXED".to_owned(), requests.to_string(), window.to_owned(), "ALIGNED".to_owned()].to_vec()
 }
 
 /// The names of policies, at least one.

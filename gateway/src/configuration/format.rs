@@ -1,5 +1,6 @@
 //! The words of the files. Unknown ones are refused.
 
+use crate::charge::Charge;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
@@ -50,9 +51,8 @@ pub struct DescriptorEntry {
     /// Metrics have a label for each value of this entry.
     #[serde(default)]
     pub value_to_metric: bool,
-    /// Read, and not sent to Envoy.
-    #[serde(default, rename = "metadata")]
-    pub _metadata: Option<IgnoredAny>,
+    /// Metadata for Envoy in the answer to a request that the limit does not deny.
+    pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 /// What is allowed.
@@ -63,6 +63,8 @@ pub struct RateLimitEntry {
     pub unit: Option<Spanned<String>>,
     /// How many requests may pass in a window.
     pub requests_per_unit: Option<u32>,
+    /// The length of the window in units; without it, 1.
+    pub unit_multiplier: Option<u32>,
     /// Every request passes, without a question to the server.
     #[serde(default)]
     pub unlimited: bool,
@@ -76,6 +78,8 @@ pub struct RateLimitEntry {
     pub policy: Option<OneOrMore>,
     /// The words of `RL.TAKE` after its key. Not in envoyproxy/ratelimit.
     pub limit: Option<Spanned<String>>,
+    /// Charging mode. Not in envoyproxy/ratelimit.
+    pub charge: Option<Charge>,
     /// Read, and not sent to Envoy.
     #[serde(default, rename = "metadata")]
     pub _metadata: Option<IgnoredAny>,
@@ -146,4 +150,6 @@ pub struct RuleEntry {
     pub key: Spanned<String>,
     /// The cost of a request, with the same names in braces as the key; without it, 1.
     pub cost: Option<Spanned<String>>,
+    /// Charging mode.
+    pub charge: Option<Charge>,
 }

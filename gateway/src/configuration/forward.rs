@@ -4,6 +4,7 @@ use super::at;
 use super::domain::{names, words};
 use super::format;
 use crate::ask::Rule;
+use crate::charge::RuleCharge;
 use crate::client_address::{self, Ipv6Prefix};
 use crate::request_path::PathPattern;
 use crate::template::{Template, fits};
@@ -38,6 +39,8 @@ pub struct HttpRule {
     pub key: Template,
     /// What it costs; 1.
     pub cost: Option<Template>,
+    /// Charging mode.
+    pub charge: RuleCharge,
 }
 
 impl Default for HttpRules {
@@ -87,6 +90,7 @@ fn rule(read: format::RuleEntry) -> Result<HttpRule, String> {
         rule,
         key,
         cost,
+        charge: RuleCharge { own: read.charge, ..RuleCharge::default() },
     })
 }
 

@@ -9,13 +9,14 @@ use std::path::PathBuf;
 #[derive(Clone, Debug)]
 pub struct ConfigSource {
     path: PathBuf,
+    merges_domains: bool,
 }
 
 impl ConfigSource {
-    /// Of a path.
+    /// Creates the source of a path; `merges_domains` allows a domain in several files.
     #[must_use]
-    pub fn new(path: PathBuf) -> ConfigSource {
-        ConfigSource { path }
+    pub fn new(path: PathBuf, merges_domains: bool) -> ConfigSource {
+        ConfigSource { path, merges_domains }
     }
 
     /// The files: of a directory those that end in `.yaml` or `.yml`, by name.
@@ -40,7 +41,7 @@ impl ConfigSource {
     /// # Errors
     /// The first thing that is wrong, with the file and the line.
     pub fn read(&self) -> Result<Config, String> {
-        let mut config = Config::default();
+        let mut config = Config::new(self.merges_domains);
         self.read_into(&mut config)?;
         Ok(config)
     }
@@ -49,9 +50,9 @@ impl ConfigSource {
     ///
     /// # Errors
     /// The first thing that is wrong, with the file and the line.
-    pub fn read_together(paths: Vec<PathBuf>) -> Result<Config, String> {
-        let mut config = Config::default();
-        paths.into_iter().try_for_each(|path| ConfigSource::new(path).read_into(&mut config))?;
+    pub fn read_together(paths: Vec<PathBuf>, merges_domains: bool) -> Result<Config, String> {
+        let mut config = Config::new(merges_domains);
+        paths.into_iter().try_for_each(|path| ConfigSource::new(path, merges_domains).read_into(&mut config))?;
         Ok(config)
     }
 

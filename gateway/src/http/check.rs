@@ -2,13 +2,14 @@
 
 use super::text;
 use crate::ask::{Call, Rule, Verb};
-use crate::client_address::{Ipv6Prefix, client, is_trusted};
+use crate::charge::Charge;
+use crate::client_address::{client, is_trusted};
 use crate::configuration::{Config, HttpRule, Metric};
 use crate::headers;
 use crate::judge::{Judgement, Question, RequestPart};
 use crate::naming::{self, Described, escaped_field};
 use crate::request_path::normalized;
-use crate::rls::Rls;
+use crate::rls::{RequestSettings, Rls};
 use crate::template::Field;
 use axum::body::Body;
 use axum::http::request::Parts;
@@ -35,7 +36,7 @@ struct Asking<'a> {
 
 /// 200, 429 or, when nobody can decide, 503.
 pub async fn answer(rls: &Rls, head: &Parts, peer: IpAddr) -> Response<Body> {
-    let asked = match asked(&rls.config.load(), rls.ipv6_prefix, head, peer) {
+    let asked = match asked(&rls.config.load(), &rls.settings, head, peer) {
         Ok(asked) => asked,
         Err(told) => return text(StatusCode::BAD_REQUEST, "text/plain", format!("{told}\n")),
     };
@@ -68,16 +69,16 @@ fn problem(judgement: &Judgement, status: StatusCode) -> String {
     body.to_string()
 }
 
-fn asked(config: &Config, ipv6_prefix: Ipv6Prefix, head: &Parts, peer: IpAddr) -> Result<RequestPart, String> {
+fn asked(config: &Config, settings: &RequestSettings, head: &Parts, peer: IpAddr) -> Result<RequestPart, String> {
     let http = &config.http;
     let forwarded: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
     // From others it would be the client's own word.
     let told = |name: &str| if is_trusted(peer, &http.trusted) { value(&head.headers, name) } else { Ok(None) };
-    let client = client(peer, &forwarded, &http.trusted, http.ipv6_prefix.unwrap_or(ipv6_prefix));
+    let client = client(peer, &forwarded, &http.trusted, http.ipv6_prefix.unwrap_or(settings.ipv6_prefix));
     let Some(rules) = &http.rules else {
         let described = Described::new(DOMAIN, [("client", client.as_str())]);
         let (key, rule) = (described.key(), Rule::Policies(described.names()));
-        return Ok(question(key, rule, Amount::ONE, None));
+        return Ok(question(key, rule, Amount::ONE, None, settings.charge.unwrap_or_default()));
     };
     let asking = Asking {
         method: told("x-forwarded-method")?.unwrap_or(head.method.as_str().as_bytes()).to_ascii_uppercase(),
@@ -88,14 +89,14 @@ fn asked(config: &Config, ipv6_prefix: Ipv6Prefix, head: &Parts, peer: IpAddr) -
     let header = |name: &str| value(asking.headers, name);
     for rule in rules {
         if rule.matches(&asking.method, &asking.path, header)? {
-            return asking.ruled(rule);
+            return asking.ruled(rule, settings.charge);
         }
     }
     Ok(RequestPart::Nothing)
 }
 
 impl Asking<'_> {
-    fn ruled(&self, rule: &HttpRule) -> Result<RequestPart, String> {
+    fn ruled(&self, rule: &HttpRule, charge: Option<Charge>) -> Result<RequestPart, String> {
         let path = if rule.ignores_case { &self.path.to_ascii_lowercase() } else { &self.path };
         let text = |field: &Field| {
             escaped_field(match field {
@@ -116,13 +117,13 @@ impl Asking<'_> {
         };
         let metric = || Metric { rule: "limit".to_owned(), values: None, brought: false };
         let metric = matches!(rule.rule, Rule::Limits(_)).then(metric);
-        Ok(question(naming::key(format!("rl:{key}")), rule.rule.clone(), cost, metric))
+        Ok(question(naming::key(format!("rl:{key}")), rule.rule.clone(), cost, metric, rule.charge.or(charge)))
     }
 }
 
-fn question(key: Vec<u8>, rule: Rule, cost: Amount, metric: Option<Metric>) -> RequestPart {
-    let call = Call { key, rule, verb: Verb::Take(cost), id: None, remembered: String::new() };
-    RequestPart::Server(Question { call, shadow: false, quota: false, metric })
+fn question(key: Vec<u8>, rule: Rule, cost: Amount, metric: Option<Metric>, charge: Charge) -> RequestPart {
+    let call = Call { key, rule, verb: Verb::Take(cost), id: None, remembered: String::new(), charge };
+    RequestPart::Server(Question { metric, ..Question::new(call) })
 }
 
 /// Returns the bytes of a header's value. A value that is no text counts, too, because a client could avoid the rules by

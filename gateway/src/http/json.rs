@@ -5,7 +5,7 @@ use crate::proto::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse,
     RateLimitUnit, UInt64Value, Unit,
 };
-use crate::rls::Rls;
+use crate::rls::{Rls, to_json};
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use serde::Deserialize;
@@ -126,6 +126,9 @@ fn response(answer: &RateLimitResponse) -> Value {
     object.insert("overallCode".to_owned(), code(answer.overall_code));
     object.insert("statuses".to_owned(), answer.statuses.iter().map(status).collect());
     object.insert("responseHeadersToAdd".to_owned(), headers.collect());
+    if let Some(metadata) = &answer.dynamic_metadata {
+        object.insert("dynamicMetadata".to_owned(), to_json(metadata));
+    }
     Value::Object(object)
 }
 

@@ -1,7 +1,9 @@
-use super::{Judge, Outage, Question, RequestPart, identified};
+use super::rollback::identified;
+use super::{Judge, Outage, Question, RequestPart};
 use crate::ask::{Call, Reply, Rule, Verb, Verdict};
+use crate::charge::Charge;
 use crate::link::tests::{DECIDES, DENIED, Fake, until};
-use crate::link::{Address, Link};
+use crate::link::{Address, Link, Listener as _, PolicyRow};
 use crate::seen::Outcome;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use ratelimit_core::Amount;
@@ -19,14 +21,24 @@ fn asked(key: &str, verb: Verb, id: Option<&str>) -> RequestPart {
         verb,
         id: id.map(|id| id.as_bytes().to_vec()),
         remembered: "5m".into(),
+        charge: Charge::AllOrNone,
     };
-    RequestPart::Server(Question { call, shadow: false, quota: false, metric: None })
+    RequestPart::Server(Question::new(call))
+}
+
+/// Part that charges 1 of `rl:allowed` in this mode.
+fn charged(charge: Charge) -> RequestPart {
+    let mut part = asked("rl:allowed", Verb::Take(Amount::ONE), None);
+    if let RequestPart::Server(question) = &mut part {
+        question.call.charge = charge;
+    }
+    part
 }
 
 #[test]
 fn one_call_that_charges_needs_no_id() {
     for other in [asked("b", Verb::GiveBack(Amount::ONE), None), RequestPart::Nothing, RequestPart::Unlimited] {
-        let one = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], true, LONG);
+        let one = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], LONG);
         assert!(one.iter().all(|call| call.id.is_none()));
     }
 }
@@ -34,14 +46,16 @@ fn one_call_that_charges_needs_no_id() {
 #[test]
 fn several_calls_have_ids_to_undo_them_by() {
     let parts = [asked("a", Verb::Take(Amount::ONE), None), asked("b", Verb::Take(Amount::ONE), Some("x"))];
-    let several = identified(&parts, true, LONG);
+    let several = identified(&parts, LONG);
     assert_eq!((several[0].id.as_ref().map(Vec::len), several[0].remembered.as_str()), (Some(16), "240000ms"));
     assert_eq!((several[1].id.as_deref(), several[1].remembered.as_str()), (Some(&b"x"[..]), "5m"));
-    assert!(identified(&parts, false, LONG)[0].id.is_none());
-    assert_eq!(identified(&parts, true, Duration::from_millis(100))[0].remembered, "2000ms");
+    for charge in [Charge::Independent, Charge::Always] {
+        assert!(identified(&[charged(charge), parts[1].clone()], LONG)[0].id.is_none());
+    }
+    assert_eq!(identified(&parts, Duration::from_millis(100))[0].remembered, "2000ms");
     // What only looks is denied to who is banned.
     for other in [asked("b", Verb::Take(Amount::ZERO), None), RequestPart::TooMuch] {
-        let calls = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], true, LONG);
+        let calls = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], LONG);
         assert!(calls[0].id.is_some());
     }
 }
@@ -49,7 +63,7 @@ fn several_calls_have_ids_to_undo_them_by() {
 #[test]
 fn the_same_key_again_is_another_call() {
     let part = || asked("a", Verb::Take(Amount::ONE), Some("x"));
-    let ids: Vec<_> = identified(&[part(), part(), part()], true, LONG).iter().map(|call| call.id.clone()).collect();
+    let ids: Vec<_> = identified(&[part(), part(), part()], LONG).iter().map(|call| call.id.clone()).collect();
     assert_eq!(ids, [Some(b"x".to_vec()), Some(b"x#2".to_vec()), Some(b"x#3".to_vec())]);
 }
 
@@ -65,7 +79,6 @@ fn asking(link: Arc<Link>, outage: Outage) -> Judge {
         outage,
         local: None,
         timeout: LONG,
-        all_or_none: true,
         shadow: false,
         in_flight: Arc::new(Semaphore::new(1)),
         told: std::sync::Mutex::default(),
@@ -99,7 +112,8 @@ fn quotas_deny_only_together() {
 fn what_is_in_the_shadow_denies_nobody() {
     assert_eq!(concluded(&[("shadow", true), ("", false)]), (true, vec![false, false]));
     assert_eq!(concluded(&[("shadow quota", true)]), (true, vec![false]));
-    assert_eq!(concluded(&[("shadow quota", true), ("quota", true)]), (false, vec![false, true]));
+    let beside = concluded(&[("shadow quota", true), ("quota", true)]);
+    assert_eq!(beside, (true, vec![false, false]), "a quota in the shadow is never used up");
 }
 
 #[test]
@@ -136,6 +150,29 @@ async fn a_charge_that_cannot_be_undone_is_counted() {
         assert_eq!(fake.count(DENIED), 1, "what was denied has nothing to give back");
         assert_eq!(value(&recorder, "ratelimit_gateway_unsettled_total"), unsettled.to_string(), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn only_all_or_none_is_rolled_back() {
+    for (charge, calls) in [(Charge::AllOrNone, 2), (Charge::Independent, 1), (Charge::Always, 1)] {
+        let (fake, link) = Fake::started().await;
+        let judge = Arc::new(asking(link, Outage::Open));
+        let parts = [charged(charge), asked(DENIED, Verb::Take(Amount::ONE), None)];
+        assert!(!judge.judge("api".to_owned(), parts.into(), None).await.allowed);
+        assert_eq!(fake.count("rl:allowed"), calls, "{charge:?}");
+    }
+}
+
+#[tokio::test]
+async fn charge_of_a_forced_policy_is_not_rolled_back() {
+    let (fake, link) = Fake::started().await;
+    let judge = asking(link, Outage::Open);
+    let row = PolicyRow { name: "api".to_owned(), version: 1, specs: "FIXED 1 1h FORCE".to_owned() };
+    judge.table.policies(String::new(), vec![row]);
+    let judge = Arc::new(judge);
+    let parts = [charged(Charge::AllOrNone), asked(DENIED, Verb::Take(Amount::ONE), None)];
+    assert!(!judge.judge("api".to_owned(), parts.into(), None).await.allowed);
+    assert_eq!(fake.count("rl:allowed"), 1);
 }
 
 /// Value of a counter or gauge; "0" before its first change.

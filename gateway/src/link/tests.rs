@@ -1,6 +1,7 @@
 use super::node::IN_FLIGHT;
 use super::{Address, Link, PROBE, PROBED};
 use crate::ask::{Call, Reply, Rule, Verb};
+use crate::charge::Charge;
 use crate::told_policies::Table;
 use ratelimit_core::Amount;
 use std::sync::{Arc, Mutex};
@@ -124,7 +125,8 @@ pub async fn until(is: impl Fn() -> bool) {
 async fn asked(link: &Link, patience: Duration) -> Reply {
     let rule = Rule::Policies(vec!["api".to_owned()]);
     let verb = Verb::Take(Amount::ONE);
-    let call = Call { key: b"rl:api".to_vec(), rule, verb, id: None, remembered: String::new() };
+    let call =
+        Call { key: b"rl:api".to_vec(), rule, verb, id: None, remembered: String::new(), charge: Charge::AllOrNone };
     link.ask([call].into(), Instant::now() + patience).await.remove(0)
 }
 

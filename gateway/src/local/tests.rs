@@ -1,5 +1,6 @@
 use super::{Bounded, Local, MOST};
 use crate::ask::{Call, Reply, Rule, Verb};
+use crate::charge::Charge;
 use crate::link::{Listener as _, PolicyRow};
 use crate::told_policies::Table;
 use ratelimit_core::Amount;
@@ -13,7 +14,7 @@ fn amount(text: &str) -> Amount {
 fn call(key: &str, words: &str, verb: Verb, id: Option<&str>) -> Call {
     let rule = Rule::Limits(words.split(' ').map(str::to_owned).collect());
     let id = id.map(|id| id.as_bytes().to_vec());
-    Call { key: key.as_bytes().to_vec(), rule, verb, id, remembered: "5m".to_owned() }
+    Call { key: key.as_bytes().to_vec(), rule, verb, id, remembered: "5m".to_owned(), charge: Charge::AllOrNone }
 }
 
 fn take(key: &str, words: &str) -> Call {
@@ -23,7 +24,7 @@ fn take(key: &str, words: &str) -> Call {
 /// Whether each passes, decided together.
 fn decided(local: &Local, calls: &[Call]) -> Vec<Option<bool>> {
     let mut replies = vec![Reply::Lost(String::new()); calls.len()];
-    local.decide(calls, &mut replies, &Table::default(), true);
+    local.decide(calls, &mut replies, &Table::default());
     let passes = |reply| if let Reply::Local(verdict, _) = reply { Some(verdict.allowed) } else { None };
     replies.into_iter().map(passes).collect()
 }
@@ -56,6 +57,31 @@ async fn all_of_a_request_is_charged_or_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn always_charges_past_the_limit_and_each_for_itself() {
+    let local = Local::new(1.0);
+    let charge = |cost, charge| Call { charge, ..call("a", "FIXED 10 1h", Verb::Take(amount(cost)), None) };
+    let always = |cost| passes(&local, &charge(cost, Charge::Always));
+    assert_eq!([always("8"), always("5"), always("1"), always("0")], [true, false, false, false]);
+    let local = Local::new(1.0);
+    let tight = take("tight", "FIXED 0 1h");
+    decided(&local, &[charge("6", Charge::Independent), tight.clone()]);
+    assert!(!passes(&local, &charge("6", Charge::Independent)), "the first 6 are charged, although another denies");
+    assert!(passes(&local, &charge("4", Charge::AllOrNone)), "6 more did not fit");
+    assert_eq!(decided(&local, &[call("a", "FIXED 10 1h", Verb::Charge(amount("9")), None), tight])[0], Some(true));
+    assert!(!passes(&local, &charge("0", Charge::AllOrNone)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_with_force_are_charged_past_their_end() {
+    let local = Local::new(1.0);
+    let cost = |cost, words| call("a", words, Verb::Take(amount(cost)), None);
+    assert!(!passes(&local, &cost("12", "FIXED 10 1h FORCE FIXED 100 1d AS day")));
+    assert!(!passes(&local, &cost("89", "FIXED 100 1d AS day")), "12 are used of the day");
+    assert!(!passes(&local, &cost("89", "FIXED 10 1h FORCE FIXED 100 1d AS day")));
+    assert!(passes(&local, &cost("88", "FIXED 100 1d AS day")), "another limit has denied: nothing was charged");
+}
+
+#[tokio::test(start_paused = true)]
 async fn ids_count_once_and_are_settled() {
     let local = Local::new(1.0);
     let words = "TOKENBUCKET 10000 10000 1h";
@@ -78,7 +104,7 @@ async fn policies_are_those_that_the_server_told_of() {
     let mut told = vec![];
     for names in [["none", "user"], ["none", "user"], ["none", "nobody"]] {
         let mut replies = [Reply::Refused("no".to_owned())];
-        local.decide(&[by(names)], &mut replies, &table, true);
+        local.decide(&[by(names)], &mut replies, &table);
         told.extend(replies);
     }
     let allowed = |reply: &Reply| match reply {

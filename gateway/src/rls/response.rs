@@ -11,6 +11,7 @@ pub fn response(asked: &[RequestPart], judgement: &Judgement) -> RateLimitRespon
         overall_code: code(!judgement.allowed),
         statuses: asked.iter().zip(&judgement.parts).map(|(asked, part)| status(asked, part)).collect(),
         response_headers_to_add: headers::fields(judgement).into_iter().map(header).collect(),
+        dynamic_metadata: None,
     }
 }
 

@@ -1,0 +1,97 @@
+//! Dynamic metadata of an answer, as envoyproxy/ratelimit writes it.
+
+use crate::judge::{Judgement, RequestPart};
+use crate::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value};
+use serde_json::Map;
+
+/// Returns the request, and the metadata of the rules whose limits are not passed. Where several rules have a key, the
+/// first wins.
+pub fn answer(request: &RateLimitRequest, asked: &[RequestPart], judgement: &Judgement) -> Struct {
+    let mut object = Map::new();
+    object.insert("domain".to_owned(), request.domain.as_str().into());
+    object.insert("descriptors".to_owned(), request.descriptors.iter().map(descriptor).collect());
+    if request.hits_addend > 0 {
+        object.insert("hitsAddend".to_owned(), request.hits_addend.into());
+    }
+    let mut passed = Map::new();
+    for (one, part) in asked.iter().zip(&judgement.parts) {
+        if let RequestPart::Server(question) = one
+            && let Some(metadata) = &question.metadata
+            && (!part.over || part.shadow)
+        {
+            merge(&mut passed, metadata);
+        }
+    }
+    if !passed.is_empty() {
+        object.insert("metadata".to_owned(), passed.into());
+    }
+    from_json(&object)
+}
+
+fn descriptor(descriptor: &RateLimitDescriptor) -> serde_json::Value {
+    let mut object = Map::new();
+    let entries = descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
+    object.insert("entries".to_owned(), entries.collect());
+    if let Some(limit) = descriptor.limit {
+        let unit = RateLimitUnit::try_from(limit.unit).unwrap_or_default().as_str_name();
+        let text = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
+        object.insert("limit".to_owned(), text.into());
+    }
+    if let Some(hits) = descriptor.hits_addend {
+        object.insert("hitsAddend".to_owned(), hits.value.into());
+    }
+    object.into()
+}
+
+fn merge(into: &mut Map<String, serde_json::Value>, from: &Map<String, serde_json::Value>) {
+    for (key, value) in from {
+        match (into.get_mut(key), value) {
+            (Some(serde_json::Value::Object(into)), serde_json::Value::Object(from)) => merge(into, from),
+            (Some(_), _) => {}
+            (None, value) => {
+                into.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+fn from_json(object: &Map<String, serde_json::Value>) -> Struct {
+    Struct { fields: object.iter().map(|(key, value)| (key.clone(), value_from_json(value))).collect() }
+}
+
+fn value_from_json(value: &serde_json::Value) -> Value {
+    use serde_json::Value as Json;
+    let kind = match value {
+        Json::Null => Kind::NullValue(0),
+        Json::Bool(value) => Kind::BoolValue(*value),
+        Json::Number(value) => Kind::NumberValue(value.as_f64().unwrap_or_default()),
+        Json::String(value) => Kind::StringValue(value.clone()),
+        Json::Array(values) => Kind::ListValue(ListValue { values: values.iter().map(value_from_json).collect() }),
+        Json::Object(object) => Kind::StructValue(from_json(object)),
+    };
+    Value { kind: Some(kind) }
+}
+
+/// Returns a message of google.protobuf.Struct in proto3's JSON.
+pub fn to_json(object: &Struct) -> serde_json::Value {
+    object.fields.iter().map(|(key, value)| (key.clone(), value_to_json(value))).collect()
+}
+
+fn value_to_json(value: &Value) -> serde_json::Value {
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
+        Some(Kind::BoolValue(value)) => (*value).into(),
+        Some(Kind::NumberValue(value)) => number(*value),
+        Some(Kind::StringValue(value)) => value.as_str().into(),
+        Some(Kind::ListValue(list)) => list.values.iter().map(value_to_json).collect(),
+        Some(Kind::StructValue(object)) => to_json(object),
+    }
+}
+
+/// Writes whole numbers without a fraction, as protojson does.
+#[allow(clippy::cast_possible_truncation, reason = "whole numbers of less than 2^53")]
+fn number(value: f64) -> serde_json::Value {
+    if value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0 { (value as i64).into() } else { value.into() }
+}
