@@ -5,7 +5,7 @@ mod rollback;
 use crate::ask::{Call, Reply, Rule, Verb, Verdict};
 use crate::link::{Link, Listener as _};
 use crate::local::Local;
-use crate::seen::{self, Outcome};
+use crate::seen::{self, Outcome, RequestOutcome, Units};
 use crate::told_policies::Table;
 use crate::windows::{Window, windows};
 use ratelimit_core::Amount;
@@ -174,7 +174,7 @@ impl Judge {
         });
         // A caller that asks again at once finds what was denied given back, if there is time for that.
         let is_done = timeout_at(answer_by, &mut rest).await.is_ok();
-        seen::request_seconds(began.elapsed());
+        seen::request_seconds(began.elapsed(), judgement.outcome());
         // The caller may have gone.
         let _ = answer.send(judgement);
         if !is_done {
@@ -337,12 +337,24 @@ impl Judge {
             let policy = by.or_else(|| metric.map(|metric| metric.rule.as_str()));
             let ruled = by.is_some() || metric.is_some_and(|metric| !metric.brought);
             let values = metric.and_then(|metric| metric.values.as_deref());
-            seen::decision(domain, ruled, policy, values, part.outcome);
+            let units = question.map(|question| Units::of(&question.call.verb, part.outcome));
+            seen::decision(domain, ruled, policy, values, part.outcome, units);
             if let (Outcome::Allowed, Some(policy), Some(governing)) = (part.outcome, policy, part.governing())
                 && governing.remaining.saturating_mul(5) <= governing.limit
             {
                 seen::near(policy);
             }
+        }
+    }
+}
+
+impl Judgement {
+    fn outcome(&self) -> RequestOutcome {
+        match (self.unknown, self.allowed) {
+            (true, _) if self.parts.iter().any(|part| part.outcome == Outcome::Error) => RequestOutcome::Error,
+            (true, _) => RequestOutcome::Outage,
+            (false, true) => RequestOutcome::Allowed,
+            (false, false) => RequestOutcome::Denied,
         }
     }
 }

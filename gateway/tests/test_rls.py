@@ -348,6 +348,40 @@ def test_a_domain_has_a_label_once_a_policy_has_ruled_in_it(
     assert "made-up" not in gateway.get("/metrics").body
 
 
+def test_units_are_counted_by_outcome(gateway: Gateway, policy: Policy) -> None:
+    policy("api", "FIXED 10 1d")
+    requests = [
+        {"hits": 8, "rl_id": "a"},
+        {"hits": 5},
+        {"hits": 0},
+        {"hits": 3, "rl_id": "a", "rl_settle": "1"},
+        {"hits": 4, "rl_settle": "1"},
+        {"hits": 2, "negative": True},
+    ]
+    for request in requests:
+        gateway.ask(descriptor(user="1", **request))
+
+    def units(outcome: str) -> float:
+        name = "ratelimit_gateway_units_total"
+        return gateway.metric(name, domain="api", policy="api", outcome=outcome)
+
+    counted = [units(outcome) for outcome in ("allowed", "denied", "settled", "returned")]
+    assert counted == [8, 5, 7, 2]
+
+
+def test_metrics_have_help_and_times_an_outcome(gateway: Gateway, policy: Policy) -> None:
+    policy("api", "FIXED 1 1d")
+    assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, False]
+    count = "ratelimit_gateway_request_seconds_count"
+    assert [gateway.metric(count, outcome=one) for one in ("allowed", "denied")] == [1, 1]
+    lines = gateway.get("/metrics").body.splitlines()
+    named = {
+        kind: {line.split()[2] for line in lines if line.startswith(f"# {kind} ")}
+        for kind in ("HELP", "TYPE")
+    }
+    assert named["HELP"] == named["TYPE"] != set()
+
+
 def test_a_shadowed_gateway_denies_nobody(
     server: object, start: Callable[..., Gateway], policy: Policy
 ) -> None:
