@@ -1,12 +1,17 @@
 """What stands behind the proxies."""
 
 import contextlib
+import json
 import threading
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Origin(ThreadingHTTPServer):
     """Answers each request; those for /slow once they are let go.
+
+    A path that ends in /json or /stream is that of a model, which tells the tokens that it used: in
+    JSON, or at the end of a stream of events; /unmetered does not tell them, and /dead hangs up.
 
     A POST is answered with its body; one to /broken not at all, and one to /500 as an error.
     """
@@ -18,6 +23,7 @@ class Origin(ThreadingHTTPServer):
         self.release = threading.Event()
         self.waiting = threading.Semaphore(0)
         self.tokens = 1200
+        self.model = "small"
         self.posts: list[str] = []
 
 
@@ -26,16 +32,51 @@ class Handler(BaseHTTPRequestHandler):
     server: Origin
 
     def do_GET(self) -> None:
+        if self.path.endswith("/dead"):
+            self.close_connection = True
+            return
+        if self.path.endswith("/json"):
+            self._model("application/json", [self._usage()])
+            return
+        if self.path.endswith(("/stream", "/unmetered", "/slow-stream")):
+            self._model("text/event-stream", self._events())
+            return
         if self.path.startswith("/slow"):
             self.server.waiting.release()
             self.server.release.wait(30)
         body = b"hello\n"
         self.send_response(200)
         self.send_header("content-length", str(len(body)))
-        self.send_header("x-tokens", str(self.server.tokens))
         self.end_headers()
         with contextlib.suppress(OSError):
             self.wfile.write(body)
+
+    def _events(self) -> Iterator[object]:
+        for word in ("one", "two"):
+            yield {"choices": [{"delta": {"content": word}}], "usage": None}
+            if self.path.endswith("/slow-stream"):
+                self.server.waiting.release()
+                self.server.release.wait(30)
+        if not self.path.endswith("/unmetered"):
+            yield self._usage()
+
+    def _usage(self) -> object:
+        total, third = self.server.tokens, self.server.tokens // 3
+        usage = {"prompt_tokens": total - third, "completion_tokens": third, "total_tokens": total}
+        return {"model": self.server.model, "choices": [], "usage": usage}
+
+    def _model(self, kind: str, parts: Iterable[object]) -> None:
+        """Writes each part as it comes."""
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("connection", "close")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            for part in parts:
+                line = json.dumps(part)
+                self.wfile.write((line if "json" in kind else f"data: {line}\n\n").encode())
+            if "json" not in kind:
+                self.wfile.write(b"data: [DONE]\n\n")
 
     def do_POST(self) -> None:
         self.server.posts.append(self.path)

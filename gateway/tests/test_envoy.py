@@ -99,28 +99,6 @@ def test_the_places_of_an_envoy_that_was_killed_lapse(
         assert running.statuses(1, x_user="1") == [200]
 
 
-def test_tokens_are_reserved_and_settled_to_what_was_used(
-    gateway: Gateway, envoy: Run, policy: Policy, origin: Origin, redis: object
-) -> None:
-    policy("tokens|user", "TOKENBUCKET 10000 10000 1h")
-    running = envoy("envoy-tokens.yaml", gateway)
-
-    def left() -> int:
-        key = "rl:tokens|user=1"
-        return redis.execute_command("RL.PEEK", key, "POLICY", "tokens|user")[2]
-
-    slow = [http.client.HTTPConnection("127.0.0.1", running.port, timeout=30) for _ in range(2)]
-    for connection in slow:
-        connection.request("GET", "/slow", headers={"x-user": "1"})
-    assert all(origin.waiting.acquire(timeout=20) for _ in slow)
-    assert running.statuses(1, x_user="1") == [429], "a third of 4000 is too much"
-    origin.release.set()
-    assert [connection.getresponse().status for connection in slow] == [200, 200]
-    for connection in slow:
-        connection.close()
-    poll.until(lambda: left() == 10_000 - 2 * origin.tokens, "both cost what they used")
-
-
 def test_envoy_goes_on_without_a_gateway_and_with_it_again(
     gateway: Gateway, envoy: Run, policy: Policy
 ) -> None:
