@@ -29,11 +29,12 @@ class Kind(NamedTuple):
     words: list[str]
     timeout: str
     patient: str
+    folder: Path = PROXIES
 
 
-def of_envoy(file: str) -> Kind:
+def of_envoy(file: str, folder: Path = PROXIES) -> Kind:
     words = ["-c", file, "--concurrency", "2", "--use-dynamic-base-id"]
-    return Kind([file], words, "timeout: 0.1s", "timeout: 20s")
+    return Kind([file], words, "timeout: 0.1s", "timeout: 20s", folder)
 
 
 TRAEFIK = ["traefik.yaml", "traefik-routes.yaml"]
@@ -87,7 +88,7 @@ class Proxy:
         changes = dict(edits or {})
         if not documented_timeout:
             changes[self._kind.timeout] = self._kind.patient
-        texts = {file: (PROXIES / file).read_text() for file in self._kind.files}
+        texts = {file: (self._kind.folder / file).read_text() for file in self._kind.files}
         ports = {10000: self.port, 8000: origin.server_port, 8080: gateway.http, 8081: gateway.grpc}
         ports[10001] = reserve_port(self._owned)
         for documented, port in ports.items():

@@ -1,0 +1,151 @@
+"""The integration tests of envoyproxy/ratelimit, as requests through a stock Envoy."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from origin import Origin
+from proxies import Proxy, of_envoy
+from running import Gateway
+
+from support import poll
+from support.clock import Clock
+from support.server import Server
+
+LIMITS = """
+domain: rl
+descriptors:
+  - key: category
+    value: account
+    rate_limit: {unit: minute, requests_per_unit: 4, replaces: [{name: single}, {name: double}]}
+  - key: from
+    value: proxy
+    descriptors:
+      - key: to
+        value: once
+        rate_limit: {unit: minute, requests_per_unit: 2, replaces: [{name: single}]}
+      - {key: to, value: other, rate_limit: {unit: minute, requests_per_unit: 1}}
+      - key: to
+        value: banned
+        rate_limit: {unit: minute, requests_per_unit: 2, replaces: [{name: banned}]}
+      - {key: to, value: twice, rate_limit: {unit: minute, requests_per_unit: 2, name: double}}
+  - key: foo
+    rate_limit: {unit: minute, requests_per_unit: 2}
+    descriptors:
+      - {key: bar, rate_limit: {unit: minute, requests_per_unit: 3}}
+      - {key: bar, value: once, rate_limit: {unit: minute, requests_per_unit: 1, name: single}}
+      - {key: bar, value: banned, rate_limit: {unit: minute, requests_per_unit: 0, name: banned}}
+      - {key: baz, value: enforced, rate_limit: {unit: minute, requests_per_unit: 3}}
+      - key: baz
+        value: tried
+        shadow_mode: true
+        rate_limit: {unit: minute, requests_per_unit: 3}
+  - key: any
+    detailed_metric: true
+    rate_limit: {unit: minute, requests_per_unit: 2}
+  - key: service
+    value: first
+    quota_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
+    metadata: {with_quota: {name: first}}
+  - key: service
+    value: second
+    quota_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 2}
+    metadata: {with_quota: {name: second}}
+"""
+
+
+@pytest.fixture
+def gateway(server: Server, start: Callable[..., Gateway], file: Path) -> Gateway:
+    file.write_text(LIMITS)
+    return start(server.port, "--config", file, "--response-metadata")
+
+
+@pytest.fixture
+def envoy(gateway: Gateway, origin: Origin, tmp_path: Path, clock: Clock) -> Iterator[Proxy]:
+    # The begin of a minute.
+    clock.set(1_700_000_040_000_000)
+    kind = of_envoy("envoy-ratelimit.yaml", folder=Path(__file__).parent)
+    with Proxy("envoy", gateway, origin, tmp_path, kind=kind) as running:
+        yield running
+
+
+def test_request_within_its_limit_passes(envoy: Proxy) -> None:
+    assert envoy.statuses(1, "/headers", foo="a", baz="tried") == [200]
+
+
+def test_request_above_its_limit_is_denied(envoy: Proxy) -> None:
+    assert envoy.statuses(5, "/headers", foo="a", baz="enforced") == [200] * 3 + [429] * 2
+
+
+def test_limit_in_shadow_mode_is_counted_and_denies_nothing(envoy: Proxy) -> None:
+    answers = [envoy.get("/headers", foo="a", baz="tried") for _ in range(6)]
+    assert [answer.status for answer in answers] == [200] * 6
+    left = [answer.headers["x-ratelimit-remaining"] for answer in answers]
+    assert left == ["2", "1", "0", "0", "0", "0"]
+
+
+def test_denials_of_a_value_are_counted_by_it(envoy: Proxy, gateway: Gateway) -> None:
+    assert envoy.statuses(3, "/any", any="some") == [200, 200, 429]
+    for name in ("ratelimit_gateway_decisions_total", "ratelimit_gateway_units_total"):
+        assert gateway.metric(name, values="any_some", outcome="denied") == 1
+
+
+def test_replacing_limit_is_larger_and_leaves_the_replaced_one(envoy: Proxy) -> None:
+    def statuses(count: int, **headers: str) -> list[int]:
+        return envoy.statuses(count, "/headers", **headers)
+
+    banned = {"foo": "a", "bar": "banned"}
+    assert statuses(1, **banned) == [429]
+    assert statuses(1, **banned, **{"from": "proxy", "to": "other"}) == [429]
+    assert statuses(3, **banned, **{"from": "proxy", "to": "banned"}) == [200, 200, 429]
+    once = {"foo": "a", "bar": "once"}
+    assert statuses(3, **once, **{"from": "proxy", "to": "once"}) == [200, 200, 429]
+    assert statuses(2, **once, **{"from": "proxy", "to": "unknown"}) == [200, 429]
+    assert statuses(1, **once, **{"from": "proxy", "to": "once"}) == [429]
+    both = once | {"from": "proxy", "to": "twice", "category": "account"}
+    assert statuses(5, **both) == [200] * 4 + [429]
+    assert statuses(2, foo="b", bar="once") == [200, 429]
+    rest = {"foo": "c", "bar": "c", "from": "proxy", "to": "twice"}
+    assert statuses(3, **rest) == [200, 200, 429]
+    assert statuses(1, **both) == [429]
+
+
+def test_quotas_deny_once_all_are_used_up(envoy: Proxy, clock: Clock) -> None:
+    assert envoy.statuses(3, "/quota") == [200, 200, 429]
+    clock.advance("60s")
+    assert envoy.statuses(1, "/quota") == [200]
+
+
+def settled(gateway: Gateway, count: int) -> None:
+    """Waits for the charges at the end of streams."""
+    units = "ratelimit_gateway_units_total"
+    charged = lambda: gateway.metric(units)  # noqa: E731
+    poll.until(lambda: charged() >= count, "the request is charged")
+
+
+def test_quota_that_is_charged_afterwards(envoy: Proxy, gateway: Gateway, clock: Clock) -> None:
+    statuses = []
+    for number in range(1, 5):
+        statuses += envoy.statuses(1, "/afterwards")
+        settled(gateway, number)
+    assert statuses == [200, 200, 200, 429], "the third still finds 2 of 2 used"
+    clock.advance("60s")
+    assert envoy.statuses(1, "/afterwards") == [200]
+
+
+def test_requests_go_to_the_service_that_has_quota(
+    envoy: Proxy, gateway: Gateway, clock: Clock
+) -> None:
+    services = []
+    for number in range(1, 6):
+        answer = envoy.get("/services")
+        assert answer.status == 200
+        services.append(answer.headers["x-service"] or "first")
+        settled(gateway, number)
+    assert services == ["first"] * 2 + ["second"] * 3
+    assert envoy.statuses(1, "/services") == [429]
+    clock.advance("60s")
+    answer = envoy.get("/services")
+    assert (answer.status, answer.headers["x-service"]) == (200, None)
