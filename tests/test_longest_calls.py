@@ -8,13 +8,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from redis import Redis
+from redis import Redis, ResponseError
 
 from support.clock import Clock
 from support.server import Server
 
 COUNT = 30_000
 TIMES = 3
+LONG = 16_000_000
 NAMES = [f"{number:036}" for number in range(COUNT)]
 
 
@@ -105,6 +106,25 @@ COMPARED = {
 }
 
 
+# A word of 16 MB in the place of a number, or of a unit.
+LONG_WORDS = [
+    f"{call} {word}"
+    for call in (
+        "RL.TOKENBUCKET k",
+        "RL.TOKENBUCKET k 10 1",
+        "RL.TOKENBUCKET k 10 1 1s COST",
+        "RL.TOKENBUCKET k 10 1 1s KEEP",
+        "RL.FIXED k 10",
+        "RL.SKETCH k item 10 1 1s SIZE",
+        "RL.TAKE k FIXED 10 1m BAN",
+        "RL.POLICYSCALE gold",
+        "RL.BAN k",
+        "RL.TOP COUNT",
+    )
+    for word in ("1", "-1", "A")
+]
+
+
 def _cpu_seconds(redis: Redis) -> float:
     cpu = redis.info("cpu")
     return cpu["used_cpu_user"] + cpu["used_cpu_sys"]
@@ -117,6 +137,27 @@ def _least(redis: Redis, run: Callable[[Redis, int], object]) -> float:
         return _cpu_seconds(redis) - before
 
     return min(map(once, range(TIMES)))
+
+
+@pytest.fixture(scope="module")
+def echo_seconds(shared_server: Server) -> float:
+    """How long the server takes to read a word of 16 MB, and to send it back."""
+    with shared_server.client() as redis:
+        return _least(redis, lambda redis, _: redis.echo("1" * LONG))
+
+
+@pytest.mark.parametrize("call", LONG_WORDS)
+def test_a_long_word_is_refused_as_fast_as_it_is_echoed(
+    call: str, redis: Redis, echo_seconds: float
+) -> None:
+    *words, last = call.split()
+    long_word = last[:-1] + last[-1] * LONG
+
+    def refused(redis: Redis, _: int) -> None:
+        with pytest.raises(ResponseError):
+            redis.execute_command(*words, long_word, "1s", "1s")
+
+    assert _least(redis, refused) < 2 * echo_seconds
 
 
 @pytest.mark.parametrize("name", COMPARED)

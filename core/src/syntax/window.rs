@@ -5,6 +5,7 @@ use super::options::Alignment;
 use super::words::{Word, out_of_place};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::fixed_window::calendar::Calendar;
+use crate::number::decimal::MAX_NUMBER;
 use crate::number::{Amount, Period};
 use crate::wire::args::Args;
 use crate::wire::error::{Error, Hint, MustBe, Reason, Syntax};
@@ -33,7 +34,8 @@ impl Window {
     #[cold]
     fn of_calendar(word: &[u8], args: &Args) -> Result<Window, Error> {
         Calendar::parse(word).map(Window::Of).ok_or_else(|| {
-            let word = word.to_ascii_lowercase();
+            // No longer word is a window.
+            let word = word.get(..MAX_NUMBER).unwrap_or(word).to_ascii_lowercase();
             let unit = word.iter().position(|byte| !byte.is_ascii_digit());
             match unit.filter(|digits| *digits > 0).and_then(|digits| word.get(digits..)) {
                 // Of the calendar, but none that there is.

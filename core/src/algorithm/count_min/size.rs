@@ -1,5 +1,6 @@
 //! The size of a sketch, as an argument and a setting say it.
 
+use crate::number::decimal::MAX_NUMBER;
 use crate::wire::args::whole;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -45,6 +46,9 @@ impl SketchSize {
     /// powers of 1000, `kb`, `mb` and `gb` of 1024. `None` if it is none from 64 KB to 256 MB.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<SketchSize> {
+        if text.len() > MAX_NUMBER {
+            return None;
+        }
         let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
         let (count, unit) = text.split_at_checked(digits)?;
         let factor: u64 = match unit.to_ascii_lowercase().as_slice() {
