@@ -87,6 +87,15 @@ test("a wrapped function runs as often as the limit lets it", async () => {
   assert.equal(await search("bob", "cats"), "cats for bob");
 });
 
+test("a wrapped function whose key is absent is a mistake", async () => {
+  const api = limiterOf().limit("search", fixed(2, "1h"));
+  const search = api.wrap(async (user: { id?: string }) => user, { key: ({ id }) => id! });
+  for (const user of [{}, { id: "" }]) {
+    await assert.rejects(search(user), /TypeError|the key of a call of search is/);
+  }
+  assert.equal((await api.peek()).remaining, 2);
+});
+
 test("a decision settles what its call turned out to cost", async () => {
   const limiter = limiterOf();
   const tokens = limiter.limit("tokens", tokenBucket(10_000, 10_000, "1d"));
