@@ -1,6 +1,7 @@
 /** The clients that can send calls: ioredis, iovalkey, and node-redis from 4 on. */
 
 import type { Writable } from "node:stream";
+import { setImmediate } from "node:timers";
 
 import { wordsOf, type Call } from "./calls.js";
 
@@ -66,6 +67,9 @@ interface Connected {
   nodes?(role: "all"): Connected[];
 }
 
+/** Runs a function at the end of the turn, also under the fake timers of an application's tests. */
+const atEndOfTurn = setImmediate;
+
 /**
  * Returns what has the commands of one turn of the event loop written together, as node-redis does
  * by itself: ioredis writes each by a system call.
@@ -78,7 +82,7 @@ function corkingOf(client: IoredisClient): () => void {
     const one = client as Connected;
     const streams = (one.nodes?.("all") ?? [one]).map(({ stream }) => stream);
     for (const stream of streams) stream?.cork();
-    setImmediate(() => {
+    atEndOfTurn(() => {
       isCorked = false;
       for (const stream of streams) stream?.uncork();
     });

@@ -87,6 +87,14 @@ for (const [name, open] of Object.entries({
   });
 }
 
+test("ioredis: calls are written under fake timers, too", async (test) => {
+  const client = lookInto(test, server);
+  const limiter = new Limiter(client, { timeout: 30 });
+  await limiter.take("faked", LIMIT);
+  test.mock.timers.enable({ apis: ["setImmediate"] });
+  assert.equal((await limiter.take("faked", LIMIT)).source, "server");
+});
+
 const CALLS = 50;
 
 for (const kind of KINDS) {
