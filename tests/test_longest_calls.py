@@ -141,7 +141,7 @@ def _least(redis: Redis, run: Callable[[Redis, int], object]) -> float:
 
 @pytest.fixture(scope="module")
 def echo_seconds(shared_server: Server) -> float:
-    """How long the server takes to read a word of 16 MB, and to send it back."""
+    """CPU seconds in which the server reads a word of 16 MB, and sends it back."""
     with shared_server.client() as redis:
         return _least(redis, lambda redis, _: redis.echo("1" * LONG))
 
