@@ -94,7 +94,9 @@ fn import(file: std::path::PathBuf, merge_domains: bool) -> Result<(), String> {
 
 fn log(format: LogFormat) {
     let named = std::env::var("RUST_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
-    let targets = named.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    // h2 warns of each frame that it does not expect, so that a peer could fill the disk with lines.
+    let own = || Targets::new().with_default(LevelFilter::ERROR).with_target(module_path!(), LevelFilter::INFO);
+    let targets = named.unwrap_or_else(own);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
         LogFormat::Text => tracing_subscriber::registry().with(lines.with_filter(targets)).init(),

@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -314,3 +315,23 @@ def test_bodies_are_bounded(gateway: Gateway) -> None:
 def test_the_grpc_port_does_not_speak_http_1(gateway: Gateway) -> None:
     with pytest.raises((http.client.HTTPException, OSError)):
         gateway.get("/", "POST", {}, port=gateway.grpc)
+
+
+def frame(kind: int, flags: int, payload: bytes = b"") -> bytes:
+    """A frame of HTTP/2 about the whole connection."""
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + bytes(4) + payload
+
+
+def test_unexpected_frames_are_not_logged(gateway: Gateway) -> None:
+    settings, ping = (4, 0), 6
+    frames = [frame(*settings), *[frame(ping, 1, b"unasked!")] * 100, frame(ping, 0, b"answered")]
+    for port in (gateway.http, gateway.grpc):
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as peer:
+            peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"".join(frames))
+            received = b""
+            while frame(ping, 1, b"answered") not in received:
+                received += (chunk := peer.recv(4096))
+                assert chunk, "the connection ended"
+    assert gateway.end() == 0
+    assert "ping" not in gateway.log.lower()
+    assert "serving" in gateway.log
