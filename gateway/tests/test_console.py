@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote, quote_from_bytes
 
-from asking import READS, Console
+from asking import READS, TOKENS, Console
 from console_fixtures import Start, console, gateway
 from redis import Redis
 from running import Gateway
@@ -341,3 +341,11 @@ def test_a_server_that_is_away_is_told_and_found_again(binary: Binary, start: St
         server.start()
         poll.until(lambda: console("/api/policies").status == 200, "it is back", timeout=30)
         poll.until(lambda: console("/api/state").json["reachable"] is True, "told as well", 30)
+
+
+def test_missing_module_is_named_in_the_console(binary: Binary, start: Start) -> None:
+    with Server(binary, module=None) as server:
+        console = Console(start(server.port, wait=False, console=True, environment=TOKENS))
+        for answer in (console("/api/policies"), console.put("a", "FIXED 1 1m")):
+            assert answer.status == 502
+            assert "load the module" in answer.json["error"]

@@ -1,5 +1,6 @@
 //! What a request of the console fails by, and what it is answered with.
 
+use crate::ask::{explained, lacks_module};
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -40,6 +41,9 @@ impl Failure {
 
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Failure {
+        if lacks_module(&error) {
+            return Failure::Server(explained(&error));
+        }
         let told = |error: &RedisError| error.detail().map_or_else(|| error.to_string(), str::to_owned);
         match (error.kind(), error.code()) {
             (_, Some("NOPOLICY")) => Failure::Missing(told(&error)),
