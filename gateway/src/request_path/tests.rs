@@ -125,6 +125,7 @@ fn patterns_match_with_and_without_a_trailing_slash() {
         ("/v1:call", "/v1%3Acall", true),
         ("/a%2fb", "/a%2Fb", true),
         ("/a%2Fb", "/a/b", false),
+        ("*%2F*", "/a%2fb", true),
         ("/100%", "/100%25", true),
         ("/a%2Ab", "/a*b", true),
         ("/a%2Ab", "/axb", false),
