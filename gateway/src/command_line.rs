@@ -149,11 +149,11 @@ pub struct Serve {
     /// How many requests may be under way at once; those above are answered as in an outage.
     #[arg(long, env = "RATELIMIT_GATEWAY_IN_FLIGHT", default_value_t = 10_000)]
     pub in_flight: u32,
-    /// How long requests are answered after SIGTERM, while the gateway is not ready and tells its clients to go elsewhere.
-    /// A second SIGTERM ends at once.
+    /// Time for which requests are answered after SIGTERM, while the gateway is not ready and tells its clients to go
+    /// elsewhere. A second SIGTERM ends at once.
     #[arg(long, env = "RATELIMIT_GATEWAY_DRAIN", value_parser = duration_or_zero, default_value = "5s")]
     pub drain: Duration,
-    /// How long an answer of /metrics is reused.
+    /// Time for which an answer of /metrics is reused.
     #[arg(long, hide = true, value_parser = duration_or_zero, default_value = "1s")]
     pub metrics_cache: Duration,
     /// How log lines look. RUST_LOG says which there are.

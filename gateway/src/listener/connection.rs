@@ -1,4 +1,4 @@
-//! One connection: its requests, their bounds, and its end.
+//! Connections: their requests, the bounds of those, and their end.
 
 use super::body::{RequestBody, ResponseBody};
 use super::budget::{Budget, Charge};
