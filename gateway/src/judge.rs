@@ -301,13 +301,18 @@ impl Judge {
 
     /// What a verdict comes to.
     fn told(&self, question: &Question, verdict: &Verdict, outcome: Outcome, cost: Amount) -> Judged {
-        let windows = match (&verdict.policy, &question.call.rule) {
+        let windows = self.windows(&question.call.rule, verdict);
+        let over = matches!(question.call.verb, Verb::Take(_)) && !verdict.allowed;
+        Judged { windows, verdict: Some(verdict.clone()), cost, ..Judged::new(outcome, over) }
+    }
+
+    /// Returns the limits that ruled a call, as far as they are known here.
+    fn windows(&self, rule: &Rule, verdict: &Verdict) -> Arc<[Window]> {
+        match (&verdict.policy, rule) {
             (Some(policy), _) => self.table.windows(policy),
             (None, Rule::Limits(words)) => windows(&words.join(" ")).into(),
             (None, Rule::Policies(_)) => Arc::default(),
-        };
-        let over = matches!(question.call.verb, Verb::Take(_)) && !verdict.allowed;
-        Judged { windows, verdict: Some(verdict.clone()), cost, ..Judged::new(outcome, over) }
+        }
     }
 
     /// A line a minute of what the server refuses; of what its user may not do, one for each command.

@@ -205,11 +205,11 @@ def test_recipe_limits_input_and_output(
     poll.until(lambda: [left("input"), left("output")] == [900, 950], "each costs its tokens")
 
 
-def passed(proxy: Proxy, requests: int, used: Callable[[], int], hits: int) -> int:
+def passed(proxy: Proxy, path: str, requests: int, used: Callable[[], int], hits: int) -> int:
     """The requests that pass, each after the one before is charged 300 and `hits`."""
     count = 0
     for _ in range(requests):
-        status = proxy.get("/postpaid/v1/stream", x_user="1").status
+        status = proxy.get(path, x_user="1").status
         assert status in (200, 429)
         if status == 200:
             count += 1
@@ -218,12 +218,24 @@ def passed(proxy: Proxy, requests: int, used: Callable[[], int], hits: int) -> i
     return count
 
 
-def test_budget_of_a_policy_is_used_up_by_charges_afterwards(
-    gateway: Gateway, envoy: Run, policy: Callable[..., int], origin: Origin, left: object
+@pytest.mark.parametrize(
+    ("prefix", "edits"),
+    [(AFTERWARDS, {}), (RESERVED, {"hits_addend: {number: 4000}": "hits_addend: {number: 1}"})],
+)
+def test_budget_of_a_policy_is_used_up(
+    gateway: Gateway,
+    envoy: Run,
+    policy: Callable[..., int],
+    origin: Origin,
+    left: Callable[[str], int],
+    prefix: str,
+    edits: dict[str, str],
 ) -> None:
+    """An estimate of 1 always has room until the budget is used up."""
     policy("tokens|user", "FIXED 1000 1h")
     origin.tokens = 300
-    assert passed(envoy(gateway), 400, lambda: 1000 - left("1"), 0) == 4
+    proxy = envoy(gateway, edits=edits)
+    assert passed(proxy, prefix + "/v1/stream", 400, lambda: 1000 - left("1"), 0) == 4
 
 
 @pytest.mark.parametrize("hits", [0, 1])
@@ -247,4 +259,4 @@ def test_budget_of_a_file_is_used_up_by_charges_afterwards(
         words = ["FIXED", "1000", "1h", "ALIGNED"]
         return 1000 - redis.execute_command("RL.PEEK", "rl:tokens|user=1", *words)[2]
 
-    assert passed(proxy, 400, used, hits) == 4
+    assert passed(proxy, "/postpaid/v1/stream", 400, used, hits) == 4

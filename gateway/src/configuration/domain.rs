@@ -287,7 +287,8 @@ pub fn rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
                 Some(multiplier) => format!("{}{letter}", u64::from(multiplier).saturating_mul(*number)),
             };
             let rule = aligned(limit.requests_per_unit.unwrap_or(0), &window);
-            windows::checked(&rule.join(" ")).map_err(|_| "unit_multiplier must be from 1 to 3650 days".to_owned())?;
+            windows::checked(&rule.join(" "))
+                .map_err(|_| "unit_multiplier must be at least 1, and the window at most 3650 days".to_owned())?;
             Bound::By(Rule::Limits(rule))
         }
         _ => return Err("rate_limit must have one of: unit and requests_per_unit, unlimited, policy, limit".to_owned()),

@@ -132,6 +132,39 @@ descriptors:
     assert_eq!(metric(&[("d", "1")]), ("d".to_owned(), None));
 }
 
+#[test]
+fn unit_multiplier_lengthens_the_window() {
+    let told = |limit: &str| {
+        let config = read(&format!("{{domain: api, descriptors: [{{key: a, rate_limit: {{{limit}}}}}]}}"))?;
+        Ok(bound(&config, &[("a", "1")]).expect("a rule"))
+    };
+    let of = |unit: &str, multiplier: u32| {
+        told(&format!("unit: {unit}, unit_multiplier: {multiplier}, requests_per_unit: 5"))
+    };
+    assert_eq!(of("second", 30).as_deref(), Ok("FIXED 5 30s ALIGNED"));
+    assert_eq!(of("week", 2).as_deref(), Ok("FIXED 5 14d ALIGNED"));
+    assert_eq!(of("month", 1).as_deref(), Ok("FIXED 5 1mo ALIGNED"));
+    assert_eq!(of("month", 3).as_deref(), Ok("FIXED 5 90d ALIGNED"));
+    for (unit, multiplier) in [("minute", 0), ("year", 11), ("year", u32::MAX)] {
+        assert!(of(unit, multiplier).is_err_and(|told: String| told.contains("unit_multiplier must be")));
+    }
+    assert_eq!(told("unlimited: true, unit: fortnight").as_deref(), Ok("unlimited"));
+    assert!(told("unlimited: true, unit: day").is_err());
+}
+
+#[test]
+fn files_of_a_domain_are_merged_where_that_is_wanted() {
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let file = |key: &str| format!("{{domain: api, descriptors: [{{key: {key}, {limit}}}]}}");
+    let mut config = Config::new(true);
+    for name in ["a", "b"] {
+        config.add(name, &file(name)).expect("a right file");
+        assert!(bound(&config, &[(name, "1")]).is_some());
+    }
+    let twice = config.add("c", &file("a"));
+    assert_eq!(twice, Err("c: line 1: api.a is there twice".to_owned()));
+}
+
 const REPLACES: &str = "line 3: api.a: replaces must be a list of names";
 
 const CONFIG_MAP: &str = "---

@@ -17,8 +17,8 @@ impl Judge {
     pub(super) async fn undo(&self, calls: &[Call], replies: &[Reply]) {
         let charged = |(call, reply): &(&Call, &Reply)| {
             let Reply::Decided(verdict) = reply else { return false };
-            let windows = verdict.policy.as_ref().map(|policy| self.table.windows(policy)).unwrap_or_default();
-            call.charges() && verdict.allowed && call.charge_under(&windows) == Charge::AllOrNone
+            let is_charged = call.charges() && verdict.allowed;
+            is_charged && call.charge_under(&self.windows(&call.rule, verdict)) == Charge::AllOrNone
         };
         let mut left: Arc<[Call]> = calls.iter().zip(replies).filter(charged).map(|(call, _)| call.undone()).collect();
         for _ in 0..2 {

@@ -175,6 +175,15 @@ async fn charge_of_a_forced_policy_is_not_rolled_back() {
     assert_eq!(fake.count("rl:allowed"), 1);
 }
 
+#[test]
+fn limits_of_a_call_are_those_of_its_policy_or_its_words() {
+    let judge = judge(Outage::Open);
+    let verdict = Verdict { allowed: true, wait_ms: 0, each: vec![], policy: None, version: None };
+    let words = Rule::Limits("FIXED 1 1h FORCE".split(' ').map(str::to_owned).collect());
+    assert!(judge.windows(&words, &verdict)[0].forced);
+    assert!(judge.windows(&Rule::Policies(vec!["api".to_owned()]), &verdict).is_empty());
+}
+
 /// Value of a counter or gauge; "0" before its first change.
 fn value(recorder: &PrometheusRecorder, name: &str) -> String {
     let rendered = recorder.handle().render();

@@ -134,7 +134,7 @@ impl<'a> Split<'a> {
             millionths.and_then(Amount::from_millionths)
         };
         if self.settles && self.id.is_none() {
-            return amount(self.own_hits.unwrap_or(0)).map(Verb::Charge);
+            return amount(self.own_hits.unwrap_or(0).min(MOST_HITS)).map(Verb::Charge);
         }
         if self.settles {
             // What is over the most stays at the estimate. Without a number it stands, and what is held is free.
