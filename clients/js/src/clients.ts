@@ -61,7 +61,7 @@ export function senderOf(client: Client): Send {
   };
 }
 
-/** What is used here of ioredis: a client's connection, and a cluster's clients. */
+/** Part of an ioredis client: its connection, or the clients of a cluster. */
 interface Connected {
   readonly stream?: Pick<Writable, "cork" | "uncork">;
   nodes?(role: "all"): Connected[];
@@ -89,7 +89,7 @@ function corkingOf(client: IoredisClient): () => void {
   };
 }
 
-/** By its name in node-redis 5, and in 4. */
+/** Returns the options of a call that can be aborted, by the names of node-redis 5 and 4. */
 function until(signal: AbortSignal | undefined): never {
   return (signal && { abortSignal: signal, signal }) as never;
 }

@@ -8,7 +8,7 @@ import { messageOf, refusalOf } from "./replies.js";
 import { Tracking } from "./tracking.js";
 import { Waiting } from "./waiting.js";
 
-/** Nobody is there to connect to, by the codes of the system. */
+/** Codes of the system for a server that cannot be reached. */
 const AWAY = new Set([
   ...["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "ENOENT"],
   ...["ETIMEDOUT", "EADDRNOTAVAIL"],

@@ -10,13 +10,13 @@ import type { ParsedLimits } from "./rates.js";
 /** Above this share of a limit, charging a call twice would matter. */
 const MATTERS = 0.01;
 
-/** How long a charge of several units can be settled, unless the call says otherwise. */
+/** Time for which a charge of several units can be settled, unless the call says otherwise. */
 const SETTLED_WITHIN: Duration = "1m";
 
-/** How long a turn can be given back after its wait. */
+/** Time for which a turn can be given back after its wait. */
 const UNDONE_WITHIN_MS = 30_000;
 
-/** How long a caller's own id is remembered, unless the call says otherwise. */
+/** Time for which a caller's own id is remembered, unless the call says otherwise. */
 const OWN: Duration = "10m";
 
 export class Ids {

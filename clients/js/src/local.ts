@@ -162,7 +162,7 @@ function decimal(shown: number): [digits: bigint, exponent: number] {
   return [BigInt(whole + fraction), Number(power) - fraction.length];
 }
 
-/** As the server counts. */
+/** Converts units to millionths, in which the server counts. */
 function millionths(units: number, divided: (number: bigint, by: bigint) => bigint): bigint {
   const [digits, exponent] = decimal(units);
   const places = exponent + 6;

@@ -38,7 +38,7 @@ export function rate(text: string): KnownLimit {
   return fixed(Number(amount), `${units}${LETTER[initial]!}` satisfies Duration);
 }
 
-/** One limit of a key: of an algorithm, by a policy, or a rate such as `"100/minute"`. */
+/** Limit of a key: an algorithm, a policy, or a rate such as `"100/minute"`. */
 export type LimitOrRate = Limit | string;
 
 /** The limits of a key: all are charged, or none is. */

@@ -24,7 +24,7 @@ export interface KeyOptions<Request> extends NetworkOptions {
 export type AddressOf<Request> = (request: Request) => string | null | undefined;
 
 export interface Naming {
-  /** What stands before every key, also before those of addresses. */
+  /** Prefix of every key, also of those of addresses. */
   readonly before: string;
   /** Prefix of all, as far as it is the limiter's of the middleware itself. */
   readonly shown: string;

@@ -9,7 +9,7 @@ final class ManualClock
 {
     private int $micros;
 
-    /** It begins at an instant: now, unless it is said. */
+    /** Creates a clock that stands at an instant, by default the present one. */
     public function __construct(?\DateTimeInterface $now = null)
     {
         $this->set($now ?? new \DateTimeImmutable());

@@ -216,7 +216,7 @@ final class Memory
     }
 
     /**
-     * What RL.INFO tells of the first limit of a key, as far as the package asks: when it recovers, and what is used.
+     * Returns the recovery and the usage of the first limit of a key, which is what the package reads of RL.INFO.
      *
      * @return list<mixed>|null
      */

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "memory")]
 use crate::memory::ManualClock;
 
-/// How a limiter waits.
+/// Timer of calls that wait.
 #[derive(Clone, Default)]
 pub(crate) struct Timer {
     #[cfg(feature = "memory")]

@@ -5,14 +5,14 @@ declare(strict_types=1);
 namespace RedisRatelimit\Memory;
 
 /**
- * Where aligned windows end: by UTC or at a distance from it, and by the calendar.
+ * Boundaries of aligned windows: in UTC or at a distance from it, and by the calendar.
  *
  * Days and months are counted from the 1st of March of year 0, so that a leap day is the last of its year (Howard
  * Hinnant, "chrono-Compatible Low-Level Date Algorithms").
  */
 final class Clocks
 {
-    /** By the word of a window of the calendar, its months; a week has none. */
+    /** Months of each window of the calendar; a week has none. */
     public const MONTHS = ['1w' => 0, '1mo' => 1, '3mo' => 3, '1y' => 12];
 
     private const DAYS_BEFORE_EPOCH = 719_468;
@@ -29,7 +29,7 @@ final class Clocks
     ) {
     }
 
-    /** What tells windows of one length apart. */
+    /** Returns the words that tell windows of one length apart. */
     public function key(): string
     {
         return "{$this->calendar} {$this->offset} {$this->anchor}";

@@ -9,7 +9,7 @@ final class Concurrency extends Rule
 {
     public const KIND = 'rl-leases';
 
-    /** Whether only a holder without a lease passes (NX). */
+    /** The call has NX: only a holder without a lease passes. */
     public bool $isFirst = false;
     /** The fencing token that a lease without one gets. */
     public ?int $token = null;

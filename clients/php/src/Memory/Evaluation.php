@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** What one limit says of a call, before anything is changed. */
+/** Evaluation of a call by one limit, before anything is changed. */
 final class Evaluation
 {
     /** @param int $change what is charged, or given back if it is below 0 */

@@ -7,7 +7,7 @@ namespace RedisRatelimit\Memory;
 /** All that is stored at a key. */
 final class Key
 {
-    /** Whether it stores the usage of one limit, and nothing else. */
+    /** The key stores the usage of one limit, and nothing else. */
     public bool $isPlain = false;
     /** @var list<Part> */
     public array $parts = [];
@@ -74,7 +74,7 @@ final class Key
         return $found;
     }
 
-    /** What is remembered of the call. */
+    /** Returns the record of an earlier call with the same id. */
     public function recall(KeyCall $call, int $now): ?Remembered
     {
         $known = $this->remembered[($call->once ?? $call->settle)[0] ?? ''] ?? null;
@@ -82,7 +82,7 @@ final class Key
         return null !== $known && $now < $known->expiresAt ? $known : null;
     }
 
-    /** By how much the clock has been set back since the last change, or 0. */
+    /** Returns the time by which the clock was set back since the last change, or 0. */
     public function ahead(int $now): int
     {
         if ($this->isUnused()) {

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** What is asked of one key. */
+/** Call on one key. */
 final class KeyCall
 {
     /**

@@ -10,9 +10,9 @@ final class Options
     private const MODES = ['UPTO', 'FORCE', 'MAXWAIT'];
 
     public ?int $cost = null;
-    /** Whether the cost is given back. */
+    /** The cost is given back. */
     public bool $isBack = false;
-    /** Whether the cost was said in whole units. */
+    /** The cost is in whole units. */
     public bool $isWhole = true;
     public ?string $mode = null;
     public int $patience = 0;
@@ -54,7 +54,7 @@ final class Options
         return $options;
     }
 
-    /** What the cost, or 1, and a mode ask for together. */
+    /** Returns the request of the cost, 1 by default, in a mode. */
     public function request(?string $mode, int $patience): Request
     {
         $cost = $this->cost ?? Whole::UNIT;
@@ -70,7 +70,7 @@ final class Options
         return new Request($mode ?? 'TAKE', $cost, $patience);
     }
 
-    /** What is kept of a limit. */
+    /** Returns the units of a limit that must stay available. */
     public function kept(int $limit): int
     {
         if (!\is_string($this->keep)) {

@@ -13,7 +13,7 @@ final class Part
     public int $recoversAt = 0;
     /** @var list<Charge> those that may be settled, the oldest first */
     public array $charges = [];
-    /** How much was given back by hand since the first of them. */
+    /** Units given back by hand since the first charge. */
     public int $givenBack = 0;
 
     public function __construct(Rule $rule)

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** What is asked of one limit: TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST: a look that keeps more than there is. */
+/** Request to one limit: TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST: a look that keeps more than there is. */
 final class Request
 {
     public function __construct(

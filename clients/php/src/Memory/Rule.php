@@ -17,7 +17,7 @@ abstract class Rule
 
     abstract public function verdict(Usage $usage, int $now, int $cost): Verdict;
 
-    /** What is used now, rounded up. */
+    /** Returns the units in use now, rounded up. */
     abstract public function present(Usage $usage, int $now): int;
 
     /** The time until the usage has recovered. */

@@ -16,7 +16,7 @@ final class Spec
     ) {
     }
 
-    /** What it is known by among those of its kind. */
+    /** Returns the name or the words by which a key finds the limit. */
     public function identity(): string
     {
         return null === $this->name ? "by {$this->rule->key}" : "as {$this->name}";

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** What is told of one limit, or of all. */
+/** Reply about one limit, or about all. */
 final class Told
 {
     public function __construct(

@@ -9,7 +9,7 @@ abstract class Usage
 {
     abstract public function isUnused(): bool;
 
-    /** By how much the clock has been set back since the last change, or 0. */
+    /** Returns the time by which the clock was set back since the last change, or 0. */
     abstract public function ahead(int $now): int;
 
     /** Moves all instants along with a clock that was set back to `$now`. */
@@ -24,7 +24,7 @@ abstract class Usage
         return null;
     }
 
-    /** Where a place will be after `moveBack`; null if before the epoch. */
+    /** Returns a place after `moveBack`; null if it would be before the epoch. */
     public function movedPlace(int $place, int $now): ?int
     {
         $back = $this->ahead($now);

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Whether a cost fits: of two, the greater kind, and then the longer time, says to wait longer. */
+/** Verdict on a cost. Of two, the one of the greater kind, or of the longer time, is the stricter. */
 final class Verdict
 {
     public const ALLOWED = 0;

@@ -12,7 +12,7 @@ final class Visit
     private readonly ?Remembered $known;
     /** @var list<Evaluation> */
     private array $evaluations = [];
-    /** What a call with UPTO is granted: as much as all limits can grant. */
+    /** Units that a call with UPTO is granted: as many as all limits can grant. */
     private ?int $granted = null;
     /** PASSES, DENIED, REPEATED, SETTLES, SETTLED or UNKNOWN. */
     private readonly string $outcome;

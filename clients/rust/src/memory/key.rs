@@ -56,7 +56,7 @@ impl Stored {
         }
     }
 
-    /// Nobody is told of effects.
+    /// Drops the recorded effect, which has no receiver here.
     fn forget_effect(&mut self) {
         match self {
             Stored::Plain(any) => with_usage!(any, mut usage => usage.forget_effect()),
@@ -206,7 +206,7 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// What a call asks of one key.
+/// Call on one key.
 pub(super) struct Asked<'a> {
     pub(super) request: CompositeRequest<'a>,
     pub(super) makes: Option<Kind>,

@@ -19,7 +19,7 @@ const SWEPT_AT: usize = 1000;
 #[derive(Default)]
 pub(super) struct Store {
     keys: HashMap<Vec<u8>, Key>,
-    /// How many keys there were left when those that had expired were removed last.
+    /// Number of keys left by the last removal of expired ones.
     swept: usize,
     last_token: u64,
 }
