@@ -1,6 +1,7 @@
 """The storage under limits' own strategies, with threads and with asyncio."""
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +15,7 @@ from limits.storage import storage_from_string
 from support.clock import Clock
 
 from redis_ratelimit.storage import AsyncRateLimitStorage, RateLimitStorage
-from storages import PATIENT, STRATEGIES, TEN, Kit
+from storages import NOW, PATIENT, STRATEGIES, TEN, Kit
 
 # What a strategy decides
 
@@ -128,7 +129,8 @@ def test_a_sliding_window_fades(kit: Kit, storage: Any, clock: Clock, now: float
     assert strategy.get_window_stats(TEN) == (pytest.approx(now + 60), 0)
     # Half of the previous window overlaps: 5 of its 10 count.
     clock.advance("90s")
-    assert strategy.get_window_stats(TEN) == (now + 0.001, 5)
+    # After a millisecond, in whole seconds.
+    assert strategy.get_window_stats(TEN) == (now + 1, 5)
     assert strategy.hit(TEN, cost=5)
     assert not strategy.hit(TEN)
     # The count is rounded down, as limits promises: to 9 as soon as it is below 10.
@@ -147,6 +149,29 @@ def test_the_end_of_a_sliding_window_is_not_taken_for_now(
 
 
 # Keys
+
+
+@pytest.mark.parametrize("part", [0.0, 0.05, 0.31, 0.5, 0.93, 0.999])
+def test_client_that_waits_as_long_as_it_is_told_passes(
+    request: pytest.FixtureRequest,
+    strategy: Any,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    part: float,
+) -> None:
+    """As Flask-Limiter computes Retry-After, a few milliseconds later."""
+    if part > 0.99 and "sliding" in request.node.name:
+        pytest.skip("limits takes it modulo the window, and a second has passed meanwhile")
+    now = NOW + part
+    monkeypatch.setattr(time, "time", lambda: now)
+    limit = limits.parse("3/5 second")
+    for pause in ("0.15s", "0.9s", "0.35s"):
+        while strategy.hit(limit):
+            clock.advance(pause)
+        reset_at = int(strategy.get_window_stats(limit).reset_time + 1)
+        retry_after = int(reset_at - (now + 0.004))
+        clock.advance(f"{retry_after}s")
+        assert strategy.hit(limit)
 
 
 def test_a_cleared_key_is_as_good_as_new_and_others_stay(strategy: Any) -> None:

@@ -113,6 +113,19 @@ def _within(seconds: float, window: int) -> float:
     return min(seconds, math.nextafter(window, 0))
 
 
+# Seconds that an application may take to make a response of what it was told.
+_LATE = 0.1
+
+
+def _reset_at(wait: float, now: float) -> float:
+    """Returns the instant that is told as the end of a wait, in seconds since 1970.
+
+    Flask-Limiter rounds it to whole seconds and cuts what is left until then: of the exact instant
+    it would tell less than the wait.
+    """
+    return max(now + wait, math.floor(now + _LATE) + math.ceil(wait))
+
+
 class _Keys:
     """What the storages of both kinds have in common."""
 
@@ -193,7 +206,8 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
 
     def get_expiry(self, key: str) -> float:
         """When the window ends, in seconds since 1970; now, if there is none."""
-        return time.time() + self._ask("RL.PEEK", key, "fixed", _fixed(key)).reset_ms / 1000
+        decision = self._ask("RL.PEEK", key, "fixed", _fixed(key))
+        return _reset_at(decision.reset_ms / 1000, time.time())
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Whether the hit passes; if not, it was not charged."""
@@ -206,7 +220,7 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
             return time.time(), 0
         # It counts for as long as a limit of one less is exceeded.
         fewer = self._ask("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
-        return time.time() + fewer.wait_ms / 1000 - expiry, used
+        return _reset_at(fewer.wait_ms / 1000, time.time()) - expiry, used
 
     def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
@@ -222,7 +236,8 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         if used == 0:
             return 0, 0.0, 0, 0.0
         fewer = self._ask("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
-        return 0, 0.0, used, _within(fewer.wait_ms / 1000, expiry)
+        now = time.time()
+        return 0, 0.0, used, _within(_reset_at(fewer.wait_ms / 1000, now) - now, expiry)
 
     def check(self) -> bool:
         """Whether the server is there, with the module. No error leaves this method: Flask-Limiter
@@ -301,7 +316,7 @@ class AsyncRateLimitStorage(
     async def get_expiry(self, key: str) -> float:
         """As of `RateLimitStorage`."""
         decision = await self._ask("RL.PEEK", key, "fixed", _fixed(key))
-        return time.time() + decision.reset_ms / 1000
+        return _reset_at(decision.reset_ms / 1000, time.time())
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """As of `RateLimitStorage`."""
@@ -314,7 +329,7 @@ class AsyncRateLimitStorage(
         if used == 0:
             return time.time(), 0
         fewer = await self._ask("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
-        return time.time() + fewer.wait_ms / 1000 - expiry, used
+        return _reset_at(fewer.wait_ms / 1000, time.time()) - expiry, used
 
     async def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
@@ -329,7 +344,8 @@ class AsyncRateLimitStorage(
         if used == 0:
             return 0, 0.0, 0, 0.0
         fewer = await self._ask("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
-        return 0, 0.0, used, _within(fewer.wait_ms / 1000, expiry)
+        now = time.time()
+        return 0, 0.0, used, _within(_reset_at(fewer.wait_ms / 1000, now) - now, expiry)
 
     async def check(self) -> bool:
         """As of `RateLimitStorage`."""
