@@ -120,6 +120,74 @@ def test_a_request_whose_task_is_cancelled_keeps_no_place(
         await idle(limits)
 
     run(server, work)
+    # The model has read the prompt.
+    assert left(admin) == {"tokens": 990, "parallel": 10}
+
+
+def test_request_that_is_cancelled_before_it_is_sent_costs_nothing(
+    server: Server, admin: redis.Redis
+) -> None:
+    async def work(limits: RateLimits) -> None:
+        tasks = [asyncio.create_task(begin(limits)) for _ in range(2)]
+        # The second is held by the leaky bucket.
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+        await idle(limits)
+
+    queue = [LeakyBucket(1000, 1, "1m", name="tokens"), Concurrency(10, "10m", name="parallel")]
+    run(server, work, policies={"llm": queue})
+    assert left(admin) == {"tokens": 1000, "parallel": 10}
+
+
+@pytest.mark.parametrize("how", ["close", "cancel"])
+def test_stream_whose_client_leaves_before_the_first_token_costs_its_prompt(
+    server: Server, admin: redis.Redis, how: str
+) -> None:
+    async def chunks(begun: asyncio.Event) -> AsyncIterator[Any]:
+        begun.set()
+        if how == "close":
+            # As some models begin: a chunk without text.
+            yield {"choices": [{"delta": {"role": "assistant"}}]}
+        await asyncio.sleep(3600)
+
+    async def streams(limits: RateLimits, begun: asyncio.Event) -> None:
+        await begin(limits)
+        stream = limits.async_post_call_streaming_iterator_hook(ALICE, chunks(begun), {})
+        await anext(stream)
+        await stream.aclose()  # type: ignore[attr-defined]
+
+    async def work(limits: RateLimits) -> None:
+        begun = asyncio.Event()
+        task = asyncio.create_task(streams(limits, begun))
+        await begun.wait()
+        if how == "cancel":
+            task.cancel()
+        await asyncio.wait([task])
+        await idle(limits)
+
+    run(server, work)
+    assert left(admin) == {"tokens": 990, "parallel": 10}
+
+
+def test_stream_whose_model_fails_before_the_first_token_costs_nothing(
+    server: Server, admin: redis.Redis
+) -> None:
+    async def chunks() -> AsyncIterator[Any]:
+        raise ZeroDivisionError
+        yield
+
+    async def work(limits: RateLimits) -> None:
+        async def streams() -> None:
+            await begin(limits)
+            stream = limits.async_post_call_streaming_iterator_hook(ALICE, chunks(), {})
+            with pytest.raises(ZeroDivisionError):
+                await anext(stream)
+
+        await in_a_task(streams())
+        await idle(limits)
+
+    run(server, work)
     assert left(admin) == {"tokens": 1000, "parallel": 10}
 
 

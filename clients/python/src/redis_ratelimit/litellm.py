@@ -80,6 +80,8 @@ class Reservation:
     tokens: Tokens
     task: asyncio.Task[Any] | None
     decision: Decision | None = None
+    # The request may have reached a model.
+    is_admitted: bool = False
     is_settled: bool = False
     is_streamed: bool = False
 
@@ -173,6 +175,7 @@ class RateLimits(CustomLogger):
         if decision.allowed:
             # Of a leaky bucket: until its turn.
             await asyncio.sleep(decision.wait or 0)
+            reservation.is_admitted = True
             return
         reservation.is_settled = decision.source == "server"
         raise HTTPException(
@@ -214,18 +217,22 @@ class RateLimits(CustomLogger):
             return
         # From here on, not the task that asked for the stream tells when it is over.
         reservation.is_streamed = True
-        ended = False
+        # Of a client that is gone, perhaps before the first token: the model has read the prompt.
+        default = reservation.tokens.prompt
         try:
             async for chunk in response:
                 reservation.tokens.see(chunk)
                 yield chunk
-            ended = True
+        except Exception:
+            # Of the model, which bills what it has sent.
+            default = 0
+            raise
+        else:
+            await self._settle(reservation, default=reservation.estimate)
         finally:
-            if ended:
-                await self._settle(reservation, default=reservation.estimate)
-            else:
-                # An error, or a client that is gone: whoever is cancelled can wait for nothing.
-                self._start(self._settle(reservation, default=0))
+            # Whoever is cancelled can wait for nothing.
+            if not reservation.is_settled:
+                self._start(self._settle(reservation, default=default))
 
     async def async_post_call_response_headers_hook(
         self,
@@ -263,9 +270,15 @@ class RateLimits(CustomLogger):
         )
 
     def _is_over(self, reservation: Reservation) -> None:
-        """The task of the request has ended, in whichever way."""
-        if not (reservation.is_settled or reservation.is_streamed):
-            self._start(self._settle(reservation, default=0))
+        """The task of the request has ended, in whichever way. One that was cancelled while a model
+        worked on it has cost its prompt at least.
+        """
+        if reservation.is_settled or reservation.is_streamed:
+            return
+        task = reservation.task
+        is_cancelled = task is not None and task.cancelled() and reservation.is_admitted
+        default = reservation.tokens.prompt if is_cancelled else 0
+        self._start(self._settle(reservation, default=default))
 
     async def _settle(self, reservation: Reservation, *, default: int) -> None:
         if reservation.is_settled:

@@ -35,11 +35,12 @@ _LONGEST = 64
 
 def estimate(data: Mapping[str, Any], default_output: int) -> int:
     """How many tokens a request can cost: about those of its prompt, and as many as the model may
-    answer with: if the request does not say how many, `default_output`.
+    answer with: if the request does not say how many, `default_output`. Of several numbers the
+    largest counts, as providers differ in which they go by.
     """
     answers = _count(data.get("n")) or 1
     told = (_count(data.get(name)) for name in _MOST_TOKENS)
-    output = next((count for count in told if count is not None), default_output)
+    output = max((count for count in told if count is not None), default=default_output)
     return min(max(prompt_tokens(data) + output * answers, 1), MOST)
 
 
@@ -84,6 +85,11 @@ class Tokens:
         for choice in _get(part, "choices") or ():
             text = _get(_get(choice, "delta") or choice, "content") or _get(choice, "text")
             self._characters += len(text) if isinstance(text, str) else 0
+
+    @property
+    def prompt(self) -> int:
+        """About the tokens of the prompt."""
+        return self._prompt
 
     def _see_bytes(self, part: bytes) -> None:
         text = self._tail + part
