@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from redis_ratelimit import Fixed, Limiter
+from kinds import Make
+from redis_ratelimit import Fixed, Limiter, UnavailableError
 from redis_ratelimit.connections import Connections
 
 LIMIT = Fixed(1000, "1h")
@@ -35,6 +36,13 @@ def many_descriptors() -> Iterator[None]:
         for descriptor in taken:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0.1}, {"connect_timeout": 0.1}], ids=str)
+def test_tls_to_a_port_without_it_says_so(make: Make, url: str, options: dict[str, float]) -> None:
+    limiter = make(url.replace("redis:", "rediss:"), on_outage="raise", resends=0, **options)
+    with pytest.raises(UnavailableError, match="does the server speak TLS at this port"):
+        limiter.take("key", LIMIT)
 
 
 def connected(admin: redis.Redis) -> int:

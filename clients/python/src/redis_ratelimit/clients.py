@@ -111,6 +111,16 @@ def connection_of(of: Any, library: ModuleType, timeout: float | None) -> Any:
     return partial(of.connection_class, **_own(of, library, timeout))
 
 
+def still_connecting(make: Any) -> str:
+    """Returns what is told of a connection that does not come about, by the function that makes it.
+    A server without TLS says nothing to one that begins with it.
+    """
+    kind = getattr(getattr(make, "func", make), "__name__", "")
+    if "SSL" in kind:
+        return "still connecting by TLS: does the server speak TLS at this port?"
+    return "still connecting"
+
+
 def place_of(client: Any) -> str:
     """The address that the client was given."""
     if isinstance(client, LateCluster):

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from redis_ratelimit import forks
+from redis_ratelimit.clients import still_connecting
 from redis_ratelimit.quantities import Word
 from redis_ratelimit.resp import Push, RefusedError, Replies, packed
 
@@ -188,7 +189,9 @@ class Connections:
                         threading.Thread(target=self._connect, daemon=True).start()
                     if waited >= self._timeout:
                         raise TimeoutError(
-                            "still connecting" if self._connecting else "no connection is free"
+                            still_connecting(self._make)
+                            if self._connecting
+                            else "no connection is free"
                         )
                     fell_asleep = time.monotonic()
                     self._changed.wait(step)
@@ -206,6 +209,8 @@ class Connections:
             made.connect()
             connection = _Connection(made, self._timeout, era)
         except Exception as error:
+            if type(error).__name__ == "TimeoutError":
+                error = TimeoutError(still_connecting(self._make))
             with self._changed:
                 if began >= self._error_of:
                     self._error, self._error_of = error, began

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from redis_ratelimit.clients import kept_alive
+from redis_ratelimit.clients import kept_alive, still_connecting
 from redis_ratelimit.quantities import Word
 from redis_ratelimit.resp import BrokenReplyError, Push, RefusedError, Replies, packed
 
@@ -212,7 +212,7 @@ class Line:
     def _not_connected(self, future: asyncio.Future[Any]) -> None:
         # One that was sent meanwhile has its own time.
         if self._queue.pop(future, None) is not None:
-            future.set_exception(TimeoutError("still connecting"))
+            future.set_exception(TimeoutError(still_connecting(self._make)))
 
     async def _connect(self) -> None:
         loop = self._loop
@@ -229,7 +229,7 @@ class Line:
                 queue, self._queue = self._queue, {}
                 why = error
                 if isinstance(error, (asyncio.TimeoutError, asyncio.CancelledError)):
-                    why = TimeoutError("connecting took too long")
+                    why = TimeoutError(still_connecting(self._make))
                 for future in queue:
                     if not future.done():
                         future.set_exception(why)
