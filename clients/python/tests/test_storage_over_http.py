@@ -53,6 +53,7 @@ def flask_site(uri: str, strategy: str, **options: Any) -> Iterator[Site]:
     def index() -> str:
         return "passed"
 
+    assert limiter.storage.whole_seconds, "Retry-After would be too short"
     with werkzeug_serves(app) as url, httpx.Client(timeout=60) as client:
         yield Site(url, client)
     limiter.storage.storage.close()

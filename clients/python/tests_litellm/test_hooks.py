@@ -1,7 +1,7 @@
 """What LiteLLM's proxy calls, called here: for a server that is away, and for requests that die."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +24,14 @@ LLM = [TokenBucket(1000, 1000, "1m", name="tokens"), Concurrency(10, "10m", name
 
 
 @pytest.fixture(autouse=True)
-def empty(admin: redis.Redis) -> None:
+def empty(admin: redis.Redis) -> Iterator[None]:
+    _empty(admin)
+    yield
+    # A policy that is left would rule in the tests of the proxy.
+    _empty(admin)
+
+
+def _empty(admin: redis.Redis) -> None:
     admin.flushall()
     if names := [name for name, *_ in admin.execute_command("RL.POLICYLIST")]:
         admin.execute_command("RL.POLICYDEL", *names)

@@ -26,6 +26,7 @@ redis-py's, and what they lead to is the application's to say; what somebody has
 
 import math
 import re
+import sys
 import time
 from functools import cached_property
 from itertools import islice
@@ -117,21 +118,22 @@ def _within(seconds: float, window: int) -> float:
 _LATE = 0.1
 
 
-def _reset_at(wait: float, now: float) -> float:
-    """Returns the instant that is told as the end of a wait, in seconds since 1970.
-
-    Flask-Limiter rounds it to whole seconds and cuts what is left until then: of the exact instant
-    it would tell less than the wait.
-    """
-    return max(now + wait, math.floor(now + _LATE) + math.ceil(wait))
-
-
 class _Keys:
     """What the storages of both kinds have in common."""
 
     key_prefix: str
+    # Flask-Limiter rounds the end of a wait to whole seconds and cuts what is left until then: of
+    # the exact instant it would tell less than the wait.
+    whole_seconds: bool
     base_exceptions = (RedisError, RedisClusterException)
     _complaint: Complaint
+
+    def _reset_at(self, wait: float, now: float) -> float:
+        """Returns the instant that is told as the end of a wait, in seconds since 1970."""
+        exact = now + wait
+        if not self.whole_seconds:
+            return exact
+        return max(exact, math.floor(now + _LATE) + math.ceil(wait))
 
     def _denied_if_full(self, error: RedisError, key: str, words: _Words) -> _Decision:
         """Raises the error unless there is no room for the hit, which is no outage."""
@@ -168,10 +170,13 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         uri: str,
         wrap_exceptions: bool = False,
         key_prefix: str = PREFIX,
+        whole_seconds: bool | None = None,
         **options: Any,
     ) -> None:
         """`options` are redis-py's: those of its Redis, RedisCluster or Sentinel. A
         `connection_pool` among them is used instead of what the URI says.
+
+        With `whole_seconds`, ends of waits are rounded up: None, where Flask-Limiter is in use.
 
         With `wrap_exceptions`, its errors are raised as `limits.errors.StorageError`.
 
@@ -179,6 +184,8 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         """
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self.key_prefix = key_prefix
+        is_flask = "flask_limiter" in sys.modules
+        self.whole_seconds = is_flask if whole_seconds is None else whole_seconds
         self._is_cluster = is_cluster(uri)
         self._complaint = Complaint(time.monotonic)
         self._connect = connection(redis, uri, options)
@@ -207,7 +214,7 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
     def get_expiry(self, key: str) -> float:
         """When the window ends, in seconds since 1970; now, if there is none."""
         decision = self._ask("RL.PEEK", key, "fixed", _fixed(key))
-        return _reset_at(decision.reset_ms / 1000, time.time())
+        return self._reset_at(decision.reset_ms / 1000, time.time())
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Whether the hit passes; if not, it was not charged."""
@@ -220,7 +227,7 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
             return time.time(), 0
         # It counts for as long as a limit of one less is exceeded.
         fewer = self._ask("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
-        return _reset_at(fewer.wait_ms / 1000, time.time()) - expiry, used
+        return self._reset_at(fewer.wait_ms / 1000, time.time()) - expiry, used
 
     def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
@@ -237,7 +244,7 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
             return 0, 0.0, 0, 0.0
         fewer = self._ask("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
         now = time.time()
-        return 0, 0.0, used, _within(_reset_at(fewer.wait_ms / 1000, now) - now, expiry)
+        return 0, 0.0, used, _within(self._reset_at(fewer.wait_ms / 1000, now) - now, expiry)
 
     def check(self) -> bool:
         """Whether the server is there, with the module. No error leaves this method: Flask-Limiter
@@ -295,11 +302,13 @@ class AsyncRateLimitStorage(
         uri: str,
         wrap_exceptions: bool = False,
         key_prefix: str = PREFIX,
+        whole_seconds: bool = False,
         **options: Any,
     ) -> None:
         """As of `RateLimitStorage`; the options are those of redis-py's asyncio classes."""
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self.key_prefix = key_prefix
+        self.whole_seconds = whole_seconds
         self._is_cluster = is_cluster(uri)
         self._complaint = Complaint(time.monotonic)
         self.storage = connection(redis.asyncio, uri.removeprefix("async+"), options)()
@@ -316,7 +325,7 @@ class AsyncRateLimitStorage(
     async def get_expiry(self, key: str) -> float:
         """As of `RateLimitStorage`."""
         decision = await self._ask("RL.PEEK", key, "fixed", _fixed(key))
-        return _reset_at(decision.reset_ms / 1000, time.time())
+        return self._reset_at(decision.reset_ms / 1000, time.time())
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """As of `RateLimitStorage`."""
@@ -329,7 +338,7 @@ class AsyncRateLimitStorage(
         if used == 0:
             return time.time(), 0
         fewer = await self._ask("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
-        return _reset_at(fewer.wait_ms / 1000, time.time()) - expiry, used
+        return self._reset_at(fewer.wait_ms / 1000, time.time()) - expiry, used
 
     async def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
@@ -345,7 +354,7 @@ class AsyncRateLimitStorage(
             return 0, 0.0, 0, 0.0
         fewer = await self._ask("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
         now = time.time()
-        return 0, 0.0, used, _within(_reset_at(fewer.wait_ms / 1000, now) - now, expiry)
+        return 0, 0.0, used, _within(self._reset_at(fewer.wait_ms / 1000, now) - now, expiry)
 
     async def check(self) -> bool:
         """As of `RateLimitStorage`."""
