@@ -13,7 +13,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 @contextmanager
 def uvicorn_serves(app: Any) -> Iterator[str]:
     """The URL of an ASGI application."""
-    config = uvicorn.Config(app, port=0, log_config=None, ws="none")
+    # uvloop does not close a loop of another thread while a connection is left in it.
+    config = uvicorn.Config(app, port=0, log_config=None, ws="none", loop="asyncio")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
