@@ -160,7 +160,7 @@ def test_client_that_waits_as_long_as_it_is_told_passes(
     monkeypatch: pytest.MonkeyPatch,
     part: float,
 ) -> None:
-    """As Flask-Limiter computes Retry-After, a few milliseconds later."""
+    """Computes Retry-After as Flask-Limiter does, a few milliseconds later."""
     strategy = kit.strategy(name, kit.storage(uri, whole_seconds=True))
     if part > 0.99 and "sliding" in name:
         pytest.skip("limits takes it modulo the window, and a second has passed meanwhile")
