@@ -23,7 +23,7 @@ const MOST_HITS: u64 = 1_000_000_000_000;
 /// Error of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// There is no domain or no descriptor. Envoy's own service answers UNKNOWN.
+    /// No domain, or no descriptor: envoyproxy/ratelimit answers UNKNOWN.
     Empty(&'static str),
     /// A part is too large.
     TooLarge(String),
