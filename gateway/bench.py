@@ -103,7 +103,7 @@ class Measured:
                 "ok": ["ok", listen],
                 "gateway": [
                     *("serve", "--grpc", listen, "--http", http, "--server", addresses.get(name)),
-                    *("--timeout", "1s", "--console", "off", "--drain", "0s"),
+                    *("--timeout", "1s", "--drain", "0s"),
                 ],
                 "limitador": [listen, addresses.get(name)],
             }[name]

@@ -17,7 +17,10 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
 COUNTS = "scripts/doc_comments.toml"
-FOLDERS = ["benches", "clients", "core", "examples", "fuzz", "gateway", "scripts", "src", "tests"]
+FOLDERS = [
+    *("benches", "clients", "console", "core", "examples", "fuzz", "gateway", "link"),
+    *("scripts", "src", "tests"),
+]
 NOT_SOURCES = {"__pycache__", "build", "dist", "node_modules", "target", "vendor"}
 
 WORDS = """What Whether How Why Where Of By As So That Those These It Its One None Nothing Nobody

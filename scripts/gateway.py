@@ -1,5 +1,5 @@
-"""Starts a server with the module and the gateway before it, shows a first request for each door,
-and serves until Ctrl-C.
+"""Starts a server with the module, the gateway before it and the console, shows a first request for
+each door, and serves until Ctrl-C.
 """
 
 import argparse
@@ -37,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("module", type=Path, help="the module's shared library")
     parser.add_argument("gateway", type=Path, help="the gateway's program")
+    parser.add_argument("console_program", type=Path, help="the console's program")
     parser.add_argument("--port", default="6379", help="of the server")
     parser.add_argument("--grpc", default="8081", help="the port where Envoy asks")
     parser.add_argument("--http", default="8080", help="the port where other proxies ask")
@@ -65,24 +66,28 @@ def main() -> None:
                 run.wait_until_ready(client, server, log)
                 for name, limit in POLICIES.items():
                     client.execute_command("RL.POLICYSET", name, *limit.split())
+            of_server = ("serve", "--server", f"redis://{HOST}:{port}")
             words = [
-                *(arguments.gateway, "serve", "--server", f"redis://{HOST}:{port}"),
+                *(arguments.gateway, *of_server, "--drain", "0s"),
                 *("--grpc", f"{HOST}:{grpc_port}", "--http", f"{HOST}:{http_port}"),
-                *("--console", f"{HOST}:{console_port}", "--drain", "0s"),
             ]
-            may_change = os.environ | {"RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN": token}
-            started = lifetime.start(words, start_new_session=True, env=may_change)
-            with ending(started) as gateway:
-                wait_until_ready(http_port, gateway)
+            page = [arguments.console_program, *of_server, "--listen", f"{HOST}:{console_port}"]
+            may_change = os.environ | {"RATELIMIT_CONSOLE_WRITE_TOKEN": token}
+            with (
+                ending(lifetime.start(words, start_new_session=True)) as gateway,
+                ending(lifetime.start(page, start_new_session=True, env=may_change)) as console,
+            ):
+                wait_until_ready(http_port, "/readyz", gateway, "gateway")
+                wait_until_ready(console_port, "/", console, "console")
                 try:
                     show_first_requests(port, grpc_port, http_port)
                     print(f"\nThe console: http://{HOST}:{console_port}/")
                     print(f"  whoever changes a limit there signs in with {token}")
-                    print("Ctrl-C shuts both down.", flush=True)
+                    print("Ctrl-C shuts all of them down.", flush=True)
                     lifetime.wait_for_end(gateway)
                     sys.exit("the gateway has ended")
                 except KeyboardInterrupt:
-                    print("\nshutting both down")
+                    print("\nshutting all of them down")
 
 
 @contextlib.contextmanager
@@ -98,14 +103,14 @@ def ending(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]
             process.kill()
 
 
-def wait_until_ready(port: int, gateway: subprocess.Popen[bytes]) -> None:
+def wait_until_ready(port: int, path: str, program: subprocess.Popen[bytes], name: str) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while gateway.poll() is None and time.monotonic() < deadline:
+    while program.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            if answer(port, "/readyz")[0] == 200:
+            if answer(port, path)[0] == 200:
                 return
         time.sleep(0.05)  # poll until it answers
-    sys.exit("the gateway did not start")
+    sys.exit(f"the {name} did not start")
 
 
 def answer(port: int, path: str, data: object = None) -> tuple[int, dict[str, str], str]:

@@ -1,5 +1,5 @@
 """Carries out the steps of a Dockerfile without Docker, and calls what comes of them: the server
-with the module, or the gateway.
+with the module, the gateway, or the console.
 
 Each stage is a folder that debootstrap fills, from the mirror that this machine's apt has; a step
 is carried out in it by chroot, in namespaces of its own. The images that the stages begin with are
@@ -218,20 +218,41 @@ def try_image(stage: Stage, root: Root) -> None:
         print("healthy with a password", flush=True)
 
 
-class GatewayContainer(Container):
-    """The gateway. Its image has no program that asks it, so one of this machine does."""
+class HttpContainer(Container):
+    """A service over HTTP. Its image has no program that asks it, so one of this machine does."""
+
+    port: int
+    health: str
 
     def is_healthy(self) -> bool:
-        return self.status("/healthz") == 200
+        return self.status(self.health) == 200
 
     def status(self, path: str) -> int:
-        asking = (
-            "import sys, http.client as h; c = h.HTTPConnection('127.0.0.1', 8080, timeout=5); "
-        )
-        asking += "c.request('GET', sys.argv[1]); print(c.getresponse().status)"
-        words = self.beside(sys.executable, "-c", asking, path)
+        asking = "import sys, http.client as h; "
+        asking += "c = h.HTTPConnection('127.0.0.1', int(sys.argv[1]), timeout=5); "
+        asking += "c.request('GET', sys.argv[2]); print(c.getresponse().status)"
+        words = self.beside(sys.executable, "-c", asking, str(self.port), path)
         told = subprocess.run(words, capture_output=True, text=True, check=False)
         return int(told.stdout or 0)
+
+
+class GatewayContainer(HttpContainer):
+    port, health = 8080, "/healthz"
+
+
+class ConsoleContainer(HttpContainer):
+    port, health = 8090, "/"
+
+
+def try_console(stage: Stage, root: Root) -> None:
+    """Starts it without a server: the page is there, and what it shows takes a token."""
+    container = ConsoleContainer(stage, root)
+    root.environment["RATELIMIT_CONSOLE_TOKEN"] = "of-the-image-check"
+    with container.running():
+        if container.uid == 0:
+            sys.exit("the console runs as root")
+        if container.status("/api/policies") != 401:
+            sys.exit("it asks for no token")
 
 
 def try_gateway(stage: Stage, root: Root) -> None:
@@ -268,7 +289,11 @@ def until(is_so: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
-TRIED = {"Dockerfile": try_image, "gateway/Dockerfile": try_gateway}
+TRIED = {
+    "Dockerfile": try_image,
+    "gateway/Dockerfile": try_gateway,
+    "console/Dockerfile": try_console,
+}
 
 
 def main() -> None:

@@ -16,8 +16,11 @@ VERSION = CARGO["workspace"]["package"]["version"]
 PLACES = {
     "Cargo.lock": (2, r'^name = "(?:redis-ratelimit|ratelimit-core)"\nversion = "(.*)"$'),
     "fuzz/Cargo.lock": (1, r'^name = "ratelimit-core"\nversion = "(.*)"$'),
-    "gateway/Cargo.toml": (1, r'^name = "ratelimit-gateway"\nversion = "(.*)"$'),
-    "gateway/Cargo.lock": (2, r'^name = "ratelimit-(?:gateway|core)"\nversion = "(.*)"$'),
+    "gateway/Cargo.toml": (1, r'^\[workspace\.package\]\nversion = "(.*)"$'),
+    "gateway/Cargo.lock": (
+        4,
+        r'^name = "ratelimit-(?:gateway|console|link|core)"\nversion = "(.*)"$',
+    ),
     "clients/python/pyproject.toml": (1, r'^version = "(.*)"$'),
     "clients/python/src/redis_ratelimit/__init__.py": (1, r'^__version__ = "(.*)"$'),
     "clients/js/package.json": (1, r'^  "version": "(.*)",$'),

@@ -3,7 +3,8 @@
 use crate::charge::Charge;
 use crate::windows::Window;
 use ratelimit_core::Amount;
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use ratelimit_link::server_error::{explained, is_answer};
+use redis::{Cmd, RedisError, Value};
 
 /// By what a key is limited.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,41 +241,6 @@ impl Call {
             Err(error) if is_answer(&error) => Reply::Refused(explained(&error)),
             Err(error) => Reply::Lost(explained(&error)),
         }
-    }
-}
-
-/// Returns the text of an error, or what to do if the server does not have the module.
-#[must_use]
-pub fn explained(error: &RedisError) -> String {
-    if lacks_module(error) {
-        return "the server does not have the module redis-ratelimit: load the module (loadmodule libredis_ratelimit.so)"
-            .to_owned();
-    }
-    error.to_string()
-}
-
-/// Returns `true` if the server does not know a command of the module.
-#[must_use]
-pub fn lacks_module(error: &RedisError) -> bool {
-    let detail = error.detail().unwrap_or_default().to_ascii_lowercase();
-    detail.contains("unknown command") && detail.contains("rl.")
-}
-
-/// Whether the server itself said so, rather than a connection that failed.
-pub fn is_answer(error: &RedisError) -> bool {
-    match error.kind() {
-        ErrorKind::Extension => true,
-        ErrorKind::Server(kind) => !matches!(
-            kind,
-            ServerErrorKind::BusyLoading
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::TryAgain
-                | ServerErrorKind::Moved
-                | ServerErrorKind::Ask
-                | ServerErrorKind::ReadOnly
-        ),
-        _ => false,
     }
 }
 

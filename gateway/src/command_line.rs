@@ -2,13 +2,12 @@
 
 use crate::charge::Charge;
 use crate::client_address::Ipv6Prefix;
-use crate::console::ConsoleOptions;
 use crate::judge::Outage;
 use crate::link::Address;
 use crate::rls::RequestSettings;
-use crate::secrets::Secret;
-use clap::builder::Resettable;
-use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+use ratelimit_link::command_line::{self, LogFormat, NamedServer};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,27 +16,51 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(version, about)]
 pub struct Options {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
 impl Options {
-    /// Reads the command line and the environment. An empty variable counts as unset, as compose files mean it.
+    /// Reads the command line and the environment, and ends the process if they are wrong.
     #[must_use]
     pub fn read() -> Options {
-        let matches = without_empty_variables(Options::command()).get_matches();
-        Options::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        refuse(console_word(std::env::args_os().skip(1)));
+        let options: Options = command_line::read();
+        if let Command::Serve(_) = options.command {
+            refuse(console_variable(std::env::vars_os()));
+        }
+        options
     }
 }
 
-fn without_empty_variables(command: clap::Command) -> clap::Command {
-    let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
-    let command = command.mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg });
-    command.mut_subcommands(without_empty_variables)
+/// Ends the process over a setting of the console.
+fn refuse(setting: Option<String>) {
+    if let Some(setting) = setting {
+        eprintln!("error: {setting} is a setting of the console, a program of its own: see ratelimit-console --help");
+        std::process::exit(2);
+    }
 }
 
-/// What the gateway can do.
+/// Returns the first command or option that only `ratelimit-console` has.
+fn console_word(words: impl Iterator<Item = OsString>) -> Option<String> {
+    let mut words = words.map(|word| word.to_string_lossy().into_owned()).enumerate();
+    let is_of_console = |(place, word): &(usize, String)| match word.as_str() {
+        "replay" | "playground" => *place == 0,
+        option => option == "--console" || ["--console-", "--console="].iter().any(|start| option.starts_with(start)),
+    };
+    let (_, word) = words.find(is_of_console)?;
+    Some(word.split_once('=').map_or(word.as_str(), |(option, _)| option).to_owned())
+}
+
+/// Returns the first variable that only `ratelimit-console` has. An empty one counts as unset.
+fn console_variable(variables: impl Iterator<Item = (OsString, OsString)>) -> Option<String> {
+    let mut named =
+        variables.filter(|(_, value)| !value.is_empty()).map(|(name, _)| name.to_string_lossy().into_owned());
+    named.find(|name| name == "RATELIMIT_GATEWAY_CONSOLE" || name.starts_with("RATELIMIT_GATEWAY_CONSOLE_"))
+}
+
+/// Commands of the gateway.
 #[derive(Subcommand)]
 pub enum Command {
     /// Answer proxies.
@@ -59,19 +82,6 @@ pub enum Command {
         #[arg(long, env = "RATELIMIT_GATEWAY_MERGE_DOMAINS")]
         merge_domains: bool,
     },
-    /// Tell what limits would have said of the calls of a log, and the smallest that deny few.
-    Replay(Box<crate::replay::Replay>),
-    /// Show the algorithms side by side under the same traffic, in a browser; no server is needed.
-    Playground(crate::playground_command::Playground),
-}
-
-/// How log lines look.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// For machines.
-    Json,
 }
 
 /// The options of `serve`.
@@ -113,9 +123,6 @@ pub struct Serve {
     /// The key of that certificate.
     #[arg(long, env = "RATELIMIT_GATEWAY_HTTP_KEY", requires = "http_cert")]
     pub http_key: Option<PathBuf>,
-    /// The page for operators.
-    #[command(flatten)]
-    pub console: ConsoleOptions,
     /// A file of limits, or a directory of them; read again when it changes.
     #[arg(long, env = "RATELIMIT_GATEWAY_CONFIG")]
     pub config: Option<PathBuf>,
@@ -156,7 +163,7 @@ pub struct Serve {
     /// Time for which an answer of /metrics is reused.
     #[arg(long, hide = true, value_parser = duration_or_zero, default_value = "1s")]
     pub metrics_cache: Duration,
-    /// How log lines look. RUST_LOG says which there are.
+    /// Format of the log lines. RUST_LOG says which there are.
     #[arg(long, env = "RATELIMIT_GATEWAY_LOG_FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormat,
 }
@@ -168,29 +175,19 @@ impl Serve {
         RequestSettings { once: self.once.as_str().into(), ipv6_prefix: self.ipv6_prefix, charge: self.charge }
     }
 
-    /// The server, with who the gateway is to it.
+    /// Returns the server, with who the gateway is to it.
     ///
     /// # Errors
-    /// If the address is wrong, has a password on the command line, where others see it, or if [`Secret::find`]
-    /// refuses a password. No secret is repeated.
+    /// As for [`NamedServer::address`].
     pub fn address(&self) -> Result<Address, String> {
-        let mut address = Address::parse(&self.server).map_err(|told| format!("--server {told}"))?;
-        if address.credentials.password.is_some() && std::env::args().any(|word| word.contains(&self.server)) {
-            return Err("--server: the password belongs in RATELIMIT_GATEWAY_SERVER_PASSWORD".to_owned());
-        }
-        if let Some(user) = &self.server_user {
-            address.credentials.user = Some(user.clone());
-        }
-        if let Some(password) = Secret::find("RATELIMIT_GATEWAY_SERVER_PASSWORD")? {
-            address.credentials.password = Some(password);
-        }
-        if let Some(user) = std::env::var("RATELIMIT_GATEWAY_SENTINEL_USER").ok().filter(|user| !user.is_empty()) {
-            address.sentinel_credentials.user = Some(user);
-        }
-        address.sentinel_credentials.password = Secret::find("RATELIMIT_GATEWAY_SENTINEL_PASSWORD")?;
-        address.authority.clone_from(&self.server_ca);
-        address.identity = self.server_cert.clone().zip(self.server_key.clone());
-        Ok(address)
+        let named = NamedServer {
+            prefix: "RATELIMIT_GATEWAY",
+            server: &self.server,
+            user: self.server_user.as_ref(),
+            authority: self.server_ca.as_ref(),
+            identity: self.server_cert.as_ref().zip(self.server_key.as_ref()),
+        };
+        named.address()
     }
 }
 
@@ -215,4 +212,25 @@ fn duration_or_zero(text: &str) -> Result<Duration, String> {
 
 fn words_of_duration(text: &str) -> Result<String, String> {
     duration(text).map(|_| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{console_variable, console_word};
+    use std::ffi::OsString;
+
+    #[test]
+    fn settings_of_the_console_are_found() {
+        let word = |text: &str| console_word(text.split(' ').map(OsString::from));
+        assert_eq!(word("replay log --limit x").as_deref(), Some("replay"));
+        assert_eq!(word("playground").as_deref(), Some("playground"));
+        assert_eq!(word("serve --console off").as_deref(), Some("--console"));
+        assert_eq!(word("serve --shadow --console-host=a").as_deref(), Some("--console-host"));
+        assert_eq!(["serve --config replay", "check playground", "--help"].map(word), [None, None, None]);
+        let variable = |name: &str, value: &str| console_variable([(name.into(), value.into())].into_iter());
+        for name in ["RATELIMIT_GATEWAY_CONSOLE", "RATELIMIT_GATEWAY_CONSOLE_TOKEN_FILE"] {
+            assert_eq!([variable(name, "x").as_deref(), variable(name, "").as_deref()], [Some(name), None]);
+        }
+        assert_eq!(variable("RATELIMIT_GATEWAY_CONFIG", "x"), None);
+    }
 }

@@ -1,30 +1,26 @@
 //! Link to the server, or to the nodes of a cluster: each has one connection that all calls share, found anew when it
 //! breaks, and a breaker, so that a node that is away concerns only its own keys.
 
-mod address;
 mod breaker;
-pub mod connect;
 mod node;
 mod outages;
 mod policies;
-pub mod redirect;
-pub mod slots;
 
 use crate::ask::{Call, Reply};
 use crate::file_stamp::Stamp;
 use crate::permission::Missing;
 use crate::reload::Reloaded;
 use crate::seen;
-pub use address::Address;
 use arc_swap::ArcSwap;
-use connect::Located;
 use futures_util::future::join_all;
 use node::{Node, Shared};
 pub use policies::{Listener, PolicyRow};
-use redirect::{Redirects, Target};
+pub use ratelimit_link::address::Address;
+use ratelimit_link::connect::{self, Located};
+use ratelimit_link::redirect::{Redirects, Target};
+use ratelimit_link::slots::{HostPort, SlotRange, name_of, primary_of, probe_key, slot_of, slot_ranges};
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, RedisResult, Value};
-use slots::{HostPort, SlotRange, primary_of, probe_key, slot_of, slot_ranges};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -304,12 +300,6 @@ async fn slots(connection: &MultiplexedConnection, host: &str) -> RedisResult<Ve
     command.arg("SLOTS");
     let ranges = slot_ranges(&connect::send(connection.clone(), &command).await?, host);
     if ranges.is_empty() { Err((ErrorKind::Client, "the node knows no slots").into()) } else { Ok(ranges) }
-}
-
-/// Returns the name of a server, as a URL has it.
-#[must_use]
-pub fn name_of((host, port): &HostPort) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 impl Reloaded for Link {

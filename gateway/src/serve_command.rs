@@ -1,31 +1,26 @@
 //! The running service: its listeners, what keeps it up to date, and its end.
 
-use crate::certificate::Certificate;
 use crate::command_line::Serve;
 use crate::configuration::{Config, ConfigSource};
-use crate::console;
 use crate::file_stamp::Stamp;
 use crate::http;
 use crate::judge::{Judge, Outage};
 use crate::link::Link;
 use crate::listener::{self, Phase, Protocol, Service};
 use crate::local::Local;
+use crate::process::{Signals, bound};
 use crate::reload::{self, Reloaded};
 use crate::rls::{self, Rls};
 use crate::seen;
 use crate::told_policies::Table;
 use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use ratelimit_link::certificate::Certificate;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
@@ -45,7 +40,6 @@ const SERVICES: [&str; 2] = ["", rls::NAME];
 pub async fn serve(options: Serve) -> Result<(), String> {
     // Before anybody is told of a port: a signal that nobody listens for would end the process.
     let mut signals = Signals::new()?;
-    let _ = signal(SignalKind::hangup()).map_err(|error| error.to_string())?;
     let config = configuration(&options)?;
     let (table, link) = (Arc::new(Table::default()), Arc::new(Link::new(options.address()?)));
     let metrics = seen::install()?;
@@ -65,14 +59,13 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         settings: options.request_settings(),
         response_metadata: options.response_metadata,
     };
+    let tls = |files| Certificate::watched(files, seen::reload);
     let grpc_tls = tls(options.grpc_cert.clone().zip(options.grpc_key.clone()))?;
     let http_tls = tls(options.http_cert.clone().zip(options.http_key.clone()))?;
-    let console_tls = tls(options.console.certificate())?;
     if link.has_certificates() {
-        reload::begin(Arc::<Link>::clone(&link))?;
+        reload::begin(Arc::<Link>::clone(&link), seen::reload)?;
     }
     let (grpc, http) = (bound(options.grpc).await?, bound(options.http).await?);
-    let console = console::bound(&options.console, &options.address()?, console_tls).await?;
     tokio::spawn(async move { link.keep(&*table).await });
     tokio::spawn(upkeep(metrics.clone()));
     let metrics = http::MetricsPage::new(metrics, options.metrics_cache);
@@ -83,10 +76,6 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let router = http::router(http::HttpDoor { rls: rls.clone(), metrics, ready: Arc::clone(&readiness.ready) });
     let (grpc_phases, grpc_phase) = watch::channel(Phase::Serving);
     let (http_phases, http_phase) = watch::channel(Phase::Serving);
-    if let Some((listener, service)) = console {
-        // Its streams go on for as long as somebody looks: nobody waits for their end.
-        tokio::spawn(listener::serve(listener, service, grpc_phase.clone()));
-    }
     // A request has to arrive in time, and the judge sees to how long its decision takes.
     let request_timeout = listener::PATIENCE.saturating_add(options.timeout);
     let grpc_router = rls::router(rls, health)?;
@@ -144,26 +133,6 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     Ok(())
 }
 
-/// Signals that end the service.
-struct Signals {
-    terminated: Signal,
-    interrupted: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Signals, String> {
-        let of = |kind| signal(kind).map_err(|error| error.to_string());
-        Ok(Signals { terminated: of(SignalKind::terminate())?, interrupted: of(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminated.recv() => {}
-            _ = self.interrupted.recv() => {}
-        }
-    }
-}
-
 /// What is told of being ready: over gRPC, and by /readyz.
 #[derive(Clone)]
 struct Readiness {
@@ -194,18 +163,6 @@ impl Readiness {
     }
 }
 
-/// What takes connections with the certificate of the one file and the key of the other.
-fn tls(files: Option<(PathBuf, PathBuf)>) -> Result<Option<TlsAcceptor>, String> {
-    let Some(files) = files else { return Ok(None) };
-    let certificate = Certificate::of(files);
-    reload::begin(Arc::<Certificate>::clone(&certificate))?;
-    Ok(Some(certificate.acceptor()))
-}
-
-async fn bound(address: SocketAddr) -> Result<TcpListener, String> {
-    TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))
-}
-
 async fn upkeep(metrics: PrometheusHandle) {
     loop {
         sleep(Duration::from_secs(5)).await;
@@ -225,7 +182,7 @@ fn configuration(options: &Serve) -> Result<Arc<ArcSwap<Config>>, String> {
     let config: Arc<ArcSwap<Config>> = Arc::default();
     if let Some(path) = options.config.clone() {
         let source = ConfigSource::new(path, options.merge_domains);
-        reload::begin(Arc::new(ConfigFiles { source, config: Arc::clone(&config) }))?;
+        reload::begin(Arc::new(ConfigFiles { source, config: Arc::clone(&config) }), seen::reload)?;
     }
     Ok(config)
 }

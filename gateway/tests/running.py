@@ -45,11 +45,9 @@ class Gateway:
         environment: dict[str, str] | None = None,
         wait: bool = True,
         scheme: str = "http",
-        console: bool = False,
     ) -> None:
         self._owned = ExitStack()
         self.grpc, self.http = (reserve_port(self._owned) for _ in range(2))
-        self.console = reserve_port(self._owned) if console else None
         self.server = f"redis://127.0.0.1:{server}" if isinstance(server, int) else server
         self._options = [str(option) for option in options]
         if "--timeout" not in self._options:
@@ -79,7 +77,6 @@ class Gateway:
     def start(self) -> None:
         addresses = {"--server": self.server, "--grpc": f"127.0.0.1:{self.grpc}"}
         addresses["--http"] = f"127.0.0.1:{self.http}"
-        addresses["--console"] = "off" if self.console is None else f"127.0.0.1:{self.console}"
         words = [word for pair in addresses.items() for word in pair]
         self._process = subprocess.Popen(
             [BINARY, "serve", *words, *self._options],

@@ -103,16 +103,13 @@ def test_rotated_password_is_read_at_the_next_connection(
     [
         "SERVER_PASSWORD",
         "SENTINEL_PASSWORD",
-        "CONSOLE_SERVER_PASSWORD",
-        "CONSOLE_TOKEN",
-        "CONSOLE_WRITE_TOKEN",
     ],
 )
 def test_empty_secret_file_is_refused_at_start(variable: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("\n")
     variable = f"RATELIMIT_GATEWAY_{variable}_FILE"
-    words = ["--console", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    words = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     started = subprocess.run(
         [BINARY, "serve", *words],
         env={variable: str(secret)},
@@ -163,3 +160,25 @@ def test_a_secret_on_the_command_line_is_refused() -> None:
     )
     assert started.returncode == 1
     assert "RATELIMIT_GATEWAY_SERVER_PASSWORD" in started.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "setting"),
+    [
+        (["serve", "--console", "off"], {}, "--console"),
+        (["serve", "--console-host=limits.example"], {}, "--console-host"),
+        (["replay", "access.log", "--limit", "FIXED 1 1m"], {}, "replay"),
+        (["playground"], {}, "playground"),
+        (["serve"], {"RATELIMIT_GATEWAY_CONSOLE": "off"}, "RATELIMIT_GATEWAY_CONSOLE"),
+        (["serve"], {"RATELIMIT_GATEWAY_CONSOLE_TOKEN": "a"}, "RATELIMIT_GATEWAY_CONSOLE_TOKEN"),
+    ],
+)
+def test_settings_of_the_console_are_refused(
+    words: list[str], variables: dict[str, str], setting: str
+) -> None:
+    started = subprocess.run(
+        [BINARY, *words], env=variables, capture_output=True, text=True, check=False, timeout=20
+    )
+    assert started.returncode == 2
+    assert started.stderr.startswith(f"error: {setting} is ")
+    assert "ratelimit-console" in started.stderr

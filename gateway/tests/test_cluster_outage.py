@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from cluster_fixtures import cluster, running_clock, set_policy
 from running import OK, Gateway, descriptor
 
 from support import poll
 from support.binaries import Binary
 from support.clock import Clock
 from support.cluster import PROMPT, Cluster
+from support.cluster_fixtures import cluster, running_clock, set_policy
 from support.server import Server
 
 pytestmark = pytest.mark.long

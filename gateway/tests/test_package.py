@@ -16,8 +16,8 @@ GATEWAY = REPOSITORY / "gateway"
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not shutil.which("dpkg-shlibdeps"), reason="needs dpkg-dev")
 def test_a_debian_package_that_can_be_unpacked_and_run(tmp_path: Path) -> None:
-    script = GATEWAY / "packaging/deb.sh"
-    words = [script, BINARY, tmp_path / "made", "somebody <somebody@localhost>"]
+    script = REPOSITORY / "scripts/deb.sh"
+    words = ["sh", script, "gateway", BINARY, tmp_path / "made", "somebody <somebody@localhost>"]
     made = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     root = tmp_path / "root"
     subprocess.run(["dpkg-deb", "--extract", made, root], check=True)

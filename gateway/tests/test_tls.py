@@ -1,6 +1,5 @@
 """TLS on both sides: to a server that asks for a certificate, and for Envoy."""
 
-import contextlib
 import http.client
 import shutil
 import socket
@@ -17,56 +16,17 @@ from running import BINARY, Gateway
 
 from support import poll
 from support.binaries import Binary
+from support.certificates import (
+    certificates,
+    make_authority,
+    make_certificate,
+    running_with_tls,
+)
 from support.ports import reserve_port
-from support.server import Server, ServerError
+from support.server import Server
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
-NEW_KEY = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]
-
-
-def make_authority(folder: Path) -> None:
-    names = "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n"
-    (folder / "extensions").write_text(names)
-    words = ["-x509", "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=ca"]
-    subprocess.run([*NEW_KEY, *words], cwd=folder, check=True, capture_output=True)
-
-
-def make_certificate(folder: Path, name: str = "own") -> None:
-    """A certificate and key of localhost, by the authority in the folder."""
-    own = ["-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", "/CN=localhost"]
-    signed = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
-    request = ["openssl", "x509", "-req", "-in", f"{name}.csr", *signed, "-days", "2"]
-    for words in ([*NEW_KEY, *own], [*request, "-out", f"{name}.crt"]):
-        subprocess.run(words, cwd=folder, check=True, capture_output=True)
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an authority (ca.crt), and a certificate and key of localhost."""
-    folder = tmp_path_factory.mktemp("tls")
-    make_authority(folder)
-    make_certificate(folder)
-    return folder
-
-
-def tls_server(binary: Binary, folder: Path, port: int) -> Server:
-    files = {"cert": "own.crt", "key": "own.key", "ca_cert": "ca.crt"}
-    settings = {f"tls_{name}_file": str(folder / it) for name, it in files.items()}
-    # By the real time, at which the certificates are valid.
-    return Server(binary, tls_port=port, tls_auth_clients="yes", **settings)
-
-
-@contextlib.contextmanager
-def running_with_tls(binary: Binary, folder: Path, port: int) -> Iterator[Server]:
-    with ExitStack() as owned:
-        try:
-            server = owned.enter_context(tls_server(binary, folder, port))
-        except ServerError as error:
-            if "tls-port" not in str(error):
-                raise
-            pytest.skip("the server is built without TLS")
-        server.client().execute_command("RL.POLICYSET", "http|client", "FIXED", 1, "1h")
-        yield server
+__all__ = ["certificates"]
 
 
 @pytest.fixture
@@ -113,55 +73,6 @@ def test_proxies_ask_over_tls(
     assert status(["http/1.1"]) == 429
 
 
-def test_operators_look_over_tls(
-    server: Server, start: Callable[..., Gateway], certificates: Path
-) -> None:
-    own = ["--console-cert", certificates / "own.crt", "--console-key", certificates / "own.key"]
-    gateway = start(server.port, *own, console=True)
-    trusted = ssl.create_default_context(cafile=certificates / "ca.crt")
-
-    def ask(path: str) -> http.client.HTTPResponse:
-        address = "localhost", gateway.console
-        with closing(http.client.HTTPSConnection(*address, context=trusted)) as connection:
-            connection.request("GET", path)
-            return connection.getresponse()
-
-    # Whoever says nothing in the handshake keeps nobody waiting.
-    with socket.create_connection(("127.0.0.1", gateway.console), timeout=30):
-        assert [ask(path).status for path in ("/", "/api/session", "/api/nothing")] == [
-            200,
-            200,
-            404,
-        ]
-    with socket.create_connection(("127.0.0.1", gateway.console), timeout=30) as plain:
-        plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert not plain.recv(100).startswith(b"HTTP/"), "without TLS nothing is answered"
-    gateway.end()
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--console-cert", "own.crt"], "--console-key"),
-        (["--console-cert", "own.crt", "--console-key", "own.csr"], "own.csr"),
-    ],
-)
-def test_a_certificate_of_the_console_takes_its_key(
-    words: list[str], told: str, certificates: Path
-) -> None:
-    ports = ["--console", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-    started = subprocess.run(
-        [BINARY, "serve", *ports, *words],
-        cwd=certificates,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert started.returncode != 0
-    assert told in started.stderr
-
-
 @pytest.mark.parametrize("content", [b"", b"\n", None], ids=["empty", "newline", "directory"])
 @pytest.mark.parametrize(
     "empty",
@@ -181,7 +92,7 @@ def test_empty_files_of_tls_are_refused_by_name(
         for kind in ("cert", "key")
     }
     files |= {"server-ca": certificates / "ca.crt", empty: file}
-    words = ["--console", "off", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    words = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     words += ["--server", "rediss://localhost:1"]
     words += [word for name, path in files.items() for word in (f"--{name}", str(path))]
     started = subprocess.run(
@@ -196,10 +107,10 @@ def test_renewed_certificates_are_shown_without_a_restart(
 ) -> None:
     folder = Path(shutil.copytree(certificates, tmp_path / "tls"))
     own = {"cert": folder / "own.crt", "key": folder / "own.key"}
-    listeners = ("grpc", "http", "console")
+    listeners = ("grpc", "http")
     words = [word for at in listeners for name in own for word in (f"--{at}-{name}", own[name])]
-    gateway = start(server.port, *words, console=True, scheme="https")
-    ports = gateway.grpc, gateway.http, gateway.console
+    gateway = start(server.port, *words, scheme="https")
+    ports = gateway.grpc, gateway.http
 
     def shown() -> set[str]:
         return {ssl.get_server_certificate(("127.0.0.1", port)).strip() for port in ports}
@@ -218,12 +129,12 @@ def test_renewed_certificates_are_shown_without_a_restart(
     make_certificate(folder, "renewed")
     # One of the files alone fits no other.
     shutil.copy(folder / "renewed.crt", own["cert"])
-    poll.until(lambda: reloads("refused") >= 3, "the certificate without its key is refused")
+    poll.until(lambda: reloads("refused") >= 2, "the certificate without its key is refused")
     assert shown() == {before}
     shutil.copy(folder / "renewed.key", own["key"])
     renewed = own["cert"].read_text().strip()
     poll.until(lambda: shown() == {renewed}, "all listeners show the renewed one")
-    assert reloads("applied") >= 3
+    assert reloads("applied") >= 2
     gateway.end()
     assert "the certificate of a listener" in gateway.log
 

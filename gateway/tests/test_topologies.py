@@ -6,14 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from asking import TOKENS, Console
-from cluster_fixtures import cluster, running_clock, set_policy
 from running import OK, OVER, Gateway, descriptor
 
 from support import binaries, poll
 from support.binaries import Binary
 from support.clock import Clock
 from support.cluster import Cluster
+from support.cluster_fixtures import cluster, running_clock, set_policy
 from support.sentinel import NAME, Sentinels
 from support.server import Server
 from support.slot_moves import SlotMove
@@ -31,75 +30,6 @@ def test_a_request_across_slots_is_all_or_none(cluster: Cluster, start: Start) -
     assert passed == [True] * 2 + [False] * 18
     left = [gateway.ask(descriptor(user=str(n), hits=0)).statuses[0] for n in range(20)]
     assert [one.limit_remaining for one in left] == [99] * 2 + [100] * 18
-
-
-@pytest.mark.long
-def test_the_console_sees_each_node(cluster: Cluster, start: Start) -> None:
-    set_policy(cluster, "web", "FIXED", "1", "1d")
-    gateway = start(cluster.servers[0].port, "--timeout", "5s", console=True, environment=TOKENS)
-    console = Console(gateway)
-    keys = [f"user:{n}" for n in range(30)]
-    owners = [cluster.owner(key) for key in keys]
-    assert len(set(owners)) == 3, "each node has some"
-    for key, owner in zip(keys, owners, strict=True):
-        for _ in range(2):
-            owner.client().execute_command("RL.LIMIT", key, "web")
-    counts = console("/api/policies").json[0]["counts"]
-    assert (counts["calls"], counts["admitted"], counts["denied"]) == (60, 30, 30)
-    top = console("/api/top?count=100").json
-    assert sorted(row["key"] for row in top) == sorted(keys)
-    assert len({row["node"] for row in top}) == 3
-    assert console("/api/key/ban", "POST", {"key": keys[0], "for": "1h"}).status == 200
-    assert console(f"/api/key?key={keys[0]}").json["ruled"]["allowed"] is False
-    assert console.put("new", "FIXED 1 1m").status == 201
-    for server in cluster.servers:
-        client = server.client(decode_responses=True)
-        poll.until(
-            lambda client=client: client.execute_command("RL.POLICYGET", "new"), "all have it"
-        )
-
-    def agree() -> bool:
-        nodes = console("/api/now").json["nodes"]
-        return [node.get("agrees") for node in nodes] == [True] * 3
-
-    poll.until(agree, "all nodes agree", timeout=30)
-
-
-@pytest.mark.long
-def test_a_node_that_hangs_keeps_nobody_from_the_others(cluster: Cluster, start: Start) -> None:
-    set_policy(cluster, "web", "FIXED", "1", "1d")
-    # The console asks them by name: of policies, the first that answers.
-    hanging, *others = sorted(cluster.servers, key=lambda server: f"127.0.0.1:{server.port}")
-    gateway = start(others[0].port, console=True, environment=TOKENS)
-    console = Console(gateway)
-    assert len(console("/api/now").json["nodes"]) == 3
-    key = next(f"user:{n}" for n in range(99) if cluster.owner(f"user:{n}") is not hanging)
-
-    def lists() -> int:
-        stats = hanging.client().info("commandstats")
-        return stats.get("cmdstat_rl.policylist", {"calls": 0})["calls"]
-
-    before = lists()
-    with hanging.stopped():
-        for _ in range(30):
-            assert [row["name"] for row in console("/api/policies").json] == ["web"]
-        assert console.put("new", "FIXED 5 1m").status == 201
-        assert console(f"/api/key?key={key}&policy=web").json["ruled"]["allowed"] is True
-
-        def away() -> bool:
-            nodes = console("/api/now").json["nodes"]
-            return [node["name"].split(":")[1] for node in nodes if "away" in node] == [
-                str(hanging.port)
-            ]
-
-        poll.until(away, "the others are shown, and that one is away", timeout=30)
-    assert lists() - before < 10, "what hangs was waited for by few of those who asked"
-
-    def back() -> bool:
-        nodes = console("/api/now").json["nodes"]
-        return len(nodes) == 3 and all(node.get("agrees") for node in nodes)
-
-    poll.until(back, "it is back, and has what was set meanwhile", timeout=60)
 
 
 def test_a_slot_that_moves_is_followed(cluster: Cluster, start: Start) -> None:

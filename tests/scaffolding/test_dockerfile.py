@@ -12,7 +12,7 @@ from support.server import MODULE, REPOSITORY
 # No server takes part.
 pytestmark = pytest.mark.once
 
-NAMES = ["Dockerfile", "gateway/Dockerfile"]
+NAMES = ["Dockerfile", "gateway/Dockerfile", "console/Dockerfile"]
 BUILD, IMAGE = dockerfile.read(REPOSITORY)[0]
 
 

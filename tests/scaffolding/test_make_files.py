@@ -99,7 +99,7 @@ def test_clean_removes_all_that_was_made(machine):
             "clients/one/dist",
             "clients/one/src/__pycache__",
         ),
-        *("gateway/target", "gateway/tests/__pycache__"),
+        *("gateway/target", "gateway/tests/__pycache__", "console/tests/__pycache__"),
     ]
     for name in (*made, "benches", "fuzz/work"):
         (machine.clone / name).mkdir(parents=True, exist_ok=True)

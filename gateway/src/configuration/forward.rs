@@ -10,7 +10,6 @@ use crate::request_path::PathPattern;
 use crate::template::{Template, fits};
 use ipnet::IpNet;
 use serde_saphyr::Spanned;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What the files say of HTTP.
 #[derive(Debug)]
@@ -45,8 +44,7 @@ pub struct HttpRule {
 
 impl Default for HttpRules {
     fn default() -> HttpRules {
-        let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        HttpRules { is_set: false, trusted: loopback.map(IpNet::from).to_vec(), ipv6_prefix: None, rules: None }
+        HttpRules { is_set: false, trusted: client_address::loopback(), ipv6_prefix: None, rules: None }
     }
 }
 

@@ -1,16 +1,16 @@
 //! Node of the server: a connection that all calls share, a breaker and a probe of its own.
 
 use super::breaker::Breaker;
-use super::connect::{self, send, send_asking};
 use super::outages::Outages;
 use super::policies::{Listener, probe, read, require_primary};
-use super::redirect::redirect;
-use super::slots::HostPort;
 use super::{Address, LOOK, PROBE, PROBE_TIMEOUT, PROBED};
-use crate::ask::{explained, is_answer, lacks_module};
 use crate::permission::Missing;
 use crate::seen;
 use arc_swap::{ArcSwap, ArcSwapOption};
+use ratelimit_link::connect::{self, send, send_asking};
+use ratelimit_link::redirect::redirect;
+use ratelimit_link::server_error::{explained, is_answer, lacks_module};
+use ratelimit_link::slots::HostPort;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Questions to a server: its policies, and if it can decide.
 
-use super::connect::send;
-use super::redirect::redirect;
-use crate::ask::{is_answer, lacks_module};
+use ratelimit_link::connect::send;
+use ratelimit_link::redirect::redirect;
+use ratelimit_link::server_error::{is_answer, lacks_module};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 

@@ -1,0 +1,229 @@
+// The shell: which view is open (by the part of the address behind #), who is signed in, whether the server is there.
+import * as api from "./api.js";
+import { dialog, failed, field, loading, tell } from "./dialog.js";
+import { every, h, put } from "./dom.js";
+import { views as known } from "./views.js";
+
+const at = (id) => document.getElementById(id);
+const shell = { session: { role: "look", views: [], server: null }, view: null, stop: null };
+
+/** What a view is given besides its element. */
+function context(parts, query, signal) {
+  return {
+    api,
+    /** The parts of the address behind the view: #/key/a%20b has ["a b"]. */
+    parts,
+    /** What stands behind ? in it: URLSearchParams. */
+    query,
+    /** Aborted when the view goes. Give it to fetches, timers and listeners. */
+    signal,
+    /** Whether whoever is signed in may change something. */
+    canChange: () => shell.session.role === "change",
+    /** Opens another address: go("key", ["a b"], { policy: "login" }). `replace`: no new entry in the history. */
+    go: (route, parts = [], query = {}, replace = false) => {
+      const address = link(route, parts, query);
+      if (replace) history.replaceState(null, "", address);
+      else location.hash = address;
+    },
+    /** The address of a view, for links. */
+    link,
+  };
+}
+
+export function link(route, parts = [], query = {}) {
+  const search = new URLSearchParams(query).toString();
+  return `#/${[route, ...parts].map(encodeURIComponent).join("/")}${search ? `?${search}` : ""}`;
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+const open = () => known.filter((view) => shell.session.views.includes(view.route));
+
+async function route() {
+  const [path, search = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+  const [name, ...parts] = path.split("/").map(decoded);
+  const view = open().find((one) => one.route === name) ?? open()[0];
+  shell.stop?.();
+  const stopped = new AbortController();
+  let module;
+  shell.stop = () => {
+    stopped.abort();
+    module?.unmount?.();
+  };
+  draw(view);
+  const main = at("main");
+  if (!view) return put(main);
+  document.title = `${view.title} · Rate limits`;
+  put(main, loading());
+  const root = h("div", { class: "view", dataset: { view: view.route } });
+  try {
+    module = await view.load();
+    if (stopped.signal.aborted) return undefined;
+    put(main, root);
+    await module.mount(root, context(view.route === name ? parts : [], new URLSearchParams(search), stopped.signal));
+  } catch (error) {
+    if (!stopped.signal.aborted) put(main, failed(error));
+  }
+  return undefined;
+}
+
+function draw(view) {
+  put(at("nav"), open().map((one) => h("a", { href: link(one.route), "aria-current": one === view && "page" }, one.title)));
+  at("nav").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  const { role, signed, server } = shell.session;
+  put(at("account"), signed ? "Sign out" : "Sign in");
+  at("account").hidden = !signed && role === "look" && shell.session.readonly === true;
+  at("account").title = role === "change" ? "You may change limits" : "You may look";
+  document.body.classList.toggle("can-change", role === "change");
+  if (server === null) put(at("server"));
+}
+
+/** Who this is to the console, and what there is. */
+async function session() {
+  try {
+    shell.session = { signed: api.token.get() !== "", ...(await api.get("api/session")) };
+    return true;
+  } catch (error) {
+    if (error.status === 401) return await signIn(api.token.get() !== "" ? "The console does not know this token." : "");
+    throw error;
+  }
+}
+
+let asking = null;
+/** Asks for a token until the console knows it, or nobody wants to any more. One dialog at a time. */
+function signIn(why) {
+  asking ??= ask(why).finally(() => (asking = null));
+  return asking;
+}
+
+async function ask(why) {
+  const input = h("input", { class: "input mono", type: "password", autocomplete: "current-password", "aria-label": "Token", autofocus: true });
+  const done = await dialog({
+    title: "Sign in", small: true,
+    body: h("div", { class: "stack" }, why && h("p", { class: "notice error" }, why),
+      field("Token", input, "RATELIMIT_CONSOLE_TOKEN looks, …_WRITE_TOKEN changes. It is kept for this tab only.")),
+    actions: [h("button", { class: "button primary" }, "Sign in")],
+    submit: async () => {
+      const before = api.token.get();
+      api.token.set(input.value.trim());
+      try {
+        shell.session = { signed: true, ...(await api.get("api/session")) };
+      } catch (error) {
+        api.token.set(before);
+        throw error.status === 401 ? new Error("The console does not know this token.") : error;
+      }
+    },
+  });
+  if (!done) return false;
+  tell(shell.session.role === "change" ? "Signed in: you may change limits" : "Signed in: you may look");
+  return true;
+}
+
+function theme() {
+  const dark = document.documentElement.dataset.theme === "dark";
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("theme", dark ? "light" : "dark");
+  } catch {
+    // It lasts as long as the page.
+  }
+}
+
+function shortcuts() {
+  const rows = [["?", "this list"], ["/", "to the search of the view"], ["t", "light or dark"],
+    ...open().map((view) => [`g ${view.key}`, view.title]), ["Esc", "close, take back"]];
+  dialog({
+    title: "Keyboard", small: true,
+    body: h("dl", { class: "stack tight" }, rows.map(([keys, what]) => h("div", { class: "row spread" },
+      h("dt", {}, what), h("dd", {}, keys.split(" ").map((key) => [h("kbd", {}, key), " "]))))),
+  });
+}
+
+let going = 0;
+function pressed(event) {
+  const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const view = Date.now() - going < 1500 && open().find((one) => one.key === event.key);
+  going = event.key === "g" ? Date.now() : 0;
+  if (view) location.hash = link(view.route);
+  else if (event.key === "?") shortcuts();
+  else if (event.key === "t") theme();
+  else if (event.key === "/") document.querySelector("main [data-search]")?.focus();
+  else return;
+  event.preventDefault();
+}
+
+// The console may be away, or the server behind it: one line says so, and goes when both are back.
+const reach = { console: true, server: true, why: "" };
+function reached() {
+  const banner = at("away");
+  const line = !reach.console ? "The console does not answer. What is shown is from before; trying again every second."
+    : !reach.server ? `The server does not answer (${reach.why}). What is shown is from before; trying again every second.` : "";
+  if (banner.textContent !== line) put(banner, line);
+  banner.hidden = line === "";
+  at("server").className = `server ${line ? "down" : "up"}`;
+  if (shell.session.server !== null) put(at("server"), h("span", { class: "wide" }, line ? "away" : shell.session.server));
+}
+
+/** Whether the server is there, each second. */
+async function watch() {
+  try {
+    const state = await api.get("api/state");
+    Object.assign(reach, { server: state.reachable, why: state.why ?? "" });
+    shell.session.server = state.server;
+  } catch (error) {
+    if (error.status !== 0) return;
+  }
+  reached();
+}
+
+async function start() {
+  at("theme").addEventListener("click", theme);
+  at("keys").addEventListener("click", shortcuts);
+  at("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    at("main").focus();
+  });
+  at("account").addEventListener("click", async () => {
+    if (shell.session.signed) {
+      api.token.set("");
+      shell.session = { ...shell.session, role: "look", signed: false };
+      tell("Signed out");
+      await session().catch(() => {});
+    } else if (!(await signIn(""))) return;
+    route();
+  });
+  document.addEventListener("keydown", pressed);
+  api.on("reached", (yes) => {
+    if (reach.console === yes) return;
+    reach.console = yes;
+    reached();
+  });
+  put(at("main"), loading());
+  for (;;) {
+    try {
+      if (await session()) break;
+      put(at("main"), h("div", { class: "empty" }, h("b", {}, "Not signed in"),
+        h("button", { class: "button primary", onclick: () => location.reload() }, "Sign in")));
+      return;
+    } catch (error) {
+      put(at("main"), failed(error));
+      await new Promise((later) => setTimeout(later, 1000));
+    }
+  }
+  // A token that has been taken back meanwhile.
+  api.on("token", async () => {
+    if (asking === null && (await signIn("The console does not know this token any more."))) route();
+  });
+  addEventListener("hashchange", route);
+  if (shell.session.server !== null) every(1000, new AbortController().signal, watch);
+  await route();
+}
+
+start();

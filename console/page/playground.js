@@ -1,0 +1,252 @@
+// The playground: algorithms side by side under the same traffic. The console decides, by the core; the page draws.
+import { copy, segmented } from "./dialog.js";
+import { h, put } from "./dom.js";
+import { compact, duration, number, percent } from "./format.js";
+import { colours, timeline, vessel } from "./playground/draw.js";
+import { History } from "./playground/history.js";
+import { algorithms, asked, command, examples, lanesOf, numbers, ofExample, ofLink, speeds, toLink } from "./playground/scene.js";
+import { connect } from "./playground/stream.js";
+
+const narrow = matchMedia("(max-width: 760px)");
+const quiet = matchMedia("(prefers-reduced-motion: reduce)");
+
+export async function mount(root, context) {
+  const { api, signal } = context;
+  let scene = ofLink(context.query);
+  let as = "command";
+  const folded = new Map();
+  let lanes = [];
+  const clock = { now: 0, heard: 0 };
+  const traffic = { calls: [] };
+
+  const lanesRoot = h("div", { class: "pg-lanes" });
+  const controls = h("div", { class: "pg-controls" });
+  const story = h("p", { class: "pg-story", "aria-live": "polite" });
+  const chips = h("div", { class: "pg-chips", role: "group", "aria-label": "Examples" });
+  const speed = h("div");
+  const volley = h("button", { class: "button small", type: "button", onclick: () => stream.send({ calls: scene.volley }) });
+  const problem = h("div", { class: "notice error", role: "alert", hidden: true });
+  put(root,
+    h("div", { class: "head" }, h("h1", {}, "Playground"),
+      h("div", { class: "row end" },
+        h("button", { class: "button primary small", type: "button", onclick: () => stream.send({ calls: 1 }) }, "One call"), volley, speed,
+        h("button", { class: "button small", type: "button", onclick: () => stream.again() }, "Start again"),
+        copy(() => location.href, "Copy link"))),
+    chips, story, problem,
+    h("div", { class: "pg-layout" }, controls, lanesRoot));
+
+  const stream = connect({
+    api, signal, wanted: () => ({ ...asked(scene), seed: scene.seed }),
+    began() {
+      problem.hidden = true;
+      Object.assign(clock, { now: 0, heard: performance.now() });
+      traffic.calls = [];
+      for (const lane of lanes) lane.history = new History();
+    },
+    told: heard,
+    failed(error) {
+      problem.hidden = false;
+      put(problem, error.message);
+    },
+  });
+
+  function heard({ now, calls, lanes: states }) {
+    // Of a change of the algorithms, the first ticks may be from before.
+    if (states.length !== lanes.length) return;
+    const at = now / 1e6;
+    const before = at - span() - 2;
+    lanes.forEach((lane, place) => {
+      for (const [when, answers] of calls) lane.history.call(when / 1e6, answers[place], scene.cost, scene.window);
+      lane.history.tick(at, states[place]);
+      lane.history.forget(before, scene.window);
+    });
+    for (const [when] of calls) traffic.calls.push([when / 1e6, 0]);
+    while (traffic.calls.length > 0 && traffic.calls[0][0] < before) traffic.calls.shift();
+    Object.assign(clock, { now: at, heard: performance.now() });
+  }
+
+  const span = () => Math.max(15, Math.min(180, scene.window * 3));
+  /** The time that is drawn: between two ticks it goes on. */
+  const drawnNow = () => (quiet.matches || scene.speed === 0 ? clock.now
+    : clock.now + Math.min(0.1, (performance.now() - clock.heard) / 1000) * (scene.speed / 100));
+
+  /** Something was changed by hand: the link says it, and the console hears of it. */
+  function changed(what, keepsExample = false) {
+    Object.assign(scene, what);
+    if (!keepsExample) drawChips();
+    context.go("playground", [], toLink(scene), true);
+    for (const lane of lanes) lane.refresh();
+    const { limits, ...more } = asked(scene);
+    stream.send({ limits, ...more });
+  }
+
+  function open(next) {
+    scene = next;
+    context.go("playground", [], toLink(scene), true);
+    drawChips();
+    drawControls();
+    drawLanes();
+    stream.again();
+  }
+
+  function drawChips() {
+    put(chips, examples.map(({ id, title }) => h("button", {
+      type: "button", class: "button small", "aria-pressed": String(scene.example === id), onclick: () => open(ofExample(id)),
+    }, title)));
+    put(story, examples.find(({ id }) => id === scene.example)?.told ?? "");
+    put(volley, `A burst of ${scene.volley}`);
+    put(speed, segmented("Speed", speeds, scene.speed, (value) => changed({ speed: value }, true)));
+  }
+
+  function slider(name, label, unit, hint) {
+    const { least, most, step } = numbers[name];
+    const shown = h("output", { class: "num" });
+    const show = () => put(shown, `${number(scene[name])}${unit ? ` ${unit}` : ""}`);
+    const input = h("input", {
+      class: "slider", type: "range", min: least, max: most, step, "aria-label": label, dataset: { name },
+      oninput: () => {
+        const value = Number(input.value);
+        // A bucket goes along with the limit, until somebody sets it apart.
+        const follows = name === "limit" && scene.burst === scene.limit ? { burst: value } : {};
+        changed({ [name]: value, ...follows });
+        show();
+        if (name === "volley") put(volley, `A burst of ${value}`);
+        if (follows.burst !== undefined) drawControls.burst?.();
+      },
+    });
+    const sync = () => {
+      input.value = String(scene[name]);
+      input.setAttribute("aria-valuetext", `${number(scene[name])} ${unit}`.trim());
+      show();
+    };
+    sync();
+    if (name === "burst") drawControls.burst = sync;
+    return h("div", { class: "pg-slider" }, h("div", { class: "row spread" }, h("span", {}, label), shown), input, hint && h("small", { class: "muted" }, hint));
+  }
+
+  /** A panel that can be closed: on a narrow screen it is, so that the pictures are not far down. */
+  function group(title, what) {
+    const closed = folded.get(title) ?? narrow.matches;
+    return h("details", { class: "panel", open: !closed, ontoggle: (event) => folded.set(title, !event.target.open) },
+      h("summary", { class: "panel-head" }, h("h2", {}, title)), h("div", { class: "panel-body stack" }, what));
+  }
+
+  function drawControls() {
+    const random = h("input", { type: "checkbox", checked: scene.random, onchange: () => changed({ random: random.checked }) });
+    const held = scene.shown.includes("concurrency");
+    const sketched = scene.shown.includes("sketch");
+    const bursts = scene.bursts.length > 0;
+    put(controls,
+      group("Traffic", [
+        slider("rate", "Calls a second", ""),
+        h("label", { class: "check" }, random, "at random"),
+        slider("volley", "A burst has", "calls"),
+        slider("cost", "A call costs", ""),
+        held && slider("hold", "A call takes", "s"),
+        sketched && slider("others", "Others a second", "", "who call once, each from an address of their own"),
+        bursts && h("button", { class: "button small", type: "button", onclick: () => { changed({ bursts: [], every: 0 }); drawControls(); } }, "Stop the example's bursts")]),
+      group("Limit", [slider("limit", "Limit", ""), slider("window", "in", "s"), slider("burst", "A bucket holds", ""),
+        sketched && slider("size", "Size of the sketch", "KB", "another size starts empty"),
+        h("p", { class: "muted small" }, "Changed numbers hold at once, and what was used stays used.")]),
+      group("Algorithms", algorithms.map(({ id, title }) => {
+        const box = h("input", { type: "checkbox", checked: scene.shown.includes(id), onchange: () => show(id, box.checked) });
+        return h("label", { class: "check" }, box, title);
+      })));
+  }
+
+  function show(id, yes) {
+    const next = algorithms.map((one) => one.id).filter((one) => (one === id ? yes : scene.shown.includes(one)));
+    if (next.length === 0) return drawControls();
+    // Another set of limits is another scene.
+    return open({ ...scene, shown: next });
+  }
+
+  function drawLanes() {
+    lanes = lanesOf(scene).map((algorithm) => lane(algorithm));
+    const words = segmented("Show as", [["command", "Command"], ["policy", "Policy"]], as, (value) => {
+      as = value;
+      for (const one of lanes) one.refresh();
+    });
+    put(lanesRoot,
+      h("div", { class: "pg-legend legend" },
+        h("span", {}, h("i", { class: "pg-key-passes" }), "passes"), h("span", {}, h("i", { class: "pg-key-held" }), "passes after a wait"),
+        h("span", {}, h("i", { class: "pg-key-denied" }), "denied"), h("span", {}, h("i", { class: "pg-key-used" }), "used, as it counts"),
+        h("span", {}, h("i", { class: "pg-key-line" }), "passed in the last window; red above the limit"),
+        h("span", { class: "end" }, words)),
+      lanes.map((one) => one.element));
+  }
+
+  /** A row: what an algorithm is, what it remembers, what happened. */
+  function lane(algorithm) {
+    const code = h("code", { class: "pg-code" });
+    const figures = h("div", { class: "pg-figures", role: "status", "aria-live": "off" });
+    const caption = h("figcaption", { class: "small muted" });
+    const picture = h("canvas", { class: "pg-vessel", role: "img" });
+    const line = h("canvas", { class: "pg-timeline", role: "img" });
+    const one = {
+      algorithm, history: new History(), picture, line,
+      element: h("section", { class: "panel pg-lane", dataset: { lane: algorithm.id }, "aria-label": algorithm.title },
+        h("div", { class: "pg-about" }, h("h2", {}, algorithm.title), h("p", { class: "muted small" }, algorithm.what), figures),
+        h("figure", { class: "pg-now" }, picture, caption), line,
+        h("div", { class: "pg-foot" }, h("p", { class: "small pg-flaw" }, algorithm.flaw),
+          h("div", { class: "row pg-command" }, code, copy(() => code.textContent)))),
+      refresh: () => put(code, command(algorithm, scene, as)),
+      tell() {
+        const { admitted, denied, most, longest, state } = one.history;
+        const others = state?.others;
+        const unfair = others?.denied > 0;
+        // Of a sketch the flaw is not what passes.
+        const over = others ? unfair : algorithm.id !== "concurrency" && most > scene.limit + 1e-9;
+        const figure = (value, word, colour) => h("div", {}, h("b", { class: colour }, value), " ", h("span", { class: "muted" }, word));
+        put(figures,
+          figure(number(admitted), "passed", "c-admitted"), figure(number(denied), "denied", "c-denied"),
+          algorithm.id === "concurrency" ? figure(number(state?.held ?? 0), "under way", "c-shadowed")
+            : figure(number(most), `at most in ${number(scene.window)} s`, over ? "c-denied" : ""),
+          longest > 0 && figure(duration(longest), "longest wait", "c-shadowed"),
+          others && figure(compact(others.passed), "others passed", "c-admitted"),
+          others && figure(compact(others.denied), "others denied", unfair ? "c-denied" : ""));
+        const next = state?.next === null ? "never passes" : (state?.next ?? 0) >= 0 ? "next call passes" : `next in ${duration(-state.next)}${algorithm.id === "concurrency" ? " at the latest" : ""}`;
+        const used = state ? `${number(Math.round((state.limit - state.left) * 10) / 10)} of ${number(state.limit)} used` : "";
+        const unseen = others && Number(state.remembers.unseen_denied ?? 0);
+        put(caption, used, h("br"), h("span", { class: state?.next === null || state?.next < 0 ? "c-denied" : "" }, next),
+          others && [h("br"), h("span", { class: unseen > 0 ? "c-denied" : "" }, `denies ${percent(unseen)} of new addresses`)]);
+        picture.setAttribute("aria-label", `${algorithm.title} now: ${used}`);
+        line.setAttribute("aria-label", `${algorithm.title} over time: ${admitted} passed, ${denied} denied, at most ${most} in ${scene.window} seconds`);
+        one.element.classList.toggle("pg-over", over);
+      },
+    };
+    one.refresh();
+    one.tell();
+    return one;
+  }
+
+  let colour = colours();
+  const recolour = () => (colour = colours());
+  new MutationObserver(recolour).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour, { signal });
+
+  let drawn = 0;
+  let told = 0;
+  function draw(time) {
+    if (signal.aborted) return;
+    requestAnimationFrame(draw);
+    // 30 pictures a second are enough, and one each half second for who wants no motion.
+    if (time - drawn < (quiet.matches ? 500 : 30)) return;
+    drawn = time;
+    const now = drawnNow();
+    for (const one of lanes) {
+      const what = { now, span: span(), window: scene.window, limit: scene.limit, colour, still: quiet.matches };
+      timeline(one.line, one, what);
+      vessel(one.picture, one, what);
+    }
+    if (time - told > 200) {
+      told = time;
+      for (const one of lanes) one.tell();
+    }
+  }
+
+  drawChips();
+  drawControls();
+  drawLanes();
+  requestAnimationFrame(draw);
+}

@@ -1,0 +1,47 @@
+//! Clients of log lines, resolved as the gateway resolves those of requests.
+
+use ipnet::IpNet;
+use ratelimit_link::client_address::{Ipv6Prefix, client, loopback, parse};
+use std::borrow::Cow;
+
+/// Rules by which addresses of a log become keys.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    /// Proxies whose `X-Forwarded-For` counts.
+    pub trusted: Vec<IpNet>,
+    /// Length of the IPv6 networks that count as one client.
+    pub ipv6_prefix: Ipv6Prefix,
+}
+
+impl Default for Clients {
+    fn default() -> Clients {
+        Clients { trusted: loopback(), ipv6_prefix: Ipv6Prefix::default() }
+    }
+}
+
+impl Clients {
+    /// Returns the client of a request that came from `peer` with such an `X-Forwarded-For`, or `None` if the peer is no
+    /// address.
+    pub fn behind(&self, peer: &str, forwarded: Option<&str>) -> Option<String> {
+        let forwarded = forwarded.map(str::as_bytes);
+        Some(client(parse(peer)?, forwarded.as_slice(), &self.trusted, self.ipv6_prefix))
+    }
+
+    /// Returns the client of an address, or of a chain of them of which the last is the peer.
+    pub fn of_chain(&self, chain: &str) -> Option<String> {
+        let chain = chain.trim_matches([' ', ',']);
+        match chain.rsplit_once(',') {
+            Some((forwarded, peer)) => self.behind(peer, Some(forwarded)),
+            None => self.behind(chain, None),
+        }
+    }
+
+    /// Returns the key of a text that need be no address.
+    pub fn key<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let are_addresses = text.split(',').all(|element| parse(element).is_some());
+        match self.of_chain(text).filter(|_| are_addresses) {
+            Some(client) => client.into(),
+            None => text.into(),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+use super::*;
+use axum::body::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::{Stream, stream};
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io::Write as _;
+use std::pin::Pin;
+use std::task::Poll;
+use tower::ServiceExt as _;
+
+const LINES: &str = "1700000000 a 1\n1700000001 a 1\n";
+
+fn upload(
+    router: &Router,
+    log: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static,
+) -> Pin<Box<dyn Future<Output = Response>>> {
+    let request = Request::post("/api/replay?limit=FIXED%201%201h").body(Body::from_stream(log)).unwrap();
+    let router = router.clone();
+    Box::pin(async move { router.oneshot(request).await.unwrap() })
+}
+
+fn whole(log: impl Into<Bytes>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    let log = log.into();
+    stream::once(async move { Ok(log) })
+}
+
+/// Upload that goes on for ever, with a line every so many seconds.
+fn trickle(seconds: u64) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    stream::unfold((), move |()| async move {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        Some((Ok(Bytes::from_static(b"1700000000 a 1\n")), ()))
+    })
+}
+
+fn stalled(log: &'static str) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    whole(log).chain(stream::pending())
+}
+
+async fn is_pending(answer: &mut (impl Future + Unpin)) -> bool {
+    poll_fn(|context| Poll::Ready(Pin::new(&mut *answer).poll(context).is_pending())).await
+}
+
+async fn body(response: Response) -> (StatusCode, String) {
+    let status = response.status();
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (status, String::from_utf8(bytes.into()).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn upload_that_stalls_ends_after_the_pause_and_a_trickle_at_the_deadline() {
+    let begun = Instant::now();
+    let router = bounded(BOUNDS);
+    assert_eq!(upload(&router, stalled(LINES)).await.status(), StatusCode::REQUEST_TIMEOUT);
+    assert_eq!(begun.elapsed().as_secs(), BOUNDS.pause.as_secs());
+    assert_eq!(upload(&router, trickle(1)).await.status(), StatusCode::REQUEST_TIMEOUT);
+    assert_eq!(begun.elapsed().as_secs(), (BOUNDS.pause + BOUNDS.upload).as_secs());
+}
+
+#[tokio::test]
+async fn stalled_uploads_hold_up_no_other() {
+    let router = bounded(BOUNDS);
+    let mut waiting: Vec<_> = (0..100).map(|_| upload(&router, stalled(LINES))).collect();
+    for answer in &mut waiting {
+        assert!(is_pending(answer).await);
+    }
+    assert_eq!(upload(&router, whole(LINES)).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn bytes_of_all_logs_are_bounded_and_free_again_once_an_upload_ends() {
+    let router = bounded(Bounds { all: LINES.len() + 10, ..BOUNDS });
+    let mut first = upload(&router, stalled(LINES));
+    assert!(is_pending(&mut first).await);
+    let refused = upload(&router, whole(LINES)).await;
+    assert_eq!(refused.headers().get(header::RETRY_AFTER).unwrap(), "10");
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    drop(first);
+    for _ in 0..3 {
+        assert_eq!(upload(&router, whole(LINES)).await.status(), StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn log_is_bounded_with_gzip_and_without() {
+    let router = bounded(Bounds { log: 10_000, unzipped: 20_000, ..BOUNDS });
+    let zipped = |lines: usize| {
+        let mut gzip = GzEncoder::new(vec![], Compression::best());
+        gzip.write_all(LINES.repeat(lines).as_bytes()).unwrap();
+        gzip.finish().unwrap()
+    };
+    assert_eq!(upload(&router, whole(LINES.repeat(300))).await.status(), StatusCode::OK);
+    assert_eq!(upload(&router, whole(LINES.repeat(400))).await.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(upload(&router, whole(zipped(600))).await.status(), StatusCode::OK);
+    let (status, told) = body(upload(&router, whole(zipped(100_000))).await).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(told.contains("the log is longer than"), "{told}");
+}
+
+#[tokio::test]
+async fn work_of_a_replay_is_bounded() {
+    // Two lines, two decisions under the limit, and as many again under each that is tried.
+    for (work, expected) in [(3, StatusCode::BAD_REQUEST), (5, StatusCode::BAD_REQUEST), (1000, StatusCode::OK)] {
+        let router = bounded(Bounds { work, ..BOUNDS });
+        let (status, told) = body(upload(&router, whole(LINES)).await).await;
+        assert_eq!(status, expected, "{work} {told}");
+        assert_eq!(told.contains("more work than the page does"), status == StatusCode::BAD_REQUEST, "{told}");
+    }
+}
+
+#[tokio::test]
+async fn replay_of_a_client_that_hangs_up_ends() {
+    let work = Work::new(1000);
+    let cancel = work.cancel_on_drop();
+    assert!(work.spend(1).is_ok());
+    drop(cancel);
+    assert_eq!((work.left(), work.spend(1).is_err()), (0, true));
+}

@@ -1,0 +1,279 @@
+//! The tokens of the console, which are read again at SIGHUP, and what becomes of requests whose token is refused.
+
+use super::uncounted;
+use arc_swap::ArcSwap;
+use ratelimit_link::file_stamp::Stamp;
+use ratelimit_link::reload::{self, Reloaded};
+use ratelimit_link::secrets::Secret;
+use sha2::{Digest, Sha256};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+
+/// Variable of the token for looking.
+pub const LOOK: &str = "RATELIMIT_CONSOLE_TOKEN";
+/// Variable of the token for changes.
+pub const CHANGE: &str = "RATELIMIT_CONSOLE_WRITE_TOKEN";
+/// Minimum length of a token, in bytes.
+const SHORTEST: usize = 16;
+/// Time by which the answer to a refused token is delayed.
+const DELAY: Duration = Duration::from_secs(1);
+/// Maximum number of refused tokens whose answers are delayed at once; others wait for their turn.
+const DELAYED: usize = 64;
+/// Time between two lines of the log about refused tokens.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Permission of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Look.
+    Look,
+    /// Look, and change limits.
+    Change,
+}
+
+impl Role {
+    /// Returns the role as the page and the log have it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Look => "look",
+            Role::Change => "change",
+        }
+    }
+}
+
+/// Tokens, and where they are read from.
+pub struct Tokens {
+    look: Option<Secret>,
+    change: Option<Secret>,
+    hashes: ArcSwap<Hashes>,
+}
+
+/// Hash of a token. Two hashes are compared in the same time, whatever they and their tokens have in common.
+type Hash = [u8; 32];
+
+#[derive(Default)]
+struct Hashes {
+    look: Option<Hash>,
+    change: Option<Hash>,
+}
+
+impl Tokens {
+    /// Finds the tokens in their variables, or in the files that those name.
+    ///
+    /// # Errors
+    /// As for [`Secret::find`] and [`Tokens::new`].
+    pub fn find() -> Result<Tokens, String> {
+        Tokens::new(Secret::find(LOOK)?, Secret::find(CHANGE)?)
+    }
+
+    /// Finds the token for looking alone.
+    ///
+    /// # Errors
+    /// As for [`Tokens::find`].
+    pub fn find_look() -> Result<Tokens, String> {
+        Tokens::new(Secret::find(LOOK)?, None)
+    }
+
+    /// Reads the tokens.
+    ///
+    /// # Errors
+    /// If one cannot be read, is too short, or cannot be sent as a header, or if both are the same. The error names the
+    /// setting.
+    pub fn new(look: Option<Secret>, change: Option<Secret>) -> Result<Tokens, String> {
+        let tokens = Tokens { look, change, hashes: ArcSwap::default() };
+        tokens.read()?;
+        Ok(tokens)
+    }
+
+    /// Returns `true` if a token is needed for looking.
+    #[must_use]
+    pub fn are_needed(&self) -> bool {
+        self.look.is_some()
+    }
+
+    /// Returns `true` if no token allows changes.
+    #[must_use]
+    pub fn are_read_only(&self) -> bool {
+        self.change.is_none()
+    }
+
+    /// Returns the role of a token, if it is known.
+    #[must_use]
+    pub fn role(&self, token: &[u8]) -> Option<Role> {
+        let hashes = self.hashes.load();
+        let given: Hash = Sha256::digest(token).into();
+        let is = |hash: Option<Hash>| hash.is_some_and(|hash| bool::from(hash.ct_eq(&given)));
+        // Both are compared, whichever it is.
+        match (is(hashes.change), is(hashes.look)) {
+            _ if token.is_empty() => None,
+            (true, _) => Some(Role::Change),
+            (_, true) => Some(Role::Look),
+            _ => None,
+        }
+    }
+
+    /// Reads tokens of files again when the files change, and at SIGHUP.
+    ///
+    /// # Errors
+    /// If a token is wrong now.
+    pub fn watch(tokens: &Arc<Tokens>) -> Result<(), String> {
+        if tokens.files().next().is_some() { reload::begin(Arc::<Tokens>::clone(tokens), uncounted) } else { Ok(()) }
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.look, &self.change].into_iter().flatten().filter_map(Secret::file)
+    }
+}
+
+impl Reloaded for Tokens {
+    fn name(&self) -> &'static str {
+        "the console's tokens"
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp::of(self.files().map(Path::to_owned))
+    }
+
+    fn read(&self) -> Result<(), String> {
+        let read = |token: &Option<Secret>, name| token.as_ref().map(|token| valid(token.read()?, name)).transpose();
+        let (look, change) = (read(&self.look, LOOK)?, read(&self.change, CHANGE)?);
+        if look.is_some() && look == change {
+            return Err(format!("{CHANGE} must be another token than {LOOK}"));
+        }
+        let hash = |token: String| Hash::from(Sha256::digest(token));
+        self.hashes.store(Arc::new(Hashes { look: look.map(hash), change: change.map(hash) }));
+        Ok(())
+    }
+}
+
+fn valid(token: String, name: &str) -> Result<String, String> {
+    if token.len() < SHORTEST {
+        return Err(format!("{name} must have at least {SHORTEST} bytes, such as those of `openssl rand -hex 16`"));
+    }
+    // A header could not have them, or would lose them at its ends.
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!("{name} must consist of ASCII letters, digits and punctuation"));
+    }
+    Ok(token)
+}
+
+/// Delay and log of refused tokens.
+pub struct Refusals {
+    places: Semaphore,
+    log: Mutex<RefusalLog>,
+}
+
+impl Default for Refusals {
+    fn default() -> Refusals {
+        Refusals { places: Semaphore::new(DELAYED), log: Mutex::default() }
+    }
+}
+
+impl Refusals {
+    /// Logs a refused token and delays its answer. Requests with a right token do not wait.
+    pub async fn delay(&self, peer: IpAddr) {
+        let refused = self.log.lock().unwrap_or_else(PoisonError::into_inner).count(Instant::now());
+        if let Some(refused) = refused {
+            tracing::warn!(%peer, refused, "the console refused a token");
+        }
+        // It is never closed.
+        let _place = self.places.acquire().await;
+        sleep(DELAY).await;
+    }
+}
+
+/// Refused tokens that the log has not told of.
+#[derive(Default)]
+struct RefusalLog {
+    refused: u64,
+    last: Option<Instant>,
+}
+
+impl RefusalLog {
+    /// Counts a refused token. Returns the number since the last line if it is time for another.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.refused += 1;
+        if self.last.is_some_and(|last| now.duration_since(last) < QUIET) {
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.refused))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHANGE, DELAY, DELAYED, LOOK, QUIET, RefusalLog, Refusals, Reloaded, Role, Secret, Tokens};
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
+    use tokio::time::Instant;
+
+    const READS: &str = "reads-0123456789";
+    const WRITES: &str = "writes-0123456789";
+
+    fn tokens(look: Option<&str>, change: Option<&str>) -> Result<Tokens, String> {
+        let secret = |text: &str| Secret::from(text.to_owned());
+        Tokens::new(look.map(secret), change.map(secret))
+    }
+
+    #[test]
+    fn a_token_has_its_role() {
+        let tokens = tokens(Some(READS), Some(WRITES)).expect("right");
+        let roles =
+            [READS, WRITES, "", "reads-012345678", "reads-01234567890"].map(|text| tokens.role(text.as_bytes()));
+        assert_eq!(roles, [Some(Role::Look), Some(Role::Change), None, None, None]);
+    }
+
+    #[test]
+    fn short_and_unsendable_tokens_are_refused_by_their_setting() {
+        for wrong in ["", "123456789012345", "1234567890 123456", "1234567890123456 ", "ab\u{e9}4567890123456"] {
+            assert!(tokens(Some(wrong), None).is_err_and(|told| told.starts_with(&format!("{LOOK} must"))), "{wrong}");
+            assert!(
+                tokens(None, Some(wrong)).is_err_and(|told| told.starts_with(&format!("{CHANGE} must"))),
+                "{wrong}"
+            );
+        }
+        assert!(tokens(Some(READS), Some(READS)).is_err_and(|told| told.starts_with(CHANGE)));
+        assert!(tokens(None, None).is_ok_and(|tokens| tokens.are_read_only() && !tokens.are_needed()));
+    }
+
+    #[test]
+    fn an_unreadable_token_leaves_the_last_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("token");
+        std::fs::write(&file, format!("{WRITES}\n")).expect("written");
+        let tokens = Tokens::new(None, Some(Secret::of_file(CHANGE, file.clone()).expect("a secret"))).expect("right");
+        for wrong in ["\n", "short\n"] {
+            std::fs::write(&file, wrong).expect("written");
+            assert!(tokens.read().is_err());
+            assert_eq!(tokens.role(WRITES.as_bytes()), Some(Role::Change));
+        }
+        std::fs::write(&file, format!("{READS}\n")).expect("written");
+        tokens.read().expect("right");
+        assert_eq!([READS, WRITES].map(|token| tokens.role(token.as_bytes())), [Some(Role::Change), None]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_to_refused_tokens_are_delayed() {
+        let (refusals, peer) = (Refusals::default(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let began = Instant::now();
+        refusals.delay(peer).await;
+        assert_eq!(began.elapsed(), DELAY);
+        futures_util::future::join_all((0..=DELAYED).map(|_| refusals.delay(peer))).await;
+        assert_eq!(began.elapsed(), DELAY * 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_log_has_at_most_a_line_a_second() {
+        let (mut log, began) = (RefusalLog::default(), Instant::now());
+        let lines: Vec<u64> = (0..30).filter_map(|step| log.count(began + Duration::from_millis(100) * step)).collect();
+        assert_eq!(lines, [1, 10, 10]);
+        assert_eq!(log.count(began + QUIET * 60), Some(10));
+    }
+}

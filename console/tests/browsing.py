@@ -1,0 +1,116 @@
+"""The console in a real browser, Debian's chromium: how tests open it, and what it may not do."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from running import ConsoleProcess
+
+from support.server import Server
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+NEEDED = pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: apt install chromium)")
+WRITES = {"RATELIMIT_CONSOLE_WRITE_TOKEN": "may-change-0123456789"}
+# A busy machine may take its time.
+MILLISECONDS = 60_000
+# Where pictures of the documents are drawn anew, if they are.
+PICTURES = os.environ.get("PICTURES") or None
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="make console-test installs it")
+    playwright.expect.set_options(timeout=MILLISECONDS)
+    with playwright.sync_playwright() as running:
+        options = ["--no-sandbox", "--disable-gpu"]
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def process(server: Server, start: Callable[..., ConsoleProcess]) -> ConsoleProcess:
+    return start(server.port, environment=WRITES)
+
+
+class Visit:
+    """A page of the console, and what it complained of."""
+
+    def __init__(self, browser: object, process: ConsoleProcess, *, signed: bool = True, **options):
+        self.errors: list[str] = []
+        self.context = browser.new_context(reduced_motion="reduce", **options)
+        self.context.set_default_timeout(MILLISECONDS)
+        if signed:
+            self.context.add_init_script("sessionStorage.setItem('token', 'may-change-0123456789')")
+        self.page = self.context.new_page()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
+        # From the beginning: a chooser that opens before the browser hands it over is lost.
+        self.page.on("filechooser", lambda _: None)
+        self.base = f"http://127.0.0.1:{process.port}/"
+
+    def open(self, view: str) -> object:
+        self.page.goto(f"{self.base}#/{view}")
+        return self.page
+
+    def reach(self, target: object) -> None:
+        """Goes to an element by the Tab key alone, as whoever has no mouse does."""
+        target.wait_for()
+        for _ in range(200):
+            if target.evaluate("element => element === document.activeElement"):
+                return
+            self.page.keyboard.press("Tab")
+        raise AssertionError(f"Tab never reaches {target}")
+
+    def press(self, target: object) -> None:
+        self.reach(target)
+        self.page.keyboard.press("Enter")
+
+    def fill(self, target: object, text: str) -> None:
+        self.reach(target)
+        self.page.keyboard.press("ControlOrMeta+a")
+        self.page.keyboard.type(text)
+
+    def assert_accessible(self) -> None:
+        """By the rules of axe-core; and nothing is wider than the screen."""
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+        found = axe.Axe().run(self.page).response["violations"]
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found] == []
+        width = self.page.viewport_size["width"]
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.fixture
+def visit(browser: object, process: ConsoleProcess) -> Iterator[Callable[..., Visit]]:
+    with visits(browser) as make:
+        yield lambda **options: make(process, **options)
+
+
+@contextmanager
+def visits(browser: object) -> Iterator[Callable[..., Visit]]:
+    """Pages that must not have complained."""
+    made: list[Visit] = []
+
+    def make(process: ConsoleProcess, **options: object) -> Visit:
+        made.append(Visit(browser, process, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        assert one.errors == []
+        one.context.close()
+
+
+def expect(locator: object) -> object:
+    # Only whoever has a locator has Playwright.
+    from playwright.sync_api import expect  # noqa: PLC0415
+
+    return expect(locator)
+
+
+def number(locator: object) -> int:
+    """The number that an element shows: 1,234."""
+    return int(re.sub(r"[^\d]", "", locator.inner_text()))

@@ -1,0 +1,21 @@
+"""A console that asks for tokens."""
+
+from collections.abc import Callable
+
+import pytest
+from asking import TOKENS, Console
+from running import ConsoleProcess
+
+from support.server import Server
+
+Start = Callable[..., ConsoleProcess]
+
+
+@pytest.fixture
+def process(server: Server, start: Start) -> ConsoleProcess:
+    return start(server.port, environment=TOKENS)
+
+
+@pytest.fixture
+def console(process: ConsoleProcess) -> Console:
+    return Console(process)

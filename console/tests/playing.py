@@ -1,0 +1,60 @@
+"""A playground that runs by itself, and how it is asked."""
+
+import json
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from running import BINARY, Answer
+
+
+class Playground:
+    """A process, and how its page asks it."""
+
+    def __init__(self, *options: str) -> None:
+        self._process = subprocess.Popen(
+            [BINARY, "playground", "--listen", "127.0.0.1:0", *options],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.said = self._process.stdout.readline()
+        self.url = self.said.split("at ")[1].split()[0]
+        self.port = int(self.url.strip("/").rpartition(":")[2])
+
+    def seconds(self) -> float:
+        """Of a processor that it has used."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self, how: int = signal.SIGTERM) -> int:
+        self._process.send_signal(how)
+        try:
+            self._process.communicate(timeout=20)
+        finally:
+            self._process.kill()
+        return self._process.returncode
+
+    def ask(self, path: str, body: object = None, **headers: str) -> Answer:
+        try:
+            with self.opened(path, body, **headers) as response:
+                return Answer(response.status, response.headers, response.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.headers, error.read().decode())
+
+    def opened(self, path: str, body: object = None, **headers: str):
+        data = body.encode() if isinstance(body, str) else body and json.dumps(body).encode()
+        sent = {"Content-Type": "application/json"} | headers
+        request = urllib.request.Request(self.url + path, data=data, headers=sent)
+        return urllib.request.urlopen(request, timeout=30)
+
+    @contextmanager
+    def scene(self, **asked: object) -> Iterator[Iterator[dict]]:
+        """The events of a scene: the first names it, the others are its ticks."""
+        with self.opened("api/playground", asked) as response:
+            yield (json.loads(line[5:]) for line in response if line.startswith(b"data:"))

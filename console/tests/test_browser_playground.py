@@ -1,0 +1,246 @@
+"""The playground and the replay of a log in a browser."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from playing import Playground
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="make console-test installs it")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+expect = sync_api.expect
+# A busy machine may take its time.
+expect.set_options(timeout=60_000)
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: apt install chromium)"),
+]
+
+ONCE = "example=boundary&every=0&speed=1000"
+
+
+@pytest.fixture(scope="module")
+def playground() -> Iterator[Playground]:
+    playground = Playground()
+    yield playground
+    playground.end()
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: "Browser", playground: Playground) -> "Iterator[Page]":
+    """A page that must not complain."""
+    context = browser.new_context(base_url=playground.url, viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda told: told.type == "error" and wrong.append(told.text))
+    yield page
+    context.close()
+    # What a test provokes by itself, the browser reports too.
+    assert [told for told in wrong if "400 (Bad Request)" not in told] == []
+
+
+def lane(page: "Page", name: str) -> "Locator":
+    return page.locator(f'[data-lane="{name}"]')
+
+
+def figures(page: "Page", name: str, *told: str | re.Pattern[str]) -> None:
+    for words in told:
+        expect(lane(page, name).get_by_role("status")).to_contain_text(words)
+
+
+def test_the_first_example_shows_what_each_algorithm_lets_pass(page: "Page") -> None:
+    page.goto(f"/#/playground?{ONCE}")
+    figures(page, "fixed", "20 passed", "0 denied", "19 at most in 10 s")
+    figures(page, "sliding", "10 passed", "10 denied", "10 at most in 10 s")
+    for name in ["strict", "log"]:
+        figures(page, name, "11 passed", "9 denied", "10 at most in 10 s")
+    for name in ["token", "leaky"]:
+        figures(page, name, "12 passed", "8 denied")
+    figures(page, "leaky", "longest wait")
+    # Those that let more pass than the limit say why.
+    over = page.locator(".pg-over")
+    expect(over).to_have_count(2)
+    expect(over.first).to_contain_text("Two bursts across the end of a window both pass")
+
+
+def test_a_sketch_denies_honest_callers_until_it_is_large_enough(page: "Page") -> None:
+    page.goto("/#/playground?example=addresses&speed=1000")
+    sketch = lane(page, "sketch")
+    expect(sketch.locator("code")).to_have_text(
+        "RL.SKETCH addresses 203.0.113.42 10 10 20s SIZE 64kb"
+    )
+    # A bucket of its own lets all calls of an honest caller pass.
+    figures(page, "sketch", re.compile("[1-9].* others denied"), re.compile(r"[1-9]\d* denied"))
+    figures(page, "token", re.compile(r"passed\s*0 denied"))
+    expect(sketch).to_contain_text(re.compile("denies [1-9].* % of new addresses"))
+    expect(page.locator(".pg-over .pg-flaw")).to_contain_text("those who are below the limit")
+    size = page.get_by_role("slider", name="Size of the sketch")
+    size.focus()
+    for _ in range(7):
+        page.keyboard.press("ArrowRight")
+    expect(sketch.locator("code")).to_contain_text("SIZE 512kb")
+    expect(sketch).to_contain_text("denies 0 % of new addresses")
+    assert "size=512" in page.url
+    page.reload()
+    expect(size).to_have_value("512")
+    figures(page, "sketch", re.compile(r"[1-9]\d* passed\s*0 denied"))
+    figures(page, "sketch", re.compile(r"[1-9].* others passed\s*0 others denied"))
+    expect(page.locator(".pg-over")).to_have_count(0)
+    page.get_by_role("slider", name="Others a second").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page).to_have_url(re.compile("others=4900"))
+    page.get_by_role("button", name="Policy").click()
+    expect(sketch.locator("code")).to_have_text(
+        "RL.POLICYSET per-address SKETCH 10 10 20s SIZE 512kb"
+    )
+    # A link that is wrong opens a sketch all the same.
+    page.goto("/#/playground?show=sketch&size=1e9&others=-5")
+    expect(sketch.locator("code")).to_contain_text("SIZE 1024kb")
+    page.goto("/#/playground?show=sketch&size=99.7&others=77.7")
+    expect(sketch.locator("code")).to_contain_text("SIZE 100kb")
+    expect(sketch).to_contain_text("of 10 used")
+
+
+@pytest.mark.parametrize("example", ["late", "steady", "quiet", "random", "slow", "addresses"])
+def test_each_example_plays(page: "Page", example: str) -> None:
+    page.goto("/#/playground?speed=1000")
+    title = {"late": "Late in both", "steady": "Twice the limit", "quiet": "A burst after"}
+    title |= {"random": "Random", "slow": "Slow calls", "addresses": "Too many addresses"}
+    page.get_by_role("button", name=title[example]).click()
+    page.get_by_role("button", name=re.compile("^10.$")).click()
+    expect(page.locator(".pg-story")).not_to_be_empty()
+    denied = page.locator(".pg-figures").first
+    expect(denied).to_contain_text(re.compile(r"[1-9]\d* passed"))
+    assert f"example={example}" in page.url
+
+
+def test_a_link_has_all_numbers_and_sliders_obey_the_keyboard(page: "Page") -> None:
+    page.goto("/#/playground?bursts=&every=0")
+    limit = page.get_by_role("slider", name="Limit", exact=True)
+    limit.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(lane(page, "fixed").locator("code")).to_have_text("RL.FIXED user:42 13 10s")
+    # A bucket goes along with the limit until it is set apart.
+    page.get_by_role("slider", name="A bucket holds").focus()
+    page.keyboard.press("ArrowLeft")
+    token = lane(page, "token").locator("code")
+    expect(token).to_have_text("RL.TOKENBUCKET user:42 12 13 10s")
+    page.reload()
+    expect(token).to_have_text("RL.TOKENBUCKET user:42 12 13 10s")
+    expect(limit).to_have_value("13")
+    page.get_by_role("button", name="Policy").click()
+    expect(token).to_have_text("RL.POLICYSET login TOKENBUCKET 12 13 10s")
+    page.get_by_role("checkbox", name="Concurrency").check()
+    expect(lane(page, "concurrency").locator("code")).to_have_text(
+        "RL.POLICYSET login CONCURRENCY 13 60s"
+    )
+
+
+def test_clicks_are_calls_and_changed_numbers_keep_what_was_used(page: "Page") -> None:
+    page.goto("/#/playground?bursts=&every=0&window=60&show=fixed,log")
+    expect(lane(page, "fixed")).to_contain_text("0 of 10 used")
+    page.get_by_role("button", name="One call").click()
+    figures(page, "fixed", "1 passed", "0 denied")
+    page.get_by_role("button", name="A burst of 10").click()
+    figures(page, "fixed", "10 passed", "1 denied")
+    page.get_by_role("slider", name="Limit", exact=True).focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    expect(lane(page, "fixed")).to_contain_text("10 of 12 used")
+    page.get_by_role("button", name="A burst of 10").click()
+    figures(page, "fixed", "12 passed", "9 denied")
+    figures(page, "log", "12 passed", "9 denied")
+    page.get_by_role("button", name="Start again").click()
+    figures(page, "fixed", "0 passed", "0 denied")
+
+
+def test_a_link_that_is_wrong_opens_a_scene_all_the_same(page: "Page") -> None:
+    hostile = "%3Cscript%3Ealert(1)%3C%2Fscript%3E"
+    page.goto(
+        f"/#/playground?example={hostile}&limit=1e9&window=-3&bursts=x:y,1:1e9&show={hostile}"
+    )
+    expect(lane(page, "fixed").locator("code")).to_have_text("RL.FIXED user:42 60 1s")
+    expect(lane(page, "fixed")).to_contain_text("of 60 used")
+
+
+def test_a_log_is_replayed_and_its_names_are_harmless(page: "Page") -> None:
+    page.goto("/#/replay")
+    hostile = "<img/src=x/onerror=alert(1)>"
+    lines = [f"{1_767_603_600 + at} {key}" for at in range(10) for key in [hostile] * 5 + ["calm"]]
+    page.get_by_role("textbox", name="Log").fill("\n".join([*lines, "rubbish"]))
+    page.get_by_role("combobox", name="Limit").fill("FIXED 2 1s")
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.locator(".rp-result")).to_contain_text("1 of 2keys were denied something")
+    expect(page.locator(".rp-result")).to_contain_text("30denied, 50 %")
+    expect(page.locator(".rp-smallest")).to_have_text("FIXED 5 1s")
+    expect(page.get_by_role("cell", name=hostile)).to_be_visible()
+    skipped = "1 line skipped: 1 not understood, the first is line 61: rubbish"
+    expect(page.locator(".rp-result")).to_contain_text(skipped)
+    page.get_by_role("button", name="Replay it").click()
+    expect(page.locator(".rp-result")).to_contain_text("Nobody")
+    assert "limit=FIXED+5+1s" in page.url
+    page.get_by_role("combobox", name="Limit").fill("FIXED some 1s")
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.get_by_role("alert").filter(has_text="limit must be")).to_be_visible()
+
+
+def test_a_file_is_replayed_and_one_that_is_too_long_is_for_the_command_line(page: "Page") -> None:
+    page.goto("/#/replay")
+    chosen = page.get_by_label("A log file")
+    line = b'192.0.2.%d - - [05/Jan/2026:09:00:00 +0100] "GET / HTTP/1.1" 200 1\n'
+    log = b"".join(line % (call % 2) for call in range(300))
+    chosen.set_input_files({"name": "access.log", "mimeType": "text/plain", "buffer": log})
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.get_by_role("cell", name="192.0.2.0")).to_be_visible()
+    long = {"name": "long.log", "mimeType": "text/plain", "buffer": b"x" * (16 * 1024 * 1024 + 1)}
+    chosen.set_input_files(long)
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.locator(".rp-result")).to_contain_text(
+        "ratelimit-console replay long.log --limit 'FIXED 100 1m' --goal 1%"
+    )
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_views_are_accessible_and_fit(
+    browser: "Browser", playground: Playground, width: int, theme: str
+) -> None:
+    options = {"viewport": {"width": width, "height": 800}, "color_scheme": theme}
+    context = browser.new_context(base_url=playground.url, reduced_motion="reduce", **options)
+    page = context.new_page()
+    page.goto(f"/#/playground?{ONCE}")
+    figures(page, "fixed", "20 passed")
+    accessible_and_fits(page, width)
+    page.get_by_role("button", name="Too many addresses").click()
+    figures(page, "sketch", re.compile("[1-9].* others passed"))
+    accessible_and_fits(page, width)
+    page.goto("/#/replay")
+    page.get_by_role("button", name="Use an example").click()
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.locator(".rp-smallest")).to_be_visible()
+    accessible_and_fits(page, width)
+    context.close()
+
+
+def accessible_and_fits(page: "Page", width: int) -> None:
+    found = axe.Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

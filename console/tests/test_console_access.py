@@ -1,0 +1,173 @@
+"""Who may do what by the console's API, and from where."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from asking import READS, TOKENS, WRITES, Console
+from console_fixtures import Start, console, process
+from redis import Redis
+from running import BINARY, ConsoleProcess
+
+from support import poll
+from support.server import Server
+
+__all__ = ["console", "process"]
+
+
+def test_each_role_may_do_its_own(process: ConsoleProcess, policy: Callable[..., int]) -> None:
+    policy("a", "FIXED 5 1m")
+    nobody, wrong = Console(process, None), Console(process, "may-change-012345678")
+    reader, writer = Console(process, READS), Console(process, WRITES)
+    ask = [one("/api/policies").status for one in (nobody, wrong, reader, writer)]
+    assert ask == [401, 401, 200, 200]
+    scale = {"factor": 0.5, "for": "10m"}
+    change = [
+        one("/api/policies/a/scale", "POST", scale).status
+        for one in (nobody, wrong, reader, writer)
+    ]
+    assert change == [401, 401, 403, 200]
+    roles = [one("/api/session").json["role"] for one in (reader, writer)]
+    assert roles == ["look", "change"]
+
+
+def test_without_a_token_to_change_it_only_shows(server: Server, start: Start) -> None:
+    console = Console(start(server.port), None)
+    assert console("/api/policies").status == 200
+    assert console.put("a", "FIXED 5 1m").status == 403
+    assert console("/api/session").json["readonly"] is True
+
+
+def test_off_loopback_it_takes_a_token(server: Server) -> None:
+    words = ["--server", f"redis://127.0.0.1:{server.port}", "--listen", "0.0.0.0:0"]
+    started = subprocess.run(
+        [BINARY, "serve", *words], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert started.returncode == 1
+    assert "RATELIMIT_CONSOLE_TOKEN" in started.stderr
+
+
+def test_tokens_come_from_files(server: Server, start: Start, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{WRITES}\n")
+    variable = "RATELIMIT_CONSOLE_WRITE_TOKEN_FILE"
+    process = start(server.port, environment={variable: str(tmp_path / "token")})
+    assert Console(process).put("a", "FIXED 5 1m").status == 201
+    process.end()
+    assert WRITES not in process.log
+
+
+@pytest.mark.parametrize("token", ["\n", "fifteen-bytes-1\n"])
+def test_empty_and_short_tokens_refuse_the_start(
+    server: Server, tmp_path: Path, token: str
+) -> None:
+    (tmp_path / "token").write_text(token)
+    variable = "RATELIMIT_CONSOLE_WRITE_TOKEN"
+    words = ["--server", f"redis://127.0.0.1:{server.port}", "--listen", "127.0.0.1:0"]
+    started = subprocess.run(
+        [BINARY, "serve", *words],
+        env={f"{variable}_FILE": str(tmp_path / "token")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert started.returncode == 1
+    assert started.stderr.startswith(variable)
+
+
+@pytest.mark.parametrize("name", ["SERVER_PASSWORD", "SENTINEL_PASSWORD", "TOKEN", "WRITE_TOKEN"])
+def test_empty_secret_file_is_refused_at_start(name: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("\n")
+    variable = f"RATELIMIT_CONSOLE_{name}_FILE"
+    started = subprocess.run(
+        [BINARY, "serve", "--listen", "127.0.0.1:0"],
+        env={variable: str(secret)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert started.returncode == 1
+    assert f"{variable}: {secret}: the file is empty" in started.stderr
+
+
+def test_a_secret_on_the_command_line_is_refused() -> None:
+    words = ["serve", "--server", "redis://user:secret@127.0.0.1"]
+    started = subprocess.run(
+        [BINARY, *words], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert started.returncode == 1
+    assert "RATELIMIT_CONSOLE_SERVER_PASSWORD" in started.stderr
+    assert "secret@" not in started.stderr
+
+
+def test_empty_variables_count_as_unset(server: Server, start: Start) -> None:
+    names = ["SERVER_PASSWORD", "TOKEN_FILE", "SERVER_USER", "CERT", "HOST", "LOG_FORMAT"]
+    process = start(server.port, environment={f"RATELIMIT_CONSOLE_{name}": "" for name in names})
+    assert Console(process, None)("/api/policies").status == 200
+
+
+def test_tokens_are_read_again_at_sighup(server: Server, start: Start, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{WRITES}\n")
+    variable = "RATELIMIT_CONSOLE_WRITE_TOKEN_FILE"
+    process = start(server.port, environment={variable: str(tmp_path / "token")})
+    old, new = Console(process), Console(process, "another-token-of-32-bytes-000000")
+    assert [old("/api/session").status, new("/api/session").status] == [200, 401]
+    (tmp_path / "token").write_text("too-short\n")
+    os.kill(process.pid, signal.SIGHUP)
+    (tmp_path / "token").write_text(f"{new.token}\n")
+    os.kill(process.pid, signal.SIGHUP)
+    poll.until(lambda: new("/api/session").status == 200, "the new token is known")
+    assert old("/api/session").status == 401
+    process.end()
+    assert "the console refused a token" in process.log
+    assert old.token not in process.log
+    assert new.token not in process.log
+
+
+def test_only_its_own_names_are_answered(server: Server, start: Start) -> None:
+    process = start(server.port, "--host", "limits.example")
+    console = Console(process, None)
+    for host in ("evil.example", "127.0.0.1.evil.example:8090", "192.0.2.7"):
+        assert console("/", Host=host).status == 421
+        assert console("/api/policies", Host=host).status == 421
+    for host in ("localhost:1", "limits.example", "[::1]:8090"):
+        assert console("/api/policies", Host=host).status == 200
+
+
+@pytest.mark.long
+def test_whoever_says_nothing_is_hung_up_on(process: ConsoleProcess) -> None:
+    with socket.create_connection(("127.0.0.1", process.port), timeout=120) as silent:
+        assert silent.recv(1) == b"", "it is not waited for"
+
+
+def test_a_browser_is_told_to_load_nothing_from_elsewhere(console: Console) -> None:
+    page = console("/")
+    assert page.status == 200
+    assert "<title>" in page.body
+    for answer in (page, console("/app.js"), console("/api/policies"), console("/nothing")):
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'; frame-an")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert console("/api/policies").headers["cache-control"] == "no-store"
+    assert console("/api/policies", sec_fetch_site="cross-site").status == 403
+    unchanged = console("/app.js", If_None_Match=console("/app.js").headers["etag"])
+    assert (unchanged.status, unchanged.body) == (304, "")
+    assert console("/..%2fCargo.toml").status == 404
+
+
+def test_a_user_without_the_right_is_told(server: Server, start: Start, redis: Redis) -> None:
+    rights = ["+rl.policylist", "+rl.policyget", "+info", "+ping"]
+    redis.execute_command("ACL", "SETUSER", "looker", "on", ">secret", *rights)
+    environment = TOKENS | {"RATELIMIT_CONSOLE_SERVER_PASSWORD": "secret"}
+    process = start(server.port, "--server-user", "looker", environment=environment)
+    console = Console(process)
+    assert console("/api/policies").json == []
+    refused = console.put("a", "FIXED 5 1m")
+    assert refused.status == 403
+    assert "rl.policyset" in refused.json["error"].lower()
+    redis.execute_command("ACL", "DELUSER", "looker")

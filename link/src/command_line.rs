@@ -1,0 +1,73 @@
+//! Parts of the command line that both programs have.
+
+use crate::address::Address;
+use crate::secrets::Secret;
+use clap::builder::Resettable;
+use clap::{Arg, Command, Parser, ValueEnum};
+use std::path::PathBuf;
+
+/// Format of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+/// Reads the command line and the environment. An empty variable counts as unset, as compose files mean it.
+#[must_use]
+pub fn read<T: Parser>() -> T {
+    let matches = without_empty_variables(T::command()).get_matches();
+    T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+fn without_empty_variables(command: Command) -> Command {
+    let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+    let command = command.mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg });
+    command.mut_subcommands(without_empty_variables)
+}
+
+/// Server that a command line names, and the user that the program is to it.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedServer<'a> {
+    /// Prefix of the variables with passwords, such as `RATELIMIT_GATEWAY`.
+    pub prefix: &'a str,
+    /// Value of `--server`.
+    pub server: &'a str,
+    /// Value of `--server-user`.
+    pub user: Option<&'a String>,
+    /// Value of `--server-ca`.
+    pub authority: Option<&'a PathBuf>,
+    /// Values of `--server-cert` and `--server-key`.
+    pub identity: Option<(&'a PathBuf, &'a PathBuf)>,
+}
+
+impl NamedServer<'_> {
+    /// Returns the address, with the passwords that the environment has.
+    ///
+    /// # Errors
+    /// If the address is wrong, has a password on the command line, where others see it, or if [`Secret::find`]
+    /// refuses a password. No secret is repeated.
+    pub fn address(&self) -> Result<Address, String> {
+        let NamedServer { prefix, server, .. } = self;
+        let mut address = Address::parse(server).map_err(|told| format!("--server {told}"))?;
+        if address.credentials.password.is_some() && std::env::args().any(|word| word.contains(server)) {
+            return Err(format!("--server: the password belongs in {prefix}_SERVER_PASSWORD"));
+        }
+        if let Some(user) = self.user {
+            address.credentials.user = Some(user.clone());
+        }
+        if let Some(password) = Secret::find(&format!("{prefix}_SERVER_PASSWORD"))? {
+            address.credentials.password = Some(password);
+        }
+        let sentinel_user = std::env::var(format!("{prefix}_SENTINEL_USER")).ok();
+        if let Some(user) = sentinel_user.filter(|user| !user.is_empty()) {
+            address.sentinel_credentials.user = Some(user);
+        }
+        address.sentinel_credentials.password = Secret::find(&format!("{prefix}_SENTINEL_PASSWORD"))?;
+        address.authority = self.authority.cloned();
+        address.identity = self.identity.map(|(certificate, key)| (certificate.clone(), key.clone()));
+        Ok(address)
+    }
+}

@@ -1,0 +1,180 @@
+//! Connections: their requests, the bounds of those, and their end.
+
+use super::body::{RequestBody, ResponseBody};
+use super::budget::{Budget, Charge};
+use super::stalls::Stalls;
+use super::stream::TimedStream;
+use super::{Ends, PATIENCE, Phase, Protocol, Service, reached};
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version, header};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tower::ServiceExt as _;
+
+/// Maximum number of requests that one connection has at once.
+const STREAMS: u32 = 256;
+/// Flow control window of a request, and of all requests of a connection: bytes that are received before they are read.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 256 * 1024;
+/// Bytes of a response that are buffered until the peer takes them.
+const SEND_BUFFER: usize = 64 * 1024;
+/// Maximum size of the head of a request over HTTP/1.1.
+const HEAD: usize = 64 * 1024;
+/// Bytes that a request holds beside its head and its body.
+const OVERHEAD: usize = 1024;
+
+/// Codes of gRPC.
+const DEADLINE_EXCEEDED: &str = "4";
+const RESOURCE_EXHAUSTED: &str = "8";
+
+/// Connection whose requests are answered.
+struct Connection {
+    ends: Ends,
+    service: Service,
+    budget: Budget,
+    stalls: Arc<Stalls>,
+    phase: watch::Receiver<Phase>,
+    /// A request over HTTP/2 was received.
+    is_http2: AtomicBool,
+}
+
+/// Serves a connection until its peer closes it or the phase says that it ends.
+pub async fn serve_connection(
+    ends: Ends,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: Service,
+    budget: Budget,
+    phase: watch::Receiver<Phase>,
+) {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(PATIENCE))
+        .keep_alive_timeout(PATIENCE)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_concurrent_streams(STREAMS);
+    if service.protocol == Protocol::Grpc {
+        builder = builder.http2_only();
+    }
+    let stalls = Stalls::new();
+    let mut ending = phase.clone();
+    let is_http2 = AtomicBool::new(service.protocol == Protocol::Grpc);
+    let connection = Arc::new(Connection { ends, service, budget, stalls: Arc::clone(&stalls), phase, is_http2 });
+    let of_requests = Arc::clone(&connection);
+    let answered = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let connection = Arc::clone(&of_requests);
+        async move { Ok::<_, Infallible>(connection.answer(request).await) }
+    });
+    let mut served = pin!(builder.serve_connection(TokioIo::new(TimedStream::new(stream)), answered));
+    // A peer that breaks off is no error of this side.
+    tokio::select! {
+        _ = served.as_mut() => return,
+        () = stalls.stalled() => return,
+        () = connection.goes_away(&mut ending) => {}
+    }
+    served.as_mut().graceful_shutdown();
+    tokio::select! {
+        _ = served => {}
+        () = stalls.stalled() => {}
+    }
+}
+
+impl Connection {
+    /// Completes when the peer is to be told that the connection ends: over HTTP/2 as the drain begins, if the connection
+    /// was there before; over HTTP/1.1 the next response tells it.
+    async fn goes_away(&self, phase: &mut watch::Receiver<Phase>) {
+        if *phase.borrow_and_update() == Phase::Serving {
+            reached(phase, Phase::Draining).await;
+            if self.is_http2.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+        reached(phase, Phase::Ending).await;
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+        let version = request.version();
+        if version == Version::HTTP_2 {
+            self.is_http2.store(true, Ordering::Relaxed);
+        }
+        let charge = self.budget.charge(OVERHEAD.saturating_add(head_bytes(&request)));
+        let mut response = match &charge {
+            _ if self.service.protocol == Protocol::Grpc && !is_grpc(&request) => {
+                status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+            }
+            Some(charge) => self.routed(request, charge).await,
+            None => self.busy(),
+        };
+        if version < Version::HTTP_2 && *self.phase.borrow() > Phase::Serving {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.map(|body| ResponseBody::new(body, self.stalls.watch(), charge))
+    }
+
+    async fn routed(&self, request: Request<Incoming>, charge: &Arc<Charge>) -> Response<Body> {
+        let mut request = request.map(|body| Body::new(RequestBody::new(body, Arc::clone(charge))));
+        request.extensions_mut().insert(ConnectInfo(self.ends));
+        match timeout(self.service.request_timeout, self.service.router.clone().oneshot(request)).await {
+            _ if charge.is_exhausted() => self.busy(),
+            Ok(Ok(response)) => response,
+            Ok(Err(never)) => match never {},
+            Err(_) => self.refused(StatusCode::REQUEST_TIMEOUT, DEADLINE_EXCEEDED, "the request is incomplete"),
+        }
+    }
+
+    fn busy(&self) -> Response<Body> {
+        let told = "the requests in flight hold too many bytes";
+        let mut response = self.refused(StatusCode::SERVICE_UNAVAILABLE, RESOURCE_EXHAUSTED, told);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        response
+    }
+
+    fn refused(&self, http: StatusCode, grpc: &'static str, told: &'static str) -> Response<Body> {
+        match self.service.protocol {
+            Protocol::Grpc => grpc_status(grpc, told),
+            Protocol::Http => status(http),
+        }
+    }
+}
+
+/// Returns a response of gRPC that is only a status.
+fn grpc_status(code: &'static str, message: &'static str) -> Response<Body> {
+    let mut response = status(StatusCode::OK);
+    let fields = [("content-type", "application/grpc"), ("grpc-status", code), ("grpc-message", message)];
+    response
+        .headers_mut()
+        .extend(fields.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))));
+    response
+}
+
+fn status(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// Returns `true` if the content type is `application/grpc`, with or without a subtype, and not that of gRPC-Web.
+fn is_grpc<B>(request: &Request<B>) -> bool {
+    let content_type = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let rest = content_type.and_then(|content_type| content_type.strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+fn head_bytes<B>(request: &Request<B>) -> usize {
+    let fields = request.headers().iter().map(|(name, value)| name.as_str().len().saturating_add(value.len()));
+    let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    fields.fold(path, usize::saturating_add)
+}

@@ -1,0 +1,109 @@
+//! Calls whose slot moves: they follow it to another node of the cluster.
+
+use crate::slots::HostPort;
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Pause before a cluster that moves a slot is asked again.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Server to send a call to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Primary of the key's slot.
+    Primary,
+    /// Node that a reply named as the slot's primary.
+    Node(HostPort),
+    /// Node that imports the slot, which takes a call only behind ASKING.
+    Importing(HostPort),
+}
+
+/// Redirections of one call.
+pub struct Redirects {
+    deadline: Instant,
+    is_first: bool,
+}
+
+impl Redirects {
+    /// Follows redirections until the deadline.
+    #[must_use]
+    pub fn until(deadline: Instant) -> Redirects {
+        Redirects { deadline, is_first: true }
+    }
+
+    /// Returns where to send the call again, if the reply redirects it: such a reply says that the call was not carried
+    /// out.
+    pub async fn next(&mut self, reply: &RedisResult<Value>) -> Option<Target> {
+        let target = redirect(reply.as_ref().err()?)?;
+        if Instant::now() >= self.deadline {
+            return None;
+        }
+        // Nodes that name each other must not keep the program busy.
+        if !self.is_first || target == Target::Primary {
+            sleep(PAUSE).await;
+        }
+        self.is_first = false;
+        Some(target)
+    }
+}
+
+/// Returns where a reply sends the call, if it does. Such a reply is no failure of the node.
+#[must_use]
+pub fn redirect(error: &RedisError) -> Option<Target> {
+    let node = || {
+        let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+        // Without a host, it is that of the node that was asked: the slots tell.
+        (!host.is_empty()).then_some((host.to_owned(), port.parse().ok()?))
+    };
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::Ask) => Some(node().map_or(Target::Primary, Target::Importing)),
+        ErrorKind::Server(ServerErrorKind::Moved) => Some(node().map_or(Target::Primary, Target::Node)),
+        ErrorKind::Server(ServerErrorKind::TryAgain) => Some(Target::Primary),
+        // The other CLUSTERDOWN concerns all slots.
+        ErrorKind::Server(ServerErrorKind::ClusterDown) => {
+            error.detail().is_some_and(|detail| detail.contains("slot not served")).then_some(Target::Primary)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Redirects, Target, redirect};
+    use redis::{RedisError, Value, parse_redis_value};
+    use std::time::Duration;
+    use tokio::time::Instant;
+
+    fn error(text: &str) -> RedisError {
+        parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap().extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn replies_that_redirect_are_no_failures() {
+        let at = ("::1".to_owned(), 7000);
+        for (text, target) in [
+            ("MOVED 1 ::1:7000", Some(Target::Node(at.clone()))),
+            ("ASK 1 ::1:7000", Some(Target::Importing(at))),
+            ("MOVED 1 :7000", Some(Target::Primary)),
+            ("TRYAGAIN x", Some(Target::Primary)),
+            ("CLUSTERDOWN Hash slot not served", Some(Target::Primary)),
+            ("CLUSTERDOWN The cluster is down", None),
+            ("LOADING x", None),
+        ] {
+            assert_eq!(redirect(&error(text)), target, "{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn call_follows_until_the_deadline() {
+        let mut redirects = Redirects::until(Instant::now() + Duration::from_secs(1));
+        assert_eq!(redirects.next(&Err(error("ASK 1 b:2"))).await, Some(Target::Importing(("b".to_owned(), 2))));
+        assert_eq!(redirects.next(&Ok(Value::Okay)).await, None);
+        let mut hops = 0;
+        while redirects.next(&Err(error("MOVED 1 a:1"))).await.is_some() {
+            hops += 1;
+        }
+        assert!((1..=200).contains(&hops), "{hops}");
+    }
+}

@@ -1,0 +1,39 @@
+//! Errors of calls to a server.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// Returns the text of an error, or what to do if the server does not have the module.
+#[must_use]
+pub fn explained(error: &RedisError) -> String {
+    if lacks_module(error) {
+        return "the server does not have the module redis-ratelimit: load the module (loadmodule libredis_ratelimit.so)"
+            .to_owned();
+    }
+    error.to_string()
+}
+
+/// Returns `true` if the server does not know a command of the module.
+#[must_use]
+pub fn lacks_module(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default().to_ascii_lowercase();
+    detail.contains("unknown command") && detail.contains("rl.")
+}
+
+/// Returns `true` if the server itself said so, rather than a connection that failed.
+#[must_use]
+pub fn is_answer(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Extension => true,
+        ErrorKind::Server(kind) => !matches!(
+            kind,
+            ServerErrorKind::BusyLoading
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::Moved
+                | ServerErrorKind::Ask
+                | ServerErrorKind::ReadOnly
+        ),
+        _ => false,
+    }
+}

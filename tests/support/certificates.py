@@ -1,0 +1,59 @@
+"""Certificates of localhost, by an authority of the tests, and a server with one."""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.binaries import Binary
+from support.server import Server, ServerError
+
+NEW_KEY = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]
+
+
+def make_authority(folder: Path) -> None:
+    names = "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n"
+    (folder / "extensions").write_text(names)
+    words = ["-x509", "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=ca"]
+    subprocess.run([*NEW_KEY, *words], cwd=folder, check=True, capture_output=True)
+
+
+def make_certificate(folder: Path, name: str = "own") -> None:
+    """A certificate and key of localhost, by the authority in the folder."""
+    own = ["-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", "/CN=localhost"]
+    signed = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
+    request = ["openssl", "x509", "-req", "-in", f"{name}.csr", *signed, "-days", "2"]
+    for words in ([*NEW_KEY, *own], [*request, "-out", f"{name}.crt"]):
+        subprocess.run(words, cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority (ca.crt), and a certificate and key of localhost."""
+    folder = tmp_path_factory.mktemp("tls")
+    make_authority(folder)
+    make_certificate(folder)
+    return folder
+
+
+def tls_server(binary: Binary, folder: Path, port: int) -> Server:
+    files = {"cert": "own.crt", "key": "own.key", "ca_cert": "ca.crt"}
+    settings = {f"tls_{name}_file": str(folder / it) for name, it in files.items()}
+    # By the real time, at which the certificates are valid.
+    return Server(binary, tls_port=port, tls_auth_clients="yes", **settings)
+
+
+@contextlib.contextmanager
+def running_with_tls(binary: Binary, folder: Path, port: int) -> Iterator[Server]:
+    with ExitStack() as owned:
+        try:
+            server = owned.enter_context(tls_server(binary, folder, port))
+        except ServerError as error:
+            if "tls-port" not in str(error):
+                raise
+            pytest.skip("the server is built without TLS")
+        server.client().execute_command("RL.POLICYSET", "http|client", "FIXED", 1, "1h")
+        yield server
