@@ -82,12 +82,14 @@ impl Reply {
         Reply::Rows([i64::from(allowed), wait.map_or(0, wait_ms)], decisions)
     }
 
-    /// `[allowed, wait_ms, [decision, ...]]` of limits that may have names, and the name and version of their policy.
+    /// `[allowed, wait_ms, [decision, ...]]` of limits that may have names, and the name and version of their policy. Of
+    /// one that has a limit with FORCE, that word is the last: the denial may have been charged.
     pub fn each(verdict: Verdict, decisions: Vec<Reply>, policy: Option<&Ruling>) -> Reply {
         let allowed = Reply::Integer(i64::from(verdict.allowed()));
         let mut replies = vec![allowed, Reply::Integer(wait_ms(verdict)), Reply::Array(decisions)];
         if let Some(ruling) = policy {
             replies.extend([Reply::Bytes((&*ruling.name).into()), Reply::version(ruling.version)]);
+            replies.extend(ruling.policy.forces().then(|| Reply::text("FORCE")));
         }
         Reply::Array(replies)
     }

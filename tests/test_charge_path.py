@@ -27,6 +27,8 @@ POLICIES = {
     "named": "FIXED 5 30s AS burst SLIDING 8 1h",
     "mixed": "FIXED 10 30s COST 0.5 SLIDINGLOG 4 30s SHADOW SLIDING 8 1h SHADOW",
     "bans": "FIXED 3 2s SLIDING 8 30s BAN 3 30s 5s",
+    "forced": "FIXED 3 30s FORCE",
+    "some forced": "FIXED 9 30s AS burst FORCE SLIDING 8 1h BAN 2 30s 5s",
 }
 
 
@@ -144,6 +146,8 @@ BUCKET_POLICIES = {
     "queue": "LEAKYBUCKET 4 1 1s FIXED 10 1h",
     "bans": POLICIES["bans"],
     "log": "TOKENBUCKET 9 9 1m SLIDINGLOG 5 10s",
+    "forced": "TOKENBUCKET 3 1 1s FORCE",
+    "some forced": "TOKENBUCKET 4 2 1s FORCE FIXED 10 1h",
 }
 
 

@@ -52,7 +52,10 @@ SEVERAL = of_several_keys(f"{OF_ALL} {SPECS_OF_KEYS}")
 # What comes with the call is in no policy, nor is the holder of a lease.
 IN_POLICY = {
     name: words.replace(" holder", "").replace(" item", "").split(" [COST", maxsplit=1)[0]
-    + (" [COST cost] [SHADOW]" if name == "SKETCH" else " [COST cost] [AS name] [SHADOW]")
+    + {
+        "SKETCH": " [COST cost] [SHADOW]",
+        "CONCURRENCY": " [COST cost] [AS name] [SHADOW]",
+    }.get(name, " [COST cost] [AS name] [FORCE | SHADOW]")
     for name, words in ALL.items()
 }
 SYNTAX = {

@@ -24,7 +24,7 @@ ALGORITHMS = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG, CONCURRENCY 
 FIRST = f"where an algorithm is needed: {ALGORITHMS}"
 NO_KEY = "FIXED limit window, with no key between"
 BEHIND = "where an option of the spec before, BAN or an algorithm is needed"
-FIXED = "COST, AS, ALIGNED, OFFSET, ANCHOR or SHADOW"
+FIXED = "COST, FORCE, AS, ALIGNED, OFFSET, ANCHOR or SHADOW"
 ALONE = "which must be the only spec of its key and cannot be in a policy"
 NINE = " ".join(f"FIXED 5 {seconds}s" for seconds in range(1, 10))
 

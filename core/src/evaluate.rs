@@ -13,6 +13,8 @@ pub enum Request {
     UpTo(Amount),
     /// This cost, even past the limit (`FORCE`).
     Force(Amount),
+    /// This cost, even past the limit, by a call that tells what it is granted (`UPTO` under a policy's `FORCE`).
+    ForceUpTo(Amount),
     /// This cost, if it fits within so long (`MAXWAIT`).
     Within(Amount, Span),
     /// Back with this much (`COST -amount`).
@@ -26,9 +28,27 @@ impl Request {
     #[must_use]
     pub fn is_look(self) -> bool {
         match self {
-            Request::Take(cost) | Request::Force(cost) | Request::Within(cost, _) => cost == Amount::ZERO,
+            Request::Take(cost) | Request::Force(cost) | Request::ForceUpTo(cost) | Request::Within(cost, _) => {
+                cost == Amount::ZERO
+            }
             Request::LookPastLimit => true,
             Request::UpTo(_) | Request::GiveBack(_) => false,
+        }
+    }
+
+    /// Returns `true` if it is charged even past the limit.
+    #[must_use]
+    pub fn is_forced(self) -> bool {
+        matches!(self, Request::Force(_) | Request::ForceUpTo(_))
+    }
+
+    /// Returns the request under a limit of a policy with `FORCE`: what it would charge is charged even past the limit.
+    #[must_use]
+    pub fn forced(self) -> Request {
+        match self {
+            Request::Take(cost) | Request::Within(cost, _) if cost != Amount::ZERO => Request::Force(cost),
+            Request::UpTo(most) => Request::ForceUpTo(most),
+            other => other,
         }
     }
 }
@@ -57,7 +77,7 @@ pub struct Evaluation {
 #[inline(always)]
 pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) -> Evaluation {
     let cost = match request {
-        Request::Take(cost) | Request::Force(cost) | Request::Within(cost, _) => cost,
+        Request::Take(cost) | Request::Force(cost) | Request::ForceUpTo(cost) | Request::Within(cost, _) => cost,
         Request::UpTo(_) => Amount::ONE,
         // What is kept has lowered the limit to nothing, which the least cost never fits in.
         Request::LookPastLimit => Amount::saturating(1),
@@ -71,6 +91,7 @@ pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: 
     match request {
         Request::Within(_, patience) => Evaluation::all_or_nothing(verdict.after_waiting(patience), cost),
         Request::Force(_) => Evaluation { verdict, change: Change::of(cost), granted: None, forced: true },
+        Request::ForceUpTo(cost) => Evaluation { verdict, change: Change::of(cost), granted: Some(cost), forced: true },
         Request::UpTo(most) => {
             let granted = if verdict.allowed() { limit.remaining(usage, now).floor().min(most) } else { Amount::ZERO };
             Evaluation { granted: Some(granted), ..Evaluation::all_or_nothing(verdict, granted) }
@@ -111,11 +132,13 @@ impl Evaluation {
         self.granted
     }
 
-    /// Grants an UPTO no more than that.
+    /// Grants an UPTO no more than that. What is forced is charged in full.
     pub fn grant_at_most(&mut self, most: Amount) {
         if let Some(granted) = self.granted.filter(|granted| *granted > most) {
             self.granted = Some(granted.min(most));
-            self.change = Change::of(most);
+            if !self.forced {
+                self.change = Change::of(most);
+            }
         }
     }
 

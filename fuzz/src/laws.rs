@@ -141,7 +141,7 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     }
     if let Verdict::After(wait) = decision.verdict {
         let then = now.plus(wait);
-        if !matches!(request, Request::Force(_)) && then < Timestamp::MAX {
+        if !request.is_forced() && then < Timestamp::MAX {
             let passes = evaluate(limit, usage, then, request).decision(limit, usage, then, false);
             assert!(passes.verdict.allowed(), "{request:?} is denied after {wait:?}: {passes:?}");
         }
@@ -213,7 +213,7 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
     let by_limits = call.idempotency == Idempotency::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
     let lapses =
         call.specs.iter().any(|spec| matches!(spec.limit, AnyLimit::Concurrency(_)) && spec.kept != Amount::ZERO);
-    let forced = call.specs.iter().any(|spec| matches!(spec.request, Request::Force(_)));
+    let forced = call.specs.iter().any(|spec| spec.request.is_forced());
     if let Verdict::After(wait) = decision.verdict
         && by_limits
         && !lapses

@@ -71,8 +71,11 @@ macro_rules! spec_arguments {
     (item [$first:expr] [$($argument:ident),+] policy) => {
         &[$first, $($argument,)+ SIZE, COST, SHADOW]
     };
-    ($any:ident [$first:expr] [$($argument:ident),+] policy) => {
+    (lease [$first:expr] [$($argument:ident),+] policy) => {
         &[$first, $($argument,)+ COST, AS, SHADOW]
+    };
+    ($any:ident [$first:expr] [$($argument:ident),+] policy) => {
+        &[$first, $($argument,)+ COST, AS, FORCE_OR_SHADOW]
     };
 }
 
@@ -171,6 +174,8 @@ pub const TAKE: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, LIMITS];
 pub const TAKE_TO_LOOK: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, ONCE.optional(), EACH, LIMITS_TO_LOOK];
 const NAME: Arg = Arg::new(c"name", Shape::Word);
 const SHADOW: Arg = Arg::literal(c"shadow", c"SHADOW").optional();
+const FORCE_OR_SHADOW: Arg =
+    Arg::new(c"enforcement", Shape::OneOf(&[FORCE, Arg::literal(c"shadow", c"SHADOW")])).optional();
 const LIMIT_OF_POLICY: Arg = command_lines!(specs, { policy });
 /// The arguments of RL.LIMIT.
 pub const LIMIT_BY_NAME: &[Arg] = &[KEY, NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, ITEM_OF_POLICY];

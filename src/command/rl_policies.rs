@@ -9,7 +9,7 @@ use ratelimit_core::syntax::{Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::{Error, Needed, Syntax, What};
 
-/// `RL.POLICYSET name [NX | VERSION version] spec [SHADOW] [spec [SHADOW] ...]`
+/// `RL.POLICYSET name [NX | VERSION version] spec [FORCE | SHADOW] [spec [FORCE | SHADOW] ...]`
 pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let condition = Condition::read(&mut args)?;

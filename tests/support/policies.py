@@ -24,6 +24,7 @@ SPECS: tuple[tuple[Word, ...], ...] = (
     ("TOKENBUCKET", 60, 60, "1m"),
     ("FIXED", 1000, "1d", "COST", "0.5"),
     ("FIXED", 7, "1mo", "ALIGNED", "ANCHOR", 15),
+    ("FIXED", 1000, "1h", "AS", "tokens", "FORCE"),
     ("TOKENBUCKET", 10, "0.5", "1s", "AS", "burst", "SLIDING", 100, "1h", "STRICT", "SHADOW"),
     ("SLIDINGLOG", 5, "1h", "CONCURRENCY", 3, "30s", "BAN", 5, "1m", "1h"),
 )

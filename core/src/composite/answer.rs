@@ -35,7 +35,7 @@ impl Answer {
 /// Whether the repetition of a call that was forced tells of this limit that it is past it: of each that the call
 /// forces, or of all if it does not say any more which those were. Any other one was held, and said for how long.
 fn told_past(request: &CompositeRequest, spec: &Spec) -> bool {
-    let forces = |spec: &Spec| matches!(spec.request, Request::Force(_));
+    let forces = |spec: &Spec| spec.request.is_forced();
     forces(spec) || !request.specs.iter().any(forces)
 }
 
@@ -204,12 +204,17 @@ where
 pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
     let cost = |spec: &Spec| match spec.request {
         Request::GiveBack(_) | Request::LookPastLimit => Amount::ONE,
-        Request::Take(cost) | Request::UpTo(cost) | Request::Force(cost) | Request::Within(cost, _)
-            if cost == Amount::ZERO =>
-        {
-            Amount::ONE
+        Request::Take(cost)
+        | Request::UpTo(cost)
+        | Request::Force(cost)
+        | Request::ForceUpTo(cost)
+        | Request::Within(cost, _) => {
+            if cost == Amount::ZERO {
+                Amount::ONE
+            } else {
+                cost
+            }
         }
-        Request::Take(cost) | Request::UpTo(cost) | Request::Force(cost) | Request::Within(cost, _) => cost,
     };
     let mut first = FirstToRunOut::default();
     for (remaining, spec, of) in each {

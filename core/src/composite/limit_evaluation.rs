@@ -117,7 +117,10 @@ pub(super) fn grant_the_least(request: &CompositeRequest, held: Held, limits: &m
 impl Spec<'_> {
     /// How much an UPTO asks for.
     pub(super) fn most(&self) -> Option<Amount> {
-        if let Request::UpTo(most) = self.request { Some(most) } else { None }
+        match self.request {
+            Request::UpTo(most) | Request::ForceUpTo(most) => Some(most),
+            _ => None,
+        }
     }
 }
 

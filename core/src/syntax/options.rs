@@ -166,6 +166,11 @@ impl<'a> Options<'a> {
         Options { cost, name, ..Options::NONE }
     }
 
+    /// Returns `true` if FORCE is among them.
+    pub(super) fn force(&self) -> bool {
+        matches!(self.mode, Some(Mode::Force))
+    }
+
     /// Reads options in any order, each at most once, up to a word that is none of `words`.
     pub(super) fn read(args: &mut Args<'a>, words: OptionSet) -> Result<Options<'a>, Error> {
         let mut options = Options::NONE;
@@ -202,7 +207,10 @@ impl<'a> Options<'a> {
                 self.cost.replace(cost_of_lease(self.cost_said)?).map(|_| option)
             }
             Word::UpTo => self.mode.replace(Mode::UpTo).map(Mode::word),
-            Word::Force => self.mode.replace(Mode::Force).map(Mode::word),
+            Word::Force => {
+                let shadow = self.shadow.then_some(Word::Shadow);
+                self.mode.replace(Mode::Force).map(Mode::word).or(shadow)
+            }
             Word::MaxWait => {
                 let word = args.argument("maxwait", &OF_MAXWAIT)?;
                 let patience = Span::parse(word).ok_or_else(|| Error::out_of_range("maxwait", &PATIENCE, word))?;
@@ -240,7 +248,11 @@ impl<'a> Options<'a> {
                 self.size.replace(size).map(|_| option)
             }
             Word::Item => self.item.replace(args.argument("item", &OF_ITEM)?).map(|_| option),
-            Word::Shadow => std::mem::replace(&mut self.shadow, true).then_some(option),
+            Word::Shadow => {
+                let again = std::mem::replace(&mut self.shadow, true).then_some(option);
+                // What denies nobody has nothing to be forced past.
+                again.or(self.mode.map(Mode::word))
+            }
             // RL.ACQUIRE, the one command that has them, reads them elsewhere.
             Word::Block | Word::Fence => return Err(out_of_place(option, Reason::OnlyAcquireBlocks)),
         })

@@ -46,6 +46,8 @@ pub struct Policy {
     ready: Option<CompositeRequest<'static>>,
     /// Whether an admitted call may have to wait for its turn.
     queues: bool,
+    /// A limit with FORCE among them.
+    forces: bool,
 }
 
 /// A limit of a policy.
@@ -57,13 +59,15 @@ struct PolicyLimit {
     cost: Option<Cost>,
     name: Option<Box<[u8]>>,
     shadow: bool,
+    /// Charges past the limit instead of denying them (FORCE).
+    force: bool,
 }
 
 const COST_OF_POLICY: MustBe = MustBe::number("a number", " from 0 to 1000000000000 in a policy", "1");
 const SET: Syntax = Syntax { word: "RL.POLICYSET", arguments: "name [NX | VERSION version] spec [spec ...]" };
 
 impl Policy {
-    /// `spec [SHADOW] [spec [SHADOW] ...] [BAN strikes window block [MAX longest]]`, and no more.
+    /// `spec [FORCE | SHADOW] [spec [FORCE | SHADOW] ...] [BAN strikes window block [MAX longest]]`, and no more.
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
@@ -88,7 +92,8 @@ impl Policy {
             specs.iter().try_for_each(|other| spec.refuse_twin(other))?;
             specs.push(spec);
             let name = own.name.map(Box::from);
-            limits.push(PolicyLimit { limit: parsed.limit, slower: None, cost: own.cost, name, shadow: own.shadow });
+            let (limit, cost, shadow, force) = (parsed.limit, own.cost, own.shadow, own.force());
+            limits.push(PolicyLimit { limit, slower: None, cost, name, shadow, force });
             if args.is_empty() {
                 break;
             }
@@ -104,7 +109,7 @@ impl Policy {
             limit.limit = limit.limit.prepared();
         }
         let plain = match limits.as_slice() {
-            [PolicyLimit { limit, slower: None, cost: None, name: None, shadow: false }]
+            [PolicyLimit { limit, slower: None, cost: None, name: None, shadow: false, .. }]
                 if ban.is_none() && !matches!(limit, AnyLimit::Concurrency(_)) =>
             {
                 Some(*limit)
@@ -116,8 +121,8 @@ impl Policy {
         let ready = (plain.is_none() && limits.iter().all(is_ready))
             .then(|| composite_of(limits.iter().map(PolicyLimit::alone).collect(), ban));
         let queues = |limit: &PolicyLimit| matches!(limit.limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Queue);
-        let queues = limits.iter().any(queues);
-        Policy { limits, ban, plain, ready, queues }
+        let (queues, forces) = (limits.iter().any(queues), limits.iter().any(|limit| limit.force));
+        Policy { limits, ban, plain, ready, queues, forces }
     }
 
     /// The policy with every limit and every refill times `factor`, rounded down as arguments are; a refill is not
@@ -158,7 +163,15 @@ impl Policy {
     #[inline(always)]
     pub fn plain(&self) -> Option<Spec<'static>> {
         let plain = self.plain.filter(|limit| !matches!(limit, AnyLimit::Sketch(_)));
-        plain.map(|limit| Spec { by_policy: true, ..Spec::of(limit, Request::Take(Amount::ONE)) })
+        let one = Request::Take(Amount::ONE);
+        let request = if self.forces { one.forced() } else { one };
+        plain.map(|limit| Spec { by_policy: true, ..Spec::of(limit, request) })
+    }
+
+    /// Returns `true` if a limit has FORCE: the policy may charge a call that it denies.
+    #[must_use]
+    pub fn forces(&self) -> bool {
+        self.forces
     }
 
     /// The token bucket that the policy is, if it is nothing else.
@@ -166,7 +179,7 @@ impl Policy {
     #[inline(always)]
     pub fn token_bucket(&self) -> Option<&Bucket> {
         match &self.plain {
-            Some(AnyLimit::Bucket(bucket)) if bucket.discipline() == Discipline::Burst => Some(bucket),
+            Some(AnyLimit::Bucket(bucket)) if bucket.discipline() == Discipline::Burst && !self.forces => Some(bucket),
             _ => None,
         }
     }
@@ -198,7 +211,12 @@ impl Policy {
         Ok(composite_of(self.limits.iter().map(PolicyLimit::spec).collect(), self.ban))
     }
 
-    fn specs<'a>(&'a self, common: &CommonOptions<'a>, holder: Option<&'a [u8]>) -> Result<Vec<Spec<'a>>, Error> {
+    fn specs<'a>(
+        &'a self,
+        common: &CommonOptions<'a>,
+        verb: Verb,
+        holder: Option<&'a [u8]>,
+    ) -> Result<Vec<Spec<'a>>, Error> {
         let mut specs = Vec::with_capacity(self.limits.len());
         for of_policy in &self.limits {
             let PolicyLimit { limit, cost, name, .. } = of_policy;
@@ -211,7 +229,8 @@ impl Policy {
             };
             let own = Options::of_policy(*cost, name.as_deref());
             let spec = common.spec(&ParsedLimit { limit: *limit, holder }, &own)?;
-            specs.push(of_policy.rule(spec));
+            let spec = of_policy.rule(spec);
+            specs.push(if verb == Verb::Take { of_policy.forced(spec) } else { spec });
         }
         Ok(specs)
     }
@@ -243,7 +262,7 @@ impl PolicyLimit {
             Some(Cost::Charge { cost, .. }) => Request::Take(cost),
             _ => Request::Take(Amount::ONE),
         };
-        self.of_policy(Spec { own_cost: self.cost.is_some(), ..Spec::of(self.limit, request) })
+        self.forced(self.of_policy(Spec { own_cost: self.cost.is_some(), ..Spec::of(self.limit, request) }))
     }
 
     /// A spec of its limit, as one of the policy.
@@ -257,11 +276,21 @@ impl PolicyLimit {
     fn of_policy<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
         Spec { shadow: self.shadow, by_policy: true, ..spec }
     }
+
+    /// Returns the spec of a call that charges: with FORCE it charges past the limit, and keeps nothing of it.
+    fn forced<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
+        let request = spec.request.forced();
+        if self.force && request.is_forced() {
+            Spec { limit: self.limit, request, kept: Amount::ZERO, ..spec }
+        } else {
+            spec
+        }
+    }
 }
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, PolicyLimit { limit, cost, name, shadow, .. }) in self.limits.iter().enumerate() {
+        for (place, PolicyLimit { limit, cost, name, shadow, force, .. }) in self.limits.iter().enumerate() {
             if place > 0 {
                 f.write_str(" ")?;
             }
@@ -272,6 +301,9 @@ impl fmt::Display for Policy {
             if let Some(name) = name {
                 // Of letters, digits, - and _.
                 write!(f, " AS {}", String::from_utf8_lossy(name))?;
+            }
+            if *force {
+                f.write_str(" FORCE")?;
             }
             if *shadow {
                 f.write_str(" SHADOW")?;
@@ -310,7 +342,7 @@ impl<'a> ByPolicy<'a> {
             (Verb::Take, Idempotency::Once { id, .. } | Idempotency::Settle { id, .. }) => Some(id),
             (Verb::Take, Idempotency::Every) => None,
         };
-        let specs = policy.specs(&self.common, holder)?;
+        let specs = policy.specs(&self.common, self.verb, holder)?;
         let (purpose, each) = (self.common.purpose, self.each());
         if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), policy.plain, idempotency, each) {
             // Nothing denies a give-back, not even what it only looks at.

@@ -98,9 +98,12 @@ impl Purpose {
         match request {
             Request::GiveBack(_) => Purpose::GiveBack,
             request if request.is_look() => Purpose::Check,
-            Request::Take(_) | Request::Force(_) | Request::Within(..) | Request::UpTo(_) | Request::LookPastLimit => {
-                Purpose::Charge
-            }
+            Request::Take(_)
+            | Request::Force(_)
+            | Request::ForceUpTo(_)
+            | Request::Within(..)
+            | Request::UpTo(_)
+            | Request::LookPastLimit => Purpose::Charge,
         }
     }
 }

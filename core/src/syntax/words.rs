@@ -49,6 +49,8 @@ const SKETCH: u16 = 1 << 10;
 const POLICY_NAME: u16 = 1 << 11;
 /// Behind the name of a policy, in a call on many keys.
 const POLICY_NAME_OF_KEYS: u16 = 1 << 12;
+/// There also in a policy, behind the numbers of a rate.
+const RATES_OF_POLICY: u16 = 1 << 13;
 
 const RATES: u16 = PLAIN_RATE | TOKEN_BUCKET | FIXED_WINDOW | SLIDING_WINDOW;
 const LEASES: u16 = CONCURRENCY | ACQUIRE;
@@ -61,7 +63,7 @@ words! {
     /// `COST cost` of a lease, which is given back by name.
     CostOfLease = "COST", LEASES | POLICY;
     UpTo = "UPTO", CALL | POLICY_NAME | RATES | SKETCH;
-    Force = "FORCE", CALLS | RATES | SKETCH;
+    Force = "FORCE", CALLS | RATES | SKETCH | RATES_OF_POLICY;
     /// `MAXWAIT duration`
     MaxWait = "MAXWAIT", CALLS | TOKEN_BUCKET;
     /// `KEEP amount`, `KEEP n%`
@@ -126,7 +128,8 @@ pub(super) struct SpecOptionSets {
 }
 
 const fn may_stand(places: u16, place: u16, in_policy: bool) -> bool {
-    let there = if in_policy { places & (POLICY | ONLY_POLICY) != 0 } else { places & ONLY_POLICY == 0 };
+    let of_policy = if place & RATES == 0 { POLICY | ONLY_POLICY } else { POLICY | ONLY_POLICY | RATES_OF_POLICY };
+    let there = if in_policy { places & of_policy != 0 } else { places & ONLY_POLICY == 0 };
     places & place != 0 && there
 }
 

@@ -124,6 +124,7 @@ pub fn amount_of(request: Request) -> Amount {
         Request::Take(amount)
         | Request::UpTo(amount)
         | Request::Force(amount)
+        | Request::ForceUpTo(amount)
         | Request::Within(amount, _)
         | Request::GiveBack(amount) => amount,
         Request::LookPastLimit => Amount::ZERO,

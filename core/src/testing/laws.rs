@@ -183,7 +183,7 @@ pub fn wait_is_exact<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, req
     let mut usage = usage.clone();
     let verdict = call(limit, &mut usage, now, request).verdict;
     // A debt is waited for until it is worked off, not until there is room for as much again.
-    let request = if matches!(request, Request::Force(_)) { Request::Take(Amount::ZERO) } else { request };
+    let request = if request.is_forced() { Request::Take(Amount::ZERO) } else { request };
     let passes_at = |micros: u64| later(now, micros).map(|then| peek(limit, &usage, then, request).verdict.allowed());
     match verdict {
         Verdict::Allowed(_) => {}

@@ -243,7 +243,12 @@ fn meaning(spec: &Spec) -> String {
         AnyLimit::Sketch(_) => spec.limit.to_string(),
         limit => format!("{:?}", limit.prepared()),
     };
-    format!("{limit} {:?} {:?} {}", spec.request, spec.holder, spec.nx)
+    let request = match spec.request {
+        // Only a policy says it. It decides as FORCE does, and tells what it grants.
+        Request::ForceUpTo(cost) => Request::Force(cost),
+        request => request,
+    };
+    format!("{limit} {request:?} {:?} {}", spec.holder, spec.nx)
 }
 
 /// What a look says that keeps more than its limit has, which it has lowered to nothing.
@@ -271,7 +276,7 @@ fn said(spec: &Spec) -> Vec<Vec<u8>> {
     let options = match spec.request {
         Request::Take(cost) => vec!["COST".into(), cost.to_string()],
         Request::UpTo(cost) => vec!["COST".into(), cost.to_string(), "UPTO".into()],
-        Request::Force(cost) => vec!["FORCE".into(), "COST".into(), cost.to_string()],
+        Request::Force(cost) | Request::ForceUpTo(cost) => vec!["FORCE".into(), "COST".into(), cost.to_string()],
         Request::Within(cost, patience) => {
             vec!["MAXWAIT".into(), patience.to_string(), "COST".into(), cost.to_string()]
         }

@@ -256,7 +256,7 @@ impl Model {
         }
         // "With UPTO: the least that all grant." One in the shadow denies if it has less than the others grant; if
         // there are no others, that is all.
-        let most = |n: usize| if let Request::UpTo(most) = call.specs[n].request { Some(most) } else { None };
+        let most = |n: usize| upto(call.specs[n].request);
         let rulers = (0..looks.len()).filter(|n| !call.specs[*n].shadow);
         let granted = rulers.filter_map(|n| looks[n].granted()).min();
         for n in 0..looks.len() {

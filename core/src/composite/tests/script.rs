@@ -181,18 +181,18 @@ fn policies(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = St
         (
             prop_oneof![3 => Just(""), 1 => select(vec!["AS a", "AS b"])],
             prop_oneof![6 => Just(""), 1 => select(vec!["COST 0", "COST 1", "COST 2"])],
-            prop_oneof![2 => Just(""), 1 => Just("SHADOW")],
+            prop_oneof![4 => Just(""), 2 => Just("SHADOW"), 2 => Just("FORCE")],
         ),
         4,
     );
     let said = (specs, own, bans(terms)).prop_map(|(specs, own, ban)| {
-        let specs = specs.iter().zip(own).map(|(spec, (name, cost, shadow))| {
+        let specs = specs.iter().zip(own).map(|(spec, (name, cost, mark))| {
             // The call's id is who holds a lease.
-            let (spec, cost) = match spec.split_once(" h") {
-                Some((lease, _)) => (lease, cost.replace("COST 0", "")),
-                None => (spec.as_str(), cost.to_owned()),
+            let (spec, cost, mark) = match spec.split_once(" h") {
+                Some((lease, _)) => (lease, cost.replace("COST 0", ""), mark.replace("FORCE", "")),
+                None => (spec.as_str(), cost.to_owned(), mark.to_owned()),
             };
-            format!("{spec} {name} {cost} {shadow}")
+            format!("{spec} {name} {cost} {mark}")
         });
         in_one_line(&format!("{} {ban}", specs.collect::<Vec<_>>().join(" ")))
     });

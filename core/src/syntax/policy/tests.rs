@@ -1,4 +1,5 @@
 mod defined;
+mod forced;
 
 use super::*;
 use crate::algorithm::bucket::Bucket;
@@ -43,8 +44,8 @@ fn specs(place: usize) -> impl Strategy<Value = String> {
     ];
     let cost = select(vec!["", " COST 0", " COST 0.5", " COST 1000000000000"]);
     let name = select(vec![String::new(), format!(" AS n-{place}_"), format!(" AS {}", "x".repeat(32 - place))]);
-    (limit, cost, name, select(vec!["", " SHADOW"]))
-        .prop_map(|(limit, cost, name, shadow)| format!("{limit}{cost}{name}{shadow}"))
+    (limit, cost, name, select(vec!["", " SHADOW", " FORCE"]))
+        .prop_map(|(limit, cost, name, mark)| format!("{limit}{cost}{name}{mark}"))
 }
 
 // Calls by policy

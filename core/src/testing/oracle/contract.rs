@@ -87,7 +87,9 @@ impl<C: Contract> Key<C> {
         let limit = exact(terms.limit());
         let cost = match request {
             Request::UpTo(_) => exact(1_000_000),
-            Request::Take(cost) | Request::Force(cost) | Request::Within(cost, _) => exact(cost.millionths()),
+            Request::Take(cost) | Request::Force(cost) | Request::ForceUpTo(cost) | Request::Within(cost, _) => {
+                exact(cost.millionths())
+            }
             Request::GiveBack(amount) => -exact(amount.millionths()),
             Request::LookPastLimit => exact(1),
         };
@@ -97,7 +99,7 @@ impl<C: Contract> Key<C> {
 
         let unit = exact(1_000_000);
         let charge = match request {
-            Request::Force(_) => cost.clone(),
+            request if request.is_forced() => cost.clone(),
             Request::LookPastLimit => exact(0),
             _ if !allowed => exact(0),
             Request::UpTo(most) => {
@@ -105,7 +107,7 @@ impl<C: Contract> Key<C> {
             }
             _ => cost.clone(),
         };
-        let granted = matches!(request, Request::UpTo(_)).then(|| charge.clone());
+        let granted = matches!(request, Request::UpTo(_) | Request::ForceUpTo(_)).then(|| charge.clone());
         self.change(terms, now, charge);
 
         match told.verdict {
@@ -121,12 +123,12 @@ impl<C: Contract> Key<C> {
             Verdict::After(wait) => {
                 assert!(!allowed, "{cost} fits");
                 match request {
-                    Request::Force(_) => assert_first(now, wait, |at| self.fits(terms, &exact(0), at)),
+                    request if request.is_forced() => assert_first(now, wait, |at| self.fits(terms, &exact(0), at)),
                     // The wait less MAXWAIT, even where it is saturated.
                     _ => assert_first(now + patience, wait, |at| passes(at - patience)),
                 }
             }
-            Verdict::Never => assert!(cost > limit && !matches!(request, Request::Force(_)), "{cost} can pass"),
+            Verdict::Never => assert!(cost > limit && !request.is_forced(), "{cost} can pass"),
         }
         if peeks {
             *self = before;

@@ -13,12 +13,13 @@ use ratelimit_core::{Amount, Request, Timestamp};
 const MAX_POLICY: usize = 256;
 
 /// What calls by a name find.
-const POLICIES: [&str; 5] = [
+const POLICIES: [&str; 6] = [
     "FIXED 5 1m",
     "TOKENBUCKET 60 60 1m COST 1 AS requests TOKENBUCKET 9000 9000 1m AS tokens SHADOW",
     "LEAKYBUCKET 5 1 1s BAN 3 1m 1h",
     "CONCURRENCY 3 1m COST 2 SLIDING 9 1h STRICT",
     "SLIDINGLOG 5 1m SHADOW",
+    "FIXED 5 1m FORCE SLIDING 9 1h COST 2 FORCE",
 ];
 
 /// How calls ask for a policy that was read.
@@ -117,7 +118,8 @@ fn assert_asks(by: &ByPolicy, policy: &Policy) {
         Err(error) => assert_wire(&error),
         Ok(()) => {
             let queues = |limit: AnyLimit| limit.to_string().starts_with("LEAKYBUCKET");
-            let tells_more = |request| matches!(request, Request::UpTo(_) | Request::Within(..));
+            let tells_more =
+                |request| matches!(request, Request::UpTo(_) | Request::ForceUpTo(_) | Request::Within(..));
             assert!(!by.each() && specs.iter().all(|spec| !tells_more(spec.request) && !queues(spec.limit)));
         }
     }

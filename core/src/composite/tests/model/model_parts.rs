@@ -93,7 +93,15 @@ pub(super) fn granted_by(call: &CompositeRequest, looks: &[Evaluation]) -> Optio
 pub(super) fn asked_upto(call: &CompositeRequest) -> Option<Amount> {
     let alone = call.specs.iter().all(|spec| spec.shadow);
     let mut asks = call.specs.iter().filter(|spec| alone || !spec.shadow).map(|spec| spec.request);
-    asks.find_map(|request| if let Request::UpTo(most) = request { Some(most) } else { None })
+    asks.find_map(upto)
+}
+
+/// How much an UPTO asks for.
+pub(super) fn upto(request: Request) -> Option<Amount> {
+    match request {
+        Request::UpTo(most) | Request::ForceUpTo(most) => Some(most),
+        _ => None,
+    }
 }
 
 pub(super) fn is_unused(any: &AnyUsage) -> bool {

@@ -183,7 +183,7 @@ impl Model {
                 Fate::Unknown => told.verdict = Verdict::Never,
                 // One in the shadow is told by itself.
                 Fate::Repeated(id, _) if spec.shadow => {
-                    if let (Request::UpTo(most), true) = (spec.request, told.verdict.allowed()) {
+                    if let (Some(most), true) = (upto(spec.request), told.verdict.allowed()) {
                         told.granted = Some(id.granted.unwrap_or(most));
                     }
                 }
@@ -194,18 +194,18 @@ impl Model {
                 }
                 Fate::Repeated(id, hold) => {
                     // A call that says which limits it forces says so of these alone.
-                    let forces = |spec: &Spec| matches!(spec.request, Request::Force(_));
+                    let forces = |spec: &Spec| spec.request.is_forced();
                     let past = id.forced && (forces(spec) || !call.specs.iter().any(forces));
                     if !past || evaluation.verdict().allowed() {
                         told.verdict = Verdict::Allowed(*hold);
                     }
-                    if let Request::UpTo(most) = spec.request {
+                    if let Some(most) = upto(spec.request) {
                         told.granted = id.granted.or(told.verdict.allowed().then_some(most));
                     }
                 }
                 Fate::Passes | Fate::Denied { .. } | Fate::Banned => {}
             }
-            if let Request::UpTo(_) = spec.request {
+            if upto(spec.request).is_some() {
                 told.granted = told.granted.or(Some(Amount::ZERO));
             }
             each.push(told);
@@ -216,9 +216,11 @@ impl Model {
         };
         let cost = |n: usize| {
             let cost = match call.specs[n].request {
-                Request::Take(cost) | Request::UpTo(cost) | Request::Force(cost) | Request::Within(cost, _) => {
-                    cost.millionths()
-                }
+                Request::Take(cost)
+                | Request::UpTo(cost)
+                | Request::Force(cost)
+                | Request::ForceUpTo(cost)
+                | Request::Within(cost, _) => cost.millionths(),
                 Request::GiveBack(_) | Request::LookPastLimit => 0,
             };
             u128::from(if cost == 0 { Amount::ONE.millionths() } else { cost })

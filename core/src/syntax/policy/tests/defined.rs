@@ -19,6 +19,8 @@ fn a_policy_displays_as_the_words_that_it_is_read_from() {
         ("CONCURRENCY 5 1m", "CONCURRENCY 5 1m"),
         ("CONCURRENCY 5 1m shadow as a cost 2", "CONCURRENCY 5 1m COST 2 AS a SHADOW"),
         ("FIXED 5 1m SHADOW ALIGNED COST 0.0000001 AS a", "FIXED 5 1m ALIGNED COST 0.000001 AS a SHADOW"),
+        ("fixed 5 1m force aligned as a cost 2", "FIXED 5 1m ALIGNED COST 2 AS a FORCE"),
+        ("FIXED 5 1m FORCE SLIDING 9 1h SHADOW", "FIXED 5 1m FORCE SLIDING 9 1h SHADOW"),
         ("FIXED 5 1m COST 0", "FIXED 5 1m COST 0"),
         ("FIXED 5 1m COST -0", "FIXED 5 1m COST 0"),
         ("SLIDING 5 1m COST 2 STRICT", "SLIDING 5 1m STRICT COST 2"),
@@ -62,7 +64,7 @@ proptest! {
         words in proptest::collection::vec(
             select(vec![
                 "TOKENBUCKET", "FIXED", "SLIDING", "CONCURRENCY", "5", "0.5", "-1", "1m", "1mo", "COST", "AS", "a", "SHADOW",
-                "ALIGNED", "STRICT", "OFFSET", "+01:00", "BAN", "NX", "KEEP", "UPTO", "ONCE",
+                "FORCE", "ALIGNED", "STRICT", "OFFSET", "+01:00", "BAN", "NX", "KEEP", "UPTO", "ONCE",
             ]),
             0..14,
         ),
@@ -80,8 +82,9 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
     let next = |options: &str| {
         format!("where an option of the spec before, BAN or an algorithm is needed: {options}; {ALGORITHMS}")
     };
-    let of_fixed = || next("COST, AS, ALIGNED, OFFSET, ANCHOR or SHADOW");
-    let (plain, of_sliding) = (next("COST, AS or SHADOW"), next("COST, AS, STRICT or SHADOW"));
+    let of_fixed = || next("COST, FORCE, AS, ALIGNED, OFFSET, ANCHOR or SHADOW");
+    let (plain, of_sliding) = (next("COST, FORCE, AS or SHADOW"), next("COST, FORCE, AS, STRICT or SHADOW"));
+    let of_leases = next("COST, AS or SHADOW");
     let eight = [1, 2, 3, 4, 5, 6, 7, 8].map(|n| format!("FIXED 1 {n}s ")).concat();
     for (text, error) in [
         ("NOSUCH 1 1s", format!("ERR syntax error, unexpected 'NOSUCH', {first}")),
@@ -103,13 +106,12 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
         ("TOKENBUCKET 5 5 1m MAXWAIT 1s", format!("ERR syntax error, unexpected 'MAXWAIT', {plain}")),
         ("LEAKYBUCKET 5 5 1m UPTO", format!("ERR syntax error, unexpected 'UPTO', {plain}")),
         ("SLIDINGLOG 5 1m KEEP 5", format!("ERR syntax error, unexpected 'KEEP', {plain}")),
-        ("FIXED 5 1m FORCE", format!("ERR syntax error, unexpected 'FORCE', {}", of_fixed())),
         ("FIXED 5 1m ONCE a 1m", format!("ERR syntax error, unexpected 'ONCE', {}", of_fixed())),
         ("FIXED 5 1m SETTLE a 1", format!("ERR syntax error, unexpected 'SETTLE', {}", of_fixed())),
         ("FIXED 5 1m EACH", format!("ERR syntax error, unexpected 'EACH', {}", of_fixed())),
         ("SLIDING 5 1m ALIGNED", format!("ERR syntax error, unexpected 'ALIGNED', {of_sliding}")),
-        ("CONCURRENCY 5 1m worker-7", format!("ERR syntax error, unexpected 'worker-7', {plain}")),
-        ("CONCURRENCY 5 1m NX", format!("ERR syntax error, unexpected 'NX', {plain}")),
+        ("CONCURRENCY 5 1m worker-7", format!("ERR syntax error, unexpected 'worker-7', {of_leases}")),
+        ("CONCURRENCY 5 1m NX", format!("ERR syntax error, unexpected 'NX', {of_leases}")),
         ("FIXED 5 1m SHADOW SHADOW", "ERR syntax error, unexpected 'SHADOW', which is given twice".to_owned()),
         ("FIXED 5 1m COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is given twice".to_owned()),
         (
@@ -204,6 +206,10 @@ fn a_key_can_serve_a_policy_plainly_that_has_one_limit_and_nothing_more() {
             );
         }
     }
+    // FORCE changes what is asked of the key, and not the key.
+    let forced = policy("TOKENBUCKET 5 5 1m FORCE");
+    assert_eq!(forced.plain().map(|spec| spec.request), Some(Request::Force(Amount::ONE)));
+    assert!(forced.token_bucket().is_none() && forced.ready().is_none());
     let several = policy("FIXED 5 1m FIXED 5 1h");
     assert_eq!(several.ready().map(|request| request.specs.len()), Some(2));
     // A bucket that refills faster than it may soon has a rate beside it.
@@ -217,29 +223,29 @@ fn a_key_can_serve_a_policy_plainly_that_has_one_limit_and_nothing_more() {
 #[test]
 fn every_limit_and_every_rate_is_scaled() {
     const ALL: &str = "TOKENBUCKET 60 30 1m LEAKYBUCKET 9 6 1h COST 3 AS a FIXED 5 1m SLIDING 7 1m SLIDING 8 1h STRICT \
-                       SLIDINGLOG 9 1m SHADOW CONCURRENCY 10 1m COST 2 BAN 3 1m 1h";
+                       FORCE SLIDINGLOG 9 1m SHADOW CONCURRENCY 10 1m COST 2 BAN 3 1m 1h";
     for (factor, scaled) in [
         (units(1), ALL),
         (
             units(2),
             "TOKENBUCKET 120 60 1m LEAKYBUCKET 18 12 1h COST 3 AS a FIXED 10 1m SLIDING 14 1m SLIDING 16 1h STRICT \
-             SLIDINGLOG 18 1m SHADOW CONCURRENCY 20 1m COST 2 BAN 3 1m 1h",
+             FORCE SLIDINGLOG 18 1m SHADOW CONCURRENCY 20 1m COST 2 BAN 3 1m 1h",
         ),
         (
             millionths(500_000),
             "TOKENBUCKET 30 15 1m LEAKYBUCKET 4.5 3 1h COST 3 AS a FIXED 2.5 1m SLIDING 3.5 1m SLIDING 4 1h STRICT \
-             SLIDINGLOG 4.5 1m SHADOW CONCURRENCY 5 1m COST 2 BAN 3 1m 1h",
+             FORCE SLIDINGLOG 4.5 1m SHADOW CONCURRENCY 5 1m COST 2 BAN 3 1m 1h",
         ),
         (
             units(1000),
             "TOKENBUCKET 60000 30000 1m LEAKYBUCKET 9000 6000 1h COST 3 AS a FIXED 5000 1m SLIDING 7000 1m \
-             SLIDING 8000 1h STRICT SLIDINGLOG 9000 1m SHADOW CONCURRENCY 10000 1m COST 2 BAN 3 1m 1h",
+             SLIDING 8000 1h STRICT FORCE SLIDINGLOG 9000 1m SHADOW CONCURRENCY 10000 1m COST 2 BAN 3 1m 1h",
         ),
         // Nothing is allowed, and usage drains as before.
         (
             Amount::ZERO,
             "TOKENBUCKET 0 30 1m LEAKYBUCKET 0 6 1h COST 3 AS a FIXED 0 1m SLIDING 0 1m SLIDING 0 1h STRICT \
-             SLIDINGLOG 0 1m SHADOW CONCURRENCY 0 1m COST 2 BAN 3 1m 1h",
+             FORCE SLIDINGLOG 0 1m SHADOW CONCURRENCY 0 1m COST 2 BAN 3 1m 1h",
         ),
     ] {
         assert_eq!(policy(ALL).scaled(factor).to_string(), scaled, "{factor}");

@@ -1,0 +1,221 @@
+//! Limits of a policy with FORCE.
+
+use super::*;
+use crate::algorithm::any::with_limit;
+use crate::composite::{Answer, CompositeEvaluation, CompositeUsage, Held};
+use crate::limit::Decision;
+use crate::number::Timestamp;
+use crate::testing::calls::us;
+
+fn of_call<'p>(text: &str, policy: &'p Policy) -> CompositeRequest<'p> {
+    match asked(text, policy).unwrap_or_else(|error| unreachable!("{text}: {error}")) {
+        KeyRequest::One(spec) => CompositeRequest::of_one(spec),
+        KeyRequest::Composite(call) => *call,
+        KeyRequest::Policy(by) => unreachable!("{by:?}"),
+    }
+}
+
+#[test]
+fn force_is_refused_on_leases_and_sketches_and_beside_shadow() {
+    let next = |options: &str| {
+        format!(
+            "where an option of the spec before, BAN or an algorithm is needed: {options}; TOKENBUCKET, LEAKYBUCKET, \
+             FIXED, SLIDING, SLIDINGLOG, CONCURRENCY or SKETCH"
+        )
+    };
+    for (text, word, reason) in [
+        ("CONCURRENCY 5 1m FORCE", "FORCE", next("COST, AS or SHADOW")),
+        ("SKETCH 5 5 1m FORCE", "FORCE", next("COST, SHADOW or SIZE")),
+        ("FIXED 5 1m FORCE SHADOW", "SHADOW", "which cannot be combined with FORCE".to_owned()),
+        ("SLIDING 5 1m SHADOW COST 1 FORCE", "FORCE", "which cannot be combined with SHADOW".to_owned()),
+        ("TOKENBUCKET 5 5 1m FORCE FORCE", "FORCE", "which is given twice".to_owned()),
+    ] {
+        let refused = read(text).unwrap_err().to_string();
+        assert_eq!(refused, format!("ERR syntax error, unexpected '{word}', {reason}"), "{text}");
+    }
+}
+
+#[test]
+fn forced_limit_is_charged_in_full_by_calls_that_charge_and_looked_at_by_others() {
+    let force = |cost: u64| Request::Force(units(cost));
+    let policy = policy("FIXED 10 1m FORCE SLIDING 20 1m COST 3 FORCE TOKENBUCKET 30 30 1h FIXED 40 1h");
+    for (text, expected) in [
+        ("", [force(1), force(3), take(1), take(1)]),
+        ("COST 12", [force(12), force(3), take(12), take(12)]),
+        ("COST 12 FORCE", [force(12), force(3), force(12), force(12)]),
+        ("COST 12 UPTO", {
+            let upto = Request::UpTo(units(12));
+            [Request::ForceUpTo(units(12)), force(3), upto, upto]
+        }),
+        ("COST 12 MAXWAIT 5s", [force(12), force(3), Request::Within(units(12), Span::SECOND.times(5)), take(12)]),
+        // As if FORCE were absent.
+        ("COST 0", [take(0), take(0), take(0), take(0)]),
+        ("COST -2", {
+            let back = Request::GiveBack(units(2));
+            [back, take(0), back, back]
+        }),
+        ("SETTLE a 7", [take(0), take(0), take(0), take(0)]),
+    ] {
+        assert_eq!(asks(&asked(text, &policy).unwrap()), expected, "{text}");
+    }
+    let kept = |text: &str| {
+        let call = of_call(text, &policy);
+        let terms = call.specs.iter().map(|spec| (spec.limit.limit(), spec.kept));
+        terms.collect::<Vec<_>>()
+    };
+    // The limit that KEEP does not apply to is whole.
+    let whole = |limit: u64| (units(limit), Amount::ZERO);
+    assert_eq!(kept("KEEP 50%"), [whole(10), whole(20), (units(15), units(15)), (units(20), units(20))]);
+    assert_eq!(kept("KEEP 4")[..2], [whole(10), whole(20)]);
+    assert_eq!(kept("COST 0 KEEP 4")[0], (units(6), units(4)), "a look");
+}
+
+#[test]
+fn peek_at_a_forced_limit_asks_as_if_it_were_not_forced() {
+    let policy = policy("FIXED 10 1m FORCE SLIDING 20 1m FORCE");
+    for (text, expected) in [
+        ("POLICY gold", take(1)),
+        ("COST 12 POLICY gold", take(12)),
+        ("COST 12 UPTO POLICY gold", Request::UpTo(units(12))),
+        ("COST 12 FORCE POLICY gold", Request::Force(units(12))),
+    ] {
+        let KeyRequest::Policy(by) = KeyRequest::peek(&mut Args::new(words(text))).unwrap() else { unreachable!() };
+        assert_eq!(asks(&by.request(&policy).unwrap()), [expected, expected], "{text}");
+    }
+    let peeked = KeyRequest::peek(&mut Args::new(words("KEEP 4 POLICY gold"))).unwrap();
+    let KeyRequest::Policy(by) = peeked else { unreachable!() };
+    let Ok(KeyRequest::Composite(call)) = by.request(&policy) else { unreachable!() };
+    assert_eq!(call.specs[0].kept, units(4));
+}
+
+#[test]
+fn name_alone_asks_the_same_of_forced_limits_as_options_do() {
+    for text in
+        ["FIXED 10 1m FORCE", "FIXED 10 1m FORCE SLIDING 9 1h COST 3 FORCE", "FIXED 10 1m AS a FORCE BAN 3 1m 1h"]
+    {
+        let policy = policy(text);
+        assert!(policy.forces() && policy.scaled(units(2)).forces());
+        let at_once = match policy.plain() {
+            Some(spec) => Ok(KeyRequest::One(spec)),
+            None => policy.composite().map(|call| KeyRequest::Composite(Box::new(call.into_owned()))),
+        };
+        assert_eq!(format!("{at_once:?}"), format!("{:?}", asked("", &policy)), "{text}");
+    }
+    assert!(!policy("FIXED 10 1m SHADOW").forces());
+}
+
+/// A key, and the calls on it.
+#[derive(Default)]
+struct Key(CompositeUsage);
+
+impl Key {
+    fn call(&mut self, call: &CompositeRequest, now: Timestamp) -> Answer {
+        let evaluation = CompositeEvaluation::at(call, Held::Composite(&self.0), now);
+        if evaluation.changes() || evaluation.strikes() {
+            self.0.charge(call, &evaluation, now);
+        }
+        evaluation.answer(call, Held::Composite(&self.0), now, evaluation.allows() && evaluation.changes())
+    }
+
+    /// The verdict, what remains, and what was granted.
+    fn ask(&mut self, text: &str, policy: &Policy) -> (bool, u64, Option<u64>) {
+        let Decision { verdict, remaining, granted, .. } = self.call(&of_call(text, policy), us(0)).decision;
+        (verdict.allowed(), remaining.whole_units(), granted.map(Amount::whole_units))
+    }
+}
+
+#[test]
+fn charge_past_a_forced_limit_is_made_and_denied() {
+    for text in ["FIXED 10 1h FORCE", "SLIDING 10 1h AS a FORCE", "TOKENBUCKET 10 10 1h FORCE BAN 1 1m 1h"] {
+        let policy = policy(text);
+        let allowed = |costs: &[&str]| {
+            let mut key = Key::default();
+            costs.iter().map(|cost| key.ask(&format!("COST {cost}"), &policy).0).collect::<Vec<_>>()
+        };
+        assert_eq!(allowed(&["0", "12", "0"]), [true, false, false], "{text}");
+        assert_eq!(allowed(&["8", "5", "1", "0"]), [true, false, false, false], "{text}");
+        assert_eq!(allowed(&["8", "2", "0", "1"]), [true, true, true, false], "{text}");
+    }
+}
+
+#[test]
+fn other_limit_that_denies_leaves_a_forced_one_uncharged() {
+    let policy = policy("FIXED 10 1h FORCE FIXED 5 1d AS day BAN 2 1m 1h");
+    let mut key = Key::default();
+    assert_eq!(key.ask("COST 4", &policy), (true, 1, None));
+    assert_eq!(key.ask("COST 2", &policy), (false, 1, None), "denied by the day");
+    assert!(key.ask("COST 1 FORCE", &policy).0, "one strike, and 5 of 10");
+    // Past the first, no strike: the second of two would ban.
+    let past = self::policy("FIXED 10 1h FORCE FIXED 900 1d AS day BAN 2 1m 1h");
+    for _ in 0..3 {
+        assert!(!key.ask("COST 9", &past).0);
+    }
+    assert_eq!(key.0.banned(us(0)), Span::ZERO);
+}
+
+#[test]
+fn upto_tells_what_is_granted_though_forced_limits_are_charged_in_full() {
+    let alone = policy("FIXED 10 1h FORCE");
+    let mut key = Key::default();
+    assert_eq!(key.ask("COST 7 UPTO", &alone), (true, 3, Some(7)));
+    assert_eq!(key.ask("COST 7 UPTO", &alone), (false, 0, Some(7)), "charged past its limit");
+    let beside = policy("FIXED 10 1h FORCE FIXED 3 1d AS day");
+    let mut key = Key::default();
+    let answer = key.call(&of_call("COST 8 UPTO EACH", &beside), us(0));
+    let told =
+        |one: &Decision| (one.verdict.allowed(), one.remaining.whole_units(), one.granted.map(Amount::whole_units));
+    assert_eq!(answer.each.iter().map(told).collect::<Vec<_>>(), [(true, 2, Some(3)), (true, 0, Some(3))]);
+    let answer = key.call(&of_call("COST 8 UPTO EACH", &beside), us(0));
+    assert_eq!(answer.each.iter().map(told).collect::<Vec<_>>(), [(false, 2, Some(0)), (false, 0, Some(0))], "denied");
+    let repeated = policy("FIXED 10 1h FORCE");
+    let mut key = Key::default();
+    for _ in 0..2 {
+        assert_eq!(key.ask("COST 12 UPTO ONCE a 1m", &repeated), (false, 0, Some(12)));
+    }
+}
+
+/// Limits, each with its cost and `true` if it has FORCE; with a window for each of their places, so that none is the twin of another.
+fn limits_of_call() -> impl Strategy<Value = Vec<(String, &'static str, bool)>> {
+    let limit = |place: usize| {
+        let text = select(vec!["FIXED 10 MINm", "SLIDING 10 MINm", "SLIDINGLOG 9 MINm", "TOKENBUCKET 8 8 MINm"]);
+        let text = text.prop_map(move |text| text.replace("MIN", &(place + 1).to_string()));
+        (text, select(vec!["", "", " COST 2", " COST 0"]), any::<bool>())
+    };
+    (1..=3_usize).prop_flat_map(move |count| (0..count).map(limit).collect::<Vec<_>>())
+}
+
+proptest! {
+    #[test]
+    fn force_of_a_policy_decides_and_charges_as_force_behind_the_spec(
+        limits in limits_of_call(),
+        calls in proptest::collection::vec((select(vec![0_u64, 1, 2, 5, 12]), 0..90_000_000_u64), 1..20),
+        ban in select(vec!["", " BAN 2 1m 1m"]),
+    ) {
+        let of = |mark: &dyn Fn(bool, &str) -> &'static str| {
+            let specs = limits.iter().map(|(limit, cost, force)| format!("{limit}{cost}{}", mark(*force, cost)));
+            format!("{}{ban}", specs.collect::<Vec<_>>().join(" "))
+        };
+        let policy = policy(&of(&|force, _| if force { " FORCE" } else { "" }));
+        let (mut by_policy, mut inline) = (Key::default(), Key::default());
+        let mut now = 0;
+        for (cost, later) in calls {
+            now += later;
+            // A cost of 0 is a look, which denies while the limit is passed.
+            let text = of(&|force, own| if force && cost > 0 && own != " COST 0" { " FORCE" } else { "" });
+            let inline_call = match KeyRequest::take(&mut Args::new(words(&format!("COST {cost} {text}")))).unwrap() {
+                KeyRequest::One(spec) => CompositeRequest::of_one(spec),
+                KeyRequest::Composite(call) => *call,
+                KeyRequest::Policy(by) => unreachable!("{by:?}"),
+            };
+            let of_policy = of_call(&format!("COST {cost} EACH"), &policy);
+            for (one, other) in of_policy.specs.iter().zip(&inline_call.specs) {
+                prop_assert_eq!(one.request, other.request);
+                with_limit!(one, limit => prop_assert_eq!(limit.limit(), other.limit.limit()));
+            }
+            let told = by_policy.call(&of_policy, us(now));
+            let expected = inline.call(&inline_call, us(now));
+            prop_assert_eq!(told.decision, expected.decision);
+            prop_assert_eq!(told.each, expected.each);
+        }
+    }
+}
