@@ -32,6 +32,8 @@ export interface Told {
   readonly label?: string;
   /** The policy that ruled, if the call asked for `each`. */
   readonly policy?: string;
+  /** With `policy`: whether a limit of it has FORCE, so that a denial may be a charge. */
+  readonly forced?: boolean;
   /** Seconds after which the limit's units are all back, where this process knows it. */
   readonly window?: number;
   /** Where it was made: on the server, in this process in an outage, or nowhere (open or closed). */
@@ -65,6 +67,7 @@ export class Decision implements Told {
   declare readonly name?: string;
   declare readonly label?: string;
   declare readonly policy?: string;
+  declare readonly forced?: boolean;
   declare readonly window?: number;
   declare readonly remembered?: boolean;
   declare readonly id?: string;
@@ -86,6 +89,7 @@ export class Decision implements Told {
     if (told.name !== undefined) this.name = told.name;
     if (told.label !== undefined) this.label = told.label;
     if (told.policy !== undefined) this.policy = told.policy;
+    if (told.forced !== undefined) this.forced = told.forced;
     if (told.window !== undefined) this.window = told.window;
     if (told.remembered) this.remembered = true;
     if (told.id !== undefined) this.id = told.id;
@@ -174,14 +178,19 @@ export function one(reply: unknown, limits: readonly Limit[], withGranted: boole
   return label === undefined ? decision : decision.but({ label });
 }
 
-/** The reply with what each limit says: `[allowed, wait_ms, [decision, ...], name, version]`. */
+/** The reply with what each limit says: `[allowed, wait_ms, [decision, ...], name, version, FORCE]`. */
 export function each(
   reply: unknown,
   limits: readonly Limit[],
   cost: number,
   withGranted: boolean,
 ): Decision {
-  const [allowed, wait, decisions, policy] = reply as [unknown, unknown, unknown[][], unknown];
+  const [allowed, wait, decisions, policy, , force] = reply as [
+    unknown,
+    unknown,
+    unknown[][],
+    ...unknown[],
+  ];
   const said = decisions.map((decision, index) => read(decision, limits[index], withGranted));
   const governing = governs(said, Number(allowed) === 1, (index) => limits[index]?.cost ?? cost);
   return governing.but({
@@ -189,7 +198,7 @@ export function each(
     waitMs: millisOrNever(wait),
     each: said,
     ...(withGranted ? { granted: Math.min(...said.map(({ granted = 0 }) => granted)) } : {}),
-    ...(policy === undefined ? {} : { policy: `${policy}` }),
+    ...(policy === undefined ? {} : { policy: `${policy}`, forced: force !== undefined }),
   });
 }
 

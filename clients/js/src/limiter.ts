@@ -8,6 +8,7 @@ import { byKey, ofItem, ofKey, ofKeys, type Charge } from "./charges.js";
 import type { Client } from "./clients.js";
 import { governs, type Decision } from "./decision.js";
 import { CallError, FullError, RateLimitError } from "./errors.js";
+import { FORCED, ForcedPolicies } from "./forced.js";
 import { Ids } from "./ids.js";
 import { bind, checkName } from "./keys.js";
 import { acquired, type Lease, type LeaseOptions } from "./lease.js";
@@ -18,7 +19,7 @@ import { routeOf, type Sleep } from "./memory/route.js";
 import type { LimiterOptions } from "./options.js";
 import { Outage } from "./outage.js";
 import { Policies } from "./policies.js";
-import { limitsOf, type Limits, type ParsedLimits } from "./rates.js";
+import { limitOf, limitsOf, type Limits, type ParsedLimits } from "./rates.js";
 import { Remembering } from "./remembering.js";
 import { mayPassWithoutId, messageOf } from "./replies.js";
 import { Sending, type Wait } from "./sending.js";
@@ -41,6 +42,7 @@ export class Limiter {
   readonly #prefix: string;
   readonly #ids: Ids;
   readonly #denials: Remembering | undefined;
+  readonly #forced: ForcedPolicies;
   readonly #outage: Outage;
   readonly #now: () => number;
   readonly #sleep: Sleep;
@@ -68,6 +70,7 @@ export class Limiter {
     this.#ids = new Ids(options.once ?? true, `${resentMs}ms`);
     const remembers = given !== "memory" && options.rememberDenials !== false;
     this.#denials = remembers ? new Remembering(this.#sending.connection, now) : undefined;
+    this.#forced = new ForcedPolicies((call) => this.#answer(call), now);
     this.#outage = new Outage(onOutage, options.setupErrors ?? "raise", now);
     this.#now = now;
     this.#sleep = sleep;
@@ -208,8 +211,10 @@ export class Limiter {
     refuse(limits);
     return new Units(options, {
       now: this.#now,
-      take: (cost, once) =>
-        this.#answer(calls.takeParsed(full, limits, { cost, upto: true, once })),
+      take: async (cost, once) => {
+        if (await this.#forced.has(full, [limits].flat())) throw new CallError(FORCED);
+        return this.#answer(calls.takeParsed(full, limits, { cost, upto: true, once }));
+      },
       settle: (id, cost) => this.#change(calls.settle(full, limits, id, cost)),
       instead: (cost, error) =>
         this.#instead(error, calls.reset(full), ofKey(key, limits), { cost }),
@@ -246,8 +251,8 @@ export class Limiter {
     const sentAt = this.#now();
     return this.#answer(call).then(
       (decision) => {
-        if (!decision.allowed) this.#denials?.remember(full, call, decision, sentAt);
-        return decision;
+        if (decision.allowed) return decision;
+        return this.#remember(full, call, decision, sentAt, charge());
       },
       (error: unknown) => {
         if (this.#ids.learns(limits, error)) return this.#plain(full, key, limits);
@@ -272,6 +277,12 @@ export class Limiter {
         isOfItem ? undefined : this.#ids.of(what.limits, ids),
       );
     if (waitMs === 0) return take({}, options);
+    const asked = what.keyed
+      ? Object.entries(what.keyed)
+      : [[what.full!, what.limits[0]!] as const];
+    for (const [key, limit] of asked) {
+      if (await this.#forced.has(key, [limitOf(limit)])) throw new CallError(FORCED);
+    }
     const signals = [this.#closing.signal, ...(signal ? [unbounded(signal)] : [])];
     const waiter: Omit<Waiter, "take"> = {
       now: this.#now,
@@ -301,8 +312,9 @@ export class Limiter {
     try {
       const decision = await this.#answer(call);
       if (!decision.allowed) {
-        if (key !== undefined) this.#denials?.remember(key, plain, decision, sentAt);
-        return decision;
+        return key === undefined
+          ? decision
+          : await this.#remember(key, plain, decision, sentAt, what);
       }
       if (!once) return decision;
       const settle = (id: string, cost: number) => this.#settled(charged, id, cost);
@@ -322,6 +334,20 @@ export class Limiter {
         return this.#instead(error, call, charged, options);
       });
     }
+  }
+
+  /** Remembers a denial, unless it was or may have been charged. Returns it. */
+  async #remember(
+    key: string,
+    call: Call<Decision>,
+    decision: Decision,
+    sentAt: number,
+    { full, limits }: Charge,
+  ): Promise<Decision> {
+    if (this.#denials && (await this.#forced.has(full!, limits, decision)) === false) {
+      this.#denials.remember(key, call, decision, sentAt);
+    }
+    return decision;
   }
 
   #callOf({ full, limits, keyed, isSentOnce }: Charge, how: CallOptions): Call<Decision> {

@@ -300,6 +300,46 @@ test("a policy that changes holds within a second", async (test) => {
   assert.equal((await limiter.take("k", policy(name))).allowed, true);
 });
 
+test("denials of a policy with FORCE are charges, and never remembered", async (test) => {
+  const client = lookInto(test, server);
+  const { limiter, prefix, pass } = limiterOf(client);
+  const name = `${prefix}plan`;
+  await limiter.policies.set(name, fixed(1, "1h"));
+  while ((await limiter.take("k", policy(name))).allowed);
+  assert.equal((await limiter.take("k", policy(name))).remembered, true);
+  await client.call("RL.POLICYSET", name, "FIXED", "1", "1h", "FORCE");
+  pass(2000);
+  for (const options of [undefined, {}, { each: true }, { cost: 300 }, undefined]) {
+    const denied = await limiter.take("k", policy(name), options);
+    assert.deepEqual([denied.allowed, denied.remembered], [false, undefined]);
+    assert.equal(denied.forced, options?.each);
+  }
+  // 1 was charged before, and 304 by these.
+  const { remaining } = await limiter.giveBack("k", policy(name), 304);
+  assert.equal(remaining, 0);
+  assert.equal((await limiter.giveBack("k", policy(name))).remaining, 1);
+});
+
+test("a wait and units refuse a policy with FORCE, and charge nothing", async (test) => {
+  const client = lookInto(test, server);
+  const { limiter, prefix, pass } = limiterOf(client);
+  const name = `${prefix}plan`;
+  await client.call("RL.POLICYSET", name, "FIXED", "3", "1h", "FORCE");
+  const refused = { name: "CallError", message: /FORCE/ };
+  const policies = policy(name);
+  await assert.rejects(limiter.take("k", policies, { wait: 1 }), refused);
+  await assert.rejects(limiter.takeAll({ k: policies }, { wait: 1 }), refused);
+  await assert.rejects(limiter.units("k", policies, { batch: 2 }).take(), refused);
+  assert.equal(await client.exists(`${prefix}k`), 0);
+  // Without FORCE they are for policies, too.
+  await limiter.policies.set(name, fixed(3, "1h"));
+  pass(1000);
+  assert.equal((await limiter.take("k", policies, { wait: 1 })).allowed, true);
+  const units = limiter.units("k", policies, { batch: 2 });
+  assert.equal((await units.take()).allowed, true);
+  await units.close();
+});
+
 test("off by one word; and strikes, ids and what is forced are the server's", async (test) => {
   const client = lookInto(test, server);
   const { limiter: off } = limiterOf(client, { rememberDenials: false });

@@ -17,7 +17,7 @@ from support.server import Server
 from support.slot_moves import SlotMove
 
 from kinds import Make, of_kind
-from redis_ratelimit import Ban, Concurrency, Fixed, Limit, Policy, TokenBucket
+from redis_ratelimit import Ban, CallError, Concurrency, Fixed, Limit, Policy, TokenBucket
 
 LIMIT = Fixed(2, "1h")
 
@@ -326,3 +326,69 @@ def test_an_account_that_may_not_listen(
         assert limiter.take("key", LIMIT)
     finally:
         admin.execute_command("ACL", "DELUSER", "shy")
+
+
+def set_forced(admin: redis.Redis) -> None:
+    admin.execute_command("RL.POLICYSET", "plan", "FIXED", 1, "1h", "FORCE")
+
+
+def test_denial_of_a_policy_with_force_is_never_remembered(
+    make: Make, admin: redis.Redis, now: Now
+) -> None:
+    limiter = make(clock=now)
+    set_forced(admin)
+    exhaust(limiter, limit=Policy("plan"))
+    for options in ({}, {"each": True}, {"cost": 300}, {}):
+        assert not limiter.take("key", Policy("plan"), **options).remembered
+    assert limiter.take("key", Policy("plan"), each=True).forced
+    # Every call was charged: two hours' worth and more, which other callers pay back.
+    used = admin.execute_command("RL.LIMIT", "key", "plan", "COST", -304)
+    assert used[2] == 0
+    assert admin.execute_command("RL.LIMIT", "key", "plan", "COST", -2)[2] == 1
+
+
+def test_policy_that_gets_force_is_heard_within_two_seconds(
+    make: Make, admin: redis.Redis, now: Now
+) -> None:
+    limiter = make(clock=now)
+    limiter.policies.set("plan", Fixed(1, "1h"))
+    exhaust(limiter, limit=Policy("plan"))
+    assert limiter.take("key", Policy("plan")).remembered
+    set_forced(admin)
+    now.seconds += 2
+    for _ in range(3):
+        assert not limiter.take("key", Policy("plan")).remembered
+
+
+def test_policy_is_asked_once_a_second_whether_its_denials_are_charges(
+    make: Make, admin: redis.Redis, now: Now
+) -> None:
+    limiter = make(clock=now)
+    limiter.policies.set("plan", Fixed(0, "1h"))
+    admin.config_resetstat()
+    for key in range(10):
+        assert not limiter.take(f"key:{key}", Policy("plan")).remembered
+        assert limiter.take(f"key:{key}", Policy("plan")).remembered
+    assert takes(admin) == 10 + 1
+
+
+@pytest.mark.parametrize("options", [{}, {"cost": 5}, {"each": True}])
+def test_wait_and_units_refuse_a_policy_with_force(
+    make: Make, admin: redis.Redis, now: Now, options: dict[str, Any]
+) -> None:
+    limiter = make(clock=now)
+    set_forced(admin)
+    with pytest.raises(CallError, match="FORCE"):
+        limiter.take("key", Policy("plan"), wait=1.0, **options)
+    with (
+        limiter.units("key", Policy("plan"), batch=10) as units,
+        pytest.raises(CallError, match="FORCE"),
+    ):
+        units.take()
+    assert not admin.exists("key"), "nothing was charged"
+    # Without FORCE they are for policies, too.
+    limiter.policies.set("plan", Fixed(3, "1h"))
+    now.seconds += 1
+    assert limiter.take("other", Policy("plan"), wait=1.0)
+    with limiter.units("other", Policy("plan"), batch=2) as units:
+        assert units.take()

@@ -7,12 +7,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redis_ratelimit import clients, waits
+from redis_ratelimit import clients, waits, words
 from redis_ratelimit.aio_bound import AsyncBound
 from redis_ratelimit.base import Base
 from redis_ratelimit.call import Call
 from redis_ratelimit.decision import Decision
-from redis_ratelimit.errors import RateLimitError
+from redis_ratelimit.errors import CallError, RateLimitError
 from redis_ratelimit.ids import Once, to_be_settled
 from redis_ratelimit.lease import AsyncLease
 from redis_ratelimit.limits import Ban, Concurrency, Limit
@@ -96,6 +96,8 @@ class Limiter(Base):
             terms, cost = waits.hoisted(terms, cost)
         until, reserved = 0.0, 0.0
         if wait > 0:
+            if await self._policy_forces(key, terms):
+                raise CallError(waits.FORCED)
             until = self._clock() + wait
             excluded = upto or force or max_wait is not None
             if waits.reserves(terms, once=once, excluded=excluded):
@@ -127,7 +129,11 @@ class Limiter(Base):
                     ban=ban,
                 )
                 decision = await self._do(call)
-                if remembers and not decision.allowed:
+                if (
+                    remembers
+                    and not decision.allowed
+                    and await self._policy_forces(key, terms, decision) is False
+                ):
                     self._denied(asked, key, decision, sent_at)
             if decision.allowed or not until or reserved:
                 break
@@ -145,6 +151,23 @@ class Limiter(Base):
         elif decision.source == "none" or refundable:
             facts["_settle"] = partial(self._refund, decision, [(key, terms)], cost)
         return await self._turn(decision) if reserved and decision.wait_ms else decision
+
+    async def _policy_forces(
+        self, key: Key, limits: Sequence[Limit], told: Decision | None = None
+    ) -> bool | None:
+        """Returns `True` if it is a policy with FORCE; None if that is not known."""
+        if not words.is_policy(limits):
+            return False
+        if told is not None and (told.forced is not None or told.source != "server"):
+            return told.forced
+        known = self._denials.policy_forces(limits[0], self._clock())
+        if known is not None:
+            return known[0]
+        asked_at, forces = self._clock(), None
+        with suppress(RateLimitError):  # the call itself raises what is wrong
+            forces = (await self._do(self._calls.policy_facts(key, limits))).forced
+        self._denials.learn_policy(limits[0], forces, asked_at)
+        return forces
 
     async def _turn(self, decision: Decision) -> Decision:
         """Waits for a turn that is reserved, and gives it back if the caller is interrupted."""

@@ -129,6 +129,10 @@ class Calls:
             else None,
         )
 
+    def policy_facts(self, key: Key, limits: Sequence[Limit]) -> Call[Decision]:
+        """Returns a call that charges nothing and tells what the policy says of itself."""
+        return self.take(key, [limits[0].without_cost()], cost=0, each=True)
+
     def take_all(
         self,
         limits: Mapping[Key, Limit],

@@ -43,6 +43,8 @@ class Decision:
     name: str | None = None
     # The policy that ruled, if `each` was asked for.
     policy: str | None = None
+    # With `policy`: whether a limit of it has FORCE, so that a denial may be a charge.
+    forced: bool | None = field(default=None, compare=False)
     source: Source = "server"
     # A denial of the server that this process remembered: the server was not asked again.
     remembered: bool = False
@@ -160,7 +162,10 @@ def read_each(reply: Sequence[Any], costs: Sequence[float]) -> Decision:
     """
     allowed, wait_ms, decisions, *policy = reply
     decision = together(bool(allowed), wait_ms, [read(one) for one in decisions], costs)
-    return replace(decision, policy=text(policy[0])) if policy else decision
+    if not policy:
+        return decision
+    forced = any(text(word) == "FORCE" for word in policy[2:])
+    return replace(decision, policy=text(policy[0]), forced=forced)
 
 
 def together(

@@ -4,7 +4,8 @@ The server's `wait` is exact, so until it is over the same call would be denied 
 answered here. What others take only makes the wait longer. What they give back, a reset or a ban
 that is lifted is heard by client tracking (`ears.py`), from the second denial of a key on. Where
 nothing is heard, a denial is remembered for a second at most. So is that of a policy, whose numbers
-can change, and that of an item of a sketch, whose key changes with each call for any item.
+can change, and that of an item of a sketch, whose key changes with each call for any item. Where a
+limit of a policy has FORCE, a denied call is a charge, and is never answered here.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class Denials:
         self._prefix = prefix.encode()
         self._where = where
         self._by_key: dict[Key, tuple[Denial, ...]] = {}
+        # Policies that were asked whether they have FORCE: the answer, and until when it holds.
+        self._policies: dict[Limit, tuple[bool | None, float]] = {}
         self.forked()
         forks.knows(self)
 
@@ -111,6 +114,17 @@ class Denials:
             denial = Denial(key, asked, decision, heard_at, until, where, again)
             self._by_key[key] = (*others[-CALLS + 1 :], denial)
             return denial
+
+    def policy_forces(self, policy: Limit, now: float) -> tuple[bool | None] | None:
+        """Returns what is known of the policy; None if it is to be asked."""
+        forces, until = self._policies.get(policy, (None, now))
+        return (forces,) if now < until else None
+
+    def learn_policy(self, policy: Limit, forces: bool | None, now: float) -> None:
+        """Remembers for a second what the policy says of itself; None if it did not answer."""
+        if len(self._policies) >= KEYS:
+            self._policies.clear()
+        self._policies[policy] = (forces, now + UNHEARD)
 
     def _has_room(self, now: float) -> bool:
         """Returns `True` if a new key finds room, perhaps in place of denials that are over."""

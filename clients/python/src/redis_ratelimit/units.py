@@ -11,11 +11,12 @@ from math import ceil
 from random import uniform
 from typing import Any
 
-from redis_ratelimit import forks, sketches, words
+from redis_ratelimit import forks, sketches, waits, words
 from redis_ratelimit.call import Call, Undecided
 from redis_ratelimit.calls import Calls
 from redis_ratelimit.decision import NEVER, Decision
-from redis_ratelimit.errors import FullError, RateLimitError, UnavailableError
+from redis_ratelimit.denials import UNHEARD
+from redis_ratelimit.errors import CallError, FullError, RateLimitError, UnavailableError
 from redis_ratelimit.limits import Limit
 from redis_ratelimit.pending import pending
 from redis_ratelimit.quantities import Key
@@ -70,6 +71,8 @@ class _Hand:
         # What the server said last, and when it may be asked again after a grant was short.
         self._said = Decision(True, 0, 0, 0, 0, limits=tuple(limits))
         self._denied_until = 0.0
+        # Until when a policy is not asked again whether it has FORCE.
+        self._facts_until = 0.0
         forks.knows(self)
 
     def forked(self) -> None:
@@ -131,6 +134,18 @@ class _Hand:
         # Without the server it is one request that is decided, not a batch. Without an id nothing
         # could be given back.
         return replace(call, without=None, unnamed=None)
+
+    def _facts(self) -> Call[Decision] | None:
+        """Returns the call that asks a policy whether it has FORCE, if it is to be asked."""
+        if not words.is_policy(self._limits) or self._clock() < self._facts_until:
+            return None
+        return self._calls.policy_facts(self.key, self._limits)
+
+    def _refuse_forced(self, told: Decision) -> None:
+        """Refuses a policy that would grant any number of units."""
+        if told.forced:
+            raise CallError(waits.FORCED)
+        self._facts_until = self._clock() + UNHEARD
 
     def _granted(self, decision: Decision, asked_at: float, wanted: int) -> None:
         units = decision.granted or 0
@@ -202,8 +217,11 @@ class Units(_Hand):
         decision = self._spend(cost) or self._refused()
         if decision is not None:
             return decision
-        asked_at, wanted = self._clock(), self._wanted(cost)
         try:
+            facts = self._facts()
+            if facts is not None:
+                self._refuse_forced(self._do(facts))
+            asked_at, wanted = self._clock(), self._wanted(cost)
             self._granted(self._do(self._asking(wanted)), asked_at, wanted)
         except (UnavailableError, FullError) as error:
             return self._without(cost, error)
@@ -262,8 +280,11 @@ class AsyncUnits(_Hand):
         decision = self._spend(cost) or self._refused()
         if decision is not None:
             return decision
-        asked_at, wanted = self._clock(), self._wanted(cost)
         try:
+            facts = self._facts()
+            if facts is not None:
+                self._refuse_forced(await self._do(facts))
+            asked_at, wanted = self._clock(), self._wanted(cost)
             self._granted(await self._do(self._asking(wanted)), asked_at, wanted)
         except (UnavailableError, FullError) as error:
             return self._without(cost, error)

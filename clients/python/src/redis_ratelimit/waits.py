@@ -11,6 +11,9 @@ from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.ids import Once
 from redis_ratelimit.limits import Limit, TokenBucket
 
+# Of a policy whose denied calls are charged: each attempt would charge once more.
+FORCED = "the policy has a limit with FORCE, which charges denied calls: not with `wait` or units"
+
 # Seconds for which a reservation can be given back after its turn.
 AFTER_ITS_TURN = 60.0
 
