@@ -13,17 +13,17 @@ const window = (hint) => [
 
 /** The algorithms: what they are called, when to take which, and their numbers in the order of the words. */
 export const ALGORITHMS = {
-  TOKENBUCKET: { label: "Token bucket", says: "Lets a burst pass, and then a steady rate.", fields: bucket("Burst", "Refill", "units at once") },
-  FIXED: { label: "Fixed window", says: "Counts in windows. Cheap; two bursts may meet at a boundary.", fields: window("such as 1m, 1d; of the calendar: 1w, 1mo, 3mo, 1y"), flags: ["ALIGNED"] },
-  SLIDING: { label: "Sliding window", says: "Counts in a window that slides. Smooth.", fields: window(), flags: ["STRICT"] },
-  SLIDINGLOG: { label: "Sliding log", says: "Exact: remembers each call in the window.", fields: window() },
-  LEAKYBUCKET: { label: "Leaky bucket", says: "Tells each call when its turn comes, at a steady rate.", fields: bucket("Queue", "Leak", "units that wait") },
+  TOKENBUCKET: { label: "Token bucket", says: "Lets a burst pass, and then a steady rate.", fields: bucket("Burst", "Refill", "units at once"), flags: ["FORCE"] },
+  FIXED: { label: "Fixed window", says: "Counts in windows. Cheap; two bursts may meet at a boundary.", fields: window("such as 1m, 1d; of the calendar: 1w, 1mo, 3mo, 1y"), flags: ["ALIGNED", "FORCE"] },
+  SLIDING: { label: "Sliding window", says: "Counts in a window that slides. Smooth.", fields: window(), flags: ["STRICT", "FORCE"] },
+  SLIDINGLOG: { label: "Sliding log", says: "Exact: remembers each call in the window.", fields: window(), flags: ["FORCE"] },
+  LEAKYBUCKET: { label: "Leaky bucket", says: "Tells each call when its turn comes, at a steady rate.", fields: bucket("Queue", "Leak", "units that wait"), flags: ["FORCE"] },
   CONCURRENCY: { label: "Concurrency", says: "So many at once. Calls need an id.", fields: [
     { name: "limit", label: "At once", hint: "units", example: "10" },
     { name: "ttl", label: "held for at most", hint: "such as 30s, 5m", example: "1m", time: true }] },
   SKETCH: { label: "Sketch", says: "A bucket for each of millions of items, in memory of a fixed size.", fields: bucket("Burst", "Refill", "units at once"), sized: true },
 };
-const FLAGS = { ALIGNED: "Windows begin by the clock", STRICT: "Never more in any window" };
+const FLAGS = { ALIGNED: "Windows begin by the clock", STRICT: "Never more in any window", FORCE: "Charge past the limit" };
 export const flagSays = (flag) => FLAGS[flag];
 
 /** { limits: [{ algorithm, numbers, flags, options, cost, name, shadow }], ban } or null for words it does not know. */
@@ -46,7 +46,7 @@ export function parse(text) {
       if (words.length > 0 || ban.block === undefined || ban.longest === undefined) return null;
     } else if (!limit) return null;
     else if (upper === "SHADOW") limit.shadow = true;
-    else if (upper === "ALIGNED" || upper === "STRICT") limit.flags.push(upper);
+    else if (FLAGS[upper]) limit.flags.push(upper);
     else if (["COST", "AS", "OFFSET", "ANCHOR", "SIZE"].includes(upper) && words.length > 0) {
       if (upper === "COST") limit.cost = take();
       else if (upper === "AS") limit.name = take();
@@ -88,7 +88,7 @@ export function says(limit) {
     CONCURRENCY: () => `${count(first)} at once, held for ${time(second)} at most`,
     SKETCH: () => `each item ${count(first)} at once, then ${count(second)} per ${per(third)}`,
   }[limit.algorithm]();
-  const more = [limit.flags.includes("ALIGNED") && "of the clock", ...limit.options.map((option) => option.toLowerCase()),
+  const more = [limit.flags.includes("ALIGNED") && "of the clock", limit.flags.includes("FORCE") && "charged past it", ...limit.options.map((option) => option.toLowerCase()),
     limit.cost && `each call costs ${count(limit.cost)}`].filter(Boolean);
   return [main, ...more].join(", ");
 }

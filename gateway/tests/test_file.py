@@ -330,9 +330,9 @@ def test_policies_that_were_imported_decide_in_place_of_the_file(
     )
     commands = imported.stdout.splitlines()
     assert commands == [
-        "RL.POLICYSET api|user FIXED 2 1m ALIGNED",
+        "RL.POLICYSET api|user FIXED 2 1m ALIGNED FORCE",
         "RL.POLICYSET api|tried FIXED 1 1m ALIGNED SHADOW",
-        "RL.POLICYSET api|closed FIXED 0 1d ALIGNED",
+        "RL.POLICYSET api|closed FIXED 0 1d ALIGNED FORCE",
     ]
     told = imported.stderr.splitlines()
     assert [re.search(r"line \d+: (.*)", line)[1] for line in told] == [
@@ -346,6 +346,8 @@ def test_policies_that_were_imported_decide_in_place_of_the_file(
     assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
     assert [gateway.passes(descriptor(tried="1")) for _ in range(2)] == [True, True]
     assert not gateway.passes(descriptor(closed="x"))
+    told = [gateway.passes(descriptor(user="2", hits=hits)) for hits in (0, 3, 0)]
+    assert told == [True, False, False], "charged past the limit, as by the file"
 
 
 def test_the_files_that_the_document_shows_are_right(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ use super::domain::{DomainRule, rule};
 use super::format::{DescriptorEntry, Document};
 use super::{Bound, Config};
 use crate::ask::Rule;
+use crate::charge::Charge;
 use crate::client_address::{Ipv6Prefix, grouped};
 use crate::naming::{Described, LONGEST_NAME};
 
@@ -129,7 +130,15 @@ impl<'a> ImportLevel<'a> {
         if name.len() > LONGEST_NAME {
             return Err("a name that is too long for a policy");
         }
-        Ok((name, if descriptor.shadow_mode { shadowed(&words) } else { words.join(" ") }))
+        let is_forced = words.iter().any(|word| word.eq_ignore_ascii_case("FORCE"));
+        let words = match rule.charge.or(None) {
+            // A limit in the shadow has nothing to be charged past.
+            _ if descriptor.shadow_mode => with_option(&words, "SHADOW"),
+            Charge::Always if !is_forced => with_option(&words, "FORCE"),
+            Charge::Always | Charge::AllOrNone => words.join(" "),
+            Charge::Independent => return Err("charge: independent"),
+        };
+        Ok((name, words))
     }
 }
 
@@ -153,18 +162,18 @@ fn has(descriptor: &DescriptorEntry, path: &[&str]) -> bool {
     below.any(|one| one.value.is_empty() && one.key.value == *key && has(one, rest))
 }
 
-/// The words of limits, with SHADOW behind each limit.
-fn shadowed(words: &[String]) -> String {
+/// Returns the words of limits with an option behind each limit.
+fn with_option(words: &[String], option: &str) -> String {
     const ALGORITHMS: [&str; 5] = ["TOKENBUCKET", "LEAKYBUCKET", "FIXED", "SLIDING", "SLIDINGLOG"];
     let mut out: Vec<&str> = vec![];
     for word in words {
         let named = out.last().is_some_and(|last| last.eq_ignore_ascii_case("AS"));
         if !out.is_empty() && !named && ALGORITHMS.iter().any(|name| name.eq_ignore_ascii_case(word)) {
-            out.push("SHADOW");
+            out.push(option);
         }
         out.push(word);
     }
-    out.push("SHADOW");
+    out.push(option);
     out.join(" ")
 }
 
@@ -192,13 +201,17 @@ descriptors:
     descriptors:
       - {key: user, rate_limit: {unit: minute, requests_per_unit: 3}}
   - {key: o'clock, rate_limit: {limit: TOKENBUCKET 10 10 1s FIXED 9 1d AS FIXED}, shadow_mode: true}
+  - {key: always, rate_limit: {limit: TOKENBUCKET 10 10 1s FIXED 9 1d, charge: always}}
+  - {key: fits, rate_limit: {unit: minute, requests_per_unit: 3, charge: all-or-none}}
 ",
         );
         assert_eq!(
             told.commands().collect::<Vec<_>>(),
             [
-                "RL.POLICYSET a%20b|plan=gold|user FIXED 3 1m ALIGNED",
+                "RL.POLICYSET a%20b|plan=gold|user FIXED 3 1m ALIGNED FORCE",
                 "RL.POLICYSET \"a%20b|o'clock\" TOKENBUCKET 10 10 1s SHADOW FIXED 9 1d AS FIXED SHADOW",
+                "RL.POLICYSET a%20b|always TOKENBUCKET 10 10 1s FORCE FIXED 9 1d FORCE",
+                "RL.POLICYSET a%20b|fits FIXED 3 1m ALIGNED",
             ]
         );
         assert_eq!(told.only_files, [""; 0]);
@@ -211,6 +224,7 @@ descriptors:
             (format!("key: a, value: 'b*', {limit}"), "a wildcard"),
             (format!("key: a, descriptors: [{{key: b, value: c, {limit}}}]"), "a value behind a key"),
             (format!("key: a, quota_mode: true, {limit}"), "quota_mode"),
+            (format!("key: a, {}", limit.replace('}', ", charge: independent}")), "charge: independent"),
             (format!("key: a, detailed_metric: true, {limit}"), "a label of the metrics"),
             (format!("key: {}, {limit}", "a".repeat(300)), "too long"),
             ("key: a, rate_limit: {unlimited: true}".to_owned(), "unlimited"),
@@ -284,6 +298,7 @@ descriptors:
                     });
                 let names = Described::new("api", entries.iter().copied()).names();
                 let by_policy = names.iter().find_map(|name| policies.get(name.as_str()));
+                let by_file = by_file.map(|words| words + " FORCE");
                 assert_eq!(by_file.as_deref(), by_policy.copied(), "{text} {entries:?}");
             }
             compared += usize::from(policies.len() > 2);
