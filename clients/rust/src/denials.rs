@@ -2,8 +2,8 @@
 //!
 //! The server's `wait` is exact, so until it is over the same call would be denied again, and is answered here. What
 //! others take only makes the wait longer. What they give back, a reset or a ban that is lifted is heard by client
-//! tracking (`ear.rs`). Where nothing is heard, a denial is remembered for a second at most. So is that of a policy,
-//! whose numbers can change.
+//! tracking (`ear.rs`). Where nothing is heard, a denial is remembered for a second at most. So is that of a sketch by
+//! a policy, whose numbers can change.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

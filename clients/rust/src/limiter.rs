@@ -251,10 +251,12 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
 
     async fn taken(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
         let plain = charge.take(take, None);
-        // An answer to an id of the caller's, and what is forced, are the server's.
+        // An answer to an id of the caller's, and what is forced, are the server's. A policy may charge what it denies, and
+        // the reply does not tell; that of a sketch cannot.
+        let may_force = take.force || charge.limits().iter().any(|limit| limit.is_policy() && !charge.has_items());
         let remembers = self.sending.options().remember_denials
             && !charge.is_of_several()
-            && !take.force
+            && !may_force
             && !matches!(take.once, Once::Own(_));
         if let (true, Some(denied)) = (remembers, self.sending.denied(&charge.whose(), &plain)) {
             return Ok(denied);

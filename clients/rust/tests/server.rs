@@ -250,6 +250,24 @@ async fn a_denied_caller_is_answered_here_until_the_server_says_otherwise() {
 }
 
 #[tokio::test]
+async fn policy_that_charges_past_its_limit_gets_every_call() {
+    let server = Server::start();
+    let mut connection = server.connection().await;
+    let words = ["tokens", "FIXED", "10", "1h", "FORCE"];
+    let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
+    let limiter = server.limiter(patient()).await;
+    let limit = [Limit::policy(["tokens"])];
+    let mut allowed = Vec::new();
+    for cost in [8, 5, 1] {
+        allowed.push(limiter.take("user:42", &limit, &Take::units(cost)).await.unwrap().allowed);
+    }
+    assert_eq!(allowed, [true, false, false]);
+    // All three are charged: 14 of 10.
+    let used = limiter.take("user:42", &[Limit::fixed(20, "1h")], &Take::units(0)).await.unwrap().remaining;
+    assert_eq!(used, Some(6));
+}
+
+#[tokio::test]
 async fn an_account_that_may_not_listen_is_not_tried_each_second() {
     let server = Server::start();
     let mut connection = server.connection().await;
