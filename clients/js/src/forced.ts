@@ -8,7 +8,7 @@ import type { Limit, PolicyLimit } from "./limits.js";
 export const FORCED =
   "the policy has a limit with FORCE, which charges denied calls: it is not for wait and units";
 
-/** How long an answer holds, as denials of a policy do, and how many there may be. */
+/** Lifetime of an answer, that of a denial by a policy, and the maximum number of answers. */
 const HOLDS_MS = 1000;
 const MOST = 10_000;
 

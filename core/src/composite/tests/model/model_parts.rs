@@ -77,7 +77,7 @@ pub(super) fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Optio
     leases.find(|(name, _, expires_at, _)| **name == *holder && at < *expires_at).map(|(_, units, ..)| *units)
 }
 
-/// Whether a call is charged in any case; those in the shadow say so only where they are alone.
+/// Returns `true` if a call is charged in any case; those in the shadow say so only where they are alone.
 pub(super) fn is_forced(call: &CompositeRequest, looks: &[Evaluation]) -> bool {
     let alone = call.specs.iter().all(|spec| spec.shadow);
     call.specs.iter().zip(looks).any(|(spec, evaluation)| evaluation.is_forced() && (alone || !spec.shadow))
