@@ -1,8 +1,7 @@
 //! Limits under a name, and without one.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
@@ -28,36 +27,6 @@ pub struct Bound<C> {
     name: Arc<str>,
     is_named: bool,
     limits: Arc<[Limit]>,
-}
-
-/// Limits that have a name, for as long as somebody has them.
-#[derive(Default)]
-pub(crate) struct Names {
-    by_name: HashMap<String, Weak<[Limit]>>,
-    /// Number of names at which those of limits that have gone are removed.
-    most: usize,
-}
-
-impl Names {
-    fn bind(&mut self, name: &str, limits: &Arc<[Limit]>) -> Result<(), Error> {
-        let shape = |limits: &[Limit]| limits.iter().map(Limit::shape).collect::<Vec<_>>();
-        if let Some(known) = self.by_name.get(name).and_then(Weak::upgrade) {
-            if shape(&known) == shape(limits) {
-                return Ok(());
-            }
-            let words = |limits: &[Limit]| limits.iter().map(Limit::canonical).collect::<Vec<_>>().join(", ");
-            let (old, new) = (words(&known), words(limits));
-            return Err(Error::Call(format!(
-                "the name {name:?} has the limits {old}, and cannot have {new}: they share keys"
-            )));
-        }
-        if self.by_name.len() >= self.most {
-            self.by_name.retain(|_, limits| limits.strong_count() > 0);
-            self.most = 2 * self.by_name.len() + 16;
-        }
-        self.by_name.insert(name.to_owned(), Arc::downgrade(limits));
-        Ok(())
-    }
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {

@@ -28,6 +28,7 @@ mod limiter;
 mod limits;
 #[cfg(feature = "memory")]
 mod memory;
+mod names;
 mod options;
 mod rate;
 mod replies;

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use redis::aio::ConnectionLike;
 use redis::{Client, Value};
 
-use crate::bound::Names;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::lease::{Lease, Place};
 use crate::limits::{Amount, Limit, Time};
 #[cfg(feature = "memory")]
 use crate::memory::{ManualClock, Memory};
+use crate::names::Names;
 use crate::options::{Once, Options, Take};
 use crate::replies::may_pass_without_id;
 use crate::sending::{Refused, Sending};

@@ -1,0 +1,41 @@
+//! Names of limits, each of which stays with its algorithms and windows while it is in use.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use crate::error::Error;
+use crate::limits::Limit;
+
+/// Limits that have a name, for as long as somebody has them.
+#[derive(Default)]
+pub(crate) struct Names {
+    by_name: HashMap<String, Weak<[Limit]>>,
+    /// Number of names at which those of limits that have gone are removed.
+    most: usize,
+}
+
+impl Names {
+    /// Gives limits a name.
+    ///
+    /// # Errors
+    /// [`Error::Call`] if other limits that somebody has are known by it, of another algorithm or window.
+    pub(crate) fn bind(&mut self, name: &str, limits: &Arc<[Limit]>) -> Result<(), Error> {
+        let shape = |limits: &[Limit]| limits.iter().map(Limit::shape).collect::<Vec<_>>();
+        if let Some(known) = self.by_name.get(name).and_then(Weak::upgrade) {
+            if shape(&known) == shape(limits) {
+                return Ok(());
+            }
+            let words = |limits: &[Limit]| limits.iter().map(Limit::canonical).collect::<Vec<_>>().join(", ");
+            let (old, new) = (words(&known), words(limits));
+            return Err(Error::Call(format!(
+                "the name {name:?} has the limits {old}, and cannot have {new}: they share keys"
+            )));
+        }
+        if self.by_name.len() >= self.most {
+            self.by_name.retain(|_, limits| limits.strong_count() > 0);
+            self.most = 2 * self.by_name.len() + 16;
+        }
+        self.by_name.insert(name.to_owned(), Arc::downgrade(limits));
+        Ok(())
+    }
+}
