@@ -1,7 +1,8 @@
-//! How much: an integer count of millionths.
+//! Amounts as integer counts of millionths.
 //!
-//! An argument goes from 0 to 10^12 units; what a key remembers may go past a limit (a debt), and saturates at
-//! 2^63-1 millionths. Decimals below a millionth are rounded by whoever parses, always against the caller.
+//! An argument ranges from 0 to 10^12 units. Stored usage may exceed a limit (a debt) and saturates at 2^63-1
+//! millionths. The caller of a parsing function chooses the direction in which decimals below a millionth are rounded,
+//! always against the client.
 
 use crate::number::decimal::Scaled;
 use crate::number::time::{Period, Span};
@@ -14,10 +15,10 @@ use std::num::NonZeroU64;
 /// ```
 /// use ratelimit_core::Amount;
 ///
-/// // Against the caller: a limit is rounded down, a cost up.
+/// Rounding is against the client: a limit is rounded down, a cost up.
 /// let [down, up] = [Amount::parse_down(b"0.3333333"), Amount::parse_up(b"0.3333333")].map(Option::unwrap);
 /// assert_eq!((down.millionths(), up.millionths()), (333_333, 333_334));
-/// // What would be below nothing is nothing.
+/// Subtraction stops at zero.
 /// assert_eq!(down.minus(up), Amount::ZERO);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,97 +27,102 @@ pub struct Amount(u64);
 const MILLIONTHS: u64 = 1_000_000;
 
 impl Amount {
-    /// Nothing.
+    /// Zero units.
     pub const ZERO: Amount = Amount(0);
     /// One unit.
     pub const ONE: Amount = Amount(MILLIONTHS);
-    /// The most that an argument may say: 10^12 units.
+    /// Largest amount that an argument may have: 10^12 units.
     pub const MAX_ARGUMENT: Amount = Amount(1_000_000_000_000 * MILLIONTHS);
-    /// Where usage saturates: 2^63-1 millionths.
+    /// Largest usage, at which sums saturate: 2^63-1 millionths.
     pub const MAX: Amount = Amount(u64::MAX >> 1);
 
-    /// A usage from a count of millionths; `None` above `MAX`.
+    /// Creates a usage from a count of millionths. Returns `None` above [`Amount::MAX`].
     #[must_use]
     pub fn from_millionths(millionths: u64) -> Option<Amount> {
         (millionths <= Amount::MAX.0).then_some(Amount(millionths))
     }
 
-    /// A count of millionths, saturating at 2^63-1.
+    /// Creates an amount from a count of millionths, saturating at 2^63-1.
     #[must_use]
     pub const fn saturating(millionths: u64) -> Amount {
         if millionths < Amount::MAX.0 { Amount(millionths) } else { Amount::MAX }
     }
 
-    /// An argument, digits past the sixth decimal rounded down (a limit, a refill, a give-back).
-    /// `None` if it is not a decimal from 0 to 10^12.
+    /// Parses an argument and rounds digits past the sixth decimal down (for a limit, a refill, a refund).
+    ///
+    /// Returns `None` unless `text` is a decimal from 0 to 10^12.
     #[must_use]
     #[inline]
     pub fn parse_down(text: &[u8]) -> Option<Amount> {
-        Amount::everyday(text).or_else(|| parse(text).map(|scaled| Amount(scaled.floor)))
+        Amount::parse_short(text).or_else(|| parse(text).map(|scaled| Amount(scaled.floor)))
     }
 
-    /// An argument, digits past the sixth decimal rounded up (a cost).
-    /// `None` if it is not a decimal from 0 to 10^12.
+    /// Parses an argument and rounds digits past the sixth decimal up (for a cost).
+    ///
+    /// Returns `None` unless `text` is a decimal from 0 to 10^12.
     #[must_use]
     #[inline]
     pub fn parse_up(text: &[u8]) -> Option<Amount> {
-        Amount::everyday(text).or_else(|| parse(text).map(|scaled| Amount(scaled.ceil())))
+        Amount::parse_short(text).or_else(|| parse(text).map(|scaled| Amount(scaled.ceil())))
     }
 
     #[inline]
-    fn everyday(text: &[u8]) -> Option<Amount> {
-        decimal::everyday_whole(text).map(|units| Amount(units.saturating_mul(MILLIONTHS)))
+    fn parse_short(text: &[u8]) -> Option<Amount> {
+        decimal::parse_short_integer(text).map(|units| Amount(units.saturating_mul(MILLIONTHS)))
     }
 
-    /// `n%` of it, rounded up. `None` if `text` does not say a decimal from 0 to 100 and a percent sign.
+    /// Parses a percentage and returns that share of `self`, rounded up.
+    ///
+    /// Returns `None` unless `text` is a decimal from 0 to 100 followed by a percent sign.
     #[must_use]
     pub fn percent_up(self, text: &[u8]) -> Option<Amount> {
         decimal::percent(text, self.min(Amount::MAX_ARGUMENT).0).map(|scaled| Amount(scaled.ceil()))
     }
 
-    /// Millionths.
+    /// Returns the amount in millionths.
     #[must_use]
     pub fn millionths(self) -> u64 {
         self.0
     }
 
-    /// Whole units, rounded down.
+    /// Returns the whole units, rounded down.
     #[must_use]
     pub fn whole_units(self) -> u64 {
         self.0 / MILLIONTHS
     }
 
-    /// Only the whole units of it.
+    /// Rounds down to whole units.
     #[must_use]
     pub fn floor(self) -> Amount {
         Amount(self.0.saturating_sub(self.0 % MILLIONTHS))
     }
 
-    /// The sum, saturating at 2^63-1 millionths.
+    /// Returns the sum, saturating at 2^63-1 millionths.
     #[must_use]
     pub fn plus(self, other: Amount) -> Amount {
         Amount(self.0.saturating_add(other.0).min(Amount::MAX.0))
     }
 
-    /// The difference, never below 0.
+    /// Returns the difference, or zero if `other` is larger.
     #[must_use]
     pub fn minus(self, other: Amount) -> Amount {
         Amount(self.0.saturating_sub(other.0))
     }
 
-    /// The difference; `None` below 0.
+    /// Returns the difference, or `None` if `other` is larger.
     pub fn checked_minus(self, other: Amount) -> Option<Amount> {
         self.0.checked_sub(other.0).map(Amount)
     }
 
-    /// By how much `self` and `cost` together go past `limit`. A usage and an argument fit 64 bits together, so
-    /// unlike `plus` this does not saturate, and a comparison at the far end is exact.
+    /// Returns the amount by which `self` plus `cost` exceeds `limit`. Unlike [`Amount::plus`] the sum does not
+    /// saturate, because a usage and an argument fit 64 bits together. So the comparison is exact even near the
+    /// maximum.
     #[must_use]
     pub fn excess(self, cost: Amount, limit: Amount) -> Amount {
         Amount(self.0.saturating_add(cost.0).saturating_sub(limit.0))
     }
 
-    /// `self * factor`, rounded down to a millionth, and at most what an argument can say.
+    /// Returns `self * factor`, rounded down to a millionth and capped at [`Amount::MAX_ARGUMENT`].
     #[must_use]
     pub fn times(self, factor: Amount) -> Amount {
         const ONE: NonZeroU64 = match NonZeroU64::new(MILLIONTHS) {
@@ -126,13 +132,13 @@ impl Amount {
         Amount::saturating(ratio::floor(self.0, factor.0, ONE)).min(Amount::MAX_ARGUMENT)
     }
 
-    /// `self * part / whole`, rounded down.
+    /// Returns `self * part / whole`, rounded down.
     #[must_use]
     pub fn share_down(self, part: Span, whole: Period) -> Amount {
         Amount(ratio::floor(self.0, part.micros(), whole.micros()))
     }
 
-    /// `self * part / whole`, rounded up.
+    /// Returns `self * part / whole`, rounded up.
     #[must_use]
     pub fn share_up(self, part: Span, whole: Period) -> Amount {
         Amount(ratio::ceil(self.0, part.micros(), whole.micros()))
@@ -140,7 +146,7 @@ impl Amount {
 }
 
 impl fmt::Display for Amount {
-    /// As an argument says it: `1`, `0.5`.
+    /// Formats the amount like an argument: `1`, `0.5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (units, mut millionths) = (self.whole_units(), self.0 % MILLIONTHS);
         if millionths == 0 {

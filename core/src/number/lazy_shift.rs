@@ -1,38 +1,39 @@
-//! Instants that all move back at once, when the clock does, without any being touched.
+//! Timestamps that can all be moved back at once in constant time.
 //!
-//! A log and a lease table hold many instants, and a clock gone back moves all of them by the same. So they are kept
-//! as [`Mark`]s, and beside them, once, the [`Shift`] that says how far these have moved since.
+//! A log and a lease table hold many timestamps. When the clock moves backwards, all of them move back by the same
+//! span. So each is stored as a [`Mark`], and one [`Shift`] records the distance that the marks have moved since.
 
 use crate::number::{Span, Timestamp};
 
-/// An instant as it is kept: later than it is by the shift.
+/// Stored form of a timestamp: the timestamp plus the shift at the time of storing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(Timestamp);
 
-/// By how much the marks of a usage lie later than their instants.
+/// Total distance that the marks of a usage have moved back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shift(Span);
 
 impl Shift {
-    /// Far below overflow, and so far that a clock has to go through its whole range, back and forth, many times.
+    /// Shift above which marks are recomputed. Far below overflow, and out of reach unless a clock goes back and forth
+    /// through its whole range many times.
     const FAR: Span = Span::MAX.times(32);
 
-    /// How `instant` is kept.
+    /// Returns the stored form of `instant`.
     pub fn mark(self, instant: Timestamp) -> Mark {
         Mark(instant.plus(self.0))
     }
 
-    /// The instant that is kept as `mark`; the epoch for all that has moved to before it.
+    /// Returns the timestamp stored as `mark`, or the epoch if it has moved to before the epoch.
     pub fn instant(self, mark: Mark) -> Timestamp {
         mark.0.minus(self.0)
     }
 
-    /// The shift after the clock has gone back by `span` more.
+    /// Returns the shift after the clock has moved back by another `span`.
     pub fn back(self, span: Span) -> Shift {
         Shift(self.0.plus(span))
     }
 
-    /// Whether it is time to make all marks anew.
+    /// Returns `true` if all marks must be recomputed to avoid overflow.
     pub fn is_far(self) -> bool {
         self.0 > Shift::FAR
     }

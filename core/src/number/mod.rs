@@ -1,5 +1,5 @@
-//! Amounts, instants and lengths of time: the only raw arithmetic. Nothing here can overflow, and nothing is rounded
-//! but where its name says so.
+//! Amounts, timestamps and durations: the only raw arithmetic of this crate. No operation overflows, and rounding
+//! happens only where a name says so.
 
 pub mod amount;
 pub mod decimal;

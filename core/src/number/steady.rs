@@ -1,33 +1,33 @@
-//! Steady time: the clock that deadlines of waiting calls and ends of scales go by. It is this process's alone, and
-//! stored nowhere.
+//! Monotonic time for the deadlines of waiting calls and the ends of scales. It exists in this process only and is
+//! never stored.
 //!
-//! It goes on with the server's clock, but when that is set back, it goes on from where it is. So a deadline, once
-//! written, is right for ever: a clock gone back costs nothing, however many wait, and keeps nobody longer than it
-//! said.
+//! Steady time advances with the server's clock. When that clock is set back, steady time continues from its current
+//! value. So a stored deadline stays valid: a clock that moved backwards needs no update of any waiter, and extends no
+//! deadline.
 
 use crate::number::{Span, Timestamp};
 use std::cell::Cell;
 
-/// An instant of steady time.
+/// Instant in steady time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Steady(Timestamp);
 
 impl Steady {
-    /// The instant this much later. It may lie behind the last one that a clock shows: steady time goes on however
-    /// often a clock is set ahead and back.
+    /// Returns the instant `span` later. The result may lie after the last timestamp, because steady time keeps
+    /// advancing however often a clock is set ahead and back.
     #[must_use]
     pub fn plus(self, span: Span) -> Steady {
         Steady(self.0.plus(span))
     }
 
-    /// The time from `earlier` to `self`; 0 if it lies later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Steady) -> Span {
         self.0.since(earlier.0)
     }
 }
 
-/// What turns the server's clock into steady time.
+/// Converter from the server's clock to steady time.
 ///
 /// ```
 /// use ratelimit_core::queue::SteadyClock;
@@ -42,16 +42,16 @@ impl Steady {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SteadyClock {
-    /// What the clock showed when it was last read.
+    /// Timestamp of the last reading.
     last: Timestamp,
-    /// By how much it has gone back in all.
+    /// Total span by which the clock was set back.
     back: Span,
-    /// How often it has.
+    /// Number of times that the clock was set back.
     steps: u64,
 }
 
 impl SteadyClock {
-    /// Reads the clock, which shows `now`.
+    /// Returns the steady time at a reading `now` of the clock, and records the reading.
     #[inline(always)]
     pub fn read(&mut self, now: Timestamp) -> Steady {
         let step = self.last.since(now);
@@ -63,32 +63,33 @@ impl SteadyClock {
         self.at(now)
     }
 
-    /// The steady time when the clock shows `now`, which has not gone back since it was last read.
+    /// Returns the steady time at `now`, without recording the reading. The clock must not have been set back since the
+    /// last recorded one.
     #[must_use]
     #[inline(always)]
     pub fn at(&self, now: Timestamp) -> Steady {
         Steady(now.max(self.last)).plus(self.back)
     }
 
-    /// What the clock shows at that instant, unless it is set before.
+    /// Returns the timestamp that corresponds to `at`, provided that the clock is not set back before then.
     #[must_use]
     pub fn shows(&self, at: Steady) -> Timestamp {
         at.0.minus(self.back)
     }
 
-    /// How often the clock has gone back, as far as it was read.
+    /// Returns the number of recorded readings that were earlier than the one before.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps
     }
 }
 
-/// A steady clock that many read.
+/// Steady clock for several readers.
 #[derive(Debug, Default)]
 pub struct SharedSteadyClock(Cell<SteadyClock>);
 
 impl SharedSteadyClock {
-    /// What the clock, which shows `now`, would show if it had never been set back.
+    /// Returns the timestamp that a clock reading `now` would show if it had never been set back.
     #[inline(always)]
     pub fn read(&self, now: Timestamp) -> Timestamp {
         let mut clock = self.0.get();
@@ -106,9 +107,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the clock is set to: steady time never goes back, and goes on as fast as the clock does.
+        /// Steady time never goes back, and advances as fast as the clock does.
         #[test]
-        fn steady_time_goes_on_as_the_clock_does_and_never_back(readings in vec(0..1_000_000u64, 1..50)) {
+        fn steady_time_is_monotonic_for_any_clock(readings in vec(0..1_000_000u64, 1..50)) {
             let mut clock = SteadyClock::default();
             let (mut last, mut steady) = (us(readings[0]), clock.read(us(readings[0])));
             for now in readings.into_iter().map(us) {
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_goes_on_from_where_it_was_for_all_who_read_it() {
+    fn shared_clock_continues_from_its_value_when_set_back() {
         let clock = SharedSteadyClock::default();
         for (now, shows) in [(100, 100), (110, 110), (50, 110), (60, 120), (10, 120), (500, 610), (499, 610)] {
             assert_eq!(clock.read(us(now)), us(shows), "{now}");
@@ -133,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn a_step_back_is_counted_once() {
+    fn backward_step_is_counted_once() {
         let mut clock = SteadyClock::default();
         let steps = [5, 9, 4, 4, 9, 8].map(|now| (clock.read(us(now)), clock.steps()).1);
         assert_eq!(steps, [0, 0, 1, 1, 1, 2]);
     }
 
     #[test]
-    fn however_often_the_clock_has_been_at_its_last_instant_a_deadline_lies_ahead() {
+    fn deadline_is_ahead_after_readings_at_the_last_timestamp() {
         let mut clock = SteadyClock::default();
         for _ in 0..100 {
             let deadline = clock.read(Timestamp::MAX).plus(Span::SECOND);

@@ -1,13 +1,14 @@
-//! When and how long, in whole microseconds. Time is always an argument: nothing here reads a clock.
+//! Timestamps and durations in whole microseconds. Time is always an argument: nothing here reads a clock.
 
 use crate::number::decimal;
 use crate::number::decimal::Scaled;
 use std::fmt;
 use std::num::NonZeroU64;
 
+/// Microseconds in a day.
 const DAY: u64 = 86_400_000_000;
 
-/// An instant: microseconds since the Unix epoch, from 0 to 365000 days.
+/// Timestamp: microseconds since the Unix epoch, from 0 to 365000 days.
 ///
 /// ```
 /// use ratelimit_core::{Period, Span, Timestamp};
@@ -23,73 +24,74 @@ const DAY: u64 = 86_400_000_000;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The first instant.
+    /// Earliest timestamp.
     pub const EPOCH: Timestamp = Timestamp(0);
-    /// The last instant: 365000 days after the epoch.
+    /// Latest timestamp: 365000 days after the epoch.
     pub const MAX: Timestamp = Timestamp(365_000 * DAY);
 
-    /// The instant that a clock shows; one that lies outside the range is taken for the nearest within.
+    /// Creates a timestamp from a reading of a clock, clamped to the valid range.
     #[must_use]
     pub fn from_clock(micros: i64) -> Timestamp {
         Timestamp(u64::try_from(micros).unwrap_or(0).min(Timestamp::MAX.0))
     }
 
-    /// `None` outside the range.
+    /// Creates a timestamp from microseconds since the epoch. Returns `None` outside the valid range.
     #[must_use]
     pub fn from_micros(micros: u64) -> Option<Timestamp> {
         (micros <= Timestamp::MAX.0).then_some(Timestamp(micros))
     }
 
-    /// Microseconds since the epoch.
+    /// Returns the microseconds since the epoch.
     #[must_use]
     pub fn micros(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` to `self`; 0 if it lies later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Timestamp) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 
-    /// The time from `earlier` to `self`; `None` if it lies later.
+    /// Returns the time from `earlier` to `self`, or `None` if `earlier` is later.
     #[must_use]
     pub fn checked_since(self, earlier: Timestamp) -> Option<Span> {
         self.0.checked_sub(earlier.0).map(Span)
     }
 
-    /// The instant this much later. May lie past the last instant: it is then compared or waited for, not stored.
+    /// Returns the timestamp `span` later. The result may exceed [`Timestamp::MAX`]: such a timestamp can be compared
+    /// and waited for, but not stored.
     #[must_use]
     pub fn plus(self, span: Span) -> Timestamp {
         Timestamp(self.0.saturating_add(span.0))
     }
 
-    /// The instant this much earlier, not before the epoch.
+    /// Returns the timestamp `span` earlier, but not before the epoch.
     #[must_use]
     pub fn minus(self, span: Span) -> Timestamp {
         Timestamp(self.0.saturating_sub(span.0))
     }
 
-    /// The latest multiple of `period` since the epoch that is not after `self`.
+    /// Returns the latest multiple of `period` since the epoch that is not after `self`.
     #[must_use]
     pub fn aligned(self, period: Period) -> Timestamp {
         Timestamp(self.0.saturating_sub(self.0 % period.0))
     }
 
-    /// Milliseconds since the epoch, rounded down.
+    /// Returns the milliseconds since the epoch, rounded down.
     #[must_use]
     pub fn floor_millis(self) -> u64 {
         self.0 / 1000
     }
 
-    /// Milliseconds since the epoch, rounded up.
+    /// Returns the milliseconds since the epoch, rounded up.
     #[must_use]
     pub fn ceil_millis(self) -> u64 {
         self.0.div_ceil(1000)
     }
 }
 
-/// The microseconds of a unit of time.
+/// Returns the microseconds in a unit of time.
 #[inline]
 fn micros_in(unit: &[u8]) -> Option<u64> {
     match unit {
@@ -103,14 +105,14 @@ fn micros_in(unit: &[u8]) -> Option<u64> {
     }
 }
 
-/// Whether a text is a number and a unit of time, or none, however long that is.
+/// Returns `true` if `text` is a number with an optional unit of time. The range is not checked.
 #[must_use]
 pub fn is_duration(text: &[u8]) -> bool {
-    decimal::behind_number(text).is_some_and(|unit| micros_in(unit).is_some())
+    decimal::after_number(text).is_some_and(|unit| micros_in(unit).is_some())
 }
 
 impl fmt::Display for Span {
-    /// As an argument says it, in the largest unit that divides it: `1m`, `90s`, `0`.
+    /// Formats the duration like an argument, in the largest unit that divides it: `1m`, `90s`, `0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
             return f.write_str("0");
@@ -130,7 +132,7 @@ impl fmt::Display for Period {
     }
 }
 
-/// A length of time in microseconds.
+/// Duration in microseconds.
 ///
 /// ```
 /// use ratelimit_core::Span;
@@ -143,33 +145,34 @@ impl fmt::Display for Period {
 pub struct Span(u64);
 
 impl Span {
-    /// No time at all.
+    /// Duration of zero.
     pub const ZERO: Span = Span(0);
-    /// The smallest.
+    /// One microsecond, the smallest positive duration.
     pub const MICROSECOND: Span = Span(1);
-    /// A millisecond.
+    /// One millisecond.
     pub const MILLISECOND: Span = Span(1_000);
     /// One second.
     pub const SECOND: Span = Span(1_000_000);
-    /// Where an answer saturates: 365000 days.
+    /// Longest duration of a reply, at which it saturates: 365000 days.
     pub const MAX: Span = Span(365_000 * DAY);
-    /// The longest full recovery that a limit may ask for: 36500 days.
+    /// Longest full recovery of a limit: 36500 days.
     pub const MAX_RECOVERY: Span = Span(36_500 * DAY);
-    /// The longest duration that an argument may say: 3650 days.
+    /// Longest duration that an argument may have: 3650 days.
     pub const MAX_ARGUMENT: Span = Span(3_650 * DAY);
 
-    /// A span of this many microseconds.
+    /// Creates a duration from microseconds.
     #[must_use]
     pub fn from_micros(micros: u64) -> Span {
         Span(micros)
     }
 
-    /// A duration argument that may be 0: `0`, `60`, `100ms`, `1.5h`; rounded up to whole microseconds.
-    /// `None` if it is not a duration, or neither 0 nor from 1us to 3650d.
+    /// Parses a duration argument that may be 0 (`0`, `60`, `100ms`, `1.5h`), rounded up to whole microseconds.
+    ///
+    /// Returns `None` unless `text` is a duration that is 0 or from 1us to 3650d.
     #[must_use]
     #[inline]
     pub fn parse(text: &[u8]) -> Option<Span> {
-        if let Some((count, unit)) = decimal::everyday(text)
+        if let Some((count, unit)) = decimal::split_short_integer(text)
             && let Some(micros) = micros_in(unit)
         {
             let span = Span(count.saturating_mul(micros));
@@ -181,76 +184,76 @@ impl Span {
     #[cold]
     fn parse_any(text: &[u8]) -> Option<Span> {
         let scaled = decimal::scaled(text, micros_in)?;
-        let below_a_microsecond = matches!(scaled, Scaled { floor: 0, more: true });
+        let below_a_microsecond = matches!(scaled, Scaled { floor: 0, inexact: true });
         (!below_a_microsecond && !scaled.exceeds(Span::MAX_ARGUMENT.0)).then(|| Span(scaled.ceil()))
     }
 
-    /// Microseconds.
+    /// Returns the duration in microseconds.
     #[must_use]
     pub const fn micros(self) -> u64 {
         self.0
     }
 
-    /// Milliseconds, rounded up.
+    /// Returns the duration in milliseconds, rounded up.
     #[must_use]
     pub fn ceil_millis(self) -> u64 {
         self.0.div_ceil(1000)
     }
 
-    /// The sum.
+    /// Returns the sum.
     #[must_use]
     pub fn plus(self, other: Span) -> Span {
         Span(self.0.saturating_add(other.0))
     }
 
-    /// The difference, never below 0.
+    /// Returns the difference, or zero if `other` is longer.
     #[must_use]
     pub const fn minus(self, other: Span) -> Span {
         Span(self.0.saturating_sub(other.0))
     }
 
-    /// A span that is `factor` times as long.
+    /// Returns the duration multiplied by `factor`.
     #[must_use]
     pub const fn times(self, factor: u64) -> Span {
         Span(self.0.saturating_mul(factor))
     }
 
-    /// An eighth of it, rounded down.
+    /// Returns an eighth of the duration, rounded down.
     #[must_use]
     pub fn eighth(self) -> Span {
         Span(self.0 / 8)
     }
 
-    /// How many whole `period`s it holds.
+    /// Returns the number of whole `period`s in the duration.
     #[must_use]
     pub fn whole(self, period: Period) -> u64 {
         self.0 / period.0
     }
 }
 
-/// A length of time that something else is divided by, in microseconds: never 0.
+/// Duration that is never 0, so that it can be a divisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(NonZeroU64);
 
 impl Period {
-    /// A duration argument from 1us to 3650d: `60`, `0.5`, `100ms`, `1.5h`; rounded up to whole microseconds.
+    /// Parses a duration argument from 1us to 3650d (`60`, `0.5`, `100ms`, `1.5h`), rounded up to whole microseconds.
     pub fn parse(text: &[u8]) -> Option<Period> {
         Span::parse(text).and_then(Period::new)
     }
 
-    /// `None` unless from 1us to 3650d.
+    /// Creates a period. Returns `None` unless `span` is from 1us to 3650d.
     #[must_use]
     pub fn new(span: Span) -> Option<Period> {
         (span <= Span::MAX_ARGUMENT).then(|| NonZeroU64::new(span.0).map(Period)).flatten()
     }
 
-    /// Microseconds.
+    /// Returns the period in microseconds.
     #[must_use]
     pub fn micros(self) -> NonZeroU64 {
         self.0
     }
 
-    /// As a span.
+    /// Returns the period as a [`Span`].
     #[must_use]
     pub fn span(self) -> Span {
         Span(self.0.get())

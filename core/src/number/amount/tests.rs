@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn rounds_against_the_caller() {
+fn parsed_amount_is_rounded_against_the_client() {
     for (text, down, up) in [
         ("1", 1_000_000, 1_000_000),
         ("0.30000000000000004", 300_000, 300_001),
@@ -15,7 +15,7 @@ fn rounds_against_the_caller() {
 }
 
 #[test]
-fn goes_up_to_a_million_million_and_is_checked_before_rounding() {
+fn amount_above_1e12_is_rejected_before_rounding() {
     assert_eq!(Amount::parse_up(b"1000000000000"), Some(Amount::MAX_ARGUMENT));
     assert_eq!(Amount::parse_up(b"1e12"), Some(Amount::MAX_ARGUMENT));
     for text in ["1000000000000.0000001", "1000000000001", "1e13", "-1", "1x", ""] {
@@ -24,7 +24,7 @@ fn goes_up_to_a_million_million_and_is_checked_before_rounding() {
 }
 
 #[test]
-fn saturates_as_usage_but_compares_exactly() {
+fn usage_saturates_but_excess_is_exact() {
     assert_eq!(Amount::MAX.plus(Amount::ONE), Amount::MAX);
     assert_eq!(Amount::MAX.excess(Amount::MAX_ARGUMENT, Amount::MAX), Amount::MAX_ARGUMENT);
     assert_eq!(Amount::ONE.minus(Amount::MAX), Amount::ZERO);
@@ -32,7 +32,7 @@ fn saturates_as_usage_but_compares_exactly() {
 }
 
 #[test]
-fn is_said_in_digits_with_a_fraction_and_an_exponent() {
+fn fraction_and_exponent_are_parsed() {
     let long = format!("1{}e-54", "0".repeat(59));
     for (text, millionths) in [
         ("0.0", 0),
@@ -55,7 +55,7 @@ fn is_said_in_digits_with_a_fraction_and_an_exponent() {
 }
 
 #[test]
-fn a_share_is_rounded_down_or_up_to_a_millionth() {
+fn share_is_rounded_to_a_millionth_in_the_named_direction() {
     let third = |share: fn(Amount, Span, Period) -> Amount, amount| {
         share(Amount(amount), Span::SECOND, Period::new(Span::SECOND.times(3)).unwrap()).millionths()
     };
@@ -64,7 +64,7 @@ fn a_share_is_rounded_down_or_up_to_a_millionth() {
 }
 
 #[test]
-fn whole_units_are_what_is_left_without_decimals() {
+fn whole_units_drop_the_decimals() {
     for (millionths, whole) in [(0, 0), (999_999, 0), (1_000_000, 1), (2_500_000, 2)] {
         assert_eq!(Amount(millionths).whole_units(), whole);
         assert_eq!(Amount(millionths).floor(), Amount(whole * 1_000_000));
@@ -72,7 +72,7 @@ fn whole_units_are_what_is_left_without_decimals() {
 }
 
 #[test]
-fn displays_as_an_argument_says_it() {
+fn display_is_parsed_back_to_the_same_amount() {
     for (millionths, text) in [
         (0, "0"),
         (1, "0.000001"),

@@ -1,15 +1,15 @@
-use super::{everyday, everyday_whole};
+use super::{parse_short_integer, split_short_integer};
 use num_bigint::BigUint;
 use num_traits::Pow;
 use proptest::prelude::*;
 
 fn scaled(text: &str, factor: u64, shift: u32) -> Option<(u64, bool)> {
     let scaled = super::scaled(text.as_bytes(), |rest| rest.is_empty().then_some(factor * 10_u64.pow(shift)))?;
-    Some((scaled.floor, scaled.more))
+    Some((scaled.floor, scaled.inexact))
 }
 
 #[test]
-fn reads_numbers_as_clients_print_them() {
+fn number_in_any_notation_is_scaled() {
     for (text, expected) in [
         ("0", (0, false)),
         ("1", (1_000_000, false)),
@@ -35,7 +35,7 @@ fn reads_numbers_as_clients_print_them() {
 }
 
 #[test]
-fn reads_what_fits_in_64_bits() {
+fn number_beyond_64_bits_is_rejected() {
     assert_eq!(scaled("18446744073709551615", 1, 0), Some((u64::MAX, false)));
     assert_eq!(scaled("18446744073709551615.5", 1, 0), Some((u64::MAX, true)));
     assert_eq!(scaled("18446744073709.551615", 1, 6), Some((u64::MAX, false)));
@@ -46,14 +46,14 @@ fn reads_what_fits_in_64_bits() {
 }
 
 #[test]
-fn refuses_what_is_not_a_number() {
+fn malformed_number_is_rejected() {
     for text in ["", ".", ".5", "1.", "1.e5", "+1", "-1", "e5", "1e", "1e+", "1e-", "x"] {
         assert_eq!(super::scaled(text.as_bytes(), |_| Some(1)), None, "{text:?}");
     }
 }
 
 #[test]
-fn number_of_more_than_64_characters_is_refused() {
+fn number_longer_than_64_characters_is_rejected() {
     let words = |zeros: usize| {
         let zeros = "0".repeat(zeros);
         [format!("{zeros}1234"), format!("1.{zeros}00"), format!("1e-{zeros}1"), format!("{zeros}123s")]
@@ -68,7 +68,7 @@ fn number_of_more_than_64_characters_is_refused() {
 }
 
 #[test]
-fn shows_what_follows_the_number() {
+fn unit_parser_receives_the_text_after_the_number() {
     for (text, expected) in [("60s", "s"), ("1.5h", "h"), ("1E5", "E5"), ("1_0", "_0"), ("1.5.5", ".5"), ("7", "")] {
         let mut followed = None;
         super::scaled(text.as_bytes(), |rest| {
@@ -80,38 +80,39 @@ fn shows_what_follows_the_number() {
 }
 
 #[test]
-fn reads_everyday_numbers_of_any_length_as_any_other() {
+fn short_integer_of_each_length_is_parsed() {
     let digits = "907060504";
     for length in 1..=digits.len() {
         let text = &digits.as_bytes()[..length];
         let expected = digits[..length].parse().ok();
-        assert_eq!(everyday_whole(text), expected);
+        assert_eq!(parse_short_integer(text), expected);
         for place in 0..length {
-            // Around the digits, where the arithmetic of all at once could go wrong; and the highest bit.
+            // The bytes next to the digits, which parallel arithmetic could mistake for digits, and bytes with the
+            // highest bit set.
             for byte in [0, b'/', b':', b'@', b'p', b'0' | 0x80, 0xff] {
                 let mut text = text.to_vec();
                 text[place] = byte;
-                assert_eq!(everyday_whole(&text), None, "{text:?}");
+                assert_eq!(parse_short_integer(&text), None, "{text:?}");
             }
         }
     }
     for text in ["", "1234567890", "1.5", "1e5"] {
-        assert_eq!(everyday_whole(text.as_bytes()), None, "{text} is for the others");
+        assert_eq!(parse_short_integer(text.as_bytes()), None, "{text}");
     }
 }
 
 proptest! {
     #[test]
-    fn everyday_numbers_are_what_they_say(value in 0..1_000_000_000_u64, zeros in 0..9_usize) {
+    fn short_integer_equals_its_value(value in 0..1_000_000_000_u64, zeros in 0..9_usize) {
         let text = format!("{}{value}", "0".repeat(zeros));
         let expected = (text.len() <= 9).then_some(value);
-        prop_assert_eq!(everyday_whole(text.as_bytes()), expected);
+        prop_assert_eq!(parse_short_integer(text.as_bytes()), expected);
         let with_unit = format!("{text}ms");
-        prop_assert_eq!(everyday(with_unit.as_bytes()), expected.map(|value| (value, &b"ms"[..])));
+        prop_assert_eq!(split_short_integer(with_unit.as_bytes()), expected.map(|value| (value, &b"ms"[..])));
     }
 
     #[test]
-    fn scales_exactly(
+    fn scaled_number_equals_exact_arithmetic(
         whole in "[0-9]{1,25}",
         fraction in proptest::option::of("[0-9]{1,33}"),
         exponent in proptest::option::of(-50..50i64),
@@ -130,9 +131,9 @@ proptest! {
         let numerator = mantissa * factor * BigUint::from(10u8).pow(power.max(0).unsigned_abs());
         let denominator = BigUint::from(10u8).pow(power.min(0).unsigned_abs());
         let floor = &numerator / &denominator;
-        let more = &floor * &denominator != numerator;
+        let inexact = &floor * &denominator != numerator;
         match scaled(&text, factor, shift) {
-            Some(found) => prop_assert_eq!((BigUint::from(found.0), found.1), (floor, more)),
+            Some(found) => prop_assert_eq!((BigUint::from(found.0), found.1), (floor, inexact)),
             None => prop_assert!(floor > BigUint::from(u64::MAX), "{} refused", text),
         }
     }

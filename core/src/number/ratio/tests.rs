@@ -6,7 +6,7 @@ fn of(value: u64) -> NonZeroU64 {
 }
 
 #[test]
-fn divides_exactly_at_the_edges() {
+fn division_is_exact_at_the_extremes() {
     for (a, b, c, down, up) in [
         (0, 0, 1, 0, 0),
         (7, 3, 2, 10, 11),
@@ -14,7 +14,7 @@ fn divides_exactly_at_the_edges() {
         (u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX),
         (u64::MAX, u64::MAX, 1, u64::MAX, u64::MAX),
         (u64::MAX, 2, 4, u64::MAX / 2, u64::MAX / 2 + 1),
-        // Exact, and past 64 bits on the way.
+        // An exact division whose product exceeds 64 bits.
         (1 << 40, 1 << 40, 1 << 20, 1 << 60, 1 << 60),
         (1 << 40, 1 << 40, (1 << 20) + 1, (1 << 60) - (1 << 40) + (1 << 20) - 1, (1 << 60) - (1 << 40) + (1 << 20)),
     ] {
@@ -24,7 +24,7 @@ fn divides_exactly_at_the_edges() {
 
 proptest! {
     #[test]
-    fn agrees_with_128_bits(a: u64, b: u64, c in 1..=u64::MAX) {
+    fn quotient_equals_128_bit_arithmetic(a: u64, b: u64, c in 1..=u64::MAX) {
         let (product, c128) = (u128::from(a) * u128::from(b), u128::from(c));
         let narrow = |wide: u128| u64::try_from(wide).unwrap_or(u64::MAX);
         prop_assert_eq!(floor(a, b, of(c)), narrow(product / c128));
@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn gcd_is_the_greatest(a in 1..10_000u64, b in 1..10_000u64) {
+    fn gcd_is_the_greatest_common_divisor(a in 1..10_000u64, b in 1..10_000u64) {
         let g = gcd(of(a), of(b)).get();
         prop_assert!(a % g == 0 && b % g == 0);
         prop_assert!((g + 1..=a.min(b)).all(|larger| a % larger != 0 || b % larger != 0));

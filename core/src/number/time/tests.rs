@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn reads_durations() {
+fn duration_is_parsed_in_each_unit() {
     for (text, micros) in [
         ("60", 60_000_000),
         ("0.5", 500_000),
@@ -27,7 +27,7 @@ fn reads_durations() {
 }
 
 #[test]
-fn refuses_what_is_no_duration_or_out_of_range() {
+fn malformed_or_out_of_range_duration_is_rejected() {
     for text in
         ["", "s", "1 s", "1S", "1min", "-1", "+1", "0.9us", "3650.0000000000000000001d", "3651d", "1e99", ".5s", "1.s"]
     {
@@ -39,32 +39,32 @@ fn refuses_what_is_no_duration_or_out_of_range() {
 }
 
 #[test]
-fn a_clock_out_of_range_shows_the_nearest_instant() {
+fn clock_out_of_range_is_clamped() {
     assert_eq!(Timestamp::from_clock(-5), Timestamp(0));
     assert_eq!(Timestamp::from_clock(i64::MAX), Timestamp::MAX);
 }
 
 #[test]
-fn rounds_up_to_milliseconds() {
+fn ceil_millis_rounds_up() {
     assert_eq!(Span(1).ceil_millis(), 1);
     assert_eq!(Span(1000).ceil_millis(), 1);
     assert_eq!(Span(1001).ceil_millis(), 2);
 }
 
 #[test]
-fn a_span_holds_so_many_whole_periods() {
+fn whole_counts_complete_periods() {
     let period = Period::new(Span(60)).unwrap();
     assert_eq!([0, 59, 60, 119, 120].map(|micros| Span(micros).whole(period)), [0, 0, 1, 1, 2]);
 }
 
 #[test]
-fn a_period_begins_at_each_of_its_multiples_since_the_epoch() {
+fn aligned_returns_the_latest_multiple_of_the_period() {
     let period = Period::new(Span(60)).unwrap();
     assert_eq!([0, 59, 60, 121].map(|micros| Timestamp(micros).aligned(period)), [0, 0, 60, 120].map(Timestamp));
 }
 
 #[test]
-fn a_duration_past_whole_microseconds_is_rounded_up() {
+fn fraction_of_a_microsecond_is_rounded_up() {
     for (text, micros) in [
         ("0.0000010", 1),
         ("1e-6s", 1),

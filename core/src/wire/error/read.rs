@@ -89,7 +89,7 @@ fn number(word: &[u8], position: Option<Position>) -> (bool, Hint) {
     if word.len() > MAX_NUMBER {
         return too_long(word);
     }
-    if decimal::behind_number(word.strip_prefix(b"-").unwrap_or(word)) == Some(b"") {
+    if decimal::after_number(word.strip_prefix(b"-").unwrap_or(word)) == Some(b"") {
         return (true, Hint::Nothing);
     }
     let hint = match position {

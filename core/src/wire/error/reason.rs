@@ -143,7 +143,7 @@ impl Needed {
         let may_be = match option {
             _ if !is_short => false,
             "OR" => !word.is_empty() && !word.iter().all(u8::is_ascii_uppercase),
-            _ => decimal::behind_number(word) == Some(b""),
+            _ => decimal::after_number(word) == Some(b""),
         };
         if self.meant == Meant::Unknown && may_be {
             self.meant = Meant::Value(option, quoted(word, SHOWN));
