@@ -351,28 +351,18 @@ clients: $(VENV)/.has-everything server build ## ask every client library what d
 		cargo clippy --locked --target-dir ../../../target/clients/redis-rs -- -D warnings
 	SERVER="$(SERVER)" $(PYTHON) scripts/clients.py
 
-# Seconds for each target of the core; then so many mutated payloads, and as many effects, for a server. Others every
-# time, unless the seed is given. cargo-fuzz takes the toolchain's own nightly features.
-FUZZ_TARGETS := argv calls effects numbers payloads records states
+# Seconds for each target of the core; then mutated payloads and effects for a server, with a new seed every time unless
+# one is given.
 FUZZ_SECONDS ?= 60
 FUZZ_MUTATIONS ?= 1000000
 FUZZ_SEED ?= $(shell date +%s)
 fuzz: $(VENV)/.has-everything server build $(CARGO_FUZZ) ## fuzz the core, then a server: make fuzz [FUZZ_SECONDS=60] [FUZZ_MUTATIONS=1000000]
-	cd fuzz && for target in $(FUZZ_TARGETS); do \
-		mkdir -p work/$$target || exit 1; \
-		RUSTC_BOOTSTRAP=1 ../$(CARGO_FUZZ) run --features libfuzzer $$target work/$$target corpus/$$target -- \
-			-dict=words.dict -max_total_time=$(FUZZ_SECONDS) || exit 1; \
-	done
+	$(MAKE) -C fuzz CARGO_FUZZ=../$(CARGO_FUZZ) FUZZ_SECONDS=$(FUZZ_SECONDS)
 	RATELIMIT_MUTATIONS=$(FUZZ_MUTATIONS) RATELIMIT_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest -rP --numprocesses auto \
 		-k mutated tests/test_corrupt_payloads.py tests/test_effect_mutations.py
 
-corpora: $(CARGO_FUZZ) ## keep the fewest inputs that reach as much as fuzz/corpus and what `make fuzz` has found since
-	cd fuzz && for target in $(FUZZ_TARGETS); do \
-		rm -rf work/fewest && mkdir -p work/fewest work/$$target || exit 1; \
-		RUSTC_BOOTSTRAP=1 ../$(CARGO_FUZZ) run --features libfuzzer $$target \
-			work/fewest corpus/$$target work/$$target -- -set_cover_merge=1 || exit 1; \
-		rm -r corpus/$$target && mv work/fewest corpus/$$target || exit 1; \
-	done
+corpora: $(CARGO_FUZZ) ## pack the fewest inputs that cover as much as fuzz/corpus and what `make fuzz` has found since
+	$(MAKE) -C fuzz corpora CARGO_FUZZ=../$(CARGO_FUZZ)
 
 # The tests that could go on for ever, in their long form; one server, since it is minutes.
 soak: $(VENV)/.has-everything server build ## run the long form of the tests that have one: make soak [SERVER=redis-server]

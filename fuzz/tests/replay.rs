@@ -1,26 +1,40 @@
-//! Every input that is committed, through its target: the corpora, and what broke a law once. And random histories.
+//! Replays every committed input through its target: the corpora, and inputs that once broke a law. Also replays random
+//! histories.
 
 use redis_ratelimit_fuzz::targets::{self, Target};
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// The files of a target, of which there may be none.
-fn inputs(folder: &str, target: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(target);
+const PACKAGE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Returns the sorted files of a folder, or nothing if the folder does not exist.
+fn inputs(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
 }
 
+/// Unpacks the corpus of a target and returns its files.
+fn corpus(target: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("corpus").join(target);
+    drop(fs::remove_dir_all(&folder));
+    fs::create_dir_all(&folder).unwrap();
+    let mut tar = Command::new("tar");
+    tar.arg("-xzf").arg(Path::new(PACKAGE).join(format!("corpus/{target}.tar.gz"))).arg("-C").arg(&folder);
+    assert!(tar.status().unwrap().success(), "the corpus of {target} cannot be unpacked");
+    inputs(&folder)
+}
+
 #[test]
 fn no_committed_input_breaks_a_law() {
     let mut broken = Vec::new();
     for (name, run) in targets::ALL {
-        let corpus = inputs("corpus", name);
-        assert!(corpus.len() >= 10, "there is a corpus of {name}");
-        for file in corpus.into_iter().chain(inputs("found", name)) {
+        let corpus = corpus(name);
+        assert!(corpus.len() >= 10, "the corpus of {name} is missing or small");
+        for file in corpus.into_iter().chain(inputs(&Path::new(PACKAGE).join("found").join(name))) {
             let data = fs::read(&file).unwrap();
             if catch_unwind(|| run(&data)).is_err() {
                 broken.push(file);
@@ -32,7 +46,7 @@ fn no_committed_input_breaks_a_law() {
 
 #[test]
 fn every_target_that_cargo_fuzz_runs_is_replayed() {
-    let mut programs = inputs("", "fuzz_targets");
+    let mut programs = inputs(&Path::new(PACKAGE).join("fuzz_targets"));
     programs.iter_mut().for_each(|file| *file = file.file_stem().unwrap().into());
     assert_eq!(programs, targets::ALL.map(|(name, _)| PathBuf::from(name)));
 }
@@ -44,7 +58,7 @@ fn a_law_that_does_not_hold_is_a_panic() {
     debug_assert!(std::hint::black_box(false), "a law");
 }
 
-/// How many inputs of random bytes are replayed.
+/// Replays `count` inputs of random bytes.
 fn random_inputs(target: Target, seed: u64, count: u64) {
     // Vigna's splitmix64, which is kept going from input to input.
     let mut state = seed;
