@@ -246,15 +246,21 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     argv: *mut *mut raw::RedisModuleString,
     length: c_int,
 ) -> c_int {
-    // SAFETY: the server's own context. Until this has filled in the module API nothing may allocate.
-    let started = unsafe {
-        raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), version::NUMBER, raw::REDISMODULE_APIVER_1.cast_signed())
+    // SAFETY: the server's own context. Before the table of functions is filled nothing may be allocated.
+    let (started, filled) = unsafe {
+        let (name, version) = (NAME.as_ptr(), raw::REDISMODULE_APIVER_1.cast_signed());
+        (raw::Export_RedisModule_Init(ctx, name, version::NUMBER, version), api::fill())
     };
-    if started != api::OK {
-        // The module API is there all the same, but for a server too old to have it.
-        if api::missing().is_none() {
-            log_refusal(ctx, "a module of that name is loaded already");
+    if let Err(function) = filled {
+        let text = c"module ratelimit not loaded: this server is too old, it lacks %s; Redis 6.2 or Valkey 8 is needed";
+        if let Some(log) = api::api!(RedisModule_Log) {
+            // SAFETY: the server's own context, and a format of one string.
+            unsafe { log(ctx, c"warning".as_ptr(), text.as_ptr(), function.as_ptr()) };
         }
+        return api::ERR;
+    }
+    if started != api::OK {
+        log_refusal(ctx, "a module of that name is loaded already");
         return api::ERR;
     }
     guard::log_panics();
@@ -302,13 +308,6 @@ unsafe fn load(
     argv: *mut *mut raw::RedisModuleString,
     length: c_int,
 ) -> Result<(), String> {
-    if let Some(name) = api::missing() {
-        return Err(format!("this server is too old, it lacks {name}; Redis 6.2 or Valkey 8 is needed"));
-    }
-    // SAFETY: nothing of ours runs yet.
-    if !unsafe { redis::everyday_api::fill() } {
-        return Err("internal error".to_owned());
-    }
     // SAFETY: the caller's promise.
     unsafe {
         redis::config::with_arguments(argv, length, settings::read_arguments)

@@ -1,21 +1,23 @@
-//! How a function of the module API is called: they are pointers that the server fills in when the module loads.
+//! Functions of the module API: those that every supported server has are in a table, filled as the module loads; those
+//! that a server may lack are asked for at each use.
 
 use redis_module::{Context, RedisValue, raw};
-use std::ffi::{CStr, c_int, c_void};
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Calls a function of the module API that every supported server has (see [`missing`]).
+/// Calls a function of the module API that every supported server has: one load and an indirect call, where a pointer of
+/// the SDK takes four instructions, two of which ask whether the server has the function.
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {
-        match redis_module::raw::$name {
-            Some(function) => function($($argument),*),
-            None => $crate::redis::api::unavailable(stringify!($name)),
-        }
+        ($crate::redis::api::functions().$name)($($argument),*)
     };
 }
 pub(crate) use call;
 
-/// A function of the module API that a server may lack: `Some(function)` if this one has it.
+/// Returns a function of the module API that a server may lack: `Some(function)` if this one has it.
 macro_rules! api {
     ($name:ident) => {{
         #[allow(unused_unsafe, reason = "used in safe code and in unsafe blocks alike")]
@@ -26,72 +28,118 @@ macro_rules! api {
 }
 pub(crate) use api;
 
-macro_rules! first_missing {
-    ($($name:ident),* $(,)?) => {
-        [$((stringify!($name), api!($name).is_none())),*]
-            .into_iter()
-            .find_map(|(name, missing)| missing.then_some(name))
+macro_rules! functions {
+    ($($name:ident($($argument:tt)*) $(-> $result:ty)?;)*) => {
+        /// Functions without which the module does not load, under their names in the module API.
+        #[allow(non_snake_case, reason = "names in the module API")]
+        pub struct Functions {
+            $(pub $name: unsafe extern "C" fn($($argument)*) $(-> $result)?,)*
+        }
+
+        impl Functions {
+            /// Reads the functions of this server. `Err` has the name of the first that it lacks.
+            fn of_server() -> Result<Functions, &'static CStr> {
+                Ok(Functions { $($name: {
+                    const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                        Ok(name) => name,
+                        Err(_) => c"",
+                    };
+                    api!($name).ok_or(NAME)?
+                },)* })
+            }
+        }
     };
 }
 
-/// The first of the functions that the module cannot do without and that this server lacks.
-pub fn missing() -> Option<&'static str> {
-    first_missing!(
-        RedisModule_Alloc,
-        RedisModule_Call,
-        RedisModule_CallReplyStringPtr,
-        RedisModule_CloseKey,
-        RedisModule_CreateCommand,
-        RedisModule_CreateDataType,
-        RedisModule_CreateString,
-        RedisModule_DeleteKey,
-        RedisModule_DigestAddLongLong,
-        RedisModule_DigestAddStringBuffer,
-        RedisModule_DigestEndSequence,
-        RedisModule_EmitAOF,
-        RedisModule_Free,
-        RedisModule_FreeCallReply,
-        RedisModule_FreeString,
-        RedisModule_GetContextFlags,
-        RedisModule_GetExpire,
-        RedisModule_IsIOError,
-        RedisModule_IsKeysPositionRequest,
-        RedisModule_KeyAtPos,
-        RedisModule_KeyType,
-        RedisModule_LoadStringBuffer,
-        RedisModule_LoadUnsigned,
-        RedisModule_Log,
-        RedisModule_MallocSize,
-        RedisModule_ModuleTypeGetType,
-        RedisModule_ModuleTypeGetValue,
-        RedisModule_ModuleTypeSetValue,
-        RedisModule_NotifyKeyspaceEvent,
-        RedisModule_OpenKey,
-        RedisModule_Realloc,
-        RedisModule_Replicate,
-        RedisModule_ReplicateVerbatim,
-        RedisModule_ReplyWithArray,
-        RedisModule_ReplyWithError,
-        RedisModule_ReplyWithLongLong,
-        RedisModule_ReplyWithNull,
-        RedisModule_ReplyWithSimpleString,
-        RedisModule_ReplyWithStringBuffer,
-        RedisModule_SaveStringBuffer,
-        RedisModule_SaveUnsigned,
-        RedisModule_SetExpire,
-        RedisModule_SetModuleOptions,
-        RedisModule_SignalModifiedKey,
-        RedisModule_StringPtrLen,
-        RedisModule_ValueLength,
-        RedisModule_WrongArity,
-    )
+type CallReply = *mut raw::RedisModuleCallReply;
+type Ctx = *mut raw::RedisModuleCtx;
+type Digest = *mut raw::RedisModuleDigest;
+type Io = *mut raw::RedisModuleIO;
+type Key = *mut raw::RedisModuleKey;
+type Text = *mut raw::RedisModuleString;
+type Type = *mut raw::RedisModuleType;
+
+functions! {
+    RedisModule_Alloc(usize) -> *mut c_void;
+    RedisModule_Call(Ctx, *const c_char, *const c_char, ...) -> CallReply;
+    RedisModule_CallReplyStringPtr(CallReply, *mut usize) -> *const c_char;
+    RedisModule_CloseKey(Key);
+    RedisModule_CreateCommand(Ctx, *const c_char, raw::RedisModuleCmdFunc, *const c_char, c_int, c_int, c_int) -> c_int;
+    RedisModule_CreateDataType(Ctx, *const c_char, c_int, *mut raw::RedisModuleTypeMethods) -> Type;
+    RedisModule_CreateString(Ctx, *const c_char, usize) -> Text;
+    RedisModule_DeleteKey(Key) -> c_int;
+    RedisModule_DigestAddLongLong(Digest, c_longlong);
+    RedisModule_DigestAddStringBuffer(Digest, *const c_char, usize);
+    RedisModule_DigestEndSequence(Digest);
+    RedisModule_EmitAOF(Io, *const c_char, *const c_char, ...);
+    RedisModule_Free(*mut c_void);
+    RedisModule_FreeCallReply(CallReply);
+    RedisModule_FreeString(Ctx, Text);
+    RedisModule_GetContextFlags(Ctx) -> c_int;
+    RedisModule_GetExpire(Key) -> c_longlong;
+    RedisModule_IsIOError(Io) -> c_int;
+    RedisModule_IsKeysPositionRequest(Ctx) -> c_int;
+    RedisModule_KeyAtPos(Ctx, c_int);
+    RedisModule_KeyType(Key) -> c_int;
+    RedisModule_LoadStringBuffer(Io, *mut usize) -> *mut c_char;
+    RedisModule_LoadUnsigned(Io) -> u64;
+    RedisModule_Log(Ctx, *const c_char, *const c_char, ...);
+    RedisModule_MallocSize(*mut c_void) -> usize;
+    RedisModule_ModuleTypeGetType(Key) -> Type;
+    RedisModule_ModuleTypeGetValue(Key) -> *mut c_void;
+    RedisModule_ModuleTypeSetValue(Key, Type, *mut c_void) -> c_int;
+    RedisModule_NotifyKeyspaceEvent(Ctx, c_int, *const c_char, Text) -> c_int;
+    RedisModule_OpenKey(Ctx, Text, c_int) -> Key;
+    RedisModule_Realloc(*mut c_void, usize) -> *mut c_void;
+    RedisModule_Replicate(Ctx, *const c_char, *const c_char, ...) -> c_int;
+    RedisModule_ReplicateVerbatim(Ctx) -> c_int;
+    RedisModule_ReplyWithArray(Ctx, c_long) -> c_int;
+    RedisModule_ReplyWithError(Ctx, *const c_char) -> c_int;
+    RedisModule_ReplyWithLongLong(Ctx, c_longlong) -> c_int;
+    RedisModule_ReplyWithNull(Ctx) -> c_int;
+    RedisModule_ReplyWithSimpleString(Ctx, *const c_char) -> c_int;
+    RedisModule_ReplyWithStringBuffer(Ctx, *const c_char, usize) -> c_int;
+    RedisModule_SaveStringBuffer(Io, *const c_char, usize);
+    RedisModule_SaveUnsigned(Io, u64);
+    RedisModule_SetExpire(Key, c_longlong) -> c_int;
+    RedisModule_SetModuleOptions(Ctx, c_int);
+    RedisModule_SignalModifiedKey(Ctx, Text) -> c_int;
+    RedisModule_StringPtrLen(*const raw::RedisModuleString, *mut usize) -> *const c_char;
+    RedisModule_ValueLength(Key) -> usize;
+    RedisModule_WrongArity(Ctx) -> c_int;
 }
 
-/// Called only if [`missing`] has a gap: the guard turns it into an error for the client.
-#[cold]
-pub fn unavailable(name: &str) -> ! {
-    #![allow(clippy::panic, reason = "caught by the guard; there is nothing else to answer")]
-    panic!("this server lacks {name}");
+struct Table(UnsafeCell<MaybeUninit<Functions>>);
+
+// SAFETY: written once, as the module loads, before other code of the module reads it.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// Fills the table. `Err` has the name of a function that the server lacks; nothing may be allocated then.
+///
+/// # Safety
+/// The module is being loaded, and the SDK's pointers are set. No code of the module has run yet, unless the table has
+/// been filled before.
+pub unsafe fn fill() -> Result<(), &'static CStr> {
+    static FILLED: AtomicBool = AtomicBool::new(false);
+    if !FILLED.load(Relaxed) {
+        let functions = Functions::of_server()?;
+        // SAFETY: the caller guarantees that nothing reads the table yet.
+        unsafe { (*TABLE.0.get()).write(functions) };
+        FILLED.store(true, Relaxed);
+    }
+    Ok(())
+}
+
+/// Returns the functions of the server.
+///
+/// # Safety
+/// [`fill`] has returned `Ok`.
+#[inline(always)]
+pub unsafe fn functions() -> &'static Functions {
+    // SAFETY: the caller guarantees that the table is filled, and it is never written again.
+    unsafe { (*TABLE.0.get()).assume_init_ref() }
 }
 
 /// Whether `flags` has the bit of `flag`.

@@ -2,7 +2,6 @@
 
 use super::api::{api, call, has_flag};
 use super::clock::now;
-use super::everyday_api::call_everyday;
 use super::global::global;
 use super::key::{FastCall, Handle};
 use super::outgoing::Changes;
@@ -220,9 +219,9 @@ impl<'a> Redis<'a> {
         // SAFETY: `ctx` and the string are those of the current call; the event's name is a constant.
         unsafe {
             if event != Event::Denied {
-                call_everyday!(RedisModule_SignalModifiedKey(self.ctx, name));
+                call!(RedisModule_SignalModifiedKey(self.ctx, name));
             }
-            call_everyday!(RedisModule_NotifyKeyspaceEvent(self.ctx, class, text.as_ptr(), name));
+            call!(RedisModule_NotifyKeyspaceEvent(self.ctx, class, text.as_ptr(), name));
         }
     }
 
@@ -235,7 +234,7 @@ impl<'a> Redis<'a> {
     /// Repeats this call, word for word, on replicas and in the AOF.
     pub fn propagate_verbatim(&self) {
         // SAFETY: `ctx` is that of the current call.
-        unsafe { call_everyday!(RedisModule_ReplicateVerbatim(self.ctx)) };
+        unsafe { call!(RedisModule_ReplicateVerbatim(self.ctx)) };
     }
 
     /// Where the records of this call come from.

@@ -4,7 +4,6 @@
 //! `catch_unwind`; a command answers an error, a callback of a type answers that it failed.
 
 use super::api::call;
-use super::everyday_api::call_everyday;
 use super::global::global;
 use crate::server::Global;
 use redis_module::raw;
@@ -54,7 +53,7 @@ pub unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
     let mut length = 0;
     // SAFETY: the caller's promise; the server returns a pointer to `length` bytes.
     unsafe {
-        let start: *const c_char = call_everyday!(RedisModule_StringPtrLen(string, &raw mut length));
+        let start: *const c_char = call!(RedisModule_StringPtrLen(string, &raw mut length));
         std::slice::from_raw_parts(start.cast(), length)
     }
 }

@@ -1,13 +1,13 @@
 //! Memory from the server's allocator, so that `used_memory`, maxmemory and MEMORY USAGE count it.
 
-use super::api::call;
+use super::api::{api, call};
 use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
-/// The server's allocator. It exists only once the module is loading: nothing may allocate before.
+/// The server's allocator. Nothing may be allocated before [`api::fill`](super::api::fill) has returned `Ok`.
 pub struct ServerAllocator;
 
 /// How often memory was asked for; only debug builds count.
@@ -27,8 +27,8 @@ pub fn uncounted<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-// SAFETY: the server's functions are malloc, free and realloc in all but name; a missing one yields null, which is
-// how an allocation fails. What asks for a larger alignment than theirs gets a place within a larger block.
+// SAFETY: the server's functions are malloc, free and realloc in all but name, and nothing is allocated before they are
+// known. A layout of a larger alignment than theirs gets a place within a larger block.
 unsafe impl GlobalAlloc for ServerAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         #[cfg(debug_assertions)]
@@ -38,12 +38,10 @@ unsafe impl GlobalAlloc for ServerAllocator {
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the place came from `alloc`, so the function is there and the block is the server's.
+        // SAFETY: the place came from `alloc`, so the block is the server's.
         unsafe {
-            if let Some(free) = raw::RedisModule_Free {
-                let block = if layout.align() <= SERVER_ALIGNMENT { place } else { block_of(place) };
-                free(block.cast());
-            }
+            let block = if layout.align() <= SERVER_ALIGNMENT { place } else { block_of(place) };
+            call!(RedisModule_Free(block.cast()));
         }
     }
 
@@ -53,9 +51,7 @@ unsafe impl GlobalAlloc for ServerAllocator {
         // SAFETY: as in `dealloc`; what the caller asks for is a valid layout.
         unsafe {
             if layout.align() <= SERVER_ALIGNMENT {
-                return in_place(
-                    raw::RedisModule_Realloc.map_or(null_mut(), |realloc| realloc(place.cast(), new_size)),
-                );
+                return in_place(call!(RedisModule_Realloc(place.cast(), new_size)));
             }
             let new = aligned(Layout::from_size_align_unchecked(new_size, layout.align()));
             if !new.is_null() {
@@ -69,8 +65,8 @@ unsafe impl GlobalAlloc for ServerAllocator {
 
 /// A block of the server's; null if there is none to be had.
 unsafe fn block(size: usize) -> *mut u8 {
-    // SAFETY: the pointer is written once, at load; as malloc, any size.
-    unsafe { in_place(raw::RedisModule_Alloc.map_or(null_mut(), |alloc| alloc(size))) }
+    // SAFETY: the server is asked for any size, as malloc is.
+    unsafe { in_place(call!(RedisModule_Alloc(size))) }
 }
 
 /// A block that was just asked for, where it is to lie.
@@ -125,7 +121,7 @@ unsafe fn better(defragmentation: *mut raw::RedisModuleDefragCtx, block: *mut c_
         return block;
     }
     // SAFETY: the caller's promise.
-    let moved = unsafe { raw::RedisModule_DefragAlloc.map_or(null_mut(), |defrag| defrag(defragmentation, block)) };
+    let moved = api!(RedisModule_DefragAlloc).map_or(null_mut(), |defrag| unsafe { defrag(defragmentation, block) });
     if moved.is_null() { block } else { moved }
 }
 

@@ -13,8 +13,8 @@
 //!
 //! All but the freeing of values runs while the server has called the module, on the thread that holds the server's
 //! lock: mostly its main thread, but other modules call from threads of their own. A handle never outlives that call.
-//! Functions of the module API that a server may lack are optional pointers, asked at each use; the others are checked
-//! once at load ([`api::missing`](crate::redis::api::missing)), so that a call of one cannot fail.
+//! Functions of the module API that a server may lack are optional pointers, asked at each use; the others are in a
+//! table that is filled at load ([`api::fill`](crate::redis::api::fill)), so that a call of one cannot fail.
 
 #![allow(unsafe_code, reason = "the server is reached by pointers alone")]
 
@@ -32,7 +32,6 @@ mod defragmentation;
 pub mod dispatch;
 mod dry_run;
 pub mod effect_demand;
-pub mod everyday_api;
 mod global;
 pub mod guard;
 pub mod incoming_effect;

@@ -3,7 +3,6 @@
 use super::api::{OK, call};
 use super::debug_readback::{Readback, check_stored};
 use super::effect_demand;
-use super::everyday_api::call_everyday;
 use crate::server::stats;
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::Text;
@@ -107,7 +106,7 @@ impl Changes {
         if std::mem::take(&mut self.unsent) {
             // Nobody listens, so this goes nowhere; but the server counts a change, by which it knows when to save.
             // SAFETY: the caller's promise.
-            unsafe { call_everyday!(RedisModule_ReplicateVerbatim(ctx)) };
+            unsafe { call!(RedisModule_ReplicateVerbatim(ctx)) };
         }
         if self.first.is_some() {
             // SAFETY: the caller's promise.

@@ -1,7 +1,6 @@
 //! Replies on their way to a client.
 
 use super::api::{api, call};
-use super::everyday_api::call_everyday;
 use crate::reply::{Reply, Row, delay_ms, wait_ms};
 use ratelimit_core::Decision;
 use ratelimit_core::wire::error::Error;
@@ -111,13 +110,13 @@ impl Replies {
     fn reply_array(self, length: usize) {
         let length = c_long::try_from(length).unwrap_or(0);
         // SAFETY: `ctx` is that of the current call.
-        unsafe { call_everyday!(RedisModule_ReplyWithArray(self.ctx, length)) };
+        unsafe { call!(RedisModule_ReplyWithArray(self.ctx, length)) };
     }
 
     #[inline(always)]
     fn reply_integer(self, value: i64) {
         // SAFETY: `ctx` is that of the current call.
-        unsafe { call_everyday!(RedisModule_ReplyWithLongLong(self.ctx, value)) };
+        unsafe { call!(RedisModule_ReplyWithLongLong(self.ctx, value)) };
     }
 
     fn reply_bytes(self, value: &[u8]) {

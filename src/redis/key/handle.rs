@@ -1,7 +1,6 @@
 //! The server's handle of a key, and what the server says of the key through it.
 
 use super::super::api::{OK, api, call};
-use super::super::everyday_api::call_everyday;
 use super::super::{Redis, native_type};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
@@ -29,7 +28,7 @@ impl Handle {
     #[inline(always)]
     pub(super) fn open_string(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString, mode: u32) -> Handle {
         // SAFETY: `ctx` and the string are those of one call.
-        Handle(unsafe { call_everyday!(RedisModule_OpenKey(ctx, name, mode.cast_signed())) })
+        Handle(unsafe { call!(RedisModule_OpenKey(ctx, name, mode.cast_signed())) })
     }
 
     /// Has the server delete a key that has expired, before anything is looked at in the keys of a call on several.
@@ -54,21 +53,21 @@ impl Handle {
     #[inline(always)]
     pub(super) fn native(&self) -> *mut raw::RedisModuleType {
         // SAFETY: the handle is open; a null one is asked for its type like any other.
-        unsafe { call_everyday!(RedisModule_ModuleTypeGetType(self.0)) }
+        unsafe { call!(RedisModule_ModuleTypeGetType(self.0)) }
     }
 
     /// The value, of a type that a module has defined.
     #[inline(always)]
     pub(super) fn value(&self) -> *mut c_void {
         // SAFETY: as above.
-        unsafe { call_everyday!(RedisModule_ModuleTypeGetValue(self.0)) }
+        unsafe { call!(RedisModule_ModuleTypeGetValue(self.0)) }
     }
 
     /// The server's number of the value's type.
     #[inline(always)]
     pub(super) fn key_type(&self) -> c_int {
         // SAFETY: as above.
-        unsafe { call_everyday!(RedisModule_KeyType(self.0)) }
+        unsafe { call!(RedisModule_KeyType(self.0)) }
     }
 
     /// The length of the value: of a string, in bytes.
@@ -155,6 +154,6 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // SAFETY: opened by `open`, closed nowhere else; null is allowed.
-        unsafe { call_everyday!(RedisModule_CloseKey(self.0)) };
+        unsafe { call!(RedisModule_CloseKey(self.0)) };
     }
 }

@@ -1,9 +1,9 @@
 //! A key that is not there, opened for a call that has done nothing else yet: the first call on a key.
 
+use super::super::api::call;
 use super::super::current_call::is_out_of_memory;
 use super::super::debug_readback::Readback;
 use super::super::effect_demand;
-use super::super::everyday_api::call_everyday;
 use super::handle::Handle;
 use super::plain::{FastCall, announce_taken};
 use ratelimit_core::expiry::Expiry;
@@ -57,7 +57,7 @@ impl MissingKey<'_, '_> {
         let (ctx, string) = (self.call.context(), self.string);
         // Nobody listens; the server counts a change by it (see `Changes::propagate`).
         // SAFETY: `ctx` is that of the current call.
-        unsafe { call_everyday!(RedisModule_ReplicateVerbatim(ctx)) };
+        unsafe { call!(RedisModule_ReplicateVerbatim(ctx)) };
         drop(self.handle.make_key(ctx, string, usage, expiry.after_charge(None, false), now));
         // SAFETY: `ctx` and the string are those of the current call. No handle is open any more.
         unsafe { announce_taken(ctx, string) };

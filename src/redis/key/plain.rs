@@ -7,7 +7,6 @@ use super::super::api::call;
 use super::super::current_call::{DENIED, TAKEN, is_out_of_memory};
 use super::super::debug_readback::Readback;
 use super::super::effect_demand;
-use super::super::everyday_api::call_everyday;
 use super::super::native_type::OnlyOfItsKind;
 use super::super::replies::Replies;
 use super::super::{guard, native_type};
@@ -171,7 +170,7 @@ impl<U: Usage> PlainKey<'_, '_, U> {
         let (ctx, string) = (self.call.ctx, self.string);
         // Nobody listens; the server counts a change by it (see `Changes::propagate`).
         // SAFETY: `ctx` is that of the current call.
-        unsafe { call_everyday!(RedisModule_ReplicateVerbatim(ctx)) };
+        unsafe { call!(RedisModule_ReplicateVerbatim(ctx)) };
         if let Some(at) = expiry.to_be_given(self.handle.expires_at(now)) {
             self.handle.set_expiry(at, now);
         }
@@ -201,7 +200,7 @@ impl<U: Usage> PlainKey<'_, '_, U> {
 pub(super) unsafe fn announce_taken(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) {
     // SAFETY: the caller's promise.
     unsafe {
-        call_everyday!(RedisModule_SignalModifiedKey(ctx, name));
+        call!(RedisModule_SignalModifiedKey(ctx, name));
         notify(ctx, TAKEN, name);
     }
 }
@@ -212,6 +211,6 @@ pub(super) unsafe fn announce_taken(ctx: *mut raw::RedisModuleCtx, name: *mut ra
 unsafe fn notify(ctx: *mut raw::RedisModuleCtx, event: &'static CStr, name: *mut raw::RedisModuleString) {
     // SAFETY: the caller's promise; the event's name is a constant.
     unsafe {
-        call_everyday!(RedisModule_NotifyKeyspaceEvent(ctx, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), name));
+        call!(RedisModule_NotifyKeyspaceEvent(ctx, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), name));
     }
 }

@@ -4,8 +4,8 @@
 //! Each is closed before the next is opened. What was found stays as it is until the commit: nobody else runs when a key
 //! is opened that is there. When one is missing, others may have run, and the call takes the slow path.
 
+use super::super::api::call;
 use super::super::debug_readback::Readback;
-use super::super::everyday_api::call_everyday;
 use super::super::native_type::OnlyOfItsKind;
 use super::super::{effect_demand, native_type};
 use super::handle::{Handle, WRITE};
@@ -92,7 +92,7 @@ impl<'c, 'a, U: OnlyOfItsKind> PlainKeys<'c, 'a, U> {
         let ctx = call.context();
         // Nobody listens; the server counts a change by it (see `Changes::propagate`).
         // SAFETY: `ctx` is that of the current call.
-        unsafe { call_everyday!(RedisModule_ReplicateVerbatim(ctx)) };
+        unsafe { call!(RedisModule_ReplicateVerbatim(ctx)) };
         if moved {
             for (string, at) in found.iter().flatten().filter_map(|found| Some((found.string, found.expires_at?))) {
                 // It is there: nobody else has run.
