@@ -12,10 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOTS = [
-    *("core/src/lib.rs", "src/lib.rs"),
-    *("link/src/lib.rs", "gateway/src/main.rs", "console/src/main.rs"),
-]
+ROOTS = ["core/src/lib.rs", "src/lib.rs"]
 
 PUBLIC = re.compile(r"\s*pub(?:\([^)]*\))? (?!use |extern crate )")
 MODULE = re.compile(r"\s*(?:pub(?:\([^)]*\))? )?mod (\w+)([;{])")

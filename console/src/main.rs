@@ -21,10 +21,10 @@ use std::process::ExitCode;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let options: Options = ratelimit_link::command_line::read();
-    process::status(match options.command {
+    let options: Options = ratelimit_link::command_line::parse();
+    process::exit_code(match options.command {
         Command::Serve(serve) => {
-            process::log(serve.log_format, module_path!());
+            process::init_logging(serve.log_format, module_path!());
             process::run(serve_command::serve(*serve))
         }
         Command::Playground(playground) => process::run(serve_command::playground(playground)),

@@ -23,7 +23,7 @@ use ipnet::IpNet;
 use limits::Limits;
 use line::{Clients, Fields};
 use ratelimit_core::{Amount, Span};
-use ratelimit_link::client_address::{Ipv6Prefix, network};
+use ratelimit_link::client_address::{Ipv6Prefix, parse_network};
 use report::Report;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -118,7 +118,7 @@ fn span(text: &str) -> Result<Span, String> {
 }
 
 fn trusted(text: &str) -> Result<IpNet, String> {
-    network(text).ok_or_else(|| "must be addresses or networks such as 10.0.0.0/8".to_owned())
+    parse_network(text).ok_or_else(|| "must be addresses or networks such as 10.0.0.0/8".to_owned())
 }
 
 /// First bytes of a gzip file.

@@ -4,7 +4,7 @@ use crate::command_line::{Listen, Serve};
 use crate::web::{self, Console, Guard, Tokens};
 use ratelimit_link::certificate::Certificate;
 use ratelimit_link::listener::{self, Phase};
-use ratelimit_link::process::{Signals, bound};
+use ratelimit_link::process::{Signals, bind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -43,8 +43,8 @@ async fn page(
     let tokens = Arc::new(tokens);
     let guard = Guard::new(options.at.ip(), Arc::clone(&tokens), &options.hosts)?;
     Tokens::watch(&tokens)?;
-    let tls = Certificate::watched(options.cert.clone().zip(options.key.clone()), web::uncounted)?;
-    let listener = bound(options.at).await.map_err(|told| format!("--listen {told}"))?;
+    let tls = Certificate::watch(options.cert.clone().zip(options.key.clone()), web::uncounted)?;
+    let listener = bind(options.at).await.map_err(|told| format!("--listen {told}"))?;
     begun(listener.local_addr().map_err(|error| error.to_string())?);
     console.start();
     // Streams go on for as long as a client reads them: the end does not wait for theirs.

@@ -3,7 +3,7 @@
 use crate::charge::Charge;
 use crate::windows::Window;
 use ratelimit_core::Amount;
-use ratelimit_link::server_error::{explained, is_answer};
+use ratelimit_link::server_error::{explain, is_error_reply};
 use redis::{Cmd, RedisError, Value};
 
 /// By what a key is limited.
@@ -238,8 +238,8 @@ impl Call {
             Err(error) if error.code() == Some("NOPERM") => {
                 Reply::Forbidden(error.detail().unwrap_or_default().to_owned())
             }
-            Err(error) if is_answer(&error) => Reply::Refused(explained(&error)),
-            Err(error) => Reply::Lost(explained(&error)),
+            Err(error) if is_error_reply(&error) => Reply::Refused(explain(&error)),
+            Err(error) => Reply::Lost(explain(&error)),
         }
     }
 }

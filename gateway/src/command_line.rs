@@ -26,7 +26,7 @@ impl Options {
     #[must_use]
     pub fn read() -> Options {
         refuse(console_word(std::env::args_os().skip(1)));
-        let options: Options = command_line::read();
+        let options: Options = command_line::parse();
         if let Command::Serve(_) = options.command {
             refuse(console_variable(std::env::vars_os()));
         }

@@ -4,7 +4,7 @@ mod check;
 mod json;
 mod metrics;
 
-use crate::listener::Ends;
+use crate::listener::Endpoints;
 use crate::rls::Rls;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
@@ -63,7 +63,7 @@ async fn metrics_page(State(http): State<HttpDoor>) -> Response<Body> {
 
 async fn checked(
     State(http): State<HttpDoor>,
-    ConnectInfo(ends): ConnectInfo<Ends>,
+    ConnectInfo(ends): ConnectInfo<Endpoints>,
     request: Request,
 ) -> Response<Body> {
     if request.body().size_hint().lower() > MAX_CHECK_BODY {

@@ -7,18 +7,18 @@ mod outages;
 mod policies;
 
 use crate::ask::{Call, Reply};
-use crate::file_stamp::Stamp;
+use crate::file_stamp::FileStamp;
 use crate::permission::Missing;
-use crate::reload::Reloaded;
+use crate::reload::Reloadable;
 use crate::seen;
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use node::{Node, Shared};
 pub use policies::{Listener, PolicyRow};
 pub use ratelimit_link::address::Address;
-use ratelimit_link::connect::{self, Located};
+use ratelimit_link::connect::{self, ServerConnection};
 use ratelimit_link::redirect::{Redirects, Target};
-use ratelimit_link::slots::{HostPort, SlotRange, name_of, primary_of, probe_key, slot_of, slot_ranges};
+use ratelimit_link::slots::{HostPort, SlotRange, format_host, primary_of, probe_key, slot_of, slot_ranges};
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 use std::collections::HashMap;
@@ -83,7 +83,7 @@ impl Link {
     #[must_use]
     pub fn new(address: Address) -> Link {
         let missing = Arc::<Missing>::default();
-        let hosts: Vec<String> = address.hosts.iter().map(name_of).collect();
+        let hosts: Vec<String> = address.hosts.iter().map(format_host).collect();
         let name = address.primary.clone().unwrap_or_else(|| hosts.join(","));
         let shared = Arc::new(Shared {
             address,
@@ -100,7 +100,7 @@ impl Link {
 
     /// Returns `true` if files say whom TLS trusts, or who the gateway is.
     pub fn has_certificates(&self) -> bool {
-        !self.shared.address.files().is_empty()
+        !self.shared.address.tls_files().is_empty()
     }
 
     /// Returns `true` if a server has replied since the start.
@@ -186,7 +186,7 @@ impl Link {
 
     fn running<'a>(&self, nodes: &'a mut HashMap<HostPort, Running>, host: HostPort) -> &'a mut Running {
         nodes.entry(host).or_insert_with_key(|host| {
-            let node = Node::new(name_of(host), Some(host.clone()), Arc::clone(&self.shared));
+            let node = Node::new(format_host(host), Some(host.clone()), Arc::clone(&self.shared));
             let task = tokio::spawn(Arc::clone(&node).keep()).abort_handle();
             Running { node, task, redirected: Instant::now() }
         })
@@ -196,9 +196,9 @@ impl Link {
     pub async fn keep(&self, listener: &dyn Listener) {
         loop {
             let began = Instant::now();
-            match connect::located(&self.shared.address).await {
-                Ok(Located { is_cluster: true, .. }) => self.keep_cluster(listener).await,
-                Ok(Located { connection, .. }) => self.single.watch(connection, Some(listener)).await,
+            match connect::connect(&self.shared.address).await {
+                Ok(ServerConnection { is_cluster: true, .. }) => self.keep_cluster(listener).await,
+                Ok(ServerConnection { connection, .. }) => self.single.watch(connection, Some(listener)).await,
                 Err(error) => self.single.not_connected(&error),
             }
             sleep_until(began + PROBE).await;
@@ -252,7 +252,7 @@ impl Link {
         }
         let mut last = RedisError::from((ErrorKind::Client, "no node of the cluster replies"));
         for host in &self.shared.address.hosts {
-            let asked = async { slots(&connect::node(&self.shared.address, host).await?, &host.0).await };
+            let asked = async { slots(&connect::connect_to_node(&self.shared.address, host).await?, &host.0).await };
             match timeout(PROBE_TIMEOUT, asked).await {
                 Ok(Ok(ranges)) => {
                     self.set_slots(ranges);
@@ -302,18 +302,18 @@ async fn slots(connection: &MultiplexedConnection, host: &str) -> RedisResult<Ve
     if ranges.is_empty() { Err((ErrorKind::Client, "the node knows no slots").into()) } else { Ok(ranges) }
 }
 
-impl Reloaded for Link {
+impl Reloadable for Link {
     fn name(&self) -> &'static str {
         "the certificates for the server"
     }
 
-    fn stamp(&self) -> Stamp {
-        Stamp::of(self.shared.address.files())
+    fn stamp(&self) -> FileStamp {
+        FileStamp::read(self.shared.address.tls_files())
     }
 
     fn read(&self) -> Result<(), String> {
         // Each connection that is made reads them.
-        connect::check(&self.shared.address).map_err(|error| error.to_string())?;
+        connect::check_certificates(&self.shared.address).map_err(|error| error.to_string())?;
         self.shared.renewals.fetch_add(1, Ordering::Release);
         Ok(())
     }

@@ -39,13 +39,13 @@ use std::process::ExitCode;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    process::status(match Options::read().command {
+    process::exit_code(match Options::read().command {
         Command::Check { files, merge_domains } => {
             configuration::ConfigSource::read_together(files, merge_domains).map(|_| ())
         }
         Command::Import { file, merge_domains } => import(file, merge_domains),
         Command::Serve(options) => {
-            process::log(options.log_format, module_path!());
+            process::init_logging(options.log_format, module_path!());
             process::run(serve_command::serve(*options))
         }
     })

@@ -2,14 +2,14 @@
 
 use crate::command_line::Serve;
 use crate::configuration::{Config, ConfigSource};
-use crate::file_stamp::Stamp;
+use crate::file_stamp::FileStamp;
 use crate::http;
 use crate::judge::{Judge, Outage};
 use crate::link::Link;
 use crate::listener::{self, Phase, Protocol, Service};
 use crate::local::Local;
-use crate::process::{Signals, bound};
-use crate::reload::{self, Reloaded};
+use crate::process::{Signals, bind};
+use crate::reload::{self, Reloadable};
 use crate::rls::{self, Rls};
 use crate::seen;
 use crate::told_policies::Table;
@@ -59,13 +59,13 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         settings: options.request_settings(),
         response_metadata: options.response_metadata,
     };
-    let tls = |files| Certificate::watched(files, seen::reload);
+    let tls = |files| Certificate::watch(files, seen::reload);
     let grpc_tls = tls(options.grpc_cert.clone().zip(options.grpc_key.clone()))?;
     let http_tls = tls(options.http_cert.clone().zip(options.http_key.clone()))?;
     if link.has_certificates() {
-        reload::begin(Arc::<Link>::clone(&link), seen::reload)?;
+        reload::load_and_watch(Arc::<Link>::clone(&link), seen::reload)?;
     }
-    let (grpc, http) = (bound(options.grpc).await?, bound(options.http).await?);
+    let (grpc, http) = (bind(options.grpc).await?, bind(options.http).await?);
     tokio::spawn(async move { link.keep(&*table).await });
     tokio::spawn(upkeep(metrics.clone()));
     let metrics = http::MetricsPage::new(metrics, options.metrics_cache);
@@ -77,7 +77,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let (grpc_phases, grpc_phase) = watch::channel(Phase::Serving);
     let (http_phases, http_phase) = watch::channel(Phase::Serving);
     // A request has to arrive in time, and the judge sees to how long its decision takes.
-    let request_timeout = listener::PATIENCE.saturating_add(options.timeout);
+    let request_timeout = listener::IO_TIMEOUT.saturating_add(options.timeout);
     let grpc_router = rls::router(rls, health)?;
     let service =
         |tls, protocol, router| Service { tls, protocol, router, request_timeout, connection_bytes: CONNECTION_BYTES };
@@ -182,17 +182,17 @@ fn configuration(options: &Serve) -> Result<Arc<ArcSwap<Config>>, String> {
     let config: Arc<ArcSwap<Config>> = Arc::default();
     if let Some(path) = options.config.clone() {
         let source = ConfigSource::new(path, options.merge_domains);
-        reload::begin(Arc::new(ConfigFiles { source, config: Arc::clone(&config) }), seen::reload)?;
+        reload::load_and_watch(Arc::new(ConfigFiles { source, config: Arc::clone(&config) }), seen::reload)?;
     }
     Ok(config)
 }
 
-impl Reloaded for ConfigFiles {
+impl Reloadable for ConfigFiles {
     fn name(&self) -> &'static str {
         "the configuration"
     }
 
-    fn stamp(&self) -> Stamp {
+    fn stamp(&self) -> FileStamp {
         self.source.stamp()
     }
 

@@ -1,43 +1,43 @@
-//! Where the server is: `redis://host:port`, several with commas, `rediss://`, `redis-sentinel://hosts/name`.
+//! Server addresses: `redis://host:port`, several hosts with commas, `rediss://`, `redis-sentinel://hosts/name`.
 
 use crate::secrets::Secret;
 use std::path::PathBuf;
 
-/// The user and password with which the gateway logs in at the server. They are never shown.
+/// User and password for a server. They are never printed.
 #[derive(Clone, Default)]
 pub struct Credentials {
-    /// The user; none: `default`.
+    /// User, or `None` for the user `default`.
     pub user: Option<String>,
-    /// The password.
+    /// Password, if the user has one.
     pub password: Option<Secret>,
 }
 
-/// Where the server is, and how it is spoken to.
+/// Address of a server, with its credentials and TLS files.
 #[derive(Clone)]
 pub struct Address {
-    /// Hosts and ports, the first that serves is taken.
+    /// Hosts and ports in order of preference: of servers, or of Sentinels if `primary` is set.
     pub hosts: Vec<(String, u16)>,
-    /// Of Sentinel: the name of the primary, which the hosts are asked for.
+    /// Name of the primary at the Sentinels.
     pub primary: Option<String>,
-    /// Whether by TLS.
+    /// `true` if connections use TLS.
     pub tls: bool,
-    /// Which database.
+    /// Number of the database.
     pub database: i64,
-    /// As whom.
+    /// Credentials for the server.
     pub credentials: Credentials,
-    /// Of Sentinel: as whom its hosts are asked.
+    /// Credentials for the Sentinels.
     pub sentinel_credentials: Credentials,
-    /// A file with the certificates that are trusted instead of the system's.
+    /// File with the certificates that are trusted instead of the system's.
     pub authority: Option<PathBuf>,
-    /// The files with this client's own certificate and its key.
+    /// Files with the client certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl Address {
-    /// Reads it.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// What is wrong with it. The text is not repeated: it may hold a password.
+    /// If the URL is malformed. The error does not contain the text, which may hold a password.
     pub fn parse(text: &str) -> Result<Address, String> {
         let (scheme, rest) =
             text.split_once("://").ok_or("must begin with redis://, rediss:// or redis-sentinel://")?;
@@ -53,9 +53,9 @@ impl Address {
             Some((user, hosts)) => (Some(user), hosts),
             None => (None, authority),
         };
-        let credentials = user.map_or(Ok(Credentials::default()), credentials)?;
+        let credentials = user.map_or(Ok(Credentials::default()), parse_credentials)?;
         let port = if sentinel { 26_379 } else { 6379 };
-        let hosts = hosts.split(',').map(|host| host_and_port(host, port)).collect::<Result<Vec<_>, _>>()?;
+        let hosts = hosts.split(',').map(|host| parse_host(host, port)).collect::<Result<Vec<_>, _>>()?;
         let (name, database) = if sentinel { path.split_once('/').unwrap_or((path, "")) } else { ("", path) };
         if sentinel && name.is_empty() {
             return Err("redis-sentinel:// must end with the name of the primary, such as /mymaster".to_owned());
@@ -74,46 +74,46 @@ impl Address {
         })
     }
 
-    /// The files that TLS takes: certificates and a key.
+    /// Returns the files that TLS reads: certificates and a key.
     #[must_use]
-    pub fn files(&self) -> Vec<PathBuf> {
+    pub fn tls_files(&self) -> Vec<PathBuf> {
         let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
         self.authority.iter().chain(identity).filter(|_| self.tls).cloned().collect()
     }
 }
 
-fn credentials(text: &str) -> Result<Credentials, String> {
+fn parse_credentials(text: &str) -> Result<Credentials, String> {
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
-    let (user, password) = (decoded(user)?, decoded(password)?);
+    let (user, password) = (percent_decode(user)?, percent_decode(password)?);
     let password = (!password.is_empty()).then(|| Secret::from(password));
     Ok(Credentials { user: (!user.is_empty()).then_some(user), password })
 }
 
-fn host_and_port(text: &str, default: u16) -> Result<(String, u16), String> {
-    let wrong = || "each host must be such as localhost:6379 or [::1]:6379".to_owned();
+fn parse_host(text: &str, default: u16) -> Result<(String, u16), String> {
+    let malformed = || "each host must be such as localhost:6379 or [::1]:6379".to_owned();
     let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map(|(host, port)| (host, port.strip_prefix(':'))).ok_or_else(wrong)?,
+        Some(rest) => rest.split_once(']').map(|(host, port)| (host, port.strip_prefix(':'))).ok_or_else(malformed)?,
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
-    let port = port.map_or(Ok(default), |port| port.parse().map_err(|_| wrong()))?;
-    if host.is_empty() { Err(wrong()) } else { Ok((host.to_owned(), port)) }
+    let port = port.map_or(Ok(default), |port| port.parse().map_err(|_| malformed()))?;
+    if host.is_empty() { Err(malformed()) } else { Ok((host.to_owned(), port)) }
 }
 
-/// Text in which `%XX` stands for a byte.
-fn decoded(text: &str) -> Result<String, String> {
-    let wrong = || "a % in the user or the password must be %25".to_owned();
+/// Replaces each `%XX` by its byte.
+fn percent_decode(text: &str) -> Result<String, String> {
+    let malformed = || "a % in the user or the password must be %25".to_owned();
     let mut bytes = text.bytes();
     let mut out = vec![];
     while let Some(byte) = bytes.next() {
         if byte == b'%' {
-            let digits = [bytes.next().ok_or_else(wrong)?, bytes.next().ok_or_else(wrong)?];
-            let digits = std::str::from_utf8(&digits).map_err(|_| wrong())?;
-            out.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
+            let digits = [bytes.next().ok_or_else(malformed)?, bytes.next().ok_or_else(malformed)?];
+            let digits = std::str::from_utf8(&digits).map_err(|_| malformed())?;
+            out.push(u8::from_str_radix(digits, 16).map_err(|_| malformed())?);
         } else {
             out.push(byte);
         }
     }
-    String::from_utf8(out).map_err(|_| wrong())
+    String::from_utf8(out).map_err(|_| malformed())
 }
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
     use super::Address;
 
     #[test]
-    fn one_host_and_several_and_sentinels() {
+    fn urls_of_hosts_and_sentinels_are_parsed() {
         let one = Address::parse("redis://127.0.0.1").expect("an address");
         assert_eq!((one.hosts, one.tls, one.database), (vec![("127.0.0.1".to_owned(), 6379)], false, 0));
         let several = Address::parse("rediss://me:p%40ss@a:1,[::1]:2/3").expect("an address");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_addresses_are_refused_without_their_text() {
+    fn error_of_a_malformed_url_does_not_repeat_it() {
         for text in [
             "",
             "localhost",
@@ -147,8 +147,8 @@ mod tests {
             "redis-sentinel://a",
             "redis://u:%zz@a",
         ] {
-            let told = Address::parse(text).err().expect(text);
-            assert!(!told.contains("secret") && !told.contains("zz"), "{told}");
+            let error = Address::parse(text).err().expect(text);
+            assert!(!error.contains("secret") && !error.contains("zz"), "{error}");
         }
     }
 }

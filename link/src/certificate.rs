@@ -1,7 +1,7 @@
-//! The certificate of a listener.
+//! TLS certificate of a listener.
 
-use crate::file_stamp::Stamp;
-use crate::reload::{self, Count, Reloaded};
+use crate::file_stamp::FileStamp;
+use crate::reload::{self, ReloadCounter, Reloadable};
 use arc_swap::ArcSwapOption;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -13,28 +13,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
-/// The certificates of a file and the key of another, as they were read last. Each handshake takes the latest.
+/// Certificate chain and private key, reloaded when their files change. Each handshake uses the latest.
 #[derive(Debug)]
 pub struct Certificate {
     chain: PathBuf,
     key: PathBuf,
-    now: ArcSwapOption<CertifiedKey>,
+    current: ArcSwapOption<CertifiedKey>,
 }
 
 impl Certificate {
-    /// Creates a certificate of files that are not read yet.
-    fn of((chain, key): (PathBuf, PathBuf)) -> Arc<Certificate> {
-        Arc::new(Certificate { chain, key, now: ArcSwapOption::empty() })
+    /// Creates a certificate whose files are not read yet.
+    fn new((chain, key): (PathBuf, PathBuf)) -> Arc<Certificate> {
+        Arc::new(Certificate { chain, key, current: ArcSwapOption::empty() })
     }
 
-    /// Returns an acceptor with the certificate, whose files are read again when they change.
+    /// Reads the files of a chain and its key, and returns a TLS acceptor that follows their changes.
     ///
     /// # Errors
-    /// If the files are wrong now.
-    pub fn watched(files: Option<(PathBuf, PathBuf)>, count: Count) -> Result<Option<TlsAcceptor>, String> {
+    /// If a file cannot be read or is malformed, or if the key does not belong to the certificate.
+    pub fn watch(files: Option<(PathBuf, PathBuf)>, count: ReloadCounter) -> Result<Option<TlsAcceptor>, String> {
         let Some(files) = files else { return Ok(None) };
-        let certificate = Certificate::of(files);
-        reload::begin(Arc::<Certificate>::clone(&certificate), count)?;
+        let certificate = Certificate::new(files);
+        reload::load_and_watch(Arc::<Certificate>::clone(&certificate), count)?;
         Ok(Some(certificate.acceptor()))
     }
 
@@ -48,33 +48,33 @@ impl Certificate {
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.now.load_full()
+        self.current.load_full()
     }
 }
 
-impl Reloaded for Certificate {
+impl Reloadable for Certificate {
     fn name(&self) -> &'static str {
         "the certificate of a listener"
     }
 
-    fn stamp(&self) -> Stamp {
-        Stamp::of([self.chain.clone(), self.key.clone()])
+    fn stamp(&self) -> FileStamp {
+        FileStamp::read([self.chain.clone(), self.key.clone()])
     }
 
     fn read(&self) -> Result<(), String> {
-        self.now.store(Some(Arc::new(read(&self.chain, &self.key)?)));
+        self.current.store(Some(Arc::new(read_files(&self.chain, &self.key)?)));
         Ok(())
     }
 }
 
-fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, String> {
-    let told = |path: &Path, error: &dyn std::error::Error| format!("{}: {error}", path.display());
+fn read_files(certificate: &Path, key: &Path) -> Result<CertifiedKey, String> {
+    let name_file = |path: &Path, error: &dyn std::error::Error| format!("{}: {error}", path.display());
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| told(certificate, &error))?;
+    let chain = chain.map_err(|error| name_file(certificate, &error))?;
     if chain.is_empty() {
         return Err(format!("{}: the file has no certificate", certificate.display()));
     }
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| told(key, &error))?;
-    // That of one is not of the other while only one of the files has been renewed.
-    CertifiedKey::from_der(chain, secret, &ring::default_provider()).map_err(|error| told(certificate, &error))
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| name_file(key, &error))?;
+    // Fails while only one of the two files has been renewed.
+    CertifiedKey::from_der(chain, secret, &ring::default_provider()).map_err(|error| name_file(certificate, &error))
 }

@@ -1,4 +1,4 @@
-//! Client addresses: how they are parsed, which one of a request counts, and the text that keys have for it.
+//! Client addresses: parsing, choice of the client behind trusted proxies, and their form in keys.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub struct Ipv6Prefix(u8);
 
 impl Ipv6Prefix {
-    /// Length of a whole address, with which each address is a client.
+    /// Length at which each address is a client of its own.
     const WHOLE: u8 = 128;
 
     /// Returns the length, or `None` if it is not 48 to 128.
@@ -19,7 +19,7 @@ impl Ipv6Prefix {
     }
 }
 
-/// A customer of an access provider mostly has 64 bits.
+/// 64 bits: the network that an access provider usually assigns to a customer.
 impl Default for Ipv6Prefix {
     fn default() -> Ipv6Prefix {
         Ipv6Prefix(64)
@@ -34,10 +34,12 @@ impl FromStr for Ipv6Prefix {
     }
 }
 
-/// Returns the client of a request, as keys have it: from the right, the first of the peer and the elements of
-/// `X-Forwarded-For` that is no trusted proxy; the leftmost address if all are. Empty elements are skipped. An element
-/// that is no address ends the search.
-pub fn client(peer: IpAddr, forwarded: &[&[u8]], trusted: &[IpNet], prefix: Ipv6Prefix) -> String {
+/// Returns the client of a request in the form of keys.
+///
+/// The client is the first address that is no trusted proxy, beginning with the peer and going on through the elements of
+/// `X-Forwarded-For` from right to left; the leftmost address if all are trusted. Empty elements are skipped. A malformed
+/// element ends the search.
+pub fn request_client(peer: IpAddr, forwarded: &[&[u8]], trusted: &[IpNet], prefix: Ipv6Prefix) -> String {
     let mut client = canonical(peer);
     let elements = forwarded.iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b','));
     for element in elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty()) {
@@ -47,12 +49,12 @@ pub fn client(peer: IpAddr, forwarded: &[&[u8]], trusted: &[IpNet], prefix: Ipv6
         let Some(address) = std::str::from_utf8(element).ok().and_then(parse) else { break };
         client = address;
     }
-    name(client, prefix)
+    client_name(client, prefix)
 }
 
-/// Returns the proxies that are trusted by default: those of the same machine.
+/// Returns the networks of proxies that are trusted by default: the loopback addresses.
 #[must_use]
-pub fn loopback() -> Vec<IpNet> {
+pub fn loopback_networks() -> Vec<IpNet> {
     [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].map(IpNet::from).to_vec()
 }
 
@@ -63,14 +65,13 @@ pub fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|network| network.contains(&address))
 }
 
-/// Returns the client that an address of a header or a log stands for, as keys have it, or `None` if the text is no
-/// address.
+/// Parses an address of a header or a log and returns its client in the form of keys, or `None` if the text is malformed.
 #[must_use]
-pub fn key(text: &str, prefix: Ipv6Prefix) -> Option<String> {
-    parse(text).map(|address| name(address, prefix))
+pub fn parse_client(text: &str, prefix: Ipv6Prefix) -> Option<String> {
+    parse(text).map(|address| client_name(address, prefix))
 }
 
-/// Parses an address, perhaps with a port, brackets, a scope or quotes. Mapped addresses and those of NAT64 become IPv4.
+/// Parses an address, optionally with a port, brackets, a scope or quotes. IPv4-mapped and NAT64 addresses become IPv4.
 #[must_use]
 pub fn parse(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches([' ', '\t']);
@@ -81,20 +82,20 @@ pub fn parse(text: &str) -> Option<IpAddr> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']')?;
         let is_complete = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
-        return ipv6(host).filter(|_| is_complete);
+        return parse_ipv6(host).filter(|_| is_complete);
     }
     let host = match text.split_once(':') {
         Some((host, port)) if is_port(port) => host,
         _ => text,
     };
-    host.parse::<Ipv4Addr>().ok().map(IpAddr::V4).or_else(|| ipv6(text))
+    host.parse::<Ipv4Addr>().ok().map(IpAddr::V4).or_else(|| parse_ipv6(text))
 }
 
 /// Parses an address or a network of trusted proxies, such as `10.0.0.0/8`.
 #[must_use]
-pub fn network(text: &str) -> Option<IpNet> {
+pub fn parse_network(text: &str) -> Option<IpNet> {
     let network = text.parse::<IpAddr>().map(IpNet::from).or_else(|_| text.parse::<IpNet>()).ok()?;
-    // Clients are compared in their canonical form, so a network of mapped addresses would never match.
+    // Clients are compared in their canonical form, which a network of IPv4-mapped addresses would never match.
     let bits = network.prefix_len().checked_sub(96);
     match (canonical(network.addr()), bits) {
         (IpAddr::V4(address), Some(bits)) if network.addr().is_ipv6() => {
@@ -104,43 +105,43 @@ pub fn network(text: &str) -> Option<IpNet> {
     }
 }
 
-/// Returns the value of a descriptor's entry as keys have it, if that is not the value itself: Envoy's `remote_address`
-/// and `masked_remote_address` are grouped by their networks.
+/// Returns the canonical value of Envoy's descriptor entries `remote_address` and `masked_remote_address`: IPv6 addresses
+/// by their networks. Returns `None` for other entries, and for a value that is canonical already.
 #[must_use]
-pub fn grouped(entry: &str, value: &str, prefix: Ipv6Prefix) -> Option<String> {
-    let grouped = match entry {
-        "remote_address" => key(value, prefix)?,
-        "masked_remote_address" if value.contains('/') => masked(value, prefix)?,
+pub fn canonical_entry(entry: &str, value: &str, prefix: Ipv6Prefix) -> Option<String> {
+    let canonical = match entry {
+        "remote_address" => parse_client(value, prefix)?,
+        "masked_remote_address" if value.contains('/') => canonical_network(value, prefix)?,
         _ => return None,
     };
-    (grouped != value).then_some(grouped)
+    (canonical != value).then_some(canonical)
 }
 
-/// Returns the network that keys have for a network of IPv6: no smaller than `prefix`.
-fn masked(text: &str, Ipv6Prefix(most): Ipv6Prefix) -> Option<String> {
-    let network = network(text)?;
+/// Returns a network in the form of keys. A network of IPv6 is widened to `prefix` if it is smaller.
+fn canonical_network(text: &str, Ipv6Prefix(longest): Ipv6Prefix) -> Option<String> {
+    let network = parse_network(text)?;
     Some(match network {
         IpNet::V4(network) => network.trunc().to_string(),
-        IpNet::V6(network) => of_network(Ipv6Net::new(network.addr(), network.prefix_len().min(most)).ok()?),
+        IpNet::V6(network) => network_name(Ipv6Net::new(network.addr(), network.prefix_len().min(longest)).ok()?),
     })
 }
 
-/// Returns an address as keys have it: IPv6 by its network, in the notation of RFC 5952.
-fn name(address: IpAddr, Ipv6Prefix(bits): Ipv6Prefix) -> String {
+/// Returns an address in the form of keys: IPv6 by its network, in the notation of RFC 5952.
+fn client_name(address: IpAddr, Ipv6Prefix(bits): Ipv6Prefix) -> String {
     match canonical(address) {
         IpAddr::V4(address) => address.to_string(),
-        // No prefix is too long: see `Ipv6Prefix::new`.
-        IpAddr::V6(address) => Ipv6Net::new(address, bits).map_or_else(|_| address.to_string(), of_network),
+        // Never fails: `Ipv6Prefix::new` checks the length.
+        IpAddr::V6(address) => Ipv6Net::new(address, bits).map_or_else(|_| address.to_string(), network_name),
     }
 }
 
-fn of_network(network: Ipv6Net) -> String {
+fn network_name(network: Ipv6Net) -> String {
     let network = network.trunc();
     if network.prefix_len() == Ipv6Prefix::WHOLE { network.addr().to_string() } else { network.to_string() }
 }
 
-/// Parses an address of IPv6, perhaps with a scope, which says nothing about the client.
-fn ipv6(text: &str) -> Option<IpAddr> {
+/// Parses an IPv6 address, optionally with a scope, which is dropped because it does not identify the client.
+fn parse_ipv6(text: &str) -> Option<IpAddr> {
     let is_scope = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte);
     let address = match text.split_once('%') {
         Some((address, scope)) if !scope.is_empty() && scope.bytes().all(is_scope) => address,
@@ -150,7 +151,7 @@ fn ipv6(text: &str) -> Option<IpAddr> {
     address.parse::<Ipv6Addr>().ok().map(|address| canonical(IpAddr::V6(address)))
 }
 
-/// Returns the IPv4 address that a mapped address, or one of NAT64 (RFC 6052), stands for; any other as it is.
+/// Returns the IPv4 address inside an IPv4-mapped or NAT64 address (RFC 6052), and any other address unchanged.
 fn canonical(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     match v6.segments() {

@@ -1,4 +1,4 @@
-//! Parts of the command line that both programs have.
+//! Command-line parsing that both programs share.
 
 use crate::address::Address;
 use crate::secrets::Secret;
@@ -9,15 +9,16 @@ use std::path::PathBuf;
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
-    /// For machines.
+    /// JSON, with an object on each line.
     Json,
 }
 
-/// Reads the command line and the environment. An empty variable counts as unset, as compose files mean it.
+/// Parses the command line and the environment. An empty variable counts as unset, because compose files pass unset
+/// variables as empty.
 #[must_use]
-pub fn read<T: Parser>() -> T {
+pub fn parse<T: Parser>() -> T {
     let matches = without_empty_variables(T::command()).get_matches();
     T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
@@ -28,7 +29,7 @@ fn without_empty_variables(command: Command) -> Command {
     command.mut_subcommands(without_empty_variables)
 }
 
-/// Server that a command line names, and the user that the program is to it.
+/// Options of a command line that name the server and the user to log in as.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedServer<'a> {
     /// Prefix of the variables with passwords, such as `RATELIMIT_GATEWAY`.
@@ -47,11 +48,11 @@ impl NamedServer<'_> {
     /// Returns the address, with the passwords that the environment has.
     ///
     /// # Errors
-    /// If the address is wrong, has a password on the command line, where others see it, or if [`Secret::find`]
-    /// refuses a password. No secret is repeated.
+    /// If the address is malformed, if it has a password on the command line, where other accounts can read it, or as for
+    /// [`Secret::find`]. The error contains no secret.
     pub fn address(&self) -> Result<Address, String> {
         let NamedServer { prefix, server, .. } = self;
-        let mut address = Address::parse(server).map_err(|told| format!("--server {told}"))?;
+        let mut address = Address::parse(server).map_err(|error| format!("--server {error}"))?;
         if address.credentials.password.is_some() && std::env::args().any(|word| word.contains(server)) {
             return Err(format!("--server: the password belongs in {prefix}_SERVER_PASSWORD"));
         }

@@ -1,5 +1,6 @@
-//! Listeners: connections with or without TLS, their bounds, and their end. gRPC and HTTP are served by
-//! the same code: the routes of gRPC are an axum router, too.
+//! Listeners for gRPC and HTTP, with or without TLS: bounds of connections and requests, and graceful shutdown.
+//!
+//! Both protocols share this code, because the routes of gRPC are an axum router as well.
 
 mod body;
 mod budget;
@@ -19,34 +20,34 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 pub use tokio_rustls::TlsAcceptor;
 
-/// Timeout of a handshake, of the first bytes, of the head of a request, and of each write.
-pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause after the process has run out of files.
-const FULL: Duration = Duration::from_millis(100);
-/// Maximum number of connections of a listener, which hangs up on others.
-const MOST: u32 = 10_000;
+/// Timeout of a TLS handshake, of the first bytes, of the head of a request, and of each write.
+pub const IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause before connections are accepted again after an error, such as too many open files.
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of open connections of a listener. Further ones are closed at once.
+const MAX_CONNECTIONS: u32 = 10_000;
 
 /// Protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// gRPC over HTTP/2, and no other content type.
+    /// gRPC over HTTP/2. Other content types are rejected.
     Grpc,
     /// HTTP/1.1 and HTTP/2.
     Http,
 }
 
-/// Phase of a listener's life.
+/// Lifecycle phase of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Connections are accepted and kept.
     Serving,
-    /// Connections are accepted still, and peers are told to use another one.
+    /// Connections are still accepted, but peers are asked to open their next one elsewhere.
     Draining,
-    /// Requests in flight are answered, and no others.
+    /// Only requests in flight are answered.
     Ending,
 }
 
-/// Routes of a listener, and its bounds.
+/// Routes and bounds of a listener.
 #[derive(Clone)]
 pub struct Service {
     /// Certificate and key, if the listener speaks TLS.
@@ -55,82 +56,89 @@ pub struct Service {
     pub protocol: Protocol,
     /// Routes of the listener.
     pub router: Router,
-    /// Timeout of a request, with its body, until its response begins.
+    /// Timeout from the head of a request until its response begins.
     pub request_timeout: Duration,
-    /// Bytes that the requests in flight of one connection may hold.
+    /// Maximum number of bytes that the requests in flight of one connection may hold.
     pub connection_bytes: usize,
 }
 
-/// Both ends of a connection.
+/// Addresses of both ends of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends {
-    /// The address of the client.
+pub struct Endpoints {
+    /// Address of the client or of the last proxy.
     pub peer: SocketAddr,
-    /// The address at which it has reached the listener.
-    pub own: Option<IpAddr>,
+    /// Address of the listener that the client connected to.
+    pub local: Option<IpAddr>,
 }
 
-impl Ends {
-    fn of(stream: &TcpStream, peer: SocketAddr) -> Ends {
-        Ends { peer, own: stream.local_addr().ok().map(|address| address.ip().to_canonical()) }
+impl Endpoints {
+    fn new(stream: &TcpStream, peer: SocketAddr) -> Endpoints {
+        Endpoints { peer, local: stream.local_addr().ok().map(|address| address.ip().to_canonical()) }
     }
 }
 
-/// Serves until the phase is `Ending`, and then ends what is under way.
+/// Serves until the phase is `Ending`, and returns once the requests in flight are answered.
 pub async fn serve(listener: TcpListener, service: Service, phase: watch::Receiver<Phase>) {
-    served(listener, service, phase, MOST).await;
+    serve_bounded(listener, service, phase, MAX_CONNECTIONS).await;
 }
 
-async fn served(listener: TcpListener, service: Service, mut phase: watch::Receiver<Phase>, most: u32) {
-    let (places, bytes) = (Arc::new(Semaphore::new(most as usize)), Budget::listener());
+async fn serve_bounded(
+    listener: TcpListener,
+    service: Service,
+    mut phase: watch::Receiver<Phase>,
+    max_connections: u32,
+) {
+    let (permits, bytes) = (Arc::new(Semaphore::new(max_connections as usize)), Budget::listener());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = reached(&mut phase, Phase::Ending) => break,
+            () = wait_for_phase(&mut phase, Phase::Ending) => break,
         };
         match accepted {
             Ok((stream, peer)) => {
-                // A client that is hung up on can go elsewhere; one that waited for a place could not.
-                let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-                let (ends, service, phase) = (Ends::of(&stream, peer), service.clone(), phase.clone());
+                // A client whose connection is closed at once can try another instance; a queued one could not.
+                let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
+                let (endpoints, service, phase) = (Endpoints::new(&stream, peer), service.clone(), phase.clone());
                 let budget = Budget::new(Arc::clone(&bytes), service.connection_bytes);
                 tokio::spawn(async move {
-                    // Without it an answer may wait for an acknowledgement.
+                    // Nagle's algorithm would delay a response until the peer's acknowledgement.
                     let _ = stream.set_nodelay(true);
-                    accepted_from(ends, stream, service, budget, phase).await;
-                    drop(place);
+                    handle_stream(endpoints, stream, service, budget, phase).await;
+                    drop(permit);
                 });
             }
-            // A client that has gone again is no reason to wait.
+            // The client closed the connection before it was accepted.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
-            Err(_) => sleep(FULL).await,
+            Err(_) => sleep(ACCEPT_RETRY_PAUSE).await,
         }
     }
     drop(listener);
-    // All places are free once the last connection has ended. Nobody closes the semaphore.
-    let _ = places.acquire_many(most).await;
+    // All permits are free once the last connection has ended. The semaphore is never closed.
+    let _ = permits.acquire_many(max_connections).await;
 }
 
 /// Completes once the phase is `wanted` or later.
-async fn reached(phase: &mut watch::Receiver<Phase>, wanted: Phase) {
-    // The sender lives as long as the service.
+async fn wait_for_phase(phase: &mut watch::Receiver<Phase>, wanted: Phase) {
+    // Fails only without a sender, which outlives the service.
     let _ = phase.wait_for(|phase| *phase >= wanted).await;
 }
 
-async fn accepted_from(
-    ends: Ends,
+async fn handle_stream(
+    endpoints: Endpoints,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     service: Service,
     budget: Budget,
     mut phase: watch::Receiver<Phase>,
 ) {
-    let Some(tls) = service.tls.clone() else { return serve_connection(ends, stream, service, budget, phase).await };
-    let encrypted = tokio::select! {
-        encrypted = timeout(PATIENCE, tls.accept(stream)) => encrypted,
-        () = reached(&mut phase, Phase::Ending) => return,
+    let Some(tls) = service.tls.clone() else {
+        return serve_connection(endpoints, stream, service, budget, phase).await;
     };
-    if let Ok(Ok(stream)) = encrypted {
-        serve_connection(ends, stream, service, budget, phase).await;
+    let handshake = tokio::select! {
+        result = timeout(IO_TIMEOUT, tls.accept(stream)) => result,
+        () = wait_for_phase(&mut phase, Phase::Ending) => return,
+    };
+    if let Ok(Ok(stream)) = handshake {
+        serve_connection(endpoints, stream, service, budget, phase).await;
     }
 }
 

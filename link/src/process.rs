@@ -1,4 +1,4 @@
-//! Frame of a program: its log, its runtime, and the signals that end it.
+//! Logging, runtime and termination signals of a program.
 
 use crate::command_line::LogFormat;
 use std::future::Future;
@@ -9,13 +9,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-/// Begins to log to stderr: what a program of this name says, and errors of the libraries, or the lines that the variable
-/// `RUST_LOG` names.
-pub fn log(format: LogFormat, program: &str) {
-    let named = std::env::var("RUST_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
+/// Starts logging to stderr. Without the variable `RUST_LOG`, lines of `program` and of this crate are logged from level
+/// INFO on, and those of other crates from ERROR on.
+pub fn init_logging(format: LogFormat, program: &str) {
+    let from_environment = std::env::var("RUST_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
     // h2 warns of each frame that it does not expect, so that a peer could fill the disk with lines.
     let own = [program, env!("CARGO_CRATE_NAME")].map(|target| (target, LevelFilter::INFO));
-    let targets = named.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR).with_targets(own));
+    let targets = from_environment.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR).with_targets(own));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
         LogFormat::Text => tracing_subscriber::registry().with(lines.with_filter(targets)).init(),
@@ -23,27 +23,27 @@ pub fn log(format: LogFormat, program: &str) {
     }
 }
 
-/// Runs a service to its end. Tasks that are under way then are not waited for.
+/// Runs a service until it completes. Tasks that still run then are aborted.
 ///
 /// # Errors
 /// If the runtime cannot start, or the error of the service.
 pub fn run(service: impl Future<Output = Result<(), String>>) -> Result<(), String> {
-    // One provider for all that speaks TLS here; there is no other that could be set already.
+    // Fails only if a provider was installed before.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let served = runtime.block_on(service);
+    let result = runtime.block_on(service);
     runtime.shutdown_background();
-    served
+    result
 }
 
-/// Returns the status of a program, and prints its error.
+/// Prints the error of a program, if any, and returns the exit code.
 #[must_use]
-pub fn status(done: Result<(), String>) -> ExitCode {
-    match done {
+pub fn exit_code(result: Result<(), String>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(told) => {
-            eprintln!("{told}");
+        Err(error) => {
+            eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
@@ -53,11 +53,11 @@ pub fn status(done: Result<(), String>) -> ExitCode {
 ///
 /// # Errors
 /// If the port is taken, or the address is not of this machine. The error names the address.
-pub async fn bound(address: SocketAddr) -> Result<TcpListener, String> {
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))
 }
 
-/// Signals that end a service: SIGTERM and SIGINT. SIGHUP ends none.
+/// Signals that end a service: SIGTERM and SIGINT. SIGHUP is caught, so that it does not end the process.
 pub struct Signals {
     terminated: Signal,
     interrupted: Signal,
@@ -69,9 +69,9 @@ impl Signals {
     /// # Errors
     /// If the system refuses.
     pub fn new() -> Result<Signals, String> {
-        let of = |kind| signal(kind).map_err(|error| error.to_string());
-        drop(of(SignalKind::hangup())?);
-        Ok(Signals { terminated: of(SignalKind::terminate())?, interrupted: of(SignalKind::interrupt())? })
+        let listen = |kind| signal(kind).map_err(|error| error.to_string());
+        drop(listen(SignalKind::hangup())?);
+        Ok(Signals { terminated: listen(SignalKind::terminate())?, interrupted: listen(SignalKind::interrupt())? })
     }
 
     /// Completes at the next signal.

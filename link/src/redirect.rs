@@ -1,21 +1,21 @@
-//! Calls whose slot moves: they follow it to another node of the cluster.
+//! Redirections of calls in a cluster whose slots move.
 
 use crate::slots::HostPort;
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Pause before a cluster that moves a slot is asked again.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Pause before a redirected call is sent again.
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Server to send a call to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Primary of the key's slot.
     Primary,
-    /// Node that a reply named as the slot's primary.
+    /// Primary of the slot according to a MOVED reply.
     Node(HostPort),
-    /// Node that imports the slot, which takes a call only behind ASKING.
+    /// Node that imports the slot, which accepts calls only behind ASKING.
     Importing(HostPort),
 }
 
@@ -32,35 +32,35 @@ impl Redirects {
         Redirects { deadline, is_first: true }
     }
 
-    /// Returns where to send the call again, if the reply redirects it: such a reply says that the call was not carried
-    /// out.
+    /// Returns where to send the call again if the reply redirects it and the deadline has not passed. Redirected calls
+    /// were not carried out, so that sending them again is safe.
     pub async fn next(&mut self, reply: &RedisResult<Value>) -> Option<Target> {
         let target = redirect(reply.as_ref().err()?)?;
         if Instant::now() >= self.deadline {
             return None;
         }
-        // Nodes that name each other must not keep the program busy.
+        // Nodes that redirect to each other must not cause a busy loop.
         if !self.is_first || target == Target::Primary {
-            sleep(PAUSE).await;
+            sleep(RETRY_PAUSE).await;
         }
         self.is_first = false;
         Some(target)
     }
 }
 
-/// Returns where a reply sends the call, if it does. Such a reply is no failure of the node.
+/// Returns the target of a redirection, or `None` for any other error. A redirection is no failure of the node.
 #[must_use]
 pub fn redirect(error: &RedisError) -> Option<Target> {
     let node = || {
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-        // Without a host, it is that of the node that was asked: the slots tell.
+        // A node that does not know its own host leaves it empty; the slot table has the host.
         (!host.is_empty()).then_some((host.to_owned(), port.parse().ok()?))
     };
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::Ask) => Some(node().map_or(Target::Primary, Target::Importing)),
         ErrorKind::Server(ServerErrorKind::Moved) => Some(node().map_or(Target::Primary, Target::Node)),
         ErrorKind::Server(ServerErrorKind::TryAgain) => Some(Target::Primary),
-        // The other CLUSTERDOWN concerns all slots.
+        // CLUSTERDOWN without this text concerns all slots and is an outage.
         ErrorKind::Server(ServerErrorKind::ClusterDown) => {
             error.detail().is_some_and(|detail| detail.contains("slot not served")).then_some(Target::Primary)
         }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_redirect_are_no_failures() {
+    fn redirections_name_their_target() {
         let at = ("::1".to_owned(), 7000);
         for (text, target) in [
             ("MOVED 1 ::1:7000", Some(Target::Node(at.clone()))),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn call_follows_until_the_deadline() {
+    async fn call_follows_redirections_until_the_deadline() {
         let mut redirects = Redirects::until(Instant::now() + Duration::from_secs(1));
         assert_eq!(redirects.next(&Err(error("ASK 1 b:2"))).await, Some(Target::Importing(("b".to_owned(), 2))));
         assert_eq!(redirects.next(&Ok(Value::Okay)).await, None);

@@ -1,59 +1,59 @@
-//! Files that are read again when they change, and at SIGHUP.
+//! Files that are reloaded when they change, and at SIGHUP.
 
-use crate::file_stamp::Stamp;
+use crate::file_stamp::FileStamp;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-/// How often the files are looked at.
-const EACH: Duration = Duration::from_secs(1);
+/// Interval between two checks of the files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Metric that counts files that were read again: `true` if they are right.
-pub type Count = fn(bool);
+/// Function that counts reloads. Its argument is `true` if the reload succeeded.
+pub type ReloadCounter = fn(bool);
 
-/// What stands in files.
-pub trait Reloaded: Send + Sync + 'static {
-    /// What the log calls it.
+/// Content of files that can be reloaded.
+pub trait Reloadable: Send + Sync + 'static {
+    /// Returns the name for log lines.
     fn name(&self) -> &'static str;
 
-    /// What is seen of the files.
-    fn stamp(&self) -> Stamp;
+    /// Returns the current metadata of the files.
+    fn stamp(&self) -> FileStamp;
 
-    /// Reads them and goes by them from now on.
+    /// Reads the files and replaces the previous content.
     ///
     /// # Errors
-    /// What is wrong with them: then all stays as it was.
+    /// If a file cannot be read or is malformed. The previous content stays in use then.
     fn read(&self) -> Result<(), String>;
 }
 
-/// Reads files, and again when they look otherwise. Wrong ones are refused as a whole then, and what they said before
-/// holds. A thread of its own reads: a large file takes a while, and a network's may take long.
+/// Reads files now, and reloads them whenever they change and at SIGHUP. If a reload fails, the previous content stays in
+/// use. Reloads run on a blocking thread, because a large file or one on a network may take long.
 ///
 /// # Errors
-/// What is wrong with them now.
-pub fn begin(files: Arc<dyn Reloaded>, count: Count) -> Result<(), String> {
-    // Before they are read: what changes meanwhile is read again.
+/// If the first read fails.
+pub fn load_and_watch(files: Arc<dyn Reloadable>, count: ReloadCounter) -> Result<(), String> {
+    // Taken before the read, so that a change during the read causes a reload.
     let mut stamp = files.stamp();
     files.read()?;
     let mut hangup = signal(SignalKind::hangup()).map_err(|error| error.to_string())?;
     tokio::spawn(async move {
         loop {
-            let at_once = tokio::select! {
-                () = sleep(EACH) => false,
+            let is_forced = tokio::select! {
+                () = sleep(CHECK_INTERVAL) => false,
                 _ = hangup.recv() => true,
             };
             let (files, before) = (Arc::clone(&files), stamp.clone());
-            let looked = tokio::task::spawn_blocking(move || {
+            let checked = tokio::task::spawn_blocking(move || {
                 let now = files.stamp();
-                if now != before || at_once {
-                    let read = files.read();
-                    count(read.is_ok());
-                    tell(files.name(), read);
+                if now != before || is_forced {
+                    let result = files.read();
+                    count(result.is_ok());
+                    log_reload(files.name(), result);
                 }
                 now
             });
-            if let Ok(now) = looked.await {
+            if let Ok(now) = checked.await {
                 stamp = now;
             }
         }
@@ -61,8 +61,8 @@ pub fn begin(files: Arc<dyn Reloaded>, count: Count) -> Result<(), String> {
     Ok(())
 }
 
-fn tell(what: &str, read: Result<(), String>) {
-    match read {
+fn log_reload(what: &str, result: Result<(), String>) {
+    match result {
         Ok(()) => tracing::info!(what, "files were read again"),
         Err(why) => tracing::error!(what, why, "files are wrong, and what they said before holds"),
     }

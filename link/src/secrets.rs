@@ -1,4 +1,5 @@
-//! Secrets come from the environment or from a file, never from the command line, which every account can read.
+//! Passwords and tokens from the environment or from files. The command line never has any, because every account can
+//! read it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum size of a file with a secret, in bytes.
-const LARGEST: u64 = 64 * 1024;
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// Password or token. It is never empty.
 #[derive(Clone)]
@@ -19,18 +20,18 @@ enum Source {
     File(SecretFile),
 }
 
-/// File with a secret, and its last readable content.
+/// File with a secret, and the last secret that was read from it.
 #[derive(Clone)]
 struct SecretFile {
     variable: String,
     path: PathBuf,
-    last: Arc<Mutex<Last>>,
+    last: Arc<Mutex<LastSecret>>,
 }
 
-/// Last secret of a file.
-struct Last {
+/// Last secret that was read from a file.
+struct LastSecret {
     secret: String,
-    /// `true` if the file could not be read since.
+    /// `true` if a later attempt to read the file failed.
     is_stale: bool,
 }
 
@@ -39,12 +40,13 @@ impl Secret {
     /// counts as unset.
     ///
     /// # Errors
-    /// If both variables are set, if the value is not UTF-8, or as for [`Secret::read`]. The secret is not repeated.
+    /// If both variables are set, if the value is not UTF-8, or as for [`Secret::read`]. The error does not contain
+    /// the secret.
     pub fn find(name: &str) -> Result<Option<Secret>, String> {
-        Secret::of(name, std::env::var_os(name), std::env::var_os(format!("{name}_FILE")))
+        Secret::from_variables(name, std::env::var_os(name), std::env::var_os(format!("{name}_FILE")))
     }
 
-    fn of(name: &str, text: Option<OsString>, file: Option<OsString>) -> Result<Option<Secret>, String> {
+    fn from_variables(name: &str, text: Option<OsString>, file: Option<OsString>) -> Result<Option<Secret>, String> {
         let is_set = |value: &OsString| !value.is_empty();
         match (text.filter(is_set), file.filter(is_set)) {
             (None, None) => Ok(None),
@@ -53,21 +55,21 @@ impl Secret {
                 Ok(text) => Ok(Some(Secret::from(text))),
                 Err(_) => Err(format!("{name} must be UTF-8")),
             },
-            (None, Some(path)) => Secret::of_file(name, PathBuf::from(path)).map(Some),
+            (None, Some(path)) => Secret::from_file(name, PathBuf::from(path)).map(Some),
         }
     }
 
-    /// Returns the secret in a file that the variable `{name}_FILE` names.
+    /// Reads the secret in a file that the variable `{name}_FILE` names.
     ///
     /// # Errors
     /// As for [`Secret::read`].
-    pub fn of_file(name: &str, path: PathBuf) -> Result<Secret, String> {
+    pub fn from_file(name: &str, path: PathBuf) -> Result<Secret, String> {
         let variable = format!("{name}_FILE");
-        let last = Last { secret: read(&variable, &path)?, is_stale: false };
+        let last = LastSecret { secret: read_file(&variable, &path)?, is_stale: false };
         Ok(Secret(Source::File(SecretFile { variable, path, last: Arc::new(Mutex::new(last)) })))
     }
 
-    /// Returns the file that the secret is in, if it is in one.
+    /// Returns the path of the file with the secret, if it comes from a file.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         match &self.0 {
@@ -76,7 +78,7 @@ impl Secret {
         }
     }
 
-    /// Reads the secret. A file is read at each call; trailing line breaks do not count.
+    /// Reads the secret. A file is read at each call; trailing line breaks are removed.
     ///
     /// # Errors
     /// If the file cannot be read, is not a regular file, or is empty, too large or not UTF-8. The error names the
@@ -84,12 +86,12 @@ impl Secret {
     pub fn read(&self) -> Result<String, String> {
         match &self.0 {
             Source::Text(text) => Ok(text.clone()),
-            Source::File(SecretFile { variable, path, .. }) => read(variable, path),
+            Source::File(SecretFile { variable, path, .. }) => read_file(variable, path),
         }
     }
 
-    /// Reads the secret for a new connection. If the file cannot be read now, its last secret counts, and the log has
-    /// one line until it can be read again.
+    /// Reads the secret for a new connection. If the file cannot be read now, the last secret is returned, and the
+    /// failure is logged once until the file can be read again.
     #[must_use]
     pub fn latest(&self) -> String {
         let file = match &self.0 {
@@ -98,7 +100,7 @@ impl Secret {
         };
         let mut last = file.last.lock().unwrap_or_else(PoisonError::into_inner);
         match self.read() {
-            Ok(secret) => *last = Last { secret, is_stale: false },
+            Ok(secret) => *last = LastSecret { secret, is_stale: false },
             Err(why) if !last.is_stale => {
                 last.is_stale = true;
                 tracing::error!(why, "a secret cannot be read again, and the last one is used");
@@ -115,20 +117,20 @@ impl From<String> for Secret {
     }
 }
 
-fn read(variable: &str, path: &Path) -> Result<String, String> {
-    let told = |why: &dyn std::fmt::Display| format!("{variable}: {}: {why}", path.display());
-    // A pipe could be read only once, and a directory or a device has no secret.
-    if !std::fs::metadata(path).map_err(|error| told(&error))?.is_file() {
-        return Err(told(&"not a regular file"));
+fn read_file(variable: &str, path: &Path) -> Result<String, String> {
+    let message = |why: &dyn std::fmt::Display| format!("{variable}: {}: {why}", path.display());
+    // A pipe could be read only once, but the secret is read at each connection.
+    if !std::fs::metadata(path).map_err(|error| message(&error))?.is_file() {
+        return Err(message(&"not a regular file"));
     }
     let mut text = String::new();
-    let file = File::open(path).map_err(|error| told(&error))?;
-    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|error| told(&error))?;
-    if text.len() as u64 > LARGEST {
-        return Err(told(&format!("larger than {LARGEST} bytes")));
+    let file = File::open(path).map_err(|error| message(&error))?;
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| message(&error))?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(message(&format!("larger than {MAX_FILE_BYTES} bytes")));
     }
     if text.trim().is_empty() {
-        return Err(told(&"the file is empty"));
+        return Err(message(&"the file is empty"));
     }
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
@@ -140,47 +142,47 @@ mod tests {
     use std::os::unix::ffi::OsStringExt as _;
     use std::path::Path;
 
-    fn of(text: &str, file: &Path) -> Result<Option<Secret>, String> {
-        Secret::of("NAME", Some(text.into()), Some(file.into()))
+    fn find(text: &str, file: &Path) -> Result<Option<Secret>, String> {
+        Secret::from_variables("NAME", Some(text.into()), Some(file.into()))
     }
 
     #[test]
-    fn empty_variables_are_unset() {
-        assert!(of("", Path::new("")).is_ok_and(|secret| secret.is_none()));
-        assert!(Secret::of("NAME", None, None).is_ok_and(|secret| secret.is_none()));
-        let secret = of("s3cret", Path::new("")).unwrap().unwrap();
+    fn empty_variable_counts_as_unset() {
+        assert!(find("", Path::new("")).is_ok_and(|secret| secret.is_none()));
+        assert!(Secret::from_variables("NAME", None, None).is_ok_and(|secret| secret.is_none()));
+        let secret = find("s3cret", Path::new("")).unwrap().unwrap();
         assert_eq!(secret.read(), Ok("s3cret".to_owned()));
     }
 
     #[test]
-    fn ambiguous_and_malformed_variables_are_refused() {
-        let both = of("s3cret", Path::new("/x")).err().unwrap();
+    fn ambiguous_or_malformed_variables_are_rejected() {
+        let both = find("s3cret", Path::new("/x")).err().unwrap();
         assert!(both.contains("NAME_FILE") && !both.contains("s3cret"), "{both}");
-        assert!(Secret::of("NAME", Some(OsString::from_vec(vec![0xff])), None).is_err());
+        assert!(Secret::from_variables("NAME", Some(OsString::from_vec(vec![0xff])), None).is_err());
     }
 
     #[test]
-    fn files_without_a_secret_are_refused_by_name() {
+    fn error_names_the_file_without_a_secret() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("secret");
         let large = vec![b'a'; 100_000];
         for content in [&b""[..], b"\n", b"\r\n\r\n", b" \t\n", b"\xff\n", &large] {
             std::fs::write(&file, content).unwrap();
-            let told = of("", &file).err().unwrap();
-            assert!(told.starts_with(&format!("NAME_FILE: {}", file.display())), "{told}");
+            let error = find("", &file).err().unwrap();
+            assert!(error.starts_with(&format!("NAME_FILE: {}", file.display())), "{error}");
         }
         for path in [folder.path(), &folder.path().join("missing"), Path::new("/dev/null")] {
-            let told = of("", path).err().unwrap();
-            assert!(told.starts_with(&format!("NAME_FILE: {}", path.display())), "{told}");
+            let error = find("", path).err().unwrap();
+            assert!(error.starts_with(&format!("NAME_FILE: {}", path.display())), "{error}");
         }
     }
 
     #[test]
-    fn file_is_read_again_and_its_last_secret_outlives_it() {
+    fn unreadable_file_keeps_its_last_secret() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("secret");
         std::fs::write(&file, "first \r\n").unwrap();
-        let secret = of("", &file).unwrap().unwrap();
+        let secret = find("", &file).unwrap().unwrap();
         assert_eq!(secret.latest(), "first ");
         std::fs::write(&file, "second\n").unwrap();
         assert_eq!((secret.latest(), secret.read()), ("second".to_owned(), Ok("second".to_owned())));

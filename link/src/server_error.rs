@@ -2,9 +2,9 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// Returns the text of an error, or what to do if the server does not have the module.
+/// Returns the text of an error. If the server lacks the module, the text says how to load it.
 #[must_use]
-pub fn explained(error: &RedisError) -> String {
+pub fn explain(error: &RedisError) -> String {
     if lacks_module(error) {
         return "the server does not have the module redis-ratelimit: load the module (loadmodule libredis_ratelimit.so)"
             .to_owned();
@@ -19,9 +19,10 @@ pub fn lacks_module(error: &RedisError) -> bool {
     detail.contains("unknown command") && detail.contains("rl.")
 }
 
-/// Returns `true` if the server itself said so, rather than a connection that failed.
+/// Returns `true` if the error is the server's reply to the call: neither a failed connection nor a state in which the
+/// server cannot carry out calls, such as LOADING.
 #[must_use]
-pub fn is_answer(error: &RedisError) -> bool {
+pub fn is_error_reply(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Extension => true,
         ErrorKind::Server(kind) => !matches!(

@@ -1,23 +1,23 @@
-//! Slots of a cluster: which primary serves a key.
+//! Slots of a cluster and the primaries that serve them.
 
 use redis::Value;
 
 /// Number of slots in a cluster.
 const SLOTS: u16 = 16_384;
-/// Maximum number of names that are tried for the key of a probe: on average, a node with one slot needs 16,384.
-const TRIES: u32 = 1 << 19;
+/// Maximum number of candidates for the key of a probe. A node with one slot needs 16,384 on average.
+const MAX_PROBE_CANDIDATES: u32 = 1 << 19;
 
 /// Host and port of a server.
 pub type HostPort = (String, u16);
 
-/// Slots that one primary serves, the first and the last.
+/// Contiguous range of slots that one primary serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotRange {
     /// First slot.
     pub first: u16,
     /// Last slot.
     pub last: u16,
-    /// Primary that serves them.
+    /// Primary that serves the slots.
     pub primary: HostPort,
 }
 
@@ -31,16 +31,16 @@ pub fn slot_of(key: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag().unwrap_or(key)) % SLOTS
 }
 
-/// Returns a key that no descriptor has and that belongs to one of these slots.
+/// Returns a key with this prefix whose slot passes `has_slot`. No descriptor has such a key.
 #[must_use]
 pub fn probe_key(prefix: &str, has_slot: impl Fn(u16) -> bool) -> Option<Vec<u8>> {
-    let mut names = (0..TRIES).map(|number| format!("{prefix}{{{number}}}").into_bytes());
+    let mut names = (0..MAX_PROBE_CANDIDATES).map(|number| format!("{prefix}{{{number}}}").into_bytes());
     names.find(|name| has_slot(slot_of(name)))
 }
 
-/// Reads a reply to CLUSTER SLOTS, sorted by slot. A node that does not know its own host is at `asked`.
+/// Parses a reply to CLUSTER SLOTS. The ranges are sorted by slot. A node without a host is at `queried_host`.
 #[must_use]
-pub fn slot_ranges(reply: &Value, asked: &str) -> Vec<SlotRange> {
+pub fn slot_ranges(reply: &Value, queried_host: &str) -> Vec<SlotRange> {
     let range = |row: &Value| {
         let Value::Array(fields) = row else { return None };
         let [first, last, primary, ..] = fields.as_slice() else { return None };
@@ -48,7 +48,7 @@ pub fn slot_ranges(reply: &Value, asked: &str) -> Vec<SlotRange> {
         let [host, port, ..] = primary.as_slice() else { return None };
         let number = |value: &Value| redis::from_redis_value_ref::<u16>(value).ok();
         let host = redis::from_redis_value_ref::<Option<String>>(host).ok()?.unwrap_or_default();
-        let primary = (known_host(&host, asked), number(port)?);
+        let primary = (known_host(&host, queried_host), number(port)?);
         Some(SlotRange { first: number(first)?, last: number(last)?, primary })
     };
     let mut ranges: Vec<SlotRange> = match reply {
@@ -59,10 +59,10 @@ pub fn slot_ranges(reply: &Value, asked: &str) -> Vec<SlotRange> {
     ranges
 }
 
-/// Returns the host that a server named, or the host that was asked if the server named none.
+/// Returns the host in a reply, or the host that sent the reply if it does not know its own.
 #[must_use]
-pub fn known_host(host: &str, asked: &str) -> String {
-    if host.is_empty() || host == "?" { asked.to_owned() } else { host.to_owned() }
+pub fn known_host(host: &str, queried_host: &str) -> String {
+    if host.is_empty() || host == "?" { queried_host.to_owned() } else { host.to_owned() }
 }
 
 /// Returns the primary of a slot.
@@ -72,9 +72,9 @@ pub fn primary_of(ranges: &[SlotRange], slot: u16) -> Option<&HostPort> {
     ranges.get(place).filter(|range| range.first <= slot).map(|range| &range.primary)
 }
 
-/// Returns the name of a server, as a URL has it.
+/// Returns host and port as in a URL, with brackets around IPv6.
 #[must_use]
-pub fn name_of((host, port): &HostPort) -> String {
+pub fn format_host((host, port): &HostPort) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
@@ -84,8 +84,8 @@ mod tests {
     use redis::parse_redis_value;
 
     #[test]
-    fn slots_are_those_of_the_server() {
-        // As CLUSTER KEYSLOT replies.
+    fn slots_match_cluster_keyslot() {
+        // Replies of CLUSTER KEYSLOT.
         let keys: [(&[u8], u16); 6] = [
             (b"", 0),
             (b"foo", 12_182),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_gives_the_primary_of_each_slot() {
+    fn cluster_slots_reply_gives_the_primary_of_each_slot() {
         let reply = b"*3\r\n*3\r\n:8000\r\n:16383\r\n*3\r\n$-1\r\n:7001\r\n$1\r\nb\r\n\
                       *4\r\n:0\r\n:5\r\n*3\r\n$9\r\n127.0.0.1\r\n:7000\r\n$1\r\na\r\n*3\r\n$1\r\nr\r\n:7002\r\n$1\r\nc\r\n\
                       *3\r\n:6\r\n:6\r\n*4\r\n$1\r\n?\r\n:7003\r\n$1\r\nd\r\n*0\r\n";
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn probe_has_a_slot_of_its_node() {
+    fn probe_key_belongs_to_a_slot_of_its_node() {
         for (first, last) in [(0, 5461), (16_383, 16_383)] {
             let range = SlotRange { first, last, primary: ("a".to_owned(), 1) };
             let key = probe_key("rl:", |slot| (range.first..=range.last).contains(&slot)).unwrap();

@@ -6,7 +6,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ratelimit_link::listener::Ends;
+use ratelimit_link::listener::Endpoints;
 use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -132,12 +132,12 @@ fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
 /// Lets a request pass or refuses it, and tells the browser what it may do with the answer.
 pub async fn guarded(
     State(guard): State<Arc<Guard>>,
-    ConnectInfo(ends): ConnectInfo<Ends>,
+    ConnectInfo(ends): ConnectInfo<Endpoints>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let path = request.uri().path();
-    let named = host(request.uri(), request.headers()).is_some_and(|host| guard.is_named(host, ends.own));
+    let named = host(request.uri(), request.headers()).is_some_and(|host| guard.is_named(host, ends.local));
     // Browsers say where a request comes from: none of another page's is answered.
     let from = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
     let foreign = from.is_some_and(|from| from == b"cross-site" || from == b"same-site");

@@ -4,7 +4,7 @@ use super::tokens::Role;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use ratelimit_link::listener::Ends;
+use ratelimit_link::listener::Endpoints;
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ impl<S: Sync> FromRequestParts<S> for Who {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Who, StatusCode> {
-        let ends = parts.extensions.get::<axum::extract::ConnectInfo<Ends>>();
+        let ends = parts.extensions.get::<axum::extract::ConnectInfo<Endpoints>>();
         let forwarded = parts.headers.get("x-forwarded-for").and_then(|value| value.to_str().ok());
         // The guard has let nobody through without one.
         let role = parts.extensions.get::<Role>().copied().unwrap_or(Role::Look);

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use ratelimit_link::server_error::{explained, lacks_module};
+use ratelimit_link::server_error::{explain, lacks_module};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ impl Failure {
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Failure {
         if lacks_module(&error) {
-            return Failure::Server(explained(&error));
+            return Failure::Server(explain(&error));
         }
         let told = |error: &RedisError| error.detail().map_or_else(|| error.to_string(), str::to_owned);
         match (error.kind(), error.code()) {

@@ -11,7 +11,7 @@ use axum::extract::{Query, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_util::future::{join, join_all};
-use ratelimit_link::naming::Described;
+use ratelimit_link::naming::EscapedDescriptor;
 use redis::{Cmd, Value};
 use serde::Deserialize;
 use serde_json::{Value as Json_, json};
@@ -195,7 +195,7 @@ async fn likely(server: &Server, key: &[u8]) -> Option<Vec<u8>> {
     let known = key.get(..512).unwrap_or(key);
     let top = denied(server, None, SEARCHED).await.unwrap_or_default();
     let last = top.into_iter().find(|row| row.key == known).and_then(|row| row.policy);
-    let asked = Described::of_key(key).map(|described| described.names()).unwrap_or_default();
+    let asked = EscapedDescriptor::from_key(key).map(|described| described.policy_names()).unwrap_or_default();
     for name in last.into_iter().chain(asked.into_iter().map(String::into_bytes)) {
         let mut command = redis::cmd("RL.POLICYGET");
         command.arg(&name);

@@ -2,8 +2,8 @@
 
 use super::uncounted;
 use arc_swap::ArcSwap;
-use ratelimit_link::file_stamp::Stamp;
-use ratelimit_link::reload::{self, Reloaded};
+use ratelimit_link::file_stamp::FileStamp;
+use ratelimit_link::reload::{self, Reloadable};
 use ratelimit_link::secrets::Secret;
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
@@ -123,7 +123,11 @@ impl Tokens {
     /// # Errors
     /// If a token is wrong now.
     pub fn watch(tokens: &Arc<Tokens>) -> Result<(), String> {
-        if tokens.files().next().is_some() { reload::begin(Arc::<Tokens>::clone(tokens), uncounted) } else { Ok(()) }
+        if tokens.files().next().is_some() {
+            reload::load_and_watch(Arc::<Tokens>::clone(tokens), uncounted)
+        } else {
+            Ok(())
+        }
     }
 
     fn files(&self) -> impl Iterator<Item = &Path> {
@@ -131,13 +135,13 @@ impl Tokens {
     }
 }
 
-impl Reloaded for Tokens {
+impl Reloadable for Tokens {
     fn name(&self) -> &'static str {
         "the console's tokens"
     }
 
-    fn stamp(&self) -> Stamp {
-        Stamp::of(self.files().map(Path::to_owned))
+    fn stamp(&self) -> FileStamp {
+        FileStamp::read(self.files().map(Path::to_owned))
     }
 
     fn read(&self) -> Result<(), String> {
@@ -209,7 +213,7 @@ impl RefusalLog {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHANGE, DELAY, DELAYED, LOOK, QUIET, RefusalLog, Refusals, Reloaded, Role, Secret, Tokens};
+    use super::{CHANGE, DELAY, DELAYED, LOOK, QUIET, RefusalLog, Refusals, Reloadable, Role, Secret, Tokens};
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
     use tokio::time::Instant;
@@ -248,7 +252,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("token");
         std::fs::write(&file, format!("{WRITES}\n")).expect("written");
-        let tokens = Tokens::new(None, Some(Secret::of_file(CHANGE, file.clone()).expect("a secret"))).expect("right");
+        let tokens = Tokens::new(None, Some(Secret::from_file(CHANGE, file.clone()).expect("a secret"))).expect("right");
         for wrong in ["\n", "short\n"] {
             std::fs::write(&file, wrong).expect("written");
             assert!(tokens.read().is_err());

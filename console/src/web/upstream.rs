@@ -4,9 +4,9 @@
 use super::failure::Failure;
 use futures_util::future::join_all;
 use ratelimit_link::address::Address;
-use ratelimit_link::connect::{self, Located, send, send_asking};
+use ratelimit_link::connect::{self, ServerConnection, send, send_asking};
 use ratelimit_link::redirect::{Redirects, Target};
-use ratelimit_link::slots::{HostPort, SlotRange, name_of, primary_of, slot_of, slot_ranges};
+use ratelimit_link::slots::{HostPort, SlotRange, format_host, primary_of, slot_of, slot_ranges};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 use std::future::Future;
@@ -73,7 +73,7 @@ impl Upstream {
     /// Where they are, without who the console is to them.
     #[must_use]
     pub fn told(&self) -> String {
-        let hosts: Vec<String> = self.address.hosts.iter().map(name_of).collect();
+        let hosts: Vec<String> = self.address.hosts.iter().map(format_host).collect();
         self.address.primary.clone().unwrap_or_else(|| hosts.join(", "))
     }
 
@@ -134,9 +134,9 @@ impl Server {
             // Of any node: the first may be the one that does not answer.
             slot_ranges(&before.ask_any(&command).await?, &before.host())
         } else {
-            let Located { connection, host, is_cluster } = connect::located(address).await?;
+            let ServerConnection { connection, host, is_cluster } = connect::connect(address).await?;
             if !is_cluster {
-                let (name, broken) = (name_of(&host), Arc::clone(&server.broken));
+                let (name, broken) = (format_host(&host), Arc::clone(&server.broken));
                 server.nodes.push(Arc::new(Node { name, connection, patience: PATIENCE, broken }));
                 return Ok(server);
             }
@@ -151,13 +151,13 @@ impl Server {
             nodes.find(|node| node.name == name && !node.broken.load(Ordering::Relaxed)).cloned()
         };
         let found = join_all(primaries.into_iter().map(|host| async move {
-            let name = name_of(&host);
+            let name = format_host(&host);
             if let Some(node) = known(&name) {
                 return Ok(node);
             }
             // A process that hangs still has its connections accepted.
             let greeted = async {
-                let connection = connect::node(address, &host).await?;
+                let connection = connect::connect_to_node(address, &host).await?;
                 send(connection.clone(), &redis::cmd("PING")).await?;
                 Ok::<_, RedisError>(connection)
             };
@@ -265,10 +265,10 @@ impl Server {
 
     /// Returns the connection to a node of the cluster. One that has become a primary since gets a new connection.
     async fn connection_to(&self, host: &HostPort) -> RedisResult<MultiplexedConnection> {
-        let name = name_of(host);
+        let name = format_host(host);
         match self.nodes.iter().find(|node| node.name == name && !node.is_broken()) {
             Some(node) => Ok(node.connection.clone()),
-            None => connect::node(&self.address, host).await,
+            None => connect::connect_to_node(&self.address, host).await,
         }
     }
 }

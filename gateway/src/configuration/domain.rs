@@ -5,7 +5,7 @@ use super::format::{DescriptorEntry, OneOrMore, RateLimitEntry, Replaces};
 use crate::ask::Rule;
 use crate::charge::{Charge, RuleCharge};
 use crate::client_address::{self, Ipv6Prefix};
-use crate::naming::{LONGEST_NAME, escaped_field};
+use crate::naming::{MAX_POLICY_NAME, escape_field};
 use crate::template::{fits, separated};
 use crate::windows;
 use serde_json::{Map, Value};
@@ -170,7 +170,7 @@ impl RuleLevel {
             let wild = || self.wild.iter().find(is_it).map(|(_, _, node)| node);
             self.exact.get(&(key.to_owned(), value.to_owned())).or_else(wild)
         };
-        let grouped = || valued(&client_address::grouped(key, value, prefix)?);
+        let grouped = || valued(&client_address::canonical_entry(key, value, prefix)?);
         valued(value).or_else(grouped).or_else(|| self.bare.get(key))
     }
 
@@ -231,12 +231,13 @@ impl Bound {
         let filled = |name: &String, value: &dyn Fn(&str, &str) -> String| {
             entries.iter().fold(name.clone(), |name, (key, of)| name.replace(&format!("{{{key}}}"), &value(key, of)))
         };
-        let whole = |_: &str, value: &str| escaped_field(value.as_bytes());
+        let whole = |_: &str, value: &str| escape_field(value.as_bytes());
         let grouped = |key: &str, value: &str| {
-            client_address::grouped(key, value, prefix).map_or_else(|| whole(key, value), |value| whole(key, &value))
+            client_address::canonical_entry(key, value, prefix)
+                .map_or_else(|| whole(key, value), |value| whole(key, &value))
         };
         let both = names.iter().flat_map(|name| [filled(name, &whole), filled(name, &grouped)]);
-        let mut names: Vec<String> = both.filter(|name| name.len() <= LONGEST_NAME).collect();
+        let mut names: Vec<String> = both.filter(|name| name.len() <= MAX_POLICY_NAME).collect();
         names.dedup();
         Bound::By(Rule::Policies(names))
     }
@@ -313,7 +314,7 @@ pub fn names(policy: &OneOrMore) -> Result<Vec<String>, String> {
         OneOrMore::One(name) => vec![name.clone()],
         OneOrMore::More(names) => names.clone(),
     };
-    if names.is_empty() || names.iter().any(|name| name.is_empty() || name.len() > LONGEST_NAME) {
+    if names.is_empty() || names.iter().any(|name| name.is_empty() || name.len() > MAX_POLICY_NAME) {
         return Err("policy must be a name of 1 to 256 bytes, or a list of such".to_owned());
     }
     Ok(names)

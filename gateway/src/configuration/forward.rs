@@ -44,7 +44,7 @@ pub struct HttpRule {
 
 impl Default for HttpRules {
     fn default() -> HttpRules {
-        HttpRules { is_set: false, trusted: client_address::loopback(), ipv6_prefix: None, rules: None }
+        HttpRules { is_set: false, trusted: client_address::loopback_networks(), ipv6_prefix: None, rules: None }
     }
 }
 
@@ -55,7 +55,7 @@ impl HttpRules {
         if let Some(trusted) = read.trusted {
             let network = |text: &Spanned<String>| {
                 let told = "trusted must be addresses or networks such as 10.0.0.0/8";
-                client_address::network(&text.value).ok_or_else(|| at(text, told))
+                client_address::parse_network(&text.value).ok_or_else(|| at(text, told))
             };
             http.trusted = trusted.iter().map(network).collect::<Result<_, _>>()?;
         }

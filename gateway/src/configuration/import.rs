@@ -6,8 +6,8 @@ use super::format::{DescriptorEntry, Document};
 use super::{Bound, Config};
 use crate::ask::Rule;
 use crate::charge::Charge;
-use crate::client_address::{Ipv6Prefix, grouped};
-use crate::naming::{Described, LONGEST_NAME};
+use crate::client_address::{Ipv6Prefix, canonical_entry};
+use crate::naming::{EscapedDescriptor, MAX_POLICY_NAME};
 
 /// What a file comes to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl<'a> ImportLevel<'a> {
             }
             // There is no way back from a value to the key alone in a file, and there is among policies.
             if !value.is_empty() {
-                let network = grouped(&key.value, value, Ipv6Prefix::default()).unwrap_or_default();
+                let network = canonical_entry(&key.value, value, Ipv6Prefix::default()).unwrap_or_default();
                 let is_wider = |other: &&DescriptorEntry| {
                     other.key.value == key.value && (other.value.is_empty() || other.value == network)
                 };
@@ -126,8 +126,8 @@ impl<'a> ImportLevel<'a> {
             Bound::By(Rule::Limits(words)) => words,
         };
         let entries = self.path.iter().map(|(key, value)| (*key, value.unwrap_or_default()));
-        let name = Described::new(self.domain, entries).name(valued);
-        if name.len() > LONGEST_NAME {
+        let name = EscapedDescriptor::new(self.domain, entries).policy_name(valued);
+        if name.len() > MAX_POLICY_NAME {
             return Err("a name that is too long for a policy");
         }
         let is_forced = words.iter().any(|word| word.eq_ignore_ascii_case("FORCE"));
@@ -179,7 +179,7 @@ fn with_option(words: &[String], option: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bound, Config, Described, Imported, Rule};
+    use super::{Bound, Config, EscapedDescriptor, Imported, Rule};
     use crate::client_address::Ipv6Prefix;
     use std::collections::HashMap;
     use std::fmt::Write as _;
@@ -296,7 +296,7 @@ descriptors:
                         Bound::By(Rule::Limits(words)) => words.join(" "),
                         other => panic!("{other:?}"),
                     });
-                let names = Described::new("api", entries.iter().copied()).names();
+                let names = EscapedDescriptor::new("api", entries.iter().copied()).policy_names();
                 let by_policy = names.iter().find_map(|name| policies.get(name.as_str()));
                 let by_file = by_file.map(|words| words + " FORCE");
                 assert_eq!(by_file.as_deref(), by_policy.copied(), "{text} {entries:?}");

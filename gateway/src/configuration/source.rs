@@ -1,7 +1,7 @@
 //! Where the configuration is: a file, or a directory of them.
 
 use super::{Config, Imported};
-use crate::file_stamp::Stamp;
+use crate::file_stamp::FileStamp;
 use std::fs;
 use std::path::PathBuf;
 
@@ -84,7 +84,7 @@ impl ConfigSource {
 
     /// What is seen of the files now.
     #[must_use]
-    pub fn stamp(&self) -> Stamp {
-        Stamp::of(self.files().unwrap_or_default())
+    pub fn stamp(&self) -> FileStamp {
+        FileStamp::read(self.files().unwrap_or_default())
     }
 }

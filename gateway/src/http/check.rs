@@ -3,11 +3,11 @@
 use super::text;
 use crate::ask::{Call, Rule, Verb};
 use crate::charge::Charge;
-use crate::client_address::{client, is_trusted};
+use crate::client_address::{is_trusted, request_client};
 use crate::configuration::{Config, HttpRule, Metric};
 use crate::headers;
 use crate::judge::{Judgement, Question, RequestPart};
-use crate::naming::{self, Described, escaped_field};
+use crate::naming::{self, EscapedDescriptor, escape_field};
 use crate::request_path::normalized;
 use crate::rls::{RequestSettings, Rls};
 use crate::template::Field;
@@ -74,10 +74,10 @@ fn asked(config: &Config, settings: &RequestSettings, head: &Parts, peer: IpAddr
     let forwarded: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
     // From others it would be the client's own word.
     let told = |name: &str| if is_trusted(peer, &http.trusted) { value(&head.headers, name) } else { Ok(None) };
-    let client = client(peer, &forwarded, &http.trusted, http.ipv6_prefix.unwrap_or(settings.ipv6_prefix));
+    let client = request_client(peer, &forwarded, &http.trusted, http.ipv6_prefix.unwrap_or(settings.ipv6_prefix));
     let Some(rules) = &http.rules else {
-        let described = Described::new(DOMAIN, [("client", client.as_str())]);
-        let (key, rule) = (described.key(), Rule::Policies(described.names()));
+        let described = EscapedDescriptor::new(DOMAIN, [("client", client.as_str())]);
+        let (key, rule) = (described.key(), Rule::Policies(described.policy_names()));
         return Ok(question(key, rule, Amount::ONE, None, settings.charge.unwrap_or_default()));
     };
     let asking = Asking {
@@ -99,7 +99,7 @@ impl Asking<'_> {
     fn ruled(&self, rule: &HttpRule, charge: Option<Charge>) -> Result<RequestPart, String> {
         let path = if rule.ignores_case { &self.path.to_ascii_lowercase() } else { &self.path };
         let text = |field: &Field| {
-            escaped_field(match field {
+            escape_field(match field {
                 Field::Client => self.client.as_bytes(),
                 Field::Method => &self.method,
                 Field::Path => path,

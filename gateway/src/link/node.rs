@@ -9,7 +9,7 @@ use crate::seen;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use ratelimit_link::connect::{self, send, send_asking};
 use ratelimit_link::redirect::redirect;
-use ratelimit_link::server_error::{explained, is_answer, lacks_module};
+use ratelimit_link::server_error::{explain, is_error_reply, lacks_module};
 use ratelimit_link::slots::HostPort;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
@@ -118,7 +118,8 @@ impl Node {
         });
         let Ok(reply) = timeout_at(deadline, &mut asked).await else {
             tokio::spawn(async move {
-                if timeout(LATEST, asked).await.is_ok_and(|reply| reply.as_ref().map_or_else(is_answer, |_| true)) {
+                if timeout(LATEST, asked).await.is_ok_and(|reply| reply.as_ref().map_or_else(is_error_reply, |_| true))
+                {
                     seen::late(1);
                 }
             });
@@ -126,7 +127,7 @@ impl Node {
             return Err(lost("no reply in time"));
         };
         match &reply {
-            Err(error) if !is_answer(error) && redirect(error).is_none() => {
+            Err(error) if !is_error_reply(error) && redirect(error).is_none() => {
                 self.failed(&error.to_string());
                 self.broken.notify_one();
             }
@@ -187,8 +188,8 @@ impl Node {
 
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
         match &self.host {
-            Some(host) => connect::node(&self.shared.address, host).await,
-            None => Ok(connect::located(&self.shared.address).await?.connection),
+            Some(host) => connect::connect_to_node(&self.shared.address, host).await,
+            None => Ok(connect::connect(&self.shared.address).await?.connection),
         }
     }
 
@@ -238,7 +239,7 @@ impl Node {
                     self.succeeded();
                 }
                 Ok(Err(error)) => {
-                    self.failed(&explained(&error));
+                    self.failed(&explain(&error));
                     break;
                 }
                 Err(_) => {

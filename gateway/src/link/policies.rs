@@ -2,7 +2,7 @@
 
 use ratelimit_link::connect::send;
 use ratelimit_link::redirect::redirect;
-use ratelimit_link::server_error::{is_answer, lacks_module};
+use ratelimit_link::server_error::{is_error_reply, lacks_module};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
@@ -37,7 +37,7 @@ pub async fn probe(connection: &MultiplexedConnection, key: &[u8]) -> RedisResul
     command.arg(key).arg(key).arg("COST").arg(0);
     match send(connection.clone(), &command).await {
         Err(error) if lacks_module(&error) => Err(error),
-        Err(error) if !is_answer(&error) && redirect(&error).is_none() => Err(error),
+        Err(error) if !is_error_reply(&error) && redirect(&error).is_none() => Err(error),
         _ => Ok(()),
     }
 }

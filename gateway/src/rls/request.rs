@@ -5,7 +5,7 @@ use crate::charge::{Charge, RuleCharge};
 use crate::client_address::Ipv6Prefix;
 use crate::configuration::{Bound, Config, Domain, Found, Metric};
 use crate::judge::{Question, RequestPart};
-use crate::naming::{self, Described};
+use crate::naming::{self, EscapedDescriptor};
 use crate::proto::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitUnit};
 use ratelimit_core::Amount;
 use std::collections::HashSet;
@@ -119,7 +119,7 @@ impl<'a> Split<'a> {
         };
         for entry in &descriptor.entries {
             match entry.key.as_str() {
-                ID => split.id = (!entry.value.is_empty()).then(|| naming::id(entry.value.as_bytes())),
+                ID => split.id = (!entry.value.is_empty()).then(|| naming::idempotency_key(entry.value.as_bytes())),
                 SETTLE => split.settles = true,
                 key => split.entries.push((key, &entry.value)),
             }
@@ -179,7 +179,8 @@ struct Asking<'a> {
 
 impl Asking<'_> {
     fn by_name(&self, split: &Split<'_>, hits: u64) -> RequestPart {
-        let described = Described::new(self.domain, split.entries.iter().copied()).grouped(self.settings.ipv6_prefix);
+        let described = EscapedDescriptor::new(self.domain, split.entries.iter().copied())
+            .group_addresses(self.settings.ipv6_prefix);
         // Where files have the limits, a domain that they do not have has none, as in envoyproxy/ratelimit.
         let limit = split.limit.filter(|_| self.file.is_some() || self.is_alone);
         let rule = match limit {
@@ -187,7 +188,7 @@ impl Asking<'_> {
                 Some(rule) => rule,
                 None => return RequestPart::Nothing,
             },
-            None => Rule::Policies(described.names()),
+            None => Rule::Policies(described.policy_names()),
         };
         let default = if self.file.is_some() { Charge::Always } else { Charge::AllOrNone };
         let charge = RuleCharge { own: None, default }.or(self.settings.charge);
@@ -199,7 +200,7 @@ impl Asking<'_> {
     fn by_file(&self, found: Found, split: &Split<'_>, hits: u64) -> RequestPart {
         let Bound::By(rule) = found.bound else { return RequestPart::Unlimited };
         let counted = found.counted.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let key = Described::new(self.domain, counted).grouped(self.settings.ipv6_prefix).key();
+        let key = EscapedDescriptor::new(self.domain, counted).group_addresses(self.settings.ipv6_prefix).key();
         let (shadow, quota) = (found.flags.shadow, found.flags.quota);
         let question = |call| Question { call, shadow, quota, metric: Some(found.metric), metadata: found.metadata };
         split.asked(key, rule, hits, found.charge.or(self.settings.charge), question)

@@ -1,4 +1,4 @@
-//! Bodies of requests and responses: their bytes are counted, and how long the peer takes none.
+//! Bodies of requests, whose bytes are charged to a budget, and of responses, whose progress is observed.
 
 use super::budget::Charge;
 use super::stalls::Progress;
@@ -10,17 +10,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Largest part of a response that is handed over at once, so that a peer that takes none is noticed.
+/// Maximum size of a part of a response. A large response is handed over in parts, so that a peer that stops reading
+/// it is noticed.
 const CHUNK: usize = 16 * 1024;
 
-/// Body of a request that ends with an error when the budget is exhausted.
+/// Request body that fails once it exceeds the byte budget.
 pub struct RequestBody {
     body: Incoming,
     charge: Arc<Charge>,
 }
 
 impl RequestBody {
-    /// Counts the bytes of `body` as a part of `charge`.
+    /// Wraps a body, whose bytes are added to `charge`.
     pub fn new(body: Incoming, charge: Arc<Charge>) -> RequestBody {
         RequestBody { body, charge }
     }
@@ -33,7 +34,7 @@ impl HttpBody for RequestBody {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context)?);
         if let Some(data) = frame.as_ref().and_then(Frame::data_ref)
-            && !self.charge.take(data.len())
+            && !self.charge.add(data.len())
         {
             return Poll::Ready(Some(Err("too many bytes are in flight".into())));
         }
@@ -49,7 +50,7 @@ impl HttpBody for RequestBody {
     }
 }
 
-/// Body of a response, which holds the charge of its request until the peer has taken it.
+/// Response body that holds the charge of its request until the peer has read all of it.
 pub struct ResponseBody {
     body: Body,
     rest: Bytes,
@@ -58,7 +59,7 @@ pub struct ResponseBody {
 }
 
 impl ResponseBody {
-    /// Hands over `body` in chunks and reports each to `progress`.
+    /// Wraps a body, which is handed over in chunks, each reported to `progress`.
     pub fn new(body: Body, progress: Progress, charge: Option<Arc<Charge>>) -> ResponseBody {
         ResponseBody { body, rest: Bytes::new(), progress, _charge: charge }
     }
@@ -75,7 +76,7 @@ impl HttpBody for ResponseBody {
         let this = &mut *self;
         if this.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
-                this.progress.waits_for_gateway();
+                this.progress.wait_for_handler();
                 return Poll::Pending;
             };
             match frame.map(|frame| frame.map(Frame::into_data)) {
@@ -85,7 +86,7 @@ impl HttpBody for ResponseBody {
                 None => return Poll::Ready(None),
             }
         }
-        this.progress.waits_for_peer();
+        this.progress.wait_for_peer();
         let length = this.rest.len().min(CHUNK);
         Poll::Ready(Some(Ok(Frame::data(this.rest.split_to(length)))))
     }

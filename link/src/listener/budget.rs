@@ -1,4 +1,4 @@
-//! Byte budget of the requests in flight: one for a listener, and a share of it for each connection.
+//! Byte budgets of the requests in flight, for a listener and for each of its connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 /// Bytes that all requests in flight at one listener may hold.
 const LISTENER_BYTES: usize = 64 << 20;
 
-/// Budget of one connection, and of the listener that it belongs to.
+/// Budgets of one connection and of its listener.
 #[derive(Clone)]
 pub struct Budget {
     listener: Arc<Semaphore>,
@@ -20,28 +20,28 @@ impl Budget {
         Arc::new(Semaphore::new(LISTENER_BYTES))
     }
 
-    /// Creates the budget of a connection, which gets `bytes` of the listener's.
+    /// Creates the budget of a connection, which may hold up to `bytes` of the listener's budget.
     pub fn new(listener: Arc<Semaphore>, bytes: usize) -> Budget {
         Budget { listener, connection: Arc::new(Semaphore::new(bytes)) }
     }
 
-    /// Takes the first `bytes` of a request, or returns `None` if there is no room for them.
+    /// Charges the first `bytes` of a request. Returns `None` if they exceed a budget.
     pub fn charge(&self, bytes: usize) -> Option<Arc<Charge>> {
-        let charge = Charge { budget: self.clone(), bytes: AtomicUsize::new(0), exhausted: AtomicBool::new(false) };
-        charge.take(bytes).then(|| Arc::new(charge))
+        let charge = Charge { budget: self.clone(), bytes: AtomicUsize::new(0), is_exceeded: AtomicBool::new(false) };
+        charge.add(bytes).then(|| Arc::new(charge))
     }
 }
 
-/// Bytes that a request holds, given back when it is dropped.
+/// Bytes that a request holds. Dropping the charge returns them to the budgets.
 pub struct Charge {
     budget: Budget,
     bytes: AtomicUsize,
-    exhausted: AtomicBool,
+    is_exceeded: AtomicBool,
 }
 
 impl Charge {
-    /// Takes `bytes` more. Returns `false` if there is no room for them.
-    pub fn take(&self, bytes: usize) -> bool {
+    /// Charges `bytes` more. Returns `false`, and charges nothing, if they exceed a budget.
+    pub fn add(&self, bytes: usize) -> bool {
         let taken = u32::try_from(bytes).ok().and_then(|count| {
             let connection = self.budget.connection.try_acquire_many(count).ok()?;
             let listener = self.budget.listener.try_acquire_many(count).ok()?;
@@ -50,14 +50,14 @@ impl Charge {
             Some(self.bytes.fetch_add(bytes, Ordering::Relaxed))
         });
         if taken.is_none() {
-            self.exhausted.store(true, Ordering::Relaxed);
+            self.is_exceeded.store(true, Ordering::Relaxed);
         }
         taken.is_some()
     }
 
-    /// Returns `true` if there was no room for a part of the request.
-    pub fn is_exhausted(&self) -> bool {
-        self.exhausted.load(Ordering::Relaxed)
+    /// Returns `true` if a part of the request exceeded a budget.
+    pub fn is_exceeded(&self) -> bool {
+        self.is_exceeded.load(Ordering::Relaxed)
     }
 }
 
@@ -76,17 +76,17 @@ mod tests {
     use tokio::sync::Semaphore;
 
     #[test]
-    fn requests_take_from_the_connection_and_the_listener_and_give_back() {
+    fn charge_counts_for_connection_and_listener_until_dropped() {
         let listener = Arc::new(Semaphore::new(100));
         let [first, second] = [80, 80].map(|bytes| Budget::new(Arc::clone(&listener), bytes));
         let charge = first.charge(60).unwrap();
-        assert!(charge.take(20) && !charge.is_exhausted());
-        assert!(!charge.take(1) && charge.is_exhausted(), "the connection has no room");
+        assert!(charge.add(20) && !charge.is_exceeded());
+        assert!(!charge.add(1) && charge.is_exceeded(), "exceeds the budget of the connection");
         assert!(first.charge(1).is_none());
         let other = second.charge(20).unwrap();
-        assert!(!other.take(1), "the listener has no room");
+        assert!(!other.add(1), "exceeds the budget of the listener");
         drop(charge);
-        assert!(other.take(60));
+        assert!(other.add(60));
         drop(other);
         assert_eq!(listener.available_permits(), 100);
     }

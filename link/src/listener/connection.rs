@@ -1,10 +1,10 @@
-//! Connections: their requests, the bounds of those, and their end.
+//! Connections of a listener: bounds of their requests, and graceful shutdown.
 
 use super::body::{RequestBody, ResponseBody};
 use super::budget::{Budget, Charge};
 use super::stalls::Stalls;
 use super::stream::TimedStream;
-use super::{Ends, PATIENCE, Phase, Protocol, Service, reached};
+use super::{Endpoints, IO_TIMEOUT, Phase, Protocol, Service, wait_for_phase};
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version, header};
@@ -20,89 +20,91 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 
-/// Maximum number of requests that one connection has at once.
-const STREAMS: u32 = 256;
-/// Flow control window of a request, and of all requests of a connection: bytes that are received before they are read.
+/// Maximum number of requests in flight on one connection.
+const MAX_STREAMS: u32 = 256;
+/// Flow control window of a request: bytes that the peer may send before they are read.
 const STREAM_WINDOW: u32 = 64 * 1024;
+/// Flow control window that all requests of a connection share.
 const CONNECTION_WINDOW: u32 = 256 * 1024;
-/// Bytes of a response that are buffered until the peer takes them.
+/// Maximum number of bytes of a response that are buffered until the peer reads them.
 const SEND_BUFFER: usize = 64 * 1024;
 /// Maximum size of the head of a request over HTTP/1.1.
-const HEAD: usize = 64 * 1024;
-/// Bytes that a request holds beside its head and its body.
+const MAX_HEAD: usize = 64 * 1024;
+/// Estimated memory of a request beside its head and its body.
 const OVERHEAD: usize = 1024;
 
-/// Codes of gRPC.
+/// Status code `DEADLINE_EXCEEDED` of gRPC.
 const DEADLINE_EXCEEDED: &str = "4";
+/// Status code `RESOURCE_EXHAUSTED` of gRPC.
 const RESOURCE_EXHAUSTED: &str = "8";
 
-/// Connection whose requests are answered.
+/// State that the requests of a connection share.
 struct Connection {
-    ends: Ends,
+    endpoints: Endpoints,
     service: Service,
     budget: Budget,
     stalls: Arc<Stalls>,
     phase: watch::Receiver<Phase>,
-    /// A request over HTTP/2 was received.
+    /// `true` once a request over HTTP/2 was received.
     is_http2: AtomicBool,
 }
 
-/// Serves a connection until its peer closes it or the phase says that it ends.
+/// Serves a connection until its peer closes it, stops reading, or the phase of the listener ends it.
 pub async fn serve_connection(
-    ends: Ends,
+    endpoints: Endpoints,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     service: Service,
     budget: Budget,
     phase: watch::Receiver<Phase>,
 ) {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IO_TIMEOUT).max_buf_size(MAX_HEAD);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(Some(PATIENCE))
-        .keep_alive_timeout(PATIENCE)
+        .keep_alive_interval(Some(IO_TIMEOUT))
+        .keep_alive_timeout(IO_TIMEOUT)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
-        .max_concurrent_streams(STREAMS);
+        .max_concurrent_streams(MAX_STREAMS);
     if service.protocol == Protocol::Grpc {
         builder = builder.http2_only();
     }
     let stalls = Stalls::new();
-    let mut ending = phase.clone();
+    let mut shutdown_phase = phase.clone();
     let is_http2 = AtomicBool::new(service.protocol == Protocol::Grpc);
-    let connection = Arc::new(Connection { ends, service, budget, stalls: Arc::clone(&stalls), phase, is_http2 });
-    let of_requests = Arc::clone(&connection);
-    let answered = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let connection = Arc::clone(&of_requests);
+    let connection = Arc::new(Connection { endpoints, service, budget, stalls: Arc::clone(&stalls), phase, is_http2 });
+    let shared = Arc::clone(&connection);
+    let handler = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let connection = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(connection.answer(request).await) }
     });
-    let mut served = pin!(builder.serve_connection(TokioIo::new(TimedStream::new(stream)), answered));
-    // A peer that breaks off is no error of this side.
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(TimedStream::new(stream)), handler));
+    // Errors are ignored: the peer closed the connection or broke the protocol.
     tokio::select! {
-        _ = served.as_mut() => return,
+        _ = serving.as_mut() => return,
         () = stalls.stalled() => return,
-        () = connection.goes_away(&mut ending) => {}
+        () = connection.wait_for_shutdown(&mut shutdown_phase) => {}
     }
-    served.as_mut().graceful_shutdown();
+    serving.as_mut().graceful_shutdown();
     tokio::select! {
-        _ = served => {}
+        _ = serving => {}
         () = stalls.stalled() => {}
     }
 }
 
 impl Connection {
-    /// Completes when the peer is to be told that the connection ends: over HTTP/2 as the drain begins, if the connection
-    /// was there before; over HTTP/1.1 the next response tells it.
-    async fn goes_away(&self, phase: &mut watch::Receiver<Phase>) {
+    /// Completes when the graceful shutdown of the connection is to begin: at the drain if the connection is older and
+    /// uses HTTP/2, else at the end of the listener. Over HTTP/1.1, responses ask the peer to close during the drain.
+    async fn wait_for_shutdown(&self, phase: &mut watch::Receiver<Phase>) {
         if *phase.borrow_and_update() == Phase::Serving {
-            reached(phase, Phase::Draining).await;
+            wait_for_phase(phase, Phase::Draining).await;
             if self.is_http2.load(Ordering::Relaxed) {
                 return;
             }
         }
-        reached(phase, Phase::Ending).await;
+        wait_for_phase(phase, Phase::Ending).await;
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
@@ -115,8 +117,8 @@ impl Connection {
             _ if self.service.protocol == Protocol::Grpc && !is_grpc(&request) => {
                 status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
             }
-            Some(charge) => self.routed(request, charge).await,
-            None => self.busy(),
+            Some(charge) => self.route(request, charge).await,
+            None => self.over_budget(),
         };
         if version < Version::HTTP_2 && *self.phase.borrow() > Phase::Serving {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -124,33 +126,33 @@ impl Connection {
         response.map(|body| ResponseBody::new(body, self.stalls.watch(), charge))
     }
 
-    async fn routed(&self, request: Request<Incoming>, charge: &Arc<Charge>) -> Response<Body> {
+    async fn route(&self, request: Request<Incoming>, charge: &Arc<Charge>) -> Response<Body> {
         let mut request = request.map(|body| Body::new(RequestBody::new(body, Arc::clone(charge))));
-        request.extensions_mut().insert(ConnectInfo(self.ends));
+        request.extensions_mut().insert(ConnectInfo(self.endpoints));
         match timeout(self.service.request_timeout, self.service.router.clone().oneshot(request)).await {
-            _ if charge.is_exhausted() => self.busy(),
+            _ if charge.is_exceeded() => self.over_budget(),
             Ok(Ok(response)) => response,
             Ok(Err(never)) => match never {},
-            Err(_) => self.refused(StatusCode::REQUEST_TIMEOUT, DEADLINE_EXCEEDED, "the request is incomplete"),
+            Err(_) => self.rejection(StatusCode::REQUEST_TIMEOUT, DEADLINE_EXCEEDED, "the request is incomplete"),
         }
     }
 
-    fn busy(&self) -> Response<Body> {
-        let told = "the requests in flight hold too many bytes";
-        let mut response = self.refused(StatusCode::SERVICE_UNAVAILABLE, RESOURCE_EXHAUSTED, told);
+    fn over_budget(&self) -> Response<Body> {
+        let message = "the requests in flight hold too many bytes";
+        let mut response = self.rejection(StatusCode::SERVICE_UNAVAILABLE, RESOURCE_EXHAUSTED, message);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         response
     }
 
-    fn refused(&self, http: StatusCode, grpc: &'static str, told: &'static str) -> Response<Body> {
+    fn rejection(&self, http: StatusCode, grpc: &'static str, message: &'static str) -> Response<Body> {
         match self.service.protocol {
-            Protocol::Grpc => grpc_status(grpc, told),
+            Protocol::Grpc => grpc_status(grpc, message),
             Protocol::Http => status(http),
         }
     }
 }
 
-/// Returns a response of gRPC that is only a status.
+/// Returns a gRPC response that consists of a status only.
 fn grpc_status(code: &'static str, message: &'static str) -> Response<Body> {
     let mut response = status(StatusCode::OK);
     let fields = [("content-type", "application/grpc"), ("grpc-status", code), ("grpc-message", message)];

@@ -1,76 +1,77 @@
-//! Responses that their peer does not take: with the flow control of HTTP/2, no write is pending then.
+//! Detection of responses that the peer does not read. Under the flow control of HTTP/2 no write is pending then, so that
+//! write timeouts do not notice them.
 
-use super::PATIENCE;
+use super::IO_TIMEOUT;
 use slab::Slab;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Time of a response that waits for the gateway, and not for its peer.
-const NEVER: u64 = u64::MAX;
-/// Interval of the checks.
-const INTERVAL: Duration = Duration::from_secs(5);
+/// Timestamp of a response that does not wait for its peer.
+const NOT_WAITING: u64 = u64::MAX;
+/// Interval between two checks of a connection.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Responses of one connection that are under way.
+/// Responses in flight on one connection.
 pub struct Stalls {
-    began: Instant,
-    /// Milliseconds from `began` until each response last waited for its peer.
-    since: Mutex<Slab<Arc<AtomicU64>>>,
+    started: Instant,
+    /// Milliseconds from `started` until each response began to wait for its peer, or `NOT_WAITING`.
+    waiting_since: Mutex<Slab<Arc<AtomicU64>>>,
 }
 
 impl Stalls {
-    /// Creates the list of a connection.
+    /// Creates the empty list of a connection.
     pub fn new() -> Arc<Stalls> {
-        Arc::new(Stalls { began: Instant::now(), since: Mutex::default() })
+        Arc::new(Stalls { started: Instant::now(), waiting_since: Mutex::default() })
     }
 
-    /// Adds a response, which waits for its peer from now on.
+    /// Adds a response that waits for its peer from now on.
     pub fn watch(self: &Arc<Stalls>) -> Progress {
         let since = Arc::new(AtomicU64::new(self.now()));
-        let place = self.since.lock().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(&since));
-        Progress { stalls: Arc::clone(self), place, since }
+        let index = self.waiting_since.lock().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(&since));
+        Progress { stalls: Arc::clone(self), index, since }
     }
 
-    /// Completes once the peer has not taken anything of a response for too long.
+    /// Completes once the peer has read nothing of a response for longer than `IO_TIMEOUT`.
     pub async fn stalled(&self) {
-        let patience = u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX);
+        let timeout = u64::try_from(IO_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         loop {
-            sleep(INTERVAL).await;
-            let due = self.now().saturating_sub(patience);
-            let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-            if since.iter().any(|(_, since)| since.load(Ordering::Relaxed) < due) {
+            sleep(CHECK_INTERVAL).await;
+            let oldest_allowed = self.now().saturating_sub(timeout);
+            let waiting_since = self.waiting_since.lock().unwrap_or_else(PoisonError::into_inner);
+            if waiting_since.iter().any(|(_, since)| since.load(Ordering::Relaxed) < oldest_allowed) {
                 return;
             }
         }
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(NEVER)
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(NOT_WAITING)
     }
 }
 
 /// Progress of one response.
 pub struct Progress {
     stalls: Arc<Stalls>,
-    place: usize,
+    index: usize,
     since: Arc<AtomicU64>,
 }
 
 impl Progress {
-    /// Records that the peer is to take something from now on.
-    pub fn waits_for_peer(&self) {
+    /// Records that the peer has data to read from now on.
+    pub fn wait_for_peer(&self) {
         self.since.store(self.stalls.now(), Ordering::Relaxed);
     }
 
-    /// Records that there is nothing to take.
-    pub fn waits_for_gateway(&self) {
-        self.since.store(NEVER, Ordering::Relaxed);
+    /// Records that no data is ready, so that the peer is not late.
+    pub fn wait_for_handler(&self) {
+        self.since.store(NOT_WAITING, Ordering::Relaxed);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.stalls.since.lock().unwrap_or_else(PoisonError::into_inner).try_remove(self.place);
+        self.stalls.waiting_since.lock().unwrap_or_else(PoisonError::into_inner).try_remove(self.index);
     }
 }

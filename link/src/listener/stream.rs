@@ -1,6 +1,6 @@
 //! Timeouts of a connection's stream: for its first bytes, and for each write.
 
-use super::PATIENCE;
+use super::IO_TIMEOUT;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -8,32 +8,36 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Length of the preface of HTTP/2; no request of HTTP/1.1 with its Host is shorter. No timer of hyper runs before.
+/// Length of the preface of HTTP/2; no request of HTTP/1.1 with a Host is shorter. hyper starts its timers only after it.
 const FIRST_BYTES: usize = 24;
 
-/// Stream that fails if its first bytes do not arrive in time, or if the peer takes no bytes for as long.
+/// Stream that fails if its first bytes do not arrive in time, or if a write stays pending for too long.
 pub struct TimedStream<S> {
     stream: S,
-    /// Number of the first bytes that are missing.
+    /// Number of first bytes that have not arrived yet.
     missing: usize,
     read_timeout: Pin<Box<Sleep>>,
-    /// Runs while the peer takes nothing.
+    /// Timer of a pending write.
     write_timeout: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> TimedStream<S> {
-    /// Returns a stream whose first bytes are due from now on.
+    /// Wraps a stream and starts the timeout of its first bytes.
     pub fn new(stream: S) -> TimedStream<S> {
-        TimedStream { stream, missing: FIRST_BYTES, read_timeout: Box::pin(sleep(PATIENCE)), write_timeout: None }
+        TimedStream { stream, missing: FIRST_BYTES, read_timeout: Box::pin(sleep(IO_TIMEOUT)), write_timeout: None }
     }
 
     /// Returns `polled`, or an error once writes have been pending for too long.
-    fn in_time<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn check_write_timeout<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.write_timeout = None;
             return polled;
         }
-        let timeout = self.write_timeout.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+        let timeout = self.write_timeout.get_or_insert_with(|| Box::pin(sleep(IO_TIMEOUT)));
         timeout.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -60,17 +64,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.in_time(context, polled)
+        self.check_write_timeout(context, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(context);
-        self.in_time(context, polled)
+        self.check_write_timeout(context, polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.in_time(context, polled)
+        self.check_write_timeout(context, polled)
     }
 
     fn poll_write_vectored(
@@ -79,7 +83,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.in_time(context, polled)
+        self.check_write_timeout(context, polled)
     }
 
     fn is_write_vectored(&self) -> bool {

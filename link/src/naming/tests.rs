@@ -1,31 +1,31 @@
-use super::{Described, escaped, escaped_field, id, key};
+use super::{EscapedDescriptor, escape, escape_field, idempotency_key, key};
 use crate::client_address::Ipv6Prefix;
 use std::collections::HashMap;
 
 #[test]
-fn names_lose_their_values_from_the_right() {
-    let described = Described::new("api", [("plan", "gold"), ("user", "42")]);
+fn policy_names_lose_their_values_from_the_right() {
+    let described = EscapedDescriptor::new("api", [("plan", "gold"), ("user", "42")]);
     let expected = ["api|plan=gold|user=42", "api|plan=gold|user", "api|plan|user", "api"];
-    assert_eq!(described.names(), expected);
+    assert_eq!(described.policy_names(), expected);
     assert_eq!(described.key(), b"rl:api|plan=gold|user=42");
 }
 
 #[test]
-fn what_has_a_meaning_in_names_is_escaped() {
-    assert_eq!(escaped("a%b|c=d*e{f}g~h i\n\u{7f}\0\u{e9}"), "a%25b%7Cc%3Dd%2Ae%7Bf%7Dg%7Eh%20i%0A%7F%00\u{e9}");
-    let honest = Described::new("d", [("a", "1"), ("b", "2")]);
-    let forged = Described::new("d", [("a", "1|b=2")]);
+fn special_characters_are_escaped() {
+    assert_eq!(escape("a%b|c=d*e{f}g~h i\n\u{7f}\0\u{e9}"), "a%25b%7Cc%3Dd%2Ae%7Bf%7Dg%7Eh%20i%0A%7F%00\u{e9}");
+    let honest = EscapedDescriptor::new("d", [("a", "1"), ("b", "2")]);
+    let forged = EscapedDescriptor::new("d", [("a", "1|b=2")]);
     assert_ne!(honest.key(), forged.key());
 }
 
 #[test]
-fn bytes_that_are_no_text_are_escaped_each_for_itself() {
-    assert_eq!(escaped_field("a|:\u{e9}".as_bytes()), "a%7C%3A\u{e9}");
-    assert_eq!(escaped_field(b"a\xff\xc3b\xf0\x9f"), "a%FF%C3b%F0%9F");
-    assert_ne!(escaped_field(b"\xff"), escaped_field(b"%FF"));
+fn each_byte_that_is_not_utf8_is_escaped() {
+    assert_eq!(escape_field("a|:\u{e9}".as_bytes()), "a%7C%3A\u{e9}");
+    assert_eq!(escape_field(b"a\xff\xc3b\xf0\x9f"), "a%FF%C3b%F0%9F");
+    assert_ne!(escape_field(b"\xff"), escape_field(b"%FF"));
 }
 
-/// Returns all values of up to so many of these pieces.
+/// Returns all concatenations of up to `longest` of the pieces.
 fn values(pieces: &[&[u8]], longest: usize) -> Vec<Vec<u8>> {
     let mut all = vec![vec![]];
     let mut last: Vec<Vec<u8>> = all.clone();
@@ -36,7 +36,7 @@ fn values(pieces: &[&[u8]], longest: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns all lists of so many of these items.
+/// Returns all lists of `length` of the items.
 fn lists<T: Clone>(items: &[T], length: usize) -> Vec<Vec<T>> {
     (0..length).fold(vec![vec![]], |lists, _| {
         let longer = |list: &Vec<T>| {
@@ -48,12 +48,12 @@ fn lists<T: Clone>(items: &[T], length: usize) -> Vec<Vec<T>> {
 }
 
 #[test]
-fn different_escaped_fields_never_have_one_key() {
+fn different_fields_have_different_keys() {
     let pieces: [&[u8]; 10] = [b"a", b":", b"|", b"=", b"%", b"3A", b"~", b" ", b"\xff", b"FF"];
     let mut seen: HashMap<String, Vec<Vec<u8>>> = HashMap::new();
     for (count, longest) in [(1, 3), (2, 2), (3, 1)] {
         for fields in lists(&values(&pieces, longest), count) {
-            let escaped: Vec<String> = fields.iter().map(|field| escaped_field(field)).collect();
+            let escaped: Vec<String> = fields.iter().map(|field| escape_field(field)).collect();
             if let Some(other) = seen.insert(format!("pay:{}", escaped.join(":")), fields.clone()) {
                 panic!("{other:?} and {fields:?}");
             }
@@ -63,7 +63,7 @@ fn different_escaped_fields_never_have_one_key() {
 }
 
 #[test]
-fn different_descriptors_never_have_one_key() {
+fn different_descriptors_have_different_keys() {
     let pieces: [&[u8]; 6] = [b"a", b"|", b"=", b"%", b"7C", b":"];
     let texts: Vec<String> =
         values(&pieces, 1).into_iter().map(|text| String::from_utf8(text).expect("text")).collect();
@@ -72,7 +72,7 @@ fn different_descriptors_never_have_one_key() {
     let mut seen = HashMap::new();
     for entries in (0..3).flat_map(|count| lists(&entries, count)) {
         for domain in &texts {
-            let key = Described::new(domain, entries.iter().copied()).key();
+            let key = EscapedDescriptor::new(domain, entries.iter().copied()).key();
             if let Some(other) = seen.insert(key, (domain, entries.clone())) {
                 panic!("{other:?} and {domain:?} {entries:?}");
             }
@@ -82,52 +82,52 @@ fn different_descriptors_never_have_one_key() {
 }
 
 #[test]
-fn a_name_that_is_too_long_is_left_out_and_the_shorter_ones_stay() {
+fn policy_names_that_are_too_long_are_left_out() {
     let long = "v".repeat(300);
-    let described = Described::new("api", [("plan", "gold"), ("user", &long)]);
-    assert_eq!(described.names(), ["api|plan=gold|user", "api|plan|user", "api"]);
-    assert!(Described::new(&long, [("a", "b")]).names().is_empty());
+    let described = EscapedDescriptor::new("api", [("plan", "gold"), ("user", &long)]);
+    assert_eq!(described.policy_names(), ["api|plan=gold|user", "api|plan|user", "api"]);
+    assert!(EscapedDescriptor::new(&long, [("a", "b")]).policy_names().is_empty());
 }
 
 #[test]
-fn addresses_are_named_whole_and_by_network_and_counted_by_network() {
+fn addresses_have_names_by_address_and_network_and_keys_by_network() {
     let entries = [("remote_address", "2001:db8:1:2::6"), ("path", "/")];
-    let described = Described::new("api", entries).grouped(Ipv6Prefix::default());
+    let described = EscapedDescriptor::new("api", entries).group_addresses(Ipv6Prefix::default());
     let [whole, network] =
         ["2001:db8:1:2::6", "2001:db8:1:2::/64"].map(|address| format!("api|remote_address={address}|path"));
     let expected = [&format!("{whole}=/"), &format!("{network}=/"), &whole, &network];
     let expected: Vec<&str> =
         expected.into_iter().map(String::as_str).chain(["api|remote_address|path", "api"]).collect();
-    assert_eq!(described.names(), expected);
+    assert_eq!(described.policy_names(), expected);
     assert_eq!(described.key(), format!("rl:{network}=/").into_bytes());
 }
 
 #[test]
-fn long_keys_and_ids_keep_their_beginning_and_differ() {
+fn long_keys_and_ids_are_shortened_and_stay_different() {
     let [one, other] = ["1", "2"].map(|end| key(format!("rl:{}{end}", "x".repeat(300))));
     assert_eq!((one.len(), other.len()), (225, 225));
     assert_eq!(one[..193], other[..193]);
     assert_ne!(one, other);
     assert_eq!(key("k".repeat(256)).len(), 256);
-    assert_eq!(id(&[0xff; 200]), [0xff; 200]);
-    assert_eq!(id(&[0xff; 201]).len(), 225);
+    assert_eq!(idempotency_key(&[0xff; 200]), [0xff; 200]);
+    assert_eq!(idempotency_key(&[0xff; 201]).len(), 225);
 }
 
 #[test]
-fn a_key_tells_the_descriptor_that_it_counts() {
+fn key_parses_back_to_its_descriptor() {
     let entries = [[].as_slice(), &[("plan", "gold")], &[("plan", "go|ld"), ("user", "4=2*{d}~%"), ("empty", "")]];
     for entries in entries {
-        let described = Described::new("a|b", entries.iter().copied());
+        let described = EscapedDescriptor::new("a|b", entries.iter().copied());
         let key = described.key();
-        let found = Described::of_key(&key).unwrap();
-        assert_eq!((found.names(), found.key()), (described.names(), described.key()));
+        let found = EscapedDescriptor::from_key(&key).unwrap();
+        assert_eq!((found.policy_names(), found.key()), (described.policy_names(), described.key()));
     }
     let user = "u".repeat(300);
-    let long = Described::new("api", [("plan", "gold"), ("user", user.as_str())]);
+    let long = EscapedDescriptor::new("api", [("plan", "gold"), ("user", user.as_str())]);
     let key = long.key();
-    let found = Described::of_key(&key).unwrap();
-    assert!(found.names().ends_with(&["api|plan=gold|user".into(), "api|plan|user".into(), "api".into()]));
+    let found = EscapedDescriptor::from_key(&key).unwrap();
+    assert!(found.policy_names().ends_with(&["api|plan=gold|user".into(), "api|plan|user".into(), "api".into()]));
     for other in [b"user:42".as_slice(), b"rl", b"rl:\xff"] {
-        assert!(Described::of_key(other).is_none(), "{other:?}");
+        assert!(EscapedDescriptor::from_key(other).is_none(), "{other:?}");
     }
 }

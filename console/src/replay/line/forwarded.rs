@@ -1,7 +1,7 @@
 //! Clients of log lines, resolved as the gateway resolves those of requests.
 
 use ipnet::IpNet;
-use ratelimit_link::client_address::{Ipv6Prefix, client, loopback, parse};
+use ratelimit_link::client_address::{Ipv6Prefix, loopback_networks, parse, request_client};
 use std::borrow::Cow;
 
 /// Rules by which addresses of a log become keys.
@@ -15,7 +15,7 @@ pub struct Clients {
 
 impl Default for Clients {
     fn default() -> Clients {
-        Clients { trusted: loopback(), ipv6_prefix: Ipv6Prefix::default() }
+        Clients { trusted: loopback_networks(), ipv6_prefix: Ipv6Prefix::default() }
     }
 }
 
@@ -24,7 +24,7 @@ impl Clients {
     /// address.
     pub fn behind(&self, peer: &str, forwarded: Option<&str>) -> Option<String> {
         let forwarded = forwarded.map(str::as_bytes);
-        Some(client(parse(peer)?, forwarded.as_slice(), &self.trusted, self.ipv6_prefix))
+        Some(request_client(parse(peer)?, forwarded.as_slice(), &self.trusted, self.ipv6_prefix))
     }
 
     /// Returns the client of an address, or of a chain of them of which the last is the peer.
