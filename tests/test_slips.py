@@ -1,4 +1,4 @@
-"""Slips that people make, and the exact answers: core/src/syntax/slips.txt, here from a server.
+"""Common mistakes of users, with the exact error messages of core/src/syntax/slips.txt from a server.
 
 What only a server can answer is below: the wrong kind of key, a policy that there is not, and words
 that are missing where the server counts them.

@@ -99,7 +99,7 @@ impl Condition {
     /// `[NX | VERSION n]`
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     pub fn read(args: &mut Args) -> Result<Condition, Error> {
         if args.accept("NX") {
             return Ok(Condition::IfMissing);
@@ -112,7 +112,7 @@ impl<'a> DeletionRequest<'a> {
     /// `name VERSION n` or `name [name ...]`, and no more.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     pub fn read(args: &mut Args<'a>) -> Result<DeletionRequest<'a>, Error> {
         let first = name_of_policy(args)?;
         if let Some(version) = read_version(args)? {
@@ -155,7 +155,7 @@ impl Scaling {
     /// `ADD step [MAX most] [EVERY duration] [FOR duration]`, and no more.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     pub fn read(args: &mut Args) -> Result<Scaling, Error> {
         if args.accept("MUL") {
             let by = factor(args.argument("factor", &MUL)?, Amount::ONE, ("factor", &FACTOR_OF_MUL))?;

@@ -1,4 +1,4 @@
-//! The words of a ban: a rule behind specs, and RL.BAN's.
+//! Parser of ban rules (`BAN` after the specs) and of the arguments of RL.BAN.
 
 use super::numbers::DURATION;
 use crate::ban::BanRule;
@@ -12,7 +12,7 @@ const BANNED_FOR: MustBe = MustBe::duration("0 or a duration", " from 1us to 365
 const LONGEST: MustBe = MustBe::duration("a duration", " from block up to 3650d", "1d");
 const BAN: Syntax = Syntax { word: "BAN", arguments: "strikes window block [MAX longest]" };
 
-/// `strikes window block [MAX longest]`
+/// Parses `strikes window block [MAX longest]`.
 pub(super) fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
     let strikes = whole(args.argument("strikes", &BAN)?, u32::MAX.into());
     let strikes = strikes.and_then(|strikes| u32::try_from(strikes).ok()).filter(|strikes| *strikes > 0);
@@ -27,16 +27,16 @@ pub(super) fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
     Ok(BanRule { strikes, window, block, longest })
 }
 
-/// `longest`, which is at least `block`.
+/// Parses the word `longest`, which must be at least `block`.
 fn longest(args: &mut Args, block: Period) -> Result<Period, Error> {
     let longest = Period::parse(args.argument("longest", &BAN)?).filter(|longest| *longest >= block);
     longest.ok_or_else(|| args.refused("longest", &LONGEST, &BAN))
 }
 
-/// `duration`, which may be 0: of a ban.
+/// Parses the duration of RL.BAN, which may be 0.
 ///
 /// # Errors
-/// The first word that is wrong, or missing, as [`Error`] says it.
+/// Returns an error that names the first word that is missing or malformed.
 pub fn block(args: &mut Args) -> Result<Span, Error> {
     let word = args.word()?;
     let duration = Span::parse(word).ok_or_else(|| Error::out_of_range("duration", &BANNED_FOR, word))?;

@@ -1,18 +1,20 @@
-//! The buckets that were read last, by the words that said them: most calls bring one of a few, word for word, and to
-//! recognise it takes a third of the instructions that reading it takes.
+//! Cache of recently parsed buckets, keyed by their words.
+//!
+//! Most calls repeat the words of one of a few buckets. Looking a bucket up takes a third of the instructions of
+//! parsing it.
 
 use crate::algorithm::bucket::{Bucket, Discipline};
 use crate::wire::short_bytes::{MOST_SHORT, halves};
 use std::cell::Cell;
 
-/// The buckets that were read last. A bucket whose place another has taken is read again.
+/// Direct-mapped cache of parsed buckets. An entry that was evicted is parsed again.
 #[derive(Clone, Debug)]
 pub struct BucketMemo([Cell<Option<(BucketWords, Bucket)>>; PLACES]);
 
-/// The words of eight tenants with limits of their own fit.
+/// Number of entries: enough for eight tenants with different limits.
 const PLACES: usize = 8;
 
-/// Capacity, refill and period as they were written, and which bucket they are of.
+/// Key of an entry: the words of capacity, refill and period with their lengths, and the discipline.
 #[derive(Clone, Copy, Debug)]
 struct BucketWords {
     texts: [u64; 6],
@@ -20,7 +22,7 @@ struct BucketWords {
 }
 
 impl PartialEq for BucketWords {
-    /// Number by number: a derived comparison calls the one for bytes of any length.
+    /// Compares number by number, because a derived comparison calls the one for byte slices of any length.
     #[inline(always)]
     fn eq(&self, other: &BucketWords) -> bool {
         let differing = |differing: u64, (one, another): (&u64, &u64)| differing | (one ^ another);
@@ -35,17 +37,17 @@ impl Default for BucketMemo {
 }
 
 impl BucketMemo {
-    /// The bucket that these words say, if it was read before.
+    /// Returns the cached bucket of these words, or `None` if it is not cached.
     #[inline(always)]
     pub fn known(&self, words: [Option<&[u8]>; 3], discipline: Discipline) -> Option<Bucket> {
         let words = BucketWords::of(words, discipline)?;
         self.place(&words)?.get().filter(|(known, _)| *known == words).map(|(_, bucket)| bucket)
     }
 
-    /// The bucket that these words say; `read` reads it, if they are not recognised.
+    /// Returns the bucket of these words. If it is not cached, calls `read` and caches the result.
     ///
     /// # Errors
-    /// That of `read`.
+    /// Returns the error of `read`.
     #[inline(always)]
     pub fn find<E>(
         &self,
@@ -70,7 +72,7 @@ impl BucketMemo {
 
     #[inline(always)]
     fn place(&self, words: &BucketWords) -> Option<&Cell<Option<(BucketWords, Bucket)>>> {
-        // Digits differ in their low halves; the product carries all of them into its highest bits (Fibonacci hashing).
+        // Fibonacci hashing. Digits differ in their low bits, and the product carries them into its highest bits.
         let mixed = words.texts.iter().fold(words.lengths, |mixed, text| mixed.rotate_left(11) ^ text);
         self.0.get(usize::try_from(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61).ok()?)
     }
@@ -103,7 +105,7 @@ mod tests {
         Bucket::new(amount, amount, Period::new(Span::SECOND).unwrap(), discipline).unwrap()
     }
 
-    /// What the memo says of words, and whether it had them read.
+    /// Looks up words, and returns the bucket with `true` if `read` was called.
     fn find(memo: &BucketMemo, words: [&str; 3], discipline: Discipline, read: u64) -> (String, bool) {
         let was_read = Cell::new(false);
         let bucket = memo.find(words.map(|word| Some(word.as_bytes())), discipline, || {
@@ -114,16 +116,16 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_once_and_others_are_told_from_them() {
-        let alike = ["1", "11", "111", "1111", "11111", "1111111", "11111111", "111111111", "1111111111111111"];
-        for (capacity, refill) in alike.iter().flat_map(|capacity| alike.map(|refill| (*capacity, refill))) {
+    fn cached_words_are_parsed_once_and_distinguished_from_similar_ones() {
+        let similar = ["1", "11", "111", "1111", "11111", "1111111", "11111111", "111111111", "1111111111111111"];
+        for (capacity, refill) in similar.iter().flat_map(|capacity| similar.map(|refill| (*capacity, refill))) {
             let memo = BucketMemo::default();
             let words = [capacity, refill, "1s"];
             let (first, was_read) = find(&memo, words, Discipline::Burst, 7_000_000);
             assert!(was_read);
             assert_eq!(find(&memo, words, Discipline::Burst, 1), (first, false));
             for other in
-                alike.iter().flat_map(|one| [[*one, refill, "1s"], [capacity, *one, "1s"], [capacity, refill, *one]])
+                similar.iter().flat_map(|one| [[*one, refill, "1s"], [capacity, *one, "1s"], [capacity, refill, *one]])
             {
                 let memo = memo.clone();
                 assert_eq!(find(&memo, other, Discipline::Burst, 1).1, other != words, "{other:?} {words:?}");
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn words_in_another_order_are_others() {
+    fn swapped_words_are_a_cache_miss() {
         let numbers: Vec<String> = (10..40).map(|number: u32| number.to_string()).collect();
         for (capacity, refill) in numbers.iter().flat_map(|one| numbers.iter().map(move |other| (one, other))) {
             let memo = BucketMemo::default();
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bucket_that_was_read_is_known() {
+    fn lookup_returns_only_a_parsed_bucket() {
         let (memo, words) = (BucketMemo::default(), ["5", "5", "1s"]);
         let known = |words: [&str; 3]| memo.known(words.map(|word| Some(word.as_bytes())), Discipline::Burst);
         assert_eq!(known(words).map(|bucket| bucket.to_string()), None);
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_none_of_another_discipline() {
+    fn discipline_is_part_of_the_cache_key() {
         let memo = BucketMemo::default();
         assert!(find(&memo, ["5", "5", "1s"], Discipline::Burst, 5_000_000).1);
         let queue = find(&memo, ["5", "5", "1s"], Discipline::Queue, 5_000_000);
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_too_long_or_missing_are_read_each_time() {
+    fn long_or_missing_words_are_not_cached() {
         let memo = BucketMemo::default();
         for _ in 0..2 {
             assert!(find(&memo, ["5", "5.000000000000000", "1s"], Discipline::Burst, 5_000_000).1);
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_not_remembered() {
+    fn rejected_words_are_not_cached() {
         let memo = BucketMemo::default();
         let words = || [Some(&b"0"[..]), Some(&b"0"[..]), Some(&b"1s"[..])];
         for _ in 0..2 {

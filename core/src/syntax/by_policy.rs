@@ -1,4 +1,4 @@
-//! A call that asks for a policy by its name.
+//! Calls that name a policy instead of their limits.
 
 use super::common_options::CommonOptions;
 use super::options::Options;
@@ -10,26 +10,26 @@ use crate::wire::error::{Error, MustBe, Reason, Syntax, What};
 use crate::wire::name::MAX_NAME;
 
 const POLICY: MustBe = MustBe::other("a name of 1 to 256 bytes", "plan:pro");
-const BEHIND_POLICY: Syntax = Syntax { word: "POLICY", arguments: "name [OR name ...]" };
+const POLICY_SYNTAX: Syntax = Syntax { word: "POLICY", arguments: "name [OR name ...]" };
 
-/// A call, on one key, that asks for a policy.
+/// Parsed call on one key that names a policy.
 #[derive(Clone, Debug)]
 pub struct ByPolicy<'a> {
-    /// The name that it asks for first.
+    /// Name of the preferred policy.
     first: &'a [u8],
-    /// Those that it asks for if there is no such policy (OR).
+    /// Names of fallback policies, in order (OR).
     others: Vec<&'a [u8]>,
-    /// What it says beside the names.
+    /// Options of the call.
     pub(super) common: CommonOptions<'a>,
-    /// Whether it charges.
+    /// Command family, which decides whether the call charges.
     pub(super) verb: Verb,
 }
 
 impl<'a> ByPolicy<'a> {
-    /// `[OR name ...] [options]`, and no more: what stands behind the first name of RL.LIMIT.
+    /// Parses `[OR name ...] [options]`, the words after the first name in RL.LIMIT.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     pub fn after_first_name(first: &'a [u8], args: &mut Args<'a>) -> Result<ByPolicy<'a>, Error> {
         let by = ByPolicy::after_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
         if let Some(word) = args.peek() {
@@ -38,7 +38,7 @@ impl<'a> ByPolicy<'a> {
         Ok(by)
     }
 
-    /// The words after POLICY, in a call on one key.
+    /// Parses the words after POLICY in a call on one key.
     pub(super) fn of_key(args: &mut Args<'a>, verb: Verb, common: &CommonOptions<'a>) -> Result<ByPolicy<'a>, Error> {
         let first = next_name(args)?;
         let by = ByPolicy::after_name(first, args, verb, common, false)?;
@@ -48,7 +48,7 @@ impl<'a> ByPolicy<'a> {
         }
     }
 
-    /// The words after POLICY, for one key of a call on many keys.
+    /// Parses the words after POLICY for one key of a call on many keys.
     pub(super) fn of_keys(args: &mut Args<'a>, verb: Verb, common: &CommonOptions<'a>) -> Result<ByPolicy<'a>, Error> {
         let first = next_name(args)?;
         ByPolicy::after_name(first, args, verb, common, true)
@@ -74,37 +74,37 @@ impl<'a> ByPolicy<'a> {
         Ok(ByPolicy { first, others, common: common.with(&own)?, verb })
     }
 
-    /// The names that it asks for: the first that is a policy's rules.
+    /// Returns the names of policies in order. The first that exists applies.
     pub fn names(&self) -> impl Iterator<Item = &'a [u8]> {
         std::iter::once(self.first).chain(self.others.iter().copied())
     }
 
-    /// The refusal of a call that asks for no policy there is.
+    /// Returns the error of a call whose policies do not exist.
     #[cold]
     #[must_use]
     pub fn missing(&self) -> Error {
         Error::no_policy(self.names())
     }
 
-    /// Whether each limit's decision is to be told.
+    /// Returns `true` if the reply lists the decision of each limit (EACH).
     #[must_use]
     pub fn each(&self) -> bool {
         self.common.each()
     }
 }
 
-/// `name`: of a policy, where the server counts the words.
+/// Parses the name of a policy, where the server checks the number of words.
 ///
 /// # Errors
-/// The word, if it is missing, or no such name.
+/// Returns an error if the word is missing or is not a valid name.
 #[inline(always)]
 pub fn name_of_policy<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
     valid(args.word()?)
 }
 
-/// `name`: behind POLICY or OR.
+/// Parses the name of a policy after POLICY or OR.
 fn next_name<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
-    valid(args.argument("name", &BEHIND_POLICY)?)
+    valid(args.argument("name", &POLICY_SYNTAX)?)
 }
 
 #[inline(always)]

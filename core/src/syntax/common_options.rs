@@ -1,4 +1,5 @@
-//! What options come to: those before the first spec, which are for all, with those of one spec, which win.
+//! Merging of the options before the first spec, which apply to all specs, with those of one spec, which take
+//! precedence.
 
 use super::options::{COST_OF_SEVERAL, COST_WITH_ONCE, Cost, Keep, Mode, Options};
 use super::purpose::{Idempotency, Purpose};
@@ -11,20 +12,20 @@ use crate::evaluate::Request;
 use crate::number::Amount;
 use crate::wire::error::{Error, Reason};
 
-/// What all specs of a call have in common.
+/// Options shared by all specs of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CommonOptions<'a> {
     options: Options<'a>,
-    /// What the call is for, by them alone.
+    /// Purpose of the call according to these options alone.
     pub(super) purpose: Purpose,
-    /// Whether anything was said at all.
-    are_any: bool,
-    /// Whether the cost is of one key's own: what it was charged, a settlement of all leaves alone.
+    /// `true` if the call has any options before the first spec.
+    is_any: bool,
+    /// `true` if the cost is the key's own COST. A settlement of the call does not change what such a cost charged.
     own_cost: bool,
 }
 
 impl<'a> CommonOptions<'a> {
-    /// What the options before the first spec, or none, say of all specs.
+    /// Validates the options before the first spec and derives the purpose of the call.
     pub(super) fn of(options: Options<'a>) -> Result<CommonOptions<'a>, Error> {
         let purpose = match (options.idempotency, options.cost) {
             (Idempotency::Settle { .. }, _) => {
@@ -35,58 +36,59 @@ impl<'a> CommonOptions<'a> {
             (_, Some(Cost::Charge { cost: Amount::ZERO, .. })) => Purpose::Check,
             _ => Purpose::Charge,
         };
-        // Wrong is wrong, even if no spec takes it.
+        // Validated even if each spec overrides these options.
         refuse_to_keep(options.keep, options.request(options.mode)?, purpose)?;
-        let common = CommonOptions { options, purpose, are_any: true, own_cost: false };
+        let common = CommonOptions { options, purpose, is_any: true, own_cost: false };
         common.refuse_once_beside(&options)?;
         Ok(common)
     }
 
-    /// Those of a call without options of its own.
+    /// Empty options, for a call without options before the first spec.
     pub(super) const NONE: CommonOptions<'static> =
-        CommonOptions { options: Options::NONE, purpose: Purpose::Charge, are_any: false, own_cost: false };
+        CommonOptions { options: Options::NONE, purpose: Purpose::Charge, is_any: false, own_cost: false };
 
-    /// Whether the call is charged each time, or once for its id.
+    /// Returns the idempotency of the call (ONCE, SETTLE).
     pub(super) fn idempotency(&self) -> Idempotency<'a> {
         self.options.idempotency
     }
 
-    /// The mode with which an admitted call may have to wait, or is granted less than it asks for.
-    pub(super) fn word_that_tells_more(&self) -> Option<&'static str> {
+    /// Returns the word of a mode that makes the reply of an admitted call longer: UPTO grants less, MAXWAIT may delay.
+    pub(super) fn mode_with_longer_reply(&self) -> Option<&'static str> {
         let mode = self.options.mode.filter(|mode| matches!(mode, Mode::UpTo | Mode::MaxWait(_)));
         mode.map(|mode| mode.word().name())
     }
 
-    /// These options with those after the only spec of a key, which win.
+    /// Merges these options with those after the only spec of a key, which take precedence.
     pub(super) fn with(&self, own: &Options<'a>) -> Result<CommonOptions<'a>, Error> {
         let all = self.options;
-        let idempotency = self.counting_as(own)?.map_or(all.idempotency, |common| common.idempotency());
-        // Of a call that as a whole charges nothing, what has a cost of its own is looked at.
+        let idempotency = self.with_idempotency_of(own)?.map_or(all.idempotency, |common| common.idempotency());
+        // A cost of the spec itself is only evaluated if the call as a whole charges nothing.
         let looks = own.cost.is_some() && self.purpose != Purpose::Charge;
         let cost = if looks { Some(Cost::Charge { cost: Amount::ZERO, whole: true }) } else { own.cost.or(all.cost) };
-        let cost_said = if own.cost.is_some() { own.cost_said } else { all.cost_said };
-        // What goes with the cost of all does not go with another; a share is kept of any.
+        let cost_text = if own.cost.is_some() { own.cost_text } else { all.cost_text };
+        // A mode or an amount to keep belongs to the cost beside which it stands. A percentage to keep applies to any
+        // cost.
         let (mode, keep) = match (own.cost, all.keep) {
             (Some(_), Some(Keep::Share(_))) => (own.mode, own.keep.or(all.keep)),
             (Some(_), _) => (own.mode, own.keep),
             (None, _) => (own.mode.or(all.mode), own.keep.or(all.keep)),
         };
         let (each, item) = (all.each || own.each, own.item.or(all.item));
-        let options = Options { cost, cost_said, mode, keep, idempotency, each, item, ..Options::NONE };
+        let options = Options { cost, cost_text, mode, keep, idempotency, each, item, ..Options::NONE };
         if looks {
-            Ok(CommonOptions { options, purpose: self.purpose, are_any: true, own_cost: true })
+            Ok(CommonOptions { options, purpose: self.purpose, is_any: true, own_cost: true })
         } else {
             CommonOptions::of(options)
         }
     }
 
-    /// Whether each decision is to be told.
+    /// Returns `true` if the reply lists the decision of each limit (EACH).
     pub(super) fn each(&self) -> bool {
         self.options.each
     }
 
-    /// These options with the ONCE or SETTLE that stands after the only spec; `None` if there is none.
-    pub(super) fn counting_as(&self, spec: &Options<'a>) -> Result<Option<CommonOptions<'a>>, Error> {
+    /// Returns these options with the ONCE or SETTLE after the only spec, or `None` if the spec has neither.
+    pub(super) fn with_idempotency_of(&self, spec: &Options<'a>) -> Result<Option<CommonOptions<'a>>, Error> {
         let word = match spec.idempotency {
             Idempotency::Every => return Ok(None),
             Idempotency::Once { .. } => Word::Once,
@@ -101,21 +103,21 @@ impl<'a> CommonOptions<'a> {
         CommonOptions::of(Options { idempotency: spec.idempotency, ..self.options }).map(Some)
     }
 
-    /// What is asked of one of several limits on one key.
+    /// Builds the spec of one of several limits of a key. Rejects a negative cost.
     pub(super) fn spec_on_key(&self, parsed: &ParsedLimit<'a>, options: &SpecOptions<'a>) -> Result<Spec<'a>, Error> {
         options.options().refuse_give_back(&COST_OF_SEVERAL)?;
         self.spec_among_several(parsed, options)
     }
 
-    /// What is asked of one of several limits.
+    /// Builds the spec of one of several limits.
     #[inline(always)]
     pub(super) fn spec_among_several(
         &self,
         parsed: &ParsedLimit<'a>,
         options: &SpecOptions<'a>,
     ) -> Result<Spec<'a>, Error> {
-        // Most say no more than their numbers.
-        if self.are_any || !options.has_no_options() {
+        // Most specs have no options.
+        if self.is_any || !options.has_no_options() {
             self.spec_by_options(parsed, options.options())
         } else {
             Ok(Spec::plain(*parsed))
@@ -128,7 +130,7 @@ impl<'a> CommonOptions<'a> {
         self.spec(parsed, own)
     }
 
-    /// What is asked of one limit, by its own options and these.
+    /// Builds the spec of a limit from its own options and these.
     #[inline(always)]
     pub(super) fn spec(&self, parsed: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
         let ParsedLimit { limit, holder } = *parsed;
@@ -163,33 +165,33 @@ impl<'a> CommonOptions<'a> {
     }
 
     fn request(&self, limit: &AnyLimit, own: &Options) -> Result<Request, Error> {
-        let apart = own.cost.is_some() || matches!(limit, AnyLimit::Concurrency(_));
+        let separate = own.cost.is_some() || matches!(limit, AnyLimit::Concurrency(_));
         match (self.purpose, own.mode) {
-            (Purpose::Settle, Some(mode)) if !apart => Err(out_of_place(mode.word(), Reason::SettleSaysTheCost)),
+            (Purpose::Settle, Some(mode)) if !separate => Err(out_of_place(mode.word(), Reason::SettleSaysTheCost)),
             (Purpose::Settle, _) => Ok(Request::Take(Amount::ZERO)),
-            (Purpose::Check | Purpose::GiveBack, _) if apart => Ok(Request::Take(Amount::ZERO)),
-            (_, mode) if apart => own.request(mode),
+            (Purpose::Check | Purpose::GiveBack, _) if separate => Ok(Request::Take(Amount::ZERO)),
+            (_, mode) if separate => own.request(mode),
             (_, mode) => {
                 let waits = matches!(limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Burst);
-                let of_the_call = self.options.mode.filter(|mode| waits || !matches!(mode, Mode::MaxWait(_)));
-                self.options.request(mode.or(of_the_call))
+                let call_mode = self.options.mode.filter(|mode| waits || !matches!(mode, Mode::MaxWait(_)));
+                self.options.request(mode.or(call_mode))
             }
         }
     }
 
-    /// The item of the policy's sketch (ITEM).
+    /// Returns the item for the sketch of a policy (ITEM).
     pub(super) fn item(&self) -> Option<&'a [u8]> {
         self.options.item
     }
 
-    /// Refuses what would take something back of a sketch, or set something apart in it.
+    /// Rejects refunds, ONCE and SETTLE for a sketch, which cannot undo a charge.
     fn refuse_of_sketch(&self, own: &Options) -> Result<(), Error> {
         for options in [own, &self.options] {
             match (options.idempotency, options.cost) {
                 (Idempotency::Once { .. }, _) => return Err(out_of_place(Word::Once, Reason::MergedInSketch)),
                 (Idempotency::Settle { .. }, _) => return Err(out_of_place(Word::Settle, Reason::MergedInSketch)),
                 (Idempotency::Every, Some(Cost::GiveBack(_))) => {
-                    return Err(Error::unexpected(options.cost_said, Reason::MergedInSketch));
+                    return Err(Error::unexpected(options.cost_text, Reason::MergedInSketch));
                 }
                 (Idempotency::Every, _) => {}
             }
@@ -197,18 +199,18 @@ impl<'a> CommonOptions<'a> {
         Ok(())
     }
 
-    /// "Not with a negative cost."
+    /// Rejects ONCE together with a negative cost.
     fn refuse_once_beside(&self, options: &Options) -> Result<(), Error> {
         match (self.options.idempotency, options.cost) {
             (Idempotency::Once { .. }, Some(Cost::GiveBack(_))) => {
-                Err(Error::out_of_range("cost", &COST_WITH_ONCE, options.cost_said))
+                Err(Error::out_of_range("cost", &COST_WITH_ONCE, options.cost_text))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// "Not with FORCE, SETTLE or a negative cost."
+/// Rejects KEEP together with FORCE, SETTLE or a negative cost.
 fn refuse_to_keep(keep: Option<Keep>, request: Request, purpose: Purpose) -> Result<(), Error> {
     let keeps_nothing = matches!(purpose, Purpose::Settle | Purpose::GiveBack);
     if keep.is_some() && (keeps_nothing || matches!(request, Request::Force(_) | Request::GiveBack(_))) {

@@ -1,4 +1,4 @@
-//! The grammar of every algorithm: its numbers, and which options may stand behind them.
+//! Grammar of every algorithm: its numbers, and the options that may follow them.
 
 use super::bucket_memo::BucketMemo;
 use super::numbers::{amount, period, window};
@@ -20,16 +20,16 @@ use crate::number::Amount;
 use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Syntax};
 
-/// Reads the numbers behind an algorithm's name, and the options behind them.
+/// Parser of the numbers and options after the name of an algorithm.
 pub type Reader<'a> = fn(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>;
 
 macro_rules! readers {
     ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $held:ident, [$($word:ident $read:ident),*];)+) => {
-        /// How the arguments of every algorithm stand behind its name.
+        /// Syntax of every algorithm: its name and arguments.
         pub(super) const SYNTAXES: [&Syntax; [$($(&$word,)*)+].len()] = [$($(&$word,)*)+];
 
         impl<'a> Spec<'a> {
-            /// Every algorithm: the name that begins its spec, and what reads the words behind that.
+            /// Name of every algorithm, with the parser of the words that follow it.
             pub const ALGORITHMS: [(&'static str, Reader<'a>); SYNTAXES.len()] =
                 [$($(($word.word, Spec::$read),)*)+];
         }
@@ -38,11 +38,12 @@ macro_rules! readers {
 algorithms!(readers, {});
 
 impl<'a> Spec<'a> {
-    /// What reads the words behind the name of an algorithm.
+    /// Returns the parser of the words after an algorithm's name.
     #[inline(always)]
     pub(super) fn reader(name: &[u8]) -> Option<Reader<'a>> {
         let algorithms = Self::ALGORITHMS.iter();
-        // Nearly all write it as the documents do, and comparing without case costs a hundred instructions.
+        // The exact comparison comes first: nearly all clients write upper case, and ignoring case costs 100
+        // instructions.
         let mut named = algorithms
             .filter(|(algorithm, _)| name == algorithm.as_bytes() || name.eq_ignore_ascii_case(algorithm.as_bytes()));
         named.next().map(|(_, read)| *read)
@@ -53,17 +54,17 @@ impl<'a> Spec<'a> {
 
 const TOKENBUCKET: Syntax = Syntax { word: "TOKENBUCKET", arguments: "capacity refill period" };
 const LEAKYBUCKET: Syntax = Syntax { word: "LEAKYBUCKET", arguments: "capacity leak period" };
-/// What a refill is.
+/// Valid range of a refill.
 pub(super) const RATE: MustBe = MustBe::number("a number", " from 0.000001 to 1000000000000", "100");
-/// What a refill is that refills too slowly.
+/// Lower bound of a refill, as an error states it.
 pub(super) const QUICK_RATE: MustBe =
     MustBe::other("enough to refill the capacity within 36500d", "the capacity itself");
 
 impl<'a> Spec<'a> {
-    /// `capacity refill period [options] [MAXWAIT duration]`
+    /// Parses `capacity refill period [options] [MAXWAIT duration]`.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn token_bucket(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let bucket = bucket(args, "refill", &TOKENBUCKET, Discipline::Burst, options.memo)?;
@@ -71,10 +72,10 @@ impl<'a> Spec<'a> {
         Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
     }
 
-    /// `capacity leak period [options]`
+    /// Parses `capacity leak period [options]`.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn leaky_bucket(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let bucket = bucket(args, "leak", &LEAKYBUCKET, Discipline::Queue, options.memo)?;
@@ -83,7 +84,7 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// `capacity rate period`, perhaps of a bucket that was read before.
+/// Parses `capacity rate period`, using the cache of parsed buckets.
 #[inline(always)]
 fn bucket(
     args: &mut Args,
@@ -98,7 +99,7 @@ fn bucket(
     memo.find(words, discipline, || read_bucket(&mut unread, rate, syntax, discipline))
 }
 
-/// `capacity rate period`
+/// Parses `capacity rate period`.
 fn read_bucket(
     args: &mut Args,
     rate: &'static str,
@@ -120,15 +121,15 @@ fn read_bucket(
 // The windows.
 
 impl<'a> Spec<'a> {
-    /// `limit window [ALIGNED [OFFSET offset] [ANCHOR day]] [options]`
+    /// Parses `limit window [ALIGNED [OFFSET offset] [ANCHOR day]] [options]`.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn fixed_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = (amount(args, "limit", &FIXED)?, Window::read(args)?);
         let limit = match window {
-            // Most say no more, and the compiler sees which of the windows it is.
+            // Most calls have no options. The compiler then knows that the window is a duration.
             Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window, false),
             window => {
                 let aligned = options.read(args, &words::OF_FIXED_WINDOW)?;
@@ -142,10 +143,10 @@ impl<'a> Spec<'a> {
 const SLIDING: Syntax = Syntax { word: "SLIDING", arguments: "limit window" };
 
 impl<'a> Spec<'a> {
-    /// `limit window [STRICT] [options]`
+    /// Parses `limit window [STRICT] [options]`.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn sliding_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = window(args, &SLIDING)?;
@@ -163,10 +164,10 @@ impl<'a> Spec<'a> {
 const SLIDINGLOG: Syntax = Syntax { word: "SLIDINGLOG", arguments: "limit window" };
 
 impl<'a> Spec<'a> {
-    /// `limit window [options]`
+    /// Parses `limit window [options]`.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn sliding_log(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = window(args, &SLIDINGLOG)?;
@@ -179,13 +180,13 @@ impl<'a> Spec<'a> {
 
 const SKETCH: Syntax = Syntax { word: "SKETCH", arguments: "capacity refill period item [SIZE size]" };
 const SKETCH_OF_POLICY: Syntax = Syntax { word: "SKETCH", arguments: "capacity refill period [SIZE size]" };
-const OF_ITEM: Syntax = Syntax { word: "RL.SKETCH", arguments: "key item capacity refill period [SIZE size]" };
+const SKETCH_COMMAND: Syntax = Syntax { word: "RL.SKETCH", arguments: "key item capacity refill period [SIZE size]" };
 
 impl<'a> Spec<'a> {
-    /// `capacity refill period item [SIZE size] [options]`, without an item in a policy.
+    /// Parses `capacity refill period item [SIZE size] [options]`. A policy has no item.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn sketch(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let syntax = if options.of_policy { &SKETCH_OF_POLICY } else { &SKETCH };
@@ -195,14 +196,14 @@ impl<'a> Spec<'a> {
         Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
     }
 
-    /// `item capacity refill period [SIZE size] [options]`, of RL.SKETCH.
+    /// Parses `item capacity refill period [SIZE size] [options]`, the arguments of RL.SKETCH.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn sketch_of_item(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let item = args.argument("item", &OF_ITEM)?;
-        let bucket = bucket(args, "refill", &OF_ITEM, Discipline::Burst, options.memo)?;
+        let item = args.argument("item", &SKETCH_COMMAND)?;
+        let bucket = bucket(args, "refill", &SKETCH_COMMAND, Discipline::Burst, options.memo)?;
         options.read(args, &words::OF_SKETCH)?;
         Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
     }
@@ -210,17 +211,17 @@ impl<'a> Spec<'a> {
 
 // Leases.
 
-/// Of CONCURRENCY.
+/// Syntax of CONCURRENCY in a call.
 pub(super) const CONCURRENCY: Syntax = Syntax { word: "CONCURRENCY", arguments: "limit ttl holder" };
 const CONCURRENCY_OF_POLICY: Syntax = Syntax { word: "CONCURRENCY", arguments: "limit ttl" };
-/// What a holder is.
+/// Valid names of a holder.
 pub(super) const HOLDER: MustBe = MustBe::other("a name of 1 to 256 bytes", "worker-7");
 
 impl<'a> Spec<'a> {
-    /// `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX]`
+    /// Parses `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX]`.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn concurrency(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let parsed = lease(args, options.of_policy)?;
@@ -228,11 +229,11 @@ impl<'a> Spec<'a> {
         Ok(parsed)
     }
 
-    /// `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration]`, of RL.ACQUIRE: the limit, and how
-    /// long the call blocks.
+    /// Parses `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration] [FENCE]`, the arguments of
+    /// RL.ACQUIRE. Returns the limit with the options that only RL.ACQUIRE has.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn acquire(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<(ParsedLimit<'a>, Acquiring), Error> {
         let parsed = lease(args, false)?;
@@ -241,7 +242,7 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// `limit ttl holder`, without a holder in a policy.
+/// Parses `limit ttl holder`. A policy has no holder.
 #[inline(always)]
 fn lease<'a>(args: &mut Args<'a>, of_policy: bool) -> Result<ParsedLimit<'a>, Error> {
     let syntax = if of_policy { &CONCURRENCY_OF_POLICY } else { &CONCURRENCY };
@@ -250,10 +251,10 @@ fn lease<'a>(args: &mut Args<'a>, of_policy: bool) -> Result<ParsedLimit<'a>, Er
     Ok(ParsedLimit { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder })
 }
 
-/// `holder [holder ...]`
+/// Parses `holder [holder ...]`.
 ///
 /// # Errors
-/// The first word that is wrong, or missing, as [`Error`] says it.
+/// Returns an error that names the first word that is missing or malformed.
 pub fn holders<'a>(args: &mut Args<'a>) -> Result<Vec<&'a [u8]>, Error> {
     let mut holders = vec![holder(args.word()?)?];
     while !args.is_empty() {
@@ -262,7 +263,7 @@ pub fn holders<'a>(args: &mut Args<'a>) -> Result<Vec<&'a [u8]>, Error> {
     Ok(holders)
 }
 
-/// The name of a holder of leases.
+/// Validates the name of a holder.
 fn holder(name: &[u8]) -> Result<&[u8], Error> {
     let valid = (1..=MAX_HOLDER).contains(&name.len());
     valid.then_some(name).ok_or_else(|| Error::out_of_range("holder", &HOLDER, name))

@@ -1,4 +1,4 @@
-//! What is requested of one key: a spec or several, and what goes with them.
+//! Requests on one key: one or several specs with their common options.
 
 use super::ban_words::ban_rule;
 use super::by_policy::ByPolicy;
@@ -14,7 +14,7 @@ use crate::evaluate::Request;
 use crate::wire::args::Args;
 use crate::wire::error::{Error, Reason, What};
 
-/// What is requested of one key.
+/// Parsed request on one key.
 ///
 /// ```
 /// use ratelimit_core::wire::args::Args;
@@ -24,45 +24,45 @@ use crate::wire::error::{Error, Reason, What};
 /// let text = "RL.TAKE COST 4000 ONCE req-17 5m TOKENBUCKET 60 60 1m COST 1 AS requests TOKENBUCKET 9000 9000 1m AS tokens";
 /// let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
 /// let KeyRequest::Composite(request) = KeyRequest::take(&mut Args::new(&words))? else { unreachable!() };
-/// let asks: Vec<Request> = request.specs.iter().map(|spec| spec.request).collect();
-/// assert_eq!(asks, [1, 4000].map(|units| Request::Take(Amount::saturating(units * 1_000_000))));
+/// let requests: Vec<Request> = request.specs.iter().map(|spec| spec.request).collect();
+/// assert_eq!(requests, [1, 4000].map(|units| Request::Take(Amount::saturating(units * 1_000_000))));
 /// assert!(matches!(request.idempotency, Idempotency::Once { id: b"req-17", .. }));
 /// # Ok::<(), ratelimit_core::wire::error::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub enum KeyRequest<'a> {
-    /// What a plain key can serve: one spec, and nothing else to remember or to tell.
+    /// Single spec that a plain key can serve: no id, name, ban or reply per limit.
     One(Spec<'a>),
-    /// Anything more, which takes a composite key.
+    /// Request that needs a composite key.
     Composite(Box<CompositeRequest<'a>>),
-    /// The specs of a policy, which [`ByPolicy::request`] reads.
+    /// Request by policy; [`ByPolicy::request`] turns it into specs.
     Policy(Box<ByPolicy<'a>>),
 }
 
-/// What is requested of one key, if it is more than one spec: several, or one with a name, an id or a ban.
+/// Request on one key that needs a composite key: several specs, or one with a name, an id or a ban.
 #[derive(Clone, Debug)]
 pub struct CompositeRequest<'a> {
-    /// 1 to [`MAX_SPECS`]: no two of one kind that are known by the same.
+    /// Specs, 1 to [`MAX_SPECS`]. No two of one kind have the same identity.
     pub specs: Vec<Spec<'a>>,
-    /// Whether it is charged each time, or once for its id.
+    /// Idempotency of the call (ONCE, SETTLE).
     pub idempotency: Idempotency<'a>,
-    /// What it is for as a whole.
+    /// Purpose of the call as a whole.
     pub purpose: Purpose,
-    /// Whether each limit's own decision is to be told.
+    /// `true` if the reply lists the decision of each limit (EACH).
     pub each: bool,
-    /// What bans the key.
+    /// Rule by which denied calls ban the key.
     pub ban: Option<BanRule>,
 }
 
 impl<'a> CompositeRequest<'a> {
-    /// One spec, and no more.
+    /// Creates a request with a single spec and no options.
     #[must_use]
     pub fn of_one(spec: Spec<'a>) -> CompositeRequest<'a> {
         let purpose = Purpose::of(spec.request);
         CompositeRequest { specs: vec![spec], idempotency: Idempotency::Every, purpose, each: false, ban: None }
     }
 
-    /// The item of a sketch that it is about, which has no other spec beside it.
+    /// Returns the item if the request is on a sketch, which is always the only spec.
     #[must_use]
     pub fn item(&self) -> Option<&'a [u8]> {
         self.specs.first().and_then(Spec::item)
@@ -70,30 +70,31 @@ impl<'a> CompositeRequest<'a> {
 }
 
 impl<'a> KeyRequest<'a> {
-    /// `[options] spec [spec ...] [BAN strikes window block [MAX longest]]`, and no more: of RL.TAKE.
+    /// Parses the arguments of RL.TAKE: `[options] spec [spec ...] [BAN strikes window block [MAX longest]]`.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn take(args: &mut Args<'a>) -> Result<KeyRequest<'a>, Error> {
         KeyRequest::read(args, Verb::Take)
     }
 
-    /// `[options] spec [spec ...] [BAN strikes window block [MAX longest]]`, and no more: of RL.PEEK. It refuses SETTLE and
-    /// disregards ONCE, since it charges nothing.
+    /// Parses the arguments of RL.PEEK: `[options] spec [spec ...] [BAN strikes window block [MAX longest]]`. Rejects
+    /// SETTLE and ignores ONCE, because a peek charges nothing.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn peek(args: &mut Args<'a>) -> Result<KeyRequest<'a>, Error> {
         KeyRequest::read(args, Verb::Peek)
     }
 
-    /// The numbers and options of one algorithm, and no more: of a command of its own. A caller that knows the
-    /// algorithm and is in a hurry reads the numbers and asks [`SpecOptions::is_nothing`] first.
+    /// Parses the arguments of a command for one algorithm: its numbers and options.
+    ///
+    /// A fast path calls `read` itself and continues only if [`SpecOptions::is_nothing`] returns `true`.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn one(
         args: &mut Args<'a>,
@@ -107,10 +108,10 @@ impl<'a> KeyRequest<'a> {
         KeyRequest::alone(args, &parsed, &options)
     }
 
-    /// What numbers of one algorithm ask together with what stands behind them.
+    /// Builds the request from parsed numbers and options of one algorithm. Rejects any remaining word.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     #[inline(never)]
     pub fn alone(
         args: &mut Args<'a>,
@@ -137,7 +138,7 @@ impl<'a> KeyRequest<'a> {
         KeyRequest::after_first_spec(args, verb, &CommonOptions::NONE, &parsed, &options)
     }
 
-    /// A call that does not begin with a spec.
+    /// Parses a call that does not begin with a spec.
     #[cold]
     fn after_options(args: &mut Args<'a>, verb: Verb) -> Result<KeyRequest<'a>, Error> {
         let common = CommonOptions::of(Options::read(args, OF_A_CALL)?)?;
@@ -154,7 +155,7 @@ impl<'a> KeyRequest<'a> {
         KeyRequest::after_first_spec(args, verb, &common, &parsed, &options)
     }
 
-    /// What follows the first spec.
+    /// Parses the words after the first spec.
     #[inline(never)]
     fn after_first_spec(
         args: &mut Args<'a>,
@@ -163,7 +164,7 @@ impl<'a> KeyRequest<'a> {
         parsed: &ParsedLimit<'a>,
         options: &SpecOptions<'a>,
     ) -> Result<KeyRequest<'a>, Error> {
-        // What a plain key can serve asks for no memory.
+        // A request that a plain key can serve allocates nothing.
         if args.is_empty() {
             return KeyRequest::of_one(verb, common, parsed, options, None);
         }
@@ -176,7 +177,7 @@ impl<'a> KeyRequest<'a> {
                 continue;
             }
             if specs.is_empty() {
-                // Once, for all there can be.
+                // A single allocation, for the maximum number of specs.
                 specs.reserve_exact(MAX_SPECS);
                 specs.push(common.spec_on_key(parsed, options)?);
             }
@@ -185,7 +186,7 @@ impl<'a> KeyRequest<'a> {
             let parsed = read(args, &mut options)?;
             words = options.words;
             let spec = common.spec_on_key(&parsed, &options)?;
-            specs.iter().try_for_each(|other| spec.refuse_twin(other))?;
+            specs.iter().try_for_each(|other| spec.refuse_conflict(other))?;
             specs.push(spec);
         }
         if let Some(word) = args.peek() {
@@ -199,7 +200,7 @@ impl<'a> KeyRequest<'a> {
         Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, idempotency, purpose, each, ban })))
     }
 
-    /// A call that has one spec.
+    /// Builds the request of a call with one spec.
     #[inline(always)]
     fn of_one(
         verb: Verb,
@@ -209,12 +210,12 @@ impl<'a> KeyRequest<'a> {
         ban: Option<BanRule>,
     ) -> Result<KeyRequest<'a>, Error> {
         let own = options.options();
-        let counting = common.counting_as(own)?;
-        let common = counting.as_ref().unwrap_or(common);
+        let merged = common.with_idempotency_of(own)?;
+        let common = merged.as_ref().unwrap_or(common);
         let idempotency = verb.idempotency(common.idempotency())?;
         let spec = common.spec(parsed, own)?;
         let purpose = if common.purpose == Purpose::Charge { Purpose::of(spec.request) } else { common.purpose };
-        // Nothing denies a give-back, not even what it only looks at.
+        // A refund is never denied, not even by a spec with a cost of its own.
         let looks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));
         let plain = idempotency == Idempotency::Every
             && spec.name.is_none()

@@ -1,4 +1,4 @@
-//! A request on several keys, with a spec or a policy for each.
+//! Requests on several keys, with a spec or a policy for each.
 
 use super::by_policy::ByPolicy;
 use super::common_options::CommonOptions;
@@ -12,33 +12,33 @@ use super::words::{OF_KEYS, OF_POLICY_NAME_OF_KEYS, Word, is_policy, out_of_plac
 use crate::wire::args::{Args, KeyName, twin};
 use crate::wire::error::{Error, Hint, MustBe, NUMKEYS, Reason};
 
-/// What is requested of several keys: all pass or none does.
+/// Parsed request on several keys: all are charged or none is.
 #[derive(Clone, Debug)]
 pub struct ManyKeysRequest<'a> {
-    /// Each key with what is requested of it. No key comes twice.
+    /// Keys with their requests. No key appears twice.
     pub keys: Vec<(KeyName, KeyRequest<'a>)>,
-    /// Whether it is charged each time, or once for its id, which each key remembers for itself.
+    /// Idempotency of the call (ONCE, SETTLE). Each key stores the id.
     pub idempotency: Idempotency<'a>,
-    /// What it is for as a whole.
+    /// Purpose of the call as a whole.
     pub purpose: Purpose,
 }
 
 const KEYS: MustBe = MustBe::other("different from each other", "{alice}:minute {alice}:day");
 
 impl<'a> ManyKeysRequest<'a> {
-    /// `numkeys key [key ...] [options] spec [spec ...]`, and no more: of RL.MTAKE.
+    /// Parses the arguments of RL.MTAKE: `numkeys key [key ...] [options] spec [spec ...]`.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     pub fn take(args: &mut Args<'a>) -> Result<ManyKeysRequest<'a>, Error> {
         ManyKeysRequest::read(args, Verb::Take)
     }
 
-    /// `numkeys key [key ...] [options] spec [spec ...]`, and no more: of RL.MPEEK. It refuses SETTLE and disregards
-    /// ONCE, since it charges nothing.
+    /// Parses the arguments of RL.MPEEK: `numkeys key [key ...] [options] spec [spec ...]`. Rejects SETTLE and ignores
+    /// ONCE, because a peek charges nothing.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     pub fn peek(args: &mut Args<'a>) -> Result<ManyKeysRequest<'a>, Error> {
         ManyKeysRequest::read(args, Verb::Peek)
     }
@@ -75,7 +75,7 @@ impl<'a> ManyKeysRequest<'a> {
         if !args.is_empty() {
             return Err(refusal::refused(args.word()?, Reason::BehindLastSpec));
         }
-        // Not before: a numkeys that is too large makes keys of the specs, in which words come twice.
+        // Must come last: if numkeys is too large, words of specs are taken for keys and may be equal.
         if let Some(twin) = twin(names.map(|key| args.name(key))) {
             return Err(Error::hinted("keys", &KEYS, twin, Hint::Twice));
         }
@@ -84,7 +84,7 @@ impl<'a> ManyKeysRequest<'a> {
 }
 
 impl ManyKeysRequest<'_> {
-    /// Whether the call charges nothing and gives nothing back, on any of its keys, once the policies have been read.
+    /// Returns `true` if the call neither charges nor refunds any of its keys. Policies must have been resolved before.
     #[must_use]
     pub fn only_looks(&self) -> bool {
         self.purpose == Purpose::Check
@@ -96,7 +96,7 @@ impl ManyKeysRequest<'_> {
     }
 }
 
-/// The options before the first spec.
+/// Parses the options before the first spec.
 #[cold]
 fn options_of_all<'a>(args: &mut Args<'a>) -> Result<CommonOptions<'a>, Error> {
     let options = Options::read(args, OF_KEYS)?;

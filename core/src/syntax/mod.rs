@@ -1,15 +1,15 @@
-//! From the words of a call to what it requests: `TOKENBUCKET 200 100 60s COST 2` -> a limit, and a request for 2 of it.
+//! Parser of command arguments: `TOKENBUCKET 200 100 60s COST 2` becomes a limit and a request for 2 units.
 //!
-//! | type | what is requested | of |
+//! | type | parsed arguments | applies to |
 //! |---|---|---|
-//! | [`Request`](crate::Request) | a cost, or what `UPTO`, `FORCE`, `MAXWAIT` or a negative cost make of it | one limit |
+//! | [`Request`](crate::Request) | a cost with its mode (`UPTO`, `FORCE`, `MAXWAIT`) or a refund | one limit |
 //! | [`Spec`] | a limit together with its request | one limit |
 //! | [`KeyRequest`] | a spec, a [`CompositeRequest`] of several, or the limits of a policy | one key |
-//! | [`ManyKeysRequest`] | a [`KeyRequest`] for each key: all pass or none does | many keys |
+//! | [`ManyKeysRequest`] | a [`KeyRequest`] for each key: all are charged or none is | many keys |
 //!
-//! A spec is an algorithm's name, its numbers and options, and ends at the first word that is none of its options, so
-//! that several can stand one after another. RL.TOKENBUCKET and its siblings are read by their function of [`Spec`],
-//! RL.TAKE by [`KeyRequest`], and RL.MTAKE by [`ManyKeysRequest`].
+//! A spec consists of the name of an algorithm, its numbers and its options. It ends at the first word that is not one
+//! of its options, so that several specs can follow each other. RL.TOKENBUCKET and similar commands are parsed by the
+//! matching function of [`Spec`], RL.TAKE by [`KeyRequest`], and RL.MTAKE by [`ManyKeysRequest`].
 
 mod ban_words;
 mod bucket_memo;

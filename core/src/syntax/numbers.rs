@@ -1,26 +1,26 @@
-//! The numbers of limits.
+//! Numeric arguments of limits.
 
 use crate::number::{Amount, Period};
 use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Syntax};
 
-/// What an amount is.
+/// Valid range of an amount.
 pub(super) const AMOUNT: MustBe = MustBe::number("a number", " from 0 to 1000000000000", "100");
-/// What a length of time is.
+/// Valid range of a duration.
 pub(super) const DURATION: MustBe = MustBe::duration("a duration", " from 1us to 3650d", "60s");
 
-/// `limit window`
+/// Parses `limit window`.
 pub(super) fn window(args: &mut Args, syntax: &'static Syntax) -> Result<(Amount, Period), Error> {
     Ok((amount(args, "limit", syntax)?, period(args, "window", syntax)?))
 }
 
-/// An amount.
+/// Parses an amount.
 #[inline(always)]
 pub(super) fn amount(args: &mut Args, argument: &'static str, syntax: &'static Syntax) -> Result<Amount, Error> {
     Amount::parse_down(args.argument(argument, syntax)?).ok_or_else(|| args.refused(argument, &AMOUNT, syntax))
 }
 
-/// A length of time.
+/// Parses a duration.
 #[inline(always)]
 pub(super) fn period(args: &mut Args, argument: &'static str, syntax: &'static Syntax) -> Result<Period, Error> {
     Period::parse(args.argument(argument, syntax)?).ok_or_else(|| args.refused(argument, &DURATION, syntax))

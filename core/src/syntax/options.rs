@@ -1,4 +1,4 @@
-//! The options that stand in one place, and what they say.
+//! Options that stand in one place of a call, and their values.
 
 use super::numbers::DURATION;
 use super::purpose::{Idempotency, MAX_ID};
@@ -11,35 +11,35 @@ use crate::number::{Amount, Period, Span};
 use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Reason, Syntax};
 
-/// What MAXWAIT says.
-pub(super) const PATIENCE: MustBe = MustBe::duration("0 or a duration", " from 1us to 3650d", "500ms");
-/// What COST says.
+/// Valid values of MAXWAIT.
+pub(super) const MAXWAIT: MustBe = MustBe::duration("0 or a duration", " from 1us to 3650d", "500ms");
+/// Valid values of COST.
 pub(super) const COST: MustBe = MustBe::number("a number", " from -1000000000000 to 1000000000000", "1");
-/// What COST says in a call with FORCE or MAXWAIT.
+/// Valid values of COST with FORCE or MAXWAIT.
 pub(super) const COST_WITH_MODE: MustBe =
     MustBe::number("a number", " from 0 to 1000000000000 with FORCE or MAXWAIT", "1");
-/// What COST says in a call with ONCE.
+/// Valid values of COST with ONCE.
 pub(super) const COST_WITH_ONCE: MustBe = MustBe::number("a number", " from 0 to 1000000000000 with ONCE", "1");
-/// What COST says after one of several limits on a key.
+/// Valid values of COST after one of several limits of a key.
 pub(super) const COST_OF_SEVERAL: MustBe =
     MustBe::number("a number", " from 0 to 1000000000000 behind one of several limits", "1");
-/// What COST says in a call with UPTO.
+/// Valid values of COST with UPTO.
 pub(super) const COST_UPTO: MustBe = MustBe::number("a whole number", " from 1 to 1000000000000 with UPTO", "10");
-/// What COST says of a lease.
+/// Valid values of COST of a lease.
 pub(super) const COST_OF_LEASE: MustBe = MustBe::number("a number", " above 0, up to 1000000000000", "1");
-/// What KEEP says.
+/// Valid values of KEEP.
 pub(super) const KEEP: MustBe = MustBe::other("a number from 0 to 1000000000000, or from 0% to 100%", "20%");
-/// What AS says.
+/// Valid names of AS.
 pub(super) const NAME: MustBe = MustBe::other("1 to 32 of the letters A-Z and a-z, digits, _ and -", "requests");
-/// Which call ONCE and SETTLE are about.
+/// Valid ids of ONCE and SETTLE.
 pub(super) const ID: MustBe = MustBe::other("1 to 256 bytes", "req-17");
-/// What OFFSET says.
+/// Valid values of OFFSET.
 pub(super) const OFFSET: MustBe = MustBe::other("a distance from UTC from -14:00 to +14:00", "+09:00");
 const ANCHOR: MustBe = MustBe::number("a day of the month", " from 1 to 31", "15");
-/// What SETTLE says the call turned out to cost.
+/// Valid amounts of SETTLE.
 pub(super) const SETTLED: MustBe = MustBe::number("a number", " from 0 to 1000000000000", "1200");
 
-/// What SIZE says.
+/// Valid values of SIZE.
 pub(super) const SIZE: MustBe = MustBe::other("a size from 64kb to 256mb", "1mb");
 
 const OF_COST: Syntax = Syntax { word: "COST", arguments: "amount" };
@@ -53,18 +53,18 @@ const OF_SETTLE: Syntax = Syntax { word: "SETTLE", arguments: "id amount" };
 const OF_SIZE: Syntax = Syntax { word: "SIZE", arguments: "size" };
 const OF_ITEM: Syntax = Syntax { word: "ITEM", arguments: "item" };
 
-/// What a cost says.
+/// Value of COST.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cost {
     Charge {
         cost: Amount,
-        /// Whether it was said in whole units, before rounding.
+        /// `true` if the cost was a whole number before rounding.
         whole: bool,
     },
     GiveBack(Amount),
 }
 
-/// The options of which a call has at most one.
+/// Mutually exclusive options that change how a cost is charged.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mode {
     UpTo,
@@ -73,7 +73,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// Its word.
+    /// Returns the word of the option.
     pub(super) fn word(self) -> Word {
         match self {
             Mode::UpTo => Word::UpTo,
@@ -83,16 +83,16 @@ impl Mode {
     }
 }
 
-/// What KEEP says.
+/// Value of KEEP.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Keep<'a> {
     Amount(Amount),
-    /// `n%`, as it was said: what it comes to is for the limit to say.
+    /// Percentage as text. The limit decides the amount.
     Share(&'a [u8]),
 }
 
 impl Keep<'_> {
-    /// What it comes to, of a limit.
+    /// Returns the amount to keep of a limit.
     pub(super) fn of(self, limit: Amount) -> Amount {
         match self {
             Keep::Amount(amount) => amount,
@@ -101,54 +101,54 @@ impl Keep<'_> {
     }
 }
 
-/// The option that the next word begins, if it is one of `words`.
+/// Returns the option that the next word begins, if it is one of `words`.
 pub(super) fn next(args: &Args, words: OptionSet) -> Option<Word> {
     if args.is_empty() { None } else { args.peek().and_then(|word| Word::among(words, word)) }
 }
 
-/// The options that were read in one place.
+/// Parsed options of one place of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options<'a> {
-    /// COST.
+    /// Cost (COST).
     pub(super) cost: Option<Cost>,
-    /// The word that COST was given, for the error that refuses it.
-    pub(super) cost_said: &'a [u8],
-    /// UPTO, FORCE or MAXWAIT.
+    /// Text of the cost, for error messages.
+    pub(super) cost_text: &'a [u8],
+    /// Charging mode (UPTO, FORCE or MAXWAIT).
     pub(super) mode: Option<Mode>,
-    /// KEEP.
+    /// Amount that must stay available (KEEP).
     pub(super) keep: Option<Keep<'a>>,
-    /// AS.
+    /// Name of the limit (AS).
     pub(super) name: Option<&'a [u8]>,
-    /// ALIGNED, STRICT or NX: each algorithm has one at most.
+    /// Flag of the algorithm: ALIGNED, STRICT or NX. Each algorithm has one at most.
     pub(super) flagged: bool,
-    /// OFFSET and ANCHOR.
+    /// Boundaries of an aligned window (OFFSET, ANCHOR).
     pub(super) alignment: Alignment,
-    /// ONCE or SETTLE.
+    /// Idempotency (ONCE, SETTLE).
     pub(super) idempotency: Idempotency<'a>,
-    /// EACH.
+    /// `true` if the reply lists the decision of each limit (EACH).
     pub(super) each: bool,
-    /// SHADOW.
+    /// `true` if the decision is recorded but not enforced (SHADOW).
     pub(super) shadow: bool,
-    /// SIZE.
+    /// Size of a sketch (SIZE).
     pub(super) size: Option<SketchSize>,
-    /// ITEM.
+    /// Item for the sketch of a policy (ITEM).
     pub(super) item: Option<&'a [u8]>,
 }
 
-/// Where the boundaries of an aligned window lie, if they are moved.
+/// Boundaries of an aligned window, if they differ from the default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Alignment {
-    /// How far clocks are from UTC.
+    /// Offset of local time from UTC.
     pub(super) offset: Option<Offset>,
-    /// The day of the month that they begin on.
+    /// Day of the month on which the window begins.
     pub(super) anchor: Option<Anchor>,
 }
 
 impl<'a> Options<'a> {
-    /// None at all.
+    /// Empty options.
     pub(super) const NONE: Options<'static> = Options {
         cost: None,
-        cost_said: &[],
+        cost_text: &[],
         mode: None,
         keep: None,
         name: None,
@@ -161,17 +161,17 @@ impl<'a> Options<'a> {
         item: None,
     };
 
-    /// Those that a policy says of a limit.
+    /// Creates the options that a policy sets for a limit.
     pub(super) fn of_policy(cost: Option<Cost>, name: Option<&'a [u8]>) -> Options<'a> {
         Options { cost, name, ..Options::NONE }
     }
 
-    /// Returns `true` if FORCE is among them.
+    /// Returns `true` if FORCE is set.
     pub(super) fn force(&self) -> bool {
         matches!(self.mode, Some(Mode::Force))
     }
 
-    /// Reads options in any order, each at most once, up to a word that is none of `words`.
+    /// Parses options in any order, each at most once, up to the first word that is not one of `words`.
     pub(super) fn read(args: &mut Args<'a>, words: OptionSet) -> Result<Options<'a>, Error> {
         let mut options = Options::NONE;
         if let Some(first) = next(args, words) {
@@ -180,31 +180,32 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Reads options in any order, each at most once, up to a word that is none of `words`. The next word is `first`.
+    /// Parses options in any order, each at most once, up to the first word that is not one of `words`. The next word
+    /// begins the option `first`.
     #[inline(always)]
     pub(super) fn read_from(&mut self, first: Word, args: &mut Args<'a>, words: OptionSet) -> Result<(), Error> {
         let mut option = Some(first);
         while let Some(read) = option {
             let before = *args;
             args.skip();
-            if let Some(there) = self.take(read, args)? {
-                return Err(excluded(&before, read, there));
+            if let Some(present) = self.take(read, args)? {
+                return Err(excluded(&before, read, present));
             }
             option = next(args, words);
         }
         Ok(())
     }
 
-    /// Reads what follows the word of an option; the option that was in its place already.
+    /// Parses the values after the word of an option and sets it. Returns the option that was already set in its place.
     pub(super) fn take(&mut self, option: Word, args: &mut Args<'a>) -> Result<Option<Word>, Error> {
         Ok(match option {
             Word::Cost => {
-                self.cost_said = args.argument("cost", &OF_COST)?;
-                self.cost.replace(cost(self.cost_said)?).map(|_| option)
+                self.cost_text = args.argument("cost", &OF_COST)?;
+                self.cost.replace(cost(self.cost_text)?).map(|_| option)
             }
             Word::CostOfLease => {
-                self.cost_said = args.argument("cost", &OF_COST)?;
-                self.cost.replace(cost_of_lease(self.cost_said)?).map(|_| option)
+                self.cost_text = args.argument("cost", &OF_COST)?;
+                self.cost.replace(cost_of_lease(self.cost_text)?).map(|_| option)
             }
             Word::UpTo => self.mode.replace(Mode::UpTo).map(Mode::word),
             Word::Force => {
@@ -213,8 +214,8 @@ impl<'a> Options<'a> {
             }
             Word::MaxWait => {
                 let word = args.argument("maxwait", &OF_MAXWAIT)?;
-                let patience = Span::parse(word).ok_or_else(|| Error::out_of_range("maxwait", &PATIENCE, word))?;
-                self.mode.replace(Mode::MaxWait(patience)).map(Mode::word)
+                let max_wait = Span::parse(word).ok_or_else(|| Error::out_of_range("maxwait", &MAXWAIT, word))?;
+                self.mode.replace(Mode::MaxWait(max_wait)).map(Mode::word)
             }
             Word::Keep => self.keep.replace(keep(args.argument("keep", &OF_KEEP)?)?).map(|_| option),
             Word::As => self.name.replace(name(args.argument("name", &OF_AS)?)?).map(|_| option),
@@ -250,10 +251,10 @@ impl<'a> Options<'a> {
             Word::Item => self.item.replace(args.argument("item", &OF_ITEM)?).map(|_| option),
             Word::Shadow => {
                 let again = std::mem::replace(&mut self.shadow, true).then_some(option);
-                // What denies nobody has nothing to be forced past.
+                // FORCE has no effect on a limit in shadow mode, which never denies.
                 again.or(self.mode.map(Mode::word))
             }
-            // RL.ACQUIRE, the one command that has them, reads them elsewhere.
+            // RL.ACQUIRE, the only command with these options, parses them elsewhere.
             Word::Block | Word::Fence => return Err(out_of_place(option, Reason::OnlyAcquireBlocks)),
         })
     }
@@ -266,7 +267,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Refuses what only the one spec of a call can have.
+    /// Rejects options that are valid only for the single spec of a call.
     pub(super) fn refuse_among_several(&self) -> Result<(), Error> {
         match (self.idempotency, self.mode) {
             (Idempotency::Once { .. }, _) => Err(out_of_place(Word::Once, Reason::ForAllSpecs)),
@@ -276,23 +277,23 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Refuses what gives back to one of several limits of a key only.
+    /// Rejects a negative cost for one of several limits of a key.
     pub(super) fn refuse_give_back(&self, must_be: &'static MustBe) -> Result<(), Error> {
         match self.cost {
-            Some(Cost::GiveBack(_)) => Err(Error::out_of_range("cost", must_be, self.cost_said)),
+            Some(Cost::GiveBack(_)) => Err(Error::out_of_range("cost", must_be, self.cost_text)),
             _ => Ok(()),
         }
     }
 
-    /// "In place of COST, UPTO, FORCE, MAXWAIT, KEEP."
+    /// Rejects COST, UPTO, FORCE, MAXWAIT and KEEP, which SETTLE replaces.
     pub(super) fn refuse_beside_settle(&self) -> Result<(), Error> {
         let beside = [self.cost.map(|_| Word::Cost), self.mode.map(Mode::word), self.keep.map(|_| Word::Keep)];
         beside.into_iter().flatten().next().map_or(Ok(()), |word| Err(out_of_place(word, Reason::SettleSaysTheCost)))
     }
 
-    /// What its cost, of 1 unless it is said, and a mode ask together.
+    /// Combines the cost, by default 1, with a mode.
     pub(super) fn request(&self, mode: Option<Mode>) -> Result<Request, Error> {
-        let refused = |must_be| Error::out_of_range("cost", must_be, self.cost_said);
+        let refused = |must_be| Error::out_of_range("cost", must_be, self.cost_text);
         let (cost, whole) = match (self.cost.unwrap_or(Cost::Charge { cost: Amount::ONE, whole: true }), mode) {
             (Cost::Charge { cost, whole }, _) => (cost, whole),
             (Cost::GiveBack(amount), None) => return Ok(Request::GiveBack(amount)),
@@ -302,20 +303,21 @@ impl<'a> Options<'a> {
         match mode {
             None => Ok(Request::Take(cost)),
             Some(Mode::Force) => Ok(Request::Force(cost)),
-            Some(Mode::MaxWait(patience)) => Ok(Request::Within(cost, patience)),
+            Some(Mode::MaxWait(max_wait)) => Ok(Request::Within(cost, max_wait)),
             Some(Mode::UpTo) if whole && cost != Amount::ZERO => Ok(Request::UpTo(cost)),
             Some(Mode::UpTo) => Err(refused(&COST_UPTO)),
         }
     }
 }
 
-/// The error of an option in whose place another is, at the words `before` it.
+/// Returns the error for an option that is excluded by the option `present`. The word of the option is next in
+/// `before`.
 #[cold]
-pub(super) fn excluded(before: &Args, option: Word, there: Word) -> Error {
-    before.unexpected(if option == there { Reason::Again } else { Reason::Extras(there.name()) })
+pub(super) fn excluded(before: &Args, option: Word, present: Word) -> Error {
+    before.unexpected(if option == present { Reason::Again } else { Reason::Extras(present.name()) })
 }
 
-/// A cost; negative, it gives back. `-0` is 0.
+/// Parses a cost. A negative one is a refund; `-0` is 0.
 fn cost(text: &[u8]) -> Result<Cost, Error> {
     let refused = || Error::out_of_range("cost", &COST, text);
     let Some(negative) = text.strip_prefix(b"-") else {

@@ -1,7 +1,7 @@
-//! A policy: a list of specs that the server keeps under a name, and what a call by that name asks of it.
+//! Policies: lists of specs that the server stores under a name, and the requests of calls by that name.
 //!
-//! What the callers said is the operator's now: the numbers and flags of each limit, its name (AS) and perhaps its
-//! cost. What is left to a call is what differs from call to call: its cost and mode, its id, what it keeps.
+//! The operator sets the numbers and flags of each limit, its name (AS) and optionally its cost. A call sets what
+//! differs from call to call: cost, mode, id and the amount to keep.
 
 use super::ban_words::ban_rule;
 use super::by_policy::ByPolicy;
@@ -23,7 +23,7 @@ use crate::wire::error::{Error, MustBe, Reason, Syntax};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A list of limits, and perhaps a ban. It displays as the words that it is read from.
+/// List of limits with an optional ban rule. [`Display`](fmt::Display) prints the words of its definition.
 ///
 /// ```
 /// use ratelimit_core::wire::args::Args;
@@ -37,29 +37,30 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// 1 to [`MAX_SPECS`](super::MAX_SPECS).
+    /// Limits, 1 to [`MAX_SPECS`](super::MAX_SPECS).
     limits: Vec<PolicyLimit>,
     ban: Option<BanRule>,
-    /// The one limit of a policy that a plain key can serve: it has nothing that takes a composite key.
+    /// Limit of a policy that a plain key can serve: a single one without cost, name, SHADOW or ban.
     plain: Option<AnyLimit>,
-    /// What a call asks of any other that says no more than its name, if that borrows nothing of the policy.
+    /// Prebuilt request of a call without options, for any other policy. `None` if the request would borrow from the
+    /// policy.
     ready: Option<CompositeRequest<'static>>,
-    /// Whether an admitted call may have to wait for its turn.
+    /// `true` if an admitted call may be delayed (LEAKYBUCKET).
     queues: bool,
-    /// A limit with FORCE among them.
+    /// `true` if a limit has FORCE.
     forces: bool,
 }
 
-/// A limit of a policy.
+/// Limit of a policy.
 #[derive(Clone, Debug)]
 struct PolicyLimit {
     limit: AnyLimit,
-    /// What it was before it was scaled, if usage recovers more slowly then.
+    /// Limit before scaling, if usage recovers more slowly under it.
     slower: Option<AnyLimit>,
     cost: Option<Cost>,
     name: Option<Box<[u8]>>,
     shadow: bool,
-    /// Charges past the limit instead of denying them (FORCE).
+    /// Charges past the limit instead of denying (FORCE).
     force: bool,
 }
 
@@ -67,10 +68,10 @@ const COST_OF_POLICY: MustBe = MustBe::number("a number", " from 0 to 1000000000
 const SET: Syntax = Syntax { word: "RL.POLICYSET", arguments: "name [NX | VERSION version] spec [spec ...]" };
 
 impl Policy {
-    /// `spec [FORCE | SHADOW] [spec [FORCE | SHADOW] ...] [BAN strikes window block [MAX longest]]`, and no more.
+    /// Parses `spec [FORCE | SHADOW] [spec [FORCE | SHADOW] ...] [BAN strikes window block [MAX longest]]`.
     ///
     /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
+    /// Returns an error that names the first word that is missing or malformed.
     pub fn read(args: &mut Args<'_>) -> Result<Policy, Error> {
         let (mut specs, mut limits, mut words, mut ban): (Vec<Spec>, Vec<_>, _, _) =
             (vec![], vec![], words::NONE, None);
@@ -89,7 +90,7 @@ impl Policy {
             let own = options.options();
             own.refuse_give_back(&COST_OF_POLICY)?;
             let spec = CommonOptions::NONE.spec(&parsed, own)?;
-            specs.iter().try_for_each(|other| spec.refuse_twin(other))?;
+            specs.iter().try_for_each(|other| spec.refuse_conflict(other))?;
             specs.push(spec);
             let name = own.name.map(Box::from);
             let (limit, cost, shadow, force) = (parsed.limit, own.cost, own.shadow, own.force());
@@ -116,8 +117,8 @@ impl Policy {
             }
             _ => None,
         };
-        let says_all = |limit: &PolicyLimit| !limit.is_of_leases() && !limit.is_of_items();
-        let is_ready = |limit: &PolicyLimit| limit.name.is_none() && limit.slower.is_none() && says_all(limit);
+        let is_complete = |limit: &PolicyLimit| !limit.is_of_leases() && !limit.is_of_items();
+        let is_ready = |limit: &PolicyLimit| limit.name.is_none() && limit.slower.is_none() && is_complete(limit);
         let ready = (plain.is_none() && limits.iter().all(is_ready))
             .then(|| composite_of(limits.iter().map(PolicyLimit::alone).collect(), ban));
         let queues = |limit: &PolicyLimit| matches!(limit.limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Queue);
@@ -125,8 +126,8 @@ impl Policy {
         Policy { limits, ban, plain, ready, queues, forces }
     }
 
-    /// The policy with every limit and every refill times `factor`, rounded down as arguments are; a refill is not
-    /// below a millionth.
+    /// Returns the policy with every limit and refill multiplied by `factor` and rounded down. A refill is at least one
+    /// millionth.
     #[must_use]
     pub fn scaled(&self, factor: Amount) -> Policy {
         let scaled = |limit: &PolicyLimit| {
@@ -137,28 +138,28 @@ impl Policy {
         Policy::of(self.limits.iter().map(scaled).collect(), self.ban)
     }
 
-    /// Refuses a policy whose admitted calls may have to wait, for a reply that cannot tell how long.
+    /// Rejects the policy for RL.DELAY if an admitted call may be delayed.
     ///
     /// # Errors
-    /// [`Error::MoreToTell`] if one of its limits is a queue (LEAKYBUCKET).
+    /// [`Error::MoreToTell`] if a limit is a queue (LEAKYBUCKET).
     #[inline(always)]
     pub fn refuse_more_to_tell(&self) -> Result<(), Error> {
         if self.queues { Err(Error::MoreToTell("a LEAKYBUCKET")) } else { Ok(()) }
     }
 
-    /// How many limits it has.
+    /// Returns the number of limits.
     #[must_use]
     pub fn len(&self) -> usize {
         self.limits.len()
     }
 
-    /// Whether it has none: it never is.
+    /// Returns `false`: a policy has at least one limit.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty()
     }
 
-    /// What a call asks of it that says no more than its name, if a plain key can serve that.
+    /// Returns the spec of a call without options, if a plain key can serve it.
     #[must_use]
     #[inline(always)]
     pub fn plain(&self) -> Option<Spec<'static>> {
@@ -174,7 +175,7 @@ impl Policy {
         self.forces
     }
 
-    /// The token bucket that the policy is, if it is nothing else.
+    /// Returns the token bucket if the policy consists of a single one without FORCE.
     #[must_use]
     #[inline(always)]
     pub fn token_bucket(&self) -> Option<&Bucket> {
@@ -184,24 +185,24 @@ impl Policy {
         }
     }
 
-    /// What a call asks of it that says no more than its name, where that is the same each time.
+    /// Returns the prebuilt request of a call without options, if there is one.
     #[must_use]
     #[inline(always)]
     pub fn ready(&self) -> Option<&CompositeRequest<'static>> {
         self.ready.as_ref()
     }
 
-    /// What a call asks of it that says no more than its name.
+    /// Returns the request of a call without options.
     ///
     /// # Errors
-    /// It has leases, which such a call has no holder for, or a sketch, which it has no item for.
+    /// Returns an error if the policy has leases, which need a holder, or a sketch, which needs an item.
     #[inline(always)]
     pub fn composite(&self) -> Result<Cow<'_, CompositeRequest<'_>>, Error> {
-        if let Some(ready) = &self.ready { Ok(Cow::Borrowed(ready)) } else { self.composite_anew().map(Cow::Owned) }
+        if let Some(ready) = &self.ready { Ok(Cow::Borrowed(ready)) } else { self.build_composite().map(Cow::Owned) }
     }
 
     #[inline(never)]
-    fn composite_anew(&self) -> Result<CompositeRequest<'_>, Error> {
+    fn build_composite(&self) -> Result<CompositeRequest<'_>, Error> {
         if self.limits.iter().any(PolicyLimit::is_of_leases) {
             return Err(Error::NoHolder);
         }
@@ -236,7 +237,7 @@ impl Policy {
     }
 }
 
-/// A call that asks for a policy's limits, and no more.
+/// Builds the request of a call without options from its specs.
 fn composite_of(specs: Vec<Spec>, ban: Option<BanRule>) -> CompositeRequest {
     CompositeRequest { specs, idempotency: Idempotency::Every, purpose: Purpose::Charge, each: false, ban }
 }
@@ -250,13 +251,12 @@ impl PolicyLimit {
         matches!(self.limit, AnyLimit::Sketch(_))
     }
 
-    /// What a call asks of it that says no more than the policy's name.
+    /// Returns the spec of a call without options.
     fn spec(&self) -> Spec<'_> {
         self.rule(Spec { name: self.name.as_deref(), ..self.alone() })
     }
 
-    /// The spec of a call that says no more than the policy's name, without the limit's own name and without what the
-    /// limit was before it was scaled.
+    /// Returns the spec of a call without options, but without the limit's name and its unscaled form.
     fn alone(&self) -> Spec<'static> {
         let request = match self.cost {
             Some(Cost::Charge { cost, .. }) => Request::Take(cost),
@@ -265,19 +265,19 @@ impl PolicyLimit {
         self.forced(self.of_policy(Spec { own_cost: self.cost.is_some(), ..Spec::of(self.limit, request) }))
     }
 
-    /// A spec of its limit, as one of the policy.
+    /// Marks a spec as one of the policy, with the unscaled form of the limit.
     #[inline(always)]
     fn rule<'a>(&'a self, spec: Spec<'a>) -> Spec<'a> {
         Spec { slower: self.slower.as_ref(), ..self.of_policy(spec) }
     }
 
-    /// Marks a spec as one of the policy, without what the limit was before it was scaled.
+    /// Marks a spec as one of the policy, without the unscaled form of the limit.
     #[inline(always)]
     fn of_policy<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
         Spec { shadow: self.shadow, by_policy: true, ..spec }
     }
 
-    /// Returns the spec of a call that charges: with FORCE it charges past the limit, and keeps nothing of it.
+    /// Returns the spec of a call that charges. With FORCE it charges past the limit, and KEEP does not apply.
     fn forced<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
         let request = spec.request.forced();
         if self.force && request.is_forced() {
@@ -299,7 +299,7 @@ impl fmt::Display for Policy {
                 write!(f, " COST {cost}")?;
             }
             if let Some(name) = name {
-                // Of letters, digits, - and _.
+                // A name consists of letters, digits, - and _.
                 write!(f, " AS {}", String::from_utf8_lossy(name))?;
             }
             if *force {
@@ -316,22 +316,22 @@ impl fmt::Display for Policy {
 }
 
 impl<'a> ByPolicy<'a> {
-    /// Refuses a call of RL.DELAY if it would have more to tell, when it is admitted, than that.
+    /// Rejects a call of RL.DELAY whose reply would need more than one integer.
     ///
     /// # Errors
-    /// Names what that is.
+    /// Names the option or the algorithm that needs a longer reply.
     pub fn refuse_more_to_tell(&self, policy: &Policy) -> Result<(), Error> {
         if self.each() {
             return Err(Error::MoreToTell("EACH"));
         }
         policy.refuse_more_to_tell()?;
-        self.common.word_that_tells_more().map_or(Ok(()), |word| Err(Error::MoreToTell(word)))
+        self.common.mode_with_longer_reply().map_or(Ok(()), |word| Err(Error::MoreToTell(word)))
     }
 
-    /// What it asks of the policy.
+    /// Returns the request of the call on a policy.
     ///
     /// # Errors
-    /// Options that do not go together, or with a limit of the policy.
+    /// Returns an error if options conflict with each other or with a limit of the policy.
     pub fn request<'p>(&self, policy: &'p Policy) -> Result<KeyRequest<'p>, Error>
     where
         'a: 'p,
@@ -345,7 +345,7 @@ impl<'a> ByPolicy<'a> {
         let specs = policy.specs(&self.common, self.verb, holder)?;
         let (purpose, each) = (self.common.purpose, self.each());
         if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), policy.plain, idempotency, each) {
-            // Nothing denies a give-back, not even what it only looks at.
+            // A refund is never denied, not even by a limit with a cost of its own.
             let looks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));
             if !looks_beside {
                 return Ok(KeyRequest::One(*spec));

@@ -1,4 +1,4 @@
-//! What a call is for as a whole.
+//! Purpose and idempotency of a call as a whole.
 
 use super::words::{Word, out_of_place};
 use crate::evaluate::Request;
@@ -6,10 +6,10 @@ use crate::number::{Amount, Period, Span};
 use crate::wire::error::{Error, Reason, Syntax};
 use crate::wire::name;
 
-/// The longest id of a call, in bytes.
+/// Maximum length of an id, in bytes.
 pub const MAX_ID: usize = name::MAX_NAME;
 
-/// Whether a call that is admitted charges.
+/// Command family: commands that charge and commands that only evaluate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Take,
@@ -17,7 +17,7 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// The syntax of a call on one key that brings its own specs.
+    /// Returns the syntax of a call on one key with specs.
     pub(super) fn syntax(self) -> &'static Syntax {
         match self {
             Verb::Take => &Syntax { word: "RL.TAKE", arguments: "key [options] spec [spec ...]" },
@@ -25,7 +25,7 @@ impl Verb {
         }
     }
 
-    /// The syntax of a call on one key that names a policy.
+    /// Returns the syntax of a call on one key with a policy.
     pub(super) fn syntax_by_policy(self) -> &'static Syntax {
         match self {
             Verb::Take => &Syntax { word: "RL.TAKE", arguments: "key POLICY name" },
@@ -33,7 +33,7 @@ impl Verb {
         }
     }
 
-    /// What ONCE and SETTLE mean to the command: a peek disregards ONCE, and cannot settle.
+    /// Returns the idempotency that applies: a peek ignores ONCE and rejects SETTLE.
     pub(super) fn idempotency(self, idempotency: Idempotency) -> Result<Idempotency, Error> {
         match (self, idempotency) {
             (Verb::Take, idempotency) => Ok(idempotency),
@@ -43,56 +43,58 @@ impl Verb {
     }
 }
 
-/// Whether a call is charged each time that it comes, or once for its id.
+/// Idempotency of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idempotency<'a> {
-    /// Every time.
+    /// The call is charged every time.
     #[default]
     Every,
-    /// Once, as long as its id is remembered.
+    /// The call is charged once while its id is stored (ONCE).
     Once {
-        /// 1 to [`MAX_ID`] bytes.
+        /// Id of the call, 1 to [`MAX_ID`] bytes.
         id: &'a [u8],
-        /// For how long it is.
+        /// Lifetime of the id.
         ttl: Period,
     },
-    /// As what a call before turned out to cost.
+    /// The call corrects an earlier charge to its actual cost (SETTLE).
     Settle {
-        /// That call's.
+        /// Id of the earlier call.
         id: &'a [u8],
-        /// What it turned out to cost.
+        /// Actual cost of the earlier call.
         amount: Amount,
     },
 }
 
-/// For how long a call would rather wait than be denied.
+/// Time for which RL.ACQUIRE waits for a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Block {
-    /// It does not wait.
+    /// The call returns at once.
     #[default]
     No,
-    /// For so long.
+    /// The call waits for up to this long.
     For(Span),
-    /// As long as it takes.
+    /// The call waits without a timeout.
     Forever,
 }
 
-/// What a call as a whole is for. A spec with a cost of its own, or of leases, is charged only by a call that charges;
-/// else it is looked at with a cost of 0.
+/// Purpose of a call as a whole.
+///
+/// A spec with a cost of its own, or of leases, is charged only by [`Purpose::Charge`]. Any other purpose evaluates it
+/// with a cost of 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// It charges.
+    /// The call charges its cost.
     Charge,
-    /// Its cost is 0.
+    /// The cost is 0: the call only evaluates.
     Check,
-    /// Its cost is negative. Nothing denies it.
+    /// The cost is negative: the call refunds and is never denied.
     GiveBack,
-    /// SETTLE. Nothing denies it, and what is asked of each spec is a cost of 0.
+    /// The call settles an earlier charge (SETTLE). It is never denied, and the request of each spec has a cost of 0.
     Settle,
 }
 
 impl Purpose {
-    /// Of a call that asks no more than that.
+    /// Returns the purpose of a call that consists of one request.
     #[must_use]
     pub fn of(request: Request) -> Purpose {
         match request {
@@ -108,11 +110,11 @@ impl Purpose {
     }
 }
 
-/// What only a call of RL.ACQUIRE says.
+/// Options that only RL.ACQUIRE has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acquiring {
-    /// For how long it waits (BLOCK).
+    /// Time to wait for a lease (BLOCK).
     pub block: Block,
-    /// Whether it asks for a fencing token (FENCE).
+    /// `true` if the lease gets a fencing token (FENCE).
     pub fence: bool,
 }

@@ -1,4 +1,4 @@
-//! What is said of a word that has no place where it stands.
+//! Errors for words that are not allowed where they stand.
 
 use super::grammar::{CONCURRENCY, Reader, SYNTAXES};
 use super::purpose::Verb;
@@ -6,31 +6,31 @@ use super::spec::{MAX_SPECS, Spec};
 use super::words::{self, OptionSet, Word, is_ban, is_policy, names, out_of_place};
 use crate::wire::error::{Error, Needed, Reason, What};
 
-/// Where a word stands that begins no spec, which tells what else is needed there.
+/// Position of a word that does not begin a spec. The error lists the words that are allowed there.
 #[derive(Clone, Copy)]
 pub(super) enum WordPlace {
-    /// Before the first spec.
+    /// Before the first spec of a call.
     First,
-    /// Before the first of a policy.
+    /// Before the first spec of a policy.
     FirstOfPolicy,
-    /// Behind another.
+    /// After a spec of a call.
     Next,
-    /// Behind another of a policy.
+    /// After a spec of a policy.
     NextOfPolicy,
-    /// Before the first spec, behind as many keys as numkeys says.
+    /// Before the first spec of a call on several keys.
     FirstOfKeys,
-    /// Behind another, for the next of them.
+    /// After a spec of a call on several keys, where the spec of the next key is needed.
     NextOfKeys,
 }
 
 impl WordPlace {
-    /// Whether it is in one.
+    /// Returns `true` if the position is in the definition of a policy.
     pub(super) fn is_in_policy(self) -> bool {
         matches!(self, WordPlace::FirstOfPolicy | WordPlace::NextOfPolicy)
     }
 }
 
-/// The refusal of a word where an algorithm's name could be, and these options.
+/// Returns the error for a word where the name of an algorithm or one of `options` is needed.
 #[cold]
 pub(super) fn unknown(word: &[u8], place: WordPlace, options: OptionSet, verb: Verb) -> Error {
     let (what, options) = match place {
@@ -49,7 +49,8 @@ pub(super) fn unknown(word: &[u8], place: WordPlace, options: OptionSet, verb: V
     refused
 }
 
-/// The error of a word that has no place where it stands. Of BLOCK it is rather who has it, wherever that stands.
+/// Returns the error for a word that is not allowed where it stands. For BLOCK and FENCE it names the only command that
+/// has them.
 #[cold]
 pub(super) fn refused(word: &[u8], reason: Reason) -> Error {
     if let Some(option) = [Word::Block, Word::Fence].into_iter().find(|option| option.is(word)) {
@@ -59,13 +60,13 @@ pub(super) fn refused(word: &[u8], reason: Reason) -> Error {
     }
 }
 
-/// Whether a word asks for something that a sketch, behind which it stands, cannot do.
+/// Returns `true` if the word is an option that a sketch, whose options are `options`, cannot support.
 fn is_refused_of_sketch(word: &[u8], options: OptionSet) -> bool {
     options.contains(&Word::Size) && [Word::As, Word::Once, Word::Settle].into_iter().any(|option| option.is(word))
 }
 
-/// The error of a word in whose place `what` is needed: one of these options, and the name of an algorithm if it may be
-/// one.
+/// Returns the error for a word where `what` is needed: one of `options`, or the name of an algorithm if `or_algorithm`
+/// is set.
 #[cold]
 pub(super) fn needed(word: &[u8], what: What, options: OptionSet, or_algorithm: bool) -> Error {
     if is_refused_of_sketch(word, options) {
@@ -89,7 +90,8 @@ pub(super) fn needed(word: &[u8], what: What, options: OptionSet, or_algorithm: 
     refused(word, Reason::Needed(needed))
 }
 
-/// What reads the spec that `word` begins behind `before` others, of which the last could have the options `words`.
+/// Returns the parser of the spec that `word` begins. `before` specs precede it, and the last of them has the options
+/// `words`.
 pub(super) fn next_reader<'a>(
     word: &[u8],
     words: OptionSet,

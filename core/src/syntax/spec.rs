@@ -1,4 +1,4 @@
-//! A limit, and what a call asks of it.
+//! Spec: a limit together with the request of a call.
 
 use crate::algorithm::any::AnyLimit;
 use crate::algorithm::leases::Token;
@@ -6,15 +6,15 @@ use crate::evaluate::Request;
 use crate::number::Amount;
 use crate::wire::error::{Error, Hint, MustBe, Reason};
 
-/// The longest name of a limit among several, in bytes.
+/// Maximum length of a limit's name, in bytes.
 pub const MAX_SPEC_NAME: usize = 32;
 
-/// How many specs one call on a key may have.
+/// Maximum number of specs in a call on one key.
 pub const MAX_SPECS: usize = 8;
 
 const NAMES: MustBe = MustBe::other("different from each other for limits of one kind", "AS requests");
 
-/// A limit, and what a call asks of it.
+/// Limit together with the request of a call.
 ///
 /// ```
 /// use ratelimit_core::wire::args::Args;
@@ -30,42 +30,42 @@ const NAMES: MustBe = MustBe::other("different from each other for limits of one
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a word of its own")]
 pub struct Spec<'a> {
-    /// The limit, lowered by what is kept: to decide under it is exact, and a decision is told with
-    /// [`Decision::keeping`](crate::limit::Decision::keeping).
+    /// Limit, lowered by the amount to keep. Evaluating the lowered limit is exact;
+    /// [`Decision::keeping`](crate::limit::Decision::keeping) then restores the original limit for the reply.
     pub limit: AnyLimit,
-    /// What is asked.
+    /// Requested cost and mode.
     pub request: Request,
-    /// The holder that asks for a lease, or the item of a sketch; empty for any other limit.
+    /// Holder of a lease, or item of a sketch. Empty for any other limit.
     pub holder: &'a [u8],
-    /// How much of the limit is to stay available after the call (KEEP), up to all of it.
+    /// Amount that must stay available after the call (KEEP), at most the whole limit.
     pub kept: Amount,
-    /// What its component of the key is known by (AS): 1 to [`MAX_SPEC_NAME`] bytes.
+    /// Name of the component in a composite key (AS), 1 to [`MAX_SPEC_NAME`] bytes.
     pub name: Option<&'a [u8]>,
-    /// Whether a COST stands behind its own numbers: what it was charged, a settlement leaves alone.
+    /// `true` if the spec has a COST of its own. A settlement does not change what it charged.
     pub own_cost: bool,
-    /// Whether it is for a first lease only (NX).
+    /// `true` if only a holder without a lease is granted one (NX).
     pub nx: bool,
-    /// The fencing token that its lease gets, unless it has one (FENCE). The charge path makes it.
+    /// Fencing token of a new lease (FENCE). Set by the charge path.
     pub fence: Option<Token>,
-    /// Whether it decides only for itself (SHADOW, in a policy).
+    /// Shadow mode: the decision is recorded but not enforced (SHADOW, in a policy).
     pub shadow: bool,
-    /// Whether it is a policy's: then the policy is the truth of its key, which may hold what another definition left.
+    /// `true` if the spec comes from a policy. Components left by an earlier definition of the policy are then removed.
     pub by_policy: bool,
-    /// A limit under which usage recovers more slowly, and may again before it has: that of a policy that is scaled.
+    /// Unscaled limit of a scaled policy, if usage recovers more slowly under it. It applies again when the scale ends.
     pub slower: Option<&'a AnyLimit>,
 }
 
-/// What an algorithm's numbers and flags say.
+/// Parsed numbers and flags of an algorithm.
 #[derive(Clone, Copy, Debug)]
 pub struct ParsedLimit<'a> {
-    /// The limit.
+    /// Parsed limit.
     pub(super) limit: AnyLimit,
-    /// The holder that asks for a lease, or the item of a sketch; empty for any other limit.
+    /// Holder of a lease, or item of a sketch. Empty for any other limit.
     pub(super) holder: &'a [u8],
 }
 
 impl ParsedLimit<'_> {
-    /// Of a limit that anyone may ask.
+    /// Creates the result for a limit without a holder or an item.
     #[inline(always)]
     pub(super) fn of(limit: AnyLimit) -> Self {
         ParsedLimit { limit, holder: &[] }
@@ -73,7 +73,7 @@ impl ParsedLimit<'_> {
 }
 
 impl Spec<'_> {
-    /// Refuses a ban behind the first spec of a call or a policy, which may be that of a sketch.
+    /// Rejects BAN if this is a sketch.
     pub(super) fn refuse_ban(&self) -> Result<(), Error> {
         let alone = self.limit.kind().stands_alone();
         if alone { Err(Error::unexpected(b"BAN", Reason::MergedInSketch)) } else { Ok(()) }
@@ -81,7 +81,7 @@ impl Spec<'_> {
 }
 
 impl<'a> Spec<'a> {
-    /// A cost of 1, with nothing else said.
+    /// Creates a spec with a cost of 1 and no options.
     #[must_use]
     #[inline(always)]
     pub fn plain(ParsedLimit { limit, holder }: ParsedLimit<'a>) -> Spec<'a> {
@@ -101,36 +101,36 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// A limit, and what is asked of it; nothing else was said.
+    /// Creates a spec with a request and no options.
     #[must_use]
     pub fn of(limit: AnyLimit, request: Request) -> Spec<'a> {
         Spec { request, ..Spec::plain(ParsedLimit::of(limit)) }
     }
 
-    /// Whether its holder is the call's id: the lease of a policy.
+    /// Returns `true` if the holder of the lease is the id of the call, as in a policy.
     #[must_use]
     pub fn is_held_by_id(&self) -> bool {
         self.by_policy && matches!(self.limit, AnyLimit::Concurrency(_))
     }
 
-    /// The item of a sketch that it is about.
+    /// Returns the item if the limit is a sketch.
     #[must_use]
     #[inline(always)]
     pub fn item(&self) -> Option<&'a [u8]> {
         matches!(self.limit, AnyLimit::Sketch(_)).then_some(self.holder)
     }
 
-    /// The spec under a limit that is lower by `kept`, which stays available for others (KEEP).
+    /// Lowers the limit by `kept`, which stays available for other calls (KEEP).
     pub(crate) fn keeping(self, kept: Amount) -> Spec<'a> {
         let limit = self.limit.limit();
-        // More than there is never stays available, not even after nothing.
+        // A limit cannot keep more than it has, so even a request that only evaluates is denied.
         let request = if kept > limit && self.request.is_look() { Request::LookPastLimit } else { self.request };
         let kept = kept.min(limit);
         Spec { limit: self.limit.lowered_by(kept), request, kept, ..self }
     }
 
-    /// Refuses a spec that cannot be beside another, or would find the same component of a key.
-    pub(super) fn refuse_twin(&self, other: &Spec) -> Result<(), Error> {
+    /// Rejects a spec that cannot stand beside `other`, or would have the same component of the key.
+    pub(super) fn refuse_conflict(&self, other: &Spec) -> Result<(), Error> {
         if self.limit.kind().stands_alone() || other.limit.kind().stands_alone() {
             return Err(Error::unexpected(b"SKETCH", Reason::SketchStandsAlone));
         }
@@ -141,7 +141,7 @@ impl<'a> Spec<'a> {
             _ if matches!(self.limit, AnyLimit::Concurrency(_)) => {
                 Err(Error::unexpected(b"CONCURRENCY", Reason::OneOfLeases))
             }
-            (Some(name), Some(twin)) if name == twin => Err(Error::hinted("names", &NAMES, name, Hint::Twice)),
+            (Some(name), Some(other)) if name == other => Err(Error::hinted("names", &NAMES, name, Hint::Twice)),
             (None, None) if self.limit.identity() == other.limit.identity() => {
                 let limits = [other, self].map(|spec| spec.limit.raised_by(spec.kept).to_string());
                 Err(Error::SameWindow(Box::new(limits)))
@@ -151,7 +151,7 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// Whether a limit can have that name.
+/// Returns `true` if `text` is a valid name of a limit.
 #[must_use]
 pub fn is_name(text: &[u8]) -> bool {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');

@@ -33,31 +33,31 @@ use crate::wire::error::{Error, Hint, MustBe, Position, Reason, Syntax, one_of};
 use proptest::prelude::*;
 use std::borrow::Cow;
 
-/// The words of a call, its command's name first.
+/// Splits the words of a call after the name of its command.
 fn words(text: &str) -> Vec<&[u8]> {
     std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect()
 }
 
-/// The words of a call, leaked, so that what is read of them is `'static`.
+/// Splits the words of a call and leaks them, so that parsed values are `'static`.
 fn leaked(text: &str) -> &'static Vec<&'static [u8]> {
     Box::leak(Box::new(words(text.to_owned().leak())))
 }
 
-/// The spec of a call that a plain key can serve.
+/// Parses a call that a plain key can serve.
 fn plain(words: &impl Words) -> Result<Spec<'_>, Error> {
     match KeyRequest::take(&mut Args::new(words))? {
         KeyRequest::One(spec) => Ok(spec),
-        asked => unreachable!("{asked:?}"),
+        other => unreachable!("{other:?}"),
     }
 }
 
-/// The spec of a call of its algorithm's own command.
+/// Parses a call of a command for one algorithm.
 fn read_alone(text: &str) -> Result<Spec<'static>, Error> {
     let mut args = Args::new(leaked(text));
     let name = args.word()?;
     match KeyRequest::one(&mut args, Spec::reader(name).unwrap())? {
         KeyRequest::One(spec) => Ok(spec),
-        asked => unreachable!("{asked:?}"),
+        other => unreachable!("{other:?}"),
     }
 }
 
@@ -72,15 +72,15 @@ fn read_several(words: &[&[u8]]) -> Result<usize, Error> {
 
 // One key
 
-/// The call that a plain key cannot serve.
+/// Parses a call that needs a composite key.
 fn several(text: &str) -> Result<CompositeRequest<'static>, Error> {
     match KeyRequest::take(&mut Args::new(leaked(text)))? {
         KeyRequest::Composite(call) => Ok(*call),
-        asked => unreachable!("{asked:?}"),
+        other => unreachable!("{other:?}"),
     }
 }
 
-fn asks(call: &CompositeRequest) -> Vec<Request> {
+fn requests(call: &CompositeRequest) -> Vec<Request> {
     call.specs.iter().map(|spec| spec.request).collect()
 }
 
@@ -88,28 +88,29 @@ fn take(cost: u64) -> Request {
     Request::Take(units(cost))
 }
 
-const NOTHING: Request = Request::Take(Amount::ZERO);
+const ZERO_COST: Request = Request::Take(Amount::ZERO);
 
 // BLOCK
 
-/// What RL.ACQUIRE asks, and for how long it would wait; or how it is refused.
+/// Parses the arguments of RL.ACQUIRE, and returns the request with the time to wait, or the error.
 fn acquire(text: &str) -> Result<(KeyRequest<'static>, Block), String> {
     let read = |args: &mut Args<'static>| {
-        let mut behind = SpecOptions::default();
-        let (numbers, Acquiring { block, .. }) = Spec::acquire(args, &mut behind)?;
-        let is_plain = behind.is_nothing(args);
-        let asked = KeyRequest::alone(args, &numbers, &behind)?;
-        // What a call in a hurry goes by.
+        let mut options = SpecOptions::default();
+        let (numbers, Acquiring { block, .. }) = Spec::acquire(args, &mut options)?;
+        let is_plain = options.is_nothing(args);
+        let request = KeyRequest::alone(args, &numbers, &options)?;
+        // A fast path relies on this.
         assert!(
-            !is_plain || matches!(asked, KeyRequest::One(spec) if spec.request == take(1) && spec.kept == Amount::ZERO)
+            !is_plain
+                || matches!(request, KeyRequest::One(spec) if spec.request == take(1) && spec.kept == Amount::ZERO)
         );
-        Ok((asked, block))
+        Ok((request, block))
     };
     read(&mut Args::new(leaked(text))).map_err(|error: Error| error.to_string())
 }
 
 #[test]
-fn a_bucket_that_was_read_with_a_memo_is_known_to_it() {
+fn parsed_bucket_is_cached_in_the_memo() {
     let memo = BucketMemo::default();
     let words = leaked("5 5 1s");
     let mut options = SpecOptions::remembering(&memo);
@@ -125,13 +126,13 @@ fn a_bucket_that_was_read_with_a_memo_is_known_to_it() {
 
 // KEEP
 
-/// What a call keeps of the limit, and what is left of it.
+/// Returns the amount that a call keeps, and the lowered limit.
 fn kept(text: &str) -> (Amount, Amount) {
     let spec = plain(&words(text)).map(|spec| (spec.kept, spec.limit.limit()));
     spec.unwrap_or_else(|error| unreachable!("{text}: {error}"))
 }
 
-/// Every algorithm, the arguments that it must have, and the words that may stand for them.
+/// Name of every algorithm, with its required arguments and a valid word for each.
 const ARGUMENTS: [(&str, &[(&str, &str)]); 6] = [
     ("TOKENBUCKET", &[("capacity", "10"), ("refill", "1"), ("period", "1s")]),
     ("LEAKYBUCKET", &[("capacity", "10"), ("leak", "1"), ("period", "1s")]),
@@ -141,18 +142,18 @@ const ARGUMENTS: [(&str, &[(&str, &str)]); 6] = [
     ("CONCURRENCY", &[("limit", "10"), ("ttl", "60s"), ("holder", "me")]),
 ];
 
-/// How the arguments of an algorithm stand behind its name.
+/// Returns the syntax of an algorithm.
 fn syntax(algorithm: &str) -> &'static Syntax {
     SYNTAXES.into_iter().find(|syntax| syntax.word == algorithm).unwrap()
 }
 
-/// An algorithm and a word for each of its arguments.
+/// Returns a valid spec of an algorithm.
 fn valid(algorithm: &'static str, arguments: &[(&str, &'static str)]) -> Vec<&'static str> {
     std::iter::once(algorithm).chain(arguments.iter().map(|(_, word)| *word)).collect()
 }
 
-/// What is read of words that may hold anything, or how they are refused.
-fn said<'a>(words: &[&'a str]) -> Result<(AnyLimit, Request), String> {
+/// Parses words with any content, and returns the limit and the request, or the error.
+fn parse<'a>(words: &[&'a str]) -> Result<(AnyLimit, Request), String> {
     let words: Vec<&'a [u8]> = std::iter::once("RL.TAKE").chain(words.iter().copied()).map(str::as_bytes).collect();
     plain(&words).map(|spec| (spec.limit, spec.request)).map_err(|error| error.to_string())
 }
@@ -211,11 +212,11 @@ const NO_DURATIONS: [&str; 49] = [
 
 const NO_TIME: [&str; 6] = ["0", "0s", "0us", "0d", "0.0", "0e9"];
 
-/// All orders of a few words.
+/// Returns all orders of a few words.
 fn orders<'a>(words: &[&'a str]) -> Vec<Vec<&'a str>> {
     let [first, rest @ ..] = words else { return vec![Vec::new()] };
-    let behind = |order: Vec<&'a str>| {
+    let options = |order: Vec<&'a str>| {
         (0..=order.len()).map(move |place| [&order[..place], &[*first], &order[place..]].concat())
     };
-    orders(rest).into_iter().flat_map(behind).collect()
+    orders(rest).into_iter().flat_map(options).collect()
 }

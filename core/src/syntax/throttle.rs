@@ -1,4 +1,4 @@
-//! The words of RL.THROTTLE, which are redis-cell's.
+//! Parser of RL.THROTTLE, whose arguments are those of redis-cell.
 
 use crate::algorithm::bucket::{Bucket, Discipline};
 use crate::evaluate::Request;
@@ -8,16 +8,16 @@ use crate::wire::error::{Error, MustBe, Syntax};
 
 const BURST: MustBe = MustBe::number("a whole number", " from 0 to 999999999999", "15");
 const COUNT: MustBe = MustBe::number("a whole number", " from 1 to 1000000000000", "30");
-/// What a count is that refills too slowly.
+/// Lower bound of a count, as an error states it.
 pub(super) const FAST_COUNT: MustBe = MustBe::other("enough to refill the burst within 36500d", "max_burst itself");
 const SECONDS: MustBe = MustBe::number("a whole number of seconds", " from 1 to 315360000", "60");
 const QUANTITY: MustBe = MustBe::number("a whole number", " from 0 to 1000000000000", "1");
 const THROTTLE: Syntax = Syntax { word: "RL.THROTTLE", arguments: "key max_burst count period [quantity]" };
 
-/// `max_burst count period [quantity]`: redis-cell's words for a bucket, and what is asked of it.
+/// Parses `max_burst count period [quantity]`, the arguments of redis-cell, and returns the bucket and the request.
 ///
 /// # Errors
-/// The first word that is wrong, or missing, as [`Error`] says it.
+/// Returns an error that names the first word that is missing or malformed.
 pub fn throttle(args: &mut Args) -> Result<(Bucket, Request), Error> {
     let capacity = units(args, "max_burst", &BURST, 999_999_999_999)?.plus(Amount::ONE);
     let refill = units(args, "count", &COUNT, 1_000_000_000_000)?;

@@ -1,4 +1,4 @@
-//! What FIXED says of its window: how long it lasts, or what turn of the calendar, and where its boundaries lie.
+//! Window of FIXED: a duration or a calendar unit, and the position of its boundaries.
 
 use super::numbers::DURATION;
 use super::options::Alignment;
@@ -10,13 +10,13 @@ use crate::number::{Amount, Period};
 use crate::wire::args::Args;
 use crate::wire::error::{Error, Hint, MustBe, Reason, Syntax};
 
-/// Of FIXED.
+/// Syntax of FIXED.
 pub(super) const FIXED: Syntax = Syntax { word: "FIXED", arguments: "limit window" };
-/// What it says, of the calendar too.
+/// Valid windows of FIXED, including calendar windows.
 pub(super) const WINDOW: MustBe =
     MustBe::other("a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y", "60s");
 
-/// The word for a window, before it is known whether it is aligned.
+/// Parsed window, before it is known whether it is aligned.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Window {
     Lasts(Period),
@@ -24,7 +24,7 @@ pub(super) enum Window {
 }
 
 impl Window {
-    /// Reads the word.
+    /// Parses the window.
     #[inline(always)]
     pub(super) fn read(args: &mut Args) -> Result<Window, Error> {
         let word = args.argument("window", &FIXED)?;
@@ -34,11 +34,11 @@ impl Window {
     #[cold]
     fn of_calendar(word: &[u8], args: &Args) -> Result<Window, Error> {
         Calendar::parse(word).map(Window::Of).ok_or_else(|| {
-            // No longer word is a window.
+            // Longer words are never valid windows.
             let word = word.get(..MAX_NUMBER).unwrap_or(word).to_ascii_lowercase();
             let unit = word.iter().position(|byte| !byte.is_ascii_digit());
             match unit.filter(|digits| *digits > 0).and_then(|digits| word.get(digits..)) {
-                // Of the calendar, but none that there is.
+                // Looks like a calendar window, but is not a valid one.
                 Some([b'w' | b'q' | b'y', ..] | [b'm', b'o', ..]) => {
                     Error::out_of_range("window", &WINDOW, args.before(0))
                 }
@@ -47,13 +47,13 @@ impl Window {
         })
     }
 
-    /// `limit` in each such window.
+    /// Creates a limit of `limit` per window.
     #[inline(never)]
     pub(super) fn limit(self, limit: Amount, aligned: bool, at: Alignment) -> Result<FixedWindow, Error> {
         let Alignment { offset, anchor } = at;
         if !aligned {
-            let lost = [offset.map(|_| Word::Offset), anchor.map(|_| Word::Anchor)].into_iter().flatten().next();
-            return match (lost, self) {
+            let orphan = [offset.map(|_| Word::Offset), anchor.map(|_| Word::Anchor)].into_iter().flatten().next();
+            return match (orphan, self) {
                 (Some(word), _) => Err(out_of_place(word, Reason::NotAligned)),
                 (None, Window::Lasts(window)) => Ok(FixedWindow::new(limit, window, false)),
                 (None, Window::Of(calendar)) => {

@@ -1,19 +1,18 @@
-//! The words that begin an option, and where each may stand.
+//! Option words, and the places where each is allowed.
 
 use crate::wire::error::{Error, Reason};
 
-/// Lists the words: each with its name and the places where it may stand. Where several may, they are offered in this
-/// order.
+/// Declares the option words, each with its name and the places where it is allowed. Errors list words in this order.
 macro_rules! words {
     ($($(#[doc = $doc:literal])* $word:ident = $name:literal, $places:expr;)+) => {
-        /// A word that begins an option.
+        /// Option word.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Word {
             $($(#[doc = $doc])* $word,)+
         }
 
         impl Word {
-            /// The word itself.
+            /// Returns the word as text.
             pub(super) const fn name(self) -> &'static str {
                 match self {
                     $(Word::$word => $name,)+
@@ -21,7 +20,7 @@ macro_rules! words {
             }
         }
 
-        /// The words, and where each may stand.
+        /// Option words with the places where they are allowed.
         const TABLE: &[(Word, u16)] = &[$((Word::$word, $places)),+];
     };
 }
@@ -30,37 +29,40 @@ macro_rules! words {
 const CALL: u16 = 1;
 /// Before the first spec of RL.MTAKE and RL.MPEEK.
 const KEYS: u16 = 1 << 1;
-/// Behind the numbers of a rate that has no options of its own.
+/// After the numbers of a rate limit without options of its own.
 const PLAIN_RATE: u16 = 1 << 2;
-/// Behind those of an algorithm that has.
+/// After the numbers of TOKENBUCKET.
+/// After the numbers of FIXED.
 const TOKEN_BUCKET: u16 = 1 << 3;
+/// After the numbers of SLIDING.
 const FIXED_WINDOW: u16 = 1 << 4;
+/// After the numbers of CONCURRENCY.
 const SLIDING_WINDOW: u16 = 1 << 5;
 const CONCURRENCY: u16 = 1 << 6;
-/// Behind the numbers of RL.ACQUIRE.
+/// After the numbers of RL.ACQUIRE.
 const ACQUIRE: u16 = 1 << 7;
-/// There also in a policy; what is neither this nor the next comes with the call.
+/// Allowed in the definition of a policy too. A word with neither this nor the next flag belongs to the call.
 const POLICY: u16 = 1 << 8;
-/// There in a policy, and nowhere else.
+/// Allowed only in the definition of a policy.
 const ONLY_POLICY: u16 = 1 << 9;
-/// Behind the numbers of a sketch.
+/// After the numbers of a sketch.
 const SKETCH: u16 = 1 << 10;
-/// Behind the name of a policy, in a call on one key.
+/// After the name of a policy, in a call on one key.
 const POLICY_NAME: u16 = 1 << 11;
-/// Behind the name of a policy, in a call on many keys.
+/// After the name of a policy, in a call on many keys.
 const POLICY_NAME_OF_KEYS: u16 = 1 << 12;
-/// There also in a policy, behind the numbers of a rate.
+/// Allowed in the definition of a policy too, after the numbers of a rate limit.
 const RATES_OF_POLICY: u16 = 1 << 13;
 
 const RATES: u16 = PLAIN_RATE | TOKEN_BUCKET | FIXED_WINDOW | SLIDING_WINDOW;
 const LEASES: u16 = CONCURRENCY | ACQUIRE;
-/// Wherever the options of a call on one or many keys stand, also behind a policy's name.
+/// Places of the options of a call, including those after the name of a policy.
 const CALLS: u16 = CALL | KEYS | POLICY_NAME | POLICY_NAME_OF_KEYS;
 
 words! {
-    /// `COST cost`: negative, it gives back.
+    /// `COST cost`. A negative cost is a refund.
     Cost = "COST", CALLS | RATES | SKETCH | POLICY;
-    /// `COST cost` of a lease, which is given back by name.
+    /// `COST cost` of a lease. Never negative, because leases are released by holder.
     CostOfLease = "COST", LEASES | POLICY;
     UpTo = "UPTO", CALL | POLICY_NAME | RATES | SKETCH;
     Force = "FORCE", CALLS | RATES | SKETCH | RATES_OF_POLICY;
@@ -93,37 +95,37 @@ words! {
 }
 
 impl Word {
-    /// Whether it is that word.
+    /// Returns `true` if `word` is this option, in any case.
     pub(super) fn is(self, word: &[u8]) -> bool {
         word.eq_ignore_ascii_case(self.name().as_bytes())
     }
 
-    /// The option that `word` begins, if it is one of `words`.
+    /// Returns the option of `words` that `word` begins.
     pub(super) fn among(words: OptionSet, word: &[u8]) -> Option<Word> {
         words.iter().copied().find(|option| option.is(word))
     }
 }
 
-/// The names of options to choose from.
+/// Returns the names of options, for an error message.
 pub(super) fn names(words: OptionSet) -> Vec<&'static str> {
     words.iter().copied().map(Word::name).collect()
 }
 
-/// The error of an option that goes with no other.
+/// Returns the error for an option that cannot be combined with the rest of the call.
 #[cold]
 pub(super) fn out_of_place(word: Word, reason: Reason) -> Error {
     Error::unexpected(word.name().as_bytes(), reason)
 }
 
-/// Words that may stand in one place.
+/// Options that are allowed in one place.
 pub(super) type OptionSet = &'static [Word];
 
-/// Those behind the numbers of an algorithm.
+/// Options that are allowed after the numbers of an algorithm.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SpecOptionSets {
-    /// In a call.
+    /// Options allowed in a call.
     pub(super) of_call: OptionSet,
-    /// In a policy.
+    /// Options allowed in the definition of a policy.
     pub(super) of_policy: OptionSet,
 }
 
@@ -162,7 +164,7 @@ const fn list<const COUNT: usize>(place: u16, in_policy: bool) -> [Word; COUNT] 
     list
 }
 
-/// The words that may stand in a place, in the order of the table.
+/// Lists the options allowed in a place, in the order of the table.
 macro_rules! at {
     ($place:expr, $in_policy:expr) => {{
         const LIST: [Word; count($place, $in_policy)] = list($place, $in_policy);
@@ -173,38 +175,38 @@ macro_rules! at {
     };
 }
 
-/// None.
+/// Empty set.
 pub(super) const NONE: OptionSet = &[];
-/// Before the first spec of RL.TAKE and RL.PEEK.
+/// Options before the first spec of RL.TAKE and RL.PEEK.
 pub(super) const OF_A_CALL: OptionSet = at!(CALL, false);
-/// Before the first spec of RL.MTAKE and RL.MPEEK.
+/// Options before the first spec of RL.MTAKE and RL.MPEEK.
 pub(super) const OF_KEYS: OptionSet = at!(KEYS, false);
-/// Behind the name of a policy, in a call on one key.
+/// Options after the name of a policy, in a call on one key.
 pub(super) const OF_POLICY_NAME: OptionSet = at!(POLICY_NAME, false);
-/// Behind the name of a policy, in a call on many keys.
+/// Options after the name of a policy, in a call on many keys.
 pub(super) const OF_POLICY_NAME_OF_KEYS: OptionSet = at!(POLICY_NAME_OF_KEYS, false);
-/// Behind the numbers of RL.ACQUIRE.
+/// Options of RL.ACQUIRE.
 pub(super) const OF_ACQUIRE: OptionSet = at!(ACQUIRE, false);
-/// Behind the numbers of a rate that has no options of its own.
+/// Options of rate limits without options of their own.
 pub(super) const OF_A_RATE: SpecOptionSets = at!(PLAIN_RATE);
-/// Behind those of TOKENBUCKET.
+/// Options of TOKENBUCKET.
 pub(super) const OF_TOKEN_BUCKET: SpecOptionSets = at!(TOKEN_BUCKET);
-/// Behind those of FIXED.
+/// Options of FIXED.
 pub(super) const OF_FIXED_WINDOW: SpecOptionSets = at!(FIXED_WINDOW);
-/// Behind those of SLIDING.
+/// Options of SLIDING.
 pub(super) const OF_SLIDING_WINDOW: SpecOptionSets = at!(SLIDING_WINDOW);
-/// Behind those of CONCURRENCY.
+/// Options of CONCURRENCY.
 pub(super) const OF_CONCURRENCY: SpecOptionSets = at!(CONCURRENCY);
 
-/// Behind those of SKETCH.
+/// Options of SKETCH.
 pub(super) const OF_SKETCH: SpecOptionSets = at!(SKETCH);
 
-/// Whether a word begins what stands for a policy's specs.
+/// Returns `true` if `word` is POLICY, which stands in place of specs.
 pub(super) fn is_policy(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"POLICY")
 }
 
-/// Whether a word begins the rule of a ban.
+/// Returns `true` if `word` is BAN, which begins a ban rule.
 pub(super) fn is_ban(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"BAN")
 }

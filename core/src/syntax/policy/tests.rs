@@ -12,7 +12,7 @@ use crate::testing::calls::{millionths, units};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// The words of a call, its command's name first, for what is read of them to last.
+/// Splits the words of a call, and leaks them.
 fn words(text: &str) -> &'static Vec<&'static [u8]> {
     let text: &'static str = format!("RL {text}").leak();
     Box::leak(Box::new(text.split(' ').map(str::as_bytes).collect()))
@@ -26,7 +26,7 @@ fn policy(text: &str) -> Policy {
     read(text).unwrap_or_else(|error| unreachable!("{text}: {error}"))
 }
 
-/// One spec, as it displays. Its place among those of a policy makes its window another.
+/// Generates one spec in its displayed form. Its place makes its window different from those of the others.
 fn specs(place: usize) -> impl Strategy<Value = String> {
     let minutes = place * 7 + 1;
     let amount = || select(vec!["0", "0.000001", "1", "7.5", "999999999999.999999", "1000000000000"]);
@@ -48,16 +48,16 @@ fn specs(place: usize) -> impl Strategy<Value = String> {
         .prop_map(|(limit, cost, name, mark)| format!("{limit}{cost}{name}{mark}"))
 }
 
-// Calls by policy
+// Calls by policy.
 
-/// What stands behind a policy's name in RL.LIMIT.
+/// Parses the words after a policy's name in RL.LIMIT.
 fn by(text: &str) -> Result<ByPolicy<'static>, Error> {
     let nothing: &'static [&'static [u8]; 1] = &[b"RL"];
     let mut args = if text.is_empty() { Args::new(nothing) } else { Args::new(words(text)) };
     ByPolicy::after_first_name(b"gold", &mut args)
 }
 
-fn asked<'p>(text: &str, policy: &'p Policy) -> Result<KeyRequest<'p>, Error> {
+fn request<'p>(text: &str, policy: &'p Policy) -> Result<KeyRequest<'p>, Error> {
     by(text)?.request(policy)
 }
 
@@ -66,12 +66,12 @@ fn names(by: &ByPolicy) -> Vec<String> {
 }
 
 #[test]
-fn the_names_that_a_call_asks_for_are_in_order() {
+fn policy_names_keep_their_order() {
     for (text, expected) in [
         ("", &["gold"][..]),
         ("COST 2", &["gold"]),
         ("OR plan:pro or default COST 2", &["gold", "plan:pro", "default"]),
-        // A name may be a word of the grammar.
+        // A name may be an option word.
         ("OR OR OR COST", &["gold", "OR", "COST"]),
     ] {
         let by = by(text).unwrap();
@@ -87,7 +87,7 @@ fn the_names_that_a_call_asks_for_are_in_order() {
 }
 
 #[test]
-fn a_name_of_a_policy_has_1_to_256_bytes() {
+fn policy_name_of_1_to_256_bytes_is_accepted() {
     let read = |name: &[u8]| {
         let words: Vec<&[u8]> = vec![b"RL", name];
         name_of_policy(&mut Args::new(&words)).map(<[u8]>::len)
@@ -106,7 +106,7 @@ fn a_name_of_a_policy_has_1_to_256_bytes() {
 }
 
 #[test]
-fn a_call_by_policy_is_refused_with_the_word_or_the_argument() {
+fn error_of_a_call_by_policy_names_the_word_or_the_argument() {
     let options = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE, EACH or ITEM";
     for (text, error) in [
         ("NOSUCH", format!("ERR syntax error, unexpected 'NOSUCH', where OR or an option is needed: {options}")),
@@ -136,8 +136,8 @@ fn a_call_by_policy_is_refused_with_the_word_or_the_argument() {
     }
 }
 
-fn asks(asked: &KeyRequest) -> Vec<Request> {
-    match asked {
+fn requests(request: &KeyRequest) -> Vec<Request> {
+    match request {
         KeyRequest::One(spec) => vec![spec.request],
         KeyRequest::Composite(call) => call.specs.iter().map(|spec| spec.request).collect(),
         KeyRequest::Policy(by) => unreachable!("{by:?}"),
@@ -149,9 +149,9 @@ fn take(cost: u64) -> Request {
 }
 
 #[test]
-fn options_come_with_the_call_and_what_the_policy_fixes_wins() {
+fn options_of_a_policy_override_those_of_the_call() {
     let pair = policy("TOKENBUCKET 60 60 1m COST 1 AS requests FIXED 9000 1d AS tokens");
-    let patience = Span::SECOND.times(5);
+    let max_wait = Span::SECOND.times(5);
     for (text, expected, purpose) in [
         ("", [take(1), take(1)], Purpose::Charge),
         ("COST 4000", [take(1), take(4000)], Purpose::Charge),
@@ -159,13 +159,13 @@ fn options_come_with_the_call_and_what_the_policy_fixes_wins() {
         ("COST -7", [take(0), Request::GiveBack(units(7))], Purpose::GiveBack),
         ("COST 7 FORCE", [take(1), Request::Force(units(7))], Purpose::Charge),
         ("COST 7 UPTO", [take(1), Request::UpTo(units(7))], Purpose::Charge),
-        // For the buckets alone, and not for one with its own cost.
+        // MAXWAIT applies to token buckets only, and not to one with its own cost.
         ("COST 7 MAXWAIT 5s", [take(1), take(7)], Purpose::Charge),
         ("SETTLE a 7", [take(0), take(0)], Purpose::Settle),
     ] {
-        let asked = asked(text, &pair).unwrap();
-        assert_eq!(asks(&asked), expected, "{text}");
-        let KeyRequest::Composite(call) = asked else { unreachable!() };
+        let request = request(text, &pair).unwrap();
+        assert_eq!(requests(&request), expected, "{text}");
+        let KeyRequest::Composite(call) = request else { unreachable!() };
         assert_eq!(call.purpose, purpose, "{text}");
         assert_eq!(
             call.specs.iter().map(|spec| spec.name).collect::<Vec<_>>(),
@@ -175,15 +175,15 @@ fn options_come_with_the_call_and_what_the_policy_fixes_wins() {
         assert_eq!(call.specs.iter().map(|spec| spec.own_cost).collect::<Vec<_>>(), [true, false]);
     }
     let buckets = policy("TOKENBUCKET 60 60 1m LEAKYBUCKET 60 60 1h FIXED 9 1m");
-    let expected = [Request::Within(units(2), patience), take(2), take(2)];
-    assert_eq!(asks(&asked("MAXWAIT 5s COST 2", &buckets).unwrap()), expected);
+    let expected = [Request::Within(units(2), max_wait), take(2), take(2)];
+    assert_eq!(requests(&request("MAXWAIT 5s COST 2", &buckets).unwrap()), expected);
     let windows = policy("FIXED 10 1m SLIDING 8 1m");
-    let KeyRequest::Composite(call) = asked("KEEP 50%", &windows).unwrap() else { unreachable!() };
+    let KeyRequest::Composite(call) = request("KEEP 50%", &windows).unwrap() else { unreachable!() };
     assert_eq!(call.specs.iter().map(|spec| spec.kept).collect::<Vec<_>>(), [units(5), units(4)]);
 }
 
 #[test]
-fn what_a_plain_key_can_serve_is_asked_of_it_plainly() {
+fn policy_of_one_plain_limit_is_a_plain_request() {
     let one = policy("FIXED 10 1m");
     for (text, plain) in [
         ("", Some(take(1))),
@@ -196,27 +196,27 @@ fn what_a_plain_key_can_serve_is_asked_of_it_plainly() {
         ("ONCE a 1m", None),
         ("SETTLE a 1", None),
     ] {
-        match (asked(text, &one).unwrap(), plain) {
+        match (request(text, &one).unwrap(), plain) {
             (KeyRequest::One(spec), Some(request)) => {
                 assert_eq!((spec.request, spec.by_policy), (request, true), "{text}");
             }
             (KeyRequest::Composite(call), None) => assert_eq!(call.specs.len(), 1, "{text}"),
-            (asked, _) => unreachable!("{text}: {asked:?}"),
+            (other, _) => unreachable!("{text}: {other:?}"),
         }
     }
     for text in ["FIXED 10 1m COST 1", "FIXED 10 1m AS a", "FIXED 10 1m SHADOW", "FIXED 10 1m BAN 3 1m 1h"] {
         let policy = policy(text);
-        let KeyRequest::Composite(call) = asked("", &policy).unwrap() else { unreachable!("{text}") };
+        let KeyRequest::Composite(call) = request("", &policy).unwrap() else { unreachable!("{text}") };
         assert_eq!((call.ban.is_some(), call.specs[0].shadow), (text.contains("BAN"), text.contains("SHADOW")));
     }
 }
 
 #[test]
-fn the_holder_of_a_lease_is_the_id_of_its_call() {
+fn id_of_the_call_is_the_holder_of_a_policys_lease() {
     let policy = policy("CONCURRENCY 5 1m COST 2 FIXED 10 1m");
     let holder = |text: &str| {
-        let asked = asked(text, &policy)?;
-        let KeyRequest::Composite(call) = asked else { unreachable!() };
+        let request = request(text, &policy)?;
+        let KeyRequest::Composite(call) = request else { unreachable!() };
         assert_eq!(call.specs[1].holder, b"");
         Ok((String::from_utf8_lossy(call.specs[0].holder).into_owned(), call.specs[0].request, call.specs[1].request))
     };
@@ -229,14 +229,14 @@ fn the_holder_of_a_lease_is_the_id_of_its_call() {
         refused.unwrap_err().to_string(),
         "ERR the policy has a CONCURRENCY limit: the call needs ONCE id ttl, and the id is the holder"
     );
-    // A look needs none.
+    // A peek needs no holder.
     let peeked = KeyRequest::peek(&mut Args::new(words("POLICY gold"))).unwrap();
     let KeyRequest::Policy(by) = peeked else { unreachable!() };
     assert!(by.request(&policy).is_ok());
 }
 
 #[test]
-fn what_has_more_to_tell_than_when_to_go_is_refused() {
+fn delay_rejects_options_that_need_a_longer_reply() {
     let refused =
         |text: &str, policy: &Policy| by(text).unwrap().refuse_more_to_tell(policy).map_err(|e| e.to_string());
     let error =
@@ -253,25 +253,25 @@ fn what_has_more_to_tell_than_when_to_go_is_refused() {
     assert!(queue.scaled(units(2)).refuse_more_to_tell().is_err());
 }
 
-// POLICY as a spec
+// POLICY as a spec.
 
 #[test]
-fn policy_stands_for_the_specs_of_a_key() {
+fn policy_is_accepted_in_place_of_specs() {
     for read in [KeyRequest::take, KeyRequest::peek] {
-        for (text, expected, expected_asks) in [
+        for (text, expected, expected_requests) in [
             ("POLICY gold", &["gold"][..], [take(1)]),
             ("policy gold or pro COST 2", &["gold", "pro"], [take(2)]),
             ("COST 2 POLICY gold", &["gold"], [take(2)]),
             ("COST 2 POLICY gold COST 3", &["gold"], [take(3)]),
             ("FORCE POLICY gold OR pro", &["gold", "pro"], [Request::Force(units(1))]),
-            // FORCE goes with the call's cost.
+            // FORCE belongs to the call's cost.
             ("FORCE POLICY gold OR pro COST 3", &["gold", "pro"], [take(3)]),
-            // Of a call that charges nothing, what has a cost of its own is looked at.
+            // A cost of the spec itself is only evaluated if the call charges nothing.
             ("COST 0 POLICY gold COST 3", &["gold"], [take(0)]),
         ] {
             let KeyRequest::Policy(by) = read(&mut Args::new(words(text))).unwrap() else { unreachable!("{text}") };
             assert_eq!(names(&by), expected, "{text}");
-            assert_eq!(asks(&by.request(&policy("FIXED 10 1m")).unwrap()), expected_asks, "{text}");
+            assert_eq!(requests(&by.request(&policy("FIXED 10 1m")).unwrap()), expected_requests, "{text}");
         }
     }
     let each = |text: &str| {
@@ -284,7 +284,7 @@ fn policy_stands_for_the_specs_of_a_key() {
 }
 
 #[test]
-fn policy_stands_alone_for_its_key() {
+fn policy_beside_another_spec_is_rejected() {
     for (text, error) in [
         (
             "POLICY gold FIXED 5 1m",
@@ -317,7 +317,7 @@ fn policy_stands_alone_for_its_key() {
         by.request(&policy("FIXED 5 1m")).unwrap_err().to_string(),
         "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge"
     );
-    // What does not repeat for a look, it ignores.
+    // A peek ignores ONCE.
     let KeyRequest::Policy(by) = KeyRequest::peek(&mut Args::new(words("POLICY gold ONCE a 1m"))).unwrap() else {
         unreachable!()
     };
@@ -325,13 +325,13 @@ fn policy_stands_alone_for_its_key() {
 }
 
 #[test]
-fn each_of_several_keys_may_have_a_policy() {
+fn policies_are_accepted_for_several_keys() {
     let read = |text: &str| {
         let call = ManyKeysRequest::take(&mut Args::new(words(text)))?;
         let shown = call.keys.iter().map(|(_, of_key)| match of_key {
             KeyRequest::One(spec) => format!("{} {:?}", spec.limit, spec.request),
             KeyRequest::Policy(by) => {
-                format!("{} {:?}", names(by).join("|"), asks(&by.request(&policy("FIXED 10 1m")).unwrap()))
+                format!("{} {:?}", names(by).join("|"), requests(&by.request(&policy("FIXED 10 1m")).unwrap()))
             }
             KeyRequest::Composite(call) => unreachable!("{call:?}"),
         });

@@ -1,15 +1,15 @@
-//! BLOCK and FENCE, which RL.ACQUIRE alone has.
+//! BLOCK and FENCE, which only RL.ACQUIRE has.
 
 use super::*;
 
-/// What RL.ACQUIRE reads: the request as its debug text, and how long the call blocks.
+/// Parses the arguments of RL.ACQUIRE, and returns the request as debug text with the time to wait.
 fn acquired(text: &str) -> (String, Block) {
-    let (asked, block) = acquire(text).unwrap();
-    (format!("{asked:?}"), block)
+    let (request, block) = acquire(text).unwrap();
+    (format!("{request:?}"), block)
 }
 
 #[test]
-fn an_acquire_may_wait_as_long_as_it_takes_or_for_a_time() {
+fn block_is_parsed_with_and_without_a_timeout() {
     for (text, block) in [
         ("9 1m me", Block::No),
         ("9 1m me COST 2 KEEP 1", Block::No),
@@ -19,7 +19,7 @@ fn an_acquire_may_wait_as_long_as_it_takes_or_for_a_time() {
         ("9 1m me BLOCK 1.5s", Block::For(Span::from_micros(1_500_000))),
         ("9 1m me BLOCK 500ms", Block::For(Span::from_micros(500_000))),
         ("9 1m me BLOCK 3650d", Block::For(Span::MAX_ARGUMENT)),
-        // A holder may have any name.
+        // The name of a holder may be an option word.
         ("9 1m BLOCK", Block::No),
         ("9 1m BLOCK BLOCK 5", Block::For(Span::SECOND.times(5))),
     ] {
@@ -28,7 +28,7 @@ fn an_acquire_may_wait_as_long_as_it_takes_or_for_a_time() {
 }
 
 #[test]
-fn to_block_stands_anywhere_among_the_options_and_changes_none_of_them() {
+fn block_is_accepted_anywhere_and_leaves_other_options_unchanged() {
     for options in [
         &[][..],
         &["COST 2"],
@@ -44,7 +44,7 @@ fn to_block_stands_anywhere_among_the_options_and_changes_none_of_them() {
             let without = without.fold("9 1m me".to_owned(), |text, option| format!("{text} {option}"));
             assert_eq!(acquired(&without).1, Block::No);
             assert_eq!(acquired(&text), (acquired(&without).0, Block::For(Span::SECOND.times(5))), "{text}");
-            // All but that is what is read of the same words elsewhere.
+            // Other commands parse the remaining words to the same request.
             let alone = |args: &mut Args<'static>| KeyRequest::one(args, Spec::concurrency).unwrap();
             assert_eq!(format!("{:?}", alone(&mut Args::new(leaked(&without)))), acquired(&without).0);
         }
@@ -52,8 +52,8 @@ fn to_block_stands_anywhere_among_the_options_and_changes_none_of_them() {
 }
 
 #[test]
-fn how_long_to_block_is_refused_whatever_it_says() {
-    // Only the bare 0 has no end.
+fn malformed_block_is_rejected() {
+    // Only the bare 0 waits without a timeout.
     let zeros = NO_TIME.into_iter().filter(|zero| *zero != "0");
     for block in zeros.chain(NO_DURATIONS) {
         let words: Vec<&[u8]> = ["RL.ACQUIRE", "9", "1m", "me", "BLOCK", block].map(str::as_bytes).into();
@@ -90,7 +90,7 @@ fn how_long_to_block_is_refused_whatever_it_says() {
 }
 
 #[test]
-fn a_fencing_token_is_asked_for_by_rl_acquire_alone() {
+fn fence_is_accepted_only_by_acquire() {
     let fence = |text: &str| {
         let mut args = Args::new(leaked(text));
         Spec::acquire(&mut args, &mut SpecOptions::default()).map(|(_, acquiring)| acquiring)
@@ -104,9 +104,9 @@ fn a_fencing_token_is_asked_for_by_rl_acquire_alone() {
     ] {
         assert_eq!(fence(text).unwrap(), expected, "{text}");
     }
-    let told = |error: Error| error.to_string();
+    let message = |error: Error| error.to_string();
     let again = "ERR syntax error, unexpected 'FENCE', which is given twice";
-    assert_eq!(fence("9 1m me FENCE NX FENCE").map_err(told), Err(again.to_owned()));
+    assert_eq!(fence("9 1m me FENCE NX FENCE").map_err(message), Err(again.to_owned()));
     let elsewhere = "ERR syntax error, unexpected 'FENCE', which only RL.ACQUIRE has";
     for text in ["CONCURRENCY 9 1m me FENCE", "FIXED 9 1m fence", "FENCE FIXED 9 1m", "POLICY p FENCE"] {
         let refused = KeyRequest::take(&mut Args::new(leaked(text))).unwrap_err();
@@ -115,7 +115,7 @@ fn a_fencing_token_is_asked_for_by_rl_acquire_alone() {
 }
 
 #[test]
-fn nothing_else_blocks_and_what_does_is_told() {
+fn block_outside_acquire_is_rejected_with_a_hint() {
     fn refused<T: std::fmt::Debug>(read: Result<T, Error>, text: &str) {
         let error = read.unwrap_err().to_string();
         assert_eq!(error, "ERR syntax error, unexpected 'BLOCK', which only RL.ACQUIRE has", "{text}");

@@ -1,9 +1,9 @@
-//! ONCE, SETTLE, EACH and BAN: what a call on one key says as a whole.
+//! ONCE, SETTLE, EACH and BAN: options of a call on one key as a whole.
 
 use super::*;
 
 #[test]
-fn a_call_that_counts_once_has_an_id_and_a_time() {
+fn once_takes_an_id_and_a_ttl() {
     let (minute, longest) = (Period::parse(b"1m").unwrap(), "x".repeat(MAX_ID));
     for id in ["a", "req-17", "ONCE", &longest] {
         for text in [
@@ -53,13 +53,13 @@ fn a_call_that_counts_once_has_an_id_and_a_time() {
 }
 
 #[test]
-fn a_settlement_says_an_amount_in_place_of_a_cost() {
+fn settle_takes_an_amount_instead_of_a_cost() {
     for (text, amount) in [
         ("SETTLE a 7 FIXED 9 1m", "7"),
         ("FIXED 9 1m SETTLE a 0", "0"),
         ("SETTLE a 0.0000001 FIXED 9 1m SLIDING 9 1m", "0.000001"),
         ("FIXED 9 1m AS a SETTLE a 1e12", "1000000000000"),
-        // What keeps what it charged says that by its own cost.
+        // A spec with a cost of its own keeps its charge.
         ("SETTLE a 7 FIXED 9 1m COST 2", "7"),
         ("SETTLE a 7 FIXED 9 1m COST 2 FORCE SLIDING 9 1m", "7"),
     ] {
@@ -67,7 +67,7 @@ fn a_settlement_says_an_amount_in_place_of_a_cost() {
         assert_eq!(call.purpose, Purpose::Settle, "{text}");
         let expected = Idempotency::Settle { id: b"a", amount: Amount::parse_up(amount.as_bytes()).unwrap() };
         assert_eq!(call.idempotency, expected, "{text}");
-        assert!(call.specs.iter().all(|spec| spec.request == NOTHING), "{text}");
+        assert!(call.specs.iter().all(|spec| spec.request == ZERO_COST), "{text}");
         assert_eq!(call.specs[0].own_cost, text.contains("COST"), "{text}");
     }
     for (text, word) in [
@@ -97,7 +97,7 @@ fn a_settlement_says_an_amount_in_place_of_a_cost() {
 }
 
 #[test]
-fn a_look_settles_nothing_and_has_no_use_for_an_id() {
+fn peek_rejects_settle_and_ignores_once() {
     let peek = |text: &str| KeyRequest::peek(&mut Args::new(leaked(text)));
     for text in ["FIXED 9 1m ONCE a 1m COST 2", "COST 2 ONCE a 1m FIXED 9 1m", "COST 2 FIXED 9 1m"] {
         assert!(matches!(peek(text), Ok(KeyRequest::One(Spec { request, .. })) if request == take(2)), "{text}");
@@ -108,7 +108,7 @@ fn a_look_settles_nothing_and_has_no_use_for_an_id() {
         let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
         assert_eq!(peek(text).unwrap_err().to_string(), refused, "{text}");
     }
-    // It is read all the same.
+    // The ttl is validated although the peek ignores ONCE.
     assert_eq!(
         peek("FIXED 9 1m ONCE a x").unwrap_err().to_string(),
         Error::out_of_range("ttl", &DURATION, b"x").to_string()
@@ -116,7 +116,7 @@ fn a_look_settles_nothing_and_has_no_use_for_an_id() {
 }
 
 #[test]
-fn each_decision_is_told_if_that_is_asked_before_the_specs() {
+fn each_before_the_specs_requests_all_decisions() {
     for (text, each) in [
         ("EACH FIXED 9 1m", true),
         ("COST 2 each FIXED 9 1m SLIDING 9 1m", true),
@@ -127,7 +127,7 @@ fn each_decision_is_told_if_that_is_asked_before_the_specs() {
 }
 
 #[test]
-fn a_ban_stands_last() {
+fn ban_is_accepted_only_after_the_last_spec() {
     let period = |text: &[u8]| Period::parse(text).unwrap();
     let ban =
         |strikes, window, block| Some(BanRule { strikes, window: period(window), block: period(block), longest: None });
@@ -189,7 +189,7 @@ fn a_ban_stands_last() {
 }
 
 #[test]
-fn what_a_policys_name_alone_asks_is_what_a_call_asks_at_length() {
+fn prebuilt_request_of_a_policy_equals_the_parsed_one() {
     let policy = |text: &str, factor: u64| {
         let words: Vec<&[u8]> = std::iter::once("RL.POLICYSET").chain(text.split(' ')).map(str::as_bytes).collect();
         Policy::read(&mut Args::new(&words)).unwrap().scaled(units(factor))
@@ -207,7 +207,7 @@ fn what_a_policys_name_alone_asks_is_what_a_call_asks_at_length() {
         let at_length = ByPolicy::after_first_name(b"p", &mut Args::new(&[&b"RL.LIMIT"[..]]))
             .unwrap()
             .request(&policy)
-            .map(|asked| format!("{asked:?}"));
+            .map(|request| format!("{request:?}"));
         let alone = policy.composite().unwrap();
         assert_eq!(
             Ok(format!("{:?}", KeyRequest::Composite(Box::new(alone.clone().into_owned())))),

@@ -1,9 +1,9 @@
-//! KEEP: what stays available after a call.
+//! KEEP: the amount that stays available after a call.
 
 use super::*;
 
 #[test]
-fn what_is_kept_is_an_amount_or_a_share_of_the_limit() {
+fn keep_accepts_an_amount_or_a_percentage() {
     let millionths = Amount::saturating;
     for (text, expected) in [
         ("KEEP 3", units(3)),
@@ -15,13 +15,13 @@ fn what_is_kept_is_an_amount_or_a_share_of_the_limit() {
         ("KEEP 100%", units(10)),
         ("KEEP 1e2%", units(10)),
         ("KEEP 12.5%", millionths(1_250_000)),
-        // Rounded up to a millionth, whatever the number of digits.
+        // Rounded up to a millionth, for any number of digits.
         ("KEEP 0.000001%", millionths(1)),
         ("KEEP 33.33333%", millionths(3_333_333)),
         ("KEEP 33.333333%", millionths(3_333_334)),
         ("KEEP 33.33333000000000000000000000000000000001%", millionths(3_333_334)),
         ("KEEP 99.999999999999999999999999999%", units(10)),
-        // Never more than there is.
+        // Capped at the limit.
         ("KEEP 11", units(10)),
         ("KEEP 1e12", units(10)),
     ] {
@@ -37,18 +37,18 @@ fn what_is_kept_is_an_amount_or_a_share_of_the_limit() {
     {
         let refused = Error::out_of_range("keep", &KEEP, keep.as_bytes()).to_string();
         for limit in ["10", "0"] {
-            assert_eq!(said(&["FIXED", limit, "1m", "KEEP", keep]).unwrap_err(), refused, "{keep:?}");
+            assert_eq!(parse(&["FIXED", limit, "1m", "KEEP", keep]).unwrap_err(), refused, "{keep:?}");
         }
-        assert_eq!(said(&["KEEP", keep, "FIXED", "10", "1m"]).unwrap_err(), refused, "{keep:?}");
+        assert_eq!(parse(&["KEEP", keep, "FIXED", "10", "1m"]).unwrap_err(), refused, "{keep:?}");
     }
-    // To the last millionth of the largest limit.
+    // Exact to the last millionth of the largest limit.
     assert_eq!(kept("FIXED 1e12 1m KEEP 1e-16%"), (millionths(1), millionths(999_999_999_999_999_999)));
     assert_eq!(kept("FIXED 1e12 1m KEEP 99.9999999999999999%"), (millionths(999_999_999_999_999_999), millionths(1)));
     assert_eq!(kept("FIXED 999999999999.999999 1m KEEP 50%").0, millionths(500_000_000_000_000_000));
 }
 
 #[test]
-fn an_amount_is_kept_where_the_cost_of_the_call_goes_and_a_share_everywhere() {
+fn kept_amount_follows_the_cost_of_the_call_and_percentage_applies_to_all() {
     let kept = |text: &str| {
         let call = several(text).unwrap_or_else(|error| unreachable!("{text}: {error}"));
         call.specs.iter().map(|spec| spec.kept.whole_units()).collect::<Vec<u64>>()
@@ -71,7 +71,7 @@ fn an_amount_is_kept_where_the_cost_of_the_call_goes_and_a_share_everywhere() {
 }
 
 #[test]
-fn what_is_forced_settled_or_given_back_keeps_nothing() {
+fn keep_is_rejected_with_force_settle_and_negative_cost() {
     let refused = "ERR syntax error, unexpected 'KEEP', which cannot be combined with FORCE, SETTLE or a negative cost";
     for text in [
         "FIXED 10 1m KEEP 1 FORCE",
@@ -90,19 +90,23 @@ fn what_is_forced_settled_or_given_back_keeps_nothing() {
     ] {
         assert_eq!(several(text).unwrap_err().to_string(), refused, "{text}");
     }
-    // An amount that goes with the call's cost is not kept from a spec that is forced for its own.
+    // A kept amount belongs to the call's cost, and does not apply to a spec that is forced with its own cost.
     assert!(several("KEEP 1 FIXED 10 1m COST 1 FORCE SLIDING 10 1m").is_ok());
 }
 
 #[test]
-fn to_keep_more_than_there_is_never_passes() {
+fn keeping_more_than_the_limit_is_always_denied() {
     for text in ["COST 0", "COST 0.000001", "COST 5", "UPTO"] {
         for (algorithm, arguments) in &ARGUMENTS[..5] {
             let spec = valid(algorithm, arguments).join(" ");
             let read = |keep: &str| decide(plain(leaked(&format!("{spec} {text} KEEP {keep}"))).unwrap());
-            let told = read("10.000001");
-            assert_eq!((told.verdict, told.limit, told.remaining), (Verdict::Never, units(10), Amount::ZERO), "{spec}");
-            // All that there is passes with nothing.
+            let message = read("10.000001");
+            assert_eq!(
+                (message.verdict, message.limit, message.remaining),
+                (Verdict::Never, units(10), Amount::ZERO),
+                "{spec}"
+            );
+            // Keeping exactly the limit admits a cost of zero.
             let all = read("10").verdict;
             assert_eq!(all, if text == "COST 0" { Verdict::Allowed(Span::ZERO) } else { Verdict::Never }, "{spec}");
         }
@@ -115,7 +119,7 @@ fn to_keep_more_than_there_is_never_passes() {
 }
 
 #[test]
-fn a_look_is_a_look_whatever_it_keeps() {
+fn keep_does_not_change_the_purpose_of_a_zero_cost_call() {
     for (text, purpose) in [
         ("FIXED 10 1m COST 0 AS a KEEP 9", Purpose::Check),
         ("FIXED 10 1m COST 0 AS a KEEP 11", Purpose::Check),
@@ -132,7 +136,7 @@ fn a_look_is_a_look_whatever_it_keeps() {
     }
 }
 
-/// The decision of a key that was never seen.
+/// Returns the decision for an unused key.
 fn decide(spec: Spec) -> Decision {
     fn of<L: Limit>(limit: &L, request: Request) -> Decision {
         let (usage, now) = (L::Usage::default(), Timestamp::EPOCH);
@@ -142,9 +146,9 @@ fn decide(spec: Spec) -> Decision {
 }
 
 proptest! {
-    /// "Passes only if that much stays available after it; waits are exact for it too; remaining is told without it."
+    /// A call with KEEP equals a call whose cost is higher by the kept amount, and `remaining` is lower by it.
     #[test]
-    fn what_keeps_so_much_passes_just_when_so_much_more_would(
+    fn keep_is_decided_like_a_higher_cost(
         most in amounts(), window in lengths(), kept in amounts(), cost in amounts(), uses in amounts(),
         later in lengths(), again in lengths(),
     ) {
@@ -172,7 +176,7 @@ proptest! {
     }
 }
 
-/// Compares a limit and the same lowered, on a usage that was charged and forced.
+/// Compares a limit with its lowered form on a usage with plain and forced charges.
 fn with_both(
     whole: &AnyLimit,
     lowered: &AnyLimit,

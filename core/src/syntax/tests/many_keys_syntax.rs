@@ -1,9 +1,9 @@
-//! Requests on many keys: a spec for each, and options for all.
+//! Requests on several keys: a spec for each, and options for all.
 
 use super::*;
 
 #[test]
-fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found() {
+fn error_of_many_keys_names_numkeys_and_the_found_word() {
     const MUST_BE: &str = "ERR numkeys must be the number of keys and of specs, such as 2 for two of each";
     let names = one_of(&Spec::ALGORITHMS.map(|(name, _)| name));
     let found = |word: &str| {
@@ -24,7 +24,7 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
         ("9 a b FIXED 5 6 FIXED 5 6", format!("{MUST_BE}, not '9'")),
         ("1 a b FIXED 5 6 FIXED 5 6", found("b")),
         ("3 a b FIXED 5 6 FIXED 5 6", found("5")),
-        // A key twice is not what is wrong.
+        // The duplicate key is not reported, because numkeys is wrong.
         ("6 a b FIXED 5 6 FIXED 5 6", found("5")),
         ("8 a b FIXED 5 6 FIXED 5 6", format!("{MUST_BE} (there are specs for 0 of 8 keys)")),
         ("2 a b FIXED 5 6", format!("{MUST_BE} (there are specs for 1 of 2 keys)")),
@@ -58,7 +58,7 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
 // Several keys
 
 #[test]
-fn options_before_the_first_spec_are_for_all_keys() {
+fn options_before_the_first_spec_apply_to_all_keys() {
     let read = |text: &str| {
         ManyKeysRequest::take(&mut Args::new(leaked(text))).map(|call| {
             let specs = call.keys.iter().map(|(_, of_key)| {
@@ -91,15 +91,21 @@ fn options_before_the_first_spec_are_for_all_keys() {
             Idempotency::Every,
             Purpose::Charge,
         ),
-        ("2 a b SETTLE a 7 FIXED 9 1m FIXED 9 1m COST 2", (NOTHING, 0), (NOTHING, 0), settle, Purpose::Settle),
+        ("2 a b SETTLE a 7 FIXED 9 1m FIXED 9 1m COST 2", (ZERO_COST, 0), (ZERO_COST, 0), settle, Purpose::Settle),
         (
             "2 a b COST -1 FIXED 9 1m CONCURRENCY 9 1m me",
             (Request::GiveBack(Amount::ONE), 0),
-            (NOTHING, 0),
+            (ZERO_COST, 0),
             Idempotency::Every,
             Purpose::GiveBack,
         ),
-        ("2 a b COST 0 FIXED 9 1m FIXED 9 1m COST 5", (NOTHING, 0), (NOTHING, 0), Idempotency::Every, Purpose::Check),
+        (
+            "2 a b COST 0 FIXED 9 1m FIXED 9 1m COST 5",
+            (ZERO_COST, 0),
+            (ZERO_COST, 0),
+            Idempotency::Every,
+            Purpose::Check,
+        ),
         (
             "2 a b FIXED 9 1m COST -1 FIXED 9 1m",
             (Request::GiveBack(Amount::ONE), 0),
@@ -110,7 +116,7 @@ fn options_before_the_first_spec_are_for_all_keys() {
     ] {
         assert_eq!(read(text), Ok((vec![first, second], idempotency, purpose)), "{text}");
     }
-    // Two keys may have limits that one could not tell apart.
+    // Limits of different keys may have the same identity.
     assert!(read("2 a b CONCURRENCY 9 1m me AS x CONCURRENCY 9 1m me AS x").is_ok());
     for (text, error) in [
         ("1 a UPTO FIXED 9 1m", "unexpected 'UPTO', since RL.MTAKE and RL.MPEEK take all or nothing"),
@@ -127,14 +133,14 @@ fn options_before_the_first_spec_are_for_all_keys() {
             "unexpected 'BAN', where an option of the spec before, POLICY or an alg",
         ),
     ] {
-        let told = read(text).unwrap_err().to_string();
-        assert!(told.starts_with(&format!("ERR syntax error, {error}")), "{text}: {told}");
+        let message = read(text).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("ERR syntax error, {error}")), "{text}: {message}");
     }
     let with_once = Err(Error::out_of_range("cost", &COST_WITH_ONCE, b"-1"));
     assert_eq!(read("1 a ONCE a 1m COST -1 FIXED 9 1m"), with_once);
     assert_eq!(read("1 a ONCE a 1m FIXED 9 1m COST -1"), with_once);
     assert_eq!(read("2 a b COST 5"), Err(Error::TooFewSpecs { keys: 2, specs: 0 }));
-    // A look.
+    // RL.MPEEK.
     let peek = |text: &str| ManyKeysRequest::peek(&mut Args::new(leaked(text)));
     assert_eq!(peek("1 a ONCE a 1m FIXED 9 1m").unwrap().idempotency, Idempotency::Every);
     let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
@@ -142,7 +148,7 @@ fn options_before_the_first_spec_are_for_all_keys() {
 }
 
 #[test]
-fn a_call_only_looks_if_it_charges_none_of_its_keys() {
+fn call_only_looks_if_no_key_is_charged() {
     for (text, only_looks) in [
         ("2 a b COST 0 FIXED 9 1m FIXED 9 1m", true),
         ("2 a b FIXED 9 1m COST 0 FIXED 9 1m COST 0", true),
@@ -157,7 +163,7 @@ fn a_call_only_looks_if_it_charges_none_of_its_keys() {
         let call = ManyKeysRequest::take(&mut Args::new(leaked(text))).unwrap();
         assert_eq!(call.only_looks(), only_looks, "{text}");
     }
-    // What a policy asks at length.
+    // The composite request of a policy.
     let mut call = ManyKeysRequest::take(&mut Args::new(leaked("1 a FIXED 9 1m COST 0"))).unwrap();
     let KeyRequest::One(spec) = call.keys[0].1 else { unreachable!("it stays plain") };
     for purpose in [Purpose::Check, Purpose::Charge] {

@@ -1,9 +1,9 @@
-//! Commands of one algorithm: what they read and refuse, RL.THROTTLE among them.
+//! Commands for one algorithm, and RL.THROTTLE: accepted and rejected arguments.
 
 use super::*;
 
 #[test]
-fn reads_what_is_asked() {
+fn cost_and_mode_are_parsed() {
     for (text, request) in [
         ("TOKENBUCKET 200 100 60s", Request::Take(Amount::ONE)),
         ("tokenbucket 200 100 60s cost 2", Request::Take(units(2))),
@@ -29,7 +29,7 @@ fn reads_what_is_asked() {
 }
 
 #[test]
-fn refuses_with_the_word_or_the_argument() {
+fn error_names_the_word_or_the_argument() {
     for (text, error) in [
         (
             "NOSUCH 1 1s",
@@ -74,7 +74,7 @@ fn refuses_with_the_word_or_the_argument() {
             "FIXED 1 1s COST -1 UPTO",
             "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10, not '-1'",
         ),
-        // Rounded up it would be one.
+        // Rounded up it would be a whole number.
         (
             "FIXED 1 1s COST 0.9999999 UPTO",
             "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10, not '0.9999999'",
@@ -97,7 +97,7 @@ fn refuses_with_the_word_or_the_argument() {
 }
 
 #[test]
-fn reads_the_limit_that_is_said() {
+fn limit_of_each_algorithm_is_parsed() {
     let minute = || Period::parse(b"60s").unwrap();
     for (text, limit) in [
         (
@@ -125,7 +125,7 @@ fn read_throttle(text: &str) -> Result<(Bucket, Request), Error> {
 }
 
 #[test]
-fn a_throttle_is_a_bucket_of_one_more_than_its_burst() {
+fn throttle_capacity_is_max_burst_plus_one() {
     for (text, capacity, refill, period, request) in [
         ("15 30 60", 16, 30, "60s", Request::Take(Amount::ONE)),
         ("0 1 1 5", 1, 1, "1s", Request::Take(units(5))),
@@ -136,13 +136,13 @@ fn a_throttle_is_a_bucket_of_one_more_than_its_burst() {
     ] {
         let period = Period::parse(period.as_bytes()).unwrap();
         let expected = Bucket::new(units(capacity), units(refill), period, Discipline::Burst).unwrap();
-        let (bucket, asked) = read_throttle(text).unwrap();
-        assert_eq!((format!("{bucket:?}"), asked), (format!("{expected:?}"), request), "{text}");
+        let (bucket, parsed) = read_throttle(text).unwrap();
+        assert_eq!((format!("{bucket:?}"), parsed), (format!("{expected:?}"), request), "{text}");
     }
 }
 
 #[test]
-fn a_throttle_is_refused_with_the_argument() {
+fn error_of_throttle_names_the_argument() {
     const COUNT: &str = "ERR count must be a whole number from 1 to 1000000000000, such as 30, not";
     const PERIOD: &str = "ERR period must be a whole number of seconds from 1 to 315360000, such as 60, not";
     for (text, error) in [
@@ -174,7 +174,7 @@ fn a_throttle_is_refused_with_the_argument() {
 }
 
 #[test]
-fn holders_are_names_of_1_to_256_bytes_and_one_at_least() {
+fn release_takes_at_least_one_holder_of_1_to_256_bytes() {
     const HOLDER: &str = "ERR holder must be a name of 1 to 256 bytes, such as worker-7, not";
     let (longest, too_long) = ([0xff; MAX_HOLDER], [b'x'; MAX_HOLDER + 1]);
     let read = |words: &[&[u8]]| holders(&mut Args::new(&words)).map(|holders| holders.concat());
@@ -192,7 +192,7 @@ fn holders_are_names_of_1_to_256_bytes_and_one_at_least() {
 }
 
 #[test]
-fn a_refusal_is_short_whatever_was_found() {
+fn error_truncates_long_words() {
     for junk in [&[0xff; 1000][..], &[b'x'; 1000]] {
         let calls: [&[&[u8]]; 4] = [
             &[b"1", b"a", junk, b"5", b"6"],
@@ -216,7 +216,7 @@ fn a_refusal_is_short_whatever_was_found() {
 }
 
 #[test]
-fn a_limit_displays_as_the_words_that_it_is_read_from() {
+fn displayed_limit_is_the_spec_that_it_is_parsed_from() {
     for (text, words) in [
         ("tokenbucket 200 100 60s", "TOKENBUCKET 200 100 1m"),
         ("TOKENBUCKET 0.5 1e-06 100ms COST 0 FORCE", "TOKENBUCKET 0.5 0.000001 100ms"),
@@ -234,9 +234,9 @@ fn a_limit_displays_as_the_words_that_it_is_read_from() {
 }
 
 #[test]
-fn a_bucket_refills_within_36500_days() {
+fn bucket_that_refills_slower_than_36500_days_is_rejected() {
     for (algorithm, rate) in [("TOKENBUCKET", "refill"), ("LEAKYBUCKET", "leak")] {
-        let read = |text: &str| said(&[&[algorithm][..], &text.split(' ').collect::<Vec<&str>>()].concat());
+        let read = |text: &str| parse(&[&[algorithm][..], &text.split(' ').collect::<Vec<&str>>()].concat());
         for text in [
             "36500.000001 1 1d",
             "36501 1 24h",
@@ -265,7 +265,7 @@ fn a_bucket_refills_within_36500_days() {
 }
 
 #[test]
-fn a_throttle_takes_whole_numbers_only() {
+fn throttle_rejects_fractions_and_out_of_range_numbers() {
     for (text, argument) in [
         ("4 1 1 1.5", "quantity"),
         ("4 1 1 x", "quantity"),
@@ -285,10 +285,10 @@ fn a_throttle_takes_whole_numbers_only() {
         ("x 1 1", "max_burst"),
         ("9223372036854775807 1 1", "max_burst"),
     ] {
-        let told = read_throttle(text).unwrap_err().to_string();
-        assert!(told.starts_with(&format!("ERR {argument} must be ")), "{text}: {told}");
+        let message = read_throttle(text).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("ERR {argument} must be ")), "{text}: {message}");
     }
-    // What is told to be enough is.
+    // The bound that the error names is accepted.
     for burst in ["315360", "999999999999"] {
         let (slow, quick) = (format!("{burst} 1 315360000"), format!("{burst} {burst} 315360000"));
         let expected = Error::out_of_range("count", &FAST_COUNT, b"1");

@@ -1,4 +1,4 @@
-//! Every argument of every algorithm: what is refused by its name, and how it is rounded.
+//! Validation and rounding of every argument of every algorithm.
 
 use super::*;
 
@@ -8,7 +8,7 @@ const NO_NUMBERS: [&str; 41] = [
     "1e 3", "1.e3", "nan", "NaN", "inf", "-inf", "Infinity",
 ];
 
-/// Checked before anything is rounded.
+/// Numbers above the maximum, which are rejected before rounding.
 const TOO_MUCH: [&str; 8] = [
     "1000000000001",
     "1000000000000.000001",
@@ -24,9 +24,9 @@ const LESS_THAN_0: [&str; 4] = ["-1", "-0.0000001", "-1e-99999999999999999999", 
 
 const TOO_SLOW: [&str; 6] = ["0", "0.0", "0e5", "0.0000009", "9e-7", "0.00000099999999999999"];
 
-/// Whatever the words of an argument are, of those that it refuses, the answer says its name and what it must be.
+/// The error names the argument and its valid range, for each kind of invalid word.
 #[test]
-fn an_argument_is_refused_by_its_name_whatever_it_says() {
+fn error_names_the_argument_for_any_invalid_word() {
     let long = ["9".repeat(100), format!("1000000000000.{}1", "0".repeat(100)), format!("{}us", "9".repeat(100))];
     let amounts =
         || NO_NUMBERS.iter().chain(&TOO_MUCH).chain(&LESS_THAN_0).copied().chain(long.iter().map(String::as_str));
@@ -49,14 +49,14 @@ fn an_argument_is_refused_by_its_name_whatever_it_says() {
                 } else {
                     Error::out_of_place(name, must_be, word.as_bytes(), position)
                 };
-                assert_eq!(said(&words).unwrap_err(), expected.to_string(), "{algorithm} {name} {word:?}");
+                assert_eq!(parse(&words).unwrap_err(), expected.to_string(), "{algorithm} {name} {word:?}");
             }
         }
     }
 }
 
 #[test]
-fn a_cost_and_a_maxwait_are_refused_whatever_they_say() {
+fn invalid_cost_or_maxwait_is_rejected() {
     let negative: Vec<String> = TOO_MUCH.iter().map(|much| format!("-{much}")).collect();
     let costs = NO_NUMBERS.iter().chain(&TOO_MUCH).copied().chain(negative.iter().map(String::as_str));
     for (algorithm, arguments) in ARGUMENTS {
@@ -64,33 +64,33 @@ fn a_cost_and_a_maxwait_are_refused_whatever_they_say() {
         for cost in costs.clone().chain(["-.5", "-1.", "-+1"]) {
             let words = [valid(algorithm, arguments), vec!["COST", cost]].concat();
             let expected = Error::out_of_range("cost", must_be, cost.as_bytes()).to_string();
-            assert_eq!(said(&words).unwrap_err(), expected, "{algorithm} {cost:?}");
+            assert_eq!(parse(&words).unwrap_err(), expected, "{algorithm} {cost:?}");
         }
     }
     for maxwait in NO_DURATIONS {
         let words = ["TOKENBUCKET", "10", "1", "1s", "MAXWAIT", maxwait];
-        let expected = Error::out_of_range("maxwait", &PATIENCE, maxwait.as_bytes()).to_string();
-        assert_eq!(said(&words).unwrap_err(), expected, "{maxwait:?}");
+        let expected = Error::out_of_range("maxwait", &MAXWAIT, maxwait.as_bytes()).to_string();
+        assert_eq!(parse(&words).unwrap_err(), expected, "{maxwait:?}");
     }
 }
 
 #[test]
-fn a_maxwait_of_nothing_may_have_any_unit() {
+fn zero_maxwait_is_accepted_in_any_unit() {
     for maxwait in ["0", "0s", "0us", "0.0", "0e5d"] {
-        assert_eq!(said(&["TOKENBUCKET", "1", "1", "1s", "MAXWAIT", maxwait]).unwrap().1, {
+        assert_eq!(parse(&["TOKENBUCKET", "1", "1", "1s", "MAXWAIT", maxwait]).unwrap().1, {
             Request::Within(Amount::ONE, Span::ZERO)
         });
     }
 }
 
 #[test]
-fn a_limit_and_a_give_back_round_down_and_a_cost_up() {
+fn limit_and_refund_round_down_and_cost_rounds_up() {
     let millionths = Amount::saturating;
     for (limit, most) in [("0.0000001", "0"), ("1.9999999", "1.999999"), ("0.30000000000000004", "0.3")] {
         for (algorithm, arguments) in ARGUMENTS {
             let mut words = valid(algorithm, arguments);
             words[1] = limit;
-            let read = said(&words).unwrap().0.to_string();
+            let read = parse(&words).unwrap().0.to_string();
             assert_eq!(read.split(' ').nth(1), Some(most), "{algorithm}");
         }
     }
@@ -107,6 +107,6 @@ fn a_limit_and_a_give_back_round_down_and_a_cost_up() {
         ("-0.0", Request::Take(Amount::ZERO)),
         ("-0e5", Request::Take(Amount::ZERO)),
     ] {
-        assert_eq!(said(&["FIXED", "10", "60s", "COST", cost]).unwrap().1, request, "{cost}");
+        assert_eq!(parse(&["FIXED", "10", "60s", "COST", cost]).unwrap().1, request, "{cost}");
     }
 }

@@ -1,9 +1,9 @@
-//! Options in any order, and words that are missing or out of place.
+//! Options in any order, and words that are missing or not allowed.
 
 use super::*;
 
 #[test]
-fn options_come_in_any_order_and_any_case() {
+fn options_are_accepted_in_any_order_and_case() {
     for (limit, options) in [
         ("TOKENBUCKET 10 1 1s", &["COST 12", "FORCE"][..]),
         ("TOKENBUCKET 10 1 1s", &["COST 12", "UPTO"]),
@@ -19,7 +19,7 @@ fn options_come_in_any_order_and_any_case() {
         let read = |options: &str| {
             let text = format!("{limit} {options}");
             let words: Vec<&str> = text.split(' ').collect();
-            let (limit, request) = said(&words).unwrap();
+            let (limit, request) = parse(&words).unwrap();
             (limit.to_string(), request)
         };
         let expected = read(&options.join(" "));
@@ -39,7 +39,7 @@ fn options_come_in_any_order_and_any_case() {
 }
 
 #[test]
-fn a_word_out_of_place_is_told_with_those_that_there_are() {
+fn error_of_an_unexpected_word_lists_the_allowed_ones() {
     const TOKEN: &str = "COST, UPTO, FORCE, MAXWAIT, KEEP, AS, ONCE or SETTLE";
     const PLAIN: &str = "COST, UPTO, FORCE, KEEP, AS, ONCE or SETTLE";
     const FIXED: &str = "COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE";
@@ -81,7 +81,7 @@ fn a_word_out_of_place_is_told_with_those_that_there_are() {
         assert_eq!(read_alone(text).unwrap_err().to_string(), expected, "{text}");
     }
     for (text, word, there) in [
-        // Twice
+        // Duplicate options.
         ("TOKENBUCKET 10 1 1s COST 1 COST 1", "COST", ""),
         ("TOKENBUCKET 10 1 1s cost 1 UPTO cost 1", "cost", ""),
         ("TOKENBUCKET 10 1 1s UPTO UPTO", "UPTO", ""),
@@ -96,7 +96,7 @@ fn a_word_out_of_place_is_told_with_those_that_there_are() {
         ("SLIDINGLOG 10 60s COST 1 COST 1", "COST", ""),
         ("CONCURRENCY 10 60s me COST 1 COST 1", "COST", ""),
         ("CONCURRENCY 10 60s me NX COST 1 nx", "nx", ""),
-        // Two of which there may be one
+        // Mutually exclusive options.
         ("TOKENBUCKET 10 1 1s UPTO FORCE", "FORCE", "UPTO"),
         ("TOKENBUCKET 10 1 1s FORCE UPTO", "UPTO", "FORCE"),
         ("TOKENBUCKET 10 1 1s UPTO MAXWAIT 1s", "MAXWAIT", "UPTO"),
@@ -116,18 +116,18 @@ fn a_word_out_of_place_is_told_with_those_that_there_are() {
         let needed = format!("an option, POLICY or an algorithm is needed: {options}; {algorithms}");
         let meant = match name {
             "RL.FIXED" | "FIXE" => "; did you mean FIXED?",
-            // No policy is likely to be called so.
+            // A number is unlikely to be the name of a policy.
             "10" => "",
             _ => "; for a policy: RL.TAKE key POLICY name",
         };
         let expected = format!("ERR syntax error, unexpected '{name}', where {needed}{meant}");
-        assert_eq!(said(&[name, "10", "60s"]).unwrap_err(), expected);
-        assert_eq!(said(&["COST", "5", name, "10", "60s"]).unwrap_err(), expected);
+        assert_eq!(parse(&[name, "10", "60s"]).unwrap_err(), expected);
+        assert_eq!(parse(&["COST", "5", name, "10", "60s"]).unwrap_err(), expected);
     }
 }
 
 #[test]
-fn a_cost_that_goes_with_no_other_option_is_told() {
+fn error_of_a_cost_names_the_conflicting_mode() {
     for (algorithm, arguments) in &ARGUMENTS[..5] {
         let words = |options: &[&'static str]| [&valid(algorithm, arguments), options].concat();
         let upto = |cost: &str| Error::out_of_range("cost", &COST_UPTO, cost.as_bytes()).to_string();
@@ -144,12 +144,12 @@ fn a_cost_that_goes_with_no_other_option_is_told() {
             "-1",
             "-0.0000001",
         ] {
-            assert_eq!(said(&words(&["COST", cost, "UPTO"])).unwrap_err(), upto(cost), "{algorithm} {cost}");
-            assert_eq!(said(&words(&["UPTO", "COST", cost])).unwrap_err(), upto(cost), "{algorithm} {cost}");
+            assert_eq!(parse(&words(&["COST", cost, "UPTO"])).unwrap_err(), upto(cost), "{algorithm} {cost}");
+            assert_eq!(parse(&words(&["UPTO", "COST", cost])).unwrap_err(), upto(cost), "{algorithm} {cost}");
         }
         for (cost, most) in [("1", 1), ("1.0", 1), ("1e0", 1), ("10e-1", 1), ("1000000000000", 1_000_000_000_000)] {
             assert_eq!(
-                said(&words(&["UPTO", "COST", cost])).unwrap().1,
+                parse(&words(&["UPTO", "COST", cost])).unwrap().1,
                 Request::UpTo(units(most)),
                 "{algorithm} {cost}"
             );
@@ -161,11 +161,11 @@ fn a_cost_that_goes_with_no_other_option_is_told() {
                 let with_mode = Error::out_of_range("cost", &COST_WITH_MODE, cost.as_bytes()).to_string();
                 let (cost, mode) = (vec!["COST", cost], mode.to_vec());
                 for options in [[cost.clone(), mode.clone()].concat(), [mode, cost].concat()] {
-                    assert_eq!(said(&words(&options)).unwrap_err(), with_mode, "{algorithm} {options:?}");
+                    assert_eq!(parse(&words(&options)).unwrap_err(), with_mode, "{algorithm} {options:?}");
                 }
             }
             let options = [vec!["COST", "-0"], mode.to_vec()].concat();
-            let request = said(&words(&options)).unwrap().1;
+            let request = parse(&words(&options)).unwrap().1;
             assert!(
                 matches!(request, Request::Force(Amount::ZERO) | Request::Within(Amount::ZERO, _)),
                 "{algorithm} {request:?}"
@@ -174,23 +174,23 @@ fn a_cost_that_goes_with_no_other_option_is_told() {
     }
     for cost in ["0", "-0", "-1"] {
         let expected = Error::out_of_range("cost", &COST_OF_LEASE, cost.as_bytes()).to_string();
-        assert_eq!(said(&["CONCURRENCY", "5", "60s", "me", "COST", cost]).unwrap_err(), expected);
+        assert_eq!(parse(&["CONCURRENCY", "5", "60s", "me", "COST", cost]).unwrap_err(), expected);
     }
 }
 
 #[test]
-fn a_missing_word_is_told_with_the_words_around_it() {
+fn error_of_a_missing_word_shows_the_syntax() {
     for (algorithm, arguments) in ARGUMENTS {
         let words = valid(algorithm, arguments);
-        assert_eq!(said(&[]).unwrap_err(), "ERR a spec is missing: RL.TAKE key [options] spec [spec ...]");
+        assert_eq!(parse(&[]).unwrap_err(), "ERR a spec is missing: RL.TAKE key [options] spec [spec ...]");
         for (place, (name, _)) in arguments.iter().enumerate() {
             let expected = format!("ERR {name} is missing: {}", syntax(algorithm));
-            assert_eq!(said(&words[..=place]).unwrap_err(), expected, "{algorithm} {place}");
+            assert_eq!(parse(&words[..=place]).unwrap_err(), expected, "{algorithm} {place}");
         }
-        let told = said(&[&words[..], &["COST"]].concat()).unwrap_err();
-        assert_eq!(told, "ERR cost is missing: COST amount", "{algorithm}");
+        let message = parse(&[&words[..], &["COST"]].concat()).unwrap_err();
+        assert_eq!(message, "ERR cost is missing: COST amount", "{algorithm}");
     }
-    for (options, told) in [
+    for (options, message) in [
         ("MAXWAIT", "ERR maxwait is missing: MAXWAIT duration"),
         ("KEEP", "ERR keep is missing: KEEP amount, or KEEP n%"),
         ("AS", "ERR name is missing: AS name"),
@@ -200,15 +200,15 @@ fn a_missing_word_is_told_with_the_words_around_it() {
         ("SETTLE a", "ERR amount is missing: SETTLE id amount"),
         ("BAN 3", "ERR window is missing: BAN strikes window block [MAX longest]"),
     ] {
-        assert_eq!(read(&format!("TOKENBUCKET 10 1 1s {options}")).unwrap_err().to_string(), told);
+        assert_eq!(read(&format!("TOKENBUCKET 10 1 1s {options}")).unwrap_err().to_string(), message);
     }
-    for (options, told) in [
+    for (options, message) in [
         ("ALIGNED OFFSET", "ERR offset is missing: ALIGNED OFFSET +hh:mm"),
         ("ALIGNED ANCHOR", "ERR anchor is missing: ALIGNED ANCHOR day"),
     ] {
-        assert_eq!(read(&format!("FIXED 10 1mo {options}")).unwrap_err().to_string(), told);
+        assert_eq!(read(&format!("FIXED 10 1mo {options}")).unwrap_err().to_string(), message);
     }
-    let told = |text| KeyRequest::take(&mut Args::new(leaked(text))).unwrap_err().to_string();
-    assert_eq!(told("POLICY"), "ERR name is missing: POLICY name [OR name ...]");
-    assert_eq!(told("POLICY a OR"), "ERR name is missing: POLICY name [OR name ...]");
+    let message = |text| KeyRequest::take(&mut Args::new(leaked(text))).unwrap_err().to_string();
+    assert_eq!(message("POLICY"), "ERR name is missing: POLICY name [OR name ...]");
+    assert_eq!(message("POLICY a OR"), "ERR name is missing: POLICY name [OR name ...]");
 }

@@ -1,21 +1,21 @@
-//! Several specs on one key: their options, names, ids, settlements and bans.
+//! Several specs on one key: options, names and identities.
 
 use super::*;
 
-/// A call of two specs, and what it asks of the first and of the second.
+/// Returns the requests of a call with two specs.
 fn both(text: &str) -> [Request; 2] {
-    let asks = asks(&several(text).unwrap_or_else(|error| unreachable!("{text}: {error}")));
+    let asks = requests(&several(text).unwrap_or_else(|error| unreachable!("{text}: {error}")));
     asks.try_into().unwrap()
 }
 
 #[test]
-fn options_before_the_first_spec_are_for_all() {
+fn options_before_the_first_spec_apply_to_all() {
     for (options, request) in [
         ("COST 5", take(5)),
         ("cost 5 force", Request::Force(units(5))),
         ("UPTO COST 5", Request::UpTo(units(5))),
         ("FORCE", Request::Force(Amount::ONE)),
-        ("COST 0", NOTHING),
+        ("COST 0", ZERO_COST),
         ("COST 0 FORCE", Request::Force(Amount::ZERO)),
         ("COST -2", Request::GiveBack(units(2))),
         ("EACH", take(1)),
@@ -24,12 +24,12 @@ fn options_before_the_first_spec_are_for_all() {
     ] {
         assert_eq!(both(&format!("{options} FIXED 10 1m SLIDING 10 1m")), [request, request], "{options}");
     }
-    // With one spec a plain key serves them.
+    // With one spec a plain key is enough.
     for (options, request) in [
         ("COST 5", take(5)),
         ("UPTO COST 5", Request::UpTo(units(5))),
         ("COST -2", Request::GiveBack(units(2))),
-        ("COST 0", NOTHING),
+        ("COST 0", ZERO_COST),
         ("FORCE", Request::Force(Amount::ONE)),
     ] {
         for spec in ["FIXED 10 1m", "TOKENBUCKET 10 1 1s"] {
@@ -40,61 +40,61 @@ fn options_before_the_first_spec_are_for_all() {
 }
 
 #[test]
-fn options_behind_a_spec_are_for_that_one_and_win() {
+fn options_after_a_spec_override_those_of_the_call() {
     let wait = |cost, seconds| Request::Within(units(cost), Span::SECOND.times(seconds));
     for (text, first, second) in [
         ("COST 4000 FIXED 60 1m COST 1 SLIDING 10 1m", take(1), take(4000)),
         ("COST 4000 FIXED 60 1m SLIDING 10 1m COST 1", take(4000), take(1)),
-        // What goes with the call's cost goes with that alone.
+        // The mode of the call belongs to the call's cost.
         ("COST 4 FORCE FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Request::Force(units(4))),
         ("COST 4 UPTO FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Request::UpTo(units(4))),
         ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m COST 1 TOKENBUCKET 9 9 1s", take(1), wait(4, 5)),
         ("FORCE FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Request::Force(Amount::ONE)),
-        // A mode of its own with the call's cost.
+        // A mode of the spec with the cost of the call.
         ("COST 4 FIXED 60 1m FORCE SLIDING 10 1m", Request::Force(units(4)), take(4)),
         ("COST 4 UPTO FIXED 60 1m FORCE SLIDING 10 1m", Request::Force(units(4)), Request::UpTo(units(4))),
         ("COST 4 FORCE TOKENBUCKET 9 9 1m MAXWAIT 2s SLIDING 10 1m", wait(4, 2), Request::Force(units(4))),
         ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m MAXWAIT 2s TOKENBUCKET 9 9 1s", wait(4, 2), wait(4, 5)),
-        // Both.
+        // Mode and cost of the spec.
         ("COST 4 FIXED 60 1m FORCE COST 2 SLIDING 10 1m", Request::Force(units(2)), take(4)),
-        // MAXWAIT is for token buckets; all others must admit at once.
+        // MAXWAIT applies to token buckets only.
         ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m SLIDING 10 1m", wait(4, 5), take(4)),
         ("COST 4 MAXWAIT 5s LEAKYBUCKET 9 9 1m FIXED 10 1m", take(4), take(4)),
         ("MAXWAIT 5s SLIDINGLOG 9 1m SLIDING 10 1m STRICT", take(1), take(1)),
-        // No cost is for a lease but its own.
+        // The cost of the call does not apply to a lease.
         ("COST 4 FORCE CONCURRENCY 9 1m me FIXED 10 1m", take(1), Request::Force(units(4))),
         ("COST 4 CONCURRENCY 9 1m me COST 2 FIXED 10 1m", take(2), take(4)),
         ("UPTO COST 4 FIXED 10 1m CONCURRENCY 9 1m me", Request::UpTo(units(4)), take(1)),
-        // A call that charges nothing charges nothing of its own either.
-        ("COST 0 FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, NOTHING),
-        ("COST 0 FIXED 10 1m COST 5 FORCE SLIDING 9 1m", NOTHING, NOTHING),
-        ("COST 0 FIXED 10 1m CONCURRENCY 9 1m me", NOTHING, NOTHING),
-        ("COST 0 FIXED 10 1m CONCURRENCY 9 1m me COST 2", NOTHING, NOTHING),
-        ("COST -3 FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, Request::GiveBack(units(3))),
-        ("COST -3 FIXED 10 1m CONCURRENCY 9 1m me", Request::GiveBack(units(3)), NOTHING),
-        ("COST 0 FORCE FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, Request::Force(Amount::ZERO)),
-        ("SETTLE a 7 FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, NOTHING),
-        ("SETTLE a 7 FIXED 10 1m COST 5 FORCE CONCURRENCY 9 1m me", NOTHING, NOTHING),
-        // But one that charges may look at one.
-        ("COST 4 FIXED 10 1m COST 0 SLIDING 9 1m", NOTHING, take(4)),
+        // A call that charges nothing does not charge a spec's own cost either.
+        ("COST 0 FIXED 10 1m COST 5 SLIDING 9 1m", ZERO_COST, ZERO_COST),
+        ("COST 0 FIXED 10 1m COST 5 FORCE SLIDING 9 1m", ZERO_COST, ZERO_COST),
+        ("COST 0 FIXED 10 1m CONCURRENCY 9 1m me", ZERO_COST, ZERO_COST),
+        ("COST 0 FIXED 10 1m CONCURRENCY 9 1m me COST 2", ZERO_COST, ZERO_COST),
+        ("COST -3 FIXED 10 1m COST 5 SLIDING 9 1m", ZERO_COST, Request::GiveBack(units(3))),
+        ("COST -3 FIXED 10 1m CONCURRENCY 9 1m me", Request::GiveBack(units(3)), ZERO_COST),
+        ("COST 0 FORCE FIXED 10 1m COST 5 SLIDING 9 1m", ZERO_COST, Request::Force(Amount::ZERO)),
+        ("SETTLE a 7 FIXED 10 1m COST 5 SLIDING 9 1m", ZERO_COST, ZERO_COST),
+        ("SETTLE a 7 FIXED 10 1m COST 5 FORCE CONCURRENCY 9 1m me", ZERO_COST, ZERO_COST),
+        // A call that charges may have a spec with a cost of zero.
+        ("COST 4 FIXED 10 1m COST 0 SLIDING 9 1m", ZERO_COST, take(4)),
     ] {
         assert_eq!(both(text), [first, second], "{text}");
     }
-    // Of the only spec too.
+    // The same for a single spec.
     for (text, request) in [
         ("COST 4 FORCE FIXED 60 1m COST 1", take(1)),
         ("COST 4 FIXED 60 1m UPTO", Request::UpTo(units(4))),
         ("COST 4 FIXED 60 1m COST -1", Request::GiveBack(Amount::ONE)),
-        ("COST 0 FIXED 60 1m COST 1", NOTHING),
+        ("COST 0 FIXED 60 1m COST 1", ZERO_COST),
         ("COST 5 CONCURRENCY 9 1m me", take(1)),
-        ("COST 0 CONCURRENCY 9 1m me", NOTHING),
+        ("COST 0 CONCURRENCY 9 1m me", ZERO_COST),
     ] {
         assert_eq!(read(text), Ok(request), "{text}");
     }
 }
 
 #[test]
-fn what_a_call_is_for_is_what_its_cost_says_and_not_that_of_one_of_several() {
+fn purpose_follows_the_cost_of_the_call() {
     for (text, purpose) in [
         ("FIXED 10 1m SLIDING 9 1m", Purpose::Charge),
         ("FIXED 10 1m COST 0 SLIDING 9 1m COST 0", Purpose::Charge),
@@ -104,7 +104,7 @@ fn what_a_call_is_for_is_what_its_cost_says_and_not_that_of_one_of_several() {
         ("COST -0.0000001 FIXED 10 1m SLIDING 9 1m", Purpose::GiveBack),
         ("SETTLE a 0 FIXED 10 1m SLIDING 9 1m", Purpose::Settle),
         ("ONCE a 1s FIXED 10 1m SLIDING 9 1m", Purpose::Charge),
-        // The cost of the only one is the call's.
+        // The cost of a single spec is the cost of the call.
         ("FIXED 10 1m AS a", Purpose::Charge),
         ("FIXED 10 1m AS a COST 0", Purpose::Check),
         ("FIXED 10 1m AS a COST 0 FORCE", Purpose::Check),
@@ -112,7 +112,7 @@ fn what_a_call_is_for_is_what_its_cost_says_and_not_that_of_one_of_several() {
         ("FIXED 10 1m AS a COST -1", Purpose::GiveBack),
         ("FIXED 10 1m AS a UPTO", Purpose::Charge),
         ("FIXED 10 1m SETTLE a 0", Purpose::Settle),
-        // Which nothing denies, but a plain key's leases would.
+        // A refund is never denied, although a plain key's leases would be.
         ("COST -1 CONCURRENCY 10 1m me", Purpose::GiveBack),
         ("COST -1 FIXED 10 1m COST 1", Purpose::GiveBack),
     ] {
@@ -121,7 +121,7 @@ fn what_a_call_is_for_is_what_its_cost_says_and_not_that_of_one_of_several() {
 }
 
 #[test]
-fn a_spec_of_several_has_no_upto_or_negative_cost_of_its_own() {
+fn upto_and_negative_cost_are_rejected_for_one_of_several_specs() {
     let upto = "ERR syntax error, unexpected 'UPTO', since RL.MTAKE and RL.MPEEK take all or nothing";
     let cost = "ERR cost must be a number from 0 to 1000000000000 behind one of several limits, such as 1, not";
     for (text, error) in [
@@ -130,7 +130,7 @@ fn a_spec_of_several_has_no_upto_or_negative_cost_of_its_own() {
         ("FIXED 10 1m COST -1 SLIDING 9 1m", &format!("{cost} '-1'")),
         ("COST -2 FIXED 10 1m SLIDING 9 1m COST -1", &format!("{cost} '-1'")),
         ("COST 0 FIXED 10 1m SLIDING 9 1m COST -0.0000001", &format!("{cost} '-0.0000001'")),
-        // What the call has is wrong even if no spec takes it.
+        // The options of the call are validated even if each spec overrides them.
         (
             "COST 0.5 UPTO FIXED 10 1m COST 1 SLIDING 9 1m COST 1",
             "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10, not '0.5'",
@@ -149,7 +149,7 @@ fn a_spec_of_several_has_no_upto_or_negative_cost_of_its_own() {
 }
 
 #[test]
-fn a_call_has_up_to_8_specs() {
+fn more_than_8_specs_are_rejected() {
     let windows = |count: usize| (1..=count).map(|hours| format!("FIXED 10 {hours}h")).collect::<Vec<_>>().join(" ");
     for count in 2..=8 {
         let call = several(&windows(count)).unwrap();
@@ -162,7 +162,7 @@ fn a_call_has_up_to_8_specs() {
 }
 
 #[test]
-fn two_specs_are_told_apart_by_kind_and_window_or_by_names() {
+fn specs_of_one_kind_need_different_windows_or_names() {
     let unnamed = "ERR specs of one kind must have different windows or different names, such as \
                    FIXED 10 1m AS burst, not";
     let unnamed = |one, other| format!("{unnamed} {one} and {other}");
@@ -201,7 +201,7 @@ fn two_specs_are_told_apart_by_kind_and_window_or_by_names() {
 }
 
 #[test]
-fn a_limit_is_known_by_its_kind_and_window() {
+fn identity_of_a_limit_is_its_kind_and_window() {
     for (text, kind, micros, flags) in [
         ("TOKENBUCKET 10 1 1m", Kind::Bucket, 60_000_000, 0),
         ("LEAKYBUCKET 10 1 2us", Kind::Bucket, 2, 0),
@@ -219,7 +219,7 @@ fn a_limit_is_known_by_its_kind_and_window() {
 }
 
 #[test]
-fn a_name_stands_behind_the_numbers() {
+fn name_of_1_to_32_letters_is_accepted() {
     let longest = "aZ09_-".repeat(6)[..MAX_SPEC_NAME].to_owned();
     for name in ["a", "requests", "AS", "COST", "0", "_", "-", &longest] {
         for spec in ["TOKENBUCKET 9 9 1m", "LEAKYBUCKET 9 9 1m", "FIXED 9 1m", "SLIDING 9 1m", "SLIDINGLOG 9 1m"] {
@@ -233,13 +233,13 @@ fn a_name_stands_behind_the_numbers() {
     }
     for name in ["", " ", "a b", "a.b", "a%", "\u{e4}", "a\n", &format!("{longest}x")] {
         let refused = Error::out_of_range("name", &NAME, name.as_bytes()).to_string();
-        assert_eq!(said(&["FIXED", "9", "1m", "AS", name]).unwrap_err(), refused, "{name:?}");
+        assert_eq!(parse(&["FIXED", "9", "1m", "AS", name]).unwrap_err(), refused, "{name:?}");
     }
-    assert_eq!(said(&["FIXED", "9", "1m", "AS"]).unwrap_err(), "ERR name is missing: AS name");
+    assert_eq!(parse(&["FIXED", "9", "1m", "AS"]).unwrap_err(), "ERR name is missing: AS name");
 }
 
 #[test]
-fn a_command_of_its_own_has_one_spec() {
+fn command_of_one_algorithm_rejects_a_second_spec() {
     for (text, word) in [
         ("FIXED 9 1m FIXED 9 2m", "FIXED"),
         ("FIXED 9 1m BAN 1 1s 1s", "BAN"),
@@ -261,7 +261,7 @@ fn a_command_of_its_own_has_one_spec() {
 }
 
 #[test]
-fn a_first_lease_is_asked_for_by_nx() {
+fn nx_is_parsed_only_as_an_option() {
     for (text, nx) in [
         ("CONCURRENCY 9 1m me", false),
         ("CONCURRENCY 9 1m me NX", true),
@@ -276,7 +276,7 @@ fn a_first_lease_is_asked_for_by_nx() {
 }
 
 #[test]
-fn of_several_each_is_read_like_one() {
+fn errors_of_many_keys_are_those_of_one_spec() {
     let (numkeys, missing) = ("ERR numkeys must be", "ERR window is missing: FIXED limit window");
     for (text, error) in [
         ("-1 a FIXED 5 60", numkeys),
@@ -313,7 +313,7 @@ fn of_several_each_is_read_like_one() {
         ("2 a b FIXED 5 60 FIXED 5", missing),
     ] {
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
-        let told = read_several(&words).unwrap_err().to_string();
-        assert!(told.starts_with(error), "{text}: {told}");
+        let message = read_several(&words).unwrap_err().to_string();
+        assert!(message.starts_with(error), "{text}: {message}");
     }
 }

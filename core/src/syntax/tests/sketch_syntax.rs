@@ -1,9 +1,9 @@
-//! What a sketch can be asked, in calls and by policies, and what it refuses.
+//! Sketches in calls and policies, with the options that they reject.
 
 use super::*;
 use crate::algorithm::count_min::SketchSize;
 
-/// A spec as a call brings it: the limit, the item and the request.
+/// Returns the limit, item and request of a spec.
 fn shown(spec: &Spec) -> (String, Vec<u8>, Request) {
     (spec.limit.to_string(), spec.holder.to_vec(), spec.request)
 }
@@ -16,7 +16,7 @@ fn policy(text: &str) -> Result<Policy, Error> {
     Policy::read(&mut Args::new(&words(text)))
 }
 
-/// What a call of RL.LIMIT asks of a policy.
+/// Parses the options of RL.LIMIT, and returns the request on a policy.
 fn by_policy<'p>(policy: &'p Policy, options: &str) -> Result<KeyRequest<'p>, Error> {
     let mut words = leaked(options).clone();
     words.retain(|word| !word.is_empty());
@@ -24,7 +24,7 @@ fn by_policy<'p>(policy: &'p Policy, options: &str) -> Result<KeyRequest<'p>, Er
 }
 
 #[test]
-fn a_sketch_is_read_with_its_item() {
+fn sketch_is_parsed_with_its_item() {
     let ten = Request::Take(units(10));
     for (text, limit, item, request) in [
         ("SKETCH 50 50 1m a", "SKETCH 50 50 1m", "a", Request::Take(units(1))),
@@ -32,9 +32,9 @@ fn a_sketch_is_read_with_its_item() {
         ("SKETCH 50 50 1m a UPTO COST 10", "SKETCH 50 50 1m", "a", Request::UpTo(units(10))),
         ("SKETCH 50 50 1m a FORCE COST 10 SIZE 64kb", "SKETCH 50 50 1m SIZE 64kb", "a", Request::Force(units(10))),
         ("COST 10 SKETCH 50 50 60s SIZE SIZE 2097183", "SKETCH 50 50 1m SIZE 2mb", "SIZE", ten),
-        // It admits at once.
+        // A sketch ignores MAXWAIT, because it never delays.
         ("MAXWAIT 5s COST 10 SKETCH 50 50 1m a", "SKETCH 50 50 1m", "a", ten),
-        // None is one, too.
+        // An empty item is valid.
         ("SKETCH 50 50 1m  COST 10", "SKETCH 50 50 1m", "", ten),
         ("SKETCH 50 50 1m a KEEP 20% COST 10", "SKETCH 40 50 1m", "a", ten),
     ] {
@@ -44,15 +44,15 @@ fn a_sketch_is_read_with_its_item() {
     }
     let KeyRequest::One(kept) = take("SKETCH 50 50 1m a KEEP 20%").unwrap() else { unreachable!("it stays plain") };
     assert_eq!((kept.limit.limit(), kept.kept), (units(40), units(10)));
-    // In its own command the item stands first.
+    // RL.SKETCH takes the item first.
     let words = words("a 50 50 1m SIZE 1MB COST 10");
-    let asked = KeyRequest::one(&mut Args::new(&words), Spec::sketch_of_item).unwrap();
-    let KeyRequest::One(spec) = asked else { unreachable!("it stays plain") };
+    let request = KeyRequest::one(&mut Args::new(&words), Spec::sketch_of_item).unwrap();
+    let KeyRequest::One(spec) = request else { unreachable!("it stays plain") };
     assert_eq!(shown(&spec), ("SKETCH 50 50 1m SIZE 1mb".to_owned(), b"a".to_vec(), ten));
 }
 
 #[test]
-fn a_sketch_is_refused_what_would_take_it_apart() {
+fn sketch_rejects_refunds_ids_names_bans_and_other_specs() {
     const MERGED: &str = "since a SKETCH cannot tell apart again what it has merged";
     const ALONE: &str = "which must be the only spec of its key";
     for (text, word, reason) in [
@@ -101,7 +101,7 @@ fn a_sketch_is_refused_what_would_take_it_apart() {
 }
 
 #[test]
-fn a_policy_has_a_sketch_whose_item_the_call_names() {
+fn call_names_the_item_of_a_policys_sketch() {
     let plain = policy("SKETCH 50 50 1m SIZE 2mb").unwrap();
     assert_eq!(plain.to_string(), "SKETCH 50 50 1m SIZE 2mb");
     assert!(plain.plain().is_none() && plain.token_bucket().is_none() && plain.ready().is_none());
@@ -117,7 +117,7 @@ fn a_policy_has_a_sketch_whose_item_the_call_names() {
         assert!(by_policy(&plain, options).is_err(), "{options}");
     }
     assert_eq!(by_policy(&plain, "ITEM").map(|_| ()).unwrap_err().to_string(), "ERR item is missing: ITEM item");
-    // What takes a call over several limits keeps the item.
+    // Composite requests carry the item too.
     for (text, options) in
         [("SKETCH 50 50 1m COST 2", "ITEM a"), ("SKETCH 50 50 1m SHADOW", "ITEM a"), ("SKETCH 50 50 1m", "ITEM a EACH")]
     {
@@ -127,10 +127,10 @@ fn a_policy_has_a_sketch_whose_item_the_call_names() {
         let KeyRequest::Composite(call) = by_policy(&policy, options).unwrap() else { unreachable!("{text}") };
         assert_eq!(call.specs.iter().map(|spec| spec.holder).collect::<Vec<_>>(), [b"a"], "{text}");
     }
-    // Where the policy has none, it is ignored.
+    // A policy without a sketch ignores ITEM.
     let bucket = policy("TOKENBUCKET 5 5 1m").unwrap();
     assert!(matches!(by_policy(&bucket, "ITEM a"), Ok(KeyRequest::One(spec)) if spec.holder.is_empty()));
-    // The scale is for its items too, and a faster one is not for ever.
+    // Scaling applies to the items' buckets. A faster refill is recorded with the unscaled limit.
     let scaled = plain.scaled(units(2));
     let KeyRequest::Composite(call) = by_policy(&scaled, "ITEM a").unwrap() else {
         unreachable!("it has a slower limit")
@@ -142,7 +142,7 @@ fn a_policy_has_a_sketch_whose_item_the_call_names() {
 }
 
 #[test]
-fn an_item_stands_behind_the_name_of_a_policy_and_nowhere_else() {
+fn item_is_accepted_only_after_a_policy_name() {
     for text in ["ITEM a POLICY gold", "TOKENBUCKET 5 5 1m ITEM a", "ITEM a TOKENBUCKET 5 5 1m"] {
         assert!(take(text).is_err(), "{text}");
     }
@@ -153,9 +153,9 @@ fn an_item_stands_behind_the_name_of_a_policy_and_nowhere_else() {
     let items = request.keys.iter().map(|(_, of_key)| match of_key {
         KeyRequest::Policy(by) => match by.request(&sketch).unwrap() {
             KeyRequest::One(spec) => spec.holder.to_vec(),
-            asked => unreachable!("{asked:?}"),
+            other => unreachable!("{other:?}"),
         },
-        asked => unreachable!("{asked:?}"),
+        other => unreachable!("{other:?}"),
     });
     assert_eq!(items.collect::<Vec<_>>(), [b"x", b"y"]);
 }

@@ -1,4 +1,5 @@
-//! Slips that people make, and the exact answers: slips.txt, which `tests/test_slips.py` sends to a server too.
+//! Common mistakes of users with the exact error messages. The file slips.txt is also sent to a server by
+//! `tests/test_slips.py`.
 
 use crate::policy::{Condition, DeletionRequest, Scaling};
 use crate::syntax::top_query::Query;
@@ -8,7 +9,7 @@ use crate::syntax::{
 use crate::wire::args::Args;
 use crate::wire::error::Error;
 
-/// Reads a call as its command does, up to where it asks the server.
+/// Parses a call as its command does.
 fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
     match command {
         "RL.MTAKE" => return ManyKeysRequest::take(args).map(|_| ()),
@@ -39,9 +40,9 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
             ByPolicy::after_first_name(name, args).map(|_| ())
         }
         "RL.ACQUIRE" => {
-            let mut behind = SpecOptions::default();
-            let (numbers, _) = Spec::acquire(args, &mut behind)?;
-            KeyRequest::alone(args, &numbers, &behind).map(|_| ())
+            let mut options = SpecOptions::default();
+            let (numbers, _) = Spec::acquire(args, &mut options)?;
+            KeyRequest::alone(args, &numbers, &options).map(|_| ())
         }
         own => {
             let algorithm = own.strip_prefix("RL.").unwrap();
@@ -51,7 +52,7 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
 }
 
 #[test]
-fn slips_that_people_make_are_answered_with_what_helps() {
+fn common_mistakes_get_the_expected_errors() {
     let mut lines = include_str!("../slips.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let mut count = 0;
     while let Some(call) = lines.next() {

@@ -1,14 +1,14 @@
 use super::*;
 
-/// What RL.TOP asks for with these words.
-fn asked(words: &[&str]) -> Result<(usize, Option<u64>, bool), String> {
+/// Parses the arguments of RL.TOP.
+fn parse(words: &[&str]) -> Result<(usize, Option<u64>, bool), String> {
     let words: Vec<&[u8]> = ["RL.TOP"].iter().chain(words).map(|word| word.as_bytes()).collect();
     let query = Query::read(&mut Args::new(&words)).map_err(|error| error.to_string())?;
     Ok((query.count, query.minutes, query.reset))
 }
 
 #[test]
-fn a_call_says_how_many_it_asks_for_and_whether_to_forget() {
+fn count_since_and_reset_are_parsed() {
     for (words, expected) in [
         (&[][..], (10, None, false)),
         (&["reset"], (10, None, true)),
@@ -17,19 +17,19 @@ fn a_call_says_how_many_it_asks_for_and_whether_to_forget() {
         (&["Reset", "count", "7"], (7, None, true)),
         (&["SINCE", "1m"], (10, Some(1), false)),
         (&["since", "60"], (10, Some(1), false)),
-        // Whole minutes: what is left of them would be too high.
+        // Rounded down to whole minutes.
         (&["SINCE", "119.9s"], (10, Some(1), false)),
         (&["SINCE", "59m", "COUNT", "3"], (3, Some(59), false)),
         (&["RESET", "SINCE", "1h"], (10, Some(60), true)),
     ] {
-        assert_eq!(asked(words), Ok(expected), "{words:?}");
+        assert_eq!(parse(words), Ok(expected), "{words:?}");
     }
 }
 
 #[test]
-fn a_wrong_word_is_refused() {
+fn invalid_arguments_of_top_are_rejected() {
     let count = "ERR count must be a whole number";
-    for (words, told) in [
+    for (words, message) in [
         ("COUNT 0", " from 1 to 65536, such as 10, not '0'"),
         ("COUNT 65537", " from 1 to 65536, such as 10, not '65537'"),
         ("COUNT -1", " from 1 to 65536, such as 10, not '-1'"),
@@ -38,9 +38,9 @@ fn a_wrong_word_is_refused() {
         ("RESET COUNT RESET", " such as 10, not 'RESET'"),
     ] {
         let words: Vec<&str> = words.split(' ').collect();
-        assert_eq!(asked(&words), Err(format!("{count}{told}")), "{words:?}");
+        assert_eq!(parse(&words), Err(format!("{count}{message}")), "{words:?}");
     }
-    for (since, told) in [
+    for (since, message) in [
         ("59s", "since must be a duration from 1m to 1h, such as 5m, not '59s'"),
         ("1", "since must be a duration from 1m to 1h, such as 5m, not '1'"),
         ("61m", "since must be a duration from 1m to 1h, such as 5m, not '61m'"),
@@ -48,17 +48,17 @@ fn a_wrong_word_is_refused() {
         ("4000d", "since must be a duration from 1m to 1h, such as 5m, not '4000d'"),
         ("5min", "since must be a duration such as 5m, not '5min' (units: us ms s m h d)"),
     ] {
-        assert_eq!(asked(&["SINCE", since]), Err(format!("ERR {told}")));
+        assert_eq!(parse(&["SINCE", since]), Err(format!("ERR {message}")));
     }
-    assert_eq!(asked(&["SINCE"]), Err("ERR since is missing: SINCE duration".to_owned()));
-    assert_eq!(asked(&["COUNT"]), Err("ERR count is missing: COUNT count".to_owned()));
-    for (words, told) in [
+    assert_eq!(parse(&["SINCE"]), Err("ERR since is missing: SINCE duration".to_owned()));
+    assert_eq!(parse(&["COUNT"]), Err("ERR count is missing: COUNT count".to_owned()));
+    for (words, message) in [
         (&["x"][..], "'x', where COUNT, SINCE or RESET is needed"),
         (&["RESET", "RESET"], "'RESET', which is given twice"),
         (&["COUNT", "1", "COUNT", "1"], "'COUNT', which is given twice"),
         (&["COUNT", "1", "RESET", "10"], "'10', where COUNT, SINCE or RESET is needed"),
         (&["RESTE"], "'RESTE', where COUNT, SINCE or RESET is needed; did you mean RESET?"),
     ] {
-        assert_eq!(asked(words), Err(format!("ERR syntax error, unexpected {told}")), "{words:?}");
+        assert_eq!(parse(words), Err(format!("ERR syntax error, unexpected {message}")), "{words:?}");
     }
 }

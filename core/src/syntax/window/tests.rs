@@ -7,13 +7,13 @@ fn read(text: &str) -> Result<String, String> {
     let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(text.split(' ')).map(str::as_bytes).collect();
     match KeyRequest::take(&mut Args::new(&words)) {
         Ok(KeyRequest::One(Spec { limit, .. })) => Ok(limit.to_string()),
-        Ok(asked) => unreachable!("{asked:?}"),
+        Ok(other) => unreachable!("{other:?}"),
         Err(error) => Err(error.to_string()),
     }
 }
 
 #[test]
-fn reads_what_a_window_is_aligned_to() {
+fn alignment_of_a_window_is_parsed() {
     for (text, words) in [
         ("fixed 10 1d aligned offset +09:00", "FIXED 10 1d ALIGNED OFFSET +09:00"),
         ("FIXED 10 1d OFFSET -00:30 ALIGNED", "FIXED 10 1d ALIGNED OFFSET -00:30"),
@@ -31,7 +31,7 @@ fn reads_what_a_window_is_aligned_to() {
 }
 
 #[test]
-fn refuses_what_makes_no_window() {
+fn invalid_window_is_rejected() {
     const WINDOW: &str =
         "ERR window must be a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y, such as 60s, not";
     const OFFSET: &str = "ERR offset must be a distance from UTC from -14:00 to +14:00, such as +09:00, not";
@@ -77,7 +77,7 @@ fn refuses_what_makes_no_window() {
 }
 
 #[test]
-fn windows_of_one_length_and_different_words_are_different_limits() {
+fn windows_with_different_alignment_are_different_limits() {
     let several = |text: &str| {
         let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(text.split(' ')).map(str::as_bytes).collect();
         KeyRequest::take(&mut Args::new(&words)).map(|_| ()).map_err(|error| error.to_string())
@@ -92,9 +92,9 @@ fn windows_of_one_length_and_different_words_are_different_limits() {
 }
 
 proptest! {
-    /// Whatever is said of a window, it is refused, or displays as words that say the same.
+    /// Any window is either rejected, or displayed as words that are parsed to the same window.
     #[test]
-    fn a_window_is_refused_or_can_be_said_again(
+    fn accepted_window_displays_as_its_spec(
         window in select(vec!["1d", "90m", "1us", "1w", "1mo", "3mo", "1y", "2mo"]),
         words in subsequence(vec!["ALIGNED", "OFFSET +05:45", "ANCHOR 31", "COST 2"], 0..=4).prop_shuffle(),
     ) {
@@ -105,9 +105,9 @@ proptest! {
             && (has("ALIGNED") || !(of_calendar || has("OFFSET +05:45")))
             && (!has("ANCHOR 31") || has("ALIGNED") && has_day);
         match read(&text) {
-            Ok(said) => {
+            Ok(shown) => {
                 prop_assert!(sound, "{text}");
-                prop_assert_eq!(read(&said), Ok(said));
+                prop_assert_eq!(read(&shown), Ok(shown));
             }
             Err(error) => prop_assert!(!sound, "{text}: {error}"),
         }

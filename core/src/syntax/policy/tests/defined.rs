@@ -1,13 +1,11 @@
-//! The definition of a policy: read, displayed, refused and scaled.
+//! Definitions of policies: parsing, displaying, rejecting and scaling.
 
 use super::*;
 
 const ALGORITHMS: &str = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG, CONCURRENCY or SKETCH";
 
-// What a policy says
-
 #[test]
-fn a_policy_displays_as_the_words_that_it_is_read_from() {
+fn displayed_policy_is_its_definition() {
     for (text, shown) in [
         ("tokenbucket 60.50 60 60s", "TOKENBUCKET 60.5 60 1m"),
         ("LEAKYBUCKET 5 1 1s", "LEAKYBUCKET 5 1 1s"),
@@ -50,8 +48,8 @@ const MAX: usize = crate::syntax::MAX_SPECS;
 
 proptest! {
     #[test]
-    fn what_displays_reads_back_the_same(text in policies()) {
-        // Two quarters, or two months, of one offset are twins.
+    fn displayed_policy_is_parsed_back_to_the_same(text in policies()) {
+        // Two limits may have the same identity: two windows of one quarter or one month with the same offset.
         if let Ok(policy) = read(&text) {
             prop_assert_eq!(policy.to_string(), text);
         } else {
@@ -60,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn no_words_make_a_policy_that_does_not_read_back(
+    fn any_accepted_policy_is_parsed_back_from_its_display(
         words in proptest::collection::vec(
             select(vec![
                 "TOKENBUCKET", "FIXED", "SLIDING", "CONCURRENCY", "5", "0.5", "-1", "1m", "1mo", "COST", "AS", "a", "SHADOW",
@@ -77,7 +75,7 @@ proptest! {
 }
 
 #[test]
-fn a_policy_is_refused_with_the_word_or_the_argument() {
+fn error_of_a_policy_names_the_word_or_the_argument() {
     let first = format!("where an algorithm is needed: {ALGORITHMS}");
     let next = |options: &str| {
         format!("where an option of the spec before, BAN or an algorithm is needed: {options}; {ALGORITHMS}")
@@ -102,7 +100,7 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
             "ERR syntax error, unexpected 'POLICY', which must be the only spec of its key and cannot be in a policy"
                 .to_owned(),
         ),
-        // What comes with the call.
+        // Options that only a call may have.
         ("TOKENBUCKET 5 5 1m MAXWAIT 1s", format!("ERR syntax error, unexpected 'MAXWAIT', {plain}")),
         ("LEAKYBUCKET 5 5 1m UPTO", format!("ERR syntax error, unexpected 'UPTO', {plain}")),
         ("SLIDINGLOG 5 1m KEEP 5", format!("ERR syntax error, unexpected 'KEEP', {plain}")),
@@ -175,13 +173,13 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
     let nothing: [&[u8]; 1] = [b"RL"];
     let missing = "ERR a spec is missing: RL.POLICYSET name [NX | VERSION version] spec [spec ...]";
     assert_eq!(Policy::read(&mut Args::new(&nothing)).unwrap_err().to_string(), missing);
-    // Eight are not too many, a ban beside them.
+    // Eight limits with a ban are accepted.
     let most = format!("{eight}BAN 3 1m 1h");
     assert_eq!((policy(&most).len(), policy(&most).to_string()), (8, most));
 }
 
 #[test]
-fn a_key_can_serve_a_policy_plainly_that_has_one_limit_and_nothing_more() {
+fn policy_of_one_limit_without_options_is_plain() {
     for (text, plain) in [
         ("TOKENBUCKET 5 5 1m", true),
         ("LEAKYBUCKET 5 5 1m", true),
@@ -206,22 +204,22 @@ fn a_key_can_serve_a_policy_plainly_that_has_one_limit_and_nothing_more() {
             );
         }
     }
-    // FORCE changes what is asked of the key, and not the key.
+    // FORCE changes the request, but a plain key is still enough.
     let forced = policy("TOKENBUCKET 5 5 1m FORCE");
     assert_eq!(forced.plain().map(|spec| spec.request), Some(Request::Force(Amount::ONE)));
     assert!(forced.token_bucket().is_none() && forced.ready().is_none());
     let several = policy("FIXED 5 1m FIXED 5 1h");
     assert_eq!(several.ready().map(|request| request.specs.len()), Some(2));
-    // A bucket that refills faster than it may soon has a rate beside it.
+    // A faster refill needs a composite key, which stores the rate of recovery.
     assert!(policy("TOKENBUCKET 5 5 1m").scaled(units(2)).plain().is_none());
     assert!(policy("TOKENBUCKET 5 5 1m").scaled(Amount::saturating(500_000)).plain().is_some());
     assert!(policy("FIXED 5 1m").scaled(units(2)).plain().is_some());
 }
 
-// Scale
+// Scaling.
 
 #[test]
-fn every_limit_and_every_rate_is_scaled() {
+fn scale_multiplies_every_limit_and_refill() {
     const ALL: &str = "TOKENBUCKET 60 30 1m LEAKYBUCKET 9 6 1h COST 3 AS a FIXED 5 1m SLIDING 7 1m SLIDING 8 1h STRICT \
                        FORCE SLIDINGLOG 9 1m SHADOW CONCURRENCY 10 1m COST 2 BAN 3 1m 1h";
     for (factor, scaled) in [
@@ -241,7 +239,7 @@ fn every_limit_and_every_rate_is_scaled() {
             "TOKENBUCKET 60000 30000 1m LEAKYBUCKET 9000 6000 1h COST 3 AS a FIXED 5000 1m SLIDING 7000 1m \
              SLIDING 8000 1h STRICT FORCE SLIDINGLOG 9000 1m SHADOW CONCURRENCY 10000 1m COST 2 BAN 3 1m 1h",
         ),
-        // Nothing is allowed, and usage drains as before.
+        // A factor of zero denies everything and leaves refills unchanged.
         (
             Amount::ZERO,
             "TOKENBUCKET 0 30 1m LEAKYBUCKET 0 6 1h COST 3 AS a FIXED 0 1m SLIDING 0 1m SLIDING 0 1h STRICT \
@@ -253,7 +251,7 @@ fn every_limit_and_every_rate_is_scaled() {
 }
 
 #[test]
-fn what_is_scaled_is_rounded_down_to_a_millionth() {
+fn scaled_number_is_rounded_down_to_a_millionth() {
     for (text, factor, scaled) in [
         ("FIXED 10 1m", 333_333, "FIXED 3.33333 1m"),
         ("FIXED 0.1 1m", 333_333, "FIXED 0.033333 1m"),
@@ -270,17 +268,17 @@ fn what_is_scaled_is_rounded_down_to_a_millionth() {
 }
 
 #[test]
-fn a_bucket_that_is_scaled_still_refills_within_the_longest_recovery() {
-    // Just within 36500 days, which its refill, rounded down, would not be.
+fn scaled_bucket_refills_within_36500_days() {
+    // At the bound of 36500 days, which the rounded-down refill would exceed.
     let slowest = policy("TOKENBUCKET 36500 1 1d");
     for factor in [1, 999, 10_000, 333_333, 999_999, 1_500_000, 999_999_999, 1_000_000_000].map(millionths) {
         let AnyLimit::Bucket(bucket) = slowest.scaled(factor).limits[0].limit else { unreachable!() };
         let words = bucket.to_string();
-        assert!(read(&words).is_ok(), "{words} is what a call may say");
+        assert!(read(&words).is_ok(), "{words} is a valid spec");
         let numbers: Vec<&str> = words.split(' ').collect();
         let [capacity, refill] = [numbers[1], numbers[2]].map(|text| Amount::parse_down(text.as_bytes()).unwrap());
         assert_eq!(capacity, units(36500).times(factor));
-        // As slow as may be: a millionth less would not do, unless it is what the factor asks.
+        // The slowest valid refill: a millionth less is rejected, unless the factor asks for exactly this one.
         let less = refill.minus(millionths(1));
         let day = Period::parse(b"1d").unwrap();
         assert!(refill == Amount::ONE.times(factor) || Bucket::new(capacity, less, day, Discipline::Burst).is_err());
@@ -288,11 +286,11 @@ fn a_bucket_that_is_scaled_still_refills_within_the_longest_recovery() {
 }
 
 #[test]
-fn usage_may_have_to_recover_at_the_rate_before() {
+fn scaled_up_bucket_keeps_the_unscaled_limit() {
     let slower = |text: &str, factor: u64| {
         let scaled = policy(text).scaled(millionths(factor));
         let slower = scaled.limits[0].slower.map(|limit| limit.to_string());
-        if let KeyRequest::Composite(call) = asked("", &scaled).unwrap() {
+        if let KeyRequest::Composite(call) = request("", &scaled).unwrap() {
             assert_eq!(call.specs[0].slower.map(ToString::to_string), slower);
         } else {
             assert_eq!(slower, None);
@@ -305,20 +303,20 @@ fn usage_may_have_to_recover_at_the_rate_before() {
     }
     assert_eq!(slower(bucket, 1_000_001), Some(bucket.to_owned()));
     assert_eq!(slower("LEAKYBUCKET 60 30 1m", 2_000_000), Some("LEAKYBUCKET 60 30 1m".to_owned()));
-    // Windows end when they do.
+    // The end of a window does not depend on its limit.
     assert_eq!(slower("SLIDING 60 1m", 2_000_000), None);
 }
 
 #[test]
-fn a_factor_of_nothing_denies_every_cost_for_good() {
+fn factor_of_zero_denies_every_positive_cost() {
     for text in ["TOKENBUCKET 60 30 1m", "LEAKYBUCKET 60 30 1m", "FIXED 60 1m", "SLIDING 9 1m", "SLIDINGLOG 9 1m"] {
         let scaled = policy(text).scaled(Amount::ZERO);
         let now = crate::number::Timestamp::from_clock(1_700_000_000_000_000);
         for (cost, verdict) in [(1, Verdict::Never), (0, Verdict::Allowed(Span::ZERO))] {
             let limit = scaled.limits[0].limit;
             crate::algorithm::any::with_limit!(Spec::of(limit, Request::Take(millionths(cost))), limit => {
-                let told = evaluate(limit, &unused(limit), now, Request::Take(millionths(cost)));
-                assert_eq!(told.verdict(), verdict, "{text}");
+                let evaluation = evaluate(limit, &unused(limit), now, Request::Take(millionths(cost)));
+                assert_eq!(evaluation.verdict(), verdict, "{text}");
             });
         }
     }

@@ -8,7 +8,7 @@ use crate::number::Timestamp;
 use crate::testing::calls::us;
 
 fn of_call<'p>(text: &str, policy: &'p Policy) -> CompositeRequest<'p> {
-    match asked(text, policy).unwrap_or_else(|error| unreachable!("{text}: {error}")) {
+    match request(text, policy).unwrap_or_else(|error| unreachable!("{text}: {error}")) {
         KeyRequest::One(spec) => CompositeRequest::of_one(spec),
         KeyRequest::Composite(call) => *call,
         KeyRequest::Policy(by) => unreachable!("{by:?}"),
@@ -16,7 +16,7 @@ fn of_call<'p>(text: &str, policy: &'p Policy) -> CompositeRequest<'p> {
 }
 
 #[test]
-fn force_is_refused_on_leases_and_sketches_and_beside_shadow() {
+fn force_is_rejected_for_leases_sketches_and_with_shadow() {
     let next = |options: &str| {
         format!(
             "where an option of the spec before, BAN or an algorithm is needed: {options}; TOKENBUCKET, LEAKYBUCKET, \
@@ -36,7 +36,7 @@ fn force_is_refused_on_leases_and_sketches_and_beside_shadow() {
 }
 
 #[test]
-fn forced_limit_is_charged_in_full_by_calls_that_charge_and_looked_at_by_others() {
+fn forced_limit_is_charged_in_full_by_charging_calls_only() {
     let force = |cost: u64| Request::Force(units(cost));
     let policy = policy("FIXED 10 1m FORCE SLIDING 20 1m COST 3 FORCE TOKENBUCKET 30 30 1h FIXED 40 1h");
     for (text, expected) in [
@@ -48,7 +48,7 @@ fn forced_limit_is_charged_in_full_by_calls_that_charge_and_looked_at_by_others(
             [Request::ForceUpTo(units(12)), force(3), upto, upto]
         }),
         ("COST 12 MAXWAIT 5s", [force(12), force(3), Request::Within(units(12), Span::SECOND.times(5)), take(12)]),
-        // As if FORCE were absent.
+        // Equal to a policy without FORCE.
         ("COST 0", [take(0), take(0), take(0), take(0)]),
         ("COST -2", {
             let back = Request::GiveBack(units(2));
@@ -56,14 +56,14 @@ fn forced_limit_is_charged_in_full_by_calls_that_charge_and_looked_at_by_others(
         }),
         ("SETTLE a 7", [take(0), take(0), take(0), take(0)]),
     ] {
-        assert_eq!(asks(&asked(text, &policy).unwrap()), expected, "{text}");
+        assert_eq!(requests(&request(text, &policy).unwrap()), expected, "{text}");
     }
     let kept = |text: &str| {
         let call = of_call(text, &policy);
         let terms = call.specs.iter().map(|spec| (spec.limit.limit(), spec.kept));
         terms.collect::<Vec<_>>()
     };
-    // The limit that KEEP does not apply to is whole.
+    // KEEP does not apply to a forced limit.
     let whole = |limit: u64| (units(limit), Amount::ZERO);
     assert_eq!(kept("KEEP 50%"), [whole(10), whole(20), (units(15), units(15)), (units(20), units(20))]);
     assert_eq!(kept("KEEP 4")[..2], [whole(10), whole(20)]);
@@ -71,7 +71,7 @@ fn forced_limit_is_charged_in_full_by_calls_that_charge_and_looked_at_by_others(
 }
 
 #[test]
-fn peek_at_a_forced_limit_asks_as_if_it_were_not_forced() {
+fn peek_ignores_force_of_a_policy() {
     let policy = policy("FIXED 10 1m FORCE SLIDING 20 1m FORCE");
     for (text, expected) in [
         ("POLICY gold", take(1)),
@@ -80,7 +80,7 @@ fn peek_at_a_forced_limit_asks_as_if_it_were_not_forced() {
         ("COST 12 FORCE POLICY gold", Request::Force(units(12))),
     ] {
         let KeyRequest::Policy(by) = KeyRequest::peek(&mut Args::new(words(text))).unwrap() else { unreachable!() };
-        assert_eq!(asks(&by.request(&policy).unwrap()), [expected, expected], "{text}");
+        assert_eq!(requests(&by.request(&policy).unwrap()), [expected, expected], "{text}");
     }
     let peeked = KeyRequest::peek(&mut Args::new(words("KEEP 4 POLICY gold"))).unwrap();
     let KeyRequest::Policy(by) = peeked else { unreachable!() };
@@ -89,7 +89,7 @@ fn peek_at_a_forced_limit_asks_as_if_it_were_not_forced() {
 }
 
 #[test]
-fn name_alone_asks_the_same_of_forced_limits_as_options_do() {
+fn prebuilt_request_of_forced_limits_equals_the_parsed_one() {
     for text in
         ["FIXED 10 1m FORCE", "FIXED 10 1m FORCE SLIDING 9 1h COST 3 FORCE", "FIXED 10 1m AS a FORCE BAN 3 1m 1h"]
     {
@@ -99,12 +99,12 @@ fn name_alone_asks_the_same_of_forced_limits_as_options_do() {
             Some(spec) => Ok(KeyRequest::One(spec)),
             None => policy.composite().map(|call| KeyRequest::Composite(Box::new(call.into_owned()))),
         };
-        assert_eq!(format!("{at_once:?}"), format!("{:?}", asked("", &policy)), "{text}");
+        assert_eq!(format!("{at_once:?}"), format!("{:?}", request("", &policy)), "{text}");
     }
     assert!(!policy("FIXED 10 1m SHADOW").forces());
 }
 
-/// A key, and the calls on it.
+/// Key under test.
 #[derive(Default)]
 struct Key(CompositeUsage);
 
@@ -117,7 +117,7 @@ impl Key {
         evaluation.answer(call, Held::Composite(&self.0), now, evaluation.allows() && evaluation.changes())
     }
 
-    /// The verdict, what remains, and what was granted.
+    /// Returns `true` if the call is allowed, with the remaining and the granted units.
     fn ask(&mut self, text: &str, policy: &Policy) -> (bool, u64, Option<u64>) {
         let Decision { verdict, remaining, granted, .. } = self.call(&of_call(text, policy), us(0)).decision;
         (verdict.allowed(), remaining.whole_units(), granted.map(Amount::whole_units))
@@ -125,7 +125,7 @@ impl Key {
 }
 
 #[test]
-fn charge_past_a_forced_limit_is_made_and_denied() {
+fn charge_past_a_forced_limit_is_stored_and_denied() {
     for text in ["FIXED 10 1h FORCE", "SLIDING 10 1h AS a FORCE", "TOKENBUCKET 10 10 1h FORCE BAN 1 1m 1h"] {
         let policy = policy(text);
         let allowed = |costs: &[&str]| {
@@ -139,13 +139,13 @@ fn charge_past_a_forced_limit_is_made_and_denied() {
 }
 
 #[test]
-fn other_limit_that_denies_leaves_a_forced_one_uncharged() {
+fn denial_by_another_limit_leaves_a_forced_one_uncharged() {
     let policy = policy("FIXED 10 1h FORCE FIXED 5 1d AS day BAN 2 1m 1h");
     let mut key = Key::default();
     assert_eq!(key.ask("COST 4", &policy), (true, 1, None));
     assert_eq!(key.ask("COST 2", &policy), (false, 1, None), "denied by the day");
     assert!(key.ask("COST 1 FORCE", &policy).0, "one strike, and 5 of 10");
-    // Past the first, no strike: the second of two would ban.
+    // A denial by the forced limit is no strike: a second strike would ban.
     let past = self::policy("FIXED 10 1h FORCE FIXED 900 1d AS day BAN 2 1m 1h");
     for _ in 0..3 {
         assert!(!key.ask("COST 9", &past).0);
@@ -154,7 +154,7 @@ fn other_limit_that_denies_leaves_a_forced_one_uncharged() {
 }
 
 #[test]
-fn upto_tells_what_is_granted_though_forced_limits_are_charged_in_full() {
+fn upto_replies_the_grant_although_forced_limits_are_charged_in_full() {
     let alone = policy("FIXED 10 1h FORCE");
     let mut key = Key::default();
     assert_eq!(key.ask("COST 7 UPTO", &alone), (true, 3, Some(7)));
@@ -162,11 +162,11 @@ fn upto_tells_what_is_granted_though_forced_limits_are_charged_in_full() {
     let beside = policy("FIXED 10 1h FORCE FIXED 3 1d AS day");
     let mut key = Key::default();
     let answer = key.call(&of_call("COST 8 UPTO EACH", &beside), us(0));
-    let told =
+    let shown =
         |one: &Decision| (one.verdict.allowed(), one.remaining.whole_units(), one.granted.map(Amount::whole_units));
-    assert_eq!(answer.each.iter().map(told).collect::<Vec<_>>(), [(true, 2, Some(3)), (true, 0, Some(3))]);
+    assert_eq!(answer.each.iter().map(shown).collect::<Vec<_>>(), [(true, 2, Some(3)), (true, 0, Some(3))]);
     let answer = key.call(&of_call("COST 8 UPTO EACH", &beside), us(0));
-    assert_eq!(answer.each.iter().map(told).collect::<Vec<_>>(), [(false, 2, Some(0)), (false, 0, Some(0))], "denied");
+    assert_eq!(answer.each.iter().map(shown).collect::<Vec<_>>(), [(false, 2, Some(0)), (false, 0, Some(0))], "denied");
     let repeated = policy("FIXED 10 1h FORCE");
     let mut key = Key::default();
     for _ in 0..2 {
@@ -174,7 +174,8 @@ fn upto_tells_what_is_granted_though_forced_limits_are_charged_in_full() {
     }
 }
 
-/// Limits, each with its cost and `true` if it has FORCE; with a window for each of their places, so that none is the twin of another.
+/// Generates limits with their costs, and `true` for FORCE. Their windows depend on their places, so that no two have
+/// the same identity.
 fn limits_of_call() -> impl Strategy<Value = Vec<(String, &'static str, bool)>> {
     let limit = |place: usize| {
         let text = select(vec!["FIXED 10 MINm", "SLIDING 10 MINm", "SLIDINGLOG 9 MINm", "TOKENBUCKET 8 8 MINm"]);
@@ -186,7 +187,7 @@ fn limits_of_call() -> impl Strategy<Value = Vec<(String, &'static str, bool)>> 
 
 proptest! {
     #[test]
-    fn force_of_a_policy_decides_and_charges_as_force_behind_the_spec(
+    fn force_of_a_policy_equals_force_after_the_spec(
         limits in limits_of_call(),
         calls in proptest::collection::vec((select(vec![0_u64, 1, 2, 5, 12]), 0..90_000_000_u64), 1..20),
         ban in select(vec!["", " BAN 2 1m 1m"]),
@@ -200,7 +201,7 @@ proptest! {
         let mut now = 0;
         for (cost, later) in calls {
             now += later;
-            // A cost of 0 is a look, which denies while the limit is passed.
+            // A cost of 0 charges nothing, and is denied while usage exceeds the limit.
             let text = of(&|force, own| if force && cost > 0 && own != " COST 0" { " FORCE" } else { "" });
             let inline_call = match KeyRequest::take(&mut Args::new(words(&format!("COST {cost} {text}")))).unwrap() {
                 KeyRequest::One(spec) => CompositeRequest::of_one(spec),
@@ -212,10 +213,10 @@ proptest! {
                 prop_assert_eq!(one.request, other.request);
                 with_limit!(one, limit => prop_assert_eq!(limit.limit(), other.limit.limit()));
             }
-            let told = by_policy.call(&of_policy, us(now));
+            let answer = by_policy.call(&of_policy, us(now));
             let expected = inline.call(&inline_call, us(now));
-            prop_assert_eq!(told.decision, expected.decision);
-            prop_assert_eq!(told.each, expected.each);
+            prop_assert_eq!(answer.decision, expected.decision);
+            prop_assert_eq!(answer.each, expected.each);
         }
     }
 }
