@@ -1,13 +1,14 @@
-//! One brake for a fleet: how `MUL` and `ADD` change the factor that a policy is scaled by.
+//! Relative changes of a policy's scale (`MUL` and `ADD`), which act as one brake for a fleet of workers.
 //!
-//! Additive increase, multiplicative decrease (Chiu and Jain, 1989): each worker that sees its upstream refuse calls
-//! multiplies the factor of all, and each that sees it answer adds to it. With `EVERY` only one change of a word counts
-//! in that time, so a hundred workers that see the same refusal brake once. A server counts that time by its steady
-//! clock, so that one that is set back holds no change for longer, and tells others how long ago the last change was, so
-//! that it is the same by a clock that is ahead.
+//! The scheme is additive increase, multiplicative decrease (Chiu and Jain, 1989): each worker whose upstream rejects a
+//! call multiplies the factor for all, and each whose upstream answers adds to it. With `EVERY`, only one change by the
+//! same word counts within that time, so that a hundred workers that see the same rejection brake once. A server
+//! measures that time by its steady clock, so that a clock that is set back does not delay a change. Records contain
+//! the time since the last change, so that a receiver whose clock is ahead measures the same time.
 //!
-//! The server that is told computes the new factor. What travels is absolute: the factor, its end, and when each word
-//! last changed it. Of two primaries that are told within the time of a message, the later one stands.
+//! The server that receives the command computes the new factor. Records contain absolute values: the factor, its end,
+//! and the time of the last change by each word. If two primaries change a factor before they exchange messages, the
+//! later change wins.
 
 use super::entry::{End, Scale, StepTimes};
 use super::scale_timing::ScaleTiming;
@@ -16,7 +17,7 @@ use super::stamp::Stamp;
 use crate::number::{Span, Timestamp};
 
 impl ScaleTiming {
-    /// Returns the timing after a change by the word of `scaling`, which leaves the scale `left`.
+    /// Returns the timing after the change `scaling`, with the given time left until the end of the scale.
     pub(super) fn followed_by(self, scaling: Scaling, left: Option<Span>) -> ScaleTiming {
         match scaling.step {
             ScaleStep::Set(_) => ScaleTiming { left, ..ScaleTiming::default() },
@@ -27,8 +28,8 @@ impl ScaleTiming {
 }
 
 impl Scale {
-    /// Returns `true` if the last change by the word of `scaling` was within its `EVERY`.
-    pub(super) fn holds(&self, scaling: Scaling, timing: ScaleTiming) -> bool {
+    /// Returns `true` if the last change by the same word was less than `EVERY` ago, so that `scaling` is ignored.
+    pub(super) fn is_too_soon(&self, scaling: Scaling, timing: ScaleTiming) -> bool {
         let (last, age) = match scaling.step {
             ScaleStep::Set(_) => return false,
             ScaleStep::Multiply { .. } => (self.times.multiplied, timing.since_multiplied),
@@ -37,8 +38,8 @@ impl Scale {
         last != Timestamp::EPOCH && scaling.every.is_some_and(|every| age < every.span())
     }
 
-    /// The scale that follows this one when `scaling` is told at `now`, and does not come too soon. A scale that has
-    /// ended is [`Scale::NONE`].
+    /// Returns the scale after applying `scaling` at `now`. The caller has checked `EVERY`, and passes [`Scale::NONE`]
+    /// for a scale that has ended.
     pub(super) fn followed_by(&self, scaling: Scaling, stamp: Stamp, now: Timestamp) -> Scale {
         let mut times = self.times;
         let (factor, last) = match scaling.step {
@@ -55,9 +56,9 @@ impl Scale {
     }
 }
 
-/// The end that FOR says, or else the end that `stands`.
-fn end_of(scaling: Scaling, now: Timestamp, stands: End) -> End {
-    scaling.duration.map_or(stands, |duration| {
+/// Returns the end set by FOR, or `current` without FOR.
+fn end_of(scaling: Scaling, now: Timestamp, current: End) -> End {
+    scaling.duration.map_or(current, |duration| {
         let until = now.plus(duration.span()).min(Timestamp::MAX);
         End::For { duration, until }
     })

@@ -1,11 +1,11 @@
-//! Counts of the outcomes of a policy's calls: for operators, on this server alone.
+//! Counters of the outcomes of a policy's calls on this server.
 
 use crate::limit::Decision;
 use crate::number::Amount;
 use crate::syntax::Purpose;
 use std::cell::Cell;
 
-/// How many calls had which outcome.
+/// Counters of calls by outcome.
 #[derive(Debug, Default)]
 pub struct Counts {
     calls: Cell<u64>,
@@ -17,26 +17,26 @@ pub struct Counts {
     repeated: Cell<u64>,
 }
 
-/// The outcome of one call, as the counters of its policy take it.
+/// Outcome of one call for the counters of its policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is counted for itself")]
 pub struct CountedOutcome {
-    /// Whether it asked for anything: a look, a give-back and a settlement are calls, and no more.
+    /// `true` if the call charges: peeks, refunds and settlements only count as calls.
     pub charges: bool,
-    /// Whether it may go on.
+    /// `true` if the call was admitted.
     pub admitted: bool,
-    /// Whether 80 % of the governing limit is used now.
+    /// `true` if at least 80 % of the governing limit is used after the call.
     pub near: bool,
-    /// Whether a limit in the shadow would have denied it.
+    /// `true` if a limit in shadow mode would have denied the call.
     pub shadow_denied: bool,
-    /// Whether a ban denied it.
+    /// `true` if a ban denied the call.
     pub banned: bool,
-    /// Whether its id had been charged before.
+    /// `true` if the id of the call had been charged before.
     pub repeated: bool,
 }
 
 impl CountedOutcome {
-    /// The outcome of a call that plain limits decided.
+    /// Creates the outcome of a call that plain limits decided.
     #[must_use]
     #[inline(always)]
     pub fn of(decision: &Decision, purpose: Purpose) -> CountedOutcome {
@@ -51,39 +51,39 @@ impl CountedOutcome {
     }
 }
 
-/// Whether at most a fifth remains.
+/// Returns `true` if at most a fifth of the limit remains.
 fn is_near(remaining: Amount, limit: Amount) -> bool {
     remaining.millionths().saturating_mul(5) <= limit.millionths()
 }
 
 impl Counts {
-    /// One more call.
+    /// Counts a call.
     #[inline(always)]
     pub fn count(&self, outcome: &CountedOutcome) {
-        one_more(&self.calls);
+        increment(&self.calls);
         if outcome.repeated {
-            one_more(&self.repeated);
+            increment(&self.repeated);
         } else if outcome.charges {
-            one_more(if outcome.admitted { &self.admitted } else { &self.denied });
+            increment(if outcome.admitted { &self.admitted } else { &self.denied });
             if outcome.admitted && outcome.near {
-                one_more(&self.near);
+                increment(&self.near);
             }
             if outcome.shadow_denied {
-                one_more(&self.shadow_denied);
+                increment(&self.shadow_denied);
             }
             if outcome.banned {
-                one_more(&self.banned);
+                increment(&self.banned);
             }
         }
     }
 
-    /// How many calls there were.
+    /// Returns the number of calls.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.calls.get()
     }
 
-    /// Each count, by the name that it has for operators.
+    /// Returns each counter with the name that operators see.
     #[must_use]
     pub fn all(&self) -> [(&'static str, u64); 7] {
         [
@@ -99,7 +99,7 @@ impl Counts {
 }
 
 #[inline(always)]
-fn one_more(count: &Cell<u64>) {
+fn increment(count: &Cell<u64>) {
     count.set(count.get().wrapping_add(1));
 }
 

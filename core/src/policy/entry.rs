@@ -1,25 +1,25 @@
-//! What the servers know of one policy: two registers, its definition and its scale.
+//! Entry of one policy: two registers, its definition and its scale.
 //!
-//! The server that writes a register stamps it, and of two values the one with the later stamp stands, on every server
-//! and in whatever order they come. So a definition and a scale that two servers set at the same time both survive. A
-//! deletion is a definition too: without text.
+//! The server that writes a register stamps it, and of two values the one with the later stamp wins, on every server
+//! and in any order of arrival. So a definition and a scale that two servers write at the same time both survive. A
+//! deletion is a definition without text.
 //!
-//! A scale that ends by itself makes a record of the second form, and one that MUL or ADD has changed a record of the
-//! third, which earlier versions of the module do not read. All other records keep the first form, so that the nodes of
-//! a cluster can be upgraded one by one.
+//! A scale with a duration needs the second form of a record, and one that MUL or ADD has changed the third, which
+//! earlier versions of the module cannot read. All other records keep the first form, so that the nodes of a cluster
+//! can be upgraded one by one.
 //!
-//! The words of a record are:
+//! A record consists of these words:
 //!
 //! 1. `rl-policy`, and the form;
-//! 2. the name behind its length;
-//! 3. the stamp of the definition (microseconds and node), and that of its birth, from before which no scale counts;
-//! 4. the version of the policy (which later forms take from the stamp), and when it was set, in milliseconds;
-//! 5. the specs behind their length (none: deleted);
+//! 2. the name, preceded by its length;
+//! 3. the stamp of the definition (microseconds and node), and the stamp of its birth, before which no scale counts;
+//! 4. the version of the policy (later forms take it from the stamp), and the time of the change in milliseconds;
+//! 5. the specs, preceded by their length (empty: deleted);
 //! 6. the stamp of the scale, the factor in millionths, and the microsecond at which it ends (0: never);
-//! 7. in forms 2 and 3, the duration of the scale in microseconds (0 in form 3: none);
-//! 8. in form 3, the microseconds at which MUL and ADD changed the scale last (0: never);
-//! 9. in form 3, how many microseconds ago that was by the sender's steady clock (0: never), which are in no digest;
-//! 10. with a duration, the microseconds of it that the sender has left, which are in no digest.
+//! 7. in forms 2 and 3, the duration of the scale in microseconds (0 in form 3: no duration);
+//! 8. in form 3, the microseconds at which MUL and ADD last changed the scale (0: never);
+//! 9. in form 3, the microseconds since then by the sender's steady clock (0: never), which are not in the digest;
+//! 10. with a duration, the microseconds left at the sender, which are not in the digest.
 
 use super::scale_timing::ScaleTiming;
 use super::stamp::{Horizon, Stamp};
@@ -28,100 +28,100 @@ use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use crate::wire::name::MAX_NAME;
 
-/// The longest text of specs, in bytes. What this version can write is far shorter; it keeps those of later ones.
+/// Maximum length of the specs, in bytes. This version writes far shorter texts, but keeps those of later versions.
 pub const MAX_TEXT: usize = 16 * 1024;
 
-/// What a record begins with: its kind, and its form.
+/// First words of a record in the first form: its type and form.
 const HEADING: &[u8] = b"rl-policy 1";
 
-/// The form of a record that also says for how long its scale is.
+/// First words of a record with the duration of the scale.
 const HEADING_FOR: &[u8] = b"rl-policy 2";
 
-/// The form of a record that also says when MUL and ADD changed its scale.
+/// First words of a record with the times at which MUL and ADD changed the scale.
 const HEADING_STEPS: &[u8] = b"rl-policy 3";
 
-/// What a policy says. The order of two is that of their stamps; if those are the same, some other on which all servers
+/// Definition of a policy. Two are ordered by their stamps, and at equal stamps by their fields, so that all servers
 /// agree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Definition {
-    /// When it was set or deleted, and by whom.
+    /// Stamp of the set or the deletion.
     pub stamp: Stamp,
-    /// Of the set that made the policy when there was none of that name. What was scaled before was another one.
+    /// Stamp of the set that created the policy. A scale with an earlier stamp belongs to a former policy of the same
+    /// name.
     pub born: Stamp,
-    /// What the first version of the module shows as the policy's version, and counts up. This one writes there what
-    /// [`Definition::version`] is.
+    /// Version as counted by the first version of the module. This version writes [`Definition::version`] instead.
     pub counted: u64,
-    /// By the clock of the server that wrote it, in milliseconds since the epoch.
+    /// Time of the change by the clock of the writer, in milliseconds since the epoch.
     pub set_at: u64,
-    /// The words of its specs; of a policy that was deleted, none. A later version may know more words than this one,
-    /// which then keeps them as they are.
+    /// Specs as words; empty for a deleted policy. Words of a later version of the module are kept unchanged.
     pub text: Box<[u8]>,
 }
 
 impl Definition {
-    /// What the definition is known by: no other has the same, whatever server it was set on.
+    /// Returns the version of the definition, which is unique across servers.
     pub fn version(&self) -> u64 {
         self.stamp.at
     }
 }
 
-/// When a factor was last changed by each word, by the clock of the server that changed it; the epoch stands for never.
+/// Times of the last change of a factor by each word, by the clock of the server that changed it. The epoch stands for
+/// never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StepTimes {
-    /// By MUL.
+    /// Last change by MUL.
     pub multiplied: Timestamp,
-    /// By ADD.
+    /// Last change by ADD.
     pub added: Timestamp,
 }
 
 impl StepTimes {
-    /// No word has changed it.
+    /// Times of a factor that neither word has changed.
     pub const NEVER: StepTimes = StepTimes { multiplied: Timestamp::EPOCH, added: Timestamp::EPOCH };
 }
 
-/// By how much a policy is scaled. The order is as that of definitions.
+/// Scale of a policy. Two are ordered like definitions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scale {
-    /// When it was set, and by whom.
+    /// Stamp of the change.
     pub stamp: Stamp,
-    /// What limits and rates are multiplied by: at most [`Scale::MOST`].
+    /// Factor of limits and refills, at most [`Scale::MOST`].
     pub factor: Amount,
-    /// When it ends.
+    /// End of the scale.
     pub end: End,
-    /// When MUL and ADD changed it.
+    /// Times of the last changes by MUL and ADD.
     pub times: StepTimes,
 }
 
-/// When a scale ends, by the clock of the server that set it.
+/// End of a scale, by the clock of the server that set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// It does not.
+    /// The scale has no end.
     Never,
-    /// At that instant, as the first version of the module wrote it.
+    /// Instant at which the scale ends, in the form of the first version of the module.
     At(Timestamp),
-    /// So long after it was set.
+    /// The scale ends after a duration.
     For {
-        /// How long.
+        /// Duration of the scale.
         duration: Period,
-        /// When that is over.
+        /// End of the duration.
         until: Timestamp,
     },
 }
 
 impl Scale {
-    /// Of a policy that was never scaled.
+    /// Scale of a policy that was never scaled.
     pub const NONE: Scale =
         Scale { stamp: Stamp::OLDEST, factor: Amount::ONE, end: End::Never, times: StepTimes::NEVER };
-    /// The highest factor: 1000.
+    /// Maximum factor: 1000.
     pub const MOST: Amount = Amount::saturating(1_000_000_000);
 
-    /// How much of it is left until its end when the clock shows `now`: not more than it had at first. `None`: it has
+    /// Returns the time until the scale ends when the clock shows `now`, at most its duration. Returns `None` if it has
     /// no end.
     pub fn left_by_clock(&self, now: Timestamp) -> Option<Span> {
         match self.end {
             End::Never => None,
             End::At(until) => {
-                // It was set when it was stamped, or before: a stamp may be ahead of its server's clock.
+                // The scale was set no later than its stamp, which may be ahead of its server's clock.
                 let most = until.since(Timestamp::from_micros(self.stamp.at).unwrap_or_default());
                 Some(until.since(now).min(most))
             }
@@ -130,7 +130,7 @@ impl Scale {
     }
 }
 
-/// The later of two values of a register, of which one that is beyond the horizon counts as the oldest.
+/// Register with a total order, in which a stamp beyond the horizon counts as the oldest.
 trait Register: Ord {
     fn stamp(&self) -> Stamp;
 
@@ -151,28 +151,28 @@ impl Register for Scale {
     }
 }
 
-/// What is known by one name.
+/// State of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyEntry {
-    /// The name: 1 to [`MAX_NAME`] bytes.
+    /// Name, 1 to [`MAX_NAME`] bytes.
     pub name: Box<[u8]>,
-    /// What it says, or that it was deleted.
+    /// Current definition, or the deletion.
     pub definition: Definition,
-    /// The scale that was set last, even if that was of a policy before this one.
+    /// Last scale, which may belong to a former policy of the same name.
     pub scale: Scale,
 }
 
-/// What a server tells of one name.
+/// Entry with the timing of its scale, as sent to other servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What it knows.
+    /// State of the name.
     pub entry: PolicyEntry,
-    /// Timing of the scale: what is left of one that is for a time ([`End::For`]), and when it was changed.
+    /// Timing of the scale: the time left with a duration ([`End::For`]), and the times since its changes.
     pub timing: ScaleTiming,
 }
 
 impl Record {
-    /// Reads what [`PolicyEntry::record`] writes, and no other way; `None` if no server can have written it.
+    /// Parses the output of [`PolicyEntry::record`]. Returns `None` for any other text.
     pub fn read(record: &[u8]) -> Option<Record> {
         let forms = [(HEADING_FOR, RecordForm::For), (HEADING_STEPS, RecordForm::Steps), (HEADING, RecordForm::First)];
         forms.into_iter().find_map(|(heading, form)| Record::read_fields(Fields::behind(heading, record)?, form))
@@ -216,7 +216,7 @@ impl Record {
     }
 }
 
-/// The forms of a record.
+/// Form of a record.
 #[derive(Clone, Copy)]
 enum RecordForm {
     First,
@@ -224,22 +224,22 @@ enum RecordForm {
     Steps,
 }
 
-/// When MUL and ADD changed a scale, of which one has.
+/// Decodes the times of changes by MUL and ADD, of which at least one is set.
 fn read_times(fields: &mut Fields) -> Option<StepTimes> {
     let mut instant = || Timestamp::from_micros(fields.integer()?);
     let times = StepTimes { multiplied: instant()?, added: instant()? };
     (times != StepTimes::NEVER).then_some(times)
 }
 
-/// Reads the time since a change at `at`: zero if there was none.
+/// Decodes the time since a change at `at`, which is zero if there was none.
 fn read_age(fields: &mut Fields, at: Timestamp) -> Option<Span> {
     let most = if at == Timestamp::EPOCH { Span::ZERO } else { Span::MAX };
     fields.integer().map(Span::from_micros).filter(|age| *age <= most)
 }
 
 impl PolicyEntry {
-    /// Encodes the entry as text: what is propagated, saved, and sent to other members of a cluster, by a server that
-    /// has this timing of the scale.
+    /// Encodes the entry as a record, which is propagated, saved and sent to other members of a cluster. `timing` is
+    /// the timing of the scale on this server.
     pub fn record(&self, timing: ScaleTiming) -> Text {
         let mut record = self.heading_and_fields();
         let Scale { times, end, .. } = self.scale;
@@ -254,7 +254,7 @@ impl PolicyEntry {
         record
     }
 
-    /// What is the same in the records of all servers that know the same.
+    /// Encodes the fields that are equal on all servers with the same state, as input of the digest.
     pub fn identity(&self) -> Text {
         self.heading_and_fields()
     }
@@ -288,7 +288,8 @@ impl PolicyEntry {
         record
     }
 
-    /// Takes over what another server knows later of the same name; which of definition and scale that is.
+    /// Replaces the registers that are later in `other`. Returns `true` for the definition and for the scale if it was
+    /// replaced.
     pub fn merge(&mut self, other: PolicyEntry, horizon: Horizon) -> (bool, bool) {
         let later = (
             other.definition.is_later_than(&self.definition, horizon),
@@ -303,13 +304,13 @@ impl PolicyEntry {
         later
     }
 
-    /// Whether there is no such policy any more.
+    /// Returns `true` if the policy is deleted.
     pub fn is_deleted(&self) -> bool {
         self.definition.text.is_empty()
     }
 
-    /// Returns the stamp of the set that made the policy. If that is beyond the horizon, it is the earliest that keeps
-    /// the scale in force, or out of force, as it is.
+    /// Returns the stamp of the birth of the policy. If that is beyond the horizon, returns the earliest stamp that
+    /// leaves the scale in force or not in force, as it is.
     pub fn born_within(&self, horizon: Horizon) -> Stamp {
         if horizon.covers(self.definition.born) {
             self.definition.born
@@ -320,13 +321,13 @@ impl PolicyEntry {
         }
     }
 
-    /// Its scale, if that was set since the policy was made.
+    /// Returns the scale if it was set since the birth of the policy.
     pub fn scale(&self) -> Option<&Scale> {
         (self.scale.stamp > self.definition.born).then_some(&self.scale)
     }
 
-    /// The latest time of its stamps that is not beyond the horizon. When it was made is one of them: where the set
-    /// after that is beyond, the next one is behind the first.
+    /// Returns the latest time of its stamps within the horizon. This includes the birth: if a later set is beyond the
+    /// horizon, the next stamp must still be after the birth.
     pub fn latest(&self, horizon: Horizon) -> u64 {
         let PolicyEntry { definition: Definition { stamp, born, .. }, scale, .. } = self;
         [*stamp, *born, scale.stamp].iter().map(|stamp| horizon.or_first(stamp.at)).max().unwrap_or_default()

@@ -1,57 +1,56 @@
-//! Patterns of names, as KEYS has them: `*`, `?`, `[abc]`, `[^a-z]`, and `\` before what is meant as it stands.
+//! Glob patterns of names, with the syntax of KEYS: `*`, `?`, `[abc]`, `[^a-z]`, and `\` to escape a character.
 //!
-//! A pattern becomes a row of elements, each of which stands for one byte, with `*` between some of them. How many
-//! elements may have been met when a byte of a name has been read is a set of bits, and the next byte moves it by one:
-//! so each byte of a name costs a few words, whatever the pattern. (This is the Shift-And algorithm: Baeza-Yates and
-//! Gonnet, 1992.)
+//! A pattern is compiled to a sequence of elements, each of which matches one byte, and the positions of `*` between
+//! them. A bit set represents the elements that may match next, and each byte of a name advances it. So a byte costs a
+//! few machine words, whatever the pattern. This is the Shift-And algorithm (Baeza-Yates and Gonnet, 1992).
 
 use crate::wire::error::{Error, MustBe};
 use crate::wire::name::MAX_NAME;
 
-/// The most bytes of a pattern: enough for every name, with each byte of it escaped.
+/// Maximum length of a pattern, in bytes: enough for the longest name with every byte escaped.
 const MAX_PATTERN: usize = 1024;
 
 const PATTERN: MustBe = MustBe::other("a pattern of at most 1024 bytes", "plan:*");
 
-/// How many words have a bit for each element, and one more.
+/// Number of words in a bit set: one bit for each element, and one more for the end.
 const WORDS: usize = 5;
 
 type Bits = [u64; WORDS];
 
-/// A pattern of names.
+/// Compiled glob pattern.
 pub struct Pattern {
-    /// Of each byte the elements that stand for it.
-    stands_for: Vec<Bits>,
-    /// The elements that have a `*` before them.
+    /// Elements that match a byte, indexed by the byte.
+    elements_of_byte: Vec<Bits>,
+    /// Elements that follow a `*`.
     stars: Bits,
-    /// How many elements there are; `None`: more than a name has bytes.
+    /// Number of elements; `None` if it exceeds the maximum length of a name.
     elements: Option<usize>,
 }
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Compiles a pattern.
     ///
     /// # Errors
-    /// It is too long.
+    /// Returns an error if the pattern is too long.
     pub fn read(mut text: &[u8]) -> Result<Pattern, Error> {
         if text.len() > MAX_PATTERN {
             return Err(Error::out_of_range("pattern", &PATTERN, text));
         }
-        let mut pattern = Pattern { stands_for: vec![[0; WORDS]; 256], stars: [0; WORDS], elements: Some(0) };
+        let mut pattern = Pattern { elements_of_byte: vec![[0; WORDS]; 256], stars: [0; WORDS], elements: Some(0) };
         let mut place = 0_usize;
         while !text.is_empty() {
-            if let Some(behind) = text.strip_prefix(b"*") {
+            if let Some(rest) = text.strip_prefix(b"*") {
                 set(&mut pattern.stars, place);
-                text = behind;
+                text = rest;
                 continue;
             }
             if place == MAX_NAME {
                 pattern.elements = None;
                 return Ok(pattern);
             }
-            for (byte, stands_for) in (0..=u8::MAX).zip(&mut pattern.stands_for) {
+            for (byte, elements) in (0..=u8::MAX).zip(&mut pattern.elements_of_byte) {
                 if element(text, byte).0 {
-                    set(stands_for, place);
+                    set(elements, place);
                 }
             }
             text = element(text, 0).1;
@@ -61,18 +60,18 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// Whether the whole of a name is what the pattern says.
+    /// Returns `true` if the pattern matches the whole name.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         let Some(elements) = self.elements else { return false };
-        // The elements that may come next.
+        // Elements that may match the next byte.
         let mut state = [0; WORDS];
         set(&mut state, 0);
         for byte in name {
-            let Some(stands_for) = self.stands_for.get(usize::from(*byte)) else { return false };
+            let Some(matching) = self.elements_of_byte.get(usize::from(*byte)) else { return false };
             let (mut carry, mut any) = (0, 0);
-            for ((state, stands_for), stars) in state.iter_mut().zip(stands_for).zip(&self.stars) {
-                let met = *state & stands_for;
+            for ((state, matching), stars) in state.iter_mut().zip(matching).zip(&self.stars) {
+                let met = *state & matching;
                 *state = (met << 1) | carry | (*state & stars);
                 carry = met >> 63;
                 any |= *state;
@@ -95,37 +94,39 @@ fn is_set(bits: &Bits, place: usize) -> bool {
     bits.get(place / 64).is_some_and(|word| word >> (place % 64) & 1 != 0)
 }
 
-/// Whether the first element of a pattern, which is no `*`, stands for `byte`, and what follows it.
+/// Returns `true` if the first element of the pattern, which is not a `*`, matches `byte`, with the rest of the
+/// pattern.
 fn element(pattern: &[u8], byte: u8) -> (bool, &[u8]) {
     match pattern {
-        [b'?', behind @ ..] => (true, behind),
+        [b'?', rest @ ..] => (true, rest),
         [b'[', b'^', set @ ..] => {
-            let (stands, behind) = in_set(set, byte);
-            (!stands, behind)
+            let (is_member, rest) = in_set(set, byte);
+            (!is_member, rest)
         }
         [b'[', set @ ..] => in_set(set, byte),
-        [b'\\', literal, behind @ ..] | [literal, behind @ ..] => (*literal == byte, behind),
+        [b'\\', literal, rest @ ..] | [literal, rest @ ..] => (*literal == byte, rest),
         [] => (false, pattern),
     }
 }
 
-/// Whether `byte` is in the set, and what follows its end. One that is not closed ends with the pattern.
+/// Returns `true` if `byte` is in the set, with the rest of the pattern after the set. An unclosed set ends with the
+/// pattern.
 fn in_set(mut set: &[u8], byte: u8) -> (bool, &[u8]) {
-    let mut stands = false;
+    let mut is_member = false;
     loop {
         set = match set {
-            [] => return (stands, set),
+            [] => return (is_member, set),
             [b'\\', literal, rest @ ..] => {
-                stands |= *literal == byte;
+                is_member |= *literal == byte;
                 rest
             }
-            [b']', behind @ ..] => return (stands, behind),
+            [b']', after @ ..] => return (is_member, after),
             [first, b'-', last, rest @ ..] => {
-                stands |= (first.min(last)..=first.max(last)).contains(&&byte);
+                is_member |= (first.min(last)..=first.max(last)).contains(&&byte);
                 rest
             }
             [literal, rest @ ..] => {
-                stands |= *literal == byte;
+                is_member |= *literal == byte;
                 rest
             }
         };

@@ -1,4 +1,4 @@
-//! Records that have come from peers and wait to be taken over: one of each name, however often it comes.
+//! Queue of records from peers that have not been merged yet, with at most one entry per name.
 
 use super::entry::{PolicyEntry, Record};
 use super::scale_timing::ScaleInstants;
@@ -6,21 +6,21 @@ use super::stamp::Horizon;
 use crate::number::Timestamp;
 use std::collections::BTreeMap;
 
-/// The most that waits, in bytes of records. What comes beyond that is dropped: the digests still differ, so it is
-/// asked for again.
+/// Maximum size of the queue, in bytes of records. Further records are dropped. The digests then still differ, so that
+/// they are requested again.
 const MOST_BYTES: usize = 32 << 20;
 
-/// What an entry takes beside its name and its text, about.
+/// Approximate memory of an entry besides its name and text, in bytes.
 const OVERHEAD: usize = 256;
 
-/// Records that wait, by name.
+/// Queued records by name.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     entries: BTreeMap<Box<[u8]>, Waiting>,
     bytes: usize,
 }
 
-/// What is known of one name, and the instants of its scale by the steady clock.
+/// Queued entry, with the instants of its scale in steady time.
 #[derive(Debug)]
 struct Waiting {
     entry: PolicyEntry,
@@ -28,8 +28,8 @@ struct Waiting {
 }
 
 impl Inbox {
-    /// Puts a record in, whose timing is that at `now` by the steady clock; beside what waits of the same name the later
-    /// registers are kept.
+    /// Adds a record whose timing is that at `now` in steady time. If the name is queued already, the later registers
+    /// are kept.
     pub(super) fn put(&mut self, record: Record, horizon: Horizon, now: Timestamp) {
         let scale_instants = record.timing.instants(now);
         let size = size_of_entry(&record.entry);
@@ -45,19 +45,19 @@ impl Inbox {
         }
     }
 
-    /// Takes the first one out, as it would have come at `now` by the steady clock.
+    /// Removes the first record and returns it with its timing at `now` in steady time.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<Record> {
         let (_, Waiting { entry, scale_instants }) = self.entries.pop_first()?;
         self.bytes = self.bytes.saturating_sub(size_of_entry(&entry));
         Some(Record { entry, timing: scale_instants.timing(now) })
     }
 
-    /// How many names there are.
+    /// Returns the number of queued names.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Forgets them all.
+    /// Removes all records.
     pub(super) fn clear(&mut self) {
         *self = Inbox::default();
     }

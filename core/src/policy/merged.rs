@@ -1,26 +1,26 @@
-//! Where a record comes from, and the outcome of merging it.
+//! Source of a record, and the result of merging it.
 
-/// Where a record comes from.
+/// Source of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Another member of the cluster, or a client: what is later than what is known is taken over, and no stamp that is
-    /// beyond the [`Horizon`](super::Horizon).
+    /// Another member of the cluster, or a client. Registers that are later than the known ones are accepted, unless
+    /// their stamps are beyond the [`Horizon`](super::Horizon).
     Peer,
-    /// The primary of this replica: what it says holds.
+    /// Primary of this replica. Its records are accepted unconditionally.
     Primary,
-    /// This server's own disk: what it says holds.
+    /// Disk of this server. Its records are accepted unconditionally.
     Disk,
 }
 
-/// The outcome of merging a record.
+/// Result of merging a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merged {
-    /// It said something later.
+    /// A register was replaced.
     Changed,
-    /// It said nothing new.
+    /// All registers were known.
     Unchanged,
-    /// What it said is stamped too far ahead.
+    /// The record was rejected, because its stamp is too far ahead.
     Refused,
-    /// No server can have written it.
+    /// The record is malformed.
     Invalid,
 }

@@ -1,26 +1,27 @@
-//! The table of policies: what operators set by name, and what the members of a cluster agree on.
+//! Table of policies: limits that operators set by name, replicated to all members of a cluster.
 //!
-//! A name has two registers, its definition and its scale, each stamped by whoever wrote it; the later stamp stands
-//! (`entry.rs`). To merge a [`record`](Table::record) is therefore idempotent, commutative and associative: lost,
-//! doubled and reordered messages do no harm, and servers that have heard the same have the same. Whether they have,
-//! they compare by a [`digest`](Table::digests) of each of 64 groups of names, and send each other the records of those
-//! that differ.
+//! A name has two registers, its definition and its scale. The server that writes a register stamps it, and the later
+//! stamp wins (`entry.rs`). Merging a [`record`](Table::record) is therefore idempotent, commutative and associative:
+//! lost, duplicated and reordered messages do no harm, and servers that received the same records have the same table.
+//! To detect differences, servers compare a [`digest`](Table::digests) of each of 64 groups of names, and send each
+//! other the records of the groups that differ.
 //!
-//! That holds while clocks are less than a day apart. A stamp that is further ahead than a day of a server's own clock
-//! is the oldest there is, wherever it is stored, and is not taken from peers (`stamp.rs`). So no record is the last
-//! one for ever. A replica compares nothing: it takes what its primary says, and a load takes what the disk says
+//! This holds while clocks are less than a day apart. A stamp that is more than a day ahead of a server's own clock
+//! counts as the oldest wherever it is stored, and is not accepted from peers (`stamp.rs`). So every record can be
+//! superseded. A replica compares nothing: it accepts the records of its primary, and a load accepts those on disk
 //! ([`Origin`]).
 //!
-//! A deletion is remembered for a day after it was learned, so that an older set, which comes late, does not undo it.
-//! It is in no digest, else servers that forget it at different times would never agree. At most 65536 are remembered.
+//! A deletion is stored for a day after it was received, so that an older definition that arrives late does not undo
+//! it. Deletions are not part of the digest, because servers that drop one at different times would never agree. At
+//! most 65536 are stored.
 //!
-//! A scale that is for a time ends after that time on every server, whatever its clock: a record says how much of it
-//! the sender has left, and each server counts on from there by [steady time](crate::queue::Steady).
+//! A scale with a duration ends after that time on every server, whatever its clock: a record contains the time that is
+//! left at the sender, and each server continues from there in [steady time](crate::queue::Steady).
 //!
-//! A scale can also be changed relative to what it is (`aimd.rs`). What travels is the factor that it comes to.
+//! A scale can also be changed relative to its current factor (`aimd.rs`). Records contain the resulting factor.
 //!
-//! A call finds its policy read and scaled: [`Table::find`] computes nothing but a hash, and allocates nothing. What
-//! goes through all policies does so in pieces ([`Walk`]).
+//! A call finds its policy parsed and scaled: [`Table::find`] computes only a hash and allocates nothing. Operations on
+//! all policies are done in batches ([`Walk`]).
 //!
 //! ```
 //! use ratelimit_core::wire::args::Args;

@@ -1,20 +1,20 @@
-//! A hash of names and records: quick, and the same on every server, since members of a cluster compare sums of it.
+//! Hash of names and records: fast, and stable across servers, because members of a cluster compare sums of it.
 //!
-//! Only operators put names into the table, callers merely ask for them, so that nobody can gain by names that collide.
-//! Eight bytes at a time are multiplied to twice their width and folded, as wyhash does (Wang Yi, 2019): some four
-//! instructions each.
+//! Only operators add names to the table, while callers only look them up. So collisions cannot be exploited. Like
+//! wyhash (Wang Yi, 2019), it multiplies eight bytes at a time to 128 bits and folds the product, which takes about
+//! four instructions each.
 
-/// Odd, with as many ones as zeros, in no order: the fraction of the golden ratio, and of the square root of 2.
+/// Odd multipliers with balanced bits: the fractions of the golden ratio and of the square root of 2.
 const KEYS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c909];
 
-/// What `text` is known by.
+/// Returns the hash of `text`.
 #[inline(always)]
 pub fn of(text: &[u8]) -> u64 {
     let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    // In all bits: bytes that differ by as much as lengths must not make up for them.
+    // The length is spread over all bits, so that bytes cannot compensate for a different length.
     let mut hash = length.wrapping_mul(KEYS[0]);
     if let Some(last) = text.last_chunk() {
-        // The last eight bytes may overlap those before them.
+        // The last eight bytes may overlap the preceding ones.
         let (eights, _) = text.as_chunks();
         for eight in eights {
             hash = fold(hash ^ u64::from_le_bytes(*eight), KEYS[1]);
@@ -30,7 +30,7 @@ pub fn of(text: &[u8]) -> u64 {
     fold(hash, KEYS[0])
 }
 
-/// The product's two halves, in one.
+/// Multiplies to 128 bits, and combines both halves of the product.
 #[inline(always)]
 fn fold(one: u64, other: u64) -> u64 {
     let product = u128::from(one).wrapping_mul(u128::from(other));

@@ -1,49 +1,49 @@
-//! What a call finds by a policy's name, and what an operator is told of a policy.
+//! Results of looking up a policy: for a call, and for an operator.
 
 use super::counts::Counts;
 use crate::number::{Amount, Span};
 use crate::syntax::Policy;
 use std::rc::Rc;
 
-/// What a call by a policy's name gets.
+/// Policy as it applies to a call.
 #[derive(Debug)]
 pub struct Ruling {
-    /// The name.
+    /// Name of the policy.
     pub name: Rc<[u8]>,
-    /// Version of the definition: more with each set.
+    /// Version of the definition, which increases with each change.
     pub version: u64,
-    /// Its limits, scaled as they now are.
+    /// Limits, scaled by the current factor.
     pub policy: Policy,
-    /// Counts of the outcomes of its calls.
+    /// Counters of the outcomes of its calls.
     pub counts: Rc<Counts>,
 }
 
-/// What a name finds.
+/// Result of looking up a name.
 #[derive(Clone, Copy, Debug)]
 pub enum PolicyLookup<'t> {
-    /// A policy.
+    /// Policy that applies.
     Ruling(&'t Rc<Ruling>),
-    /// One that only a later version can read.
+    /// Policy whose definition only a later version of the module can parse.
     Unreadable,
-    /// None.
+    /// No policy with that name.
     Missing,
 }
 
-/// What there is to know of a policy.
+/// Description of a policy for operators.
 #[derive(Clone, Debug)]
 pub struct PolicyFacts {
-    /// Its name.
+    /// Name of the policy.
     pub name: Box<[u8]>,
-    /// The microseconds of the stamp of what it says: more with each set.
+    /// Version of the definition, which increases with each change: microseconds of its stamp.
     pub version: u64,
-    /// When that was, in milliseconds since the epoch.
+    /// Time of the last change of the definition, in milliseconds since the epoch.
     pub set_at: u64,
-    /// What its limits are multiplied by.
+    /// Current factor of the limits.
     pub scale: Amount,
-    /// For how much longer; `None`: for good.
+    /// Time until the scale ends; `None` if it has no end.
     pub scale_left: Option<Span>,
-    /// The words of its specs, as RL.POLICYSET takes them, of whatever version of the module.
+    /// Definition as the words of RL.POLICYSET, which may be of a later version of the module.
     pub specs: Box<[u8]>,
-    /// Counts of the outcomes of its calls on this server.
+    /// Counters of the outcomes of its calls on this server.
     pub counts: Rc<Counts>,
 }

@@ -1,25 +1,25 @@
-//! Timing of a scale: when it ends, and how long ago MUL and ADD changed it.
+//! Timing of a scale: the time until it ends, and the times since MUL and ADD changed it.
 //!
-//! Each server counts by its own steady clock. What travels is a duration, so that no clock has to be right but the
-//! one that counts.
+//! Each server measures by its own steady clock. Records contain durations, so that only the clock that measures has to
+//! be right.
 
 use super::entry::Scale;
 use crate::number::{Span, Timestamp};
 
-/// Durations of a scale as one server counts them by its steady clock. Records carry them, and no digest has them.
+/// Durations of a scale as measured by the steady clock of one server. Part of records, but not of digests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScaleTiming {
-    /// Time left of a scale that has an end; else `None`.
+    /// Time until the scale ends; `None` if it has no end.
     pub left: Option<Span>,
-    /// Time since MUL changed the factor; without meaning if it never did.
+    /// Time since MUL changed the factor. Meaningless if it never did.
     pub since_multiplied: Span,
-    /// Time since ADD changed the factor; without meaning if it never did.
+    /// Time since ADD changed the factor. Meaningless if it never did.
     pub since_added: Span,
 }
 
 impl ScaleTiming {
-    /// Returns the timing of a scale that was stored like this, and is loaded when the clock shows `now`. Time has
-    /// passed since, even if the clock was set back meanwhile.
+    /// Returns the timing of a stored scale that is loaded at `now`. Time has passed since it was stored, even if the
+    /// clock was set back in between.
     pub fn loaded(self, scale: &Scale, now: Timestamp) -> ScaleTiming {
         let by_clock = scale.left_by_clock(now);
         ScaleTiming {
@@ -29,13 +29,13 @@ impl ScaleTiming {
         }
     }
 
-    /// Returns the timing that a sender has told of a scale: by the clock, which shows `now`, where a record of the
-    /// first form says only when the scale ends.
-    pub fn told(self, scale: &Scale, now: Timestamp) -> ScaleTiming {
+    /// Returns the timing of a scale received from a peer. A record of the first form contains only the end of the
+    /// scale, so the timing is then computed by the clock, which shows `now`.
+    pub fn received(self, scale: &Scale, now: Timestamp) -> ScaleTiming {
         ScaleTiming { left: self.left.or(scale.left_by_clock(now)), ..self }
     }
 
-    /// Returns the instants that these durations lead to on the steady clock, which shows `steady`.
+    /// Converts the durations to instants in steady time, at the steady time `steady`.
     pub fn instants(self, steady: Timestamp) -> ScaleInstants {
         ScaleInstants {
             ends: self.left.map(|left| steady.plus(left)),
@@ -45,19 +45,19 @@ impl ScaleTiming {
     }
 }
 
-/// Instants of a scale on the steady clock of one server.
+/// Instants of a scale in the steady time of one server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScaleInstants {
-    /// End of the scale; `None`: it has none.
+    /// End of the scale; `None` if it has no end.
     pub ends: Option<Timestamp>,
-    /// Last change by MUL; without meaning if there was none.
+    /// Last change by MUL. Meaningless if there was none.
     multiplied: Timestamp,
-    /// Last change by ADD; without meaning if there was none.
+    /// Last change by ADD. Meaningless if there was none.
     added: Timestamp,
 }
 
 impl ScaleInstants {
-    /// Returns the durations from or to these instants when the steady clock shows `steady`.
+    /// Converts the instants to durations, at the steady time `steady`.
     pub fn timing(self, steady: Timestamp) -> ScaleTiming {
         ScaleTiming {
             left: self.ends.map(|ends| ends.since(steady)),

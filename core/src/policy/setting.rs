@@ -1,4 +1,4 @@
-//! What an operator says beside a policy that is set or scaled: on which condition, by how much, for how long.
+//! Parsers for the arguments of RL.POLICYSET, RL.POLICYSCALE and RL.POLICYDEL besides the specs.
 
 use super::entry::Scale;
 use super::ruling::PolicyFacts;
@@ -7,77 +7,77 @@ use crate::syntax::name_of_policy;
 use crate::wire::args::{Args, whole};
 use crate::wire::error::{Error, MustBe, Needed, Reason, Syntax, What};
 
-/// What has to be so for a policy to be set.
+/// Condition for setting a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Nothing.
+    /// The policy is set unconditionally.
     Always,
-    /// There is none of that name (`NX`): else it stays as it is.
+    /// The policy is set only if there is none with that name (`NX`).
     IfMissing,
-    /// It has that version (`VERSION n`).
+    /// The policy is set only if it has this version (`VERSION n`).
     OverVersion(u64),
 }
 
-/// Which policies to delete.
+/// Parsed arguments of RL.POLICYDEL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeletionRequest<'a> {
-    /// Those of these names that there are.
+    /// Policies with these names, as far as they exist.
     OfNames(Vec<&'a [u8]>),
-    /// The one of that name, if it has that version (`VERSION n`).
+    /// Policy with this name, if it has this version (`VERSION n`).
     OfVersion(&'a [u8], u64),
 }
 
-/// By how much to scale a policy.
+/// Parsed arguments of RL.POLICYSCALE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scaling {
-    /// The change of the factor.
+    /// Change of the factor.
     pub step: ScaleStep,
-    /// Only if the last change by the same word was longer ago. `None`: in any case.
+    /// Minimum time since the last change by the same word (`EVERY`); `None` for no minimum.
     pub every: Option<Period>,
-    /// For how long; `None`: for good, or by MUL and ADD until the end that stands.
+    /// Duration of the scale (`FOR`). Without one, a factor has no end, and MUL and ADD keep the current end.
     pub duration: Option<Period>,
 }
 
-/// A change of the factor of a policy.
+/// Change of a policy's factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScaleStep {
-    /// It is this, from 0 to 1000.
+    /// Sets the factor, from 0 to 1000.
     Set(Amount),
-    /// It is multiplied, rounded down to a millionth (`MUL`).
+    /// Multiplies the factor, rounded down to a millionth (`MUL`).
     Multiply {
-        /// From 0 to 1.
+        /// Multiplier, from 0 to 1.
         by: Amount,
-        /// Where this step stops (`MIN`): a factor that is lower stays.
+        /// Lower bound of this step (`MIN`). A factor below it is left unchanged.
         least: Amount,
     },
-    /// It is raised (`ADD`).
+    /// Increases the factor (`ADD`).
     Add {
-        /// From a millionth to 1000.
+        /// Increment, from a millionth to 1000.
         step: Amount,
-        /// Where this step stops (`MAX`): a factor that is higher stays.
+        /// Upper bound of this step (`MAX`). A factor above it is left unchanged.
         most: Amount,
     },
 }
 
-/// The outcome of setting a policy.
+/// Result of setting a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set {
-    /// The version that now stands.
+    /// Version after the call.
     pub version: u64,
-    /// Whether that is the one that was to be set.
+    /// `true` if the call set the policy.
     pub changed: bool,
 }
 
-/// The outcome of a call that scales a policy.
+/// Result of scaling a policy.
 #[derive(Clone, Debug)]
 pub struct ScaleOutcome {
-    /// What there is to know of the policy now.
+    /// Description of the policy after the call.
     pub facts: PolicyFacts,
-    /// Whether the scale was set or changed.
+    /// `true` if the call changed the scale.
     pub changed: bool,
 }
 
-/// The factor that MUL does not go below unless MIN says so: a hundredth.
+/// Default lower bound of MUL: a hundredth.
 pub const LEAST: Amount = Amount::saturating(10_000);
 
 const FACTOR: MustBe = MustBe::number("a number", " from 0 to 1000", "0.5");
@@ -89,14 +89,14 @@ const MOST: MustBe = MustBe::number("a number", " from 0 to 1000", "1");
 const VERSION: MustBe = MustBe::number("a whole number", " above 0", "1700000000000000");
 const DURATION: MustBe = MustBe::duration("a duration", " from 1us to 3650d", "10m");
 const SECONDS: MustBe = MustBe::duration("a duration", " from 1us to 3650d", "1s");
-const BEHIND_VERSION: Syntax = Syntax { word: "VERSION", arguments: "version" };
-const BEHIND_FOR: Syntax = Syntax { word: "FOR", arguments: "duration" };
-const BEHIND_EVERY: Syntax = Syntax { word: "EVERY", arguments: "duration" };
+const VERSION_SYNTAX: Syntax = Syntax { word: "VERSION", arguments: "version" };
+const FOR_SYNTAX: Syntax = Syntax { word: "FOR", arguments: "duration" };
+const EVERY_SYNTAX: Syntax = Syntax { word: "EVERY", arguments: "duration" };
 const MUL: Syntax = Syntax { word: "MUL", arguments: "factor [MIN least] [EVERY duration] [FOR duration]" };
 const ADD: Syntax = Syntax { word: "ADD", arguments: "step [MAX most] [EVERY duration] [FOR duration]" };
 
 impl Condition {
-    /// `[NX | VERSION n]`
+    /// Parses `[NX | VERSION n]`.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
@@ -109,7 +109,7 @@ impl Condition {
 }
 
 impl<'a> DeletionRequest<'a> {
-    /// `name VERSION n` or `name [name ...]`, and no more.
+    /// Parses `name VERSION n` or `name [name ...]`.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
@@ -121,7 +121,7 @@ impl<'a> DeletionRequest<'a> {
         }
         let mut names = vec![first];
         while let Some(word) = args.peek() {
-            // Three policies, one of them named VERSION, are a slip more often than a wish.
+            // A list of names with a policy named VERSION in it is more likely a mistake than intended.
             if word.eq_ignore_ascii_case(b"VERSION") {
                 return Err(Error::unexpected(word, Reason::VersionOfOne));
             }
@@ -131,28 +131,28 @@ impl<'a> DeletionRequest<'a> {
     }
 }
 
-/// Checks that the policy of a name has the version that a call names.
-pub(super) fn must_stand(name: &[u8], named: u64, stands: Option<u64>) -> Result<(), Error> {
-    match stands {
-        Some(version) if version == named => Ok(()),
-        Some(version) => Err(Error::other_version(name, version, named)),
+/// Checks that the current version of a policy is the expected one.
+pub(super) fn check_version(name: &[u8], expected: u64, current: Option<u64>) -> Result<(), Error> {
+    match current {
+        Some(version) if version == expected => Ok(()),
+        Some(version) => Err(Error::other_version(name, version, expected)),
         None => Err(Error::no_policy(std::iter::once(name))),
     }
 }
 
-/// `[VERSION n]`
+/// Parses `[VERSION n]`.
 fn read_version(args: &mut Args) -> Result<Option<u64>, Error> {
     if !args.accept("VERSION") {
         return Ok(None);
     }
-    let word = args.argument("version", &BEHIND_VERSION)?;
+    let word = args.argument("version", &VERSION_SYNTAX)?;
     let version = whole(word, u64::MAX).filter(|version| *version > 0);
     version.map(Some).ok_or_else(|| Error::out_of_range("version", &VERSION, word))
 }
 
 impl Scaling {
-    /// `factor [FOR duration]`, `MUL factor [MIN least] [EVERY duration] [FOR duration]` or
-    /// `ADD step [MAX most] [EVERY duration] [FOR duration]`, and no more.
+    /// Parses `factor [FOR duration]`, `MUL factor [MIN least] [EVERY duration] [FOR duration]` or `ADD step [MAX most]
+    /// [EVERY duration] [FOR duration]`.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
@@ -170,11 +170,11 @@ impl Scaling {
             return Scaling::read_options(args, ScaleStep::Add { step, most: Amount::ONE }, &ADD);
         }
         let word = args.word()?;
-        let begins_as_one =
+        let looks_like_number =
             word.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'));
-        let must_be = if begins_as_one { &FACTOR } else { &FACTOR_OR_WORD };
+        let must_be = if looks_like_number { &FACTOR } else { &FACTOR_OR_WORD };
         let step = ScaleStep::Set(factor(word, Scale::MOST, ("factor", must_be))?);
-        let duration = if args.accept("FOR") { Some(duration(args, &BEHIND_FOR, &DURATION)?) } else { None };
+        let duration = if args.accept("FOR") { Some(duration(args, &FOR_SYNTAX, &DURATION)?) } else { None };
         if let Some(word) = args.peek() {
             let reason = match duration {
                 Some(_) if word.eq_ignore_ascii_case(b"FOR") => Reason::Again,
@@ -186,18 +186,18 @@ impl Scaling {
         Ok(Scaling { step, every: None, duration })
     }
 
-    /// The options behind MUL and ADD, in any order.
+    /// Parses the options after MUL and ADD, in any order.
     fn read_options(args: &mut Args, mut step: ScaleStep, syntax: &'static Syntax) -> Result<Scaling, Error> {
         let (mut every, mut lasts, mut bound) = (None, None, None);
         let bound_word = if matches!(step, ScaleStep::Add { .. }) { "MAX" } else { "MIN" };
         while let Some(word) = args.peek() {
             let again = || Err(Error::unexpected(word, Reason::Again));
             if args.accept("EVERY") {
-                if every.replace(duration(args, &BEHIND_EVERY, &SECONDS)?).is_some() {
+                if every.replace(duration(args, &EVERY_SYNTAX, &SECONDS)?).is_some() {
                     return again();
                 }
             } else if args.accept("FOR") {
-                if lasts.replace(duration(args, &BEHIND_FOR, &DURATION)?).is_some() {
+                if lasts.replace(duration(args, &FOR_SYNTAX, &DURATION)?).is_some() {
                     return again();
                 }
             } else if args.accept(bound_word) {
@@ -218,14 +218,14 @@ impl Scaling {
     }
 }
 
-/// A factor up to `most`, rounded down.
+/// Parses a factor of at most `most`, rounded down.
 fn factor(word: &[u8], most: Amount, (name, must_be): (&'static str, &'static MustBe)) -> Result<Amount, Error> {
     let in_range = Amount::parse_up(word).is_some_and(|factor| factor <= most);
     let factor = Amount::parse_down(word).filter(|_| in_range);
     factor.ok_or_else(|| Error::out_of_range(name, must_be, word))
 }
 
-/// The duration behind a word.
+/// Parses the duration after an option.
 fn duration(args: &mut Args, syntax: &'static Syntax, must_be: &'static MustBe) -> Result<Period, Error> {
     let word = args.argument("duration", syntax)?;
     Period::parse(word).ok_or_else(|| Error::out_of_range("duration", must_be, word))

@@ -1,4 +1,4 @@
-//! What is known by one name, and what that comes to for calls.
+//! State of one name in the table: its entry, and the policy that results from it for calls.
 
 use super::counts::Counts;
 use super::entry::{Definition, End, PolicyEntry, Scale};
@@ -12,87 +12,87 @@ use crate::syntax::Policy;
 use crate::wire::args::Args;
 use std::rc::Rc;
 
-/// What is known by one name.
+/// State of one name in the table.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// What the name stands for, here and on other servers.
+    /// Entry, which is replicated to other servers.
     pub(super) entry: PolicyEntry,
-    /// Instants of its scale.
+    /// Instants of the scale in steady time.
     scale_instants: ScaleInstants,
-    /// Number of its deletion among all; without meaning unless it is deleted.
+    /// Sequence number of the deletion. Meaningless unless the policy is deleted.
     pub(super) deletion: u64,
-    /// Of what the record says to all servers, if it is in the digest: else 0.
+    /// Hash of the entry in the digest, or 0 if it is not in the digest.
     pub(super) digest: u64,
-    /// Counts of the outcomes of its calls, since there is such a policy.
+    /// Counters of the outcomes of its calls since the policy was created.
     pub(super) counts: Rc<Counts>,
-    /// What a call by the name finds.
-    pub(super) standing: Standing,
+    /// Result of a lookup by a call.
+    pub(super) state: SlotState,
 }
 
-/// What a call by the name finds.
+/// Result of a lookup by a call.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(super) enum SlotState {
     Deleted,
     Unreadable,
     Ruling { defined: Rc<Ruling>, scaled: Option<ScaledRuling> },
 }
 
-/// A policy as it is while it is scaled.
+/// Scaled form of a policy.
 #[derive(Debug)]
 pub(super) struct ScaledRuling {
-    /// Its limits, times the factor.
+    /// Policy with its limits multiplied by the factor.
     pub(super) ruling: Rc<Ruling>,
-    /// By the steady clock; `None`: never.
+    /// End of the scale in steady time; `None` if it has no end.
     ends: Option<Timestamp>,
 }
 
 impl ScaledRuling {
-    /// Whether the scale has not ended yet.
+    /// Returns `true` if the scale has not ended.
     #[inline(always)]
-    pub(super) fn holds(&self, clock: &SharedSteadyClock, now: Timestamp) -> bool {
+    pub(super) fn is_active(&self, clock: &SharedSteadyClock, now: Timestamp) -> bool {
         self.ends.is_none_or(|ends| clock.read(now) < ends)
     }
 }
 
 impl Slot {
-    /// One whose calls are counted there.
+    /// Creates the state of a new name, with the counters to use for its calls.
     pub(super) fn of(entry: PolicyEntry, scale_instants: ScaleInstants, counts: Rc<Counts>) -> Slot {
-        let mut slot = Slot { entry, scale_instants, deletion: 0, digest: 0, counts, standing: Standing::Deleted };
-        slot.stand();
+        let mut slot = Slot { entry, scale_instants, deletion: 0, digest: 0, counts, state: SlotState::Deleted };
+        slot.update_state();
         slot
     }
 
-    /// Has another entry stand, of the same name.
-    pub(super) fn become_entry(&mut self, entry: PolicyEntry, scale_instants: ScaleInstants) {
+    /// Replaces the entry by another one of the same name.
+    pub(super) fn set_entry(&mut self, entry: PolicyEntry, scale_instants: ScaleInstants) {
         (self.entry, self.scale_instants) = (entry, scale_instants);
         if self.entry.is_deleted() {
             self.counts = Rc::default();
         }
-        self.stand();
+        self.update_state();
     }
 
-    /// Replaces the instants of its scale.
+    /// Replaces the instants of the scale.
     pub(super) fn set_scale_instants(&mut self, scale_instants: ScaleInstants) {
         self.scale_instants = scale_instants;
-        if let Standing::Ruling { scaled: Some(scaled), .. } = &mut self.standing {
+        if let SlotState::Ruling { scaled: Some(scaled), .. } = &mut self.state {
             scaled.ends = scale_instants.ends;
         }
     }
 
-    /// What both registers come to.
-    fn stand(&mut self) {
-        (self.digest, self.standing) = (0, Standing::Deleted);
+    /// Recomputes the digest and the result of lookups from the entry.
+    fn update_state(&mut self) {
+        (self.digest, self.state) = (0, SlotState::Deleted);
         if self.entry.is_deleted() {
             return;
         }
         self.digest = record_hash::of(self.entry.identity().as_bytes());
         let Some(policy) = read(&self.entry.definition.text) else {
-            self.standing = Standing::Unreadable;
+            self.state = SlotState::Unreadable;
             return;
         };
         let (factor, ends) = (self.entry.scale().map_or(Amount::ONE, |scale| scale.factor), self.scale_instants.ends);
         let scaled = (factor != Amount::ONE).then(|| ScaledRuling { ruling: self.ruling(policy.scaled(factor)), ends });
-        self.standing = Standing::Ruling { defined: self.ruling(policy), scaled };
+        self.state = SlotState::Ruling { defined: self.ruling(policy), scaled };
     }
 
     fn ruling(&self, policy: Policy) -> Rc<Ruling> {
@@ -100,7 +100,7 @@ impl Slot {
         Rc::new(Ruling { name, version, policy, counts: Rc::clone(&self.counts) })
     }
 
-    /// Returns the timing of the scale that was set last.
+    /// Returns the timing of the last scale.
     pub(super) fn timing(&self, clock: &SharedSteadyClock, now: Timestamp) -> ScaleTiming {
         if self.entry.scale == Scale::NONE {
             return ScaleTiming::default();
@@ -108,29 +108,29 @@ impl Slot {
         self.scale_instants.timing(clock.read(now))
     }
 
-    /// How much is left of the scale that was set last; `None`: it has no end.
+    /// Returns the time until the last scale ends, or `None` if it has no end.
     fn scale_left(&self, clock: &SharedSteadyClock, now: Timestamp) -> Option<Span> {
         self.timing(clock, now).left
     }
 
-    /// The scale that holds at `now`: none if it has ended, or is of a policy before this one.
+    /// Returns the scale that applies at `now`: [`Scale::NONE`] if it has ended or belongs to a former policy.
     pub(super) fn scale_at(&self, clock: &SharedSteadyClock, now: Timestamp) -> &Scale {
         let is_over = self.scale_left(clock, now) == Some(Span::ZERO);
         self.entry.scale().filter(|_| !is_over).unwrap_or(&Scale::NONE)
     }
 
-    /// Whether a change of its scale comes too soon after the last one.
-    pub(super) fn holds(&self, scaling: Scaling, clock: &SharedSteadyClock, now: Timestamp) -> bool {
-        // One that has ended has forgotten both words.
-        self.scale_at(clock, now).holds(scaling, self.timing(clock, now))
+    /// Returns `true` if `scaling` must be ignored because of its `EVERY`.
+    pub(super) fn is_too_soon(&self, scaling: Scaling, clock: &SharedSteadyClock, now: Timestamp) -> bool {
+        // A scale that has ended also drops the times of its changes.
+        self.scale_at(clock, now).is_too_soon(scaling, self.timing(clock, now))
     }
 
-    /// What this server tells of the name.
+    /// Encodes the record of the name as this server sends it.
     pub(super) fn record(&self, clock: &SharedSteadyClock, now: Timestamp) -> Vec<u8> {
         self.entry.record(self.timing(clock, now)).as_bytes().to_vec()
     }
 
-    /// What there is to know of the policy.
+    /// Returns the description of the policy for operators.
     pub(super) fn facts(&self, clock: &SharedSteadyClock, now: Timestamp) -> PolicyFacts {
         let definition @ Definition { set_at, text, .. } = &self.entry.definition;
         let scale = self.scale_at(clock, now);
@@ -147,7 +147,7 @@ impl Slot {
     }
 }
 
-/// The policy that a definition's text says.
+/// Parses the text of a definition.
 pub(super) fn read(text: &[u8]) -> Option<Policy> {
     let words: Vec<&[u8]> = std::iter::once(&b"RL.POLICYSET"[..]).chain(text.split(|byte| *byte == b' ')).collect();
     Policy::read(&mut Args::new(&words)).ok()

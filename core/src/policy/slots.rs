@@ -1,5 +1,5 @@
-//! All that is known by names, with what is counted and summed of it along the way: how many policies there are, the
-//! digests of their records, and the deletions that are still remembered.
+//! All names of the table, with data derived from them: the number of policies, the digests of their records, and the
+//! deletions that are still stored.
 
 use super::counts::Counts;
 use super::entry::PolicyEntry;
@@ -14,39 +14,39 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// What is known by each name.
+/// All names of the table.
 #[derive(Debug)]
 pub(super) struct Slots {
-    /// Each behind the hash of its name, and in a box, so that little is moved and read when the table grows.
+    /// Slots with the hashes of their names. Boxed, so that growing the table moves and reads little memory.
     pub(super) by_hash: HashTable<(u64, Box<Slot>)>,
-    /// The hashes of all names, in order.
+    /// Hashes of all names, in order.
     pub(super) hashes: BTreeSet<u64>,
-    /// How many policies there are, the deleted ones not among them.
+    /// Number of policies, without deleted ones.
     live: usize,
-    /// Of each group of names the sum of the hashes of its live records.
+    /// Sum of the hashes of the live records in each group of names.
     digests: [u64; GROUPS],
-    /// The deletions that are remembered, as they were learned. Those of names that were set again may be among them.
+    /// Stored deletions in the order of arrival. May contain names that have been set again.
     pub(super) deletions: VecDeque<Deletion>,
-    /// Number of the last deletion.
+    /// Sequence number of the last deletion.
     last_deletion: u64,
 }
 
-/// For how long a deletion is remembered.
-const REMEMBERED: Span = Span::SECOND.times(86_400);
-/// And how many of them at most.
+/// Time for which a deletion is stored.
+const DELETION_LIFETIME: Span = Span::SECOND.times(86_400);
+/// Maximum number of stored deletions.
 pub(super) const MOST_DELETIONS: usize = 65_536;
-/// How many deletions are forgotten in one go, at most.
-const FORGOTTEN_AT_ONCE: usize = 256;
+/// Maximum number of deletions that one call drops.
+const DROPPED_AT_ONCE: usize = 256;
 
-/// A deletion that is remembered.
+/// Stored deletion.
 #[derive(Debug)]
 pub(super) struct Deletion {
-    /// By the steady clock.
-    learned: Timestamp,
-    /// The name that was deleted.
+    /// Steady time of its arrival.
+    arrived: Timestamp,
+    /// Deleted name.
     pub(super) name: Box<[u8]>,
-    /// Number of the deletion: a name that was set again and deleted has another. Its stamp may be the same, by a clock
-    /// that was set back.
+    /// Sequence number of the deletion, which identifies it if the name was set and deleted again. Its stamp may be
+    /// equal if the clock was set back.
     pub(super) number: u64,
 }
 
@@ -64,31 +64,31 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// What is known by a name.
+    /// Returns the slot of a name.
     #[inline(always)]
     pub(super) fn get(&self, name: &[u8]) -> Option<&Slot> {
         self.by_hash.find(record_hash::of(name), |(_, slot)| are_same(&slot.entry.name, name)).map(|(_, slot)| &**slot)
     }
 
-    /// What is known by a name, unless its policy was deleted.
+    /// Returns the slot of a name, unless its policy is deleted.
     pub(super) fn get_live(&self, name: &[u8]) -> Option<&Slot> {
         self.get(name).filter(|slot| !slot.entry.is_deleted())
     }
 
-    /// All that is known, deletions too.
+    /// Iterates over all slots, including deleted ones.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.by_hash.iter().map(|(_, slot)| &**slot)
     }
 
-    /// All policies, the deleted ones not among them.
+    /// Iterates over all policies, without deleted ones.
     pub(super) fn iter_live(&self) -> impl Iterator<Item = &Slot> {
         self.iter().filter(|slot| !slot.entry.is_deleted())
     }
 
-    /// The policies with the most calls, `most` of them, in no order.
+    /// Returns the `most` policies with the most calls, in no particular order.
     pub(super) fn busiest(&self, most: usize) -> Vec<&Slot> {
         let live = self.by_hash.iter().filter(|(_, slot)| !slot.entry.is_deleted());
-        // Of those with as many calls whichever it is, but always the same.
+        // Ties are broken by the hash, so that the result is deterministic.
         let mut busiest: Vec<(u64, u64, &Slot)> =
             live.map(|(hash, slot)| (slot.counts.calls(), *hash, &**slot)).collect();
         if busiest.len() > most {
@@ -98,29 +98,30 @@ impl Slots {
         busiest.into_iter().map(|(_, _, slot)| slot).collect()
     }
 
-    /// What a walk meets next: two names may have one hash. `None` if it is over.
+    /// Advances the walk, and returns the slots at its position. Two names may have the same hash. Returns `None` at
+    /// the end.
     pub(super) fn step(&self, walk: &mut Walk) -> Option<impl Iterator<Item = &Slot>> {
         let hash = walk.step(&self.hashes)?;
         Some(self.by_hash.iter_hash(hash).filter(move |(of, _)| *of == hash).map(|(_, slot)| &**slot))
     }
 
-    /// How many names there are, deleted ones among them.
+    /// Returns the number of names, including deleted ones.
     pub(super) fn len(&self) -> usize {
         self.by_hash.len()
     }
 
-    /// How many policies there are.
+    /// Returns the number of policies.
     pub(super) fn live(&self) -> usize {
         self.live
     }
 
-    /// Of each group of names the sum of the hashes of its live records.
+    /// Returns the sum of the hashes of the live records in each group of names.
     pub(super) fn digests(&self) -> &[u64; GROUPS] {
         &self.digests
     }
 
-    /// Has an entry stand, whose scale has these instants; whether it is another than before. Calls on one that is new
-    /// are counted in `counts`. A deletion is learned at `now`. All instants are by the steady clock.
+    /// Stores an entry with the instants of its scale. Returns `true` if it differs from the stored one. A new slot
+    /// uses `counts`, and a deletion arrives at `now`. All instants are in steady time.
     pub(super) fn put(
         &mut self,
         entry: PolicyEntry,
@@ -136,7 +137,7 @@ impl Slots {
                 return false;
             }
             (was_live, old_digest) = (!slot.entry.is_deleted(), slot.digest);
-            slot.become_entry(entry, scale_instants);
+            slot.set_entry(entry, scale_instants);
             slot
         } else {
             (was_live, old_digest) = (false, 0);
@@ -148,7 +149,7 @@ impl Slots {
         let deletion = (!is_live).then(|| {
             self.last_deletion = self.last_deletion.wrapping_add(1);
             slot.deletion = self.last_deletion;
-            Deletion { learned: now, name: slot.entry.name.clone(), number: slot.deletion }
+            Deletion { arrived: now, name: slot.entry.name.clone(), number: slot.deletion }
         });
         if let Some(digest) = self.digests.get_mut(walk::group_of(hash)) {
             *digest = digest.wrapping_sub(old_digest).wrapping_add(new_digest);
@@ -161,13 +162,13 @@ impl Slots {
         true
     }
 
-    /// Forgets deletions that were learned a day ago, or that are too many: some of them, so that nothing takes long.
-    /// `now` is by the steady clock.
+    /// Drops some deletions that arrived a day ago or exceed the maximum number. Bounded, so that no call takes long.
+    /// `now` is in steady time.
     pub(super) fn forget(&mut self, now: Timestamp) {
-        for _ in 0..FORGOTTEN_AT_ONCE {
+        for _ in 0..DROPPED_AT_ONCE {
             let Some(deletion) = self.deletions.front() else { break };
-            let remembered = now.since(deletion.learned) < REMEMBERED && self.deletions.len() <= MOST_DELETIONS;
-            if remembered {
+            let is_stored = now.since(deletion.arrived) < DELETION_LIFETIME && self.deletions.len() <= MOST_DELETIONS;
+            if is_stored {
                 break;
             }
             let Some(Deletion { name, number, .. }) = self.deletions.pop_front() else { break };
@@ -182,19 +183,19 @@ impl Slots {
         }
     }
 
-    /// All that is known, to be freed in pieces.
+    /// Returns all slots, to be freed in batches.
     pub(super) fn discard(self) -> Discarded {
         Discarded { slots: self.by_hash.into_iter() }
     }
 }
 
-/// What is left of a table that another has taken the place of, to be freed in pieces.
+/// Remaining slots of a table that was replaced, to be freed in batches.
 pub struct Discarded {
     slots: hash_table::IntoIter<(u64, Box<Slot>)>,
 }
 
 impl Discarded {
-    /// Frees up to that number of policies; whether any are left.
+    /// Frees up to `count` policies. Returns `true` if any are left.
     pub fn free(&mut self, count: usize) -> bool {
         self.slots.by_ref().take(count).for_each(drop);
         self.slots.len() > 0

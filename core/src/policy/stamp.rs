@@ -1,64 +1,64 @@
-//! When something was written, and by whom; and which of that a server can believe.
+//! Stamps of registers, and the bound up to which a server accepts them.
 
 use crate::number::{Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 
-/// When something was written, and by whom. The later of two stands.
+/// Stamp of a register: the time and the node that wrote it. The later of two wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
-    /// Microseconds since the epoch, by the writer's clock; later than any that it had heard of.
+    /// Microseconds since the epoch by the writer's clock, and later than any stamp known to the writer.
     pub at: u64,
-    /// The writer: of two at the same time the higher stands.
+    /// Node that wrote the register. At equal times the higher one wins.
     pub node: u64,
 }
 
 impl Stamp {
-    /// Before any that a server writes.
+    /// Stamp earlier than any that a server writes.
     pub const OLDEST: Stamp = Stamp { at: 0, node: 0 };
 
-    /// Its two words.
+    /// Encodes the stamp as two numbers.
     pub(super) fn encode(self, to: &mut impl Encoder) {
         to.integer(self.at);
         to.integer(self.node);
     }
 
-    /// Reads what [`Stamp::encode`] writes.
+    /// Decodes the output of [`Stamp::encode`].
     pub(super) fn decode(from: &mut impl Decoder) -> Option<Stamp> {
         let at = from.integer().filter(|at| *at <= Timestamp::MAX.micros())?;
         Some(Stamp { at, node: from.integer()? })
     }
 }
 
-/// The latest time that a server believes of a stamp: a day after what its own clock shows.
+/// Latest time of a stamp that a server accepts: one day ahead of its own clock.
 ///
-/// A stamp beyond it comes from a clock that is wrong, or from nobody's. It counts as the oldest that there is: else
-/// what it marks could not be changed until that time.
+/// A stamp beyond the horizon comes from a wrong clock or an attacker. It counts as the oldest, because otherwise the
+/// register could not be changed until that time.
 #[derive(Clone, Copy, Debug)]
 pub struct Horizon(u64);
 
 impl Horizon {
-    /// How far ahead of a server's clock a stamp may be.
+    /// Distance of the horizon from the clock.
     const AHEAD: Span = Span::SECOND.times(86_400);
 
-    /// That of a server whose clock shows `now`.
+    /// Returns the horizon of a server whose clock shows `now`.
     #[must_use]
     pub fn of(now: Timestamp) -> Horizon {
         Horizon(now.plus(Horizon::AHEAD).micros())
     }
 
-    /// One of its own, for stamps in tests that are near each other.
+    /// Creates a horizon at `last`, for tests with small stamps.
     #[cfg(test)]
     pub(super) fn within(last: u64) -> Horizon {
         Horizon(last)
     }
 
-    /// Whether the stamp is no later.
+    /// Returns `true` if the stamp is not beyond the horizon.
     #[must_use]
     pub fn covers(self, stamp: Stamp) -> bool {
         stamp.at <= self.0
     }
 
-    /// The time itself if it is no later, else the first one.
+    /// Returns `at` if it is not beyond the horizon, or else 0.
     pub(super) fn or_first(self, at: u64) -> u64 {
         if at <= self.0 { at } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! The table itself: what is set, scaled, deleted, merged and found by name.
+//! Table of policies: setting, scaling, deleting, merging and finding them by name.
 
 use super::counts::Counts;
 use super::entry::{Definition, End, PolicyEntry, Record, Scale};
@@ -7,8 +7,8 @@ use super::inbox::Inbox;
 use super::merged::{Merged, Origin};
 use super::ruling::{PolicyFacts, PolicyLookup};
 use super::scale_timing::ScaleTiming;
-use super::setting::{Condition, ScaleOutcome, Scaling, Set, must_stand};
-use super::slot::{Slot, Standing};
+use super::setting::{Condition, ScaleOutcome, Scaling, Set, check_version};
+use super::slot::{Slot, SlotState};
 use super::slots::{Discarded, Slots};
 use super::stamp::{Horizon, Stamp};
 use super::walk::{GROUPS, Walk};
@@ -18,20 +18,20 @@ use crate::syntax::Policy;
 use crate::wire::error::Error;
 use std::rc::Rc;
 
-/// The policies of a server.
+/// Policies of a server.
 #[derive(Debug)]
 pub struct Table {
-    /// What is known by each name.
+    /// All names with their state.
     pub(super) slots: Slots,
-    /// The node whose name is in the stamps of what is written here.
+    /// Node id in the stamps that this server writes.
     pub(super) node: u64,
-    /// The latest time of any stamp that was seen and believed.
+    /// Latest time of any accepted stamp.
     pub(super) latest: u64,
-    /// By which scales end, and deletions are forgotten.
+    /// Clock by which scales end and deletions expire.
     clock: SharedSteadyClock,
-    /// How many records had a stamp that was not believed.
+    /// Number of records that were rejected because of their stamps.
     refused: u64,
-    /// What has come from peers and is not taken over yet.
+    /// Records from peers that have not been merged yet.
     inbox: Inbox,
 }
 
@@ -42,7 +42,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// None yet, of a server that stamps with that number.
+    /// Creates an empty table whose stamps have the node id `node`.
     #[must_use]
     pub fn of_node(node: u64) -> Table {
         Table {
@@ -55,34 +55,35 @@ impl Table {
         }
     }
 
-    /// Stamps with that number from now on: no other member of the cluster does.
+    /// Sets the node id of stamps. No other member of the cluster has the same.
     pub fn stamp_as(&mut self, node: u64) {
         self.node = node;
     }
 
-    /// Notices what the clock shows, and whether it was set back. To be told about once a second.
+    /// Reads the clock, to notice if it was set back. Called about once a second.
     pub fn notice(&self, now: Timestamp) {
         self.clock.read(now);
     }
 
-    /// The policy of a name, as it is at `now`.
+    /// Returns the policy of a name as it applies at `now`.
     #[must_use]
     #[inline(always)]
     pub fn find(&self, name: &[u8], now: Timestamp) -> PolicyLookup<'_> {
-        match self.slots.get(name).map(|slot| &slot.standing) {
-            None | Some(Standing::Deleted) => PolicyLookup::Missing,
-            Some(Standing::Unreadable) => PolicyLookup::Unreadable,
-            Some(Standing::Ruling { scaled: Some(scaled), .. }) if scaled.holds(&self.clock, now) => {
+        match self.slots.get(name).map(|slot| &slot.state) {
+            None | Some(SlotState::Deleted) => PolicyLookup::Missing,
+            Some(SlotState::Unreadable) => PolicyLookup::Unreadable,
+            Some(SlotState::Ruling { scaled: Some(scaled), .. }) if scaled.is_active(&self.clock, now) => {
                 PolicyLookup::Ruling(&scaled.ruling)
             }
-            Some(Standing::Ruling { defined, .. }) => PolicyLookup::Ruling(defined),
+            Some(SlotState::Ruling { defined, .. }) => PolicyLookup::Ruling(defined),
         }
     }
 
-    /// Sets the policy of a name, if the condition holds; its scale stays. A new one is refused if there are `most`.
+    /// Sets the policy of a name if the condition is met, and keeps its scale.
     ///
     /// # Errors
-    /// Why it is not set; a missing policy can be no condition's version.
+    /// Returns an error if the condition names another version or a missing policy, or if there are already `most`
+    /// policies.
     pub fn set(
         &mut self,
         name: &[u8],
@@ -91,16 +92,16 @@ impl Table {
         now: Timestamp,
         most: usize,
     ) -> Result<Set, Error> {
-        let stands = self.slots.get_live(name).map(|slot| &slot.entry);
-        let version = stands.map(|stands| stands.definition.version());
+        let current = self.slots.get_live(name).map(|slot| &slot.entry);
+        let version = current.map(|entry| entry.definition.version());
         match (condition, version) {
             (Condition::IfMissing, Some(version)) => return Ok(Set { version, changed: false }),
-            (Condition::OverVersion(named), version) => must_stand(name, named, version)?,
+            (Condition::OverVersion(expected), version) => check_version(name, expected, version)?,
             (_, None) if self.slots.live() >= most => return Err(Error::TooManyPolicies { most }),
             _ => {}
         }
         let (horizon, stamp) = (Horizon::of(now), self.next_stamp(name, now)?);
-        let born = stands.map_or(stamp, |stands| stands.born_within(horizon));
+        let born = current.map_or(stamp, |entry| entry.born_within(horizon));
         let text = policy.to_string().into_bytes().into();
         let definition = Definition { stamp, born, counted: stamp.at, set_at: now.floor_millis(), text };
         let (scale, timing) = self.kept_scale(name, version.is_some(), horizon, now);
@@ -108,16 +109,16 @@ impl Table {
         Ok(Set { version: stamp.at, changed: true })
     }
 
-    /// Scales the policy of a name: instead of what it was scaled by, or relative to that.
+    /// Sets or changes the scale of a policy.
     ///
     /// # Errors
-    /// There is no such policy.
+    /// Returns an error if there is no such policy.
     pub fn scale(&mut self, name: &[u8], scaling: Scaling, now: Timestamp) -> Result<ScaleOutcome, Error> {
         let missing = || Error::no_policy(std::iter::once(name));
         let slot = self.slots.get_live(name).ok_or_else(missing)?;
         let born = slot.entry.born_within(Horizon::of(now));
         let definition = Definition { born, ..slot.entry.definition.clone() };
-        let changed = !slot.holds(scaling, &self.clock, now);
+        let changed = !slot.is_too_soon(scaling, &self.clock, now);
         if changed {
             let scale = slot.scale_at(&self.clock, now).followed_by(scaling, self.next_stamp(name, now)?, now);
             let timing = slot.timing(&self.clock, now);
@@ -129,16 +130,16 @@ impl Table {
         Ok(ScaleOutcome { facts, changed })
     }
 
-    /// Deletes the policy of a name; whether there was one.
+    /// Deletes the policy of a name. Returns `true` if there was one.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// Returns an error if no later stamp exists.
     pub fn delete(&mut self, name: &[u8], now: Timestamp) -> Result<bool, Error> {
-        let Some(stands) = self.slots.get_live(name).map(|slot| &slot.entry) else { return Ok(false) };
+        let Some(entry) = self.slots.get_live(name).map(|slot| &slot.entry) else { return Ok(false) };
         let (horizon, stamp) = (Horizon::of(now), self.next_stamp(name, now)?);
         let definition = Definition {
             stamp,
-            born: stands.born_within(horizon),
+            born: entry.born_within(horizon),
             counted: stamp.at,
             set_at: now.floor_millis(),
             text: Box::default(),
@@ -151,14 +152,14 @@ impl Table {
     /// Deletes the policy of a name if it has that version.
     ///
     /// # Errors
-    /// There is none, or it has another version.
+    /// Returns an error if there is no such policy, or it has another version.
     pub fn delete_version(&mut self, name: &[u8], version: u64, now: Timestamp) -> Result<(), Error> {
-        must_stand(name, version, self.slots.get_live(name).map(|slot| slot.entry.definition.version()))?;
+        check_version(name, version, self.slots.get_live(name).map(|slot| slot.entry.definition.version()))?;
         self.delete(name, now).map(|_| ())
     }
 
-    /// The scale of a name and its timing, for an entry whose definition is another: one that is beyond the horizon
-    /// stays only with a policy that stays, and only if it is that policy's.
+    /// Returns the scale to keep beside a new definition, with its timing. A scale beyond the horizon is kept only if
+    /// the policy stays (`stays`) and the scale belongs to it.
     fn kept_scale(&self, name: &[u8], stays: bool, horizon: Horizon, now: Timestamp) -> (Scale, ScaleTiming) {
         let is_kept = |entry: &PolicyEntry| (stays && entry.scale().is_some()) || horizon.covers(entry.scale.stamp);
         match self.slots.get(name) {
@@ -167,13 +168,13 @@ impl Table {
         }
     }
 
-    /// What there is to know of the policy of a name.
+    /// Returns the description of the policy of a name.
     #[must_use]
     pub fn get(&self, name: &[u8], now: Timestamp) -> Option<PolicyFacts> {
         self.slots.get_live(name).map(|slot| slot.facts(&self.clock, now))
     }
 
-    /// What there is to know of all policies, or of those whose names match a pattern; by name.
+    /// Returns the descriptions of all policies, or of those whose names match the pattern, sorted by name.
     #[must_use]
     pub fn list(&self, pattern: Option<&Pattern>, now: Timestamp) -> Vec<PolicyFacts> {
         let listed = self
@@ -184,7 +185,7 @@ impl Table {
         self.by_name(listed, now)
     }
 
-    /// What there is to know of the policies with the most calls, `most` of them; by name.
+    /// Returns the descriptions of the `most` policies with the most calls, sorted by name.
     #[must_use]
     pub fn busiest(&self, most: usize, now: Timestamp) -> Vec<PolicyFacts> {
         self.by_name(self.slots.busiest(most), now)
@@ -195,44 +196,44 @@ impl Table {
         slots.into_iter().map(|slot| slot.facts(&self.clock, now)).collect()
     }
 
-    /// How many policies there are.
+    /// Returns the number of policies.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.live()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no policies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.live() == 0
     }
 
-    /// How many records there are: of policies, and of those deleted not long ago.
+    /// Returns the number of records: policies and stored deletions.
     #[must_use]
     pub fn known(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many records from peers had a stamp that is further ahead than a day.
+    /// Returns the number of records from peers that were rejected because of their stamps.
     #[must_use]
     pub fn stamps_refused(&self) -> u64 {
         self.refused
     }
 
-    /// What is known by a name, or was deleted by it not long ago: for replicas, the disk, and other members of a
+    /// Returns the record of a name, which may be a stored deletion, for replicas, the disk and other members of a
     /// cluster.
     #[must_use]
     pub fn record(&self, name: &[u8], now: Timestamp) -> Option<Vec<u8>> {
         self.slots.get(name).map(|slot| slot.record(&self.clock, now))
     }
 
-    /// All that is known, deletions too.
+    /// Iterates over all records, including deletions.
     pub fn records(&self, now: Timestamp) -> impl Iterator<Item = Vec<u8>> {
         self.slots.iter().map(move |slot| slot.record(&self.clock, now))
     }
 
-    /// The next records that somebody meets who goes through them in pieces: not many more than `most`, nor than so
-    /// many bytes.
+    /// Returns the next batch of an iteration over records: about `most` records or `bytes` bytes, whichever is reached
+    /// first.
     pub fn piece(&self, walk: &mut Walk, most: usize, bytes: usize, now: Timestamp) -> Vec<Vec<u8>> {
         let (mut records, mut length) = (Vec::new(), 0_usize);
         while records.len() < most && length < bytes {
@@ -246,28 +247,28 @@ impl Table {
         records
     }
 
-    /// Of each group of names what is the same on servers that have the same policies by them.
+    /// Returns the digest of each group of names. Equal on servers with the same policies in that group.
     #[must_use]
     pub fn digests(&self) -> &[u64; GROUPS] {
         self.slots.digests()
     }
 
-    /// What is the same on servers that have the same policies.
+    /// Returns the digest of all names. Equal on servers with the same policies.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.slots.digests().iter().fold(0, |sum, digest| sum.wrapping_add(*digest))
     }
 
-    /// The name that a record is of, if a server can have written it.
+    /// Returns the name in a record, or `None` if the record is malformed.
     #[must_use]
     pub fn name_in(record: &[u8]) -> Option<Box<[u8]>> {
         Record::read(record).map(|record| record.entry.name)
     }
 
-    /// Checks a record that a client brings.
+    /// Validates a record received from a client.
     ///
     /// # Errors
-    /// No server can have written it, or a stamp in it is further ahead than a day, which is counted.
+    /// Returns an error if the record is malformed, or if a stamp in it is more than a day ahead, which is counted.
     pub fn check(&mut self, record: &[u8], now: Timestamp) -> Result<(), Error> {
         let Record { entry, .. } = Record::read(record).ok_or(Error::InvalidEffect)?;
         let horizon = Horizon::of(now);
@@ -278,7 +279,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes over what a record says, as far as its origin lets it.
+    /// Merges a record, as far as its origin permits.
     pub fn merge(&mut self, record: &[u8], origin: Origin, now: Timestamp) -> Merged {
         match Record::read(record) {
             Some(record) if origin == Origin::Peer => self.merge_from_peer(record, now),
@@ -287,35 +288,35 @@ impl Table {
         }
     }
 
-    /// Takes over what a record says that this server does not compare with what it knows.
+    /// Stores a record without comparing it with the known one.
     fn take(&mut self, record: Record, origin: Origin, counts: Option<Rc<Counts>>, now: Timestamp) -> Merged {
         let Record { entry, timing } = record;
         let is_stored = origin == Origin::Disk;
-        let timing = if is_stored { timing.loaded(&entry.scale, now) } else { timing.told(&entry.scale, now) };
+        let timing = if is_stored { timing.loaded(&entry.scale, now) } else { timing.received(&entry.scale, now) };
         if self.put(entry, timing, counts, now) { Merged::Changed } else { Merged::Unchanged }
     }
 
-    /// Keeps what a peer's record says until [`Table::merge_kept`], once for each name; whether a server can have
-    /// written it.
+    /// Queues a record from a peer for [`Table::merge_kept`], at most one per name. Returns `false` if the record is
+    /// malformed.
     pub fn keep(&mut self, record: &[u8], now: Timestamp) -> bool {
         let Some(mut record) = Record::read(record) else { return false };
-        record.timing = record.timing.told(&record.entry.scale, now);
+        record.timing = record.timing.received(&record.entry.scale, now);
         self.inbox.put(record, Horizon::of(now), self.clock.read(now));
         true
     }
 
-    /// How many records are kept.
+    /// Returns the number of queued records.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.inbox.len()
     }
 
-    /// Forgets the records that are kept.
+    /// Drops the queued records.
     pub fn drop_kept(&mut self) {
         self.inbox.clear();
     }
 
-    /// Takes over what one kept record says, as from a peer: its name, and the outcome.
+    /// Merges the next queued record as one from a peer. Returns its name and the result.
     pub fn merge_kept(&mut self, now: Timestamp) -> Option<(Box<[u8]>, Merged)> {
         let record = self.inbox.take(self.clock.read(now))?;
         let name = record.entry.name.clone();
@@ -324,7 +325,7 @@ impl Table {
 
     fn merge_from_peer(&mut self, record: Record, now: Timestamp) -> Merged {
         let Record { mut entry, timing } = record;
-        let mut timing = timing.told(&entry.scale, now);
+        let mut timing = timing.received(&entry.scale, now);
         let horizon = Horizon::of(now);
         let believed = (horizon.covers(entry.definition.stamp), horizon.covers(entry.scale.stamp));
         if believed != (true, true) {
@@ -334,7 +335,7 @@ impl Table {
             (entry.scale, timing) = (Scale::NONE, ScaleTiming::default());
         }
         let Some(slot) = self.slots.get(&entry.name) else {
-            // A scale alone makes no policy.
+            // A scale alone does not create a policy.
             if !believed.0 {
                 return Merged::Refused;
             }
@@ -345,7 +346,7 @@ impl Table {
         if !believed.0 {
             entry.definition = merged.definition.clone();
         }
-        // A scale that stays is counted on as it was.
+        // An unchanged scale keeps its timing.
         let (definition, scale) = merged.merge(entry, horizon);
         if !definition && !scale {
             return if believed == (true, true) { Merged::Unchanged } else { Merged::Refused };
@@ -355,43 +356,42 @@ impl Table {
         Merged::Changed
     }
 
-    /// Another table, which is to take this one's place when it has been filled with what the disk, or a primary, says.
+    /// Returns an empty table that will replace this one once it is filled from disk or by a primary.
     #[must_use]
     pub fn successor(&self) -> Table {
         Table { latest: self.latest, refused: self.refused, ..Table::of_node(self.node) }
     }
 
-    /// Takes over what a record says into a table that is to take the place of `other`: calls on a policy that both
-    /// have are counted on.
+    /// Stores a record into a table that will replace `other`. Policies in both tables share their counters.
     pub fn take_beside(&mut self, other: &Table, record: &[u8], origin: Origin, now: Timestamp) -> Merged {
         let Some(record) = Record::read(record) else { return Merged::Invalid };
         let counts = other.slots.get_live(&record.entry.name).map(|slot| Rc::clone(&slot.counts));
         self.take(record, origin, counts, now)
     }
 
-    /// What is left of a table that another has taken the place of.
+    /// Returns the remaining slots of a table that was replaced, to be freed in batches.
     #[must_use]
     pub fn discard(self) -> Discarded {
         self.slots.discard()
     }
 
-    /// Forgets deletions that were learned a day ago, or that are too many: some of them, so that nothing takes long.
+    /// Drops some deletions that arrived a day ago or exceed the maximum number. Bounded, so that no call takes long.
     pub fn forget(&mut self, now: Timestamp) {
         self.slots.forget(self.clock.read(now));
     }
 
-    /// A stamp that is later than any that was seen, of any name and of this one, and believed.
+    /// Returns a stamp that is later than any accepted one, and later than any accepted one of this name.
     fn next_stamp(&self, name: &[u8], now: Timestamp) -> Result<Stamp, Error> {
         let horizon = Horizon::of(now);
         let of_name = self.slots.get(name).map_or(0, |slot| slot.entry.latest(horizon));
         let seen = horizon.or_first(self.latest).max(of_name);
         let at = now.micros().max(seen.saturating_add(1));
-        // The last one is a day after the last instant.
+        // The latest stamp is a day after the latest timestamp.
         if at > Timestamp::MAX.micros() { Err(Error::NoLaterStamp) } else { Ok(Stamp { at, node: self.node }) }
     }
 
-    /// Has an entry stand, whose scale has this timing; whether it is another than before. Calls on one that is new are
-    /// counted in `counts`. A deletion is learned at `now`.
+    /// Stores an entry with the timing of its scale. Returns `true` if it differs from the stored one. A new slot uses
+    /// `counts`, and a deletion arrives at `now`.
     fn put(&mut self, entry: PolicyEntry, timing: ScaleTiming, counts: Option<Rc<Counts>>, now: Timestamp) -> bool {
         let (horizon, steady) = (Horizon::of(now), self.clock.read(now));
         self.latest = horizon.or_first(self.latest).max(entry.latest(horizon));

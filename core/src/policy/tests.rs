@@ -11,7 +11,7 @@ mod versions;
 use super::entry::StepTimes;
 use super::entry::{Definition, End, PolicyEntry, Record, Scale};
 use super::scale_timing::ScaleTiming;
-use super::slot::{Slot, Standing};
+use super::slot::{Slot, SlotState};
 use super::slots::{Deletion, MOST_DELETIONS};
 use super::*;
 use crate::number::{Amount, Period, Span, Timestamp};
@@ -21,17 +21,17 @@ use crate::wire::error::Error;
 use proptest::prelude::*;
 use std::rc::Rc;
 
-/// The policy that those words say.
+/// Parses a policy.
 pub(super) fn policy(text: &str) -> Policy {
     slot::read(text.as_bytes()).unwrap()
 }
 
-/// An instant some seconds after one at which clocks show something.
+/// Returns the timestamp some seconds after a fixed one.
 pub(super) fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_700_000_000_000_000).unwrap().plus(Span::SECOND.times(seconds))
 }
 
-/// The version of what is set so many seconds after that instant.
+/// Returns the version of a policy that is set at that timestamp.
 fn version_of(seconds: u64) -> u64 {
     at(seconds).micros()
 }
@@ -65,7 +65,7 @@ impl Table {
         self.scale(name.as_bytes(), scaling_to(by, duration), now).unwrap();
     }
 
-    /// The limits that a call by that name finds, or why it finds none.
+    /// Returns the limits that a call by that name finds, or the reason why it finds none.
     fn ruling(&self, name: &str, now: Timestamp) -> Result<String, &'static str> {
         match self.find(name.as_bytes(), now) {
             PolicyLookup::Ruling(ruling) => {
@@ -77,19 +77,19 @@ impl Table {
         }
     }
 
-    /// What is known by a name, as it is told at once.
-    pub(super) fn told(&self, name: &str) -> Option<Vec<u8>> {
+    /// Returns the record of a name, with the timing at the fixed timestamp.
+    pub(super) fn initial_record(&self, name: &str) -> Option<Vec<u8>> {
         self.record(name.as_bytes(), at(0))
     }
 
-    /// What is known by the names of a group.
+    /// Returns the records of a group.
     pub(super) fn records_of_group(&self, group: usize, now: Timestamp) -> Vec<Vec<u8>> {
         let mut walk = Walk::default();
         walk.include(1 << group);
         self.piece(&mut walk, usize::MAX, usize::MAX, now)
     }
 
-    /// Takes the place of itself, with what these records say.
+    /// Replaces the table by one that is filled with `records`.
     fn replace(&mut self, records: &[Vec<u8>], origin: Origin, now: Timestamp) {
         let mut successor = self.successor();
         for record in records {
@@ -99,8 +99,8 @@ impl Table {
         while discarded.free(1) {}
     }
 
-    /// Takes over what a peer says.
-    pub(super) fn hear(&mut self, record: &[u8], now: Timestamp) -> Merged {
+    /// Merges a record from a peer.
+    pub(super) fn receive(&mut self, record: &[u8], now: Timestamp) -> Merged {
         self.merge(record, Origin::Peer, now)
     }
 
@@ -108,38 +108,38 @@ impl Table {
         self.get(name.as_bytes(), at(0)).map(|facts| facts.version)
     }
 
-    /// Of every live record what all servers know, in order.
+    /// Returns the fields of all live records that servers share, sorted.
     pub(super) fn live_records(&self) -> Vec<Vec<u8>> {
         let mut live: Vec<_> = self.slots.iter_live().map(|slot| slot.entry.identity().as_bytes().to_vec()).collect();
         live.sort_unstable();
         live
     }
 
-    /// Panics unless what is counted and summed along the way is what there is.
+    /// Asserts that the derived data equals the one computed from all slots.
     pub(super) fn assert_consistent(&self) {
         let (mut live, mut digests) = (0, [0_u64; GROUPS]);
         for (hash, slot) in &self.slots.by_hash {
-            let Slot { entry, digest, standing, .. } = &**slot;
+            let Slot { entry, digest, state, .. } = &**slot;
             assert_eq!(*hash, record_hash::of(&entry.name));
             assert!(self.slots.hashes.contains(hash));
-            assert_eq!(entry.is_deleted(), matches!(standing, Standing::Deleted));
+            assert_eq!(entry.is_deleted(), matches!(state, SlotState::Deleted));
             if entry.is_deleted() {
                 assert_eq!(*digest, 0);
-                let remembered = |deletion: &Deletion| deletion.name == entry.name && deletion.number == slot.deletion;
-                assert!(self.slots.deletions.iter().any(remembered), "else it would never be forgotten");
+                let is_stored = |deletion: &Deletion| deletion.name == entry.name && deletion.number == slot.deletion;
+                assert!(self.slots.deletions.iter().any(is_stored), "or it would never be dropped");
                 continue;
             }
             live += 1;
             let group = &mut digests[walk::group_of(*hash)];
             *group = group.wrapping_add(record_hash::of(entry.identity().as_bytes()));
-            assert_eq!(matches!(standing, Standing::Unreadable), slot::read(&entry.definition.text).is_none());
+            assert_eq!(matches!(state, SlotState::Unreadable), slot::read(&entry.definition.text).is_none());
         }
         assert_eq!((self.len(), self.is_empty(), self.digests()), (live, live == 0, &digests));
         assert_eq!((self.known(), self.slots.hashes.len()), (self.slots.by_hash.len(), self.slots.by_hash.len()));
     }
 }
 
-// Words
+// Arguments.
 
 fn words(text: &str) -> Vec<&[u8]> {
     std::iter::once(&b"RL.POLICYSET"[..]).chain(text.split(' ').map(str::as_bytes)).collect()
@@ -149,33 +149,33 @@ const LATER: &str = "rl-policy 1 4:gold 1700000000000000 7 1700000000000000 7 2 
                      12:QUOTA 60 PER 0 0 1000000 0";
 
 #[test]
-fn what_a_later_version_has_set_is_kept_and_passed_on() {
+fn policy_of_a_later_version_is_kept_and_replicated() {
     let mut table = Table::of_node(1);
-    assert_eq!(table.hear(LATER.as_bytes(), at(0)), Merged::Changed);
+    assert_eq!(table.receive(LATER.as_bytes(), at(0)), Merged::Changed);
     assert_eq!((table.ruling("gold", at(0)), table.len()), (Err("unreadable"), 1));
     assert_ne!(table.digest(), 0);
-    assert_eq!(table.told("gold").unwrap(), LATER.as_bytes());
+    assert_eq!(table.initial_record("gold").unwrap(), LATER.as_bytes());
     let facts = table.get(b"gold", at(0)).unwrap();
     assert_eq!((facts.version, &*facts.specs), (version_of(0), &b"QUOTA 60 PER"[..]));
-    // It is there: NX leaves it, its scale can be set and it can be deleted, or replaced.
+    // NX does not replace it, and it can be scaled, deleted or replaced.
     let nx = table.set(b"gold", Condition::IfMissing, &policy(HOUR), at(1), MOST).unwrap();
     assert_eq!(nx, Set { version: version_of(0), changed: false });
     table.must_scale("gold", "0.5", None, at(1));
     assert_eq!(table.ruling("gold", at(1)), Err("unreadable"));
     table.must_set("gold", HOUR, at(2));
     assert_eq!(table.ruling("gold", at(2)), Ok("FIXED 500 1h".to_owned()));
-    // And the other way round.
+    // An unreadable policy replaces a readable one.
     let record = LATER.replacen("1700000000000000", "1700000009000000", 1);
-    assert_eq!(table.hear(record.as_bytes(), at(9)), Merged::Changed);
+    assert_eq!(table.receive(record.as_bytes(), at(9)), Merged::Changed);
     assert_eq!(table.ruling("gold", at(9)), Err("unreadable"));
     assert!(table.delete(b"gold", at(10)).unwrap());
     assert_eq!(table.ruling("gold", at(10)), Err("missing"));
     table.assert_consistent();
 }
 
-// Laws
+// Laws.
 
-/// A record as some server may have written it. Stamps are near each other, so that there are ties.
+/// Generates well-formed records. Stamps are close to each other, so that there are ties.
 fn records() -> impl Strategy<Value = Vec<u8>> {
     let stamp = || (0_u64..4, 0_u64..3).prop_map(|(at, node)| Stamp { at, node });
     let text = proptest::sample::select(vec!["", MINUTE, HOUR, "QUOTA 60 PER"]);

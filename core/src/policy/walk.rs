@@ -1,45 +1,45 @@
-//! Going through all records in pieces, so that no server is busy with thousands in one go.
+//! Iteration over all records in batches, so that no call blocks the server for thousands of them.
 
 use std::collections::BTreeSet;
 
-/// How many groups of names the digest has.
+/// Number of groups of names in the digest.
 pub const GROUPS: usize = 64;
 
-/// The group of a name, by the highest bits of its hash: the lowest say where it is in the table.
+/// Returns the group of a name from the highest bits of its hash. The lowest bits select the slot in the table.
 pub(super) fn group_of(hash: u64) -> usize {
     usize::try_from(hash >> GROUP_SHIFT).unwrap_or_default()
 }
 
-/// Below the six bits of a group.
+/// Number of bits below the six that select the group.
 const GROUP_SHIFT: u32 = 58;
 
-/// Where somebody has come to who goes through the records of some groups of names. In the meantime the table may
-/// change: what is added behind this place is met, and what is before it is not.
+/// Position of an iteration over the records of some groups. The table may change in between: records added after the
+/// position are visited, and those before it are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
-    /// A bit for each group that has not begun.
+    /// Groups that have not been started, one bit each.
     groups: u64,
-    /// The least hash that may come next, in the group that has begun.
+    /// Smallest hash that may come next in the current group.
     next: Option<u64>,
 }
 
 impl Walk {
-    /// Through all groups.
+    /// Iteration over all groups.
     pub const ALL: Walk = Walk { groups: u64::MAX, next: None };
 
-    /// Whether nothing is left to be gone through.
+    /// Returns `true` if nothing is left to visit.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.groups == 0 && self.next.is_none()
     }
 
-    /// Goes through these groups too, a bit for each, but for the one that it is in.
+    /// Adds groups to the iteration, one bit each, except the current one.
     pub fn include(&mut self, groups: u64) {
         let begun = self.next.map_or(0, |next| bit(next >> GROUP_SHIFT));
         self.groups |= groups & !begun;
     }
 
-    /// The next hash of those that there are.
+    /// Advances to the next hash in `hashes`.
     pub(super) fn step(&mut self, hashes: &BTreeSet<u64>) -> Option<u64> {
         loop {
             let from = match self.next {
@@ -61,7 +61,7 @@ impl Walk {
     }
 }
 
-/// The bit of a group.
+/// Returns the bit of a group.
 fn bit(group: u64) -> u64 {
     1 << (group & 63)
 }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn each_hash_of_the_groups_is_met_once() {
+    fn walk_visits_each_hash_of_its_groups_once() {
         let last = u64::MAX >> (u64::BITS - GROUP_SHIFT);
         let hashes: Vec<u64> =
             [(0, 0), (0, 5), (1, 0), (1, last), (2, 7), (63, 0), (63, last)].map(|(g, rest)| hash(g, rest)).to_vec();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_again_is_not_gone_through_twice_while_it_is() {
+    fn including_the_current_group_does_not_visit_it_twice() {
         let set: BTreeSet<u64> = [hash(0, 1), hash(1, 1), hash(1, 2)].into();
         let mut walk = Walk { groups: 0b11, next: None };
         assert_eq!([walk.step(&set), walk.step(&set)], [Some(hash(0, 1)), Some(hash(1, 1))]);

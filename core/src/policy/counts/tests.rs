@@ -7,7 +7,7 @@ const ADMITTED: CountedOutcome =
     CountedOutcome { charges: true, admitted: true, near: false, shadow_denied: false, banned: false, repeated: false };
 const DENIED: CountedOutcome = CountedOutcome { admitted: false, ..ADMITTED };
 
-/// What is counted of one call, but that it is a call.
+/// Counts one call, and returns the names of the counters that it increments besides `calls`.
 fn counted(outcome: CountedOutcome) -> Vec<&'static str> {
     let counts = Counts::default();
     counts.count(&outcome);
@@ -18,17 +18,17 @@ fn counted(outcome: CountedOutcome) -> Vec<&'static str> {
 }
 
 #[test]
-fn each_call_is_counted_by_what_has_become_of_it() {
+fn call_increments_the_counters_of_its_outcome() {
     for (outcome, counted_as) in [
         (ADMITTED, &["admitted"][..]),
         (CountedOutcome { near: true, ..ADMITTED }, &["admitted", "near"]),
         (CountedOutcome { shadow_denied: true, ..ADMITTED }, &["admitted", "shadow_denied"]),
         (DENIED, &["denied"]),
-        // What is denied is not near: it is there.
+        // A denied call is not near the limit, but beyond it.
         (CountedOutcome { near: true, ..DENIED }, &["denied"]),
         (CountedOutcome { shadow_denied: true, ..DENIED }, &["denied", "shadow_denied"]),
         (CountedOutcome { banned: true, ..DENIED }, &["denied", "banned"]),
-        // It was counted when it was charged.
+        // A repeated call was counted when it was charged.
         (CountedOutcome { repeated: true, near: true, ..ADMITTED }, &["repeated"]),
         (CountedOutcome { charges: false, near: true, ..ADMITTED }, &[]),
         (CountedOutcome { charges: false, banned: true, shadow_denied: true, ..DENIED }, &[]),
@@ -38,7 +38,7 @@ fn each_call_is_counted_by_what_has_become_of_it() {
 }
 
 #[test]
-fn counts_add_up() {
+fn counters_accumulate() {
     let counts = Counts::default();
     for outcome in [ADMITTED, DENIED, ADMITTED, CountedOutcome { near: true, ..ADMITTED }] {
         counts.count(&outcome);
@@ -50,7 +50,7 @@ fn counts_add_up() {
 }
 
 #[test]
-fn a_call_is_near_with_a_fifth_left_or_less() {
+fn call_with_at_most_a_fifth_left_is_near() {
     let outcome = |verdict, remaining, limit, purpose| {
         CountedOutcome::of(&Decision { verdict, limit, remaining, reset: Span::ZERO, granted: None }, purpose)
     };

@@ -1,16 +1,16 @@
 use super::*;
 use proptest::prelude::*;
 
-/// As the first version of the module wrote it.
+/// Record as written by the first version of the module.
 const RECORD: &str = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 \
                       22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1700000060000000";
 
-/// With a scale for an hour, of which a minute is left. MUL changed it 59 minutes ago, ADD a minute ago.
+/// Record whose scale lasts an hour, of which a minute is left. MUL changed it 59 minutes ago, and ADD a minute ago.
 const RECORD_STEPS: &str = "rl-policy 3 4:gold 1700000000000000 7 1600000000000000 3 1700000000000000 1700000000000 \
                             22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1650003600000000 3600000000 \
                             1650000000000000 1640000000000000 3540000000 60000000 60000000";
 
-/// With a scale for an hour, of which a minute is left.
+/// Record whose scale lasts an hour, of which a minute is left.
 const RECORD_FOR: &str = "rl-policy 2 4:gold 1700000000000000 7 1600000000000000 3 1700000000000000 1700000000000 \
                           22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1650003600000000 3600000000 60000000";
 
@@ -54,7 +54,7 @@ fn timed_text(entry: &PolicyEntry, timing: ScaleTiming) -> String {
     String::from_utf8(entry.record(timing).as_bytes().to_vec()).unwrap()
 }
 
-/// Timing of a scale that has so much left and was never changed by MUL or ADD.
+/// Returns the timing of a scale with `left` until its end, which MUL and ADD never changed.
 fn timing(left: Option<Span>) -> ScaleTiming {
     ScaleTiming { left, ..ScaleTiming::default() }
 }
@@ -64,7 +64,7 @@ fn read(record: &str) -> Option<Record> {
 }
 
 #[test]
-fn a_record_is_the_name_and_both_registers() {
+fn record_contains_the_name_and_both_registers() {
     assert_eq!(text(&entry(), MINUTE), RECORD);
     assert_eq!(read(RECORD), Some(Record { entry: entry(), timing: timing(None) }));
     let deleted = PolicyEntry {
@@ -78,19 +78,19 @@ fn a_record_is_the_name_and_both_registers() {
 }
 
 #[test]
-fn a_record_with_a_scale_for_a_time_says_for_how_long_and_how_much_is_left() {
+fn record_of_a_timed_scale_contains_duration_and_time_left() {
     assert_eq!(text(&entry_for(), MINUTE), RECORD_FOR);
     assert_eq!(read(RECORD_FOR), Some(Record { entry: entry_for(), timing: timing(Some(MINUTE)) }));
-    // How much is left is each server's own affair.
+    // The time left differs between servers.
     let identity = entry_for().identity();
     assert_eq!(String::from_utf8_lossy(identity.as_bytes()), RECORD_FOR.strip_suffix(" 60000000").unwrap());
     assert_eq!(entry().identity().as_bytes(), RECORD.as_bytes());
-    // It is never more than the whole.
+    // It is capped at the duration.
     assert!(text(&entry_for(), MINUTE.times(61)).ends_with(" 3600000000 3600000000"));
 }
 
 #[test]
-fn a_record_of_a_scale_that_was_stepped_says_when() {
+fn record_of_a_stepped_scale_contains_times_of_changes() {
     let times = StepTimes { multiplied: micros(1_650_000_000_000_000), added: micros(1_640_000_000_000_000) };
     let entry = PolicyEntry { scale: Scale { times, ..entry_for().scale }, ..entry_for() };
     let stepped = ScaleTiming { left: Some(MINUTE), since_multiplied: MINUTE.times(59), since_added: MINUTE };
@@ -99,17 +99,17 @@ fn a_record_of_a_scale_that_was_stepped_says_when() {
     let identity = entry.identity();
     let unshared = " 3540000000 60000000 60000000";
     assert_eq!(String::from_utf8_lossy(identity.as_bytes()), RECORD_STEPS.strip_suffix(unshared).unwrap());
-    // Without an end there is nothing left of it.
+    // Without an end there is no time left.
     let endless = PolicyEntry { scale: Scale { end: End::Never, ..entry.scale.clone() }, ..entry };
     let written = timed_text(&endless, stepped);
     assert!(written.ends_with(" 500000 0 0 1650000000000000 1640000000000000 3540000000 60000000"), "{written}");
     assert_eq!(read(&written), Some(Record { entry: endless.clone(), timing: ScaleTiming { left: None, ..stepped } }));
-    // A word that never changed it has no age.
+    // A word that never changed the scale has no age.
     let braked = StepTimes { added: Timestamp::EPOCH, ..times };
     let braked = PolicyEntry { scale: Scale { times: braked, ..endless.scale.clone() }, ..endless };
     assert!(timed_text(&braked, stepped).ends_with(" 1650000000000000 0 3540000000 0"));
     for (own, other) in [
-        // Such a record has another form.
+        // A record without changes has another form.
         (" 1650000000000000 1640000000000000 3540000000 60000000 ", " 0 0 0 0 "),
         (" 1640000000000000 ", " 31536000000000001 "),
         (" 1640000000000000 ", " 0 "),
@@ -127,7 +127,7 @@ fn a_record_of_a_scale_that_was_stepped_says_when() {
 }
 
 #[test]
-fn what_is_left_by_the_clock_is_never_more_than_there_was() {
+fn time_left_by_the_clock_is_at_most_the_duration() {
     let (end, hour) = (micros(1_650_003_600_000_000), MINUTE.times(60));
     let left = |entry: &PolicyEntry, now| entry.scale.left_by_clock(now);
     let (known, of_old) = (entry_for(), PolicyEntry { scale: Scale { end: End::At(end), ..entry().scale }, ..entry() });
@@ -142,7 +142,7 @@ fn what_is_left_by_the_clock_is_never_more_than_there_was() {
 }
 
 #[test]
-fn what_no_server_can_have_written_is_refused() {
+fn malformed_record_is_rejected() {
     let replaced = |from: &str, to: &str| {
         assert_eq!(RECORD.matches(from).count(), 1, "{from}");
         RECORD.replace(from, to)
@@ -155,7 +155,7 @@ fn what_no_server_can_have_written_is_refused() {
         replaced("4:gold", "0:"),
         replaced("4:gold", "5:gold"),
         replaced("4:gold", &format!("257:{}", "x".repeat(257))),
-        // Later than the last instant, or than what was born of it.
+        // Later than the last timestamp, or earlier than the birth.
         replaced("1700000000000000", "31536000000000001"),
         replaced("1600000000000000 3", "1700000000000000 8"),
         replaced("1650000000000000", "31536000000000001"),
@@ -173,20 +173,20 @@ fn what_no_server_can_have_written_is_refused() {
     }
     for end in 0..RECORD.len() {
         let cut = read(&RECORD[..end]);
-        // What is cut within the last number may be one.
+        // A record that is cut within its last number is still well-formed.
         assert_eq!(cut.is_some(), end > RECORD.rfind(' ').unwrap() + 1, "{end}");
     }
 }
 
 #[test]
-fn what_no_server_can_have_written_of_a_scale_for_a_time_is_refused() {
+fn malformed_record_of_a_timed_scale_is_rejected() {
     let own = " 3600000000 60000000";
     for other in [
         "",
         " 3600000000",
         " 0",
         " 0 0",
-        // Longer than FOR takes, and more than there was.
+        // Longer than FOR permits, and more time left than the duration.
         " 315360000000001 60000000",
         " 3600000000 3600000001",
         " 3600000000 060000000",
@@ -203,7 +203,7 @@ fn what_no_server_can_have_written_of_a_scale_for_a_time_is_refused() {
 }
 
 #[test]
-fn what_a_server_can_just_have_written_is_read() {
+fn record_with_extreme_values_is_accepted() {
     for (from, to) in [
         ("4:gold".to_owned(), format!("256:{}", "x".repeat(256))),
         ("1700000000000000".to_owned(), Timestamp::MAX.micros().to_string()),
@@ -224,7 +224,7 @@ fn what_a_server_can_just_have_written_is_read() {
 }
 
 #[test]
-fn only_a_scale_later_than_the_birth_counts() {
+fn scale_counts_only_if_later_than_the_birth() {
     let scaled_at = |at, node| {
         let entry = entry();
         PolicyEntry { scale: Scale { stamp: Stamp { at, node }, ..entry.scale }, ..entry }
@@ -238,7 +238,7 @@ fn only_a_scale_later_than_the_birth_counts() {
 }
 
 prop_compose! {
-    /// Near each other, so that there are ties.
+    /// Generates stamps that are close to each other, so that there are ties.
     fn stamps()(at in 0_u64..4, node in 0_u64..3) -> Stamp {
         Stamp { at, node }
     }
@@ -268,7 +268,7 @@ prop_compose! {
     }
 }
 
-/// Of which the last stamps, if it is near, are beyond.
+/// Generates horizons that lie before, between or after the generated stamps.
 fn horizons() -> impl Strategy<Value = Horizon> {
     proptest::sample::select(vec![Horizon::within(0), Horizon::within(2), Horizon::of(Timestamp::EPOCH)])
 }
@@ -281,7 +281,7 @@ fn merged(one: &PolicyEntry, other: &PolicyEntry, horizon: Horizon) -> PolicyEnt
 }
 
 #[test]
-fn a_stamp_beyond_the_horizon_is_older_than_any_other() {
+fn stamp_beyond_the_horizon_is_the_oldest() {
     let with_stamps = |at| {
         let PolicyEntry { name, definition, scale } = entry();
         let stamp = Stamp { at, node: 7 };
@@ -296,14 +296,14 @@ fn a_stamp_beyond_the_horizon_is_older_than_any_other() {
         assert_eq!(merged(known, &ahead, horizon), *known);
         assert_eq!(merged(&ahead, known, horizon), *known);
     }
-    // A second later it is within, and the latest.
+    // A second later it is within the horizon.
     let later = Horizon::of(micros(1_700_000_001_000_000));
     assert_eq!(merged(&last, &ahead, later), ahead);
 }
 
 proptest! {
     #[test]
-    fn to_merge_is_idempotent_commutative_and_associative(
+    fn merge_is_idempotent_commutative_and_associative(
         a in entries(), b in entries(), c in entries(), horizon in horizons(),
     ) {
         let merged = |one: &PolicyEntry, other: &PolicyEntry| merged(one, other, horizon);
@@ -320,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn a_record_reads_back_as_it_was(
+    fn record_is_parsed_back_to_the_same_entry(
         entry in entries(), left in 0_u64..1_000_000, ages in (0_u64..2, 0_u64..2),
     ) {
         let times = entry.scale.times;
@@ -334,7 +334,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_is_written_the_same(
+    fn parsed_record_is_encoded_to_the_same_bytes(
         record in proptest::sample::select(vec![RECORD, RECORD_FOR, RECORD_STEPS]),
         place in any::<proptest::sample::Index>(),
         byte in proptest::sample::select(b"0123456789 :-x".to_vec()),

@@ -6,7 +6,7 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
 }
 
 #[test]
-fn a_pattern_is_what_keys_takes_it_for() {
+fn pattern_matches_like_keys() {
     for (pattern, yes, no) in [
         ("", &[""][..], &["a"][..]),
         ("gold", &["gold"], &["Gold", "gol", "golden", ""]),
@@ -44,25 +44,25 @@ fn a_pattern_is_what_keys_takes_it_for() {
         ("*[", &[], &["[", ""]),
     ] {
         for text in yes {
-            assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern:?} is to match {text:?}");
+            assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern:?} must match {text:?}");
         }
         for text in no {
-            assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern:?} is not to match {text:?}");
+            assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern:?} must not match {text:?}");
         }
     }
     assert!(matches(b"[\x80-\xff]*\0", b"\xc3\xa4\n\0"));
 }
 
 #[test]
-fn stars_do_not_multiply_the_work() {
-    // With every star tried again at every place this would take longer than the universe is old.
+fn many_stars_do_not_backtrack() {
+    // Backtracking over all stars would take longer than the age of the universe.
     assert!(!matches(&b"*a".repeat(100), &b"a".repeat(99)));
     assert!(matches(&b"*a".repeat(100), &b"a".repeat(1000)));
     assert!(!matches(&[&b"a*".repeat(64)[..], b"b"].concat(), &b"a".repeat(256)));
 }
 
 #[test]
-fn a_pattern_has_1024_bytes_at_most_and_may_have_as_many_elements_as_a_name_has_bytes() {
+fn pattern_longer_than_1024_bytes_is_rejected() {
     let name = b"x".repeat(MAX_NAME);
     for pattern in
         [&b"?".repeat(256)[..], &b"\\x".repeat(256), &b"*x".repeat(256), &b"[x]".repeat(256), &b"*".repeat(1024)]
@@ -75,18 +75,18 @@ fn a_pattern_has_1024_bytes_at_most_and_may_have_as_many_elements_as_a_name_has_
         assert!(!matches(pattern, &name), "{pattern:?}");
     }
     let refused = Pattern::read(&b"*".repeat(1025)).err().unwrap();
-    let told =
+    let expected =
         format!("ERR pattern must be a pattern of at most 1024 bytes, such as plan:*, not '{}...'", "*".repeat(32));
-    assert_eq!(refused.to_string(), told);
+    assert_eq!(refused.to_string(), expected);
 }
 
-/// A star is whatever makes the rest match.
+/// Matches by trying all lengths of each star.
 fn naive(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern, text) {
         ([], _) => text.is_empty(),
-        ([b'*', behind @ ..], _) => (0..=text.len()).any(|taken| naive(behind, &text[taken..])),
+        ([b'*', after @ ..], _) => (0..=text.len()).any(|taken| naive(after, &text[taken..])),
         (_, []) => false,
-        ([b'?', behind @ ..], [_, rest @ ..]) => naive(behind, rest),
+        ([b'?', after @ ..], [_, rest @ ..]) => naive(after, rest),
         ([b'[', set @ ..], [byte, rest @ ..]) => {
             let (not, set) = set.strip_prefix(b"^").map_or((false, set), |set| (true, set));
             let (mut members, mut place) = (Vec::new(), 0);
@@ -104,22 +104,22 @@ fn naive(pattern: &[u8], text: &[u8]) -> bool {
             }
             members.contains(byte) != not && naive(set.get(place + 1..).unwrap_or_default(), rest)
         }
-        ([b'\\', literal, behind @ ..] | [literal, behind @ ..], [byte, rest @ ..]) => {
-            literal == byte && naive(behind, rest)
+        ([b'\\', literal, after @ ..] | [literal, after @ ..], [byte, rest @ ..]) => {
+            literal == byte && naive(after, rest)
         }
     }
 }
 
 proptest! {
     #[test]
-    fn it_is_what_trying_everything_finds(pattern in r"[*?\[\]^\\abc-]{0,10}", text in r"[abc*\[\]^-]{0,8}") {
+    fn match_equals_backtracking(pattern in r"[*?\[\]^\\abc-]{0,10}", text in r"[abc*\[\]^-]{0,8}") {
         let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
         prop_assert_eq!(matches(pattern, text), naive(pattern, text));
     }
 }
 
 #[test]
-fn a_star_holds_where_one_word_of_bits_goes_over_into_the_next() {
+fn star_applies_across_words_of_the_bit_set() {
     let pattern = format!("*{}*", "a".repeat(64));
     for (length, is_matched) in [(63, false), (64, true), (65, true), (100, true)] {
         assert_eq!(matches(pattern.as_bytes(), "a".repeat(length).as_bytes()), is_matched, "{length}");

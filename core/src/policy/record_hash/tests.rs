@@ -2,9 +2,9 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::HashSet;
 
-/// Members of a cluster that are of different versions compare what they have by it.
+/// The hash is stable, because members of a cluster with different versions compare digests.
 #[test]
-fn a_hash_is_what_it_always_was() {
+fn hash_is_stable_across_versions() {
     for (text, hash) in [
         (&b""[..], 0),
         (b"a", 0x4629_970a_9b7f_e156),
@@ -20,7 +20,7 @@ fn a_hash_is_what_it_always_was() {
 }
 
 #[test]
-fn names_that_differ_in_a_byte_or_in_length_differ_in_hash() {
+fn names_that_differ_in_one_byte_or_length_have_different_hashes() {
     for length in 1..=40 {
         let name = vec![b'a'; length];
         let mut hashes = HashSet::from([of(&name), of(&name[1..])]);
@@ -32,9 +32,9 @@ fn names_that_differ_in_a_byte_or_in_length_differ_in_hash() {
     }
 }
 
-/// A slot of the table is found by the lowest bits of a hash and seven of the highest; a group is the six highest.
+/// The table uses the lowest bits of a hash and seven of the highest, and a group the six highest.
 #[test]
-fn numbered_names_spread_as_if_thrown() {
+fn numbered_names_are_distributed_like_random_ones() {
     for prefix in ["", "user:", "plan:enterprise:"] {
         let (mut groups, mut slots) = ([0_u32; 64], vec![0_u32; 4096]);
         for n in 0..4096_u16 {
@@ -42,8 +42,8 @@ fn numbered_names_spread_as_if_thrown() {
             groups[usize::try_from(hash >> 58).unwrap()] += 1;
             slots[usize::try_from(hash % 4096).unwrap()] += 1;
         }
-        // Of 64 in a group on average, and of one in a slot: six times the deviation, and as far as ten thousand throws
-        // get.
+        // The mean is 64 in a group and 1 in a slot. The bounds are six standard deviations, and the maximum of ten
+        // thousand random trials.
         assert!(groups.iter().all(|count| (16..=112).contains(count)), "{prefix}: {groups:?}");
         assert!(slots.iter().all(|count| *count <= 9), "{prefix}");
     }
@@ -51,7 +51,7 @@ fn numbered_names_spread_as_if_thrown() {
 
 proptest! {
     #[test]
-    fn equal_bytes_are_equal_wherever_they_lie(text in proptest::collection::vec(any::<u8>(), 0..64), shift in 0_usize..8) {
+    fn hash_does_not_depend_on_alignment(text in proptest::collection::vec(any::<u8>(), 0..64), shift in 0_usize..8) {
         let mut moved = vec![0; shift];
         moved.extend_from_slice(&text);
         prop_assert_eq!(of(&text), of(&moved[shift..]));

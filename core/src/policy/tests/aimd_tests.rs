@@ -1,4 +1,4 @@
-//! The factor of a policy goes by steps: a fleet brakes once, and each success pushes.
+//! Relative changes of a policy's factor by MUL and ADD.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn scaled() -> Table {
     table
 }
 
-/// The factor and the seconds left after a step at `now`, and whether that changed anything.
+/// Applies a change at `now`. Returns the factor, the seconds left, and `true` if the scale changed.
 fn step(table: &mut Table, scaling: Scaling, now: u64) -> (String, Option<u64>, bool) {
     let ScaleOutcome { facts, changed } = table.scale(b"pro", scaling, at(now)).unwrap();
     (facts.scale.to_string(), facts.scale_left.map(|left| left.micros() / 1_000_000), changed)
@@ -34,35 +34,35 @@ fn factor_after(table: &mut Table, scaling: Scaling, now: u64) -> String {
 }
 
 #[test]
-fn mul_and_add_change_the_factor_relative_to_what_it_is() {
+fn mul_and_add_change_the_current_factor() {
     let mut table = scaled();
     assert_eq!(factor_after(&mut table, multiply("0.5"), 1), "0.5");
     assert_eq!(factor_after(&mut table, multiply("0.7"), 1), "0.35");
     assert_eq!(factor_after(&mut table, add("0.1"), 2), "0.45");
     assert_eq!(table.ruling("pro", at(2)).unwrap(), "TOKENBUCKET 27 27 1m");
-    // Rounded down to a millionth.
+    // Rounding is down to a millionth.
     assert_eq!(factor_after(&mut table, multiply("0.333333"), 3), "0.149999");
     assert_eq!(factor_after(&mut table, multiply("1"), 3), "0.149999");
 }
 
 #[test]
-fn each_stops_at_its_end_and_leaves_what_is_beyond() {
+fn mul_and_add_stop_at_their_bounds_and_leave_a_factor_beyond() {
     let mut table = scaled();
     assert_eq!(factor_after(&mut table, add("0.5"), 1), "1");
     assert_eq!(factor_after(&mut table, multiply("0"), 2), "0.01");
     assert_eq!(factor_after(&mut table, multiply("0"), 2), "0.01");
     let to_nothing = Scaling { step: ScaleStep::Multiply { by: Amount::ZERO, least: Amount::ZERO }, ..multiply("0") };
     assert_eq!(factor_after(&mut table, to_nothing, 3), "0");
-    assert_eq!(factor_after(&mut table, multiply("0.5"), 3), "0", "it is below the end already");
+    assert_eq!(factor_after(&mut table, multiply("0.5"), 3), "0", "already below the bound");
     assert_eq!(factor_after(&mut table, add("5"), 4), "1");
     let up_to_three = Scaling { step: ScaleStep::Add { step: factor("5"), most: factor("3") }, ..add("5") };
     assert_eq!(factor_after(&mut table, up_to_three, 4), "3");
-    assert_eq!(factor_after(&mut table, add("5"), 5), "3", "it is above the end already");
+    assert_eq!(factor_after(&mut table, add("5"), 5), "3", "already above the bound");
     assert_eq!(factor_after(&mut table, multiply("0.5"), 5), "1.5");
 }
 
 #[test]
-fn a_hundred_that_see_the_same_refusal_brake_once() {
+fn changes_within_every_are_ignored() {
     let mut table = scaled();
     let brake = Scaling { every: seconds(10), ..multiply("0.5") };
     assert_eq!(factor_after(&mut table, brake, 1), "0.5");
@@ -73,17 +73,17 @@ fn a_hundred_that_see_the_same_refusal_brake_once() {
     }
     assert_eq!(entry(&table), before, "nothing is written");
     assert_eq!(factor_after(&mut table, brake, 11), "0.25");
-    // Each word counts for itself, and a call without EVERY is not held.
+    // Each word has an interval of its own, and a call without EVERY is never ignored.
     let push = Scaling { every: seconds(10), ..add("0.05") };
     assert_eq!(factor_after(&mut table, push, 11), "0.3");
     assert!(!step(&mut table, push, 20).2);
     assert_eq!(factor_after(&mut table, add("0.05"), 20), "0.35");
-    assert!(!step(&mut table, push, 29).2, "that one counts for the next");
+    assert!(!step(&mut table, push, 29).2, "the call without EVERY restarts the interval");
     assert_eq!(factor_after(&mut table, push, 30), "0.4");
 }
 
 #[test]
-fn a_change_at_the_end_counts_as_one() {
+fn change_at_the_bound_starts_the_interval() {
     let mut table = scaled();
     let push = Scaling { every: seconds(10), ..add("0.5") };
     assert_eq!(factor_after(&mut table, push, 1), "1");
@@ -93,7 +93,7 @@ fn a_change_at_the_end_counts_as_one() {
 }
 
 #[test]
-fn the_end_that_stands_stays_without_for() {
+fn change_without_for_keeps_the_end_of_the_scale() {
     let mut table = scaled();
     table.must_scale("pro", "0.5", Some(60), at(0));
     assert_eq!(step(&mut table, multiply("0.5"), 10), ("0.25".to_owned(), Some(50), true));
@@ -101,55 +101,55 @@ fn the_end_that_stands_stays_without_for() {
         step(&mut table, Scaling { duration: seconds(90), ..add("0.1") }, 20),
         ("0.35".to_owned(), Some(90), true)
     );
-    let held = Scaling { every: seconds(60), duration: seconds(500), ..add("0.1") };
-    assert_eq!(step(&mut table, held, 30), ("0.35".to_owned(), Some(80), false), "FOR is held with it");
+    let ignored = Scaling { every: seconds(60), duration: seconds(500), ..add("0.1") };
+    assert_eq!(step(&mut table, ignored, 30), ("0.35".to_owned(), Some(80), false), "FOR has no effect either");
     assert_eq!(table.ruling("pro", at(110)).unwrap(), MINUTE);
-    // And where none stands there is none.
+    // A scale without an end keeps having none.
     assert_eq!(step(&mut table, multiply("0.5"), 110), ("0.5".to_owned(), None, true));
 }
 
 #[test]
-fn the_end_of_for_and_a_plain_factor_forget_what_was_changed_when() {
+fn end_of_scale_and_plain_factor_reset_the_interval() {
     let mut table = scaled();
     let brake = Scaling { every: seconds(3600), duration: seconds(60), ..multiply("0.5") };
     assert_eq!(step(&mut table, brake, 0), ("0.5".to_owned(), Some(60), true));
     assert_eq!(step(&mut table, brake, 59), ("0.5".to_owned(), Some(1), false));
-    assert_eq!(step(&mut table, brake, 60), ("0.5".to_owned(), Some(60), true), "of 1, which it was again");
+    assert_eq!(step(&mut table, brake, 60), ("0.5".to_owned(), Some(60), true), "applied to the factor 1");
     table.must_scale("pro", "0.8", None, at(61));
     let record = String::from_utf8(table.record(b"pro", at(61)).unwrap()).unwrap();
-    assert!(record.starts_with("rl-policy 1 "), "such a record has its old form");
+    assert!(record.starts_with("rl-policy 1 "), "the record has the first form");
     assert_eq!(step(&mut table, brake, 61), ("0.4".to_owned(), Some(60), true));
-    // What was scaled before the policy was made is of another one.
+    // A scale of a former policy of the same name does not count.
     assert!(table.delete(b"pro", at(62)).unwrap());
     table.must_set("pro", MINUTE, at(63));
     assert_eq!(step(&mut table, brake, 63), ("0.5".to_owned(), Some(60), true));
 }
 
 #[test]
-fn whoever_hears_of_a_brake_does_not_brake_again_whatever_its_clock() {
+fn replicated_change_starts_the_interval_for_any_clock() {
     let brake = Scaling { every: seconds(10), ..multiply("0.5") };
     for receiver in [100, 109, 91, 110, 18_100, 1] {
         let mut here = Table::of_node(1);
         here.must_set("pro", MINUTE, at(50));
         assert_eq!(factor_after(&mut here, brake, 100), "0.5");
         let mut there = Table::of_node(2);
-        there.hear(&here.record(b"pro", at(100)).unwrap(), at(receiver));
+        there.receive(&here.record(b"pro", at(100)).unwrap(), at(receiver));
         let (factor, _, changed) = step(&mut there, brake, receiver);
         assert_eq!((factor.as_str(), changed), ("0.5", false), "{receiver}");
-        // What it comes to travels, whoever wrote it later.
-        here.hear(&there.record(b"pro", at(receiver)).unwrap(), at(100));
+        // The ignored change is not replicated.
+        here.receive(&there.record(b"pro", at(receiver)).unwrap(), at(100));
         assert_eq!(here.digests(), there.digests());
     }
 }
 
 #[test]
-fn a_set_of_the_policy_keeps_what_was_changed_when() {
+fn setting_the_policy_keeps_the_interval() {
     let mut table = scaled();
     let brake = Scaling { every: seconds(10), ..multiply("0.5") };
     assert_eq!(factor_after(&mut table, brake, 1), "0.5");
     table.must_set("pro", HOUR, at(2));
     assert_eq!(step(&mut table, brake, 3), ("0.5".to_owned(), None, false));
-    // So does a disk.
+    // The interval survives a restart.
     let mut loaded = Table::of_node(1);
     loaded.merge(&table.record(b"pro", at(3)).unwrap(), Origin::Disk, at(4));
     assert_eq!(step(&mut loaded, brake, 4), ("0.5".to_owned(), None, false));
@@ -157,7 +157,7 @@ fn a_set_of_the_policy_keeps_what_was_changed_when() {
 }
 
 #[test]
-fn the_words_of_a_step() {
+fn mul_and_add_are_parsed() {
     let read = |text: &str| {
         let words: Vec<&[u8]> = std::iter::once("RL.POLICYSCALE").chain(text.split(' ')).map(str::as_bytes).collect();
         Scaling::read(&mut Args::new(&words))
@@ -210,14 +210,14 @@ fn the_words_of_a_step() {
 const HOUR_SECONDS: u64 = 3600;
 
 #[test]
-fn a_replica_promoted_after_its_clock_was_put_right_brakes_no_second_time_within_every() {
+fn promoted_replica_with_corrected_clock_respects_every() {
     let brake = Scaling { every: seconds(HOUR_SECONDS), ..multiply("0.5") };
     for origin in [Origin::Primary, Origin::Peer] {
         let (mut primary, mut replica) = (scaled(), Table::of_node(2));
         assert_eq!(factor_after(&mut primary, brake, 60), "0.5");
         replica.merge(&primary.record(b"pro", at(60)).unwrap(), origin, at(60 + 5 * HOUR_SECONDS));
         replica.notice(at(120 + 5 * HOUR_SECONDS));
-        // The clock of the replica is put right.
+        // The clock of the replica is corrected.
         assert_eq!(step(&mut replica, brake, 120), ("0.5".to_owned(), None, false));
         assert_eq!(step(&mut replica, brake, 60 + HOUR_SECONDS - 1), ("0.5".to_owned(), None, false));
         assert_eq!(factor_after(&mut replica, brake, 60 + HOUR_SECONDS), "0.25");
@@ -225,16 +225,16 @@ fn a_replica_promoted_after_its_clock_was_put_right_brakes_no_second_time_within
 }
 
 #[test]
-fn a_record_tells_how_long_ago_a_change_was_by_the_steady_clock() {
+fn record_contains_the_steady_time_since_a_change() {
     let brake = Scaling { every: seconds(HOUR_SECONDS), ..multiply("0.5") };
     let (mut primary, mut replica) = (scaled(), Table::of_node(2));
     assert_eq!(factor_after(&mut primary, brake, 60), "0.5");
-    // Half of the time has passed when the replica hears of it, and its clock has stood still on another day.
+    // The replica receives the record after half of the interval, and its clock shows another day.
     let record = primary.record(b"pro", at(60 + HOUR_SECONDS / 2)).unwrap();
     replica.merge(&record, Origin::Primary, at(86_400));
     assert!(!step(&mut replica, brake, 86_400 + HOUR_SECONDS / 2 - 1).2);
     assert_eq!(factor_after(&mut replica, brake, 86_400 + HOUR_SECONDS / 2), "0.25");
-    // From disk it is at least as long ago, and longer by the clock.
+    // A loaded record uses the longer of the stored time and the time by the clock.
     for (loaded, now) in [(0, HOUR_SECONDS / 2), (60 + HOUR_SECONDS - 1, 60 + HOUR_SECONDS)] {
         let mut disk = Table::of_node(1);
         disk.merge(&record, Origin::Disk, at(loaded));
@@ -244,11 +244,11 @@ fn a_record_tells_how_long_ago_a_change_was_by_the_steady_clock() {
 }
 
 #[test]
-fn a_change_by_one_word_leaves_the_time_of_the_other() {
+fn change_by_one_word_keeps_the_interval_of_the_other() {
     let brake = Scaling { every: seconds(HOUR_SECONDS), ..multiply("0.5") };
     let mut table = scaled();
     assert_eq!(factor_after(&mut table, brake, 5 * HOUR_SECONDS), "0.5");
-    // The clock is put back by four hours. Half an hour later a push is no brake, and another half hour later it counts.
+    // The clock is set back by four hours. Pushes half an hour and an hour later do not restart the interval of MUL.
     assert_eq!(factor_after(&mut table, add("0.1"), HOUR_SECONDS), "0.6");
     assert_eq!(factor_after(&mut table, add("0.1"), HOUR_SECONDS + HOUR_SECONDS / 2), "0.7");
     assert!(!step(&mut table, brake, 2 * HOUR_SECONDS - 1).2);

@@ -1,5 +1,5 @@
-//! A cluster of tables, whose clocks are apart, and whose messages are lost, doubled, reordered and held up: whatever
-//! happens, once they can speak to each other they end in one table.
+//! Cluster of tables with different clocks, whose messages are lost, duplicated, reordered and delayed. Once all nodes
+//! can communicate, their tables converge.
 
 use super::*;
 use proptest::sample::{Index, select};
@@ -8,7 +8,7 @@ const NODES: usize = 4;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Somebody tells a node something, which broadcasts it.
+    /// A client writes to a node, which broadcasts the record.
     Write {
         node: usize,
         name: &'static str,
@@ -16,28 +16,28 @@ enum Step {
     },
     /// A message arrives.
     Deliver(Index),
-    /// It arrives, and will once more.
+    /// A message arrives, and will arrive once more.
     Double(Index),
-    /// It never does.
+    /// A message is lost.
     Lose(Index),
-    /// Time goes on, by so many seconds.
+    /// Time passes, in seconds.
     Wait(u64),
-    /// A node's clock is set: so many seconds before or behind the time.
+    /// The clock of a node is set to an offset from the true time, in seconds.
     SetClock {
         node: usize,
         skew: i64,
     },
-    /// The nodes at these places are cut off from the others.
+    /// The network is partitioned: these nodes are cut off from the others.
     Component([bool; NODES]),
-    /// Two compare digests, and the first asks for what differs.
+    /// Two nodes compare digests, and the first requests the records that differ.
     Gossip {
         asks: usize,
         answers: usize,
     },
-    /// A node has its disk back as it was when it was saved last, or is new; counts from nothing.
+    /// A node restarts from its last snapshot, or empty.
     Restart(usize),
     Save(usize),
-    /// It forgets what it deleted long ago.
+    /// A node drops expired deletions.
     Forget(usize),
 }
 
@@ -45,13 +45,13 @@ enum Step {
 enum Write {
     Set(&'static str),
     SetIfMissing(&'static str),
-    /// Over the version that stands there, which perhaps another node has long replaced.
+    /// Sets over the version on this node, which another node may have replaced long ago.
     SetOver(&'static str),
     Scale(&'static str, Option<u64>),
-    /// MUL or ADD, with so many seconds of EVERY.
+    /// Applies MUL or ADD, with the seconds of EVERY.
     Step(ScaleStep, Option<u64>),
     Delete,
-    /// A later version of the module is told what this one cannot read.
+    /// Sets a definition that only a later version of the module can parse.
     SetLater,
 }
 
@@ -120,12 +120,12 @@ impl Cluster {
         }
     }
 
-    /// What a node is told stands there at once, and goes to all others.
+    /// Writes to a node, asserts the effect there, and sends the record to all others.
     fn write(&mut self, node: usize, name: &str, write: &Write) {
         let now = self.clock(node);
         let table = &mut self.tables[node];
         let before = table.get(name.as_bytes(), now);
-        let stands = before.as_ref().map(|facts| facts.version);
+        let current = before.as_ref().map(|facts| facts.version);
         let known = table.slots.get(name.as_bytes()).map_or(0, |slot| slot.entry.latest(Horizon::of(now)));
         let grows = |version| version > known;
         let mut set = |text, condition| table.set(name.as_bytes(), condition, &policy(text), now, MOST);
@@ -137,24 +137,24 @@ impl Cluster {
             }
             Write::SetIfMissing(text) => {
                 let set = set(text, Condition::IfMissing).unwrap();
-                assert_eq!(set.changed, stands.is_none());
-                assert!(stands.is_none_or(|stands| stands == set.version));
+                assert_eq!(set.changed, current.is_none());
+                assert!(current.is_none_or(|current| current == set.version));
                 set.changed
             }
-            Write::SetOver(text) => match stands {
-                Some(stands) => {
-                    assert!(set(text, Condition::OverVersion(stands + 1)).is_err());
-                    grows(set(text, Condition::OverVersion(stands)).unwrap().version)
+            Write::SetOver(text) => match current {
+                Some(current) => {
+                    assert!(set(text, Condition::OverVersion(current + 1)).is_err());
+                    grows(set(text, Condition::OverVersion(current)).unwrap().version)
                 }
                 None => set(text, Condition::OverVersion(1)).is_ok(),
             },
-            Write::Scale(by, seconds) if stands.is_some() => {
+            Write::Scale(by, seconds) if current.is_some() => {
                 table.must_scale(name, by, *seconds, now);
                 let facts = table.get(name.as_bytes(), now).unwrap();
                 assert_eq!((facts.scale, facts.scale_left), (factor(by), seconds.map(|s| Span::SECOND.times(s))));
                 true
             }
-            Write::Step(step, every) if stands.is_some() => {
+            Write::Step(step, every) if current.is_some() => {
                 let every = every.map(|seconds| Period::new(Span::SECOND.times(seconds)).unwrap());
                 let scaling = Scaling { step: *step, every, duration: None };
                 let before = before.as_ref().unwrap().scale;
@@ -168,7 +168,7 @@ impl Cluster {
             Write::Scale(..) | Write::Step(..) => false,
             Write::Delete => {
                 let deleted = table.delete(name.as_bytes(), now).unwrap();
-                assert_eq!(deleted, stands.is_some());
+                assert_eq!(deleted, current.is_some());
                 assert!(matches!(table.find(name.as_bytes(), now), PolicyLookup::Missing));
                 deleted
             }
@@ -204,17 +204,17 @@ impl Cluster {
         let record =
             if for_good { self.messages.swap_remove(place).record } else { self.messages[place].record.clone() };
         if !self.is_cut(from, to) {
-            self.hear(to, &record);
+            self.receive(to, &record);
         }
     }
 
-    fn hear(&mut self, node: usize, record: &[u8]) {
+    fn receive(&mut self, node: usize, record: &[u8]) {
         let now = self.clock(node);
-        assert_ne!(self.tables[node].hear(record, now), Merged::Invalid);
+        assert_ne!(self.tables[node].receive(record, now), Merged::Invalid);
         self.tables[node].assert_consistent();
     }
 
-    /// Whether the two differed, as far as they could tell.
+    /// Exchanges records of groups whose digests differ. Returns `true` if any did.
     fn gossip(&mut self, asks: usize, answers: usize) -> bool {
         if self.is_cut(asks, answers) {
             return false;
@@ -224,14 +224,13 @@ impl Cluster {
         for group in &differs {
             let records = self.tables[answers].records_of_group(*group, self.clock(answers));
             for record in records {
-                self.hear(asks, &record);
+                self.receive(asks, &record);
             }
         }
         !differs.is_empty()
     }
 
-    /// Days later, and with clocks that are right: no stamp is ahead any more, no scale is left, and all deletions are
-    /// forgotten.
+    /// Waits until no stamp is ahead, no scale is left and all deletions are dropped, and corrects all clocks.
     fn wait_for_days(&mut self) {
         self.now += 1_000_000;
         self.skews = [0; NODES];
@@ -242,7 +241,7 @@ impl Cluster {
         }
     }
 
-    /// All speak to each other, until none hears of a difference.
+    /// Lets all nodes exchange records until none detects a difference.
     fn heal(&mut self) {
         self.parted = [false; NODES];
         self.messages.clear();
@@ -257,7 +256,7 @@ impl Cluster {
                 return;
             }
         }
-        unreachable!("every one has asked every other twice");
+        unreachable!("all pairs have exchanged records twice");
     }
 }
 
@@ -297,7 +296,7 @@ fn steps() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn whatever_happens_all_end_in_one_table(steps in proptest::collection::vec(steps(), 0..60)) {
+    fn tables_converge_after_any_faults(steps in proptest::collection::vec(steps(), 0..60)) {
         let mut cluster = Cluster::new();
         for step in &steps {
             cluster.step(step);
@@ -309,16 +308,16 @@ proptest! {
             prop_assert_eq!(first.live_records(), other.live_records());
             prop_assert_eq!(first.digest(), other.digest());
             for name in ["a", "b", "c"] {
-                // By one clock they decide the same.
+                // Lookups by the same clock give the same policy.
                 prop_assert_eq!(first.ruling(name, at(cluster.now)), other.ruling(name, at(cluster.now)));
             }
         }
     }
 
     #[test]
-    fn of_those_that_are_written_the_latest_stands(
+    fn latest_written_register_wins(
         steps in proptest::collection::vec(
-            steps().prop_filter("what is forgotten, or lost with its node, stands no more", |step| {
+            steps().prop_filter("dropped deletions and writes lost in a restart do not count", |step| {
                 !matches!(step, Step::Restart(_) | Step::Forget(_) | Step::Wait(40_000..) | Step::SetClock { .. })
             }),
             0..40,

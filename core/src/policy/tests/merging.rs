@@ -1,42 +1,42 @@
-//! Records that are merged in any order, and the digests that tell tables apart.
+//! Merging records in any order, and comparing tables by digests.
 
 use super::*;
 
-// What goes to other servers
+// Replication.
 
 #[test]
-fn what_was_set_stands_wherever_it_is_merged() {
+fn merged_record_gives_the_same_policy() {
     let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
-    assert_eq!(here.told("pro"), None);
+    assert_eq!(here.initial_record("pro"), None);
     here.must_set("pro", MINUTE, at(0));
     here.must_scale("pro", "0.5", Some(60), at(1));
-    let record = here.told("pro").unwrap();
+    let record = here.initial_record("pro").unwrap();
     assert_eq!(there.check(&record, at(9)), Ok(()));
-    assert_eq!(there.hear(&record, at(9)), Merged::Changed);
-    assert_eq!(there.hear(&record, at(9)), Merged::Unchanged);
-    assert_eq!(there.told("pro"), Some(record));
-    let told = |table: &Table| {
+    assert_eq!(there.receive(&record, at(9)), Merged::Changed);
+    assert_eq!(there.receive(&record, at(9)), Merged::Unchanged);
+    assert_eq!(there.initial_record("pro"), Some(record));
+    let shown = |table: &Table| {
         let facts = table.get(b"pro", at(10)).unwrap();
         (facts.version, facts.set_at, facts.scale, facts.scale_left, facts.specs)
     };
-    assert_eq!(told(&here), told(&there));
+    assert_eq!(shown(&here), shown(&there));
     assert_eq!((here.digests(), here.digest()), (there.digests(), there.digest()));
-    // A deletion too.
+    // Deletions are merged too.
     there.delete(b"pro", at(20)).unwrap();
-    assert_eq!(here.hear(&there.told("pro").unwrap(), at(21)), Merged::Changed);
+    assert_eq!(here.receive(&there.initial_record("pro").unwrap(), at(21)), Merged::Changed);
     assert_eq!((here.ruling("pro", at(22)), here.len(), here.digest()), (Err("missing"), 0, 0));
 }
 
 #[test]
-fn a_table_that_is_replaced_has_what_the_records_say_and_nothing_else() {
+fn replaced_table_contains_only_the_loaded_records() {
     let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
     for name in ["kept", "changed", "gone", "deleted"] {
         here.must_set(name, MINUTE, at(100));
         let PolicyLookup::Ruling(ruling) = here.find(name.as_bytes(), at(100)) else { unreachable!() };
         ruling.counts.count(&CALL);
     }
-    // Whatever is later here.
-    there.hear(&here.told("kept").unwrap(), at(0));
+    // The records are older than those that they replace.
+    there.receive(&here.initial_record("kept").unwrap(), at(0));
     there.must_set("changed", HOUR, at(1));
     there.must_scale("changed", "0.5", None, at(2));
     there.must_set("deleted", MINUTE, at(3));
@@ -48,22 +48,22 @@ fn a_table_that_is_replaced_has_what_the_records_say_and_nothing_else() {
     assert_eq!((here.live_records(), here.digests()), (there.live_records(), there.digests()));
     let calls = |table: &Table, name: &str| match table.find(name.as_bytes(), at(200)) {
         PolicyLookup::Ruling(ruling) => {
-            let told = table.get(name.as_bytes(), at(200)).unwrap().counts.all();
-            assert_eq!(told, ruling.counts.all());
-            Some((ruling.policy.to_string(), told[0].1))
+            let shown = table.get(name.as_bytes(), at(200)).unwrap().counts.all();
+            assert_eq!(shown, ruling.counts.all());
+            Some((ruling.policy.to_string(), shown[0].1))
         }
         _ => None,
     };
     assert_eq!(calls(&here, "kept"), Some((MINUTE.to_owned(), 1)));
     assert_eq!(calls(&here, "changed"), Some(("FIXED 500 1h".to_owned(), 1)));
     assert_eq!(calls(&here, "new"), Some((MINUTE.to_owned(), 0)));
-    assert_eq!((calls(&here, "gone"), here.told("gone"), calls(&here, "deleted")), (None, None, None));
-    // The deletion is remembered from now on, and is nobody's count.
+    assert_eq!((calls(&here, "gone"), here.initial_record("gone"), calls(&here, "deleted")), (None, None, None));
+    // The deletion is stored from now on, and its policy has no counters.
     here.forget(at(200 + 86_399));
-    assert!(here.told("deleted").is_some());
+    assert!(here.initial_record("deleted").is_some());
     here.forget(at(200 + 86_400));
-    assert!(here.told("deleted").is_none());
-    // It stamps as itself, and later than all that it had seen.
+    assert!(here.initial_record("deleted").is_none());
+    // New stamps have the id of this server, and are later than all known ones.
     here.must_set("kept", HOUR, at(0));
     let stamp = here.slots.get(b"kept").unwrap().entry.definition.stamp;
     assert_eq!(stamp, Stamp { at: there.latest.max(at(100).micros() + 3) + 1, node: 1 });
@@ -73,35 +73,35 @@ fn a_table_that_is_replaced_has_what_the_records_say_and_nothing_else() {
 }
 
 #[test]
-fn a_record_that_no_server_wrote_changes_nothing() {
+fn malformed_record_changes_nothing() {
     let mut table = Table::of_node(1);
     for record in [&b""[..], b"gold", b"rl-policy 1", b"rl-policy 1 4:gold 1 1 1 1 1 1 0: 0 0 1000000 0 "] {
         assert_eq!(table.check(record, at(0)), Err(Error::InvalidEffect));
-        assert_eq!(table.hear(record, at(0)), Merged::Invalid);
+        assert_eq!(table.receive(record, at(0)), Merged::Invalid);
     }
     assert_eq!(table.records(at(0)).count(), 0);
     assert_eq!(table.latest, 0);
 }
 
 #[test]
-fn who_has_heard_of_a_later_stamp_writes_one_that_is_later_still() {
+fn new_stamp_is_later_than_all_received_ones() {
     let (mut ahead, mut behind) = (Table::of_node(9), Table::of_node(1));
     ahead.must_set("pro", MINUTE, at(3600));
-    behind.hear(&ahead.told("pro").unwrap(), at(0));
+    behind.receive(&ahead.initial_record("pro").unwrap(), at(0));
     behind.must_set("pro", HOUR, at(0));
-    assert_eq!(ahead.hear(&behind.told("pro").unwrap(), at(3600)), Merged::Changed);
+    assert_eq!(ahead.receive(&behind.initial_record("pro").unwrap(), at(3600)), Merged::Changed);
     assert_eq!(ahead.ruling("pro", at(3600)), Ok(HOUR.to_owned()));
-    // Of whatever name.
+    // Received stamps of other names count too.
     behind.must_set("free", HOUR, at(0));
     assert!(
         behind.slots.get(b"free").unwrap().entry.definition.stamp
             > ahead.slots.get(b"pro").unwrap().entry.definition.stamp
     );
-    assert_eq!(behind.get(b"free", at(0)).unwrap().set_at, 1_700_000_000_000, "by the clock it was set when it was");
+    assert_eq!(behind.get(b"free", at(0)).unwrap().set_at, 1_700_000_000_000, "the time of the change is by the clock");
 }
 
 #[test]
-fn a_stamp_is_of_the_server_that_writes() {
+fn stamp_contains_the_node_id_of_the_writer() {
     let mut table = Table::default();
     table.must_set("a", MINUTE, at(0));
     table.stamp_as(7);
@@ -113,27 +113,27 @@ fn a_stamp_is_of_the_server_that_writes() {
 }
 
 #[test]
-fn of_two_that_were_written_at_the_same_time_one_stands_everywhere() {
+fn records_with_equal_times_are_resolved_alike_on_all_servers() {
     let one = LATER.to_owned();
     let other = LATER.replace("12:QUOTA 60 PER", "10:FIXED 5 1m");
     let by_higher = LATER.replacen("000000 7", "000000 8", 1).replace("12:QUOTA 60 PER", "10:FIXED 6 1m");
-    for (first, second, stands) in
+    for (first, second, winner) in
         [(&one, &other, &one), (&other, &one, &one), (&one, &by_higher, &by_higher), (&by_higher, &one, &by_higher)]
     {
         let mut table = Table::of_node(1);
-        table.hear(first.as_bytes(), at(0));
-        table.hear(second.as_bytes(), at(0));
-        assert_eq!(table.told("gold").unwrap(), stands.as_bytes());
+        table.receive(first.as_bytes(), at(0));
+        table.receive(second.as_bytes(), at(0));
+        assert_eq!(table.initial_record("gold").unwrap(), winner.as_bytes());
         let readable = slot::read(&table.slots.get(b"gold").unwrap().entry.definition.text).is_some();
         assert_eq!(table.ruling("gold", at(0)).is_ok(), readable);
         table.assert_consistent();
     }
 }
 
-// Digests
+// Digests.
 
 #[test]
-fn the_groups_of_records_are_all_records() {
+fn groups_partition_all_records() {
     let mut table = Table::of_node(1);
     for n in 0..200 {
         table.must_set(&format!("plan:{n}"), MINUTE, at(0));
@@ -147,11 +147,11 @@ fn the_groups_of_records_are_all_records() {
     grouped.sort_unstable();
     assert_eq!((all.len(), &all), (200, &grouped));
     table.assert_consistent();
-    // Only what is in a group makes its digest.
+    // The digest of a group depends only on the records in it.
     for group in 0..GROUPS {
         let mut part = Table::of_node(2);
         for record in table.records_of_group(group, at(1)) {
-            assert_eq!(part.hear(&record, at(2)), Merged::Changed);
+            assert_eq!(part.receive(&record, at(2)), Merged::Changed);
         }
         let digests: Vec<u64> =
             (0..GROUPS).map(|other| if other == group { table.digests()[group] } else { 0 }).collect();
@@ -161,7 +161,7 @@ fn the_groups_of_records_are_all_records() {
 }
 
 #[test]
-fn a_digest_tells_any_change_from_what_was_before() {
+fn digest_differs_after_each_change() {
     let mut table = Table::of_node(1);
     let mut seen = vec![table.digest()];
     let mut see = |table: &Table| {
@@ -181,30 +181,30 @@ fn a_digest_tells_any_change_from_what_was_before() {
 }
 
 #[test]
-fn records_are_gone_through_in_pieces_while_the_table_changes() {
+fn walk_visits_all_unchanged_records_while_the_table_changes() {
     let mut table = Table::of_node(1);
     let name = |n: usize| format!("plan:{n}");
     for n in 0..300 {
         table.must_set(&name(n), MINUTE, at(0));
     }
-    let (mut walk, mut told, mut pieces) = (Walk::ALL, Table::of_node(2), 0);
+    let (mut walk, mut shown, mut pieces) = (Walk::ALL, Table::of_node(2), 0);
     while !walk.is_over() {
         let piece = table.piece(&mut walk, 10, usize::MAX, at(1));
         assert!(piece.len() <= 10);
         for record in piece {
-            assert_ne!(told.hear(&record, at(1)), Merged::Invalid);
+            assert_ne!(shown.receive(&record, at(1)), Merged::Invalid);
         }
-        // One is added and one is deleted, before or behind the place.
+        // A policy is added and one is deleted, before or after the position of the walk.
         table.must_set(&name(300 + pieces), MINUTE, at(2));
         table.delete(name(pieces).as_bytes(), at(2)).unwrap();
         pieces += 1;
     }
     assert!((30..45).contains(&pieces), "{pieces}");
     for n in pieces..300 {
-        assert!(told.told(&name(n)).is_some(), "{n}");
+        assert!(shown.initial_record(&name(n)).is_some(), "{n}");
     }
-    // A piece ends with the record that has too many bytes.
-    let (mut walk, bytes) = (Walk::ALL, table.told(&name(299)).unwrap().len());
+    // A batch ends with the record that reaches the number of bytes.
+    let (mut walk, bytes) = (Walk::ALL, table.initial_record(&name(299)).unwrap().len());
     assert_eq!([1, bytes / 2].map(|bytes| table.piece(&mut walk, usize::MAX, bytes, at(1)).len()), [1, 1]);
     assert_eq!(table.piece(&mut walk, usize::MAX, 2 * bytes, at(1)).len(), 3);
     assert_eq!(table.piece(&mut Walk::default(), 10, 1000, at(1)), Vec::<Vec<u8>>::new());
@@ -213,23 +213,23 @@ fn records_are_gone_through_in_pieces_while_the_table_changes() {
 fn table_of<'a>(records: impl IntoIterator<Item = &'a Vec<u8>>) -> Table {
     let mut table = Table::of_node(1);
     for record in records {
-        assert_ne!(table.hear(record, at(0)), Merged::Invalid);
+        assert_ne!(table.receive(record, at(0)), Merged::Invalid);
         table.assert_consistent();
     }
     table
 }
 
-/// What a call by each name finds, and what is known by it.
+/// Returns the results of lookups, with the records.
 fn shown(table: &Table) -> [String; 3] {
     ["a", "b", "c"].map(|name| {
-        let record = table.told(name).map(|record| record.escape_ascii().to_string());
+        let record = table.initial_record(name).map(|record| record.escape_ascii().to_string());
         format!("{record:?} {:?}", table.ruling(name, at(0)))
     })
 }
 
 proptest! {
     #[test]
-    fn the_order_in_which_records_come_is_nothing_to_the_table(
+    fn merged_table_does_not_depend_on_the_order_of_records(
         (records, shuffled) in proptest::collection::vec(records(), 0..12)
             .prop_flat_map(|records| (Just(records.clone()), Just(records).prop_shuffle())),
         again in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6),
@@ -239,13 +239,13 @@ proptest! {
         let other = table_of(shuffled.iter().chain(doubled));
         prop_assert_eq!(shown(&one), shown(&other));
         prop_assert_eq!(one.digests(), other.digests());
-        // Merged twice, or by way of a table between.
+        // Merging by way of another table gives the same result.
         let by_way = table_of(&one.records(at(0)).collect::<Vec<_>>());
         prop_assert_eq!(shown(&one), shown(&by_way));
     }
 
     #[test]
-    fn tables_of_one_digest_have_the_same_policies(
+    fn tables_with_equal_digests_have_the_same_policies(
         one in proptest::collection::vec(records(), 0..4),
         other in proptest::collection::vec(records(), 0..4),
     ) {
@@ -255,14 +255,14 @@ proptest! {
 }
 
 #[test]
-fn records_of_peers_wait_once_for_each_name_until_they_are_merged() {
+fn queued_records_are_merged_once_per_name() {
     let mut peer = Table::of_node(2);
     peer.must_set("gold", MINUTE, at(0));
-    let first = peer.told("gold").unwrap();
+    let first = peer.initial_record("gold").unwrap();
     peer.must_scale("gold", "0.5", Some(60), at(1));
     let second = peer.record(b"gold", at(1)).unwrap();
     peer.must_set("silver", HOUR, at(1));
-    let silver = peer.told("silver").unwrap();
+    let silver = peer.initial_record("silver").unwrap();
     assert_eq!(Table::name_in(&silver).as_deref(), Some(&b"silver"[..]));
     assert_eq!(Table::name_in(b"no record"), None);
 
@@ -273,7 +273,7 @@ fn records_of_peers_wait_once_for_each_name_until_they_are_merged() {
     }
     assert_eq!((table.kept(), table.known()), (2, 0));
     assert_eq!(table.merge_kept(at(11)), Some((b"gold"[..].into(), Merged::Changed)));
-    // What was left of the scale has gone on as the record waited.
+    // The time left of the scale has decreased while the record was queued.
     assert_eq!(table.ruling("gold", at(60)), Ok("TOKENBUCKET 30 30 1m".to_owned()));
     assert_eq!(table.ruling("gold", at(61)), Ok(MINUTE.to_owned()));
     assert_eq!(table.kept(), 1);
@@ -283,7 +283,7 @@ fn records_of_peers_wait_once_for_each_name_until_they_are_merged() {
 }
 
 #[test]
-fn records_wait_in_32_megabytes_and_others_are_asked_for_again() {
+fn queue_of_records_is_bounded_by_32_megabytes() {
     let (mut table, text) = (Table::of_node(1), "X".repeat(16_000));
     let stamp = at(0).micros();
     for number in 0..2_200 {
@@ -294,7 +294,7 @@ fn records_wait_in_32_megabytes_and_others_are_asked_for_again() {
 }
 
 #[test]
-fn a_table_whose_place_another_takes_is_freed_in_pieces() {
+fn replaced_table_is_freed_in_batches() {
     let mut table = Table::of_node(1);
     for name in ["a", "b", "c"] {
         table.must_set(name, MINUTE, at(0));
@@ -303,7 +303,7 @@ fn a_table_whose_place_another_takes_is_freed_in_pieces() {
     walk.include(u64::MAX);
     assert!(table.piece(&mut walk, usize::MAX, 0, at(0)).is_empty(), "no bytes, no records");
     let mut successor = table.successor();
-    // What it writes is no older than what the former one has written.
+    // The successor's stamps are later than those of the former table.
     assert!(successor.must_set("d", MINUTE, at(0)) > table.version("c").unwrap());
     let mut discarded = table.discard();
     assert_eq!([2, 1, 1].map(|count| discarded.free(count)), [true, false, false]);

@@ -1,11 +1,9 @@
-//! A policy's scale: for a time, over a set, and after a deletion.
+//! Scales with a duration, and the effect of sets and deletions on a scale.
 
 use super::*;
 
-// Scale
-
 #[test]
-fn a_scale_for_a_time_ends_by_itself() {
+fn scale_with_a_duration_ends_after_it() {
     let mut table = Table::of_node(1);
     let scaled = |table: &Table, second| {
         let facts = table.get(b"pro", at(second)).unwrap();
@@ -18,7 +16,7 @@ fn a_scale_for_a_time_ends_by_itself() {
     assert_eq!(scaled(&table, 10), (half.clone(), "0.5".to_owned(), Some(60_000)));
     assert_eq!(scaled(&table, 69), (half.clone(), "0.5".to_owned(), Some(1000)));
     assert_eq!(scaled(&table, 70), (whole.clone(), "1".to_owned(), None));
-    // The last one counts, shorter or for good.
+    // The last scale applies, with a shorter duration or without an end.
     table.must_scale("pro", "0.5", None, at(80));
     assert_eq!(scaled(&table, 1_000_000), (half, "0.5".to_owned(), None));
     table.must_scale("pro", "2", Some(1), at(81));
@@ -29,7 +27,7 @@ fn a_scale_for_a_time_ends_by_itself() {
 }
 
 #[test]
-fn a_scale_is_told_to_the_millisecond_and_ends_with_time() {
+fn scale_is_exact_to_the_microsecond_and_ends_beyond_the_last_timestamp() {
     let mut table = Table::of_node(1);
     let now = Timestamp::from_micros(1_700_000_000_123_456).unwrap();
     table.must_set("pro", MINUTE, now);
@@ -38,20 +36,20 @@ fn a_scale_is_told_to_the_millisecond_and_ends_with_time() {
     assert_eq!(facts.version, now.micros());
     assert_eq!((facts.scale, facts.scale_left), (factor("3"), Some(Span::SECOND.times(60))));
     let facts = table.scale(b"pro", Scaling { duration: Period::parse(b"3650d"), ..scaling }, Timestamp::MAX);
-    // It ends later than any clock can show, and after that time all the same.
+    // The scale ends after the last timestamp.
     assert_eq!(facts.unwrap().facts.scale_left, Some(Span::SECOND.times(86_400 * 3650)));
     let refused = table.scale(b"pro", scaling, Timestamp::MAX).unwrap_err();
     assert_eq!(refused.to_string(), "ERR the policy already has the highest possible version");
 }
 
 #[test]
-fn a_set_leaves_the_scale_and_a_deletion_does_not() {
+fn set_keeps_the_scale_and_deletion_drops_it() {
     let mut table = Table::of_node(1);
     table.must_set("pro", MINUTE, at(0));
     table.must_scale("pro", "0.5", None, at(1));
     table.must_set("pro", HOUR, at(2));
     assert_eq!(table.ruling("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
-    assert_eq!(&*table.get(b"pro", at(3)).unwrap().specs, HOUR.as_bytes(), "told as it was set");
+    assert_eq!(&*table.get(b"pro", at(3)).unwrap().specs, HOUR.as_bytes(), "shown unscaled");
     table.delete(b"pro", at(4)).unwrap();
     table.must_set("pro", HOUR, at(5));
     assert_eq!(table.ruling("pro", at(6)), Ok(HOUR.to_owned()));
@@ -59,7 +57,7 @@ fn a_set_leaves_the_scale_and_a_deletion_does_not() {
 }
 
 #[test]
-fn only_a_policy_that_is_there_is_scaled() {
+fn scaling_a_missing_policy_is_rejected() {
     let mut table = Table::of_node(1);
     let scaling = scaling_to("0", None);
     assert_eq!(table.scale(b"pro", scaling, at(0)).unwrap_err().to_string(), "NOPOLICY no policy 'pro'");
@@ -69,15 +67,15 @@ fn only_a_policy_that_is_there_is_scaled() {
 }
 
 #[test]
-fn a_set_and_a_scale_on_two_servers_at_once_both_stand() {
+fn concurrent_set_and_scale_on_two_servers_are_merged() {
     let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
     here.must_set("pro", MINUTE, at(0));
-    there.hear(&here.told("pro").unwrap(), at(0));
+    there.receive(&here.initial_record("pro").unwrap(), at(0));
     here.must_set("pro", HOUR, at(1));
     there.must_scale("pro", "0.5", None, at(1));
-    let records = [&here, &there].map(|table| table.told("pro").unwrap());
-    assert_eq!(here.hear(&records[1], at(2)), Merged::Changed);
-    assert_eq!(there.hear(&records[0], at(2)), Merged::Changed);
+    let records = [&here, &there].map(|table| table.initial_record("pro").unwrap());
+    assert_eq!(here.receive(&records[1], at(2)), Merged::Changed);
+    assert_eq!(there.receive(&records[0], at(2)), Merged::Changed);
     for table in [here, there] {
         assert_eq!(table.ruling("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
     }

@@ -1,9 +1,9 @@
-//! The words of setting, scaling and deleting a policy.
+//! Arguments of setting, scaling and deleting a policy.
 
 use super::*;
 
 #[test]
-fn a_condition_is_read_from_what_stands_before_the_specs() {
+fn condition_before_the_specs_is_parsed() {
     let read = |text| {
         let words = words(text);
         let mut args = Args::new(&words);
@@ -25,13 +25,13 @@ fn a_condition_is_read_from_what_stands_before_the_specs() {
             format!("ERR version must be a whole number above 0, such as 1700000000000000, not '{word}'")
         );
     }
-    let told = |text| read(text).unwrap_err().to_string();
-    assert_eq!(told("VERSION x"), "ERR version must be a whole number such as 1700000000000000, not 'x'");
-    assert_eq!(told("VERSION"), "ERR version is missing: VERSION version");
+    let shown = |text| read(text).unwrap_err().to_string();
+    assert_eq!(shown("VERSION x"), "ERR version must be a whole number such as 1700000000000000, not 'x'");
+    assert_eq!(shown("VERSION"), "ERR version is missing: VERSION version");
 }
 
 #[test]
-fn a_deletion_is_of_one_version_or_of_names() {
+fn deletion_takes_one_version_or_several_names() {
     let read = |text: &'static str| {
         DeletionRequest::read(&mut Args::new(Box::leak(Box::new(words(text))))).map_err(|error| error.to_string())
     };
@@ -47,7 +47,7 @@ fn a_deletion_is_of_one_version_or_of_names() {
 }
 
 #[test]
-fn a_scaling_is_a_factor_and_perhaps_for_how_long() {
+fn factor_is_parsed_with_an_optional_duration() {
     let read = |text| Scaling::read(&mut Args::new(&words(text)));
     let minute = Period::parse(b"1m");
     for (text, by, duration) in [

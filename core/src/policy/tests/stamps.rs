@@ -1,10 +1,10 @@
-//! Stamps that are further ahead than a day: none of them keeps anybody from changing what it marks.
+//! Stamps that are more than a day ahead: none of them prevents later changes.
 
 use super::*;
 
 const DAY: u64 = 86_400;
 
-/// The last stamp that a record may have, on a policy named gold that has no other.
+/// Returns a record with the given stamp for a policy named gold.
 fn forged(at: u64) -> Vec<u8> {
     format!("rl-policy 1 4:gold {at} 9 {at} 9 1 1 11:FIXED 0 10d {at} 9 0 0").into_bytes()
 }
@@ -14,30 +14,30 @@ fn stamp_of(table: &Table, name: &str) -> u64 {
 }
 
 #[test]
-fn no_peer_is_believed_that_is_further_ahead_than_a_day() {
+fn record_more_than_a_day_ahead_is_rejected() {
     let last_believed = at(DAY).micros();
     for stamp in [last_believed + 1, Timestamp::MAX.micros()] {
         let mut table = Table::of_node(1);
         assert_eq!(table.check(&forged(stamp), at(0)), Err(Error::StampAhead));
-        assert_eq!(table.hear(&forged(stamp), at(0)), Merged::Refused);
+        assert_eq!(table.receive(&forged(stamp), at(0)), Merged::Refused);
         assert_eq!((table.stamps_refused(), table.known()), (2, 0));
         table.must_set("gold", MINUTE, at(0));
-        assert_eq!(table.hear(&forged(stamp), at(0)), Merged::Refused);
+        assert_eq!(table.receive(&forged(stamp), at(0)), Merged::Refused);
         assert_eq!(table.ruling("gold", at(0)), Ok(MINUTE.to_owned()));
-        // Nor does it make later stamps than there were.
+        // The rejected stamp does not advance later ones.
         assert_eq!(stamp_of(&table, "gold"), at(0).micros());
         assert_eq!(table.must_set("other", MINUTE, at(0)), version_of(0) + 1);
     }
     let mut table = Table::of_node(1);
     assert_eq!(table.check(&forged(last_believed), at(0)), Ok(()));
-    assert_eq!(table.hear(&forged(last_believed), at(0)), Merged::Changed);
+    assert_eq!(table.receive(&forged(last_believed), at(0)), Merged::Changed);
     assert_eq!(table.stamps_refused(), 0);
     assert_eq!(table.must_set("gold", MINUTE, at(1)), last_believed + 1);
-    assert_eq!(table.ruling("gold", at(1)), Ok(MINUTE.to_owned()), "the scale was of another policy");
+    assert_eq!(table.ruling("gold", at(1)), Ok(MINUTE.to_owned()), "the scale belonged to a former policy");
 }
 
 #[test]
-fn of_a_record_the_register_that_is_believed_is_taken() {
+fn register_within_the_horizon_is_merged_without_the_other() {
     let ahead = at(2 * DAY).micros();
     let mut table = Table::of_node(1);
     table.must_set("gold", MINUTE, at(0));
@@ -50,9 +50,9 @@ fn of_a_record_the_register_that_is_believed_is_taken() {
         assert_eq!(table.check(&record(stamp, scale), at(3)), Err(Error::StampAhead));
         assert_eq!(table.successor().stamps_refused(), 1);
     }
-    assert_eq!(table.hear(&record(ahead, scaled), at(3)), Merged::Changed);
+    assert_eq!(table.receive(&record(ahead, scaled), at(3)), Merged::Changed);
     assert_eq!(table.ruling("gold", at(3)), Ok("TOKENBUCKET 30 30 1m".to_owned()));
-    assert_eq!(table.hear(&record(set, ahead), at(3)), Merged::Changed);
+    assert_eq!(table.receive(&record(set, ahead), at(3)), Merged::Changed);
     assert_eq!(table.ruling("gold", at(3)), Ok("FIXED 0 10d".to_owned()));
     assert_eq!(table.get(b"gold", at(3)).unwrap().scale, factor("0.5"));
     assert_eq!(table.stamps_refused(), 2);
@@ -60,13 +60,13 @@ fn of_a_record_the_register_that_is_believed_is_taken() {
 }
 
 #[test]
-fn a_policy_that_is_set_again_after_the_clock_went_back_is_no_older_than_itself() {
+fn policy_set_after_clock_step_back_is_not_older_than_its_birth() {
     let (first, second, back) = (at(10 * DAY), at(10 * DAY + DAY / 2), at(9 * DAY + 1));
     for delete in [false, true] {
         let mut table = Table::of_node(1);
         table.must_set("gold", MINUTE, first);
         table.must_set("gold", HOUR, second);
-        // What was set first is still believed, what was set after it is not.
+        // The first stamp is within the horizon, and the second one is not.
         if delete {
             assert_eq!(table.delete(b"gold", back), Ok(true));
         } else {
@@ -79,7 +79,7 @@ fn a_policy_that_is_set_again_after_the_clock_went_back_is_no_older_than_itself(
     }
 }
 
-/// A table of a server whose clock was ten years ahead, and is right again.
+/// Creates the table of a server whose clock was ahead and has been corrected.
 fn whose_clock_was_ahead(when: u64) -> Table {
     let mut table = Table::of_node(1);
     table.must_set("gold", MINUTE, at(0));
@@ -91,10 +91,10 @@ fn whose_clock_was_ahead(when: u64) -> Table {
 }
 
 #[test]
-fn a_server_whose_clock_was_ahead_recovers() {
+fn server_with_corrected_clock_recovers() {
     let mut table = whose_clock_was_ahead(3650 * DAY);
     assert_eq!(table.ruling("gold", at(10)), Ok("FIXED 500 1h".to_owned()));
-    // What it is told from now on stands, with stamps of now.
+    // Further changes apply, with stamps of the correct time.
     assert_eq!(table.must_set("gold", MINUTE, at(10)), version_of(10));
     assert_eq!(table.ruling("gold", at(10)), Ok("TOKENBUCKET 30 30 1m".to_owned()), "the scale stays");
     table.must_scale("gold", "2", None, at(11));
@@ -102,29 +102,29 @@ fn a_server_whose_clock_was_ahead_recovers() {
     assert_eq!(table.must_set("silver", MINUTE, at(12)), version_of(12));
     assert_eq!(table.ruling("silver", at(12)), Ok(MINUTE.to_owned()));
     table.assert_consistent();
-    // Others believe it, and it others.
+    // The server and its peers accept each other's records.
     let mut other = Table::of_node(2);
     for name in ["gold", "silver"] {
-        assert_eq!(other.hear(&table.told(name).unwrap(), at(13)), Merged::Changed);
+        assert_eq!(other.receive(&table.initial_record(name).unwrap(), at(13)), Merged::Changed);
         other.must_set(name, HOUR, at(14));
-        assert_eq!(table.hear(&other.told(name).unwrap(), at(15)), Merged::Changed);
+        assert_eq!(table.receive(&other.initial_record(name).unwrap(), at(15)), Merged::Changed);
     }
     assert_eq!((table.live_records(), table.digests()), (other.live_records(), other.digests()));
     assert_eq!((table.stamps_refused(), other.stamps_refused()), (0, 0));
 }
 
 #[test]
-fn what_was_scaled_by_a_clock_that_was_ahead_is_scaled_deleted_and_made_anew() {
+fn scale_stamped_ahead_can_be_replaced_and_deleted() {
     let ahead = 3650 * DAY;
     let mut table = whose_clock_was_ahead(ahead);
-    // The policy itself is stamped ahead: a scale of now is the later one, and counts.
+    // The definition is stamped ahead, and a new scale still counts as later.
     table.must_scale("gold", "2", None, at(1));
     assert_eq!(table.ruling("gold", at(1)), Ok("FIXED 2000 1h".to_owned()));
-    // So it does on a policy that has never been set by another clock.
+    // The same for a policy that was created with a stamp ahead.
     table.must_set("new", MINUTE, at(ahead));
     table.must_scale("new", "2", None, at(2));
     assert_eq!(table.ruling("new", at(2)), Ok("TOKENBUCKET 120 120 1m".to_owned()));
-    // One that is stamped ahead does not come back with another policy.
+    // A scale stamped ahead does not apply to a new policy of the same name.
     let mut table = whose_clock_was_ahead(ahead);
     assert!(table.delete(b"gold", at(1)).unwrap());
     table.must_set("gold", MINUTE, at(2));
@@ -133,15 +133,15 @@ fn what_was_scaled_by_a_clock_that_was_ahead_is_scaled_deleted_and_made_anew() {
 }
 
 #[test]
-fn the_scale_of_a_deleted_policy_does_not_act_again_when_a_clock_that_was_ahead_is_put_right() {
+fn scale_of_a_deleted_policy_stays_dropped_when_the_clock_is_corrected() {
     let (right, ahead) = (at(0), at(2 * DAY));
-    // The scale is written before the clock goes ahead, or after that.
+    // The scale is written before or after the clock goes ahead.
     for (scaled, is_known_to_peers) in [(ahead, false), (right, true)] {
         let (mut table, mut peer) = (Table::of_node(1), Table::of_node(2));
         table.must_set("pro", "FIXED 10 1m", scaled);
         table.must_scale("pro", "0", None, scaled);
         if is_known_to_peers {
-            peer.hear(&table.record(b"pro", right).unwrap(), right);
+            peer.receive(&table.record(b"pro", right).unwrap(), right);
             assert_eq!(peer.ruling("pro", right), Ok("FIXED 0 1m".to_owned()));
         }
         table.delete(b"pro", ahead).unwrap();
@@ -149,45 +149,45 @@ fn the_scale_of_a_deleted_policy_does_not_act_again_when_a_clock_that_was_ahead_
         assert_eq!(table.ruling("pro", ahead), Ok("FIXED 10 1m".to_owned()));
         table.must_set("pro", "FIXED 20 1m", right);
         assert_eq!(table.ruling("pro", right), Ok("FIXED 20 1m".to_owned()), "{is_known_to_peers}");
-        peer.hear(&table.record(b"pro", right).unwrap(), right);
+        peer.receive(&table.record(b"pro", right).unwrap(), right);
         assert_eq!(peer.ruling("pro", right), Ok("FIXED 20 1m".to_owned()));
         let mut disk = Table::of_node(1);
         assert_eq!(disk.merge(&table.record(b"pro", right).unwrap(), Origin::Disk, right), Merged::Changed);
         assert_eq!(disk.ruling("pro", right), Ok("FIXED 20 1m".to_owned()));
-        // A scale of the policy that stands acts.
+        // A scale of the current policy applies.
         table.must_scale("pro", "0.5", None, right);
         assert_eq!(table.ruling("pro", right), Ok("FIXED 10 1m".to_owned()));
-        assert_eq!(peer.hear(&table.record(b"pro", right).unwrap(), right), Merged::Changed);
+        assert_eq!(peer.receive(&table.record(b"pro", right).unwrap(), right), Merged::Changed);
         assert_eq!((peer.live_records(), peer.digests()), (table.live_records(), table.digests()));
     }
 }
 
 #[test]
-fn peers_give_a_server_whose_clock_was_ahead_what_they_have() {
+fn server_with_corrected_clock_accepts_records_of_peers() {
     let mut wrong = whose_clock_was_ahead(3650 * DAY);
     let mut others = Table::of_node(2);
     others.must_set("gold", MINUTE, at(5));
-    let (mine, theirs) = (wrong.told("gold").unwrap(), others.told("gold").unwrap());
-    assert_eq!(others.hear(&mine, at(10)), Merged::Refused);
-    assert_eq!(wrong.hear(&theirs, at(10)), Merged::Changed);
+    let (mine, theirs) = (wrong.initial_record("gold").unwrap(), others.initial_record("gold").unwrap());
+    assert_eq!(others.receive(&mine, at(10)), Merged::Refused);
+    assert_eq!(wrong.receive(&theirs, at(10)), Merged::Changed);
     assert_eq!(wrong.live_records(), others.live_records());
     assert_eq!(wrong.ruling("gold", at(10)), Ok(MINUTE.to_owned()));
 }
 
 #[test]
-fn a_server_whose_clock_is_years_behind_learns_when_that_is_mended() {
+fn server_years_behind_accepts_records_after_its_clock_is_corrected() {
     let (mut right, mut behind) = (Table::of_node(1), Table::of_node(2));
     let now = 3650 * DAY;
     right.must_set("gold", MINUTE, at(now));
-    let record = right.told("gold").unwrap();
-    assert_eq!(behind.hear(&record, at(0)), Merged::Refused);
-    // What it is told meanwhile holds there, and nowhere else.
+    let record = right.initial_record("gold").unwrap();
+    assert_eq!(behind.receive(&record, at(0)), Merged::Refused);
+    // Changes on the server meanwhile apply only there.
     behind.must_set("gold", HOUR, at(1));
-    assert_eq!(right.hear(&behind.told("gold").unwrap(), at(now)), Merged::Unchanged);
-    assert_eq!(behind.hear(&record, at(now)), Merged::Changed);
+    assert_eq!(right.receive(&behind.initial_record("gold").unwrap(), at(now)), Merged::Unchanged);
+    assert_eq!(behind.receive(&record, at(now)), Merged::Changed);
     assert_eq!(behind.ruling("gold", at(now)), Ok(MINUTE.to_owned()));
     assert_eq!(right.digests(), behind.digests());
-    // What the disk has brought, it can change with any clock.
+    // A loaded policy can be changed with any clock.
     let mut behind = Table::of_node(2);
     behind.merge(&record, Origin::Disk, at(0));
     assert_eq!(behind.must_set("gold", HOUR, at(1)), version_of(1));
@@ -195,12 +195,12 @@ fn a_server_whose_clock_is_years_behind_learns_when_that_is_mended() {
 }
 
 #[test]
-fn a_replica_takes_what_its_primary_says_and_a_load_what_the_disk_says() {
-    let mut told = Table::of_node(1);
+fn records_of_primary_and_disk_are_accepted_unconditionally() {
+    let mut shown = Table::of_node(1);
     let records: Vec<Vec<u8>> = [0, 3650 * DAY, 10, 5]
         .map(|second| {
-            told.must_set("gold", &format!("FIXED {} 1h", second + 1), at(second));
-            told.told("gold").unwrap()
+            shown.must_set("gold", &format!("FIXED {} 1h", second + 1), at(second));
+            shown.initial_record("gold").unwrap()
         })
         .into();
     for origin in [Origin::Primary, Origin::Disk] {
@@ -208,12 +208,12 @@ fn a_replica_takes_what_its_primary_says_and_a_load_what_the_disk_says() {
             let mut table = Table::of_node(2);
             for record in &records {
                 assert_eq!(table.merge(record, origin, at(clock)), Merged::Changed);
-                assert_eq!(&table.told("gold").unwrap(), record);
+                assert_eq!(&table.initial_record("gold").unwrap(), record);
                 table.assert_consistent();
             }
-            // An older one too.
+            // Older records are accepted too.
             assert_eq!(table.merge(&records[0], origin, at(clock)), Merged::Changed);
-            assert_eq!(table.told("gold").unwrap(), records[0]);
+            assert_eq!(table.initial_record("gold").unwrap(), records[0]);
             assert_eq!(table.merge(&records[0], origin, at(clock)), Merged::Unchanged);
             assert_eq!(table.stamps_refused(), 0);
         }
@@ -221,10 +221,10 @@ fn a_replica_takes_what_its_primary_says_and_a_load_what_the_disk_says() {
 }
 
 #[test]
-fn a_stamp_that_was_ahead_and_is_no_more_is_followed_by_a_later_one() {
+fn stamp_within_the_horizon_again_is_followed_by_a_later_one() {
     let mut table = Table::of_node(1);
     table.must_set("gold", HOUR, at(2 * DAY));
-    // A day and an hour later it is believed again, and what is set then is later still.
+    // A day and an hour later the stamp is within the horizon, and the next one is later.
     let version = table.must_set("gold", MINUTE, at(DAY + 3600));
     assert_eq!(version, version_of(2 * DAY) + 1);
     assert_eq!(table.ruling("gold", at(DAY + 3600)), Ok(MINUTE.to_owned()));

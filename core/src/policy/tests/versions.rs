@@ -1,11 +1,9 @@
-//! Setting and deleting by version, and what a list shows.
+//! Setting and deleting by version, and listing policies.
 
 use super::*;
 
-// Set, get, list, delete
-
 #[test]
-fn what_is_set_is_found_and_told() {
+fn set_policy_is_found_and_described() {
     let mut table = Table::of_node(1);
     assert_eq!(table.ruling("pro", at(0)), Err("missing"));
     assert!(table.get(b"pro", at(0)).is_none());
@@ -23,20 +21,20 @@ fn what_is_set_is_found_and_told() {
 }
 
 #[test]
-fn nx_leaves_what_there_is() {
+fn nx_does_not_replace_a_policy() {
     let mut table = Table::of_node(1);
     let nx = |table: &mut Table| table.set(b"pro", Condition::IfMissing, &policy(MINUTE), at(1), MOST).unwrap();
     assert_eq!(nx(&mut table), Set { version: version_of(1), changed: true });
     table.must_set("pro", HOUR, at(2));
-    let before = table.told("pro");
+    let before = table.initial_record("pro");
     assert_eq!(nx(&mut table), Set { version: version_of(2), changed: false });
-    assert_eq!(table.told("pro"), before);
+    assert_eq!(table.initial_record("pro"), before);
     assert!(table.delete(b"pro", at(3)).unwrap());
     assert_eq!(nx(&mut table), Set { version: version_of(3) + 1, changed: true });
 }
 
 #[test]
-fn a_set_over_a_version_is_refused_over_another() {
+fn set_over_another_version_is_rejected() {
     let mut table = Table::of_node(1);
     let over = |table: &mut Table, version| {
         let set = table.set(b"a'b", Condition::OverVersion(version), &policy(MINUTE), at(1), MOST);
@@ -45,7 +43,7 @@ fn a_set_over_a_version_is_refused_over_another() {
     let missing = Err(r"NOPOLICY no policy 'a\'b'".to_owned());
     assert_eq!(over(&mut table, 1), missing);
     let first = table.must_set("a'b", HOUR, at(0));
-    let other = |stands, not| Err(format!(r"ERR policy 'a\'b' has version {stands}, not {not}"));
+    let other = |current, not| Err(format!(r"ERR policy 'a\'b' has version {current}, not {not}"));
     for not in [1, first - 1, first + 1] {
         assert_eq!(over(&mut table, not), other(first, not));
     }
@@ -58,7 +56,7 @@ fn a_set_over_a_version_is_refused_over_another() {
 }
 
 #[test]
-fn a_deletion_of_a_version_is_refused_over_another() {
+fn deletion_of_another_version_is_rejected() {
     let mut table = Table::of_node(1);
     let delete = |table: &mut Table, version| {
         table.delete_version(b"pro", version, at(1)).map_err(|refused| refused.to_string())
@@ -69,31 +67,31 @@ fn a_deletion_of_a_version_is_refused_over_another() {
         assert_eq!(delete(&mut table, not), Err(format!("ERR policy 'pro' has version {version}, not {not}")));
     }
     assert_eq!(table.ruling("pro", at(0)), Ok(HOUR.to_owned()));
-    // A scale is no change of the definition.
+    // Scaling does not change the version.
     table.scale(b"pro", Scaling::read(&mut Args::new(&words("0.5"))).unwrap(), at(0)).unwrap();
     assert_eq!(delete(&mut table, version), Ok(()));
     assert_eq!(delete(&mut table, version), Err("NOPOLICY no policy 'pro'".to_owned()));
 }
 
 #[test]
-fn there_may_be_so_many_policies_and_no_more() {
+fn number_of_policies_is_bounded() {
     let mut table = Table::of_node(1);
     let mut set = |name: &str, most| table.set(name.as_bytes(), Condition::Always, &policy(MINUTE), at(1), most);
     set("a", 2).unwrap();
     set("b", 2).unwrap();
     let refused = set("c", 2).unwrap_err();
     assert_eq!(refused.to_string(), "ERR there are 2 policies, as many as ratelimit.max-policies allows");
-    // What there is can be changed, even if there are more than may be now.
+    // Existing policies can be changed even if there are more than the maximum.
     assert!(set("a", 1).unwrap().changed);
     assert_eq!(table.len(), 2);
     assert!(table.delete(b"a", at(2)).unwrap());
     assert!(table.set(b"c", Condition::Always, &policy(MINUTE), at(1), 2).is_ok());
-    // One that was deleted is a new one.
+    // A deleted policy counts as new.
     assert!(table.set(b"a", Condition::Always, &policy(MINUTE), at(1), 2).is_err());
 }
 
 #[test]
-fn versions_grow_over_a_deletion_and_with_a_clock_that_stands_still() {
+fn versions_increase_after_deletion_and_with_a_stopped_clock() {
     let mut table = Table::of_node(1);
     let first = table.must_set("pro", MINUTE, at(0));
     assert!(table.delete(b"pro", at(0)).unwrap());
@@ -103,34 +101,34 @@ fn versions_grow_over_a_deletion_and_with_a_clock_that_stands_still() {
     assert_eq!(table.slots.get(b"pro").unwrap().entry.definition.set_at, 1_700_000_000_000, "when it was deleted");
     let second = table.must_set("pro", MINUTE, at(0));
     assert_eq!((first, second), (version_of(0), version_of(0) + 2));
-    // Once the deletion is forgotten too, and with a clock that has gone back.
+    // The same after the deletion has been dropped, and with a clock that was set back.
     assert!(table.delete(b"pro", at(3)).unwrap());
     table.forget(at(3 + 86_400));
-    assert!(table.told("pro").is_none());
+    assert!(table.initial_record("pro").is_none());
     assert_eq!(table.must_set("pro", MINUTE, at(2)), version_of(3) + 1);
-    // No two names have the same.
+    // No two names have the same version.
     assert_eq!(table.must_set("free", MINUTE, at(2)), version_of(3) + 2);
 }
 
 #[test]
-fn no_two_sides_of_a_partition_set_the_same_version() {
+fn sides_of_a_partition_set_different_versions() {
     let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
     let read = here.must_set("pro", MINUTE, at(0));
-    there.hear(&here.told("pro").unwrap(), at(0));
+    there.receive(&here.initial_record("pro").unwrap(), at(0));
     let over = |table: &mut Table, version, now| {
         table.set(b"pro", Condition::OverVersion(version), &policy(HOUR), now, MOST).map(|set| set.version)
     };
     let mine = over(&mut here, read, at(1)).unwrap();
     let theirs = over(&mut there, read, at(2)).unwrap();
     assert_ne!(mine, theirs);
-    here.hear(&there.told("pro").unwrap(), at(3));
-    // What was set here is not what stands, and who set it hears so.
+    here.receive(&there.initial_record("pro").unwrap(), at(3));
+    // The version set here was replaced, and its writer gets an error.
     assert!(over(&mut here, mine, at(4)).is_err());
     assert!(over(&mut here, theirs, at(4)).is_ok());
 }
 
 #[test]
-fn policies_are_listed_by_name_if_it_is_what_the_pattern_says() {
+fn list_is_sorted_and_filtered_by_pattern() {
     let mut table = Table::of_node(1);
     for name in ["plan:pro", "plan:free", "default", "plan:x"] {
         table.must_set(name, MINUTE, at(0));
@@ -149,16 +147,16 @@ fn policies_are_listed_by_name_if_it_is_what_the_pattern_says() {
 }
 
 #[test]
-fn counts_outlast_a_change_and_not_a_deletion() {
+fn counters_survive_a_change_but_not_a_deletion() {
     let mut table = Table::of_node(1);
     let calls = |table: &Table, count: bool| match table.find(b"pro", at(10)) {
         PolicyLookup::Ruling(ruling) => {
             if count {
                 ruling.counts.count(&CALL);
             }
-            let told = table.get(b"pro", at(10)).unwrap().counts.all();
-            assert_eq!(told, ruling.counts.all());
-            told[0].1
+            let shown = table.get(b"pro", at(10)).unwrap().counts.all();
+            assert_eq!(shown, ruling.counts.all());
+            shown[0].1
         }
         found => unreachable!("{found:?}"),
     };
@@ -176,7 +174,7 @@ fn counts_outlast_a_change_and_not_a_deletion() {
 }
 
 #[test]
-fn a_ruling_in_use_stays_what_it_was() {
+fn policy_in_use_survives_its_deletion() {
     let mut table = Table::of_node(1);
     table.must_set("pro", MINUTE, at(0));
     let PolicyLookup::Ruling(ruling) = table.find(b"pro", at(0)) else { unreachable!() };
@@ -186,7 +184,7 @@ fn a_ruling_in_use_stays_what_it_was() {
 }
 
 #[test]
-fn the_busiest_are_those_with_most_calls_told_by_name() {
+fn busiest_policies_are_sorted_by_name() {
     let mut table = Table::of_node(1);
     for (name, calls) in [("a", 0), ("b", 3), ("c", 1), ("d", 0), ("e", 2), ("gone", 9)] {
         table.must_set(name, MINUTE, at(0));
@@ -199,6 +197,6 @@ fn the_busiest_are_those_with_most_calls_told_by_name() {
         facts.iter().map(|facts| String::from_utf8_lossy(&facts.name).into_owned()).collect::<String>()
     };
     assert_eq!([0, 1, 2, 3, 5, 6].map(busiest), ["", "b", "be", "bce", "abcde", "abcde"]);
-    // Two have as many calls.
+    // Two policies have the same number of calls.
     assert!(["abce", "bcde"].contains(&&*busiest(4)));
 }
