@@ -40,13 +40,15 @@ macro_rules! command {
             asked_for_keys: Keys::$keys.asked_for(Access::$access),
             stats: &STATS,
         };
-        unsafe extern "C" fn entry(
-            ctx: *mut raw::RedisModuleCtx,
-            argv: *mut *mut raw::RedisModuleString,
-            length: c_int,
-        ) -> c_int {
-            // SAFETY: called by the server, with what `enter` asks for.
-            unsafe { dispatch::enter(ctx, argv, length, CALLS, fast_path!($($fast_path)?), $handler) }
+        guard::entry_point! {
+            fn entry(
+                ctx: *mut raw::RedisModuleCtx,
+                argv: *mut *mut raw::RedisModuleString,
+                length: c_int,
+            ) -> c_int, or api::OK => {
+                // SAFETY: called by the server, with what `enter` asks for.
+                unsafe { dispatch::enter(ctx, argv, length, CALLS, fast_path!($($fast_path)?), $handler) }
+            }
         }
         Command {
             name: $name,
@@ -222,7 +224,10 @@ fn panic(
     _redis: &mut Redis,
     mut args: ratelimit_core::wire::args::Args,
 ) -> Result<crate::reply::Reply, ratelimit_core::wire::error::Error> {
-    guard::panic_at(ratelimit_core::wire::args::whole(args.word()?, 1000));
+    match args.word()? {
+        b"reply" => guard::PANIC_AFTER_REPLY.store(true, std::sync::atomic::Ordering::Relaxed),
+        points => guard::panic_at(ratelimit_core::wire::args::whole(points, 1000)),
+    }
     Ok(crate::reply::Reply::Ok)
 }
 
@@ -235,18 +240,27 @@ fn allocations(
     Ok(crate::reply::Reply::Integer(i64::try_from(redis::memory::ALLOCATIONS.get()).unwrap_or(i64::MAX)))
 }
 
-/// Called by the server (Redis, or Valkey, which knows both names) to load the module.
-///
+guard::entry_point! {
+    /// Loads the module: called by the server (Redis, or Valkey, which knows both names).
+    ///
+    /// # Safety
+    /// For the server alone.
+    #[unsafe(no_mangle)]
+    #[allow(non_snake_case, reason = "the name that servers look for")]
+    pub fn RedisModule_OnLoad(
+        ctx: *mut raw::RedisModuleCtx,
+        argv: *mut *mut raw::RedisModuleString,
+        length: c_int,
+    ) -> c_int, or api::ERR => {
+        // SAFETY: the server's own context, during the load.
+        unsafe { start(ctx, argv, length) }
+    }
+}
+
 /// # Safety
-/// For the server alone.
-#[unsafe(no_mangle)]
-#[allow(non_snake_case, reason = "the name that servers look for")]
-pub unsafe extern "C" fn RedisModule_OnLoad(
-    ctx: *mut raw::RedisModuleCtx,
-    argv: *mut *mut raw::RedisModuleString,
-    length: c_int,
-) -> c_int {
-    // SAFETY: the server's own context. Before the table of functions is filled nothing may be allocated.
+/// All are those of the module's load.
+unsafe fn start(ctx: *mut raw::RedisModuleCtx, argv: *mut *mut raw::RedisModuleString, length: c_int) -> c_int {
+    // SAFETY: the caller guarantees the context. Before the table of functions is filled nothing may be allocated.
     let (started, filled) = unsafe {
         let (name, version) = (NAME.as_ptr(), raw::REDISMODULE_APIVER_1.cast_signed());
         (raw::Export_RedisModule_Init(ctx, name, version::NUMBER, version), api::fill())
@@ -254,34 +268,31 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     if let Err(function) = filled {
         let text = c"module ratelimit not loaded: this server is too old, it lacks %s; Redis 6.2 or Valkey 8 is needed";
         if let Some(log) = api::api!(RedisModule_Log) {
-            // SAFETY: the server's own context, and a format of one string.
+            // SAFETY: the caller guarantees the context; the format has one string.
             unsafe { log(ctx, c"warning".as_ptr(), text.as_ptr(), function.as_ptr()) };
         }
         return api::ERR;
     }
-    if started != api::OK {
-        log_refusal(ctx, "a module of that name is loaded already");
-        return api::ERR;
+    let loaded = if started == api::OK {
+        guard::log_panics();
+        lazy_free::loaded();
+        // SAFETY: the caller guarantees that all are those of the load.
+        guard::catch_panic(Err("internal error".to_owned()), || unsafe { load(ctx, argv, length) })
+    } else {
+        Err("a module of that name is loaded already".to_owned())
+    };
+    if let Err(reason) = &loaded {
+        // SAFETY: the caller guarantees the context.
+        unsafe { log(ctx, c"warning", &format!("module ratelimit not loaded: {reason}")) };
     }
-    guard::log_panics();
-    lazy_free::loaded();
-    // SAFETY: the server's own context, during the load.
-    match guard::callback(Err("internal error".to_owned()), || unsafe { load(ctx, argv, length) }) {
-        Ok(()) => api::OK,
-        Err(reason) => {
-            log_refusal(ctx, &reason);
-            api::ERR
-        }
-    }
+    if loaded.is_ok() { api::OK } else { api::ERR }
 }
 
-/// Says in the server's log why the module is not loaded.
-fn log_refusal(ctx: *mut raw::RedisModuleCtx, reason: &str) {
-    log(ctx, c"warning", &format!("module ratelimit not loaded: {reason}"));
-}
-
-/// Says in the server's log, in one line, what an older server does not have.
-fn log_what_is_lacking(ctx: *mut raw::RedisModuleCtx) {
+/// Logs in one line what an older server lacks.
+///
+/// # Safety
+/// `ctx` is that of the module's load.
+unsafe fn log_what_is_lacking(ctx: *mut raw::RedisModuleCtx) {
     let lacking = [
         (api::api!(RedisModule_RegisterNumericConfig).is_none(), "CONFIG (settings are module arguments only)"),
         (api::api!(RedisModule_SetCommandInfo).is_none(), "COMMAND DOCS"),
@@ -291,13 +302,16 @@ fn log_what_is_lacking(ctx: *mut raw::RedisModuleCtx) {
     ];
     let lacking: Vec<&str> = lacking.into_iter().filter_map(|(lacks, what)| lacks.then_some(what)).collect();
     if !lacking.is_empty() {
-        log(ctx, c"notice", &format!("this server lacks, for modules: {}", lacking.join(", ")));
+        // SAFETY: the caller guarantees the context.
+        unsafe { log(ctx, c"notice", &format!("this server lacks, for modules: {}", lacking.join(", "))) };
     }
 }
 
-fn log(ctx: *mut raw::RedisModuleCtx, level: &CStr, text: &str) {
+/// # Safety
+/// `ctx` is that of the module's load.
+unsafe fn log(ctx: *mut raw::RedisModuleCtx, level: &CStr, text: &str) {
     let text = CString::new(text).unwrap_or_default();
-    // SAFETY: the server's own context, during the load; it copies the text.
+    // SAFETY: the caller guarantees the context; the server copies the text.
     unsafe { api::call!(RedisModule_Log(ctx, level.as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
 }
 
@@ -326,13 +340,12 @@ unsafe fn load(
         for row in FOR_TESTS {
             command::register(ctx, row)?;
         }
-        // Only now that nothing can be refused any more: of a module whose load is refused, older servers unload the
-        // library and keep its subscriptions.
+        // Must stay last: older servers unload the library of a module whose load fails, and keep its subscriptions.
         redis::info_section::register(ctx, commands().collect());
         redis::waiting_callbacks::register(waiting::CALLBACKS);
         redis::server_events::watch(ctx);
         redis::bus::join(ctx);
+        log_what_is_lacking(ctx);
     }
-    log_what_is_lacking(ctx);
     Ok(())
 }

@@ -41,6 +41,12 @@ def test_a_panic_in_a_command_is_an_error_and_a_line_in_the_log(
     assert redis.execute_command("RL.FIXED", "before", 5, "1m")[:3] == [1, 5, 3]
 
 
+def test_panic_after_a_reply_does_not_reply_again(debug: Server, redis: Redis) -> None:
+    calls = redis.pipeline(transaction=False).execute_command("RL.PANIC", "reply").echo("in step")
+    assert calls.execute() == [b"OK", b"in step"]
+    assert debug.log().count("on purpose") == 1
+
+
 def panics(redis: Redis, point: int, *call: Word) -> bool:
     """Whether the call panics at its n-th point. The connection goes on, in step."""
     redis.execute_command("RL.PANIC", point)

@@ -90,64 +90,72 @@ unsafe fn answer_of<'a>(ctx: *mut raw::RedisModuleCtx) -> Option<&'a Answer> {
     unsafe { api!(RedisModule_GetBlockedClientPrivateData)?(ctx).cast::<Answer>().as_ref() }
 }
 
-/// The server is ready to reply to a client that has been handed back.
-unsafe extern "C" fn answered(
-    ctx: *mut raw::RedisModuleCtx,
-    _argv: *mut *mut raw::RedisModuleString,
-    _length: c_int,
-) -> c_int {
-    // SAFETY: a callback of a blocked client.
-    let Some(answer) = (unsafe { answer_of(ctx) }) else { return OK };
-    // SAFETY: the callback's own context; no words are asked of it.
-    let redis = unsafe { Redis::new(ctx, &[], answer.stats) };
-    // A lease of which it is not told is given back.
-    let told = guard::callback(false, || {
-        guard::panic_test_point();
-        answer.told.set(true);
-        true
-    });
-    if told {
-        redis.replies().send(&answer.reply);
-    } else {
-        redis.replies().error(&Error::Internal);
-    }
-    OK
-}
-
-/// The server is done with an answer, whether it was sent or not.
-unsafe extern "C" fn free(ctx: *mut raw::RedisModuleCtx, answer: *mut c_void) {
-    if answer.is_null() {
-        return;
-    }
-    // SAFETY: it was made by `hand_back`, and is freed once.
-    let answer = unsafe { Box::from_raw(answer.cast::<Answer>()) };
-    if !answer.told.get() {
-        // SAFETY: the server is done with blocked clients with its lock held.
-        unsafe { tell(ctx, |callbacks, entry| (callbacks.answer_lost)(entry, *answer)) };
+guard::entry_point! {
+    /// Replies to a client that has been handed back, as the server is ready for it.
+    fn answered(
+        ctx: *mut raw::RedisModuleCtx,
+        _argv: *mut *mut raw::RedisModuleString,
+        _length: c_int,
+    ) -> c_int, or OK => {
+        // SAFETY: a callback of a blocked client.
+        let Some(answer) = (unsafe { answer_of(ctx) }) else { return OK };
+        // SAFETY: the callback's own context; no words are asked of it.
+        let redis = unsafe { Redis::new(ctx, &[], answer.stats) };
+        // A lease of which it is not told is given back.
+        let told = guard::catch_panic(false, || {
+            guard::panic_test_point();
+            answer.told.set(true);
+            true
+        });
+        if told {
+            redis.replies().send(&answer.reply);
+        } else {
+            redis.replies().error(&Error::Internal);
+        }
+        OK
     }
 }
 
-/// CLIENT UNBLOCK of a client that is blocked.
-unsafe extern "C" fn unblocked(
-    ctx: *mut raw::RedisModuleCtx,
-    argv: *mut *mut raw::RedisModuleString,
-    length: c_int,
-) -> c_int {
-    // SAFETY: the context of a callback of a blocked client.
-    let handle = api!(RedisModule_GetBlockedClientHandle).map(|handle| ClientHandle(unsafe { handle(ctx) }.cast()));
-    let (Some(client), Some(callbacks)) = (handle, callbacks()) else { return OK };
-    // SAFETY: the server times clients out with its lock held. The words are those of the call that waited, which live
-    // until it is answered.
-    let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &on_key::STATS) };
-    if let Some(answer) = (callbacks.client_unblocked)(&mut redis, client) {
-        redis.replies().send(&answer);
-        hand_back(client, None);
+guard::entry_point! {
+    /// Frees an answer, whether it was sent or not.
+    fn free(ctx: *mut raw::RedisModuleCtx, answer: *mut c_void) {
+        if answer.is_null() {
+            return;
+        }
+        // SAFETY: it was made by `hand_back`, and is freed once.
+        let answer = unsafe { Box::from_raw(answer.cast::<Answer>()) };
+        if !answer.told.get() {
+            // SAFETY: the server is done with blocked clients with its lock held.
+            unsafe { tell(ctx, |callbacks, entry| (callbacks.answer_lost)(entry, *answer)) };
+        }
     }
-    OK
 }
 
-/// A client that was blocked is gone.
-unsafe extern "C" fn disconnected(ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
-    // SAFETY: the server drops clients with its lock held.
-    unsafe { tell(ctx, |callbacks, entry| (callbacks.client_gone)(entry, ClientHandle(client.cast()))) };
+guard::entry_point! {
+    /// Replies to a client that CLIENT UNBLOCK unblocks.
+    fn unblocked(
+        ctx: *mut raw::RedisModuleCtx,
+        argv: *mut *mut raw::RedisModuleString,
+        length: c_int,
+    ) -> c_int, or OK => {
+        // SAFETY: the context of a callback of a blocked client.
+        let handle = api!(RedisModule_GetBlockedClientHandle).map(|handle| ClientHandle(unsafe { handle(ctx) }.cast()));
+        let (Some(client), Some(callbacks)) = (handle, callbacks()) else { return OK };
+        // SAFETY: the server times clients out with its lock held. The words are those of the call that waited, which live
+        // until it is answered.
+        let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &on_key::STATS) };
+        if let Some(answer) = (callbacks.client_unblocked)(&mut redis, client) {
+            redis.replies().send(&answer);
+            hand_back(client, None);
+        }
+        OK
+    }
+}
+
+guard::entry_point! {
+    /// Hears that a blocked client is gone.
+    fn disconnected(ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
+        // SAFETY: the server drops clients with its lock held.
+        unsafe { tell(ctx, |callbacks, entry| (callbacks.client_gone)(entry, ClientHandle(client.cast()))) };
+    }
 }

@@ -15,6 +15,7 @@
 
 use super::api::{OK, api, server_is};
 use super::clock::now;
+use super::global::global;
 use super::{guard, policy_lifetime as kept};
 use crate::server::Global;
 use crate::server::peers::Node;
@@ -157,34 +158,40 @@ unsafe fn wait(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-unsafe extern "C" fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    let run = |global: &Global| {
-        global.policies.tick(now());
-        if !takes_part() {
-            // A primary that follows another now hears what it needs from that.
-            global.policies.drop_kept();
-            return;
-        }
-        let digests = global.policies.digests();
-        let body: Vec<u8> = digests.iter().flat_map(|digest| digest.to_le_bytes()).collect();
-        // SAFETY: the timer's own context.
-        unsafe {
-            work(global, ctx);
-            if !global.policies.is_empty() {
-                send(ctx, null(), DIGEST, &body);
+guard::entry_point! {
+    /// Does what a primary does about once a second.
+    fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+        // SAFETY: a timer runs with the server's lock held.
+        let global = unsafe { global() };
+        let run = || {
+            global.policies.tick(now());
+            if !takes_part() {
+                // A replica is sent what it needs by its primary.
+                global.policies.drop_kept();
+                return;
             }
-        }
-    };
-    // SAFETY: a timer runs with the server's lock held.
-    unsafe { guard::entry((), run) };
-    // Whatever has become of it, there is a next time.
-    // SAFETY: the timer's own context.
-    unsafe { wait(ctx) };
+            let digests = global.policies.digests();
+            let body: Vec<u8> = digests.iter().flat_map(|digest| digest.to_le_bytes()).collect();
+            // SAFETY: the timer's own context.
+            unsafe {
+                work(global, ctx);
+                if !global.policies.is_empty() {
+                    send(ctx, null(), DIGEST, &body);
+                }
+            }
+        };
+        // Even if it panics, there is a next time.
+        guard::catch_panic((), run);
+        // SAFETY: the timer's own context.
+        unsafe { wait(ctx) };
+    }
 }
 
-/// Begins a turn.
-unsafe extern "C" fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    let run = |global: &Global| {
+guard::entry_point! {
+    /// Does a turn of the work that is limited.
+    fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+        // SAFETY: a timer runs with the server's lock held.
+        let global = unsafe { global() };
         global.peers.armed.set(false);
         if takes_part() {
             // SAFETY: the timer's own context.
@@ -193,9 +200,7 @@ unsafe extern "C" fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
                 work(global, ctx);
             }
         }
-    };
-    // SAFETY: a timer runs with the server's lock held.
-    unsafe { guard::entry((), run) };
+    }
 }
 
 /// Has the next turn begin soon.
@@ -252,14 +257,11 @@ unsafe fn work(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-unsafe extern "C" fn received(
-    ctx: *mut raw::RedisModuleCtx,
-    sender: *const c_char,
-    kind: u8,
-    payload: *const u8,
-    length: u32,
-) {
-    let receive = |global: &Global| {
+guard::entry_point! {
+    /// Receives a message of another node.
+    fn received(ctx: *mut raw::RedisModuleCtx, sender: *const c_char, kind: u8, payload: *const u8, length: u32) {
+        // SAFETY: the server passes messages on with its lock held.
+        let global = unsafe { global() };
         if !takes_part() || payload.is_null() {
             return;
         }
@@ -287,9 +289,7 @@ unsafe extern "C" fn received(
                 _ => {}
             }
         }
-    };
-    // SAFETY: the server passes messages on with its lock held.
-    unsafe { guard::entry((), receive) };
+    }
 }
 
 /// The records of a message. One that is cut short ends it.

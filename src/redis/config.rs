@@ -1,6 +1,6 @@
 //! Makes the settings known to a server that has CONFIG for modules (7.0, Valkey 8).
 
-use super::api::{OK, api};
+use super::api::{ERR, OK, api};
 use super::guard;
 use crate::server::settings::{ALL, Setting};
 use redis_module::raw;
@@ -55,39 +55,49 @@ unsafe fn setting<'a>(data: *mut c_void) -> Option<&'a Setting> {
     unsafe { data.cast::<Setting>().as_ref() }
 }
 
-unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
-    // SAFETY: see `setting`.
-    guard::callback(0, || unsafe { setting(data) }.map_or(0, Setting::get))
+guard::entry_point! {
+    /// Returns the value of a setting.
+    fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong, or 0 => {
+        // SAFETY: see `setting`.
+        unsafe { setting(data) }.map_or(0, Setting::get)
+    }
 }
 
-unsafe extern "C" fn set_number(
-    _name: *const c_char,
-    value: c_longlong,
-    data: *mut c_void,
-    _error: *mut *mut raw::RedisModuleString,
-) -> c_int {
-    guard::callback(super::api::ERR, || {
+guard::entry_point! {
+    /// Changes the value of a setting.
+    fn set_number(
+        _name: *const c_char,
+        value: c_longlong,
+        data: *mut c_void,
+        _error: *mut *mut raw::RedisModuleString,
+    ) -> c_int, or ERR => {
         // SAFETY: see `setting`. The server has compared the value with the range.
         if let Some(setting) = unsafe { setting(data) } {
             setting.set(value);
         }
         OK
-    })
+    }
 }
 
-unsafe extern "C" fn get_switch(name: *const c_char, data: *mut c_void) -> c_int {
-    // SAFETY: passed on.
-    c_int::from(unsafe { get_number(name, data) } != 0)
+guard::entry_point! {
+    /// Returns the value of a setting that is on or off.
+    fn get_switch(name: *const c_char, data: *mut c_void) -> c_int, or 0 => {
+        // SAFETY: passed on.
+        c_int::from(unsafe { get_number(name, data) } != 0)
+    }
 }
 
-unsafe extern "C" fn set_switch(
-    name: *const c_char,
-    value: c_int,
-    data: *mut c_void,
-    error: *mut *mut raw::RedisModuleString,
-) -> c_int {
-    // SAFETY: passed on.
-    unsafe { set_number(name, c_longlong::from(value), data, error) }
+guard::entry_point! {
+    /// Changes the value of a setting that is on or off.
+    fn set_switch(
+        name: *const c_char,
+        value: c_int,
+        data: *mut c_void,
+        error: *mut *mut raw::RedisModuleString,
+    ) -> c_int, or ERR => {
+        // SAFETY: passed on.
+        unsafe { set_number(name, c_longlong::from(value), data, error) }
+    }
 }
 
 /// The module's arguments, for `run`.

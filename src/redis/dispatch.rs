@@ -4,7 +4,7 @@ use super::Redis;
 use super::api::{OK, api, call};
 use super::command::Access;
 use super::global::global;
-use super::guard::{bytes, callback, strings};
+use super::guard::{bytes, panic_test_point_after_reply, strings};
 use super::key::FastCall;
 use crate::reply::Reply;
 use crate::server::stats::CommandStats;
@@ -61,7 +61,7 @@ pub unsafe fn enter(
     // SAFETY: likewise.
     let mut redis = unsafe { Redis::on_slow_path(ctx, argv, call) };
     if let Some(access) = is_asked {
-        callback((), || answer_keys(&redis, Args::new(&words), access));
+        answer_keys(&redis, Args::new(&words), access);
         return OK;
     }
     let answered = catch_unwind(AssertUnwindSafe(|| {
@@ -75,9 +75,10 @@ pub unsafe fn enter(
     }));
     stats.calls.count();
     let error = match answered {
-        // The reply is complete before it begins, and nothing of it can panic.
+        // Outside of `catch_unwind`: a panic from here on must not reply again. The entry point catches it.
         Ok(Ok(reply)) => {
             redis.replies().reply(&reply);
+            panic_test_point_after_reply();
             return OK;
         }
         Ok(Err(error)) => error,

@@ -1,19 +1,17 @@
-//! The door between the server and Rust: nothing that panics gets out of it.
+//! The boundary between the server and Rust, which no panic crosses.
 //!
-//! A panic that reached the server would abort it, and every client with it. So each entry point runs inside
-//! `catch_unwind`; a command answers an error, a callback of a type answers that it failed.
+//! A panic that reached the server would abort it. So every function that the server calls is defined by
+//! [`entry_point!`](crate::redis::guard::entry_point), whose body runs inside `catch_unwind`. A command that panics before
+//! its reply has begun also replies an error (`dispatch.rs`).
 
 use super::api::call;
-use super::global::global;
-use crate::server::Global;
 use redis_module::raw;
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(debug_assertions)]
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A place where a call would be cut short if it could panic: tests of a debug build have it panic there
-/// ([`panic_at`]).
+/// Marks a place at which a panic would cut something short. Tests of a debug build provoke one ([`panic_at`]).
 #[inline(always)]
 pub fn panic_test_point() {
     #[cfg(debug_assertions)]
@@ -22,61 +20,114 @@ pub fn panic_test_point() {
     }
 }
 
+/// Marks the place behind a reply, at which a panic must not reply again.
+#[inline(always)]
+pub fn panic_test_point_after_reply() {
+    #[cfg(debug_assertions)]
+    if PANIC_AFTER_REPLY.swap(false, Relaxed) {
+        panic_at(Some(0));
+    }
+}
+
 #[cfg(debug_assertions)]
 static PANIC_IN: AtomicU64 = AtomicU64::new(0);
 
-/// After how many points from here it panics, 0 for at once; `None`, never.
+/// Request to panic behind the next reply.
+#[cfg(debug_assertions)]
+pub static PANIC_AFTER_REPLY: AtomicBool = AtomicBool::new(false);
+
+/// Panics at once if `points` is 0, else at that point of later calls; never if it is `None`.
 #[cfg(debug_assertions)]
 pub fn panic_at(points: Option<u64>) {
     assert!(points != Some(0), "on purpose");
     PANIC_IN.store(points.unwrap_or(0), Relaxed);
 }
 
-/// The strings that the server passes.
+/// Returns the strings that the server passes.
 ///
 /// # Safety
-/// They live, all `length` of them, for `'a`.
+/// All `length` of them live for `'a`.
 pub unsafe fn strings<'a>(argv: *mut *mut raw::RedisModuleString, length: c_int) -> &'a [*mut raw::RedisModuleString] {
     let length = usize::try_from(length).unwrap_or(0);
     if length == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `length` strings live for `'a`.
     unsafe { std::slice::from_raw_parts(argv, length) }
 }
 
-/// The bytes of a server's string.
+/// Returns the bytes of a server's string.
 ///
 /// # Safety
 /// `string` is live, and not changed, for `'a`.
 pub unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
     let mut length = 0;
-    // SAFETY: the caller's promise; the server returns a pointer to `length` bytes.
+    // SAFETY: the caller guarantees that the string is live; the server returns a pointer to `length` bytes.
     unsafe {
         let start: *const c_char = call!(RedisModule_StringPtrLen(string, &raw mut length));
         std::slice::from_raw_parts(start.cast(), length)
     }
 }
 
-/// Runs a callback of a type; if it panics, answers `failed`.
-pub fn callback<T>(failed: T, run: impl FnOnce() -> T) -> T {
+/// Defines a function that the server calls: `fn name(arguments) -> result, or failed => { body }`. If the body panics,
+/// the function returns `failed`, or nothing if it has no result.
+///
+/// The function is unsafe: the server alone may call it, with the arguments of such a callback.
+macro_rules! entry_point {
+    ($(#[$attribute:meta])* $visible:vis fn $name:ident $(<$type:ident: $bound:path>)? (
+        $($argument:ident: $given:ty),* $(,)?
+    ) $body:block) => {
+        $crate::redis::guard::entry_point! {
+            $(#[$attribute])* $visible fn $name $(<$type: $bound>)? ($($argument: $given),*) -> (), or () => $body
+        }
+    };
+    ($(#[$attribute:meta])* $visible:vis fn $name:ident $(<$type:ident: $bound:path>)? (
+        $($argument:ident: $given:ty),* $(,)?
+    ) -> $result:ty, or $failed:expr => $body:block) => {
+        $(#[$attribute])*
+        $visible unsafe extern "C" fn $name $(<$type: $bound>)? ($($argument: $given),*) -> $result {
+            $crate::redis::guard::catch_panic($failed, || $body)
+        }
+    };
+}
+pub(crate) use entry_point;
+
+/// Runs `run`; if it panics, returns `failed`.
+#[inline(always)]
+pub fn catch_panic<T>(failed: T, run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or(failed)
 }
 
-/// Runs a callback that needs the state of the server; if it panics, answers `failed`.
-///
-/// # Safety
-/// The server calls it with its lock held.
-pub unsafe fn entry<T>(failed: T, run: impl FnOnce(&Global) -> T) -> T {
-    // SAFETY: the caller's promise.
-    callback(failed, || run(unsafe { global() }))
-}
-
-/// Makes a panic one line in the server's log.
+/// Logs each panic as one line of the server's log.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let text = std::ffi::CString::new(panic.to_string().replace('\0', "")).unwrap_or_default();
         // SAFETY: a null context is allowed, and the formats are constants.
         unsafe { call!(RedisModule_Log(std::ptr::null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{read_dir, read_to_string};
+    use std::path::Path;
+
+    /// Returns the lines that define a function for C, of all sources in a folder.
+    fn functions_for_c(folder: &Path) -> Vec<String> {
+        let entries = read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let lines_of = |path: &Path| -> Vec<String> {
+            let text = read_to_string(path).unwrap();
+            let linkage = "extern \"";
+            let defines = |line: &&str| line.split_once(linkage).is_some_and(|(_, rest)| rest.contains(" fn "));
+            text.lines().filter(defines).map(|line| format!("{}: {}", path.display(), line.trim())).collect()
+        };
+        entries.flat_map(|path| if path.is_dir() { functions_for_c(&path) } else { lines_of(&path) }).collect()
+    }
+
+    #[test]
+    fn functions_for_c_are_defined_by_entry_point_alone() {
+        let found = functions_for_c(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+        let is_the_macro = |line: &String| line.contains("$visible unsafe extern");
+        assert!(found.len() == 1 && found.iter().all(is_the_macro), "not by entry_point!: {found:#?}");
+    }
 }

@@ -35,9 +35,9 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, shown: Vec<&'static Comman
 /// Room for the name of a kind: nine letters, and the end of a C string.
 const KIND_NAME_SIZE: usize = 10;
 
-/// The server also asks when it has crashed: then nothing here allocates, and queues and policies are left out.
-unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
-    guard::callback((), || {
+guard::entry_point! {
+    /// The server also asks when it has crashed: then nothing here allocates, and queues and policies are left out.
+    fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
         let info = Info { ctx };
         if info.section(c"module") {
             info.constant(c"version", version::TEXT);
@@ -81,7 +81,7 @@ unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
         if info.section(c"policies") {
             info.policies(global);
         }
-    });
+    }
 }
 
 /// A policy's name as INFO and monitoring have it: whatever could be taken for something else there is escaped, as in a

@@ -41,37 +41,36 @@ pub fn subscribe(entry: ServerEntry) {
     }
 }
 
-/// Something has happened to a key.
-unsafe extern "C" fn happened(
-    ctx: *mut raw::RedisModuleCtx,
-    _kind: c_int,
-    _event: *const c_char,
-    name: *mut raw::RedisModuleString,
-) -> c_int {
-    // SAFETY: the server tells of keys with its lock held. The event's own context, and the name of the key.
-    unsafe {
-        if global().queues.any() {
-            changed(ctx, api!(RedisModule_GetSelectedDb).map(|db| db(ctx)), name);
+guard::entry_point! {
+    /// Hears of a keyspace event.
+    fn happened(
+        ctx: *mut raw::RedisModuleCtx,
+        _kind: c_int,
+        _event: *const c_char,
+        name: *mut raw::RedisModuleString,
+    ) -> c_int, or OK => {
+        // SAFETY: the server tells of keys with its lock held. The event's own context, and the name of the key.
+        unsafe {
+            if global().queues.any() {
+                changed(ctx, api!(RedisModule_GetSelectedDb).map(|db| db(ctx)), name);
+            }
         }
+        OK
     }
-    OK
 }
 
-/// A key has ended, or has been replaced.
-unsafe extern "C" fn ended(
-    ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _subevent: u64,
-    data: *mut c_void,
-) {
-    // SAFETY: the server tells of keys with its lock held. With such an event it passes an open key, whose name lives
-    // as long.
-    unsafe {
-        if global().queues.any() {
-            let Some(info) = data.cast::<raw::RedisModuleKeyInfo>().as_ref() else { return };
-            let db = api!(RedisModule_GetDbIdFromModuleKey).map(|db| db(info.key));
-            let name = api!(RedisModule_GetKeyNameFromModuleKey).map_or(null_mut(), |name| name(info.key).cast_mut());
-            changed(ctx, db, name);
+guard::entry_point! {
+    /// Hears that a key has ended or has been replaced.
+    fn ended(ctx: *mut raw::RedisModuleCtx, _event: raw::RedisModuleEvent, _subevent: u64, data: *mut c_void) {
+        // SAFETY: the server tells of keys with its lock held. With such an event it passes an open key, whose name lives
+        // as long.
+        unsafe {
+            if global().queues.any() {
+                let Some(info) = data.cast::<raw::RedisModuleKeyInfo>().as_ref() else { return };
+                let db = api!(RedisModule_GetDbIdFromModuleKey).map(|db| db(info.key));
+                let name = api!(RedisModule_GetKeyNameFromModuleKey).map_or(null_mut(), |name| name(info.key).cast_mut());
+                changed(ctx, db, name);
+            }
         }
     }
 }

@@ -150,8 +150,9 @@ unsafe fn usage<'a, U: Usage>(value: *const c_void) -> Option<&'a U> {
     unsafe { value.cast::<U>().as_ref() }
 }
 
-unsafe extern "C" fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
-    guard::callback(null_mut(), || {
+guard::entry_point! {
+    /// Loads a value.
+    fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void, or null_mut() => {
         let known = u32::try_from(version).ok().filter(|version| (1..=U::VERSION).contains(version));
         // What cannot be told for certain is refused: a payload from a later version, or one that no command made.
         let usage = known.and_then(|version| U::decode(&mut Rdb(io), version));
@@ -161,7 +162,7 @@ unsafe extern "C" fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_
             fencing_token_read(unsafe { global() }, token);
         }
         usage.map_or(null_mut(), |usage| into_raw(usage).cast())
-    })
+    }
 }
 
 /// Sees a fencing token in a key that is loaded, or that a client restores.
@@ -173,21 +174,19 @@ fn fencing_token_read(global: &Global, token: u64) {
     global.fencing.see(token, is_trusted, now());
 }
 
-unsafe extern "C" fn rdb_save<U: Usage>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
-    guard::callback((), || {
+guard::entry_point! {
+    /// Saves a value.
+    fn rdb_save<U: Usage>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
         // SAFETY: see `usage`.
         if let Some(usage) = unsafe { usage::<U>(value) } {
             usage.encode(&mut Rdb(io));
         }
-    });
+    }
 }
 
-unsafe extern "C" fn aof_rewrite<U: Usage>(
-    io: *mut raw::RedisModuleIO,
-    key: *mut raw::RedisModuleString,
-    value: *mut c_void,
-) {
-    guard::callback((), || {
+guard::entry_point! {
+    /// Writes a value into an AOF that is rewritten.
+    fn aof_rewrite<U: Usage>(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
         // SAFETY: see `usage`; the handle and the key are the server's, for the length of the callback. Whoever
         // rewrites holds the server's lock, or is a child of its own.
         unsafe {
@@ -203,21 +202,24 @@ unsafe extern "C" fn aof_rewrite<U: Usage>(
                 from = next;
             }
         }
-    });
+    }
 }
 
-unsafe extern "C" fn mem_usage<U: Usage>(value: *const c_void) -> usize {
-    guard::callback(0, || {
+guard::entry_point! {
+    /// Returns the bytes of a value.
+    fn mem_usage<U: Usage>(value: *const c_void) -> usize, or 0 => {
         // SAFETY: see `usage`; a value is a block of the server's allocator.
         let (extras, itself) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::size(value)) };
         itself.saturating_add(extras)
-    })
+    }
 }
 
-/// The work of freeing a value: where it is large the server does it in the background.
-unsafe extern "C" fn free_effort<U: Usage>(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
-    // SAFETY: see `usage`.
-    guard::callback(1, || unsafe { usage::<U>(value) }.map_or(1, Usage::effort))
+guard::entry_point! {
+    /// Returns the work of freeing a value: the server frees a large one in the background.
+    fn free_effort<U: Usage>(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize, or 1 => {
+        // SAFETY: see `usage`.
+        unsafe { usage::<U>(value) }.map_or(1, Usage::effort)
+    }
 }
 
 /// The digest of a value, which DEBUG DIGEST-VALUE compares.
@@ -241,42 +243,48 @@ impl Encoder for Digest {
     }
 }
 
-unsafe extern "C" fn digest<U: Usage>(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
-    guard::callback((), || {
+guard::entry_point! {
+    /// Adds a value to the digest of its key.
+    fn digest<U: Usage>(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
         // SAFETY: see `usage`.
         if let Some(usage) = unsafe { usage::<U>(value) } {
             usage.encode(&mut Digest(digest));
         }
-    });
+    }
 }
 
-unsafe extern "C" fn free<U: Usage>(value: *mut c_void) {
-    guard::callback((), || {
+guard::entry_point! {
+    /// Frees a value.
+    fn free<U: Usage>(value: *mut c_void) {
         if !value.is_null() {
             // SAFETY: the server lets go of a value that `into_raw` made.
             lazy_free::free(unsafe { Box::from_raw(value.cast::<U>()) });
         }
-    });
+    }
 }
 
-unsafe extern "C" fn copy<U: Usage>(
-    _from: *mut raw::RedisModuleString,
-    _to: *mut raw::RedisModuleString,
-    value: *const c_void,
-) -> *mut c_void {
-    guard::callback(null_mut(), || {
+guard::entry_point! {
+    /// Copies a value.
+    fn copy<U: Usage>(
+        _from: *mut raw::RedisModuleString,
+        _to: *mut raw::RedisModuleString,
+        value: *const c_void,
+    ) -> *mut c_void, or null_mut() => {
         // SAFETY: see `usage`.
         unsafe { usage::<U>(value) }.map_or(null_mut(), |usage| into_raw(usage.clone()).cast())
-    })
+    }
 }
 
-unsafe extern "C" fn defrag<U: Usage>(
-    ctx: *mut raw::RedisModuleDefragCtx,
-    _key: *mut raw::RedisModuleString,
-    value: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: the server passes the place that holds the only pointer to a value of the type `U`, with its lock held.
-    guard::callback(0, || unsafe { defragmentation::move_value(ctx, value.cast::<*mut U>()) })
+guard::entry_point! {
+    /// Moves a value to better places.
+    fn defrag<U: Usage>(
+        ctx: *mut raw::RedisModuleDefragCtx,
+        _key: *mut raw::RedisModuleString,
+        value: *mut *mut c_void,
+    ) -> c_int, or 0 => {
+        // SAFETY: the server passes the place that holds the only pointer to a value of the type `U`, with its lock held.
+        unsafe { defragmentation::move_value(ctx, value.cast::<*mut U>()) }
+    }
 }
 
 /// Tells the server how we treat its calls back.

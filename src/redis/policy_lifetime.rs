@@ -20,6 +20,7 @@
 
 use super::api::{ERR, OK, api, call, has_flag, info_number};
 use super::clock::now;
+use super::global::global;
 use super::guard;
 use super::rdb::Rdb;
 use crate::server::Global;
@@ -89,16 +90,25 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str
     Ok(())
 }
 
-/// No key has the type, so a payload that says so is none of ours.
-unsafe extern "C" fn load_key(_io: *mut raw::RedisModuleIO, _version: c_int) -> *mut c_void {
-    null_mut()
+guard::entry_point! {
+    /// Refuses a payload of that type: no key has it.
+    fn load_key(_io: *mut raw::RedisModuleIO, _version: c_int) -> *mut c_void, or null_mut() => {
+        null_mut()
+    }
 }
 
-unsafe extern "C" fn free_key(_value: *mut c_void) {}
+guard::entry_point! {
+    /// Does nothing: no key has a value of that type.
+    fn free_key(_value: *mut c_void) {}
+}
 
-unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
-    // SAFETY: the server saves with its lock held.
-    unsafe { guard::entry((), |global| write(&mut Rdb(io), &records(global))) };
+guard::entry_point! {
+    /// Saves policies, even if there are none: for servers that cannot leave them out.
+    fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
+        // SAFETY: the server saves with its lock held.
+        let records = records(unsafe { global() });
+        write(&mut Rdb(io), &records);
+    }
 }
 
 /// All that is known, and has not to be forgotten; and the last fencing token.
@@ -116,24 +126,24 @@ fn write(to: &mut impl Encoder, records: &[Vec<u8>]) {
     }
 }
 
-unsafe extern "C" fn save_any(io: *mut raw::RedisModuleIO, _when: c_int) {
-    let save = |global: &Global| {
-        let records = records(global);
+guard::entry_point! {
+    /// Saves policies, if there are any.
+    fn save_any(io: *mut raw::RedisModuleIO, _when: c_int) {
+        // SAFETY: the server saves with its lock held.
+        let records = records(unsafe { global() });
         if !records.is_empty() {
             write(&mut Rdb(io), &records);
         }
-    };
-    // SAFETY: the server saves with its lock held.
-    unsafe { guard::entry((), save) };
+    }
 }
 
-unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, version: c_int, _when: c_int) -> c_int {
-    let load = |global: &Global| {
-        let is_read = version == VERSION && read(global, &mut Rdb(io)).is_some();
+guard::entry_point! {
+    /// Loads policies.
+    fn load(io: *mut raw::RedisModuleIO, version: c_int, _when: c_int) -> c_int, or ERR => {
+        // SAFETY: the server loads with its lock held.
+        let is_read = version == VERSION && read(unsafe { global() }, &mut Rdb(io)).is_some();
         if is_read { OK } else { ERR }
-    };
-    // SAFETY: the server loads with its lock held.
-    unsafe { guard::entry(ERR, load) }
+    }
 }
 
 /// `None` unless all of them are records.
@@ -252,16 +262,16 @@ unsafe fn pay_soon(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-unsafe extern "C" fn pay_at_once(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    let pay = |global: &Global| {
-        // SAFETY: a timer's own context.
-        if unsafe { pay(global, ctx) } {
-            // SAFETY: likewise.
-            unsafe { pay_soon(ctx) };
+guard::entry_point! {
+    /// Propagates some of what the AOF is owed, in a timer.
+    fn pay_at_once(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+        // SAFETY: a timer runs with the server's lock held, in a context of its own.
+        unsafe {
+            if pay(global(), ctx) {
+                pay_soon(ctx);
+            }
         }
-    };
-    // SAFETY: a timer runs with the server's lock held.
-    unsafe { guard::entry((), pay) };
+    }
 }
 
 fn is_rewriting() -> bool {

@@ -1,9 +1,9 @@
 //! What the server announces: a module has one subscription to each event, so who is to hear of it is told here.
 
 use super::api::subscribe;
+use super::global::global;
 use super::waiting_callbacks::tell;
 use super::{effect_demand, guard, policy_lifetime};
-use crate::server::Global;
 use redis_module::raw;
 use std::ffi::c_void;
 
@@ -26,13 +26,11 @@ pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-unsafe extern "C" fn heard(
-    ctx: *mut raw::RedisModuleCtx,
-    event: raw::RedisModuleEvent,
-    subevent: u64,
-    _data: *mut c_void,
-) {
-    let hear = |global: &Global| {
+guard::entry_point! {
+    /// Hears of an event of the server.
+    fn heard(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEvent, subevent: u64, _data: *mut c_void) {
+        // SAFETY: the server announces events with its lock held.
+        let global = unsafe { global() };
         let forked =
             event.id == raw::REDISMODULE_EVENT_FORK_CHILD && subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN;
         if effect_demand::EVENTS.contains(&event.id) {
@@ -60,7 +58,5 @@ unsafe extern "C" fn heard(
             raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_lifetime::loading_beside(global, subevent),
             _ => {}
         }
-    };
-    // SAFETY: the server announces events with its lock held.
-    unsafe { guard::entry((), hear) };
+    }
 }

@@ -48,14 +48,14 @@ pub(super) fn callbacks() -> Option<&'static WaitingCallbacks> {
     CALLBACKS.get()
 }
 
-/// Calls one of the callbacks. A panic there ends that callback alone.
+/// Calls one of the callbacks.
 ///
 /// # Safety
 /// `ctx` is that of an entry from the server, which holds its lock.
 pub(super) unsafe fn tell(ctx: *mut raw::RedisModuleCtx, what: impl FnOnce(&WaitingCallbacks, ServerEntry)) {
     if let Some(callbacks) = callbacks() {
-        // SAFETY: the caller's promise.
-        guard::callback((), || what(callbacks, unsafe { ServerEntry::new(ctx) }));
+        // SAFETY: the caller guarantees the context and the lock.
+        what(callbacks, unsafe { ServerEntry::new(ctx) });
     }
 }
 
@@ -73,7 +73,10 @@ pub fn stop_timer(entry: ServerEntry, timer: TimerId) {
     }
 }
 
-unsafe extern "C" fn due(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    // SAFETY: a timer runs with the server's lock held.
-    unsafe { tell(ctx, |callbacks, entry| (callbacks.timer_is_due)(entry)) };
+guard::entry_point! {
+    /// Serves calls that wait, as their timer has come due.
+    fn due(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+        // SAFETY: a timer runs with the server's lock held.
+        unsafe { tell(ctx, |callbacks, entry| (callbacks.timer_is_due)(entry)) };
+    }
 }

@@ -108,7 +108,7 @@ pub fn unblocked(redis: &mut Redis, client: ClientHandle) -> Option<Result<Reply
         EndedWait::Waiting(call) => call.client.stats,
         EndedWait::Answered(answer) => answer.stats,
     };
-    let told = guard::callback(None, || {
+    let told = guard::catch_panic(None, || {
         guard::panic_test_point();
         Some(match &ended {
             // RL.ACQUIRE's key is its first argument.
@@ -117,7 +117,7 @@ pub fn unblocked(redis: &mut Redis, client: ClientHandle) -> Option<Result<Reply
         })
     });
     let entry = redis.entry();
-    guard::callback((), || match ended {
+    guard::catch_panic((), || match ended {
         EndedWait::Answered(answer) if told.is_none() => answer_lost(entry, *answer),
         EndedWait::Waiting(_) | EndedWait::Answered(_) => timer::arm(entry),
     });

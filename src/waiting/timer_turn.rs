@@ -22,10 +22,10 @@ pub fn run(entry: ServerEntry) {
     timer::is_over(entry);
     let turn = &mut Turn::new(entry);
     while turn.goes_on()
-        && let Some(work) = guard::callback(None, || queues.next_work(turn.now))
+        && let Some(work) = guard::catch_panic(None, || queues.next_work(turn.now))
     {
         let before = turn.spent();
-        guard::callback((), || match work {
+        guard::catch_panic((), || match work {
             Work::Evaluation(key) => look_at(turn, &key),
             Work::GiveBack(grant) => give_back(turn, grant),
         });
@@ -34,7 +34,7 @@ pub fn run(entry: ServerEntry) {
     }
     let done = u64::try_from(turn.spent().max(hand_back_answered(entry.global))).unwrap_or(u64::MAX);
     queues.busiest_turn.set(queues.busiest_turn.get().max(done));
-    guard::callback((), || timer::arm(entry));
+    guard::catch_panic((), || timer::arm(entry));
 }
 
 /// Hands the clients of answered calls back to the server; how many those were.
