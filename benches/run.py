@@ -1,9 +1,9 @@
-"""Measures everything, and writes docs/benchmarks.md and its charts from it.
+"""Measures everything, and writes docs/benchmarks.md and its chart from it.
 
-What is written goes to target/bench/. Of what was measured in full (all sections, or with --keep,
-one), the figures of each section go to benches/measured/ as soon as they are there, and docs/ is
-drawn from these at the end. A section that fails, or whose times contradict the instructions or
-the pairs beside them, stays as it was.
+The page goes to target/bench/. Of what was measured in full (all sections, or with --keep, one),
+the figures of each section go to benches/measured/ as soon as they are there, and docs/ is drawn
+from these at the end. A section that fails, or whose figures contradict each other, stays as it
+was.
 """
 
 import argparse
@@ -24,7 +24,6 @@ from bench import (
     growth,
     load,
     memory,
-    openloop,
     persistence,
     record,
     report,
@@ -34,16 +33,12 @@ from bench import (
 )
 from bench.calls import Peer
 from bench.charts import Charts
-from bench.commands import Commands
 from bench.record import Everything, Waits
 from bench.report import Results
 from bench.scale import FULL, QUICK, Scale
 from support import binaries
 from support.binaries import Binary
 from support.server import REPOSITORY
-
-# How often times that contradict others are measured again, before the run is said to be too noisy.
-TRIES = 3
 
 
 def main() -> None:
@@ -84,18 +79,18 @@ def main() -> None:
             continue
         print(f"{section}: {time.monotonic() - start:.0f} seconds", flush=True)
         setattr(shown, section, found)
-        wrong = report.contradictions(found) if section == "commands" else []
-        if wrong:
-            print("too much noise for times that mean something:", *wrong, sep="\n  ")
-            if is_whole:
-                failed.append(f"{section} was measured with too much noise")
+        if wrong := list(report.contradictions(found)):
+            print("too much noise for times that mean something:", *wrong, sep="\n  ", flush=True)
+            failed.append(f"{section} was measured with too much noise")
             continue
         setattr(kept, section, found)
         if is_whole:
             # What comes later may fail, or be broken off.
             record.write(Everything(server, busy, scale, kept), record.FOLDER)
     run = Everything(server, busy, scale, shown)
-    write(run, folder)
+    page = write(run, folder)
+    if asked.only:
+        print(page)
     print(f"written: {(folder / 'benchmarks.md').relative_to(REPOSITORY)}")
     if is_whole:
         redraw()
@@ -106,11 +101,11 @@ def main() -> None:
 
 
 def measure(section: str, binary: Binary, scale: Scale, peers: list[Peer]) -> object:
-    """What is found in a section."""
+    """Returns the results of a section."""
     by_section: dict[str, Callable[[], object]] = {
-        "commands": lambda: commands_without_noise(binary, scale, peers),
+        "production": lambda: commands.production(binary, scale),
+        "commands": lambda: commands.measure(binary, scale, peers),
         "valkey": lambda: valkey.measure(scale),
-        "openloop": lambda: openloop.measure(binary, scale),
         "decisions": lambda: decisions.measure(binary, scale),
         "memory": lambda: memory.measure(binary, scale, peers),
         "persistence": lambda: persistence.measure(binary, scale),
@@ -119,39 +114,18 @@ def measure(section: str, binary: Binary, scale: Scale, peers: list[Peer]) -> ob
     return by_section[section]()
 
 
-def commands_without_noise(binary: Binary, scale: Scale, peers: list[Peer]) -> Commands:
-    """Calls whose times contradict others are timed again: other programs may have been at work."""
-    found = commands.measure(binary, scale, peers)
-    for _ in range(TRIES):
-        if not (wrong := report.contradictions(found)):
-            break
-        print("timed again, since the machine was busy:", *wrong, sep="\n  ", flush=True)
-        names = {name for each in wrong for name in each.calls}
-        found = commands.timed_anew(binary, scale, peers, found, names)
-    return found
-
-
-def write(run: Everything, folder: Path) -> None:
-    """The page, and a chart of each section that was measured."""
-    found = run.results
+def write(run: Everything, folder: Path) -> str:
+    """Writes the page and its chart, and returns the page."""
     charts = Charts(folder / "charts", run.server)
-    if found.commands:
-        charts.commands(found.commands)
-        charts.against_lua(found.commands)
-    if found.openloop:
-        charts.openloop(found.openloop)
-    if found.decisions:
-        charts.decisions(found.decisions)
-    if found.memory:
-        charts.memory(found.memory)
-    if found.growth:
-        charts.growth(found.growth)
-    page = report.write(run.server, run.scale, found, run.load)
+    if run.results.decisions:
+        charts.decisions(run.results.decisions)
+    page = report.write(run.server, run.scale, run.results, run.load)
     (folder / "benchmarks.md").write_text(page)
+    return page
 
 
 def redraw() -> None:
-    """The pages in docs/ and their charts, from what was measured last."""
+    """Writes the pages in docs/ and their charts from what was measured last."""
     docs = REPOSITORY / "docs"
     write(record.read(Everything), docs)
     waits = record.read(Waits)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from bench.servers import AOF, PLAIN, REPLICA, Measured, Setup
+from bench.servers import AOF, CLUSTER, PLAIN, REPLICA, Measured, Setup
 from bench.wire import Words, pack
 
 LUA = Path(__file__).parents[1] / "lua"
@@ -35,6 +35,10 @@ class Call:
         return len(self.commands) == 1
 
     @property
+    def is_set_ex(self) -> bool:
+        return self.commands == SET_EX.commands
+
+    @property
     def is_lua(self) -> bool:
         return self.commands[0][0] == "EVALSHA"
 
@@ -51,7 +55,9 @@ class Call:
         return b"".join(self.encoded.replace(number, each) for each in numbers)
 
     def on(self, setup: Setup) -> "Call":
-        """The call on a server that runs in another way."""
+        """Returns the call on a server that runs in another way."""
+        if setup == self.setup:
+            return self
         return replace(self, name=f"{self.name}, {setup.name}", setup=setup)
 
 
@@ -99,9 +105,6 @@ BUCKET = f"TOKENBUCKET {PLENTY} 1s"
 LOG_WINDOW = 50
 
 SET_EX = call("SET EX", "SET string value EX 60", 1, b"+OK")
-INCR = call("INCR", "INCR counter", 1, b":")
-GET = call("GET", "GET string", 2, b"$5", before="SET string value EX 3600")
-REFERENCES = [SET_EX, INCR, GET]
 
 # A key that each call makes. Instructions are counted only: timed for seconds, it makes millions.
 SET_NEW = call("SET EX, a new key", f"SET new:{NUMBER} value EX 60", 1, b"+OK")
@@ -125,9 +128,9 @@ PEEK = call(
     FIVE_YES,
     before="RL.TOKENBUCKET peeked 1000000 1 1s COST 9000",
 )
-MTAKE = call(
-    "RL.MTAKE of 4 keys", f"RL.MTAKE 4 m:1 m:2 m:3 m:4 {' '.join([BUCKET] * 4)}", 28, THREE_YES
-)
+# The keys have one slot, as a cluster wants.
+_KEYS = "{m}:1 {m}:2 {m}:3 {m}:4"
+MTAKE = call("RL.MTAKE of 4 keys", f"RL.MTAKE 4 {_KEYS} {' '.join([BUCKET] * 4)}", 28, THREE_YES)
 FIXED = call("RL.FIXED", "RL.FIXED window 1000000000 1h", 6, FIVE_YES)
 SLIDING = call("RL.SLIDING", "RL.SLIDING slider 1000000000 1h", 6, FIVE_YES)
 STRICT = call("RL.SLIDING STRICT", "RL.SLIDING strict 1000000000 1h STRICT", 6, FIVE_YES)
@@ -226,7 +229,12 @@ OURS = [
     LIMIT_AMONG_MANY,
 ]
 
-LISTENED = [each.on(setup) for setup in (AOF, REPLICA) for each in (SET_EX, ADMITTED, LIMIT)]
+# What production calls most, alone and as production runs.
+PRODUCTION = [
+    each.on(setup)
+    for setup in (PLAIN, AOF, REPLICA, CLUSTER)
+    for each in (SET_EX, ADMITTED, LIMIT, LIMIT_FOUR, MTAKE, ONCE)
+]
 
 _BUCKET = Script.named("token_bucket")
 LUA_BUCKET = _BUCKET.call("Lua token bucket", "lua:bucket", f"{PLENTY} 1 1", 6, FIVE_YES)
@@ -241,7 +249,7 @@ LUA_LOG = Script.named("sliding_log").call(
 )
 LUA_ONE_SCRIPT = Script.named("four_token_buckets").call(
     "4 token buckets in one Lua script",
-    "lua:m:1 lua:m:2 lua:m:3 lua:m:4",
+    _KEYS.replace("m", "lua"),
     " ".join([f"{PLENTY} 1"] * 4),
     7,
     SIX_YES,
@@ -265,16 +273,19 @@ AGAINST_LUA = [
 ]
 
 SKETCHES = [SKETCH, SKETCH_DENIED]
-ALL = [
-    *REFERENCES,
-    *NEW_KEYS,
-    *OURS,
-    *SKETCHES,
-    LEASE,
-    SETTLED,
-    *LISTENED,
-    *(lua for _, lua in AGAINST_LUA),
-]
+ALL = list(
+    dict.fromkeys(
+        [
+            *PRODUCTION,
+            *NEW_KEYS,
+            *OURS,
+            *SKETCHES,
+            LEASE,
+            SETTLED,
+            *(lua for _, lua in AGAINST_LUA),
+        ]
+    )
+)
 
 
 @dataclass(frozen=True)

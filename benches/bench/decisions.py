@@ -1,26 +1,26 @@
 """A decision of four kinds, beside each other, from 1 to 256 clients; and what each lets in."""
 
 import math
-import statistics
 from dataclasses import dataclass
 
 from bench import load
 from bench.calls import Script
+from bench.pairs import Pair, by_turns
 from bench.scale import Scale
 from bench.servers import Measured, serving
 from bench.wire import ReplyError
 from support.binaries import Binary
 
+OURS = "RL.TOKENBUCKET"
 # In the order they are shown in, with what benches/load calls them.
 APPROACHES = {
-    "RL.TOKENBUCKET": "native",
+    OURS: "native",
     "Lua (EVALSHA)": "script",
     "three plain commands": "plain",
     "WATCH/MULTI/EXEC": "watch",
 }
 CLIENTS = [1, 16, 64, 256]
 SCRIPT = Script.named("token_bucket")
-HOT, OWN = "one hot key", "a key for each client"
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Bucket:
     refill: int
 
     def at_most(self, seconds: float) -> int:
-        """What it may let in within so many seconds."""
+        """Returns how many requests it may let in within so many seconds."""
         return math.floor(self.capacity + self.refill * seconds)
 
 
@@ -46,90 +46,46 @@ TIGHT_CLIENTS = 64
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Of a decision."""
-
-    microseconds: float
-    commands: float
-    median_ms: float
-    p99_ms: float
-    server_microseconds: float
-
-
-@dataclass(frozen=True)
-class Granted:
-    """In the over-grant test."""
-
-    granted: int
-    # By the arithmetic, in the time that it took.
-    at_most: int
-    asked: int
-    commands: float
-
-
-@dataclass(frozen=True)
 class Decisions:
-    # By approach, keys and number of clients.
-    costs: dict[tuple[str, str, int], Cost]
-    granted: dict[str, Granted]
+    """Costs of a decision on one key, by approach and number of clients."""
+
+    # Server processor time beside RL.TOKENBUCKET, which has no pair of its own.
+    pairs: dict[tuple[str, int], Pair]
+    # Redis calls a decision.
+    calls: dict[tuple[str, int], float]
+    # Requests that each approach let in out of a tight bucket.
+    granted: dict[str, int]
 
 
 def measure(binary: Binary, scale: Scale) -> Decisions:
+    pairs: dict[tuple[str, int], Pair] = {}
+    calls: dict[tuple[str, int], float] = {}
     with serving(binary) as server:
         load.pin(server)
         server.admin.execute_command(*SCRIPT.load)
-        costs = {
-            (approach, keys, clients): cost
-            for keys in (HOT, OWN)
-            for clients in CLIENTS
-            for approach, cost in _side_by_side(server, keys, clients, scale).items()
-        }
-        return Decisions(costs, {approach: _granted(server, approach) for approach in APPROACHES})
+        for clients in CLIENTS:
 
+            def run(approach: str, clients: int = clients) -> float:
+                found = _run(server, approach, clients, scale.seconds, PLENTY)
+                if found["granted"] < found["decisions"]:
+                    raise ReplyError(f"{approach} denied what it has plenty of")
+                calls[approach, clients] = found["commands"] / found["decisions"]
+                return found["server_seconds"] / found["decisions"] * 1e9
 
-def _side_by_side(server: Measured, keys: str, clients: int, scale: Scale) -> dict[str, Cost]:
-    """Each approach once a round, so that all meet the same noise."""
-    rounds = [
-        {approach: _cost(server, approach, keys, clients, scale) for approach in APPROACHES}
-        for _ in range(scale.rounds)
-    ]
-    return {approach: _median([one[approach] for one in rounds]) for approach in APPROACHES}
-
-
-def _median(costs: list[Cost]) -> Cost:
-    return Cost(*(statistics.median(values) for values in zip(*map(_fields, costs), strict=True)))
-
-
-def _fields(cost: Cost) -> tuple[float, ...]:
-    return tuple(vars(cost).values())
+            runs = {name: lambda name=name: run(name) for name in APPROACHES if name != OURS}
+            found = by_turns(lambda: run(OURS), runs, scale.rounds)
+            pairs |= {(name, clients): pair for name, pair in found.items()}
+        return Decisions(pairs, calls, {name: _granted(server, name) for name in APPROACHES})
 
 
 def _run(
-    server: Measured, approach: str, keys: str, clients: int, seconds: float, bucket: Bucket
+    server: Measured, approach: str, clients: int, seconds: float, bucket: Bucket
 ) -> dict[str, float]:
     server.admin.flushall()
-    words = (APPROACHES[approach], "hot" if keys == HOT else "own", bucket.capacity, bucket.refill)
-    return load.run(server, "decide", server.port, clients, seconds, *words, SCRIPT.sha)
+    words = (APPROACHES[approach], bucket.capacity, bucket.refill, SCRIPT.sha)
+    return load.run(server, server.port, clients, seconds, *words)
 
 
-def _cost(server: Measured, approach: str, keys: str, clients: int, scale: Scale) -> Cost:
-    found = _run(server, approach, keys, clients, scale.seconds, PLENTY)
-    if found["granted"] < found["decisions"]:
-        raise ReplyError(f"{approach} denied what it has plenty of")
-    return Cost(
-        microseconds=found["seconds"] / found["decisions"] * 1e6,
-        commands=found["commands"] / found["decisions"],
-        median_ms=found["p50_ms"],
-        p99_ms=found["p99_ms"],
-        server_microseconds=found["server_seconds"] / found["decisions"] * 1e6,
-    )
-
-
-def _granted(server: Measured, approach: str) -> Granted:
-    found = _run(server, approach, HOT, TIGHT_CLIENTS, TIGHT_SECONDS, TIGHT)
-    return Granted(
-        found["granted"],
-        TIGHT.at_most(found["seconds"]),
-        found["decisions"],
-        found["commands"] / found["decisions"],
-    )
+def _granted(server: Measured, approach: str) -> int:
+    found = _run(server, approach, TIGHT_CLIENTS, TIGHT_SECONDS, TIGHT)
+    return round(found["granted"])

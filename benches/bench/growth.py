@@ -1,12 +1,13 @@
-"""What a call costs the server as keys become more, and as tables and logs become longer."""
+"""Cost of a call for the server as keys become more, and as tables and logs become longer."""
 
 import random
-import statistics
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from bench.fill import batches, fill, template
+from bench.pairs import Pair, by_turns
 from bench.scale import Scale
 from bench.servers import Measured, Setup, serving
 from bench.wire import Pipe, pack
@@ -40,57 +41,63 @@ Numbers = list[int] | range
 
 @dataclass(frozen=True)
 class Growth:
-    """Nanoseconds of the server, by call and by how many keys or entries there are."""
+    """Server processor time of a call, by how many keys or entries there are."""
 
-    by_keys: dict[tuple[str, int], float]
-    by_size: dict[tuple[str, int], float]
+    # Beside SET EX with as many keys.
+    by_keys: dict[int, Pair]
+    # By the call's name and the size, beside the call with the smallest size.
+    by_size: dict[tuple[str, int], Pair]
 
 
 def measure(binary: Binary, scale: Scale) -> Growth:
     return Growth(_by_keys(binary, scale), _by_size(binary, scale))
 
 
-def _by_keys(binary: Binary, scale: Scale) -> dict[tuple[str, int], float]:
-    """Calls on keys at random, each kind of key in a server of its own."""
+def _by_keys(binary: Binary, scale: Scale) -> dict[int, Pair]:
+    """Times calls on keys at random, each kind of key in a server of its own."""
     found = {}
     with ExitStack() as stack:
         servers = {name: stack.enter_context(serving(binary)) for name in BY_KEYS}
         pipes = {name: stack.enter_context(Pipe(server.port)) for name, server in servers.items()}
         there = 0
         for count in scale.key_counts:
-            rounds: dict[str, list[float]] = {name: [] for name in BY_KEYS}
+
+            def run(name: str, count: int = count) -> float:
+                keys = random.choices(range(count), k=CALLS)
+                return _cost(servers[name], pipes[name], batches(BY_KEYS[name], keys, BATCH))
+
             for name, form in BY_KEYS.items():
                 fill(pipes[name], form, range(there, count))
             there = count
-            for _ in range(scale.rounds):
-                for name, form in BY_KEYS.items():
-                    keys = random.choices(range(count), k=CALLS)
-                    cost = _cost(servers[name], pipes[name], batches(form, keys, BATCH))
-                    rounds[name].append(cost)
-            found |= {(name, count): statistics.median(costs) for name, costs in rounds.items()}
+            set_ex, bucket = (partial(run, name) for name in BY_KEYS)
+            found[count] = by_turns(set_ex, {BUCKET: bucket}, scale.rounds)[BUCKET]
     return found
 
 
-def _by_size(binary: Binary, scale: Scale) -> dict[tuple[str, int], float]:
-    rounds: dict[tuple[str, int], list[float]] = {}
+def _by_size(binary: Binary, scale: Scale) -> dict[tuple[str, int], Pair]:
     made_by: list[Callable[[int], Batches]] = [_log, _renewals, _leases, _repeated, _beside]
-    kinds = dict(zip(BY_SIZE, made_by, strict=True))
+    found = {}
     with serving(binary, ROOM) as server, Pipe(server.port) as pipe:
         for size in scale.table_sizes:
             for made in (_acquired, _charged_once):
                 for batch, lines in made(size, range(size)):
                     pipe.run(batch, lines)
-        for _ in range(scale.rounds):
-            for size in scale.table_sizes:
+
+        def run(made: Callable[[int], Batches], size: int) -> float:
+            if made is _log:
                 _lengthen_log(server, pipe, size)
-                for name, made in kinds.items():
-                    cost = _cost(server, pipe, made(size))
-                    rounds.setdefault((name, size), []).append(cost)
-    return {which: statistics.median(costs) for which, costs in rounds.items()}
+            return _cost(server, pipe, made(size))
+
+        least, *others = scale.table_sizes
+        for name, made in zip(BY_SIZE, made_by, strict=True):
+            runs = {str(size): partial(run, made, size) for size in others}
+            pairs = by_turns(partial(run, made, least), runs, scale.rounds)
+            found |= {(name, int(size)): pair for size, pair in pairs.items()}
+    return found
 
 
 def _cost(server: Measured, pipe: Pipe, made: Batches) -> float:
-    """Of the server, for one call of so many."""
+    """Returns the nanoseconds of the server for one call of so many."""
     ready = list(made)
     before = server.cpu_seconds()
     for batch, lines in ready:
@@ -111,7 +118,7 @@ def _lengthen_log(server: Measured, pipe: Pipe, size: int) -> None:
 
 
 def _entries(info: list[str | int] | None) -> int:
-    """In what RL.INFO says: a name, its value, and so on."""
+    """Returns the count in the reply of RL.INFO: a name, its value, and so on."""
     return int(info[info.index("entries") + 1]) if info else 0
 
 
@@ -127,7 +134,7 @@ def _renewals(size: int) -> Batches:
 
 
 def _leases(size: int) -> Batches:
-    """Of a holder who is not in the table."""
+    """Returns calls of a holder that is not in the table."""
     pair = pack(_acquire(size, "new")) + pack(("RL.RELEASE", f"pool:{size}", "new"))
     for _ in range(CALLS // BATCH):
         yield pair * BATCH, 7 * BATCH

@@ -87,12 +87,9 @@ def _errors(server: Measured) -> int:
     return server.admin.info("stats")["total_error_replies"]
 
 
-def run(server: Measured, *words: object, request: bytes | None = None) -> dict[str, float]:
-    """What benches/load prints, and `server_seconds`, the server's processor time meanwhile."""
+def run(server: Measured, *words: object) -> dict[str, float]:
+    """Returns what benches/load prints, and `server_seconds`, the server's processor time."""
     with _started([program(), *words]) as process:
-        if request is not None:
-            process.stdin.write(b"%d\n%b" % (len(request), request))
-            process.stdin.flush()
         ready = process.stdout.readline()
         cpu = server.cpu_seconds()
         process.stdin.write(b"\n")

@@ -1,6 +1,5 @@
-"""What a key takes, its name and its expiry included, when there are a million of its kind."""
+"""Memory of a key, with its name and its expiry, when there are a million of its kind."""
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,13 +10,10 @@ from bench.servers import PLAIN, Measured, Setup, serving
 from bench.wire import Pipe
 from support.binaries import Binary
 
-# Milliseconds: longer than this takes.
-LIVES = 100_000_000
-
 
 @dataclass(frozen=True)
 class State:
-    """What is kept for one user, by what it takes to make it."""
+    """State of one user, and the commands that make it."""
 
     name: str
     made_by: Template
@@ -74,42 +70,9 @@ OURS = [
 _SCRIPT = Script.named("token_bucket")
 _HASH = template(" ".join(_SCRIPT.eval("{key}", "100 100 8640000 1")))
 STRING = "a string with an expiry (SET EX)"
-LUA_NEW = State("the Lua token bucket: a hash of two fields", _HASH, script=_SCRIPT)
 # In use: from the second charge on, its tokens are a fraction.
 LUA_BUCKET = State("the Lua token bucket, charged twice", _HASH, times=2, script=_SCRIPT)
-
-
-def _others() -> list[State]:
-    """What the others leave in the server. The scripts but the first one are spared: these are the
-    keys that they would make.
-    """
-    now = int(time.time() * 1_000_000)
-    string = f"SET {{key}} 1 PX {LIVES}"
-    return [
-        State(STRING, template(string, lines=1)),
-        LUA_NEW,
-        LUA_BUCKET,
-        State(
-            "the three plain commands: two strings",
-            template(
-                f"SET {{key}}:tokens 98.7654321012345 PX {LIVES}",
-                f"SET {{key}}:time {now / 1e6:.6f} PX {LIVES}",
-                lines=2,
-            ),
-        ),
-        State(
-            "the Lua sliding window: two counters",
-            template(f"SET {{key}}:20000 1 PX {LIVES}", f"SET {{key}}:20001 1 PX {LIVES}", lines=2),
-        ),
-        State("the Lua sliding log: a sorted set of 1", _sorted_set(now, 1)),
-        State("the Lua sliding log: a sorted set of 10", _sorted_set(now, 10)),
-    ]
-
-
-def _sorted_set(now: int, entries: int) -> Template:
-    times = [now + 1000 * number for number in range(entries)]
-    members = " ".join(f"{at} {at}:{count}" for count, at in enumerate(times))
-    return template(f"ZADD {{key}} {members}", f"PEXPIRE {{key}} {LIVES}", lines=2)
+OTHERS = [State(STRING, template("SET {key} value EX 100000", lines=1)), LUA_BUCKET]
 
 
 def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Memory:
@@ -119,7 +82,7 @@ def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Memory:
     return Memory(
         scale.keys,
         each(OURS),
-        each(_others()),
+        each(OTHERS),
         each(
             State(peer.name, template(peer.line, lines=peer.lines), setup=peer.setup)
             for peer in peers

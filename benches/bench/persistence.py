@@ -1,17 +1,18 @@
-"""What it costs the server to save and to load many keys, beside as many strings.
+"""Cost for the server to save and to load many keys, beside as many strings.
 
 An AOF is rewritten as commands here (aof-use-rdb-preamble no). With the preamble, the default, it
 is a snapshot, the saving of which is half of a reload.
 """
 
-import statistics
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 from bench import calls
 from bench.calls import prepare
 from bench.fill import fill, template
+from bench.pairs import Pair, by_turns
 from bench.scale import Scale
 from bench.servers import AOF, Measured, Setup, serving
 from bench.wire import Pipe
@@ -33,30 +34,28 @@ AS_COMMANDS = Setup("as commands", (("aof-use-rdb-preamble", "no"),))
 @dataclass(frozen=True)
 class Persistence:
     keys: int
-    # Seconds of processor time, by what is done and which keys.
-    seconds: dict[tuple[str, str], float]
-    # What a call adds to the AOF, in bytes, by the call's name. Figures from before have none.
-    aof_bytes: dict[str, float] = field(default_factory=dict)
+    # Processor time for all keys beside that for as many of SET EX, by what is done.
+    pairs: dict[str, Pair]
+    # Bytes that a call adds to the AOF, by the call's name.
+    aof_bytes: dict[str, float]
 
 
 def measure(binary: Binary, scale: Scale) -> Persistence:
-    rounds: dict[tuple[str, str], list[float]] = {}
     with ExitStack() as stack:
-        servers = {name: stack.enter_context(serving(binary, AS_COMMANDS)) for name in KEYS}
-        for name, server in servers.items():
+        servers = [stack.enter_context(serving(binary, AS_COMMANDS)) for _ in KEYS]
+        for server, form in zip(servers, KEYS.values(), strict=True):
             with Pipe(server.port) as pipe:
-                fill(pipe, KEYS[name], range(scale.keys))
+                fill(pipe, form, range(scale.keys))
+        pairs = {}
         kinds: dict[str, Callable[[Measured], float]] = {RELOAD: _reload, REWRITE: _rewrite}
-        for _ in range(scale.rounds):
-            for kind, measured in kinds.items():
-                for name, server in servers.items():
-                    rounds.setdefault((kind, name), []).append(measured(server))
-    seconds = {which: statistics.median(found) for which, found in rounds.items()}
-    return Persistence(scale.keys, seconds, _aof_bytes(binary))
+        for kind, measured in kinds.items():
+            set_ex, bucket = (partial(measured, server) for server in servers)
+            pairs |= by_turns(set_ex, {kind: bucket}, scale.rounds)
+    return Persistence(scale.keys, pairs, _aof_bytes(binary))
 
 
 def _aof_bytes(binary: Binary) -> dict[str, float]:
-    """What calls on one key add to the AOF. The first calls make the key, and are not counted."""
+    """Returns the bytes that calls on one key add to the AOF, without those that make the key."""
     found = {}
     with serving(binary, AOF) as server:
 
@@ -79,11 +78,11 @@ def _reload(server: Measured) -> float:
     """Saves and loads, as a restart does."""
     before = server.cpu_seconds()
     server.admin.execute_command("DEBUG", "RELOAD")
-    return server.cpu_seconds() - before
+    return (server.cpu_seconds() - before) * 1e9
 
 
 def _rewrite(server: Measured) -> float:
-    """Of the child that writes."""
+    """Returns the time of the child that writes."""
 
     def children() -> float:
         info = server.admin.info("cpu")
@@ -96,4 +95,4 @@ def _rewrite(server: Measured) -> float:
         "the AOF is rewritten",
         timeout=120,
     )
-    return children() - before
+    return (children() - before) * 1e9

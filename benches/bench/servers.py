@@ -20,6 +20,7 @@ class Setup:
     name: str
     settings: tuple[tuple[str, str], ...] = ()
     replica: bool = False
+    cluster: bool = False
     module: Path = MODULE
     module_args: str = ""
 
@@ -30,6 +31,8 @@ AOF = Setup(
     (("appendonly", "yes"), ("appendfsync", "everysec"), ("auto-aof-rewrite-percentage", "0")),
 )
 REPLICA = Setup("a replica", replica=True)
+CLUSTER = Setup("a cluster", (("cluster-enabled", "yes"),), cluster=True)
+SLOTS = 16_384
 
 
 class Measured(Server):
@@ -56,6 +59,13 @@ def serving(
         module_args=setup.module_args,
         **dict(setup.settings),
     ) as server:
+        if setup.cluster:
+            server.admin.execute_command("CLUSTER ADDSLOTS", *range(SLOTS))
+            poll.until(
+                lambda: server.admin.execute_command("CLUSTER INFO")["cluster_state"] == "ok",
+                "the cluster serves all slots",
+                timeout=60,
+            )
         if not setup.replica:
             yield server
             return

@@ -14,11 +14,11 @@ that there is the mean of all stretches of a server, and the lowest of those.
 """
 
 import os
-import re
 import shutil
 import statistics
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -37,6 +37,9 @@ SERVERS = 5
 NAMES_OF_PIPES = ("LOGNAME", "USER", "HOST", "HOSTNAME")
 # Each is shorter than a second: one of them is without what the server does each second.
 STRETCHES = 3
+# File, and number of the cache line within it.
+Line = tuple[str, int]
+CACHE_LINE = 64
 # What the server does by the clock, whatever it is sent: as seldom as can be.
 SELDOM = (("hz", "1"), ("dynamic-hz", "no"))
 
@@ -49,19 +52,17 @@ class Count:
     least: float
     # Of all stretches of the server on which that is lowest: with what comes seldom.
     mean: float
+    # Bytes of the cache lines of code from which every call executes an instruction.
+    code: int = 0
 
     def lower(self, other: "Count") -> "Count":
-        """The lower of each."""
-        return Count(min(self.least, other.least), min(self.mean, other.mean))
+        """Returns the lower of each."""
+        ours, theirs = (vars(count).values() for count in (self, other))
+        return Count(*map(min, ours, theirs))
 
 
 def is_there() -> bool:
     return shutil.which("valgrind") is not None and shutil.which("vgdb") is not None
-
-
-def instructions(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dict[str, float]:
-    """The lowest count of instructions a call, by the call's name."""
-    return {name: count.least for name, count in counts(binary, calls, servers).items()}
 
 
 def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dict[str, Count]:
@@ -96,17 +97,32 @@ class Counting:
     server: Measured
     folder: Path
 
-    def since_last_asked(self) -> int:
-        """How many instructions it has carried out since the last time that this was asked."""
+    def since_last_asked(self) -> Counter[Line]:
+        """Returns the instructions since the last time that this was asked, by cache line."""
         asked = ["vgdb", f"--pid={self.server.pid}", "dump"]
         nameless = {name: value for name, value in os.environ.items() if name not in NAMES_OF_PIPES}
         subprocess.run(asked, check=True, capture_output=True, timeout=120, env=nameless)
         (dump,) = self.folder.glob(f"count.{self.server.pid}.*")
-        total = re.search(r"^totals: (\d+)$", dump.read_text(), re.MULTILINE)
+        lines = _lines(dump.read_text())
         dump.unlink()
-        if total is None:
-            raise ValueError(f"{dump} has no total")
-        return int(total[1])
+        return lines
+
+
+def _lines(dump: str) -> Counter[Line]:
+    """Returns how many instructions were executed, by cache line."""
+    found: Counter[Line] = Counter()
+    file, is_of_callee = "", False
+    for line in dump.splitlines():
+        if line.startswith("ob="):
+            file, _, _ = line.partition(" ")
+        elif line.startswith("calls="):
+            is_of_callee = True
+        elif line.startswith("0x"):
+            address, _, count = line.split()
+            if not is_of_callee:
+                found[file, int(address, 16) // CACHE_LINE] += int(count)
+            is_of_callee = False
+    return found
 
 
 @contextmanager
@@ -115,7 +131,10 @@ def _counting(binary: Binary, setup: Setup) -> Iterator[Counting]:
         folder = Path(directory)
         wrapper = folder / "server"
         # A child that the server forks for a replica writes a file of its own as it ends.
-        options = f"--tool=callgrind --callgrind-out-file={folder}/count.%p --log-file={folder}/log"
+        options = (
+            "--tool=callgrind --dump-instr=yes --compress-pos=no"
+            f" --callgrind-out-file={folder}/count.%p --log-file={folder}/log"
+        )
         wrapper.write_text(
             f"#!/bin/sh\nunset {' '.join(NAMES_OF_PIPES)}\n"
             f'exec valgrind {options} {binary.path} "$@"\n'
@@ -136,7 +155,7 @@ def _count(counting: Counting, call: Call) -> Count:
     prepare(server, call)
     with Pipe(server.port) as pipe:
 
-        def run(start: int, count: int) -> int:
+        def run(start: int, count: int) -> Counter[Line]:
             for first in range(start, start + count, PIPELINE):
                 batch = call.batch(first, PIPELINE)
                 pipe.run(batch, call.lines * PIPELINE, call.begins)
@@ -144,5 +163,7 @@ def _count(counting: Counting, call: Call) -> Count:
 
         run(0, before)
         starts = range(before, before + STRETCHES * counted, counted)
-        stretches = [run(start, counted) / counted for start in starts]
-        return Count(min(stretches), statistics.mean(stretches))
+        stretches = [run(start, counted) for start in starts]
+        calls = [sum(lines.values()) / counted for lines in stretches]
+        touched = [sum(each >= counted for each in lines.values()) for lines in stretches]
+        return Count(min(calls), statistics.mean(calls), min(touched) * CACHE_LINE)

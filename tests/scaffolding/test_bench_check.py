@@ -1,5 +1,6 @@
 """`make bench-check`: a call that has become dearer than its budget is found out."""
 
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
@@ -9,14 +10,20 @@ import pytest
 
 import check
 import run
-from bench import budgets, commands, record, report, valgrind, waiting_page
+from bench import budgets, goals, pairs, record, report, valgrind, waiting_page
 from bench.budgets import Budget
-from bench.calls import ADMITTED, ALL, LISTENED, SET_EX
-from bench.commands import PIPELINES, Commands, Ratio, Timed
+from bench.calls import ADMITTED, ALL, LIMIT, NEW, NEW_KEYS, PRODUCTION, SET_EX
+from bench.commands import Commands, Costs
+from bench.goals import MissingFigureError
+from bench.growth import Growth
+from bench.memory import Memory
+from bench.pairs import Pair
 from bench.record import Everything, Waits
 from bench.report import Results
 from bench.scale import QUICK
+from bench.servers import AOF, CLUSTER, PLAIN, REPLICA
 from bench.valgrind import Count
+from bench.valkey import Valkey
 from support import binaries
 from support.server import REPOSITORY
 
@@ -104,13 +111,33 @@ def test_what_a_server_does_each_second_is_not_counted(monkeypatch):
         def run(self, *_):
             pass
 
-    counts = iter([7_000_000, 5_100_000, 5_000_000, 5_200_000])
+    # Two cache lines of every call, and one of what comes each second.
+    seconds = iter([2_000_000, 100_000, 0, 200_000])
     counting = SimpleNamespace(
         server=SimpleNamespace(port=0, admin=SimpleNamespace(flushall=lambda: None)),
-        since_last_asked=lambda: next(counts),
+        since_last_asked=lambda: Counter(
+            {("a", 0): 4_999_000, ("b", 0): 1_000, ("a", 7): next(seconds)}
+        ),
     )
     monkeypatch.setattr(valgrind, "Pipe", lambda _: nullcontext(Nothing()))
-    assert valgrind._count(counting, SET_EX) == Count(least=5_000, mean=5_100)
+    expected = Count(least=5_000, mean=5_100, code=2 * valgrind.CACHE_LINE)
+    assert valgrind._count(counting, SET_EX) == expected
+
+
+def test_instructions_of_a_callee_are_counted_once():
+    dump = """\
+ob=(1) /usr/bin/server
+fn=(1) call
+0x100 7 3
+calls=2 0x140 9
+0x104 7 900
+0x13f 7 2
+ob=(2) module.so
+fn=(2) charge
+0x140 9 40
+totals: 45
+"""
+    assert valgrind._lines(dump) == {("ob=(1)", 4): 5, ("ob=(2)", 5): 40}
 
 
 @pytest.mark.skipif(not valgrind.is_there(), reason="no valgrind")
@@ -133,99 +160,87 @@ def test_half_of_every_budget_is_too_little_for_a_server_that_just_kept_it():
         assert not budgets.are_kept(budgets.compare([halved], instructions))
 
 
-@pytest.mark.parametrize(("get_ns", "is_noise"), [(500, False), (1000, False), (1900, True)])
-def test_a_time_that_cannot_be_is_found_out(get_ns, is_noise):
-    times = {"GET": get_ns, "SET EX": 1000}
-    timed = {
-        (name, many): Timed(calls_per_second=1.0, server_ns=ns)
-        for many in PIPELINES
-        for name, ns in times.items()
-    }
-    found = Commands(timed, {"GET": 3700, "SET EX": 8400}, peers=[], floors={})
-    assert len(report.contradictions(found)) == is_noise * len(report.TOLD_APART)
+def pair(ratio: float, least: float | None = None, most: float | None = None) -> Pair:
+    return Pair(1000 * ratio, 1000, ratio, least or ratio, most or ratio)
 
 
-@pytest.mark.parametrize(("ns", "is_noise"), [(740, True), (760, False), (940, False), (960, True)])
-def test_a_ratio_that_is_farther_from_the_pairs_than_their_spread_is_found_out(ns, is_noise):
-    pairs = Ratio(median=0.85, least=0.80, most=0.90)
-    timed = {
-        (name, many): Timed(calls_per_second=1.0, server_ns=time, beside=beside)
-        for many in PIPELINES
-        for name, time, beside in [("RL.TOKENBUCKET", ns, pairs), ("SET EX", 1000, None)]
-    }
-    found = Commands(timed, {"RL.TOKENBUCKET": 8000, "SET EX": 8400}, peers=[], floors={})
-    assert len(report.contradictions(found)) == is_noise * len(report.TOLD_APART)
+def count_of(least: float) -> Count:
+    return Count(least, least, code=1000)
 
 
-def test_the_ratio_of_a_pair_is_that_to_the_runs_of_set_ex_next_to_it(monkeypatch):
+@pytest.mark.parametrize(("ratio", "is_noise"), [(0.5, False), (1.0, False), (1.9, True)])
+def test_time_that_contradicts_the_instructions_is_noise(ratio, is_noise):
+    costs = Costs(
+        {ADMITTED.name: pair(ratio), LIMIT.name: pair(1.0)},
+        {ADMITTED.name: count_of(3700), LIMIT.name: count_of(8400), SET_EX.name: count_of(8400)},
+    )
+    assert len(list(report.contradictions(costs))) == is_noise
+    assert len(list(report.contradictions(Commands(costs, [])))) == is_noise
+
+
+def test_calls_on_servers_of_other_settings_are_not_compared():
+    counts = {call.name: count_of(8400) for call in PRODUCTION} | {ADMITTED.name: count_of(3700)}
+    pairs = {ADMITTED.name: pair(1.9), LIMIT.on(AOF).name: pair(1.0)}
+    assert list(report.contradictions(Costs(pairs, counts))) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "is_noise"),
+    [
+        (pair(0.85, 0.80, 0.90), False),
+        (pair(0.85, 0.60, 0.90), True),
+        # The medians are of a machine of another speed than the rounds.
+        (Pair(940, 1000, 0.85, 0.80, 0.90), False),
+        (Pair(960, 1000, 0.85, 0.80, 0.90), True),
+        (Pair(740, 1000, 0.85, 0.80, 0.90), True),
+    ],
+)
+def test_rounds_that_contradict_each_other_are_noise_in_every_section(found, is_noise):
+    assert found.is_noise == is_noise
+    sections = [
+        Costs({"call": found}, {}),
+        Commands(Costs({"call": found}, {}), []),
+        Growth({1: pair(1.0), 10_000_000: found}, {}),
+        Growth({}, {("call", 1000): found}),
+    ]
+    for section in sections:
+        assert len(list(report.contradictions(section))) == is_noise
+
+
+def test_ratio_of_a_pair_is_that_to_the_runs_of_the_reference_next_to_it():
     # A machine that becomes slower all the time: only neighbours can be compared.
     runs = count(1)
-    monkeypatch.setattr(
-        commands,
-        "_run",
-        lambda _server, call, *_: SimpleNamespace(
-            calls_per_second=1.0, server_ns=next(runs) * (0.5 if call is ADMITTED else 1.0)
-        ),
+    found = pairs.by_turns(
+        lambda: next(runs), {"half": lambda: 0.5 * next(runs), "same": lambda: next(runs)}, rounds=5
     )
-    for nothing in ("serving", "pin", "_prepare"):
-        monkeypatch.setattr(commands, nothing, lambda *_: nullcontext())
-    found = commands._timed(None, [SET_EX, ADMITTED], QUICK)
-    paired = (ADMITTED.name, commands.PAIRED)
-    assert found[paired].beside == Ratio(0.5, 0.5, 0.5)
-    assert {timed.beside for which, timed in found.items() if which != paired} == {None}
-    assert found.keys() == {(call.name, many) for call in (SET_EX, ADMITTED) for many in PIPELINES}
-
-
-def commands_of(ns: float, set_ex_ns: float = 1000) -> Commands:
-    pairs = Ratio(median=0.85, least=0.80, most=0.90)
-    timed = {
-        (name, many): Timed(calls_per_second=1.0, server_ns=time, beside=beside)
-        for many in PIPELINES
-        for name, time, beside in [(ADMITTED.name, ns, pairs), (SET_EX.name, set_ex_ns, None)]
+    assert {name: (each.least, each.ratio, each.most) for name, each in found.items()} == {
+        "half": (0.5, 0.5, 0.5),
+        "same": (1.0, 1.0, 1.0),
     }
-    return Commands(timed, {ADMITTED.name: 8000, SET_EX.name: 8400}, peers=[], floors={})
 
 
-@pytest.mark.parametrize(("noisy", "times_again"), [(0, 0), (2, 2), (99, run.TRIES)])
-def test_a_call_whose_time_contradicts_its_pairs_is_timed_again(monkeypatch, noisy, times_again):
-    told = []
+@pytest.mark.parametrize("noisy_turns", [0, 2, 99])
+def test_noisy_pairs_are_measured_again(noisy_turns):
+    rounds, calls = 3, []
 
-    def timed_anew(_binary, _scale, _peers, _found, names):
-        told.append(names)
-        return commands_of(740 if len(told) < noisy else 850)
+    def noisy():
+        calls.append("noisy")
+        turn = (len(calls) - 1) // rounds
+        return 2.0 if turn < noisy_turns and len(calls) % rounds == 0 else 1.0
 
-    monkeypatch.setattr(commands, "measure", lambda *_: commands_of(740 if noisy else 850))
-    monkeypatch.setattr(commands, "timed_anew", timed_anew)
-    found = run.commands_without_noise(None, QUICK, [])
-    assert told == [{ADMITTED.name}] * times_again
-    assert bool(report.contradictions(found)) == (noisy > run.TRIES)
-
-
-def test_a_call_that_is_timed_again_leaves_the_times_of_all_others(monkeypatch):
-    runs = []
-
-    def timed(_binary, calls, _scale):
-        # The machine is half as fast as it was.
-        runs.append([call.name for call in calls])
-        return {
-            (call.name, many): Timed(
-                calls_per_second=1.0, server_ns=2000 if call is SET_EX else 1700
-            )
-            for call in calls
-            for many in PIPELINES
-        }
-
-    monkeypatch.setattr(commands, "_timed", timed)
-    before = commands_of(740)
-    found = commands.timed_anew(None, QUICK, [], before, {ADMITTED.name, SET_EX.name})
-    assert runs == [[SET_EX.name, ADMITTED.name]]
-    assert found.server_ns(commands.PAIRED) == {ADMITTED.name: 850, SET_EX.name: 1000}
+    steady = []
+    found = pairs.by_turns(
+        lambda: 1.0, {"noisy": noisy, "steady": lambda: steady.append(1) or 1.0}, rounds
+    )
+    assert len(calls) == rounds * (1 + min(noisy_turns, pairs.TRIES))
+    assert len(steady) == rounds
+    assert found["noisy"].is_noise == (noisy_turns > pairs.TRIES)
 
 
 @pytest.fixture
 def whole_run(monkeypatch, tmp_path):
-    """A run of `make bench` that measures nothing, and fails in one section."""
-    measured = record.read(Everything)
+    """Runs `make bench`, which measures nothing, and fails in one section."""
+    sections = Results(valkey=Valkey("Valkey", {}), memory=Memory(1, {}, {}, {}))
     (tmp_path / "measured").mkdir()
     monkeypatch.setattr(record, "FOLDER", tmp_path / "measured")
     monkeypatch.setattr(run, "REPOSITORY", tmp_path)
@@ -234,15 +249,14 @@ def whole_run(monkeypatch, tmp_path):
     for program in ("program", "benchmark_program"):
         monkeypatch.setattr(run.load, program, lambda: None)
     monkeypatch.setattr(run.os, "cpu_count", lambda: 2)
-    binary = SimpleNamespace(name=measured.server.removesuffix(" on 2 CPUs"))
-    monkeypatch.setattr(run.binaries, "chosen", lambda: binary)
-    record.write(replace(measured, results=Results()), record.FOLDER)
+    monkeypatch.setattr(run.binaries, "chosen", lambda: SimpleNamespace(name="Redis"))
+    record.write(Everything("Redis on 2 CPUs", 0.0, QUICK, Results()), record.FOLDER)
 
-    def measure(fails: str, found: Commands | None) -> Results:
+    def measure(fails: str, found: Growth) -> Results:
         def measured_section(section, *_):
             if section == fails:
                 raise ValueError(section)
-            return found if section == "commands" else getattr(measured.results, section)
+            return found if section == "growth" else getattr(sections, section)
 
         (tmp_path / "target/bench").mkdir(parents=True, exist_ok=True)
         monkeypatch.setattr(run, "measure", measured_section)
@@ -257,36 +271,65 @@ def whole_run(monkeypatch, tmp_path):
 
 
 def test_a_section_that_fails_costs_the_run_no_other(whole_run):
-    found = whole_run("memory", commands_of(850))
-    assert (found.memory, found.commands) == (None, commands_of(850))
-    assert found.growth
+    found = whole_run("memory", Growth({1: pair(1.0)}, {}))
+    assert (found.memory, found.growth) == (None, Growth({1: pair(1.0)}, {}))
+    assert found.valkey
 
 
 def test_a_section_with_times_that_cannot_be_is_not_kept(whole_run):
-    found = whole_run("none", commands_of(740))
-    assert found.commands is None
+    found = whole_run("none", Growth({1: pair(1.0, 0.5, 1.5)}, {}))
+    assert found.growth is None
     assert found.memory
-    assert found.growth
+    assert found.valkey
 
 
 def test_no_two_figures_that_are_published_contradict_each_other():
-    assert report.contradictions(record.read(Everything).results.commands) == []
+    results = record.read(Everything).results
+    for section in report.SECTIONS:
+        assert list(report.contradictions(getattr(results, section))) == []
 
 
-def test_each_call_is_told_beside_set_ex_under_its_own_conditions():
+def production() -> Costs:
     # Each costs more than the one before, so that no two of the multiples are the same by chance.
-    costs = {call.name: 1000 + 100 * number for number, call in enumerate(ALL)}
-    timed = {
-        (name, many): Timed(calls_per_second=1.0, server_ns=cost)
-        for many in PIPELINES
-        for name, cost in costs.items()
-    }
-    page = report.write("", QUICK, Results(commands=Commands(timed, costs, [], {})), 0.0)
-    rows = [line.split(" | ") for line in page.splitlines()]
-    for call in LISTENED:
-        (row,) = [row for row in rows if row[0] == f"| {call.name}" and len(row) > 4]
-        multiple = costs[call.name] / costs[SET_EX.on(call.setup).name]
-        assert {cell.strip("| ") for cell in row[2::2]} == {f"{multiple:.2f}"}
+    counts = {call.name: count_of(1000 + 100 * at) for at, call in enumerate(PRODUCTION)}
+    bases = report.BASES.values()
+    return Costs({name: pair(1.0) for name in counts if name not in bases}, counts)
+
+
+def test_first_table_has_the_conditions_of_production():
+    page = report.write("", QUICK, Results(production=production()), 0.0)
+    table = page[: page.index("## Run it again")]
+    rows = {row[0].strip("| "): row for line in table.splitlines() if (row := line.split(" | "))}
+    counts = production().counts
+    for setup in (PLAIN, AOF, REPLICA, CLUSTER):
+        for call in (SET_EX, ADMITTED, LIMIT):
+            name = call.on(setup).name
+            multiple = counts[name].least / counts[SET_EX.on(setup).name].least
+            assert rows[name][2] == f"{multiple:.2f}"
+
+
+def test_goal_without_a_figure_fails():
+    costs = production()
+    others = [SET_EX, *(call for call in ALL if call not in PRODUCTION)]
+    counts = {call.name: count_of(1000) for call in others}
+    timed = {call.name: pair(1.0) for call in others if call not in [SET_EX, *NEW_KEYS]}
+    results = Results(production=costs, commands=Commands(Costs(timed, counts), []))
+    what = {goal.what for goal in goals.of_results(results)}
+    assert f"instructions of {NEW.name}, x SET EX, a new key" in what
+    for missing in (NEW.name, SET_EX.on(AOF).name):
+        with pytest.raises(MissingFigureError, match=f"{missing}$"):
+            goals.of_results(
+                Results(
+                    production=replace(costs, counts=_without(costs.counts, missing)),
+                    commands=Commands(Costs(timed, _without(counts, missing)), []),
+                )
+            )
+    with pytest.raises(MissingFigureError):
+        goals.of_results(Results(production=replace(costs, pairs={})))
+
+
+def _without(figures: dict[str, Count], name: str) -> dict[str, Count]:
+    return {each: figure for each, figure in figures.items() if each != name}
 
 
 def test_the_pages_tell_what_was_measured():

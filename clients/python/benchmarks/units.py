@@ -3,9 +3,8 @@
     python benchmarks/units.py [--seconds 3] [--primaries 1 3 6]
 
 Each measurement is on servers of its own: one, or a cluster. Processes ask for units of hot keys as
-fast as they can, each by one asyncio loop; a batch of 1 is a call for each decision. The servers
-are this machine's, and share its processors with those who ask: what it says of speed is what the
-leases change, not what a server can do.
+fast as they can, each by one asyncio loop; a batch of 1 is a call for each decision. Calls and
+units are counted, not times: the servers share the processors of this machine with those who ask.
 
 Over-grant is measured against the definition of the limit: all that passed, by the instants at
 which it passed, is replayed into a bucket of the same capacity and refill. What does not fit there,
@@ -20,7 +19,6 @@ import asyncio
 import multiprocessing
 import os
 import platform
-import statistics
 import sys
 import time
 from contextlib import ExitStack
@@ -49,24 +47,17 @@ KEEP = 1.0
 
 
 class Asked(NamedTuple):
-    """By one process."""
+    """Decisions of one process."""
 
     decisions: int
-    # For how many seconds.
-    elapsed: float
-    # Of each that was timed, in seconds.
-    took: list[float]
-    # Of the scarce key: when each unit passed, by the clock that all processes share.
+    # Instants at which units of the scarce key passed, by the clock that all processes share.
     passed: list[float]
 
 
 class Figures(NamedTuple):
     primaries: int
     batch: int
-    a_second: float
     calls_per_thousand: float
-    median_us: float
-    p99_us: float
     passed: int
     over: int
 
@@ -121,15 +112,11 @@ def measured(servers: list[Server], batch: int, seconds: float) -> Figures:
         calls = sum(calls_of(admin) for admin in admins)
         scarce = pool.starmap(ask_for_scarce, jobs)
     decisions = sum(one.decisions for one in asked)
-    times = sorted(second for one in asked for second in one.took)
     passed = sorted(instant for one in scarce for instant in one.passed)
     return Figures(
         len(servers),
         batch,
-        sum(one.decisions / one.elapsed for one in asked),
         calls / decisions * 1000,
-        statistics.median(times) * 1e6,
-        times[len(times) * 99 // 100] * 1e6,
         len(passed),
         over_granted(passed),
     )
@@ -155,7 +142,6 @@ async def _asked(
     port: int, cluster: bool, batch: int, seconds: float, limit: TokenBucket, keys: int, name: str
 ) -> Asked:
     """All processes ask for the same keys; each task for one after another."""
-    took: list[float] = []
     passed: list[float] = []
     url = f"redis://127.0.0.1:{port}"
     async with aio.Limiter.from_url(
@@ -166,13 +152,11 @@ async def _asked(
         counts = [0] * TASKS
 
         async def task(number: int) -> None:
-            while (asked_at := time.monotonic()) < end:
+            while time.monotonic() < end:
                 # So that tasks take turns even if units are in hand.
                 await asyncio.sleep(0)
                 units = hot[(number + counts[number]) % keys]
-                asked_at = time.perf_counter()
                 decision = await units.take()
-                took.append(time.perf_counter() - asked_at)
                 counts[number] += 1
                 if limit is SCARCE:
                     if decision.allowed:
@@ -180,16 +164,14 @@ async def _asked(
                     else:
                         await asyncio.sleep(decision.wait or 0)
 
-        began = time.monotonic()
         await asyncio.gather(*map(task, range(TASKS)))
-        elapsed = time.monotonic() - began
         for units in hot:
             await units.close()
-    return Asked(sum(counts), elapsed, took, passed)
+    return Asked(sum(counts), passed)
 
 
 def over_granted(passed: list[float]) -> int:
-    """How many did not fit into the bucket at the instants at which they passed."""
+    """Counts those that did not fit into the bucket at the instants at which they passed."""
     capacity, refill = float(SCARCE.capacity), float(SCARCE.refill)
     used, at, over = 0.0, passed[0] if passed else 0.0, 0
     for instant in passed:
@@ -205,8 +187,7 @@ def over_granted(passed: list[float]) -> int:
 
 def row(figures: Figures) -> str:
     return (
-        f"| {figures.primaries} | {figures.batch} | {figures.a_second:,.0f} "
-        f"| {figures.calls_per_thousand:.4g} | {figures.median_us:.1f} | {figures.p99_us:,.0f} "
+        f"| {figures.primaries} | {figures.batch} | {figures.calls_per_thousand:.4g} "
         f"| {figures.passed:,} | {figures.over} |"
     )
 
@@ -221,9 +202,8 @@ Written by `make bench`. {PROCESSES} processes with {TASKS} tasks each ask for u
 {os.cpu_count()} processors, {platform.system()}, Python {platform.python_version()}. A batch of 1 \
 is a call for each decision.
 
-| primaries | batch | decisions a second | calls a thousand decisions | median µs | p99 µs | \
-passed | over |
-|--:|--:|--:|--:|--:|--:|--:|--:|
+| primaries | batch | calls a thousand decisions | passed | over |
+|--:|--:|--:|--:|--:|
 {lines}
 
 The last two columns are of a second run, in which a limit of {SCARCE.capacity} units, refilled \
