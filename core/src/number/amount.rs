@@ -15,10 +15,10 @@ use std::num::NonZeroU64;
 /// ```
 /// use ratelimit_core::Amount;
 ///
-/// Rounding is against the client: a limit is rounded down, a cost up.
+/// // Rounding is against the client: a limit is rounded down, a cost up.
 /// let [down, up] = [Amount::parse_down(b"0.3333333"), Amount::parse_up(b"0.3333333")].map(Option::unwrap);
 /// assert_eq!((down.millionths(), up.millionths()), (333_333, 333_334));
-/// Subtraction stops at zero.
+/// // Subtraction stops at zero.
 /// assert_eq!(down.minus(up), Amount::ZERO);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
