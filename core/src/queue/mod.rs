@@ -1,24 +1,25 @@
-//! The queue of callers that wait for a lease of one key: first come, first served.
+//! Queue of callers that wait for a lease of one key, in first-come, first-served order.
 //!
-//! A queue says whose turn it is, until when each waits, and under which limit; whether there is room is for the lease
-//! table to say ([`leases`](crate::algorithm::leases)). Only the head is ever asked. So a big claim at the head is not
-//! overtaken by small ones behind it, and nobody starves.
+//! A queue knows the order of its waiters, their deadlines and the current limit. The lease table decides whether there
+//! is room ([`leases`](crate::algorithm::leases)). Only the head is evaluated. So a large claim at the head is not
+//! overtaken by small ones after it, and no waiter starves.
 //!
-//! **To serve it,** when something may have changed: whoever was [`replaced`](Queue::replaced) is denied. Then the
-//! [`head`](Queue::head) is asked as its [`Claim`] says. If it passes, or never can, it leaves with its answer, and the
-//! next is asked. If it is denied for now, one who is [`overdue`](Queue::overdue) is denied, and the head is asked
-//! again: who was denied may have been in the way of the next. The head is asked by a call, not by a look: a look does
-//! not see to a clock gone back.
+//! **Serving,** whenever something may have changed: first deny the [`replaced`](Queue::replaced) waiters. Then
+//! evaluate the [`head`](Queue::head) as its [`Claim`] says. If it is granted, or can never be, it leaves with its
+//! reply, and the next one is evaluated. If it is denied for now, deny the [`overdue`](Queue::overdue) waiters and
+//! evaluate the head again, because a denied waiter may have blocked the next one. The head is evaluated by a call that
+//! charges, not by a peek, because a peek does not correct timestamps after the clock moved backwards.
 //!
-//! **The limit:** a call brings the limit, and the last one to come brings it for all who wait: a limit that is raised
-//! or lowered holds at once. What a claim keeps for others (KEEP) stays as that call said it.
+//! **Limit:** each call contains the limit, and the limit of the latest call applies to all waiters. So a changed limit
+//! takes effect at once. The amount that a claim keeps available for others (KEEP) stays that of its own call.
 //!
-//! **When to use it:** where who is denied would ask again until it is let in. **Known flaw:** while a big claim waits
-//! for room at the head, units that smaller ones behind it could use stay free.
+//! **When to use it:** for callers that would otherwise retry until they are granted a lease. **Known flaw:** while a
+//! large claim waits at the head, units that smaller ones after it could use stay free.
 //!
-//! **Time:** since when and until when each waits is [steady time](Steady), which a clock gone back does not move.
+//! **Time:** joining times and deadlines are in [steady time](Steady), which a clock that moves backwards does not
+//! change.
 //!
-//! **Cost:** to join, to leave and to be served are each logarithmic in those who wait.
+//! **Cost:** joining, leaving and serving are logarithmic in the number of waiters.
 
 use crate::algorithm::any::AnyLimit;
 use crate::algorithm::leases::Concurrency;
@@ -32,7 +33,7 @@ use crate::wire::name::Kept;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a call that waits has asked for: a lease. It outlives the words of the call.
+/// Requested lease of a waiting call. Owns its data, because the arguments of the call are gone while it waits.
 #[derive(Clone, Debug)]
 pub struct Claim {
     concurrency: Concurrency,
@@ -45,7 +46,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What a spec asks; `None` if that is no lease.
+    /// Creates the claim of a spec. Returns `None` if the spec does not take a lease.
     #[must_use]
     pub fn of(spec: &Spec) -> Option<Claim> {
         let (AnyLimit::Concurrency(concurrency), Request::Take(cost)) = (spec.limit.raised_by(spec.kept), spec.request)
@@ -56,31 +57,32 @@ impl Claim {
         Some(Claim { concurrency, holder, cost, kept: spec.kept, name, nx: spec.nx, fenced: spec.fence.is_some() })
     }
 
-    /// The holder that the lease is for.
+    /// Returns the holder of the requested lease.
     #[must_use]
     pub fn holder(&self) -> &[u8] {
         &self.holder
     }
 
-    /// Whether it asks for a fencing token, which is made when the lease is granted.
+    /// Returns `true` if the call requests a fencing token, which is created when the lease is granted.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         self.fenced
     }
 
-    /// How many units it asks for.
+    /// Returns the requested units.
     #[must_use]
     pub fn cost(&self) -> Amount {
         self.cost
     }
 
-    /// When a lease that it is granted at `now` expires.
+    /// Returns the expiry of a lease granted at `now`.
     #[must_use]
     pub fn expires_at(&self, now: Timestamp) -> Timestamp {
         self.concurrency.expires_at(now)
     }
 
-    /// The call again, under the limit that now holds, behind those who wait before it.
+    /// Returns the request of the call under the current limit. `callers_wait_ahead` is `true` if other waiters precede
+    /// it.
     #[must_use]
     pub fn request(&self, limit: Amount, callers_wait_ahead: bool) -> KeyRequest<'_> {
         let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).behind(callers_wait_ahead));
@@ -94,25 +96,25 @@ impl Claim {
     }
 }
 
-/// One who waits; `C` is how it is answered.
+/// Waiting call. `C` identifies its client.
 #[derive(Clone, Debug)]
 pub struct Waiter<C> {
-    /// What it asks for.
+    /// Requested lease.
     pub claim: Claim,
-    /// Since when it waits.
+    /// Time at which the call joined.
     pub since: Steady,
-    /// Until when it does; `None`, for as long as it takes.
+    /// Deadline; `None` if the call waits without a timeout.
     pub until: Option<Steady>,
-    /// How it is answered.
+    /// Client that receives the reply.
     pub client: C,
 }
 
-/// A place in a queue: who has a lower one is served before. It is one call's, from when that joins until it leaves.
+/// Place of a call in a queue. Calls are served in ascending order of places. A place is never reused by another call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlace {
-    /// Whose turn it is: of the holder's first call, where later ones took its place.
-    turn: u64,
-    /// Which call it is, of all that have joined.
+    /// Order of service: the number of the holder's first call, whose position later calls inherit.
+    position: u64,
+    /// Number of the call, in the order of joining.
     call: u64,
 }
 
@@ -126,11 +128,11 @@ impl Ord for QueuePlace {
     fn cmp(&self, other: &QueuePlace) -> Ordering {
         #[cfg(test)]
         effort::entry();
-        (self.turn, self.call).cmp(&(other.turn, other.call))
+        (self.position, self.call).cmp(&(other.position, other.call))
     }
 }
 
-/// The callers that wait for a lease of one key.
+/// Queue of callers that wait for a lease of one key.
 ///
 /// ```
 /// use ratelimit_core::wire::args::Args;
@@ -154,24 +156,24 @@ impl Ord for QueuePlace {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Queue<C> {
-    /// The callers that wait for their turn.
+    /// Waiting calls in the order of service.
     waiting: BTreeMap<QueuePlace, Waiter<C>>,
-    /// Their places by their holders, each of whom has one.
+    /// Place of each holder, which has at most one waiting call.
     by_holder: BTreeMap<Kept, QueuePlace>,
-    /// The places of those of them who do not wait for ever.
+    /// Places of the waiting calls with a deadline.
     by_deadline: BTreeSet<(Steady, QueuePlace)>,
-    /// The places of all who have joined and not left, by the order in which they joined.
+    /// Places of all calls that have not left, in the order of joining.
     by_call: BTreeMap<u64, QueuePlace>,
-    /// Those whose holder has asked again since: they are to be denied, whenever that would have been.
+    /// Calls whose holder has called again. They must be denied, regardless of their deadlines.
     replaced: BTreeMap<QueuePlace, Waiter<C>>,
-    /// How many have joined.
+    /// Number of calls that have joined.
     calls: u64,
-    /// The limit that the last call brought.
+    /// Limit of the latest call.
     limit: Amount,
 }
 
 impl<C> Queue<C> {
-    /// Nobody yet, under that limit.
+    /// Creates an empty queue with a limit.
     #[must_use]
     pub fn new(limit: Amount) -> Queue<C> {
         Queue {
@@ -185,13 +187,13 @@ impl<C> Queue<C> {
         }
     }
 
-    /// Adds one, behind all others; or, if its holder waits already, where that does: the call that waited there keeps
-    /// its [`QueuePlace`], but is to be denied ([`replaced`](Queue::replaced)). Where it waits.
+    /// Adds a call at the end of the queue, and returns its place. If its holder is waiting already, the new call
+    /// inherits that position, and the earlier call must be denied ([`replaced`](Queue::replaced)).
     pub fn join(&mut self, waiter: Waiter<C>) -> QueuePlace {
         let holder = Kept::clone(&waiter.claim.holder);
         let (older, call) = (self.by_holder.get(&holder).copied(), self.calls);
         self.calls = call.saturating_add(1);
-        let place = QueuePlace { turn: older.map_or(call, |older| older.turn), call };
+        let place = QueuePlace { position: older.map_or(call, |older| older.position), call };
         if let Some(older) = older {
             let replaced = self.leave(older);
             self.by_call.insert(older.call, older);
@@ -204,7 +206,7 @@ impl<C> Queue<C> {
         place
     }
 
-    /// Takes one away: it has been answered, or is gone.
+    /// Removes a call that has been answered or whose client is gone.
     pub fn leave(&mut self, place: QueuePlace) -> Option<Waiter<C>> {
         self.by_call.remove(&place.call);
         let Some(waiter) = self.waiting.remove(&place) else { return self.replaced.remove(&place) };
@@ -215,81 +217,81 @@ impl<C> Queue<C> {
         Some(waiter)
     }
 
-    /// The caller at this place.
+    /// Returns the call at a place.
     #[must_use]
     pub fn at(&self, place: QueuePlace) -> Option<&Waiter<C>> {
         self.waiting.get(&place).or_else(|| self.replaced.get(&place))
     }
 
-    /// Whose turn it is.
+    /// Returns the next call to serve.
     #[must_use]
     pub fn head(&self) -> Option<(QueuePlace, &Waiter<C>)> {
         self.waiting.first_key_value().map(|(place, waiter)| (*place, waiter))
     }
 
-    /// One whose holder has asked again since: it is to be denied, before anybody is served.
+    /// Returns a call whose holder has called again. It must be denied before any other call is served.
     #[must_use]
     pub fn replaced(&self) -> Option<(QueuePlace, &Waiter<C>)> {
         self.replaced.first_key_value().map(|(place, waiter)| (*place, waiter))
     }
 
-    /// One who has waited for as long as it would, the first to have done so first.
+    /// Returns the call with the earliest deadline, if that has passed.
     #[must_use]
     pub fn overdue(&self, now: Steady) -> Option<(QueuePlace, &Waiter<C>)> {
         let (_, place) = self.by_deadline.first().filter(|(until, _)| *until <= now)?;
         Some((*place, self.waiting.get(place)?))
     }
 
-    /// When the first of them will have waited for as long as it would.
+    /// Returns the earliest deadline.
     #[must_use]
     pub fn deadline(&self) -> Option<Steady> {
         self.by_deadline.first().map(|(until, _)| *until)
     }
 
-    /// Since when the one waits who has waited longest; with those who are to be denied.
+    /// Returns the time at which the oldest call joined, including replaced calls.
     #[must_use]
     pub fn oldest(&self) -> Option<Steady> {
         let (_, place) = self.by_call.first_key_value()?;
         Some(self.at(*place)?.since)
     }
 
-    /// The limit that holds.
+    /// Returns the current limit.
     #[must_use]
     pub fn limit(&self) -> Amount {
         self.limit
     }
 
-    /// A call has come that brings this limit. Whether it is another than before.
+    /// Sets the limit. Returns `true` if it changed.
     pub fn limit_to(&mut self, limit: Amount) -> bool {
         std::mem::replace(&mut self.limit, limit) != limit
     }
 
-    /// Whether others wait before the call at `place`: before all but the head. Before who has been replaced, its
-    /// holder's later call did, even if that is gone.
+    /// Returns `true` if other calls precede the call at `place`, that is, if it is not the head. A replaced call
+    /// counts as preceded by the later call of its holder, even if that has left.
     #[must_use]
     pub fn others_wait_before(&self, place: QueuePlace) -> bool {
         self.head().is_none_or(|(head, _)| head != place)
     }
 
-    /// Where this holder waits.
+    /// Returns the place at which a holder waits.
     #[must_use]
     pub fn place_of(&self, holder: &[u8]) -> Option<QueuePlace> {
         self.by_holder.get(holder).copied()
     }
 
-    /// How many wait; with those who are to be denied.
+    /// Returns the number of calls, including replaced ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len().saturating_add(self.replaced.len())
     }
 
-    /// Whether nobody does.
+    /// Returns `true` if there are no calls.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them, in order; those who are to be denied come last.
+    /// Iterates over the calls in the order of service, followed by the replaced ones.
     pub fn iter(&self) -> impl Iterator<Item = &Waiter<C>> {
         self.waiting.values().chain(self.replaced.values())
     }

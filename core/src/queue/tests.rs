@@ -2,7 +2,7 @@ mod claims;
 mod clock_steps;
 mod limits_and_places;
 mod queue_oracle;
-mod turns;
+mod service_order;
 
 use super::*;
 use crate::algorithm::leases;
@@ -13,40 +13,40 @@ use crate::number::Span;
 use crate::syntax::{Block, SpecOptions};
 use crate::testing::calls::{Key, call, peek, seen_at, units, us};
 use crate::testing::oracle::exact_queue as oracle;
-use crate::testing::oracle::exact_queue::{Answer, Answered, Patience, Pool};
+use crate::testing::oracle::exact_queue::{Answer, Answered, Pool, Timeout};
 use crate::wire::args::Args;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// What RL.ACQUIRE asks for, and for how long it would wait: `limit ttl holder [options]`.
-fn asked<T>(words: &str, read: impl FnOnce(&Spec, Block) -> T) -> T {
+/// Parses the arguments of RL.ACQUIRE, `limit ttl holder [options]`, and passes the spec and the time to wait to `read`.
+fn with_spec<T>(words: &str, read: impl FnOnce(&Spec, Block) -> T) -> T {
     let words: Vec<&[u8]> = std::iter::once("RL.ACQUIRE").chain(words.split(' ')).map(str::as_bytes).collect();
-    let (mut args, mut behind) = (Args::new(&words), SpecOptions::default());
-    let (numbers, block) = Spec::acquire(&mut args, &mut behind).unwrap();
-    read(&spec(&KeyRequest::alone(&mut args, &numbers, &behind).unwrap()), block.block)
+    let (mut args, mut options) = (Args::new(&words), SpecOptions::default());
+    let (numbers, block) = Spec::acquire(&mut args, &mut options).unwrap();
+    read(&spec(&KeyRequest::alone(&mut args, &numbers, &options).unwrap()), block.block)
 }
 
-/// The one spec of a call.
-fn spec<'a>(asked: &KeyRequest<'a>) -> Spec<'a> {
-    match asked {
+/// Returns the only spec of a request.
+fn spec<'a>(request: &KeyRequest<'a>) -> Spec<'a> {
+    match request {
         KeyRequest::One(spec) => *spec,
         KeyRequest::Composite(call) if call.specs.len() == 1 => call.specs[0],
-        asked => unreachable!("{asked:?}"),
+        other => unreachable!("{other:?}"),
     }
 }
 
 fn claim(words: &str) -> Claim {
-    asked(words, |spec, _| Claim::of(spec).unwrap())
+    with_spec(words, |spec, _| Claim::of(spec).unwrap())
 }
 
-/// A spec as it is asked while others wait, or do not.
-fn behind<'a>(spec: &Spec<'a>, callers_wait_ahead: bool) -> Spec<'a> {
+/// Returns the spec as evaluated while other callers wait, or do not.
+fn with_queue<'a>(spec: &Spec<'a>, callers_wait_ahead: bool) -> Spec<'a> {
     let AnyLimit::Concurrency(concurrency) = spec.limit else { unreachable!() };
     Spec { limit: AnyLimit::Concurrency(concurrency.behind(callers_wait_ahead)), ..*spec }
 }
 
-/// The limit of a spec, for its holder.
+/// Returns the limit of a spec for its holder.
 fn limit<'a>(spec: &Spec<'a>) -> leases::LeaseLimit<'a> {
     let AnyLimit::Concurrency(concurrency) = spec.limit else { unreachable!() };
     concurrency.asked_by(spec.holder).nx(spec.nx)
@@ -64,19 +64,19 @@ fn take(key: &mut ConcurrencyUsage, spec: &Spec, now: Timestamp) -> Answer {
     answer(&call(&limit(spec), key, now, spec.request))
 }
 
-fn look(key: &ConcurrencyUsage, spec: &Spec, now: Timestamp) -> Answer {
+fn peek_answer(key: &ConcurrencyUsage, spec: &Spec, now: Timestamp) -> Answer {
     answer(&peek(&limit(spec), key, now, spec.request))
 }
 
-/// A key and its queue, as the module keeps and serves them. A client is the number of its call.
+/// Key with its queue, maintained and served like in the module. A client is the number of its call.
 struct Service {
     now: Timestamp,
     clock: SteadyClock,
     key: ConcurrencyUsage,
     queue: Queue<usize>,
-    /// When the head may pass.
+    /// Time at which the head may pass.
     head_due: Option<Steady>,
-    /// Where each call waits, or waited.
+    /// Place of each call that has joined.
     places: Vec<Option<QueuePlace>>,
     holders: Vec<String>,
     answers: Vec<Answered>,
@@ -93,20 +93,20 @@ impl Service {
         self.answers.push((self.now.micros().into(), call, answer));
     }
 
-    /// RL.ACQUIRE.
-    fn ask(&mut self, words: &str) {
+    /// Calls RL.ACQUIRE.
+    fn acquire(&mut self, words: &str) {
         let (call, callers_wait_ahead) = (self.places.len(), !self.queue.is_empty());
         self.places.push(None);
-        asked(words, |spec, block| {
+        with_spec(words, |spec, block| {
             self.holders.push(String::from_utf8(spec.holder.to_vec()).unwrap());
             self.queue.limit_to(spec.limit.raised_by(spec.kept).limit());
-            let (spec, since) = (&behind(spec, callers_wait_ahead), self.clock.read(self.now));
-            let until = match (look(&self.key, spec, self.now), block) {
+            let (spec, since) = (&with_queue(spec, callers_wait_ahead), self.clock.read(self.now));
+            let until = match (peek_answer(&self.key, spec, self.now), block) {
                 (Answer::After(_), Block::For(span)) => Some(since.plus(span)),
                 (Answer::After(_), Block::Forever) => None,
                 _ => {
-                    let told = take(&mut self.key, spec, self.now);
-                    return self.answer(call, told);
+                    let answer = take(&mut self.key, spec, self.now);
+                    return self.answer(call, answer);
                 }
             };
             let claim = Claim::of(spec).unwrap();
@@ -114,9 +114,9 @@ impl Service {
         });
     }
 
-    /// What a call that only looks is answered now.
+    /// Returns the reply to RL.PEEK.
     fn peek(&self, words: &str) -> Answer {
-        asked(words, |spec, _| look(&self.key, &behind(spec, !self.queue.is_empty()), self.now))
+        with_spec(words, |spec, _| peek_answer(&self.key, &with_queue(spec, !self.queue.is_empty()), self.now))
     }
 
     fn release(&mut self, holder: &str) {
@@ -126,8 +126,8 @@ impl Service {
         {
             let limit = self.queue.limit();
             let Waiter { claim, client, .. } = self.queue.leave(place).unwrap();
-            let told = look(&self.key, &spec(&claim.request(limit, true)), self.now);
-            self.answer(client, told);
+            let answer = peek_answer(&self.key, &spec(&claim.request(limit, true)), self.now);
+            self.answer(client, answer);
         }
         if self.key.is_unused() {
             self.delete();
@@ -138,10 +138,10 @@ impl Service {
         self.key = ConcurrencyUsage::default();
     }
 
-    /// The client of a call goes away.
+    /// Disconnects the client of a call.
     fn leave(&mut self, call: usize) {
         let gone = self.places[call].and_then(|place| self.queue.leave(place));
-        assert!(gone.is_none_or(|waiter| waiter.client == call), "a place is one call's");
+        assert!(gone.is_none_or(|waiter| waiter.client == call), "a place belongs to one call");
     }
 
     fn serve(&mut self) {
@@ -155,36 +155,36 @@ impl Service {
         }
     }
 
-    /// Serves the head, until one is denied for now.
+    /// Serves the heads until one is denied for now.
     fn serve_in_turn(&mut self) {
         self.head_due = None;
         while let Some((place, waiter)) = self.queue.head() {
-            let (client, asked) = (waiter.client, waiter.claim.request(self.queue.limit(), false));
-            let told = take(&mut self.key, &spec(&asked), self.now);
-            if let Answer::After(wait) = told {
+            let (client, request) = (waiter.client, waiter.claim.request(self.queue.limit(), false));
+            let answer = take(&mut self.key, &spec(&request), self.now);
+            if let Answer::After(wait) = answer {
                 self.head_due = Some(self.clock.at(self.now).plus(Span::from_micros(wait.try_into().unwrap())));
                 break;
             }
             self.queue.leave(place);
-            self.answer(client, told);
+            self.answer(client, answer);
         }
     }
 
     fn deny(&mut self, place: QueuePlace) {
         let (limit, callers_wait_ahead) = (self.queue.limit(), self.queue.others_wait_before(place));
         let Waiter { claim, client, .. } = self.queue.leave(place).unwrap();
-        let asked = claim.request(limit, callers_wait_ahead);
-        let told = take(&mut self.key, &spec(&asked), self.now);
-        self.answer(client, told);
+        let request = claim.request(limit, callers_wait_ahead);
+        let answer = take(&mut self.key, &spec(&request), self.now);
+        self.answer(client, answer);
     }
 
-    /// When it is to be looked at, if nothing happens before.
+    /// Returns the time of the next deadline or possible grant.
     fn due(&self) -> Option<Timestamp> {
         [self.queue.deadline(), self.head_due].into_iter().flatten().min().map(|due| self.clock.shows(due))
     }
 
-    /// Time passes.
-    fn go_on(&mut self, to: Timestamp) {
+    /// Advances the clock to `to`, and serves the queue whenever something is due.
+    fn advance_to(&mut self, to: Timestamp) {
         while let Some(due) = self.due().filter(|due| *due <= to) {
             self.now = due;
             self.clock.read(due);
@@ -193,15 +193,15 @@ impl Service {
         self.set_clock(to);
     }
 
-    /// The clock is set.
+    /// Sets the clock.
     fn set_clock(&mut self, to: Timestamp) {
         self.clock.read(to);
         self.now = to;
     }
 
-    /// What has been answered since this was last asked, as people would say it.
-    fn told(&mut self) -> Vec<String> {
-        let told = std::mem::take(&mut self.answers).into_iter().map(|(at, call, answer)| {
+    /// Takes the replies since the last call of this function, as text.
+    fn take_replies(&mut self) -> Vec<String> {
+        let replies = std::mem::take(&mut self.answers).into_iter().map(|(at, call, answer)| {
             let (at, holder) = (at / 1000, &self.holders[call]);
             match answer {
                 Answer::Served => format!("{at} {holder}"),
@@ -209,26 +209,26 @@ impl Service {
                 Answer::Never => format!("{at} {holder} denied for good"),
             }
         });
-        told.collect()
+        replies.collect()
     }
 }
 
-/// What happens when, in milliseconds, and who is answered what by then and for that. A client has its holder's name.
-fn story(steps: &[(u64, &str, &[&str])]) {
+/// Runs steps, each with its time in milliseconds, the action and the expected replies. A client is named by its holder.
+fn run_steps(steps: &[(u64, &str, &[&str])]) {
     let mut service = Service::new(us(0));
-    for (at, what, told) in steps {
+    for (at, what, expected) in steps {
         let at = us(at * 1000);
         match what.split_once(' ') {
             Some(("clock", _)) => service.set_clock(at),
-            _ => service.go_on(at),
+            _ => service.advance_to(at),
         }
         match what.split_once(' ') {
-            Some(("acquire", words)) => service.ask(words),
+            Some(("acquire", words)) => service.acquire(words),
             Some(("peek", words)) => {
-                service.holders.push("look".to_owned());
+                service.holders.push("peek".to_owned());
                 service.places.push(None);
-                let told = service.peek(words);
-                service.answer(service.places.len() - 1, told);
+                let answer = service.peek(words);
+                service.answer(service.places.len() - 1, answer);
             }
             Some(("release", holder)) => service.release(holder),
             Some(("leave", holder)) => {
@@ -240,17 +240,18 @@ fn story(steps: &[(u64, &str, &[&str])]) {
             _ => unreachable!("{what}"),
         }
         service.serve();
-        assert_eq!(service.told(), *told, "at {at:?}: {what}");
+        assert_eq!(service.take_replies(), *expected, "at {at:?}: {what}");
     }
-    assert!(service.queue.is_empty(), "everybody is answered");
+    assert!(service.queue.is_empty(), "all calls are answered");
 }
 
-/// An instant of steady time, of a clock that has not gone back.
+/// Returns the steady time of a clock that never moved backwards.
 fn steady(micros: u64) -> Steady {
     SteadyClock::default().read(us(micros))
 }
 
-/// A queue of those of a list who would wait for a unit, and where they wait. A client is where it is in the list.
+/// Creates a queue of calls by these holders, which wait for one unit each, and returns their places. Clients are
+/// numbered in that order.
 fn queue_of(holders: &[&str]) -> (Queue<usize>, Vec<QueuePlace>) {
     let mut queue = Queue::new(Amount::ONE);
     let join = |(client, holder): (usize, &&str)| {
@@ -266,11 +267,11 @@ fn clients(queue: &Queue<usize>) -> Vec<usize> {
     queue.iter().map(|waiter| waiter.client).collect()
 }
 
-// Anything, at random, beside the oracle
+// Random calls, compared with the oracle.
 
-/// What a call says.
+/// Arguments of a call.
 #[derive(Clone, Debug)]
-struct Says {
+struct CallArguments {
     limit: Amount,
     ttl: u64,
     holder: usize,
@@ -278,13 +279,13 @@ struct Says {
     kept: Amount,
     nx: bool,
     named: bool,
-    /// In microseconds; `None` not at all, 0 for ever.
+    /// Time to wait in microseconds: `None` for no waiting, 0 for no timeout.
     block: Option<u64>,
 }
 
-impl Says {
+impl CallArguments {
     fn words(&self) -> String {
-        let Says { limit, ttl, holder, cost, kept, .. } = self;
+        let CallArguments { limit, ttl, holder, cost, kept, .. } = self;
         let mut words = format!("{limit} {ttl}us h{holder} COST {cost} KEEP {kept}");
         words.push_str(if self.nx { " NX" } else { "" });
         words.push_str(if self.named { " AS a" } else { "" });
@@ -300,7 +301,7 @@ impl Says {
         oracle::Claim { holder: format!("h{}", self.holder), cost, kept, nx: self.nx, ttl: self.ttl.into() }
     }
 
-    fn any() -> impl Strategy<Value = Says> {
+    fn any() -> impl Strategy<Value = CallArguments> {
         let whole = |most: u64| (1..=most).prop_map(units);
         let most = units(1_000_000_000_000);
         let limit = prop_oneof![12 => Just(units(3)), 4 => whole(6), 1 => Just(Amount::ZERO), 1 => Just(most)];
@@ -315,7 +316,7 @@ impl Says {
             1 => (1..=90_000u64).prop_map(Some),
         ];
         (limit, ttl, 0..6usize, cost, kept, prop::bool::weighted(0.1), prop::bool::weighted(0.1), block).prop_map(
-            |(limit, ttl, holder, cost, kept, nx, named, block)| Says {
+            |(limit, ttl, holder, cost, kept, nx, named, block)| CallArguments {
                 limit,
                 ttl,
                 holder,
@@ -331,28 +332,28 @@ impl Says {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Request(Says),
-    Peek(Says),
+    Request(CallArguments),
+    Peek(CallArguments),
     Release(usize),
     Delete,
-    /// One of the calls so far goes away.
+    /// The client of an earlier call disconnects.
     Leave(Index),
-    /// A number of microseconds passes.
-    GoOn(u64),
-    /// It becomes so many microseconds beside the next time at which something is due.
-    GoToDue(i64),
+    /// Time passes, in microseconds.
+    Advance(u64),
+    /// Time passes until the next due time, plus an offset in microseconds.
+    AdvanceToDue(i64),
     SetClock(i64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
     let step = prop_oneof![
-        16 => Says::any().prop_map(Step::Request),
-        2 => Says::any().prop_map(Step::Peek),
+        16 => CallArguments::any().prop_map(Step::Request),
+        2 => CallArguments::any().prop_map(Step::Peek),
         3 => (0..6usize).prop_map(Step::Release),
         1 => Just(Step::Delete),
         3 => any::<Index>().prop_map(Step::Leave),
-        4 => prop_oneof![(0..=4u64).prop_map(|tens| tens * 10_000), 0..=30_000u64].prop_map(Step::GoOn),
-        4 => (-1..=1i64).prop_map(Step::GoToDue),
+        4 => prop_oneof![(0..=4u64).prop_map(|tens| tens * 10_000), 0..=30_000u64].prop_map(Step::Advance),
+        4 => (-1..=1i64).prop_map(Step::AdvanceToDue),
         1 => prop_oneof![-100_000..=100_000i64, select(vec![-3_600_000_000, -10_000, 10_000])].prop_map(Step::SetClock),
     ];
     vec((step, any::<bool>()), 1..=80)

@@ -1,5 +1,5 @@
-//! Calls on a key as `src/command` makes them, without a server: one by one, for facts, and at random, for laws and
-//! for the oracle.
+//! Calls on a key as `src/command` makes them, without a server: single calls for examples, and random scripts for laws
+//! and the oracle.
 
 use crate::evaluate::{Request, evaluate};
 use crate::limit::{Decision, Limit, Usage, Verdict};
@@ -11,15 +11,15 @@ use proptest::sample::{Index, select};
 
 const UNIT: u64 = 1_000_000;
 
-/// When scripts end: some time before times saturate.
+/// Time at which scripts end: some time before timestamps saturate.
 const END: u64 = 300_000 * 86_400_000_000;
 
-/// Evaluates and charges as RL.TAKE does, and tells the decision.
+/// Evaluates and charges like RL.TAKE, and returns the decision.
 pub fn call<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, request: Request) -> Decision {
     call_and_tell(limit, usage, now, request).0
 }
 
-/// Evaluates and charges as RL.TAKE does, and tells the decision and the effect.
+/// Evaluates and charges like RL.TAKE, and returns the decision and the effect.
 pub fn call_and_tell<L: Limit>(
     limit: &L,
     usage: &mut L::Usage,
@@ -40,12 +40,12 @@ pub fn call_and_tell<L: Limit>(
     (decision, effect)
 }
 
-/// What RL.PEEK does.
+/// Evaluates like RL.PEEK, and returns the decision.
 pub fn peek<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) -> Decision {
     evaluate(limit, usage, now, request).decision(limit, usage, now, false)
 }
 
-/// A copy of `usage` after a clock gone back was seen to.
+/// Returns a copy of `usage`, moved back if the clock moved backwards.
 pub fn seen_at<U: Usage>(usage: &U, now: Timestamp) -> U {
     let mut usage = usage.clone();
     if usage.is_after(now) {
@@ -54,7 +54,7 @@ pub fn seen_at<U: Usage>(usage: &U, now: Timestamp) -> U {
     usage
 }
 
-/// The five integers of a reply: allowed, limit, remaining, `wait_ms`, `reset_ms`.
+/// Returns the five integers of a reply: allowed, limit, remaining, `wait_ms`, `reset_ms`.
 fn reply(decision: Decision) -> [i64; 5] {
     let millis = |span: Span| i64::try_from(span.ceil_millis()).unwrap();
     let units = |amount: Amount| i64::try_from(amount.whole_units()).unwrap();
@@ -66,7 +66,7 @@ fn reply(decision: Decision) -> [i64; 5] {
     [allowed, units(decision.limit), units(decision.remaining), wait, millis(decision.reset)]
 }
 
-/// A key under test, for facts: calls say when in milliseconds, and get a reply.
+/// Key under test. Its methods take the time in milliseconds and return the reply.
 #[derive(Clone, Debug, Default)]
 pub struct Key<U>(pub U);
 
@@ -79,17 +79,17 @@ impl<U: Usage> Key<U> {
         reply(peek(limit, &self.0, at(at_ms), request))
     }
 
-    /// How many of so many calls with a cost of 1 are admitted.
+    /// Returns how many of `calls` calls with a cost of 1 are admitted.
     pub fn admitted<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, calls: usize) -> usize {
         (0..calls).filter(|_| self.call(limit, at_ms, Request::Take(Amount::ONE))[0] == 1).count()
     }
 
-    /// What `UPTO` is granted.
+    /// Returns the units granted by `UPTO`.
     pub fn granted<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, most: u64) -> u64 {
         call(limit, &mut self.0, at(at_ms), Request::UpTo(units(most))).granted.unwrap().whole_units()
     }
 
-    /// Whether there is no such key.
+    /// Returns `true` if the key does not exist.
     pub fn is_gone(&self) -> bool {
         self.0.is_unused()
     }
@@ -99,26 +99,26 @@ fn at(millis: u64) -> Timestamp {
     us(millis * 1000)
 }
 
-/// The instant this many microseconds after the epoch.
+/// Returns the timestamp that many microseconds after the epoch.
 pub fn us(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).unwrap()
 }
 
-/// Panics unless a charge of the whole limit, made at `charged`, is in the way of `next` until just before `leaves`.
+/// Asserts that a charge of the whole limit at `charged` denies calls under `next` until just before `leaves`.
 pub fn assert_leaves<L: Limit>(limit: &L, next: &L, charged: u64, leaves: u64) {
     let mut usage = L::Usage::default();
     assert!(call(limit, &mut usage, us(charged), Request::Take(limit.limit())).verdict.allowed());
     let one = Request::Take(millionths(1));
     for early in [charged, u64::midpoint(charged, leaves), leaves - 1] {
-        let told = peek(next, &usage, us(early), one);
+        let decision = peek(next, &usage, us(early), one);
         let left = Span::from_micros(leaves - early);
-        assert_eq!((told.verdict, told.reset), (Verdict::After(left), left), "at {early}");
+        assert_eq!((decision.verdict, decision.reset), (Verdict::After(left), left), "at {early}");
     }
-    let told = peek(next, &usage, us(leaves), one);
-    assert_eq!((told.verdict, told.reset), (Verdict::Allowed(Span::ZERO), Span::ZERO), "at {leaves}");
+    let decision = peek(next, &usage, us(leaves), one);
+    assert_eq!((decision.verdict, decision.reset), (Verdict::Allowed(Span::ZERO), Span::ZERO), "at {leaves}");
 }
 
-/// How much a request names, of whatever it is asked to do with that.
+/// Returns the amount in a request.
 pub fn amount_of(request: Request) -> Amount {
     match request {
         Request::Take(amount)
@@ -143,7 +143,7 @@ pub fn period(text: &str) -> Period {
     Period::parse(text.as_bytes()).unwrap()
 }
 
-/// Amounts that an argument may be, in millionths: everyday and extreme.
+/// Generates valid amounts of arguments in millionths: common and extreme ones.
 pub fn amounts() -> impl Strategy<Value = u64> + Clone {
     let top = Amount::MAX_ARGUMENT.millionths();
     prop_oneof![
@@ -156,7 +156,7 @@ pub fn amounts() -> impl Strategy<Value = u64> + Clone {
     ]
 }
 
-/// Lengths that an argument may be, in microseconds: everyday and extreme.
+/// Generates valid durations of arguments in microseconds: common and extreme ones.
 pub fn lengths() -> impl Strategy<Value = u64> + Clone {
     let top = 3650 * 86_400_000_000;
     prop_oneof![
@@ -168,22 +168,22 @@ pub fn lengths() -> impl Strategy<Value = u64> + Clone {
     ]
 }
 
-/// Numbers of every magnitude.
+/// Generates numbers of every magnitude up to `top`.
 fn up_to(top: u64) -> impl Strategy<Value = u64> + Clone {
     (0..=top.ilog2(), any::<u64>()).prop_map(move |(bits, random)| (random >> (63 - bits)).min(top))
 }
 
-/// One call of a script. Limiters go wrong at edges, which random numbers never hit: so most times and amounts are
-/// said relative to what the last call was told and to what is left.
+/// Call of a script. Errors of limiters occur at boundaries, which random numbers never hit. So most times and amounts
+/// are relative to the previous decision and to the remaining amount.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which of the script's limits it brings.
+    /// Selects one of the script's limits.
     pub limit: Index,
     pub when: When,
-    pub what: What,
-    /// It only looks.
+    pub operation: Operation,
+    /// `true` for a call that only evaluates.
     pub peeks: bool,
-    /// The server has removed the key if it may by now.
+    /// `true` if the server removes the key before the call, provided that it may have expired.
     pub key_may_expire: bool,
 }
 
@@ -191,46 +191,46 @@ pub struct Call {
 pub enum When {
     Later(u64),
     Earlier(u64),
-    /// Microseconds before or after the end of the last wait.
+    /// Microseconds before or after the end of the previous wait.
     AroundWait(i64),
-    /// Microseconds before or after the last reset.
+    /// Microseconds before or after the previous reset.
     AroundReset(i64),
-    /// Hundredths of the time until the last reset.
+    /// Hundredths of the time until the previous reset.
     WithinReset(u64),
 }
 
 #[derive(Clone, Debug)]
-pub enum What {
-    Take(Much),
-    UpTo(Much),
-    Force(Much),
-    Within(Much, Patience),
-    GiveBack(Much),
+pub enum Operation {
+    Take(AmountChoice),
+    UpTo(AmountChoice),
+    Force(AmountChoice),
+    Within(AmountChoice, MaxWait),
+    GiveBack(AmountChoice),
 }
 
 #[derive(Clone, Debug)]
-pub enum Much {
+pub enum AmountChoice {
     Exactly(u64),
-    /// What remains, and this many millionths more.
+    /// Remaining amount plus this many millionths.
     Remaining(i64),
-    /// The whole units that remain, and this many millionths more.
+    /// Remaining whole units plus this many millionths.
     WholeRemaining(i64),
-    /// The limit, and this many millionths more.
+    /// Limit plus this many millionths.
     Limit(i64),
-    /// What is used, and this many millionths more.
+    /// Used amount plus this many millionths.
     Used(i64),
     /// Hundredths of the limit.
     PartOfLimit(u64),
 }
 
 #[derive(Clone, Debug)]
-pub enum Patience {
+pub enum MaxWait {
     Exactly(u64),
-    /// What it takes, and this many microseconds more.
+    /// Wait of the call plus this many microseconds.
     Enough(i64),
 }
 
-/// A moment to begin at, and calls.
+/// Start time and calls.
 pub type Script = (Timestamp, Vec<Call>);
 
 pub fn scripts() -> impl Strategy<Value = Script> + Clone {
@@ -252,32 +252,33 @@ fn calls() -> impl Strategy<Value = Call> + Clone {
         2 => (-1..=1i64).prop_map(When::AroundReset),
         3 => (0..=120u64).prop_map(When::WithinReset),
     ];
-    let much = || {
+    let choice = || {
         prop_oneof![
-            1 => Just(Much::Exactly(0)),
-            4 => Just(Much::Exactly(UNIT)),
-            1 => amounts().prop_map(Much::Exactly),
-            2 => (-1..=1i64).prop_map(Much::Remaining),
-            2 => select(vec![-1_000_000, 0, 1, 1_000_000]).prop_map(Much::WholeRemaining),
-            1 => (-1..=1i64).prop_map(Much::Limit),
-            1 => (-1..=1i64).prop_map(Much::Used),
-            3 => (0..=110u64).prop_map(Much::PartOfLimit),
+            1 => Just(AmountChoice::Exactly(0)),
+            4 => Just(AmountChoice::Exactly(UNIT)),
+            1 => amounts().prop_map(AmountChoice::Exactly),
+            2 => (-1..=1i64).prop_map(AmountChoice::Remaining),
+            2 => select(vec![-1_000_000, 0, 1, 1_000_000]).prop_map(AmountChoice::WholeRemaining),
+            1 => (-1..=1i64).prop_map(AmountChoice::Limit),
+            1 => (-1..=1i64).prop_map(AmountChoice::Used),
+            3 => (0..=110u64).prop_map(AmountChoice::PartOfLimit),
         ]
     };
-    let patience = prop_oneof![lengths().prop_map(Patience::Exactly), (-1..=1i64).prop_map(Patience::Enough)];
-    let what = prop_oneof![
-        6 => much().prop_map(What::Take),
-        2 => much().prop_map(What::UpTo),
-        1 => much().prop_map(What::Force),
-        2 => (much(), patience).prop_map(|(much, patience)| What::Within(much, patience)),
-        1 => much().prop_map(What::GiveBack),
+    let max_wait = prop_oneof![lengths().prop_map(MaxWait::Exactly), (-1..=1i64).prop_map(MaxWait::Enough)];
+    let operation = prop_oneof![
+        6 => choice().prop_map(Operation::Take),
+        2 => choice().prop_map(Operation::UpTo),
+        1 => choice().prop_map(Operation::Force),
+        2 => (choice(), max_wait).prop_map(|(choice, max_wait)| Operation::Within(choice, max_wait)),
+        1 => choice().prop_map(Operation::GiveBack),
     ];
-    (any::<Index>(), when, what, prop::bool::weighted(0.1), prop::bool::weighted(0.3))
-        .prop_map(|(limit, when, what, peeks, key_may_expire)| Call { limit, when, what, peeks, key_may_expire })
+    (any::<Index>(), when, operation, prop::bool::weighted(0.1), prop::bool::weighted(0.3)).prop_map(
+        |(limit, when, operation, peeks, key_may_expire)| Call { limit, when, operation, peeks, key_may_expire },
+    )
 }
 
 impl When {
-    /// The moment of a call that follows one at `last`, which was told `decision`.
+    /// Returns the time of a call that follows one at `last` with the result `decision`.
     pub fn after(&self, last: Timestamp, decision: Option<&Decision>) -> Timestamp {
         let (wait, reset) = match decision {
             Some(Decision { verdict: Verdict::Allowed(wait) | Verdict::After(wait), reset, .. }) => (*wait, *reset),
@@ -296,33 +297,33 @@ impl When {
     }
 }
 
-impl What {
-    /// The ask that this comes to, as things stand.
+impl Operation {
+    /// Returns the request for the current usage.
     pub fn request<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp) -> Request {
-        let amount = |much: &Much| {
+        let amount = |choice: &AmountChoice| {
             let remaining = limit.remaining(usage, now);
-            let millionths = match *much {
-                Much::Exactly(millionths) => millionths,
-                Much::Remaining(more) => remaining.millionths().saturating_add_signed(more),
-                Much::WholeRemaining(more) => remaining.floor().millionths().saturating_add_signed(more),
-                Much::Limit(more) => limit.limit().millionths().saturating_add_signed(more),
-                Much::Used(more) => limit.limit().minus(remaining).millionths().saturating_add_signed(more),
-                Much::PartOfLimit(component) => limit.limit().millionths() / 100 * component,
+            let millionths = match *choice {
+                AmountChoice::Exactly(millionths) => millionths,
+                AmountChoice::Remaining(more) => remaining.millionths().saturating_add_signed(more),
+                AmountChoice::WholeRemaining(more) => remaining.floor().millionths().saturating_add_signed(more),
+                AmountChoice::Limit(more) => limit.limit().millionths().saturating_add_signed(more),
+                AmountChoice::Used(more) => limit.limit().minus(remaining).millionths().saturating_add_signed(more),
+                AmountChoice::PartOfLimit(component) => limit.limit().millionths() / 100 * component,
             };
             Amount::saturating(millionths).min(Amount::MAX_ARGUMENT)
         };
         match self {
-            What::Take(much) => Request::Take(amount(much)),
-            What::UpTo(much) => Request::UpTo(amount(much).floor().max(Amount::ONE)),
-            What::Force(much) => Request::Force(amount(much)),
-            What::GiveBack(much) => Request::GiveBack(amount(much)),
-            What::Within(much, patience) => {
-                let micros = match (patience, limit.verdict(usage, now, amount(much))) {
-                    (Patience::Exactly(micros), _) => *micros,
-                    (Patience::Enough(more), Verdict::After(wait)) => wait.micros().saturating_add_signed(*more),
-                    (Patience::Enough(_), _) => 0,
+            Operation::Take(choice) => Request::Take(amount(choice)),
+            Operation::UpTo(choice) => Request::UpTo(amount(choice).floor().max(Amount::ONE)),
+            Operation::Force(choice) => Request::Force(amount(choice)),
+            Operation::GiveBack(choice) => Request::GiveBack(amount(choice)),
+            Operation::Within(choice, max_wait) => {
+                let micros = match (max_wait, limit.verdict(usage, now, amount(choice))) {
+                    (MaxWait::Exactly(micros), _) => *micros,
+                    (MaxWait::Enough(more), Verdict::After(wait)) => wait.micros().saturating_add_signed(*more),
+                    (MaxWait::Enough(_), _) => 0,
                 };
-                Request::Within(amount(much), Span::from_micros(micros.min(period("3650d").span().micros())))
+                Request::Within(amount(choice), Span::from_micros(micros.min(period("3650d").span().micros())))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How many entries of a big usage are walked over, moved or copied: what a call costs, without a clock.
+//! Counter of the entries of a large usage that are visited, moved or copied: the cost of a call, without a clock.
 
 use std::cell::Cell;
 
@@ -11,17 +11,18 @@ pub fn entry() {
     ENTRIES.set(ENTRIES.get() + 1);
 }
 
-/// How many entries are counted in `run`.
+/// Returns the number of entries that `run` counts.
 pub fn of<T>(run: impl FnOnce() -> T) -> usize {
     let before = ENTRIES.get();
     run();
     ENTRIES.get() - before
 }
 
-/// How many entries are counted in `run`, which asks for less memory than a copy of thousands of entries takes.
+/// Returns the number of entries that `run` counts. Asserts that `run` allocates less than a copy of thousands of
+/// entries.
 pub fn without_copies<T>(run: impl FnOnce() -> T) -> usize {
     let mut walked = 0;
-    let asked = allocation_counter::measure(|| walked = of(run));
-    assert!(asked.bytes_total < 32 * 1024, "{} bytes", asked.bytes_total);
+    let allocated = allocation_counter::measure(|| walked = of(run));
+    assert!(allocated.bytes_total < 32 * 1024, "{} bytes", allocated.bytes_total);
     walked
 }

@@ -1,11 +1,11 @@
-//! The fields that a usage or an effect is written as, in memory, so that tests can compare and spoil them.
+//! In-memory encoding of a usage or an effect, which tests can compare and corrupt.
 
 use crate::limit::Usage;
 use crate::wire::codec::{Decoder, Encoder};
 use proptest::sample::Index;
 use std::collections::VecDeque;
 
-/// The fields of a usage or of an effect.
+/// Encoded fields of a usage or an effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedFields(VecDeque<Field>);
 
@@ -16,30 +16,30 @@ enum Field {
 }
 
 impl EncodedFields {
-    /// Fields that are all integers.
+    /// Creates fields from integers.
     pub fn integers(integers: impl IntoIterator<Item = u64>) -> EncodedFields {
         EncodedFields(integers.into_iter().map(Field::Integer).collect())
     }
 
-    /// These fields with more integers at the end.
+    /// Returns these fields with integers appended.
     pub fn and(mut self, integers: impl IntoIterator<Item = u64>) -> EncodedFields {
         self.0.extend(EncodedFields::integers(integers).0);
         self
     }
 
-    /// These fields with a string and more integers at the end.
+    /// Returns these fields with a string and integers appended.
     pub fn then(mut self, string: &[u8], integers: impl IntoIterator<Item = u64>) -> EncodedFields {
         self.0.push_back(Field::Bytes(string.into()));
         self.and(integers)
     }
 
-    /// These fields with an integer before them.
+    /// Returns these fields with an integer prepended.
     pub fn behind(mut self, integer: u64) -> EncodedFields {
         self.0.push_front(Field::Integer(integer));
         self
     }
 
-    /// These fields with another integer in a place that proptest draws.
+    /// Returns these fields with an integer replaced at a random place.
     pub fn with_integer(&self, place: Index, value: u64) -> EncodedFields {
         let mut fields = self.clone();
         let place = place.index(fields.0.len());
@@ -47,20 +47,20 @@ impl EncodedFields {
         fields
     }
 
-    /// These fields with another integer in `place`.
+    /// Returns these fields with the integer at `place` replaced.
     pub fn with(&self, place: usize, value: u64) -> EncodedFields {
         let mut fields = self.clone();
         fields.0[place] = Field::Integer(value);
         fields
     }
 
-    /// Its integers, each in its place; 0 in those of strings.
+    /// Returns the integers, with 0 in the places of strings.
     pub fn numbers(self) -> Vec<u64> {
         let number = |field| if let Field::Integer(value) = field { value } else { 0 };
         self.0.into_iter().map(number).collect()
     }
 
-    /// All that it begins with, and is not all of it.
+    /// Returns all proper prefixes of these fields.
     pub fn cut_short(&self) -> impl Iterator<Item = EncodedFields> + '_ {
         (0..self.0.len()).map(|length| EncodedFields(self.0.iter().take(length).cloned().collect()))
     }
@@ -86,28 +86,28 @@ impl Decoder for EncodedFields {
     }
 }
 
-/// What `encode` writes.
+/// Returns the encoding of a usage.
 pub fn encoded(usage: &impl Usage) -> EncodedFields {
     let mut fields = EncodedFields::default();
     usage.encode(&mut fields);
     fields
 }
 
-/// What `decode` makes of it, reading all.
+/// Decodes a usage, and asserts that no fields are left over.
 pub fn decoded<U: Usage>(fields: &EncodedFields) -> Option<U> {
     let mut fields = fields.clone();
     U::decode(&mut fields, U::VERSION).inspect(|_| assert_eq!(fields, EncodedFields::default(), "left over"))
 }
 
-/// What `encode_whole_effect` writes.
+/// Returns the effect that transfers the whole usage.
 pub fn whole_effect(usage: &impl Usage) -> EncodedFields {
     let mut fields = EncodedFields::default();
     usage.encode_whole_effect(&mut fields);
     fields
 }
 
-/// What becomes of a usage by an effect, reading all; `None` if it is refused. What is accepted makes a state that can
-/// be read back, or none.
+/// Applies an effect to a copy of a usage and returns it, or `None` if the effect is rejected. Asserts that no fields
+/// are left over, and that the result is unused or can be decoded.
 pub fn applied<U: Usage>(usage: &U, effect: &EncodedFields) -> Option<U> {
     let (mut read, mut applied, mut after) = (effect.clone(), effect.clone(), usage.clone());
     if !usage.accepts_effect(&mut read, U::VERSION) {
@@ -115,6 +115,6 @@ pub fn applied<U: Usage>(usage: &U, effect: &EncodedFields) -> Option<U> {
     }
     assert_eq!(read, EncodedFields::default(), "left over");
     after.apply_effect(&mut applied, U::VERSION);
-    assert!(after.is_unused() || decoded::<U>(&encoded(&after)).is_some(), "{effect:?} makes what cannot be read");
+    assert!(after.is_unused() || decoded::<U>(&encoded(&after)).is_some(), "{effect:?} gives an invalid state");
     Some(after)
 }

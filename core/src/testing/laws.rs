@@ -1,11 +1,11 @@
-//! What must hold of every limiter. An algorithm says in its file what limits it has and what it guarantees
-//! ([`Lawful`]), and is checked by one line, `laws!(Bucket);`.
+//! Laws that every limiter satisfies. An algorithm implements [`Lawful`] in its test file, with its limits and its
+//! guarantee, and is checked by one line, `laws!(Bucket);`.
 
 use crate::evaluate::{Change, Request, evaluate};
 use crate::expiry::{Expiry, StepBack};
 use crate::limit::{Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::testing::calls::{Script, What, amount_of, call, call_and_tell, millionths, peek, scripts, seen_at};
+use crate::testing::calls::{Operation, Script, amount_of, call, call_and_tell, millionths, peek, scripts, seen_at};
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,30 +13,31 @@ use proptest::test_runner::TestRunner;
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
 
-/// What an algorithm tells its laws.
+/// Description of an algorithm for its laws.
 pub trait Lawful: Limit<Usage: Debug> + Debug {
-    /// Limits of every size.
+    /// Generates limits of every size.
     fn limits() -> impl Strategy<Value = Self>;
 
-    /// Panics unless these calls, all that were admitted to a new key by a clock that went forward, in order, each
-    /// with its cost in millionths, are within what the algorithm promises.
+    /// Asserts the guarantee of the algorithm. `admitted` lists all calls admitted to a new key under a monotonic
+    /// clock, in order, each with its cost in millionths.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]);
 
-    /// What a command can ask of it in place of `request`.
+    /// Converts a request to one that the algorithm's command supports.
     fn asks(request: Request) -> Request {
         request
     }
 
-    /// Under how many limits, one after another, the expiry of a key is told for certain after a clock gone back.
+    /// Number of limits under which one key may be charged so that its expiry is still exact after the clock moved
+    /// backwards.
     const LIMITS_OF_AN_EXPIRY: usize = 3;
 
-    /// By how much a clock gone back may lock a key out for longer than one full recovery.
+    /// Returns the time beyond one full recovery for which a clock that moved backwards may deny calls.
     fn lockout_beyond_recovery(&self) -> Span {
         Span::ZERO
     }
 }
 
-/// Checks all laws for a kind of limit, or those that are named.
+/// Checks all laws for a type of limit, or the named ones.
 macro_rules! laws {
     ($limit:ty) => {
         mod laws {
@@ -49,31 +50,31 @@ macro_rules! laws {
             }
 
             #[test]
-            fn a_clock_gone_back_frees_nothing_and_locks_nobody_out() {
-                let law = laws::a_clock_gone_back_frees_nothing_and_locks_nobody_out;
+            fn clock_step_back_frees_nothing_and_bounds_denials() {
+                let law = laws::clock_step_back_frees_nothing_and_bounds_denials;
                 laws::in_every_state::<$limit>(1..=1, laws::without_debts, law);
             }
 
             #[test]
-            fn what_moves_along_recovers_as_much_sooner() {
-                laws::in_every_state::<$limit>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
+            fn usage_that_moves_along_recovers_sooner_by_the_step() {
+                laws::in_every_state::<$limit>(1..=1, |operation| operation, laws::usage_that_moves_along_recovers_sooner_by_the_step);
             }
 
             #[test]
-            fn a_key_expires_when_it_has_recovered_and_not_much_later() {
-                laws::a_key_expires_when_it_has_recovered_and_not_much_later::<$limit>();
+            fn key_expires_soon_after_its_recovery() {
+                laws::key_expires_soon_after_its_recovery::<$limit>();
             }
 
             $crate::testing::laws::laws!($limit:
-                a_denied_call_changes_nothing,
-                a_look_changes_nothing,
-                a_look_back_sees_what_a_call_would_write,
+                denied_call_changes_nothing,
+                peek_changes_nothing,
+                peek_after_clock_step_back_equals_peek_after_a_call,
                 wait_is_exact,
-                remaining_is_what_passes_next,
-                a_recovered_key_is_as_good_as_new,
-                giving_back_never_makes_more_than_the_limit,
+                remaining_is_the_largest_cost_that_passes,
+                recovered_key_equals_a_new_one,
+                refund_never_exceeds_the_limit,
                 encoding_round_trips,
-                an_effect_does_elsewhere_what_the_call_did,
+                effect_applied_to_a_copy_gives_the_same_state,
             );
         }
     };
@@ -81,24 +82,24 @@ macro_rules! laws {
         $(
             #[test]
             fn $law() {
-                laws::in_every_state::<$limit>(1..=3, |what| what, laws::$law);
+                laws::in_every_state::<$limit>(1..=3, |operation| operation, laws::$law);
             }
         )*
     };
 }
 pub(crate) use laws;
 
-/// A law, said of a usage that calls have led to, and of one call more: of a limit, and nothing later than now.
+/// Law of a limit: checked for a usage after some calls, not later than now, and one more request.
 type Law<L> = fn(&L, &<L as Limit>::Usage, Timestamp, Request);
 
-/// Checks a law wherever random calls, each under one of so many limits, lead.
-pub fn in_every_state<L: Lawful>(limits: RangeInclusive<usize>, edit: fn(What) -> What, law: Law<L>) {
+/// Checks a law in every state that random calls reach, each under one of several limits.
+pub fn in_every_state<L: Lawful>(limits: RangeInclusive<usize>, edit: fn(Operation) -> Operation, law: Law<L>) {
     let check = |(limits, (begin, calls)): (Vec<L>, Script)| {
         let (mut now, mut usage, mut decision) = (begin, L::Usage::default(), None);
         for step in calls {
             now = step.when.after(now, decision.as_ref());
             let limit = step.limit.get(&limits);
-            let request = L::asks(edit(step.what).request(limit, &usage, now));
+            let request = L::asks(edit(step.operation).request(limit, &usage, now));
             law(limit, &seen_at(&usage, now), now, request);
             decision = Some(call(limit, &mut usage, now, request));
         }
@@ -107,7 +108,7 @@ pub fn in_every_state<L: Lawful>(limits: RangeInclusive<usize>, edit: fn(What) -
 }
 
 fn run<S: Strategy>(input: &S, check: impl Fn(S::Value)) {
-    // A script holds some ten states: a third of the usual number of scripts will do.
+    // A script reaches about ten states, so a third of the usual number of scripts is enough.
     let ProptestConfig { cases, .. } = ProptestConfig::default();
     let config = ProptestConfig { cases: cases / 3, failure_persistence: None, ..ProptestConfig::default() };
     let found = TestRunner::new(config).run(input, |input| {
@@ -117,15 +118,15 @@ fn run<S: Strategy>(input: &S, check: impl Fn(S::Value)) {
     found.unwrap();
 }
 
-/// Only what is admitted within the limit, at once, and given back.
-pub fn without_debts(what: What) -> What {
-    match what {
-        What::Force(much) | What::Within(much, _) => What::Take(much),
+/// Replaces operations that exceed the limit or delay, so that a key never has a debt.
+pub fn without_debts(operation: Operation) -> Operation {
+    match operation {
+        Operation::Force(choice) | Operation::Within(choice, _) => Operation::Take(choice),
         other => other,
     }
 }
 
-pub fn a_denied_call_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
+pub fn denied_call_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
     if !evaluate(limit, usage, now, request).denies() {
         return;
     }
@@ -137,17 +138,17 @@ pub fn a_denied_call_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now
     assert_eq!(decision.granted.unwrap_or_default(), Amount::ZERO);
 }
 
-pub fn a_look_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
+pub fn peek_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
     let free = Request::Take(Amount::ZERO);
     assert_eq!(evaluate(limit, usage, now, free).change(), Change::Nothing);
     let peeked = peek(limit, usage, now, request);
-    let stands = peek(limit, usage, now, free);
-    assert_eq!((peeked.remaining, peeked.reset), (stands.remaining, stands.reset));
+    let current = peek(limit, usage, now, free);
+    assert_eq!((peeked.remaining, peeked.reset), (current.remaining, current.reset));
     let called = call(limit, &mut usage.clone(), now, request);
     assert_eq!((peeked.verdict, peeked.granted), (called.verdict, called.granted));
 }
 
-pub fn a_look_back_sees_what_a_call_would_write<L: Lawful>(
+pub fn peek_after_clock_step_back_equals_peek_after_a_call<L: Lawful>(
     limit: &L,
     usage: &L::Usage,
     now: Timestamp,
@@ -155,16 +156,17 @@ pub fn a_look_back_sees_what_a_call_would_write<L: Lawful>(
 ) {
     for earlier in earlier(now, peek(limit, usage, now, request).reset) {
         let written = seen_at(usage, earlier);
-        let (sees, would_see) = (evaluate(limit, usage, earlier, request), evaluate(limit, &written, earlier, request));
-        assert_eq!(sees.change(), would_see.change());
+        let (evaluation, expected) =
+            (evaluate(limit, usage, earlier, request), evaluate(limit, &written, earlier, request));
+        assert_eq!(evaluation.change(), expected.change());
         assert_eq!(peek(limit, usage, earlier, request), peek(limit, &written, earlier, request), "at {earlier:?}");
         let entries = |usage| limit.entries_after_charge(usage, earlier);
         assert_eq!(entries(usage), entries(&written));
     }
 }
 
-/// Said of a key under one limit.
-pub fn what_moves_along_recovers_as_much_sooner<L: Lawful>(
+/// Law of a key under one limit.
+pub fn usage_that_moves_along_recovers_sooner_by_the_step<L: Lawful>(
     limit: &L,
     usage: &L::Usage,
     now: Timestamp,
@@ -182,7 +184,7 @@ pub fn what_moves_along_recovers_as_much_sooner<L: Lawful>(
 pub fn wait_is_exact<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
     let mut usage = usage.clone();
     let verdict = call(limit, &mut usage, now, request).verdict;
-    // A debt is waited for until it is worked off, not until there is room for as much again.
+    // The wait of a forced call ends when the debt is gone, not when the same cost fits again.
     let request = if request.is_forced() { Request::Take(Amount::ZERO) } else { request };
     let passes_at = |micros: u64| later(now, micros).map(|then| peek(limit, &usage, then, request).verdict.allowed());
     match verdict {
@@ -202,11 +204,16 @@ pub fn wait_is_exact<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, req
     }
 }
 
-pub fn remaining_is_what_passes_next<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
+pub fn remaining_is_the_largest_cost_that_passes<L: Lawful>(
+    limit: &L,
+    usage: &L::Usage,
+    now: Timestamp,
+    request: Request,
+) {
     let passes = |cost| peek(limit, usage, now, Request::Take(cost)).verdict.allowed();
     let remaining = peek(limit, usage, now, request).remaining;
     assert!(remaining <= limit.limit());
-    // Past the limit nothing remains, and not even nothing passes.
+    // If usage exceeds the limit, nothing remains, and even a cost of zero is denied.
     assert!(passes(remaining) || remaining == Amount::ZERO);
     assert!(!passes(remaining.plus(millionths(1))));
     assert!(!passes(remaining.floor().plus(Amount::ONE)));
@@ -214,7 +221,7 @@ pub fn remaining_is_what_passes_next<L: Lawful>(limit: &L, usage: &L::Usage, now
     assert_eq!(granted, Some(remaining.floor()));
 }
 
-pub fn a_recovered_key_is_as_good_as_new<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
+pub fn recovered_key_equals_a_new_one<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
     let reset = peek(limit, usage, now, request).reset;
     for recovered in [later(now, reset.micros()), later(now, reset.ceil_millis() * 1000)].into_iter().flatten() {
         let (mut used, mut new) = (usage.clone(), L::Usage::default());
@@ -222,19 +229,14 @@ pub fn a_recovered_key_is_as_good_as_new<L: Lawful>(limit: &L, usage: &L::Usage,
         assert_eq!(call(limit, &mut used, recovered, request), call(limit, &mut new, recovered, request));
         assert!(encoded(&used) == encoded(&new) || !charges, "{used:?} is not {new:?}");
     }
-    // The whole limit fits a new key and no other.
+    // The whole limit fits only when the key has recovered.
     let early = [reset.micros().checked_sub(1), reset.ceil_millis().checked_sub(1).map(|millis| millis * 1000)];
     for early in early.into_iter().flatten().filter_map(|micros| later(now, micros)) {
         assert!(!peek(limit, usage, early, Request::Take(limit.limit())).verdict.allowed());
     }
 }
 
-pub fn giving_back_never_makes_more_than_the_limit<L: Lawful>(
-    limit: &L,
-    usage: &L::Usage,
-    now: Timestamp,
-    request: Request,
-) {
+pub fn refund_never_exceeds_the_limit<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
     let mut usage = usage.clone();
     let before = peek(limit, &usage, now, request).remaining;
     let amount = amount_of(request);
@@ -245,7 +247,7 @@ pub fn giving_back_never_makes_more_than_the_limit<L: Lawful>(
     assert!(decision.reset != Span::ZERO || usage.is_unused() || amount == Amount::ZERO, "a key at 0 is deleted");
     let missing = evaluate(limit, &L::Usage::default(), now, Request::GiveBack(amount));
     assert_eq!(missing.change(), Change::Nothing);
-    // Ten times the largest argument is more than any usage.
+    // Ten times the largest argument exceeds any usage.
     let more_than_all = (0..10).map(|_| call(limit, &mut usage, now, Request::GiveBack(Amount::MAX_ARGUMENT)));
     let decision = more_than_all.last().unwrap();
     assert_eq!((decision.remaining, decision.reset), (limit.limit(), Span::ZERO));
@@ -259,16 +261,16 @@ pub fn encoding_round_trips<L: Lawful>(limit: &L, usage: &L::Usage, now: Timesta
     let fields = encoded(usage);
     let read = decoded::<L::Usage>(&fields).unwrap();
     assert_eq!(encoded(&read), fields);
-    // And goes on as what was written does.
+    // The decoded usage behaves like the encoded one.
     for now in earlier(now, peek(limit, usage, now, request).reset).into_iter().chain([now]) {
         let (mut usage, mut read) = (usage.clone(), read.clone());
-        usage.encode_effect(&mut EncodedFields::default()); // all that has led here is propagated
+        usage.encode_effect(&mut EncodedFields::default()); // earlier changes have been propagated
         assert_eq!(call_and_tell(limit, &mut usage, now, request), call_and_tell(limit, &mut read, now, request));
         assert_eq!(encoded(&usage), encoded(&read));
     }
 }
 
-pub fn an_effect_does_elsewhere_what_the_call_did<L: Lawful>(
+pub fn effect_applied_to_a_copy_gives_the_same_state<L: Lawful>(
     limit: &L,
     usage: &L::Usage,
     now: Timestamp,
@@ -277,9 +279,9 @@ pub fn an_effect_does_elsewhere_what_the_call_did<L: Lawful>(
     let back = peek(limit, usage, now, request).reset.micros() / 2;
     for now in [now.micros(), now.micros().saturating_sub(back)] {
         let (mut here, mut elsewhere) = (usage.clone(), usage.clone());
-        here.encode_effect(&mut EncodedFields::default()); // all that has led here is propagated
+        here.encode_effect(&mut EncodedFields::default()); // earlier changes have been propagated
         let now = Timestamp::from_micros(now).unwrap();
-        // Of what changes nothing, nothing is propagated.
+        // A call that changes nothing propagates nothing.
         let changes = usage.is_after(now) || evaluate(limit, usage, now, request).change() != Change::Nothing;
         let (_, mut effect) = call_and_tell(limit, &mut here, now, request);
         if changes && !here.is_unused() {
@@ -290,8 +292,8 @@ pub fn an_effect_does_elsewhere_what_the_call_did<L: Lawful>(
     }
 }
 
-/// Said of a key under one limit and without debts.
-pub fn a_clock_gone_back_frees_nothing_and_locks_nobody_out<L: Lawful>(
+/// Law of a key under one limit and without debts.
+pub fn clock_step_back_frees_nothing_and_bounds_denials<L: Lawful>(
     limit: &L,
     usage: &L::Usage,
     now: Timestamp,
@@ -303,8 +305,8 @@ pub fn a_clock_gone_back_frees_nothing_and_locks_nobody_out<L: Lawful>(
         assert!(then.remaining <= decision.remaining, "{:?} freed by {earlier:?}", then.remaining);
         let full_recovery = call(limit, &mut L::Usage::default(), earlier, Request::Force(limit.limit())).reset;
         let bound = full_recovery.plus(limit.lockout_beyond_recovery());
-        assert!(then.reset <= bound, "at {earlier:?} locked out for {:?} and not {bound:?}", then.reset);
-        // What a call writes is what a peek has seen.
+        assert!(then.reset <= bound, "at {earlier:?} denied for {:?} and not {bound:?}", then.reset);
+        // A call writes the state that the peek has evaluated.
         let mut written = usage.clone();
         call(limit, &mut written, earlier, Request::Take(Amount::ZERO));
         assert!(!written.is_after(earlier));
@@ -317,7 +319,7 @@ pub fn never_more_than_the_limit<L: Lawful>() {
         let (mut now, mut usage, mut decision, mut admitted) = (begin, L::Usage::default(), None, Vec::new());
         for step in calls {
             now = step.when.after(now, decision.as_ref()).max(now);
-            let request = L::asks(match without_debts(step.what).request(&limit, &usage, now) {
+            let request = L::asks(match without_debts(step.operation).request(&limit, &usage, now) {
                 Request::GiveBack(amount) => Request::Take(amount),
                 request => request,
             });
@@ -331,12 +333,12 @@ pub fn never_more_than_the_limit<L: Lawful>() {
     run(&(L::limits(), scripts()), check);
 }
 
-/// "Never earlier; at most an eighth of that time and a second later, and after a clock gone back by up to that step
-/// more": than the recovery under the limit that it was last charged under.
-pub fn a_key_expires_when_it_has_recovered_and_not_much_later<L: Lawful>() {
+/// A key never expires before its recovery under the limit that charged it last, and at most an eighth of that time and
+/// a second later. After the clock moved backwards, the step is added.
+pub fn key_expires_soon_after_its_recovery<L: Lawful>() {
     let check = |(limits, (begin, calls)): (Vec<L>, Script)| {
         let (mut now, mut usage, mut decision) = (begin, L::Usage::default(), None);
-        // Under what, when it expires, and how late that may be.
+        // The limit of the last charge, the expiry, and its maximum delay after the recovery.
         let mut charged: Option<(&L, u64, Span)> = None;
         for step in calls {
             now = step.when.after(now, decision.as_ref());
@@ -344,12 +346,12 @@ pub fn a_key_expires_when_it_has_recovered_and_not_much_later<L: Lawful>() {
                 (usage, charged) = (L::Usage::default(), None);
             }
             let limit = step.limit.get(&limits);
-            let request = L::asks(step.what.request(limit, &usage, now));
+            let request = L::asks(step.operation.request(limit, &usage, now));
             let (change, back) = (evaluate(limit, &usage, now, request).change(), usage.ahead(now));
             let expiry = |usage: &L::Usage, now| Expiry::of(now, limit.recovery(usage, now));
             let before = expiry(&usage, now.plus(back));
-            let told = call(limit, &mut usage, now, request);
-            decision = Some(told);
+            let called = call(limit, &mut usage, now, request);
+            decision = Some(called);
             let after = expiry(&usage, now);
             charged = match charged {
                 _ if usage.is_unused() => None,
@@ -368,7 +370,7 @@ pub fn a_key_expires_when_it_has_recovered_and_not_much_later<L: Lawful>() {
                 let recovered = now.plus(under.recovery(&usage, now));
                 assert!(at >= recovered.ceil_millis(), "{at} ms is too early for {recovered:?}");
                 let latest = recovered.plus(late).ceil_millis();
-                // By another limit's reckoning it may be later.
+                // Under several limits the expiry may be that of another one.
                 assert!(at <= latest || limits.len() > 1, "{at} ms is too late for {recovered:?}");
             }
         }
@@ -376,14 +378,14 @@ pub fn a_key_expires_when_it_has_recovered_and_not_much_later<L: Lawful>() {
     run(&(vec(L::limits(), 1..=L::LIMITS_OF_AN_EXPIRY), scripts()), check);
 }
 
-/// Where a clock may go back to, from `now`, at which a usage resets in so long.
+/// Returns earlier times to which a clock may go back from `now`, where `reset` is the time until the usage resets.
 fn earlier(now: Timestamp, reset: Span) -> [Timestamp; 6] {
     let reset = reset.micros();
     let back = [1, reset / 9, reset / 2, reset, reset.saturating_mul(3), u64::MAX];
     back.map(|micros| now.minus(Span::from_micros(micros)))
 }
 
-/// `micros` microseconds later; `None` from the last instant on, where times saturate and nothing is told any more.
+/// Returns the time `micros` microseconds later, or `None` from the last timestamp on, where times saturate.
 fn later(now: Timestamp, micros: u64) -> Option<Timestamp> {
     Some(now.plus(Span::from_micros(micros))).filter(|then| *then < Timestamp::MAX)
 }

@@ -1,4 +1,4 @@
-//! Only for tests: the laws that hold for every limit, an oracle in exact rationals, and calls counted by their effort.
+//! Test support: laws that hold for every limit, an oracle in exact rational numbers, random calls, and counted work.
 
 pub mod calls;
 pub mod effort;

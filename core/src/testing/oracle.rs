@@ -1,9 +1,9 @@
-//! The contract of every algorithm once more, in exact rational numbers and as plainly as it can be said; random
-//! calls run on it and on the limiters side by side, and every decision must be the same.
+//! Oracle: the contract of every algorithm in exact rational numbers, written as simply as possible. Random calls run
+//! on the oracle and the limiter side by side, and every decision must be the same.
 //!
-//! An algorithm here is only how much is used at any time, and what a charge does to it. All the rest follows: what
-//! passes is what fits, and a wait is right if what it waits for holds after it and not a microsecond sooner (usage
-//! by itself only falls). So nothing here inverts a formula, and nothing is rounded but where the contract says so.
+//! An algorithm defines only the usage at any time, and the effect of a charge on it. Everything else follows: a cost
+//! passes if it fits, and a wait is right if the cost fits after it but not a microsecond earlier (usage only decreases
+//! by itself). So no formula is inverted, and rounding happens only where the contract says so.
 
 pub mod almanac;
 mod contract;
@@ -19,7 +19,7 @@ use crate::algorithm::bucket::BucketUsage;
 use crate::evaluate::Request;
 use crate::limit::Limit;
 use crate::number::Timestamp;
-use crate::testing::calls::{Script, What, call, lengths, peek, scripts, units};
+use crate::testing::calls::{Operation, Script, call, lengths, peek, scripts, units};
 use crate::testing::encoded_fields::encoded;
 use crate::testing::laws::Lawful;
 use contract::{Charges, Contract, Exact, Key, exact, take_off};
@@ -34,17 +34,23 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// What a call asks of a key that exists; MAXWAIT only where there is such an option.
-fn request<C: Contract>(terms: &C, what: What, usage: &<C::Limit as Limit>::Usage, now: Timestamp) -> Request {
-    let what = match what {
-        What::Within(much, _) if !terms.takes_maxwait() => What::Take(much),
-        what => what,
+/// Returns the request of an operation on the current usage. MAXWAIT is replaced where the algorithm does not support
+/// it.
+fn request<C: Contract>(
+    terms: &C,
+    operation: Operation,
+    usage: &<C::Limit as Limit>::Usage,
+    now: Timestamp,
+) -> Request {
+    let operation = match operation {
+        Operation::Within(choice, _) if !terms.takes_maxwait() => Operation::Take(choice),
+        other => other,
     };
-    C::Limit::asks(what.request(&terms.implementation(), usage, now))
+    C::Limit::asks(operation.request(&terms.implementation(), usage, now))
 }
 
-/// Runs calls on both. Each brings one of the `terms`; a key may vanish as soon as it may expire. `clock` is given
-/// where a script wants to go and where it was.
+/// Runs a script on the limiter and the oracle. Each call uses one of `terms`, and an expired key may vanish. `clock`
+/// chooses the time from the requested one and the previous one.
 fn side_by_side<C: Contract>(terms: &[C], (begin, calls): Script, clock: fn(Timestamp, Timestamp) -> Timestamp) {
     let mut key = Key::<C>(None);
     let mut usage = <C::Limit as Limit>::Usage::default();
@@ -60,27 +66,28 @@ fn side_by_side<C: Contract>(terms: &[C], (begin, calls): Script, clock: fn(Time
         let terms = step.limit.get(terms);
         let limit = terms.implementation();
         let before = encoded(&usage);
-        if matches!(step.what, What::GiveBack(_)) && !step.peeks {
+        if matches!(step.operation, Operation::GiveBack(_)) && !step.peeks {
             terms.release(&mut key.0, &mut usage, now);
         }
-        let request = request(terms, step.what, &usage, now);
-        let told = if step.peeks {
-            let told = peek(&limit, &usage, now, request);
-            key.clone().answer(terms, micros, request, true, &told);
-            told
+        let request = request(terms, step.operation, &usage, now);
+        let decision = if step.peeks {
+            let decision = peek(&limit, &usage, now, request);
+            key.clone().answer(terms, micros, request, true, &decision);
+            decision
         } else {
-            let told = call(&limit, &mut usage, now, request);
-            key.answer(terms, micros, request, false, &told);
-            told
+            let decision = call(&limit, &mut usage, now, request);
+            key.answer(terms, micros, request, false, &decision);
+            decision
         };
         if encoded(&usage) != before {
-            expiry = Some((now.plus(told.reset), terms));
+            expiry = Some((now.plus(decision.reset), terms));
         }
-        last = Some(told);
+        last = Some(decision);
     }
 }
 
-/// Traffic at the edges of slots and windows: each call so many sixtieths of a window after the last, and microseconds.
+/// Generates traffic at the boundaries of slots and windows: each call some sixtieths of a window after the previous
+/// one, plus an offset in microseconds.
 fn traffic() -> impl Strategy<Value = Vec<(u64, i64, Request)>> {
     let later = select(vec![0, 0, 0, 1, 1, 2, 7, 30, 58, 59, 60, 61]);
     let request = prop_oneof![
@@ -91,10 +98,10 @@ fn traffic() -> impl Strategy<Value = Vec<(u64, i64, Request)>> {
     vec((later, -1..=1i64, request), 1..=60)
 }
 
-/// Panics if ever a trailing window of a new key holds more than the limit, net of what is given back. It is fullest
-/// when something has just come; and of the usage that counts, what is given back is taken to be the oldest, as else
-/// it would lower a later window more.
-fn never_more_in_any_trailing_window<C: Contract>(
+/// Asserts that no trailing window of a new key ever holds more than the limit, net of refunds. A window is fullest
+/// just after a charge. A refund is subtracted from the oldest charges that count, because otherwise it would lower a
+/// later window more.
+fn assert_trailing_windows_hold_at_most_the_limit<C: Contract>(
     terms: &C,
     window: u64,
     begin: u64,
@@ -104,13 +111,13 @@ fn never_more_in_any_trailing_window<C: Contract>(
     let (mut usage, mut now, mut net) = (<C::Limit as Limit>::Usage::default(), begin, Charges::new());
     for (sixtieths, extras, request) in traffic {
         now = (now + window * sixtieths / 60).saturating_add_signed(extras).max(now);
-        let told = call(&limit, &mut usage, Timestamp::from_micros(now).unwrap(), request);
+        let decision = call(&limit, &mut usage, Timestamp::from_micros(now).unwrap(), request);
         let at = i128::from(now);
         net.retain(|(charged, _)| !terms.used(&terms.opened(*charged, exact(1)), at).is_zero());
-        match (request, told.granted) {
+        match (request, decision.granted) {
             (Request::GiveBack(amount), _) => take_off(&mut net, exact(amount.millionths())),
             (_, Some(granted)) => net.push((at, exact(granted.millionths()))),
-            (Request::Take(cost), _) if told.verdict.allowed() => net.push((at, exact(cost.millionths()))),
+            (Request::Take(cost), _) if decision.verdict.allowed() => net.push((at, exact(cost.millionths()))),
             _ => {}
         }
         let trailing: Exact =
@@ -121,47 +128,47 @@ fn never_more_in_any_trailing_window<C: Contract>(
 
 proptest! {
     #[test]
-    fn buckets_keep_their_contract(terms in vec(BucketTerms::any(false), 1..=3), script in scripts()) {
+    fn bucket_equals_its_contract(terms in vec(BucketTerms::any(false), 1..=3), script in scripts()) {
         side_by_side(&terms, script, |now, _| now);
     }
 
     #[test]
-    fn buckets_drain_continuously(terms in BucketTerms::any(true), script in scripts()) {
+    fn bucket_drains_continuously(terms in BucketTerms::any(true), script in scripts()) {
         side_by_side(&[terms], script, Timestamp::max);
     }
 
     #[test]
-    fn fixed_windows_keep_their_contract(terms in vec(FixedTerms::any(), 1..=3), script in scripts()) {
+    fn fixed_window_equals_its_contract(terms in vec(FixedTerms::any(), 1..=3), script in scripts()) {
         side_by_side(&terms, script, |now, _| now);
     }
 
     #[test]
-    fn sliding_windows_keep_their_contract(terms in vec(SlidingTerms::any(), 1..=3), script in scripts()) {
+    fn sliding_window_equals_its_contract(terms in vec(SlidingTerms::any(), 1..=3), script in scripts()) {
         side_by_side(&terms, script, |now, _| now);
     }
 
     #[test]
-    fn strict_windows_keep_their_contract(terms in vec(StrictTerms::any(), 1..=3), script in scripts()) {
+    fn strict_window_equals_its_contract(terms in vec(StrictTerms::any(), 1..=3), script in scripts()) {
         side_by_side(&terms, script, |now, _| now);
     }
 
     #[test]
-    fn logs_keep_their_contract(terms in vec(LogTerms::any(), 1..=3), script in scripts()) {
+    fn log_equals_its_contract(terms in vec(LogTerms::any(), 1..=3), script in scripts()) {
         side_by_side(&terms, script, |now, _| now);
     }
 
     #[test]
-    fn leases_keep_their_contract(terms in LeaseTerms::several(), script in scripts()) {
+    fn leases_equal_their_contract(terms in LeaseTerms::several(), script in scripts()) {
         side_by_side(&terms, script, |now, _| now);
     }
 }
 
-// What takes its time, or has fewer ways to go wrong.
+// Slow tests, or tests of simple properties.
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_changed_rate_prices_at_most_one_step_anew(
+    fn changed_rate_reprices_at_most_one_step(
         old in BucketTerms::any(false), new in BucketTerms::any(false), (begin, calls) in scripts(),
     ) {
         let (ideal, limit) = (BucketTerms { ideal: true, ..old.clone() }, old.implementation());
@@ -169,15 +176,15 @@ proptest! {
         let (mut usage, mut now, mut last) = (BucketUsage::default(), begin, None);
         for step in calls {
             now = step.when.after(now, last.as_ref()).max(now);
-            let request = request(&old, step.what, &usage, now);
-            let told = call(&limit, &mut usage, now, request);
+            let request = request(&old, step.operation, &usage, now);
+            let decision = call(&limit, &mut usage, now, request);
             let micros = i128::from(now.micros());
-            contract.answer(&old, micros, request, false, &told);
-            ideally.answer(&ideal, micros, request, false, &told);
-            last = Some(told);
+            contract.answer(&old, micros, request, false, &decision);
+            ideally.answer(&ideal, micros, request, false, &decision);
+            last = Some(decision);
 
             let step = Exact::from_integer(old.step().into());
-            let later = i128::from(told.reset.micros() / 3);
+            let later = i128::from(decision.reset.micros() / 3);
             for at in [micros, micros + later] {
                 let difference = contract.used(&new, at) - ideally.used(&new, at);
                 prop_assert!(difference.abs() <= &step * (old.rate() - new.rate()).abs());
@@ -186,18 +193,18 @@ proptest! {
     }
 
     #[test]
-    fn strict_windows_never_hold_more_than_the_limit(
+    fn strict_window_never_holds_more_than_the_limit(
         limit in 1..=20u64, window in lengths(), begin in 0..1_800_000_000_000_000u64, traffic in traffic(),
     ) {
         let terms = StrictTerms { limit: units(limit).millionths(), window };
-        never_more_in_any_trailing_window(&terms, window, begin, traffic);
+        assert_trailing_windows_hold_at_most_the_limit(&terms, window, begin, traffic);
     }
 
     #[test]
-    fn logs_never_hold_more_than_the_limit(
+    fn log_never_holds_more_than_the_limit(
         limit in 1..=20u64, window in lengths(), begin in 0..1_800_000_000_000_000u64, traffic in traffic(),
     ) {
         let terms = LogTerms { limit: units(limit).millionths(), window };
-        never_more_in_any_trailing_window(&terms, window, begin, traffic);
+        assert_trailing_windows_hold_at_most_the_limit(&terms, window, begin, traffic);
     }
 }

@@ -283,36 +283,40 @@ mod laws {
     }
 
     #[test]
-    fn a_clock_gone_back_frees_nothing_and_locks_nobody_out() {
-        let law = laws::a_clock_gone_back_frees_nothing_and_locks_nobody_out;
+    fn clock_step_back_frees_nothing_and_bounds_denials() {
+        let law = laws::clock_step_back_frees_nothing_and_bounds_denials;
         laws::in_every_state::<ItemLimit>(1..=1, laws::without_debts, law);
     }
 
     #[test]
-    fn what_moves_along_recovers_as_much_sooner() {
-        laws::in_every_state::<ItemLimit>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
+    fn usage_that_moves_along_recovers_sooner_by_the_step() {
+        laws::in_every_state::<ItemLimit>(
+            1..=1,
+            |operation| operation,
+            laws::usage_that_moves_along_recovers_sooner_by_the_step,
+        );
     }
 
     #[test]
-    fn a_key_expires_when_it_has_recovered_and_not_much_later() {
-        laws::a_key_expires_when_it_has_recovered_and_not_much_later::<ItemLimit>();
+    fn key_expires_soon_after_its_recovery() {
+        laws::key_expires_soon_after_its_recovery::<ItemLimit>();
     }
 
     laws::laws!(ItemLimit:
-        a_denied_call_changes_nothing,
-        a_look_changes_nothing,
-        a_look_back_sees_what_a_call_would_write,
+        denied_call_changes_nothing,
+        peek_changes_nothing,
+        peek_after_clock_step_back_equals_peek_after_a_call,
         wait_is_exact,
-        remaining_is_what_passes_next,
+        remaining_is_the_largest_cost_that_passes,
         encoding_round_trips,
-        an_effect_does_elsewhere_what_the_call_did,
+        effect_applied_to_a_copy_gives_the_same_state,
     );
 
     #[test]
     fn a_recovered_item_is_as_good_as_never_seen() {
         laws::in_every_state::<ItemLimit>(
             1..=3,
-            |what| what,
+            |operation| operation,
             |limit, usage, now, request| {
                 let reset = peek(limit, usage, now, request).reset;
                 let recovered = now.plus(reset);

@@ -7,7 +7,7 @@ use crate::expiry::{Expiry, StepBack};
 use crate::testing::calls::{Key, amounts, call, lengths, millionths, period, units, us};
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
 use crate::testing::laws::{Lawful, laws};
-use crate::testing::oracle::almanac::{Turns, offset, offsets};
+use crate::testing::oracle::almanac::{CalendarWindow, offset, offsets};
 use proptest::prelude::*;
 
 fn plain(limit: u64, window: &str) -> FixedWindow {
@@ -218,7 +218,7 @@ impl Lawful for FixedWindow {
             length().prop_map(Bounds::FirstCall),
             length().prop_map(Bounds::Multiples),
             (length(), distance()).prop_map(|(window, offset)| Bounds::Clocks(Clocks::Multiples(window, offset))),
-            (Turns::any(), distance())
+            (CalendarWindow::any(), distance())
                 .prop_map(|(turns, offset)| Bounds::Clocks(Clocks::Dates(turns.implementation(), offset))),
         ];
         (amounts(), bounds).prop_map(|(limit, bounds)| FixedWindow { limit: Amount::saturating(limit), bounds })

@@ -258,28 +258,32 @@ mod laws {
     }
 
     #[test]
-    fn a_clock_gone_back_frees_nothing_and_locks_nobody_out() {
-        let law = laws::a_clock_gone_back_frees_nothing_and_locks_nobody_out;
+    fn clock_step_back_frees_nothing_and_bounds_denials() {
+        let law = laws::clock_step_back_frees_nothing_and_bounds_denials;
         laws::in_every_state::<LeaseLimit>(1..=1, laws::without_debts, law);
     }
 
     #[test]
-    fn a_key_expires_when_it_has_recovered_and_not_much_later() {
-        laws::a_key_expires_when_it_has_recovered_and_not_much_later::<LeaseLimit>();
+    fn key_expires_soon_after_its_recovery() {
+        laws::key_expires_soon_after_its_recovery::<LeaseLimit>();
     }
 
     #[test]
-    fn what_moves_along_recovers_as_much_sooner() {
-        laws::in_every_state::<LeaseLimit>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
+    fn usage_that_moves_along_recovers_sooner_by_the_step() {
+        laws::in_every_state::<LeaseLimit>(
+            1..=1,
+            |what| what,
+            laws::usage_that_moves_along_recovers_sooner_by_the_step,
+        );
     }
 
     laws::laws!(LeaseLimit:
-        a_denied_call_changes_nothing,
-        a_look_changes_nothing,
-        a_look_back_sees_what_a_call_would_write,
+        denied_call_changes_nothing,
+        peek_changes_nothing,
+        peek_after_clock_step_back_equals_peek_after_a_call,
         wait_is_exact,
         encoding_round_trips,
-        an_effect_does_elsewhere_what_the_call_did,
+        effect_applied_to_a_copy_gives_the_same_state,
     );
 
     // What is left is left to somebody who holds nothing; a renewal passes beside it.
@@ -289,23 +293,23 @@ mod laws {
     }
 
     #[test]
-    fn remaining_is_what_passes_next() {
+    fn remaining_is_the_largest_cost_that_passes() {
         laws::in_every_state::<LeaseLimit>(
             1..=3,
             |what| what,
             |limit, usage, now, request| {
-                laws::remaining_is_what_passes_next(&newcomer(limit), usage, now, request);
+                laws::remaining_is_the_largest_cost_that_passes(&newcomer(limit), usage, now, request);
             },
         );
     }
 
     #[test]
-    fn a_recovered_key_is_as_good_as_new() {
+    fn recovered_key_equals_a_new_one() {
         laws::in_every_state::<LeaseLimit>(
             1..=3,
             |what| what,
             |limit, usage, now, request| {
-                laws::a_recovered_key_is_as_good_as_new(&newcomer(limit), usage, now, request);
+                laws::recovered_key_equals_a_new_one(&newcomer(limit), usage, now, request);
             },
         );
     }

@@ -1,12 +1,10 @@
-//! What a claim remembers of its call, and what a long queue costs.
+//! Claims of waiting calls, and the cost of long queues.
 
 use super::*;
 use crate::limit::Token;
 
-// Claims
-
 #[test]
-fn a_claim_asks_what_its_call_asked() {
+fn request_of_a_claim_equals_that_of_its_call() {
     for words in [
         "4 30s alice",
         "4 30s alice COST 2.5",
@@ -21,9 +19,9 @@ fn a_claim_asks_what_its_call_asked() {
             let call = KeyRequest::one(&mut Args::new(&args), Spec::concurrency).unwrap();
             let claim = Claim::of(&spec(&call)).unwrap();
             let limit = if words.starts_with('0') { Amount::ZERO } else { units(4) };
-            // Whose cost it was says nothing but to a settlement.
-            let said = |asked: &KeyRequest| format!("{asked:?}").replace("own_cost: true", "own_cost: false");
-            assert_eq!(said(&claim.request(limit, false)), said(&call), "{words}");
+            // The origin of the cost matters only for settlements.
+            let shown = |request: &KeyRequest| format!("{request:?}").replace("own_cost: true", "own_cost: false");
+            assert_eq!(shown(&claim.request(limit, false)), shown(&call), "{words}");
             assert_eq!(claim.holder(), b"alice");
             assert_eq!(Request::Take(claim.cost()), spec(&call).request);
             assert_eq!(claim.expires_at(us(5)), us(30_000_005));
@@ -33,7 +31,7 @@ fn a_claim_asks_what_its_call_asked() {
 }
 
 #[test]
-fn only_a_take_of_a_lease_is_a_claim() {
+fn claim_exists_only_for_taking_a_lease() {
     let read = |words: &str| {
         let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(words.split(' ')).map(str::as_bytes).collect();
         Claim::of(&spec(&KeyRequest::take(&mut Args::new(&words)).unwrap())).is_some()
@@ -41,24 +39,24 @@ fn only_a_take_of_a_lease_is_a_claim() {
     assert!(read("CONCURRENCY 4 30s alice"));
     assert!(!read("FIXED 4 30s"));
     let numbers = Concurrency::new(units(4), crate::testing::calls::period("30s"));
-    let of_leases = |ask| Claim::of(&Spec::of(AnyLimit::Concurrency(numbers), ask)).is_some();
+    let of_leases = |request| Claim::of(&Spec::of(AnyLimit::Concurrency(numbers), request)).is_some();
     assert!(of_leases(Request::Take(Amount::ONE)) && !of_leases(Request::Force(Amount::ONE)));
 }
 
-// What it costs
+// Cost.
 
-/// Comparisons of places: each of the maps is a tree of nodes of 5 to 11 entries, and at most all entries of a node on
-/// each level are compared. One call changes five of them at most.
+/// Asserts a bound on the number of comparisons of places. Each map is a tree with 5 to 11 entries per node. At most
+/// all entries of one node per level are compared, and a call changes at most five maps.
 fn assert_logarithmic(steps: usize, waiting: usize) {
     let levels = 1 + waiting.ilog2() / 6_u32.ilog2();
     assert!(steps <= 5 * 11 * usize::try_from(levels).unwrap(), "{steps} of {waiting}");
 }
 
 #[test]
-fn ten_thousand_who_wait_are_passed_by_nobody() {
+fn operations_on_a_long_queue_are_logarithmic() {
     let waiter = |client: usize| {
         let claim = claim(&format!("1 30s {:05}", client * 7919 % 10_000));
-        // Together, in order, backwards, or never.
+        // Equal deadlines, ascending ones, descending ones, and none.
         let until = [Some(5), Some(client), Some(10_000 - client), None][client % 4];
         Waiter { claim, since: steady(0), until: until.map(|until| steady(until.try_into().unwrap())), client }
     };
@@ -71,7 +69,7 @@ fn ten_thousand_who_wait_are_passed_by_nobody() {
     for client in 0..10_000 {
         count(&mut queue, &mut most, &mut |queue| assert_eq!(queue.join(waiter(client)).call, queue.calls - 1));
     }
-    // Half of them ask again, whom nobody has denied yet.
+    // Half of the holders call again, and the replaced calls have not been denied yet.
     for client in (0..10_000).step_by(2) {
         count(&mut queue, &mut most, &mut |queue| assert_eq!(queue.join(waiter(client)).call, queue.calls - 1));
     }
@@ -88,13 +86,13 @@ fn ten_thousand_who_wait_are_passed_by_nobody() {
         });
     }
     assert_eq!(answered.len(), 15_000);
-    assert!(most > 13, "it is counted");
+    assert!(most > 13, "comparisons are counted");
 }
 
 #[test]
-fn a_claim_is_fenced_if_its_call_asks_for_a_token() {
+fn claim_is_fenced_if_its_call_requests_a_token() {
     for fence in [None, Token::new(1)] {
-        let is_fenced = asked("9 1m me", |spec, _| Claim::of(&Spec { fence, ..*spec }).unwrap().is_fenced());
+        let is_fenced = with_spec("9 1m me", |spec, _| Claim::of(&Spec { fence, ..*spec }).unwrap().is_fenced());
         assert_eq!(is_fenced, fence.is_some());
     }
 }

@@ -1,12 +1,10 @@
-//! A clock that is set back or on while callers wait.
+//! Clocks that are set back or ahead while callers wait.
 
 use super::*;
 
-// The clock
-
 #[test]
-fn a_clock_gone_back_moves_deadlines_back() {
-    story(&[
+fn clock_step_back_moves_deadlines_back() {
+    run_steps(&[
         (1000, "acquire 1 900ms alice", &["1000 alice"]),
         (1100, "acquire 1 900ms bob BLOCK 200ms", &[]),
         (1100, "acquire 1 900ms carol BLOCK 900ms", &[]),
@@ -18,8 +16,8 @@ fn a_clock_gone_back_moves_deadlines_back() {
 }
 
 #[test]
-fn the_oldest_call_is_the_one_that_joined_first_wherever_it_stands() {
-    // The holder of the first has asked again, and keeps its place.
+fn oldest_call_is_the_first_that_joined() {
+    // The holder of the first call has called again and keeps its position.
     let (mut queue, places) = queue_of(&["alice", "bob", "alice", "carol"]);
     for (place, joined) in [(places[0], 500_000), (places[1], 500_001), (places[2], 500_002), (places[3], 500_003)] {
         assert_eq!(queue.oldest(), Some(steady(joined)));
@@ -29,10 +27,10 @@ fn the_oldest_call_is_the_one_that_joined_first_wherever_it_stands() {
     assert!(queue.by_call.is_empty());
 }
 
-/// It is there again, and what waits would be a renewal: it is answered as a call would be that comes then.
+/// The clock step makes the lease valid again, so that the waiting call is a renewal and is granted.
 #[test]
-fn a_lease_that_a_clock_gone_back_brings_back_is_renewed_at_the_deadline() {
-    story(&[
+fn lease_revived_by_a_clock_step_back_is_renewed_at_the_deadline() {
+    run_steps(&[
         (100, "acquire 2 20ms alice", &["100 alice"]),
         (100, "acquire 2 90ms bob", &["100 bob"]),
         (130, "acquire 2 50ms carol COST 2 BLOCK 0", &[]),
@@ -43,8 +41,8 @@ fn a_lease_that_a_clock_gone_back_brings_back_is_renewed_at_the_deadline() {
 }
 
 #[test]
-fn a_clock_set_on_answers_what_is_due() {
-    story(&[
+fn clock_step_ahead_answers_due_calls() {
+    run_steps(&[
         (0, "acquire 1 50ms alice", &["0 alice"]),
         (1, "acquire 1 50ms bob BLOCK 0", &[]),
         (2, "acquire 1 50ms carol BLOCK 20ms", &[]),
@@ -52,17 +50,17 @@ fn a_clock_set_on_answers_what_is_due() {
     ]);
 }
 
-/// A clock gone back moves leases back by a call. A look only sees what a call would do now: to one who only looks, the
-/// leases stay as far away.
+/// A call moves the leases back after the clock moved backwards. A peek does not, so a head that is only peeked at
+/// would never get closer to its grant.
 #[test]
-fn a_head_that_is_only_looked_at_after_a_clock_gone_back_would_wait_for_the_clock_to_come_back() {
+fn peek_after_clock_step_back_does_not_shorten_the_wait() {
     let mut key = ConcurrencyUsage::default();
-    asked("1 50ms alice", |spec, _| take(&mut key, spec, us(900_000)));
+    with_spec("1 50ms alice", |spec, _| take(&mut key, spec, us(900_000)));
     let bob = claim("1 50ms bob");
-    let looked = |key: &ConcurrencyUsage, at| look(key, &spec(&bob.request(Amount::ONE, false)), us(at));
+    let peeked = |key: &ConcurrencyUsage, at| peek_answer(key, &spec(&bob.request(Amount::ONE, false)), us(at));
     for at in [100_000, 150_000, 200_000] {
-        assert_eq!(looked(&key, at), Answer::After(50_000));
+        assert_eq!(peeked(&key, at), Answer::After(50_000));
     }
     assert_eq!(take(&mut key, &spec(&bob.request(Amount::ONE, false)), us(100_000)), Answer::After(50_000));
-    assert_eq!([149_999, 150_000].map(|at| looked(&key, at)), [Answer::After(1), Answer::Served]);
+    assert_eq!([149_999, 150_000].map(|at| peeked(&key, at)), [Answer::After(1), Answer::Served]);
 }

@@ -1,12 +1,12 @@
-//! The limit that a later call brings, and the place that a holder keeps.
+//! The limit of a later call, and the place that a holder keeps.
 
 use super::*;
 
-// The limit
+// Limits.
 
 #[test]
-fn a_raised_limit_lets_those_who_wait_in_in_order() {
-    story(&[
+fn raised_limit_grants_waiters_in_order() {
+    run_steps(&[
         (0, "acquire 2 90ms alice COST 2", &["0 alice"]),
         (1, "acquire 2 50ms bob COST 2 BLOCK 0", &[]),
         (2, "acquire 2 50ms carol BLOCK 0", &[]),
@@ -17,8 +17,8 @@ fn a_raised_limit_lets_those_who_wait_in_in_order() {
 }
 
 #[test]
-fn a_lowered_limit_holds_for_those_who_wait() {
-    story(&[
+fn lowered_limit_applies_to_waiters() {
+    run_steps(&[
         (0, "acquire 4 50ms alice COST 3", &["0 alice"]),
         (1, "acquire 4 50ms bob COST 2 BLOCK 0", &[]),
         (2, "acquire 4 50ms carol COST 3 BLOCK 0", &[]),
@@ -30,15 +30,15 @@ fn a_lowered_limit_holds_for_those_who_wait() {
 }
 
 #[test]
-fn what_is_kept_stays_as_the_call_said_it() {
-    // Half of the limit that the call brought.
+fn kept_amount_stays_that_of_the_call() {
+    // Half of the limit in the call.
     for keep in ["2", "50%"] {
-        story(&[
+        run_steps(&[
             (0, "acquire 4 50ms alice", &["0 alice"]),
             (1, &format!("acquire 4 50ms bob COST 2 KEEP {keep} BLOCK 0"), &[]),
             (2, "acquire 5 50ms carol", &["2 carol denied 1", "2 bob"]),
         ]);
-        story(&[
+        run_steps(&[
             (0, "acquire 4 50ms alice", &["0 alice"]),
             (1, &format!("acquire 4 50ms bob COST 2 KEEP {keep} BLOCK 0"), &[]),
             (2, "acquire 3 50ms carol COST 3", &["2 carol denied 48", "2 bob denied for good"]),
@@ -47,7 +47,7 @@ fn what_is_kept_stays_as_the_call_said_it() {
 }
 
 #[test]
-fn a_limit_that_stays_changes_nothing() {
+fn equal_limit_is_no_change() {
     let mut queue: Queue<()> = Queue::new(units(2));
     assert_eq!(queue.limit(), units(2));
     assert!(!queue.limit_to(units(2)));
@@ -56,15 +56,15 @@ fn a_limit_that_stays_changes_nothing() {
     assert!(!queue.limit_to(units(3)));
 }
 
-// Callers that come again, and callers that go
+// Repeated and disconnected callers.
 
 #[test]
-fn a_holder_that_asks_again_keeps_its_place() {
-    story(&[
+fn repeated_call_of_a_holder_keeps_its_position() {
+    run_steps(&[
         (0, "acquire 2 50ms alice COST 2", &["0 alice"]),
         (1, "acquire 2 50ms bob COST 2 BLOCK 0", &[]),
         (2, "acquire 2 50ms carol COST 2 BLOCK 0", &[]),
-        // The call that waited is denied; the call that waits has its own time and cost.
+        // The earlier call is denied. The new call has its own timeout and cost.
         (3, "acquire 2 50ms bob BLOCK 20ms", &["3 bob denied 47"]),
         (4, "acquire 2 50ms bob BLOCK 60ms", &["4 bob denied 46"]),
         (5, "acquire 2 50ms bob", &["5 bob denied 45"]),
@@ -74,9 +74,9 @@ fn a_holder_that_asks_again_keeps_its_place() {
 }
 
 #[test]
-fn a_place_is_one_calls_whoever_comes_again() {
+fn places_of_repeated_calls_are_distinct() {
     let (queue, places) = queue_of(&["alice", "bob", "alice", "alice", "bob"]);
-    assert_eq!(clients(&queue), [3, 4, 0, 2, 1], "who waits, then who is to be denied");
+    assert_eq!(clients(&queue), [3, 4, 0, 2, 1], "waiters in order, then replaced calls");
     assert_eq!(queue.len(), 5);
     assert_eq!(queue.head().map(|(place, waiter)| (place, waiter.client)), Some((places[3], 3)));
     assert_eq!(queue.replaced().map(|(place, waiter)| (place, waiter.client)), Some((places[0], 0)));
@@ -91,7 +91,7 @@ fn a_place_is_one_calls_whoever_comes_again() {
         assert!(queue.leave(*place).is_none() && queue.at(*place).is_none());
         assert!(!clients(&queue).contains(&client));
         assert_eq!(queue.len(), 4);
-        // Only before the first in turn does nobody wait, of those who wait and those who are to be denied.
+        // Only the head has no calls before it.
         assert_eq!(queue.others_wait_before(places[3]), client == 3);
         assert_eq!(queue.others_wait_before(places[4]), client != 3);
         assert!([0, 1, 2].into_iter().all(|client| queue.others_wait_before(places[client])));
@@ -101,32 +101,32 @@ fn a_place_is_one_calls_whoever_comes_again() {
 }
 
 #[test]
-fn who_was_replaced_is_denied_even_when_all_others_have_gone() {
+fn replaced_call_is_denied_after_all_others_have_left() {
     let mut service = Service::new(us(0));
     for words in ["1 50ms alice", "1 50ms bob BLOCK 0", "1 50ms bob BLOCK 0"] {
-        service.ask(words);
+        service.acquire(words);
     }
     service.leave(2);
     service.release("alice");
-    assert_eq!(service.told(), ["0 alice"]);
-    service.ask("1 50ms bob BLOCK 0");
+    assert_eq!(service.take_replies(), ["0 alice"]);
+    service.acquire("1 50ms bob BLOCK 0");
     service.serve();
-    assert_eq!(service.told(), ["0 bob denied 1", "0 bob"]);
+    assert_eq!(service.take_replies(), ["0 bob denied 1", "0 bob"]);
     assert_eq!(service.answers, []);
     assert!(service.queue.is_empty());
 }
 
 #[test]
-fn who_gives_up_is_denied_and_holds_nobody_up() {
-    story(&[
+fn waiter_that_releases_is_denied_and_leaves_the_queue() {
+    run_steps(&[
         (0, "acquire 4 50ms alice COST 3", &["0 alice"]),
         (1, "acquire 4 50ms bob COST 3 BLOCK 0", &[]),
         (2, "acquire 4 50ms carol COST 3 BLOCK 20ms", &[]),
         (3, "acquire 4 50ms dan BLOCK 0", &[]),
-        // Behind the head; then the head, behind which there is room for another.
+        // A waiter after the head, and then the head, after which there is room for another.
         (4, "release carol", &["4 carol denied 46"]),
         (5, "release bob", &["5 bob denied 45", "5 dan"]),
-        // Whoever asks again comes behind all others.
+        // A holder that calls again joins at the end.
         (6, "acquire 4 50ms erin COST 3 BLOCK 0", &[]),
         (7, "acquire 4 50ms bob COST 3 BLOCK 0", &[]),
         (8, "release nobody", &[]),
@@ -136,13 +136,13 @@ fn who_gives_up_is_denied_and_holds_nobody_up() {
 }
 
 #[test]
-fn who_gives_a_lease_back_waits_on_for_the_next() {
-    story(&[
+fn holder_that_releases_its_lease_keeps_waiting() {
+    run_steps(&[
         (0, "acquire 4 50ms alice", &["0 alice"]),
         (1, "acquire 4 50ms bob COST 2", &["1 bob"]),
         (2, "acquire 4 50ms alice COST 3 BLOCK 0", &[]),
         (3, "acquire 4 50ms carol COST 2 BLOCK 0", &[]),
-        // First what it has, then what it waits for.
+        // A release gives up the lease first, and the waiting call only if there is no lease.
         (4, "release bob", &["4 alice"]),
         (5, "acquire 4 50ms alice COST 4 BLOCK 0", &[]),
         (6, "release alice", &["6 carol"]),
@@ -151,8 +151,8 @@ fn who_gives_a_lease_back_waits_on_for_the_next() {
 }
 
 #[test]
-fn leaving_frees_the_holders_place() {
-    story(&[
+fn leaving_frees_the_position_of_the_holder() {
+    run_steps(&[
         (0, "acquire 1 50ms alice", &["0 alice"]),
         (1, "acquire 1 50ms bob BLOCK 0", &[]),
         (2, "acquire 1 50ms carol BLOCK 0", &[]),
@@ -162,14 +162,14 @@ fn leaving_frees_the_holders_place() {
         (55, "go on", &["55 bob"]),
     ]);
     let (mut queue, places) = queue_of(&["alice", "alice"]);
-    // The call that was replaced leaves: the other stays where its holder waits.
+    // The replaced call leaves, and the other one keeps its position.
     queue.leave(places[0]);
     let again = queue.join(Waiter { claim: claim("1 30s alice"), since: steady(0), until: None, client: 2 });
     assert_eq!((queue.head().unwrap().0, queue.replaced().unwrap().0), (again, places[1]));
 }
 
 #[test]
-fn who_has_left_is_not_overdue() {
+fn call_that_has_left_is_not_overdue() {
     let (mut queue, places) = queue_of(&["alice", "bob", "carol"]);
     assert_eq!(queue.deadline(), Some(steady(1_000_000)));
     assert!(queue.overdue(steady(999_999)).is_none());
@@ -178,7 +178,7 @@ fn who_has_left_is_not_overdue() {
     queue.leave(places[0]);
     assert_eq!(queue.deadline(), Some(steady(1_000_001)));
     assert_eq!(queue.overdue(steady(2_000_000)).unwrap().1.client, 1);
-    // Nor who was replaced: it is to be denied as it is.
+    // A replaced call is not overdue either, because it must be denied anyway.
     queue.join(Waiter { claim: claim("1 30s bob"), since: steady(0), until: None, client: 3 });
     assert_eq!(queue.deadline(), Some(steady(1_000_002)));
     queue.leave(places[2]);

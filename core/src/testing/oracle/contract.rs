@@ -1,4 +1,4 @@
-//! What a contract is: how much is used at any time, and what a charge does to it. A key keeps one or breaks it.
+//! Contract of an algorithm: the usage at any time, and the effect of a charge. A key is compared with it.
 
 use crate::evaluate::Request;
 use crate::limit::{Decision, Limit, Verdict};
@@ -8,38 +8,39 @@ use num_rational::BigRational;
 use num_traits::{Signed, Zero};
 use std::fmt::Debug;
 
-/// An exact amount, in millionths.
+/// Exact amount in millionths.
 pub(super) type Exact = BigRational;
 
 pub(super) fn exact(amount: u64) -> Exact {
     Exact::from_integer(amount.into())
 }
 
-/// An algorithm with the numbers of a call, as the contract words it. Instants are in microseconds.
+/// Algorithm with the numbers of a call, in terms of the contract. Timestamps are in microseconds.
 pub(super) trait Contract: Clone + Debug {
-    /// What keeps this contract.
+    /// Limiter under test.
     type Limit: Lawful;
-    /// What a key remembers; to one that does not exist or has recovered, which remembers nothing, [`Key`] sees.
+    /// State of a key that exists and has not recovered. [`Key`] handles all other keys.
     type Memory: Clone + Debug;
 
     fn implementation(&self) -> Self::Limit;
     fn limit(&self) -> u64;
     fn used(&self, memory: &Self::Memory, at: i128) -> Exact;
-    /// A charge of a key that remembers nothing.
+    /// Returns the state of a new key after a charge.
     fn opened(&self, now: i128, cost: Exact) -> Self::Memory;
-    /// A charge, or if negative a give-back; what is below 0 counts as 0.
+    /// Returns the state after a charge, or after a refund if `by` is negative. Usage is never negative.
     fn changed(&self, memory: Self::Memory, now: i128, by: Exact) -> Self::Memory;
-    /// "A clock gone back (last written > now): stored times move back by the difference."
-    fn see(memory: &mut Self::Memory, now: i128);
+    /// Moves stored times back to `now` if they are later: "a clock gone back: stored times move back by the
+    /// difference".
+    fn move_back(memory: &mut Self::Memory, now: i128);
 
-    /// What is admitted.
+    /// Returns `true` if the cost is admitted.
     fn fits(&self, memory: Option<&Self::Memory>, cost: &Exact, at: i128) -> bool {
         memory.map_or(exact(0), |memory| self.used(memory, at)) + cost <= exact(self.limit())
     }
-    /// What comes before a call that would give back if it could, on both sides.
+    /// Replaces a refund where the algorithm has none, on both the oracle and the limiter.
     fn release(&self, _: &mut Option<Self::Memory>, _: &mut <Self::Limit as Limit>::Usage, _: Timestamp) {}
 
-    fn tells_turns(&self) -> bool {
+    fn reports_delay(&self) -> bool {
         false
     }
     fn takes_maxwait(&self) -> bool {
@@ -47,7 +48,7 @@ pub(super) trait Contract: Clone + Debug {
     }
 }
 
-/// A key: `None` if it does not exist.
+/// Key; `None` if it does not exist.
 pub(super) struct Key<C: Contract>(pub(super) Option<C::Memory>);
 
 impl<C: Contract> Clone for Key<C> {
@@ -65,7 +66,8 @@ impl<C: Contract> Key<C> {
         terms.fits(self.0.as_ref(), cost, at)
     }
 
-    /// "A never-seen key and a fully recovered key are the same thing"; "a key at 0 is deleted".
+    /// Applies a charge or refund. "A never-seen key and a fully recovered key are the same thing"; "a key at 0 is
+    /// deleted".
     pub(super) fn change(&mut self, terms: &C, now: i128, by: Exact) {
         if by.is_zero() {
             return;
@@ -77,11 +79,11 @@ impl<C: Contract> Key<C> {
         self.0 = self.0.take().filter(|memory| terms.used(memory, now).is_positive());
     }
 
-    /// Does what is asked, and panics if `told` is not the answer. A peek is told what the call would be, and what
-    /// stands.
-    pub(super) fn answer(&mut self, terms: &C, now: i128, request: Request, peeks: bool, told: &Decision) {
+    /// Applies a request, and asserts that the limiter's decision is right. A peek gets the verdict of the call, and
+    /// the unchanged usage.
+    pub(super) fn answer(&mut self, terms: &C, now: i128, request: Request, peeks: bool, decision: &Decision) {
         if let Some(memory) = &mut self.0 {
-            C::see(memory, now);
+            C::move_back(memory, now);
         }
         let before = self.clone();
         let limit = exact(terms.limit());
@@ -93,8 +95,8 @@ impl<C: Contract> Key<C> {
             Request::GiveBack(amount) => -exact(amount.millionths()),
             Request::LookPastLimit => exact(1),
         };
-        let patience = if let Request::Within(_, patience) = request { i128::from(patience.micros()) } else { 0 };
-        let passes = |at| before.fits(terms, &cost, at + patience);
+        let max_wait = if let Request::Within(_, max_wait) = request { i128::from(max_wait.micros()) } else { 0 };
+        let passes = |at| before.fits(terms, &cost, at + max_wait);
         let allowed = passes(now) || matches!(request, Request::GiveBack(_));
 
         let unit = exact(1_000_000);
@@ -110,12 +112,12 @@ impl<C: Contract> Key<C> {
         let granted = matches!(request, Request::UpTo(_) | Request::ForceUpTo(_)).then(|| charge.clone());
         self.change(terms, now, charge);
 
-        match told.verdict {
+        match decision.verdict {
             Verdict::Allowed(wait) => {
                 assert!(allowed, "{cost} does not fit");
                 let may_act = |at| match request {
                     Request::GiveBack(_) => true,
-                    _ if terms.tells_turns() => before.used(terms, at).is_zero(),
+                    _ if terms.reports_delay() => before.used(terms, at).is_zero(),
                     _ => before.fits(terms, &cost, at),
                 };
                 assert_first(now, wait, may_act);
@@ -124,8 +126,8 @@ impl<C: Contract> Key<C> {
                 assert!(!allowed, "{cost} fits");
                 match request {
                     request if request.is_forced() => assert_first(now, wait, |at| self.fits(terms, &exact(0), at)),
-                    // The wait less MAXWAIT, even where it is saturated.
-                    _ => assert_first(now + patience, wait, |at| passes(at - patience)),
+                    // The wait minus MAXWAIT, even where it is saturated.
+                    _ => assert_first(now + max_wait, wait, |at| passes(at - max_wait)),
                 }
             }
             Verdict::Never => assert!(cost > limit && !request.is_forced(), "{cost} can pass"),
@@ -134,14 +136,14 @@ impl<C: Contract> Key<C> {
             *self = before;
         }
         let remaining = (&limit - self.used(terms, now)).max(exact(0)).floor();
-        assert_eq!(exact(told.limit.millionths()), limit);
-        assert_eq!(exact(told.remaining.millionths()), remaining);
-        assert_eq!(told.granted.map(|granted| exact(granted.millionths())), granted);
-        assert_first(now, told.reset, |at| self.used(terms, at).is_zero());
+        assert_eq!(exact(decision.limit.millionths()), limit);
+        assert_eq!(exact(decision.remaining.millionths()), remaining);
+        assert_eq!(decision.granted.map(|granted| exact(granted.millionths())), granted);
+        assert_first(now, decision.reset, |at| self.used(terms, at).is_zero());
     }
 }
 
-/// Panics unless `holds` begins to hold `span` after `now`. Of what lies past the last instant nothing is told.
+/// Asserts that `holds` becomes true `span` after `now`. Nothing is asserted beyond the last timestamp.
 pub(super) fn assert_first(now: i128, span: Span, holds: impl Fn(i128) -> bool) {
     let end = i128::from(Timestamp::MAX.micros());
     let then = (now + i128::from(span.micros())).min(end);
@@ -149,19 +151,19 @@ pub(super) fn assert_first(now: i128, span: Span, holds: impl Fn(i128) -> bool) 
     assert!(then == now || !holds(then - 1), "{span:?} is too long");
 }
 
-/// "Usage saturates at 2^63-1 millionths", "count by count".
+/// Saturates usage: "at 2^63-1 millionths", "count by count".
 pub(super) fn saturated(used: Exact) -> Exact {
     used.clamp(exact(0), exact((1 << 63) - 1))
 }
 
-/// What was charged, the oldest first: when, and how much.
+/// Charges with their times, the oldest first.
 pub(super) type Charges = Vec<(i128, Exact)>;
 
 pub(super) fn sum(charges: &Charges) -> Exact {
     charges.iter().map(|(_, cost)| cost).sum()
 }
 
-/// "The oldest first."
+/// Subtracts an amount, "the oldest first".
 pub(super) fn take_off(charges: &mut Charges, mut amount: Exact) {
     for (_, cost) in charges.iter_mut() {
         let taken = cost.clone().min(amount.clone());

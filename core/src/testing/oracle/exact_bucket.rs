@@ -1,4 +1,4 @@
-//! Token and leaky buckets.
+//! Oracle of token and leaky buckets.
 
 use super::contract::{Contract, Exact, exact, period, saturated};
 use crate::algorithm::bucket::{Bucket, Discipline};
@@ -12,9 +12,9 @@ pub(super) struct BucketTerms {
     pub(super) refill: u64,
     pub(super) period: u64,
     pub(super) queue: bool,
-    /// What a charge remembers. Ideally: what is used at that very moment, a fraction. As the contract has it: what
-    /// was used at an earlier instant, whole, since that is what decides how a clock gone back and a changed rate are
-    /// taken. As long as neither happens, both must come to the same.
+    /// `true` to store the exact usage at the time of the charge, as a fraction. `false` to follow the contract, which
+    /// stores a whole usage at an earlier instant, because that decides the effect of a changed rate and of a clock
+    /// that moved backwards. As long as neither happens, both are equal.
     pub(super) ideal: bool,
 }
 
@@ -38,7 +38,8 @@ impl BucketTerms {
         exact(self.refill) / exact(self.period)
     }
 
-    /// The fewest microseconds in which a whole number of millionths drains: the rate's denominator in lowest terms.
+    /// Returns the fewest microseconds in which a whole number of millionths drains: the rate's denominator in lowest
+    /// terms.
     pub(super) fn step(&self) -> i128 {
         i128::try_from(self.rate().denom()).unwrap()
     }
@@ -73,11 +74,11 @@ impl Contract for BucketTerms {
         Drained { used: saturated(self.used(&memory, to) + by), to }
     }
 
-    fn see(memory: &mut Drained, now: i128) {
+    fn move_back(memory: &mut Drained, now: i128) {
         memory.to = memory.to.min(now);
     }
 
-    fn tells_turns(&self) -> bool {
+    fn reports_delay(&self) -> bool {
         self.queue
     }
 

@@ -1,6 +1,6 @@
-//! Fixed windows.
+//! Oracle of fixed windows.
 
-use super::almanac::{Turns, offset, offsets};
+use super::almanac::{CalendarWindow, offset, offsets};
 use super::contract::{Contract, Exact, exact, period, saturated};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::fixed_window::calendar::Offset;
@@ -14,12 +14,12 @@ pub(super) struct FixedTerms {
     window: Window,
 }
 
-/// Lengths in microseconds, distances from UTC in minutes.
+/// Window: durations in microseconds, distances from UTC in minutes.
 #[derive(Clone, Debug)]
 enum Window {
     Plain(u64),
     Aligned(u64, i64),
-    Calendar(Turns, i64),
+    Calendar(CalendarWindow, i64),
 }
 
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl FixedTerms {
             lengths().prop_map(Window::Plain),
             lengths().prop_map(|window| Window::Aligned(window, 0)),
             (lengths(), offsets()).prop_map(|(window, minutes)| Window::Aligned(window, minutes)),
-            (Turns::any(), offsets()).prop_map(|(turns, minutes)| Window::Calendar(turns, minutes)),
+            (CalendarWindow::any(), offsets()).prop_map(|(window, minutes)| Window::Calendar(window, minutes)),
         ];
         (amounts(), window).prop_map(|(limit, window)| FixedTerms { limit, window })
     }
@@ -45,7 +45,7 @@ impl FixedTerms {
     }
 }
 
-/// What local clocks show.
+/// Returns the local time.
 fn local(at: i128, minutes: i64) -> i128 {
     at + i128::from(minutes) * 60_000_000
 }
@@ -61,7 +61,9 @@ impl Contract for FixedTerms {
             Window::Plain(window) => FixedWindow::new(limit, period(window), false),
             Window::Aligned(window, 0) => FixedWindow::new(limit, period(window), true),
             Window::Aligned(window, minutes) => FixedWindow::aligned(limit, period(window), distance(minutes)),
-            Window::Calendar(turns, minutes) => FixedWindow::calendar(limit, turns.implementation(), distance(minutes)),
+            Window::Calendar(window, minutes) => {
+                FixedWindow::calendar(limit, window.implementation(), distance(minutes))
+            }
         }
     }
 
@@ -71,7 +73,7 @@ impl Contract for FixedTerms {
 
     fn used(&self, memory: &Counted, at: i128) -> Exact {
         let counts = match self.window {
-            Window::Calendar(turns, minutes) => local(at, minutes) < turns.end(local(memory.instant, minutes)),
+            Window::Calendar(window, minutes) => local(at, minutes) < window.end(local(memory.instant, minutes)),
             Window::Aligned(window, minutes) if memory.aligned => {
                 let number = |at| local(at, minutes).div_euclid(i128::from(window));
                 number(memory.instant) == number(at)
@@ -90,7 +92,7 @@ impl Contract for FixedTerms {
         Counted { used: saturated(memory.used + by), instant, aligned: self.is_aligned() }
     }
 
-    fn see(memory: &mut Counted, now: i128) {
+    fn move_back(memory: &mut Counted, now: i128) {
         memory.instant = memory.instant.min(now);
     }
 }

@@ -1,4 +1,4 @@
-//! Concurrency limits.
+//! Oracle of concurrency limits.
 
 use super::contract::{Contract, Exact, exact, period};
 use crate::algorithm::leases::{Concurrency, ConcurrencyUsage, LeaseLimit};
@@ -33,18 +33,18 @@ pub(super) struct Leases {
 }
 
 impl LeaseTerms {
-    /// What several holders ask, most of them under the same limit.
+    /// Generates the calls of several holders, most of them under the same limit.
     pub(super) fn several() -> impl Strategy<Value = Vec<LeaseTerms>> {
         let holders = select(vec![&b"a"[..], b"b", b"c", b"d"]);
-        let asked = (select(vec![1, 1, 1, 2, 0]), lengths(), holders, any::<bool>());
-        (amounts(), vec(asked, 1..=6)).prop_map(|(most, asked)| {
+        let calls = (select(vec![1, 1, 1, 2, 0]), lengths(), holders, any::<bool>());
+        (amounts(), vec(calls, 1..=6)).prop_map(|(most, calls)| {
             let terms = |(component, ttl, holder, nx)| LeaseTerms {
                 limit: most.checked_div(component).unwrap_or(0),
                 ttl,
                 holder,
                 nx,
             };
-            asked.into_iter().map(terms).collect()
+            calls.into_iter().map(terms).collect()
         })
     }
 }
@@ -71,8 +71,8 @@ impl Contract for LeaseTerms {
         memory.units(at, |_| true)
     }
 
-    /// "With the same or a smaller cost it always passes; with a larger one the others' units and it must fit." NX:
-    /// "only if this holder has no lease yet".
+    /// Returns `true` if the cost is admitted. "With the same or a smaller cost it always passes; with a larger one the
+    /// others' units and it must fit." NX: "only if this holder has no lease yet".
     fn fits(&self, memory: Option<&Leases>, cost: &Exact, at: i128) -> bool {
         let units = |of: &dyn Fn(&[u8]) -> bool| memory.map_or(exact(0), |memory| memory.units(at, of));
         let (own, others) = (units(&|holder| holder == self.holder), units(&|holder| holder != self.holder));
@@ -92,13 +92,13 @@ impl Contract for LeaseTerms {
         leases
     }
 
-    fn see(memory: &mut Leases, now: i128) {
+    fn move_back(memory: &mut Leases, now: i128) {
         let back = (memory.written - now).max(0);
         memory.written -= back;
         memory.leases.iter_mut().for_each(|lease| lease.expires_at -= back);
     }
 
-    /// Its own lease is released, by name twice, and another that may be there.
+    /// Releases the holder's own lease, named twice, and another one.
     fn release(&self, memory: &mut Option<Leases>, usage: &mut ConcurrencyUsage, at: Timestamp) {
         let names = [self.holder, b"c", self.holder];
         *usage = seen_at(usage, at);
@@ -110,7 +110,7 @@ impl Contract for LeaseTerms {
 
         let now = at.micros().into();
         let Some(leases) = memory else { return assert_eq!(released, 0) };
-        Self::see(leases, now);
+        Self::move_back(leases, now);
         let live = |lease: &Lease| now < lease.expires_at;
         assert_eq!(released, leases.leases.iter().filter(|lease| live(lease) && names.contains(&lease.holder)).count());
         if released > 0 {

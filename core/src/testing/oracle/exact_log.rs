@@ -1,4 +1,4 @@
-//! Sliding logs.
+//! Oracle of sliding logs.
 
 use super::contract::{Charges, Contract, Exact, exact, period, saturated, sum, take_off};
 use crate::algorithm::log::SlidingLog;
@@ -55,7 +55,7 @@ impl Contract for LogTerms {
         memory
     }
 
-    fn see(memory: &mut Charges, now: i128) {
+    fn move_back(memory: &mut Charges, now: i128) {
         let back = memory.last().map_or(0, |(newest, _)| newest - now).max(0);
         for (charged, _) in memory {
             *charged = (*charged - back).max(0);

@@ -1,9 +1,9 @@
-//! Waiting in turn: who is served when, and who is denied.
+//! Oracle of waiting queues: the time at which each call is granted or denied.
 //!
-//! A list of leases, and a list of who waits, in the order in which they are to be served; each is walked over whenever
-//! something may have changed. Amounts are in millionths, instants in microseconds.
+//! It consists of a list of leases and a list of waiters in the order of service. Both are scanned whenever something
+//! may have changed. Amounts are in millionths, timestamps in microseconds.
 
-/// What a call asks for.
+/// Requested lease.
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub holder: String,
@@ -13,26 +13,26 @@ pub struct Claim {
     pub ttl: i128,
 }
 
-/// How long a call would wait.
+/// Time to wait.
 #[derive(Clone, Copy, Debug)]
-pub enum Patience {
+pub enum Timeout {
     None,
     Until(i128),
     Forever,
 }
 
-/// What a call is answered.
+/// Reply to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It has its lease.
+    /// The lease is granted.
     Served,
-    /// Denied: it may pass after so long.
+    /// Denied: it may be granted after this many microseconds.
     After(i128),
-    /// Denied, since its cost is above the limit.
+    /// Denied: its cost is above the limit.
     Never,
 }
 
-/// When which call is answered what.
+/// Reply with its time and the number of the call.
 pub type Answered = (i128, usize, Answer);
 
 #[derive(Debug)]
@@ -47,43 +47,44 @@ struct Waiter {
     call: usize,
     claim: Claim,
     until: Option<i128>,
-    /// Whether its holder has asked again.
+    /// `true` if the holder has called again.
     replaced: bool,
 }
 
-/// The leases of a key, and who waits for one.
+/// Leases of a key with its waiters.
 #[derive(Debug, Default)]
 pub struct Pool {
     limit: i128,
-    /// When the leases were last changed.
+    /// Time of the last change of the leases.
     written: i128,
     leases: Vec<Lease>,
     waiters: Vec<Waiter>,
-    /// In the order in which they are given.
+    /// Replies in the order of sending.
     pub answers: Vec<Answered>,
 }
 
 impl Pool {
-    /// What is held, at some time, by whoever is (or is not) `holder`.
-    fn held(&self, holder: &str, is: bool, at: i128) -> i128 {
-        let live = |lease: &&Lease| at < lease.expires_at && (lease.holder == holder) == is;
+    /// Returns the units leased at some time, by `holder` or by all others.
+    fn leased(&self, holder: &str, by_holder: bool, at: i128) -> i128 {
+        let live = |lease: &&Lease| at < lease.expires_at && (lease.holder == holder) == by_holder;
         self.leases.iter().filter(live).map(|lease| lease.units).sum()
     }
 
-    /// "With the same or a smaller cost it always passes."
+    /// Returns `true` if the call renews a lease. "With the same or a smaller cost it always passes."
     fn renews(&self, claim: &Claim, at: i128) -> bool {
-        let own = self.held(&claim.holder, true, at);
+        let own = self.leased(&claim.holder, true, at);
         !claim.nx && own > 0 && claim.cost <= own
     }
 
-    /// "With a larger one the others' units and it must fit." NX: "only if this holder has no lease yet."
+    /// Returns `true` if the cost fits. "With a larger one the others' units and it must fit." NX: "only if this holder
+    /// has no lease yet."
     fn fits(&self, claim: &Claim, at: i128) -> bool {
-        let in_own_way = claim.nx && self.held(&claim.holder, true, at) > 0;
-        self.held(&claim.holder, false, at) + claim.cost <= self.limit - claim.kept && !in_own_way
+        let blocked_by_nx = claim.nx && self.leased(&claim.holder, true, at) > 0;
+        self.leased(&claim.holder, false, at) + claim.cost <= self.limit - claim.kept && !blocked_by_nx
     }
 
-    /// What is answered now. "A new holder is denied while others wait (at least 1 ms, else when the leases alone would
-    /// let it pass); renewals pass."
+    /// Returns the reply at `now`. "A new holder is denied while others wait (at least 1 ms, else when the leases alone
+    /// would let it pass); renewals pass."
     fn decide(&self, claim: &Claim, callers_wait_ahead: bool, now: i128) -> Answer {
         if self.renews(claim, now) || self.fits(claim, now) && !callers_wait_ahead {
             return Answer::Served;
@@ -96,21 +97,21 @@ impl Pool {
         first.map_or(Answer::Never, |at| Answer::After(at - now))
     }
 
-    /// "A clock gone back: stored times move back by the difference." A call sees to that.
-    fn see(&mut self, now: i128) {
+    /// Moves stored times back to `now` if they are later. "A clock gone back: stored times move back by the difference."
+    fn move_leases_back(&mut self, now: i128) {
         let back = (self.written - now).max(0);
         self.written -= back;
         self.leases.iter_mut().for_each(|lease| lease.expires_at -= back);
     }
 
-    /// What a call would be answered and get, if it came now. Nothing is seen to.
-    fn look(&self, claim: &Claim, callers_wait_ahead: bool, now: i128) -> Answer {
+    /// Returns the reply to a call at `now`, without changing anything.
+    fn evaluate(&self, claim: &Claim, callers_wait_ahead: bool, now: i128) -> Answer {
         self.decide(claim, callers_wait_ahead, now.max(self.written))
     }
 
-    /// What a call is answered, and gets.
+    /// Makes a call at `now`, and returns the reply.
     fn take(&mut self, claim: &Claim, callers_wait_ahead: bool, now: i128) -> Answer {
-        self.see(now);
+        self.move_leases_back(now);
         let answer = self.decide(claim, callers_wait_ahead, now);
         if answer == Answer::Served {
             self.leases.retain(|lease| now < lease.expires_at && lease.holder != claim.holder);
@@ -121,13 +122,13 @@ impl Pool {
         answer
     }
 
-    /// A call comes, and with it a limit for all. It waits if it would be let in later.
-    pub fn ask(&mut self, call: usize, claim: Claim, limit: i128, patience: Patience, now: i128) {
+    /// Handles a new call, which sets the limit for all. It waits if it may be granted later.
+    pub fn acquire(&mut self, call: usize, claim: Claim, limit: i128, timeout: Timeout, now: i128) {
         self.limit = limit;
         let callers_wait_ahead = !self.waiters.is_empty();
-        let until = match (self.look(&claim, callers_wait_ahead, now), patience) {
-            (Answer::After(_), Patience::Until(until)) => Some(until),
-            (Answer::After(_), Patience::Forever) => None,
+        let until = match (self.evaluate(&claim, callers_wait_ahead, now), timeout) {
+            (Answer::After(_), Timeout::Until(until)) => Some(until),
+            (Answer::After(_), Timeout::Forever) => None,
             _ => {
                 let answer = self.take(&claim, callers_wait_ahead, now);
                 return self.answers.push((now, call, answer));
@@ -145,47 +146,47 @@ impl Pool {
         }
     }
 
-    /// What a call would be answered now that only looks: it brings no limit for others.
+    /// Returns the reply to a peek at `now`, which does not set the limit for other calls.
     pub fn peek(&mut self, claim: &Claim, limit: i128, now: i128) -> Answer {
         let limit = std::mem::replace(&mut self.limit, limit);
-        let answer = self.look(claim, !self.waiters.is_empty(), now);
+        let answer = self.evaluate(claim, !self.waiters.is_empty(), now);
         self.limit = limit;
         answer
     }
 
-    /// A holder gives its lease back; if it has none, it waits no longer.
+    /// Releases the lease of a holder. If it has none, removes its waiting call.
     pub fn release(&mut self, holder: &str, now: i128) {
-        self.see(now);
-        if self.held(holder, true, now) > 0 {
+        self.move_leases_back(now);
+        if self.leased(holder, true, now) > 0 {
             self.leases.retain(|lease| now < lease.expires_at && lease.holder != holder);
             self.written = now;
         } else if let Some(place) =
             self.waiters.iter().position(|waiter| !waiter.replaced && waiter.claim.holder == holder)
         {
             let Waiter { call, claim, .. } = self.waiters.remove(place);
-            let answer = self.look(&claim, true, now);
+            let answer = self.evaluate(&claim, true, now);
             self.answers.push((now, call, answer));
         }
     }
 
-    /// The key is gone.
+    /// Deletes the key.
     pub fn delete(&mut self) {
         self.leases.clear();
     }
 
-    /// The waiting caller has gone away.
+    /// Disconnects the client of a waiting call.
     pub fn leave(&mut self, call: usize) {
         self.waiters.retain(|waiter| waiter.call != call);
     }
 
-    /// The clock has gone back: deadlines go with it.
+    /// Moves deadlines back with the clock.
     pub fn move_back(&mut self, span: i128) {
         for waiter in &mut self.waiters {
             waiter.until = waiter.until.map(|until| until - span);
         }
     }
 
-    /// Answers whoever can be answered, one after another.
+    /// Answers all calls that can be answered, one after another.
     pub fn serve(&mut self, now: i128) {
         while self.serve_one(now) {}
     }
@@ -211,31 +212,31 @@ impl Pool {
         overdue.is_some()
     }
 
-    /// Answers one whose turn it is not: with a denial, unless it has become a renewal. (By a clock gone back, a lease
-    /// that had lapsed may be there again.)
+    /// Answers a call out of order, with a denial unless it has become a renewal. (After a clock step back, an expired
+    /// lease may be valid again.)
     fn deny(&mut self, place: usize, callers_wait_ahead: bool, now: i128) {
         let Waiter { call, claim, .. } = self.waiters.remove(place);
-        self.see(now);
+        self.move_leases_back(now);
         let renews = self.renews(&claim, now);
         let answer = self.take(&claim, callers_wait_ahead, now);
         assert_eq!(answer == Answer::Served, renews, "{call} {claim:?}");
         self.answers.push((now, call, answer));
     }
 
-    /// The next time at which something may have changed by itself.
+    /// Returns the next time at which something may change by itself.
     pub fn due(&self, now: i128) -> Option<i128> {
         let expiries = self.leases.iter().map(|lease| lease.expires_at);
         let deadlines = self.waiters.iter().filter_map(|waiter| waiter.until);
         expiries.chain(deadlines).filter(|at| now < *at).min()
     }
 
-    /// Those who wait, in order; those who have asked again since are to be denied.
+    /// Returns the waiting calls in order, without replaced ones.
     pub fn waiting(&self) -> Vec<usize> {
         let waiting = self.waiters.iter().filter(|waiter| !waiter.replaced);
         waiting.map(|waiter| waiter.call).collect()
     }
 
-    /// How many wait, with those.
+    /// Returns the number of calls, including replaced ones.
     pub fn len(&self) -> usize {
         self.waiters.len()
     }

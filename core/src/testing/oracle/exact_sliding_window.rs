@@ -1,4 +1,4 @@
-//! Sliding windows, estimated.
+//! Oracle of sliding windows (estimate).
 
 use super::contract::{Contract, Exact, exact, period, saturated};
 use crate::algorithm::sliding_window::SlidingWindow;
@@ -28,7 +28,7 @@ impl SlidingTerms {
 }
 
 impl Windows {
-    /// These windows with the one that `at` lies in as the current one.
+    /// Returns these windows, advanced so that `at` lies in the current one.
     fn at(&self, at: i128) -> Windows {
         let mut windows = self.clone();
         while windows.start + i128::from(self.window) <= at
@@ -40,7 +40,7 @@ impl Windows {
         windows
     }
 
-    /// How much of the previous window a trailing one still overlaps.
+    /// Returns the share of the previous window that a trailing one overlaps.
     fn overlap(&self, at: i128) -> Exact {
         let window = i128::from(self.window);
         Exact::new((window - (at - self.start)).into(), window.into())
@@ -75,7 +75,7 @@ impl Contract for SlidingTerms {
     fn changed(&self, memory: Windows, now: i128, by: Exact) -> Windows {
         let mut windows = memory.at(now);
         if windows.window != self.window {
-            // Kept in whole millionths; the contract does not say which way, so: against the caller.
+            // Stored in whole millionths. The contract leaves the rounding open, so it is against the caller.
             windows = self.opened(now, saturated(self.used(&memory, now).ceil()));
         }
         let rest = (-&windows.current - &by).max(exact(0));
@@ -84,7 +84,7 @@ impl Contract for SlidingTerms {
         windows
     }
 
-    fn see(memory: &mut Windows, now: i128) {
+    fn move_back(memory: &mut Windows, now: i128) {
         memory.start = memory.start.min(now);
     }
 }

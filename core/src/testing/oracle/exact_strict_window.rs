@@ -1,4 +1,4 @@
-//! Sliding windows, strict.
+//! Oracle of strict sliding windows.
 
 use super::contract::{Charges, Contract, Exact, period, saturated, take_off};
 use crate::algorithm::strict_window::StrictWindow;
@@ -13,7 +13,7 @@ pub(super) struct StrictTerms {
     pub(super) window: u64,
 }
 
-/// What each slot was charged, with its last microsecond for a time: slots are counted whole.
+/// Charges of each slot, stamped with its last microsecond, because a slot counts as a whole.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     window: i128,
@@ -74,8 +74,9 @@ impl Contract for StrictTerms {
         memory
     }
 
-    /// Where in its slot a charge was made is forgotten: it is taken for its last microsecond, but for now at most.
-    fn see(memory: &mut Slots, now: i128) {
+    /// Moves slots back with the clock. The time of a charge within its slot is unknown, so it counts as the last
+    /// microsecond of the slot, but at most as now.
+    fn move_back(memory: &mut Slots, now: i128) {
         let back = memory.written - now;
         if back > 0 {
             memory.written = now;

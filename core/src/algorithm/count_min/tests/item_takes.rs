@@ -53,7 +53,7 @@ proptest! {
         for (item, step) in calls {
             now = step.when.after(now, last.as_ref());
             let limit = of(step.limit.get(&limits).sketch, item);
-            let request = ItemLimit::asks(step.what.request(&limit, &usage, now));
+            let request = ItemLimit::asks(step.operation.request(&limit, &usage, now));
             let change = evaluate(&limit, &usage, now, request).change();
             buckets.to = buckets.to.min(now.micros());
             let bucket = limit.sketch.bucket;
@@ -120,7 +120,7 @@ proptest! {
         for (item, step) in calls {
             now = step.when.after(now, last.as_ref());
             let limit = of(step.limit.get(&limits).sketch.prepared(), item);
-            let request = ItemLimit::asks(step.what.request(&limit, &usage, now));
+            let request = ItemLimit::asks(step.operation.request(&limit, &usage, now));
             let mut at_once = usage.clone();
             let told = call(&limit, &mut usage, now, request);
             if let Take(cost) = request

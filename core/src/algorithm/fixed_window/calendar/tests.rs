@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::calls::{lengths, us};
 use crate::testing::oracle::almanac;
-use crate::testing::oracle::almanac::{Turns, date, offsets};
+use crate::testing::oracle::almanac::{CalendarWindow, date, offsets};
 use proptest::prelude::*;
 
 fn offset(minutes: i64) -> Offset {
@@ -43,9 +43,9 @@ fn days_and_months_are_numbered_without_a_gap() {
 
 #[test]
 fn every_window_ends_where_the_next_begins() {
-    for turns in Turns::all() {
+    for turns in CalendarWindow::all() {
         let calendar = turns.implementation();
-        let begins: Vec<i64> = (0..365_000).filter(|day| turns.begin_on(*day)).collect();
+        let begins: Vec<i64> = (0..365_000).filter(|day| turns.begins_on(*day)).collect();
         for window in begins.windows(2) {
             let [begins, ends] = [window[0], window[1]].map(|day| i128::from(day) * almanac::DAY);
             for local in [begins, i128::midpoint(begins, ends), ends - 1] {
@@ -89,7 +89,7 @@ fn no_window_is_longer_than_a_leap_year_and_each_may_end_after_the_last_instant(
     // 1972-01-01
     let leap = us(730 * DAY);
     assert_eq!(year.end(Offset::UTC, leap).since(leap), Span::from_micros(366 * DAY));
-    for turns in Turns::all() {
+    for turns in CalendarWindow::all() {
         for minutes in [-840, 840] {
             let end = turns.implementation().end(offset(minutes), Timestamp::MAX);
             assert!(end > Timestamp::MAX && end.since(Timestamp::MAX) <= Span::from_micros(366 * DAY), "{turns:?}");
@@ -100,7 +100,7 @@ fn no_window_is_longer_than_a_leap_year_and_each_may_end_after_the_last_instant(
 proptest! {
     #[test]
     fn a_window_ends_where_the_almanac_says(
-        turns in Turns::any(), minutes in offsets(), micros in 0..=Timestamp::MAX.micros(),
+        turns in CalendarWindow::any(), minutes in offsets(), micros in 0..=Timestamp::MAX.micros(),
     ) {
         let local = i128::from(micros) + i128::from(minutes) * 60_000_000;
         prop_assert_eq!(end(turns.implementation(), minutes, local), turns.end(local));

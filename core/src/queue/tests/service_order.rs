@@ -1,19 +1,17 @@
-//! Turns: who waits is served in order, and who comes later comes after.
+//! Order of service: waiters are served in the order of joining.
 
 use super::*;
 
-// Whose turn it is
-
 #[test]
-fn who_would_be_denied_waits_until_there_is_room() {
+fn denied_call_waits_until_there_is_room() {
     for ends in ["release alice", "del it"] {
-        story(&[
+        run_steps(&[
             (0, "acquire 1 50ms alice BLOCK 0", &["0 alice"]),
             (1, "acquire 1 50ms bob BLOCK 0", &[]),
             (9, ends, &["9 bob"]),
         ]);
     }
-    story(&[
+    run_steps(&[
         (0, "acquire 1 50ms alice", &["0 alice"]),
         (1, "acquire 1 50ms bob BLOCK 49ms", &[]),
         (60, "go on", &["50 bob"]),
@@ -21,8 +19,8 @@ fn who_would_be_denied_waits_until_there_is_room() {
 }
 
 #[test]
-fn who_has_waited_long_enough_is_denied_as_it_would_be_then() {
-    story(&[
+fn waiter_is_denied_at_its_deadline() {
+    run_steps(&[
         (0, "acquire 1 50ms alice", &["0 alice"]),
         (1, "acquire 1 50ms bob BLOCK 20ms", &[]),
         (2, "acquire 1 50ms carol BLOCK 10ms", &[]),
@@ -33,11 +31,11 @@ fn who_has_waited_long_enough_is_denied_as_it_would_be_then() {
 }
 
 #[test]
-fn where_a_denied_head_was_in_the_way_the_next_passes_at_once() {
-    story(&[
+fn denial_of_the_head_unblocks_the_next_waiter() {
+    run_steps(&[
         (0, "acquire 3 50ms alice COST 2", &["0 alice"]),
         (1, "acquire 3 50ms big COST 3 BLOCK 20ms", &[]),
-        // Whose own time is up together with that of the head is let in all the same.
+        // A waiter whose deadline equals that of the head is granted if there is room.
         (2, "acquire 3 50ms small BLOCK 19ms", &[]),
         (3, "acquire 3 50ms other BLOCK 18ms", &[]),
         (99, "go on", &["21 big denied 29", "21 small", "21 other denied 29"]),
@@ -45,8 +43,8 @@ fn where_a_denied_head_was_in_the_way_the_next_passes_at_once() {
 }
 
 #[test]
-fn of_deadlines_that_come_together_the_first_in_turn_comes_first() {
-    story(&[
+fn equal_deadlines_are_answered_in_order() {
+    run_steps(&[
         (0, "acquire 1 50ms alice", &["0 alice"]),
         (1, "acquire 1 50ms bob BLOCK 20ms", &[]),
         (2, "acquire 1 50ms carol BLOCK 19ms", &[]),
@@ -56,8 +54,8 @@ fn of_deadlines_that_come_together_the_first_in_turn_comes_first() {
 }
 
 #[test]
-fn what_could_never_pass_is_answered_at_once() {
-    story(&[
+fn call_that_can_never_pass_is_denied_at_once() {
+    run_steps(&[
         (0, "acquire 2 50ms alice", &["0 alice"]),
         (1, "acquire 2 50ms bob COST 3 BLOCK 0", &["1 bob denied for good"]),
         (2, "acquire 2 50ms bob COST 2 KEEP 1 BLOCK 0", &["2 bob denied for good"]),
@@ -65,12 +63,12 @@ fn what_could_never_pass_is_answered_at_once() {
 }
 
 #[test]
-fn a_big_claim_at_the_head_is_not_overtaken() {
-    story(&[
+fn large_claim_at_the_head_is_not_overtaken() {
+    run_steps(&[
         (0, "acquire 4 100ms alice COST 2", &["0 alice"]),
         (1, "acquire 4 100ms bob", &["1 bob"]),
         (2, "acquire 4 50ms big COST 3 BLOCK 0", &[]),
-        // One is free.
+        // One unit is free.
         (3, "acquire 4 50ms small BLOCK 0", &[]),
         (4, "acquire 4 50ms late", &["4 late denied 1"]),
         (5, "release bob", &[]),
@@ -79,25 +77,25 @@ fn a_big_claim_at_the_head_is_not_overtaken() {
 }
 
 #[test]
-fn who_waits_comes_before_who_comes_later() {
+fn waiter_is_served_before_later_calls() {
     let mut service = Service::new(us(0));
-    service.ask("1 50ms alice");
-    service.ask("1 50ms bob BLOCK 0");
-    assert_eq!(service.told(), ["0 alice"]);
-    // Nobody has looked at the queue yet.
+    service.acquire("1 50ms alice");
+    service.acquire("1 50ms bob BLOCK 0");
+    assert_eq!(service.take_replies(), ["0 alice"]);
+    // The queue has not been served since the release.
     service.release("alice");
-    service.ask("1 50ms carol");
-    service.ask("1 50ms dave BLOCK 0");
-    assert_eq!(service.told(), ["0 carol denied 1"]);
+    service.acquire("1 50ms carol");
+    service.acquire("1 50ms dave BLOCK 0");
+    assert_eq!(service.take_replies(), ["0 carol denied 1"]);
     service.serve();
-    assert_eq!(service.told(), ["0 bob"]);
+    assert_eq!(service.take_replies(), ["0 bob"]);
     service.release("bob");
     service.serve();
-    assert_eq!(service.told(), ["0 dave"]);
+    assert_eq!(service.take_replies(), ["0 dave"]);
 }
 
 #[test]
-fn while_others_wait_a_denial_says_when_there_would_be_room_and_a_millisecond_at_least() {
+fn wait_of_a_denial_behind_others_is_at_least_a_millisecond() {
     let limit = Concurrency::new(units(2), crate::testing::calls::period("50us")).behind(true);
     let mut key = Key::default();
     assert_eq!(key.call(&limit.behind(false).asked_by(b"alice"), 0, Request::Take(units(2)))[0], 1);
@@ -109,8 +107,8 @@ fn while_others_wait_a_denial_says_when_there_would_be_room_and_a_millisecond_at
 }
 
 #[test]
-fn a_renewal_passes_while_others_wait() {
-    story(&[
+fn renewal_is_granted_while_others_wait() {
+    run_steps(&[
         (0, "acquire 2 50ms alice COST 2", &["0 alice"]),
         (1, "acquire 2 50ms bob BLOCK 0", &[]),
         (30, "acquire 2 50ms alice COST 2", &["30 alice"]),
@@ -121,8 +119,8 @@ fn a_renewal_passes_while_others_wait() {
 }
 
 #[test]
-fn a_renewal_for_more_waits_its_turn() {
-    story(&[
+fn renewal_with_a_higher_cost_waits_in_order() {
+    run_steps(&[
         (0, "acquire 3 50ms alice", &["0 alice"]),
         (0, "acquire 3 50ms bob", &["0 bob"]),
         (1, "acquire 3 50ms carol COST 2 BLOCK 0", &[]),
@@ -134,8 +132,8 @@ fn a_renewal_for_more_waits_its_turn() {
 }
 
 #[test]
-fn a_first_lease_waits_until_its_holder_has_none() {
-    story(&[
+fn nx_waits_until_the_holder_has_no_lease() {
+    run_steps(&[
         (0, "acquire 5 50ms alice", &["0 alice"]),
         (1, "acquire 5 50ms alice NX BLOCK 0", &[]),
         (2, "acquire 5 50ms bob BLOCK 0", &[]),
@@ -144,16 +142,16 @@ fn a_first_lease_waits_until_its_holder_has_none() {
 }
 
 #[test]
-fn a_look_overtakes_nobody_and_brings_no_limit() {
-    story(&[
+fn peek_overtakes_no_waiter_and_sets_no_limit() {
+    run_steps(&[
         (0, "acquire 2 50ms alice", &["0 alice"]),
         (1, "acquire 2 50ms big COST 2 BLOCK 0", &[]),
-        (2, "peek 2 50ms carol", &["2 look denied 1"]),
-        (3, "peek 9 50ms carol", &["3 look denied 1"]),
-        (4, "peek 2 50ms alice", &["4 look"]),
+        (2, "peek 2 50ms carol", &["2 peek denied 1"]),
+        (3, "peek 9 50ms carol", &["3 peek denied 1"]),
+        (4, "peek 2 50ms alice", &["4 peek"]),
         (99, "go on", &["50 big"]),
     ]);
-    // What takes nothing takes it from nobody.
+    // A cost of zero is always allowed.
     let limit = Concurrency::new(Amount::ONE, crate::testing::calls::period("50ms")).behind(true).asked_by(b"carol");
     let verdict = |cost| peek(&limit, &ConcurrencyUsage::default(), us(0), Request::Take(cost)).verdict;
     assert_eq!(verdict(Amount::ZERO), Verdict::Allowed(Span::ZERO));
