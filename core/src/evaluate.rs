@@ -64,7 +64,7 @@ pub enum Change {
     GiveBack(Amount),
 }
 
-/// The answer to an [`Request`] before anything is changed.
+/// The answer to a [`Request`] before anything is changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluation {
     verdict: Verdict,

@@ -148,7 +148,7 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     }
 }
 
-/// What becomes of a call that goes the fast path, and of the key.
+/// What becomes of a call that takes the fast path, and of the key.
 fn by_fast_path(call: &CompositeRequest, usage: &CompositeUsage, now: Timestamp) -> Option<(Decision, Fields)> {
     let seen = usage.evaluate_fast(call, now)?;
     let mut usage = usage.clone();

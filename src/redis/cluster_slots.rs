@@ -111,7 +111,7 @@ pub fn is_down(ctx: &Context) -> bool {
 
 /// `MOVED slot host:port`; `None` if the slot is this node's, or nobody's, or the server cannot be asked.
 fn moved(ctx: &Context, name: &[u8]) -> Option<String> {
-    // Readback, it looks for the address of the client that asks, and ends if that is a module's timer.
+    // Before 9.1, CLUSTER SLOTS looks for the address of the client that asks, and crashes if that is a module's timer.
     const ANSWERS_TIMERS: (u32, u32) = (9, 1);
     if valkey_version().is_some_and(|version| version < ANSWERS_TIMERS) {
         return None;

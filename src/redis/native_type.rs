@@ -209,8 +209,8 @@ guard::entry_point! {
     /// Returns the bytes of a value.
     fn mem_usage<U: Usage>(value: *const c_void) -> usize, or 0 => {
         // SAFETY: see `usage`; a value is a block of the server's allocator.
-        let (extras, itself) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::size(value)) };
-        itself.saturating_add(extras)
+        let (owned, itself) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::size(value)) };
+        itself.saturating_add(owned)
     }
 }
 

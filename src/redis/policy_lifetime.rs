@@ -179,19 +179,19 @@ pub fn warn_unless_they_last(state: &PolicyLoad) {
     }
 }
 
-/// Hears of a load: of its beginning, and of its outcome.
+/// Handles the events of a load: its start, and its outcome.
 pub fn loading(global: &Global, subevent: u64) {
     let load = &mut *global.policy_load.load.borrow_mut();
     match subevent {
         raw::REDISMODULE_SUBEVENT_LOADING_RDB_START => begin(global, load, Origin::Disk, false),
         raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => {
-            // The event that a replica loads beside its old data comes before this one.
-            let extras = matches!(load, Load::Aside { extras: true, .. });
-            begin(global, load, Origin::Primary, extras);
+            // The event of an asynchronous load comes before this one.
+            let is_async = matches!(load, Load::Aside { is_async: true, .. });
+            begin(global, load, Origin::Primary, is_async);
         }
         raw::REDISMODULE_SUBEVENT_LOADING_AOF_START | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => abort(global, load),
         raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
-            if matches!(load, Load::Aside { extras: false, .. }) {
+            if matches!(load, Load::Aside { is_async: false, .. }) {
                 take_over(global, load);
             }
         }
@@ -199,8 +199,8 @@ pub fn loading(global: &Global, subevent: u64) {
     }
 }
 
-/// Hears of a load beside the old data.
-pub fn loading_beside(global: &Global, subevent: u64) {
+/// Handles the events of an asynchronous load, beside the old data.
+pub fn loading_async(global: &Global, subevent: u64) {
     let load = &mut *global.policy_load.load.borrow_mut();
     match subevent {
         raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED => begin(global, load, Origin::Primary, true),
@@ -209,9 +209,9 @@ pub fn loading_beside(global: &Global, subevent: u64) {
     }
 }
 
-fn begin(global: &Global, load: &mut Load, origin: Origin, extras: bool) {
+fn begin(global: &Global, load: &mut Load, origin: Origin, is_async: bool) {
     abort(global, load);
-    *load = Load::Aside { table: Box::new(global.policies.successor()), origin, extras };
+    *load = Load::Aside { table: Box::new(global.policies.successor()), origin, is_async };
 }
 
 fn abort(global: &Global, load: &mut Load) {

@@ -55,7 +55,7 @@ guard::entry_point! {
                 // SAFETY: the event's own context.
                 unsafe { tell(ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry)) };
             }
-            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_lifetime::loading_beside(global, subevent),
+            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_lifetime::loading_async(global, subevent),
             _ => {}
         }
     }

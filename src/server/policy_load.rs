@@ -1,22 +1,22 @@
-//! How far a load of policies has come, and what the AOF still lacks.
+//! State of a load of policies, and the records that the AOF still lacks.
 
 use ratelimit_core::policy::{Discarded, Origin, Table, Walk};
 use std::cell::{Cell, RefCell};
 
-/// What a load has brought so far.
+/// Policies that a load has brought so far.
 #[derive(Debug, Default)]
 pub enum Load {
-    /// There is none, or it is an AOF: what records say holds at once.
+    /// No load, or that of an AOF: each record takes effect at once.
     #[default]
     AtOnce,
     /// A snapshot.
     Aside {
-        /// What has been read.
+        /// Policies that have been read.
         table: Box<Table>,
-        /// Whether it is this server's own, or its primary's.
+        /// Origin of the snapshot: this server's disk, or its primary.
         origin: Origin,
-        /// Whether the old data is used until the load has ended, and after that until the server says so.
-        extras: bool,
+        /// `true` if the load is asynchronous: the old data is used until the server says that the load has succeeded.
+        is_async: bool,
     },
 }
 
@@ -25,14 +25,14 @@ pub enum Load {
 pub struct PolicyLoad {
     /// The load that is running.
     pub load: RefCell<Load>,
-    /// Whether this process, a child that rewrites the AOF, has written them.
+    /// `true` in a child that rewrites the AOF, once it has written the policies.
     pub rewritten: Cell<bool>,
     /// The records that the AOF is owed.
     pub owed: Cell<Walk>,
-    /// Whether the AOF is owed the last fencing token too.
+    /// `true` if the AOF is also owed the last fencing token.
     pub owes_token: Cell<bool>,
-    /// What is left of tables that others have taken the place of, to be freed piece by piece.
+    /// Replaced tables, which are freed piece by piece.
     pub discarded: RefCell<Vec<Discarded>>,
-    /// Whether the log says that they do not last.
+    /// `true` once the log says that policies are in no snapshot.
     pub warned: Cell<bool>,
 }

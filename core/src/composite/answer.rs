@@ -14,7 +14,7 @@ use crate::syntax::{CompositeRequest, Purpose, Spec};
 pub struct Answer {
     /// The call's, whatever the number of its limits.
     pub decision: Decision,
-    /// Each limit's own; none of a call that goes the fast path, which does not ask for them.
+    /// Each limit's own; none of a call that takes the fast path, which does not ask for them.
     pub each: Vec<Decision>,
     /// Whether a limit that decides for itself would have denied the call.
     pub shadow_denied: bool,

@@ -1,5 +1,5 @@
 //! The fast path of the call that is most common: rates alone, whose components are all there, and nothing beside them.
-//! Whatever else a call may bring goes the slow path (`composite_evaluation.rs`, `charge.rs`, `answer.rs`). For such a
+//! Whatever else a call may bring takes the slow path (`composite_evaluation.rs`, `charge.rs`, `answer.rs`). For such a
 //! call that comes to the same, but takes about twice as many instructions of ours.
 
 use super::answer::FirstToRunOut;
@@ -37,7 +37,7 @@ impl FastEvaluation {
 }
 
 impl CompositeUsage {
-    /// What a look shows a call that goes the fast path; `None` of any other.
+    /// Evaluation of a call that takes the fast path; `None` for any other.
     #[must_use]
     pub fn evaluate_fast(&self, request: &CompositeRequest, now: Timestamp) -> Option<FastEvaluation> {
         let is_plain = request.idempotency == Idempotency::Every

@@ -314,7 +314,7 @@ impl<'a> Options<'a> {
 /// `before`.
 #[cold]
 pub(super) fn excluded(before: &Args, option: Word, present: Word) -> Error {
-    before.unexpected(if option == present { Reason::Again } else { Reason::Extras(present.name()) })
+    before.unexpected(if option == present { Reason::Again } else { Reason::NotWith(present.name()) })
 }
 
 /// Parses a cost. A negative one is a refund; `-0` is 0.

@@ -289,9 +289,9 @@ impl When {
         let micros = match *self {
             When::Later(span) => last.saturating_add(span),
             When::Earlier(span) => last.saturating_sub(span),
-            When::AroundWait(extras) => (last + wait.micros()).saturating_add_signed(extras),
-            When::AroundReset(extras) => (last + reset.micros()).saturating_add_signed(extras),
-            When::WithinReset(component) => last + reset.micros() / 100 * component,
+            When::AroundWait(offset) => (last + wait.micros()).saturating_add_signed(offset),
+            When::AroundReset(offset) => (last + reset.micros()).saturating_add_signed(offset),
+            When::WithinReset(percent) => last + reset.micros() / 100 * percent,
         };
         Timestamp::from_micros(micros.min(END)).unwrap()
     }
@@ -308,7 +308,7 @@ impl Operation {
                 AmountChoice::WholeRemaining(more) => remaining.floor().millionths().saturating_add_signed(more),
                 AmountChoice::Limit(more) => limit.limit().millionths().saturating_add_signed(more),
                 AmountChoice::Used(more) => limit.limit().minus(remaining).millionths().saturating_add_signed(more),
-                AmountChoice::PartOfLimit(component) => limit.limit().millionths() / 100 * component,
+                AmountChoice::PartOfLimit(percent) => limit.limit().millionths() / 100 * percent,
             };
             Amount::saturating(millionths).min(Amount::MAX_ARGUMENT)
         };

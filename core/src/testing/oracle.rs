@@ -109,8 +109,8 @@ fn assert_trailing_windows_hold_at_most_the_limit<C: Contract>(
 ) {
     let limit = terms.implementation();
     let (mut usage, mut now, mut net) = (<C::Limit as Limit>::Usage::default(), begin, Charges::new());
-    for (sixtieths, extras, request) in traffic {
-        now = (now + window * sixtieths / 60).saturating_add_signed(extras).max(now);
+    for (sixtieths, offset, request) in traffic {
+        now = (now + window * sixtieths / 60).saturating_add_signed(offset).max(now);
         let decision = call(&limit, &mut usage, Timestamp::from_micros(now).unwrap(), request);
         let at = i128::from(now);
         net.retain(|(charged, _)| !terms.used(&terms.opened(*charged, exact(1)), at).is_zero());

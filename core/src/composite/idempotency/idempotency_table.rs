@@ -170,8 +170,8 @@ impl IdempotencyTable {
         self.by_id.insert_unique(name.hash, entry, |entry| entry.hash);
     }
 
-    /// Marks the call of an id as settled; its charges, for their tracks to settle. `None` if there is nothing to
-    /// settle: the id is not known, or was settled.
+    /// Marks the call of an id as settled; returns its charges, which their settlements then settle. `None` if there is
+    /// nothing to settle: the id is not known, or was settled.
     pub fn settle(&mut self, id: &[u8], now: Timestamp) -> Option<Box<[Charge]>> {
         self.find(id, now).filter(|call| !call.settled)?;
         let id = Name::of(id);
@@ -294,7 +294,7 @@ impl IdempotencyTable {
     }
 
     /// Reads what [`encode`](IdempotencyTable::encode) wrote of a key that was last changed at `written`. `None` unless
-    /// calls can have led to it. The tracks then count its [`charges`](IdempotencyTable::charges).
+    /// calls can have led to it. The settlements then count its [`charges`](IdempotencyTable::charges).
     pub fn decode(from: &mut impl Decoder, written: Timestamp) -> Option<IdempotencyTable> {
         let mut ids = IdempotencyTable::default();
         for _ in 0..from.integer()? {

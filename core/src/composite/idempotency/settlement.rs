@@ -98,7 +98,7 @@ pub struct SettlementBy<M> {
     pub(super) delta: SettlementDelta,
 }
 
-/// What a call changes in a track, besides what is known from the ids that it remembers or settles; in this order.
+/// Changes of a settlement by a call, beside those that follow from the ids that it remembers or settles; in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettlementDelta {
     /// By how much the usage has fallen, as a charge was settled.

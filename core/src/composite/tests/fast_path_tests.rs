@@ -1,4 +1,4 @@
-//! Which calls go the fast path. That it comes to the same as the general one, `Server` asserts of each that does.
+//! Calls that take the fast path. `Server` asserts of each that the slow path comes to the same.
 
 use super::at;
 use super::script::Said;

@@ -79,7 +79,7 @@ fn step_back<U: Usage>(usage: &mut U, now: Timestamp, reset: impl Fn(&U, Timesta
     Some(StepBack { now, back, recovery: usage.recovery(), before, after })
 }
 
-/// A call that went the fast path.
+/// A call that took the fast path.
 struct FastCharge {
     seen: FastEvaluation,
     answer: Answer,

@@ -38,8 +38,8 @@ impl LeaseTerms {
         let holders = select(vec![&b"a"[..], b"b", b"c", b"d"]);
         let calls = (select(vec![1, 1, 1, 2, 0]), lengths(), holders, any::<bool>());
         (amounts(), vec(calls, 1..=6)).prop_map(|(most, calls)| {
-            let terms = |(component, ttl, holder, nx)| LeaseTerms {
-                limit: most.checked_div(component).unwrap_or(0),
+            let terms = |(divisor, ttl, holder, nx)| LeaseTerms {
+                limit: most.checked_div(divisor).unwrap_or(0),
                 ttl,
                 holder,
                 nx,

@@ -13,7 +13,7 @@ pub enum Reason {
     /// The option is given twice.
     Again,
     /// An option that excludes it was given before.
-    Extras(&'static str),
+    NotWith(&'static str),
     /// Something else is needed there.
     Needed(Needed),
     /// BLOCK anywhere else.
@@ -216,7 +216,7 @@ impl fmt::Display for Reason {
         match self {
             Reason::AtEnd => f.write_str(", where no more words can follow"),
             Reason::Again => f.write_str(", which is given twice"),
-            Reason::Extras(word) => write!(f, ", which cannot be combined with {word}"),
+            Reason::NotWith(word) => write!(f, ", which cannot be combined with {word}"),
             Reason::Needed(needed) => needed.fmt(f),
             Reason::OnlyAcquireBlocks => f.write_str(", which only RL.ACQUIRE has"),
             Reason::NotAligned => f.write_str(", which needs ALIGNED before it"),
