@@ -39,7 +39,9 @@ class Pair:
         return spread > MOST_SPREAD * self.ratio or apart > max(spread, LEAST_SPREAD * self.ratio)
 
     def __str__(self) -> str:
-        return f"{self.ratio:.2f} ({self.least:.2f}-{self.most:.2f})"
+        digits = 2 if self.ratio < 100 else 0
+        ratio, least, most = (f"{each:,.{digits}f}" for each in (self.ratio, self.least, self.most))
+        return f"{ratio} ({least}-{most})"
 
 
 def by_turns(reference: Run, runs: Mapping[str, Run], rounds: int) -> dict[str, Pair]:

@@ -60,7 +60,9 @@ def _aof_bytes(binary: Binary) -> dict[str, float]:
     with serving(binary, AOF) as server:
 
         def size() -> int:
-            return server.admin.info("persistence")["aof_current_size"]
+            info = server.admin.info("persistence")
+            # A write waits while the disk is synchronised.
+            return info["aof_current_size"] + info["aof_buffer_length"]
 
         for call in WRITING:
             prepare(server, call)
