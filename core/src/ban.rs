@@ -1,13 +1,14 @@
-//! A ban: who keeps calling though the limits deny it is denied altogether, for a while.
+//! Bans of keys whose calls are denied repeatedly.
 //!
-//! `BAN strikes window block` counts the calls that a key's limits have denied, its strikes, in a window that the first
-//! of them opens. The last one bans the key for `block`. RL.BAN bans by hand. With `MAX longest` each ban that follows
-//! another soon lasts twice as long as the one before, up to `longest`. When to use it: against guessing (passwords,
-//! tokens), where a denied call is a sign of ill will and not of haste. Its known flaw: behind one address may be a
-//! thousand people. Cost: 40 bytes, and the only write that a denied call makes, at most `strikes` times in a window.
+//! `BAN strikes window block` counts the denied calls of a key, its strikes, in a window that the first strike opens.
+//! The last strike bans the key for `block`. RL.BAN bans manually. With `MAX longest`, a ban that follows the previous
+//! one soon lasts twice as long, up to `longest`. **When to use it:** against guessing (passwords, tokens), where a
+//! denied call indicates abuse rather than haste. **Known flaw:** a thousand people may share one address. **Cost:** 40
+//! bytes. Strikes are the only writes of denied calls, at most `strikes` per window.
 //!
-//! The level of a ban says how often it has been doubled: level 1 lasts `block`, level n lasts `block * 2^(n-1)`, at
-//! most `longest`. The key remembers the level after the ban has ended. One level passes with each whole `longest`
+//! The level of a ban is the number of times that it was doubled, plus one: level 1 lasts `block`, and level n lasts
+//! `block * 2^(n-1)`, at most `longest`. The level is stored after the ban has ended. It decreases by one for each
+//! whole `longest` since that end, and the next ban has one level more than is left:
 //! since that end, and the next ban has one level more than is left:
 //!
 //! ```text
@@ -15,89 +16,89 @@
 //! level 1 ------------------|==1h==|
 //! level 2    a ban before this end + 4h: |===2h===|
 //! level 3          ... and before that end + 4h:      |=====4h=====|   (level 3 is the highest here)
-//! level                                                            3 ----4h----> 2 ----4h----> 1 ----4h----> forgotten
+//! level                                                            3 ----4h----> 2 ----4h----> 1 ----4h----> none
 //! ```
 
 use crate::number::{Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 
-/// When a key is banned.
+/// Conditions and duration of a ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BanRule {
-    /// How many denied calls, at least one,
+    /// Number of denied calls that ban the key, at least 1.
     pub strikes: u32,
-    /// within so long of the first of them,
+    /// Window in which strikes are counted, starting with the first.
     pub window: Period,
-    /// ban the key for so long,
+    /// Duration of the first ban.
     pub block: Period,
-    /// or, if it has been banned before, for up to so long, at least `block`. `None`: each ban lasts `block`.
+    /// Maximum duration of repeated bans, at least `block`. `None`: each ban lasts `block`.
     pub longest: Option<Period>,
 }
 
 impl BanRule {
-    /// How long a ban of `level` lasts.
+    /// Returns the duration of a ban of `level`.
     fn length(self, level: u8) -> Span {
         let block = self.block.span();
         self.longest.map_or(block, |longest| doubled(block, level).min(longest.span()))
     }
 
-    /// The level that follows `former`, of which 0 is none. A ban without MAX leaves the level that there is.
+    /// Returns the level after `former`, where 0 is no level. A ban without MAX keeps the level.
     fn next_level(self, former: u8) -> u8 {
         let Some(longest) = self.longest else { return former };
         former.saturating_add(1).min(highest_level(self.block.span(), longest.span()))
     }
 }
 
-/// `block` doubled `level - 1` times.
+/// Returns `block` doubled `level - 1` times.
 fn doubled(block: Span, level: u8) -> Span {
     let factor = 1_u64.checked_shl(u32::from(level).saturating_sub(1)).unwrap_or(u64::MAX);
     block.times(factor)
 }
 
-/// The lowest level whose ban lasts `longest`.
+/// Returns the lowest level whose ban lasts `longest`.
 fn highest_level(block: Span, longest: Span) -> u8 {
     (1..u8::MAX).find(|level| doubled(block, *level) >= longest).unwrap_or(u8::MAX)
 }
 
-/// The bit of the encoded strikes, above all of them, that says that a level follows.
+/// Flag above the bits of the encoded strikes: a level follows.
 const HAS_LEVEL: u64 = 1 << 32;
 
-/// What a key remembers of strikes and bans.
+/// Strikes and ban of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ban {
-    /// Banned until then. While there is a level, the end of the last ban, even if it is over.
+    /// End of the ban. With a level, the end of the last ban, even if it is over.
     until: Timestamp,
-    /// When the first strike was.
+    /// Time of the first strike.
     since: Timestamp,
-    /// The window that it was counted in.
+    /// Window of the first strike.
     window: Span,
-    /// The `longest` of the ban that has the level, in which one level passes; 0 without a level.
+    /// `longest` of the ban that has the level, after which one level expires; 0 without a level.
     longest: Span,
-    /// How many strikes there have been since the first one.
+    /// Number of strikes in the window.
     strikes: u32,
-    /// The level of the last ban, as of its end; 0 if none has grown, or the level has passed.
+    /// Level of the last ban at its end; 0 if there is none.
     level: u8,
 }
 
 impl Ban {
-    /// How long it still lasts; 0 if there is none.
+    /// Returns the time until the ban ends, or zero if there is none.
     #[must_use]
     pub fn left(&self, now: Timestamp) -> Span {
         self.until.since(now)
     }
 
-    /// Whether one more strike at `now` would ban.
+    /// Returns `true` if another strike at `now` would ban the key.
     #[must_use]
     pub fn is_next(&self, rule: BanRule, now: Timestamp) -> bool {
         self.counting(rule, now).saturating_add(1) >= rule.strikes
     }
 
-    /// The strikes that count for the next one.
+    /// Returns the number of strikes that still count.
     fn counting(&self, rule: BanRule, now: Timestamp) -> u32 {
         if now < self.since.plus(rule.window.span()) { self.strikes } else { 0 }
     }
 
-    /// Counts a strike; the last one bans.
+    /// Counts a strike, and bans the key if it was the last one.
     pub fn strike(&mut self, rule: BanRule, now: Timestamp) {
         if self.is_next(rule, now) {
             let level = rule.next_level(self.level(now));
@@ -115,8 +116,8 @@ impl Ban {
         (self.strikes, self.since, self.window) = (strikes.saturating_add(1), since, rule.window.span());
     }
 
-    /// Bans by hand. Never shortens a ban. The level stays, and what is left of it passes from the later end on. A
-    /// duration of 0 lifts the ban and forgets the strikes and the level.
+    /// Bans the key manually, without shortening a ban. The level is kept, and expires from the later end on. A
+    /// duration of 0 lifts the ban and clears strikes and level.
     pub fn by_hand(&mut self, duration: Span, now: Timestamp) {
         let until = now.plus(duration).min(Timestamp::MAX);
         if duration == Span::ZERO {
@@ -128,51 +129,51 @@ impl Ban {
         }
     }
 
-    /// The level that counts at `now`: that of the ban that stands, and one less for each whole `longest` since its end;
-    /// 0 if there is none.
+    /// Returns the level at `now`: that of the last ban, minus one for each whole `longest` since its end. Returns 0 if
+    /// there is none.
     #[must_use]
     pub fn level(&self, now: Timestamp) -> u8 {
         let passed = now.since(self.until).micros().checked_div(self.longest.micros()).unwrap_or(0);
         self.level.saturating_sub(u8::try_from(passed).unwrap_or(u8::MAX))
     }
 
-    /// Forgets the level if it has passed.
+    /// Clears the level if it has expired.
     fn forget_level(&mut self, now: Timestamp) {
         if self.level(now) == 0 {
             (self.level, self.longest) = (0, Span::ZERO);
         }
     }
 
-    /// When all of it is over.
+    /// Returns the time at which ban, strikes and level have expired.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         let strikes_expire = if self.strikes == 0 { Timestamp::EPOCH } else { self.since.plus(self.window) };
         self.until.plus(self.longest.times(u64::from(self.level))).max(strikes_expire)
     }
 
-    /// The strikes, and since when, for people.
+    /// Returns the number of strikes and the time of the first, for display.
     #[must_use]
     pub fn strikes(&self, now: Timestamp) -> Option<(u32, Timestamp)> {
-        // Where there are none, the window is of no length.
+        // Without strikes the window is empty.
         (now < self.since.plus(self.window)).then_some((self.strikes, self.since))
     }
 
-    /// Banned until then.
+    /// Returns the end of the ban.
     #[must_use]
     pub fn until(&self) -> Timestamp {
         self.until
     }
 
-    /// Moves along with a clock that has gone back.
+    /// Moves all times back after the clock moved backwards.
     pub fn move_back(&mut self, back: Span) {
         self.until = self.until.minus(back);
         self.since = self.since.minus(back);
     }
 
-    /// What is over by `now` is as if it had never been.
+    /// Clears everything that has expired at `now`.
     pub fn forget(&mut self, now: Timestamp) {
         self.forget_level(now);
-        // A level passes from the end of its ban on.
+        // The level expires from the end of its ban on.
         if self.until <= now && self.level == 0 {
             self.until = Timestamp::EPOCH;
         }
@@ -181,13 +182,13 @@ impl Ban {
         }
     }
 
-    /// Whether there is nothing to remember.
+    /// Returns `true` if there is neither a ban nor a strike nor a level.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Ban::default()
     }
 
-    /// Writes it out. Without a level the form is that of the versions before levels.
+    /// Encodes the ban. Without a level, the encoding is that of versions without levels.
     pub fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.until.micros());
         let has_level = if self.level > 0 { HAS_LEVEL } else { 0 };
@@ -202,8 +203,8 @@ impl Ban {
         }
     }
 
-    /// Reads what `encode` wrote of a key that was last changed at `written`. `None` unless some call could have made
-    /// it.
+    /// Decodes the output of `encode` of a key that was last changed at `written`. Returns `None` unless some call can
+    /// have led to it.
     pub fn decode(from: &mut impl Decoder, written: Timestamp) -> Option<Ban> {
         let until = Timestamp::from_micros(from.integer()?)?;
         let flagged = from.integer()?;
@@ -220,9 +221,9 @@ impl Ban {
         Some(ban).filter(|ban| ban.is_sound(written))
     }
 
-    /// Whether some call can have led to it in a key that was last changed at `written`: nobody is banned for longer
-    /// than a duration says, no strike is yet to come, and a level is one that bans up to `longest` reach and that has
-    /// not passed.
+    /// Returns `true` if some call can have led to this state in a key last changed at `written`: the ban is no longer
+    /// than a duration may be, no strike is in the future, and the level is reachable with `longest` and has not
+    /// expired.
     pub(crate) fn is_sound(&self, written: Timestamp) -> bool {
         let is_reached = || self.level <= highest_level(Span::MICROSECOND, self.longest);
         self.until.since(written) <= Span::MAX_ARGUMENT

@@ -1,32 +1,31 @@
-//! Effects: what is propagated to replicas and the AOF.
+//! Effects: the commands that are propagated to replicas and the AOF.
 //!
-//! They get what happened, not what was asked: `RL.EFFECT key effect [key effect ...]` with the absolute expiry of each
-//! key and its new state, or of a large usage what has changed in it. Replaying an effect at any later time, on any
-//! clock, gives the same bytes. A call over several keys is one such command. An effect is text, readable in the AOF
-//! and in a replica's MONITOR:
+//! An effect contains the outcome of a call, not its arguments: `RL.EFFECT key effect [key effect ...]` with the
+//! absolute expiry of each key and its new state, or the change to a large usage. Applying an effect at any later time,
+//! on any clock, gives the same state. A call on several keys is one such command. An effect is text, readable in the
+//! AOF and in the MONITOR output of a replica:
 //!
 //! * `rl-bucket 1 1700000001675 1M -1675000`: kind, version of the encoding, expiry in milliseconds since the epoch,
 //!   then the fields of the usage, which are numbers and strings;
-//! * `rl-bucket 1 max 1M 1700000001675000`: the key expires as late as a key can. An AOF that is rewritten says so, in
-//!   fewer bytes than the number takes, since the server writes the real expiry right behind;
-//! * `rl-bucket del`: the key is gone;
-//! * `rl-bucket convert 1 1700000001675 1700000001500 1 ...`: the key, which held a bucket until 1700000001500, is one
-//!   of the kind that is made of others, version 1, and expires at 1700000001675 (0 in place of 1700000001500: it had no
-//!   expiry); then what the call changed in that.
+//! * `rl-bucket 1 max 1M 1700000001675000`: the key has the latest possible expiry. Used in a rewritten AOF, where the
+//!   server writes the real expiry after it, because `max` is shorter than the number;
+//! * `rl-bucket del`: the key is deleted;
+//! * `rl-bucket convert 1 1700000001675 1700000001500 1 ...`: the key held a bucket that expired at 1700000001500 (0: no
+//!   expiry), and is converted to a composite key of version 1, which expires at 1700000001675. The change by the call
+//!   follows.
 //!
-//! A number that follows the expiry is written in as few characters as come easily: `1M` is a million, and one from
-//! 10^12 on, most likely an instant in microseconds, is told by its distance, signed: the first such number by its
-//! distance from the expiry, each later one from the first (`+` alone is the first once more). All are read in digits,
-//! too.
+//! Numbers after the expiry are abbreviated: `1M` is a million. A number from 10^12 on, which is probably a timestamp in
+//! microseconds, is written as a signed distance: the first one from the expiry, and the others from the first (`+`
+//! alone is a distance of zero). Plain digits are accepted too.
 //!
-//! It is read like a payload from disk: any client might send it, so it can make no state that no command could
-//! have made, nor a key without an expiry.
+//! An effect is validated like a payload from disk, because any client may send one: it can neither create a state that
+//! no command creates, nor a key without an expiry.
 
 use crate::expiry::LATEST_EXPIRY;
 use crate::limit::Usage;
 use crate::wire::codec::{Decoder, Encoder};
 
-/// An effect as text. Short ones, all but those of logs and lease tables, need no memory of their own.
+/// Effect as text. Short effects, which are all but those of logs and lease tables, allocate no memory.
 ///
 /// ```
 /// use ratelimit_core::algorithm::bucket::BucketUsage;
@@ -43,28 +42,28 @@ pub struct Text {
     anchor: TimeBase,
 }
 
-/// What instants are told by their distance from.
+/// Reference time of abbreviated timestamps.
 #[derive(Clone, Copy, Debug)]
 enum TimeBase {
-    /// They are told in digits: the text has no expiry.
+    /// Timestamps are written in digits, because the text has no expiry.
     None,
-    /// The expiry, in microseconds, until an instant has been told.
+    /// Expiry in microseconds, until the first timestamp.
     Expiry(u64),
-    /// The first instant that was told.
+    /// First timestamp.
     Instant(u64),
 }
 
 impl TimeBase {
-    /// The least number that is told by its distance.
+    /// Smallest number that is written as a distance.
     const LEAST: u64 = 1_000_000_000_000;
-    /// The least distance that is told in digits instead, as they are hardly more.
+    /// Smallest distance that is written in digits instead, because these are hardly longer.
     const FAR: u64 = 100_000_000_000;
 
     fn of_expiry(milliseconds: u64) -> TimeBase {
         TimeBase::Expiry(milliseconds.saturating_mul(1000))
     }
 
-    /// The instant itself; `None` if there is none.
+    /// Returns the reference time, or `None` if there is none.
     fn instant(self) -> Option<u64> {
         match self {
             TimeBase::None => None,
@@ -72,37 +71,37 @@ impl TimeBase {
         }
     }
 
-    /// Notes that `instant` has been told, which is at least [`TimeBase::LEAST`].
-    fn tell(&mut self, instant: u64) {
+    /// Records a timestamp, which is at least [`TimeBase::LEAST`]. The first one becomes the reference.
+    fn record(&mut self, instant: u64) {
         if let TimeBase::Expiry(_) = self {
             *self = TimeBase::Instant(instant);
         }
     }
 }
 
-/// What the number before [`MILLIONS`] is to be multiplied by.
+/// Factor of numbers that end in [`MILLIONS`].
 const MILLION: u64 = 1_000_000;
 const MILLIONS: &[u8] = b"M";
 
 impl Text {
     const SHORT: usize = 192;
 
-    /// What the last call has changed in `usage`, which expires at `expires_at`.
+    /// Encodes the last change to `usage`, whose key expires at `expires_at`.
     pub fn of_change<U: Usage>(usage: &mut U, expires_at: u64) -> Text {
         let mut text = Text::heading::<U>(expires_at);
         usage.encode_effect(&mut text);
         text
     }
 
-    /// The whole of `usage`, which expires at `expires_at`.
+    /// Encodes the whole `usage`, whose key expires at `expires_at`.
     pub fn of_whole<U: Usage>(usage: &U, expires_at: u64) -> Text {
         let mut text = Text::heading::<U>(expires_at);
         usage.encode_whole_effect(&mut text);
         text
     }
 
-    /// A part of the whole of `usage`, whose expiry is told behind it, and from where the next part goes on, if there is
-    /// one ([`Usage::encode_part_of_whole`]).
+    /// Encodes a part of `usage`, whose expiry is written after the last part. Returns the start of the next part, if
+    /// there is one ([`Usage::encode_part_of_whole`]).
     #[inline(always)]
     pub fn of_part<U: Usage>(usage: &U, from: usize) -> (Text, Option<usize>) {
         let mut text = Text::beginning_with(U::KIND.name().as_bytes());
@@ -114,7 +113,7 @@ impl Text {
         (text, next)
     }
 
-    /// The key, which held a `U`, is gone.
+    /// Encodes the deletion of a key that held a `U`.
     #[must_use]
     pub fn deletion<U: Usage>() -> Text {
         let mut text = Text::beginning_with(U::KIND.name().as_bytes());
@@ -122,8 +121,8 @@ impl Text {
         text
     }
 
-    /// The key, which held a `Before` and expired at `plain_expiry`, holds an `After`: what the last call changed in
-    /// `usage` once that was made of what was there.
+    /// Encodes the conversion of a key that held a `Before` and expired at `plain_expiry`. `usage` is the converted
+    /// usage with the last change.
     pub fn of_conversion<Before: Usage, After: Usage>(
         plain_expiry: Option<u64>,
         usage: &mut After,
@@ -139,13 +138,13 @@ impl Text {
         text
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the text.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         if self.long.is_empty() { self.short.get(..self.length).unwrap_or_default() } else { &self.long }
     }
 
-    /// A text of another kind, whose fields follow.
+    /// Creates a text with another heading, to which fields are appended.
     pub(crate) fn beginning_with(heading: &[u8]) -> Text {
         let mut text = Text::empty();
         text.push(heading);
@@ -167,14 +166,14 @@ impl Text {
     #[inline]
     fn number<const LENGTH: usize>(&mut self, before: &[u8; LENGTH], value: u64) {
         self.push(before);
-        // Most numbers are one digit, which is quicker to write than to hand on.
+        // Most numbers have one digit, which is faster to write directly.
         match u8::try_from(value) {
             Ok(digit @ 0..=9) => self.push(&[b'0'.saturating_add(digit)]),
             _ => self.push(itoa::Buffer::new().format(value).as_bytes()),
         }
     }
 
-    /// Inlined, so that a constant of a few bytes is stored at once.
+    /// Inlined, so that a constant of a few bytes is stored directly.
     #[inline(always)]
     fn push(&mut self, bytes: &[u8]) {
         let end = self.length.saturating_add(bytes.len());
@@ -203,7 +202,7 @@ impl Encoder for Text {
             return self.number(b" ", value);
         };
         if value >= TimeBase::LEAST {
-            self.anchor.tell(value);
+            self.anchor.record(value);
             match value.abs_diff(anchor) {
                 0 => self.push(b" +"),
                 TimeBase::FAR.. => self.number(b" ", value),
@@ -217,7 +216,7 @@ impl Encoder for Text {
         }
     }
 
-    /// Its length, a colon, and the bytes as they are.
+    /// Encodes a string as its length, a colon, and its bytes.
     fn bytes(&mut self, value: &[u8]) {
         self.number(b" ", u64::try_from(value.len()).unwrap_or(u64::MAX));
         self.push(b":");
@@ -225,16 +224,16 @@ impl Encoder for Text {
     }
 }
 
-/// Stands for [`LATEST_EXPIRY`].
+/// Word for [`LATEST_EXPIRY`].
 const LATEST: &[u8] = b"max";
 
 const DELETION: &[u8] = b" del";
 const CONVERSION: &[u8] = b" convert";
 
-/// The expiry of a key that had none.
+/// Expiry of a key that had none.
 const NEVER: u64 = 0;
 
-/// Reads the fields of an effect, each behind one space, as they are written, or with all numbers in digits.
+/// Decoder of the fields of an effect. Each follows one space. Numbers are abbreviated or in digits.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
     rest: &'a [u8],
@@ -242,23 +241,23 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Those of a text that is nothing else.
+    /// Creates a decoder for a text that consists only of fields.
     pub(crate) fn of(text: &'a Text) -> Fields<'a> {
         Fields { rest: text.as_bytes(), anchor: TimeBase::None }
     }
 
-    /// Those of a text that begins with `heading`.
-    pub(crate) fn behind(heading: &[u8], text: &'a [u8]) -> Option<Fields<'a>> {
+    /// Creates a decoder for the fields after `heading`.
+    pub(crate) fn after(heading: &[u8], text: &'a [u8]) -> Option<Fields<'a>> {
         Some(Fields { rest: text.strip_prefix(heading)?, anchor: TimeBase::None })
     }
 
-    /// Whether all have been read.
+    /// Returns `true` if all fields have been decoded.
     #[must_use]
     pub fn end(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// An expiry that a key can have, in milliseconds since the epoch.
+    /// Decodes a valid expiry, in milliseconds since the epoch.
     fn expiry(&mut self) -> Option<u64> {
         if let Some(rest) = self.rest.strip_prefix(b" ").and_then(|rest| rest.strip_prefix(LATEST)) {
             self.rest = rest;
@@ -267,13 +266,13 @@ impl<'a> Fields<'a> {
         expiry(self.integer()?)
     }
 
-    /// How far from the anchor an instant is: nothing at all stands for zero.
+    /// Decodes the distance of a timestamp from the reference. An empty distance is zero.
     fn distance(&mut self) -> Option<u64> {
         let is_zero = !self.rest.first().is_some_and(u8::is_ascii_digit);
         if is_zero { Some(0) } else { self.digits().filter(|distance| (1..TimeBase::FAR).contains(distance)) }
     }
 
-    /// The digits at the front, with no zero before them.
+    /// Decodes digits without leading zeros.
     fn digits(&mut self) -> Option<u64> {
         let end = self.rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(self.rest.len());
         let (digits, rest) = self.rest.split_at_checked(end)?;
@@ -311,7 +310,7 @@ impl Decoder for Fields<'_> {
             }
         }?;
         if value >= TimeBase::LEAST {
-            self.anchor.tell(value);
+            self.anchor.record(value);
         }
         Some(value)
     }
@@ -325,34 +324,34 @@ impl Decoder for Fields<'_> {
     }
 }
 
-/// An effect, read up to what only its kind can read.
+/// Decoded effect, except for the fields of its kind.
 pub enum Effect<'a> {
-    /// What has changed, or all of it; the expiry in milliseconds since the epoch.
+    /// Change of the usage, or the whole usage.
     Change {
-        /// The version of the encoding.
+        /// Version of the encoding.
         version: u32,
-        /// When the key expires.
+        /// Expiry of the key in milliseconds since the epoch.
         expires_at: u64,
-        /// What the kind reads.
+        /// Fields of the usage.
         fields: Fields<'a>,
     },
-    /// The key is gone.
+    /// Deletion of the key.
     Deletion,
-    /// The key has been converted to the kind that is made of others.
+    /// Conversion of the key to a composite key.
     Conversion {
-        /// The version of that kind's encoding.
+        /// Version of the encoding of the composite key.
         version: u32,
-        /// When the key expires.
+        /// Expiry of the key in milliseconds since the epoch.
         expires_at: u64,
-        /// When it expired before, if it did.
+        /// Former expiry, if there was one.
         plain_expiry: Option<u64>,
-        /// What that kind reads.
+        /// Fields of the composite key.
         fields: Fields<'a>,
     },
 }
 
 impl<'a> Effect<'a> {
-    /// Of the kind of `U`; `None` if it is none.
+    /// Decodes an effect on the kind of `U`. Returns `None` for any other text.
     #[must_use]
     pub fn read<U: Usage>(text: &'a [u8]) -> Option<Effect<'a>> {
         let text = text.strip_prefix(U::KIND.name().as_bytes())?;
@@ -376,7 +375,7 @@ impl<'a> Effect<'a> {
     }
 }
 
-/// An expiry that a key can have.
+/// Returns `at` if it is a valid expiry.
 fn expiry(at: u64) -> Option<u64> {
     Some(at).filter(|at| (1..=LATEST_EXPIRY).contains(at))
 }

@@ -1,17 +1,18 @@
-//! When a key may expire: never before its usage has recovered, and not much later.
+//! Expiry of a key: never before its usage has recovered, and not much later.
 //!
-//! A key that expired early would forgive; one that expired late costs memory, and setting an expiry costs as much as
-//! the arithmetic of a call. So an expiry has room to be late, an eighth of the recovery and a second, is left alone
-//! within it, and moves as far as it may when it must, to have to move again as late as possible.
+//! A key that expires early forgives usage, and one that expires late costs memory. Setting an expiry costs as much as
+//! the arithmetic of a call. So an expiry may be late by an eighth of the recovery and a second. It is left unchanged
+//! within that range, and moves to the end of the range when it must move, so that it stays unchanged as long as
+//! possible.
 
 use crate::limit::Recovery;
 use crate::number::{Span, Timestamp};
 
-/// The latest expiry that a key can have, in milliseconds since the epoch: beyond what any limit can ask for (the last
-/// instant, the longest wait, an eighth of it and a second), and far from overflow in the server.
+/// Latest expiry of a key, in milliseconds since the epoch. It is beyond that of any limit (the last timestamp, the
+/// longest wait, an eighth of it and a second), and far from overflow in the server.
 pub const LATEST_EXPIRY: u64 = 1_000_000 * 86_400_000;
 
-/// The milliseconds since the epoch within which a key may expire.
+/// Range of valid expiries of a key, in milliseconds since the epoch.
 ///
 /// ```
 /// use ratelimit_core::expiry::Expiry;
@@ -31,11 +32,11 @@ pub struct Expiry {
 }
 
 impl Expiry {
-    /// A millisecond at both ends is kept in reserve, for expiries that move along with a clock gone back: they move by
-    /// whole milliseconds, and however many steps there are, these are off by less than one together.
+    /// Reserve at both ends of the range, in milliseconds, for expiries that move back with the clock. They move by
+    /// whole milliseconds, and the rounding errors of all steps sum up to less than one.
     const RESERVE: u64 = 1;
 
-    /// Of a usage that recovers `reset` after `now`.
+    /// Returns the range for a usage that recovers `reset` after `now`.
     #[must_use]
     pub fn of(now: Timestamp, reset: Span) -> Expiry {
         let recovered = now.plus(reset);
@@ -46,59 +47,62 @@ impl Expiry {
         }
     }
 
-    /// Returns the latest instant at which a usage has recovered whose key expires at this millisecond.
+    /// Returns the latest time at which a usage has recovered if its key expires at this millisecond.
     #[must_use]
     pub fn latest_recovery(expires_at: u64) -> Timestamp {
         let millis = expires_at.saturating_sub(Expiry::RESERVE);
         Timestamp::EPOCH.plus(Span::MILLISECOND.times(millis))
     }
 
-    /// The expiry after a charge, in milliseconds since the epoch: the one that the key has, if it will do. One from
-    /// before the clock went back never does.
+    /// Returns the expiry after a charge, in milliseconds since the epoch: the present one if it is in range. If
+    /// `moved` is set, the present one is from before the clock moved backwards, and is replaced.
     #[must_use]
     pub fn after_charge(self, present: Option<u64>, moved: bool) -> u64 {
         present.filter(|at| !moved && self.holds(*at)).unwrap_or(self.latest)
     }
 
-    /// The expiry that a key is to be given after a charge; `None` if the one that it has will do.
+    /// Returns the expiry to set after a charge, or `None` if the present one is in range.
     #[must_use]
     #[inline(always)]
     pub fn to_be_given(self, present: Option<u64>) -> Option<u64> {
         if present.is_some_and(|at| self.holds(at)) { None } else { Some(self.latest) }
     }
 
-    /// Whether an expiry lies within.
+    /// Returns `true` if an expiry is in range.
     fn holds(self, at: u64) -> bool {
         (self.earliest..=self.latest).contains(&at)
     }
 }
 
-/// A clock gone back, as a usage was moved back with it.
+/// Clock step back by which a usage was moved back.
 #[derive(Clone, Copy, Debug)]
 pub struct StepBack {
-    /// The time after the step.
+    /// Time after the step.
     pub now: Timestamp,
-    /// By how much the usage was ahead of it.
+    /// Distance by which the usage was ahead of `now`.
     pub back: Span,
-    /// What that has done to its recovery.
+    /// Effect of the step on the time of recovery.
     pub recovery: Recovery,
-    /// The expiry that the call's limit would have given it before the step.
+    /// Range of the expiry under the call's limit before the step.
     pub before: Expiry,
-    /// The expiry that it gives it now.
+    /// Range of the expiry under the call's limit after the step.
     pub after: Expiry,
 }
 
 impl StepBack {
-    /// The expiry after a step back that charged nothing, in milliseconds since the epoch.
+    /// Returns the expiry after a step back without a charge, in milliseconds since the epoch.
     ///
-    /// How long the usage is remembered is for the limit to say that it was last charged under, which need not be this
-    /// call's. Where that recovery moves along with the clock, so does a present expiry that this call's limit has
-    /// given. Any other stays: it may have been set since the clock went back, by whoever brought the key here
-    /// (MIGRATE, RESTORE), and would be too early if it moved; it is too late by the step at most. Where nobody knows
-    /// the recovery, it comes no later than before, so that the present expiry stays, unless it is to the millisecond
-    /// what this call's limit gives: then that limit is taken for the one. (Two aligned windows of different lengths
-    /// that happen to end at the same instant cannot be told apart.) In all other cases the expiry is worked out anew:
-    /// where the present one is too early for this call's limit, too, or is none that a key can have.
+    /// The expiry follows the limit that charged the usage last, which may be another than the call's. If the recovery
+    /// moves with the clock, a present expiry that is in range for the call's limit moves too. Any other present expiry
+    /// stays: MIGRATE or RESTORE may have set it after the step, and moving it would make it too early. It is too late
+    /// by at most the step.
+    ///
+    /// If the recovery is hidden, it is not later than before, and the present expiry stays, unless it is exactly the
+    /// one that the call's limit sets. Then that limit is assumed to be the last one. (Two aligned windows of different
+    /// lengths that end at the same time cannot be distinguished.)
+    ///
+    /// In all other cases the expiry is computed anew, as well as when the present one is too early for the call's
+    /// limit or not a valid expiry.
     #[must_use]
     pub fn expiry(&self, present: Option<u64>) -> u64 {
         let by_whole_millis = self.now.plus(self.back).floor_millis().saturating_sub(self.now.floor_millis());
@@ -109,7 +113,7 @@ impl StepBack {
             Recovery::IsHidden => present.filter(|at| *at != self.before.latest),
             Recovery::IsTold => None,
         };
-        // Of what moved along, the reserve may have been used up.
+        // An expiry that moved back may have used up the reserve.
         let earliest = self.after.earliest.saturating_sub(Expiry::RESERVE);
         let sound = earliest.max(self.now.floor_millis().saturating_add(1))..=LATEST_EXPIRY;
         kept.filter(|at| sound.contains(at)).unwrap_or(self.after.latest)

@@ -5,7 +5,7 @@ use crate::redis::incoming_effect::Applier;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::stats;
-use ratelimit_core::wire::args::{Args, KeyName, twin};
+use ratelimit_core::wire::args::{Args, KeyName, duplicate};
 use ratelimit_core::wire::error::Error;
 
 /// `RL.EFFECT key effect [key effect ...]`
@@ -56,7 +56,7 @@ fn read(mut args: Args<'_>) -> Result<Vec<Effect<'_>>, Error> {
             break;
         }
     }
-    if twin(names.into_iter()).is_some() { Err(Error::InvalidEffect) } else { Ok(effects) }
+    if duplicate(names.into_iter()).is_some() { Err(Error::InvalidEffect) } else { Ok(effects) }
 }
 
 /// The kind that an effect names.

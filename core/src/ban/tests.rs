@@ -11,7 +11,7 @@ fn rule(strikes: u32, window: u64, block: u64) -> BanRule {
 }
 
 #[test]
-fn the_last_strike_within_the_window_of_the_first_bans() {
+fn last_strike_in_the_window_bans() {
     let mut ban = Ban::default();
     for (second, left) in [(0, 0), (59, 0), (60, 0), (61, 0), (119, 600), (120, 599)] {
         if left != 599 {
@@ -19,12 +19,12 @@ fn the_last_strike_within_the_window_of_the_first_bans() {
         }
         assert_eq!(ban.left(at(second)), Span::SECOND.times(left), "{second}");
     }
-    assert_eq!(ban.strikes(at(119)), None, "a ban begins anew");
+    assert_eq!(ban.strikes(at(119)), None, "a ban clears the strikes");
     assert_eq!(ban.left(at(719)), Span::ZERO);
 }
 
 #[test]
-fn one_strike_may_be_enough_and_then_bans_at_once() {
+fn rule_of_one_strike_bans_at_once() {
     let mut ban = Ban::default();
     assert!(ban.is_next(rule(1, 1, 1), at(0)));
     ban.strike(rule(1, 60, 5), at(10));
@@ -32,7 +32,7 @@ fn one_strike_may_be_enough_and_then_bans_at_once() {
 }
 
 #[test]
-fn a_ban_by_hand_never_shortens_and_nothing_lifts() {
+fn manual_ban_never_shortens_and_zero_lifts() {
     let mut ban = Ban::default();
     ban.by_hand(Span::SECOND.times(100), at(0));
     ban.by_hand(Span::SECOND.times(50), at(10));
@@ -40,14 +40,14 @@ fn a_ban_by_hand_never_shortens_and_nothing_lifts() {
     ban.strike(rule(3, 60, 1), at(10));
     ban.strike(rule(3, 60, 1), at(11));
     ban.strike(rule(3, 60, 1), at(12));
-    assert_eq!(ban.left(at(12)), Span::SECOND.times(88), "nor does a rule");
+    assert_eq!(ban.left(at(12)), Span::SECOND.times(88), "a rule does not shorten it either");
     ban.strike(rule(3, 60, 1), at(12));
     ban.by_hand(Span::ZERO, at(13));
     assert!(ban.is_empty());
 }
 
 #[test]
-fn what_is_over_is_forgotten_each_for_itself() {
+fn ban_and_strikes_expire_separately() {
     let mut ban = Ban::default();
     ban.by_hand(Span::SECOND.times(10), at(0));
     ban.strike(rule(9, 60, 1), at(0));
@@ -64,10 +64,10 @@ fn what_is_over_is_forgotten_each_for_itself() {
 }
 
 #[test]
-fn what_is_written_of_a_ban_is_read_as_that() {
+fn encoded_ban_is_decoded_to_the_same() {
     let mut ban = Ban::default();
     let three = BanRule { strikes: 3, ..growing() };
-    // No strike, one, a ban of the first level, and one with a strike beside its level.
+    // No strike, one strike, a ban of the first level, and a strike beside a level.
     for (second, rule) in [(0, None), (1, Some(three)), (2, Some(growing())), (3 * HOUR, Some(three))] {
         if let Some(rule) = rule {
             ban.strike(rule, at(second));
@@ -83,7 +83,7 @@ fn what_is_written_of_a_ban_is_read_as_that() {
 }
 
 #[test]
-fn a_ban_outlasts_the_strikes_beside_it() {
+fn ban_survives_expired_strikes() {
     let mut ban = Ban::default();
     ban.by_hand(Span::SECOND.times(100), at(0));
     ban.strike(rule(9, 60, 1), at(0));
@@ -92,7 +92,7 @@ fn a_ban_outlasts_the_strikes_beside_it() {
 }
 
 #[test]
-fn a_clock_gone_back_moves_a_ban_and_its_strikes() {
+fn clock_step_back_moves_ban_and_strikes() {
     let mut ban = Ban::default();
     ban.by_hand(Span::SECOND.times(10), at(100));
     ban.strike(rule(3, 60, 1), at(100));
@@ -102,7 +102,7 @@ fn a_clock_gone_back_moves_a_ban_and_its_strikes() {
 }
 
 #[test]
-fn the_end_of_time_is_no_end_of_it() {
+fn ban_at_the_last_timestamp_saturates() {
     let mut ban = Ban::default();
     ban.by_hand(Span::MAX_ARGUMENT, Timestamp::MAX);
     assert_eq!(ban.until(), Timestamp::MAX);
@@ -117,7 +117,7 @@ fn growing() -> BanRule {
     BanRule { longest: Period::new(Span::SECOND.times(7 * HOUR)), ..rule(1, 60, HOUR) }
 }
 
-/// How many hours the ban lasts that a strike at `second` brings.
+/// Strikes at `second`, and returns the hours of the ban.
 fn hours(ban: &mut Ban, rule: BanRule, second: u64) -> u64 {
     assert_eq!(ban.left(at(second)), Span::ZERO, "it is banned already");
     ban.strike(rule, at(second));
@@ -126,18 +126,18 @@ fn hours(ban: &mut Ban, rule: BanRule, second: u64) -> u64 {
 }
 
 #[test]
-fn a_ban_that_follows_soon_is_twice_as_long_up_to_the_longest() {
+fn repeated_ban_is_doubled_up_to_the_longest() {
     let (mut ban, mut now) = (Ban::default(), 0);
     for (length, level) in [(1, 1), (2, 2), (4, 3), (7, 4), (7, 4), (7, 4)] {
         assert_eq!((hours(&mut ban, growing(), now), ban.level(at(now))), (length, level));
-        // A microsecond less than the longest behind its end.
+        // A microsecond less than `longest` after its end.
         now += (length + 7) * HOUR - 1;
         ban.forget(at(now));
     }
 }
 
 #[test]
-fn a_level_passes_with_each_whole_longest_since_the_end() {
+fn level_decreases_with_each_longest_since_the_end() {
     let mut third = Ban::default();
     let mut end = 0;
     for length in [1, 2, 4] {
@@ -156,21 +156,21 @@ fn a_level_passes_with_each_whole_longest_since_the_end() {
     third.forget(at(end + 21 * HOUR - 1));
     assert!(!third.is_empty());
     third.forget(at(end + 21 * HOUR));
-    assert!(third.is_empty(), "what has passed is forgotten");
+    assert!(third.is_empty(), "expired levels are cleared");
 }
 
 #[test]
-fn a_level_passes_by_the_longest_of_its_own_ban() {
+fn level_decreases_by_the_longest_of_its_own_ban() {
     let mut ban = Ban::default();
     assert_eq!([hours(&mut ban, growing(), 0), hours(&mut ban, growing(), HOUR)], [1, 2]);
     let other = BanRule { longest: Period::new(Span::SECOND.times(30 * HOUR)), ..rule(1, 60, 10 * HOUR) };
-    // 7 hours after the end one of two levels is left, whatever the call says; the length is the call's.
+    // 7 hours after the end, one of two levels is left, whatever rule the call has. The duration is that of the call.
     assert_eq!((hours(&mut ban, other, 10 * HOUR), ban.level(at(10 * HOUR))), (20, 2));
     assert_eq!(ban.expires_at(), at((10 + 20 + 2 * 30) * HOUR));
 }
 
 #[test]
-fn a_rule_that_reaches_its_longest_sooner_has_fewer_levels() {
+fn level_is_capped_by_the_rule_of_the_call() {
     let mut ban = Ban::default();
     for _ in 0..4 {
         ban.strike(growing(), at(0));
@@ -182,24 +182,24 @@ fn a_rule_that_reaches_its_longest_sooner_has_fewer_levels() {
 }
 
 #[test]
-fn a_ban_without_a_longest_leaves_the_level() {
+fn ban_without_max_keeps_the_level() {
     let mut ban = Ban::default();
     assert_eq!([hours(&mut ban, growing(), 0), hours(&mut ban, growing(), HOUR)], [1, 2]);
     assert_eq!((hours(&mut ban, rule(1, 60, 5 * HOUR), 10 * HOUR), ban.level(at(14 * HOUR))), (5, 1));
-    // It passes from the end of that ban on.
+    // The level decreases from the end of that ban on.
     assert_eq!([ban.level(at(22 * HOUR - 1)), ban.level(at(22 * HOUR))], [1, 0]);
-    // Of a level that has passed nothing is left.
+    // An expired level is not kept.
     let (mut late, mut first) = (Ban::default(), Ban::default());
     assert_eq!(hours(&mut late, growing(), 0), 1);
     assert_eq!([&mut late, &mut first].map(|ban| hours(ban, rule(1, 60, HOUR), 8 * HOUR)), [1, 1]);
     assert_eq!(late, first);
-    // And a ban that has none makes none.
+    // A ban without MAX creates no level.
     let mut ban = Ban::default();
     assert_eq!((hours(&mut ban, rule(1, 60, HOUR), 0), ban.level(at(0)), ban.expires_at()), (1, 0, at(HOUR)));
 }
 
 #[test]
-fn a_ban_by_hand_leaves_the_level_and_0_forgets_it() {
+fn manual_ban_keeps_the_level_and_zero_clears_it() {
     let mut ban = Ban::default();
     assert_eq!([hours(&mut ban, growing(), 0), hours(&mut ban, growing(), HOUR)], [1, 2]);
     let before = ban;
@@ -207,7 +207,7 @@ fn a_ban_by_hand_leaves_the_level_and_0_forgets_it() {
     assert_eq!(ban, before, "a shorter ban changes nothing");
     ban.by_hand(Span::SECOND.times(9 * HOUR), at(HOUR));
     assert_eq!([ban.level(at(17 * HOUR - 1)), ban.level(at(17 * HOUR)), ban.level(at(24 * HOUR))], [2, 1, 0]);
-    // What has passed before stays so.
+    // Levels that have expired are not restored.
     ban.by_hand(Span::SECOND.times(HOUR), at(20 * HOUR));
     assert_eq!([ban.level(at(20 * HOUR)), ban.level(at(28 * HOUR - 1)), ban.level(at(28 * HOUR))], [1, 1, 0]);
     ban.by_hand(Span::SECOND.times(HOUR), at(28 * HOUR));
@@ -218,7 +218,7 @@ fn a_ban_by_hand_leaves_the_level_and_0_forgets_it() {
 }
 
 #[test]
-fn strikes_below_a_ban_leave_the_level() {
+fn strikes_without_a_ban_keep_the_level() {
     let mut ban = Ban::default();
     assert_eq!(hours(&mut ban, growing(), 0), 1);
     let three = BanRule { strikes: 3, ..growing() };
@@ -233,17 +233,17 @@ fn strikes_below_a_ban_leave_the_level() {
 }
 
 #[test]
-fn a_clock_gone_back_moves_the_end_that_a_level_passes_from() {
+fn clock_step_back_moves_the_end_of_the_last_ban() {
     let mut ban = Ban::default();
     assert_eq!([hours(&mut ban, growing(), 100 * HOUR), hours(&mut ban, growing(), 101 * HOUR)], [1, 2]);
-    // 3 hours after the end the clock goes back by 50.
+    // 3 hours after the end, the clock goes back by 50 hours.
     ban.move_back(Span::SECOND.times(50 * HOUR));
     assert_eq!([ban.level(at(60 * HOUR - 1)), ban.level(at(60 * HOUR))], [2, 1]);
     assert_eq!(ban.expires_at(), at(67 * HOUR));
 }
 
 #[test]
-fn levels_neither_overflow_nor_end_with_time() {
+fn levels_do_not_overflow_at_the_last_timestamp() {
     let longest = Period::new(Span::MAX_ARGUMENT);
     let smallest = BanRule { longest, block: Period::new(Span::MICROSECOND).unwrap(), ..rule(1, 60, 1) };
     let mut ban = Ban::default();
@@ -256,6 +256,6 @@ fn levels_neither_overflow_nor_end_with_time() {
         assert_eq!(ban.left(now).micros(), (1 << (level.min(50) - 1)).min(Span::MAX_ARGUMENT.micros()));
     }
     ban.strike(smallest, Timestamp::MAX);
-    // By then all of them have passed: 90 decades are more than 50.
+    // All levels have expired by then: 90 decades are more than 50.
     assert_eq!((ban.until(), ban.level(Timestamp::MAX)), (Timestamp::MAX, 1));
 }

@@ -7,18 +7,18 @@ use crate::limit::Limit;
 use crate::number::{Period, Span};
 use crate::testing::calls::{millionths, us};
 
-/// Of a text without an expiry.
+/// Creates a decoder for fields without an expiry.
 fn digits_only(text: &str) -> Fields<'_> {
     Fields { rest: text.as_bytes(), anchor: TimeBase::None }
 }
 
-/// 1.5 units, of a second after the epoch.
+/// Returns a usage of 1.5 units, one second after the epoch.
 fn bucket() -> BucketUsage {
     let mut fields = digits_only(" 1500000 1000000");
     BucketUsage::decode(&mut fields, 1).unwrap()
 }
 
-/// Leases of a second, of one millionth each, taken at the epoch.
+/// Returns leases of one second and one millionth each, taken at the epoch.
 fn leases(holders: &[&[u8]]) -> ConcurrencyUsage {
     let mut usage = ConcurrencyUsage::default();
     for holder in holders {
@@ -35,7 +35,7 @@ fn shown(text: &Text) -> String {
     text.as_bytes().escape_ascii().to_string()
 }
 
-/// What is read of an effect on a bucket: its version, its expiry and whatever follows.
+/// Decodes an effect on a bucket, and returns its version, its expiry and the remaining text.
 fn read(text: &str) -> Option<(u32, u64, String)> {
     match Effect::read::<BucketUsage>(text.as_bytes())? {
         Effect::Change { version, expires_at, fields } => {
@@ -45,7 +45,7 @@ fn read(text: &str) -> Option<(u32, u64, String)> {
     }
 }
 
-/// What is read of the conversion of a bucket, likewise; with the expiry that it had.
+/// Decodes the conversion of a bucket, and returns its version, its expiry, the former expiry and the remaining text.
 fn read_conversion(text: &str) -> Option<(u32, u64, Option<u64>, String)> {
     match Effect::read::<BucketUsage>(text.as_bytes())? {
         Effect::Conversion { version, expires_at, plain_expiry, fields } => {
@@ -56,7 +56,7 @@ fn read_conversion(text: &str) -> Option<(u32, u64, Option<u64>, String)> {
 }
 
 #[test]
-fn an_effect_is_the_kind_its_version_the_expiry_and_the_fields() {
+fn effect_contains_kind_version_expiry_and_fields() {
     assert_eq!(shown(&Text::of_change(&mut bucket(), 5000)), "rl-bucket 1 5000 1500000 1M");
     assert_eq!(shown(&Text::of_whole(&bucket(), 5000)), "rl-bucket 1 5000 1500000 1M");
     assert_eq!(shown(&Text::of_part(&bucket(), 0).0), "rl-bucket 1 max 1500000 1M");
@@ -65,7 +65,7 @@ fn an_effect_is_the_kind_its_version_the_expiry_and_the_fields() {
 }
 
 #[test]
-fn a_conversion_is_the_kind_before_the_version_and_expiry_of_the_new_one_the_expiry_before_and_the_change() {
+fn conversion_contains_both_expiries_and_the_change() {
     let text = |plain_expiry| {
         let (mut composite, ()) = CompositeUsage::convert(&mut bucket(), plain_expiry, us(2_000_000), |composite| {
             composite.ban(Span::SECOND, us(2_000_000));
@@ -95,16 +95,16 @@ fn a_conversion_is_the_kind_before_the_version_and_expiry_of_the_new_one_the_exp
 }
 
 #[test]
-fn a_string_is_its_length_a_colon_and_its_bytes() {
+fn string_is_encoded_with_its_length() {
     let mut usage = leases(&[b"a b:\xff"]);
     assert_eq!(shown(&Text::of_change(&mut usage, 2000)), r"rl-leases 1 2000 1 0 0 0 1 5:a b:\xff 1M 1");
-    assert_eq!(shown(&Text::of_change(&mut usage, 2000)), "rl-leases 1 2000 1 0 0 0 0", "that was all");
+    assert_eq!(shown(&Text::of_change(&mut usage, 2000)), "rl-leases 1 2000 1 0 0 0 0", "nothing has changed since");
     assert_eq!(shown(&Text::of_whole(&usage, 2000)), r"rl-leases 1 2000 0 0 1 5:a b:\xff 1M 1");
 }
 
 #[test]
-fn a_long_effect_goes_on_where_a_short_one_would_end() {
-    // The name ends just before, at, and behind the last byte that needs no memory, and far behind.
+fn long_effect_equals_a_short_one_beyond_the_inline_buffer() {
+    // The name ends just before, at and after the last inline byte, and far after it.
     let around = Text::of_whole(&leases(&[b"x"]), 2000).as_bytes().len() - " 1:x 1M 1".len();
     for length in (Text::SHORT - around - 8..=Text::SHORT - around + 2).chain([250, 256]) {
         let name = vec![b'x'; length];
@@ -114,7 +114,7 @@ fn a_long_effect_goes_on_where_a_short_one_would_end() {
 }
 
 #[test]
-fn what_was_written_is_read_back() {
+fn encoded_effect_is_decoded() {
     assert_eq!(read("rl-bucket 1 5000 1500000 1000000"), Some((1, 5000, " 1500000 1000000".to_owned())));
     assert_eq!(read("rl-bucket 1 5000"), Some((1, 5000, String::new())));
     assert_eq!(read(&format!("rl-bucket 1 {LATEST_EXPIRY}")), Some((1, LATEST_EXPIRY, String::new())));
@@ -124,7 +124,7 @@ fn what_was_written_is_read_back() {
 }
 
 #[test]
-fn what_no_call_can_have_caused_is_refused() {
+fn malformed_effect_is_rejected() {
     let too_late = format!("rl-bucket 1 {}", LATEST_EXPIRY + 1);
     for text in [
         "",
@@ -156,7 +156,7 @@ fn what_no_call_can_have_caused_is_refused() {
 }
 
 #[test]
-fn fields_are_read_as_they_are_written_and_no_other_way() {
+fn only_canonical_fields_are_decoded() {
     for (text, value, left) in [
         (" 0", Some(0), ""),
         (" 7 8", Some(7), " 8"),
@@ -190,7 +190,7 @@ fn fields_are_read_as_they_are_written_and_no_other_way() {
     }
 }
 
-/// An hour after an instant of 2023, in microseconds and in milliseconds.
+/// Expiry an hour after a time in 2023, in microseconds and in milliseconds.
 const EXPIRY_US: u64 = 1_700_003_600_000_000;
 const EXPIRY_MS: u64 = EXPIRY_US / 1000;
 
@@ -216,7 +216,7 @@ fn numbers(text: &str) -> Option<Vec<u64>> {
 }
 
 #[test]
-fn the_first_instant_is_told_by_its_distance_from_the_expiry_and_the_others_by_theirs_from_the_first() {
+fn timestamps_are_encoded_as_distances() {
     let now = EXPIRY_US - 3_600_000_000;
     assert_eq!(written(&[7, now, 0, now + 5, now, now - 5]), " 7 -3600000000 0 +5 + -5");
     assert_eq!(written(&[EXPIRY_US, EXPIRY_US + 1]), " + +1");
@@ -230,7 +230,7 @@ fn the_first_instant_is_told_by_its_distance_from_the_expiry_and_the_others_by_t
 }
 
 #[test]
-fn a_multiple_of_a_million_is_told_in_millions() {
+fn multiple_of_a_million_is_abbreviated() {
     let far = TimeBase::LEAST;
     assert_eq!(
         written(&[0, 1, 999_999, 1_000_000, 1_000_001, 60_000_000, far - 1_000_000, far]),
@@ -239,7 +239,7 @@ fn a_multiple_of_a_million_is_told_in_millions() {
 }
 
 #[test]
-fn numbers_are_read_as_they_are_written_and_in_digits() {
+fn numbers_are_decoded_abbreviated_and_in_digits() {
     let now = EXPIRY_US - 3_600_000_000;
     let values = [7, now, 2_000_000, now + 5, now, now - 5, now + TimeBase::FAR, u64::MAX];
     assert_eq!(numbers(&written(&values)).as_deref(), Some(&values[..]));
@@ -248,7 +248,7 @@ fn numbers_are_read_as_they_are_written_and_in_digits() {
 }
 
 #[test]
-fn no_number_is_read_that_would_be_written_another_way() {
+fn non_canonical_number_is_rejected() {
     let least_distance = EXPIRY_US - TimeBase::LEAST;
     for text in [
         " +0",
@@ -283,14 +283,14 @@ fn no_number_is_read_that_would_be_written_another_way() {
 }
 
 #[test]
-fn a_number_of_one_digit_is_written_as_any_other() {
+fn number_of_one_digit_is_encoded() {
     let values: Vec<u64> = (0..=11).chain([99, 100, 255, 256, 257, 265]).collect();
     let expected = values.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
     assert_eq!(written(&values), format!(" {expected}"));
 }
 
 #[test]
-fn an_instant_beside_the_latest_expiry_is_told_as_beside_the_number() {
+fn timestamp_after_max_is_encoded_as_after_the_number() {
     let now = EXPIRY_US - 3_600_000_000;
     let mut usage = BucketUsage::decode(&mut digits_only(&format!(" 1500000 {now}")), 1).unwrap();
     let part = shown(&Text::of_part(&usage, 0).0);

@@ -6,7 +6,7 @@ fn at(seconds: u64) -> Timestamp {
     Timestamp::EPOCH.plus(SECOND.times(seconds))
 }
 
-/// A minute that was charged at its 59th second, by a clock that then goes back to its first.
+/// Step of a minute window that was charged at its 59th second, after which the clock goes back to its first.
 fn step(recovery: Recovery, reset_before: u64, reset_after: u64) -> StepBack {
     let (before, after) = (at(59), at(1));
     StepBack {
@@ -19,7 +19,7 @@ fn step(recovery: Recovery, reset_before: u64, reset_after: u64) -> StepBack {
 }
 
 #[test]
-fn an_expiry_is_not_before_the_recovery_and_at_most_an_eighth_and_a_second_later() {
+fn expiry_is_at_most_an_eighth_and_a_second_after_the_recovery() {
     let expiry = Expiry::of(at(100), SECOND.times(80));
     assert_eq!(expiry.after_charge(None, false), 190_999);
     assert_eq!(expiry.after_charge(Some(185_000), true), 190_999);
@@ -32,19 +32,19 @@ fn an_expiry_is_not_before_the_recovery_and_at_most_an_eighth_and_a_second_later
 }
 
 #[test]
-fn an_aligned_window_ends_where_it_did() {
+fn expiry_of_an_aligned_window_follows_its_end() {
     let hidden = |reset_before, reset_after| step(Recovery::IsHidden, reset_before, reset_after);
-    // What the same limit gave is worked out anew: until a minute, an eighth of 59 s and a second.
+    // An expiry that the same limit set is computed anew: a minute, an eighth of 59 s and a second.
     assert_eq!(hidden(1, 59).expiry(Some(61_124)), 68_374);
-    // A day that was charged under ends later than any minute.
+    // The expiry of a day window is later than that of any minute window.
     assert_eq!(hidden(1, 59).expiry(Some(86_400_000)), 86_400_000);
-    // Another mode or window asks, which would have ended at another time.
+    // The call has another mode or window, which would have ended at another time.
     assert_eq!(hidden(60, 60).expiry(Some(61_124)), 61_124);
-    assert_eq!(hidden(3541, 3599).expiry(Some(61_124)), 4_050_874, "never before the recovery that is told");
+    assert_eq!(hidden(3541, 3599).expiry(Some(61_124)), 4_050_874, "never before the reported recovery");
 }
 
 #[test]
-fn a_recovery_that_moves_along_takes_its_expiry_with_it_however_small_the_steps() {
+fn expiry_moves_back_exactly_with_many_small_steps() {
     let (mut now, mut present) = (at(1000), 1_009_999);
     for micros in (0..20_000).map(|step| 100 + step % 900) {
         let back = Span::from_micros(micros);
@@ -58,10 +58,10 @@ fn a_recovery_that_moves_along_takes_its_expiry_with_it_however_small_the_steps(
 }
 
 #[test]
-fn an_expiry_of_another_limit_does_not_move_along_as_it_may_be_newer_than_the_step() {
-    // A minute before the step, and eight seconds after it, as this call's limit sees it.
+fn expiry_of_another_limit_does_not_move_back() {
+    // Recovery within eight seconds before and after the step, under the call's limit.
     let moves = |present| step(Recovery::MovesAlong, 8, 8).expiry(Some(present));
-    // What this limit gave before, at its earliest and at its latest.
+    // Earliest and latest expiry under the call's limit before the step.
     for given in [67_001, 68_999] {
         assert_eq!(moves(given), given - 58_000);
     }
@@ -71,7 +71,7 @@ fn an_expiry_of_another_limit_does_not_move_along_as_it_may_be_newer_than_the_st
 }
 
 #[test]
-fn an_expiry_that_somebody_else_has_set_gives_way() {
+fn invalid_expiry_is_replaced() {
     for recovery in [Recovery::MovesAlong, Recovery::IsTold, Recovery::IsHidden] {
         for present in [None, Some(0), Some(1_001), Some(LATEST_EXPIRY + 58_001), Some(u64::MAX)] {
             assert_eq!(step(recovery, 1, 59).expiry(present), 68_374, "{recovery:?} {present:?}");
@@ -80,8 +80,8 @@ fn an_expiry_that_somebody_else_has_set_gives_way() {
 }
 
 #[test]
-fn no_limit_asks_for_an_expiry_that_a_key_cannot_have() {
+fn expiry_of_any_limit_is_valid() {
     let latest = Expiry::of(Timestamp::MAX, Span::MAX).after_charge(None, false);
-    // An eighth more than twice 365000 days, and within a reserve of a quarter.
+    // An eighth more than twice 365000 days, with a reserve of a quarter.
     assert!(latest <= LATEST_EXPIRY && LATEST_EXPIRY < latest / 4 * 5 + latest / 16, "{latest}");
 }

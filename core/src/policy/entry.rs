@@ -175,7 +175,7 @@ impl Record {
     /// Parses the output of [`PolicyEntry::record`]. Returns `None` for any other text.
     pub fn read(record: &[u8]) -> Option<Record> {
         let forms = [(HEADING_FOR, RecordForm::For), (HEADING_STEPS, RecordForm::Steps), (HEADING, RecordForm::First)];
-        forms.into_iter().find_map(|(heading, form)| Record::read_fields(Fields::behind(heading, record)?, form))
+        forms.into_iter().find_map(|(heading, form)| Record::read_fields(Fields::after(heading, record)?, form))
     }
 
     fn read_fields(mut fields: Fields, form: RecordForm) -> Option<Record> {

@@ -5,7 +5,7 @@ use super::ruling::PolicyFacts;
 use crate::number::{Amount, Period};
 use crate::syntax::name_of_policy;
 use crate::wire::args::{Args, whole};
-use crate::wire::error::{Error, MustBe, Needed, Reason, Syntax, What};
+use crate::wire::error::{Error, Expected, MustBe, Needed, Reason, Syntax};
 
 /// Condition for setting a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl<'a> DeletionRequest<'a> {
         while let Some(word) = args.peek() {
             // A list of names with a policy named VERSION in it is more likely a mistake than intended.
             if word.eq_ignore_ascii_case(b"VERSION") {
-                return Err(Error::unexpected(word, Reason::VersionOfOne));
+                return Err(Error::unexpected(word, Reason::VersionAfterNames));
             }
             names.push(name_of_policy(args)?);
         }
@@ -177,7 +177,7 @@ impl Scaling {
         let duration = if args.accept("FOR") { Some(duration(args, &FOR_SYNTAX, &DURATION)?) } else { None };
         if let Some(word) = args.peek() {
             let reason = match duration {
-                Some(_) if word.eq_ignore_ascii_case(b"FOR") => Reason::Again,
+                Some(_) if word.eq_ignore_ascii_case(b"FOR") => Reason::Duplicate,
                 None if Period::parse(word).is_some() => Reason::ForIsMissing,
                 _ => Reason::OnlyFor,
             };
@@ -191,7 +191,7 @@ impl Scaling {
         let (mut every, mut lasts, mut bound) = (None, None, None);
         let bound_word = if matches!(step, ScaleStep::Add { .. }) { "MAX" } else { "MIN" };
         while let Some(word) = args.peek() {
-            let again = || Err(Error::unexpected(word, Reason::Again));
+            let again = || Err(Error::unexpected(word, Reason::Duplicate));
             if args.accept("EVERY") {
                 if every.replace(duration(args, &EVERY_SYNTAX, &SECONDS)?).is_some() {
                     return again();
@@ -206,7 +206,7 @@ impl Scaling {
                     return again();
                 }
             } else {
-                let needed = Needed::instead_of(word, What::Option, vec![bound_word, "EVERY", "FOR"], Vec::new());
+                let needed = Needed::instead_of(word, Expected::Option, vec![bound_word, "EVERY", "FOR"], Vec::new());
                 return Err(Error::needed(word, needed));
             }
         }

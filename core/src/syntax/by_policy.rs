@@ -6,7 +6,7 @@ use super::purpose::Verb;
 use super::refusal;
 use super::words::{OF_POLICY_NAME, OF_POLICY_NAME_OF_KEYS};
 use crate::wire::args::Args;
-use crate::wire::error::{Error, MustBe, Reason, Syntax, What};
+use crate::wire::error::{Error, Expected, MustBe, Reason, Syntax};
 use crate::wire::name::MAX_NAME;
 
 const POLICY: MustBe = MustBe::other("a name of 1 to 256 bytes", "plan:pro");
@@ -33,7 +33,7 @@ impl<'a> ByPolicy<'a> {
     pub fn after_first_name(first: &'a [u8], args: &mut Args<'a>) -> Result<ByPolicy<'a>, Error> {
         let by = ByPolicy::after_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
         if let Some(word) = args.peek() {
-            return Err(refusal::needed(word, What::OrOption, OF_POLICY_NAME, false));
+            return Err(refusal::needed(word, Expected::OrOption, OF_POLICY_NAME, false));
         }
         Ok(by)
     }
@@ -43,7 +43,7 @@ impl<'a> ByPolicy<'a> {
         let first = next_name(args)?;
         let by = ByPolicy::after_name(first, args, verb, common, false)?;
         match args.peek() {
-            Some(word) => Err(refusal::refused(word, Reason::PolicyStandsAlone)),
+            Some(word) => Err(refusal::refused(word, Reason::BesidePolicy)),
             None => Ok(by),
         }
     }

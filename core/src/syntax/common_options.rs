@@ -167,7 +167,7 @@ impl<'a> CommonOptions<'a> {
     fn request(&self, limit: &AnyLimit, own: &Options) -> Result<Request, Error> {
         let separate = own.cost.is_some() || matches!(limit, AnyLimit::Concurrency(_));
         match (self.purpose, own.mode) {
-            (Purpose::Settle, Some(mode)) if !separate => Err(out_of_place(mode.word(), Reason::SettleSaysTheCost)),
+            (Purpose::Settle, Some(mode)) if !separate => Err(out_of_place(mode.word(), Reason::SettleSetsCost)),
             (Purpose::Settle, _) => Ok(Request::Take(Amount::ZERO)),
             (Purpose::Check | Purpose::GiveBack, _) if separate => Ok(Request::Take(Amount::ZERO)),
             (_, mode) if separate => own.request(mode),
@@ -214,7 +214,7 @@ impl<'a> CommonOptions<'a> {
 fn refuse_to_keep(keep: Option<Keep>, request: Request, purpose: Purpose) -> Result<(), Error> {
     let keeps_nothing = matches!(purpose, Purpose::Settle | Purpose::GiveBack);
     if keep.is_some() && (keeps_nothing || matches!(request, Request::Force(_) | Request::GiveBack(_))) {
-        return Err(out_of_place(Word::Keep, Reason::KeepsNothing));
+        return Err(out_of_place(Word::Keep, Reason::KeepConflict));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::words::{OF_A_CALL, is_ban, is_policy};
 use crate::ban::BanRule;
 use crate::evaluate::Request;
 use crate::wire::args::Args;
-use crate::wire::error::{Error, Reason, What};
+use crate::wire::error::{Error, Expected, Reason};
 
 /// Parsed request on one key.
 ///
@@ -119,7 +119,7 @@ impl<'a> KeyRequest<'a> {
         options: &SpecOptions<'a>,
     ) -> Result<KeyRequest<'a>, Error> {
         if let Some(word) = args.peek() {
-            return Err(refusal::needed(word, What::Option, options.words, false));
+            return Err(refusal::needed(word, Expected::Option, options.words, false));
         }
         KeyRequest::of_one(Verb::Take, &CommonOptions::NONE, parsed, options, None)
     }
@@ -144,7 +144,7 @@ impl<'a> KeyRequest<'a> {
         let common = CommonOptions::of(Options::read(args, OF_A_CALL)?)?;
         let word = args.argument("a spec", verb.syntax())?;
         if is_ban(word) {
-            return Err(Error::unexpected(word, Reason::BanBehindSpecs));
+            return Err(Error::unexpected(word, Reason::BanBeforeSpecs));
         }
         if is_policy(word) {
             return ByPolicy::of_key(args, verb, &common).map(|by| KeyRequest::Policy(Box::new(by)));
@@ -190,7 +190,7 @@ impl<'a> KeyRequest<'a> {
             specs.push(spec);
         }
         if let Some(word) = args.peek() {
-            return Err(refusal::refused(word, Reason::BanStandsLast));
+            return Err(refusal::refused(word, Reason::AfterBan));
         }
         if specs.is_empty() {
             return KeyRequest::of_one(verb, common, parsed, options, ban);

@@ -9,7 +9,7 @@ use super::refusal::{self, WordPlace};
 use super::spec::Spec;
 use super::spec_options::SpecOptions;
 use super::words::{OF_KEYS, OF_POLICY_NAME_OF_KEYS, Word, is_policy, out_of_place};
-use crate::wire::args::{Args, KeyName, twin};
+use crate::wire::args::{Args, KeyName, duplicate};
 use crate::wire::error::{Error, Hint, MustBe, NUMKEYS, Reason};
 
 /// Parsed request on several keys: all are charged or none is.
@@ -73,11 +73,11 @@ impl<'a> ManyKeysRequest<'a> {
             keys.push((key, KeyRequest::One(common.spec_among_several(&parsed, &options)?)));
         }
         if !args.is_empty() {
-            return Err(refusal::refused(args.word()?, Reason::BehindLastSpec));
+            return Err(refusal::refused(args.word()?, Reason::AfterLastSpec));
         }
         // Must come last: if numkeys is too large, words of specs are taken for keys and may be equal.
-        if let Some(twin) = twin(names.map(|key| args.name(key))) {
-            return Err(Error::hinted("keys", &KEYS, twin, Hint::Twice));
+        if let Some(name) = duplicate(names.map(|key| args.name(key))) {
+            return Err(Error::hinted("keys", &KEYS, name, Hint::Twice));
         }
         Ok(ManyKeysRequest { keys, idempotency: verb.idempotency(common.idempotency())?, purpose: common.purpose })
     }

@@ -255,7 +255,7 @@ impl<'a> Options<'a> {
                 again.or(self.mode.map(Mode::word))
             }
             // RL.ACQUIRE, the only command with these options, parses them elsewhere.
-            Word::Block | Word::Fence => return Err(out_of_place(option, Reason::OnlyAcquireBlocks)),
+            Word::Block | Word::Fence => return Err(out_of_place(option, Reason::OnlyAcquire)),
         })
     }
 
@@ -288,7 +288,7 @@ impl<'a> Options<'a> {
     /// Rejects COST, UPTO, FORCE, MAXWAIT and KEEP, which SETTLE replaces.
     pub(super) fn refuse_beside_settle(&self) -> Result<(), Error> {
         let beside = [self.cost.map(|_| Word::Cost), self.mode.map(Mode::word), self.keep.map(|_| Word::Keep)];
-        beside.into_iter().flatten().next().map_or(Ok(()), |word| Err(out_of_place(word, Reason::SettleSaysTheCost)))
+        beside.into_iter().flatten().next().map_or(Ok(()), |word| Err(out_of_place(word, Reason::SettleSetsCost)))
     }
 
     /// Combines the cost, by default 1, with a mode.
@@ -314,7 +314,7 @@ impl<'a> Options<'a> {
 /// `before`.
 #[cold]
 pub(super) fn excluded(before: &Args, option: Word, present: Word) -> Error {
-    before.unexpected(if option == present { Reason::Again } else { Reason::NotWith(present.name()) })
+    before.unexpected(if option == present { Reason::Duplicate } else { Reason::ExcludedBy(present.name()) })
 }
 
 /// Parses a cost. A negative one is a refund; `-0` is 0.

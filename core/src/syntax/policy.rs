@@ -100,7 +100,7 @@ impl Policy {
             }
         }
         if let Some(word) = args.peek() {
-            return Err(refusal::refused(word, Reason::BanStandsLast));
+            return Err(refusal::refused(word, Reason::AfterBan));
         }
         Ok(Policy::of(limits, ban))
     }
@@ -141,10 +141,10 @@ impl Policy {
     /// Rejects the policy for RL.DELAY if an admitted call may be delayed.
     ///
     /// # Errors
-    /// [`Error::MoreToTell`] if a limit is a queue (LEAKYBUCKET).
+    /// [`Error::LongerReply`] if a limit is a queue (LEAKYBUCKET).
     #[inline(always)]
     pub fn refuse_more_to_tell(&self) -> Result<(), Error> {
-        if self.queues { Err(Error::MoreToTell("a LEAKYBUCKET")) } else { Ok(()) }
+        if self.queues { Err(Error::LongerReply("a LEAKYBUCKET")) } else { Ok(()) }
     }
 
     /// Returns the number of limits.
@@ -322,10 +322,10 @@ impl<'a> ByPolicy<'a> {
     /// Names the option or the algorithm that needs a longer reply.
     pub fn refuse_more_to_tell(&self, policy: &Policy) -> Result<(), Error> {
         if self.each() {
-            return Err(Error::MoreToTell("EACH"));
+            return Err(Error::LongerReply("EACH"));
         }
         policy.refuse_more_to_tell()?;
-        self.common.mode_with_longer_reply().map_or(Ok(()), |word| Err(Error::MoreToTell(word)))
+        self.common.mode_with_longer_reply().map_or(Ok(()), |word| Err(Error::LongerReply(word)))
     }
 
     /// Returns the request of the call on a policy.

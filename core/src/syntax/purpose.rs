@@ -37,7 +37,7 @@ impl Verb {
     pub(super) fn idempotency(self, idempotency: Idempotency) -> Result<Idempotency, Error> {
         match (self, idempotency) {
             (Verb::Take, idempotency) => Ok(idempotency),
-            (Verb::Peek, Idempotency::Settle { .. }) => Err(out_of_place(Word::Settle, Reason::LookSettlesNothing)),
+            (Verb::Peek, Idempotency::Settle { .. }) => Err(out_of_place(Word::Settle, Reason::PeekCannotSettle)),
             (Verb::Peek, _) => Ok(Idempotency::Every),
         }
     }

@@ -4,7 +4,7 @@ use super::grammar::{CONCURRENCY, Reader, SYNTAXES};
 use super::purpose::Verb;
 use super::spec::{MAX_SPECS, Spec};
 use super::words::{self, OptionSet, Word, is_ban, is_policy, names, out_of_place};
-use crate::wire::error::{Error, Needed, Reason, What};
+use crate::wire::error::{Error, Expected, Needed, Reason};
 
 /// Position of a word that does not begin a spec. The error lists the words that are allowed there.
 #[derive(Clone, Copy)]
@@ -34,17 +34,17 @@ impl WordPlace {
 #[cold]
 pub(super) fn unknown(word: &[u8], place: WordPlace, options: OptionSet, verb: Verb) -> Error {
     let (what, options) = match place {
-        WordPlace::First => (What::FirstSpec, options),
-        WordPlace::FirstOfPolicy => (What::Algorithm, words::NONE),
-        WordPlace::FirstOfKeys => (What::FirstSpecOfKeys, options),
-        WordPlace::Next | WordPlace::NextOfPolicy => (What::NextSpec, options),
-        WordPlace::NextOfKeys => (What::NextSpecOfKeys, options),
+        WordPlace::First => (Expected::FirstSpec, options),
+        WordPlace::FirstOfPolicy => (Expected::Algorithm, words::NONE),
+        WordPlace::FirstOfKeys => (Expected::FirstSpecOfKeys, options),
+        WordPlace::Next | WordPlace::NextOfPolicy => (Expected::NextSpec, options),
+        WordPlace::NextOfKeys => (Expected::NextSpecOfKeys, options),
     };
     let mut refused = needed(word, what, options, true);
     if let (WordPlace::First, Error::Unexpected { reason, .. }) = (place, &mut refused)
         && let Reason::Needed(needed) = &mut **reason
     {
-        needed.or_policy(verb.syntax_by_policy(), word);
+        needed.suggest_policy(verb.syntax_by_policy(), word);
     }
     refused
 }
@@ -54,7 +54,7 @@ pub(super) fn unknown(word: &[u8], place: WordPlace, options: OptionSet, verb: V
 #[cold]
 pub(super) fn refused(word: &[u8], reason: Reason) -> Error {
     if let Some(option) = [Word::Block, Word::Fence].into_iter().find(|option| option.is(word)) {
-        out_of_place(option, Reason::OnlyAcquireBlocks)
+        out_of_place(option, Reason::OnlyAcquire)
     } else {
         Error::unexpected(word, reason)
     }
@@ -68,24 +68,24 @@ fn is_refused_of_sketch(word: &[u8], options: OptionSet) -> bool {
 /// Returns the error for a word where `what` is needed: one of `options`, or the name of an algorithm if `or_algorithm`
 /// is set.
 #[cold]
-pub(super) fn needed(word: &[u8], what: What, options: OptionSet, or_algorithm: bool) -> Error {
+pub(super) fn needed(word: &[u8], what: Expected, options: OptionSet, or_algorithm: bool) -> Error {
     if is_refused_of_sketch(word, options) {
         return Error::unexpected(word, Reason::MergedInSketch);
     }
     let algorithms = if or_algorithm { SYNTAXES.map(|syntax| syntax.word).to_vec() } else { Vec::new() };
     let mut needed = Needed::instead_of(word, what, names(options), algorithms);
     let of_take = || is_ban(word) || is_policy(word) || Word::Each.is(word) || Spec::reader(word).is_some();
-    if what == What::Option && of_take() {
-        needed.is_meant("RL.TAKE");
+    if what == Expected::Option && of_take() {
+        needed.suggest("RL.TAKE");
     } else if or_algorithm && (word.eq_ignore_ascii_case(b"ACQUIRE") || word.eq_ignore_ascii_case(b"RL.ACQUIRE")) {
-        needed.is_meant(CONCURRENCY.word);
+        needed.suggest(CONCURRENCY.word);
     }
     let has_cost = options.iter().any(|option| matches!(option, Word::Cost | Word::CostOfLease));
-    if has_cost && matches!(what, What::Option | What::OrOption | What::NextSpec) {
-        needed.or_value("COST", word);
+    if has_cost && matches!(what, Expected::Option | Expected::OrOption | Expected::NextSpec) {
+        needed.suggest_value_of("COST", word);
     }
-    if what == What::OrOption {
-        needed.or_value("OR", word);
+    if what == Expected::OrOption {
+        needed.suggest_value_of("OR", word);
     }
     refused(word, Reason::Needed(needed))
 }

@@ -132,14 +132,14 @@ impl<'a> Spec<'a> {
     /// Rejects a spec that cannot stand beside `other`, or would have the same component of the key.
     pub(super) fn refuse_conflict(&self, other: &Spec) -> Result<(), Error> {
         if self.limit.kind().stands_alone() || other.limit.kind().stands_alone() {
-            return Err(Error::unexpected(b"SKETCH", Reason::SketchStandsAlone));
+            return Err(Error::unexpected(b"SKETCH", Reason::BesideSketch));
         }
         if self.limit.kind() != other.limit.kind() {
             return Ok(());
         }
         match (self.name, other.name) {
             _ if matches!(self.limit, AnyLimit::Concurrency(_)) => {
-                Err(Error::unexpected(b"CONCURRENCY", Reason::OneOfLeases))
+                Err(Error::unexpected(b"CONCURRENCY", Reason::SecondConcurrency))
             }
             (Some(name), Some(other)) if name == other => Err(Error::hinted("names", &NAMES, name, Hint::Twice)),
             (None, None) if self.limit.identity() == other.limit.identity() => {

@@ -4,7 +4,7 @@ use crate::number::Period;
 use crate::space_saving::MAX_ENTRIES;
 use crate::space_saving::minutes::whole_minutes;
 use crate::wire::args::{Args, whole};
-use crate::wire::error::{Error, MustBe, Needed, Reason, Syntax, What};
+use crate::wire::error::{Error, Expected, MustBe, Needed, Reason, Syntax};
 
 /// Parsed arguments of RL.TOP.
 #[derive(Clone, Copy, Debug)]
@@ -46,11 +46,11 @@ impl Query {
                 break;
             };
             if twice {
-                return Err(before.unexpected(Reason::Again));
+                return Err(before.unexpected(Reason::Duplicate));
             }
         }
         if let Some(word) = args.peek() {
-            let needed = Needed::instead_of(word, What::Word, vec!["COUNT", "SINCE", "RESET"], Vec::new());
+            let needed = Needed::instead_of(word, Expected::Word, vec!["COUNT", "SINCE", "RESET"], Vec::new());
             return Err(Error::needed(word, needed));
         }
         Ok(Query { count: count.unwrap_or(10), minutes, reset })

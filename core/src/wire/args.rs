@@ -1,18 +1,18 @@
-//! A left-to-right reader of a command's words. Words are bytes: nothing is taken to be UTF-8.
+//! Left-to-right parser of a command's words. Words are bytes and need not be UTF-8.
 
 use crate::number::decimal::MAX_NUMBER;
 use crate::wire::error::{Error, MustBe, Position, Reason, Syntax};
 
-/// The words of a call, its command's name first, as whoever was sent them holds them.
+/// Words of a call, starting with the name of its command.
 pub trait Words {
-    /// How many there are.
+    /// Returns the number of words.
     fn count(&self) -> usize;
 
-    /// The bytes of one of them; `None` past the last.
+    /// Returns the bytes of a word, or `None` after the last one.
     fn word(&self, place: usize) -> Option<&[u8]>;
 }
 
-/// Words that stand in memory one after another: an array, a slice, a list.
+/// Implements [`Words`] for sequences of byte slices in memory.
 macro_rules! words_in_memory {
     ($(($($generics:tt)*) $type:ty),*) => {$(
         impl $($generics)* Words for $type {
@@ -28,8 +28,8 @@ macro_rules! words_in_memory {
 }
 words_in_memory!((<const COUNT: usize>) [&[u8]; COUNT], () &[&[u8]], () Vec<&[u8]>);
 
-/// The words of a call that have not been read yet. A word is asked for when it is read: what nobody needs, the bytes
-/// of a key's name, is not.
+/// Remaining words of a call. The bytes of a word are fetched only when they are read. So the name of a key, which only
+/// the server needs, is never fetched.
 ///
 /// ```
 /// use ratelimit_core::wire::args::{Args, KeyName};
@@ -48,31 +48,31 @@ pub struct Args<'a> {
     next: usize,
 }
 
-/// The place of a key among the words of a call: how the server is asked for it.
+/// Index of a key among the words of a call. The server is asked for the key by this index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyName(pub usize);
 
-/// A whole number in plain digits, up to `most`.
+/// Parses a whole number of plain digits, up to `most`.
 pub fn whole(text: &[u8], most: u64) -> Option<u64> {
     let digits = text.len() <= MAX_NUMBER && text.iter().all(u8::is_ascii_digit);
     let value = std::str::from_utf8(digits.then_some(text)?).ok()?.parse().ok()?;
     (value <= most).then_some(value)
 }
 
-/// How many names are compared each with each, which needs no memory.
+/// Maximum number of names that are compared pairwise, which allocates nothing.
 const FEW: usize = 16;
 
-/// A name that comes twice.
+/// Returns a name that occurs twice.
 #[must_use]
-pub fn twin<'a>(names: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
+pub fn duplicate<'a>(names: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
     if names.len() <= FEW {
         let mut few: [&[u8]; FEW] = [&[]; FEW];
         let count = names.len();
         few.iter_mut().zip(names).for_each(|(room, name)| *room = name);
         let names = few.get(..count).unwrap_or(&few);
-        let mut twins =
+        let mut duplicates =
             names.iter().enumerate().filter(|(place, name)| names.iter().take(*place).any(|other| other == *name));
-        return twins.next().map(|(_, name)| *name);
+        return duplicates.next().map(|(_, name)| *name);
     }
     let mut sorted: Vec<_> = names.collect();
     sorted.sort_unstable();
@@ -80,13 +80,13 @@ pub fn twin<'a>(names: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<&'a [u
 }
 
 impl<'a> Args<'a> {
-    /// All words of a call, its command's name first; reading begins after that.
+    /// Creates a parser for the words of a call. The first word, the name of the command, is skipped.
     #[must_use]
     pub fn new(words: &'a dyn Words) -> Args<'a> {
         Args { words, count: words.count(), next: 1 }
     }
 
-    /// The next word, which the server counts.
+    /// Reads the next word, where the server checks the number of words.
     ///
     /// # Errors
     /// [`Error::WrongArity`] if there is none.
@@ -97,7 +97,7 @@ impl<'a> Args<'a> {
         Ok(word)
     }
 
-    /// The next word, an argument of what `syntax` says.
+    /// Reads the next word as an argument of `syntax`.
     ///
     /// # Errors
     /// [`Error::Missing`] if there is none.
@@ -108,14 +108,14 @@ impl<'a> Args<'a> {
         Ok(word)
     }
 
-    /// The word that was read that many words ago: 0 is the last.
+    /// Returns the word read `ago` words before the last one. 0 is the last one.
     #[must_use]
     pub fn before(&self, ago: usize) -> &'a [u8] {
         let place = self.next.checked_sub(1).and_then(|last| last.checked_sub(ago));
         place.and_then(|place| self.words.word(place)).unwrap_or_default()
     }
 
-    /// The refusal of the word that was read last, as an argument of what `syntax` says.
+    /// Returns the error for the last word as an argument of `syntax`.
     #[cold]
     #[must_use]
     pub fn refused(&self, argument: &'static str, must_be: &'static MustBe, syntax: &'static Syntax) -> Error {
@@ -123,14 +123,14 @@ impl<'a> Args<'a> {
         Error::out_of_place(argument, must_be, self.before(0), Position { syntax, is_first })
     }
 
-    /// The refusal of the next word.
+    /// Returns the error for the next word.
     #[cold]
     #[must_use]
     pub fn unexpected(&self, reason: Reason) -> Error {
         Error::unexpected(self.peek().unwrap_or_default(), reason)
     }
 
-    /// The next word, as a key: its place.
+    /// Reads the next word as a key, and returns its index.
     ///
     /// # Errors
     /// [`Error::WrongArity`] if there is none.
@@ -144,13 +144,14 @@ impl<'a> Args<'a> {
         Ok(place)
     }
 
-    /// The bytes of a key's name.
+    /// Returns the name of a key.
     #[must_use]
     pub fn name(&self, key: KeyName) -> &'a [u8] {
         self.words.word(key.0).unwrap_or_default()
     }
 
-    /// `numkeys key [key ...]`: the places of the keys. `None` unless there are as many, and any.
+    /// Reads `numkeys key [key ...]` and returns the indexes of the keys. Returns `None` unless there is at least one
+    /// key and as many as numkeys.
     pub fn numbered_keys(&mut self) -> Option<impl ExactSizeIterator<Item = KeyName> + Clone + use<>> {
         let count = usize::try_from(whole(self.word().ok()?, u64::MAX)?).ok().filter(|count| *count > 0)?;
         let first = self.next;
@@ -158,7 +159,7 @@ impl<'a> Args<'a> {
         Some((first..self.next).map(KeyName))
     }
 
-    /// Whether the next word is `expected`, in any case; if so it is read.
+    /// Reads the next word if it is `expected`, in any case. Returns `true` if it was read.
     pub fn accept(&mut self, expected: &str) -> bool {
         let found = self.peek().is_some_and(|word| word.eq_ignore_ascii_case(expected.as_bytes()));
         if found {
@@ -167,7 +168,7 @@ impl<'a> Args<'a> {
         found
     }
 
-    /// The next words, as many as are asked for, and goes on behind them. `None` for each that is not there.
+    /// Reads the next `COUNT` words, with `None` for each missing one.
     #[inline(always)]
     pub fn next_words<const COUNT: usize>(&mut self) -> [Option<&'a [u8]>; COUNT] {
         let first = self.next;
@@ -175,28 +176,28 @@ impl<'a> Args<'a> {
         std::array::from_fn(|place| self.words.word(first.saturating_add(place)))
     }
 
-    /// Goes on behind the next word.
+    /// Skips the next word.
     pub fn skip(&mut self) {
         self.next = self.next.saturating_add(1);
     }
 
-    /// Refuses whatever is left.
+    /// Checks that all words have been read.
     ///
     /// # Errors
-    /// [`Error::Unexpected`] names the first word of it.
+    /// Returns [`Error::Unexpected`] for the first remaining word.
     #[inline]
     pub fn end(&self) -> Result<(), Error> {
         if self.is_empty() { Ok(()) } else { Err(self.unexpected(Reason::AtEnd)) }
     }
 
-    /// Whether all words have been read.
+    /// Returns `true` if all words have been read.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.next >= self.count
     }
 
-    /// The next word, which stays to be read.
+    /// Returns the next word without reading it.
     #[must_use]
     #[inline]
     pub fn peek(&self) -> Option<&'a [u8]> {

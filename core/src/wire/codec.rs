@@ -1,16 +1,16 @@
-//! How a usage is written out and read back: as a sequence of integers and strings, whatever carries them (an RDB
-//! payload, an effect on the wire, a digest).
+//! Encoding of a usage as a sequence of integers and strings, independent of the carrier (an RDB payload, an effect, a
+//! digest).
 
-/// Takes the fields of a usage, in order.
+/// Receiver of the fields of a usage, in order.
 pub trait Encoder {
-    /// One integer.
+    /// Encodes an integer.
     fn integer(&mut self, value: u64);
 
-    /// A string of bytes.
+    /// Encodes a string of bytes.
     fn bytes(&mut self, value: &[u8]);
 }
 
-/// Takes the fields of a usage to nowhere.
+/// Encoder that discards all fields.
 pub struct Discard;
 
 impl Encoder for Discard {
@@ -19,16 +19,16 @@ impl Encoder for Discard {
     fn bytes(&mut self, _value: &[u8]) {}
 }
 
-/// Gives the fields of a usage back, in order.
+/// Source of the fields of a usage, in order.
 pub trait Decoder {
-    /// One integer; `None` if there is none left or it cannot be read.
+    /// Decodes an integer. Returns `None` if none is left or it is malformed.
     fn integer(&mut self) -> Option<u64>;
 
-    /// A string of at most `most` bytes; `None` if there is none left or it is longer.
+    /// Decodes a string. Returns `None` if none is left or it is longer than `most` bytes.
     fn bytes(&mut self, most: usize) -> Option<Box<[u8]>>;
 }
 
-/// What the effect of a kind that may be large begins with: all that the key remembers follows.
+/// First field of the effect of a kind that may be large, if the whole usage follows.
 pub const WHOLE: u64 = 0;
-/// Or what one call has changed in it.
+/// First field of the effect of a kind that may be large, if the change by one call follows.
 pub const CHANGE: u64 = 1;

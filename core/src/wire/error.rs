@@ -1,16 +1,16 @@
-//! Everything that a call can be refused for; `Display` is the text on the wire.
+//! Errors of calls. [`Display`](fmt::Display) prints the text on the wire.
 //!
-//! A refusal carries facts: which argument it is about, what that must be, the word that was read. What a word was
-//! perhaps meant to be is found out once it is refused. Nothing here is run, or takes memory, for a call that is not.
+//! An error carries facts: the argument, its valid range and the word that was found. Suggestions for a misspelled word
+//! are computed only when the error is created. Successful calls run none of this code and allocate no memory for it.
 
 mod read;
 mod reason;
 
 pub use read::{Hint, Position, Read};
-pub use reason::{Meant, Needed, Reason, What};
+pub use reason::{Expected, Needed, Reason, Suggestion};
 use std::fmt;
 
-/// Why a call was refused. Nothing was written.
+/// Error of a call. A call that fails writes nothing.
 ///
 /// ```
 /// use ratelimit_core::wire::args::Args;
@@ -23,151 +23,151 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// Too few words; the server has its own text for that.
+    /// Too few words. The server prints an error of its own.
     WrongArity,
-    /// A word is missing that the server does not count: of a spec or an option.
+    /// A word of a spec or an option is missing.
     Missing {
-        /// Its name in the syntax line.
+        /// Name of the argument in the syntax.
         argument: &'static str,
-        /// The words that it is one of.
+        /// Syntax that contains the argument.
         syntax: &'static Syntax,
     },
-    /// An argument is not what it must be.
+    /// An argument is malformed or out of range.
     OutOfRange {
-        /// Its name in the syntax line.
+        /// Name of the argument in the syntax.
         argument: &'static str,
-        /// What it must be.
+        /// Valid values.
         must_be: &'static MustBe,
-        /// What it is.
+        /// Word that was found.
         read: Box<Read>,
     },
-    /// A word that the grammar has no place for.
+    /// A word is not allowed where it stands.
     Unexpected {
-        /// In quotes, cut and escaped.
+        /// Word in quotes, truncated and escaped.
         shown: String,
-        /// Why there is no place for it.
+        /// Reason why it is not allowed.
         reason: Box<Reason>,
     },
-    /// Two limits of one kind on a key cannot be told apart: as they display.
+    /// Two limits of a key have the same identity. Contains both as text.
     SameWindow(Box<[String; 2]>),
-    /// A call on several keys has specs for some of them only.
+    /// A call on several keys has fewer specs than keys.
     TooFewSpecs {
-        /// How many keys it has, by its numkeys.
+        /// Number of keys, according to numkeys.
         keys: usize,
-        /// How many specs.
+        /// Number of specs.
         specs: usize,
     },
-    /// The key holds something else.
+    /// The key holds another type.
     WrongType {
-        /// What it holds.
+        /// Type of the key.
         holds: &'static str,
-        /// The kind of limiter that the call is for.
+        /// Type that the call needs.
         needs: &'static str,
     },
-    /// The call would make a key, and the server is out of memory.
+    /// The call would create a key, and the server is out of memory.
     OutOfMemory,
-    /// The call would add an entry to a key that has as many as it may have.
+    /// The call would add an entry to a key that has the maximum number of entries.
     TooManyEntries {
-        /// How many it may have.
+        /// Maximum number of entries.
         most: usize,
-        /// The setting that says so, without `ratelimit.`.
+        /// Name of the setting for the maximum, without `ratelimit.`.
         setting: &'static str,
     },
-    /// The call would add a component to a key that has as many as it may have.
+    /// The call would add a component to a key that has the maximum number of components.
     TooManyComponents {
-        /// How many it may have.
+        /// Maximum number of components.
         most: usize,
     },
-    /// None of the policies that the call asks for is there: their names, as they are shown.
+    /// The policies of the call do not exist. Contains their names as text.
     NoPolicy(String),
-    /// The caller waited for a lease, and may not have it any more when its turn has come.
+    /// The caller lost the permission to take the lease while it waited.
     NoPermission,
-    /// The client is to ask elsewhere, or again: a server's own words, with their code.
+    /// The server redirects the client or asks it to retry. Contains the text of the server with its error code.
     Redirected(String),
-    /// A policy has leases, and the call that asks for one has no id.
+    /// The policy has leases, and the call has no id.
     NoHolder,
-    /// A policy has a sketch, and the call that asks for it names no item.
+    /// The policy has a sketch, and the call names no item.
     NoItem,
-    /// RL.DELAY has one integer, and an admitted call would have more to tell: because of this.
-    MoreToTell(&'static str),
-    /// This server would lose policies, and was not told to keep them.
+    /// RL.DELAY replies one integer, which is not enough for this option or algorithm.
+    LongerReply(&'static str),
+    /// The server is not configured to keep policies.
     PoliciesOff,
-    /// A policy was set by a later version of the module, whose words this one does not know.
+    /// The policy was set by a later version of the module, and this version cannot parse it.
     UnreadablePolicy,
-    /// A policy is to be set over another version than the one that stands.
+    /// The policy has another version than the call names.
     OtherVersion {
-        /// Its name, as it is shown.
+        /// Name of the policy as text.
         name: String,
-        /// The version that stands.
-        stands: u64,
-        /// The one that was named.
-        named: u64,
+        /// Current version.
+        current: u64,
+        /// Version that the call names.
+        expected: u64,
     },
-    /// There would be one policy more than there may be.
+    /// The call would exceed the maximum number of policies.
     TooManyPolicies {
-        /// How many there may be.
+        /// Maximum number of policies.
         most: usize,
     },
-    /// A policy's stamp is the last one that there is, so that it cannot be changed.
+    /// The policy has the latest possible stamp, so that it cannot be changed.
     NoLaterStamp,
-    /// A record of a policy has a stamp that is further ahead of this server's clock than a day.
+    /// The stamp in a record is more than a day ahead of this server's clock.
     StampAhead,
-    /// An effect that no command can have caused.
+    /// Effect that no command can have caused.
     InvalidEffect,
-    /// A panic of ours.
+    /// Panic in the module.
     Internal,
 }
 
-/// What an argument must be, and an example of it.
+/// Valid values of an argument, with an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MustBe {
-    /// Reads on from "must be".
+    /// Continues the text "must be".
     pub what: &'static str,
-    /// Reads on from that: which of them. Said of what is one, but none of these.
+    /// Range of valid values, appended to `what`. Printed if the word has the right form but is out of range.
     pub range: &'static str,
-    /// A value that would have passed.
+    /// Valid value.
     pub example: &'static str,
-    /// How it is written.
+    /// Form in which the value is written.
     pub form: Form,
 }
 
-/// How an argument is written.
+/// Form of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A number.
+    /// Number.
     Number,
-    /// A number and a unit of time.
+    /// Number with a unit of time.
     Duration,
-    /// In another way.
+    /// Any other form.
     Other,
 }
 
 impl MustBe {
-    /// A number in a range.
+    /// Creates a description of a number in a range.
     #[must_use]
     pub const fn number(what: &'static str, range: &'static str, example: &'static str) -> MustBe {
         MustBe { what, range, example, form: Form::Number }
     }
 
-    /// A duration in a range.
+    /// Creates a description of a duration in a range.
     #[must_use]
     pub const fn duration(what: &'static str, range: &'static str, example: &'static str) -> MustBe {
         MustBe { what, range, example, form: Form::Duration }
     }
 
-    /// Something else.
+    /// Creates a description of any other argument.
     #[must_use]
     pub const fn other(what: &'static str, example: &'static str) -> MustBe {
         MustBe { what, range: "", example, form: Form::Other }
     }
 }
 
-/// A word and what stands behind it, as a syntax line has them.
+/// Word with its arguments, as in the documented syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Syntax {
-    /// An option, an algorithm or a command.
+    /// Option, algorithm or command.
     pub word: &'static str,
-    /// What stands behind it.
+    /// Arguments that follow it.
     pub arguments: &'static str,
 }
 
@@ -177,58 +177,58 @@ impl fmt::Display for Syntax {
     }
 }
 
-/// What numkeys must be.
+/// Valid values of numkeys.
 pub const NUMKEYS: MustBe = MustBe::other("the number of keys and of specs", "2 for two of each");
 
-/// How much of a word is shown, in characters: what is no printable byte takes up to four.
+/// Maximum length of a quoted word, in characters. An unprintable byte takes up to four.
 const SHOWN: usize = 32;
-/// How much is shown of a policy's name, which a client may want to set.
+/// Maximum length of a policy's name in an error, which the client may need in full.
 const SHOWN_OF_NAME: usize = 256;
 
 impl Error {
-    /// The refusal of an argument by the name that it has in the syntax line, and the word that it was.
+    /// Creates the error for an invalid argument, by its name in the syntax and the word that was found.
     #[cold]
     #[must_use]
     pub fn out_of_range(argument: &'static str, must_be: &'static MustBe, word: &[u8]) -> Error {
         Error::OutOfRange { argument, must_be, read: Box::new(Read::of(word, must_be, None)) }
     }
 
-    /// The refusal of an argument where it is known what stands around it.
+    /// Creates the error for an invalid argument whose position is known.
     #[cold]
     #[must_use]
     pub fn out_of_place(argument: &'static str, must_be: &'static MustBe, word: &[u8], position: Position) -> Error {
         Error::OutOfRange { argument, must_be, read: Box::new(Read::of(word, must_be, Some(position))) }
     }
 
-    /// The refusal of an argument of which it is known what is wrong.
+    /// Creates the error for an invalid argument with a known hint.
     #[cold]
     #[must_use]
     pub fn hinted(argument: &'static str, must_be: &'static MustBe, word: &[u8], hint: Hint) -> Error {
         Error::OutOfRange { argument, must_be, read: Box::new(Read::hinted(word, true, hint)) }
     }
 
-    /// The refusal of `word`, whatever bytes it is made of.
+    /// Creates the error for an unexpected word, which may contain any bytes.
     #[cold]
     #[must_use]
     pub fn unexpected(word: &[u8], reason: Reason) -> Error {
         Error::Unexpected { shown: quoted(word, SHOWN), reason: Box::new(reason) }
     }
 
-    /// The refusal of a word in whose place something else is needed.
+    /// Creates the error for a word where something else is needed.
     #[cold]
     #[must_use]
     pub fn needed(word: &[u8], needed: Needed) -> Error {
         Error::unexpected(word, Reason::Needed(needed))
     }
 
-    /// The refusal of a call that lacks a word of an option or a spec.
+    /// Creates the error for a missing argument of an option or a spec.
     #[cold]
     #[must_use]
     pub fn missing(argument: &'static str, syntax: &'static Syntax) -> Error {
         Error::Missing { argument, syntax }
     }
 
-    /// The refusal of a call that asks for these policies.
+    /// Creates the error for policies that do not exist.
     #[cold]
     #[must_use]
     pub fn no_policy<'a>(names: impl Iterator<Item = &'a [u8]>) -> Error {
@@ -236,15 +236,15 @@ impl Error {
         Error::NoPolicy(one_of(&names))
     }
 
-    /// The refusal to set a policy over a version that does not stand.
+    /// Creates the error for a policy that has another version than expected.
     #[cold]
     #[must_use]
-    pub fn other_version(name: &[u8], stands: u64, named: u64) -> Error {
-        Error::OtherVersion { name: quoted(name, SHOWN_OF_NAME), stands, named }
+    pub fn other_version(name: &[u8], current: u64, expected: u64) -> Error {
+        Error::OtherVersion { name: quoted(name, SHOWN_OF_NAME), current, expected }
     }
 }
 
-/// Bytes in quotes, escaped, and cut to that number of characters.
+/// Quotes and escapes bytes, truncated to `most` characters.
 fn quoted(word: &[u8], most: usize) -> String {
     let mut shown = String::new();
     for byte in word {
@@ -257,7 +257,7 @@ fn quoted(word: &[u8], most: usize) -> String {
     format!("'{shown}'")
 }
 
-/// Names to choose from: `A, B or C`.
+/// Joins names to a list of choices: `A, B or C`.
 #[must_use]
 pub fn one_of<N: AsRef<str>>(names: &[N]) -> String {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
@@ -308,7 +308,7 @@ impl fmt::Display for Error {
                 "ERR the policy has a CONCURRENCY limit: the call needs ONCE id ttl, and the id is the holder",
             ),
             Error::NoItem => f.write_str("ERR the policy has a SKETCH: the call needs ITEM item"),
-            Error::MoreToTell(why) => {
+            Error::LongerReply(why) => {
                 write!(f, "ERR RL.DELAY replies one integer, which is not enough for {why}: use RL.LIMIT")
             }
             Error::PoliciesOff => f.write_str(
@@ -316,8 +316,8 @@ impl fmt::Display for Error {
                  later and Valkey need no setting)",
             ),
             Error::UnreadablePolicy => f.write_str("ERR the policy was set by a later version of module ratelimit"),
-            Error::OtherVersion { name, stands, named } => {
-                write!(f, "ERR policy {name} has version {stands}, not {named}")
+            Error::OtherVersion { name, current, expected } => {
+                write!(f, "ERR policy {name} has version {current}, not {expected}")
             }
             Error::TooManyPolicies { most } => {
                 write!(f, "ERR there are {most} policies, as many as ratelimit.max-policies allows")

@@ -1,4 +1,4 @@
-//! What comes into the core and leaves it as bytes: the words of a call, its errors, and what a usage is written as.
+//! Bytes that enter and leave the core: the words of calls, their errors, and encodings of usages.
 
 pub mod args;
 pub mod codec;

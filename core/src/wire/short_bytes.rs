@@ -1,10 +1,10 @@
-//! Comparisons of short words and names without a call of the C library, whose comparison takes more instructions than
-//! all else that is done to find a policy or a key that was denied.
+//! Comparison of short words and names without calling the C library, whose comparison takes more instructions than the
+//! rest of a lookup.
 
-/// The longest that is compared as two numbers, in bytes.
+/// Maximum length that is compared as two numbers, in bytes.
 pub const MOST_SHORT: usize = 16;
 
-/// Up to 16 bytes as two numbers, which together with the length tell them from any others; they may overlap.
+/// Returns up to 16 bytes as two numbers, which may overlap. Together with the length they determine the bytes.
 #[inline(always)]
 pub fn halves(word: &[u8]) -> Option<(u64, u64)> {
     if let (Some(head), Some(tail)) = (word.first_chunk(), word.last_chunk()) {
@@ -21,7 +21,7 @@ pub fn halves(word: &[u8]) -> Option<(u64, u64)> {
     }
 }
 
-/// Whether two strings of bytes are the same.
+/// Returns `true` if both byte strings are equal.
 #[inline(always)]
 pub fn are_same(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
@@ -35,7 +35,7 @@ mod tests {
     use super::are_same;
 
     #[test]
-    fn bytes_are_the_same_as_the_library_has_them() {
+    fn comparison_equals_that_of_the_standard_library() {
         let text: Vec<u8> = (0..40).collect();
         for length in 0..=text.len() {
             let (one, mut other) = (text.get(..length).unwrap(), text.get(..length).unwrap().to_vec());

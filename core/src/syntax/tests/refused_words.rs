@@ -107,7 +107,7 @@ fn error_of_an_unexpected_word_lists_the_allowed_ones() {
         ("SLIDING 10 60s FORCE STRICT UPTO", "UPTO", "FORCE"),
         ("SLIDINGLOG 10 60s FORCE UPTO", "UPTO", "FORCE"),
     ] {
-        let reason = if there.is_empty() { Reason::Again } else { Reason::NotWith(there) };
+        let reason = if there.is_empty() { Reason::Duplicate } else { Reason::ExcludedBy(there) };
         let expected = Err(Error::unexpected(word.as_bytes(), reason));
         assert_eq!((read(text), read_alone(text).map(|spec| spec.request)), (expected.clone(), expected), "{text}");
     }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn words_are_read_from_left_to_right_behind_the_name_of_the_command() {
+fn words_are_read_in_order_after_the_command() {
     let words: [&[u8]; 3] = [b"RL.DEMO", b"one", b""];
     let mut args = Args::new(&words);
     assert_eq!(args.word(), Ok(&b"one"[..]));
@@ -12,7 +12,7 @@ fn words_are_read_from_left_to_right_behind_the_name_of_the_command() {
 }
 
 #[test]
-fn a_key_is_told_with_its_place() {
+fn key_is_read_as_its_index() {
     let words: [&[u8]; 3] = [b"RL.DEMO", b"user:1", b"user:2"];
     let mut args = Args::new(&words);
     assert_eq!(args.key(), Ok(KeyName(1)));
@@ -21,7 +21,7 @@ fn a_key_is_told_with_its_place() {
 }
 
 #[test]
-fn the_next_words_are_read_at_once_whether_they_are_there_or_not() {
+fn missing_words_are_read_as_none() {
     let words: [&[u8]; 4] = [b"RL.DEMO", b"one", b"two", b"three"];
     let mut args = Args::new(&words);
     assert_eq!(args.next_words(), [Some(&b"one"[..]), Some(b"two")]);
@@ -30,7 +30,7 @@ fn the_next_words_are_read_at_once_whether_they_are_there_or_not() {
 }
 
 #[test]
-fn a_word_that_is_expected_is_read_in_any_case_and_another_stays() {
+fn expected_word_is_accepted_in_any_case_and_another_is_kept() {
     let words: [&[u8]; 3] = [b"RL.DEMO", b"CoSt", b"COSTS"];
     let mut args = Args::new(&words);
     assert!(!args.accept("FORCE"));
@@ -41,7 +41,7 @@ fn a_word_that_is_expected_is_read_in_any_case_and_another_stays() {
 }
 
 #[test]
-fn what_is_left_at_the_end_is_refused_by_its_first_word() {
+fn error_at_the_end_names_the_first_remaining_word() {
     let words: [&[u8]; 3] = [b"RL.DEMO", b"first", b"second"];
     let mut args = Args::new(&words);
     assert_eq!(args.end(), Err(Error::unexpected(b"first", Reason::AtEnd)));
@@ -52,7 +52,7 @@ fn what_is_left_at_the_end_is_refused_by_its_first_word() {
 }
 
 #[test]
-fn whole_numbers_are_plain_digits_up_to_the_most() {
+fn whole_number_of_plain_digits_up_to_the_maximum_is_accepted() {
     for (text, most, expected) in [
         ("0", 0, Some(0)),
         ("1", 0, None),
@@ -70,7 +70,7 @@ fn whole_numbers_are_plain_digits_up_to_the_most() {
 }
 
 #[test]
-fn numbered_keys_are_told_with_their_places_and_what_follows_is_left() {
+fn numbered_keys_are_read_as_their_indexes() {
     let words: [&[u8]; 5] = [b"RL.DEMO", b"2", b"a", b"b", b"FIXED"];
     let mut args = Args::new(&words);
     let keys: Vec<KeyName> = args.numbered_keys().unwrap().collect();
@@ -80,7 +80,7 @@ fn numbered_keys_are_told_with_their_places_and_what_follows_is_left() {
 }
 
 #[test]
-fn numbered_keys_are_as_many_as_their_number_and_any() {
+fn numbered_keys_must_match_their_number() {
     for words in [
         &[&b"RL.DEMO"[..]][..],
         &[b"RL.DEMO", b"0", b"a"],
@@ -96,17 +96,17 @@ fn numbered_keys_are_as_many_as_their_number_and_any() {
 }
 
 #[test]
-fn a_name_that_comes_twice_is_found_wherever_it_stands() {
+fn duplicate_name_is_found_at_any_position() {
     for length in [2, FEW - 1, FEW, FEW + 1, 3 * FEW] {
         let names: Vec<String> = (0..length).map(|number| format!("{number}")).collect();
         let mut names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
-        assert_eq!(twin(names.iter().copied()), None, "{length}");
+        assert_eq!(duplicate(names.iter().copied()), None, "{length}");
         for (one, other) in [(0, 1), (0, length - 1), (length - 2, length - 1)] {
             let was = names[other];
             names[other] = names[one];
-            assert_eq!(twin(names.iter().copied()), Some(names[one]), "{one} and {other} of {length}");
+            assert_eq!(duplicate(names.iter().copied()), Some(names[one]), "{one} and {other} of {length}");
             names[other] = was;
         }
     }
-    assert_eq!((twin([].into_iter()), twin([&b"a"[..]].into_iter())), (None, None));
+    assert_eq!((duplicate([].into_iter()), duplicate([&b"a"[..]].into_iter())), (None, None));
 }

@@ -1,58 +1,57 @@
-//! What was read where something else was expected: the word itself, as it is shown, and what its reader may have
-//! missed.
+//! Words that were found where something else was expected, with hints for the client.
 
 use super::{Form, MustBe, SHOWN, Syntax, quoted};
 use crate::number::decimal::{self, MAX_NUMBER};
 use crate::number::time;
 use std::fmt;
 
-/// A word as a refusal shows it.
+/// Word as an error prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// In quotes, cut and escaped.
+    /// Word in quotes, truncated and escaped.
     pub shown: String,
-    /// Whether it is of the expected form, and only out of range.
+    /// `true` if the word has the expected form and is only out of range.
     pub in_form: bool,
-    /// What else to say.
+    /// Hint for the client.
     pub hint: Hint,
 }
 
-/// What may be wrong with a word.
+/// Hint about an invalid word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// No hint: the error says enough by itself.
+    /// No hint: the error is sufficient.
     Nothing,
-    /// The units of durations.
+    /// Lists the units of durations.
     Units,
-    /// The units of durations, since the word has one in upper case.
+    /// Lists the units of durations, because the word has a unit in upper case.
     LowerCase,
-    /// The number has no unit, and so is of seconds.
+    /// The number has no unit, and therefore counts seconds.
     Seconds,
-    /// It is a window of the calendar, and the word that goes with it is missing.
+    /// The word is a calendar window, and ALIGNED is missing.
     NotAligned,
-    /// How numbers are written.
+    /// Shows how numbers are written.
     Digits,
-    /// It is something else, which may come before or after.
+    /// The word looks like another argument, so the order may be wrong.
     Order(&'static Syntax),
-    /// It stands behind the name of an algorithm, and may be a key.
+    /// The word follows the name of an algorithm and may be a key.
     NoKey(&'static Syntax),
-    /// It comes twice.
+    /// The word occurs twice.
     Twice,
-    /// The most characters that a number may have.
+    /// The number has too many characters.
     TooLong,
 }
 
-/// Where a word stands in the syntax.
+/// Position of a word in the syntax.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
-    /// Whose argument it is.
+    /// Syntax of which it is an argument.
     pub syntax: &'static Syntax,
-    /// Whether it is the first behind the name of an algorithm.
+    /// `true` if it is the first word after the name of an algorithm.
     pub is_first: bool,
 }
 
 impl Read {
-    /// A word that is not what `must_be` says, where `position` may be known.
+    /// Describes a word that does not match `must_be`, at a position that may be unknown.
     pub(super) fn of(word: &[u8], must_be: &MustBe, position: Option<Position>) -> Read {
         let (in_form, hint) = match must_be.form {
             Form::Duration => duration(word, position),
@@ -62,7 +61,7 @@ impl Read {
         Read::hinted(word, in_form, hint)
     }
 
-    /// A word of which more is known.
+    /// Describes a word with a known hint.
     pub(super) fn hinted(word: &[u8], in_form: bool, hint: Hint) -> Read {
         Read { shown: quoted(word, SHOWN), in_form, hint }
     }
@@ -102,7 +101,7 @@ fn number(word: &[u8], position: Option<Position>) -> (bool, Hint) {
     (false, hint)
 }
 
-/// Returns the hint for a word that is too long to be a number, without looking through the word.
+/// Returns the hint for a word that is too long to be a number, without scanning the word.
 fn too_long(word: &[u8]) -> (bool, Hint) {
     (false, if begins_as_number(word) { Hint::TooLong } else { Hint::Nothing })
 }
@@ -112,7 +111,7 @@ fn begins_as_number(word: &[u8]) -> bool {
 }
 
 impl fmt::Display for Read {
-    /// Reads on from what was expected.
+    /// Continues the text of the error after the valid values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, ", not {}", self.shown)?;
         match self.hint {

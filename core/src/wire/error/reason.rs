@@ -1,163 +1,163 @@
-//! Why a word is unexpected where it stands.
+//! Reasons why a word is not allowed where it stands.
 
 use super::{SHOWN, Syntax, one_of, quoted};
 use crate::number::{decimal, time};
 use std::cmp::Reverse;
 use std::fmt;
 
-/// Why a word is unexpected.
+/// Reason why a word is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Nothing more can follow.
+    /// No more words are allowed.
     AtEnd,
-    /// The option is given twice.
-    Again,
-    /// An option that excludes it was given before.
-    NotWith(&'static str),
-    /// Something else is needed there.
+    /// The option is a duplicate.
+    Duplicate,
+    /// The option is excluded by an earlier one.
+    ExcludedBy(&'static str),
+    /// Something else is needed.
     Needed(Needed),
-    /// BLOCK anywhere else.
-    OnlyAcquireBlocks,
+    /// BLOCK or FENCE outside RL.ACQUIRE.
+    OnlyAcquire,
     /// OFFSET or ANCHOR without ALIGNED.
     NotAligned,
-    /// ANCHOR of a window that has no days of the month.
+    /// ANCHOR for a window that does not begin on a day of the month.
     NoDayOfMonth,
-    /// What SETTLE takes the place of.
-    SettleSaysTheCost,
-    /// A second id.
+    /// COST, mode or KEEP beside SETTLE.
+    SettleSetsCost,
+    /// Second id of a call.
     HasId,
-    /// SETTLE of a peek.
-    LookSettlesNothing,
-    /// KEEP of a call that takes nothing.
-    KeepsNothing,
-    /// UPTO where several limits are to pass.
+    /// SETTLE in a peek.
+    PeekCannotSettle,
+    /// KEEP beside FORCE, SETTLE or a negative cost.
+    KeepConflict,
+    /// UPTO for one of several limits.
     UpToAmongSeveral,
-    /// An option of the whole call behind one of several specs.
+    /// Option of the whole call after one of several specs.
     ForAllSpecs,
-    /// BAN before any spec.
-    BanBehindSpecs,
-    /// Anything behind BAN.
-    BanStandsLast,
-    /// A duration behind a ban that has no MAX.
+    /// BAN before the first spec.
+    BanBeforeSpecs,
+    /// Word after BAN.
+    AfterBan,
+    /// Duration after a ban without MAX.
     MaxIsMissing,
     /// POLICY beside other specs.
     PolicyAlone,
-    /// A spec beside POLICY.
-    PolicyStandsAlone,
-    /// A second CONCURRENCY.
-    OneOfLeases,
-    /// Another spec beside a SKETCH.
-    SketchStandsAlone,
-    /// What would have to know which of a sketch's usage is whose.
+    /// Spec beside POLICY.
+    BesidePolicy,
+    /// Second CONCURRENCY.
+    SecondConcurrency,
+    /// Spec beside a SKETCH.
+    BesideSketch,
+    /// Operation that would need the usage of one item, which a sketch has merged with others.
     MergedInSketch,
-    /// A ninth spec.
+    /// Spec beyond the maximum number.
     TooManySpecs {
-        /// How many there may be.
+        /// Maximum number of specs.
         most: usize,
-        /// Whether they are a policy's.
+        /// `true` if the specs are those of a policy.
         of_policy: bool,
     },
-    /// More than numkeys says.
-    BehindLastSpec,
-    /// A duration that FOR should stand before.
+    /// Word after as many specs as numkeys.
+    AfterLastSpec,
+    /// Duration without FOR before it.
     ForIsMissing,
-    /// Anything else behind a factor.
+    /// Word after a factor.
     OnlyFor,
-    /// VERSION behind several names.
-    VersionOfOne,
+    /// VERSION after several names.
+    VersionAfterNames,
 }
 
-/// What is needed in the place of a word.
+/// Description of the words that are allowed in place of an unexpected word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needed {
-    /// What, in general.
-    pub what: What,
-    /// The words that it may be.
+    /// General description.
+    pub what: Expected,
+    /// Allowed words.
     pub words: Vec<&'static str>,
-    /// The names of algorithms, if it may be one.
+    /// Names of algorithms, if one is allowed.
     pub algorithms: Vec<&'static str>,
-    /// What was perhaps meant.
-    pub meant: Meant,
+    /// Suggestion for a misspelled word.
+    pub suggestion: Suggestion,
 }
 
-/// What is needed, in general.
+/// General description of the allowed words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A word of which there are few.
+pub enum Expected {
+    /// One of a few words.
     Word,
-    /// An option of an algorithm's own command.
+    /// Option of an algorithm's own command.
     Option,
-    /// OR or an option, behind a policy's name.
+    /// OR or an option, after the name of a policy.
     OrOption,
-    /// What a call on one key begins with.
+    /// First word of a call on one key.
     FirstSpec,
-    /// What a call on several keys begins with.
+    /// First word of a call on several keys.
     FirstSpecOfKeys,
-    /// What a policy begins with.
+    /// First word of a policy.
     Algorithm,
-    /// What follows a spec.
+    /// Word after a spec.
     NextSpec,
-    /// What follows the spec of a key.
+    /// Word after the spec of a key.
     NextSpecOfKeys,
-    /// A setting, at load.
+    /// Setting at load time.
     Setting,
 }
 
-/// What a word was perhaps meant to be.
+/// Suggestion for a misspelled word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Meant {
-    /// Nobody knows.
+pub enum Suggestion {
+    /// No suggestion.
     Unknown,
     /// Another word.
     Word(&'static str),
-    /// The value of an option, which is missing before it: that, and the value as it is shown.
+    /// Option that is missing before its value, with the value as text.
     Value(&'static str, String),
-    /// The name of a policy, by a command that says so.
+    /// Command that takes the word as the name of a policy.
     Policy(&'static Syntax),
 }
 
 impl Needed {
-    /// What is needed in the place of `word`, with a guess at what was meant.
+    /// Creates the description for an unexpected word, with a suggestion if a name is similar.
     #[must_use]
-    pub fn instead_of(word: &[u8], what: What, words: Vec<&'static str>, algorithms: Vec<&'static str>) -> Needed {
-        let meant = nearest(word, words.iter().chain(&algorithms)).map_or(Meant::Unknown, Meant::Word);
-        Needed { what, words, algorithms, meant }
+    pub fn instead_of(word: &[u8], what: Expected, words: Vec<&'static str>, algorithms: Vec<&'static str>) -> Needed {
+        let suggestion = nearest(word, words.iter().chain(&algorithms)).map_or(Suggestion::Unknown, Suggestion::Word);
+        Needed { what, words, algorithms, suggestion }
     }
 
-    /// That word was meant.
-    pub fn is_meant(&mut self, word: &'static str) {
-        self.meant = Meant::Word(word);
+    /// Suggests a word.
+    pub fn suggest(&mut self, word: &'static str) {
+        self.suggestion = Suggestion::Word(word);
     }
 
-    /// A policy's name behind what `syntax` says was meant, if nothing is known better.
-    pub fn or_policy(&mut self, syntax: &'static Syntax, word: &[u8]) {
-        if self.meant == Meant::Unknown && !time::is_duration(word) {
-            self.meant = Meant::Policy(syntax);
+    /// Suggests a policy named by `syntax`, unless there is another suggestion.
+    pub fn suggest_policy(&mut self, syntax: &'static Syntax, word: &[u8]) {
+        if self.suggestion == Suggestion::Unknown && !time::is_duration(word) {
+            self.suggestion = Suggestion::Policy(syntax);
         }
     }
 
-    /// The value of an option was meant, if nothing is known better: of COST a bare number, of OR what is not in
-    /// capitals, as our own words are written.
-    pub fn or_value(&mut self, option: &'static str, word: &[u8]) {
+    /// Suggests that the word is the value of an option, unless there is another suggestion. For COST it must be a
+    /// number, and for OR it must not be in upper case, like option words.
+    pub fn suggest_value_of(&mut self, option: &'static str, word: &[u8]) {
         let is_short = word.len() <= SHORT && word.iter().all(u8::is_ascii_graphic);
         let may_be = match option {
             _ if !is_short => false,
             "OR" => !word.is_empty() && !word.iter().all(u8::is_ascii_uppercase),
             _ => decimal::after_number(word) == Some(b""),
         };
-        if self.meant == Meant::Unknown && may_be {
-            self.meant = Meant::Value(option, quoted(word, SHOWN));
+        if self.suggestion == Suggestion::Unknown && may_be {
+            self.suggestion = Suggestion::Value(option, quoted(word, SHOWN));
         }
     }
 }
 
-/// The longest value that is told twice.
+/// Maximum length of a value that is repeated in a suggestion.
 const SHORT: usize = 16;
 
-/// No word of ours is as long, with what may be typed too much.
+/// Maximum length of a word that can be similar to a known one.
 const LONGEST: usize = 24;
 
-/// The one of `names` that a word is nearest to, if it is near.
+/// Returns the most similar of `names`, if one is similar enough.
 fn nearest<'n>(word: &[u8], names: impl Iterator<Item = &'n &'static str>) -> Option<&'static str> {
     let of_command = word.split_at_checked(3).filter(|(head, _)| head.eq_ignore_ascii_case(b"RL."));
     let word = of_command.map_or(word, |(_, rest)| rest);
@@ -169,7 +169,7 @@ fn nearest<'n>(word: &[u8], names: impl Iterator<Item = &'n &'static str>) -> Op
     };
     let word = bare(word);
     let near = names.map(|name| (typos(&word, &bare(name.as_bytes())), *name));
-    // A slip a word, and another where it is long. Of two letters, one is nothing.
+    // Tolerance: one typo, or two in a long name. A name of two letters must match.
     let near = near.filter(|(typos, name)| match name.len() {
         ..=2 => *typos == 0,
         3..=5 => *typos <= 1,
@@ -178,12 +178,12 @@ fn nearest<'n>(word: &[u8], names: impl Iterator<Item = &'n &'static str>) -> Op
     near.min_by_key(|(typos, name)| (*typos, Reverse(name.len()))).map(|(_, name)| name)
 }
 
-/// How many letters are wrong, missing, too many or in each other's place: 1 if `word` is `name` and goes on.
+/// Returns the edit distance with transpositions. A long name followed by more letters counts as one typo.
 fn typos(word: &[u8], name: &[u8]) -> usize {
     if name.len() > 4 && word.len() > name.len() && word.starts_with(name) {
         return 1;
     }
-    // Each row is about one letter more of the word: how far that beginning is from each beginning of the name.
+    // Each row belongs to a prefix of the word, and contains its distances from all prefixes of the name.
     let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=name.len()).collect();
     let mut letter_before = None;
@@ -211,43 +211,43 @@ fn typos(word: &[u8], name: &[u8]) -> usize {
 }
 
 impl fmt::Display for Reason {
-    /// Reads on from the word.
+    /// Continues the text of the error after the word.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::AtEnd => f.write_str(", where no more words can follow"),
-            Reason::Again => f.write_str(", which is given twice"),
-            Reason::NotWith(word) => write!(f, ", which cannot be combined with {word}"),
+            Reason::Duplicate => f.write_str(", which is given twice"),
+            Reason::ExcludedBy(word) => write!(f, ", which cannot be combined with {word}"),
             Reason::Needed(needed) => needed.fmt(f),
-            Reason::OnlyAcquireBlocks => f.write_str(", which only RL.ACQUIRE has"),
+            Reason::OnlyAcquire => f.write_str(", which only RL.ACQUIRE has"),
             Reason::NotAligned => f.write_str(", which needs ALIGNED before it"),
             Reason::NoDayOfMonth => f.write_str(", since only windows of 1mo and 3mo begin on a day of the month"),
-            Reason::SettleSaysTheCost => f.write_str(", since SETTLE sets the cost"),
+            Reason::SettleSetsCost => f.write_str(", since SETTLE sets the cost"),
             Reason::HasId => f.write_str(", since the call has an id already"),
-            Reason::LookSettlesNothing => f.write_str(", since a peek cannot settle a charge"),
-            Reason::KeepsNothing => f.write_str(", which cannot be combined with FORCE, SETTLE or a negative cost"),
+            Reason::PeekCannotSettle => f.write_str(", since a peek cannot settle a charge"),
+            Reason::KeepConflict => f.write_str(", which cannot be combined with FORCE, SETTLE or a negative cost"),
             Reason::UpToAmongSeveral => f.write_str(", since RL.MTAKE and RL.MPEEK take all or nothing"),
             Reason::ForAllSpecs => f.write_str(", which is for all specs and must come before the first"),
-            Reason::BanBehindSpecs => f.write_str(", which must come after the last spec"),
-            Reason::BanStandsLast => f.write_str(", since nothing can come after BAN"),
+            Reason::BanBeforeSpecs => f.write_str(", which must come after the last spec"),
+            Reason::AfterBan => f.write_str(", since nothing can come after BAN"),
             Reason::MaxIsMissing => {
                 f.write_str(", before which MAX is missing: BAN strikes window block [MAX longest]")
             }
             Reason::PolicyAlone => f.write_str(", which must be the only spec of its key and cannot be in a policy"),
-            Reason::PolicyStandsAlone => f.write_str(", since POLICY must be the only spec of its key"),
-            Reason::OneOfLeases => f.write_str(", since a key can have only one"),
-            Reason::SketchStandsAlone => f.write_str(", which must be the only spec of its key"),
+            Reason::BesidePolicy => f.write_str(", since POLICY must be the only spec of its key"),
+            Reason::SecondConcurrency => f.write_str(", since a key can have only one"),
+            Reason::BesideSketch => f.write_str(", which must be the only spec of its key"),
             Reason::MergedInSketch => f.write_str(", since a SKETCH cannot tell apart again what it has merged"),
             Reason::TooManySpecs { most, of_policy } => {
                 write!(f, ", since a {} has {most} specs at most", if *of_policy { "policy" } else { "call" })
             }
-            Reason::BehindLastSpec => {
+            Reason::AfterLastSpec => {
                 f.write_str(" after the last spec; numkeys must be the number of keys and of specs")
             }
             Reason::ForIsMissing => {
                 f.write_str(", before which FOR is missing: RL.POLICYSCALE name factor [FOR duration]")
             }
             Reason::OnlyFor => f.write_str(", where only FOR duration can follow"),
-            Reason::VersionOfOne => f.write_str(", which must come right after a single name"),
+            Reason::VersionAfterNames => f.write_str(", which must come right after a single name"),
         }
     }
 }
@@ -255,14 +255,14 @@ impl fmt::Display for Reason {
 impl fmt::Display for Needed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.what {
-            What::Word => "",
-            What::Option => "an option",
-            What::OrOption => "OR or an option",
-            What::FirstSpec | What::FirstSpecOfKeys => "an option, POLICY or an algorithm",
-            What::Algorithm => "an algorithm",
-            What::NextSpec => "an option of the spec before, BAN or an algorithm",
-            What::NextSpecOfKeys => "an option of the spec before, POLICY or an algorithm",
-            What::Setting => "a setting",
+            Expected::Word => "",
+            Expected::Option => "an option",
+            Expected::OrOption => "OR or an option",
+            Expected::FirstSpec | Expected::FirstSpecOfKeys => "an option, POLICY or an algorithm",
+            Expected::Algorithm => "an algorithm",
+            Expected::NextSpec => "an option of the spec before, BAN or an algorithm",
+            Expected::NextSpecOfKeys => "an option of the spec before, POLICY or an algorithm",
+            Expected::Setting => "a setting",
         };
         let words = one_of(&self.words);
         let lists = [words, one_of(&self.algorithms)];
@@ -273,14 +273,14 @@ impl fmt::Display for Needed {
         } else {
             write!(f, ", where {what} is needed: {lists}")?;
         }
-        if self.what == What::FirstSpecOfKeys {
+        if self.what == Expected::FirstSpecOfKeys {
             f.write_str("; numkeys must be the number of keys")?;
         }
-        match &self.meant {
-            Meant::Unknown => Ok(()),
-            Meant::Word(name) => write!(f, "; did you mean {name}?"),
-            Meant::Value(option, value) => write!(f, "; did you mean {option} {value}?"),
-            Meant::Policy(syntax) => write!(f, "; for a policy: {syntax}"),
+        match &self.suggestion {
+            Suggestion::Unknown => Ok(()),
+            Suggestion::Word(name) => write!(f, "; did you mean {name}?"),
+            Suggestion::Value(option, value) => write!(f, "; did you mean {option} {value}?"),
+            Suggestion::Policy(syntax) => write!(f, "; for a policy: {syntax}"),
         }
     }
 }

@@ -1,27 +1,27 @@
 use super::*;
 
 #[test]
-fn names_are_a_list_to_choose_from() {
+fn names_are_joined_to_a_list() {
     assert_eq!(one_of(&["A", "B", "C"]), "A, B or C");
     assert_eq!(one_of(&["A", "B"]), "A or B");
     assert_eq!(one_of(&["A"]), "A");
 }
 
 #[test]
-fn an_unexpected_word_is_cut_and_escaped() {
+fn unexpected_word_is_truncated_and_escaped() {
     for (word, text) in [
         (&b"FOO"[..], "ERR syntax error, unexpected 'FOO', which is given twice"),
         (b"a'b\r\n\0\xff", r"ERR syntax error, unexpected 'a\'b\r\n\x00\xff', which is given twice"),
         (b"", "ERR syntax error, unexpected '', which is given twice"),
     ] {
-        assert_eq!(Error::unexpected(word, Reason::Again).to_string(), text);
+        assert_eq!(Error::unexpected(word, Reason::Duplicate).to_string(), text);
     }
-    let long = Error::unexpected(&[b'x'; 1000], Reason::Again).to_string();
+    let long = Error::unexpected(&[b'x'; 1000], Reason::Duplicate).to_string();
     assert_eq!(long, format!("ERR syntax error, unexpected '{}...', which is given twice", "x".repeat(32)));
 }
 
 #[test]
-fn number_of_more_than_64_characters_is_refused_for_its_length() {
+fn error_of_a_long_number_names_the_maximum_length() {
     const NUMBER: MustBe = MustBe::number("a number", " from 0 to 9", "7");
     const DURATION: MustBe = MustBe::duration("a duration", " from 1us to 1s", "1ms");
     let text = |must_be: &'static MustBe, word: &str| Error::out_of_range("cost", must_be, word.as_bytes()).to_string();
@@ -39,13 +39,13 @@ fn number_of_more_than_64_characters_is_refused_for_its_length() {
         text(&NUMBER, &long[1..]),
         format!("ERR cost must be a number from 0 to 9, such as 7, not '{shown}...'")
     );
-    // What begins as no number is none, however long it is.
+    // A word that does not look like a number gets no hint about its length.
     let word = "A".repeat(65);
     assert_eq!(text(&NUMBER, &word), format!("ERR cost must be a number such as 7, not '{}...'", "A".repeat(32)));
 }
 
 #[test]
-fn every_refusal_has_its_text_on_the_wire() {
+fn every_error_has_its_text() {
     const MUST_BE: MustBe = MustBe::number("a thing", " of these", "this");
     const SYNTAX: Syntax = Syntax { word: "DO", arguments: "this that" };
     const FIRST: Position = Position { syntax: &SYNTAX, is_first: true };
@@ -91,7 +91,7 @@ fn every_refusal_has_its_text_on_the_wire() {
             "ERR the policy has a CONCURRENCY limit: the call needs ONCE id ttl, and the id is the holder",
         ),
         (Error::NoItem, "ERR the policy has a SKETCH: the call needs ITEM item"),
-        (Error::MoreToTell("EACH"), "ERR RL.DELAY replies one integer, which is not enough for EACH: use RL.LIMIT"),
+        (Error::LongerReply("EACH"), "ERR RL.DELAY replies one integer, which is not enough for EACH: use RL.LIMIT"),
         (Error::UnreadablePolicy, "ERR the policy was set by a later version of module ratelimit"),
         (Error::other_version(b"gold", 3, 2), "ERR policy 'gold' has version 3, not 2"),
         (
@@ -108,7 +108,7 @@ fn every_refusal_has_its_text_on_the_wire() {
 }
 
 #[test]
-fn a_word_is_shown_whole_up_to_32_characters() {
+fn word_is_truncated_after_32_characters() {
     let shown = |word: &[u8]| match Error::unexpected(word, Reason::AtEnd) {
         Error::Unexpected { shown, .. } => shown,
         error => unreachable!("{error:?}"),
@@ -117,7 +117,7 @@ fn a_word_is_shown_whole_up_to_32_characters() {
         let expected = "x".repeat(length.min(32));
         assert_eq!(shown(&vec![b'x'; length]), format!("'{expected}{dots}'"));
     }
-    // Of what is escaped, whole bytes.
+    // Escaped bytes are not split.
     for (length, whole, dots) in [(7, 7, ""), (8, 8, ""), (9, 8, "..."), (1000, 8, "...")] {
         let expected = r"\xff".repeat(whole);
         assert_eq!(shown(&vec![0xff; length]), format!("'{expected}{dots}'"));
@@ -128,10 +128,10 @@ fn a_word_is_shown_whole_up_to_32_characters() {
 }
 
 #[test]
-fn what_was_perhaps_meant_is_told_if_it_is_near() {
+fn similar_word_is_suggested() {
     const NAMES: [&str; 9] =
         ["TOKENBUCKET", "LEAKYBUCKET", "FIXED", "SLIDING", "SLIDINGLOG", "CONCURRENCY", "COST", "AS", "UPTO"];
-    let meant = |word: &[u8]| Needed::instead_of(word, What::Word, NAMES.to_vec(), Vec::new()).meant;
+    let suggested = |word: &[u8]| Needed::instead_of(word, Expected::Word, NAMES.to_vec(), Vec::new()).suggestion;
     for (word, name) in [
         ("TOKENBUKET", "TOKENBUCKET"),
         ("tokenbuckets", "TOKENBUCKET"),
@@ -152,27 +152,39 @@ fn what_was_perhaps_meant_is_told_if_it_is_near() {
         ("as", "AS"),
         ("TOKENBUCKET-and-the-rest", "TOKENBUCKET"),
     ] {
-        assert_eq!(meant(word.as_bytes()), Meant::Word(name), "{word}");
+        assert_eq!(suggested(word.as_bytes()), Suggestion::Word(name), "{word}");
     }
     let long = vec![b'x'; 100_000];
-    let (longer, go_on) = ("TOKENBUCKET and more than that".as_bytes(), b"COSTING");
-    for word in
-        [&b""[..], b"A", b"5", b"plan", b"BUCKET", b"CONCUR", b"5s", b"ASS", b"\xff\xff", b"RL.", &long, longer, go_on]
-    {
-        assert_eq!(meant(word), Meant::Unknown, "{:?}", word.get(..9).unwrap_or(word));
+    let (longer, continued) = ("TOKENBUCKET and more than that".as_bytes(), b"COSTING");
+    for word in [
+        &b""[..],
+        b"A",
+        b"5",
+        b"plan",
+        b"BUCKET",
+        b"CONCUR",
+        b"5s",
+        b"ASS",
+        b"\xff\xff",
+        b"RL.",
+        &long,
+        longer,
+        continued,
+    ] {
+        assert_eq!(suggested(word), Suggestion::Unknown, "{:?}", word.get(..9).unwrap_or(word));
     }
 }
 
 #[test]
-fn a_value_without_its_option_is_told_again_if_it_is_short_and_plain() {
-    let meant = |option, word: &[u8]| {
-        let mut needed = Needed::instead_of(word, What::Word, vec![], vec![]);
-        needed.or_value(option, word);
-        needed.meant
+fn missing_option_is_suggested_for_a_short_value() {
+    let suggested = |option, word: &[u8]| {
+        let mut needed = Needed::instead_of(word, Expected::Word, vec![], vec![]);
+        needed.suggest_value_of(option, word);
+        needed.suggestion
     };
-    let value = |option, shown: &str| Meant::Value(option, shown.to_owned());
-    assert_eq!(meant("COST", b"1234567890123456"), value("COST", "'1234567890123456'"));
-    assert_eq!(meant("OR", b"gold"), value("OR", "'gold'"));
+    let value = |option, shown: &str| Suggestion::Value(option, shown.to_owned());
+    assert_eq!(suggested("COST", b"1234567890123456"), value("COST", "'1234567890123456'"));
+    assert_eq!(suggested("OR", b"gold"), value("OR", "'gold'"));
     for (option, word) in [
         ("COST", &b"12345678901234567"[..]),
         ("OR", b"seventeen.letters"),
@@ -181,18 +193,19 @@ fn a_value_without_its_option_is_told_again_if_it_is_short_and_plain() {
         ("OR", b""),
         ("COST", b"gold"),
     ] {
-        assert_eq!(meant(option, word), Meant::Unknown, "{word:?}");
+        assert_eq!(suggested(option, word), Suggestion::Unknown, "{word:?}");
     }
 }
 
 #[test]
-fn letters_that_are_not_each_others_are_not_swapped() {
-    let meant =
-        |word: &[u8], names: &[&'static str]| Needed::instead_of(word, What::Word, names.to_vec(), Vec::new()).meant;
-    assert_eq!(meant(b"ABCD", &["ABDC"]), Meant::Word("ABDC"));
+fn only_adjacent_equal_letters_count_as_transposed() {
+    let suggested = |word: &[u8], names: &[&'static str]| {
+        Needed::instead_of(word, Expected::Word, names.to_vec(), Vec::new()).suggestion
+    };
+    assert_eq!(suggested(b"ABCD", &["ABDC"]), Suggestion::Word("ABDC"));
     for word in [&b"ABCX"[..], b"ABXD"] {
-        assert_eq!(meant(word, &["ABDC"]), Meant::Unknown);
+        assert_eq!(suggested(word, &["ABDC"]), Suggestion::Unknown);
     }
-    // A whole name is nearer than a longer one.
-    assert_eq!(meant(b"FIXED", &["FIXEDS", "FIXED"]), Meant::Word("FIXED"));
+    // An exact match is preferred to a longer name.
+    assert_eq!(suggested(b"FIXED", &["FIXEDS", "FIXED"]), Suggestion::Word("FIXED"));
 }

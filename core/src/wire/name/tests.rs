@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_name_shows_as_its_bytes_alone() {
-    // Its hash is another one in each process.
+fn debug_output_of_a_name_omits_the_hash() {
+    // The hash differs between processes.
     assert_eq!(format!("{:?}", Name::of(b"me")), "[109, 101]");
 }
