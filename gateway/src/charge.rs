@@ -1,4 +1,4 @@
-//! Charging modes: a denied request may use nothing, what each limit allows, or its cost in full.
+//! Charging modes: the limits that a denied request is charged.
 
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -7,26 +7,26 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Charge {
-    /// A denied request has used nothing of the limit.
+    /// A denied request is not charged.
     #[default]
     AllOrNone,
     /// The limit is charged if it allows the request, even if another denies.
     Independent,
-    /// The limit is charged even past its end, as with envoyproxy/ratelimit.
+    /// The limit is charged even beyond its capacity, as envoyproxy/ratelimit does.
     Always,
 }
 
-/// Charging mode that a rule names, and the one of its format.
+/// Charging mode of a rule, and the default of the rule's format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCharge {
-    /// Mode that the rule names.
+    /// Mode of the rule, if it has one.
     pub own: Option<Charge>,
-    /// Mode of rules that name none, unless the command line does.
+    /// Mode if neither the rule nor the command line has one.
     pub default: Charge,
 }
 
 impl RuleCharge {
-    /// Returns the mode of the rule; `option` is that of the command line.
+    /// Returns the mode of the rule, else that of the command line (`option`), else the default.
     #[must_use]
     pub fn or(self, option: Option<Charge>) -> Charge {
         self.own.or(option).unwrap_or(self.default)

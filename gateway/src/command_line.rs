@@ -1,10 +1,10 @@
-//! The words of the command line, and the variables of the environment that stand for them.
+//! Command line, and environment variables with the same settings.
 
 use crate::charge::Charge;
 use crate::client_address::Ipv6Prefix;
-use crate::judge::Outage;
-use crate::link::Address;
+use crate::evaluation::OutageMode;
 use crate::rls::RequestSettings;
+use crate::upstream::Address;
 use clap::{Args, Parser, Subcommand};
 use ratelimit_link::command_line::{self, LogFormat, NamedServer};
 use std::ffi::OsString;
@@ -12,30 +12,29 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A service between proxies and the server that limits: Envoy's rate limit service, and forward auth over HTTP.
+/// Rate limit service for proxies: Envoy's protocol over gRPC, and forward auth over HTTP.
 #[derive(Parser)]
 #[command(version, about)]
 pub struct Options {
-    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
 impl Options {
-    /// Reads the command line and the environment, and ends the process if they are wrong.
+    /// Parses the command line and the environment. Ends the process if they are malformed.
     #[must_use]
-    pub fn read() -> Options {
-        refuse(console_word(std::env::args_os().skip(1)));
+    pub fn parse_or_exit() -> Options {
+        exit_if_console_setting(console_word(std::env::args_os().skip(1)));
         let options: Options = command_line::parse();
         if let Command::Serve(_) = options.command {
-            refuse(console_variable(std::env::vars_os()));
+            exit_if_console_setting(console_variable(std::env::vars_os()));
         }
         options
     }
 }
 
-/// Ends the process over a setting of the console.
-fn refuse(setting: Option<String>) {
+/// Ends the process with an error if a setting is one of the console.
+fn exit_if_console_setting(setting: Option<String>) {
     if let Some(setting) = setting {
         eprintln!("error: {setting} is a setting of the console, a program of its own: see ratelimit-console --help");
         std::process::exit(2);
@@ -45,8 +44,8 @@ fn refuse(setting: Option<String>) {
 /// Returns the first command or option that only `ratelimit-console` has.
 fn console_word(words: impl Iterator<Item = OsString>) -> Option<String> {
     let mut words = words.map(|word| word.to_string_lossy().into_owned()).enumerate();
-    let is_of_console = |(place, word): &(usize, String)| match word.as_str() {
-        "replay" | "playground" => *place == 0,
+    let is_of_console = |(index, word): &(usize, String)| match word.as_str() {
+        "replay" | "playground" => *index == 0,
         option => option == "--console" || ["--console-", "--console="].iter().any(|start| option.starts_with(start)),
     };
     let (_, word) = words.find(is_of_console)?;
@@ -55,28 +54,30 @@ fn console_word(words: impl Iterator<Item = OsString>) -> Option<String> {
 
 /// Returns the first variable that only `ratelimit-console` has. An empty one counts as unset.
 fn console_variable(variables: impl Iterator<Item = (OsString, OsString)>) -> Option<String> {
-    let mut named =
+    let mut names =
         variables.filter(|(_, value)| !value.is_empty()).map(|(name, _)| name.to_string_lossy().into_owned());
-    named.find(|name| name == "RATELIMIT_GATEWAY_CONSOLE" || name.starts_with("RATELIMIT_GATEWAY_CONSOLE_"))
+    names.find(|name| name == "RATELIMIT_GATEWAY_CONSOLE" || name.starts_with("RATELIMIT_GATEWAY_CONSOLE_"))
 }
 
 /// Commands of the gateway.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Answer proxies.
+    /// Serve proxies.
     Serve(Box<Serve>),
-    /// Check files as one configuration: 0 if it is right, or 1 and a line that says where it is wrong.
+    /// Check files as one configuration. The exit code is 0 if it is valid, or 1 after a line that says where it is
+    /// malformed.
     Check {
-        /// Files, or directories of them.
+        /// Files, or directories of files.
         #[arg(required = true)]
         files: Vec<PathBuf>,
         /// Merge the files of a domain.
         #[arg(long, env = "RATELIMIT_GATEWAY_MERGE_DOMAINS")]
         merge_domains: bool,
     },
-    /// Print the commands that set what a file says as policies, and tell on stderr what only a file can say.
+    /// Print the commands that create the limits of a file as policies, and on stderr the rules that only a file can
+    /// have.
     Import {
-        /// A file, or a directory of them.
+        /// A file, or a directory of files.
         file: PathBuf,
         /// Merge the files of a domain.
         #[arg(long, env = "RATELIMIT_GATEWAY_MERGE_DOMAINS")]
@@ -84,46 +85,46 @@ pub enum Command {
     },
 }
 
-/// The options of `serve`.
+/// Options of the command `serve`.
 #[derive(Args)]
 #[allow(clippy::doc_markdown, reason = "the help of the command line")]
 pub struct Serve {
-    /// The server: redis://host:port, several with commas, rediss:// for TLS, redis-sentinel://hosts/name. A cluster is
+    /// Server: redis://host:port, several with commas, rediss:// for TLS, redis-sentinel://hosts/name. A cluster is
     /// recognized by itself. Passwords belong in the environment.
     #[arg(long, env = "RATELIMIT_GATEWAY_SERVER", hide_env_values = true, default_value = "redis://127.0.0.1:6379")]
     pub server: String,
-    /// The user of the server; the password is RATELIMIT_GATEWAY_SERVER_PASSWORD or in the file that
+    /// User of the server. The password is RATELIMIT_GATEWAY_SERVER_PASSWORD or in the file that
     /// RATELIMIT_GATEWAY_SERVER_PASSWORD_FILE names.
     #[arg(long, env = "RATELIMIT_GATEWAY_SERVER_USER")]
     pub server_user: Option<String>,
-    /// A file with the certificates by which the server is trusted, instead of the system's.
+    /// File with the certificates that the server's is verified by, instead of the system's.
     #[arg(long, env = "RATELIMIT_GATEWAY_SERVER_CA")]
     pub server_ca: Option<PathBuf>,
-    /// The certificate of this client, with --server-key.
+    /// Client certificate for the server, with --server-key.
     #[arg(long, env = "RATELIMIT_GATEWAY_SERVER_CERT", requires = "server_key")]
     pub server_cert: Option<PathBuf>,
-    /// The key of that certificate.
+    /// Key of the client certificate.
     #[arg(long, env = "RATELIMIT_GATEWAY_SERVER_KEY", requires = "server_cert")]
     pub server_key: Option<PathBuf>,
-    /// Where Envoy asks.
+    /// Address of the gRPC listener, for Envoy.
     #[arg(long, env = "RATELIMIT_GATEWAY_GRPC", default_value = "127.0.0.1:8081")]
     pub grpc: SocketAddr,
-    /// Where other proxies ask, and where metrics are.
+    /// Address of the HTTP listener, for other proxies and for metrics.
     #[arg(long, env = "RATELIMIT_GATEWAY_HTTP", default_value = "127.0.0.1:8080")]
     pub http: SocketAddr,
-    /// The certificate of the gRPC listener, with --grpc-key.
+    /// Certificate of the gRPC listener, with --grpc-key.
     #[arg(long, env = "RATELIMIT_GATEWAY_GRPC_CERT", requires = "grpc_key")]
     pub grpc_cert: Option<PathBuf>,
-    /// The key of that certificate.
+    /// Key of the certificate of the gRPC listener.
     #[arg(long, env = "RATELIMIT_GATEWAY_GRPC_KEY", requires = "grpc_cert")]
     pub grpc_key: Option<PathBuf>,
-    /// The certificate of the HTTP listener, with --http-key.
+    /// Certificate of the HTTP listener, with --http-key.
     #[arg(long, env = "RATELIMIT_GATEWAY_HTTP_CERT", requires = "http_key")]
     pub http_cert: Option<PathBuf>,
-    /// The key of that certificate.
+    /// Key of the certificate of the HTTP listener.
     #[arg(long, env = "RATELIMIT_GATEWAY_HTTP_KEY", requires = "http_cert")]
     pub http_key: Option<PathBuf>,
-    /// A file of limits, or a directory of them; read again when it changes.
+    /// File of limits, or directory of such files. It is reloaded when it changes.
     #[arg(long, env = "RATELIMIT_GATEWAY_CONFIG")]
     pub config: Option<PathBuf>,
     /// Merge the files of a domain; without it, two files of one domain are an error.
@@ -133,49 +134,49 @@ pub struct Serve {
     /// masked_remote_address of Envoy, and for /check unless a file has an ipv6_prefix.
     #[arg(long, env = "RATELIMIT_GATEWAY_IPV6_PREFIX", default_value = "64")]
     pub ipv6_prefix: Ipv6Prefix,
-    /// What is answered while the server is away: open, closed, or local=0.25, by which that part of each limit is counted
-    /// here.
-    #[arg(long, env = "RATELIMIT_GATEWAY_ON_OUTAGE", value_parser = outage, default_value = "open")]
-    pub on_outage: Outage,
-    /// How long the server is waited for. Of a caller who waits less, three quarters of that.
+    /// Answer while the server is away: open, closed, or local=0.25, with which the gateway itself grants that share of
+    /// each limit.
+    #[arg(long, env = "RATELIMIT_GATEWAY_ON_OUTAGE", value_parser = outage_mode, default_value = "open")]
+    pub on_outage: OutageMode,
+    /// Timeout of calls to the server. If a caller has a shorter timeout, three quarters of that apply.
     #[arg(long, env = "RATELIMIT_GATEWAY_TIMEOUT", value_parser = duration, default_value = "100ms")]
     pub timeout: Duration,
-    /// Charging mode of rules that name none (`charge:`). Without it, rules with a unit are charged always, all others and
+    /// Charging mode of rules without one (`charge:`). By default, rules with a unit are charged always, all others and
     /// policies all or none.
     #[arg(long, env = "RATELIMIT_GATEWAY_CHARGE", value_enum)]
     pub charge: Option<Charge>,
-    /// Answer Envoy with dynamic metadata: the request, and the `metadata` of rules.
+    /// Add dynamic metadata to responses to Envoy: the request, and the `metadata` of rules.
     #[arg(long, env = "RATELIMIT_GATEWAY_RESPONSE_METADATA")]
     pub response_metadata: bool,
-    /// Deny nobody: the codes of the descriptors and the metrics tell who would have been.
+    /// Deny no request. The codes of descriptors and the metrics show those that would have been denied.
     #[arg(long, env = "RATELIMIT_GATEWAY_SHADOW")]
     pub shadow: bool,
-    /// How long an id (rl.id) is remembered: longer than a request may take.
-    #[arg(long, env = "RATELIMIT_GATEWAY_ONCE", value_parser = words_of_duration, default_value = "5m")]
+    /// Lifetime of idempotency keys (rl.id), longer than a request may take.
+    #[arg(long, env = "RATELIMIT_GATEWAY_ONCE", value_parser = duration_text, default_value = "5m")]
     pub once: String,
-    /// How many requests may be under way at once; those above are answered as in an outage.
+    /// Maximum number of requests in flight. Further ones are answered as in an outage.
     #[arg(long, env = "RATELIMIT_GATEWAY_IN_FLIGHT", default_value_t = 10_000)]
     pub in_flight: u32,
-    /// Time for which requests are answered after SIGTERM, while the gateway is not ready and tells its clients to go
-    /// elsewhere. A second SIGTERM ends at once.
+    /// Time for which requests are still answered after SIGTERM, while the gateway is not ready and asks clients to use
+    /// another one. A second SIGTERM ends it at once.
     #[arg(long, env = "RATELIMIT_GATEWAY_DRAIN", value_parser = duration_or_zero, default_value = "5s")]
     pub drain: Duration,
-    /// Time for which an answer of /metrics is reused.
+    /// Time for which /metrics is cached.
     #[arg(long, hide = true, value_parser = duration_or_zero, default_value = "1s")]
     pub metrics_cache: Duration,
-    /// Format of the log lines. RUST_LOG says which there are.
+    /// Format of the log lines. RUST_LOG selects them.
     #[arg(long, env = "RATELIMIT_GATEWAY_LOG_FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormat,
 }
 
 impl Serve {
-    /// Returns the settings by which requests are read.
+    /// Returns the settings for the resolution of requests.
     #[must_use]
     pub fn request_settings(&self) -> RequestSettings {
-        RequestSettings { once: self.once.as_str().into(), ipv6_prefix: self.ipv6_prefix, charge: self.charge }
+        RequestSettings { id_lifetime: self.once.as_str().into(), ipv6_prefix: self.ipv6_prefix, charge: self.charge }
     }
 
-    /// Returns the server, with who the gateway is to it.
+    /// Returns the address of the server, with the credentials for it.
     ///
     /// # Errors
     /// As for [`NamedServer::address`].
@@ -191,18 +192,18 @@ impl Serve {
     }
 }
 
-fn outage(text: &str) -> Result<Outage, String> {
+fn outage_mode(text: &str) -> Result<OutageMode, String> {
     let share = || text.strip_prefix("local=")?.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
     match text {
-        "open" => Ok(Outage::Open),
-        "closed" => Ok(Outage::Closed),
-        _ => share().map(Outage::Local).ok_or_else(|| "must be open, closed, or local=0.25 (up to 1)".to_owned()),
+        "open" => Ok(OutageMode::Open),
+        "closed" => Ok(OutageMode::Closed),
+        _ => share().map(OutageMode::Local).ok_or_else(|| "must be open, closed, or local=0.25 (up to 1)".to_owned()),
     }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let told = "must be a duration such as 100ms or 5m";
-    let period = ratelimit_core::Period::parse(text.as_bytes()).ok_or(told)?;
+    let error = "must be a duration such as 100ms or 5m";
+    let period = ratelimit_core::Period::parse(text.as_bytes()).ok_or(error)?;
     Ok(Duration::from_micros(period.micros().get()))
 }
 
@@ -210,7 +211,7 @@ fn duration_or_zero(text: &str) -> Result<Duration, String> {
     if ["0", "0s"].contains(&text) { Ok(Duration::ZERO) } else { duration(text) }
 }
 
-fn words_of_duration(text: &str) -> Result<String, String> {
+fn duration_text(text: &str) -> Result<String, String> {
     duration(text).map(|_| text.to_owned())
 }
 

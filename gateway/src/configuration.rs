@@ -1,4 +1,4 @@
-//! What a file says: the limits of domains as envoyproxy/ratelimit writes them, and the rules of HTTP.
+//! Configuration files: the limits of domains in the format of envoyproxy/ratelimit, and the rules of forward auth.
 
 mod domain;
 mod format;
@@ -6,23 +6,23 @@ mod forward;
 mod import;
 mod source;
 
-pub use domain::{Bound, Domain, Found, Metric};
+pub use domain::{Domain, MatchedRule, MetricName, RuleLimit};
 pub use forward::{HttpRule, HttpRules};
-pub use import::Imported;
+pub use import::ImportedPolicies;
 pub use source::ConfigSource;
 
 use std::collections::HashMap;
 
-/// All that the files say.
+/// Content of all configuration files.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// The domains that a file rules. All others go by the names of policies.
+    /// Domains of the files. Policies apply to all other domains.
     pub domains: HashMap<String, Domain>,
-    /// The rules of forward auth.
+    /// Rules of forward auth.
     pub http: HttpRules,
-    /// A domain may be in several files.
+    /// `true` if a domain may be in several files.
     merges_domains: bool,
-    /// The file of each domain.
+    /// File of each domain.
     files: HashMap<String, String>,
 }
 
@@ -33,34 +33,34 @@ impl Config {
         Config { merges_domains, ..Config::default() }
     }
 
-    /// Reads one more file, which may hold several documents.
+    /// Adds a file, which may have several documents.
     ///
     /// # Errors
-    /// The first thing that is wrong with it, with its line.
+    /// If the file is malformed: its first error, with the line.
     pub fn add(&mut self, file: &str, text: &str) -> Result<(), String> {
-        for document in documents(file, text)? {
+        for document in parse_documents(file, text)? {
             match document {
                 format::Document { domain: Some(name), descriptors, http: None, .. } => {
-                    let place = |told: String| format!("{file}: {told}");
+                    let in_file = |error: String| format!("{file}: {error}");
                     if name.value.is_empty() {
-                        return Err(place(at(&name, "the domain must have a name")));
+                        return Err(in_file(at_line(&name, "the domain must have a name")));
                     }
                     if let Some(first) = self.files.insert(name.value.clone(), file.to_owned())
                         && !self.merges_domains
                     {
                         let shown = name.value.escape_debug();
-                        let told =
+                        let error =
                             format!("the domain is there twice: {shown} is in {first} (--merge-domains allows it)");
-                        return Err(place(at(&name, &told)));
+                        return Err(in_file(at_line(&name, &error)));
                     }
                     let domain = self.domains.entry(name.value.clone()).or_default();
-                    domain.add(&name.value, descriptors.unwrap_or_default()).map_err(place)?;
+                    domain.add(&name.value, descriptors.unwrap_or_default()).map_err(in_file)?;
                 }
                 format::Document { domain: None, descriptors: None, http: Some(http), .. } => {
                     if self.http.is_set {
                         return Err(format!("{file}: http is there twice"));
                     }
-                    self.http = HttpRules::read(http).map_err(|told| format!("{file}: {told}"))?;
+                    self.http = HttpRules::new(http).map_err(|error| format!("{file}: {error}"))?;
                 }
                 _ => return Err(format!("{file}: a document must have either domain and descriptors, or http")),
             }
@@ -69,10 +69,11 @@ impl Config {
     }
 }
 
-fn documents(file: &str, text: &str) -> Result<Vec<format::Document>, String> {
+/// Parses the documents of a file.
+fn parse_documents(file: &str, text: &str) -> Result<Vec<format::Document>, String> {
     let options = serde_saphyr::options! { budget: None, with_snippet: false };
     let documents: Vec<format::Document> =
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| match manifest(text) {
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| match manifest_kind(text) {
             Some(kind) => format!(
                 "{file}: this is a Kubernetes manifest ({}): the configuration is a text under its data, which the \
                  gateway reads as a file of its own, such as that of a volume",
@@ -80,14 +81,14 @@ fn documents(file: &str, text: &str) -> Result<Vec<format::Document>, String> {
             ),
             None => format!("{file}: {error}"),
         })?;
-    // A file that was truncated, or is written in two steps, does not ask for no limits at all.
+    // An empty file is more likely truncated or not yet written than meant to remove all limits.
     if documents.is_empty() {
         return Err(format!("{file}: the file has no document: it must have domain and descriptors, or http"));
     }
     Ok(documents)
 }
 
-/// Root of a Kubernetes manifest, of which a file of the gateway may be a part.
+/// Root object of a Kubernetes manifest.
 #[derive(serde::Deserialize)]
 struct Manifest {
     #[serde(rename = "apiVersion")]
@@ -96,15 +97,15 @@ struct Manifest {
 }
 
 /// Returns the kind of the first object if the file is a Kubernetes manifest.
-fn manifest(text: &str) -> Option<String> {
+fn manifest_kind(text: &str) -> Option<String> {
     let options = serde_saphyr::options! { budget: None, with_snippet: false };
     let objects: Vec<Manifest> = serde_saphyr::from_multiple_with_options(text, options).ok()?;
     objects.into_iter().next().map(|object| object.kind)
 }
 
-/// What is wrong, and on which line.
-fn at<T>(spanned: &serde_saphyr::Spanned<T>, told: &str) -> String {
-    format!("line {}: {told}", spanned.defined.line())
+/// Returns an error message with the line of a value.
+fn at_line<T>(spanned: &serde_saphyr::Spanned<T>, error: &str) -> String {
+    format!("line {}: {error}", spanned.defined.line())
 }
 
 #[cfg(test)]

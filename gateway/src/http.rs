@@ -1,8 +1,8 @@
-//! The doors over HTTP: forward auth, and what operators ask.
+//! HTTP service: forward auth (`/check`), the rate limit service in JSON (`/json`), metrics and health.
 
-mod check;
+mod forward_auth;
 mod json;
-mod metrics;
+mod metrics_page;
 
 use crate::listener::Endpoints;
 use crate::rls::Rls;
@@ -12,83 +12,84 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest as _, Request, St
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse as _;
 use axum::routing::{any, get, post};
-pub use metrics::MetricsPage;
+pub use metrics_page::MetricsPage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum size of a body that is passed on by a proxy and never read.
+/// Maximum size of the body of a forward auth request, which is never read.
 const MAX_CHECK_BODY: u64 = 64 << 10;
-/// Maximum size of a request in JSON.
+/// Maximum size of a JSON request.
 const MAX_JSON_BODY: usize = 1 << 20;
 
-/// What the doors share.
+/// State that the routes share.
 #[derive(Clone)]
-pub struct HttpDoor {
-    /// The files, the judge, and how ids are remembered.
+pub struct HttpState {
+    /// Rate limit service, with the configuration and the evaluator.
     pub rls: Rls,
-    /// Page of the metrics.
+    /// Page `/metrics`.
     pub metrics: MetricsPage,
-    /// Whether it is told that the gateway is ready.
+    /// Status of `/readyz`.
     pub ready: Arc<AtomicBool>,
 }
 
-/// The routes.
-pub fn router(http: HttpDoor) -> Router {
+/// Returns the routes of the HTTP service.
+pub fn router(state: HttpState) -> Router {
     Router::new()
-        .route("/check", any(checked))
-        .route("/json", post(asked).layer(DefaultBodyLimit::max(MAX_JSON_BODY)))
+        .route("/check", any(check))
+        .route("/json", post(rate_limit_json).layer(DefaultBodyLimit::max(MAX_JSON_BODY)))
         .route("/metrics", get(metrics_page))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .with_state(http)
+        .with_state(state)
 }
 
-/// Ready from the server's first answer to the end: an outage does not take that away, or all replicas would go at once.
-async fn ready(State(http): State<HttpDoor>) -> (StatusCode, &'static str) {
-    if http.ready.load(Ordering::Acquire) {
+/// Answers `/readyz`: ready from the server's first reply until the drain. An outage does not change that, or all
+/// replicas of the gateway would be taken out of service at once.
+async fn ready(State(state): State<HttpState>) -> (StatusCode, &'static str) {
+    if state.ready.load(Ordering::Acquire) {
         (StatusCode::OK, "ok\n")
-    } else if http.rls.judge.link.has_answered() {
+    } else if state.rls.evaluator.upstream.has_replied() {
         (StatusCode::SERVICE_UNAVAILABLE, "beginning or ending\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the server has not answered yet\n")
     }
 }
 
-async fn metrics_page(State(http): State<HttpDoor>) -> Response<Body> {
-    match http.metrics.page().await {
+async fn metrics_page(State(state): State<HttpState>) -> Response<Body> {
+    match state.metrics.page().await {
         Some(page) => text(StatusCode::OK, "text/plain; charset=utf-8", page),
         None => text(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "the metrics could not be rendered\n"),
     }
 }
 
-async fn checked(
-    State(http): State<HttpDoor>,
-    ConnectInfo(ends): ConnectInfo<Endpoints>,
+async fn check(
+    State(state): State<HttpState>,
+    ConnectInfo(endpoints): ConnectInfo<Endpoints>,
     request: Request,
 ) -> Response<Body> {
     if request.body().size_hint().lower() > MAX_CHECK_BODY {
         return text(StatusCode::PAYLOAD_TOO_LARGE, "text/plain", "the body is too large\n");
     }
     let (head, _) = request.into_parts();
-    // A proxy copies the headers of its client, and says what the request is.
+    // A proxy copies the headers of its client, and adds the URI of the request.
     if is_cross_site(&head.headers) && !head.headers.contains_key("x-forwarded-uri") {
         return cross_site();
     }
-    check::answer(&http.rls, &head, ends.peer.ip()).await
+    forward_auth::respond(&state.rls, &head, endpoints.peer.ip()).await
 }
 
-async fn asked(State(http): State<HttpDoor>, request: Request) -> Response<Body> {
+async fn rate_limit_json(State(state): State<HttpState>, request: Request) -> Response<Body> {
     if is_cross_site(request.headers()) {
         return cross_site();
     }
     match Bytes::from_request(request, &()).await {
-        Ok(body) => json::answer(&http.rls, &body).await,
+        Ok(body) => json::respond(&state.rls, &body).await,
         Err(rejection) => rejection.into_response(),
     }
 }
 
-/// Returns `true` if a browser sent the request for a page of another site. No page of the gateway asks these routes, so
-/// that any `Origin` is another one.
+/// Returns `true` if a browser sent the request on behalf of a page. The gateway has no pages, so that any `Origin` is
+/// that of another site.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     headers.contains_key(header::ORIGIN) || matches!(site, Some(b"cross-site" | b"same-site"))
@@ -98,10 +99,10 @@ fn cross_site() -> Response<Body> {
     text(StatusCode::FORBIDDEN, "text/plain", "requests of web pages are refused\n")
 }
 
-/// An answer of text.
-fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response<Body> {
+/// Returns a response with a body of a content type.
+fn text(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

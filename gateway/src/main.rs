@@ -1,36 +1,37 @@
-//! `ratelimit-gateway`: one door for every proxy. It keeps no state: limits are the policies of a server with the
-//! module redis-ratelimit, or those of a file, and all usage is the server's.
+//! `ratelimit-gateway`: a rate limit service for proxies. It keeps no state: limits are policies of a server with the
+//! module redis-ratelimit, or rules of a file, and the server stores all usage.
 //!
-//! The layers, from below: what is shared with `ratelimit-console` ([`ratelimit_link`]); words ([`template`],
-//! [`request_path`], [`windows`]); one call to the server ([`ask`]); the files ([`configuration`]); the connection
-//! ([`link`]) and what the server told of its policies ([`told_policies`]); counting without the server ([`local`]); the
-//! judgement of a request ([`judge`]) and what it looks like ([`headers`]); the doors ([`http`], and [`rls`] with the
-//! messages of Envoy, [`proto`]); the service ([`serve_command`]).
+//! The layers, from the lowest: the library shared with `ratelimit-console` ([`ratelimit_link`]); parsing
+//! ([`template`], [`request_path`], [`limit`]); calls to the server ([`call`]); configuration files
+//! ([`configuration`]); the cache of policies ([`policy_cache`]) and connections to the server ([`upstream`]); limits
+//! while the server is away ([`local_limits`]); evaluation of requests ([`evaluation`]) and response headers
+//! ([`headers`]); the services ([`http`], and [`rls`] with Envoy's messages, [`proto`]); the command `serve`
+//! ([`serve_command`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
-mod ask;
+mod call;
 mod charge;
 mod command_line;
 mod configuration;
+mod evaluation;
 mod headers;
 mod http;
-mod judge;
-mod link;
-mod local;
-mod permission;
+mod limit;
+mod local_limits;
+mod metrics;
+mod permission_log;
+mod policy_cache;
 mod proto;
 mod request_path;
 mod rls;
-mod seen;
 mod serve_command;
 mod template;
-mod told_policies;
-mod windows;
+mod upstream;
 
 use command_line::{Command, Options};
 use mimalloc::MiMalloc;
-// Modules of this crate name them `crate::naming`, like their own.
+// Modules of this crate refer to these as `crate::naming`, like to modules of their own.
 use ratelimit_link::{client_address, file_stamp, listener, naming, process, reload};
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -39,7 +40,7 @@ use std::process::ExitCode;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    process::exit_code(match Options::read().command {
+    process::exit_code(match Options::parse_or_exit().command {
         Command::Check { files, merge_domains } => {
             configuration::ConfigSource::read_together(files, merge_domains).map(|_| ())
         }
@@ -51,13 +52,14 @@ fn main() -> ExitCode {
     })
 }
 
-/// A file as policies. The commands alone are on standard output, so that they can be piped into a client.
+/// Prints the commands that create the policies of a file. Notes go to standard error, so that the commands can be
+/// piped into a client.
 fn import(file: std::path::PathBuf, merge_domains: bool) -> Result<(), String> {
-    let imported = configuration::ConfigSource::new(file, merge_domains).imported()?;
+    let imported = configuration::ConfigSource::new(file, merge_domains).import()?;
     let mut out = std::io::stdout().lock();
     for command in imported.commands() {
         writeln!(out, "{command}").map_err(|error| error.to_string())?;
     }
-    imported.only_files.iter().for_each(|told| eprintln!("only a file can say this: {told}"));
+    imported.unsupported.iter().for_each(|rule| eprintln!("only a file can say this: {rule}"));
     Ok(())
 }

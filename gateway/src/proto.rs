@@ -1,83 +1,73 @@
-//! The messages of Envoy's rate limit service, in so far as the gateway reads or writes them: what `prost-build` makes of
-//! envoy/service/ratelimit/v3/rls.proto and what it imports. A message may have more fields: those are passed over.
+//! Messages of Envoy's rate limit service, like the code that `prost-build` generates from
+//! envoy/service/ratelimit/v3/rls.proto and its imports, without the fields that the gateway neither reads nor writes.
 
 use prost::{Enumeration, Message};
 
-/// A request: envoy.service.ratelimit.v3.RateLimitRequest.
+/// Request: envoy.service.ratelimit.v3.RateLimitRequest.
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitRequest {
-    /// Whose limits are asked about.
+    /// Domain of the limits.
     #[prost(string, tag = "1")]
     pub domain: String,
-    /// What is limited.
+    /// Descriptors that are limited.
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<RateLimitDescriptor>,
-    /// What the request costs; 0: 1.
+    /// Cost of each descriptor without its own. 0 means 1.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
 
-/// A part of a request: envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.
+/// Descriptor: envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitDescriptor {
-    /// What it is about.
+    /// Entries, from the most general to the most specific.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
-    /// A limit that it brings itself.
+    /// Limit that applies instead of the configured ones.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<RateLimitOverride>,
-    /// What it costs, whatever the request says.
+    /// Cost, which takes precedence over that of the request.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<UInt64Value>,
-    /// Whether that is given back.
+    /// `true` if the cost is returned instead of charged.
     #[prost(bool, tag = "4")]
     pub is_negative_hits: bool,
 }
 
-/// A name and a value: envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry.
+/// Entry of a descriptor: envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Entry {
-    /// The name.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// The value.
     #[prost(string, tag = "2")]
     pub value: String,
 }
 
-/// A limit of a descriptor: envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.RateLimitOverride.
+/// Limit that a descriptor brings: envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.RateLimitOverride.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct RateLimitOverride {
-    /// So much in each unit.
+    /// Requests allowed per unit.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
-    /// The unit.
     #[prost(enumeration = "RateLimitUnit", tag = "2")]
     pub unit: i32,
 }
 
-/// The unit of an override: envoy.type.v3.RateLimitUnit.
+/// Unit of an override: envoy.type.v3.RateLimitUnit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub enum RateLimitUnit {
-    /// None.
     Unknown = 0,
-    /// A second.
     Second = 1,
-    /// A minute.
     Minute = 2,
-    /// An hour.
     Hour = 3,
-    /// A day.
     Day = 4,
-    /// A month.
     Month = 5,
-    /// A year.
     Year = 6,
 }
 
 impl RateLimitUnit {
-    /// Name in proto3's JSON.
+    /// Returns the name in proto3's JSON.
     pub fn as_str_name(self) -> &'static str {
         match self {
             RateLimitUnit::Unknown => "UNKNOWN",
@@ -90,7 +80,7 @@ impl RateLimitUnit {
         }
     }
 
-    /// The unit that proto3's JSON calls so.
+    /// Parses the name in proto3's JSON.
     pub fn from_str_name(name: &str) -> Option<RateLimitUnit> {
         Some(match name {
             "UNKNOWN" => RateLimitUnit::Unknown,
@@ -105,21 +95,20 @@ impl RateLimitUnit {
     }
 }
 
-/// A number that may be missing: google.protobuf.UInt64Value.
+/// Optional number: google.protobuf.UInt64Value.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct UInt64Value {
-    /// The number.
     #[prost(uint64, tag = "1")]
     pub value: u64,
 }
 
-/// An answer: envoy.service.ratelimit.v3.RateLimitResponse.
+/// Response: envoy.service.ratelimit.v3.RateLimitResponse.
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitResponse {
-    /// Whether the request passes.
+    /// Decision on the request.
     #[prost(enumeration = "Code", tag = "1")]
     pub overall_code: i32,
-    /// What each descriptor came to, in their order.
+    /// Decision on each descriptor, in order.
     #[prost(message, repeated, tag = "2")]
     pub statuses: Vec<DescriptorStatus>,
     /// Headers for the client.
@@ -130,20 +119,17 @@ pub struct RateLimitResponse {
     pub dynamic_metadata: Option<prost_types::Struct>,
 }
 
-/// Whether something passes: envoy.service.ratelimit.v3.RateLimitResponse.Code.
+/// Decision: envoy.service.ratelimit.v3.RateLimitResponse.Code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub enum Code {
-    /// Nobody knows.
     Unknown = 0,
-    /// It does.
     Ok = 1,
-    /// It does not.
     OverLimit = 2,
 }
 
 impl Code {
-    /// What proto3's JSON calls it.
+    /// Returns the name in proto3's JSON.
     pub fn as_str_name(self) -> &'static str {
         match self {
             Code::Unknown => "UNKNOWN",
@@ -153,58 +139,48 @@ impl Code {
     }
 }
 
-/// What a descriptor came to: envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus.
+/// Decision on a descriptor: envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct DescriptorStatus {
-    /// Whether it passes.
     #[prost(enumeration = "Code", tag = "1")]
     pub code: i32,
-    /// The limit that governs.
+    /// Governing limit.
     #[prost(message, optional, tag = "2")]
     pub current_limit: Option<RateLimit>,
-    /// What remains of it.
+    /// Requests left of the governing limit.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
-    /// When it is as good as never used.
+    /// Time until nothing of the governing limit counts as used.
     #[prost(message, optional, tag = "4")]
     pub duration_until_reset: Option<ProtoDuration>,
 }
 
-/// A limit: envoy.service.ratelimit.v3.RateLimitResponse.RateLimit. Its name is never told.
+/// Limit: envoy.service.ratelimit.v3.RateLimitResponse.RateLimit, without its name.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct RateLimit {
-    /// So much in each unit.
+    /// Requests allowed per unit.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
-    /// The unit.
     #[prost(enumeration = "Unit", tag = "2")]
     pub unit: i32,
 }
 
-/// The unit of a limit: envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit.
+/// Unit of a limit: envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub enum Unit {
-    /// None of these.
     Unknown = 0,
-    /// A second.
     Second = 1,
-    /// A minute.
     Minute = 2,
-    /// An hour.
     Hour = 3,
-    /// A day.
     Day = 4,
-    /// A week.
     Week = 7,
-    /// A month.
     Month = 5,
-    /// A year.
     Year = 6,
 }
 
 impl Unit {
-    /// What proto3's JSON calls it.
+    /// Returns the name in proto3's JSON.
     pub fn as_str_name(self) -> &'static str {
         match self {
             Unit::Unknown => "UNKNOWN",
@@ -219,24 +195,21 @@ impl Unit {
     }
 }
 
-/// A header: envoy.config.core.v3.HeaderValue.
+/// Header: envoy.config.core.v3.HeaderValue.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct HeaderValue {
-    /// Its name.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// Its value.
     #[prost(string, tag = "2")]
     pub value: String,
 }
 
-/// A span of time: google.protobuf.Duration.
+/// Duration: google.protobuf.Duration.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ProtoDuration {
-    /// Whole seconds.
     #[prost(int64, tag = "1")]
     pub seconds: i64,
-    /// What is left, in nanoseconds.
+    /// Fraction of a second in nanoseconds.
     #[prost(int32, tag = "2")]
     pub nanos: i32,
 }

@@ -1,18 +1,19 @@
-//! Normal form of request paths: the spellings that servers take for the same path are one path to rules and in keys.
+//! Normal form of request paths: different spellings that servers treat as one path are one path in rules and keys.
 
-use crate::template::fits_parts;
+use crate::template::matches_parts;
 
 /// Returns the path of a request target in its normal form, without query, path parameters and trailing slash.
 ///
 /// # Errors
-/// If the path has a NUL, or if servers disagree about where it leads.
-pub fn normalized(target: &[u8]) -> Result<Vec<u8>, String> {
+/// If the path has a NUL, or if servers interpret it in different ways.
+pub fn normalize(target: &[u8]) -> Result<Vec<u8>, String> {
     let target = target.split(|byte| *byte == b'?').next().unwrap_or_default();
-    // No request may have either (RFC 3986). Go takes `/x#/../login` for `/login`, and others end the path at the `#`.
+    // Invalid in a request target (RFC 3986). Go treats `/x#/../login` as `/login`, other servers end the path at the
+    // `#`.
     if target.contains(&b'#') {
         return Err("the path has a '#'".to_owned());
     }
-    // Envoy's normalize_path, browsers and IIS take it for a slash.
+    // Also invalid. Envoy's normalize_path, browsers and IIS treat it as a slash.
     if target.contains(&b'\\') {
         return Err("the path has a backslash".to_owned());
     }
@@ -23,17 +24,17 @@ pub fn normalized(target: &[u8]) -> Result<Vec<u8>, String> {
     let mut segments: Vec<Vec<u8>> = vec![];
     for raw in path.strip_prefix(b"/").unwrap_or(path).split(|byte| *byte == b'/') {
         let name = raw.split(|byte| *byte == b';').next().unwrap_or_default();
-        let segment = spelled(name);
+        let segment = canonical_spelling(name);
         if has_nul(raw) {
             return Err("the path has a NUL".to_owned());
         }
         let is_dots = segment == b"." || segment == b"..";
-        // Some servers remove the parameters first, and then it is a dot segment; to others it is a name.
+        // A dot segment to servers that remove the parameters first, a name to others.
         if is_dots && name.len() < raw.len() {
             return Err("the path has a dot segment with parameters".to_owned());
         }
         if segment == b".." {
-            // Some servers merge slashes first, and then it removes the segment before them.
+            // Servers that merge slashes first remove the segment before the slashes, others the empty one.
             if segments.pop().is_some_and(|removed| removed.is_empty()) {
                 return Err("the path has a dot segment after two slashes".to_owned());
             }
@@ -52,7 +53,7 @@ pub fn normalized(target: &[u8]) -> Result<Vec<u8>, String> {
     Ok(path)
 }
 
-/// Returns the path of an absolute URI; another target as it is.
+/// Returns the path of an absolute URI, and any other target unchanged.
 fn without_origin(target: &[u8]) -> &[u8] {
     let scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
     let end = target.iter().position(|byte| !scheme(byte)).unwrap_or_default();
@@ -62,23 +63,23 @@ fn without_origin(target: &[u8]) -> &[u8] {
     rest.get(authority..).unwrap_or_default()
 }
 
-/// Returns `true` if the text has a NUL, as it is or encoded.
+/// Returns `true` if the text has a NUL, plain or encoded.
 fn has_nul(text: &[u8]) -> bool {
-    text.contains(&0) || text.windows(3).any(|three| three == b"%00")
+    text.contains(&0) || text.windows(3).any(|window| window == b"%00")
 }
 
-/// Returns the text with one spelling of each byte: as it is where a path may have it (RFC 3986), else as `%XX`. A slash
-/// and a semicolon that are encoded stay so.
-fn spelled(text: &[u8]) -> Vec<u8> {
+/// Returns the text with each byte in its canonical spelling: plain if a path may contain it (RFC 3986), else as `%XX`.
+/// Encoded slashes and semicolons stay encoded.
+fn canonical_spelling(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let Some((first, behind)) = rest.split_first() {
-        let encoded = decoded(rest);
+    while let Some((first, after)) = rest.split_first() {
+        let encoded = decode_first(rest);
         let (byte, is_plain) = match encoded {
             Some(byte) => (byte, is_path_character(byte)),
             None => (*first, *first == b'/' || is_path_character(*first)),
         };
-        rest = if encoded.is_some() { rest.get(3..).unwrap_or_default() } else { behind };
+        rest = if encoded.is_some() { rest.get(3..).unwrap_or_default() } else { after };
         if is_plain {
             out.push(byte);
         } else {
@@ -88,19 +89,19 @@ fn spelled(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns the byte that the text begins with, if that is encoded.
-fn decoded(text: &[u8]) -> Option<u8> {
+/// Returns the first byte of the text if it is encoded as `%XX`.
+fn decode_first(text: &[u8]) -> Option<u8> {
     let [b'%', digits @ ..] = text.get(..3)? else { return None };
     let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().filter(|_| is_hex)
 }
 
-/// Returns `true` for the characters of a segment (`pchar` of RFC 3986) other than `;` and `%`.
+/// Returns `true` if a segment may contain the character (`pchar` of RFC 3986), except `;` and `%`.
 fn is_path_character(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,=:@".contains(&byte)
 }
 
-/// Pattern of paths, in which `*` stands for any text.
+/// Pattern of paths, in which `*` matches any text.
 #[derive(Clone, Debug)]
 pub struct PathPattern {
     parts: Vec<Vec<u8>>,
@@ -108,11 +109,11 @@ pub struct PathPattern {
 }
 
 impl PathPattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// If no path in normal form can match it.
-    pub fn read(text: &str, ignores_case: bool) -> Result<PathPattern, String> {
+    pub fn parse(text: &str, ignores_case: bool) -> Result<PathPattern, String> {
         let never = |why: &str| format!("the path '{}' matches no request: {why}", text.escape_debug());
         if text.contains(['?', ';']) {
             return Err(never("queries and path parameters are removed from the paths of requests"));
@@ -121,13 +122,13 @@ impl PathPattern {
         if !rooted.starts_with('/') {
             return Err(never("it must begin with / or *"));
         }
-        let normal = normalized(rooted.as_bytes()).map_err(|why| never(&why))?;
-        let written = spelled(rooted.as_bytes());
+        let normal = normalize(rooted.as_bytes()).map_err(|why| never(&why))?;
+        let written = canonical_spelling(rooted.as_bytes());
         if written != b"/" && written.strip_suffix(b"/").unwrap_or(&written) != normal {
             return Err(never("repeated slashes and dot segments are removed from the paths of requests"));
         }
         let part = |part: &str| {
-            let part = spelled(part.as_bytes());
+            let part = canonical_spelling(part.as_bytes());
             if ignores_case { part.to_ascii_lowercase() } else { part }
         };
         Ok(PathPattern { parts: text.split('*').map(part).collect(), ignores_case })
@@ -137,10 +138,10 @@ impl PathPattern {
     #[must_use]
     pub fn matches(&self, path: &[u8]) -> bool {
         let mut path = if self.ignores_case { path.to_ascii_lowercase() } else { path.to_vec() };
-        let fits = |path: &[u8]| fits_parts(self.parts.iter().map(Vec::as_slice), path);
-        fits(&path) || {
+        let matches = |path: &[u8]| matches_parts(self.parts.iter().map(Vec::as_slice), path);
+        matches(&path) || {
             path.push(b'/');
-            fits(&path)
+            matches(&path)
         }
     }
 }

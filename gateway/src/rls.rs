@@ -6,7 +6,7 @@ mod response;
 mod service;
 
 use crate::configuration::Config;
-use crate::judge::{Judge, RequestPart};
+use crate::evaluation::{Evaluator, RequestPart};
 use crate::proto::{RateLimitRequest, RateLimitResponse};
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -20,63 +20,64 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 pub use metadata::to_json;
 pub use request::RequestSettings;
 
-/// Envoy's protocol for those who ask by reflection: `protoc --include_imports --descriptor_set_out` of the crate's own
-/// envoy/service/ratelimit/v3/rls.proto.
+/// Descriptors of Envoy's protocol for gRPC reflection, written by `protoc --include_imports --descriptor_set_out` from
+/// envoy/service/ratelimit/v3/rls.proto of the crate envoy-types.
 const DESCRIPTORS: &[u8] = include_bytes!("rls/descriptors.bin");
 
-/// The name of the service.
+/// Full name of the gRPC service.
 pub const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
-/// Routes of the service, of health checks and of reflection.
+/// Returns the routes of the rate limit service, of health checks and of reflection.
 ///
 /// # Errors
-/// If the descriptors for reflection are wrong.
+/// If the descriptors for reflection are malformed.
 pub fn router(rls: Rls, health: HealthServer<impl Health>) -> Result<Router, String> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(DESCRIPTORS)
     };
-    let told = |error: tonic_reflection::server::Error| error.to_string();
-    // Most clients still ask by the older version.
-    let (older, newer) = (reflection().build_v1alpha().map_err(told)?, reflection().build_v1().map_err(told)?);
+    let message = |error: tonic_reflection::server::Error| error.to_string();
+    // Most clients still use the older version.
+    let (older, newer) = (reflection().build_v1alpha().map_err(message)?, reflection().build_v1().map_err(message)?);
     let routes = Routes::new(rls).add_service(health).add_service(older).add_service(newer);
     Ok(routes.prepare().into_axum_router())
 }
 
-/// The service, made of what it shares with the others.
+/// Rate limit service, which gRPC and HTTP share.
 #[derive(Clone)]
 pub struct Rls {
-    /// What the files say.
+    /// Configuration, replaced when its files change.
     pub config: Arc<ArcSwap<Config>>,
-    /// What decides each request.
-    pub judge: Arc<Judge>,
-    /// Settings by which requests are read.
+    /// Evaluator of requests.
+    pub evaluator: Arc<Evaluator>,
+    /// Settings for the resolution of requests.
     pub settings: RequestSettings,
-    /// Answers have dynamic metadata.
+    /// `true` if responses have dynamic metadata.
     pub response_metadata: bool,
 }
 
 impl Rls {
-    /// Answers a request.
+    /// Evaluates a request and returns the response.
     ///
     /// # Errors
-    /// `UNKNOWN` without a domain or a descriptor, as envoyproxy/ratelimit; `INVALID_ARGUMENT` if a part is too large.
-    pub async fn answer(
+    /// `UNKNOWN` without a domain or a descriptor, as envoyproxy/ratelimit does, and `INVALID_ARGUMENT` if a part is
+    /// too large.
+    pub async fn respond(
         &self,
         request: RateLimitRequest,
         timeout: Option<Duration>,
     ) -> Result<RateLimitResponse, Status> {
-        let asked = request::asked(&request, &self.config.load(), &self.settings);
-        let asked = asked.map_err(|error| match error {
-            RequestError::Empty(told) => Status::unknown(told),
-            RequestError::TooLarge(told) => Status::invalid_argument(told),
+        let parts = request::resolve(&request, &self.config.load(), &self.settings);
+        let parts = parts.map_err(|error| match error {
+            RequestError::Empty(message) => Status::unknown(message),
+            RequestError::TooLarge(message) => Status::invalid_argument(message),
         })?;
-        let asked: Arc<[RequestPart]> = asked.into();
-        let judgement = self.judge.judge(request.domain.clone(), Arc::clone(&asked), timeout).await;
-        let mut response = response::response(&asked, &judgement);
+        let parts: Arc<[RequestPart]> = parts.into();
+        let decision = self.evaluator.evaluate(request.domain.clone(), Arc::clone(&parts), timeout).await;
+        let mut response = response::response(&parts, &decision);
         if self.response_metadata {
-            response.dynamic_metadata = Some(metadata::answer(&request, &asked, &judgement));
+            response.dynamic_metadata = Some(metadata::response_metadata(&request, &parts, &decision));
         }
         Ok(response)
     }

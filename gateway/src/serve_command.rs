@@ -1,18 +1,18 @@
-//! The running service: its listeners, what keeps it up to date, and its end.
+//! The command `serve`: startup, listeners, background tasks and graceful shutdown.
 
 use crate::command_line::Serve;
 use crate::configuration::{Config, ConfigSource};
+use crate::evaluation::{Evaluator, OutageMode};
 use crate::file_stamp::FileStamp;
 use crate::http;
-use crate::judge::{Judge, Outage};
-use crate::link::Link;
 use crate::listener::{self, Phase, Protocol, Service};
-use crate::local::Local;
+use crate::local_limits::LocalLimits;
+use crate::metrics;
+use crate::policy_cache::PolicyCache;
 use crate::process::{Signals, bind};
 use crate::reload::{self, Reloadable};
 use crate::rls::{self, Rls};
-use crate::seen;
-use crate::told_policies::Table;
+use crate::upstream::Upstream;
 use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use ratelimit_link::certificate::Certificate;
@@ -24,84 +24,85 @@ use tokio::time::{sleep, timeout};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-/// How long requests may take that are under way at the end.
-const LAST: Duration = Duration::from_secs(10);
+/// Maximum time to answer the requests in flight at shutdown.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes that the requests in flight of one connection may hold, an eighth of the listener's.
 const CONNECTION_BYTES: usize = 8 << 20;
-/// How often it is looked whether something has come to pass that nobody tells.
-const SHORTLY: Duration = Duration::from_millis(20);
-/// What grpc.health.v1 is asked about: all, and the rate limit service.
-const SERVICES: [&str; 2] = ["", rls::NAME];
+/// Interval at which a condition without a notification is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Services with a status in `grpc.health.v1`: the whole server, and the rate limit service.
+const HEALTH_SERVICES: [&str; 2] = ["", rls::NAME];
 
-/// Serves until SIGTERM or SIGINT, and for `--drain` behind it; a second signal ends at once.
+/// Serves until SIGTERM or SIGINT and for the time of `--drain` after it. A second signal ends the service at once.
 ///
 /// # Errors
-/// What stands in the way of the start: a wrong file, a port that is taken.
+/// If the service cannot start, for example because a file is malformed or a port is taken.
 pub async fn serve(options: Serve) -> Result<(), String> {
-    // Before anybody is told of a port: a signal that nobody listens for would end the process.
+    // First of all: an early signal would otherwise end the process without a drain.
     let mut signals = Signals::new()?;
-    let config = configuration(&options)?;
-    let (table, link) = (Arc::new(Table::default()), Arc::new(Link::new(options.address()?)));
-    let metrics = seen::install()?;
-    let judge = Arc::new(Judge {
-        link: Arc::clone(&link),
-        table: Arc::clone(&table),
-        outage: options.on_outage,
-        local: if let Outage::Local(share) = options.on_outage { Some(Local::new(share)) } else { None },
+    let config = watch_configuration(&options)?;
+    let (policies, upstream) = (Arc::new(PolicyCache::default()), Arc::new(Upstream::new(options.address()?)));
+    let prometheus = metrics::install()?;
+    let evaluator = Arc::new(Evaluator {
+        upstream: Arc::clone(&upstream),
+        policies: Arc::clone(&policies),
+        outage_mode: options.on_outage,
+        local: if let OutageMode::Local(share) = options.on_outage { Some(LocalLimits::new(share)) } else { None },
         timeout: options.timeout,
         shadow: options.shadow,
         in_flight: Arc::new(Semaphore::new(options.in_flight as usize)),
-        told: Mutex::default(),
+        error_logged_at: Mutex::default(),
     });
     let rls = Rls {
         config: Arc::clone(&config),
-        judge,
+        evaluator,
         settings: options.request_settings(),
         response_metadata: options.response_metadata,
     };
-    let tls = |files| Certificate::watch(files, seen::reload);
+    let tls = |files| Certificate::watch(files, metrics::count_reload);
     let grpc_tls = tls(options.grpc_cert.clone().zip(options.grpc_key.clone()))?;
     let http_tls = tls(options.http_cert.clone().zip(options.http_key.clone()))?;
-    if link.has_certificates() {
-        reload::load_and_watch(Arc::<Link>::clone(&link), seen::reload)?;
+    if upstream.has_certificates() {
+        reload::load_and_watch(Arc::<Upstream>::clone(&upstream), metrics::count_reload)?;
     }
     let (grpc, http) = (bind(options.grpc).await?, bind(options.http).await?);
-    tokio::spawn(async move { link.keep(&*table).await });
-    tokio::spawn(upkeep(metrics.clone()));
-    let metrics = http::MetricsPage::new(metrics, options.metrics_cache);
+    tokio::spawn(async move { upstream.run(&policies).await });
+    tokio::spawn(run_metrics_upkeep(prometheus.clone()));
+    let metrics = http::MetricsPage::new(prometheus, options.metrics_cache);
     let (reporter, health) = tonic_health::server::health_reporter();
     let mut readiness = Readiness { ready: Arc::default(), reporter };
-    readiness.report(ServingStatus::NotServing).await;
-    let judge = Arc::clone(&rls.judge);
-    let router = http::router(http::HttpDoor { rls: rls.clone(), metrics, ready: Arc::clone(&readiness.ready) });
-    let (grpc_phases, grpc_phase) = watch::channel(Phase::Serving);
-    let (http_phases, http_phase) = watch::channel(Phase::Serving);
-    // A request has to arrive in time, and the judge sees to how long its decision takes.
+    readiness.set(ServingStatus::NotServing).await;
+    let evaluator = Arc::clone(&rls.evaluator);
+    let ready = Arc::clone(&readiness.ready);
+    let http_router = http::router(http::HttpState { rls: rls.clone(), metrics, ready });
+    let (grpc_sender, grpc_phase) = watch::channel(Phase::Serving);
+    let (http_sender, http_phase) = watch::channel(Phase::Serving);
+    // Time for the request to arrive, and for its evaluation, which has a timeout of its own.
     let request_timeout = listener::IO_TIMEOUT.saturating_add(options.timeout);
     let grpc_router = rls::router(rls, health)?;
     let service =
         |tls, protocol, router| Service { tls, protocol, router, request_timeout, connection_bytes: CONNECTION_BYTES };
     let grpc_service = service(grpc_tls, Protocol::Grpc, grpc_router);
     let grpc = tokio::spawn(listener::serve(grpc, grpc_service, grpc_phase));
-    let http = tokio::spawn(listener::serve(http, service(http_tls, Protocol::Http, router), http_phase));
+    let http = tokio::spawn(listener::serve(http, service(http_tls, Protocol::Http, http_router), http_phase));
     tracing::info!(grpc = %options.grpc, http = %options.http, "serving");
-    let beginning = {
-        let (mut readiness, judge) = (readiness.clone(), Arc::clone(&judge));
+    let becoming_ready = {
+        let (mut readiness, evaluator) = (readiness.clone(), Arc::clone(&evaluator));
         tokio::spawn(async move {
-            while !judge.link.has_answered() {
-                sleep(SHORTLY).await;
+            while !evaluator.upstream.has_replied() {
+                sleep(POLL_INTERVAL).await;
             }
-            readiness.report(ServingStatus::Serving).await;
+            readiness.set(ServingStatus::Serving).await;
         })
     };
     signals.next().await;
-    beginning.abort();
-    // An abort is no end yet, and it would be ready again.
-    let _ = beginning.await;
-    readiness.report(ServingStatus::NotServing).await;
+    becoming_ready.abort();
+    // Waits for the task to end: until then it could still set the status to ready.
+    let _ = becoming_ready.await;
+    readiness.set(ServingStatus::NotServing).await;
     tracing::info!(seconds = options.drain.as_secs_f64(), "draining: not ready any more, and serving still");
-    for phases in [&grpc_phases, &http_phases] {
-        phases.send_replace(Phase::Draining);
+    for sender in [&grpc_sender, &http_sender] {
+        sender.send_replace(Phase::Draining);
     }
     tokio::select! {
         () = sleep(options.drain) => {}
@@ -111,29 +112,29 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         }
     }
     tracing::info!("ending");
-    readiness.end().await;
-    grpc_phases.send_replace(Phase::Ending);
-    let last = async {
+    readiness.close_watches().await;
+    grpc_sender.send_replace(Phase::Ending);
+    let finish = async {
         let _ = grpc.await;
-        // Until then whoever asks over HTTP is told that it is not ready.
-        http_phases.send_replace(Phase::Ending);
+        // Only now, so that /readyz answers 503 until the gRPC listener has ended.
+        http_sender.send_replace(Phase::Ending);
         let _ = http.await;
-        // A client that has hung up may have left charges to undo.
-        while judge.in_flight.available_permits() < options.in_flight as usize {
-            sleep(SHORTLY).await;
+        // Evaluations, and their rollbacks, go on after the connection of a client was closed.
+        while evaluator.in_flight.available_permits() < options.in_flight as usize {
+            sleep(POLL_INTERVAL).await;
         }
     };
     tokio::select! {
-        ended = timeout(LAST, last) => if ended.is_err() {
+        ended = timeout(SHUTDOWN_TIMEOUT, finish) => if ended.is_err() {
             tracing::warn!("some connections did not end in time");
         },
         () = signals.next() => tracing::warn!("ended at once by a second signal"),
     }
-    judge.link.log_outages();
+    evaluator.upstream.log_outages();
     Ok(())
 }
 
-/// What is told of being ready: over gRPC, and by /readyz.
+/// Readiness in gRPC health checks and in `/readyz`.
 #[derive(Clone)]
 struct Readiness {
     ready: Arc<AtomicBool>,
@@ -141,13 +142,13 @@ struct Readiness {
 }
 
 impl Readiness {
-    /// Tells it. Nobody hears over HTTP that the gateway is ready before it is over gRPC, nor after it was.
-    async fn report(&mut self, status: ServingStatus) {
+    /// Sets the status. `/readyz` becomes ready after gRPC, and stops being ready before it.
+    async fn set(&mut self, status: ServingStatus) {
         let is_ready = status == ServingStatus::Serving;
         if !is_ready {
             self.ready.store(false, Ordering::Release);
         }
-        for service in SERVICES {
+        for service in HEALTH_SERVICES {
             self.reporter.set_service_status(service, status).await;
         }
         if is_ready {
@@ -155,34 +156,35 @@ impl Readiness {
         }
     }
 
-    /// Ends the streams of those who watch the health: they would never end.
-    async fn end(&mut self) {
-        for service in SERVICES {
+    /// Ends the streams of clients that watch the health, which would otherwise never end.
+    async fn close_watches(&mut self) {
+        for service in HEALTH_SERVICES {
             self.reporter.clear_service_status(service).await;
         }
     }
 }
 
-async fn upkeep(metrics: PrometheusHandle) {
+/// Drains the histograms of the recorder regularly, which would otherwise grow until the metrics are rendered.
+async fn run_metrics_upkeep(prometheus: PrometheusHandle) {
     loop {
         sleep(Duration::from_secs(5)).await;
-        let metrics = metrics.clone();
-        let _ = tokio::task::spawn_blocking(move || metrics.run_upkeep()).await;
+        let prometheus = prometheus.clone();
+        let _ = tokio::task::spawn_blocking(move || prometheus.run_upkeep()).await;
     }
 }
 
-/// The configuration, and where it is.
+/// Configuration that is reloaded from its files.
 struct ConfigFiles {
     source: ConfigSource,
     config: Arc<ArcSwap<Config>>,
 }
 
-/// Reads the files of `--config` and follows their changes.
-fn configuration(options: &Serve) -> Result<Arc<ArcSwap<Config>>, String> {
+/// Reads the files of `--config`, if any, and reloads them when they change.
+fn watch_configuration(options: &Serve) -> Result<Arc<ArcSwap<Config>>, String> {
     let config: Arc<ArcSwap<Config>> = Arc::default();
     if let Some(path) = options.config.clone() {
         let source = ConfigSource::new(path, options.merge_domains);
-        reload::load_and_watch(Arc::new(ConfigFiles { source, config: Arc::clone(&config) }), seen::reload)?;
+        reload::load_and_watch(Arc::new(ConfigFiles { source, config: Arc::clone(&config) }), metrics::count_reload)?;
     }
     Ok(config)
 }

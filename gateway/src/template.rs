@@ -1,17 +1,17 @@
-//! A text with places to fill in, `pay:{header.x-user}`, and patterns, `/pay/*`.
+//! Templates such as `pay:{header.x-user}`, and wildcard patterns such as `/pay/*`.
 
 use crate::naming::is_separator;
 
-/// What stands in braces.
+/// Field of a template, written in braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// The address of the client.
+    /// Address of the client.
     Client,
-    /// The method of the request.
+    /// Method of the request.
     Method,
-    /// Its path, without the query.
+    /// Path of the request, without the query.
     Path,
-    /// One of its headers, by its name in lower case.
+    /// Header of the request, by its name in lower case.
     Header(String),
 }
 
@@ -21,21 +21,21 @@ enum Part {
     Field(Field),
 }
 
-/// A text with fields.
+/// Text with fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Part>);
 
 impl Template {
-    /// Reads it.
+    /// Parses a template.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn read(text: &str) -> Result<Template, String> {
+    /// If a brace is not closed or a field is unknown.
+    pub fn parse(text: &str) -> Result<Template, String> {
         let mut parts = vec![];
         let mut rest = text;
-        while let Some((before, behind)) = rest.split_once('{') {
-            let unclosed = || format!("'{{{}' has no closing brace", behind.escape_debug());
-            let (name, behind) = behind.split_once('}').ok_or_else(unclosed)?;
+        while let Some((before, after)) = rest.split_once('{') {
+            let unclosed = || format!("'{{{}' has no closing brace", after.escape_debug());
+            let (name, after) = after.split_once('}').ok_or_else(unclosed)?;
             let field = match name {
                 "client" => Field::Client,
                 "method" => Field::Method,
@@ -49,22 +49,22 @@ impl Template {
                 },
             };
             parts.extend([Part::Text(before.to_owned()), Part::Field(field)]);
-            rest = behind;
+            rest = after;
         }
         parts.push(Part::Text(rest.to_owned()));
         Ok(Template(parts))
     }
 
-    /// Reads a template of keys, of which different fields must never make the same.
+    /// Parses a template of keys, in which different values of fields always make different keys.
     ///
     /// # Errors
-    /// As for [`Template::read`], and if nothing separates two of its fields.
-    pub fn read_key(text: &str) -> Result<Template, String> {
-        separated(text)?;
-        Template::read(text)
+    /// As for [`Template::parse`] and [`check_separators`].
+    pub fn parse_key(text: &str) -> Result<Template, String> {
+        check_separators(text)?;
+        Template::parse(text)
     }
 
-    /// The headers that it needs.
+    /// Returns the names of the headers in the template.
     pub fn headers(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
             Part::Field(Field::Header(name)) => Some(name.as_str()),
@@ -72,8 +72,8 @@ impl Template {
         })
     }
 
-    /// With its fields filled in.
-    pub fn filled(&self, value: impl Fn(&Field) -> String) -> String {
+    /// Replaces the fields by their values.
+    pub fn fill(&self, value: impl Fn(&Field) -> String) -> String {
         let text = |part: &Part| match part {
             Part::Text(text) => text.clone(),
             Part::Field(field) => value(field),
@@ -82,31 +82,31 @@ impl Template {
     }
 }
 
-/// Checks that a text has a separator between each two of its fields in braces: without one, a client could choose values
-/// that make the key or the name of another.
+/// Checks that a text has a separator between each two of its fields in braces. Without one, a client could choose
+/// values that result in the key or the name of another client.
 ///
 /// # Errors
-/// If there is none.
-pub fn separated(text: &str) -> Result<(), String> {
+/// If a separator is missing.
+pub fn check_separators(text: &str) -> Result<(), String> {
     let mut fields = text.split('{').skip(1).peekable();
     while let Some(field) = fields.next() {
-        let behind = field.split_once('}').map_or("", |(_, behind)| behind);
-        if fields.peek().is_some() && !behind.contains(is_separator) {
+        let after = field.split_once('}').map_or("", |(_, after)| after);
+        if fields.peek().is_some() && !after.contains(is_separator) {
             return Err(format!("'{}' must have a ':' between each two fields", text.escape_debug()));
         }
     }
     Ok(())
 }
 
-/// Whether a text, which may be any bytes, fits a pattern in which `*` stands for anything.
+/// Returns `true` if a text matches a pattern, in which `*` matches any bytes.
 #[must_use]
-pub fn fits(pattern: &str, text: &[u8]) -> bool {
-    fits_parts(pattern.split('*').map(str::as_bytes), text)
+pub fn matches_wildcard(pattern: &str, text: &[u8]) -> bool {
+    matches_parts(pattern.split('*').map(str::as_bytes), text)
 }
 
-/// Returns `true` if a text consists of these parts with any texts between them.
+/// Returns `true` if a text consists of these parts with any bytes between them.
 #[must_use]
-pub fn fits_parts<'a>(mut parts: impl Iterator<Item = &'a [u8]>, text: &[u8]) -> bool {
+pub fn matches_parts<'a>(mut parts: impl Iterator<Item = &'a [u8]>, text: &[u8]) -> bool {
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
     let mut parts = parts.peekable();
     if parts.peek().is_none() {
@@ -119,43 +119,43 @@ pub fn fits_parts<'a>(mut parts: impl Iterator<Item = &'a [u8]>, text: &[u8]) ->
         if part.is_empty() {
             continue;
         }
-        let Some(place) = rest.windows(part.len()).position(|one| one == part) else { return false };
-        rest = rest.get(place + part.len()..).unwrap_or_default();
+        let Some(index) = rest.windows(part.len()).position(|window| window == part) else { return false };
+        rest = rest.get(index + part.len()..).unwrap_or_default();
     }
     true
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Field, Template, fits};
+    use super::{Field, Template, matches_wildcard};
 
     #[test]
     fn fields_are_filled_in() {
-        let template = Template::read("pay:{header.X-User}:{client}").expect("a template");
+        let template = Template::parse("pay:{header.X-User}:{client}").expect("a template");
         assert_eq!(template.headers().collect::<Vec<_>>(), ["x-user"]);
-        let filled = template.filled(|field| if *field == Field::Client { "c".into() } else { "h".into() });
+        let filled = template.fill(|field| if *field == Field::Client { "c".into() } else { "h".into() });
         assert_eq!(filled, "pay:h:c");
     }
 
     #[test]
-    fn what_is_no_field_is_refused() {
+    fn malformed_fields_are_rejected() {
         for text in ["{", "{nope}", "{header.}", "a{client"] {
-            assert!(Template::read(text).is_err(), "{text}");
+            assert!(Template::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn fields_of_a_key_without_a_separator_are_refused() {
+    fn key_without_a_separator_between_fields_is_rejected() {
         for text in ["{client}{path}", "a:{method}-{client}", "{path}/{client}", "{client}:{path}%{method}"] {
-            assert!(Template::read_key(text).is_err_and(|told| told.contains("between each two fields")), "{text}");
+            assert!(Template::parse_key(text).is_err_and(|error| error.contains("between each two fields")), "{text}");
         }
         for text in ["{client}:{path}", "{client}|a={path}", "a{client}b", "{client}/a:b/{path}", "a"] {
-            assert!(Template::read_key(text).is_ok(), "{text}");
+            assert!(Template::parse_key(text).is_ok(), "{text}");
         }
     }
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn star_matches_any_bytes() {
         for (pattern, text, expected) in [
             ("/pay/*", "/pay/1", true),
             ("/pay/*", "/payment", false),
@@ -170,8 +170,12 @@ mod tests {
             ("**", "x", true),
             ("a**b", "ab", true),
         ] {
-            assert_eq!(fits(pattern, text.as_bytes()), expected, "{pattern} {text}");
+            assert_eq!(matches_wildcard(pattern, text.as_bytes()), expected, "{pattern} {text}");
         }
-        assert!(fits("g*", b"g\xff") && fits("*\u{e9}*", b"\xff\xc3\xa9") && !fits("g", b"g\xff"));
+        assert!(
+            matches_wildcard("g*", b"g\xff")
+                && matches_wildcard("*\u{e9}*", b"\xff\xc3\xa9")
+                && !matches_wildcard("g", b"g\xff")
+        );
     }
 }

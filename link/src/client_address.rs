@@ -36,9 +36,9 @@ impl FromStr for Ipv6Prefix {
 
 /// Returns the client of a request in the form of keys.
 ///
-/// The client is the first address that is no trusted proxy, beginning with the peer and going on through the elements of
-/// `X-Forwarded-For` from right to left; the leftmost address if all are trusted. Empty elements are skipped. A malformed
-/// element ends the search.
+/// The client is the first address that is no trusted proxy, beginning with the peer and going on through the elements
+/// of `X-Forwarded-For` from right to left; the leftmost address if all are trusted. Empty elements are skipped. A
+/// malformed element ends the search.
 pub fn request_client(peer: IpAddr, forwarded: &[&[u8]], trusted: &[IpNet], prefix: Ipv6Prefix) -> String {
     let mut client = canonical(peer);
     let elements = forwarded.iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b','));
@@ -65,7 +65,8 @@ pub fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|network| network.contains(&address))
 }
 
-/// Parses an address of a header or a log and returns its client in the form of keys, or `None` if the text is malformed.
+/// Parses an address of a header or a log and returns its client in the form of keys, or `None` if the text is
+/// malformed.
 #[must_use]
 pub fn parse_client(text: &str, prefix: Ipv6Prefix) -> Option<String> {
     parse(text).map(|address| client_name(address, prefix))
@@ -105,8 +106,8 @@ pub fn parse_network(text: &str) -> Option<IpNet> {
     }
 }
 
-/// Returns the canonical value of Envoy's descriptor entries `remote_address` and `masked_remote_address`: IPv6 addresses
-/// by their networks. Returns `None` for other entries, and for a value that is canonical already.
+/// Returns the canonical value of Envoy's descriptor entries `remote_address` and `masked_remote_address`: IPv6
+/// addresses by their networks. Returns `None` for other entries, and for a value that is canonical already.
 #[must_use]
 pub fn canonical_entry(entry: &str, value: &str, prefix: Ipv6Prefix) -> Option<String> {
     let canonical = match entry {

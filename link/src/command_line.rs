@@ -48,8 +48,8 @@ impl NamedServer<'_> {
     /// Returns the address, with the passwords that the environment has.
     ///
     /// # Errors
-    /// If the address is malformed, if it has a password on the command line, where other accounts can read it, or as for
-    /// [`Secret::find`]. The error contains no secret.
+    /// If the address is malformed, if it has a password on the command line, where other accounts can read it, or as
+    /// for [`Secret::find`]. The error contains no secret.
     pub fn address(&self) -> Result<Address, String> {
         let NamedServer { prefix, server, .. } = self;
         let mut address = Address::parse(server).map_err(|error| format!("--server {error}"))?;

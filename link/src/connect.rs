@@ -169,8 +169,8 @@ fn certificates(address: &Address) -> RedisResult<Option<TlsCertificates>> {
     Ok((root_cert.is_some() || client_tls.is_some()).then_some(TlsCertificates { client_tls, root_cert }))
 }
 
-/// Reads a PEM file and checks that it has a section with this label. TLS would accept a file without one, and then trust
-/// no server.
+/// Reads a PEM file and checks that it has a section with this label. TLS would accept a file without one, and then
+/// trust no server.
 fn read_pem(path: &Path, label: &str) -> std::io::Result<Vec<u8>> {
     let name_file = |why: &dyn std::fmt::Display| std::io::Error::other(format!("{}: {why}", path.display()));
     let bytes = std::fs::read(path).map_err(|error| name_file(&error))?;

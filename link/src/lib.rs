@@ -1,9 +1,9 @@
 //! Code that `ratelimit-gateway` and `ratelimit-console` share.
 //!
-//! The layers, from the lowest: reloading of files ([`file_stamp`], [`reload`]) and [`secrets`]; client addresses and names
-//! of policies and keys ([`client_address`], [`naming`]); connections to a server ([`address`], [`connect`], [`slots`],
-//! [`redirect`], [`server_error`]); listeners and their certificates ([`listener`], [`certificate`]); the entry points of
-//! a program ([`command_line`], [`process`]).
+//! The layers, from the lowest: reloading of files ([`file_stamp`], [`reload`]) and [`secrets`]; client addresses and
+//! names of policies and keys ([`client_address`], [`naming`]); connections to a server ([`address`], [`connect`],
+//! [`slots`], [`redirect`], [`server_error`]); listeners and their certificates ([`listener`], [`certificate`]); the
+//! entry points of a program ([`command_line`], [`process`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 

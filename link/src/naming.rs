@@ -18,7 +18,8 @@ const READABLE_PREFIX: usize = 192;
 
 /// Replaces the characters with a meaning in names and keys (`% | = * { } ~`), spaces and control bytes by `%XX`.
 ///
-/// Text from a request can therefore neither end a part of a name early nor add a hash tag that gathers keys in one slot.
+/// Text from a request can therefore neither end a part of a name early nor add a hash tag that gathers keys in one
+/// slot.
 #[must_use]
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_special) {
@@ -51,8 +52,8 @@ pub fn is_separator(character: char) -> bool {
     character == ':' || (is_special(character) && character != '%')
 }
 
-/// Escapes the value of a template's field like [`escape`], and also `:`, which separates the fields of templates, and each
-/// byte that is not UTF-8. Different values have different results.
+/// Escapes the value of a template's field like [`escape`], and also `:`, which separates the fields of templates, and
+/// each byte that is not UTF-8. Different values have different results.
 #[must_use]
 pub fn escape_field(value: &[u8]) -> String {
     let mut out = String::with_capacity(value.len());
@@ -98,8 +99,8 @@ impl<'a> EscapedDescriptor<'a> {
         self
     }
 
-    /// Parses a key that [`EscapedDescriptor::key`] returned. Returns `None` if the gateway makes no such key. The last entry
-    /// of a shortened key ends with the hash.
+    /// Parses a key that [`EscapedDescriptor::key`] returned. Returns `None` if the gateway makes no such key. The last
+    /// entry of a shortened key ends with the hash.
     #[must_use]
     pub fn from_key(key: &'a [u8]) -> Option<EscapedDescriptor<'a>> {
         let mut parts = std::str::from_utf8(key).ok()?.strip_prefix(KEY_PREFIX)?.split('|');
@@ -110,8 +111,8 @@ impl<'a> EscapedDescriptor<'a> {
     }
 
     /// Returns the names of policies that apply to the descriptor, the most specific first: `api|plan=gold|user=42`,
-    /// `api|plan=gold|user`, `api|plan|user`, `api`. A name with an address precedes the one with its network. Names that
-    /// are too long for the server are left out.
+    /// `api|plan=gold|user`, `api|plan|user`, `api`. A name with an address precedes the one with its network. Names
+    /// that are too long for the server are left out.
     #[must_use]
     pub fn policy_names(&self) -> Vec<String> {
         let count = self.entries.len();
@@ -153,8 +154,8 @@ impl<'a> EscapedDescriptor<'a> {
         }
     }
 
-    /// Returns the key that counts the descriptor: `rl:` and all entries with their values, regardless of the policy that
-    /// applies. Addresses are grouped.
+    /// Returns the key that counts the descriptor: `rl:` and all entries with their values, regardless of the policy
+    /// that applies. Addresses are grouped.
     #[must_use]
     pub fn key(&self) -> Vec<u8> {
         let mut key = KEY_PREFIX.to_owned();

@@ -9,8 +9,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-/// Starts logging to stderr. Without the variable `RUST_LOG`, lines of `program` and of this crate are logged from level
-/// INFO on, and those of other crates from ERROR on.
+/// Starts logging to stderr. Without the variable `RUST_LOG`, lines of `program` and of this crate are logged from
+/// level INFO on, and those of other crates from ERROR on.
 pub fn init_logging(format: LogFormat, program: &str) {
     let from_environment = std::env::var("RUST_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
     // h2 warns of each frame that it does not expect, so that a peer could fill the disk with lines.

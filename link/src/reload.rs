@@ -27,8 +27,8 @@ pub trait Reloadable: Send + Sync + 'static {
     fn read(&self) -> Result<(), String>;
 }
 
-/// Reads files now, and reloads them whenever they change and at SIGHUP. If a reload fails, the previous content stays in
-/// use. Reloads run on a blocking thread, because a large file or one on a network may take long.
+/// Reads files now, and reloads them whenever they change and at SIGHUP. If a reload fails, the previous content stays
+/// in use. Reloads run on a blocking thread, because a large file or one on a network may take long.
 ///
 /// # Errors
 /// If the first read fails.

@@ -36,8 +36,8 @@ struct LastSecret {
 }
 
 impl Secret {
-    /// Returns the secret in the environment variable `name`, or in the file that `{name}_FILE` names. An empty variable
-    /// counts as unset.
+    /// Returns the secret in the environment variable `name`, or in the file that `{name}_FILE` names. An empty
+    /// variable counts as unset.
     ///
     /// # Errors
     /// If both variables are set, if the value is not UTF-8, or as for [`Secret::read`]. The error does not contain

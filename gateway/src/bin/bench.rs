@@ -1,11 +1,11 @@
-//! For `make bench-gateway` and `make proxies`: `ok` is a service that allows all without asking anybody, `load` asks one
-//! and prints what it measured as JSON.
+//! Load generator for `make bench-gateway` and `make proxies`. `load` sends requests to a rate limit service and prints
+//! its measurements as JSON; `ok` is a service that allows all requests without a server, for comparison.
 
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "it only measures"
+    reason = "only measurements"
 )]
 
 use clap::{Parser, Subcommand};
@@ -26,12 +26,12 @@ use tokio::time::{Instant, sleep_until};
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-/// That of the gateway, so that only what the services do is compared.
+/// Allocator of the gateway, so that both services are compared with the same one.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// How long a call may take, as Envoy tells it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout of a call, which is sent to the service.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Parser)]
 struct Options {
@@ -41,9 +41,9 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Answers OK to all.
+    /// Serve, and allow all requests.
     Ok { listen: SocketAddr },
-    /// Asks a service.
+    /// Send requests to a service.
     Load(Load),
 }
 
@@ -52,15 +52,15 @@ struct Load {
     target: String,
     #[arg(long, default_value_t = 4)]
     connections: usize,
-    /// How many calls each connection has at once.
+    /// Number of calls in flight on each connection.
     #[arg(long, default_value_t = 16)]
     at_once: usize,
-    /// How many calls a second, however long each takes; none: as many as are answered.
+    /// Calls a second, sent regardless of the replies. By default, each reply is followed by the next call.
     #[arg(long)]
     rate: Option<f64>,
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// How many different users call.
+    /// Number of different users.
     #[arg(long, default_value_t = 10_000)]
     users: u64,
 }
@@ -80,13 +80,13 @@ impl RateLimitService for AllowsAll {
     }
 }
 
-/// What was counted of the answers.
+/// Counters of responses.
 #[derive(Default)]
-struct AnswerCounts {
+struct ResponseCounts {
     allowed: AtomicU64,
     denied: AtomicU64,
     failed: AtomicU64,
-    /// Answers that tell of a limit: those that a server decided.
+    /// Responses with a limit, which a server decided.
     decided: AtomicU64,
 }
 
@@ -97,24 +97,24 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let service = RateLimitServiceServer::new(AllowsAll);
             Server::builder().tcp_nodelay(true).add_service(service).serve(listen).await?;
         }
-        Command::Load(load) => println!("{}", measured(load).await?),
+        Command::Load(load) => println!("{}", run_load(load).await?),
     }
     Ok(())
 }
 
-async fn measured(load: Load) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
-    let seen = Arc::new(AnswerCounts::default());
+async fn run_load(load: Load) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
+    let counts = Arc::new(ResponseCounts::default());
     let ended = Arc::new(AtomicBool::new(false));
-    let began = Instant::now();
+    let started = Instant::now();
     let mut tasks = vec![];
     let workers = load.connections * load.at_once;
     for connection in 0..load.connections {
-        let endpoint = Endpoint::from_shared(load.target.clone())?.tcp_nodelay(true).timeout(PATIENCE);
+        let endpoint = Endpoint::from_shared(load.target.clone())?.tcp_nodelay(true).timeout(TIMEOUT);
         let client = RateLimitServiceClient::new(endpoint.connect().await?);
-        for lane in 0..load.at_once {
-            let number = connection * load.at_once + lane;
-            let worker = Worker { number, workers, client: client.clone(), load: load.clone(), began };
-            tasks.push(tokio::spawn(worker.run(Arc::clone(&seen), Arc::clone(&ended))));
+        for place in 0..load.at_once {
+            let number = connection * load.at_once + place;
+            let worker = Worker { number, workers, client: client.clone(), load: load.clone(), started };
+            tasks.push(tokio::spawn(worker.run(Arc::clone(&counts), Arc::clone(&ended))));
         }
     }
     tokio::time::sleep(Duration::from_secs_f64(load.seconds)).await;
@@ -123,38 +123,38 @@ async fn measured(load: Load) -> Result<serde_json::Value, Box<dyn std::error::E
     for task in tasks {
         micros.extend(task.await?);
     }
-    let seconds = began.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     micros.sort_unstable();
     let quantile = |share: f64| micros.get((micros.len() as f64 * share) as usize).or(micros.last()).copied();
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Ok(serde_json::json!({
         "calls": micros.len(), "seconds": seconds, "rate": micros.len() as f64 / seconds,
-        "allowed": count(&seen.allowed), "denied": count(&seen.denied), "failed": count(&seen.failed),
-        "decided": count(&seen.decided),
+        "allowed": count(&counts.allowed), "denied": count(&counts.denied), "failed": count(&counts.failed),
+        "decided": count(&counts.decided),
         "p50_us": quantile(0.5), "p99_us": quantile(0.99), "max_us": micros.last(),
     }))
 }
 
-/// One that has at most one call under way.
+/// Sender with at most one call in flight.
 struct Worker {
     number: usize,
     workers: usize,
     client: RateLimitServiceClient<Channel>,
     load: Load,
-    began: Instant,
+    started: Instant,
 }
 
 impl Worker {
-    /// How long each call took, in microseconds. At a rate from when it should have been sent: whoever waits for their
-    /// turn waits, too.
-    async fn run(mut self, seen: Arc<AnswerCounts>, ended: Arc<AtomicBool>) -> Vec<u64> {
-        let mut took = vec![];
+    /// Sends calls until `ended`, and returns their latencies in microseconds. With a rate, a latency begins when the
+    /// call was due, so that it includes the time that a late call waited.
+    async fn run(mut self, counts: Arc<ResponseCounts>, ended: Arc<AtomicBool>) -> Vec<u64> {
+        let mut latencies = vec![];
         let mut state = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(self.number as u64 + 1);
-        for turn in 0_u64.. {
+        for round in 0_u64.. {
             let due = match self.load.rate {
                 Some(rate) => {
-                    let place = turn as f64 * self.workers as f64 + self.number as f64;
-                    let due = self.began + Duration::from_secs_f64(place / rate);
+                    let place = round as f64 * self.workers as f64 + self.number as f64;
+                    let due = self.started + Duration::from_secs_f64(place / rate);
                     sleep_until(due).await;
                     due
                 }
@@ -165,26 +165,26 @@ impl Worker {
             }
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let user = ((state >> 33) % self.load.users).to_string();
-            match self.client.should_rate_limit(asked(user)).await {
-                Ok(answer) => {
-                    let answer = answer.into_inner();
-                    let over = answer.overall_code == i32::from(Code::OverLimit);
-                    let counter = if over { &seen.denied } else { &seen.allowed };
+            match self.client.should_rate_limit(request(user)).await {
+                Ok(response) => {
+                    let response = response.into_inner();
+                    let over = response.overall_code == i32::from(Code::OverLimit);
+                    let counter = if over { &counts.denied } else { &counts.allowed };
                     counter.fetch_add(1, Ordering::Relaxed);
-                    let decided = answer.statuses.iter().any(|status| status.current_limit.is_some());
-                    seen.decided.fetch_add(u64::from(decided), Ordering::Relaxed);
+                    let decided = response.statuses.iter().any(|status| status.current_limit.is_some());
+                    counts.decided.fetch_add(u64::from(decided), Ordering::Relaxed);
                 }
                 Err(_) => {
-                    seen.failed.fetch_add(1, Ordering::Relaxed);
+                    counts.failed.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            took.push(due.elapsed().as_micros() as u64);
+            latencies.push(due.elapsed().as_micros() as u64);
         }
-        took
+        latencies
     }
 }
 
-fn asked(user: String) -> RateLimitRequest {
+fn request(user: String) -> RateLimitRequest {
     let entries = vec![Entry { key: "user".to_owned(), value: user }];
     let descriptor = RateLimitDescriptor { entries, ..RateLimitDescriptor::default() };
     RateLimitRequest { domain: "bench".to_owned(), descriptors: vec![descriptor], hits_addend: 0 }

@@ -1,253 +1,258 @@
-//! The limits of a domain: a tree of entries, one level for each entry of a descriptor.
+//! Rules of a domain: a tree with one level for each entry of a descriptor.
 
-use super::at;
+use super::at_line;
 use super::format::{DescriptorEntry, OneOrMore, RateLimitEntry, Replaces};
-use crate::ask::Rule;
+use crate::call::Rule;
 use crate::charge::{Charge, RuleCharge};
 use crate::client_address::{self, Ipv6Prefix};
+use crate::limit::check_limits;
 use crate::naming::{MAX_POLICY_NAME, escape_field};
-use crate::template::{fits, separated};
-use crate::windows;
+use crate::template::{check_separators, matches_wildcard};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A domain that a file rules.
+/// Rules of a domain.
 #[derive(Debug, Default)]
 pub struct Domain {
-    top: RuleLevel,
+    root: RuleLevel,
 }
 
-/// What may stand at one place of a descriptor.
+/// Rules for one entry of a descriptor.
 #[derive(Debug, Default)]
 struct RuleLevel {
-    /// By key and value.
+    /// Rules by key and value.
     exact: HashMap<(String, String), RuleNode>,
-    /// By key and a pattern of the value; without a key by a pattern of `key_value`. In the file's order.
-    wild: Vec<(Option<String>, String, RuleNode)>,
-    /// By key alone.
-    bare: HashMap<String, RuleNode>,
+    /// Rules by key and pattern of the value, or without a key by pattern of `key_value`, in the order of the file.
+    wildcards: Vec<(Option<String>, String, RuleNode)>,
+    /// Rules for all values of a key.
+    any_value: HashMap<String, RuleNode>,
 }
 
+/// Node of the tree of rules.
 #[derive(Debug)]
 struct RuleNode {
-    /// The value as the file has it: `gold`, `g*`, or nothing.
+    /// Value in the file: `gold`, `g*`, or empty.
     pattern: String,
     rule: Option<DomainRule>,
-    below: RuleLevel,
-    flags: Flags,
+    children: RuleLevel,
+    flags: RuleFlags,
     metadata: Option<Arc<Map<String, Value>>>,
 }
 
-/// What holds of an entry beside its limit.
+/// Options of an entry beside its limit.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "the words of the file")]
-pub struct Flags {
-    /// What is over the limit is charged and passes.
+#[allow(clippy::struct_excessive_bools, reason = "the options of the file")]
+pub struct RuleFlags {
+    /// Shadow mode: denials are counted but not enforced.
     pub shadow: bool,
-    /// A request is over only if all that are over are such.
+    /// Quota mode: the limit denies only if all quotas of the request are exceeded.
     pub quota: bool,
     /// All values that a wildcard matches share one limit.
     share: bool,
-    /// The metric has the whole descriptor.
+    /// The metric has a label with the whole descriptor.
     detailed: bool,
-    /// The metric has this value.
+    /// The metric has a label with the value of this entry.
     value_to_metric: bool,
 }
 
-/// A limit of the file.
+/// Rule of a domain.
 #[derive(Debug)]
 pub struct DomainRule {
-    /// By what.
-    pub bound: Bound,
+    /// Limit of the rule.
+    pub limit: RuleLimit,
     name: String,
-    /// Whose place it takes.
+    /// Names of the rules that this one replaces.
     pub replaces: Vec<String>,
     /// Charging mode.
     pub charge: RuleCharge,
 }
 
-/// What a rule limits by.
+/// Limit of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// Anything passes.
+pub enum RuleLimit {
+    /// All requests pass.
     Unlimited,
-    /// Limits, or policies.
-    By(Rule),
+    /// Limits or policies apply.
+    Limited(Rule),
 }
 
-/// What rules a descriptor.
+/// Rule that matches a descriptor.
 #[derive(Debug)]
-pub struct Found {
-    /// By what it is limited.
-    pub bound: Bound,
-    /// The entries that it is counted by.
-    pub counted: Vec<(String, String)>,
-    /// Its name, which others may replace.
+pub struct MatchedRule {
+    /// Limit of the rule, with the values of the descriptor filled in.
+    pub limit: RuleLimit,
+    /// Entries of the key.
+    pub key_entries: Vec<(String, String)>,
+    /// Name by which other rules replace this one.
     pub name: String,
-    /// Whose place it takes.
+    /// Names of the rules that this one replaces.
     pub replaces: Vec<String>,
-    /// What else holds.
-    pub flags: Flags,
+    /// Options of the last entry.
+    pub flags: RuleFlags,
     /// Charging mode.
     pub charge: RuleCharge,
     /// Metadata for Envoy.
     pub metadata: Option<Arc<Map<String, Value>>>,
-    /// What it is called in the metrics.
-    pub metric: Metric,
+    /// Name of the rule in metrics.
+    pub metric: MetricName,
 }
 
-/// The name of a rule in the metrics.
+/// Name of a rule in metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Metric {
-    /// As the file has it: `plan_gold.user`.
+pub struct MetricName {
+    /// Path of the rule in the file, such as `plan_gold.user`.
     pub rule: String,
-    /// With the values that came, of rules that ask for them.
+    /// Path with the values of the descriptor, if the rule reports them.
     pub values: Option<String>,
-    /// Whether the caller brought the limit: then no policy and no file knows of the domain.
-    pub brought: bool,
+    /// `true` if the descriptor itself brought the limit, so that the domain need not be known.
+    pub is_override: bool,
 }
 
 impl Domain {
     /// Adds the descriptors of a file to the domain.
     ///
     /// # Errors
-    /// What is wrong with them, and where: also a descriptor that the domain has already.
+    /// If a descriptor is malformed, or if the domain already has it.
     pub fn add(&mut self, domain: &str, descriptors: Vec<DescriptorEntry>) -> Result<(), String> {
-        self.top.add(domain, descriptors)
+        self.root.add(domain, descriptors)
     }
 
-    /// The rule of a descriptor. Level by level the exact value, else wildcards, else the key alone, and no way back;
-    /// the rule must stand as deep as the descriptor is long. An address matches as a whole, or else by its network.
+    /// Returns the rule that matches a descriptor.
+    ///
+    /// Each level matches the exact value first, then wildcards, then the key without a value, and does not backtrack.
+    /// The rule must be as deep as the descriptor is long. An address is matched before its network.
     #[must_use]
-    pub fn find(&self, entries: &[(&str, &str)], prefix: Ipv6Prefix) -> Option<Found> {
-        let mut level = &self.top;
+    pub fn find(&self, entries: &[(&str, &str)], prefix: Ipv6Prefix) -> Option<MatchedRule> {
+        let mut level = &self.root;
         let mut path: Vec<&RuleNode> = vec![];
         for (key, value) in entries {
-            let node = level.at(key, value, prefix)?;
+            let node = level.find(key, value, prefix)?;
             path.push(node);
-            level = &node.below;
+            level = &node.children;
         }
         let last = path.last()?;
         let rule = last.rule.as_ref()?;
         let pairs = || path.iter().zip(entries);
         let shared = |node: &&RuleNode| node.flags.share && node.pattern.contains('*');
-        let counted = pairs().map(|(node, (key, value))| {
+        let key_entries = pairs().map(|(node, (key, value))| {
             let value = if shared(node) { &node.pattern } else { *value };
             ((*key).to_owned(), value.to_owned())
         });
-        let named = pairs().map(|(node, (key, _))| joined(key, &node.pattern)).collect::<Vec<_>>();
+        let rule_path = pairs().map(|(node, (key, _))| join(key, &node.pattern)).collect::<Vec<_>>();
         let detailed = last.flags.detailed;
-        let told = detailed || path.iter().any(|node| node.flags.value_to_metric);
+        let has_values = detailed || path.iter().any(|node| node.flags.value_to_metric);
         let values = pairs().map(|(node, (key, value))| {
             let shown = if shared(node) || !(detailed || node.flags.value_to_metric) { &node.pattern } else { *value };
-            joined(key, shown)
+            join(key, shown)
         });
-        Some(Found {
-            bound: rule.bound.filled(entries, prefix),
-            counted: counted.collect(),
+        Some(MatchedRule {
+            limit: rule.limit.fill(entries, prefix),
+            key_entries: key_entries.collect(),
             name: rule.name.clone(),
             replaces: rule.replaces.clone(),
             flags: last.flags,
             charge: rule.charge,
             metadata: last.metadata.clone(),
-            metric: Metric {
-                rule: named.join("."),
-                values: told.then(|| values.collect::<Vec<_>>().join(".")),
-                brought: false,
+            metric: MetricName {
+                rule: rule_path.join("."),
+                values: has_values.then(|| values.collect::<Vec<_>>().join(".")),
+                is_override: false,
             },
         })
     }
 }
 
 impl RuleLevel {
-    fn at(&self, key: &str, value: &str, prefix: Ipv6Prefix) -> Option<&RuleNode> {
-        let valued = |value: &str| {
-            let is_it = |(of, pattern, _): &&(Option<String>, String, RuleNode)| match of {
-                Some(of) => of == key && fits(pattern, value.as_bytes()),
-                None => fits(pattern, format!("{key}_{value}").as_bytes()),
+    /// Returns the node that matches an entry.
+    fn find(&self, key: &str, value: &str, prefix: Ipv6Prefix) -> Option<&RuleNode> {
+        let by_value = |value: &str| {
+            let matches = |(wildcard_key, pattern, _): &&(Option<String>, String, RuleNode)| match wildcard_key {
+                Some(wildcard_key) => wildcard_key == key && matches_wildcard(pattern, value.as_bytes()),
+                None => matches_wildcard(pattern, format!("{key}_{value}").as_bytes()),
             };
-            let wild = || self.wild.iter().find(is_it).map(|(_, _, node)| node);
-            self.exact.get(&(key.to_owned(), value.to_owned())).or_else(wild)
+            let by_wildcard = || self.wildcards.iter().find(matches).map(|(_, _, node)| node);
+            self.exact.get(&(key.to_owned(), value.to_owned())).or_else(by_wildcard)
         };
-        let grouped = || valued(&client_address::canonical_entry(key, value, prefix)?);
-        valued(value).or_else(grouped).or_else(|| self.bare.get(key))
+        let by_network = || by_value(&client_address::canonical_entry(key, value, prefix)?);
+        by_value(value).or_else(by_network).or_else(|| self.any_value.get(key))
     }
 
     fn add(&mut self, path: &str, descriptors: Vec<DescriptorEntry>) -> Result<(), String> {
         for descriptor in descriptors {
             let DescriptorEntry { key: spanned, value: pattern, rate_limit, .. } = &descriptor;
             if spanned.value.is_empty() {
-                return Err(at(spanned, &format!("a descriptor in {path} has no key")));
+                return Err(at_line(spanned, &format!("a descriptor in {path} has no key")));
             }
-            let path = format!("{path}.{}", joined(&spanned.value, pattern));
-            let read = |limit| rule(limit).map_err(|told| at(spanned, &format!("{path}: {told}")));
-            let rule = rate_limit.as_ref().map(read).transpose()?;
-            let flags = Flags {
+            let path = format!("{path}.{}", join(&spanned.value, pattern));
+            let parse = |limit| parse_rule(limit).map_err(|error| at_line(spanned, &format!("{path}: {error}")));
+            let rule = rate_limit.as_ref().map(parse).transpose()?;
+            let flags = RuleFlags {
                 shadow: descriptor.shadow_mode,
                 quota: descriptor.quota_mode,
                 share: descriptor.share_threshold,
                 detailed: descriptor.detailed_metric,
                 value_to_metric: descriptor.value_to_metric,
             };
-            let twice = at(spanned, &format!("{path} is there twice"));
-            let not_wild = at(spanned, &format!("{path}: share_threshold takes a value with *"));
+            let duplicate = at_line(spanned, &format!("{path} is there twice"));
+            let no_wildcard = at_line(spanned, &format!("{path}: share_threshold takes a value with *"));
             let (key, pattern) = (spanned.value.clone(), pattern.clone());
             let metadata = descriptor.metadata.map(Arc::new);
-            let mut below = RuleLevel::default();
-            below.add(&path, descriptor.descriptors.unwrap_or_default())?;
-            let node = RuleNode { pattern: pattern.clone(), rule, below, flags, metadata };
-            let wild = if pattern.contains('*') {
+            let mut children = RuleLevel::default();
+            children.add(&path, descriptor.descriptors.unwrap_or_default())?;
+            let node = RuleNode { pattern: pattern.clone(), rule, children, flags, metadata };
+            let wildcard = if pattern.contains('*') {
                 Some((Some(key.clone()), pattern.clone()))
             } else {
                 (pattern.is_empty() && key.contains('*')).then(|| (None, key.clone()))
             };
-            if node.flags.share && wild.is_none() {
-                return Err(not_wild);
+            if node.flags.share && wildcard.is_none() {
+                return Err(no_wildcard);
             }
-            let was_there = if let Some((of, pattern)) = wild {
-                let same = self.wild.iter().any(|other| other.0 == of && other.1 == pattern);
-                self.wild.push((of, pattern, node));
-                same
+            let is_duplicate = if let Some((key, pattern)) = wildcard {
+                let exists = self.wildcards.iter().any(|other| other.0 == key && other.1 == pattern);
+                self.wildcards.push((key, pattern, node));
+                exists
             } else if pattern.is_empty() {
-                self.bare.insert(key, node).is_some()
+                self.any_value.insert(key, node).is_some()
             } else {
                 self.exact.insert((key, pattern), node).is_some()
             };
-            if was_there {
-                return Err(twice);
+            if is_duplicate {
+                return Err(duplicate);
             }
         }
         Ok(())
     }
 }
 
-impl Bound {
-    /// Fills in the values of entries where names of policies have a place for them: `{user}`. A name with a whole address
-    /// stands before the one with its network. Names that are too long for the server then are left out, as in the chain
-    /// of a descriptor without a file: no policy can have them.
-    fn filled(&self, entries: &[(&str, &str)], prefix: Ipv6Prefix) -> Bound {
-        let Bound::By(Rule::Policies(names)) = self else { return self.clone() };
-        let filled = |name: &String, value: &dyn Fn(&str, &str) -> String| {
-            entries.iter().fold(name.clone(), |name, (key, of)| name.replace(&format!("{{{key}}}"), &value(key, of)))
+impl RuleLimit {
+    /// Replaces fields such as `{user}` in names of policies by the values of entries. A name with an address precedes
+    /// the one with its network. Names that become too long for a policy are left out.
+    fn fill(&self, entries: &[(&str, &str)], prefix: Ipv6Prefix) -> RuleLimit {
+        let RuleLimit::Limited(Rule::Policies(names)) = self else { return self.clone() };
+        let fill = |name: &String, value: &dyn Fn(&str, &str) -> String| {
+            entries
+                .iter()
+                .fold(name.clone(), |name, (key, entry)| name.replace(&format!("{{{key}}}"), &value(key, entry)))
         };
-        let whole = |_: &str, value: &str| escape_field(value.as_bytes());
-        let grouped = |key: &str, value: &str| {
+        let plain = |_: &str, value: &str| escape_field(value.as_bytes());
+        let by_network = |key: &str, value: &str| {
             client_address::canonical_entry(key, value, prefix)
-                .map_or_else(|| whole(key, value), |value| whole(key, &value))
+                .map_or_else(|| plain(key, value), |value| plain(key, &value))
         };
-        let both = names.iter().flat_map(|name| [filled(name, &whole), filled(name, &grouped)]);
+        let both = names.iter().flat_map(|name| [fill(name, &plain), fill(name, &by_network)]);
         let mut names: Vec<String> = both.filter(|name| name.len() <= MAX_POLICY_NAME).collect();
         names.dedup();
-        Bound::By(Rule::Policies(names))
+        RuleLimit::Limited(Rule::Policies(names))
     }
 }
 
-fn joined(key: &str, value: &str) -> String {
+fn join(key: &str, value: &str) -> String {
     if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
 }
 
-/// Units, their windows of the calendar, and the window of several of them: a number and its unit.
+/// Units with their window of the calendar, and with the length and the suffix that the window of several units has.
 const UNITS: [(&str, &str, (u64, &str)); 7] = [
     ("second", "1s", (1, "s")),
     ("minute", "1m", (1, "m")),
@@ -258,58 +263,65 @@ const UNITS: [(&str, &str, (u64, &str)); 7] = [
     ("year", "1y", (365, "d")),
 ];
 
-/// The limit that a file writes.
-pub fn rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
-    let replaces = replaced(&limit.replaces).ok_or("replaces must be a list of names: [{name: NAME}]")?;
+/// Parses the `rate_limit` of a descriptor.
+///
+/// # Errors
+/// If its options are invalid or do not go together.
+pub fn parse_rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
+    let replaces = replaced_names(&limit.replaces).ok_or("replaces must be a list of names: [{name: NAME}]")?;
     if replaces.contains(&limit.name) {
         return Err("a limit cannot replace itself".to_owned());
     }
     let unit = limit.unit.as_ref().map(|unit| unit.value.as_str()).unwrap_or_default();
     let known = UNITS.iter().find(|(name, ..)| name.eq_ignore_ascii_case(unit));
-    let numbered = limit.requests_per_unit.is_some() || limit.unit.is_some() || limit.unit_multiplier.is_some();
+    let has_unit = limit.requests_per_unit.is_some() || limit.unit.is_some() || limit.unit_multiplier.is_some();
     let mut default = Charge::AllOrNone;
-    let bound = match (limit.unlimited, &limit.policy, &limit.limit) {
-        // Envoyproxy/ratelimit takes a unit that it does not know there.
-        (true, None, None) if known.is_none() => Bound::Unlimited,
+    let rule_limit = match (limit.unlimited, &limit.policy, &limit.limit) {
+        // An unknown unit is accepted there, as by envoyproxy/ratelimit.
+        (true, None, None) if known.is_none() => RuleLimit::Unlimited,
         (true, ..) => return Err("unlimited goes with no unit, policy or limit".to_owned()),
-        (false, Some(policy), None) if !numbered => {
-            let names = names(policy)?;
-            names.iter().try_for_each(|name| separated(name))?;
-            Bound::By(Rule::Policies(names))
+        (false, Some(policy), None) if !has_unit => {
+            let names = policy_names(policy)?;
+            names.iter().try_for_each(|name| check_separators(name))?;
+            RuleLimit::Limited(Rule::Policies(names))
         }
-        (false, None, Some(limit)) if !numbered => Bound::By(Rule::Limits(words(&limit.value)?)),
+        (false, None, Some(limit)) if !has_unit => RuleLimit::Limited(Rule::Limits(limit_words(&limit.value)?)),
         (false, None, None) => {
-            let (_, window, (number, letter)) = known.ok_or_else(|| {
+            let (_, window, (length, suffix)) = known.ok_or_else(|| {
                 format!("unit must be second, minute, hour, day, week, month or year, not '{}'", unit.escape_debug())
             })?;
             default = Charge::Always;
             let window = match limit.unit_multiplier {
                 None | Some(1) => (*window).to_owned(),
-                Some(multiplier) => format!("{}{letter}", u64::from(multiplier).saturating_mul(*number)),
+                Some(multiplier) => format!("{}{suffix}", u64::from(multiplier).saturating_mul(*length)),
             };
-            let rule = aligned(limit.requests_per_unit.unwrap_or(0), &window);
-            windows::checked(&rule.join(" "))
+            let words = aligned_window(limit.requests_per_unit.unwrap_or(0), &window);
+            check_limits(&words.join(" "))
                 .map_err(|_| "unit_multiplier must be at least 1, and the window at most 3650 days".to_owned())?;
-            Bound::By(Rule::Limits(rule))
+            RuleLimit::Limited(Rule::Limits(words))
         }
         _ => return Err("rate_limit must have one of: unit and requests_per_unit, unlimited, policy, limit".to_owned()),
     };
-    Ok(DomainRule { bound, name: limit.name.clone(), replaces, charge: RuleCharge { own: limit.charge, default } })
+    let charge = RuleCharge { own: limit.charge, default };
+    Ok(DomainRule { limit: rule_limit, name: limit.name.clone(), replaces, charge })
 }
 
-/// Returns the names of the limits that `replaces` lists, or `None` if one has no name.
-fn replaced(replaces: &[Option<Replaces>]) -> Option<Vec<String>> {
-    let name = |one: &Option<Replaces>| one.as_ref()?.name.clone().filter(|name| !name.is_empty());
+/// Returns the names in the list `replaces`, or `None` if an element has no name.
+fn replaced_names(replaces: &[Option<Replaces>]) -> Option<Vec<String>> {
+    let name = |element: &Option<Replaces>| element.as_ref()?.name.clone().filter(|name| !name.is_empty());
     replaces.iter().map(name).collect()
 }
 
-/// A limit of requests in each window of the calendar.
-fn aligned(requests: u32, window: &str) -> Vec<String> {
+/// Returns the words of a limit of requests in each window of the calendar.
+fn aligned_window(requests: u32, window: &str) -> Vec<String> {
     ["FIXED".to_owned(), requests.to_string(), window.to_owned(), "ALIGNED".to_owned()].to_vec()
 }
 
-/// The names of policies, at least one.
-pub fn names(policy: &OneOrMore) -> Result<Vec<String>, String> {
+/// Returns the names of policies, of which there is at least one.
+///
+/// # Errors
+/// If there is none, or if one is empty or too long.
+pub fn policy_names(policy: &OneOrMore) -> Result<Vec<String>, String> {
     let names = match policy {
         OneOrMore::One(name) => vec![name.clone()],
         OneOrMore::More(names) => names.clone(),
@@ -320,15 +332,18 @@ pub fn names(policy: &OneOrMore) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The words of limits, as the server takes them.
-pub fn words(text: &str) -> Result<Vec<String>, String> {
-    windows::checked(text)?;
+/// Splits limits into words.
+///
+/// # Errors
+/// If the server would reject the limits, or if they are only possible in policies.
+pub fn limit_words(text: &str) -> Result<Vec<String>, String> {
+    check_limits(text)?;
     let words: Vec<String> = text.split_ascii_whitespace().map(str::to_owned).collect();
     if words.iter().any(|word| word.eq_ignore_ascii_case("SHADOW")) {
         return Err("SHADOW is for policies: use shadow_mode".to_owned());
     }
-    let needs_more = |word: &String| ["CONCURRENCY", "SKETCH"].iter().any(|name| word.eq_ignore_ascii_case(name));
-    if let Some(word) = words.iter().find(|word| needs_more(word)) {
+    let is_for_policies = |word: &String| ["CONCURRENCY", "SKETCH"].iter().any(|name| word.eq_ignore_ascii_case(name));
+    if let Some(word) = words.iter().find(|word| is_for_policies(word)) {
         return Err(format!("{word} is for policies: RL.POLICYSET, and policy in place of limit"));
     }
     Ok(words)

@@ -1,4 +1,4 @@
-//! The words of the files. Unknown ones are refused.
+//! YAML format of the files. Unknown keys are rejected.
 
 use crate::charge::Charge;
 use serde::de::IgnoredAny;
@@ -6,40 +6,40 @@ use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 
-/// One document: a domain, or the rules of HTTP.
+/// Document of a file: a domain, or the rules of forward auth.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// Read and ignored: Envoy Gateway prints one beside the domain.
+    /// Ignored name, which Envoy Gateway writes beside the domain.
     #[serde(default, rename = "name")]
     pub _name: Option<IgnoredAny>,
-    /// The domain whose descriptors these are.
+    /// Name of the domain.
     pub domain: Option<Spanned<String>>,
-    /// The first entries of its descriptors.
+    /// First entries of the descriptors of the domain.
     pub descriptors: Option<Vec<DescriptorEntry>>,
-    /// The rules of forward auth, in place of a domain.
+    /// Rules of forward auth, instead of a domain.
     pub http: Option<HttpSection>,
 }
 
-/// An entry of a descriptor, and what may stand below it.
+/// Entry of a descriptor, with the entries that may follow it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(clippy::struct_excessive_bools, reason = "the words of the file")]
+#[allow(clippy::struct_excessive_bools, reason = "the options of the file")]
 pub struct DescriptorEntry {
-    /// The key of the entry.
+    /// Key of the entry.
     pub key: Spanned<String>,
-    /// The value of the entry, in which `*` stands for anything; empty for every value.
+    /// Value of the entry, in which `*` matches any text. Empty for every value.
     #[serde(default)]
     pub value: String,
-    /// The limit of a descriptor that ends here; without one it is never denied.
+    /// Limit of a descriptor that ends with this entry. Without one, it is never denied.
     pub rate_limit: Option<RateLimitEntry>,
-    /// The entries that may follow this one.
+    /// Entries that may follow this one.
     #[serde(default)]
     pub descriptors: Option<Vec<DescriptorEntry>>,
-    /// Counts, and never denies.
+    /// Shadow mode: denials are counted but not enforced.
     #[serde(default)]
     pub shadow_mode: bool,
-    /// A request is denied only if all of its quotas are used up.
+    /// Quota mode: the limit denies only if all quotas of the request are exceeded.
     #[serde(default)]
     pub quota_mode: bool,
     /// All values that a `*` matches share one limit.
@@ -51,54 +51,54 @@ pub struct DescriptorEntry {
     /// Metrics have a label for each value of this entry.
     #[serde(default)]
     pub value_to_metric: bool,
-    /// Metadata for Envoy in the answer to a request that the limit does not deny.
+    /// Metadata in the response to Envoy, unless the limit is exceeded.
     pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
-/// What is allowed.
+/// Limit of a descriptor.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimitEntry {
-    /// The length of the window: `second` to `year`.
+    /// Unit of the window: `second` to `year`.
     pub unit: Option<Spanned<String>>,
-    /// How many requests may pass in a window.
+    /// Requests allowed per window.
     pub requests_per_unit: Option<u32>,
-    /// The length of the window in units; without it, 1.
+    /// Length of the window in units. Default: 1.
     pub unit_multiplier: Option<u32>,
-    /// Every request passes, without a question to the server.
+    /// Every request passes without a call to the server.
     #[serde(default)]
     pub unlimited: bool,
-    /// The name by which `replaces` refers to this limit.
+    /// Name by which `replaces` refers to this limit.
     #[serde(default)]
     pub name: String,
-    /// The limits that do not hold for a request that this one matches. An entry without a value is `None`.
-    #[serde(default, deserialize_with = "entries")]
+    /// Limits that this one replaces in a request that it matches. A list element without a value is `None`.
+    #[serde(default, deserialize_with = "nullable_list")]
     pub replaces: Vec<Option<Replaces>>,
-    /// Policies of the server, of which the first that exists rules. Not in envoyproxy/ratelimit.
+    /// Policies of the server, of which the first that exists applies. Not in envoyproxy/ratelimit.
     pub policy: Option<OneOrMore>,
-    /// The words of `RL.TAKE` after its key. Not in envoyproxy/ratelimit.
+    /// Arguments of `RL.TAKE` after its key. Not in envoyproxy/ratelimit.
     pub limit: Option<Spanned<String>>,
     /// Charging mode. Not in envoyproxy/ratelimit.
     pub charge: Option<Charge>,
-    /// Read, and not sent to Envoy.
+    /// Accepted and ignored: responses have the metadata of the descriptor.
     #[serde(default, rename = "metadata")]
     pub _metadata: Option<IgnoredAny>,
 }
 
-/// A reference to another limit.
+/// Reference to another limit.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replaces {
-    /// The `name` of that limit.
+    /// `name` of the other limit.
     pub name: Option<String>,
 }
 
-/// Reads a list; a key without a value is a list of one entry without a value.
-fn entries<'d, D: Deserializer<'d>, T: Deserialize<'d>>(from: D) -> Result<Vec<Option<T>>, D::Error> {
+/// Deserializes a list. A key without a value is a list of one element without a value.
+fn nullable_list<'d, D: Deserializer<'d>, T: Deserialize<'d>>(from: D) -> Result<Vec<Option<T>>, D::Error> {
     Option::deserialize(from).map(|list| list.unwrap_or_else(|| vec![None]))
 }
 
-/// A name, or a list of them.
+/// Name, or list of names.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMore {
@@ -107,7 +107,7 @@ pub enum OneOrMore {
 }
 
 impl OneOrMore {
-    /// The names in their order.
+    /// Returns the names in their order.
     pub fn into_vec(self) -> Vec<String> {
         match self {
             OneOrMore::One(name) => vec![name],
@@ -116,39 +116,39 @@ impl OneOrMore {
     }
 }
 
-/// The rules of forward auth.
+/// Section with the rules of forward auth.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpSection {
-    /// The networks of the proxies whose `X-Forwarded-For` is believed.
+    /// Networks of the proxies whose `X-Forwarded-For` is trusted.
     pub trusted: Option<Vec<Spanned<String>>>,
     /// Length of the IPv6 networks that count as one client.
     pub ipv6_prefix: Option<Spanned<i64>>,
-    /// The rules, of which the first that matches decides.
+    /// Rules, of which the first that matches applies.
     pub rules: Option<Vec<RuleEntry>>,
 }
 
-/// The requests that a rule is about, and their limit.
+/// Rule of forward auth.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleEntry {
-    /// The methods that the rule matches; without it, all.
+    /// Methods that the rule matches. Default: all.
     pub method: Option<OneOrMore>,
-    /// The pattern of the paths that the rule matches; without it, all.
+    /// Pattern of the paths that the rule matches. Default: all.
     pub path: Option<Spanned<String>>,
-    /// Paths match, and are counted, without regard to the case of ASCII letters.
+    /// Paths are matched and counted without regard to the case of ASCII letters.
     #[serde(default)]
     pub ignore_case: bool,
-    /// The headers that a request must have, and the patterns of their values.
+    /// Headers that a request must have, with patterns of their values.
     #[serde(default)]
     pub header: BTreeMap<String, String>,
-    /// Policies of the server, of which the first that exists rules.
+    /// Policies of the server, of which the first that exists applies.
     pub policy: Option<OneOrMore>,
-    /// The words of `RL.TAKE` after its key, in place of policies.
+    /// Arguments of `RL.TAKE` after its key, instead of policies.
     pub limit: Option<Spanned<String>>,
-    /// The key, in which `{client}`, `{method}`, `{path}` and `{header.NAME}` stand for those of the request.
+    /// Template of the key, with the fields `{client}`, `{method}`, `{path}` and `{header.NAME}`.
     pub key: Spanned<String>,
-    /// The cost of a request, with the same names in braces as the key; without it, 1.
+    /// Template of the cost, with the same fields. Default: 1.
     pub cost: Option<Spanned<String>>,
     /// Charging mode.
     pub charge: Option<Charge>,

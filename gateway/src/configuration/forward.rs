@@ -1,30 +1,31 @@
-//! The rules of forward auth: which requests are counted, by what, and under which limits.
+//! Rules of forward auth: the requests that they match, their keys and their limits.
 
-use super::at;
-use super::domain::{names, words};
+use super::at_line;
+use super::domain::{limit_words, policy_names};
 use super::format;
-use crate::ask::Rule;
+use crate::call::Rule;
 use crate::charge::RuleCharge;
 use crate::client_address::{self, Ipv6Prefix};
 use crate::request_path::PathPattern;
-use crate::template::{Template, fits};
+use crate::template::{Template, matches_wildcard};
 use ipnet::IpNet;
 use serde_saphyr::Spanned;
 
-/// What the files say of HTTP.
+/// Settings and rules of forward auth.
 #[derive(Debug)]
 pub struct HttpRules {
-    /// Whether they say anything.
+    /// `true` if a file has the section `http`.
     pub is_set: bool,
-    /// The proxies whose word on the client is taken.
+    /// Networks of the proxies whose forwarding headers are trusted.
     pub trusted: Vec<IpNet>,
-    /// Length of the IPv6 networks that count as one client, instead of the command line's.
+    /// Length of the IPv6 networks that count as one client, which takes precedence over the command line.
     pub ipv6_prefix: Option<Ipv6Prefix>,
-    /// The first that matches rules; none: the descriptor `(client, address)` of domain `http`.
+    /// Rules, of which the first that matches applies. `None` for the descriptor `(client, address)` of the domain
+    /// `http`.
     pub rules: Option<Vec<HttpRule>>,
 }
 
-/// A rule.
+/// Rule of forward auth.
 #[derive(Debug)]
 pub struct HttpRule {
     methods: Option<Vec<String>>,
@@ -32,11 +33,11 @@ pub struct HttpRule {
     headers: Vec<(String, String)>,
     /// Paths are counted without regard to the case of ASCII letters.
     pub ignores_case: bool,
-    /// By what it is limited.
+    /// Limits or policies.
     pub rule: Rule,
-    /// What it is counted by.
+    /// Template of the key.
     pub key: Template,
-    /// What it costs; 1.
+    /// Template of the cost, or `None` for 1.
     pub cost: Option<Template>,
     /// Charging mode.
     pub charge: RuleCharge,
@@ -49,52 +50,58 @@ impl Default for HttpRules {
 }
 
 impl HttpRules {
-    /// The rules as a file has them, or what is wrong with them.
-    pub(super) fn read(read: format::HttpSection) -> Result<HttpRules, String> {
+    /// Converts the section of a file.
+    ///
+    /// # Errors
+    /// If a value is malformed: the error, with its line.
+    pub(super) fn new(section: format::HttpSection) -> Result<HttpRules, String> {
         let mut http = HttpRules { is_set: true, ..HttpRules::default() };
-        if let Some(trusted) = read.trusted {
+        if let Some(trusted) = section.trusted {
             let network = |text: &Spanned<String>| {
-                let told = "trusted must be addresses or networks such as 10.0.0.0/8";
-                client_address::parse_network(&text.value).ok_or_else(|| at(text, told))
+                let error = "trusted must be addresses or networks such as 10.0.0.0/8";
+                client_address::parse_network(&text.value).ok_or_else(|| at_line(text, error))
             };
             http.trusted = trusted.iter().map(network).collect::<Result<_, _>>()?;
         }
-        if let Some(bits) = read.ipv6_prefix {
+        if let Some(bits) = section.ipv6_prefix {
             let prefix = u8::try_from(bits.value).ok().and_then(Ipv6Prefix::new);
-            http.ipv6_prefix = Some(prefix.ok_or_else(|| at(&bits, "ipv6_prefix must be a number from 48 to 128"))?);
+            http.ipv6_prefix =
+                Some(prefix.ok_or_else(|| at_line(&bits, "ipv6_prefix must be a number from 48 to 128"))?);
         }
-        http.rules = read.rules.map(|rules| rules.into_iter().map(rule).collect()).transpose()?;
+        http.rules = section.rules.map(|rules| rules.into_iter().map(convert_rule).collect()).transpose()?;
         Ok(http)
     }
 }
 
-fn rule(read: format::RuleEntry) -> Result<HttpRule, String> {
-    let told = |told: String| at(&read.key, &told);
-    let rule = match (&read.policy, &read.limit) {
-        (Some(policy), None) => Rule::Policies(names(policy).map_err(told)?),
-        (None, Some(limit)) => Rule::Limits(words(&limit.value).map_err(|told| at(limit, &told))?),
-        _ => return Err(told("a rule must have either policy or limit".to_owned())),
+fn convert_rule(entry: format::RuleEntry) -> Result<HttpRule, String> {
+    let at_key = |error: String| at_line(&entry.key, &error);
+    let rule = match (&entry.policy, &entry.limit) {
+        (Some(policy), None) => Rule::Policies(policy_names(policy).map_err(at_key)?),
+        (None, Some(limit)) => Rule::Limits(limit_words(&limit.value).map_err(|error| at_line(limit, &error))?),
+        _ => return Err(at_key("a rule must have either policy or limit".to_owned())),
     };
-    let key = Template::read_key(&read.key.value).map_err(told)?;
-    let cost = read.cost.map(|cost| Template::read(&cost.value).map_err(|told| at(&cost, &told))).transpose()?;
-    let headers = read.header.into_iter().map(|(name, pattern)| (name.to_ascii_lowercase(), pattern)).collect();
-    let pattern =
-        |path: Spanned<String>| PathPattern::read(&path.value, read.ignore_case).map_err(|told| at(&path, &told));
+    let key = Template::parse_key(&entry.key.value).map_err(at_key)?;
+    let cost =
+        entry.cost.map(|cost| Template::parse(&cost.value).map_err(|error| at_line(&cost, &error))).transpose()?;
+    let headers = entry.header.into_iter().map(|(name, pattern)| (name.to_ascii_lowercase(), pattern)).collect();
+    let pattern = |path: Spanned<String>| {
+        PathPattern::parse(&path.value, entry.ignore_case).map_err(|error| at_line(&path, &error))
+    };
     Ok(HttpRule {
-        methods: read.method.map(format::OneOrMore::into_vec),
-        path: read.path.map(pattern).transpose()?,
-        ignores_case: read.ignore_case,
+        methods: entry.method.map(format::OneOrMore::into_vec),
+        path: entry.path.map(pattern).transpose()?,
+        ignores_case: entry.ignore_case,
         headers,
         rule,
         key,
         cost,
-        charge: RuleCharge { own: read.charge, ..RuleCharge::default() },
+        charge: RuleCharge { own: entry.charge, ..RuleCharge::default() },
     })
 }
 
 impl HttpRule {
-    /// Returns `true` if the rule is for such a request, with its path in normal form. `header` returns the value of a
-    /// header, in which any bytes may stand, by its name in lower case.
+    /// Returns `true` if the rule matches a request. The path is in normal form. `header` returns the value of a header
+    /// by its name in lower case.
     ///
     /// # Errors
     /// If `header` fails for a header that the rule reads.
@@ -104,14 +111,14 @@ impl HttpRule {
         path: &[u8],
         header: impl Fn(&str) -> Result<Option<&'a [u8]>, String>,
     ) -> Result<bool, String> {
-        let is_method = |one: &String| one.as_bytes().eq_ignore_ascii_case(method);
+        let is_method = |candidate: &String| candidate.as_bytes().eq_ignore_ascii_case(method);
         if !self.methods.as_ref().is_none_or(|methods| methods.iter().any(is_method))
             || !self.path.as_ref().is_none_or(|pattern| pattern.matches(path))
         {
             return Ok(false);
         }
         for (name, pattern) in &self.headers {
-            if !header(name)?.is_some_and(|value| fits(pattern, value)) {
+            if !header(name)?.is_some_and(|value| matches_wildcard(pattern, value)) {
                 return Ok(false);
             }
         }

@@ -1,50 +1,50 @@
-//! What a file says, as policies: the commands that make it needless, and what only a file can say.
+//! Conversion of a file to policies: the commands that create them, and the rules that policies cannot express.
 
-use super::at;
-use super::domain::{DomainRule, rule};
+use super::at_line;
+use super::domain::{DomainRule, parse_rule};
 use super::format::{DescriptorEntry, Document};
-use super::{Bound, Config};
-use crate::ask::Rule;
+use super::{Config, RuleLimit};
+use crate::call::Rule;
 use crate::charge::Charge;
 use crate::client_address::{Ipv6Prefix, canonical_entry};
 use crate::naming::{EscapedDescriptor, MAX_POLICY_NAME};
 
-/// What a file comes to.
+/// Policies of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Imported {
-    /// Names of policies and the words of their limits, in the file's order.
+pub struct ImportedPolicies {
+    /// Names of policies with their limits, in the order of the file.
     pub policies: Vec<(String, String)>,
-    /// What policies cannot say, each with its line.
-    pub only_files: Vec<String>,
+    /// Rules that policies cannot express, with their lines.
+    pub unsupported: Vec<String>,
 }
 
-impl Imported {
-    /// Reads one more file.
+impl ImportedPolicies {
+    /// Adds the policies of a file.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// If the file is malformed: its first error.
     pub fn add(&mut self, file: &str, text: &str) -> Result<(), String> {
         Config::default().add(file, text)?;
-        for document in super::documents(file, text)? {
+        for document in super::parse_documents(file, text)? {
             match document {
                 Document { domain: Some(domain), descriptors, .. } => {
-                    let top = descriptors.unwrap_or_default();
-                    ImportLevel { domain: &domain.value, file, path: vec![] }.import(&top, self);
+                    let descriptors = descriptors.unwrap_or_default();
+                    ImportLevel { domain: &domain.value, file, path: vec![] }.import(&descriptors, self);
                 }
-                _ => self.only_files.push(format!("{file}: http: the rules of forward auth")),
+                _ => self.unsupported.push(format!("{file}: http: the rules of forward auth")),
             }
         }
         Ok(())
     }
 
-    /// The policies as lines for a command line client.
+    /// Returns the commands that create the policies, as lines for a command-line client.
     pub fn commands(&self) -> impl Iterator<Item = String> {
-        self.policies.iter().map(|(name, words)| format!("RL.POLICYSET {} {words}", quoted(name)))
+        self.policies.iter().map(|(name, words)| format!("RL.POLICYSET {} {words}", quote(name)))
     }
 }
 
-/// As a word of a command line. A name has no spaces and no control characters: those are escaped.
-fn quoted(name: &str) -> String {
+/// Quotes a name as a word of a command line. Names have no spaces and control characters, which are escaped in them.
+fn quote(name: &str) -> String {
     if name.contains(['"', '\'', '\\']) {
         format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
     } else {
@@ -52,10 +52,10 @@ fn quoted(name: &str) -> String {
     }
 }
 
-/// A key, and the value that it must have.
+/// Key of an entry, and its value if the file has one.
 type KeyAndValue<'a> = (&'a str, Option<&'a str>);
 
-/// The place of some descriptors in the tree.
+/// Position of descriptors in the tree of a domain.
 struct ImportLevel<'a> {
     domain: &'a str,
     file: &'a str,
@@ -63,52 +63,57 @@ struct ImportLevel<'a> {
 }
 
 impl<'a> ImportLevel<'a> {
-    fn import(&self, level: &'a [DescriptorEntry], to: &mut Imported) {
+    /// Imports the rules of descriptors at this position, and of those below them.
+    fn import(&self, level: &'a [DescriptorEntry], imported: &mut ImportedPolicies) {
         for descriptor in level {
             let DescriptorEntry { key, value, .. } = descriptor;
             let mut path = self.path.clone();
             path.push((&key.value, (!value.is_empty()).then_some(value)));
-            let below = ImportLevel { path, ..*self };
-            let tell = |told: &str, to: &mut Imported| {
-                let told = format!("{}: {told}", below.shown());
-                to.only_files.push(format!("{}: {}", self.file, at(key, &told)));
+            let child = ImportLevel { path, ..*self };
+            let report = |what: &str, imported: &mut ImportedPolicies| {
+                let message = format!("{}: {what}", child.metric_name());
+                imported.unsupported.push(format!("{}: {}", self.file, at_line(key, &message)));
             };
             if value.contains('*') || (value.is_empty() && key.value.contains('*')) {
-                tell("a wildcard, and what stands below it", to);
+                report("a wildcard, and what stands below it", imported);
                 continue;
             }
-            if let Some(rule) = descriptor.rate_limit.as_ref().and_then(|limit| rule(limit).ok()) {
-                match below.policy(descriptor, rule) {
-                    Ok(policy) => to.policies.push(policy),
-                    Err(why) => tell(why, to),
+            if let Some(rule) = descriptor.rate_limit.as_ref().and_then(|limit| parse_rule(limit).ok()) {
+                match child.policy(descriptor, rule) {
+                    Ok(policy) => imported.policies.push(policy),
+                    Err(why) => report(why, imported),
                 }
             }
             if descriptor.detailed_metric || descriptor.value_to_metric {
-                tell("a label of the metrics for each value", to);
+                report("a label of the metrics for each value", imported);
             }
-            // There is no way back from a value to the key alone in a file, and there is among policies.
+            // A file does not backtrack from a value to the key without a value, but names of policies do.
             if !value.is_empty() {
                 let network = canonical_entry(&key.value, value, Ipv6Prefix::default()).unwrap_or_default();
                 let is_wider = |other: &&DescriptorEntry| {
                     other.key.value == key.value && (other.value.is_empty() || other.value == network)
                 };
-                let mut limited = level.iter().filter(is_wider).flat_map(paths);
-                if limited.any(|rest| !has(descriptor, &rest)) {
-                    tell("that the limits of its key without a value, or of its network, do not hold for it", to);
+                let mut limited = level.iter().filter(is_wider).flat_map(limited_paths);
+                if limited.any(|rest| !has_limit(descriptor, &rest)) {
+                    report(
+                        "that the limits of its key without a value, or of its network, do not hold for it",
+                        imported,
+                    );
                 }
             }
-            below.import(descriptor.descriptors.as_deref().unwrap_or_default(), to);
+            child.import(descriptor.descriptors.as_deref().unwrap_or_default(), imported);
         }
     }
 
-    /// As in the metrics: `api.plan_gold.user`.
-    fn shown(&self) -> String {
+    /// Returns the path of the rule in the form of metrics: `api.plan_gold.user`.
+    fn metric_name(&self) -> String {
         let entry =
             |(key, value): &KeyAndValue<'_>| value.map_or_else(|| (*key).to_owned(), |value| format!("{key}_{value}"));
         let parts = std::iter::once(self.domain.to_owned()).chain(self.path.iter().map(entry));
         parts.collect::<Vec<_>>().join(".")
     }
 
+    /// Returns the name and the limits of the policy for a rule, or the reason why there is none.
     fn policy(&self, descriptor: &DescriptorEntry, rule: DomainRule) -> Result<(String, String), &'static str> {
         let valued = self.path.iter().take_while(|(_, value)| value.is_some()).count();
         if self.path.iter().skip(valued).any(|(_, value)| value.is_some()) {
@@ -120,10 +125,10 @@ impl<'a> ImportLevel<'a> {
         if descriptor.quota_mode {
             return Err("quota_mode");
         }
-        let words = match rule.bound {
-            Bound::Unlimited => return Err("unlimited"),
-            Bound::By(Rule::Policies(_)) => return Err("policies of other names"),
-            Bound::By(Rule::Limits(words)) => words,
+        let words = match rule.limit {
+            RuleLimit::Unlimited => return Err("unlimited"),
+            RuleLimit::Limited(Rule::Policies(_)) => return Err("policies of other names"),
+            RuleLimit::Limited(Rule::Limits(words)) => words,
         };
         let entries = self.path.iter().map(|(key, value)| (*key, value.unwrap_or_default()));
         let name = EscapedDescriptor::new(self.domain, entries).policy_name(valued);
@@ -132,7 +137,7 @@ impl<'a> ImportLevel<'a> {
         }
         let is_forced = words.iter().any(|word| word.eq_ignore_ascii_case("FORCE"));
         let words = match rule.charge.or(None) {
-            // A limit in the shadow has nothing to be charged past.
+            // A limit in shadow mode never denies, so that FORCE has no effect on it.
             _ if descriptor.shadow_mode => with_option(&words, "SHADOW"),
             Charge::Always if !is_forced => with_option(&words, "FORCE"),
             Charge::Always | Charge::AllOrNone => words.join(" "),
@@ -142,33 +147,33 @@ impl<'a> ImportLevel<'a> {
     }
 }
 
-/// The paths below a descriptor, by keys without values, at whose ends there are limits.
-fn paths(descriptor: &DescriptorEntry) -> Vec<Vec<&str>> {
+/// Returns the paths of keys without values below a descriptor that end with a limit.
+fn limited_paths(descriptor: &DescriptorEntry) -> Vec<Vec<&str>> {
     let own = descriptor.rate_limit.is_some().then(Vec::new);
-    let below = descriptor.descriptors.iter().flatten().filter(|one| one.value.is_empty());
-    let deeper = below.flat_map(|one| {
-        paths(one).into_iter().map(|mut path| {
-            path.insert(0, one.key.value.as_str());
+    let children = descriptor.descriptors.iter().flatten().filter(|child| child.value.is_empty());
+    let deeper = children.flat_map(|child| {
+        limited_paths(child).into_iter().map(|mut path| {
+            path.insert(0, child.key.value.as_str());
             path
         })
     });
     own.into_iter().chain(deeper).collect()
 }
 
-/// Whether there is a limit at the end of that path.
-fn has(descriptor: &DescriptorEntry, path: &[&str]) -> bool {
+/// Returns `true` if a path of keys without values below a descriptor ends with a limit.
+fn has_limit(descriptor: &DescriptorEntry, path: &[&str]) -> bool {
     let Some((key, rest)) = path.split_first() else { return descriptor.rate_limit.is_some() };
-    let mut below = descriptor.descriptors.iter().flatten();
-    below.any(|one| one.value.is_empty() && one.key.value == *key && has(one, rest))
+    let mut children = descriptor.descriptors.iter().flatten();
+    children.any(|child| child.value.is_empty() && child.key.value == *key && has_limit(child, rest))
 }
 
-/// Returns the words of limits with an option behind each limit.
+/// Appends an option to each limit.
 fn with_option(words: &[String], option: &str) -> String {
     const ALGORITHMS: [&str; 5] = ["TOKENBUCKET", "LEAKYBUCKET", "FIXED", "SLIDING", "SLIDINGLOG"];
     let mut out: Vec<&str> = vec![];
     for word in words {
-        let named = out.last().is_some_and(|last| last.eq_ignore_ascii_case("AS"));
-        if !out.is_empty() && !named && ALGORITHMS.iter().any(|name| name.eq_ignore_ascii_case(word)) {
+        let is_name = out.last().is_some_and(|last| last.eq_ignore_ascii_case("AS"));
+        if !out.is_empty() && !is_name && ALGORITHMS.iter().any(|name| name.eq_ignore_ascii_case(word)) {
             out.push(option);
         }
         out.push(word);
@@ -179,20 +184,20 @@ fn with_option(words: &[String], option: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bound, Config, EscapedDescriptor, Imported, Rule};
+    use super::{Config, EscapedDescriptor, ImportedPolicies, Rule, RuleLimit};
     use crate::client_address::Ipv6Prefix;
     use std::collections::HashMap;
     use std::fmt::Write as _;
 
-    fn imported(text: &str) -> Imported {
-        let mut imported = Imported::default();
-        imported.add("f.yaml", text).expect("a right file");
+    fn import(text: &str) -> ImportedPolicies {
+        let mut imported = ImportedPolicies::default();
+        imported.add("f.yaml", text).expect("a valid file");
         imported
     }
 
     #[test]
     fn rules_become_policies() {
-        let told = imported(
+        let imported = import(
             "
 domain: a b
 descriptors:
@@ -206,7 +211,7 @@ descriptors:
 ",
         );
         assert_eq!(
-            told.commands().collect::<Vec<_>>(),
+            imported.commands().collect::<Vec<_>>(),
             [
                 "RL.POLICYSET a%20b|plan=gold|user FIXED 3 1m ALIGNED FORCE",
                 "RL.POLICYSET \"a%20b|o'clock\" TOKENBUCKET 10 10 1s SHADOW FIXED 9 1d AS FIXED SHADOW",
@@ -214,11 +219,11 @@ descriptors:
                 "RL.POLICYSET a%20b|fits FIXED 3 1m ALIGNED",
             ]
         );
-        assert_eq!(told.only_files, [""; 0]);
+        assert_eq!(imported.unsupported, [""; 0]);
     }
 
     #[test]
-    fn what_only_a_file_can_say_is_told_with_its_line() {
+    fn unsupported_rule_is_reported_with_its_line() {
         let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
         for (rule, expected) in [
             (format!("key: a, value: 'b*', {limit}"), "a wildcard"),
@@ -238,18 +243,21 @@ descriptors:
                 "or of its network, do not hold for it",
             ),
         ] {
-            let told = imported(&format!("domain: api\ndescriptors:\n  - {{{rule}}}\n")).only_files;
-            assert_eq!(told.len(), 1, "{rule} {told:?}");
-            assert!(told[0].starts_with("f.yaml: line 3: api.") && told[0].contains(expected), "{told:?}");
+            let unsupported = import(&format!("domain: api\ndescriptors:\n  - {{{rule}}}\n")).unsupported;
+            assert_eq!(unsupported.len(), 1, "{rule} {unsupported:?}");
+            assert!(
+                unsupported[0].starts_with("f.yaml: line 3: api.") && unsupported[0].contains(expected),
+                "{unsupported:?}"
+            );
         }
-        assert_eq!(imported("http: {rules: []}").only_files.len(), 1);
+        assert_eq!(import("http: {rules: []}").unsupported.len(), 1);
     }
 
-    /// A tree of descriptors, different for each seed.
-    fn descriptors(seed: &mut u64, depth: usize) -> String {
-        let mut next = |most: u64| {
+    /// Returns a random tree of descriptors.
+    fn random_descriptors(seed: &mut u64, depth: usize) -> String {
+        let mut next = |limit: u64| {
             *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (*seed >> 33) % most
+            (*seed >> 33) % limit
         };
         let mut out = String::new();
         for entry in ["key: a", "key: b", "key: a, value: 1", "key: a, value: 2"] {
@@ -262,7 +270,7 @@ descriptors:
             }
             if depth < 3 && next(2) == 0 {
                 let mut inner = next(u64::from(u32::MAX));
-                let _ = write!(out, ", descriptors: [{}]", descriptors(&mut inner, depth + 1));
+                let _ = write!(out, ", descriptors: [{}]", random_descriptors(&mut inner, depth + 1));
             }
             out.push_str("}, ");
         }
@@ -270,30 +278,30 @@ descriptors:
     }
 
     #[test]
-    fn the_policies_of_a_file_decide_as_the_file() {
+    fn imported_policies_match_like_the_file() {
         let pairs: Vec<(&str, &str)> = vec![("a", "1"), ("a", "2"), ("a", "3"), ("b", "1"), ("b", "2")];
-        let mut asked: Vec<Vec<(&str, &str)>> = pairs.iter().map(|pair| vec![*pair]).collect();
-        for place in 0.. {
-            let Some(short) = asked.get(place).cloned() else { break };
+        let mut requests: Vec<Vec<(&str, &str)>> = pairs.iter().map(|pair| vec![*pair]).collect();
+        for index in 0.. {
+            let Some(short) = requests.get(index).cloned() else { break };
             if short.len() < 3 {
-                asked.extend(pairs.iter().map(|pair| [short.as_slice(), &[*pair]].concat()));
+                requests.extend(pairs.iter().map(|pair| [short.as_slice(), &[*pair]].concat()));
             }
         }
         let mut compared = 0;
         for mut seed in 0..400 {
-            let text = format!("domain: api\ndescriptors: [{}]\n", descriptors(&mut seed, 1));
-            let told = imported(&text);
-            if !told.only_files.is_empty() {
+            let text = format!("domain: api\ndescriptors: [{}]\n", random_descriptors(&mut seed, 1));
+            let imported = import(&text);
+            if !imported.unsupported.is_empty() {
                 continue;
             }
             let mut config = Config::default();
-            config.add("f.yaml", &text).expect("a right file");
+            config.add("f.yaml", &text).expect("a valid file");
             let policies: HashMap<&str, &str> =
-                told.policies.iter().map(|(name, words)| (name.as_str(), words.as_str())).collect();
-            for entries in &asked {
+                imported.policies.iter().map(|(name, words)| (name.as_str(), words.as_str())).collect();
+            for entries in &requests {
                 let by_file =
-                    config.domains["api"].find(entries, Ipv6Prefix::default()).map(|found| match found.bound {
-                        Bound::By(Rule::Limits(words)) => words.join(" "),
+                    config.domains["api"].find(entries, Ipv6Prefix::default()).map(|found| match found.limit {
+                        RuleLimit::Limited(Rule::Limits(words)) => words.join(" "),
                         other => panic!("{other:?}"),
                     });
                 let names = EscapedDescriptor::new("api", entries.iter().copied()).policy_names();
@@ -303,6 +311,6 @@ descriptors:
             }
             compared += usize::from(policies.len() > 2);
         }
-        assert!(compared > 10, "only {compared} files said nothing but policies");
+        assert!(compared > 10, "only {compared} files were imported completely");
     }
 }

@@ -1,11 +1,11 @@
-//! Where the configuration is: a file, or a directory of them.
+//! Location of the configuration: a file, or a directory of files.
 
-use super::{Config, Imported};
+use super::{Config, ImportedPolicies};
 use crate::file_stamp::FileStamp;
 use std::fs;
 use std::path::PathBuf;
 
-/// A file or a directory.
+/// File or directory with the configuration.
 #[derive(Clone, Debug)]
 pub struct ConfigSource {
     path: PathBuf,
@@ -19,37 +19,37 @@ impl ConfigSource {
         ConfigSource { path, merges_domains }
     }
 
-    /// The files: of a directory those that end in `.yaml` or `.yml`, by name.
+    /// Returns the files, sorted by name. Of a directory, those that end in `.yaml` or `.yml`.
     fn files(&self) -> Result<Vec<PathBuf>, String> {
-        let told = |error: std::io::Error| format!("{}: {error}", self.path.display());
-        if !fs::metadata(&self.path).map_err(told)?.is_dir() {
+        let in_path = |error: std::io::Error| format!("{}: {error}", self.path.display());
+        if !fs::metadata(&self.path).map_err(in_path)?.is_dir() {
             return Ok(vec![self.path.clone()]);
         }
-        let entries = fs::read_dir(&self.path).map_err(told)?.collect::<Result<Vec<_>, _>>().map_err(told)?;
+        let entries = fs::read_dir(&self.path).map_err(in_path)?.collect::<Result<Vec<_>, _>>().map_err(in_path)?;
         let is_yaml = |path: &PathBuf| path.extension().is_some_and(|end| end == "yaml" || end == "yml");
         let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(is_yaml).collect();
         files.sort();
-        // A directory that is filled yet, or was mounted empty, does not ask for no limits at all.
+        // An empty directory is more likely not filled yet, or mounted wrongly, than meant to remove all limits.
         if files.is_empty() {
             return Err(format!("{}: the directory has no file that ends in .yaml or .yml", self.path.display()));
         }
         Ok(files)
     }
 
-    /// Reads all of it.
+    /// Reads the configuration.
     ///
     /// # Errors
-    /// The first thing that is wrong, with the file and the line.
+    /// If a file is missing or malformed: the first error, with the file and the line.
     pub fn read(&self) -> Result<Config, String> {
         let mut config = Config::new(self.merges_domains);
         self.read_into(&mut config)?;
         Ok(config)
     }
 
-    /// Reads several as one configuration, as if all their files were in one directory.
+    /// Reads several paths as one configuration, as if all their files were in one directory.
     ///
     /// # Errors
-    /// The first thing that is wrong, with the file and the line.
+    /// As for [`ConfigSource::read`].
     pub fn read_together(paths: Vec<PathBuf>, merges_domains: bool) -> Result<Config, String> {
         let mut config = Config::new(merges_domains);
         paths.into_iter().try_for_each(|path| ConfigSource::new(path, merges_domains).read_into(&mut config))?;
@@ -57,22 +57,22 @@ impl ConfigSource {
     }
 
     fn read_into(&self, config: &mut Config) -> Result<(), String> {
-        self.each(|file, text| config.add(file, text))
+        self.for_each_file(|file, text| config.add(file, text))
     }
 
-    /// What it says as policies.
+    /// Converts the configuration to policies.
     ///
     /// # Errors
-    /// The first thing that is wrong, with the file and the line.
-    pub fn imported(&self) -> Result<Imported, String> {
-        // Together they may be wrong where each is right.
+    /// As for [`ConfigSource::read`].
+    pub fn import(&self) -> Result<ImportedPolicies, String> {
+        // Finds errors between files, such as a domain in two of them.
         self.read()?;
-        let mut imported = Imported::default();
-        self.each(|file, text| imported.add(file, text))?;
+        let mut imported = ImportedPolicies::default();
+        self.for_each_file(|file, text| imported.add(file, text))?;
         Ok(imported)
     }
 
-    fn each(&self, mut read: impl FnMut(&str, &str) -> Result<(), String>) -> Result<(), String> {
+    fn for_each_file(&self, mut read: impl FnMut(&str, &str) -> Result<(), String>) -> Result<(), String> {
         for file in self.files()? {
             let name = file.display();
             let bytes = fs::read(&file).map_err(|error| format!("{name}: {error}"))?;
@@ -82,7 +82,7 @@ impl ConfigSource {
         Ok(())
     }
 
-    /// What is seen of the files now.
+    /// Returns the current metadata of the files.
     #[must_use]
     pub fn stamp(&self) -> FileStamp {
         FileStamp::read(self.files().unwrap_or_default())

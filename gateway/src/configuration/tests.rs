@@ -1,21 +1,21 @@
-use super::{Bound, Config, Found};
-use crate::ask::Rule;
+use super::{Config, MatchedRule, RuleLimit};
+use crate::call::Rule;
 use crate::client_address::Ipv6Prefix;
 
-fn read(text: &str) -> Result<Config, String> {
+fn parse(text: &str) -> Result<Config, String> {
     let mut config = Config::default();
     config.add("f.yaml", text).map(|()| config)
 }
 
-fn found(config: &Config, entries: &[(&str, &str)]) -> Option<Found> {
+fn find(config: &Config, entries: &[(&str, &str)]) -> Option<MatchedRule> {
     config.domains.get("api").expect("the domain").find(entries, Ipv6Prefix::default())
 }
 
-fn bound(config: &Config, entries: &[(&str, &str)]) -> Option<String> {
-    found(config, entries).map(|found| match found.bound {
-        Bound::Unlimited => "unlimited".to_owned(),
-        Bound::By(Rule::Limits(words)) => words.join(" "),
-        Bound::By(Rule::Policies(names)) => names.join(" OR "),
+fn limit(config: &Config, entries: &[(&str, &str)]) -> Option<String> {
+    find(config, entries).map(|found| match found.limit {
+        RuleLimit::Unlimited => "unlimited".to_owned(),
+        RuleLimit::Limited(Rule::Limits(words)) => words.join(" "),
+        RuleLimit::Limited(Rule::Policies(names)) => names.join(" OR "),
     })
 }
 
@@ -47,46 +47,46 @@ descriptors:
 ";
 
 #[test]
-fn a_rule_is_found_by_level_and_there_is_no_way_back() {
-    let config = read(FILE).expect("a right file");
-    let told = |entries: &[(&str, &str)]| bound(&config, entries);
-    assert_eq!(told(&[("plan", "gold")]).as_deref(), Some("FIXED 10 1m ALIGNED"));
-    assert_eq!(told(&[("plan", "gold"), ("user", "1")]).as_deref(), Some("FIXED 3 1h ALIGNED"));
-    assert_eq!(told(&[("plan", "golden")]).as_deref(), Some("FIXED 7 1mo ALIGNED"), "the first wildcard of the file");
-    assert_eq!(told(&[("plan", "free")]).as_deref(), Some("unlimited"));
-    assert_eq!(told(&[("plan", "free"), ("user", "1")]), None, "no way back to a shorter rule");
-    assert_eq!(told(&[("user", "1")]), None);
-    assert_eq!(told(&[("tenant", "42")]).as_deref(), Some("TOKENBUCKET 10 10 1s FIXED 1000 1d"));
-    assert_eq!(told(&[("tenant", "a|b")]).as_deref(), Some("tenant:a%7Cb OR tenants"));
-    assert_eq!(told(&[("tenant", "a:b")]).as_deref(), Some("tenant:a%3Ab OR tenants"));
-    assert_eq!(told(&[("closed", "")]).as_deref(), Some("FIXED 0 1d ALIGNED"));
+fn rule_is_matched_level_by_level_without_backtracking() {
+    let config = parse(FILE).expect("a valid file");
+    let found = |entries: &[(&str, &str)]| limit(&config, entries);
+    assert_eq!(found(&[("plan", "gold")]).as_deref(), Some("FIXED 10 1m ALIGNED"));
+    assert_eq!(found(&[("plan", "gold"), ("user", "1")]).as_deref(), Some("FIXED 3 1h ALIGNED"));
+    assert_eq!(found(&[("plan", "golden")]).as_deref(), Some("FIXED 7 1mo ALIGNED"), "the first wildcard of the file");
+    assert_eq!(found(&[("plan", "free")]).as_deref(), Some("unlimited"));
+    assert_eq!(found(&[("plan", "free"), ("user", "1")]), None, "a shorter rule does not match");
+    assert_eq!(found(&[("user", "1")]), None);
+    assert_eq!(found(&[("tenant", "42")]).as_deref(), Some("TOKENBUCKET 10 10 1s FIXED 1000 1d"));
+    assert_eq!(found(&[("tenant", "a|b")]).as_deref(), Some("tenant:a%7Cb OR tenants"));
+    assert_eq!(found(&[("tenant", "a:b")]).as_deref(), Some("tenant:a%3Ab OR tenants"));
+    assert_eq!(found(&[("closed", "")]).as_deref(), Some("FIXED 0 1d ALIGNED"));
 }
 
 #[test]
-fn a_name_that_becomes_too_long_is_left_out() {
-    let config = read(FILE).expect("a right file");
+fn policy_name_that_becomes_too_long_is_left_out() {
+    let config = parse(FILE).expect("a valid file");
     let long = "v".repeat(249);
-    assert_eq!(bound(&config, &[("tenant", &long)]), Some(format!("tenant:{long} OR tenants")));
-    assert_eq!(bound(&config, &[("tenant", &format!("{long}v"))]).as_deref(), Some("tenants"));
+    assert_eq!(limit(&config, &[("tenant", &long)]), Some(format!("tenant:{long} OR tenants")));
+    assert_eq!(limit(&config, &[("tenant", &format!("{long}v"))]).as_deref(), Some("tenants"));
 }
 
 #[test]
-fn a_shared_wildcard_is_counted_by_its_pattern() {
-    let config = read(FILE).expect("a right file");
-    let counted = |value| found(&config, &[("plan", value)]).expect("a rule").counted;
-    assert_eq!(counted("glass"), [("plan".to_owned(), "g*".to_owned())]);
-    assert_eq!(counted("gold"), [("plan".to_owned(), "gold".to_owned())]);
+fn key_of_a_shared_wildcard_has_the_pattern() {
+    let config = parse(FILE).expect("a valid file");
+    let entries = |value| find(&config, &[("plan", value)]).expect("a rule").key_entries;
+    assert_eq!(entries("glass"), [("plan".to_owned(), "g*".to_owned())]);
+    assert_eq!(entries("gold"), [("plan".to_owned(), "gold".to_owned())]);
 }
 
 #[test]
-fn a_wildcard_may_stand_anywhere() {
+fn wildcard_may_be_anywhere_in_key_or_value() {
     let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
-    let config = read(&format!(
+    let config = parse(&format!(
         "domain: api\ndescriptors:\n  - {{key: path, value: /api*v1, share_threshold: true, {limit}}}\n\
          \x20 - {{key: path, value: a*b*c, {limit}}}\n  - {{key: x*, {limit}}}\n"
     ));
-    let config = config.expect("a right file");
-    let counted = |key, value: &str| found(&config, &[(key, value)]).map(|found| found.counted[0].1.clone());
+    let config = config.expect("a valid file");
+    let counted = |key, value: &str| find(&config, &[(key, value)]).map(|found| found.key_entries[0].1.clone());
     assert_eq!(counted("path", "/api/users/v1").as_deref(), Some("/api*v1"));
     assert_eq!(counted("path", "a1b2c").as_deref(), Some("a1b2c"));
     assert_eq!(counted("xy", "1").as_deref(), Some("1"));
@@ -94,7 +94,7 @@ fn a_wildcard_may_stand_anywhere() {
 }
 
 #[test]
-fn an_address_matches_whole_before_its_network() {
+fn address_is_matched_before_its_network() {
     let text = "
 domain: api
 descriptors:
@@ -103,18 +103,18 @@ descriptors:
   - {key: remote_address, value: '203.0.113.*', rate_limit: {limit: FIXED 24 1d}}
   - {key: remote_address, rate_limit: {policy: ['of:{remote_address}', all]}}
 ";
-    let config = read(text).expect("a right file");
-    let told = |address| bound(&config, &[("remote_address", address)]).expect("a rule");
-    assert_eq!(told("2001:db8:1:2::6"), "FIXED 6 1d");
-    assert_eq!(told("2001:db8:1:2::7"), "FIXED 64 1d");
-    assert_eq!(told("::ffff:203.0.113.7"), "FIXED 24 1d");
-    assert_eq!(told("198.51.100.1"), "of:198.51.100.1 OR all");
+    let config = parse(text).expect("a valid file");
+    let found = |address| limit(&config, &[("remote_address", address)]).expect("a rule");
+    assert_eq!(found("2001:db8:1:2::6"), "FIXED 6 1d");
+    assert_eq!(found("2001:db8:1:2::7"), "FIXED 64 1d");
+    assert_eq!(found("::ffff:203.0.113.7"), "FIXED 24 1d");
+    assert_eq!(found("198.51.100.1"), "of:198.51.100.1 OR all");
     let [whole, network] = ["of:2001%3Adb8%3A3%3A4%3A%3A1", "of:2001%3Adb8%3A3%3A4%3A%3A/64"];
-    assert_eq!(told("2001:db8:3:4::1"), format!("{whole} OR {network} OR all"));
+    assert_eq!(found("2001:db8:3:4::1"), format!("{whole} OR {network} OR all"));
 }
 
 #[test]
-fn the_metric_has_values_only_where_the_file_asks_for_them() {
+fn metric_has_values_only_if_the_rule_reports_them() {
     let text = "
 domain: api
 descriptors:
@@ -122,9 +122,9 @@ descriptors:
   - {key: c, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
   - {key: d, rate_limit: {unit: day, requests_per_unit: 1}}
 ";
-    let config = read(text).expect("a right file");
+    let config = parse(text).expect("a valid file");
     let metric = |entries: &[(&str, &str)]| {
-        let metric = found(&config, entries).expect("a rule").metric;
+        let metric = find(&config, entries).expect("a rule").metric;
         (metric.rule, metric.values)
     };
     assert_eq!(metric(&[("a", "1"), ("b", "2")]), ("a.b".to_owned(), Some("a_1.b".to_owned())));
@@ -134,35 +134,35 @@ descriptors:
 
 #[test]
 fn unit_multiplier_lengthens_the_window() {
-    let told = |limit: &str| {
-        let config = read(&format!("{{domain: api, descriptors: [{{key: a, rate_limit: {{{limit}}}}}]}}"))?;
-        Ok(bound(&config, &[("a", "1")]).expect("a rule"))
+    let parsed = |text: &str| {
+        let config = parse(&format!("{{domain: api, descriptors: [{{key: a, rate_limit: {{{text}}}}}]}}"))?;
+        Ok(limit(&config, &[("a", "1")]).expect("a rule"))
     };
     let of = |unit: &str, multiplier: u32| {
-        told(&format!("unit: {unit}, unit_multiplier: {multiplier}, requests_per_unit: 5"))
+        parsed(&format!("unit: {unit}, unit_multiplier: {multiplier}, requests_per_unit: 5"))
     };
     assert_eq!(of("second", 30).as_deref(), Ok("FIXED 5 30s ALIGNED"));
     assert_eq!(of("week", 2).as_deref(), Ok("FIXED 5 14d ALIGNED"));
     assert_eq!(of("month", 1).as_deref(), Ok("FIXED 5 1mo ALIGNED"));
     assert_eq!(of("month", 3).as_deref(), Ok("FIXED 5 90d ALIGNED"));
     for (unit, multiplier) in [("minute", 0), ("year", 11), ("year", u32::MAX)] {
-        assert!(of(unit, multiplier).is_err_and(|told: String| told.contains("unit_multiplier must be")));
+        assert!(of(unit, multiplier).is_err_and(|error: String| error.contains("unit_multiplier must be")));
     }
-    assert_eq!(told("unlimited: true, unit: fortnight").as_deref(), Ok("unlimited"));
-    assert!(told("unlimited: true, unit: day").is_err());
+    assert_eq!(parsed("unlimited: true, unit: fortnight").as_deref(), Ok("unlimited"));
+    assert!(parsed("unlimited: true, unit: day").is_err());
 }
 
 #[test]
-fn files_of_a_domain_are_merged_where_that_is_wanted() {
-    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
-    let file = |key: &str| format!("{{domain: api, descriptors: [{{key: {key}, {limit}}}]}}");
+fn files_of_a_domain_are_merged_with_merge_domains() {
+    let rate_limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let file = |key: &str| format!("{{domain: api, descriptors: [{{key: {key}, {rate_limit}}}]}}");
     let mut config = Config::new(true);
     for name in ["a", "b"] {
-        config.add(name, &file(name)).expect("a right file");
-        assert!(bound(&config, &[(name, "1")]).is_some());
+        config.add(name, &file(name)).expect("a valid file");
+        assert!(limit(&config, &[(name, "1")]).is_some());
     }
-    let twice = config.add("c", &file("a"));
-    assert_eq!(twice, Err("c: line 1: api.a is there twice".to_owned()));
+    let duplicate = config.add("c", &file("a"));
+    assert_eq!(duplicate, Err("c: line 1: api.a is there twice".to_owned()));
 }
 
 const REPLACES: &str = "line 3: api.a: replaces must be a list of names";
@@ -179,7 +179,7 @@ data:
 
 #[test]
 fn file_that_envoy_gateway_prints_is_accepted() {
-    let config = read(
+    let config = parse(
         "name: default/eg/http
 domain: default/eg/http
 descriptors:
@@ -193,29 +193,29 @@ descriptors:
     detailed_metric: false
 ",
     );
-    assert!(config.expect("a right file").domains.contains_key("default/eg/http"));
+    assert!(config.expect("a valid file").domains.contains_key("default/eg/http"));
 }
 
 #[test]
-fn wrong_files_are_refused_with_their_line() {
-    let of = |rule: &str| format!("domain: api\ndescriptors:\n  - key: a\n    {rule}\n");
+fn malformed_files_are_rejected_with_their_line() {
+    let with_rule = |rule: &str| format!("domain: api\ndescriptors:\n  - key: a\n    {rule}\n");
     for (text, expected) in [
-        (of("rate_limit: {unit: fortnight, requests_per_unit: 1}"), "unit must be"),
-        (of("rate_limit: {requests_per_unit: 1}"), "unit must be"),
-        (of("rate_limit: {unit: day, requests_per_unit: -1}"), "line 4"),
-        (of("rate_limits: {unit: day, requests_per_unit: 1}"), "rate_limits"),
-        (of("rate_limit: {unlimited: true, unit: day}"), "unlimited goes with no unit"),
-        (of("rate_limit: {limit: FIXED 1 1min}"), "line 3: api.a: "),
-        (of("rate_limit: {limit: CONCURRENCY 1 1m}"), "CONCURRENCY is for policies"),
-        (of("share_threshold: true"), "line 3: api.a: share_threshold takes"),
-        (of("rate_limit: {unit: day, policy: a}"), "rate_limit must have one of"),
-        (of("rate_limit: {policy: []}"), "policy must be"),
-        (of("rate_limit: {unit: day, requests_per_unit: 1, name: n, replaces: [{name: n}]}"), "replace itself"),
-        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: ''}]}"), REPLACES),
-        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: }]}"), REPLACES),
-        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{}]}"), REPLACES),
-        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: [null]}"), REPLACES),
-        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: }"), REPLACES),
+        (with_rule("rate_limit: {unit: fortnight, requests_per_unit: 1}"), "unit must be"),
+        (with_rule("rate_limit: {requests_per_unit: 1}"), "unit must be"),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: -1}"), "line 4"),
+        (with_rule("rate_limits: {unit: day, requests_per_unit: 1}"), "rate_limits"),
+        (with_rule("rate_limit: {unlimited: true, unit: day}"), "unlimited goes with no unit"),
+        (with_rule("rate_limit: {limit: FIXED 1 1min}"), "line 3: api.a: "),
+        (with_rule("rate_limit: {limit: CONCURRENCY 1 1m}"), "CONCURRENCY is for policies"),
+        (with_rule("share_threshold: true"), "line 3: api.a: share_threshold takes"),
+        (with_rule("rate_limit: {unit: day, policy: a}"), "rate_limit must have one of"),
+        (with_rule("rate_limit: {policy: []}"), "policy must be"),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, name: n, replaces: [{name: n}]}"), "replace itself"),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: ''}]}"), REPLACES),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: }]}"), REPLACES),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{}]}"), REPLACES),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [null]}"), REPLACES),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: }"), REPLACES),
         ("domain: api\ndescriptors: [{key: a}, {key: a}]\n".to_owned(), "line 2: api.a is there twice"),
         ("domain: api\ndescriptors: [{key: ''}]\n".to_owned(), "no key"),
         ("domain: api\n---\ndomain: api\n".to_owned(), "line 3: the domain is there twice: api is in f.yaml"),
@@ -229,7 +229,7 @@ fn wrong_files_are_refused_with_their_line() {
         ("domain: api\ndomain: b\n".to_owned(), "line 2"),
         ("descriptors: []\n".to_owned(), "a document must have"),
         ("nonsense: 1\n".to_owned(), "nonsense"),
-        (of("rate_limit: {policy: 'of:{a}{b}'}"), "between each two fields"),
+        (with_rule("rate_limit: {policy: 'of:{a}{b}'}"), "between each two fields"),
         ("http: {rules: [{key: '{client}{path}', policy: p}]}".to_owned(), "line 1: '{client}{path}' must have"),
         ("http: {rules: [{key: a}]}".to_owned(), "either policy or limit"),
         ("http: {rules: [{key: '{x}', policy: p}]}".to_owned(), "must be {client}"),
@@ -241,14 +241,14 @@ fn wrong_files_are_refused_with_their_line() {
         (String::new(), "has no document"),
         ("# domain: api\n\n---\n".to_owned(), "has no document"),
     ] {
-        let told = read(&text).err().unwrap_or_else(|| panic!("accepted: {text}"));
-        assert!(told.starts_with("f.yaml: ") && told.contains(expected), "{text}\n{told}");
+        let error = parse(&text).err().unwrap_or_else(|| panic!("accepted: {text}"));
+        assert!(error.starts_with("f.yaml: ") && error.contains(expected), "{text}\n{error}");
     }
 }
 
 #[test]
-fn one_file_holds_several_documents() {
-    let config = read("domain: a\n---\ndomain: b\n---\nhttp: {trusted: ['::1', 10.0.0.0/8]}\n").expect("right");
+fn file_may_have_several_documents() {
+    let config = parse("domain: a\n---\ndomain: b\n---\nhttp: {trusted: ['::1', 10.0.0.0/8]}\n").expect("a valid file");
     assert_eq!((config.domains.len(), config.http.trusted.len()), (2, 2));
     assert!(config.http.rules.is_none());
 }

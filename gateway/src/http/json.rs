@@ -1,4 +1,4 @@
-//! `/json`: the rate limit service over HTTP, in proto3's JSON, as envoyproxy/ratelimit has it.
+//! `/json`: the rate limit service over HTTP with proto3's JSON, compatible with envoyproxy/ratelimit.
 
 use super::text;
 use crate::proto::{
@@ -11,7 +11,7 @@ use axum::http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// A request. Each name also in lowerCamelCase, numbers also as text, and `null` for what is not there.
+/// Rate limit request. Names may be in lowerCamelCase, numbers may be strings, and absent values may be `null`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a request must be an object")]
 struct Request {
@@ -24,8 +24,8 @@ struct Request {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a descriptor must be an object")]
 struct JsonDescriptor {
-    entries: Option<Vec<NamedValue>>,
-    limit: Option<Limit>,
+    entries: Option<Vec<JsonEntry>>,
+    limit: Option<JsonLimit>,
     #[serde(alias = "hitsAddend")]
     hits_addend: Option<JsonNumber>,
     #[serde(alias = "isNegativeHits")]
@@ -34,17 +34,17 @@ struct JsonDescriptor {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an entry must be an object")]
-struct NamedValue {
+struct JsonEntry {
     key: Option<String>,
     value: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a limit must be an object")]
-struct Limit {
+struct JsonLimit {
     #[serde(alias = "requestsPerUnit")]
     requests_per_unit: Option<JsonNumber>,
-    unit: Option<Unit32>,
+    unit: Option<JsonUnit>,
 }
 
 #[derive(Deserialize)]
@@ -55,7 +55,7 @@ enum JsonNumber {
 }
 
 impl JsonNumber {
-    fn read<N: TryFrom<u64>>(self, name: &str) -> Result<N, String> {
+    fn parse<N: TryFrom<u64>>(self, name: &str) -> Result<N, String> {
         let number = match self {
             JsonNumber::Plain(number) => Some(number),
             JsonNumber::Text(text) => text.parse().ok(),
@@ -65,68 +65,69 @@ impl JsonNumber {
     }
 }
 
-/// A unit by its name or its number.
+/// Unit by its name or its number.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "unit must be such as MINUTE")]
-enum Unit32 {
+enum JsonUnit {
     Named(String),
     Numbered(i32),
 }
 
-/// 200, 429 of what is over a limit, 400 of what is no request.
-pub async fn answer(rls: &Rls, body: &[u8]) -> Response<Body> {
-    let wrong = |told: String| text(StatusCode::BAD_REQUEST, "text/plain", format!("{told}\n"));
-    let read = serde_json::from_slice::<Request>(body).map_err(|error| error.to_string());
-    let request = match read.and_then(request) {
+/// Returns 200 for an allowed request, 429 for a denied one, and 400 for a malformed one.
+pub async fn respond(rls: &Rls, body: &[u8]) -> Response<Body> {
+    let bad_request = |error: String| text(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n"));
+    let parsed = serde_json::from_slice::<Request>(body).map_err(|error| error.to_string());
+    let request = match parsed.and_then(convert_request) {
         Ok(request) => request,
-        Err(told) => return wrong(told),
+        Err(error) => return bad_request(error),
     };
-    match rls.answer(request, None).await {
-        Ok(answer) => {
-            let over = answer.overall_code == i32::from(Code::OverLimit);
+    match rls.respond(request, None).await {
+        Ok(response) => {
+            let over = response.overall_code == i32::from(Code::OverLimit);
             let status = if over { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
-            text(status, "application/json", response(&answer).to_string())
+            text(status, "application/json", response_to_json(&response).to_string())
         }
-        Err(status) => wrong(status.message().to_owned()),
+        Err(status) => bad_request(status.message().to_owned()),
     }
 }
 
-fn request(read: Request) -> Result<RateLimitRequest, String> {
-    let descriptors = read.descriptors.unwrap_or_default().into_iter().map(descriptor).collect::<Result<_, _>>()?;
-    let hits_addend = read.hits_addend.map_or(Ok(0), |hits| hits.read("hits_addend"))?;
-    Ok(RateLimitRequest { domain: read.domain.unwrap_or_default(), descriptors, hits_addend })
+fn convert_request(request: Request) -> Result<RateLimitRequest, String> {
+    let descriptors =
+        request.descriptors.unwrap_or_default().into_iter().map(convert_descriptor).collect::<Result<_, _>>()?;
+    let hits_addend = request.hits_addend.map_or(Ok(0), |hits| hits.parse("hits_addend"))?;
+    Ok(RateLimitRequest { domain: request.domain.unwrap_or_default(), descriptors, hits_addend })
 }
 
-fn descriptor(read: JsonDescriptor) -> Result<RateLimitDescriptor, String> {
-    let limit = read.limit.map(|limit| {
+fn convert_descriptor(json: JsonDescriptor) -> Result<RateLimitDescriptor, String> {
+    let limit = json.limit.map(|limit| {
         let unit = match limit.unit {
-            Some(Unit32::Named(name)) => RateLimitUnit::from_str_name(&name).map(i32::from),
-            Some(Unit32::Numbered(number)) => Some(number),
+            Some(JsonUnit::Named(name)) => RateLimitUnit::from_str_name(&name).map(i32::from),
+            Some(JsonUnit::Numbered(number)) => Some(number),
             None => Some(RateLimitUnit::Unknown.into()),
         };
-        let requests = limit.requests_per_unit.map_or(Ok(0), |number| number.read("requests_per_unit"))?;
+        let requests = limit.requests_per_unit.map_or(Ok(0), |number| number.parse("requests_per_unit"))?;
         let unit = unit.ok_or("unit must be such as MINUTE")?;
         Ok::<_, String>(RateLimitOverride { requests_per_unit: requests, unit })
     });
-    let hits = read.hits_addend.map(|hits| hits.read("hits_addend"));
-    let named =
-        |entry: NamedValue| Entry { key: entry.key.unwrap_or_default(), value: entry.value.unwrap_or_default() };
+    let hits = json.hits_addend.map(|hits| hits.parse("hits_addend"));
+    let entry = |entry: JsonEntry| Entry { key: entry.key.unwrap_or_default(), value: entry.value.unwrap_or_default() };
     Ok(RateLimitDescriptor {
-        entries: read.entries.unwrap_or_default().into_iter().map(named).collect(),
+        entries: json.entries.unwrap_or_default().into_iter().map(entry).collect(),
         limit: limit.transpose()?,
         hits_addend: hits.transpose()?.map(|value| UInt64Value { value }),
-        is_negative_hits: read.is_negative_hits.unwrap_or_default(),
+        is_negative_hits: json.is_negative_hits.unwrap_or_default(),
     })
 }
 
-/// As proto3 writes it: what has its default is left out.
-fn response(answer: &RateLimitResponse) -> Value {
-    let headers = answer.response_headers_to_add.iter().map(|header| json!({"key": header.key, "value": header.value}));
+/// Returns a response in proto3's JSON, which leaves out fields with their default value.
+fn response_to_json(response: &RateLimitResponse) -> Value {
+    let headers =
+        response.response_headers_to_add.iter().map(|header| json!({"key": header.key, "value": header.value}));
     let mut object = Map::new();
-    object.insert("overallCode".to_owned(), code(answer.overall_code));
-    object.insert("statuses".to_owned(), answer.statuses.iter().map(status).collect());
+    object.insert("overallCode".to_owned(), code(response.overall_code));
+    object.insert("statuses".to_owned(), response.statuses.iter().map(status).collect());
     object.insert("responseHeadersToAdd".to_owned(), headers.collect());
-    if let Some(metadata) = &answer.dynamic_metadata {
+    if let Some(metadata) = &response.dynamic_metadata {
         object.insert("dynamicMetadata".to_owned(), to_json(metadata));
     }
     Value::Object(object)

@@ -1,7 +1,7 @@
-use super::{PathPattern, normalized};
+use super::{PathPattern, normalize};
 
-fn normal(target: &[u8]) -> Result<String, String> {
-    normalized(target).map(|path| String::from_utf8(path).expect("a normal form is ASCII"))
+fn normal_form(target: &[u8]) -> Result<String, String> {
+    normalize(target).map(|path| String::from_utf8(path).expect("a normal form is ASCII"))
 }
 
 #[test]
@@ -56,13 +56,13 @@ fn spellings_of_a_path_have_one_normal_form() {
         ("/%zz%2", "/%25zz%252"),
         ("/%+1%-1", "/%25+1%25-1"),
     ] {
-        assert_eq!(normal(target.as_bytes()).as_deref(), Ok(expected), "{target}");
+        assert_eq!(normal_form(target.as_bytes()).as_deref(), Ok(expected), "{target}");
     }
-    assert_eq!(normal(b"/\xff").as_deref(), Ok("/%FF"));
+    assert_eq!(normal_form(b"/\xff").as_deref(), Ok("/%FF"));
 }
 
 #[test]
-fn paths_that_servers_read_in_different_ways_are_refused() {
+fn ambiguous_paths_are_rejected() {
     let nul = "NUL";
     for (target, expected) in [
         ("/login%00", nul),
@@ -83,20 +83,20 @@ fn paths_that_servers_read_in_different_ways_are_refused() {
         ("/login;\\", "backslash"),
         ("http://example.com\\..\\login", "backslash"),
     ] {
-        assert!(normal(target.as_bytes()).is_err_and(|told| told.contains(expected)), "{target}");
+        assert!(normal_form(target.as_bytes()).is_err_and(|error| error.contains(expected)), "{target}");
     }
 }
 
 #[test]
-fn normal_forms_are_stable() {
+fn normal_form_is_idempotent() {
     let pieces = ["/", "a", "..", ".", "%2e", "%2F", "%41", ";", "%3b", "%", "\u{e9}", "*", "http://"];
     let all = |texts: Vec<String>| texts.into_iter().flat_map(|text| pieces.map(|piece| format!("{text}{piece}")));
     let mut targets = vec![String::new()];
     for _ in 0..4 {
         targets = all(targets).collect();
         for target in &targets {
-            if let Ok(once) = normal(target.as_bytes()) {
-                assert_eq!(normal(once.as_bytes()).as_ref(), Ok(&once), "{target}");
+            if let Ok(once) = normal_form(target.as_bytes()) {
+                assert_eq!(normal_form(once.as_bytes()).as_ref(), Ok(&once), "{target}");
                 assert!(once.is_ascii() && !once.contains("//") && !once.contains(';'), "{target} {once}");
             }
         }
@@ -130,15 +130,15 @@ fn patterns_match_with_and_without_a_trailing_slash() {
         ("/a%2Ab", "/a*b", true),
         ("/a%2Ab", "/axb", false),
     ] {
-        let read = PathPattern::read(pattern, false).expect("a pattern");
-        assert_eq!(read.matches(&normalized(target.as_bytes()).expect("a path")), expected, "{pattern} {target}");
+        let read = PathPattern::parse(pattern, false).expect("a pattern");
+        assert_eq!(read.matches(&normalize(target.as_bytes()).expect("a path")), expected, "{pattern} {target}");
     }
-    let pattern = PathPattern::read("/Login/%2f*", true).expect("a pattern");
+    let pattern = PathPattern::parse("/Login/%2f*", true).expect("a pattern");
     assert!(pattern.matches(b"/lOGIN/%2Fx") && !pattern.matches(b"/log"));
 }
 
 #[test]
-fn patterns_that_match_no_request_are_refused() {
+fn pattern_that_matches_no_request_is_rejected() {
     for (pattern, expected) in [
         ("", "begin with /"),
         ("login", "begin with /"),
@@ -154,6 +154,6 @@ fn patterns_that_match_no_request_are_refused() {
         ("/a#b", "'#'"),
         ("/a\\b", "backslash"),
     ] {
-        assert!(PathPattern::read(pattern, false).is_err_and(|told| told.contains(expected)), "{pattern}");
+        assert!(PathPattern::parse(pattern, false).is_err_and(|error| error.contains(expected)), "{pattern}");
     }
 }

@@ -1,31 +1,31 @@
-//! Dynamic metadata of an answer, as envoyproxy/ratelimit writes it.
+//! Dynamic metadata of a response, in the form of envoyproxy/ratelimit.
 
-use crate::judge::{Judgement, RequestPart};
+use crate::evaluation::{RequestDecision, RequestPart};
 use crate::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use serde_json::Map;
 
-/// Returns the request, and the metadata of the rules whose limits are not passed. Where several rules have a key, the
-/// first wins.
-pub fn answer(request: &RateLimitRequest, asked: &[RequestPart], judgement: &Judgement) -> Struct {
+/// Returns the request and the metadata of the rules whose limits were not exceeded. If several rules have the same
+/// key, the first wins.
+pub fn response_metadata(request: &RateLimitRequest, parts: &[RequestPart], decision: &RequestDecision) -> Struct {
     let mut object = Map::new();
     object.insert("domain".to_owned(), request.domain.as_str().into());
     object.insert("descriptors".to_owned(), request.descriptors.iter().map(descriptor).collect());
     if request.hits_addend > 0 {
         object.insert("hitsAddend".to_owned(), request.hits_addend.into());
     }
-    let mut passed = Map::new();
-    for (one, part) in asked.iter().zip(&judgement.parts) {
-        if let RequestPart::Server(question) = one
-            && let Some(metadata) = &question.metadata
-            && (!part.over || part.shadow)
+    let mut merged = Map::new();
+    for (part, decision) in parts.iter().zip(&decision.parts) {
+        if let RequestPart::Call(rule_call) = part
+            && let Some(metadata) = &rule_call.metadata
+            && (!decision.over || decision.shadow)
         {
-            merge(&mut passed, metadata);
+            merge(&mut merged, metadata);
         }
     }
-    if !passed.is_empty() {
-        object.insert("metadata".to_owned(), passed.into());
+    if !merged.is_empty() {
+        object.insert("metadata".to_owned(), merged.into());
     }
     from_json(&object)
 }
@@ -74,7 +74,7 @@ fn value_from_json(value: &serde_json::Value) -> Value {
     Value { kind: Some(kind) }
 }
 
-/// Returns a message of google.protobuf.Struct in proto3's JSON.
+/// Converts a google.protobuf.Struct to JSON.
 pub fn to_json(object: &Struct) -> serde_json::Value {
     object.fields.iter().map(|(key, value)| (key.clone(), value_to_json(value))).collect()
 }
@@ -90,7 +90,7 @@ fn value_to_json(value: &Value) -> serde_json::Value {
     }
 }
 
-/// Writes whole numbers without a fraction, as protojson does.
+/// Converts a number. Whole numbers have no fraction, as in protojson.
 #[allow(clippy::cast_possible_truncation, reason = "whole numbers of less than 2^53")]
 fn number(value: f64) -> serde_json::Value {
     if value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0 { (value as i64).into() } else { value.into() }

@@ -1,50 +1,53 @@
-//! What a request of Envoy asks.
+//! Resolution of Envoy's requests: each descriptor to the rule that applies to it.
 
-use crate::ask::{Call, Rule, Verb};
+use crate::call::{Call, Operation, Rule};
 use crate::charge::{Charge, RuleCharge};
 use crate::client_address::Ipv6Prefix;
-use crate::configuration::{Bound, Config, Domain, Found, Metric};
-use crate::judge::{Question, RequestPart};
+use crate::configuration::{Config, Domain, MatchedRule, MetricName, RuleLimit};
+use crate::evaluation::{RequestPart, RuleCall};
 use crate::naming::{self, EscapedDescriptor};
 use crate::proto::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitUnit};
 use ratelimit_core::Amount;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The entry with which a caller names a call, so that it counts once.
-pub const ID: &str = "rl.id";
-/// The entry with which a caller says what a call turned out to cost; without [`ID`], that this much was used.
-pub const SETTLE: &str = "rl.settle";
-const MOST_DESCRIPTORS: usize = 32;
-const MOST_ENTRIES: usize = 16;
-/// The most that a call can cost, as the server counts.
-const MOST_HITS: u64 = 1_000_000_000_000;
+/// Key of the entry with the idempotency key of a call.
+pub const ID_ENTRY: &str = "rl.id";
+/// Key of the entry that makes a call a settlement. Together with [`ID_ENTRY`] it corrects the cost of the earlier
+/// call, otherwise it charges units that were used already.
+pub const SETTLE_ENTRY: &str = "rl.settle";
+/// Maximum number of descriptors in a request.
+const MAX_DESCRIPTORS: usize = 32;
+/// Maximum number of entries in a descriptor.
+const MAX_ENTRIES: usize = 16;
+/// Maximum cost that the server accepts.
+const MAX_HITS: u64 = 1_000_000_000_000;
 
-/// Error of a request.
+/// Error of a malformed request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// No domain, or no descriptor: envoyproxy/ratelimit answers UNKNOWN.
+    /// The request has no domain or no descriptor, which envoyproxy/ratelimit answers with UNKNOWN.
     Empty(&'static str),
-    /// A part is too large.
+    /// The request has too many descriptors or entries.
     TooLarge(String),
 }
 
-/// Settings by which requests are read.
+/// Settings for the resolution of requests.
 #[derive(Clone, Debug)]
 pub struct RequestSettings {
-    /// Time for which an id is remembered, as the server takes durations.
-    pub once: Arc<str>,
+    /// Lifetime of idempotency keys, in the server's syntax of durations.
+    pub id_lifetime: Arc<str>,
     /// Length of the IPv6 networks that count as one client.
     pub ipv6_prefix: Ipv6Prefix,
-    /// Charging mode of rules that name none.
+    /// Charging mode of rules without one.
     pub charge: Option<Charge>,
 }
 
-/// What each descriptor of a request asks, in order.
+/// Resolves each descriptor of a request, in order.
 ///
 /// # Errors
-/// What is wrong with the request.
-pub fn asked(
+/// If the request is malformed.
+pub fn resolve(
     request: &RateLimitRequest,
     config: &Config,
     settings: &RequestSettings,
@@ -56,159 +59,171 @@ pub fn asked(
     if descriptors.is_empty() {
         return Err(RequestError::Empty("a request must have a descriptor"));
     }
-    if descriptors.len() > MOST_DESCRIPTORS {
-        let told = format!("a request must have 1 to {MOST_DESCRIPTORS} descriptors, not {}", descriptors.len());
-        return Err(RequestError::TooLarge(told));
+    if descriptors.len() > MAX_DESCRIPTORS {
+        let message = format!("a request must have 1 to {MAX_DESCRIPTORS} descriptors, not {}", descriptors.len());
+        return Err(RequestError::TooLarge(message));
     }
-    let asking = Asking { domain, file: config.domains.get(domain), is_alone: config.domains.is_empty(), settings };
-    // Nobody can tell 0 from none there.
+    let context =
+        Resolver { domain, file: config.domains.get(domain), has_no_files: config.domains.is_empty(), settings };
+    // Without presence in proto3, 0 means the default of 1.
     let hits = u64::from((*hits_addend).max(1));
-    let mut asked = vec![];
+    let mut parts = vec![];
     let (mut names, mut replaced): (Vec<Option<String>>, HashSet<String>) = (vec![], HashSet::new());
     for descriptor in descriptors {
-        let split = Split::of(descriptor, settings)?;
-        let found = match asking.file {
-            Some(file) if split.limit.is_none() => Some(file.find(&split.entries, settings.ipv6_prefix)),
+        let descriptor = ParsedDescriptor::new(descriptor, settings)?;
+        let found = match context.file {
+            Some(file) if descriptor.limit.is_none() => Some(file.find(&descriptor.entries, settings.ipv6_prefix)),
             _ => None,
         };
         names.push(found.as_ref().and_then(|found| found.as_ref().map(|found| found.name.clone())));
         if let Some(Some(found)) = &found {
             replaced.extend(found.replaces.iter().cloned());
         }
-        asked.push(match found {
-            Some(None) => RequestPart::Nothing,
-            Some(Some(found)) => asking.by_file(found, &split, hits),
-            None => asking.by_name(&split, hits),
+        parts.push(match found {
+            Some(None) => RequestPart::NoLimit,
+            Some(Some(rule)) => context.apply_rule(rule, &descriptor, hits),
+            None => context.apply_policies(&descriptor, hits),
         });
     }
-    // What a matched rule replaces holds no more, wherever it stands.
-    for (one, name) in asked.iter_mut().zip(&names) {
+    // A matched rule replaces others in any position.
+    for (part, name) in parts.iter_mut().zip(&names) {
         if name.as_ref().is_some_and(|name| !name.is_empty() && replaced.contains(name)) {
-            *one = RequestPart::Nothing;
+            *part = RequestPart::NoLimit;
         }
     }
-    Ok(asked)
+    Ok(parts)
 }
 
-/// A descriptor without the entries that name no limit.
-struct Split<'a> {
+/// Descriptor whose special entries are split off.
+struct ParsedDescriptor<'a> {
+    /// Entries that select a limit.
     entries: Vec<(&'a str, &'a str)>,
+    /// Idempotency key.
     id: Option<Vec<u8>>,
-    settles: bool,
+    is_settlement: bool,
+    /// Cost of the descriptor, which takes precedence over that of the request.
     own_hits: Option<u64>,
-    negative: bool,
+    is_negative: bool,
+    /// Limit that the descriptor itself brings.
     limit: Option<RateLimitOverride>,
     settings: &'a RequestSettings,
 }
 
-impl<'a> Split<'a> {
-    fn of(descriptor: &'a RateLimitDescriptor, settings: &'a RequestSettings) -> Result<Split<'a>, RequestError> {
+impl<'a> ParsedDescriptor<'a> {
+    fn new(
+        descriptor: &'a RateLimitDescriptor,
+        settings: &'a RequestSettings,
+    ) -> Result<ParsedDescriptor<'a>, RequestError> {
         let count = descriptor.entries.len();
-        if count > MOST_ENTRIES {
-            let told = format!("a descriptor must have up to {MOST_ENTRIES} entries, not {count}");
-            return Err(RequestError::TooLarge(told));
+        if count > MAX_ENTRIES {
+            let message = format!("a descriptor must have up to {MAX_ENTRIES} entries, not {count}");
+            return Err(RequestError::TooLarge(message));
         }
-        let mut split = Split {
+        let mut parsed = ParsedDescriptor {
             entries: vec![],
             id: None,
-            settles: false,
+            is_settlement: false,
             own_hits: descriptor.hits_addend.map(|hits| hits.value),
-            negative: descriptor.is_negative_hits,
+            is_negative: descriptor.is_negative_hits,
             limit: descriptor.limit,
             settings,
         };
         for entry in &descriptor.entries {
             match entry.key.as_str() {
-                ID => split.id = (!entry.value.is_empty()).then(|| naming::idempotency_key(entry.value.as_bytes())),
-                SETTLE => split.settles = true,
-                key => split.entries.push((key, &entry.value)),
+                ID_ENTRY => {
+                    parsed.id = (!entry.value.is_empty()).then(|| naming::idempotency_key(entry.value.as_bytes()));
+                }
+                SETTLE_ENTRY => parsed.is_settlement = true,
+                key => parsed.entries.push((key, &entry.value)),
             }
         }
-        Ok(split)
+        Ok(parsed)
     }
 
-    /// What the call is; none, if it can never pass.
-    fn verb(&self, hits: u64) -> Option<Verb> {
+    /// Returns the operation, or `None` if its cost is too high.
+    fn operation(&self, hits: u64) -> Option<Operation> {
         let amount = |hits: u64| {
-            let millionths = hits.checked_mul(1_000_000).filter(|_| hits <= MOST_HITS);
+            let millionths = hits.checked_mul(1_000_000).filter(|_| hits <= MAX_HITS);
             millionths.and_then(Amount::from_millionths)
         };
-        if self.settles && self.id.is_none() {
-            return amount(self.own_hits.unwrap_or(0).min(MOST_HITS)).map(Verb::Charge);
+        if self.is_settlement && self.id.is_none() {
+            return amount(self.own_hits.unwrap_or(0).min(MAX_HITS)).map(Operation::Charge);
         }
-        if self.settles {
-            // What is over the most stays at the estimate. Without a number it stands, and what is held is free.
-            return Some(self.own_hits.and_then(amount).map_or(Verb::Release, Verb::Settle));
+        if self.is_settlement {
+            // Without a valid cost, the earlier charge remains and the leases end.
+            return Some(self.own_hits.and_then(amount).map_or(Operation::Release, Operation::Settle));
         }
-        if self.negative {
+        if self.is_negative {
             if self.id.is_some() {
-                return Some(Verb::Release);
+                return Some(Operation::Release);
             }
-            return amount(self.own_hits.unwrap_or(hits)).map(Verb::GiveBack);
+            return amount(self.own_hits.unwrap_or(hits)).map(Operation::GiveBack);
         }
-        amount(self.own_hits.unwrap_or(hits)).map(Verb::Take)
+        amount(self.own_hits.unwrap_or(hits)).map(Operation::Take)
     }
 
-    /// What the descriptor asks by this rule: nothing, if no name of a policy is left.
-    fn asked(
+    /// Returns the part for a rule. A rule whose list of policy names is empty limits nothing.
+    fn part(
         &self,
         key: Vec<u8>,
         rule: Rule,
         hits: u64,
         charge: Charge,
-        question: impl FnOnce(Call) -> Question,
+        rule_call: impl FnOnce(Call) -> RuleCall,
     ) -> RequestPart {
         if matches!(&rule, Rule::Policies(names) if names.is_empty()) {
-            return RequestPart::Nothing;
+            return RequestPart::NoLimit;
         }
-        let Some(verb) = self.verb(hits) else { return RequestPart::TooMuch };
-        let remembered = self.settings.once.as_ref().to_owned();
-        RequestPart::Server(question(Call { key, rule, verb, id: self.id.clone(), remembered, charge }))
+        let Some(operation) = self.operation(hits) else { return RequestPart::CostTooHigh };
+        let id_lifetime = self.settings.id_lifetime.as_ref().to_owned();
+        RequestPart::Call(rule_call(Call { key, rule, operation, id: self.id.clone(), id_lifetime, charge }))
     }
 }
 
-/// Domain of a request, and what its descriptors are limited by.
-struct Asking<'a> {
+/// Resolver of the descriptors of a request.
+struct Resolver<'a> {
     domain: &'a str,
     /// Rules of the domain, if a file has it.
     file: Option<&'a Domain>,
-    /// No file has any domain.
-    is_alone: bool,
+    /// `true` if no file has any domain.
+    has_no_files: bool,
     settings: &'a RequestSettings,
 }
 
-impl Asking<'_> {
-    fn by_name(&self, split: &Split<'_>, hits: u64) -> RequestPart {
-        let described = EscapedDescriptor::new(self.domain, split.entries.iter().copied())
+impl Resolver<'_> {
+    /// Applies the limit of the descriptor itself, or else the policies whose names derive from it.
+    fn apply_policies(&self, descriptor: &ParsedDescriptor<'_>, hits: u64) -> RequestPart {
+        let escaped = EscapedDescriptor::new(self.domain, descriptor.entries.iter().copied())
             .group_addresses(self.settings.ipv6_prefix);
-        // Where files have the limits, a domain that they do not have has none, as in envoyproxy/ratelimit.
-        let limit = split.limit.filter(|_| self.file.is_some() || self.is_alone);
+        // A domain that is in no file has no limits if other domains are, as in envoyproxy/ratelimit.
+        let limit = descriptor.limit.filter(|_| self.file.is_some() || self.has_no_files);
         let rule = match limit {
-            Some(limit) => match overridden(limit) {
+            Some(limit) => match override_rule(limit) {
                 Some(rule) => rule,
-                None => return RequestPart::Nothing,
+                None => return RequestPart::NoLimit,
             },
-            None => Rule::Policies(described.policy_names()),
+            None => Rule::Policies(escaped.policy_names()),
         };
         let default = if self.file.is_some() { Charge::Always } else { Charge::AllOrNone };
         let charge = RuleCharge { own: None, default }.or(self.settings.charge);
-        let metric = limit.map(|_| Metric { rule: "override".to_owned(), values: None, brought: true });
-        let question = |call| Question { metric, ..Question::new(call) };
-        split.asked(described.key(), rule, hits, charge, question)
+        let metric = limit.map(|_| MetricName { rule: "override".to_owned(), values: None, is_override: true });
+        let rule_call = |call| RuleCall { metric, ..RuleCall::new(call) };
+        descriptor.part(escaped.key(), rule, hits, charge, rule_call)
     }
 
-    fn by_file(&self, found: Found, split: &Split<'_>, hits: u64) -> RequestPart {
-        let Bound::By(rule) = found.bound else { return RequestPart::Unlimited };
-        let counted = found.counted.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let key = EscapedDescriptor::new(self.domain, counted).group_addresses(self.settings.ipv6_prefix).key();
+    /// Applies a rule of a file.
+    fn apply_rule(&self, found: MatchedRule, descriptor: &ParsedDescriptor<'_>, hits: u64) -> RequestPart {
+        let RuleLimit::Limited(rule) = found.limit else { return RequestPart::Unlimited };
+        let entries = found.key_entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let key = EscapedDescriptor::new(self.domain, entries).group_addresses(self.settings.ipv6_prefix).key();
         let (shadow, quota) = (found.flags.shadow, found.flags.quota);
-        let question = |call| Question { call, shadow, quota, metric: Some(found.metric), metadata: found.metadata };
-        split.asked(key, rule, hits, found.charge.or(self.settings.charge), question)
+        let rule_call = |call| RuleCall { call, shadow, quota, metric: Some(found.metric), metadata: found.metadata };
+        descriptor.part(key, rule, hits, found.charge.or(self.settings.charge), rule_call)
     }
 }
 
-/// The limit that a descriptor brings itself; none of a unit that is unknown.
-fn overridden(limit: RateLimitOverride) -> Option<Rule> {
+/// Returns the rule of a limit that a descriptor itself brings, or `None` if its unit is unknown.
+fn override_rule(limit: RateLimitOverride) -> Option<Rule> {
     let window = match RateLimitUnit::try_from(limit.unit).ok()? {
         RateLimitUnit::Second => "1s",
         RateLimitUnit::Minute => "1m",

@@ -1,16 +1,16 @@
-//! What Envoy is answered.
+//! Responses to Envoy.
 
+use crate::evaluation::{PartDecision, RequestDecision, RequestPart};
 use crate::headers;
-use crate::judge::{Judged, Judgement, RequestPart};
 use crate::proto::{Code, DescriptorStatus, HeaderValue, ProtoDuration, RateLimit, RateLimitResponse, Unit};
 
-/// The answer to a request.
-pub fn response(asked: &[RequestPart], judgement: &Judgement) -> RateLimitResponse {
+/// Returns the response for the decision on a request.
+pub fn response(parts: &[RequestPart], decision: &RequestDecision) -> RateLimitResponse {
     let header = |(name, value): (&str, String)| HeaderValue { key: name.to_owned(), value };
     RateLimitResponse {
-        overall_code: code(!judgement.allowed),
-        statuses: asked.iter().zip(&judgement.parts).map(|(asked, part)| status(asked, part)).collect(),
-        response_headers_to_add: headers::fields(judgement).into_iter().map(header).collect(),
+        overall_code: code(!decision.allowed),
+        statuses: parts.iter().zip(&decision.parts).map(|(part, decision)| status(part, decision)).collect(),
+        response_headers_to_add: headers::fields(decision).into_iter().map(header).collect(),
         dynamic_metadata: None,
     }
 }
@@ -19,17 +19,17 @@ fn code(over: bool) -> i32 {
     i32::from(if over { Code::OverLimit } else { Code::Ok })
 }
 
-fn status(asked: &RequestPart, part: &Judged) -> DescriptorStatus {
-    let mut status = DescriptorStatus { code: code(part.over && !part.shadow), ..DescriptorStatus::default() };
-    if matches!(asked, RequestPart::Unlimited) {
+fn status(part: &RequestPart, decision: &PartDecision) -> DescriptorStatus {
+    let mut status = DescriptorStatus { code: code(decision.over && !decision.shadow), ..DescriptorStatus::default() };
+    if matches!(part, RequestPart::Unlimited) {
         status.limit_remaining = u32::MAX;
     }
-    if let Some(governing) = part.governing() {
-        let unit =
-            part.window().filter(|window| window.whole && !window.held).map_or(Unit::Unknown, |it| unit(it.seconds));
-        let (requests_per_unit, unit) = (bounded(governing.limit), i32::from(unit));
+    if let Some(governing) = decision.governing() {
+        let limit = decision.governing_limit().filter(|limit| limit.is_window && !limit.is_concurrency);
+        let unit = limit.map_or(Unit::Unknown, |limit| unit(limit.seconds));
+        let (requests_per_unit, unit) = (saturate(governing.limit), i32::from(unit));
         status.current_limit = Some(RateLimit { requests_per_unit, unit });
-        status.limit_remaining = bounded(governing.remaining);
+        status.limit_remaining = saturate(governing.remaining);
         let reset = governing.reset_ms.max(0);
         let nanos = i32::try_from(reset % 1000 * 1_000_000).unwrap_or_default();
         status.duration_until_reset = Some(ProtoDuration { seconds: reset / 1000, nanos });
@@ -37,12 +37,12 @@ fn status(asked: &RequestPart, part: &Judged) -> DescriptorStatus {
     status
 }
 
-/// At most what the field holds.
-fn bounded(number: i64) -> u32 {
+/// Converts to `u32`. Numbers out of range become the nearest in range.
+fn saturate(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
-/// Envoy's name of a window, if it has one.
+/// Returns Envoy's unit for the length of a window.
 fn unit(seconds: u64) -> Unit {
     match seconds {
         1 => Unit::Second,

@@ -1,4 +1,4 @@
-//! Server side of envoy.service.ratelimit.v3.RateLimitService, as tonic generates it for a service with one unary method.
+//! Server of envoy.service.ratelimit.v3.RateLimitService, like the code that tonic generates for one unary method.
 
 use super::{NAME, Rls};
 use crate::proto::{RateLimitRequest, RateLimitResponse};
@@ -47,7 +47,7 @@ impl Service<http::Request<Body>> for Rls {
     }
 }
 
-/// The method `ShouldRateLimit`.
+/// Method `ShouldRateLimit`.
 struct ShouldRateLimit(Rls);
 
 impl UnaryService<RateLimitRequest> for ShouldRateLimit {
@@ -57,19 +57,20 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
         let rls = self.0.clone();
         let timeout = request.metadata().get("grpc-timeout").and_then(|value| server_timeout(value.to_str().ok()?));
-        Box::pin(async move { rls.answer(request.into_inner(), timeout).await.map(Response::new) })
+        Box::pin(async move { rls.respond(request.into_inner(), timeout).await.map(Response::new) })
     }
 }
 
-/// Returns the time that the server may take if the caller waits for `text`: three quarters, the rest is for the way back.
+/// Returns the timeout for the evaluation of a request whose `grpc-timeout` is `text`: three quarters of it, which
+/// leaves time for the response.
 fn server_timeout(text: &str) -> Option<Duration> {
     timeout(text).map(|left| left.saturating_mul(3) / 4)
 }
 
 /// Parses a `grpc-timeout`: up to eight digits and a unit.
 fn timeout(text: &str) -> Option<Duration> {
-    let place = text.len().checked_sub(1)?;
-    let (digits, unit) = (text.get(..place)?, text.get(place..)?);
+    let index = text.len().checked_sub(1)?;
+    let (digits, unit) = (text.get(..index)?, text.get(index..)?);
     let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
     match unit {
         "H" => Some(Duration::from_secs(number.saturating_mul(3600))),
@@ -88,7 +89,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn server_gets_three_quarters_of_the_timeout_of_the_caller() {
+    fn evaluation_gets_three_quarters_of_the_callers_timeout() {
         assert_eq!(server_timeout("20m"), Some(Duration::from_millis(15)));
         assert_eq!(
             server_timeout("99999999H"),

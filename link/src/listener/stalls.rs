@@ -1,5 +1,5 @@
-//! Detection of responses that the peer does not read. Under the flow control of HTTP/2 no write is pending then, so that
-//! write timeouts do not notice them.
+//! Detection of responses that the peer does not read. Under the flow control of HTTP/2 no write is pending then, so
+//! that write timeouts do not notice them.
 
 use super::IO_TIMEOUT;
 use slab::Slab;

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Length of the preface of HTTP/2; no request of HTTP/1.1 with a Host is shorter. hyper starts its timers only after it.
+/// Length of the preface of HTTP/2; no request of HTTP/1.1 with a Host is shorter. hyper starts its timers only after
+/// it.
 const FIRST_BYTES: usize = 24;
 
 /// Stream that fails if its first bytes do not arrive in time, or if a write stays pending for too long.

@@ -1,8 +1,8 @@
-use super::{RequestError, RequestSettings, asked};
+use super::{RequestError, RequestSettings, resolve};
 use crate::charge::Charge;
 use crate::client_address::Ipv6Prefix;
 use crate::configuration::Config;
-use crate::judge::RequestPart;
+use crate::evaluation::RequestPart;
 use crate::proto::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, UInt64Value};
 
 fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
@@ -15,18 +15,18 @@ fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
 }
 
 fn settings() -> RequestSettings {
-    RequestSettings { once: "5m".into(), ipv6_prefix: Ipv6Prefix::default(), charge: None }
+    RequestSettings { id_lifetime: "5m".into(), ipv6_prefix: Ipv6Prefix::default(), charge: None }
 }
 
-/// As it goes to the server.
-fn words(one: &RequestPart) -> String {
-    let RequestPart::Server(question) = one else { return format!("{one:?}") };
-    let text = String::from_utf8(question.call.command().get_packed_command()).expect("text");
+/// Returns the command of a part, or the name of a part without one.
+fn words(part: &RequestPart) -> String {
+    let RequestPart::Call(rule_call) = part else { return format!("{part:?}") };
+    let text = String::from_utf8(rule_call.call.command().get_packed_command()).expect("text");
     text.split("\r\n").skip(2).step_by(2).collect::<Vec<_>>().join(" ")
 }
 
-fn sent(descriptor: RateLimitDescriptor) -> String {
-    words(&asked(&request(vec![descriptor]), &Config::default(), &settings()).expect("a right request")[0])
+fn command(descriptor: RateLimitDescriptor) -> String {
+    words(&resolve(&request(vec![descriptor]), &Config::default(), &settings()).expect("a valid request")[0])
 }
 
 fn hits(mut descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
@@ -37,50 +37,50 @@ fn hits(mut descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
 const NAMES: &str = "rl:api|user=1 api|user=1 OR api|user OR api";
 
 #[test]
-fn an_id_is_part_of_neither_name_nor_key() {
-    assert_eq!(sent(descriptor(&[("user", "1")])), format!("RL.LIMIT {NAMES} EACH"));
-    assert_eq!(sent(descriptor(&[("rl.id", "i"), ("user", "1")])), format!("RL.LIMIT {NAMES} EACH ONCE i 5m"));
-    assert_eq!(sent(descriptor(&[("rl.id", ""), ("user", "1")])), format!("RL.LIMIT {NAMES} EACH"));
+fn id_entry_is_part_of_neither_policy_name_nor_key() {
+    assert_eq!(command(descriptor(&[("user", "1")])), format!("RL.LIMIT {NAMES} EACH"));
+    assert_eq!(command(descriptor(&[("rl.id", "i"), ("user", "1")])), format!("RL.LIMIT {NAMES} EACH ONCE i 5m"));
+    assert_eq!(command(descriptor(&[("rl.id", ""), ("user", "1")])), format!("RL.LIMIT {NAMES} EACH"));
 }
 
 #[test]
 fn hits_are_the_cost() {
     let user = || descriptor(&[("user", "1")]);
-    assert_eq!(sent(hits(user(), 0)), format!("RL.LIMIT {NAMES} EACH COST 0"));
-    assert_eq!(sent(hits(user(), 7)), format!("RL.LIMIT {NAMES} EACH COST 7"));
-    assert_eq!(sent(hits(user(), 1_000_000_000_000)), format!("RL.LIMIT {NAMES} EACH COST 1000000000000"));
-    assert_eq!(sent(hits(user(), 1_000_000_000_001)), "TooMuch");
-    assert_eq!(sent(hits(user(), u64::MAX)), "TooMuch");
+    assert_eq!(command(hits(user(), 0)), format!("RL.LIMIT {NAMES} EACH COST 0"));
+    assert_eq!(command(hits(user(), 7)), format!("RL.LIMIT {NAMES} EACH COST 7"));
+    assert_eq!(command(hits(user(), 1_000_000_000_000)), format!("RL.LIMIT {NAMES} EACH COST 1000000000000"));
+    assert_eq!(command(hits(user(), 1_000_000_000_001)), "CostTooHigh");
+    assert_eq!(command(hits(user(), u64::MAX)), "CostTooHigh");
     let of_request = RateLimitRequest { hits_addend: 4, ..request(vec![user(), hits(user(), 2)]) };
-    let both = asked(&of_request, &Config::default(), &settings()).expect("right");
+    let both = resolve(&of_request, &Config::default(), &settings()).expect("a valid request");
     assert!(words(&both[0]).ends_with("COST 4") && words(&both[1]).ends_with("COST 2"));
 }
 
 #[test]
-fn negative_hits_release_with_an_id_and_give_back_without() {
+fn negative_hits_release_with_an_id_and_return_units_without() {
     let negative =
         |entries: &[(&str, &str)]| RateLimitDescriptor { is_negative_hits: true, ..hits(descriptor(entries), 3) };
-    assert_eq!(sent(negative(&[("user", "1"), ("rl.id", "i")])), "RL.RELEASE rl:api|user=1 i");
-    assert_eq!(sent(negative(&[("user", "1")])), format!("RL.LIMIT {NAMES} EACH COST -3"));
+    assert_eq!(command(negative(&[("user", "1"), ("rl.id", "i")])), "RL.RELEASE rl:api|user=1 i");
+    assert_eq!(command(negative(&[("user", "1")])), format!("RL.LIMIT {NAMES} EACH COST -3"));
 }
 
 #[test]
-fn a_settlement_says_what_a_call_cost() {
+fn settlement_with_an_id_corrects_the_cost() {
     let settling = descriptor(&[("user", "1"), ("rl.id", "i"), ("rl.settle", "")]);
-    assert_eq!(sent(hits(settling.clone(), 1200)), format!("RL.LIMIT {NAMES} EACH SETTLE i 1200"));
-    assert_eq!(sent(settling), "RL.RELEASE rl:api|user=1 i");
+    assert_eq!(command(hits(settling.clone(), 1200)), format!("RL.LIMIT {NAMES} EACH SETTLE i 1200"));
+    assert_eq!(command(settling), "RL.RELEASE rl:api|user=1 i");
 }
 
 #[test]
-fn settlement_without_id_charges_past_the_limit_and_nothing_without_hits() {
+fn settlement_without_an_id_charges_its_hits_beyond_the_limit() {
     let settling = || descriptor(&[("user", "1"), ("rl.settle", "")]);
-    assert_eq!(sent(hits(settling(), 1200)), format!("RL.LIMIT {NAMES} EACH COST 1200 FORCE"));
-    assert_eq!(sent(settling()), format!("RL.LIMIT {NAMES} EACH COST 0"));
-    assert_eq!(sent(hits(settling(), u64::MAX)), format!("RL.LIMIT {NAMES} EACH COST 1000000000000 FORCE"));
+    assert_eq!(command(hits(settling(), 1200)), format!("RL.LIMIT {NAMES} EACH COST 1200 FORCE"));
+    assert_eq!(command(settling()), format!("RL.LIMIT {NAMES} EACH COST 0"));
+    assert_eq!(command(hits(settling(), u64::MAX)), format!("RL.LIMIT {NAMES} EACH COST 1000000000000 FORCE"));
 }
 
 #[test]
-fn charge_is_that_of_the_rule_or_the_command_line_or_the_format() {
+fn charging_mode_comes_from_rule_then_command_line_then_format() {
     let mut config = Config::default();
     let file = "
 domain: api
@@ -90,51 +90,51 @@ descriptors:
   - {key: c, rate_limit: {policy: c, charge: always}}
   - {key: d, rate_limit: {unit: minute, requests_per_unit: 1, charge: all-or-none}}
 ";
-    config.add("f", file).expect("a right file");
+    config.add("f", file).expect("a valid file");
     let charges = |config: &Config, charge| {
         let settings = RequestSettings { charge, ..settings() };
         let limit = Some(RateLimitOverride { requests_per_unit: 5, unit: 2 });
         let mut descriptors: Vec<_> = ["a", "b", "c", "d", "a"].map(|key| descriptor(&[(key, "1")])).into();
         descriptors[4].limit = limit;
-        let asked = asked(&request(descriptors), config, &settings).expect("right");
-        let charge = |one: &RequestPart| {
-            let RequestPart::Server(question) = one else { panic!("{one:?}") };
-            question.call.charge
+        let parts = resolve(&request(descriptors), config, &settings).expect("a valid request");
+        let charge = |part: &RequestPart| {
+            let RequestPart::Call(rule_call) = part else { panic!("{part:?}") };
+            rule_call.call.charge
         };
-        asked.iter().map(charge).collect::<Vec<_>>()
+        parts.iter().map(charge).collect::<Vec<_>>()
     };
-    let (none, each, always) = (Charge::AllOrNone, Charge::Independent, Charge::Always);
-    assert_eq!(charges(&config, None), [always, none, always, none, always]);
-    assert_eq!(charges(&config, Some(each)), [each, each, always, none, each]);
-    assert_eq!(charges(&Config::default(), None), [none; 5]);
+    let (all_or_none, independent, always) = (Charge::AllOrNone, Charge::Independent, Charge::Always);
+    assert_eq!(charges(&config, None), [always, all_or_none, always, all_or_none, always]);
+    assert_eq!(charges(&config, Some(independent)), [independent, independent, always, all_or_none, independent]);
+    assert_eq!(charges(&Config::default(), None), [all_or_none; 5]);
     assert_eq!(charges(&Config::default(), Some(always)), [always; 5]);
 }
 
 #[test]
-fn override_does_not_limit_a_domain_without_rules_beside_files() {
+fn override_is_ignored_in_a_domain_that_no_file_has() {
     let mut config = Config::default();
-    config.add("f", "{domain: other}").expect("a right file");
+    config.add("f", "{domain: other}").expect("a valid file");
     let limit = Some(RateLimitOverride { requests_per_unit: 5, unit: 2 });
     let with = RateLimitDescriptor { limit, ..descriptor(&[("user", "1")]) };
     let of = |domain: &str| {
         let request = RateLimitRequest { domain: domain.to_owned(), ..request(vec![with.clone()]) };
-        words(&asked(&request, &config, &settings()).expect("right")[0])
+        words(&resolve(&request, &config, &settings()).expect("a valid request")[0])
     };
     assert_eq!(of("api"), format!("RL.LIMIT {NAMES} EACH"));
     assert_eq!(of("other"), "RL.TAKE rl:other|user=1 EACH FORCE FIXED 5 1m ALIGNED");
 }
 
 #[test]
-fn a_limit_that_a_descriptor_brings_wins() {
+fn limit_of_the_descriptor_takes_precedence() {
     let limit = |unit| Some(RateLimitOverride { requests_per_unit: 5, unit });
     let with = |unit| RateLimitDescriptor { limit: limit(unit), ..descriptor(&[("user", "1")]) };
-    assert_eq!(sent(with(2)), "RL.TAKE rl:api|user=1 EACH FIXED 5 1m ALIGNED");
-    assert_eq!(sent(with(0)), "Nothing");
-    assert_eq!(sent(with(99)), "Nothing");
+    assert_eq!(command(with(2)), "RL.TAKE rl:api|user=1 EACH FIXED 5 1m ALIGNED");
+    assert_eq!(command(with(0)), "NoLimit");
+    assert_eq!(command(with(99)), "NoLimit");
 }
 
 #[test]
-fn a_file_rules_its_domain_alone() {
+fn file_applies_only_to_its_domain() {
     let mut config = Config::default();
     let file = "
 domain: api
@@ -144,38 +144,38 @@ descriptors:
   - {key: c, rate_limit: {unlimited: true}}
   - {key: d, value: 'x*', share_threshold: true, rate_limit: {policy: 'of:{d}'}}
 ";
-    config.add("f", file).expect("a right file");
+    config.add("f", file).expect("a valid file");
     let of = |descriptors: &[&[(&str, &str)]]| {
         let request = request(descriptors.iter().map(|entries| descriptor(entries)).collect());
-        asked(&request, &config, &settings()).expect("right").iter().map(words).collect::<Vec<_>>()
+        resolve(&request, &config, &settings()).expect("a valid request").iter().map(words).collect::<Vec<_>>()
     };
     assert_eq!(of(&[&[("a", "1")]]), ["RL.TAKE rl:api|a=1 EACH FORCE FIXED 1 1m ALIGNED"]);
     let replaced = of(&[&[("a", "1")], &[("b", "1")]]);
-    assert_eq!(replaced, ["Nothing", "RL.TAKE rl:api|b=1 EACH FORCE FIXED 2 1m ALIGNED"]);
-    assert_eq!(of(&[&[("c", "1")], &[("e", "1")]]), ["Unlimited", "Nothing"]);
+    assert_eq!(replaced, ["NoLimit", "RL.TAKE rl:api|b=1 EACH FORCE FIXED 2 1m ALIGNED"]);
+    assert_eq!(of(&[&[("c", "1")], &[("e", "1")]]), ["Unlimited", "NoLimit"]);
     assert_eq!(of(&[&[("d", "xy")]]), ["RL.LIMIT rl:api|d=x%2A of:xy EACH"]);
-    assert_eq!(of(&[&[("d", &format!("x{}", "y".repeat(256)))]]), ["Nothing"], "no policy can have so long a name");
+    assert_eq!(of(&[&[("d", &format!("x{}", "y".repeat(256)))]]), ["NoLimit"], "the name is too long for a policy");
     let other = RateLimitRequest { domain: "other".to_owned(), ..request(vec![descriptor(&[("a", "1")])]) };
     assert!(
-        words(&asked(&other, &config, &settings()).expect("right")[0])
+        words(&resolve(&other, &config, &settings()).expect("a valid request")[0])
             .starts_with("RL.LIMIT rl:other|a=1 other|a=1 OR")
     );
 }
 
 #[test]
-fn a_file_counts_addresses_by_network() {
+fn keys_of_a_file_group_addresses_by_network() {
     let mut config = Config::default();
     let file = "{domain: api, descriptors: [{key: remote_address, rate_limit: {limit: FIXED 1 1m}}]}";
-    config.add("f", file).expect("a right file");
+    config.add("f", file).expect("a valid file");
     let of = |address, bits| {
         let request = request(vec![descriptor(&[("remote_address", address)])]);
         words(
-            &asked(
+            &resolve(
                 &request,
                 &config,
                 &RequestSettings { ipv6_prefix: Ipv6Prefix::new(bits).expect("a prefix"), ..settings() },
             )
-            .expect("right")[0],
+            .expect("a valid request")[0],
         )
     };
     assert_eq!(of("2001:db8:1:2::6", 48), "RL.TAKE rl:api|remote_address=2001:db8:1::/48 EACH FIXED 1 1m");
@@ -184,12 +184,12 @@ fn a_file_counts_addresses_by_network() {
 }
 
 #[test]
-fn wrong_requests_are_refused() {
+fn malformed_requests_are_rejected() {
     let many = |count: usize| vec![descriptor(&[("a", "b")]); count];
     let long = vec![descriptor(&vec![("a", "b"); 17])];
     let is_empty = |descriptors, domain: &str| {
         let request = RateLimitRequest { domain: domain.to_owned(), ..request(descriptors) };
-        let error = asked(&request, &Config::default(), &settings()).expect_err("a wrong request");
+        let error = resolve(&request, &Config::default(), &settings()).expect_err("a malformed request");
         matches!(error, RequestError::Empty(_))
     };
     assert!(is_empty(many(0), "api") && is_empty(many(1), ""));

@@ -1,6 +1,6 @@
-//! What is counted, for Prometheus.
+//! Metrics for Prometheus.
 
-use crate::ask::Verb;
+use crate::call::Operation;
 use metrics::{Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use ratelimit_core::Amount;
@@ -8,27 +8,27 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
-/// Buckets of the times, in seconds: from a round trip on one machine to a timeout.
-const SECONDS: [f64; 13] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
+/// Buckets of the histograms in seconds, from a round trip on one machine to a timeout.
+const BUCKETS: [f64; 13] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
 /// Maximum number of values of a label.
-const MOST: usize = 1000;
+const MAX_LABELS: usize = 1000;
 /// Maximum number of combinations of a domain, a policy and values.
-const MOST_SERIES: usize = 2000;
+const MAX_SERIES: usize = 2000;
 
-/// What became of what one descriptor asked.
+/// Outcome of a part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It passes.
+    /// The part passes.
     Allowed,
-    /// It does not.
+    /// The part is denied.
     Denied,
-    /// It would not, but nobody is held to it.
+    /// The part would be denied without shadow mode.
     Shadow,
-    /// Nothing limits it.
+    /// No limit applies.
     Unmatched,
-    /// The server was away.
+    /// The server did not reply.
     Outage,
-    /// The server refused to decide.
+    /// The server replied with an error.
     Error,
 }
 
@@ -45,39 +45,35 @@ impl Outcome {
     }
 }
 
-/// Units of a decision, and the outcome that they are counted by.
+/// Number of units of a decision, and their outcome label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Units {
-    /// Outcome label.
     pub outcome: &'static str,
-    /// Number of units.
     pub count: u64,
 }
 
 impl Units {
-    /// Returns the units that a verb asks for; `outcome` is that of its decision. Parts of a unit are rounded up.
+    /// Returns the units of an operation, rounded up. `outcome` is that of its decision.
     #[must_use]
-    pub fn of(verb: &Verb, outcome: Outcome) -> Units {
-        let (outcome, amount) = match verb {
-            Verb::Take(amount) => (outcome.label(), *amount),
-            Verb::Charge(amount) | Verb::Settle(amount) => ("settled", *amount),
-            Verb::GiveBack(amount) => ("returned", *amount),
-            Verb::Release => ("returned", Amount::ZERO),
+    pub fn new(operation: &Operation, outcome: Outcome) -> Units {
+        let (outcome, amount) = match operation {
+            Operation::Take(amount) => (outcome.label(), *amount),
+            Operation::Charge(amount) | Operation::Settle(amount) => ("settled", *amount),
+            Operation::GiveBack(amount) => ("returned", *amount),
+            Operation::Release => ("returned", Amount::ZERO),
         };
         Units { outcome, count: amount.millionths().div_ceil(1_000_000) }
     }
 }
 
-/// Outcome of a request, for the time that it took.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestOutcome {
-    /// The request passes.
     Allowed,
-    /// The request is denied.
     Denied,
-    /// The server was away.
+    /// The server did not reply to a call.
     Outage,
-    /// The server refused to decide.
+    /// The server replied to a call with an error.
     Error,
 }
 
@@ -95,16 +91,16 @@ impl RequestOutcome {
     }
 }
 
-/// Begins to count.
+/// Installs the recorder of the process.
 ///
 /// # Errors
-/// If something counts already.
+/// If a recorder is already installed.
 pub fn install() -> Result<PrometheusHandle, String> {
-    let of_seconds = Matcher::Suffix("_seconds".to_owned());
-    let builder = PrometheusBuilder::new().set_buckets_for_metric(of_seconds, &SECONDS);
+    let histograms = Matcher::Suffix("_seconds".to_owned());
+    let builder = PrometheusBuilder::new().set_buckets_for_metric(histograms, &BUCKETS);
     let handle = builder.and_then(PrometheusBuilder::install_recorder).map_err(|error| error.to_string())?;
     describe();
-    outage(0);
+    set_servers_away(0);
     for result in ["applied", "refused"] {
         counter!("ratelimit_gateway_reloads_total", "result" => result).absolute(0);
     }
@@ -137,28 +133,28 @@ fn describe() {
     );
 }
 
-/// Value of labels that stands for all values above the bound.
+/// Label value of all values above the maximum number.
 const OTHER: &str = "other";
 
-/// Values of a label, up to a bound: later ones are [`OTHER`].
+/// Bounded set of the values of a label. Further values are labelled [`OTHER`].
 struct Labels {
     known: RwLock<HashSet<String>>,
-    most: usize,
+    limit: usize,
 }
 
 impl Labels {
-    fn new(most: usize) -> Labels {
-        Labels { known: RwLock::default(), most }
+    fn new(limit: usize) -> Labels {
+        Labels { known: RwLock::default(), limit }
     }
 
-    /// Returns the label of a value; `new` says whether an unknown one may become a label.
-    fn of<'a>(&self, value: &'a str, new: bool) -> &'a str {
+    /// Returns the label of a value. With `may_add`, an unknown value is added.
+    fn label<'a>(&self, value: &'a str, may_add: bool) -> &'a str {
         if self.known.read().is_ok_and(|known| known.contains(value)) {
             return value;
         }
-        if new
+        if may_add
             && let Ok(mut known) = self.known.write()
-            && known.len() < self.most
+            && known.len() < self.limit
         {
             known.insert(value.to_owned());
             return value;
@@ -171,40 +167,43 @@ const DECISIONS_TOTAL: &str = "ratelimit_gateway_decisions_total";
 const UNITS_TOTAL: &str = "ratelimit_gateway_units_total";
 const REQUEST_SECONDS: &str = "ratelimit_gateway_request_seconds";
 
-/// Counters of a policy in a domain, by outcome.
+/// Counters of a policy in a domain, by outcome label.
 #[derive(Default)]
 struct PolicyCounters {
     decisions: HashMap<Outcome, Counter>,
     units: HashMap<&'static str, Counter>,
 }
 
-/// Counters by domain and policy: a look-up among all of the exporter costs more.
+/// Counters by domain and policy, which are found faster here than in the exporter's registry.
 type Decisions = HashMap<String, HashMap<String, PolicyCounters>>;
 
-/// Labels of the policies, by what they are called.
-static POLICIES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST));
+/// Labels of policies and rules.
+static POLICIES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_LABELS));
 
-/// Counts a decision. `policy` is what ruled, if anything did. A domain has a label of its own once a policy or a file has
-/// ruled in it, which `ruled` says: nothing that callers send makes one. `values` is what a rule of a file asks to be
-/// told apart. Each label is bounded, and so are their combinations.
-pub fn decision(
+/// Counts a decision and its units.
+///
+/// `policy` is the policy or rule that applied, if any. A domain becomes a label only if `is_known_domain`: a policy or
+/// a file applied in it, so that callers cannot add labels. `values` are the values of a descriptor that its rule
+/// reports in metrics. The number of labels and of their combinations is bounded.
+pub fn count_decision(
     domain: &str,
-    ruled: bool,
+    is_known_domain: bool,
     policy: Option<&str>,
     values: Option<&str>,
     outcome: Outcome,
     units: Option<Units>,
 ) {
-    static DOMAINS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST));
-    static VALUES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST));
-    static SERIES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST_SERIES));
+    static DOMAINS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_LABELS));
+    static VALUES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_LABELS));
+    static SERIES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_SERIES));
     static DECISIONS: LazyLock<RwLock<Decisions>> = LazyLock::new(RwLock::default);
-    let (domain, policy) = (DOMAINS.of(domain, ruled), policy.map_or("", |policy| POLICIES.of(policy, true)));
+    let (domain, policy) =
+        (DOMAINS.label(domain, is_known_domain), policy.map_or("", |policy| POLICIES.label(policy, true)));
     let units = units.filter(|units| units.count > 0);
     if let Some(values) = values {
-        let values = VALUES.of(values, true);
-        let is_known = SERIES.of(&format!("{domain}\0{policy}\0{values}"), true) != OTHER;
-        let labels = [domain, policy, values].map(|one| if is_known { one } else { OTHER });
+        let values = VALUES.label(values, true);
+        let is_known = SERIES.label(&format!("{domain}\0{policy}\0{values}"), true) != OTHER;
+        let labels = [domain, policy, values].map(|label| if is_known { label } else { OTHER });
         let count = |name, outcome: &'static str, count| {
             let [domain, policy, values] = labels.map(str::to_owned);
             counter!(name, "domain" => domain, "policy" => policy, "outcome" => outcome, "values" => values)
@@ -217,107 +216,107 @@ pub fn decision(
         return;
     }
     let known = DECISIONS.read().unwrap_or_else(PoisonError::into_inner);
-    if let Some(counters) = known.get(domain).and_then(|of| of.get(policy))
+    if let Some(counters) = known.get(domain).and_then(|policies| policies.get(policy))
         && let Some(decisions) = counters.decisions.get(&outcome)
-        && let Ok(of_units) = units.map(|units| counters.units.get(units.outcome).ok_or(())).transpose()
+        && let Ok(unit_counter) = units.map(|units| counters.units.get(units.outcome).ok_or(())).transpose()
     {
         decisions.increment(1);
-        if let (Some(counter), Some(units)) = (of_units, units) {
+        if let (Some(counter), Some(units)) = (unit_counter, units) {
             counter.increment(units.count);
         }
         return;
     }
     drop(known);
-    let is_known = SERIES.of(&format!("{domain}\0{policy}"), true) != OTHER;
-    let [domain, policy] = [domain, policy].map(|one| if is_known { one } else { OTHER });
+    let is_known = SERIES.label(&format!("{domain}\0{policy}"), true) != OTHER;
+    let [domain, policy] = [domain, policy].map(|label| if is_known { label } else { OTHER });
     let mut known = DECISIONS.write().unwrap_or_else(PoisonError::into_inner);
     let counters = known.entry(domain.to_owned()).or_default().entry(policy.to_owned()).or_default();
     let counter = |name, outcome: &'static str| counter!(name, "domain" => domain.to_owned(), "policy" => policy.to_owned(), "outcome" => outcome);
     counters.decisions.entry(outcome).or_insert_with(|| counter(DECISIONS_TOTAL, outcome.label())).increment(1);
     if let Some(units) = units {
-        let of_units = counters.units.entry(units.outcome).or_insert_with(|| counter(UNITS_TOTAL, units.outcome));
-        of_units.increment(units.count);
+        let unit_counter = counters.units.entry(units.outcome).or_insert_with(|| counter(UNITS_TOTAL, units.outcome));
+        unit_counter.increment(units.count);
     }
 }
 
-/// Counts a decision that passed with at most a fifth of its limit left.
-pub fn near(policy: &str) {
-    counter!("ratelimit_gateway_near_total", "policy" => POLICIES.of(policy, true).to_owned()).increment(1);
+/// Counts an allowed decision with at most a fifth of its limit left.
+pub fn count_near_limit(policy: &str) {
+    counter!("ratelimit_gateway_near_total", "policy" => POLICIES.label(policy, true).to_owned()).increment(1);
 }
 
-/// Records the time that a request took.
-pub fn request_seconds(took: Duration, outcome: RequestOutcome) {
-    static SEEN: LazyLock<HashMap<RequestOutcome, Histogram>> = LazyLock::new(|| {
+/// Records the duration of a request.
+pub fn record_request_seconds(duration: Duration, outcome: RequestOutcome) {
+    static HISTOGRAMS: LazyLock<HashMap<RequestOutcome, Histogram>> = LazyLock::new(|| {
         let histogram = |outcome: RequestOutcome| histogram!(REQUEST_SECONDS, "outcome" => outcome.label());
         RequestOutcome::ALL.into_iter().map(|outcome| (outcome, histogram(outcome))).collect()
     });
-    if let Some(histogram) = SEEN.get(&outcome) {
-        histogram.record(took.as_secs_f64());
+    if let Some(histogram) = HISTOGRAMS.get(&outcome) {
+        histogram.record(duration.as_secs_f64());
     }
 }
 
-/// How long the server took for what a request asked at once.
-pub fn server_seconds(took: Duration) {
-    static SEEN: LazyLock<Histogram> = LazyLock::new(|| histogram!("ratelimit_gateway_server_seconds"));
-    SEEN.record(took.as_secs_f64());
+/// Records the time until the server replied to the concurrent calls of a request.
+pub fn record_server_seconds(duration: Duration) {
+    static HISTOGRAM: LazyLock<Histogram> = LazyLock::new(|| histogram!("ratelimit_gateway_server_seconds"));
+    HISTOGRAM.record(duration.as_secs_f64());
 }
 
 /// Sets the number of servers that are away.
-pub fn outage(servers: usize) {
+pub fn set_servers_away(servers: usize) {
     gauge!("ratelimit_gateway_outage").set(u32::try_from(servers).map_or(f64::from(u32::MAX), f64::from));
 }
 
-/// Replies that came when nobody waited for them any more.
-pub fn late(count: usize) {
+/// Counts replies that arrived after the answer to the request.
+pub fn count_late_replies(count: usize) {
     counter!("ratelimit_gateway_late_total").increment(u64::try_from(count).unwrap_or_default());
 }
 
-/// A charge of a denied request that could not be undone.
-pub fn unsettled() {
-    counter!("ratelimit_gateway_unsettled_total").increment(1);
+/// Counts charges of denied requests that could not be rolled back.
+pub fn count_unsettled(count: usize) {
+    counter!("ratelimit_gateway_unsettled_total").increment(u64::try_from(count).unwrap_or_default());
 }
 
-/// A file that changed.
-pub fn reload(applied: bool) {
+/// Counts a reload of files, which were applied or rejected.
+pub fn count_reload(applied: bool) {
     let result = if applied { "applied" } else { "refused" };
     counter!("ratelimit_gateway_reloads_total", "result" => result).increment(1);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Labels, MOST, MOST_SERIES, Outcome, Units, decision, near};
-    use crate::ask::Verb;
+    use super::{Labels, MAX_LABELS, MAX_SERIES, Outcome, Units, count_decision, count_near_limit};
+    use crate::call::Operation;
     use metrics_exporter_prometheus::PrometheusBuilder;
     use ratelimit_core::Amount;
 
     #[test]
-    fn a_domain_is_a_label_once_something_has_ruled_in_it() {
-        let labels = Labels::new(MOST);
-        assert_eq!([labels.of("a", false), labels.of("a", true), labels.of("a", false)], ["other", "a", "a"]);
-        (0..2 * MOST).for_each(|number| drop(labels.of(&number.to_string(), true).to_owned()));
-        assert_eq!([labels.of("a", true), labels.of("0", false), labels.of("new", true)], ["a", "0", "other"]);
+    fn value_becomes_a_label_only_if_it_may_be_added() {
+        let labels = Labels::new(MAX_LABELS);
+        assert_eq!([labels.label("a", false), labels.label("a", true), labels.label("a", false)], ["other", "a", "a"]);
+        (0..2 * MAX_LABELS).for_each(|number| drop(labels.label(&number.to_string(), true).to_owned()));
+        assert_eq!([labels.label("a", true), labels.label("0", false), labels.label("new", true)], ["a", "0", "other"]);
     }
 
     #[test]
-    fn policies_and_combinations_of_labels_are_bounded() {
+    fn number_of_labels_and_combinations_is_bounded() {
         let recorder = PrometheusBuilder::new().build_recorder();
-        let units = Some(Units::of(&Verb::Take(Amount::ONE), Outcome::Allowed));
+        let units = Some(Units::new(&Operation::Take(Amount::ONE), Outcome::Allowed));
         metrics::with_local_recorder(&recorder, || {
-            for number in 0..5 * MOST {
+            for number in 0..5 * MAX_LABELS {
                 let policy = format!("p{number}");
-                near(&policy);
+                count_near_limit(&policy);
                 for domain in ["a", "b", "c"] {
-                    decision(domain, true, Some(&policy), None, Outcome::Allowed, units);
-                    decision(domain, true, Some(&policy), Some("v"), Outcome::Allowed, units);
+                    count_decision(domain, true, Some(&policy), None, Outcome::Allowed, units);
+                    count_decision(domain, true, Some(&policy), Some("v"), Outcome::Allowed, units);
                 }
             }
         });
         let rendered = recorder.handle().render();
         let count = |name: &str| rendered.lines().filter(|line| line.starts_with(name)).count();
-        // Other tests of this process may have made labels, too.
+        // Other tests in this process may have added labels.
         let (near, decisions) = (count("ratelimit_gateway_near_total{"), count("ratelimit_gateway_decisions_total{"));
-        assert!((MOST / 2..=MOST + 1).contains(&near), "{near}");
-        assert!((MOST_SERIES / 2..=MOST_SERIES + 2).contains(&decisions), "{decisions}");
+        assert!((MAX_LABELS / 2..=MAX_LABELS + 1).contains(&near), "{near}");
+        assert!((MAX_SERIES / 2..=MAX_SERIES + 2).contains(&decisions), "{decisions}");
         assert_eq!(count("ratelimit_gateway_units_total{"), decisions);
         assert!(rendered.contains(r#"policy="other""#));
     }

@@ -1,15 +1,15 @@
-//! Servers that are away: the metric, and at most one log line a second about all of them.
+//! Outages of servers: a metric, and at most one log line a second about all of them.
 
-use crate::seen;
+use crate::metrics;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Minimum time between two log lines.
-const PAUSE: Duration = Duration::from_secs(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Servers that are away now, and what the log says of them.
+/// Servers that are away, and those that were logged as such.
 #[derive(Default)]
 pub struct Outages(Mutex<State>);
 
@@ -17,17 +17,17 @@ pub struct Outages(Mutex<State>);
 struct State {
     /// Reasons by server.
     away: BTreeMap<String, String>,
-    /// Servers that the last log line named.
+    /// Servers in the last log line.
     logged: Vec<String>,
     logged_at: Option<Instant>,
 }
 
-/// Log line about servers.
+/// Log line about outages.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
-    /// All servers answer again.
+    /// No server is away any more.
     Back,
-    /// Servers that are away, and the reason of one.
+    /// Servers that are away, and the reason for one of them.
     Away { servers: String, why: String },
 }
 
@@ -37,12 +37,12 @@ impl Outages {
         self.change(|away| drop(away.insert(server.to_owned(), why.to_owned())));
     }
 
-    /// Removes a server that answers again, or is not asked any more.
+    /// Removes a server that replies again, or is not used any more.
     pub fn end(&self, server: &str) {
         self.change(|away| drop(away.remove(server)));
     }
 
-    /// Logs what has changed, unless the last line is younger than a second and `now` is `false`.
+    /// Logs changes since the last line. Without `now`, at most one line a second is written.
     pub fn log(&self, now: bool) {
         log(self.state().line(now));
     }
@@ -50,7 +50,7 @@ impl Outages {
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, String>)) {
         let mut state = self.state();
         change(&mut state.away);
-        seen::outage(state.away.len());
+        metrics::set_servers_away(state.away.len());
         log(state.line(false));
     }
 
@@ -61,7 +61,7 @@ impl Outages {
 
 impl State {
     fn line(&mut self, now: bool) -> Option<Line> {
-        let is_due = now || self.logged_at.is_none_or(|at| at.elapsed() >= PAUSE);
+        let is_due = now || self.logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL);
         if !is_due || self.away.keys().eq(&self.logged) {
             return None;
         }
@@ -85,7 +85,7 @@ fn log(line: Option<Line>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Line, Outages, PAUSE, State};
+    use super::{LOG_INTERVAL, Line, Outages, State};
     use std::time::Duration;
     use tokio::time::advance;
 
@@ -110,20 +110,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn line_names_all_servers_that_are_away() {
+    async fn log_line_names_all_servers_that_are_away() {
         let mut state = State::default();
         state.away.insert("a".to_owned(), "refused".to_owned());
         assert_eq!(state.line(false), Some(away("a", "refused")));
         state.away.insert("b".to_owned(), "no reply".to_owned());
         assert_eq!(state.line(false), None, "too early");
-        advance(PAUSE).await;
+        advance(LOG_INTERVAL).await;
         assert_eq!([state.line(false), state.line(false)], [Some(away("a, b", "no reply")), None]);
         state.away.clear();
         assert_eq!([state.line(true), state.line(true)], [Some(Line::Back), None]);
     }
 
     #[test]
-    fn server_that_is_away_twice_ends_once() {
+    fn repeated_outage_of_a_server_ends_once() {
         let outages = Outages::default();
         outages.begin("a", "x");
         outages.begin("a", "y");

@@ -1,4 +1,4 @@
-//! Page of the metrics: rendered off the workers, and reused for a while.
+//! Page `/metrics`: rendered on a blocking thread, and cached for a while.
 
 use axum::body::Bytes;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Renders the metrics at most once in each interval.
+/// Rendered metrics, renewed at most once in each interval.
 #[derive(Clone)]
 pub struct MetricsPage {
     handle: PrometheusHandle,
@@ -16,7 +16,7 @@ pub struct MetricsPage {
 }
 
 impl MetricsPage {
-    /// Creates a page that is reused for `lifetime`.
+    /// Creates a page that is cached for `lifetime`.
     pub fn new(handle: PrometheusHandle, lifetime: Duration) -> MetricsPage {
         MetricsPage { handle, lifetime, rendered: Arc::default() }
     }
@@ -30,7 +30,8 @@ impl MetricsPage {
             return Some(page.clone());
         }
         let handle = self.handle.clone();
-        // The lock goes along: a client that hangs up would leave a rendering behind, and the next would begin another.
+        // The task owns the lock: if a client disconnects, the next one waits for this rendering instead of starting
+        // another.
         let task = tokio::task::spawn_blocking(move || {
             let page = Bytes::from(handle.render());
             *rendered = Some((Instant::now(), page.clone()));
@@ -55,7 +56,7 @@ mod tests {
         let first = page.page().await.unwrap();
         assert!(String::from_utf8_lossy(&first).contains("calls 1"));
         count();
-        assert_eq!(page.page().await.unwrap(), first, "it is reused");
+        assert_eq!(page.page().await.unwrap(), first, "the page is cached");
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(String::from_utf8_lossy(&page.page().await.unwrap()).contains("calls 2"));
     }

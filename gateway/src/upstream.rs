@@ -1,20 +1,20 @@
-//! Link to the server, or to the nodes of a cluster: each has one connection that all calls share, found anew when it
-//! breaks, and a breaker, so that a node that is away concerns only its own keys.
+//! Connections to the server, or to the nodes of a cluster. Each node has one connection that all calls share, which is
+//! replaced when it breaks, and a circuit breaker of its own, so that an outage of a node concerns only its own keys.
 
 mod breaker;
 mod node;
 mod outages;
 mod policies;
 
-use crate::ask::{Call, Reply};
+use crate::call::{Call, Reply};
 use crate::file_stamp::FileStamp;
-use crate::permission::Missing;
+use crate::metrics;
+use crate::permission_log::PermissionLog;
+use crate::policy_cache::{PolicyCache, PolicyRow};
 use crate::reload::Reloadable;
-use crate::seen;
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use node::{Node, Shared};
-pub use policies::{Listener, PolicyRow};
 pub use ratelimit_link::address::Address;
 use ratelimit_link::connect::{self, ServerConnection};
 use ratelimit_link::redirect::{Redirects, Target};
@@ -30,135 +30,143 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// Interval at which policies and slots are read, and idle servers are probed.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which a server that is away is probed.
-const PROBE: Duration = Duration::from_millis(250);
-/// Timeout of a probe: longer than that of a call, since no caller waits for it.
+const PROBE_INTERVAL: Duration = Duration::from_millis(250);
+/// Timeout of a probe, longer than that of a call because no caller waits for it.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Minimum time between two reads of the slots.
-const MOVED: Duration = Duration::from_millis(20);
-/// Time for which a node without slots is kept after a call was sent to it: it imports some.
-const KEPT: Duration = Duration::from_secs(10);
+const SLOTS_INTERVAL: Duration = Duration::from_millis(20);
+/// Time for which a node without slots is kept after a redirected call: it is importing slots.
+const IMPORTING_LIFETIME: Duration = Duration::from_secs(10);
 
-/// Key of a probe, which no descriptor has, and the name of its policy. In a cluster, a tag follows.
-const PROBED: &str = "rl:";
+/// Key of a probe, which no descriptor has, and name of its policy. In a cluster, a hash tag follows.
+const PROBE_KEY: &str = "rl:";
 
-/// Link, shared by all calls.
-pub struct Link {
+/// Connections to the server, shared by all calls.
+pub struct Upstream {
     shared: Arc<Shared>,
-    /// Permissions that the user lacks.
-    pub missing: Arc<Missing>,
-    /// The server if there is no cluster.
+    /// Log of the permissions that the user lacks.
+    pub permission_log: Arc<PermissionLog>,
+    /// Server outside of a cluster.
     single: Arc<Node>,
     /// Nodes of a cluster.
-    nodes: Mutex<HashMap<HostPort, Running>>,
+    nodes: Mutex<HashMap<HostPort, RunningNode>>,
     route: ArcSwap<Route>,
-    /// Held while a policy is read: others that need it wait.
-    reading: tokio::sync::Mutex<()>,
+    /// Held while a policy is read, so that concurrent requests read it only once.
+    policy_read: tokio::sync::Mutex<()>,
 }
 
-/// Node of a cluster, and the task that keeps its connection.
-struct Running {
+/// Node of a cluster, and the task that maintains its connection.
+struct RunningNode {
     node: Arc<Node>,
     task: AbortHandle,
-    /// Time of the last call that a reply redirected here.
-    redirected: Instant,
+    /// Time of the last call that was redirected to the node.
+    redirected_at: Instant,
 }
 
-impl Drop for Running {
+impl Drop for RunningNode {
     fn drop(&mut self) {
         self.task.abort();
         self.node.set_retired(true);
     }
 }
 
-/// Server of each key.
+/// Assignment of keys to servers.
 enum Route {
     Single(Arc<Node>),
     Cluster { ranges: Vec<SlotRange>, nodes: HashMap<HostPort, Arc<Node>> },
 }
 
-impl Link {
-    /// Creates a link that connects once [`Link::keep`] runs.
+impl Upstream {
+    /// Creates connections that are opened by [`Upstream::run`].
     #[must_use]
-    pub fn new(address: Address) -> Link {
-        let missing = Arc::<Missing>::default();
+    pub fn new(address: Address) -> Upstream {
+        let permission_log = Arc::<PermissionLog>::default();
         let hosts: Vec<String> = address.hosts.iter().map(format_host).collect();
         let name = address.primary.clone().unwrap_or_else(|| hosts.join(","));
         let shared = Arc::new(Shared {
             address,
             outages: outages::Outages::default(),
-            missing: Arc::clone(&missing),
-            answered: AtomicBool::new(false),
-            moved: Notify::new(),
-            renewals: AtomicU64::new(0),
+            permission_log: Arc::clone(&permission_log),
+            has_replied: AtomicBool::new(false),
+            slots_changed: Notify::new(),
+            certificate_reloads: AtomicU64::new(0),
         });
         let single = Node::new(name, None, Arc::clone(&shared));
         let route = ArcSwap::from_pointee(Route::Single(Arc::clone(&single)));
-        Link { shared, missing, single, nodes: Mutex::default(), route, reading: tokio::sync::Mutex::default() }
+        Upstream {
+            shared,
+            permission_log,
+            single,
+            nodes: Mutex::default(),
+            route,
+            policy_read: tokio::sync::Mutex::default(),
+        }
     }
 
-    /// Returns `true` if files say whom TLS trusts, or who the gateway is.
+    /// Returns `true` if TLS uses certificates from files.
     pub fn has_certificates(&self) -> bool {
         !self.shared.address.tls_files().is_empty()
     }
 
     /// Returns `true` if a server has replied since the start.
-    pub fn has_answered(&self) -> bool {
-        self.shared.answered.load(Ordering::Relaxed)
+    pub fn has_replied(&self) -> bool {
+        self.shared.has_replied.load(Ordering::Relaxed)
     }
 
-    /// Logs the outages of the last second, before the end.
+    /// Logs changes of outages at once, before the process ends.
     pub fn log_outages(&self) {
         self.shared.outages.log(true);
     }
 
-    /// Sends calls at once and returns the replies, in the order of the calls. A call without a reply by the deadline is
-    /// lost; a later reply is counted.
-    pub async fn ask(&self, calls: Arc<[Call]>, deadline: Instant) -> Vec<Reply> {
-        let sent = Instant::now();
+    /// Sends calls concurrently and returns the replies in their order. A call without a reply by the deadline is lost;
+    /// a later reply is counted.
+    pub async fn send_calls(&self, calls: Arc<[Call]>, deadline: Instant) -> Vec<Reply> {
+        let started = Instant::now();
         let replies = match &*calls {
-            [call] => vec![self.reply(call, deadline).await],
-            calls => join_all(calls.iter().map(|call| self.reply(call, deadline))).await,
+            [call] => vec![self.send_call(call, deadline).await],
+            calls => join_all(calls.iter().map(|call| self.send_call(call, deadline))).await,
         };
         if replies.iter().any(|reply| !matches!(reply, Reply::Lost(_))) {
-            seen::server_seconds(sent.elapsed());
+            metrics::record_server_seconds(started.elapsed());
         }
         replies
     }
 
-    /// Reads a policy for a listener from the server of a key, which ruled by this version of it. A policy that cannot be
-    /// read is added without limits, so that it is not read again for each call.
-    pub async fn read_policy(self: Arc<Link>, key: Vec<u8>, name: String, version: i64, listener: Arc<dyn Listener>) {
-        let _reading = self.reading.lock().await;
-        if listener.has(&name, version) {
+    /// Caches a policy in at least this version, read from the server of the key that it was applied to. A policy that
+    /// cannot be read is cached without limits, so that it is not read again for each call.
+    pub async fn read_policy(self: Arc<Upstream>, key: Vec<u8>, name: String, version: i64, cache: Arc<PolicyCache>) {
+        let _guard = self.policy_read.lock().await;
+        if cache.has(&name, version) {
             return;
         }
         let rows = match self.node_of(&key) {
-            Some(node) => node.send(policies::one(&name), false, Instant::now() + PROBE_TIMEOUT).await,
+            Some(node) => node.send(policies::list_command(&name), false, Instant::now() + PROBE_TIMEOUT).await,
             None => Ok(Value::Nil),
         };
-        let found = rows.map(|rows| policies::rows(&rows)).unwrap_or_default();
+        let found = rows.map(|rows| policies::parse_rows(&rows)).unwrap_or_default();
         let found = found.into_iter().find(|row| row.name == name && row.version >= version);
-        listener.add(found.unwrap_or_else(|| PolicyRow { name, version, specs: String::new() }));
+        cache.insert(&found.unwrap_or_else(|| PolicyRow { name, version, specs: String::new() }));
     }
 
-    async fn reply(&self, call: &Call, deadline: Instant) -> Reply {
+    /// Sends a call and follows its redirections.
+    async fn send_call(&self, call: &Call, deadline: Instant) -> Reply {
         let (mut redirects, mut target) = (Redirects::until(deadline), Target::Primary);
         loop {
-            let reply = self.send(call, target, deadline).await;
+            let reply = self.send_to(call, target, deadline).await;
             match redirects.next(&reply).await {
                 Some(next) => target = next,
-                None => return call.reply(reply),
+                None => return call.parse_reply(reply),
             }
         }
     }
 
-    async fn send(&self, call: &Call, target: Target, deadline: Instant) -> RedisResult<Value> {
+    async fn send_to(&self, call: &Call, target: Target, deadline: Instant) -> RedisResult<Value> {
         let (node, asking) = match target {
             Target::Primary => (self.node_of(&call.key), false),
             Target::Node(host) => {
-                self.shared.moved.notify_one();
+                self.shared.slots_changed.notify_one();
                 (Some(self.node_at(host)), false)
             }
             Target::Importing(host) => (Some(self.node_at(host)), true),
@@ -176,47 +184,47 @@ impl Link {
         }
     }
 
-    /// Returns the node that a reply named.
+    /// Returns the node that a redirection named, and connects to it if necessary.
     fn node_at(&self, host: HostPort) -> Arc<Node> {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = self.running(&mut nodes, host);
-        running.redirected = Instant::now();
+        let running = self.running_node(&mut nodes, host);
+        running.redirected_at = Instant::now();
         Arc::clone(&running.node)
     }
 
-    fn running<'a>(&self, nodes: &'a mut HashMap<HostPort, Running>, host: HostPort) -> &'a mut Running {
+    fn running_node<'a>(&self, nodes: &'a mut HashMap<HostPort, RunningNode>, host: HostPort) -> &'a mut RunningNode {
         nodes.entry(host).or_insert_with_key(|host| {
             let node = Node::new(format_host(host), Some(host.clone()), Arc::clone(&self.shared));
-            let task = tokio::spawn(Arc::clone(&node).keep()).abort_handle();
-            Running { node, task, redirected: Instant::now() }
+            let task = tokio::spawn(Arc::clone(&node).run()).abort_handle();
+            RunningNode { node, task, redirected_at: Instant::now() }
         })
     }
 
-    /// Connects, and connects again when the connection breaks; reads each second if the policies have changed.
-    pub async fn keep(&self, listener: &dyn Listener) {
+    /// Maintains the connections and the cache of policies. Never completes.
+    pub async fn run(&self, cache: &PolicyCache) {
         loop {
-            let began = Instant::now();
+            let started = Instant::now();
             match connect::connect(&self.shared.address).await {
-                Ok(ServerConnection { is_cluster: true, .. }) => self.keep_cluster(listener).await,
-                Ok(ServerConnection { connection, .. }) => self.single.watch(connection, Some(listener)).await,
+                Ok(ServerConnection { is_cluster: true, .. }) => self.follow_cluster(cache).await,
+                Ok(ServerConnection { connection, .. }) => self.single.watch(connection, Some(cache)).await,
                 Err(error) => self.single.not_connected(&error),
             }
-            sleep_until(began + PROBE).await;
+            sleep_until(started + PROBE_INTERVAL).await;
         }
     }
 
-    /// Follows the slots of a cluster, until the server says that it is in none.
-    async fn keep_cluster(&self, listener: &dyn Listener) {
-        // Always the same as long as it replies: another may know less of a change that has been followed.
+    /// Follows the slots of a cluster until the server replies that it belongs to none.
+    async fn follow_cluster(&self, cache: &PolicyCache) {
+        // The same node as long as it replies: the slots of another may be older than those in use.
         let mut source = None;
         loop {
-            let began = Instant::now();
-            if let Err(error) = self.look_at_cluster(&mut source, listener).await {
+            let started = Instant::now();
+            if let Err(error) = self.read_cluster(&mut source, cache).await {
                 if error.to_string().contains("cluster support disabled") {
                     break;
                 }
                 if error.code() == Some("NOPERM") {
-                    self.missing.tell(error.detail().unwrap_or_default());
+                    self.permission_log.log(error.detail().unwrap_or_default());
                 }
                 if matches!(**self.route.load(), Route::Single(_)) {
                     self.single.not_connected(&error);
@@ -224,8 +232,8 @@ impl Link {
             }
             self.shared.outages.log(false);
             tokio::select! {
-                () = sleep_until(began + LOOK) => {}
-                () = self.shared.moved.notified() => sleep_until(began + MOVED).await,
+                () = sleep_until(started + CHECK_INTERVAL) => {}
+                () = self.shared.slots_changed.notified() => sleep_until(started + SLOTS_INTERVAL).await,
             }
         }
         self.single.set_retired(false);
@@ -234,7 +242,7 @@ impl Link {
     }
 
     /// Reads slots and policies from the first node that replies.
-    async fn look_at_cluster(&self, source: &mut Option<HostPort>, listener: &dyn Listener) -> RedisResult<()> {
+    async fn read_cluster(&self, source: &mut Option<HostPort>, cache: &PolicyCache) -> RedisResult<()> {
         let mut healthy: Vec<(HostPort, Arc<MultiplexedConnection>)> = {
             let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
             let healthy =
@@ -243,21 +251,22 @@ impl Link {
         };
         healthy.sort_by_key(|(host, _)| source.as_ref() != Some(host));
         for (host, connection) in healthy {
-            // A node that hangs is known as such only after its own probe.
-            if let Ok(Ok(ranges)) = timeout(PROBE, slots(&connection, &host.0)).await {
+            // A short timeout: a hanging node counts as healthy until its own probe has failed.
+            if let Ok(Ok(ranges)) = timeout(PROBE_INTERVAL, read_slots(&connection, &host.0)).await {
                 self.set_slots(ranges);
                 *source = Some(host);
-                return timeout(PROBE_TIMEOUT, policies::read(&connection, listener)).await.unwrap_or(Ok(()));
+                return timeout(PROBE_TIMEOUT, policies::read(&connection, cache)).await.unwrap_or(Ok(()));
             }
         }
         let mut last = RedisError::from((ErrorKind::Client, "no node of the cluster replies"));
         for host in &self.shared.address.hosts {
-            let asked = async { slots(&connect::connect_to_node(&self.shared.address, host).await?, &host.0).await };
-            match timeout(PROBE_TIMEOUT, asked).await {
+            let query =
+                async { read_slots(&connect::connect_to_node(&self.shared.address, host).await?, &host.0).await };
+            match timeout(PROBE_TIMEOUT, query).await {
                 Ok(Ok(ranges)) => {
                     self.set_slots(ranges);
-                    // The policies are read from a node once it is connected.
-                    self.shared.moved.notify_one();
+                    // Wakes this loop again to read the policies, once a node is connected.
+                    self.shared.slots_changed.notify_one();
                     return Ok(());
                 }
                 Ok(Err(error)) => last = error,
@@ -267,23 +276,23 @@ impl Link {
         Err(last)
     }
 
-    /// Goes by these slots from now on.
+    /// Replaces the slots, connects to new nodes and drops those without slots.
     fn set_slots(&self, ranges: Vec<SlotRange>) {
         let mut running = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut nodes = HashMap::new();
         for range in &ranges {
             if !nodes.contains_key(&range.primary) {
-                let node = Arc::clone(&self.running(&mut running, range.primary.clone()).node);
+                let node = Arc::clone(&self.running_node(&mut running, range.primary.clone()).node);
                 let has_slot = |slot| primary_of(&ranges, slot) == Some(&range.primary);
-                if !has_slot(slot_of(&node.probed()))
-                    && let Some(key) = probe_key(PROBED, has_slot)
+                if !has_slot(slot_of(&node.probe_key()))
+                    && let Some(key) = probe_key(PROBE_KEY, has_slot)
                 {
-                    node.set_probed(key);
+                    node.set_probe_key(key);
                 }
                 nodes.insert(range.primary.clone(), node);
             }
         }
-        running.retain(|host, one| nodes.contains_key(host) || one.redirected.elapsed() < KEPT);
+        running.retain(|host, node| nodes.contains_key(host) || node.redirected_at.elapsed() < IMPORTING_LIFETIME);
         if let Route::Cluster { ranges: before, .. } = &**self.route.load()
             && *before == ranges
         {
@@ -294,15 +303,15 @@ impl Link {
     }
 }
 
-/// Reads the slots of a cluster. A reply without slots is that of a node that has left its cluster.
-async fn slots(connection: &MultiplexedConnection, host: &str) -> RedisResult<Vec<SlotRange>> {
+/// Reads the slots of a cluster. A node that knows no slots has left its cluster, which is an error.
+async fn read_slots(connection: &MultiplexedConnection, host: &str) -> RedisResult<Vec<SlotRange>> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
     let ranges = slot_ranges(&connect::send(connection.clone(), &command).await?, host);
     if ranges.is_empty() { Err((ErrorKind::Client, "the node knows no slots").into()) } else { Ok(ranges) }
 }
 
-impl Reloadable for Link {
+impl Reloadable for Upstream {
     fn name(&self) -> &'static str {
         "the certificates for the server"
     }
@@ -312,9 +321,9 @@ impl Reloadable for Link {
     }
 
     fn read(&self) -> Result<(), String> {
-        // Each connection that is made reads them.
+        // Only a check: each new connection reads the files.
         connect::check_certificates(&self.shared.address).map_err(|error| error.to_string())?;
-        self.shared.renewals.fetch_add(1, Ordering::Release);
+        self.shared.certificate_reloads.fetch_add(1, Ordering::Release);
         Ok(())
     }
 }

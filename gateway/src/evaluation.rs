@@ -1,0 +1,174 @@
+//! Evaluation of requests: the calls of a request are sent concurrently and combined into one decision, and the charges
+//! of a denied request are rolled back.
+
+mod combine;
+mod decision;
+mod part;
+mod rollback;
+
+pub use decision::{PartDecision, RequestDecision};
+pub use part::{RequestPart, RuleCall};
+
+use crate::call::{Call, CallDecision, Reply};
+use crate::local_limits::LocalLimits;
+use crate::metrics;
+use crate::policy_cache::PolicyCache;
+use crate::upstream::Upstream;
+use rollback::identifiable_calls;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+/// Answer to requests while the server is away.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum OutageMode {
+    /// Requests pass.
+    Open,
+    /// Requests are denied.
+    Closed,
+    /// The gateway itself grants this share of each limit. Requests under limits that it does not know pass.
+    Local(f64),
+}
+
+/// Evaluator of requests.
+pub struct Evaluator {
+    /// Connections to the server.
+    pub upstream: Arc<Upstream>,
+    /// Policies of the server.
+    pub policies: Arc<PolicyCache>,
+    /// Answer while the server is away.
+    pub outage_mode: OutageMode,
+    /// Limits of the gateway itself, if `outage_mode` is `Local`.
+    pub local: Option<LocalLimits>,
+    /// Timeout of a call. A call without a reply by then is a failure of the server.
+    pub timeout: Duration,
+    /// Shadow mode: denials are counted but not enforced.
+    pub shadow: bool,
+    /// Permits for the requests in flight.
+    pub in_flight: Arc<Semaphore>,
+    /// Time of the last log line about an error of the server.
+    pub error_logged_at: Mutex<Option<Instant>>,
+}
+
+impl Evaluator {
+    /// Evaluates all parts of a request concurrently. A denied request is rolled back according to the charging mode of
+    /// each call.
+    ///
+    /// The decision is returned within the caller's `timeout` and that of the gateway. Calls without a reply by then go
+    /// on in the background, so that a short timeout of a caller neither counts as a failure of the server nor leaves
+    /// charges that should be rolled back.
+    pub async fn evaluate(
+        self: &Arc<Evaluator>,
+        domain: String,
+        parts: Arc<[RequestPart]>,
+        timeout: Option<Duration>,
+    ) -> RequestDecision {
+        let (this, count) = (Arc::clone(self), parts.len());
+        let (sender, receiver) = oneshot::channel();
+        tokio::spawn(async move { this.run(&domain, &parts, timeout, sender).await });
+        // The sender is dropped without a decision only if the task panics.
+        receiver.await.unwrap_or_else(|_| self.outage_decision(count))
+    }
+
+    async fn run(
+        &self,
+        domain: &str,
+        parts: &[RequestPart],
+        timeout: Option<Duration>,
+        sender: oneshot::Sender<RequestDecision>,
+    ) {
+        let started = Instant::now();
+        let deadline = started + timeout.map_or(self.timeout, |timeout| timeout.min(self.timeout));
+        let permit = self.in_flight.try_acquire();
+        let calls = identifiable_calls(parts, self.timeout);
+        let lost = |why: &str| calls.iter().map(|_| Reply::Lost(why.to_owned())).collect::<Vec<_>>();
+        let mut sending = pin!(async {
+            match &permit {
+                _ if calls.is_empty() => (Arc::clone(&calls), vec![]),
+                Ok(_) => self.send(Arc::clone(&calls)).await,
+                Err(_) => (Arc::clone(&calls), lost("too many requests at once")),
+            }
+        });
+        let (is_late, (sent, mut replies)) = match timeout_at(deadline, &mut sending).await {
+            Ok(sent_and_replies) => (false, sent_and_replies),
+            Err(_) => (true, (Arc::clone(&calls), lost("no reply before the deadline of the caller"))),
+        };
+        self.read_new_policies(&sent, &replies, deadline).await;
+        if let Some(local) = &self.local
+            && replies.iter().any(Reply::is_undecided)
+        {
+            local.decide(&sent, &mut replies, &self.policies);
+        }
+        let mut decision = self.combine(parts, &replies);
+        let is_rolled_back = !decision.allowed;
+        if self.shadow {
+            decision.apply_shadow_mode();
+        }
+        decision.count(domain, parts);
+        let mut remaining = pin!(async {
+            let (sent, replies) = if is_late { sending.await } else { (sent, replies) };
+            if is_late {
+                metrics::count_late_replies(replies.iter().filter(|reply| !matches!(reply, Reply::Lost(_))).count());
+            }
+            if is_rolled_back {
+                self.roll_back(&sent, &replies).await;
+            }
+        });
+        // If there is time, the rollback precedes the answer, so that a caller that retries at once finds the units
+        // returned.
+        let is_done = timeout_at(deadline, &mut remaining).await.is_ok();
+        metrics::record_request_seconds(started.elapsed(), decision.outcome());
+        // Fails if the caller has closed its connection.
+        let _ = sender.send(decision);
+        if !is_done {
+            remaining.await;
+        }
+    }
+
+    /// Sends the calls and returns them with their replies. If a key has no room for another idempotency key, the call
+    /// is sent again without one, and returned without one.
+    async fn send(&self, calls: Arc<[Call]>) -> (Arc<[Call]>, Vec<Reply>) {
+        let mut replies = self.upstream.send_calls(Arc::clone(&calls), Instant::now() + self.timeout).await;
+        let lacks_room =
+            |call: &Call, reply: &Reply| call.may_charge() && call.id.is_some() && reply.lacks_room_for_id();
+        if !calls.iter().zip(&replies).any(|(call, reply)| lacks_room(call, reply)) {
+            return (calls, replies);
+        }
+        let (mut sent, mut retries, mut retried_replies) = (Vec::with_capacity(calls.len()), Vec::new(), Vec::new());
+        for (call, reply) in calls.iter().zip(&mut replies) {
+            let mut call = call.clone();
+            if lacks_room(&call, reply) {
+                call.id = None;
+                retries.push(call.clone());
+                retried_replies.push(reply);
+            }
+            sent.push(call);
+        }
+        // A full timeout: a reply after the rest of the first one would count as a failure of the server.
+        let deadline = Instant::now() + self.timeout;
+        for (reply, new) in retried_replies.into_iter().zip(self.upstream.send_calls(retries.into(), deadline).await) {
+            *reply = new;
+        }
+        (sent.into(), replies)
+    }
+
+    /// Reads the policies that were applied in a version that is not cached, so that the response describes their
+    /// current limits.
+    async fn read_new_policies(&self, calls: &[Call], replies: &[Reply], deadline: Instant) {
+        for (call, reply) in calls.iter().zip(replies) {
+            if let Reply::Decided(CallDecision { policy: Some(policy), version: Some(version), .. }) = reply
+                && !self.policies.has(policy, *version)
+            {
+                let (upstream, policies) = (Arc::clone(&self.upstream), Arc::clone(&self.policies));
+                let reading = tokio::spawn(upstream.read_policy(call.key.clone(), policy.clone(), *version, policies));
+                // A spawned task: other requests may wait for the same policy longer than this one.
+                let _ = timeout_at(deadline, reading).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

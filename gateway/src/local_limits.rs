@@ -1,0 +1,259 @@
+//! Local limits: while the server is away, the gateway grants a share of each limit, from buckets that recover like it.
+
+use crate::call::{Call, CallDecision, LimitDecision, Operation, Reply, Rule};
+use crate::charge::Charge;
+use crate::limit::{Limit, parse_limits};
+use crate::policy_cache::PolicyCache;
+use ratelimit_core::Amount;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Maximum number of buckets, and of idempotency keys. The oldest are forgotten.
+const MAX_ENTRIES: usize = 10_000;
+
+/// Limits that the gateway itself enforces.
+pub struct LocalLimits {
+    /// Share of each limit, above 0 and up to 1.
+    share: f64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Units used, by key and name of the limit.
+    used: BoundedMap<(Vec<u8>, String), f64>,
+    /// Cost charged, by key and idempotency key.
+    ids: BoundedMap<(Vec<u8>, Vec<u8>), Amount>,
+}
+
+/// Map of at most [`MAX_ENTRIES`] entries with their time. When it is full, the older half is removed.
+struct BoundedMap<K, V>(HashMap<K, (V, Instant)>);
+
+impl<K, V> Default for BoundedMap<K, V> {
+    fn default() -> BoundedMap<K, V> {
+        BoundedMap(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash, V> BoundedMap<K, V> {
+    fn insert(&mut self, key: K, value: V, now: Instant) {
+        if self.0.len() >= MAX_ENTRIES && !self.0.contains_key(&key) {
+            let mut times: Vec<Instant> = self.0.values().map(|(_, at)| *at).collect();
+            let (_, median, _) = times.select_nth_unstable(MAX_ENTRIES / 2);
+            let median = *median;
+            self.0.retain(|_, (_, at)| *at > median);
+            // Entries of one and the same time have no newer half.
+            if self.0.len() >= MAX_ENTRIES {
+                self.0.clear();
+            }
+        }
+        self.0.insert(key, (value, now));
+    }
+}
+
+/// Call whose limits are known, so that it can be decided locally.
+struct LocalCall<'a> {
+    call: &'a Call,
+    limits: Arc<[Limit]>,
+    policy: Option<String>,
+}
+
+impl LocalLimits {
+    /// Creates unused limits that grant a share of each limit, above 0 and up to 1.
+    #[must_use]
+    pub fn new(share: f64) -> LocalLimits {
+        LocalLimits { share, state: Mutex::default() }
+    }
+
+    /// Replaces undecided replies by local decisions. The replies are in the order of the calls.
+    ///
+    /// Calls in the charging mode all-or-none are not charged if any call of the request is denied. A call whose policy
+    /// is not cached stays undecided.
+    pub fn decide(&self, calls: &[Call], replies: &mut [Reply], policies: &PolicyCache) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let undecided: Vec<(usize, LocalCall<'_>)> = calls
+            .iter()
+            .zip(replies.iter())
+            .enumerate()
+            .filter(|(_, (_, reply))| reply.is_undecided())
+            .filter_map(|(index, (call, _))| Some((index, LocalCall::new(call, policies)?)))
+            .collect();
+        let denied = |reply: &Reply| matches!(reply, Reply::Decided(decision) if !decision.allowed);
+        let mut allowed = !calls.iter().zip(replies.iter()).any(|(call, reply)| call.may_charge() && denied(reply));
+        for (_, local) in &undecided {
+            allowed &= self.evaluate(&state, local, now).allowed;
+        }
+        for (index, local) in undecided {
+            let decision = self.evaluate(&state, &local, now);
+            let is_independent = !local.call.may_charge() || local.charge() != Charge::AllOrNone;
+            let decision = if allowed || is_independent || local.is_charged_beyond(&decision) {
+                self.charge(&mut state, &local, decision, now)
+            } else {
+                decision
+            };
+            if let Some(reply) = replies.get_mut(index) {
+                let error = (!matches!(reply, Reply::Lost(_))).then(|| Box::new(reply.clone()));
+                *reply = Reply::Local(decision, error);
+            }
+        }
+    }
+
+    /// Decides a call without charging it.
+    fn evaluate(&self, state: &State, local: &LocalCall<'_>, now: Instant) -> CallDecision {
+        let cost = match local.call.operation {
+            Operation::Take(cost) if !state.is_charged(local.call) => cost,
+            _ => Amount::ZERO,
+        };
+        let each: Vec<LimitDecision> = local
+            .limits
+            .iter()
+            .map(|limit| self.limit_decision(limit, state.used(&local.call.key, limit, now, self.share), cost))
+            .collect();
+        let denying = || each.iter().zip(local.limits.iter()).filter(|(one, limit)| !one.allowed && !limit.shadow);
+        let never = denying().any(|(decision, _)| decision.wait_ms < 0);
+        let longest = denying().map(|(decision, _)| decision.wait_ms).max().unwrap_or(0);
+        CallDecision {
+            allowed: denying().next().is_none(),
+            wait_ms: if never { -1 } else { longest },
+            each,
+            policy: local.policy.clone(),
+            version: None,
+        }
+    }
+
+    fn limit_decision(&self, limit: &Limit, used: f64, cost: Amount) -> LimitDecision {
+        if limit.is_concurrency {
+            // Leases cannot be counted locally: their releases go to the server.
+            let capacity = whole(units(limit.capacity));
+            return LimitDecision { allowed: true, limit: capacity, remaining: capacity, wait_ms: 0, reset_ms: 0 };
+        }
+        let capacity = capacity(limit, self.share);
+        let rate = rate(limit, self.share);
+        let cost = if cost == Amount::ZERO { 0.0 } else { units(limit.cost.unwrap_or(cost)) };
+        // Tolerates rounding errors of floats.
+        let missing = used + cost - capacity - 1e-6;
+        let allowed = missing <= 0.0;
+        let wait_ms = match (allowed, cost > capacity) {
+            (true, _) => 0,
+            (false, true) => -1,
+            (false, false) => whole((missing / rate * 1000.0).ceil()),
+        };
+        LimitDecision {
+            allowed,
+            limit: whole(capacity),
+            remaining: whole((capacity - used + 1e-6).max(0.0)),
+            wait_ms,
+            reset_ms: whole((used / rate * 1000.0).ceil()),
+        }
+    }
+
+    /// Charges a call, unless its decision forbids that, and returns the decision with the state after it.
+    fn charge(&self, state: &mut State, local: &LocalCall<'_>, decision: CallDecision, now: Instant) -> CallDecision {
+        let call = local.call;
+        let id = |call: &Call| Some((call.key.clone(), call.id.clone()?));
+        let is_charged = decision.allowed || local.is_charged_beyond(&decision);
+        let (sign, cost) = match (&call.operation, id(call)) {
+            (Operation::Take(cost), id) if is_charged && *cost != Amount::ZERO && !state.is_charged(call) => {
+                if let Some(id) = id {
+                    state.ids.insert(id, *cost, now);
+                }
+                (1.0, units(*cost))
+            }
+            (Operation::Charge(cost), _) if *cost != Amount::ZERO => (1.0, units(*cost)),
+            (Operation::GiveBack(cost), _) => (-1.0, units(*cost)),
+            (Operation::Settle(cost), Some(id)) => match state.ids.0.remove(&id) {
+                Some((charged, _)) => (1.0, units(*cost) - units(charged)),
+                None => return decision,
+            },
+            _ => return decision,
+        };
+        for limit in local.limits.iter().filter(|limit| !limit.is_concurrency) {
+            let own = limit.cost.map(units);
+            let added = match (&call.operation, own) {
+                (Operation::Settle(_), Some(_)) => 0.0,
+                (_, Some(own)) => own * sign,
+                (_, None) => cost * sign,
+            };
+            let used = (state.used(&call.key, limit, now, self.share) + added).max(0.0);
+            state.used.insert((call.key.clone(), limit.name.clone()), used, now);
+        }
+        let mut charged = decision;
+        for (decision, limit) in charged.each.iter_mut().zip(local.limits.iter()) {
+            let after = self.limit_decision(limit, state.used(&call.key, limit, now, self.share), Amount::ZERO);
+            (decision.remaining, decision.reset_ms) = (after.remaining, after.reset_ms);
+        }
+        charged
+    }
+}
+
+impl<'a> LocalCall<'a> {
+    /// Resolves the limits of a call. Returns `None` if they are not known, and for a release, which no limit decides.
+    fn new(call: &'a Call, policies: &PolicyCache) -> Option<LocalCall<'a>> {
+        let (policy, limits) = match &call.rule {
+            _ if call.operation == Operation::Release => return None,
+            Rule::Limits(words) => (None, parse_limits(&words.join(" ")).into()),
+            Rule::Policies(names) => {
+                let (name, limits) = policies.first(names)?;
+                (Some(name), limits)
+            }
+        };
+        Some(LocalCall { call, limits, policy })
+    }
+
+    fn charge(&self) -> Charge {
+        self.call.charge_under(&self.limits)
+    }
+
+    /// Returns `true` if the call is charged although it is denied: all limits that deny it are charged beyond their
+    /// capacity.
+    fn is_charged_beyond(&self, decision: &CallDecision) -> bool {
+        let mut denying =
+            decision.each.iter().zip(self.limits.iter()).filter(|(one, limit)| !one.allowed && !limit.shadow);
+        !decision.allowed && (self.charge() == Charge::Always || denying.all(|(_, limit)| limit.forced))
+    }
+}
+
+impl State {
+    /// Returns the units of a limit that are in use now.
+    fn used(&self, key: &[u8], limit: &Limit, now: Instant, share: f64) -> f64 {
+        let Some((used, at)) = self.used.0.get(&(key.to_vec(), limit.name.clone())) else { return 0.0 };
+        let elapsed: Duration = now.saturating_duration_since(*at);
+        (used - elapsed.as_secs_f64() * rate(limit, share)).max(0.0)
+    }
+
+    /// Returns `true` if a call with the same idempotency key was already charged.
+    fn is_charged(&self, call: &Call) -> bool {
+        call.id.as_ref().is_some_and(|id| self.ids.0.contains_key(&(call.key.clone(), id.clone())))
+    }
+}
+
+/// Returns the local share of a limit's capacity: at least one unit, unless the capacity is less.
+fn capacity(limit: &Limit, share: f64) -> f64 {
+    let capacity = units(limit.capacity);
+    capacity.min((capacity * share).max(1.0))
+}
+
+/// Returns the recovery of a limit's local share, in units a second.
+#[allow(clippy::cast_precision_loss, reason = "windows are years at the most")]
+fn rate(limit: &Limit, share: f64) -> f64 {
+    let capacity = capacity(limit, share);
+    (if capacity > 0.0 { capacity } else { 1.0 }) / limit.seconds.max(1) as f64
+}
+
+#[allow(clippy::cast_precision_loss, reason = "amounts are 10^12 at the most")]
+fn units(amount: Amount) -> f64 {
+    amount.millionths() as f64 / 1e6
+}
+
+/// Rounds down to an integer. Numbers out of range become the nearest integer in range.
+#[allow(clippy::cast_possible_truncation, reason = "a cast from floats saturates")]
+fn whole(number: f64) -> i64 {
+    number.floor() as i64
+}
+
+#[cfg(test)]
+mod tests;

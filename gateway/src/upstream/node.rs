@@ -1,0 +1,271 @@
+//! Server or node of a cluster: one connection that all calls share, a circuit breaker and a probe.
+
+use super::breaker::Breaker;
+use super::outages::Outages;
+use super::policies::{probe, read, require_primary};
+use super::{Address, CHECK_INTERVAL, PROBE_INTERVAL, PROBE_KEY, PROBE_TIMEOUT};
+use crate::metrics;
+use crate::permission_log::PermissionLog;
+use crate::policy_cache::PolicyCache;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use ratelimit_link::connect::{self, send, send_asking};
+use ratelimit_link::redirect::redirect;
+use ratelimit_link::server_error::{explain, is_error_reply, lacks_module};
+use ratelimit_link::slots::HostPort;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+/// Maximum time for which a late reply is awaited, only to be counted.
+const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of calls to one server without a reply, including those whose callers have timed out.
+pub const MAX_IN_FLIGHT: usize = 10_000;
+/// Number of consecutive probes without a reply after which the connection is replaced. A connection whose peer has
+/// vanished never fails by itself.
+const MAX_UNANSWERED_PROBES: u32 = 4;
+
+/// State that all nodes share.
+pub struct Shared {
+    /// Address of the server, with credentials.
+    pub address: Address,
+    /// Servers that are away.
+    pub outages: Outages,
+    /// Log of the permissions that the user lacks.
+    pub permission_log: Arc<PermissionLog>,
+    /// `true` once a server has replied.
+    pub has_replied: AtomicBool,
+    /// Wakes the task that reads the slots of a cluster.
+    pub slots_changed: Notify,
+    /// Number of times that the certificates for TLS were reloaded.
+    pub certificate_reloads: AtomicU64,
+}
+
+/// Server that calls are sent to.
+pub struct Node {
+    name: String,
+    /// Host and port of a node of a cluster.
+    host: Option<HostPort>,
+    shared: Arc<Shared>,
+    connection: ArcSwapOption<MultiplexedConnection>,
+    /// `true` once the first attempt to connect has ended.
+    has_attempted: watch::Sender<bool>,
+    /// Circuit breaker of the calls.
+    pub breaker: Breaker,
+    /// Permits for the calls in flight.
+    pub in_flight: Arc<Semaphore>,
+    /// Wakes the task that maintains the connection.
+    broken: Notify,
+    /// Key of the probe.
+    probe_key: ArcSwap<Vec<u8>>,
+    /// `true` while no key belongs to the node, so that its outages are not reported.
+    is_retired: AtomicBool,
+}
+
+impl Node {
+    /// Creates a node without a connection. `host` is set for a node of a cluster.
+    pub fn new(name: String, host: Option<HostPort>, shared: Arc<Shared>) -> Arc<Node> {
+        Arc::new(Node {
+            name,
+            host,
+            shared,
+            connection: ArcSwapOption::empty(),
+            has_attempted: watch::Sender::new(false),
+            breaker: Breaker::default(),
+            in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
+            broken: Notify::new(),
+            probe_key: ArcSwap::from_pointee(PROBE_KEY.as_bytes().to_vec()),
+            is_retired: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the connection if the last call had a reply.
+    pub fn healthy_connection(&self) -> Option<Arc<MultiplexedConnection>> {
+        self.connection.load_full().filter(|_| !self.breaker.has_failed())
+    }
+
+    /// Returns the key of the probe.
+    pub fn probe_key(&self) -> Arc<Vec<u8>> {
+        self.probe_key.load_full()
+    }
+
+    /// Sets the key of the probe.
+    pub fn set_probe_key(&self, key: Vec<u8>) {
+        self.probe_key.store(Arc::new(key));
+    }
+
+    /// Sends a call and waits for the reply until the deadline; a later reply is counted. With `asking`, the call is
+    /// sent behind ASKING, so that a node accepts it for a slot that it imports.
+    ///
+    /// # Errors
+    /// If the reply is an error, or if there is no reply.
+    pub async fn send(&self, command: Cmd, asking: bool, deadline: Instant) -> RedisResult<Value> {
+        if self.breaker.is_open() {
+            return Err(lost("the server is away"));
+        }
+        let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
+            return Err(lost("too many calls without a reply"));
+        };
+        let Some(connection) = self.connection(deadline).await else {
+            self.record_failure("not connected");
+            return Err(lost("not connected"));
+        };
+        let mut request = Box::pin(async move {
+            let _permit = permit;
+            let connection = MultiplexedConnection::clone(&connection);
+            if asking { send_asking(connection, command).await } else { send(connection, &command).await }
+        });
+        let Ok(reply) = timeout_at(deadline, &mut request).await else {
+            tokio::spawn(async move {
+                if timeout(LATE_REPLY_TIMEOUT, request)
+                    .await
+                    .is_ok_and(|reply| reply.as_ref().map_or_else(is_error_reply, |_| true))
+                {
+                    metrics::count_late_replies(1);
+                }
+            });
+            self.record_failure("no reply in time");
+            return Err(lost("no reply in time"));
+        };
+        match &reply {
+            Err(error) if !is_error_reply(error) && redirect(error).is_none() => {
+                self.record_failure(&error.to_string());
+                self.broken.notify_one();
+            }
+            // Neither a success, after which the gateway would be ready, nor a failure of this call: the probe reports
+            // it.
+            Err(error) if lacks_module(error) => {}
+            _ => self.record_success(),
+        }
+        reply
+    }
+
+    /// Returns the connection, if there is one. For a new node, waits for the first attempt to connect.
+    async fn connection(&self, deadline: Instant) -> Option<Arc<MultiplexedConnection>> {
+        if let Some(connection) = self.connection.load_full() {
+            return Some(connection);
+        }
+        let mut has_attempted = self.has_attempted.subscribe();
+        let _ = timeout_at(deadline, has_attempted.wait_for(|has_attempted| *has_attempted)).await;
+        self.connection.load_full()
+    }
+
+    /// Counts a failure of the server.
+    pub fn record_failure(&self, why: &str) {
+        if self.breaker.record_failure() && !self.is_retired.load(Ordering::Acquire) {
+            self.shared.outages.begin(&self.name, why);
+        }
+    }
+
+    /// Counts a reply of the server.
+    pub fn record_success(&self) {
+        self.shared.has_replied.store(true, Ordering::Relaxed);
+        if self.breaker.record_success() {
+            self.shared.outages.end(&self.name);
+        }
+    }
+
+    /// Sets whether the node is retired. Outages of a retired node are not reported.
+    pub fn set_retired(&self, is_retired: bool) {
+        self.is_retired.store(is_retired, Ordering::Release);
+        if is_retired {
+            self.has_attempted.send_replace(true);
+            self.shared.outages.end(&self.name);
+        }
+    }
+
+    /// Maintains the connection to a node of a cluster. Never completes.
+    pub async fn run(self: Arc<Node>) {
+        loop {
+            let started = Instant::now();
+            match self.connect().await {
+                Ok(connection) => self.watch(connection, None).await,
+                Err(error) => self.not_connected(&error),
+            }
+            // Another node may have taken over the slots.
+            self.shared.slots_changed.notify_one();
+            sleep_until(started + PROBE_INTERVAL).await;
+        }
+    }
+
+    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        match &self.host {
+            Some(host) => connect::connect_to_node(&self.shared.address, host).await,
+            None => Ok(connect::connect(&self.shared.address).await?.connection),
+        }
+    }
+
+    /// Counts a failed attempt to connect.
+    pub fn not_connected(&self, error: &RedisError) {
+        self.record_failure(&error.to_string());
+        self.shared.outages.log(false);
+        self.has_attempted.send_replace(true);
+    }
+
+    /// Uses a connection until it fails. Each second, and sooner after a failure, the server is probed, and its
+    /// policies are read into the cache, if any. After a reload of the certificates, the connection is replaced.
+    pub async fn watch(&self, connection: MultiplexedConnection, cache: Option<&PolicyCache>) {
+        let mut connection = Arc::new(connection);
+        let store = |connection: &Arc<MultiplexedConnection>| self.connection.store(Some(Arc::clone(connection)));
+        store(&connection);
+        self.has_attempted.send_replace(true);
+        let (mut unanswered, mut used_reload) = (0, self.shared.certificate_reloads.load(Ordering::Acquire));
+        loop {
+            let last_reload = self.shared.certificate_reloads.load(Ordering::Acquire);
+            if last_reload != used_reload
+                && let Ok(Ok(new)) = timeout(PROBE_TIMEOUT, self.connect()).await
+            {
+                used_reload = last_reload;
+                connection = Arc::new(new);
+                store(&connection);
+            }
+            let started = Instant::now();
+            let check = async {
+                if self.breaker.has_failed() {
+                    probe(&connection, &self.probe_key()).await?;
+                }
+                require_primary(&connection).await?;
+                match cache {
+                    Some(cache) => read(&connection, cache).await,
+                    None => Ok(()),
+                }
+            };
+            match timeout(PROBE_TIMEOUT, check).await {
+                Ok(Ok(())) => {
+                    unanswered = 0;
+                    self.record_success();
+                }
+                // The server decides all the same; responses describe its limits in less detail.
+                Ok(Err(error)) if error.code() == Some("NOPERM") => {
+                    self.shared.permission_log.log(error.detail().unwrap_or_default());
+                    self.record_success();
+                }
+                Ok(Err(error)) => {
+                    self.record_failure(&explain(&error));
+                    break;
+                }
+                Err(_) => {
+                    self.record_failure("no reply in time");
+                    unanswered += 1;
+                    if unanswered >= MAX_UNANSWERED_PROBES {
+                        break;
+                    }
+                }
+            }
+            self.shared.outages.log(false);
+            let pause = if self.breaker.is_open() { PROBE_INTERVAL } else { CHECK_INTERVAL };
+            tokio::select! {
+                () = sleep_until(started + pause) => {}
+                () = self.broken.notified() => sleep(Duration::from_millis(10)).await,
+            }
+        }
+        self.connection.store(None);
+    }
+}
+
+fn lost(why: &'static str) -> RedisError {
+    (ErrorKind::Client, why).into()
+}
