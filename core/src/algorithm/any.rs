@@ -1,4 +1,4 @@
-//! A limit of any algorithm, and a usage of any.
+//! Enums over the limits and usages of all algorithms.
 
 use crate::algorithms;
 use crate::kind::Kind;
@@ -7,16 +7,16 @@ use crate::number::Amount;
 use std::borrow::{Borrow, BorrowMut};
 use std::fmt;
 
-/// How a usage is held among others, by the word that the list of algorithms says.
+/// Storage of a usage in [`AnyUsage`], by the word in the list of algorithms.
 #[allow(non_camel_case_types, reason = "words of the list of algorithms")]
-mod held {
-    /// As it is.
+mod storage {
+    /// Stored inline.
     pub type inline<Usage> = Usage;
-    /// In a block of its own.
+    /// Stored in a heap block.
     pub type boxed<Usage> = Box<Usage>;
 }
 
-/// How many bytes a usage takes beside the place where it is held among others.
+/// Returns the heap memory of a usage beyond its own, in bytes.
 macro_rules! boxed_size {
     (inline $usage:ty) => {
         0
@@ -27,23 +27,23 @@ macro_rules! boxed_size {
 }
 
 macro_rules! any {
-    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $held:ident, $words:tt;)+) => {
-        /// A limit of any algorithm; it displays as the words that it is read from.
-        /// [`with_limit!`](crate::with_limit) is how to call it.
+    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
+        /// Limit of any algorithm. [`Display`](fmt::Display) prints the words of its spec. Use
+        /// [`with_limit!`](crate::with_limit) to call its methods.
         #[derive(Clone, Copy, Debug)]
         pub enum AnyLimit {
             $($(#[doc = $doc])+ $kind($limit),)+
         }
 
-        /// A usage of any algorithm. [`with_usage!`](crate::with_usage) is how to call it. With each stands what its
-        /// holder keeps beside it: up to seven bytes that are aligned to one fit where the tag leaves room.
+        /// Usage of any algorithm, with a label of its holder. Use [`with_usage!`](crate::with_usage) to call its
+        /// methods. A label of up to seven bytes with an alignment of one takes no extra memory.
         #[derive(Clone, Debug)]
         pub enum AnyUsage<Label = ()> {
-            $($(#[doc = $doc])+ $kind(held::$held<$usage>, Label),)+
+            $($(#[doc = $doc])+ $kind(storage::$storage<$usage>, Label),)+
         }
 
         impl AnyLimit {
-            /// The kind of usage that it is charged to.
+            /// Returns the kind of usage that the limit charges.
             #[must_use]
             pub fn kind(&self) -> Kind {
                 match self {
@@ -51,7 +51,7 @@ macro_rules! any {
                 }
             }
 
-            /// How much may be used at once.
+            /// Returns the maximum usage.
             #[must_use]
             pub fn limit(&self) -> Amount {
                 match self {
@@ -59,7 +59,7 @@ macro_rules! any {
                 }
             }
 
-            /// Whether its usage grows with the calls.
+            /// Returns `true` if the usage grows with the calls.
             #[must_use]
             pub fn grows(&self) -> bool {
                 match self {
@@ -73,7 +73,8 @@ macro_rules! any {
                 }
             }
 
-            /// This limit times `factor`, its refill too: rounded down as arguments are, a refill not below a millionth.
+            /// Returns this limit with its amounts multiplied by `factor` and rounded down. A refill is at least one
+            /// millionth.
             #[must_use]
             pub fn scaled(self, factor: Amount) -> AnyLimit {
                 match self {
@@ -81,7 +82,7 @@ macro_rules! any {
                 }
             }
 
-            /// Whether what is used of it recovers more slowly once a scale above 1 has ended.
+            /// Returns `true` if usage recovers more slowly after a scale above 1 has ended.
             #[must_use]
             pub fn recovers_by_rate(&self) -> bool {
                 match self {
@@ -89,7 +90,7 @@ macro_rules! any {
                 }
             }
 
-            /// What it is known by without a name, among those of its kind.
+            /// Returns the identity of the limit without a name, among limits of its kind.
             #[must_use]
             pub fn identity(&self) -> Identity {
                 match self {
@@ -107,7 +108,7 @@ macro_rules! any {
         }
 
         impl AnyUsage {
-            /// Never seen, of a kind. `None` of a kind that is made of others.
+            /// Creates an unused usage of a kind. Returns `None` for composite keys.
             #[must_use]
             pub fn unused(kind: Kind) -> Option<AnyUsage> {
                 match kind {
@@ -116,7 +117,7 @@ macro_rules! any {
                 }
             }
 
-            /// This usage with what its holder keeps beside it.
+            /// Adds a label to the usage.
             #[must_use]
             pub fn with<Label>(self, label: Label) -> AnyUsage<Label> {
                 match self {
@@ -126,7 +127,7 @@ macro_rules! any {
         }
 
         impl<Label> AnyUsage<Label> {
-            /// Its kind.
+            /// Returns the kind of the usage.
             #[must_use]
             #[inline(always)]
             pub fn kind(&self) -> Kind {
@@ -135,7 +136,7 @@ macro_rules! any {
                 }
             }
 
-            /// What its holder keeps beside it.
+            /// Returns the label.
             #[must_use]
             #[inline(always)]
             pub fn label(&self) -> &Label {
@@ -144,7 +145,7 @@ macro_rules! any {
                 }
             }
 
-            /// What its holder keeps beside it, to change that.
+            /// Returns the label for modification.
             #[inline(always)]
             pub fn label_mut(&mut self) -> &mut Label {
                 match self {
@@ -152,10 +153,10 @@ macro_rules! any {
                 }
             }
 
-            /// How many bytes it takes beside itself, but for what its usage says of that.
+            /// Returns the size of the heap block that stores the usage, or zero if it is inline.
             pub(crate) fn boxed_size(&self) -> usize {
                 match self {
-                    $(AnyUsage::$kind(..) => boxed_size!($held $usage),)+
+                    $(AnyUsage::$kind(..) => boxed_size!($storage $usage),)+
                 }
             }
         }
@@ -184,19 +185,19 @@ macro_rules! any {
 algorithms!(any, {});
 
 impl AnyLimit {
-    /// This limit, lower by what a call keeps for others.
+    /// Returns this limit lowered by an amount to keep.
     #[must_use]
     pub fn lowered_by(self, kept: Amount) -> AnyLimit {
         self.limited_to(self.limit().minus(kept))
     }
 
-    /// This limit, higher by `kept`: the whole limit of a call that keeps as much for others.
+    /// Returns this limit raised by an amount, which reverts [`lowered_by`](AnyLimit::lowered_by).
     #[must_use]
     pub fn raised_by(self, kept: Amount) -> AnyLimit {
         self.limited_to(self.limit().plus(kept))
     }
 
-    /// This limit with what its calls would work out each time, for one that many calls bring.
+    /// Returns this limit with precomputed values, for limits that serve many calls.
     #[must_use]
     pub fn prepared(self) -> AnyLimit {
         match self {
@@ -207,24 +208,24 @@ impl AnyLimit {
     }
 }
 
-/// A usage that a plain key remembers by itself, and that can be a component of a key with several.
+/// Usage that a plain key can hold, and that can be a component of a composite key.
 pub trait Single: Usage {
-    /// The usage as one of any kind.
+    /// Converts the usage to [`AnyUsage`].
     fn into_any(self) -> AnyUsage;
 
-    /// The usage in `any` if it is of this kind; `None` if it is of another.
+    /// Returns the usage in `any`, or `None` if it is of another kind.
     fn of<Label>(any: &AnyUsage<Label>) -> Option<&Self>;
 
-    /// The usage in `any`, to change it, if it is of this kind; `None` if it is of another.
+    /// Returns the usage in `any` for modification, or `None` if it is of another kind.
     fn of_mut<Label>(any: &mut AnyUsage<Label>) -> Option<&mut Self>;
 }
 
-/// Runs `$body` with `$limit` bound to the algorithm's own type, as the [`Spec`](crate::syntax::Spec) `$spec` asks it.
+/// Runs `$body` with `$limit` bound to the limit of `$spec`, of its own type, for the spec's holder or item.
 #[macro_export]
 macro_rules! with_limit {
     (
         {@of $spec:expr, $limit:ident => $body:expr}
-        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $held:ident, $words:tt;)+
+        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+
     ) => {
         match &$spec.limit {
             $($crate::AnyLimit::$kind(limit) => $crate::with_limit!(@$who limit, $spec, $limit => $body),)+
@@ -247,12 +248,12 @@ macro_rules! with_limit {
     };
 }
 
-/// Runs `$body` with `$usage` bound to what `$any` refers to, of its own type; with `mut`, to change it.
+/// Runs `$body` with `$usage` bound to the usage in `$any`, of its own type. With `mut`, it can be modified.
 #[macro_export]
 macro_rules! with_usage {
     (
         {@of $any:expr, $trait:ident $borrow:ident, $bound:ident => $body:expr}
-        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $held:ident, $words:tt;)+
+        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+
     ) => {
         match $any {
             $($crate::AnyUsage::$kind(held, _) => {
@@ -269,12 +270,12 @@ macro_rules! with_usage {
     };
 }
 
-/// Runs `$body` with `$plain` as the type of a kind's usage; of the kind that is made of others, `$composite`.
+/// Runs `$body` with `$plain` as the usage type of a kind, or `$composite` for composite keys.
 #[macro_export]
 macro_rules! with_usage_type {
     (
         {@of $of:expr, $plain:ident => $body:expr, $composite:expr}
-        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $held:ident, $words:tt;)+
+        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+
     ) => {
         match $of {
             $($crate::Kind::$kind => {

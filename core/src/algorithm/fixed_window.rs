@@ -1,14 +1,16 @@
 //! Fixed window: `limit` per `window`.
 //!
-//! The window opens with the first admitted call, or, aligned, at multiples of its length since the Unix epoch, or at
-//! the boundaries of a [calendar]; these may lie at a fixed distance from UTC.
-//! When to use it: quotas that people read off a clock ("1000 a day"). Its known flaw: twice the limit can pass
-//! around a boundary (all of it just before, all of it just after). Cost: 16 bytes, no division unless aligned.
+//! A window opens with the first admitted call. With ALIGNED it opens at multiples of its length since the Unix epoch,
+//! or at the boundaries of a [calendar]. These may have a fixed offset from UTC.
 //!
-//! What is stored is the usage and one instant: where the window opened, or, aligned, when it was last charged,
-//! which counts while it lies in the window of now. The mode is stored with it, so that state written in the other
-//! mode is read for what it is: it counts until its instant plus the call's window, and under a calendar until the end
-//! of the window that its instant lies in.
+//! **When to use it:** quotas that people read off a clock ("1000 a day"). **Known flaw:** twice the limit can pass
+//! around a boundary (all of it just before, and all of it just after). **Cost:** 16 bytes, and no division unless
+//! aligned.
+//!
+//! The state is the usage and one timestamp: the opening of the window or, if aligned, the last charge, which counts
+//! while it lies in the current window. The mode is stored too, so that state written in the other mode is interpreted
+//! as such: it counts until its timestamp plus the call's window, and under a calendar until the end of the window that
+//! contains its timestamp.
 
 pub mod calendar;
 
@@ -19,7 +21,7 @@ use crate::wire::codec::{Decoder, Encoder};
 use calendar::{Anchor, Calendar, Offset};
 use std::fmt;
 
-/// A fixed window's numbers.
+/// Fixed window limiter.
 ///
 /// ```
 /// use ratelimit_core::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};
@@ -42,30 +44,30 @@ pub struct FixedWindow {
     bounds: Bounds,
 }
 
-/// What a window begins and ends by.
+/// Boundaries of a window.
 #[derive(Clone, Copy, Debug)]
 enum Bounds {
-    /// The first admitted call, and so long after it.
+    /// The window opens with the first admitted call and lasts for this period.
     FirstCall(Period),
-    /// Multiples of its length since the epoch.
+    /// The window is aligned to multiples of this period since the epoch.
     Multiples(Period),
-    /// What local clocks show.
+    /// The window is aligned to local time.
     Clocks(Clocks),
 }
 
-/// Clocks at a distance from UTC, and what a window begins and ends by that they show. Apart from the others, which
-/// most calls go by and which are told from each other in an instruction or two.
+/// Boundaries by local time. A separate type, because most calls use the other variants, which are then distinguished
+/// in one or two instructions.
 #[derive(Clone, Copy, Debug)]
 enum Clocks {
-    /// Multiples of its length since they showed the epoch.
+    /// Multiples of a period since local clocks showed the epoch.
     Multiples(Period, Offset),
-    /// Dates.
+    /// Calendar dates.
     Dates(Calendar, Offset),
 }
 
 impl Clocks {
-    /// When a window ends that `instant` lies in, or, where windows have a length and it is of a window of the other
-    /// mode, so long after it.
+    /// Returns the end of the window that contains `instant`. For a usage of the other mode, returns `instant` plus the
+    /// period, if there is one.
     #[inline(never)]
     fn end(self, aligned: bool, instant: Timestamp) -> Timestamp {
         match self {
@@ -77,13 +79,14 @@ impl Clocks {
 }
 
 impl FixedWindow {
-    /// A window that opens with the first admitted call, or, `aligned`, at multiples of its length since the epoch.
+    /// Creates a window that opens with the first admitted call or, if `aligned`, at multiples of its length since the
+    /// epoch.
     #[must_use]
     pub fn new(limit: Amount, window: Period, aligned: bool) -> FixedWindow {
         FixedWindow { limit, bounds: if aligned { Bounds::Multiples(window) } else { Bounds::FirstCall(window) } }
     }
 
-    /// An aligned window by clocks at a distance from UTC.
+    /// Creates an aligned window with an offset from UTC.
     #[must_use]
     pub fn aligned(limit: Amount, window: Period, offset: Offset) -> FixedWindow {
         let bounds = if offset == Offset::UTC {
@@ -94,14 +97,14 @@ impl FixedWindow {
         FixedWindow { limit, bounds }
     }
 
-    /// A window of the calendar.
+    /// Creates a calendar window.
     #[must_use]
     pub fn calendar(limit: Amount, calendar: Calendar, offset: Offset) -> FixedWindow {
         FixedWindow { limit, bounds: Bounds::Clocks(Clocks::Dates(calendar, offset)) }
     }
 
-    /// What it is known by without a name. The bytes of its words, from the lowest: 0 without ALIGNED, 1 with it, more
-    /// for a calendar's unit; the anchor, 0 of a plain duration; the offset, in two.
+    /// Returns the identity of the limit without a name. The bytes of its words, from the lowest: 0 without ALIGNED, 1
+    /// with it, or more for a calendar unit; the anchor, or 0 for a plain duration; and two bytes of the offset.
     #[must_use]
     pub fn identity(&self) -> Identity {
         let words = |mode, anchor, offset: Offset| {
@@ -120,7 +123,7 @@ impl FixedWindow {
         }
     }
 
-    /// The words of a window that is aligned, by what it is known by; `None` of any other.
+    /// Returns the words of an aligned window from its identity, or `None` for any other window.
     #[must_use]
     pub fn words_of(known: Identity) -> Option<String> {
         let [mode, anchor, low, high] = known.words.to_le_bytes();
@@ -137,22 +140,22 @@ impl FixedWindow {
         !matches!(self.bounds, Bounds::FirstCall(_))
     }
 
-    /// This window with another limit.
+    /// Returns this window with another limit.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> FixedWindow {
         FixedWindow { limit, ..self }
     }
 
-    /// Whether what is used recovers by a rate, which a scale changes.
+    /// `false`: a scale does not change the time of recovery.
     pub const RECOVERS_BY_RATE: bool = false;
 
-    /// This window with its limit times `factor`, rounded down.
+    /// Returns this window with its limit multiplied by `factor`, rounded down.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> FixedWindow {
         self.limited_to(self.limit.times(factor))
     }
 
-    /// When the usage stops counting, as told now.
+    /// Returns the time at which the usage stops counting, as of `now`.
     fn end(&self, usage: &FixedWindowUsage, now: Timestamp) -> Timestamp {
         let instant = usage.stamp.instant().min(now);
         let (start, window) = match self.bounds {
@@ -163,12 +166,12 @@ impl FixedWindow {
         start.plus(window.span())
     }
 
-    /// What still counts now.
+    /// Returns the usage that counts at `now`.
     fn present(&self, usage: &FixedWindowUsage, now: Timestamp) -> Amount {
         if now < self.end(usage, now) { usage.used } else { Amount::ZERO }
     }
 
-    /// Drops what no longer counts, and opens a window if none is open.
+    /// Drops usage that no longer counts, and opens a window if none is open.
     fn advance(&self, usage: &mut FixedWindowUsage, now: Timestamp) {
         let used = self.present(usage, now);
         let opened = if self.is_aligned() || used == Amount::ZERO { now } else { usage.stamp.instant() };
@@ -240,14 +243,14 @@ impl Limit for FixedWindow {
     }
 }
 
-/// What a fixed window's key remembers: 16 bytes.
+/// Usage of a fixed window: 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixedWindowUsage {
     used: Amount,
     stamp: WindowStamp,
 }
 
-/// An instant and a mode in one word: instants end far below 2^63, so the lowest bit is free for the mode.
+/// Timestamp and mode in one word. Timestamps are far below 2^63, so the lowest bit stores the mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct WindowStamp(u64);
 
@@ -257,7 +260,7 @@ impl WindowStamp {
     }
 
     fn instant(self) -> Timestamp {
-        // Within range: only `new` makes a stamp.
+        // Always in range, because only `new` creates a stamp.
         Timestamp::from_micros(self.0 >> 1).unwrap_or(Timestamp::MAX)
     }
 
@@ -281,7 +284,7 @@ impl Usage for FixedWindowUsage {
         self.stamp = WindowStamp::new(self.stamp.instant().min(now), self.stamp.aligned());
     }
 
-    // The window stays open from when it was, whatever is left in it.
+    // The window stays open even if its usage becomes zero.
     fn take_back(&mut self, _place: Option<Timestamp>, amount: Amount) -> Amount {
         let taken = if self.used == Amount::MAX { Amount::ZERO } else { amount.min(self.used) };
         self.used = self.used.minus(taken);
@@ -289,8 +292,8 @@ impl Usage for FixedWindowUsage {
     }
 
     fn recovery(&self) -> Recovery {
-        // Aligned windows end where they do, whenever in them was charged, and how long they are is not stored, nor by
-        // what calendar; but of none lies an earlier instant in a later window.
+        // The length or calendar of an aligned window is not stored, so its end is unknown. But an earlier timestamp
+        // never lies in a later window.
         if self.stamp.aligned() { Recovery::IsHidden } else { Recovery::MovesAlong }
     }
 

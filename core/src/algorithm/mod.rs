@@ -1,5 +1,4 @@
-//! The algorithms of the [list](crate::algorithms), a file each: what a limit of its kind allows, and what a key
-//! remembers of it.
+//! Algorithms of the [list](crate::algorithms), one file each, with the limit and the usage of each.
 
 pub mod any;
 pub mod bucket;

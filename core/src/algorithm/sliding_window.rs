@@ -1,16 +1,17 @@
-//! The sliding-window counter: two counts in place of a log.
+//! Sliding-window counter: an estimate from two counts instead of a log.
 //!
-//! Windows follow one another from the first admitted call after a full recovery. The usage is estimated as
-//! `previous * (window - elapsed) / window + current`: the previous window's count, weighted by how much of it a
-//! trailing window still overlaps, plus the current one's. (Described by Cloudflare in 2017 for its rate limiting.)
+//! Windows follow each other from the first admitted call after a full recovery. The usage is estimated as `previous *
+//! (window - elapsed) / window + current`: the count of the previous window, weighted by its overlap with a trailing
+//! window, plus the count of the current one. (Described by Cloudflare in 2017 for its rate limiting.)
 //!
-//! When to use it: the default choice for "so many per window" on an API. Its known flaw: it takes the previous
-//! window's calls to have come evenly; in the worst case a trailing window holds nearly twice the limit. Cost: 32
-//! bytes, one division.
+//! **When to use it:** the default choice for a limit per window on an API. **Known flaw:** the estimate assumes that
+//! the previous window's calls were evenly distributed. In the worst case a trailing window holds nearly twice the
+//! limit. **Cost:** 32 bytes and one division.
 //!
-//! Exactness: a weighted count is compared rounded up to a millionth; as limits and costs are whole millionths that
-//! is the comparison of the exact values. The estimate never rises by itself (at a window's end the current count
-//! becomes the previous one with full weight), so the first moment at which a cost fits is found by one division.
+//! **Exactness:** a weighted count is rounded up to a millionth before it is compared. As limits and costs are whole
+//! millionths, this equals the comparison of the exact values. The estimate never increases by itself (at the end of a
+//! window the current count becomes the previous one with full weight), so one division finds the first time at which a
+//! cost fits.
 
 use crate::kind::Kind;
 use crate::limit::{Identity, InfoField, Limit, Usage, Verdict};
@@ -19,7 +20,7 @@ use crate::wire::codec::{Decoder, Encoder};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// A sliding window's numbers.
+/// Sliding-window limiter.
 ///
 /// ```
 /// use ratelimit_core::algorithm::sliding_window::{SlidingWindow, SlidingWindowUsage};
@@ -40,41 +41,41 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// At most about `limit` in any `window`.
+    /// Creates a limit of about `limit` in any `window`.
     #[must_use]
     pub fn new(limit: Amount, window: Period) -> SlidingWindow {
         SlidingWindow { limit, window }
     }
 
-    /// This window with another limit.
+    /// Returns this window with another limit.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> SlidingWindow {
         SlidingWindow { limit, ..self }
     }
 
-    /// Whether what is used recovers by a rate, which a scale changes.
+    /// `false`: a scale does not change the time of recovery.
     pub const RECOVERS_BY_RATE: bool = false;
 
-    /// This window with its limit times `factor`, rounded down.
+    /// Returns this window with its limit multiplied by `factor`, rounded down.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> SlidingWindow {
         self.limited_to(self.limit.times(factor))
     }
 
-    /// What it is known by without a name.
+    /// Returns the identity of the limit without a name.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::by(self.window)
     }
 
-    /// The usage as of now, ready to be charged under this limit's window.
+    /// Advances the usage to `now`, ready to be charged under this limit's window.
     fn advance(&self, usage: &mut SlidingWindowUsage, now: Timestamp) {
         let rolled = usage.rolled(now);
         *usage = if rolled.window == self.window.span() && !rolled.is_unused() {
             rolled
         } else {
-            // Nothing counts any more, or it was counted in windows of another length: what still counts becomes
-            // the current count of a window that opens now.
+            // Usage that counts in windows of another length becomes the current count of a window that opens now. So
+            // does an unused one.
             let present = rolled.present(now);
             SlidingWindowUsage { start: now, window: self.window.span(), previous: Amount::ZERO, current: present }
         };
@@ -94,9 +95,8 @@ impl Limit for SlidingWindow {
         self.limit
     }
 
-    // Until a charge re-opens it, usage counted in windows of another length decays under that length: so looking
-    // goes by the stored window throughout. A time before `start` is looked at as that: no time has passed since, as if
-    // it had been moved back.
+    // Until the next charge, usage counted in windows of another length decays under that length, so evaluations use
+    // the stored window. A time before `start` is evaluated like `start`, as if the usage had been moved back.
 
     fn verdict(&self, usage: &SlidingWindowUsage, now: Timestamp, cost: Amount) -> Verdict {
         let rolled = usage.rolled(now);
@@ -106,8 +106,8 @@ impl Limit for SlidingWindow {
         let (Some(window), Some(room)) = (Period::new(rolled.window), self.limit.checked_minus(cost)) else {
             return Verdict::Never;
         };
-        // In this window the previous count fades beside the current one; if the current one alone is too much, it
-        // is that one which has to fade in the next window.
+        // In the current window the previous count fades. If the current count alone is too large, it has to fade in
+        // the next window.
         let wait = match room.checked_minus(rolled.current) {
             Some(room) => fades(rolled.previous, room, window),
             None => window.span().plus(fades(rolled.current, room, window)),
@@ -138,7 +138,8 @@ impl Limit for SlidingWindow {
 
     fn give_back(&self, usage: &mut SlidingWindowUsage, now: Timestamp, amount: Amount) {
         self.advance(usage, now);
-        // The current count covers it, or else the previous one is lowered so that the estimate falls by the rest.
+        // The current count is refunded first. Then the previous count is lowered so that the estimate decreases by the
+        // rest.
         let rest = amount.minus(usage.current);
         usage.current = usage.current.minus(amount);
         let overlap = usage.window.minus(now.since(usage.start));
@@ -153,21 +154,21 @@ impl Limit for SlidingWindow {
     }
 }
 
-/// What a sliding window's key remembers: 32 bytes.
+/// Usage of a sliding window: 32 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlidingWindowUsage {
-    /// When the current window opened.
+    /// Start of the current window.
     start: Timestamp,
-    /// The length of the windows that it was counted in; 0 if never seen.
+    /// Length of the windows in which the usage was counted; 0 for an unused one.
     window: Span,
-    /// The count of the window before the current one.
+    /// Count of the previous window.
     previous: Amount,
-    /// The count of the current window.
+    /// Count of the current window.
     current: Amount,
 }
 
 impl SlidingWindowUsage {
-    /// This usage with the window that `now` lies in as the current one; unused if two have passed.
+    /// Returns this usage with the window that contains `now` as the current one. Unused if two windows have passed.
     fn rolled(&self, now: Timestamp) -> SlidingWindowUsage {
         let Some(window) = Period::new(self.window) else { return SlidingWindowUsage::default() };
         match now.since(self.start).whole(window) {
@@ -182,12 +183,12 @@ impl SlidingWindowUsage {
         }
     }
 
-    /// Whether what was charged may not all be in it.
+    /// Returns `true` if a count may be lower than the sum of its charges.
     fn is_saturated(&self) -> bool {
         self.previous == Amount::MAX || self.current == Amount::MAX
     }
 
-    /// The estimate, rounded up to a millionth; for a usage that is rolled to `now`.
+    /// Returns the estimate, rounded up to a millionth. The usage must be rolled to `now`.
     fn present(&self, now: Timestamp) -> Amount {
         let Some(window) = Period::new(self.window) else { return Amount::ZERO };
         let overlap = self.window.minus(now.since(self.start));
@@ -195,8 +196,8 @@ impl SlidingWindowUsage {
     }
 }
 
-/// How far into a window the count of the one before has faded to `room`: the first microsecond at which
-/// `count * (window - elapsed) / window <= room`, for a `room` below `count`.
+/// Returns the time into a window after which the previous count has faded to `room`, which is below `count`: the first
+/// microsecond at which `count * (window - elapsed) / window <= room`.
 fn fades(count: Amount, room: Amount, window: Period) -> Span {
     let Some(count) = NonZeroU64::new(count.millionths()) else { return Span::ZERO };
     let overlap = ratio::floor(room.millionths(), window.micros().get(), count);
@@ -218,7 +219,7 @@ impl Usage for SlidingWindowUsage {
         self.start = self.start.min(now);
     }
 
-    /// When the window opened.
+    /// Returns the start of the current window.
     fn place(&self) -> Option<Timestamp> {
         Some(self.start)
     }

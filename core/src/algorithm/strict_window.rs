@@ -1,12 +1,12 @@
-//! The strict sliding window: constant memory, with a guarantee.
+//! Strict sliding window: constant memory with a guarantee.
 //!
-//! Time is cut into slots of `ceil(window / 60)`, at multiples of their width since the Unix epoch. A trailing window
-//! touches up to 61 of them, so 61 are kept, and all that it touches are counted whole: whatever the traffic, no more
-//! than `limit` is admitted in *any* trailing window.
+//! Time is divided into slots of `ceil(window / 60)`, at multiples of their width since the Unix epoch. A trailing
+//! window overlaps up to 61 slots, so 61 are stored, and each overlapping one counts as a whole. So no more than
+//! `limit` is admitted in *any* trailing window, whatever the traffic.
 //!
-//! When to use it: where the limit is a promise to somebody else (an upstream's quota). Its price: usage counts up to
-//! one slot longer than it must, so a client that always pushes gets 60/61 of the limit. Cost: 504 bytes, a pass over
-//! 61 counts.
+//! **When to use it:** if the limit is guaranteed to a third party (an upstream's quota). **Known flaw:** usage counts
+//! up to one slot longer than necessary, so a client that always sends gets 60/61 of the limit. **Cost:** 504 bytes,
+//! and a pass over 61 counts.
 
 use crate::kind::Kind;
 use crate::limit::{Identity, InfoField, Limit, Recovery, Usage, Verdict};
@@ -15,7 +15,7 @@ use crate::wire::codec::{Decoder, Encoder};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A strict window's numbers.
+/// Strict sliding-window limiter.
 ///
 /// ```
 /// use ratelimit_core::algorithm::strict_window::{StrictWindow, StrictWindowUsage};
@@ -33,42 +33,42 @@ pub struct StrictWindow {
     window: Period,
 }
 
-/// How many slots a window is cut into.
+/// Number of slots in a window.
 const SLOTS_A_WINDOW: u64 = 60;
 
-/// How many slots a trailing window can touch.
+/// Maximum number of slots that a trailing window overlaps.
 const SLOTS: usize = 61;
 
 impl StrictWindow {
-    /// At most `limit` in any trailing `window`.
+    /// Creates a limit of `limit` in any trailing `window`.
     #[must_use]
     pub fn new(limit: Amount, window: Period) -> StrictWindow {
         StrictWindow { limit, window }
     }
 
-    /// This window with another limit.
+    /// Returns this window with another limit.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> StrictWindow {
         StrictWindow { limit, ..self }
     }
 
-    /// Whether what is used recovers by a rate, which a scale changes.
+    /// `false`: a scale does not change the time of recovery.
     pub const RECOVERS_BY_RATE: bool = false;
 
-    /// This window with its limit times `factor`, rounded down.
+    /// Returns this window with its limit multiplied by `factor`, rounded down.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> StrictWindow {
         self.limited_to(self.limit.times(factor))
     }
 
-    /// What it is known by without a name.
+    /// Returns the identity of the limit without a name.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::by(self.window)
     }
 
-    /// Drops what no longer counts and makes the slot of `now` the newest; usage counted under another window length
-    /// becomes that slot's.
+    /// Drops usage that no longer counts, and makes the slot of `now` the newest. Usage counted under another window
+    /// length becomes the count of that slot.
     fn advance(&self, usage: &mut StrictWindowUsage, now: Timestamp) {
         if usage.window == self.window.span() && usage.stays(now) {
             usage.written = now;
@@ -99,20 +99,20 @@ impl Limit for StrictWindow {
         self.limit
     }
 
-    // Until a charge re-opens it, usage counted under another window length decays under that length: so looking
-    // goes by the stored window throughout.
+    // Until the next charge, usage counted under another window length decays under that length, so evaluations use the
+    // stored window.
 
     fn verdict(&self, usage: &StrictWindowUsage, now: Timestamp, cost: Amount) -> Verdict {
         if cost > self.limit {
             return Verdict::Never;
         }
         let usage = usage.seen_at(now);
-        // From the newest slot back, for as long as what they hold fits beside the cost: the slot that does not fit,
-        // and with it every older one, has to leave.
-        let mut held = Amount::ZERO;
+        // Sums up slots from the newest to the oldest, as long as they fit beside the cost. The first slot that does
+        // not fit has to expire, and with it every older one.
+        let mut sum = Amount::ZERO;
         for (age, count) in (0..).zip(usage.counting(now)) {
-            held = held.plus(*count);
-            if held.excess(cost, self.limit) != Amount::ZERO {
+            sum = sum.plus(*count);
+            if sum.excess(cost, self.limit) != Amount::ZERO {
                 return Verdict::After(usage.leaves(usage.slot_of_age(age)).since(now));
             }
         }
@@ -134,7 +134,8 @@ impl Limit for StrictWindow {
 
     fn give_back(&self, usage: &mut StrictWindowUsage, now: Timestamp, amount: Amount) {
         self.advance(usage, now);
-        // The oldest first: taken off newer slots it would let a trailing window hold more than the limit, net.
+        // From the oldest slot: subtracting from newer ones would let a trailing window hold more than the limit, net
+        // of refunds.
         let mut rest = amount;
         for count in usage.counts.iter_mut().rev() {
             let taken = rest.min(*count);
@@ -149,14 +150,14 @@ impl Limit for StrictWindow {
     }
 }
 
-/// What a strict window's key remembers: 504 bytes.
+/// Usage of a strict window: 504 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrictWindowUsage {
-    /// The length of the window that its slots were cut for; 0 if never seen.
+    /// Window length for which the slots were created; 0 for an unused one.
     window: Span,
-    /// When it was last charged: the newest slot is the one that this lies in.
+    /// Time of the last charge, which lies in the newest slot.
     written: Timestamp,
-    /// The counts of the slots by age, the newest first.
+    /// Counts of the slots by age, the newest first.
     counts: [Amount; SLOTS],
 }
 
@@ -167,33 +168,34 @@ impl Default for StrictWindowUsage {
 }
 
 impl StrictWindowUsage {
-    /// How long a slot is, in microseconds.
+    /// Returns the width of a slot in microseconds.
     fn width(&self) -> u64 {
         self.window.micros().div_ceil(SLOTS_A_WINDOW).max(1)
     }
 
-    /// The number of the slot that an instant lies in.
+    /// Returns the number of the slot that contains `instant`.
     fn slot_of(&self, instant: Timestamp) -> u64 {
         instant.micros().checked_div(self.width()).unwrap_or(0)
     }
 
-    /// The first microsecond of a slot.
+    /// Returns the first microsecond of a slot.
     fn start_of(&self, slot: u64) -> Timestamp {
         Timestamp::EPOCH.plus(Span::from_micros(slot.saturating_mul(self.width())))
     }
 
-    /// The last microsecond of a slot.
+    /// Returns the last microsecond of a slot.
     fn end(&self, slot: u64) -> Timestamp {
         let micros = slot.saturating_add(1).saturating_mul(self.width()).saturating_sub(1);
         Timestamp::EPOCH.plus(Span::from_micros(micros))
     }
 
-    /// When a slot stops counting: once its last microsecond is a window old.
+    /// Returns the time at which a slot stops counting: when its last microsecond is a window old.
     fn leaves(&self, slot: u64) -> Timestamp {
         self.end(slot).plus(self.window)
     }
 
-    /// This usage as if last charged at `now`, with each slot that still counts then moved to `place` of it.
+    /// Returns this usage as if last charged at `now`, with each slot that still counts moved to the number that
+    /// `place` returns.
     fn moved(&self, now: Timestamp, place: impl Fn(u64) -> u64) -> StrictWindowUsage {
         let newest = self.slot_of(now);
         let mut moved = StrictWindowUsage { window: self.window, written: now, ..StrictWindowUsage::default() };
@@ -207,7 +209,7 @@ impl StrictWindowUsage {
         moved
     }
 
-    /// This usage as a look at `now` sees it: a copy, moved back, if `now` lies before its last change.
+    /// Returns this usage as evaluated at `now`: a copy that is moved back if `now` is before its last change.
     fn seen_at(&self, now: Timestamp) -> Cow<'_, StrictWindowUsage> {
         if !self.is_after(now) {
             return Cow::Borrowed(self);
@@ -217,51 +219,51 @@ impl StrictWindowUsage {
         Cow::Owned(moved)
     }
 
-    /// Whether a charge at `now` finds every slot in its place, and none gone: most do, being in the same slot as the
-    /// one before.
+    /// Returns `true` if a charge at `now` changes no slot except the newest. True for most charges, because they are
+    /// in the same slot as the previous one.
     fn stays(&self, now: Timestamp) -> bool {
         let newest = self.slot_of(self.written);
         self.slot_of(now) == newest && self.oldest_counting(now) <= newest.saturating_sub(SLOTS_A_WINDOW)
     }
 
-    /// The number of the oldest slot that counts at `now`: the first that has not left, in use or not.
+    /// Returns the number of the oldest slot that counts at `now`, whether used or not.
     fn oldest_counting(&self, now: Timestamp) -> u64 {
-        // now < leaves(slot), solved for the slot.
+        // Solves `now < leaves(slot)` for the slot.
         let since = now.plus(Span::MICROSECOND).minus(self.window);
         self.slot_of(since)
     }
 
-    /// The number of the slot whose count is that of this age.
+    /// Returns the number of the slot with this age.
     fn slot_of_age(&self, age: u64) -> u64 {
         self.slot_of(self.written).saturating_sub(age)
     }
 
-    /// The counts of the slots that count now, the newest first.
+    /// Returns the counts of the slots that count at `now`, the newest first.
     fn counting(&self, now: Timestamp) -> &[Amount] {
         let beyond = self.slot_of(self.written).saturating_add(1);
         let counting = usize::try_from(beyond.saturating_sub(self.oldest_counting(now))).unwrap_or(SLOTS);
         self.counts.get(..counting).unwrap_or(&self.counts)
     }
 
-    /// The counts in use with their ages in slots, the newest first.
+    /// Iterates over the nonzero counts with their ages, the newest first.
     fn ages(&self) -> impl Iterator<Item = (u64, Amount)> + '_ {
         (0..).zip(self.counts.iter().copied()).filter(|(_, count)| *count != Amount::ZERO)
     }
 
-    /// Whether what was charged may not all be in it.
+    /// Returns `true` if a count may be lower than the sum of its charges.
     fn is_saturated(&self) -> bool {
         self.counts.contains(&Amount::MAX)
     }
 
-    /// Where a slot will be, by its number, once the usage is moved back to `now`.
+    /// Returns the number of a slot after the usage is moved back to `now`.
     ///
-    /// It moves by the difference to where its last microsecond then lies, so that none stops counting sooner; but none
-    /// into the future, so that nobody is locked out for longer than by a charge made now.
+    /// A slot moves by the distance of its last microsecond, so that it never stops counting sooner. It never moves
+    /// into the future, so that a denial never lasts longer than after a charge made now.
     fn slot_after_move_back(&self, slot: u64, now: Timestamp) -> u64 {
         self.slot_of(self.end(slot).minus(self.ahead(now))).min(self.slot_of(now))
     }
 
-    /// What counts now.
+    /// Returns the usage that counts at `now`.
     fn present(&self, now: Timestamp) -> Amount {
         self.counting(now).iter().fold(Amount::ZERO, |sum, count| sum.plus(*count))
     }
@@ -282,7 +284,7 @@ impl Usage for StrictWindowUsage {
         *self = self.moved(now, |slot| self.slot_after_move_back(slot, now));
     }
 
-    /// When the slot begins.
+    /// Returns the start of the newest slot.
     fn place(&self) -> Option<Timestamp> {
         Some(self.start_of(self.slot_of(self.written)))
     }
@@ -304,11 +306,12 @@ impl Usage for StrictWindowUsage {
     }
 
     fn recovery(&self) -> Recovery {
-        // Slots are whole, so one may stop counting sooner or later than the difference says; the window is stored.
+        // Slots count as a whole, so one may stop counting sooner or later than the distance suggests. The window is
+        // stored, so the recovery is known.
         Recovery::IsTold
     }
 
-    /// As its slots were cut.
+    /// Returns the time until the last slot stops counting, under the stored window length.
     fn time_to_recovery(&self, now: Timestamp) -> Span {
         let usage = self.seen_at(now);
         let newest = (0..).zip(usage.counting(now)).find(|(_, count)| **count != Amount::ZERO);
@@ -335,7 +338,7 @@ impl Usage for StrictWindowUsage {
             let age = from.integer()?;
             let count = Amount::from_millionths(from.integer()?)?;
             let slot = usage.slot_of(written).checked_sub(age)?;
-            // A charge drops what has left.
+            // A charge drops slots that have expired.
             if age < next_age || usage.leaves(slot) <= written || count == Amount::ZERO {
                 return None;
             }

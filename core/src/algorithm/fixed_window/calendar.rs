@@ -1,13 +1,13 @@
-//! Calendar windows: weeks, months, quarters and years, and the distance from UTC at which they begin.
+//! Calendar windows: weeks, months, quarters and years, with an offset from UTC.
 //!
-//! When to use it: quotas that a contract counts in months ("100000 a month, from the 15th, by Tokyo's clocks"). It
-//! knows no time zones by name, and so no daylight saving time: two servers may have two tables of them. Cost: a few
-//! dozen multiplications and divisions by constants, no memory.
+//! **When to use it:** quotas that a contract counts in months ("100000 a month, from the 15th, in Tokyo time"). Named
+//! time zones and daylight saving time are not supported, because two servers may have different time zone tables.
+//! **Cost:** a few dozen multiplications and divisions by constants, no memory.
 //!
 //! Days and months are numbered as in Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms"
-//! (<https://howardhinnant.github.io/date_algorithms.html>): from the 1st of March of year 0 of the Gregorian calendar,
-//! so that a leap day is the last of its year. That lies far enough before the Unix epoch for every number here to be
-//! positive, and a window that began before the epoch needs no case of its own.
+//! (<https://howardhinnant.github.io/date_algorithms.html>): from March 1 of year 0 of the Gregorian calendar, so that
+//! a leap day is the last day of its year. This is far enough before the Unix epoch for all numbers to be positive, so
+//! that a window that began before the epoch needs no special case.
 
 use crate::number::{Period, Span, Timestamp};
 use crate::wire::args::whole;
@@ -17,10 +17,10 @@ use std::num::NonZeroU64;
 const MINUTE: i64 = 60_000_000;
 const DAY: u64 = 86_400_000_000;
 
-/// From the 1st of March of year 0, a Wednesday, to the Unix epoch.
+/// Number of days from March 1 of year 0, a Wednesday, to the Unix epoch.
 const DAYS_BEFORE_EPOCH: u64 = 719_468;
 
-/// A fixed distance from UTC: what local clocks show less what UTC is.
+/// Fixed offset of local time from UTC.
 ///
 /// ```
 /// use ratelimit_core::algorithm::fixed_window::calendar::Offset;
@@ -37,13 +37,13 @@ pub struct Offset {
 }
 
 impl Offset {
-    /// None at all.
+    /// Offset of zero.
     pub const UTC: Offset = Offset { minutes: 0 };
 
-    /// The greatest, either way.
+    /// Maximum offset in either direction.
     const MOST_MINUTES: u64 = 14 * 60;
 
-    /// `+hh:mm` or `-hh:mm`, up to 14:00 either way.
+    /// Parses `+hh:mm` or `-hh:mm`, up to 14:00 in either direction.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Offset> {
         let [sign, hours @ .., b':', tens, ones] = text else { return None };
@@ -59,26 +59,26 @@ impl Offset {
         }
     }
 
-    /// As two bytes, which never change: minutes, little end first.
+    /// Returns the offset as two bytes, which never change: minutes in little endian.
     #[must_use]
     pub fn identity(self) -> [u8; 2] {
         self.minutes.to_le_bytes()
     }
 
-    /// Reads what [`identity`](Offset::identity) says.
+    /// Decodes the output of [`identity`](Offset::identity).
     #[must_use]
     pub fn of_bytes(bytes: [u8; 2]) -> Option<Offset> {
         let minutes = i16::from_le_bytes(bytes);
         (u64::from(minutes.unsigned_abs()) <= Offset::MOST_MINUTES).then_some(Offset { minutes })
     }
 
-    /// When the window that `instant` lies in ends, where windows begin at multiples of their length since local clocks
-    /// showed the Unix epoch.
+    /// Returns the end of the window that contains `instant`. Windows begin at multiples of their length since local
+    /// clocks showed the Unix epoch.
     #[must_use]
     pub fn end(self, window: Period, instant: Timestamp) -> Timestamp {
         let length = window.micros();
         let beyond = self.micros().unsigned_abs() % length;
-        // West of UTC is as far east as is missing of a whole window.
+        // A negative offset equals the positive one that completes it to a whole window.
         let east = match self.minutes {
             0.. => beyond,
             ..0 => length.get().saturating_sub(beyond),
@@ -91,7 +91,7 @@ impl Offset {
         i64::from(self.minutes).saturating_mul(MINUTE)
     }
 
-    /// What local clocks show at `instant`, in microseconds since the 1st of March of year 0.
+    /// Returns the local time at `instant`, in microseconds since March 1 of year 0.
     fn local(self, instant: Timestamp) -> u64 {
         instant.micros().saturating_add(DAYS_BEFORE_EPOCH.saturating_mul(DAY)).saturating_add_signed(self.micros())
     }
@@ -104,29 +104,29 @@ impl fmt::Display for Offset {
     }
 }
 
-/// The day that months and quarters begin on: the last of a month that is shorter.
+/// Day on which months and quarters begin. In a shorter month, the last day of the month.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor(u8);
 
 impl Anchor {
-    /// As usual.
+    /// Default: the first day of the month.
     pub const FIRST: Anchor = Anchor(1);
 
-    /// A whole number from 1 to 31.
+    /// Parses a whole number from 1 to 31.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Anchor> {
         let day = u8::try_from(whole(text, 31)?).ok()?;
         (day != 0).then_some(Anchor(day))
     }
 
-    /// The day of the month.
+    /// Returns the day of the month.
     #[must_use]
     pub fn day(self) -> u8 {
         self.0
     }
 }
 
-/// What a window lasts: a week from Monday, or a month, quarter (from January, April, July, October) or year.
+/// Calendar window: a week from Monday, a month, a quarter (from January, April, July or October) or a year.
 ///
 /// ```
 /// use ratelimit_core::algorithm::fixed_window::calendar::{Anchor, Calendar, Offset};
@@ -157,7 +157,7 @@ enum Unit {
 impl Unit {
     const ALL: [Unit; 4] = [Unit::Week, Unit::Month, Unit::Quarter, Unit::Year];
 
-    /// The word for it, and the number that it is known by, never to change.
+    /// Returns the word of the unit, and its stored number, which never changes.
     fn names(self) -> (&'static str, u8) {
         match self {
             Unit::Week => ("1w", 2),
@@ -167,7 +167,7 @@ impl Unit {
         }
     }
 
-    /// How many months it is made of; none make a week.
+    /// Returns the length in months, or `None` for a week.
     fn months(self) -> Option<NonZeroU64> {
         match self {
             Unit::Week => None,
@@ -179,49 +179,49 @@ impl Unit {
 }
 
 impl Calendar {
-    /// `1w`, `1mo`, `3mo` or `1y`, and no other counts of them.
+    /// Parses `1w`, `1mo`, `3mo` or `1y`. No other multiples are supported.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Calendar> {
         let unit = Unit::ALL.into_iter().find(|unit| unit.names().0.as_bytes() == text)?;
         Some(Calendar { unit, anchor: Anchor::FIRST })
     }
 
-    /// This calendar window, begun on another day. `None` of a week and a year.
+    /// Returns this window with another first day. Returns `None` for a week or a year.
     #[must_use]
     pub fn anchored(self, anchor: Anchor) -> Option<Calendar> {
         matches!(self.unit, Unit::Month | Unit::Quarter).then_some(Calendar { anchor, ..self })
     }
 
-    /// The day that it begins on.
+    /// Returns the day on which the window begins.
     #[must_use]
     pub fn anchor(self) -> Anchor {
         self.anchor
     }
 
-    /// Its unit as a number above 1, which never changes.
+    /// Returns the unit as a number above 1, which never changes.
     #[must_use]
     pub fn identity(self) -> u8 {
         self.unit.names().1
     }
 
-    /// Reads what [`identity`](Calendar::identity) says.
+    /// Decodes the output of [`identity`](Calendar::identity).
     #[must_use]
     pub fn of_number(number: u8) -> Option<Calendar> {
         let unit = Unit::ALL.into_iter().find(|unit| unit.names().1 == number)?;
         Some(Calendar { unit, anchor: Anchor::FIRST })
     }
 
-    /// When the window that `instant` lies in ends.
+    /// Returns the end of the window that contains `instant`.
     #[must_use]
     pub fn end(self, offset: Offset, instant: Timestamp) -> Timestamp {
         let local = offset.local(instant);
         let day = local / DAY;
         let next = match self.unit.months() {
-            // The day of number 0 was a Wednesday.
+            // Day 0 was a Wednesday.
             None => day.saturating_add(7).saturating_sub(day.saturating_add(2) % 7),
             Some(months) => {
                 let month = month_of(day);
-                // The month of number 0 was March.
+                // Month 0 was a March.
                 let first = month.saturating_sub(month.saturating_add(2) % months);
                 let begins = self.begins_in(first);
                 if day < begins { begins } else { self.begins_in(first.saturating_add(months.get())) }
@@ -230,7 +230,7 @@ impl Calendar {
         instant.plus(Span::from_micros(next.saturating_mul(DAY).saturating_sub(local)))
     }
 
-    /// The day in a month that a window may begin on.
+    /// Returns the day in a month on which a window may begin.
     fn begins_in(self, month: u64) -> u64 {
         let last = first_day(month.saturating_add(1)).saturating_sub(1);
         first_day(month).saturating_add(u64::from(self.anchor.0)).saturating_sub(1).min(last)
@@ -238,13 +238,13 @@ impl Calendar {
 }
 
 impl fmt::Display for Calendar {
-    /// The word for its unit; of its anchor nothing.
+    /// Prints the word of the unit without the anchor.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.unit.names().0)
     }
 }
 
-/// The month of a day, both counted from March of year 0 (Hinnant's `civil_from_days`).
+/// Returns the month of a day, both counted from March of year 0 (Hinnant's `civil_from_days`).
 fn month_of(day: u64) -> u64 {
     let (era, day_of_era) = (day / 146_097, day % 146_097);
     let leap_days = (day_of_era / 1460).saturating_add(day_of_era / 146_096).saturating_sub(day_of_era / 36_524);
@@ -255,7 +255,7 @@ fn month_of(day: u64) -> u64 {
     year.saturating_mul(12).saturating_add(month_of_year)
 }
 
-/// The first day of a month, both counted from March of year 0 (Hinnant's `days_from_civil`).
+/// Returns the first day of a month, both counted from March of year 0 (Hinnant's `days_from_civil`).
 fn first_day(month: u64) -> u64 {
     let (year, month_of_year) = (month / 12, month % 12);
     let leap_days = (year / 4).saturating_add(year / 400).saturating_sub(year / 100);

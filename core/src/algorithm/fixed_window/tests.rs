@@ -18,7 +18,7 @@ fn aligned(limit: u64, window: &str) -> FixedWindow {
     FixedWindow::new(units(limit), period(window), true)
 }
 
-/// Of words such as `1mo`, `1mo ANCHOR 31` or `3mo OFFSET +09:00 ANCHOR 31`.
+/// Creates a window from words such as `1mo`, `1mo ANCHOR 31` or `3mo OFFSET +09:00 ANCHOR 31`.
 fn calendar(limit: u64, words: &str) -> FixedWindow {
     let mut words = words.split(' ');
     let (mut calendar, mut offset) = (Calendar::parse(words.next().unwrap().as_bytes()).unwrap(), Offset::UTC);
@@ -41,7 +41,7 @@ fn one() -> Request {
 }
 
 #[test]
-fn a_window_opens_with_the_first_admitted_call() {
+fn window_opens_with_the_first_admitted_call() {
     let (limit, mut key) = (plain(10, "1m"), Key::default());
     for (at, request, reply) in [
         (1000, Take(units(11)), [0, 10, 10, -1, 0]),
@@ -57,7 +57,7 @@ fn a_window_opens_with_the_first_admitted_call() {
 }
 
 #[test]
-fn a_window_ends_with_its_last_microsecond() {
+fn window_ends_after_its_last_microsecond() {
     for (limit, start, end) in [(plain(1, "1s"), 1_500_000, 2_500_000), (aligned(1, "1s"), 1_500_000, 2_000_000)] {
         let (mut usage, at) = (FixedWindowUsage::default(), |micros| Timestamp::from_micros(micros).unwrap());
         assert!(call(&limit, &mut usage, at(start), one()).verdict.allowed());
@@ -68,7 +68,7 @@ fn a_window_ends_with_its_last_microsecond() {
 }
 
 #[test]
-fn usage_counts_for_as_long_as_the_calls_window() {
+fn usage_counts_for_the_window_of_the_call() {
     let mut key = Key::default();
     key.call(&plain(10, "1m"), 0, Take(units(10)));
     for (at, window, reply) in [
@@ -82,12 +82,12 @@ fn usage_counts_for_as_long_as_the_calls_window() {
 }
 
 #[test]
-fn state_of_the_other_mode_counts_until_its_instant_and_a_window() {
+fn state_of_the_other_mode_counts_for_a_window_after_its_timestamp() {
     let (plain, aligned) = (plain(10, "1m"), aligned(10, "1m"));
     let mut key = Key::default();
     key.call(&plain, 50_000, Take(units(4)));
     assert_eq!(key.peek(&aligned, 60_000, one()), [1, 10, 6, 0, 50_000]);
-    // Charged in its own mode, it is of that mode: from here on it ends with the minute.
+    // After a charge it has the call's mode, and ends with the minute.
     assert_eq!(key.call(&aligned, 60_000, one()), [1, 10, 5, 0, 60_000]);
     assert_eq!(key.peek(&aligned, 119_999, one()), [1, 10, 5, 0, 1]);
     assert_eq!(key.peek(&plain, 119_999, one()), [1, 10, 5, 0, 1]);
@@ -101,7 +101,7 @@ fn state_of_the_other_mode_counts_until_its_instant_and_a_window() {
 }
 
 #[test]
-fn a_forced_debt_is_forgotten_with_the_window() {
+fn forced_debt_ends_with_the_window() {
     let (limit, mut key) = (plain(10, "1m"), Key::default());
     assert_eq!(key.peek(&limit, 0, Force(units(25))), [0, 10, 10, 60_000, 0], "as if charged");
     for (at, request, reply) in [
@@ -115,7 +115,7 @@ fn a_forced_debt_is_forgotten_with_the_window() {
 }
 
 #[test]
-fn upto_grants_the_whole_units_that_there_are() {
+fn upto_grants_the_remaining_whole_units() {
     let (limit, mut key) = (FixedWindow::new(millionths(10_500_000), period("1m"), false), Key::default());
     for (most, granted) in [(4, 4), (9, 6), (1, 0)] {
         assert_eq!(key.granted(&limit, 0, most), granted);
@@ -125,7 +125,7 @@ fn upto_grants_the_whole_units_that_there_are() {
 }
 
 #[test]
-fn giving_back_lowers_the_open_windows_usage() {
+fn refund_lowers_the_usage_of_the_open_window() {
     let mut key = Key::default();
     let (limit, longer) = (plain(10, "1m"), plain(10, "2m"));
     for (limit, at, request, reply, gone) in [
@@ -140,7 +140,7 @@ fn giving_back_lowers_the_open_windows_usage() {
         assert_eq!(key.call(limit, at, request), reply, "{request:?} at {at}");
         assert_eq!(key.is_gone(), gone, "{request:?} at {at}");
     }
-    // It moves an aligned window's instant like any charge.
+    // Like a charge, a refund updates the timestamp of an aligned window.
     let mut key = Key::default();
     key.call(&aligned(10, "1m"), 10_000, Take(units(8)));
     key.call(&aligned(10, "1m"), 30_000, GiveBack(units(1)));
@@ -148,7 +148,7 @@ fn giving_back_lowers_the_open_windows_usage() {
 }
 
 #[test]
-fn a_limit_of_nothing_admits_nothing_but_looks() {
+fn limit_of_zero_admits_only_a_cost_of_zero() {
     let (limit, mut key) = (plain(0, "1m"), Key::default());
     assert_eq!(key.call(&limit, 0, Take(millionths(1))), [0, 0, 0, -1, 0]);
     assert_eq!(key.call(&limit, 0, Take(Amount::ZERO)), [1, 0, 0, 0, 0]);
@@ -156,7 +156,7 @@ fn a_limit_of_nothing_admits_nothing_but_looks() {
 }
 
 #[test]
-fn a_clock_gone_back_opens_the_window_anew_with_what_was_used() {
+fn clock_step_back_reopens_the_window_with_its_usage() {
     for (limit, reset) in [(plain(10, "1m"), 60_000), (aligned(10, "1m"), 20_000)] {
         let mut key = Key::default();
         key.call(&limit, 1_000_000, Take(units(10)));
@@ -168,7 +168,7 @@ fn a_clock_gone_back_opens_the_window_anew_with_what_was_used() {
 }
 
 #[test]
-fn what_is_used_saturates() {
+fn usage_saturates() {
     let (limit, mut key) = (plain(1_000_000_000_000, "3650d"), Key::default());
     let end = 3650 * 86_400_000;
     for _ in 0..20 {
@@ -178,7 +178,7 @@ fn what_is_used_saturates() {
 }
 
 #[test]
-fn a_key_is_16_bytes_and_takes_nothing_for_one_that_is_none() {
+fn usage_is_16_bytes_and_rejects_invalid_encodings() {
     assert_eq!(size_of::<FixedWindowUsage>(), 16);
     let last = Timestamp::MAX.micros();
     for fields in [[1, 0, 0], [1, last, 1], [Amount::MAX.millionths(), last, 0]] {
@@ -193,7 +193,7 @@ fn a_key_is_16_bytes_and_takes_nothing_for_one_that_is_none() {
 }
 
 #[test]
-fn people_are_told_when_a_window_opened_or_was_charged() {
+fn description_shows_the_opening_or_the_last_charge() {
     let at = InfoField::Instant(Timestamp::from_micros(7_500_000).unwrap());
     for (limit, mode, instant) in [(plain(10, "1m"), "plain", "start"), (aligned(10, "1m"), "aligned", "charged")] {
         let mut key = Key::default();
@@ -208,7 +208,7 @@ fn people_are_told_when_a_window_opened_or_was_charged() {
 }
 
 impl Lawful for FixedWindow {
-    // Of an aligned window no other limit knows when it ends; two that end together cannot be told apart.
+    // The end of an aligned window is not stored, and two windows with the same end cannot be distinguished.
     const LIMITS_OF_AN_EXPIRY: usize = 1;
 
     fn limits() -> impl Strategy<Value = FixedWindow> {
@@ -219,12 +219,12 @@ impl Lawful for FixedWindow {
             length().prop_map(Bounds::Multiples),
             (length(), distance()).prop_map(|(window, offset)| Bounds::Clocks(Clocks::Multiples(window, offset))),
             (CalendarWindow::any(), distance())
-                .prop_map(|(turns, offset)| Bounds::Clocks(Clocks::Dates(turns.implementation(), offset))),
+                .prop_map(|(window, offset)| Bounds::Clocks(Clocks::Dates(window.implementation(), offset))),
         ];
         (amounts(), bounds).prop_map(|(limit, bounds)| FixedWindow { limit: Amount::saturating(limit), bounds })
     }
 
-    /// In each window, the limit.
+    /// Asserts that no window admits more than the limit.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
         let (mut end, mut sum) = (Timestamp::EPOCH, 0);
         for (at, cost) in admitted {
@@ -246,17 +246,17 @@ impl Lawful for FixedWindow {
 laws!(FixedWindow);
 
 #[test]
-fn giving_back_after_the_window_leaves_nothing() {
+fn refund_after_the_window_leaves_no_usage() {
     for limit in [plain(10, "1m"), aligned(10, "1m")] {
         let mut key = Key::default();
         key.call(&limit, 20_000, Take(units(8)));
-        let told = key.call(&limit, 80_000, GiveBack(units(3)));
-        assert_eq!((told, key.is_gone()), ([1, 10, 10, 0, 0], true));
+        let reply = key.call(&limit, 80_000, GiveBack(units(3)));
+        assert_eq!((reply, key.is_gone()), ([1, 10, 10, 0, 0], true));
     }
 }
 
 #[test]
-fn it_displays_as_the_words_that_it_is_read_from() {
+fn displayed_window_is_its_spec() {
     let tokyo = distance("+09:00");
     for (limit, text) in [
         (plain(7, "60s"), "FIXED 7 1m"),

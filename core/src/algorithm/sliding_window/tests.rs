@@ -14,7 +14,7 @@ fn one() -> Request {
     Take(units(1))
 }
 
-fn look() -> Request {
+fn zero_cost() -> Request {
     Take(Amount::ZERO)
 }
 
@@ -28,34 +28,34 @@ fn check(limit: &SlidingWindow, calls: &[(u64, Request, [i64; 5])]) -> Key<Slidi
 }
 
 #[test]
-fn the_previous_window_weighs_as_much_as_of_it_overlaps() {
+fn previous_window_is_weighted_by_its_overlap() {
     check(
         &sliding(10, "60s"),
         &[
             (0, Take(units(10)), [1, 10, 0, 0, 120_000]),
-            (60_000, look(), [1, 10, 0, 0, 60_000]),
+            (60_000, zero_cost(), [1, 10, 0, 0, 60_000]),
             (65_999, one(), [0, 10, 0, 1, 54_001]),
             (66_000, one(), [1, 10, 0, 0, 114_000]),
-            // 5 of the 10, and 1.
-            (90_000, look(), [1, 10, 4, 0, 90_000]),
+            // Half of the 10, and 1.
+            (90_000, zero_cost(), [1, 10, 4, 0, 90_000]),
             (90_001, Take(units(4)), [1, 10, 0, 0, 89_999]),
-            (119_999, look(), [1, 10, 4, 0, 60_001]),
-            (120_000, look(), [1, 10, 5, 0, 60_000]),
-            (180_000, look(), [1, 10, 10, 0, 0]),
+            (119_999, zero_cost(), [1, 10, 4, 0, 60_001]),
+            (120_000, zero_cost(), [1, 10, 5, 0, 60_000]),
+            (180_000, zero_cost(), [1, 10, 10, 0, 0]),
         ],
     );
 }
 
 #[test]
-fn a_wait_ends_in_this_window_or_in_the_next() {
+fn wait_ends_in_the_current_or_the_next_window() {
     check(
         &sliding(10, "60s"),
         &[
             (0, Take(units(4)), [1, 10, 6, 0, 120_000]),
-            // 4 have to fade to 1 after the window's end.
+            // 4 have to fade to 1 after the end of the window.
             (30_000, Take(units(9)), [0, 10, 6, 75_000, 90_000]),
             (30_000, Take(units(10)), [0, 10, 6, 90_000, 90_000]),
-            // 4 to 2 beside 3, in the window that is open; 3 to 1 in the next.
+            // 4 fade to 2 beside 3 in the current window, and 3 fade to 1 in the next.
             (60_000, Take(units(3)), [1, 10, 3, 0, 120_000]),
             (60_000, Take(units(5)), [0, 10, 3, 30_000, 120_000]),
             (60_000, Take(units(7)), [0, 10, 3, 60_000, 120_000]),
@@ -66,8 +66,8 @@ fn a_wait_ends_in_this_window_or_in_the_next() {
 }
 
 #[test]
-fn the_estimate_is_compared_without_dividing() {
-    // A third of 1 fits beside two thirds, rounded down, and not rounded up.
+fn comparison_of_the_estimate_is_exact() {
+    // A third of 1 fits beside two thirds rounded down, but not beside two thirds rounded up.
     let limit = SlidingWindow::new(units(1), period("3us"));
     let at = |micros| Timestamp::from_micros(micros).unwrap();
     for (cost, allowed) in [(666_666, true), (666_667, false)] {
@@ -78,24 +78,24 @@ fn the_estimate_is_compared_without_dividing() {
 }
 
 #[test]
-fn windows_follow_one_another_until_recovered() {
+fn windows_follow_each_other_until_recovery() {
     check(
         &sliding(10, "60s"),
         &[
             (50_000, Take(units(11)), [0, 10, 10, -1, 0]),
-            (50_000, look(), [1, 10, 10, 0, 0]),
+            (50_000, zero_cost(), [1, 10, 10, 0, 0]),
             (100_000, one(), [1, 10, 9, 0, 120_000]),
-            // In the second window, which opened at 160 s.
+            // The second window opened at 160 s.
             (219_000, one(), [1, 10, 8, 0, 61_000]),
-            (279_999, look(), [1, 10, 9, 0, 1]),
-            // Recovered, if only just: a window opens now.
+            (279_999, zero_cost(), [1, 10, 9, 0, 1]),
+            // The key has just recovered, so a new window opens now.
             (280_000, one(), [1, 10, 9, 0, 120_000]),
         ],
     );
 }
 
 #[test]
-fn nearly_twice_the_limit_can_pass_in_a_trailing_window() {
+fn trailing_window_can_hold_nearly_twice_the_limit() {
     let (limit, mut key) = (sliding(10, "60s"), Key::default());
     assert_eq!(key.admitted(&limit, 0, 1), 1);
     let last = key.admitted(&limit, 59_999, 20);
@@ -104,24 +104,24 @@ fn nearly_twice_the_limit_can_pass_in_a_trailing_window() {
 }
 
 #[test]
-fn another_window_length_takes_over_what_still_counts() {
+fn charge_under_another_window_length_keeps_the_remaining_usage() {
     for (window, reset) in [("10s", 20_000), ("1h", 7_200_000)] {
         let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
         let limit = sliding(10, window);
-        // Until a charge, it decays under the stored length, and wait and reset go by that.
+        // Until the next charge, the usage decays under the stored length, and so do wait and reset.
         assert_eq!(key.call(&limit, 90_000, Take(units(7))), [0, 10, 6, 7500, 30_000]);
         assert_eq!(key.peek(&limit, 97_500, Take(units(7))), [1, 10, 7, 0, 22_500]);
         // 4 still count.
         assert_eq!(key.call(&limit, 90_000, one()), [1, 10, 5, 0, reset]);
         assert_eq!(key.peek(&limit, 90_000, Take(units(6)))[3], reset / 10 * 6);
     }
-    // What no longer counts leaves nothing of its window behind.
+    // Usage that no longer counts does not affect the new window.
     let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
     assert_eq!(key.call(&sliding(10, "1h"), 120_000, one()), [1, 10, 9, 0, 7_200_000]);
 }
 
 #[test]
-fn what_another_length_takes_over_is_rounded_up() {
+fn usage_kept_under_another_length_is_rounded_up() {
     let mut key = Key::default();
     key.call(&sliding(1, "60s"), 0, Take(millionths(1)));
     key.call(&sliding(1, "10s"), 90_000, Take(millionths(1)));
@@ -130,7 +130,7 @@ fn what_another_length_takes_over_is_rounded_up() {
 }
 
 #[test]
-fn giving_back_lowers_the_current_count_and_then_the_estimate() {
+fn refund_lowers_the_current_count_and_then_the_estimate() {
     let key = check(
         &sliding(10, "60s"),
         &[
@@ -138,11 +138,11 @@ fn giving_back_lowers_the_current_count_and_then_the_estimate() {
             (0, Take(units(8)), [1, 10, 2, 0, 120_000]),
             (30_000, GiveBack(units(2)), [1, 10, 4, 0, 90_000]),
             (90_000, Take(units(2)), [1, 10, 5, 0, 90_000]),
-            // 2 of the current count, and 1 of the 3 that the previous 6 weigh: 4 of them are left.
+            // Refunds the current count of 2, and 1 of the estimate of 3 from the previous 6, of which 4 are left.
             (90_000, GiveBack(units(3)), [1, 10, 8, 0, 30_000]),
-            (105_000, look(), [1, 10, 9, 0, 15_000]),
+            (105_000, zero_cost(), [1, 10, 9, 0, 15_000]),
             (105_000, GiveBack(units(1)), [1, 10, 10, 0, 0]),
-            // A window opens now, not where one would have followed.
+            // The new window opens now, not where the next one would have followed.
             (106_000, one(), [1, 10, 9, 0, 120_000]),
         ],
     );
@@ -153,9 +153,9 @@ fn giving_back_lowers_the_current_count_and_then_the_estimate() {
 }
 
 #[test]
-fn giving_back_is_rounded_against_the_caller() {
-    // Two thirds of the previous count weigh. A millionth less of them is one and a half less of the count, and
-    // the half is not given: three millionths back are two.
+fn refund_is_rounded_against_the_client() {
+    // The previous count is weighted by two thirds. To lower the estimate by a millionth, the count would have to
+    // decrease by one and a half, which is rounded down. So three refunds of a millionth lower it by two.
     let (limit, mut key) = (SlidingWindow::new(units(1), period("3s")), Key::default());
     key.call(&limit, 0, Take(millionths(900_000)));
     for _ in 0..3 {
@@ -166,7 +166,7 @@ fn giving_back_is_rounded_against_the_caller() {
 }
 
 #[test]
-fn giving_back_opens_a_window_of_another_length() {
+fn refund_under_another_length_opens_a_window() {
     let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
     assert_eq!(key.call(&sliding(10, "10s"), 90_000, GiveBack(units(1))), [1, 10, 7, 0, 20_000]);
     assert_eq!(key.call(&sliding(10, "10s"), 90_000, GiveBack(units(3))), [1, 10, 10, 0, 0]);
@@ -174,16 +174,16 @@ fn giving_back_opens_a_window_of_another_length() {
 }
 
 #[test]
-fn a_forced_debt_is_forgotten_as_it_leaves() {
+fn forced_debt_fades_with_its_window() {
     let limit = sliding(10, "60s");
     assert_eq!(Key::default().peek(&limit, 0, Force(units(40))), [0, 10, 10, 105_000, 0], "as if charged");
     check(
         &limit,
         &[
             (0, Force(units(40)), [0, 10, 0, 105_000, 120_000]),
-            (60_000, look(), [0, 10, 0, 45_000, 60_000]),
-            (104_999, look(), [0, 10, 0, 1, 15_001]),
-            (105_000, look(), [1, 10, 0, 0, 15_000]),
+            (60_000, zero_cost(), [0, 10, 0, 45_000, 60_000]),
+            (104_999, zero_cost(), [0, 10, 0, 1, 15_001]),
+            (105_000, zero_cost(), [1, 10, 0, 0, 15_000]),
             (105_000, one(), [0, 10, 0, 1500, 15_000]),
             (105_000, Force(units(1)), [0, 10, 0, 1500, 75_000]),
             (119_000, Force(units(1)), [1, 10, 7, 0, 61_000]),
@@ -192,7 +192,7 @@ fn a_forced_debt_is_forgotten_as_it_leaves() {
 }
 
 #[test]
-fn upto_grants_the_whole_units_that_there_are() {
+fn upto_grants_the_remaining_whole_units() {
     let (limit, mut key) = (sliding(10, "60s"), Key::default());
     for (at, most, granted) in [(0, 8, 8), (0, 8, 2), (0, 1, 0), (65_999, 9, 0), (66_000, 9, 1), (78_001, 9, 2)] {
         assert_eq!(key.granted(&limit, at, most), granted, "{at}");
@@ -202,40 +202,40 @@ fn upto_grants_the_whole_units_that_there_are() {
 }
 
 #[test]
-fn a_limit_of_nothing_admits_nothing_but_looks() {
+fn limit_of_zero_admits_only_a_cost_of_zero() {
     let limit = sliding(0, "60s");
-    check(&limit, &[(0, Take(millionths(1)), [0, 0, 0, -1, 0]), (0, look(), [1, 0, 0, 0, 0])]);
+    check(&limit, &[(0, Take(millionths(1)), [0, 0, 0, -1, 0]), (0, zero_cost(), [1, 0, 0, 0, 0])]);
 }
 
 #[test]
-fn a_clock_gone_back_opens_the_window_anew_with_what_was_counted() {
+fn clock_step_back_reopens_the_window_with_its_counts() {
     let limit = sliding(10, "60s");
     let mut key = check(
         &limit,
         &[(1_000_000, Take(units(8)), [1, 10, 2, 0, 120_000]), (1_090_000, one(), [1, 10, 5, 0, 90_000])],
     );
-    // The window opened at 1060 s: before that, both counts weigh in full.
-    assert_eq!(key.peek(&limit, 1_060_000, look()), [1, 10, 1, 0, 120_000]);
+    // The window opened at 1060 s. At an earlier time both counts have full weight.
+    assert_eq!(key.peek(&limit, 1_060_000, zero_cost()), [1, 10, 1, 0, 120_000]);
     assert_eq!(key.peek(&limit, 500_000, Take(units(2))), [0, 10, 1, 7500, 120_000]);
-    assert_eq!(key.peek(&limit, 1_120_000, look()), [1, 10, 9, 0, 60_000], "a peek has written nothing");
+    assert_eq!(key.peek(&limit, 1_120_000, zero_cost()), [1, 10, 9, 0, 60_000], "a peek has written nothing");
     assert_eq!(key.call(&limit, 500_000, Take(units(2))), [0, 10, 1, 7500, 120_000]);
-    assert_eq!(key.peek(&limit, 620_000, look()), [1, 10, 10, 0, 0], "a denied call has written that");
+    assert_eq!(key.peek(&limit, 620_000, zero_cost()), [1, 10, 10, 0, 0], "a denied call has written that");
 }
 
 #[test]
-fn what_is_counted_saturates() {
+fn counts_saturate() {
     let (limit, mut key) = (sliding(1_000_000_000_000, "60s"), Key::default());
     for at in [0, 60_000] {
         for _ in 0..20 {
             key.call(&limit, at, Force(Amount::MAX_ARGUMENT));
         }
     }
-    // 9.22 of the previous and of the current count: the latter has to fade to 1.
-    assert_eq!(key.peek(&limit, 60_000, look()), [0, 1_000_000_000_000, 0, 113_495, 120_000]);
+    // Both counts are saturated at 9.22, and the current one has to fade to 1.
+    assert_eq!(key.peek(&limit, 60_000, zero_cost()), [0, 1_000_000_000_000, 0, 113_495, 120_000]);
 }
 
 #[test]
-fn a_key_is_32_bytes_and_takes_nothing_for_one_that_is_none() {
+fn usage_is_32_bytes_and_rejects_invalid_encodings() {
     assert_eq!(size_of::<SlidingWindowUsage>(), 32);
     let (last, longest, most) = (Timestamp::MAX.micros(), 3650 * 86_400_000_000, Amount::MAX.millionths());
     for fields in [[0, 1, 1, 0], [0, 1, 0, 1], [last, longest, most, most]] {
@@ -259,7 +259,7 @@ fn a_key_is_32_bytes_and_takes_nothing_for_one_that_is_none() {
 }
 
 #[test]
-fn people_are_told_both_counts_and_the_window() {
+fn description_shows_both_counts_and_the_window() {
     let (limit, mut key) = (sliding(10, "60s"), Key::default());
     key.call(&limit, 5000, Take(units(4)));
     key.call(&limit, 66_000, Take(units(3)));
@@ -286,7 +286,7 @@ impl Lawful for SlidingWindow {
         })
     }
 
-    /// In any trailing window, less than twice the limit.
+    /// Asserts that no trailing window admits twice the limit.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
         for (now, _) in admitted {
             let trailing = admitted.iter().filter(|(at, _)| at <= now && at.plus(self.window.span()) > *now);
@@ -299,16 +299,16 @@ impl Lawful for SlidingWindow {
 laws!(SlidingWindow);
 
 #[test]
-fn a_steady_caller_within_the_limit_is_never_denied() {
-    // 100 in 10 s, and the one that comes as a window opens, when the last one still weighs 100.
+fn steady_caller_within_the_limit_is_never_denied() {
+    // 100 calls in 10 s, plus one for the call at the start of a window, when the previous count still weighs 100.
     let (limit, mut key) = (sliding(101, "10s"), Key::default());
     assert!((0..1000).all(|call| key.call(&limit, call * 100, one())[0] == 1));
 }
 
 #[test]
-fn the_units_that_pass_add_up_to_the_estimate_and_no_more() {
+fn admitted_units_fill_the_estimate_exactly() {
     let (limit, mut key) = (sliding(10, "10s"), Key::default());
-    // At last 7.5 of the 10 weigh.
+    // At the end, 7.5 of the 10 still count.
     assert_eq!([0, 10_000, 12_500].map(|at| key.admitted(&limit, at, 12)), [10, 0, 2]);
     assert_eq!(key.call(&limit, 12_500, Take(millionths(500_000)))[0], 1);
     assert_eq!(key.call(&limit, 12_500, Take(millionths(1)))[0], 0);

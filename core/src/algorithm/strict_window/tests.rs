@@ -21,7 +21,7 @@ fn one() -> Request {
     Take(units(1))
 }
 
-fn look() -> Request {
+fn zero_cost() -> Request {
     Take(Amount::ZERO)
 }
 
@@ -35,16 +35,16 @@ fn check(limit: &StrictWindow, calls: &[(u64, Request, [i64; 5])]) -> Key<Strict
 }
 
 #[test]
-fn a_slot_leaves_once_its_last_microsecond_is_a_window_old() {
+fn slot_expires_when_its_last_microsecond_is_a_window_old() {
     for (window, charged, leaves) in [
         (60_000_000, 0, 60_999_999),
         (60_000_000, 999_999, 60_999_999),
         (60_000_000, 1_000_000, 61_999_999),
-        // Slots of a microsecond are exact.
+        // Slots of one microsecond are exact.
         (1, 5, 6),
         (59, 5, 64),
         (60, 5, 65),
-        // Slots of 2 us from 61 us on, and of 3 from 121 on.
+        // Slots have 2 us from a window of 61 us on, and 3 us from 121 us on.
         (61, 4, 66),
         (61, 5, 66),
         (61, 6, 68),
@@ -58,7 +58,7 @@ fn a_slot_leaves_once_its_last_microsecond_is_a_window_old() {
 }
 
 #[test]
-fn sixty_one_slots_count() {
+fn usage_counts_in_61_slots() {
     let (limit, mut usage) = (strict(61, "60s"), StrictWindowUsage::default());
     let mut passes = |at| call(&limit, &mut usage, us(at), one()).verdict.allowed();
     assert!((0..=60).all(|second| passes(second * 1_000_000)));
@@ -68,7 +68,7 @@ fn sixty_one_slots_count() {
 }
 
 #[test]
-fn the_limit_passes_once_wherever_in_its_slot_it_comes() {
+fn limit_is_admitted_once_at_any_offset_in_a_slot() {
     let limit = strict(10, "60s");
     for first in [0, 1, 500_000, 999_999] {
         let mut usage = StrictWindowUsage::default();
@@ -80,7 +80,7 @@ fn the_limit_passes_once_wherever_in_its_slot_it_comes() {
 }
 
 #[test]
-fn a_wait_ends_when_enough_slots_have_left() {
+fn wait_ends_when_enough_slots_have_expired() {
     let (limit, mut key) = (strict(10, "60s"), Key::default());
     for (second, cost) in [(0, 2), (10, 3), (20, 4)] {
         assert_eq!(key.call(&limit, second * 1000, Take(units(cost)))[0], 1);
@@ -101,16 +101,17 @@ fn a_wait_ends_when_enough_slots_have_left() {
 }
 
 #[test]
-fn another_window_length_takes_over_what_still_counts() {
-    // In 10 s the slots are of 166667 us, so 30 s lies in one that ends 60 us later; in an hour, of a minute.
+fn charge_under_another_window_length_keeps_the_remaining_usage() {
+    // With a window of 10 s the slots have 166667 us, and the slot of 30 s ends 60 us later. With an hour they have a
+    // minute.
     for (window, reset) in [("10s", 10_001), ("1h", 3_630_000)] {
         let limit = strict(10, window);
         let mut key = check(&strict(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 61_000])]);
-        // Until a charge, it leaves as the stored length has it, and wait and reset go by that.
+        // Until the next charge, the usage expires under the stored length, and so do wait and reset.
         assert_eq!(key.call(&limit, 30_000, Take(units(3))), [0, 10, 2, 31_000, 31_000]);
-        assert_eq!(key.peek(&limit, 60_999, look()), [1, 10, 2, 0, 1]);
-        assert_eq!(key.peek(&limit, 61_000, look()), [1, 10, 10, 0, 0]);
-        // 8 still count, and with the new one are of now.
+        assert_eq!(key.peek(&limit, 60_999, zero_cost()), [1, 10, 2, 0, 1]);
+        assert_eq!(key.peek(&limit, 61_000, zero_cost()), [1, 10, 10, 0, 0]);
+        // 8 still count, and move to the current slot with the new charge.
         assert_eq!(key.call(&limit, 30_000, one()), [1, 10, 1, 0, reset]);
         assert_eq!(key.peek(&limit, 30_000, Take(units(2)))[3], reset);
         assert_eq!(key.peek(&strict(10, "60s"), 30_000, Take(units(2)))[3], reset);
@@ -118,13 +119,13 @@ fn another_window_length_takes_over_what_still_counts() {
     for (window, charged, leaves) in [("10s", 500, 60_999_999), ("1h", 59_999_999, 119_999_999)] {
         assert_leaves(&strict(10, "60s"), &strict(10, window), charged, leaves);
     }
-    // A give-back re-opens it just so.
+    // A refund has the same effect.
     let mut key = check(&strict(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 61_000])]);
     assert_eq!(key.call(&strict(10, "1h"), 30_000, GiveBack(units(1))), [1, 10, 3, 0, 3_630_000]);
 }
 
 #[test]
-fn giving_back_takes_the_oldest_first() {
+fn refund_is_subtracted_from_the_oldest_slots() {
     let key = check(
         &strict(10, "60s"),
         &[
@@ -133,7 +134,7 @@ fn giving_back_takes_the_oldest_first() {
             (30_000, Take(units(5)), [1, 10, 0, 0, 61_000]),
             (31_000, GiveBack(units(5)), [1, 10, 5, 0, 60_000]),
             (32_000, Take(units(5)), [1, 10, 0, 0, 61_000]),
-            // Had the newer ones been taken, 5 of the first second would leave now, and 15 be used within 60 s.
+            // If the newer ones had been refunded, 5 of the first second would expire now, and 15 be used within 60 s.
             (61_000, one(), [0, 10, 0, 30_000, 32_000]),
             (61_000, GiveBack(units(7)), [1, 10, 7, 0, 32_000]),
             (61_000, GiveBack(millionths(2_999_999)), [1, 10, 9, 0, 32_000]),
@@ -141,7 +142,7 @@ fn giving_back_takes_the_oldest_first() {
         ],
     );
     assert!(key.is_gone());
-    // What has left is not what is given back.
+    // Expired usage is not refunded.
     check(
         &strict(10, "60s"),
         &[
@@ -153,13 +154,13 @@ fn giving_back_takes_the_oldest_first() {
 }
 
 #[test]
-fn a_forced_debt_is_forgotten_as_it_leaves() {
+fn forced_debt_expires_with_its_slots() {
     let limit = strict(10, "60s");
     let mut key = check(&limit, &[(0, Force(units(8)), [1, 10, 2, 0, 61_000])]);
     assert_eq!(key.peek(&limit, 30_000, Force(units(25))), [0, 10, 2, 61_000, 31_000], "as if charged");
     for (at, request, reply) in [
         (30_000, Force(units(25)), [0, 10, 0, 61_000, 61_000]),
-        (61_000, look(), [0, 10, 0, 30_000, 30_000]),
+        (61_000, zero_cost(), [0, 10, 0, 30_000, 30_000]),
         (90_999, Force(Amount::ZERO), [0, 10, 0, 1, 1]),
         (91_000, one(), [1, 10, 9, 0, 61_000]),
     ] {
@@ -168,7 +169,7 @@ fn a_forced_debt_is_forgotten_as_it_leaves() {
 }
 
 #[test]
-fn upto_grants_the_whole_units_that_there_are() {
+fn upto_grants_the_remaining_whole_units() {
     let (limit, mut key) = (StrictWindow::new(millionths(10_500_000), period("60s")), Key::default());
     for (at, most, granted) in [(0, 4, 4), (1000, 9, 6), (1000, 1, 0), (60_999, 9, 0), (61_000, 9, 4), (62_000, 9, 6)] {
         assert_eq!(key.granted(&limit, at, most), granted, "{at}");
@@ -178,65 +179,65 @@ fn upto_grants_the_whole_units_that_there_are() {
 }
 
 #[test]
-fn a_limit_of_nothing_admits_nothing_but_looks() {
-    check(&strict(0, "60s"), &[(0, Take(millionths(1)), [0, 0, 0, -1, 0]), (0, look(), [1, 0, 0, 0, 0])]);
+fn limit_of_zero_admits_only_a_cost_of_zero() {
+    check(&strict(0, "60s"), &[(0, Take(millionths(1)), [0, 0, 0, -1, 0]), (0, zero_cost(), [1, 0, 0, 0, 0])]);
 }
 
 #[test]
-fn a_clock_gone_back_takes_the_slots_along() {
+fn clock_step_back_moves_the_slots() {
     let limit = strict(10, "60s");
     let mut key = check(
         &limit,
         &[(990_200, Take(units(4)), [1, 10, 6, 0, 60_800]), (1_000_500, Take(units(6)), [1, 10, 0, 0, 60_500])],
     );
-    // By 959.8 s: the older slot's end comes to 31.199999 s, the newer one's past now.
+    // A step of 959.8 s: the end of the older slot moves to 31.199999 s, and that of the newer one beyond now.
     assert_eq!(key.peek(&limit, 40_700, Take(units(4))), [0, 10, 0, 51_300, 60_300]);
-    assert_eq!(key.peek(&limit, 1_061_000, look()), [1, 10, 10, 0, 0], "a peek has written nothing");
+    assert_eq!(key.peek(&limit, 1_061_000, zero_cost()), [1, 10, 10, 0, 0], "a peek has written nothing");
     assert_eq!(key.call(&limit, 40_700, Take(units(4))), [0, 10, 0, 51_300, 60_300]);
     assert_eq!(key.peek(&limit, 91_999, Take(units(4))), [0, 10, 0, 1, 9001], "a denied call has written that");
     assert_eq!(key.peek(&limit, 92_000, Take(units(4))), [1, 10, 4, 0, 9000]);
-    // To the epoch, where all meet that lies before.
+    // A step to the epoch, where all earlier slots are merged.
     assert_eq!(key.peek(&limit, 0, one()), [0, 10, 0, 61_000, 61_000]);
     assert_eq!(key.call(&limit, 0, one()), [0, 10, 0, 61_000, 61_000]);
     assert_eq!(encoded(&key.0), EncodedFields::integers([60_000_000, 0, 1, 0, 10_000_000]));
 }
 
 #[test]
-fn a_clock_gone_back_by_a_microsecond_forgives_nothing() {
+fn clock_step_back_by_a_microsecond_frees_no_usage() {
     let limit = strict(10, "60s");
     for charged in [1_000_000_000, 1_000_000_001, 1_000_999_999] {
         let (mut usage, now) = (StrictWindowUsage::default(), us(charged - 1));
         call(&limit, &mut usage, us(charged), Take(units(10)));
-        let told = call(&limit, &mut usage, now, one());
+        let moved = call(&limit, &mut usage, now, one());
         let new = call(&limit, &mut StrictWindowUsage::default(), now, one());
-        assert_eq!((told.verdict, told.reset), (Verdict::After(new.reset), new.reset), "as if charged now");
-        // Back on its way, it is not moved once more.
-        let moved = encoded(&usage);
+        assert_eq!((moved.verdict, moved.reset), (Verdict::After(new.reset), new.reset), "as if charged now");
+        // Once the clock has caught up, the usage is not moved again.
+        let before = encoded(&usage);
         call(&limit, &mut usage, us(charged), one());
-        assert_eq!(encoded(&usage), moved);
+        assert_eq!(encoded(&usage), before);
     }
 }
 
 #[test]
-fn what_is_counted_saturates_slot_by_slot() {
+fn counts_saturate_per_slot() {
     let (limit, mut key) = (strict(1_000_000_000_000, "60s"), Key::default());
     for at in [0, 1000] {
         for _ in 0..20 {
             key.call(&limit, at, Force(Amount::MAX_ARGUMENT));
         }
     }
-    assert_eq!(key.peek(&limit, 1000, look()), [0, 1_000_000_000_000, 0, 61_000, 61_000]);
+    assert_eq!(key.peek(&limit, 1000, zero_cost()), [0, 1_000_000_000_000, 0, 61_000, 61_000]);
     for (times, left) in [(17, 0), (1, 553_255_926_290), (1, 1_000_000_000_000)] {
         for _ in 0..times {
             key.call(&limit, 1000, GiveBack(Amount::MAX_ARGUMENT));
         }
-        assert_eq!(key.peek(&limit, 1000, look())[2], left);
+        assert_eq!(key.peek(&limit, 1000, zero_cost())[2], left);
     }
     assert!(key.is_gone());
 }
 
 #[test]
-fn a_key_is_504_bytes_and_takes_nothing_for_one_that_is_none() {
+fn usage_is_504_bytes_and_rejects_invalid_encodings() {
     assert_eq!(size_of::<StrictWindowUsage>(), 504);
     let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
     let all = [60_000_000, 60_000_000, 61].into_iter().chain((0..61).flat_map(|age| [age, most]));
@@ -273,7 +274,7 @@ fn a_key_is_504_bytes_and_takes_nothing_for_one_that_is_none() {
 }
 
 #[test]
-fn a_slot_that_leaves_in_the_middle_of_another_is_dropped_by_the_next_charge() {
+fn slot_that_expires_within_another_is_dropped_by_the_next_charge() {
     let (limit, mut usage) = (strict(10, "60s"), StrictWindowUsage::default());
     for (at, fields) in [
         (0, &[60_000_000, 0, 1, 0, 1_000_000][..]),
@@ -286,7 +287,7 @@ fn a_slot_that_leaves_in_the_middle_of_another_is_dropped_by_the_next_charge() {
 }
 
 #[test]
-fn people_are_told_the_sum_of_all_slots() {
+fn description_shows_the_sum_of_all_slots() {
     let (limit, mut key) = (strict(10, "60s"), Key::default());
     key.call(&limit, 5000, Take(units(4)));
     key.call(&limit, 66_000 - 2, Take(units(3)));
@@ -308,7 +309,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn who_always_pushes_gets_nearly_all_of_the_limit(
+    fn caller_that_always_sends_gets_nearly_the_whole_limit(
         limit in 1..=100u64,
         window in lengths(),
         begin in 0..1_000_000_000_000_000u64,
@@ -316,7 +317,7 @@ proptest! {
         often in any::<bool>(),
     ) {
         const WINDOWS: u64 = 8;
-        // All the time, or 150 times a window.
+        // A call whenever possible, or 150 calls per window.
         let (every, part, whole) = if often { (1, 60, 61) } else { (window.div_ceil(150), 96, 100) };
         let (terms, mut usage, mut now) = (micros(limit, window), StrictWindowUsage::default(), begin);
         for (part, cost) in earlier {
@@ -325,14 +326,14 @@ proptest! {
         }
         let mut admitted = limit - terms.remaining(&usage, us(now)).whole_units();
         let end = now + WINDOWS * window;
-        // Twice in each slot of a window, or 150 times a window: a wait that leads nowhere is found here.
+        // Two calls per slot, or 150 per window. A wait that makes no progress exceeds this number.
         let mut calls = 0..10_000;
         while now < end {
             prop_assert!(calls.next().is_some(), "still at {now} of {end}");
-            let told = call(&terms, &mut usage, us(now), UpTo(units(limit)));
-            admitted += told.granted.unwrap().whole_units();
-            // Denied calls change nothing, so they need not be made.
-            let wait = if let Verdict::After(wait) = told.verdict { wait.micros().max(1) } else { 1 };
+            let decision = call(&terms, &mut usage, us(now), UpTo(units(limit)));
+            admitted += decision.granted.unwrap().whole_units();
+            // Denied calls change nothing, so they are skipped.
+            let wait = if let Verdict::After(wait) = decision.verdict { wait.micros().max(1) } else { 1 };
             now += wait.div_ceil(every) * every;
         }
         prop_assert!(admitted * whole >= limit * WINDOWS * part, "{admitted} of {}", limit * WINDOWS);
@@ -346,7 +347,7 @@ impl Lawful for StrictWindow {
         })
     }
 
-    /// In any trailing window, the limit: it is fullest when something has just come.
+    /// Asserts that no trailing window admits more than the limit. A window is fullest just after a charge.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
         for (now, _) in admitted {
             let trailing = admitted.iter().filter(|(at, _)| at <= now && at.plus(self.window.span()) > *now);
@@ -355,8 +356,8 @@ impl Lawful for StrictWindow {
         }
     }
 
-    // A clock gone back moves no slot past the one of now, which a charge made now would be in: so a lockout is
-    // never longer than a full recovery, which from the start of a slot takes a slot longer than from its end.
+    // After a clock step back, no slot is later than that of a charge made now. So a denial never lasts longer than a
+    // full recovery, which takes a slot longer from the start of a slot than from its end.
 }
 
 laws!(StrictWindow);

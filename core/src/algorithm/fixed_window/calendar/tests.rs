@@ -8,14 +8,14 @@ fn offset(minutes: i64) -> Offset {
     Offset::parse(almanac::offset(minutes).as_bytes()).unwrap()
 }
 
-/// When the window of a local time ends, given and told in microseconds since local clocks showed the epoch.
+/// Returns the end of the window that contains a local time, both in microseconds since local clocks showed the epoch.
 fn end(calendar: Calendar, minutes: i64, local: i128) -> i128 {
     let utc = i128::from(minutes) * 60_000_000;
     i128::from(calendar.end(offset(minutes), us(u64::try_from(local - utc).unwrap())).micros()) + utc
 }
 
 #[test]
-fn the_almanac_knows_days_that_everybody_knows() {
+fn almanac_contains_well_known_dates() {
     for (day, expected) in [
         (-1, (1969, 12, 31, 3)),
         (0, (1970, 1, 1, 4)),
@@ -31,7 +31,7 @@ fn the_almanac_knows_days_that_everybody_knows() {
 }
 
 #[test]
-fn days_and_months_are_numbered_without_a_gap() {
+fn days_and_months_are_numbered_consecutively() {
     let mut month = month_of(DAYS_BEFORE_EPOCH - 1);
     for day in 0..=365_366 {
         let (.., of_month, _) = date(day);
@@ -42,28 +42,28 @@ fn days_and_months_are_numbered_without_a_gap() {
 }
 
 #[test]
-fn every_window_ends_where_the_next_begins() {
-    for turns in CalendarWindow::all() {
-        let calendar = turns.implementation();
-        let begins: Vec<i64> = (0..365_000).filter(|day| turns.begins_on(*day)).collect();
-        for window in begins.windows(2) {
-            let [begins, ends] = [window[0], window[1]].map(|day| i128::from(day) * almanac::DAY);
+fn window_ends_where_the_next_begins() {
+    for window in CalendarWindow::all() {
+        let calendar = window.implementation();
+        let begins: Vec<i64> = (0..365_000).filter(|day| window.begins_on(*day)).collect();
+        for pair in begins.windows(2) {
+            let [begins, ends] = [pair[0], pair[1]].map(|day| i128::from(day) * almanac::DAY);
             for local in [begins, i128::midpoint(begins, ends), ends - 1] {
-                assert_eq!(end(calendar, 0, local), ends, "{turns:?} that began on {:?}", date(window[0]));
+                assert_eq!(end(calendar, 0, local), ends, "{window:?} that began on {:?}", date(pair[0]));
             }
         }
     }
 }
 
 #[test]
-fn a_window_that_began_before_the_epoch_ends_where_it_should() {
+fn window_that_began_before_the_epoch_ends_correctly() {
     let hour = 3_600_000_000;
     let utc = |text: &str, minutes, anchor: &str| {
         let calendar = Calendar::parse(text.as_bytes()).unwrap();
         let calendar = calendar.anchored(Anchor::parse(anchor.as_bytes()).unwrap()).unwrap_or(calendar);
         calendar.end(offset(minutes), Timestamp::EPOCH).micros() / hour
     };
-    // It is Wednesday, the 31st of December, in the west.
+    // West of UTC the local date is Wednesday, December 31.
     for (text, minutes, anchor, hours) in [
         ("1w", 0, "1", 4 * 24),
         ("1mo", 0, "1", 31 * 24),
@@ -84,30 +84,30 @@ fn a_window_that_began_before_the_epoch_ends_where_it_should() {
 }
 
 #[test]
-fn no_window_is_longer_than_a_leap_year_and_each_may_end_after_the_last_instant() {
+fn window_at_the_last_timestamp_is_at_most_a_leap_year() {
     let year = Calendar::parse(b"1y").unwrap();
     // 1972-01-01
     let leap = us(730 * DAY);
     assert_eq!(year.end(Offset::UTC, leap).since(leap), Span::from_micros(366 * DAY));
-    for turns in CalendarWindow::all() {
+    for window in CalendarWindow::all() {
         for minutes in [-840, 840] {
-            let end = turns.implementation().end(offset(minutes), Timestamp::MAX);
-            assert!(end > Timestamp::MAX && end.since(Timestamp::MAX) <= Span::from_micros(366 * DAY), "{turns:?}");
+            let end = window.implementation().end(offset(minutes), Timestamp::MAX);
+            assert!(end > Timestamp::MAX && end.since(Timestamp::MAX) <= Span::from_micros(366 * DAY), "{window:?}");
         }
     }
 }
 
 proptest! {
     #[test]
-    fn a_window_ends_where_the_almanac_says(
-        turns in CalendarWindow::any(), minutes in offsets(), micros in 0..=Timestamp::MAX.micros(),
+    fn end_of_a_window_equals_the_almanac(
+        window in CalendarWindow::any(), minutes in offsets(), micros in 0..=Timestamp::MAX.micros(),
     ) {
         let local = i128::from(micros) + i128::from(minutes) * 60_000_000;
-        prop_assert_eq!(end(turns.implementation(), minutes, local), turns.end(local));
+        prop_assert_eq!(end(window.implementation(), minutes, local), window.end(local));
     }
 
     #[test]
-    fn a_plain_window_ends_at_a_multiple_by_local_clocks(
+    fn plain_window_ends_at_a_multiple_in_local_time(
         window in lengths(), minutes in offsets(),
         micros in prop_oneof![0..=Timestamp::MAX.micros(), 0..200_000_000_000_u64],
     ) {
@@ -118,14 +118,14 @@ proptest! {
     }
 
     #[test]
-    fn an_offset_displays_as_it_is_read(minutes in offsets()) {
+    fn displayed_offset_is_parsed_back_to_the_same(minutes in offsets()) {
         prop_assert_eq!(offset(minutes).to_string(), almanac::offset(minutes));
         prop_assert_eq!(i64::from(i16::from_le_bytes(offset(minutes).identity())), minutes);
     }
 }
 
 #[test]
-fn reads_offsets() {
+fn offset_is_parsed() {
     for (text, minutes) in [
         ("+00:00", 0),
         ("-00:00", 0),
@@ -170,7 +170,7 @@ fn reads_offsets() {
 }
 
 #[test]
-fn reads_units_and_anchors() {
+fn units_and_anchors_are_parsed() {
     for text in ["1w", "1mo", "3mo", "1y"] {
         assert_eq!(Calendar::parse(text.as_bytes()).unwrap().to_string(), text);
     }
@@ -186,7 +186,7 @@ fn reads_units_and_anchors() {
 }
 
 #[test]
-fn only_months_and_quarters_have_an_anchor() {
+fn anchor_applies_only_to_months_and_quarters() {
     let ides = Anchor::parse(b"15").unwrap();
     for (text, anchored) in [("1w", false), ("1mo", true), ("3mo", true), ("1y", false)] {
         let anchor = Calendar::parse(text.as_bytes()).unwrap().anchored(ides).map(Calendar::anchor);

@@ -1,11 +1,11 @@
-//! Windows of the calendar: days, weeks, months, and clocks in the east.
+//! Aligned windows and calendar windows with offsets from UTC.
 
 use super::*;
 
 const DAY: u64 = 86_400_000;
 
 #[test]
-fn aligned_ten_at_59_and_ten_at_00_both_pass() {
+fn aligned_window_admits_the_limit_on_both_sides_of_a_boundary() {
     let (limit, mut key) = (aligned(10, "1m"), Key::default());
     assert_eq!(key.admitted(&limit, 59_000, 11), 10);
     assert_eq!(key.call(&limit, 59_999, one()), [0, 10, 0, 1, 1]);
@@ -14,7 +14,7 @@ fn aligned_ten_at_59_and_ten_at_00_both_pass() {
 }
 
 #[test]
-fn aligned_usage_counts_while_its_last_charge_lies_in_the_window_of_now() {
+fn aligned_usage_counts_while_its_last_charge_is_in_the_current_window() {
     let mut key = Key::default();
     key.call(&aligned(10, "1m"), 50_000, Take(units(2)));
     key.call(&aligned(10, "1m"), 55_000, Take(units(2)));
@@ -29,7 +29,7 @@ fn aligned_usage_counts_while_its_last_charge_lies_in_the_window_of_now() {
 }
 
 #[test]
-fn an_aligned_window_ends_where_the_calendar_says() {
+fn aligned_window_ends_at_a_multiple_of_its_length() {
     // Tuesday, 2023-11-14 22:13:20 UTC. The epoch was a Thursday.
     let now = 1_700_000_000_000;
     let (minute, hour, day) = (60_000, 3_600_000, 86_400_000);
@@ -41,13 +41,13 @@ fn an_aligned_window_ends_where_the_calendar_says() {
         ("3s", 1000),
         ("7ms", 6),
     ] {
-        let told = Key::default().call(&aligned(10, window), now, one());
-        assert_eq!(told, [1, 10, 9, 0, left], "{window}");
+        let reply = Key::default().call(&aligned(10, window), now, one());
+        assert_eq!(reply, [1, 10, 9, 0, left], "{window}");
     }
 }
 
 #[test]
-fn a_calendar_window_ends_with_its_week_month_quarter_or_year() {
+fn calendar_window_ends_with_its_unit() {
     // Tuesday, 2023-11-14 22:13:20 UTC.
     let now = 1_700_000_000_000;
     let (hour, day) = (3_600_000, 86_400_000);
@@ -61,19 +61,19 @@ fn a_calendar_window_ends_with_its_week_month_quarter_or_year() {
         ("1mo OFFSET -08:00", 16 * day + 8 * hour),
         ("1mo ANCHOR 15", 0),
         ("1mo OFFSET +01:00 ANCHOR 15", -hour),
-        // In Tokyo it is the 15th.
+        // The local date in Tokyo is the 15th.
         ("1mo OFFSET +09:00 ANCHOR 15", 30 * day - 9 * hour),
         ("1mo ANCHOR 31", 15 * day),
         ("3mo ANCHOR 15", 61 * day),
         ("3mo ANCHOR 31", 77 * day),
     ] {
-        let told = Key::default().call(&calendar(10, words), now, one());
-        assert_eq!(told, [1, 10, 9, 0, midnight + after_midnight], "{words}");
+        let reply = Key::default().call(&calendar(10, words), now, one());
+        assert_eq!(reply, [1, 10, 9, 0, midnight + after_midnight], "{words}");
     }
 }
 
 #[test]
-fn a_month_from_the_31st_begins_on_the_last_day_of_a_shorter_one() {
+fn month_anchored_on_the_31st_begins_on_the_last_day_of_shorter_months() {
     // 2024-01-31, -02-29 and -03-31; 2025-01-31, -02-28 and -03-31.
     for [january, february, march] in [[19_753, 19_782, 19_813], [20_119, 20_147, 20_178]] {
         let (limit, mut key) = (calendar(10, "1mo ANCHOR 31"), Key::default());
@@ -91,7 +91,7 @@ fn a_month_from_the_31st_begins_on_the_last_day_of_a_shorter_one() {
 }
 
 #[test]
-fn by_clocks_in_the_east_a_day_ends_before_midnight() {
+fn day_ends_at_local_midnight_with_an_offset() {
     let hour = 3_600_000;
     for (text, left) in [("+00:00", 24), ("+09:00", 15), ("-09:00", 9), ("+14:00", 10), ("-14:00", 14)] {
         let limit = FixedWindow::aligned(units(10), period("1d"), distance(text));
@@ -104,7 +104,7 @@ fn by_clocks_in_the_east_a_day_ends_before_midnight() {
 }
 
 #[test]
-fn state_of_the_other_mode_counts_until_the_end_of_the_calendar_window_of_its_instant() {
+fn state_of_the_other_mode_counts_until_the_end_of_its_calendar_window() {
     // From the 20th of January 1970.
     let (plain, month, ides) = (plain(10, "7d"), calendar(10, "1mo"), calendar(10, "1mo ANCHOR 15"));
     let left = |days: u64| i64::try_from(days * DAY).unwrap();
@@ -113,31 +113,31 @@ fn state_of_the_other_mode_counts_until_the_end_of_the_calendar_window_of_its_in
     assert_eq!(key.peek(&month, 20 * DAY, one()), [1, 10, 6, 0, left(11)]);
     assert_eq!(key.peek(&ides, 20 * DAY, one()), [1, 10, 6, 0, left(25)]);
     assert_eq!(key.peek(&month, 31 * DAY, one()), [1, 10, 10, 0, 0]);
-    // Charged in its own mode, it is of that mode.
+    // After a charge it has the call's mode.
     assert_eq!(key.call(&month, 30 * DAY, one()), [1, 10, 5, 0, left(1)]);
-    // Under other numbers it is an aligned window's: until its last charge and the plain window, ...
+    // Under a plain window it counts until its last charge plus that window.
     assert_eq!(key.peek(&plain, 30 * DAY, one()), [1, 10, 5, 0, left(7)]);
     assert_eq!(key.peek(&plain, 37 * DAY, one()), [1, 10, 10, 0, 0]);
-    // ... or while that lies in the window of now.
+    // Under another aligned window it counts while its last charge is in the current window.
     assert_eq!(key.peek(&aligned(10, "7d"), 30 * DAY, one()), [1, 10, 5, 0, left(5)]);
     assert_eq!(key.peek(&ides, 44 * DAY, one()), [1, 10, 5, 0, left(1)]);
     assert_eq!(key.peek(&calendar(10, "1y"), 44 * DAY, one()), [1, 10, 5, 0, left(321)]);
 }
 
 #[test]
-fn a_clock_gone_back_over_the_end_of_a_month_counts_what_was_used_in_the_month_before() {
+fn clock_step_back_to_the_previous_month_counts_the_usage_there() {
     let (limit, mut key) = (calendar(10, "1mo"), Key::default());
     key.call(&limit, 32 * DAY, Take(units(10)));
     let left = i64::try_from(DAY).unwrap();
     assert_eq!(key.peek(&limit, 30 * DAY, one()), [0, 10, 0, left, left]);
     assert_eq!(key.peek(&limit, 59 * DAY, one()), [1, 10, 10, 0, 0], "a peek has written nothing");
     assert_eq!(key.call(&limit, 30 * DAY, one()), [0, 10, 0, left, left]);
-    // Which a call then has written: it counts no longer than January.
+    // The call has moved the usage to January, so that it ends with January.
     assert_eq!(key.call(&limit, 31 * DAY, one()), [1, 10, 9, 0, 28 * left]);
 }
 
 #[test]
-fn a_clock_gone_back_over_the_end_of_a_month_makes_no_key_expire_before_it_has_recovered() {
+fn clock_step_back_to_the_previous_month_keeps_the_expiry_after_the_recovery() {
     let (january, february) = (us(30 * DAY * 1000), us(32 * DAY * 1000));
     let (month, minute) = (calendar(10, "1mo"), aligned(10, "1m"));
     let mut usage = FixedWindowUsage::default();
@@ -147,20 +147,20 @@ fn a_clock_gone_back_over_the_end_of_a_month_makes_no_key_expire_before_it_has_r
     let back = usage.ahead(january);
     let mut moved = usage;
     moved.move_back(january);
-    let seen_by = |limit| {
+    let expiry_under = |limit| {
         let (before, after) = (expiry(limit, &usage, february), expiry(limit, &moved, january));
         StepBack { now: january, back, recovery: moved.recovery(), before, after }.expiry(Some(present))
     };
-    // By its own limit's reckoning it recovers with January.
+    // Under its own limit it recovers with January.
     let recovered = month.end(&moved, january).ceil_millis();
     assert_eq!(recovered, 31 * DAY);
-    assert!((recovered + 1..=recovered + DAY / 8 + 1000).contains(&seen_by(month)), "{}", seen_by(month));
-    // Another does not know how long it is remembered, and leaves it.
-    assert_eq!(seen_by(minute), present);
+    assert!((recovered + 1..=recovered + DAY / 8 + 1000).contains(&expiry_under(month)), "{}", expiry_under(month));
+    // Another limit does not know the recovery, and leaves the expiry unchanged.
+    assert_eq!(expiry_under(minute), present);
 }
 
 #[test]
-fn limits_of_different_words_are_known_by_different_numbers() {
+fn limits_of_different_words_have_different_identities() {
     let identity = |limit: &FixedWindow| (limit.identity().micros, limit.identity().words);
     let (day, tokyo, lima) = (period("1d"), distance("+09:00"), distance("-05:00"));
     let limits = [
@@ -179,8 +179,8 @@ fn limits_of_different_words_are_known_by_different_numbers() {
         calendar(10, "3mo OFFSET +09:00 ANCHOR 31"),
     ];
     let micros = DAY * 1000;
-    // Stored, so never to change.
-    let known = [
+    // Stored numbers, which never change.
+    let expected = [
         (micros, 0),
         (7 * micros, 0),
         (micros, 1),
@@ -195,26 +195,26 @@ fn limits_of_different_words_are_known_by_different_numbers() {
         (0, 0x1f03),
         (0, 0x021c_1f04),
     ];
-    assert_eq!(limits.map(|limit| identity(&limit)), known);
-    // Their numbers do not matter, nor a distance of nothing.
+    assert_eq!(limits.map(|limit| identity(&limit)), expected);
+    // Limits and an offset of zero are not part of the identity.
     assert_eq!(identity(&calendar(11, "1mo OFFSET +00:00 ANCHOR 1")), (0, 0x0103));
     assert_eq!(identity(&FixedWindow::aligned(units(11), day, Offset::UTC)), (micros, 1));
 }
 
 #[test]
-fn an_aligned_window_is_told_by_its_words() {
+fn words_of_an_aligned_window_follow_from_its_identity() {
     for words in ["1w", "1mo", "3mo OFFSET +09:00 ANCHOR 31", "1y OFFSET -05:00", "1mo ANCHOR 2"] {
         let (window, rest) =
             words.split_once(' ').map_or((words, String::new()), |(one, rest)| (one, format!(" {rest}")));
-        let told = FixedWindow::words_of(calendar(10, words).identity());
-        assert_eq!(told, Some(format!("{window} ALIGNED{rest}")));
+        let words_of_identity = FixedWindow::words_of(calendar(10, words).identity());
+        assert_eq!(words_of_identity, Some(format!("{window} ALIGNED{rest}")));
     }
-    let told = |limit: FixedWindow| FixedWindow::words_of(limit.identity());
-    assert_eq!(told(aligned(10, "1d")).as_deref(), Some("1d ALIGNED"));
+    let words_of = |limit: FixedWindow| FixedWindow::words_of(limit.identity());
+    assert_eq!(words_of(aligned(10, "1d")).as_deref(), Some("1d ALIGNED"));
     assert_eq!(
-        told(FixedWindow::aligned(units(10), period("1d"), distance("-14:00"))).as_deref(),
+        words_of(FixedWindow::aligned(units(10), period("1d"), distance("-14:00"))).as_deref(),
         Some("1d ALIGNED OFFSET -14:00")
     );
-    assert_eq!(told(plain(10, "1d")), None);
+    assert_eq!(words_of(plain(10, "1d")), None);
     assert_eq!(Offset::of_bytes((14 * 60 + 1_i16).to_le_bytes()), None);
 }
