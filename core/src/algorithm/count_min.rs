@@ -1,27 +1,28 @@
-//! A token bucket for each of any number of items, in a fixed amount of memory: a count-min sketch whose cells drain.
+//! Token buckets for any number of items in a fixed amount of memory: a count-min sketch whose cells drain.
 //!
-//! Four rows of cells; an item, any bytes, is found in one cell of each row, chosen by a keyed hash (`secret.rs`). Its
-//! usage is the least of the four. A charge raises only those cells that are below usage plus cost to that ("conservative
-//! update": Estan and Varghese, "New Directions in Traffic Measurement and Accounting", SIGCOMM 2002; the sketch itself:
-//! Cormode and Muthukrishnan, "An Improved Data Stream Summary", 2005). No cell falls but by draining, and all drain at
-//! one rate: the key has one water mark (`mark.rs`), and a cell's usage is its level above that.
+//! The sketch has four rows of cells. An item (any bytes) has one cell in each row, chosen by a keyed hash
+//! (`secret.rs`). Its usage is the minimum of the four. A charge raises only the cells below usage plus cost to that
+//! level ("conservative update": Estan and Varghese, "New Directions in Traffic Measurement and Accounting", SIGCOMM
+//! 2002; the sketch itself: Cormode and Muthukrishnan, "An Improved Data Stream Summary", 2005). Cells decrease only by
+//! draining, and all drain at the same rate: the key has one water mark (`mark.rs`), and the usage of a cell is its
+//! level above the mark.
 //!
-//! **Law:** what a sketch grants an item, an exact bucket of that item's own, charged with just that, would have granted
-//! too: each of the item's cells is at least that bucket's level. So in any time `t` an item is granted no more than
-//! `capacity + t * refill / period`. Items that share cells can only be denied too early, and that drains away.
+//! **Law:** whatever a sketch grants an item, an exact bucket for that item with the same charges would have granted
+//! too, because each of the item's cells is at least at the level of that bucket. So in any time `t` an item is granted
+//! at most `capacity + t * refill / period`. Items that share cells can only be denied too early, and that effect
+//! drains away.
 //!
-//! **When to use it:** to limit by what an attacker chooses (addresses, user agents, unknown tokens), where a key for
-//! each would take as much memory as the attacker likes. **Known flaw:** where all items
-//! together are granted more than `3 * refill` units a period for each cell of a row, honest items are denied too;
-//! RL.INFO tells what share (`estimate.rs`). And usage cannot be given back: what has been merged cannot be told apart
-//! again.
+//! **When to use it:** for limits by values that an attacker chooses (addresses, user agents, unknown tokens), where
+//! one key per value would use unbounded memory. **Known flaw:** if all items together are granted more than `3 *
+//! refill` units per period and cell of a row, honest items are denied too. RL.INFO shows the share (`estimate.rs`).
+//! Usage cannot be refunded, because the usage of items is merged.
 //!
-//! **Cost:** a hash of the item and four cells, of which each is in another page of memory. 8 bytes a cell, in pieces of
-//! 4 KB that come when they are first written.
+//! **Cost:** a hash of the item, and four cells on different pages of memory. 8 bytes per cell, allocated in pieces of
+//! 4 KB on the first write.
 //!
-//! **Exactness:** as a [bucket](super::bucket), the mark moves only by whole steps in which a whole number of millionths
-//! drains. Where an empty cell is charged, the mark in between two steps is rounded up, by less than a millionth. Two
-//! charges with different rates drain all cells, between them, at the rate that the later brings.
+//! **Exactness:** as in a [bucket](super::bucket), the mark moves only by whole steps in which a whole number of
+//! millionths drains. When an empty cell is charged between two steps, the mark is rounded up by less than a millionth.
+//! Between two charges with different rates, all cells drain at the rate of the later one.
 
 mod cells;
 mod estimate;
@@ -45,7 +46,7 @@ use std::array;
 use std::cell::Cell;
 use std::fmt;
 
-/// A sketch's numbers: a token bucket for each item.
+/// Sketch limiter: a token bucket for each item.
 ///
 /// ```
 /// use ratelimit_core::algorithm::bucket::{Bucket, Discipline};
@@ -62,70 +63,70 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Sketch {
-    /// The bucket of an item, lowered by what is kept.
+    /// Bucket of an item, lowered by the amount to keep.
     bucket: Bucket,
-    /// Its whole capacity, for people.
+    /// Capacity without the amount to keep, for display.
     whole: Amount,
-    /// The size of a key that is made; `None`: as the setting says.
+    /// Size of a new key; `None` for the default of the setting.
     size: Option<SketchSize>,
 }
 
 impl Sketch {
-    /// A sketch of such buckets, whose discipline is [`Burst`](super::bucket::Discipline::Burst). A key that it makes is
-    /// of that size, or if that is `None`, of the [default](SketchSize::of_setting).
+    /// Creates a sketch of such buckets, whose discipline is [`Burst`](super::bucket::Discipline::Burst). A new key
+    /// gets the given size or, if that is `None`, the [default](SketchSize::of_setting).
     #[must_use]
     pub fn new(bucket: Bucket, size: Option<SketchSize>) -> Sketch {
         Sketch { bucket, whole: bucket.limit(), size }
     }
 
-    /// The capacity of each item's bucket.
+    /// Returns the capacity of each item's bucket.
     #[must_use]
     pub fn limit(&self) -> Amount {
         self.bucket.limit()
     }
 
-    /// This sketch with another capacity, of which the whole is what is shown to people.
+    /// Returns this sketch with another capacity. The displayed capacity is unchanged.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> Sketch {
         Sketch { bucket: self.bucket.limited_to(limit), ..self }
     }
 
-    /// The size of a key that it makes.
+    /// Returns the size of a new key.
     #[must_use]
     pub fn size(&self) -> SketchSize {
         self.size.unwrap_or_else(SketchSize::of_setting)
     }
 
-    /// Whether what is used recovers by a rate, which a scale changes.
+    /// `true`: a scale changes the time of recovery.
     pub const RECOVERS_BY_RATE: bool = true;
 
-    /// This sketch with capacity and refill times `factor`, as [`Bucket::scaled`] says.
+    /// Returns this sketch with capacity and refill multiplied by `factor`, like [`Bucket::scaled`].
     #[must_use]
     pub fn scaled(self, factor: Amount) -> Sketch {
         let bucket = self.bucket.scaled(factor);
         Sketch { bucket, whole: bucket.limit(), ..self }
     }
 
-    /// This sketch with the step of its buckets worked out, for one that many calls bring.
+    /// Returns this sketch with the precomputed step of its buckets, for limits that serve many calls.
     #[must_use]
     pub fn prepared(mut self) -> Sketch {
         self.bucket = self.bucket.prepared();
         self
     }
 
-    /// The numbers that people are told: of the whole capacity.
+    /// Returns the bucket to display, with its whole capacity.
     #[inline(always)]
     fn shown(&self) -> Bucket {
         self.bucket.limited_to(self.whole)
     }
 
-    /// What it is known by without a name: nothing, since it is alone in its key.
+    /// Returns the empty identity, because a sketch is alone in its key.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity { micros: 0, words: 0 }
     }
 
-    /// The bucket of one item, which is any bytes, none too.
+    /// Returns the limit of one item, which may be any bytes, including none.
     #[must_use]
     pub fn of_item(self, item: &[u8]) -> ItemLimit<'_> {
         ItemLimit { sketch: self, item, found: Cell::new(None), secret: None }
@@ -139,19 +140,20 @@ impl fmt::Display for Sketch {
     }
 }
 
-/// The bucket of one item of a sketch.
+/// Limit of one item of a sketch.
 #[derive(Clone, Debug)]
 pub struct ItemLimit<'a> {
     sketch: Sketch,
     item: &'a [u8],
-    /// The cells of the item in the sketch that was looked at last.
+    /// Cells of the item in the sketch that was evaluated last.
     found: Cell<Option<(SketchSize, Secret, ItemCells)>>,
-    /// The secret of a sketch that it makes; `None`: a random one.
+    /// Secret of a new sketch; `None` for a random one.
     secret: Option<Secret>,
 }
 
 impl ItemLimit<'_> {
-    /// The cells of the item in a sketch, of which the hash is taken once a call. `None` of a sketch that is not made.
+    /// Returns the cells of the item in a sketch. The hash is computed once per call. Returns `None` for an unused
+    /// sketch.
     #[inline(always)]
     fn cells(&self, usage: &SketchUsage) -> Option<ItemCells> {
         let (size, secret) = usage.hashing()?;
@@ -166,13 +168,14 @@ impl ItemLimit<'_> {
         Some(cells)
     }
 
-    /// What is used of the item's bucket.
+    /// Returns the usage of the item's bucket.
     #[inline(always)]
     fn used(&self, usage: &SketchUsage) -> BucketUsage {
         usage.bucket_of(self.cells(usage))
     }
 
-    /// What each of the item's four cells says is left at `now`. The most of them is what is left of the item's bucket.
+    /// Returns the remaining amount of each of the item's four cells at `now`. The maximum is the remaining amount of
+    /// the item's bucket.
     #[must_use]
     pub fn remaining_by_cell(&self, usage: &SketchUsage, now: Timestamp) -> [Amount; ROWS_OF_CELLS] {
         let cells = self.cells(usage);
@@ -180,7 +183,7 @@ impl ItemLimit<'_> {
         array::from_fn(|row| self.sketch.bucket.remaining(&usage.bucket_of(of_row(row)), now))
     }
 
-    /// The bucket of the item after a charge of `cost` at `now`, which is not before the usage's instant.
+    /// Returns the item's bucket after a charge of `cost` at `now`, which is not before the time of the usage.
     fn used_after_charge(&self, usage: &SketchUsage, now: Timestamp, cost: Amount) -> BucketUsage {
         let mut fullest = usage.fullest();
         let before = fullest.used();
@@ -219,7 +222,7 @@ impl Limit for ItemLimit<'_> {
     }
 
     fn debt_after_charge(&self, usage: &SketchUsage, now: Timestamp, cost: Amount) -> Span {
-        // A clock gone back moves the usage's instant to now, at which no time has passed since.
+        // After a clock step back, the usage moves to now, so that no time has passed since.
         let now = now.max(usage.fullest().drained_to());
         self.sketch.bucket.debt(&self.used_after_charge(usage, now, cost), now)
     }
@@ -235,13 +238,13 @@ impl Limit for ItemLimit<'_> {
     }
 
     fn entries_after_charge(&self, usage: &SketchUsage, _now: Timestamp) -> Option<usize> {
-        // A sketch that is not made has no pieces yet, and its key is refused as a new one.
+        // An unused sketch has no pieces yet, and its key is refused as a new one.
         let allocations = usage.allocations(self.cells(usage)?);
         (allocations > 0).then(|| usage.entries().saturating_add(allocations))
     }
 
     fn give_back(&self, _usage: &mut SketchUsage, _now: Timestamp, _amount: Amount) {
-        // The grammar has no such call: what has been merged cannot be told apart again.
+        // Unreachable, because the grammar rejects refunds of sketches: merged usage cannot be separated.
     }
 }
 

@@ -1,28 +1,28 @@
-//! The cells of a sketch, in pieces that come when one of their cells is first written, and that copies of the sketch
-//! share until one of them writes.
+//! Cells of a sketch, in pieces that are allocated on the first write. Copies of a sketch share pieces until one of
+//! them writes (copy-on-write).
 
 use super::mark::WaterMark;
 use std::array;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How many cells a piece has: with its era and the counts of those that share it, it takes 4 KB.
+/// Number of cells in a piece. With its era and the reference counts, a piece takes 4 KB.
 pub(super) const CELLS_A_PIECE: usize = 509;
-/// How many pieces hang together: copying a sketch takes one count for each such chunk, at most 260.
+/// Number of pieces in a chunk. Copying a sketch increments one reference count per chunk, at most 260.
 const PIECES_A_CHUNK: usize = 254;
 
 const _: () = assert!(size_of::<Piece>() + COUNTS == 4096 && size_of::<Chunk>() + COUNTS == 2048);
 
-/// What an `Arc` keeps beside its value, in bytes.
+/// Size of the reference counts of an `Arc`, in bytes.
 const COUNTS: usize = 16;
 
-/// Some cells that lie together. Their levels are counted from the beginning of an [era](super::mark); when a piece is
-/// next written, it enters the present one.
+/// Adjacent cells. Their levels are relative to the beginning of an [era](super::mark). The next write converts them to
+/// the current era.
 struct Piece {
-    /// The era that its levels are of.
+    /// Era of the levels.
     era: u64,
-    /// Atomic so that the only sketch that has the piece can write them without a lock of the `Arc`, which takes more
-    /// instructions than all else that a charge does to a cell.
+    /// Levels of the cells. Atomic, so that a sketch that owns the piece alone can write without locking the `Arc`,
+    /// which would take more instructions than the rest of a charge.
     levels: [AtomicU64; CELLS_A_PIECE],
 }
 
@@ -34,7 +34,7 @@ impl Clone for Piece {
 }
 
 impl Piece {
-    /// Has it learn of the era that `mark` is in.
+    /// Converts the levels to the era of `mark`.
     #[cold]
     fn enter(&mut self, mark: &WaterMark) {
         for level in self.levels.iter_mut().map(AtomicU64::get_mut) {
@@ -49,17 +49,17 @@ struct Chunk {
     pieces: [Option<Arc<Piece>>; PIECES_A_CHUNK],
 }
 
-/// The cells that have ever been written.
+/// Cells that have been written.
 #[derive(Clone, Default)]
 pub(super) struct Cells {
     chunks: Box<[Option<Arc<Chunk>>]>,
-    /// How many there are of these.
+    /// Number of allocated chunks.
     made_chunks: usize,
-    /// How many pieces there are.
+    /// Number of allocated pieces.
     made_pieces: usize,
 }
 
-/// Where a cell is.
+/// Returns the indexes of a cell: its chunk, its piece in the chunk, and its position in the piece.
 #[inline(always)]
 fn place(cell: u32) -> (usize, usize, usize) {
     let cell = usize::try_from(cell).unwrap_or(usize::MAX);
@@ -68,13 +68,13 @@ fn place(cell: u32) -> (usize, usize, usize) {
 }
 
 impl Cells {
-    /// A number of cells, none of which has been written.
+    /// Creates cells, none of which has been written.
     pub(super) fn new(cells: usize) -> Cells {
         let chunks = cells.div_ceil(CELLS_A_PIECE).div_ceil(PIECES_A_CHUNK);
         Cells { chunks: vec![None; chunks].into(), made_chunks: 0, made_pieces: 0 }
     }
 
-    /// The level of a cell, and the era that it is of.
+    /// Returns the level of a cell, with the era of the level.
     #[inline(always)]
     pub(super) fn level(&self, cell: u32) -> Option<(u64, u64)> {
         let (chunk, piece, within) = place(cell);
@@ -82,7 +82,7 @@ impl Cells {
         Some((piece.levels.get(within)?.load(Relaxed), piece.era))
     }
 
-    /// Raises a cell that is below `level` to that, which is one of the era that `mark` is in; whether it was below.
+    /// Raises a cell to `level`, which is of the era of `mark`. Returns `true` if the cell was below.
     #[inline(always)]
     pub(super) fn raise(&mut self, cell: u32, level: u64, mark: &WaterMark) -> bool {
         let Some(of_cell) = self.own_level(cell, mark) else { return self.raise_elsewhere(cell, level, mark) };
@@ -93,7 +93,7 @@ impl Cells {
         is_below
     }
 
-    /// The level of a cell in a piece that no other sketch has a share of, and that is in the era that `mark` is in.
+    /// Returns the level of a cell in a piece that is not shared and is in the era of `mark`.
     #[inline(always)]
     fn own_level(&self, cell: u32, mark: &WaterMark) -> Option<&AtomicU64> {
         let (chunk, piece, within) = place(cell);
@@ -101,21 +101,21 @@ impl Cells {
         if piece.era == mark.era() { piece.levels.get(within) } else { None }
     }
 
-    /// The piece in a place, if it is there and no other sketch has a share of it.
+    /// Returns a piece if it is allocated and not shared.
     #[inline(always)]
     fn own_piece(&self, chunk: usize, piece: usize) -> Option<&Piece> {
         let chunk = self.chunks.get(chunk)?.as_ref().filter(|chunk| Arc::strong_count(chunk) == 1)?;
         chunk.pieces.get(piece)?.as_ref().filter(|piece| Arc::strong_count(piece) == 1).map(|piece| &**piece)
     }
 
-    /// Returns `true` if raising the cell allocates a piece: one that is not there, or that other sketches share.
+    /// Returns `true` if raising the cell allocates a piece, because it is missing or shared.
     #[inline(always)]
     pub(super) fn allocates(&self, cell: u32) -> bool {
         let (chunk, piece, _) = place(cell);
         self.own_piece(chunk, piece).is_none()
     }
 
-    /// Raises a cell of any other piece, or of one that is not there.
+    /// Raises a cell of a missing or shared piece, or of one in an earlier era.
     #[cold]
     fn raise_elsewhere(&mut self, cell: u32, level: u64, mark: &WaterMark) -> bool {
         let (chunk, piece, within) = place(cell);
@@ -126,12 +126,13 @@ impl Cells {
         before < level
     }
 
-    /// The levels of the piece with that number, in the era that `mark` is in; `None` if there can be no such piece.
+    /// Returns the levels of a piece in the era of `mark`, or `None` if the number is out of range.
     pub(super) fn piece_mut(&mut self, number: usize, mark: &WaterMark) -> Option<&mut [AtomicU64; CELLS_A_PIECE]> {
         self.levels_mut(number / PIECES_A_CHUNK, number % PIECES_A_CHUNK, mark)
     }
 
-    /// The levels of a piece, which is made if it is not there, and of which no other sketch has a share then.
+    /// Returns the levels of a piece for modification. Allocates the piece if it is missing, and copies it if it is
+    /// shared.
     fn levels_mut(&mut self, chunk: usize, piece: usize, mark: &WaterMark) -> Option<&mut [AtomicU64; CELLS_A_PIECE]> {
         let chunk = self.chunks.get_mut(chunk)?;
         if chunk.is_none() {
@@ -150,7 +151,7 @@ impl Cells {
         Some(&mut piece.levels)
     }
 
-    /// The pieces that there are from the one with that number on: the number of each, its levels, and their era.
+    /// Iterates over the allocated pieces from number `from` on: the number of each, its levels and their era.
     pub(super) fn pieces(&self, from: usize) -> impl Iterator<Item = (usize, &[AtomicU64], u64)> {
         let chunks = self.chunks.iter().enumerate().skip(from / PIECES_A_CHUNK);
         let chunks = chunks.filter_map(|(at, chunk)| Some((at.saturating_mul(PIECES_A_CHUNK), chunk.as_ref()?)));
@@ -162,8 +163,8 @@ impl Cells {
         pieces.map(|(number, piece)| (number, piece.levels.as_slice(), piece.era))
     }
 
-    /// Copies pieces into new blocks, from the one with the number `from` on as long as `may_go_on` says so; the number of
-    /// the next, if there is one. What other sketches have a share of stays where it is.
+    /// Copies pieces to new blocks, from number `from` on, as long as `may_go_on` returns `true`. Returns the number of
+    /// the next piece, if there is one. Shared pieces are left in place.
     pub(super) fn renew(&mut self, from: usize, may_go_on: &mut impl FnMut() -> bool) -> Option<usize> {
         if from == 0 {
             let mut chunks = Vec::with_capacity(self.chunks.len());
@@ -189,7 +190,7 @@ impl Cells {
         None
     }
 
-    /// Where each block lies: the list of chunks, and each chunk before its pieces.
+    /// Returns the addresses of all blocks: the list of chunks, and each chunk followed by its pieces.
     #[cfg(test)]
     pub(super) fn places(&self) -> Vec<usize> {
         let chunks = self.chunks.iter().flatten();
@@ -200,17 +201,17 @@ impl Cells {
         std::iter::once(self.chunks.as_ptr().addr()).chain(chunks.flat_map(of_chunk)).collect()
     }
 
-    /// Returns the number of pieces.
+    /// Returns the number of allocated pieces.
     pub(super) fn pieces_made(&self) -> usize {
         self.made_pieces
     }
 
-    /// How many blocks there are beside the list of chunks.
+    /// Returns the number of blocks besides the list of chunks.
     pub(super) fn blocks(&self) -> usize {
         self.made_chunks.saturating_add(self.made_pieces)
     }
 
-    /// How many bytes they take.
+    /// Returns the size of the blocks in bytes.
     pub(super) fn bytes(&self) -> usize {
         let list = self.chunks.len().saturating_mul(size_of::<Option<Arc<Chunk>>>());
         list.saturating_add(self.made_chunks.saturating_mul(size_of::<Chunk>().saturating_add(COUNTS)))

@@ -1,27 +1,27 @@
-//! How well a sketch serves its items, in constant time: from some of its cells, at even distances.
+//! Estimates of how well a sketch serves its items, in constant time from a sample of its cells.
 
 use super::size::{ROWS, SketchSize};
 use crate::number::Amount;
 
-/// The most cells of a row that are looked at.
+/// Maximum number of sampled cells per row.
 const LOOKED_AT: u32 = 4096;
 
-/// What a share of 1 is, in the unit of shares.
+/// Unit of shares: a share of 1.
 const WHOLE: u64 = 10_000;
 
-/// Shares, in ten-thousandths.
+/// Shares in ten-thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shares {
-    /// Of cells that are in use.
+    /// Share of cells in use.
     pub(super) filled: u64,
-    /// Of items never seen that one unit would be denied.
+    /// Share of new items for which one unit would be denied.
     pub(super) unseen_denied: u64,
 }
 
-/// The shares of a sketch of that size, each cell of which has so much `used`, in millionths, under that capacity.
+/// Returns the shares of a sketch of this size and capacity. `used` returns the usage of a cell in millionths.
 ///
-/// An item that was never seen finds one cell of each row, whichever: it is denied if none of the four has room. So its
-/// chance is the product, over the rows, of the share of cells that have none.
+/// A new item has a random cell in each row, and is denied if none of the four has room. So its probability is the
+/// product, over the rows, of the shares of full cells.
 pub(super) fn shares(size: SketchSize, capacity: Amount, used: impl Fn(u32) -> u64) -> Shares {
     let columns = size.columns();
     let looked_at = columns.min(LOOKED_AT);
@@ -36,7 +36,7 @@ pub(super) fn shares(size: SketchSize, capacity: Amount, used: impl Fn(u32) -> u
             let is_full = used.excess(Amount::ONE, capacity) != Amount::ZERO;
             without_room = without_room.saturating_add(u64::from(is_full));
         }
-        // At most 2^12 each, so the products are at most 2^48.
+        // Each factor is at most 2^12, so the products are at most 2^48.
         denied = denied.saturating_mul(without_room);
         chances = chances.saturating_mul(looked_at.into());
     }
@@ -44,13 +44,13 @@ pub(super) fn shares(size: SketchSize, capacity: Amount, used: impl Fn(u32) -> u
     Shares { filled: rounded(filled, cells), unseen_denied: rounded(denied, chances) }
 }
 
-/// `part / whole` in the unit of shares, to the nearest.
+/// Returns `part / whole` in the unit of shares, rounded to the nearest.
 fn rounded(part: u64, whole: u64) -> u64 {
     let doubled = part.saturating_mul(WHOLE).saturating_mul(2).saturating_add(whole);
     doubled.checked_div(whole.saturating_mul(2)).unwrap_or(0)
 }
 
-/// A share as RL.INFO says it: `0.0312`.
+/// Formats a share for RL.INFO: `0.0312`.
 pub(super) fn text(share: u64) -> String {
     format!("{}.{:04}", share / WHOLE, share % WHOLE)
 }
@@ -64,23 +64,23 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_that_of_all_cells_where_there_are_few() {
+    fn shares_of_a_small_sketch_are_exact() {
         let empty = of_columns(10, 5, |_| 0);
         assert_eq!(empty, Shares { filled: 0, unseen_denied: 0 });
-        // In each row 5 of 10 are in use, and only those above 4 units have no room for one more.
+        // Half of each row is in use, and only cells above 4 units have no room for another.
         let half = of_columns(10, 5, |cell| if cell % 2 == 0 { 4_000_001 } else { 0 });
         assert_eq!(half, Shares { filled: 5000, unseen_denied: 625 });
         let with_room = of_columns(10, 5, |cell| if cell % 2 == 0 { 4_000_000 } else { 0 });
         assert_eq!(with_room, Shares { filled: 5000, unseen_denied: 0 });
-        // One row with room is enough.
+        // One row with room is sufficient.
         let one_row = of_columns(10, 5, |cell| if cell < 10 { 0 } else { 5_000_000 });
         assert_eq!(one_row, Shares { filled: 7500, unseen_denied: 0 });
         assert_eq!(of_columns(10, 0, |_| 0), Shares { filled: 0, unseen_denied: WHOLE });
     }
 
     #[test]
-    fn a_constant_number_of_cells_tells_the_share_of_many() {
-        // Every third cell: the share that is found may be off by what the distances do.
+    fn shares_of_a_large_sketch_are_estimated_from_a_sample() {
+        // Every third cell is full. The sample may differ slightly because of its distances.
         let third = of_columns(1 << 23, 1, |cell| if cell % 3 == 0 { 1_000_000 } else { 0 });
         assert!((3330..=3337).contains(&third.filled), "{third:?}");
         assert!((122..=125).contains(&third.unseen_denied), "{third:?}");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_has_four_decimals() {
+    fn share_is_formatted_with_four_decimals() {
         assert_eq!([0, 7, 312, 9999, WHOLE].map(text), ["0.0000", "0.0007", "0.0312", "0.9999", "1.0000"]);
     }
 }

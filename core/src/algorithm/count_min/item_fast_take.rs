@@ -1,8 +1,8 @@
-//! A take from an item's bucket in one go: what [`evaluate`](crate::evaluate()), the charge and the decision come to,
-//! with the item hashed and each division made once.
+//! Fast path for taking from an item's bucket. It combines [`evaluate`](crate::evaluate()), charge and decision, hashes
+//! the item once and makes each division once.
 //!
-//! It is for the everyday call: a cost of more than nothing, in a sketch that is there and is not ahead of the clock,
-//! with products that fit 64 bits. Any other takes the slow path. Both come to the same: the tests hold one to the other.
+//! It handles common calls: a positive cost, on a sketch that exists and is not ahead of the clock, with products that
+//! fit 64 bits. Other calls take the slow path. Tests compare the results of both.
 
 use super::secret::ItemCells;
 use super::{Sketch, SketchUsage};
@@ -10,32 +10,32 @@ use crate::algorithm::bucket::BucketUsage;
 use crate::limit::{Decision, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 
-/// The outcome of a take from an item's bucket.
+/// Result of taking from an item's bucket.
 #[derive(Clone, Copy, Debug)]
 pub enum ItemTaken {
-    /// It is charged: the answer, and the change of the sketch.
+    /// The call is charged: the decision with the change of the sketch.
     Charged(Decision, ItemCharge),
-    /// It is denied: the answer.
+    /// The call is denied: the decision.
     Denied(Decision),
 }
 
-/// The change of a sketch by the charge of an item.
+/// Change of a sketch by charging an item.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemCharge {
-    /// The cells of the item.
+    /// Cells of the item.
     pub(super) cells: ItemCells,
-    /// What is used of the item's bucket.
+    /// Usage of the item's bucket after the charge.
     pub(super) used: Amount,
-    /// What has drained since the last charge.
+    /// Amount drained since the last charge.
     pub(super) drained: Amount,
-    /// What is used of the fullest cell then, before the charge.
+    /// Usage of the fullest cell after draining and before the charge.
     pub(super) fullest: BucketUsage,
-    /// How long until all of the sketch has recovered.
+    /// Time until the whole sketch has recovered.
     pub recovery: Span,
 }
 
 impl ItemCharge {
-    /// Returns `true` if the change makes the sketch take more memory.
+    /// Returns `true` if the change allocates memory.
     #[inline(always)]
     #[must_use]
     pub fn grows(&self, usage: &SketchUsage) -> bool {
@@ -44,7 +44,7 @@ impl ItemCharge {
 }
 
 impl Sketch {
-    /// The outcome of a take of `cost` from the bucket of an item; `None` if it is to go by the slow path.
+    /// Takes `cost` from the bucket of an item. Returns `None` if the call needs the slow path.
     #[inline(always)]
     #[must_use]
     pub fn item_taken_fast(&self, usage: &SketchUsage, item: &[u8], now: Timestamp, cost: Amount) -> Option<ItemTaken> {

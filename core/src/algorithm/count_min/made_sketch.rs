@@ -1,4 +1,4 @@
-//! What a sketch has from its first charge on: its size, secret, mark and cells, and how they are stored.
+//! State of a sketch after its first charge (size, secret, mark and cells) and its encoding.
 
 use super::cells::{CELLS_A_PIECE, Cells};
 use super::mark::WaterMark;
@@ -10,30 +10,30 @@ use crate::wire::codec::{Decoder, Encoder};
 use arrayvec::ArrayVec;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How many cells an item has, one in each row.
+/// Number of cells of an item, one in each row.
 pub(super) const ROWS_OF_CELLS: usize = 4;
 
-/// What a sketch has from its first charge on.
+/// State of a sketch after its first charge.
 #[derive(Clone)]
 pub(super) struct MadeSketch {
-    /// How much memory its cells take.
+    /// Size of the cells in memory.
     pub(super) size: SketchSize,
-    /// The key of the hash that picks an item's cells.
+    /// Key of the hash that chooses an item's cells.
     pub(super) secret: Secret,
-    /// What has drained of every cell up to the instant.
+    /// Amount drained from every cell.
     pub(super) mark: WaterMark,
-    /// The numbers that the last charge brought, for people.
+    /// Bucket of the last charge, for display.
     pub(super) numbers: Bucket,
-    /// What is used, in cells that items share.
+    /// Usage in cells that items share.
     pub(super) cells: Cells,
-    /// The cells that have been raised since the last time that an effect was asked for.
+    /// Cells raised since the last effect was encoded.
     pub(super) raised: ArrayVec<u32, { ROWS_OF_CELLS }>,
-    /// What is used of each of those, in millionths.
+    /// Usage of the raised cells, in millionths.
     pub(super) raised_to: u64,
 }
 
 impl MadeSketch {
-    /// A sketch whose cells are all unused.
+    /// Creates a sketch with unused cells.
     pub(super) fn new(size: SketchSize, secret: Secret, numbers: Bucket) -> MadeSketch {
         let cells = usize::try_from(size.columns().saturating_mul(ROWS)).unwrap_or(0);
         MadeSketch {
@@ -47,37 +47,38 @@ impl MadeSketch {
         }
     }
 
-    /// Whether items are found in the same cells of both.
+    /// Returns `true` if items have the same cells in both sketches.
     pub(super) fn is_same(&self, other: &MadeSketch) -> bool {
         (self.size, self.secret) == (other.size, other.secret)
     }
 
-    /// What is used of a cell, in millionths, at the instant up to which all have drained.
+    /// Returns the usage of a cell in millionths, at the time up to which all cells have drained.
     #[inline(always)]
     pub(super) fn used(&self, cell: u32) -> u64 {
         self.cells.level(cell).map_or(0, |(level, era)| self.mark.usage(level, era))
     }
 
-    /// Raises those cells of an item that are below what is used of its bucket. Which were is kept if it is `told`.
+    /// Raises the cells of an item that are below the usage of its bucket. Records which were raised if the effect will
+    /// be `propagated`.
     #[inline(always)]
-    pub(super) fn raise(&mut self, cells: ItemCells, used: Amount, told: bool) {
+    pub(super) fn raise(&mut self, cells: ItemCells, used: Amount, propagated: bool) {
         let level = self.mark.level_of(used.millionths());
         self.raised.clear();
         self.raised_to = used.millionths();
         for cell in cells {
-            if self.cells.raise(cell, level, &self.mark) && told {
-                // A row has one of them.
+            if self.cells.raise(cell, level, &self.mark) && propagated {
+                // Has room for one cell of each row.
                 let _ = self.raised.try_push(cell);
             }
         }
     }
 
-    /// How many cells there can be.
+    /// Returns the number of cells.
     pub(super) fn count(&self) -> u32 {
         self.size.columns().saturating_mul(ROWS)
     }
 
-    /// What is stored beside the cells.
+    /// Encodes the state without the cells.
     pub(super) fn encode_head(&self, drained_to: Timestamp, to: &mut impl Encoder) {
         to.integer(self.size.bytes());
         let [first, second] = self.secret.halves;
@@ -89,7 +90,7 @@ impl MadeSketch {
         }
     }
 
-    /// Reads what stands before the cells, and until when it has drained; `None` for bytes that no head is written as.
+    /// Decodes the state without the cells, with the time up to which it has drained.
     pub(super) fn decode_head(from: &mut impl Decoder) -> Option<(MadeSketch, Timestamp)> {
         let size = SketchSize::stored(from.integer()?)?;
         let secret = Secret { halves: [from.integer()?, from.integer()?] };
@@ -99,8 +100,8 @@ impl MadeSketch {
         Some((MadeSketch { mark, ..MadeSketch::new(size, secret, numbers) }, drained_to))
     }
 
-    /// Writes pieces from the one with the number `from` on, as many as `most`, those in use; the number of the next
-    /// that there is.
+    /// Encodes up to `most` used pieces from number `from` on. Returns the number of the next used piece, if there is
+    /// one.
     pub(super) fn encode_pieces(&self, from: usize, most: usize, to: &mut impl Encoder) -> Option<usize> {
         let mut pieces = self.cells.pieces(from).filter_map(|(number, levels, era)| {
             let used = levels.iter().map(move |level| self.mark.usage(level.load(Relaxed), era));
@@ -119,7 +120,7 @@ impl MadeSketch {
         pieces.next().map(|(number, _)| number)
     }
 
-    /// Reads pieces into the sketch, each in use and once, in order; what is used of the fullest cell.
+    /// Decodes used pieces in ascending order into the sketch. Returns the usage of the fullest cell.
     pub(super) fn decode_pieces(&mut self, from: &mut impl Decoder) -> Option<Amount> {
         let (mut fullest, mut next) = (0, 0_u64);
         let cells = u64::from(self.count());

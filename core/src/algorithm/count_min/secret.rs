@@ -1,38 +1,37 @@
-//! Which cells an item is found in: chosen by a keyed hash, so that nobody who has not read the key can compute items
-//! that share cells.
+//! Keyed hash that chooses the cells of an item, so that clients cannot compute items that share cells.
 
 use super::size::{ROWS, SketchSize};
 use siphasher::sip128::SipHasher13;
 use std::hash::{BuildHasher, RandomState};
 
-/// The cells of one item: one in each row. Cells are counted through all rows.
+/// Cells of an item, one in each row. Numbered through all rows.
 pub(super) type ItemCells = [u32; 4];
 
 const _: () = assert!(ROWS == 4, "an item has a cell in each row");
 
-/// The random numbers that a sketch hashes items with. They are made with the key and stored in it, so that replicas,
-/// the AOF and snapshots agree.
+/// Random key of a sketch's hash. Created with the key and stored in it, so that replicas, the AOF and snapshots agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Secret {
-    /// The key of the hash.
+    /// Key of the hash.
     pub(super) halves: [u64; 2],
 }
 
 impl Secret {
-    /// A secret that nobody knows, and no other key has.
+    /// Creates a random secret.
     pub(super) fn random() -> Secret {
         let random = RandomState::new();
         Secret { halves: ["first", "second"].map(|half| random.hash_one(half)) }
     }
 
-    /// The cells of an item, by 32 bits of a hash of 128 a row (SipHash-1-3, as the standard library's tables have).
+    /// Returns the cells of an item: each row uses 32 bits of a 128-bit hash (SipHash-1-3, like the standard library's
+    /// tables).
     #[inline]
     pub(super) fn cells(&self, size: SketchSize, item: &[u8]) -> ItemCells {
         const LOW: u64 = 0xffff_ffff;
         let [first, second] = self.halves;
         let hash = SipHasher13::new_with_keys(first, second).hash(item);
         let columns = size.columns();
-        // A share of 2^32 is that share of the columns (Lemire, "Fast Random Integer Generation in an Interval").
+        // Scales 32 bits to the number of columns (Lemire, "Fast Random Integer Generation in an Interval").
         let cell = |row: u32, bits: u64| {
             let column = u32::try_from(bits.wrapping_mul(u64::from(columns)) >> 32).unwrap_or(0);
             row.wrapping_mul(columns).wrapping_add(column)
@@ -46,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_row_has_one_of_the_cells_and_all_columns_are_found() {
+    fn cells_are_distributed_over_all_columns_of_each_row() {
         let size = SketchSize::of_columns(8);
         let (secret, mut found) = (Secret { halves: [1, 2] }, [0; 32]);
         for item in 0..1000_u32 {
@@ -59,8 +58,8 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_what_they_have_always_been() {
-        // Stored sketches depend on it.
+    fn cells_of_an_item_are_stable_across_versions() {
+        // Stored sketches depend on these values.
         let secret = Secret { halves: [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908] };
         let cells = |item: &[u8]| secret.cells(SketchSize::of_columns(1 << 20), item);
         assert_eq!(cells(b""), CELLS_OF_NOTHING);
@@ -71,7 +70,7 @@ mod tests {
     const CELLS_OF_AN_ADDRESS: ItemCells = [404_805, 1_155_635, 2_323_900, 4_029_343];
 
     #[test]
-    fn no_two_secrets_are_the_same() {
+    fn random_secrets_differ() {
         let [one, other] = [Secret::random(), Secret::random()];
         assert_ne!(one, other);
         assert_ne!(one.halves[0], one.halves[1]);

@@ -1,17 +1,17 @@
-//! The size of a sketch, as an argument and a setting say it.
+//! Size of a sketch as an argument and a setting.
 
 use crate::number::decimal::MAX_NUMBER;
 use crate::wire::args::whole;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// How many rows a sketch has: an item is found in one cell of each.
+/// Number of rows: an item has one cell in each.
 pub(crate) const ROWS: u32 = 4;
 
-/// What one cell of each row takes together, in bytes.
+/// Size of one cell of each row, in bytes.
 const COLUMN: u64 = 32;
 
-/// The memory that a sketch's cells may take: a whole number of columns, each of which is a cell of every row.
+/// Memory limit of a sketch's cells: a whole number of columns, each of which consists of one cell per row.
 ///
 /// ```
 /// use ratelimit_core::algorithm::count_min::SketchSize;
@@ -22,28 +22,29 @@ const COLUMN: u64 = 32;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SketchSize {
-    /// Cells a row: from 1 to 2^23.
+    /// Number of cells per row, from 1 to 2^23.
     columns: u32,
 }
 
-/// The columns of sketches that are made by calls without SIZE.
+/// Number of columns of new sketches without SIZE.
 static DEFAULT: AtomicU32 = AtomicU32::new(32_768);
 
 impl SketchSize {
-    /// The smallest size, in bytes: 64 KB.
+    /// Minimum size in bytes: 64 KB.
     pub const LEAST: u64 = 65_536;
-    /// The largest size, in bytes: 256 MB.
+    /// Maximum size in bytes: 256 MB.
     pub const MOST: u64 = 268_435_456;
 
-    /// The size of so many bytes, rounded down to whole columns; `None` unless that is from 64 KB to 256 MB.
+    /// Creates a size, rounded down to whole columns. Returns `None` unless `bytes` is from 64 KB to 256 MB.
     #[must_use]
     pub fn new(bytes: u64) -> Option<SketchSize> {
         let columns = u32::try_from(bytes / COLUMN).ok()?;
         (SketchSize::LEAST..=SketchSize::MOST).contains(&bytes).then_some(SketchSize { columns })
     }
 
-    /// An argument such as `65536`, `64KB` or `1mb`, as the server's memory settings are written: `k`, `m` and `g` are
-    /// powers of 1000, `kb`, `mb` and `gb` of 1024. `None` if it is none from 64 KB to 256 MB.
+    /// Parses an argument such as `65536`, `64KB` or `1mb`, with the units of the server's memory settings: `k`, `m`
+    /// and `g` are powers of 1000, and `kb`, `mb` and `gb` of 1024. Returns `None` unless the size is from 64 KB to 256
+    /// MB.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<SketchSize> {
         if text.len() > MAX_NUMBER {
@@ -57,45 +58,45 @@ impl SketchSize {
             b"kb" => 1 << 10,
             b"m" => 1_000_000,
             b"mb" => 1 << 20,
-            // One of `g` or `gb` is more than the largest.
+            // Even one of `g` or `gb` is above the maximum.
             _ => return None,
         };
         SketchSize::new(whole(count, u64::MAX)?.checked_mul(factor)?)
     }
 
-    /// The size of a sketch that is made by a call without SIZE.
+    /// Returns the size of a new sketch without SIZE.
     #[must_use]
     pub fn of_setting() -> SketchSize {
         SketchSize { columns: DEFAULT.load(Relaxed) }
     }
 
-    /// Makes it the size of every sketch that is made from now on by a call without SIZE.
+    /// Sets the size of new sketches without SIZE.
     pub fn set_as_default(self) {
         DEFAULT.store(self.columns, Relaxed);
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         u64::from(self.columns).saturating_mul(COLUMN)
     }
 
-    /// Cells a row.
+    /// Returns the number of cells per row.
     #[inline(always)]
     pub(super) fn columns(self) -> u32 {
         self.columns
     }
 
-    /// A size of so few columns as makes items collide.
+    /// Creates a size with few columns, so that items collide.
     #[cfg(test)]
     pub(crate) const fn of_columns(columns: u32) -> SketchSize {
         SketchSize { columns }
     }
 
-    /// A size that is stored.
+    /// Creates a size from its stored value.
     pub(super) fn stored(bytes: u64) -> Option<SketchSize> {
         let columns = u32::try_from(bytes / COLUMN).ok()?;
-        // Tests have sketches in which items collide.
+        // Tests use small sketches in which items collide.
         let least = if cfg!(test) { COLUMN } else { SketchSize::LEAST };
         let sound = bytes.is_multiple_of(COLUMN) && (least..=SketchSize::MOST).contains(&bytes);
         sound.then_some(SketchSize { columns })
@@ -103,7 +104,7 @@ impl SketchSize {
 }
 
 impl fmt::Display for SketchSize {
-    /// As an argument says it, in the largest unit that divides it: `1mb`, `65568`.
+    /// Formats the size like an argument, in the largest unit that divides it: `1mb`, `65568`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.bytes();
         let units = [(20_u32, "mb"), (10, "kb")].into_iter();

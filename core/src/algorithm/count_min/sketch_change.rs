@@ -1,28 +1,29 @@
-//! What a call has changed in a sketch, as the effect of the call tells it.
+//! Change of a sketch by a call, as encoded in the effect.
 //!
 //! The words of an effect are: 1 (2: a further part of the whole sketch, in a rewritten AOF); the size; the two halves
-//! of the secret; the water mark, as eras of 2^62 millionths and millionths of the present one; the microsecond up to
-//! which the sketch has drained; the numbers of the last charge, which are the millionths of capacity and refill and
-//! the microseconds of the period; then the number of cells, each with its place and the millionths used, or the number
-//! of pieces, each with its place and eight bytes a cell. To apply an effect twice changes nothing.
+//! of the secret; the water mark, as completed eras of 2^62 millionths and millionths of the current one; the
+//! microsecond up to which the sketch has drained; the numbers of the last charge, which are the millionths of capacity
+//! and refill and the microseconds of the period; then the number of cells, each with its index and the millionths
+//! used, or the number of pieces, each with its index and eight bytes per cell. Applying an effect twice has no further
+//! effect.
 
 use super::made_sketch::{MadeSketch, ROWS_OF_CELLS};
 use crate::number::{Amount, Timestamp};
 use crate::wire::codec::Decoder;
 use arrayvec::ArrayVec;
 
-/// What a call has changed in a sketch.
+/// Change of a sketch by a call.
 pub(super) struct SketchChange {
-    /// All but the cells.
+    /// State without the cells.
     pub(super) head: MadeSketch,
-    /// Until when the head has drained.
+    /// Time up to which the sketch has drained.
     pub(super) drained_to: Timestamp,
-    /// Cells, and what is used of each.
+    /// Raised cells with their usage.
     pub(super) raised: ArrayVec<(u32, Amount), { ROWS_OF_CELLS }>,
 }
 
 impl SketchChange {
-    /// Reads a change from an effect; `None` for bytes that no change is written as.
+    /// Decodes a change from an effect. Returns `None` if it is malformed.
     pub(super) fn decode(from: &mut impl Decoder) -> Option<SketchChange> {
         let (head, drained_to) = MadeSketch::decode_head(from)?;
         let mut raised = ArrayVec::new();
@@ -34,7 +35,7 @@ impl SketchChange {
         Some(SketchChange { head, drained_to, raised })
     }
 
-    /// Whether it can have happened to a sketch.
+    /// Returns `true` if the change can have happened to the sketch.
     pub(super) fn fits(&self, made: Option<&MadeSketch>) -> bool {
         match made {
             Some(made) => made.is_same(&self.head) && self.head.mark.since(&made.mark).is_some(),

@@ -1,4 +1,4 @@
-//! A sketch as a usage: what is stored of it, and what is propagated of a call.
+//! Usage of a sketch, with its encoding and effects.
 
 use super::Sketch;
 use super::estimate;
@@ -14,17 +14,17 @@ use crate::number::{Amount, Span, Timestamp};
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use std::fmt;
 
-/// What the effect begins with that adds pieces to those that were told before.
+/// First field of an effect that adds pieces to an earlier part.
 const PART: u64 = 2;
 
-/// How many pieces are written in one part: 256 KB of cells.
+/// Number of pieces in one part: 256 KB of cells.
 const PIECES_A_PART: usize = 64;
 
-/// What a sketch's key remembers.
+/// Usage of a sketch.
 #[derive(Clone, Default)]
 pub struct SketchUsage {
     made: Option<MadeSketch>,
-    /// What is used of the fullest cell, and the instant up to which all have drained.
+    /// Usage of the fullest cell, with the time up to which all cells have drained.
     fullest: BucketUsage,
 }
 
@@ -43,26 +43,26 @@ impl fmt::Debug for SketchUsage {
 }
 
 impl SketchUsage {
-    /// What items are hashed by; `None` of a sketch that is not made.
+    /// Returns the size and the secret for hashing items, or `None` for an unused sketch.
     #[inline(always)]
     pub(super) fn hashing(&self) -> Option<(SketchSize, Secret)> {
         self.made.as_ref().map(|made| (made.size, made.secret))
     }
 
-    /// Makes the sketch.
+    /// Initializes an unused sketch.
     #[cold]
     pub(super) fn make(&mut self, size: SketchSize, secret: Secret, numbers: Bucket, now: Timestamp) {
         self.fullest = BucketUsage::at(Amount::ZERO, now);
         self.made = Some(MadeSketch::new(size, secret, numbers));
     }
 
-    /// What is used of the fullest cell: when that has drained, all have.
+    /// Returns the usage of the fullest cell: when it has drained, all have.
     #[inline(always)]
     pub(super) fn fullest(&self) -> BucketUsage {
         self.fullest
     }
 
-    /// What is used of the bucket that has these cells.
+    /// Returns the usage of the bucket with these cells.
     #[inline(always)]
     pub(super) fn bucket_of(&self, cells: Option<ItemCells>) -> BucketUsage {
         let used = match (&self.made, cells) {
@@ -75,7 +75,7 @@ impl SketchUsage {
         BucketUsage::at(Amount::saturating(used), self.fullest.drained_to())
     }
 
-    /// Has all cells drain until `now`, and raises those of an item to what is used of its bucket then.
+    /// Drains all cells until `now`, and raises those of an item to the usage of its bucket at that time.
     #[inline]
     pub(super) fn charge(&mut self, bucket: &Bucket, whole: Amount, now: Timestamp, cells: ItemCells, used: Amount) {
         let Some(made) = &mut self.made else { return };
@@ -87,29 +87,29 @@ impl SketchUsage {
         self.fullest = BucketUsage::at(self.fullest.used().max(used), self.fullest.drained_to());
     }
 
-    /// Returns the number of the cells whose raise allocates a piece.
+    /// Returns the number of cells whose raise allocates a piece.
     #[inline(always)]
     pub(super) fn allocations(&self, cells: ItemCells) -> usize {
         self.made.as_ref().map_or(0, |made| cells.into_iter().filter(|cell| made.cells.allocates(*cell)).count())
     }
 
-    /// Makes a change that was worked out at this usage. Its effect is asked for next if it is `told`.
+    /// Applies a change that was computed for this usage. The effect must be encoded next if it is `propagated`.
     #[inline(always)]
-    pub fn apply_charge(&mut self, charge: &ItemCharge, sketch: &Sketch, told: bool) {
+    pub fn apply_charge(&mut self, charge: &ItemCharge, sketch: &Sketch, propagated: bool) {
         let Some(made) = &mut self.made else { return };
         made.mark.advance(charge.drained.millionths());
         made.numbers = sketch.shown();
-        made.raise(charge.cells, charge.used, told);
+        made.raise(charge.cells, charge.used, propagated);
         self.fullest = BucketUsage::at(charge.fullest.used().max(charge.used), charge.fullest.drained_to());
     }
 
-    /// Where each of its blocks lies.
+    /// Returns the addresses of all blocks.
     #[cfg(test)]
     pub(super) fn places(&self) -> Vec<usize> {
         self.made.as_ref().map_or_else(Vec::new, |made| made.cells.places())
     }
 
-    /// How much of the cells is in use at `now`, as far as a constant number of them tells.
+    /// Returns the shares of used cells at `now`, estimated from a sample.
     fn shares(&self, made: &MadeSketch, now: Timestamp) -> estimate::Shares {
         let drained = made.numbers.drained(now.since(self.fullest.drained_to()));
         estimate::shares(made.size, made.numbers.limit(), |cell| made.used(cell).saturating_sub(drained.millionths()))
@@ -117,7 +117,7 @@ impl SketchUsage {
 }
 
 impl SketchUsage {
-    /// Takes over what is told beside the cells; the sketch, if it is made.
+    /// Applies the state without the cells, and initializes an unused sketch.
     fn follow(&mut self, head: &MadeSketch, drained_to: Timestamp) -> &mut MadeSketch {
         let made = self.made.get_or_insert_with(|| MadeSketch::new(head.size, head.secret, head.numbers));
         let drained = head.mark.since(&made.mark).unwrap_or(0);
@@ -200,8 +200,8 @@ impl Usage for SketchUsage {
         match from.integer() {
             Some(WHOLE) => SketchUsage::decode_whole(from).is_some_and(|usage| !usage.is_after(latest)),
             Some(CHANGE) => SketchChange::decode(from)
-                .is_some_and(|told| told.drained_to <= latest && told.fits(self.made.as_ref())),
-            // A part of what was told before, as of the same instant.
+                .is_some_and(|change| change.drained_to <= latest && change.fits(self.made.as_ref())),
+            // A part must have the same time as the earlier parts.
             Some(PART) => SketchUsage::decode_whole(from).is_some_and(|part| match (&self.made, &part.made) {
                 (Some(made), Some(part_made)) => {
                     let as_of_one_instant = self.fullest.drained_to() == part.fullest.drained_to();
@@ -217,8 +217,8 @@ impl Usage for SketchUsage {
         match from.integer() {
             Some(WHOLE) => *self = SketchUsage::decode(from, version).unwrap_or_default(),
             Some(CHANGE) => {
-                if let Some(told) = SketchChange::decode(from) {
-                    self.apply(told);
+                if let Some(change) = SketchChange::decode(from) {
+                    self.apply(change);
                 }
             }
             _ => {

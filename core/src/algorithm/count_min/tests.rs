@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::BTreeMap;
 
-/// The secret of sketches whose effects and encodings are compared.
+/// Secret of sketches whose effects and encodings are compared.
 const SECRET: Secret = Secret { halves: [7, 11] };
 
 const ITEMS: [&[u8]; 6] = [b"", b"a", b"b", b"203.0.113.7", b"\0\xff", b"2001:db8::/64"];
@@ -31,7 +31,7 @@ fn bucket(capacity: u64, refill: u64, every: &str) -> Bucket {
     Bucket::new(units(capacity), units(refill), period(every), Discipline::Burst).unwrap()
 }
 
-/// A sketch of so few columns that items collide, or so many that they do not.
+/// Creates a sketch with few columns, so that items collide, or with many, so that they do not.
 fn sketch(columns: u32, bucket: Bucket) -> Sketch {
     Sketch::new(bucket, Some(SketchSize::of_columns(columns)))
 }
@@ -51,10 +51,10 @@ fn one() -> Request {
 }
 
 #[test]
-fn each_item_has_a_bucket_of_its_own() {
+fn each_item_has_its_own_bucket() {
     let (limits, mut key) = (sketch(4096, bucket(3, 1, "1s")), Key::default());
     let of = |item| of(limits, item);
-    for (item, at, asked, reply) in [
+    for (item, at, request, reply) in [
         (b"a", 0, one(), [1, 3, 2, 0, 1000]),
         (b"a", 0, Take(units(2)), [1, 3, 0, 0, 3000]),
         (b"a", 0, one(), [0, 3, 0, 1000, 3000]),
@@ -66,14 +66,14 @@ fn each_item_has_a_bucket_of_its_own() {
         (b"c", 2500, Take(millionths(0)), [0, 3, 0, 500, 3500]),
         (b"c", 5999, one(), [1, 3, 1, 0, 1001]),
     ] {
-        assert_eq!(key.call(&of(item), at, asked), reply, "{asked:?} of {item:?} at {at}");
+        assert_eq!(key.call(&of(item), at, request), reply, "{request:?} of {item:?} at {at}");
     }
     assert!(!key.is_gone());
 }
 
 #[test]
-fn an_item_that_shares_its_cells_is_denied_too_early_and_never_too_late() {
-    // With one column all items are one.
+fn item_with_shared_cells_is_denied_too_early_but_never_too_late() {
+    // With one column, all items share their cells.
     let (limits, mut key) = (sketch(1, bucket(3, 1, "1s")), Key::default());
     assert_eq!(key.call(&of(limits, b"a"), 0, Take(units(2))), [1, 3, 1, 0, 2000]);
     assert_eq!(key.call(&of(limits, b"b"), 0, one()), [1, 3, 0, 0, 3000]);
@@ -82,8 +82,8 @@ fn an_item_that_shares_its_cells_is_denied_too_early_and_never_too_late() {
 }
 
 #[test]
-fn only_cells_below_what_is_used_are_raised() {
-    // Two items that share some cells, and not all.
+fn only_cells_below_the_usage_are_raised() {
+    // Two items that share three of their cells.
     let size = SketchSize::of_columns(4);
     let cells = |item: u32| SECRET.cells(size, &item.to_be_bytes());
     let shared = |item: u32| cells(0).iter().zip(cells(item)).filter(|(one, other)| *one == other).count();
@@ -93,49 +93,49 @@ fn only_cells_below_what_is_used_are_raised() {
     for item in [0, other, other, 0] {
         assert!(call(&of(limits, &item.to_be_bytes()), &mut usage, now, one()).verdict.allowed());
     }
-    // Each has used two, and that is what the three cells that they share say, not four.
+    // Each item has used two units, and so do the three shared cells, not four.
     for item in [0, other] {
         assert_eq!(peek(&of(limits, &item.to_be_bytes()), &usage, now, one()).remaining, units(8));
     }
 }
 
 #[test]
-fn an_effect_tells_the_cells_that_the_call_has_raised_and_no_others() {
-    // Two items that share all cells but that of the last row.
+fn effect_contains_only_the_cells_that_the_call_raised() {
+    // Two items that share all cells except that of the last row.
     let size = SketchSize::of_columns(4);
     let cells = |item: u32| SECRET.cells(size, &item.to_be_bytes());
     let other = (1..10_000).find(|item| cells(0)[..3] == cells(*item)[..3] && cells(0)[3] != cells(*item)[3]).unwrap();
     let limits = Sketch::new(bucket(10, 1, "1s"), Some(size));
-    let told = |item: u32, usage: &mut SketchUsage| {
+    let raised = |item: u32, usage: &mut SketchUsage| {
         let (_, effect) = call_and_tell(&of(limits, &item.to_be_bytes()), usage, us(1), one());
-        let told = effect.numbers().split_off(10);
-        assert_eq!(told.first().copied(), u64::try_from(told.len() / 2).ok());
-        told.into_iter().skip(1).step_by(2).map(|cell| u32::try_from(cell).unwrap()).collect::<Vec<_>>()
+        let raised = effect.numbers().split_off(10);
+        assert_eq!(raised.first().copied(), u64::try_from(raised.len() / 2).ok());
+        raised.into_iter().skip(1).step_by(2).map(|cell| u32::try_from(cell).unwrap()).collect::<Vec<_>>()
     };
     let mut usage = SketchUsage::default();
-    assert_eq!(told(0, &mut usage), cells(0));
-    // The three others hold one unit already: in a piece that a copy has a share in, and in one that none has.
+    assert_eq!(raised(0, &mut usage), cells(0));
+    // The three shared cells hold one unit already, in a piece that is shared with a copy and in one that is not.
     let mut copy = usage.clone();
-    assert_eq!(told(other, &mut copy), [cells(other)[3]]);
+    assert_eq!(raised(other, &mut copy), [cells(other)[3]]);
     drop(copy);
-    assert_eq!(told(other, &mut usage), [cells(other)[3]]);
-    assert_eq!(told(other, &mut usage), cells(other));
-    assert_eq!(told(0, &mut usage), [cells(0)[3]]);
+    assert_eq!(raised(other, &mut usage), [cells(other)[3]]);
+    assert_eq!(raised(other, &mut usage), cells(other));
+    assert_eq!(raised(0, &mut usage), [cells(0)[3]]);
 }
 
 #[test]
-fn new_numbers_hold_at_once_for_all_items_and_forgive_nobody() {
+fn new_limit_applies_to_all_items_and_frees_no_usage() {
     let (slow, fast) = (sketch(4096, bucket(10, 1, "1s")), sketch(4096, bucket(20, 5, "1s")));
     let mut key = Key::default();
     assert_eq!(key.call(&of(slow, b"a"), 0, Take(units(10))), [1, 10, 0, 0, 10_000]);
     assert_eq!(key.call(&of(slow, b"b"), 0, Take(units(10))), [1, 10, 0, 0, 10_000]);
-    // What was used stays, and drains at the new rate from the last charge on.
+    // The usage stays, and drains at the new rate since the last charge.
     assert_eq!(key.call(&of(fast, b"a"), 1000, one()), [1, 20, 14, 0, 1200]);
     assert_eq!(key.peek(&of(slow, b"b"), 1000, one()), [1, 10, 5, 0, 5000]);
 }
 
 #[test]
-fn a_sketch_is_made_in_the_size_that_is_asked_and_keeps_it() {
+fn sketch_keeps_the_size_of_its_first_charge() {
     let facts = |usage: &SketchUsage| usage.describe(us(0), None);
     let size_of = |usage: &SketchUsage| match facts(usage).first() {
         Some(("size", InfoField::Count(size))) => *size,
@@ -145,7 +145,7 @@ fn a_sketch_is_made_in_the_size_that_is_asked_and_keeps_it() {
     let mut usage = SketchUsage::default();
     call(&limits(None).of_item(b"a"), &mut usage, us(0), one());
     assert_eq!(size_of(&usage), 1_048_576);
-    // No other test makes a sketch without a size.
+    // No other test creates a sketch without a size.
     let (usual, large) = (SketchSize::of_setting(), SketchSize::parse(b"2mb").unwrap());
     large.set_as_default();
     let mut larger = SketchUsage::default();
@@ -161,7 +161,7 @@ fn a_sketch_is_made_in_the_size_that_is_asked_and_keeps_it() {
 }
 
 #[test]
-fn keys_have_different_secrets() {
+fn secrets_of_keys_differ() {
     let made = || {
         let mut usage = SketchUsage::default();
         call(&sketch(4096, bucket(5, 5, "1m")).of_item(b"a"), &mut usage, us(0), one());
@@ -171,15 +171,15 @@ fn keys_have_different_secrets() {
 }
 
 #[test]
-fn people_are_told_its_numbers_and_how_well_it_serves() {
+fn description_shows_the_limit_and_the_shares() {
     let kept = Sketch::new(bucket(5, 5, "1m"), Some(SketchSize::of_columns(2))).limited_to(units(3));
     let mut usage = SketchUsage::default();
-    // The whole limit, whatever a call keeps of it.
+    // Shows the whole limit, regardless of the amount to keep.
     assert_eq!(call(&of(kept, b"a"), &mut usage, us(0), Take(units(3))).remaining, units(0));
-    let told = |usage: &SketchUsage, at| usage.describe(us(at), None);
+    let described = |usage: &SketchUsage, at| usage.describe(us(at), None);
     let text = |text: &str| InfoField::Text(text.to_owned());
     assert_eq!(
-        told(&usage, 0),
+        described(&usage, 0),
         [
             ("size", InfoField::Count(64)),
             ("numbers", text("5 5 1m")),
@@ -188,19 +188,19 @@ fn people_are_told_its_numbers_and_how_well_it_serves() {
         ]
     );
     call(&of(kept, b"a"), &mut usage, us(0), Force(units(2)));
-    assert_eq!(told(&usage, 0)[3].1, text("0.0625"));
-    // As of now.
-    assert_eq!(told(&usage, 12_000_000)[3].1, text("0.0000"));
-    assert_eq!(told(&usage, 60_000_000)[2].1, text("0.0000"));
+    assert_eq!(described(&usage, 0)[3].1, text("0.0625"));
+    // The shares are as of now.
+    assert_eq!(described(&usage, 12_000_000)[3].1, text("0.0000"));
+    assert_eq!(described(&usage, 60_000_000)[2].1, text("0.0000"));
 }
 
 #[test]
-fn a_scaled_sketch_has_scaled_buckets_and_shows_their_numbers() {
+fn scaled_sketch_has_scaled_buckets() {
     let size = SketchSize::of_columns(64);
     let scaled = Sketch::new(bucket(9, 3, "1m"), Some(size)).limited_to(units(6)).scaled(millionths(500_000));
     assert_eq!(scaled.limit(), units(3));
     let mut usage = SketchUsage::default();
-    // The buckets refill by 1.5 units a minute.
+    // The buckets refill by 1.5 units per minute.
     assert_eq!(call(&of(scaled, b"a"), &mut usage, us(0), Take(units(3))).reset, Span::SECOND.times(120));
     assert_eq!(
         usage.describe(us(0), None)[..2],
@@ -209,7 +209,7 @@ fn a_scaled_sketch_has_scaled_buckets_and_shows_their_numbers() {
 }
 
 #[test]
-fn a_failed_test_shows_which_cells_are_used() {
+fn debug_output_shows_the_used_cells() {
     let mut usage = SketchUsage::default();
     call(&of(sketch(1, bucket(5, 5, "1m")), b"a"), &mut usage, us(0), Take(units(2)));
     let shown = format!("{usage:?}");
@@ -221,7 +221,7 @@ fn a_failed_test_shows_which_cells_are_used() {
 }
 
 #[test]
-fn what_is_told_of_unseen_items_is_what_becomes_of_them() {
+fn share_of_denied_new_items_equals_the_measured_one() {
     for (items, calls) in [(1000_u32, 5), (3000, 5), (6000, 5), (20_000, 3)] {
         let limits = sketch(4096, bucket(5, 5, "1m"));
         let (mut usage, now) = (SketchUsage::default(), us(0));
@@ -231,12 +231,12 @@ fn what_is_told_of_unseen_items_is_what_becomes_of_them() {
             }
         }
         let facts = usage.describe(now, None);
-        let Some(("unseen_denied", InfoField::Text(told))) = facts.last() else { unreachable!("{facts:?}") };
-        let told: u32 = told.replace('.', "").parse().unwrap();
+        let Some(("unseen_denied", InfoField::Text(shown))) = facts.last() else { unreachable!("{facts:?}") };
+        let shown: u32 = shown.replace('.', "").parse().unwrap();
         let unseen = (items..items + 10_000).map(u32::to_be_bytes);
         let denied = unseen.filter(|item| !peek(&of(limits, item), &usage, now, one()).verdict.allowed()).count();
         let denied = u32::try_from(denied).unwrap();
-        assert!(told.abs_diff(denied) <= 150, "{items} items: told {told}, and {denied} of 10000 were denied");
+        assert!(shown.abs_diff(denied) <= 150, "{items} items: {shown} shown, and {denied} of 10000 were denied");
     }
 }
 
@@ -259,20 +259,20 @@ impl Lawful for ItemLimit<'static> {
         self.sketch.bucket.check_guarantee(admitted);
     }
 
-    /// There is nothing that could be given back.
+    /// Replaces refunds, which a sketch does not have.
     fn asks(request: Request) -> Request {
         if matches!(request, Request::GiveBack(_)) { Take(amount_of(request)) } else { request }
     }
 
-    /// That of a bucket, and the millionth by which an empty cell is charged too much.
+    /// Lockout of a bucket, plus the time of the millionth by which an empty cell is charged too much.
     fn lockout_beyond_recovery(&self) -> Span {
         let [_, refill, period] = self.sketch.bucket.fields();
         self.sketch.bucket.lockout_beyond_recovery().plus(Span::from_micros(period / refill + 1))
     }
 }
 
-/// All but that giving back never makes more than the limit, which it cannot; and that a recovered key is as good as a
-/// new one, which has another secret.
+/// All laws except those about refunds, which a sketch does not have, and about recovered keys, because a new key has
+/// another secret.
 mod laws {
     use super::*;
     use crate::testing::laws;
@@ -313,18 +313,18 @@ mod laws {
     );
 
     #[test]
-    fn a_recovered_item_is_as_good_as_never_seen() {
+    fn recovered_item_equals_a_new_one() {
         laws::in_every_state::<ItemLimit>(
             1..=3,
             |operation| operation,
             |limit, usage, now, request| {
                 let reset = peek(limit, usage, now, request).reset;
                 let recovered = now.plus(reset);
-                // From the last instant on times saturate, and nothing is told any more.
+                // Times saturate from the last timestamp on.
                 if recovered < Timestamp::MAX {
                     let (new, at) = (SketchUsage::default(), recovered);
                     let (used, new) = (peek(limit, usage, at, request), peek(limit, &new, at, request));
-                    // A debt may be told by a millionth's time more.
+                    // The debt may be longer by the time of a millionth.
                     assert!(used == new || matches!(request, Force(_)), "{used:?} is not {new:?}");
                     assert_eq!(used.remaining, new.remaining);
                 }
@@ -333,9 +333,9 @@ mod laws {
     }
 }
 
-// The law: what is granted an item, an exact bucket of its own, charged with just that, would have granted.
+// The law: whatever an item is granted, an exact bucket of its own with the same charges would have granted.
 
-/// An exact amount, in millionths.
+/// Exact amount in millionths.
 type Exact = BigRational;
 
 fn exact(amount: u64) -> Exact {
@@ -343,7 +343,7 @@ fn exact(amount: u64) -> Exact {
 }
 
 #[test]
-fn an_item_has_what_its_emptiest_cell_leaves() {
+fn remaining_amount_is_that_of_the_emptiest_cell() {
     let (limits, mut usage) = (sketch(8, bucket(9, 1, "1s")), SketchUsage::default());
     assert_eq!(of(limits, b"a").remaining_by_cell(&usage, us(0)), [units(9); 4]);
     for item in 0..12_u8 {
@@ -358,16 +358,16 @@ fn an_item_has_what_its_emptiest_cell_leaves() {
         differ += usize::from(cells.iter().any(|left| *left != cells[0]));
     }
     assert!(differ > 0, "no item has cells that differ");
-    // Alone in its cells, each says the same.
+    // The cells of an item without collisions are equal.
     let alone = of(sketch(4096, bucket(9, 1, "1s")), b"a");
     let mut usage = SketchUsage::default();
     alone.charge(&mut usage, us(0), units(4));
     assert_eq!(alone.remaining_by_cell(&usage, us(1_000_000)), [units(6); 4]);
 }
 
-// What is stored.
+// Stored state.
 
-/// A sketch that so many items were charged in.
+/// Creates a sketch in which `items` items were charged.
 fn filled(columns: u32, items: u32) -> SketchUsage {
     let limits = sketch(columns, bucket(50, 50, "1m"));
     let mut usage = SketchUsage::default();

@@ -1,9 +1,9 @@
-//! The cells of a sketch in memory: touched, copied and renewed.
+//! Memory of a sketch's cells: allocation, copies and renewal.
 
 use super::*;
 
 #[test]
-fn a_copy_shares_what_neither_has_written_since() {
+fn copies_share_unchanged_pieces() {
     let usage = filled(1 << 16, 20_000);
     let (mut copy, before) = (usage.clone(), encoded(&usage));
     assert_eq!(encoded(&copy), before);
@@ -16,7 +16,7 @@ fn a_copy_shares_what_neither_has_written_since() {
 }
 
 #[test]
-fn memory_comes_as_it_is_touched_and_ends_at_the_size() {
+fn memory_grows_on_write_up_to_the_size() {
     let empty = filled(1 << 16, 0);
     assert_eq!((empty.heap_size(), empty.effort()), (0, 1));
     let one_item = filled(1 << 16, 1);
@@ -43,17 +43,17 @@ fn charge_that_needs_a_new_piece_adds_as_many_entries() {
         assert_eq!(charge.grows(&usage), expected.is_some());
         call(&limit, &mut usage, us(2_000_000), one());
         if let Some(after) = expected {
-            // Two cells may be in one piece.
+            // Two cells may be in the same piece.
             assert!(before < usage.entries() && usage.entries() <= after);
             grown += 1;
         } else {
             assert_eq!(usage.entries(), before);
             fit += 1;
         }
-        assert_eq!(limit.entries_after_charge(&usage, us(2_000_000)), None, "the item is there now");
+        assert_eq!(limit.entries_after_charge(&usage, us(2_000_000)), None, "the pieces of the item are allocated now");
     }
     assert!(grown > 100 && fit > 10, "{grown} {fit}");
-    // What a copy shares is copied when it is written.
+    // A shared piece is copied when it is written.
     let copy = usage.clone();
     assert!(of(limits, b"0").entries_after_charge(&usage, us(2_000_000)).is_some());
     drop(copy);
@@ -61,7 +61,7 @@ fn charge_that_needs_a_new_piece_adds_as_many_entries() {
 }
 
 #[test]
-fn a_call_finds_the_cells_of_each_sketch_that_it_looks_at() {
+fn cached_cells_are_recomputed_for_another_sketch() {
     let numbers = bucket(9, 1, "1s");
     let sketches = [(128, [1, 2]), (64, [1, 2]), (64, [1, 3]), (64, [2, 2])].map(|(columns, halves)| {
         let (limits, secret, mut usage) = (sketch(columns, numbers), Secret { halves }, SketchUsage::default());
@@ -78,16 +78,16 @@ fn a_call_finds_the_cells_of_each_sketch_that_it_looks_at() {
 }
 
 #[test]
-fn a_level_is_right_however_much_has_drained() {
-    // A refill of a million million a microsecond: the mark goes through eras within a few calls.
+fn levels_are_exact_across_eras() {
+    // A refill of 10^12 per microsecond, so that the mark crosses an era within a few calls.
     let most = Amount::MAX_ARGUMENT;
     let fastest = Bucket::new(most, most, period("1us"), Discipline::Burst).unwrap();
     let (limits, mut usage) = (sketch(4096, fastest), SketchUsage::default());
     let lasting = of(limits, b"lasting");
     call(&lasting, &mut usage, us(0), Force(Amount::MAX_ARGUMENT));
     for micros in 1..100 {
-        let told = call(&of(limits, b"busy"), &mut usage, us(micros), Force(Amount::MAX_ARGUMENT));
-        assert_eq!(told.reset, Span::MICROSECOND);
+        let decision = call(&of(limits, b"busy"), &mut usage, us(micros), Force(Amount::MAX_ARGUMENT));
+        assert_eq!(decision.reset, Span::MICROSECOND);
         let left = peek(&lasting, &usage, us(micros), one());
         assert_eq!((left.remaining, left.reset), (most, Span::ZERO), "at {micros}");
         readable::stored(&usage).unwrap();
@@ -102,7 +102,7 @@ fn a_level_is_right_however_much_has_drained() {
 }
 
 #[test]
-fn pieces_are_renewed_in_steps_and_those_that_are_shared_stay() {
+fn renewal_moves_unshared_pieces_in_steps() {
     // Three chunks of pieces.
     let (limits, mut usage) = (sketch(1 << 16, bucket(5, 1, "1m")), SketchUsage::default());
     for item in 0..2000_u32 {
@@ -123,10 +123,10 @@ fn pieces_are_renewed_in_steps_and_those_that_are_shared_stay() {
     }
     assert!((blocks / 60..blocks / 40).contains(&steps), "{steps} steps for {blocks} blocks");
     let renewed = places(&usage);
-    assert!(first.iter().zip(&renewed).all(|(before, after)| before != after), "each block is another");
+    assert!(first.iter().zip(&renewed).all(|(before, after)| before != after), "each block has moved");
     assert_eq!((encoded(&usage), usage.effort()), (before.clone(), blocks));
 
-    // A copy has a share in every piece, until the usage writes to four of them.
+    // A copy shares every piece until the usage writes to four of them.
     let copy = usage.clone();
     of(limits, b"").charge(&mut usage, us(2), units(2));
     let (charged, before_renewal, of_copy) = (encoded(&usage), places(&usage), places(&copy));
@@ -136,9 +136,9 @@ fn pieces_are_renewed_in_steps_and_those_that_are_shared_stay() {
     let renewed = places(&usage);
     let moved = before_renewal.iter().zip(&renewed).map(|(before, after)| before != after);
     let are_own = before_renewal.iter().map(|place| !of_copy.contains(place));
-    assert!(moved.eq(are_own), "what is shared has moved, or what is not has stayed");
+    assert!(moved.eq(are_own), "a shared block has moved, or an unshared one has not");
     assert_eq!((encoded(&usage), encoded(&copy), places(&copy)), (charged, before, of_copy));
-    // A step that may not go on has renewed one piece.
+    // A step without permission to continue renews one piece.
     drop(copy);
     let pieces = usage.effort() - 1 - 3;
     let steps = std::iter::successors(Some(0), |from| usage.renew_pieces(*from, &mut || false));

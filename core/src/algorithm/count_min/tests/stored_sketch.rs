@@ -1,9 +1,9 @@
-//! What is stored and told of a sketch.
+//! Encodings and effects of a sketch.
 
 use super::*;
 
 #[test]
-fn an_aof_is_rewritten_in_parts_that_come_to_the_whole() {
+fn parts_of_an_aof_rewrite_add_up_to_the_whole() {
     for items in [1, 3, 20_000] {
         let usage = filled(1 << 16, items);
         let (mut from, mut parts, mut after) = (Some(0), 0, SketchUsage::default());
@@ -11,7 +11,7 @@ fn an_aof_is_rewritten_in_parts_that_come_to_the_whole() {
             let mut part = EncodedFields::default();
             from = usage.encode_part_of_whole(next, &mut part);
             after = applied(&after, &part).unwrap();
-            // Once more changes nothing.
+            // Applying a part again changes nothing.
             if parts > 0 {
                 assert_eq!(encoded(&applied(&after, &part).unwrap()), encoded(&after));
             }
@@ -24,7 +24,7 @@ fn an_aof_is_rewritten_in_parts_that_come_to_the_whole() {
 }
 
 #[test]
-fn what_is_stored_can_be_read_and_only_that() {
+fn malformed_encoding_is_rejected() {
     let usage = filled(64, 40);
     readable::stored(&usage).unwrap();
     let fields = encoded(&usage);
@@ -34,14 +34,14 @@ fn what_is_stored_can_be_read_and_only_that() {
         Some(fields.clone())
     );
     assert!(fields.cut_short().all(|short| decoded::<SketchUsage>(&short).is_none()));
-    // Size, era, mark, instant, capacity, refill, period, and how many pieces.
+    // Wrong size, era, mark, time, capacity, refill, period or number of pieces.
     for (place, wrong) in [(0, 31), (0, 1 << 40), (0, 33), (4, 1 << 62), (5, u64::MAX), (6, u64::MAX)]
         .into_iter()
         .chain([(7, 0), (8, 0), (9, 0), (9, 2), (10, 9)])
     {
         assert!(decoded_of(&fields.with(place, wrong)).is_none(), "{wrong} in {place}");
     }
-    // Pieces: none at all, one of zeros, one that is cut, one behind the end.
+    // No pieces, one of zeros, one with an incomplete cell, and one beyond the end.
     let head = EncodedFields::integers(fields.clone().numbers().into_iter().take(9));
     let piece = |used: &[u8]| head.clone().and([1, 0]).then(used, []);
     assert!(decoded_of(&piece(&1_u64.to_le_bytes())).is_some());
@@ -62,7 +62,7 @@ fn what_is_stored_can_be_read_and_only_that() {
 }
 
 #[test]
-fn what_is_charged_to_a_sketch_that_was_read_in_the_last_era_can_be_read_too() {
+fn sketch_in_the_last_era_is_decodable_after_a_charge() {
     let most = Amount::MAX_ARGUMENT;
     let fastest = Bucket::new(most, most, period("1us"), Discipline::Burst).unwrap();
     let mut first = SketchUsage::default();
@@ -75,7 +75,7 @@ fn what_is_charged_to_a_sketch_that_was_read_in_the_last_era_can_be_read_too() {
             readable::stored(&usage).unwrap();
             assert_eq!(applied(&before, &effect).map(|after| encoded(&after)), Some(encoded(&usage)));
         }
-        assert_ne!(encoded(&usage).numbers()[3], era, "it has gone through the era's end");
+        assert_ne!(encoded(&usage).numbers()[3], era, "the mark has entered another era");
     }
 }
 
@@ -85,17 +85,17 @@ fn decoded_of(fields: &EncodedFields) -> Option<SketchUsage> {
 }
 
 #[test]
-fn an_effect_that_no_call_can_have_had_is_refused() {
+fn malformed_effect_is_rejected() {
     let limits = sketch(64, bucket(50, 50, "1m"));
     let mut usage = filled(64, 40);
     let before = usage.clone();
     let (_, effect) = call_and_tell(&of(limits, b"another"), &mut usage, us(9_000_000), one());
     assert_eq!(encoded(&applied(&before, &effect).unwrap()), encoded(&usage));
-    // Twice, and on a key that is not there: it is absolute.
+    // An effect is absolute: it can be applied twice, and to a missing key.
     assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&usage));
     assert!(applied(&SketchUsage::default(), &effect).is_some());
     assert!(effect.cut_short().all(|short| !before.accepts_effect(&mut short.clone(), 1)));
-    // Tag, size, secret, mark gone back, numbers, how many cells, no such cell, nothing used.
+    // Wrong tag, size, secret, mark, numbers, number of cells, cell or usage.
     for (place, wrong) in
         [(0, 3), (0, 2), (1, 64), (2, 1), (3, 1), (5, 0), (7, u64::MAX), (8, 0), (10, 5), (11, 256), (12, 0)]
     {
@@ -103,21 +103,21 @@ fn an_effect_that_no_call_can_have_had_is_refused() {
     }
     assert!(!before.accepts_effect_until(&mut effect.clone(), 1, us(1)));
     assert!(!before.accepts_effect_until(&mut whole_effect(&usage), 1, us(1)));
-    // A clock gone back: an instant and no cells. That makes no key.
+    // After a clock step back, the effect has a time and no cells. It creates no key.
     let mut moved = usage.clone();
     moved.move_back(us(8_000_000));
     let mut effect = EncodedFields::default();
     moved.encode_effect(&mut effect);
     assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&seen_at(&usage, us(8_000_000))));
     assert!(applied(&SketchUsage::default(), &effect).is_none());
-    // A part is one of a whole as of the same instant.
+    // A part must have the same time as the whole.
     let mut part = EncodedFields::default();
     assert_eq!(usage.encode_part_of_whole(0, &mut part), None);
     let part = part.with(0, WHOLE + 2);
     assert!(usage.accepts_effect(&mut part.clone(), 1));
     assert!(!before.accepts_effect(&mut part.clone(), 1));
     assert!(!SketchUsage::default().accepts_effect(&mut part.clone(), 1));
-    // In size, secret, mark and instant both agree.
+    // Size, secret, mark and time must be equal.
     let [size, era, level, instant] = [1, 4, 5, 6].map(|place| part.clone().numbers()[place]);
     let others = [(1, size * 2), (2, 1), (3, 1), (4, era + 1), (5, level + 1), (6, instant - 1), (6, instant + 1)];
     for (place, other) in others {
@@ -126,7 +126,7 @@ fn an_effect_that_no_call_can_have_had_is_refused() {
 }
 
 #[test]
-fn a_whole_takes_the_place_of_what_is_there() {
+fn whole_effect_replaces_the_sketch() {
     let (there, mut comes) = (filled(64, 40), SketchUsage::default());
     let limits = sketch(128, bucket(9, 1, "1s"));
     call(&limits.of_item(b"a").made_with(Secret { halves: [1, 2] }), &mut comes, us(7), Take(units(3)));
@@ -135,7 +135,7 @@ fn a_whole_takes_the_place_of_what_is_there() {
 }
 
 #[test]
-fn what_is_told_of_calls_makes_a_replica_whose_key_recovers_at_the_same_time() {
+fn replica_recovers_at_the_same_time_as_its_primary() {
     let limits = sketch(8, bucket(20, 7, "1s"));
     let (mut usage, mut replica) = (SketchUsage::default(), SketchUsage::default());
     let calls = [(0, "a", 20), (100, "b", 1), (900, "c", 17), (900, "a", 2), (4000, "b", 3), (90_000, "d", 5)];
@@ -150,7 +150,7 @@ fn what_is_told_of_calls_makes_a_replica_whose_key_recovers_at_the_same_time() {
 }
 
 #[test]
-fn a_stored_size_is_one_that_a_call_can_have_asked_for() {
+fn invalid_stored_size_is_rejected() {
     for bytes in [32, 64, SketchSize::LEAST, SketchSize::MOST - 32, SketchSize::MOST] {
         assert_eq!(SketchSize::stored(bytes).map(SketchSize::bytes), Some(bytes));
     }
@@ -163,7 +163,7 @@ fn a_stored_size_is_one_that_a_call_can_have_asked_for() {
 }
 
 #[test]
-fn a_size_is_said_as_memory_settings_are() {
+fn size_is_parsed_like_memory_settings() {
     for (text, bytes) in [
         ("64KB", 65_536),
         ("64kb", 65_536),
