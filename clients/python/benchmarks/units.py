@@ -39,9 +39,9 @@ SLOTS = 16_384
 PROCESSES = 2
 TASKS = 16
 KEYS = 12
-# More units than can be asked for, so that what is measured is the asking ...
+# More units than can be requested, to measure throughput.
 ROOMY = TokenBucket(10**9, 10**9)
-# ... and so few that the limit rules.
+# Few units, so that the limit denies calls.
 SCARCE = TokenBucket(2000, 2000)
 KEEP = 1.0
 
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     """Decisions of one process."""
 
     decisions: int
-    # Instants at which units of the scarce key passed, by the clock that all processes share.
+    # Times at which units of the scarce key passed, by the clock that all processes share.
     passed: list[float]
 
 
@@ -141,7 +141,9 @@ def ask_for_scarce(port: int, cluster: bool, batch: int, seconds: float) -> Aske
 async def _asked(
     port: int, cluster: bool, batch: int, seconds: float, limit: TokenBucket, keys: int, name: str
 ) -> Asked:
-    """All processes ask for the same keys; each task for one after another."""
+    """Takes units as one process. All processes use the same keys, and each task cycles through
+    them.
+    """
     passed: list[float] = []
     url = f"redis://127.0.0.1:{port}"
     async with aio.Limiter.from_url(
@@ -153,7 +155,7 @@ async def _asked(
 
         async def task(number: int) -> None:
             while time.monotonic() < end:
-                # So that tasks take turns even if units are in hand.
+                # Lets other tasks run even if no call is needed.
                 await asyncio.sleep(0)
                 units = hot[(number + counts[number]) % keys]
                 decision = await units.take()

@@ -1,8 +1,8 @@
-"""Makes the code for threads from the code for asyncio: `make sync`.
+"""Generates the code for threads from the code for asyncio: `make sync`.
 
-What is alike but for `await` is written once, in the files for asyncio. tests/test_sync.py fails if
-the files that are made of them are not up to date. What differs by its nature is written twice: how
-calls reach the server (tasks.py, threads.py), how leases are renewed, and how units are guarded.
+Code that differs only by `await` is written once, in the files for asyncio. tests/test_sync.py
+fails if the generated files are out of date. Code that differs otherwise is written twice:
+transports (tasks.py, threads.py), the renewal of leases, and the locking of units.
 """
 
 import subprocess
@@ -14,7 +14,7 @@ import unasync
 
 SOURCE = Path(__file__).parents[1] / "src/redis_ratelimit"
 
-# By the file for asyncio, the one that is made of it.
+# Generated files by their source files.
 MADE = {"aio.py": "limiter.py", "aio_bound.py": "bound.py", "aio_gate.py": "sync_gate.py"}
 
 NAMES = {
@@ -27,7 +27,7 @@ NAMES = {
     "tasks": "threads",
 }
 
-# What is no name, or means something else elsewhere.
+# Texts that are not names, or that must be replaced only in one place.
 TEXTS = {
     '"""The limiter for asyncio. Its calls are those of `redis_ratelimit.Limiter`, awaited."""': (
         '"""The limiter, for programs with threads or none. `redis_ratelimit.aio` has the one for '
@@ -46,7 +46,7 @@ HEAD = "# Made of {} by scripts/make_sync.py: edit that file, and run `make sync
 
 
 def made(name: str) -> str:
-    """The code for threads that comes of this file for asyncio."""
+    """Returns the code for threads that is generated from a file for asyncio."""
     code = (SOURCE / name).read_text()
     for text, other in TEXTS.items():
         code = code.replace(text, other)

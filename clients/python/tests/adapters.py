@@ -1,4 +1,4 @@
-"""Adapters for frameworks, asked in one way: one request, with an address and a header."""
+"""Adapters for frameworks behind one interface: one request, with an address and a header."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Answer:
     body: bytes
 
 
-# Asks an application: the limit, the options of the adapter, an address and the value of X-Who. The
-# application answers with the status of X-Status, or raises an error.
+# Sends a request to an application: the limit, the options of the adapter, an address and the value
+# of X-Who. The application responds with the status of X-Status, or raises an error.
 Ask = Callable[..., Answer]
 
 
@@ -152,7 +152,7 @@ def _limiter(url: str, options: dict[str, Any]) -> Limiter:
 
 
 def _options(options: dict[str, Any], key: Any, limiter: Any, limit: Any) -> dict[str, Any]:
-    """Fills in the key, if `by_header`, and a limit that is a function of the limiter."""
+    """Fills in the key, if `by_header`, and calls a limit that is a function of the limiter."""
     options = {**options}
     if options.pop("by_header", False):
         options["key"] = key

@@ -1,4 +1,4 @@
-"""Real servers with the module: one alone, and a cluster."""
+"""Fixtures: a single server with the module, and a cluster."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from support.clock import Clock, build_library
 from support.cluster import Cluster
 from support.server import MODULE, Server
 
-from kinds import Make, of_kind
+from limiters import Make, limiters_of
 
 pytest_plugins = ["storages", "support.fixtures"]
 
@@ -29,7 +29,7 @@ def url(server: Server) -> str:
 
 @pytest.fixture
 def admin(server: Server) -> Iterator[redis.Redis]:
-    """Beside whatever is tested: to look at the server with."""
+    """Client for inspecting the server, apart from the tested limiter."""
     with server.client(decode_responses=True) as client:
         yield client
 
@@ -37,7 +37,7 @@ def admin(server: Server) -> Iterator[redis.Redis]:
 @pytest.fixture(scope="session")
 def shared_cluster(binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("cluster-clock")
-    # Nodes ask each other for signs of life by it, so it runs.
+    # The clock runs, as the nodes' heartbeats depend on it.
     running = Clock(build_library(directory), directory / "clock")
     running.run()
     with Cluster(binary, running) as cluster:
@@ -46,20 +46,20 @@ def shared_cluster(binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def cluster(shared_cluster: Cluster) -> Cluster:
-    """Three primaries and a replica of each, empty, and well."""
+    """Empty and healthy cluster of three primaries with a replica each."""
     shared_cluster.empty()
     return shared_cluster
 
 
 @pytest.fixture(params=["sync", "asyncio"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Of a limiter: both do the same."""
+    """API of the limiter: threads or asyncio."""
     return str(request.param)
 
 
 @pytest.fixture
 def make(kind: str, url: str) -> Iterator[Make]:
-    yield from of_kind(kind, url)
+    yield from limiters_of(kind, url)
 
 
 @pytest.fixture

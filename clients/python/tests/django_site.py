@@ -1,4 +1,4 @@
-"""Settings of Django for the tests: it takes them once in a process."""
+"""Django settings of the tests, which a process can configure only once."""
 
 import django
 from django.conf import settings

@@ -1,4 +1,4 @@
-"""A proxy before a server that is slow, or silent, or loses replies."""
+"""Proxy before a server that is slow, silent, or loses replies."""
 
 import socket
 import threading
@@ -9,16 +9,16 @@ from contextlib import contextmanager, suppress
 
 
 class Faults:
-    """Each way takes `delay` seconds, connecting too."""
+    """Proxy with a `delay` in seconds for each direction, and for connecting."""
 
     def __init__(self, port: int, delay: float = 0.0) -> None:
         self._target = port
         self.delay = delay
-        # Replies are dropped, and the connection stays; or it is closed in their place.
+        # `silent` drops replies and keeps the connection; `losing` closes it instead.
         self.silent = self.losing = False
-        # Only the next reply.
+        # Drops only the next reply.
         self.loses_one = False
-        # While it is not set, connections get nowhere.
+        # While it is not set, connections hang.
         self.is_open = threading.Event()
         self.is_open.set()
         self.connections = 0
@@ -46,7 +46,7 @@ class Faults:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        # As a handshake of TCP would take.
+        # The duration of a TCP handshake.
         time.sleep(2 * self.delay)
         self.is_open.wait()
         server = socket.create_connection(("127.0.0.1", self._target))

@@ -1,4 +1,4 @@
-"""Real HTTP: applications behind the servers that people run them on."""
+"""Real HTTP servers for applications."""
 
 import threading
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 @contextmanager
 def uvicorn_serves(app: Any) -> Iterator[str]:
-    """The URL of an ASGI application."""
-    # uvloop does not close a loop of another thread while a connection is left in it.
+    """Serves an ASGI application and yields its URL."""
+    # uvloop does not close the loop of another thread while it has a connection.
     config = uvicorn.Config(app, port=0, log_config=None, ws="none", loop="asyncio")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -29,7 +29,7 @@ def uvicorn_serves(app: Any) -> Iterator[str]:
 
 @contextmanager
 def werkzeug_serves(app: Any) -> Iterator[str]:
-    """The URL of a WSGI application."""
+    """Serves a WSGI application and yields its URL."""
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

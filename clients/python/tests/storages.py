@@ -14,14 +14,14 @@ from support.server import Server
 
 STRATEGIES = list(limits.strategies.STRATEGIES)
 TEN = limits.parse("10/minute")
-# Seconds that a busy machine may take.
+# Timeouts in seconds, long enough for a busy machine.
 PATIENT = {"socket_timeout": 30, "socket_connect_timeout": 30, "timeout": 30}
-# What `time.time()` says here: the server's clock is another.
+# Result of `time.time()` in the tests. The server has another clock.
 NOW = 5_000_000.0
 
 
 class Blocking:
-    """An object of limits.aio, whose methods are called as those of limits are."""
+    """Object of limits.aio with blocking methods, like those of limits."""
 
     def __init__(self, of: Any, runner: asyncio.Runner) -> None:
         self._of, self._runner = of, runner
@@ -36,7 +36,7 @@ class Blocking:
 
 
 class Kit:
-    """Storages and strategies of one kind."""
+    """Factory of storages and strategies, for threads or asyncio."""
 
     def __init__(self, kind: str, runner: asyncio.Runner) -> None:
         self.is_async = kind == "asyncio"
@@ -47,7 +47,7 @@ class Kit:
         if uri.startswith("ratelimit://") and "connection_pool" not in options:
             options = PATIENT | options
         if uri.startswith("ratelimit"):
-            # Other tests load Flask-Limiter.
+            # Other tests load Flask-Limiter, which changes the default.
             options = {"whole_seconds": False, **options}
         storage = storage_from_string(f"async+{uri}" if self.is_async else uri, **options)
         self._opened.append(storage)
@@ -91,6 +91,6 @@ def strategy(request: pytest.FixtureRequest, kit: Kit, storage: Any) -> Any:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> float:
-    """The caller's clock stands still, so that times are to the millisecond."""
+    """Frozen clock of the caller, so that times are exact to the millisecond."""
     monkeypatch.setattr(time, "time", lambda: NOW)
     return NOW

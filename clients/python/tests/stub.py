@@ -1,5 +1,5 @@
-"""A server that answers every call of the module with one decision, and all else with OK, so that
-what a call costs is what the client costs. `python stub.py` prints its port.
+"""Stub of a server, which replies with one decision to every call of the module, and OK to all
+else, to measure the cost of the client alone. `python stub.py` prints its port.
 """
 
 import asyncio
@@ -7,7 +7,7 @@ import re
 import sys
 
 DECISION = b"*5\r\n:1\r\n:1000\r\n:999\r\n:0\r\n:60000\r\n"
-# Where a command begins. No word in a benchmark looks so.
+# Start of a command. No argument in a benchmark matches it.
 COMMAND = re.compile(rb"\*\d+\r\n\$\d+\r\n(RL)?")
 
 

@@ -37,7 +37,7 @@ KEYS, RATES = table("keys"), table("rates")
 
 
 def limit_of(words: list[Any]) -> Limit:
-    """Returns a limit as the tables write it."""
+    """Returns a limit from its form in the tables."""
     kind, *terms = words
     options = terms.pop() if isinstance(terms[-1], dict) else {}
     limit: Limit = KINDS[kind](*terms, **options)

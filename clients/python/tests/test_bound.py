@@ -1,4 +1,4 @@
-"""Limits under a name, and what a decision can do."""
+"""Bound limits, and the methods of decisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import redis
 from support.clock import Clock
 from support.server import Server
 
-from kinds import Make
+from limiters import Make
 from redis_ratelimit import (
     Concurrency,
     DeniedError,
@@ -31,7 +31,7 @@ from redis_ratelimit import (
 LIMIT = Fixed(3, "1h")
 
 
-def test_a_limit_under_a_name(url: str, admin: redis.Redis) -> None:
+def test_bound_limit(url: str, admin: redis.Redis) -> None:
     with Limiter.from_url(url, timeout=10, prefix="app:") as limiter:
         api = limiter.limit("api", LIMIT)
         assert [api.take("user").allowed for _ in range(4)] == [True] * 3 + [False]
@@ -48,7 +48,7 @@ def test_a_limit_under_a_name(url: str, admin: redis.Redis) -> None:
             api.take(None)  # type: ignore[arg-type]
 
 
-def test_what_all_share(url: str, admin: redis.Redis) -> None:
+def test_bound_limit_without_who_is_shared(url: str, admin: redis.Redis) -> None:
     with Limiter.from_url(url, timeout=10) as limiter:
         mails = limiter.limit("mails", LIMIT)
         assert mails.take().remaining == 2
@@ -62,7 +62,7 @@ def test_what_all_share(url: str, admin: redis.Redis) -> None:
         assert mails.peek().remaining == 1
 
 
-def test_leases_and_units_of_a_limit_under_a_name(url: str, admin: redis.Redis) -> None:
+def test_leases_and_units_of_a_bound_limit(url: str, admin: redis.Redis) -> None:
     with Limiter.from_url(url, timeout=10) as limiter:
         pool = limiter.limit("pool", Concurrency(1, "1h"))
         with pool.lease("exports"):
@@ -75,7 +75,7 @@ def test_leases_and_units_of_a_limit_under_a_name(url: str, admin: redis.Redis) 
             limiter.limit("api", LIMIT).lease("user")
 
 
-def test_leases_and_units_of_a_limit_under_a_name_with_asyncio(url: str) -> None:
+def test_leases_and_units_of_a_bound_limit_with_asyncio(url: str) -> None:
     async def main() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             async with limiter.limit("pool", Concurrency(1, "1h")).lease("exports") as lease:
@@ -86,7 +86,7 @@ def test_leases_and_units_of_a_limit_under_a_name_with_asyncio(url: str) -> None
     asyncio.run(main())
 
 
-def test_a_limit_under_a_name_with_asyncio(url: str) -> None:
+def test_bound_limit_with_asyncio(url: str) -> None:
     async def main() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             api = limiter.limit("api", LIMIT, cost=2)
@@ -107,7 +107,7 @@ def test_a_limit_under_a_name_with_asyncio(url: str) -> None:
     asyncio.run(main())
 
 
-def test_a_decorator(url: str) -> None:
+def test_bound_limit_decorates_a_function(url: str) -> None:
     with Limiter.from_url(url, timeout=10) as limiter:
 
         @limiter.limit("jobs", Fixed(1, "1h"))("everybody")
@@ -120,7 +120,7 @@ def test_a_decorator(url: str) -> None:
         assert raised.value.decision.limit == 1
 
 
-def test_a_decision_settles_its_charge(url: str) -> None:
+def test_decision_settles_its_charge(url: str) -> None:
     with Limiter.from_url(url, timeout=10, prefix="p:") as limiter:
         decision = limiter.take("llm", TokenBucket(10_000, 10_000, "1h"), cost=4000)
         assert decision.require() is decision
@@ -129,14 +129,14 @@ def test_a_decision_settles_its_charge(url: str) -> None:
             limiter.take("llm", Fixed(1, "1h", name="a"), once=False).settle(1)
 
 
-def test_a_denied_call_may_wait(limiter: Any, clock: Any) -> None:
+def test_denied_call_with_wait_passes_later(limiter: Any, clock: Any) -> None:
     clock.run()
     bucket = TokenBucket(1, 1, "200ms")
     began = time.monotonic()
     assert limiter.take("key", bucket)
     assert limiter.take("key", bucket, wait=20)
     assert time.monotonic() - began > 0.19
-    # What comes too late, or never, is not waited for: it would take longer than a test may.
+    # A wait that is too long, or endless, is not started: it would take longer than a test may.
     bucket = TokenBucket(1, 1, "1h")
     assert limiter.take("slow", bucket)
     assert not limiter.take("slow", bucket, wait=1000)
@@ -147,8 +147,8 @@ def counted(admin: redis.Redis) -> int:
     return int(admin.info("commandstats").get("cmdstat_rl.take", {"calls": 0})["calls"])
 
 
-class Turns:
-    """Time that passes only by sleeping: 50 callers that wait are simulated one event at a time."""
+class SimulatedTime:
+    """Simulated time that passes only while all tasks sleep."""
 
     def __init__(self, clock: Clock) -> None:
         self.now = 0.0
@@ -163,9 +163,9 @@ class Turns:
         await future
 
     async def run(self, tasks: list[asyncio.Task[Any]]) -> None:
-        """Lets time pass until all tasks are done."""
+        """Advances time until all tasks are done."""
         while not all(task.done() for task in tasks):
-            # Until all that run wait for time: none waits for the server.
+            # Wait until all running tasks sleep: none waits for the server.
             waiting = sum(not task.done() for task in tasks)
             while len(self._due) < waiting:
                 await asyncio.sleep(0.001)
@@ -182,49 +182,51 @@ class Turns:
 
 def wait_together(
     url: str, admin: redis.Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch, limit: Any
-) -> tuple[list[Any], Turns, int]:
-    """50 callers that wait for up to two minutes: what was decided, and after how many calls."""
-    turns = Turns(clock)
+) -> tuple[list[Any], SimulatedTime, int]:
+    """Lets 50 callers wait for up to two minutes. Returns their decisions, the time, and the number
+    of calls.
+    """
+    simulated = SimulatedTime(clock)
 
     async def main() -> list[Any]:
-        async with aio.Limiter.from_url(url, timeout=10, clock=lambda: turns.now) as limiter:
+        async with aio.Limiter.from_url(url, timeout=10, clock=lambda: simulated.now) as limiter:
             await limiter.take("warm", LIMIT)
-            monkeypatch.setattr(tasks.Transport, "sleep", staticmethod(turns.sleep))
+            monkeypatch.setattr(tasks.Transport, "sleep", staticmethod(simulated.sleep))
             takes = [limiter.take("key", limit, wait=120) for _ in range(50)]
             waiting = [asyncio.ensure_future(one) for one in takes]
-            await turns.run(waiting)
+            await simulated.run(waiting)
             return [task.result() for task in waiting]
 
     before = counted(admin)
     decisions = asyncio.run(main())
-    return decisions, turns, counted(admin) - before - 1
+    return decisions, simulated, counted(admin) - before - 1
 
 
-def test_callers_that_wait_for_a_bucket_reserve_their_turns(
+def test_waiting_callers_of_a_bucket_reserve_units(
     url: str, admin: redis.Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = TokenBucket(1, 1, "1s")
-    decisions, turns, calls = wait_together(url, admin, clock, monkeypatch, bucket)
+    decisions, simulated, calls = wait_together(url, admin, clock, monkeypatch, bucket)
     assert all(decisions)
     assert {one.wait_ms for one in decisions} == {0}
     assert calls == 50
-    # Each sleeps exactly as long as its turn takes to come.
-    assert sorted(turns.slept) == [float(one) for one in range(1, 50)]
+    # Each caller sleeps exactly until its reservation.
+    assert sorted(simulated.slept) == [float(one) for one in range(1, 50)]
 
 
-def test_callers_that_wait_for_other_limits_come_back_spread(
+def test_waiting_callers_of_other_limits_retry_spread(
     url: str, admin: redis.Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = SlidingLog(1, "1s")
-    decisions, turns, calls = wait_together(url, admin, clock, monkeypatch, limit)
+    decisions, simulated, calls = wait_together(url, admin, clock, monkeypatch, limit)
     assert sum(map(bool, decisions)) >= 45
-    # Each time that one may pass, all would call: 1,275.
+    # Without spreading, all would call whenever one may pass: 1,275 calls.
     assert calls < 400
-    assert len(set(turns.slept)) > len(turns.slept) / 2
+    assert len(set(simulated.slept)) > len(simulated.slept) / 2
 
 
 @pytest.mark.parametrize("interrupted", ["cancelled", "killed"])
-def test_interrupted_wait_gives_its_turn_back(
+def test_interrupted_wait_gives_the_reservation_back(
     url: str, monkeypatch: pytest.MonkeyPatch, interrupted: str
 ) -> None:
     bucket = TokenBucket(5, 1, "1h")
@@ -259,7 +261,7 @@ def test_interrupted_wait_gives_its_turn_back(
         assert limiter.peek("key", bucket).wait == 3600
 
 
-def test_denied_wait_tells_the_whole_wait(limiter: Any) -> None:
+def test_denial_after_a_wait_reports_the_whole_wait(limiter: Any) -> None:
     bucket = TokenBucket(1, 1, "1h")
     assert limiter.take("key", bucket, wait=5)
     denied = limiter.take("key", bucket, wait=5)
@@ -268,7 +270,7 @@ def test_denied_wait_tells_the_whole_wait(limiter: Any) -> None:
 
 
 def test_decision_of_a_refundable_charge_is_settled(limiter: Any) -> None:
-    """Whatever the limit: small ones have an id by themselves, large ones do not."""
+    """Small limits have an id by default, large ones do not."""
     for limit in (Fixed(50, "1h"), Fixed(1000, "1h", name="a"), Fixed(1000, "2h", cost=3)):
         decision = limiter.take("key", limit, refundable=True)
         assert settled(limiter, decision, 0).remaining == limit.quota
@@ -304,7 +306,7 @@ def test_refundable_charge_on_a_key_full_of_ids_is_given_back(
         admin.config_set("ratelimit.max-ids", 100_000)
 
 
-def test_refund_of_what_nobody_decided_changes_nothing(make: Make) -> None:
+def test_refund_of_an_undecided_charge_changes_nothing(make: Make) -> None:
     limiter = make("redis://127.0.0.1:1", on_outage="open")
     for limits in ({"key": LIMIT}, {"key": "5/hour", "other": "5000/hour"}):
         decision = limiter.take_all(limits)
@@ -313,7 +315,7 @@ def test_refund_of_what_nobody_decided_changes_nothing(make: Make) -> None:
     assert settled(limiter, decision, 0) is decision
 
 
-def test_call_that_is_not_awaited_decides_nothing(url: str) -> None:
+def test_call_that_is_not_awaited_has_no_truth_value(url: str) -> None:
     async def main() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             api = limiter.limit("api", LIMIT)
@@ -333,7 +335,7 @@ def test_call_that_is_not_awaited_decides_nothing(url: str) -> None:
             ):
                 with pytest.raises(TypeError, match="decides nothing before it is awaited"):
                     bool(call)
-            # It is a coroutine in all else.
+            # Apart from its truth value it is a coroutine.
             assert await asyncio.create_task(limiter.take("a", LIMIT))
             assert await asyncio.wait_for(api.take("b"), 10)
             assert all(await asyncio.gather(limiter.take("c", LIMIT), api.take("c")))
@@ -361,7 +363,7 @@ def test_denied_error_is_a_response(limiter: Any) -> None:
     assert fields(denied.value.decision)["X-RateLimit-Limit"] == "1"
 
 
-def test_a_decision_without_the_server_says_so(make: Make, server: Server) -> None:
+def test_decision_without_the_server_is_degraded(make: Make, server: Server) -> None:
     limiter = make()
     assert not limiter.take("key", LIMIT).degraded
     server.stop("kill")

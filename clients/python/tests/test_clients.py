@@ -1,4 +1,4 @@
-"""Whatever client there is already, and both kinds alike."""
+"""Limiters with any existing client, for threads and asyncio alike."""
 
 import asyncio
 import inspect
@@ -19,7 +19,7 @@ from support.binaries import Binary
 from support.sentinel import NAME, PATIENCE, Sentinels
 from support.server import Server
 
-from kinds import InLoop
+from limiters import InLoop
 from redis_ratelimit import (
     CallError,
     Concurrency,
@@ -34,7 +34,7 @@ from redis_ratelimit import (
 LIMIT = Fixed(5, "1h")
 
 
-def test_both_kinds_have_the_same_calls() -> None:
+def test_limiters_for_threads_and_asyncio_have_the_same_calls() -> None:
     for one, other in ((Limiter, aio.Limiter), (limiter.Policies, aio.Policies)):
         names = {name for name in vars(one) if not name.startswith("_")}
         assert names == {name for name in vars(other) if not name.startswith("_")}
@@ -46,7 +46,7 @@ def test_both_kinds_have_the_same_calls() -> None:
 @pytest.mark.parametrize("decodes", [True, False])
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("library", [redis, valkey])
-def test_a_client_that_there_is(
+def test_existing_client_is_accepted(
     library: Any, protocol: int, decodes: bool, kind: str, server: Server
 ) -> None:
     name = "Redis" if library is redis else "Valkey"
@@ -54,7 +54,7 @@ def test_a_client_that_there_is(
     if kind == "sync":
         with getattr(library, name)(**options) as client, Limiter(client, timeout=10) as limiter:
             _decides(limiter)
-            # The client itself is as it was.
+            # The client keeps working.
             assert client.ping()
         return
     loop = asyncio.new_event_loop()
@@ -81,7 +81,7 @@ def _decides(limiter: Any) -> None:
     assert limiter.policies.delete("plan") == 1
 
 
-def test_settings_of_the_client_hold_but_for_patience(server: Server, admin: redis.Redis) -> None:
+def test_settings_of_the_client_apply_except_timeouts(server: Server, admin: redis.Redis) -> None:
     options = {"port": server.port, "db": 3, "client_name": "shop"}
     retry = Retry(ConstantBackoff(3600), 10)
     with (
@@ -91,11 +91,11 @@ def test_settings_of_the_client_hold_but_for_patience(server: Server, admin: red
         limiter.take("key", LIMIT)
         assert [one["name"] for one in admin.client_list() if one["db"] == "3"] == ["shop"]
         server.stop("kill")
-        # By the client itself it would be tried for hours.
+        # The client itself would retry for hours.
         assert limiter.take("key", LIMIT).source == "none"
 
 
-def test_a_unix_socket(binary: Binary, kind: str) -> None:
+def test_unix_socket(binary: Binary, kind: str) -> None:
     with Server(binary) as server:
         path = server.socket
         if kind == "sync":
@@ -108,7 +108,7 @@ def test_a_unix_socket(binary: Binary, kind: str) -> None:
         loop.close()
 
 
-def test_peeks_at_a_replica(binary: Binary) -> None:
+def test_peek_reads_from_a_replica(binary: Binary) -> None:
     with Server(binary) as primary:
         replica = primary.replica()
         with (
@@ -122,7 +122,7 @@ def test_peeks_at_a_replica(binary: Binary) -> None:
             assert admin.info("commandstats")["cmdstat_rl.peek"]["calls"] == 1
 
 
-def test_a_client_of_the_other_kind_is_refused() -> None:
+def test_client_of_the_other_api_is_rejected() -> None:
     with pytest.raises(TypeError, match=r"there is aio.Limiter"):
         Limiter(redis.asyncio.Redis())
     with pytest.raises(TypeError, match="there is Limiter"):
@@ -135,13 +135,13 @@ def test_a_client_of_the_other_kind_is_refused() -> None:
         Limiter(Other())
 
 
-def test_an_outage_is_open_closed_or_local(url: str) -> None:
+def test_invalid_on_outage_is_rejected(url: str) -> None:
     with pytest.raises(ValueError, match="on_outage must be"):
         Limiter.from_url(url, on_outage="maybe")
 
 
 @pytest.mark.timeout(300)
-def test_behind_sentinels_it_finds_the_new_primary(kind: str, binary: Binary) -> None:
+def test_sentinel_failover_is_followed(kind: str, binary: Binary) -> None:
     with Server(binary) as primary:
         replica = primary.replica()
         with Sentinels(primary) as sentinels:
@@ -185,9 +185,7 @@ def connections(server: Server) -> int:
         return int(client.info("clients")["connected_clients"])
 
 
-def test_who_closes_its_limiters_leaves_nothing_behind(
-    make: Any, kind: str, server: Server
-) -> None:
+def test_close_leaves_no_connection_or_thread(make: Any, kind: str, server: Server) -> None:
     before, threads = connections(server), threading.active_count()
     limiters = [make() for _ in range(12)]
     for one in limiters:
@@ -202,6 +200,6 @@ def test_who_closes_its_limiters_leaves_nothing_behind(
         one.close()
     poll.until(lambda: connections(server) == before, "all connections are closed")
     assert threading.active_count() == threads
-    # It is no end: whoever is late is served.
+    # A limiter is usable again after `close`.
     if kind == "sync":
         assert limiters[0].take("key", LIMIT).source == "server"

@@ -1,4 +1,6 @@
-"""In a cluster every call goes to the right node at once. That one is away is not that all are."""
+"""In a cluster every call goes directly to the right node. An outage of one node is not an outage
+of all.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ from support.cluster import Cluster
 from support.server import Server
 from support.slot_moves import SlotMove
 
-from kinds import InLoop, Make, of_kind
+from limiters import InLoop, Make, limiters_of
 from redis_ratelimit import Concurrency, Fixed, Limiter, Policy, TokenBucket, aio
 
 LIMIT = TokenBucket(1000, 1)
@@ -30,7 +32,7 @@ def url(cluster: Cluster) -> str:
 
 @pytest.fixture
 def limiter(make: Make) -> Any:
-    """It has asked the cluster where what is."""
+    """Limiter that has loaded the layout of the cluster."""
     limiter = make(cluster=True)
     limiter.take("first", LIMIT)
     return limiter
@@ -43,7 +45,7 @@ def reset(cluster: Cluster) -> None:
 
 
 def calls_and_redirects(cluster: Cluster) -> tuple[Counter[str], Counter[str]]:
-    """The second: errors but for those of greetings, which an older server does not know."""
+    """Counts calls, and errors except for those of handshakes, which older servers do not know."""
     calls: Counter[str] = Counter()
     errors: Counter[str] = Counter()
     for server in cluster.servers:
@@ -57,14 +59,12 @@ def calls_and_redirects(cluster: Cluster) -> tuple[Counter[str], Counter[str]]:
 
 
 def asked(calls: Counter[str]) -> Counter[str]:
-    """But for what the replicas are told."""
+    """Returns the calls without those of replication."""
     of_the_module = {name: count for name, count in calls.items() if name.startswith("rl.")}
     return Counter({name: n for name, n in of_the_module.items() if name != "rl.effect"})
 
 
-def test_no_call_is_sent_elsewhere_and_none_is_asked_for_its_keys(
-    limiter: Any, cluster: Cluster
-) -> None:
+def test_calls_go_to_the_right_node_without_getkeys(limiter: Any, cluster: Cluster) -> None:
     reset(cluster)
     for key in KEYS:
         assert limiter.take(key, LIMIT)
@@ -77,7 +77,7 @@ def test_no_call_is_sent_elsewhere_and_none_is_asked_for_its_keys(
             assert units.take()
     calls, errors = calls_and_redirects(cluster)
     assert not [name for name in calls if "getkeys" in name]
-    # Nor MOVED, nor any other.
+    # Neither MOVED nor other errors.
     assert not errors
     count = len(KEYS)
     assert asked(calls) == {
@@ -90,7 +90,7 @@ def test_no_call_is_sent_elsewhere_and_none_is_asked_for_its_keys(
     }
 
 
-def test_policies_are_on_all_nodes(limiter: Any, cluster: Cluster) -> None:
+def test_policy_is_set_on_all_nodes(limiter: Any, cluster: Cluster) -> None:
     policies = limiter.policies
     policies.set("plan", Fixed(5, "1h"))
     poll.until(
@@ -109,7 +109,7 @@ def test_policies_are_on_all_nodes(limiter: Any, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("library", [redis, valkey])
-def test_a_client_of_its_own_is_routed_too(library: Any, kind: str, cluster: Cluster) -> None:
+def test_custom_cluster_client_is_routed(library: Any, kind: str, cluster: Cluster) -> None:
     name = "RedisCluster" if library is redis else "ValkeyCluster"
     address = {"host": "127.0.0.1", "port": cluster.servers[0].port}
     if kind == "sync":
@@ -135,11 +135,11 @@ def _is_routed(limiter: Any, cluster: Cluster) -> None:
     assert asked(calls) == {"rl.take": len(KEYS)}
 
 
-def test_peeks_go_to_replicas_if_they_may(kind: str, cluster: Cluster) -> None:
+def test_peeks_go_to_replicas_if_allowed(kind: str, cluster: Cluster) -> None:
     with cluster.client() as client:
         for key in KEYS:
             client.execute_command("RL.FIXED", f"written:{key}", 5, 3600)
-    # A node tells of a replica once it has heard that this has something.
+    # A node announces a replica once the replica has data.
     for server in cluster.servers:
         with server.client() as admin:
             poll.until(
@@ -182,15 +182,15 @@ def _peeks_at_replicas(limiter: Any, cluster: Cluster, replicas: list[Any]) -> N
     assert not calls_and_redirects(cluster)[1]
 
 
-def test_the_cluster_may_be_away_at_the_start(kind: str, cluster: Cluster) -> None:
+def test_cluster_may_be_unreachable_at_the_start(kind: str, cluster: Cluster) -> None:
     with cluster.servers[0].client() as nobody:
         nobody.ping()
-    for make in of_kind(kind, "redis://127.0.0.1:1"):
+    for make in limiters_of(kind, "redis://127.0.0.1:1"):
         limiter = make(cluster=True, on_outage="closed", timeout=0.5)
         assert limiter.take("key", LIMIT).source == "none"
 
 
-def test_a_node_that_dies_is_not_that_all_are_away(make: Make, cluster: Cluster) -> None:
+def test_outage_of_one_node_leaves_the_others_in_use(make: Make, cluster: Cluster) -> None:
     now = 1000.0
     limiter = make(cluster=True, on_outage="closed", timeout=2.0, clock=lambda: now)
     owners = {key: cluster.owner(key) for key in KEYS}
@@ -199,7 +199,7 @@ def test_a_node_that_dies_is_not_that_all_are_away(make: Make, cluster: Cluster)
     there = [key for key in KEYS if owners[key] is dead]
     replica = cluster.replica_of(dead)
     dead.stop("kill")
-    # Its calls fail until nobody makes them; those of the others are decided all the while.
+    # Its calls fail until the breaker opens; those for other nodes are always decided.
     for _ in range(3):
         assert {limiter.take(there[0], LIMIT).source for _ in range(5)} == {"none"}
         assert {limiter.take(key, LIMIT).source for key in KEYS if key not in there} == {"server"}
@@ -223,7 +223,7 @@ def waiting(server: Server) -> int:
 
 @pytest.fixture
 def holds(limiter: Any) -> Iterator[Callable[[Server], "Future[str]"]]:
-    """Waits for the place of another at a node, until it has it."""
+    """Starts work that waits at a node until another holder's lease is released."""
 
     def work() -> str:
         with limiter.lease("pool", Concurrency(1, 30), "me", wait=None):
@@ -239,17 +239,17 @@ def holds(limiter: Any) -> Iterator[Callable[[Server], "Future[str]"]]:
         yield begin
 
 
-def take_the_place(cluster: Cluster) -> Server:
+def take_the_lease(cluster: Cluster) -> Server:
     owner = cluster.owner("pool")
     with owner.client() as admin:
         admin.execute_command("RL.ACQUIRE", "pool", 1, 300, "another")
     return owner
 
 
-def test_who_waits_does_so_at_the_node_of_the_key(
+def test_blocking_call_waits_at_the_node_of_the_key(
     cluster: Cluster, holds: Callable[[Server], "Future[str]"]
 ) -> None:
-    owner = take_the_place(cluster)
+    owner = take_the_lease(cluster)
     reset(cluster)
     done = holds(owner)
     with owner.client() as admin:
@@ -260,10 +260,10 @@ def test_who_waits_does_so_at_the_node_of_the_key(
     assert not errors
 
 
-def test_who_waits_for_a_key_that_moves_waits_where_it_is(
+def test_blocking_call_follows_a_moving_key(
     cluster: Cluster, holds: Callable[[Server], "Future[str]"]
 ) -> None:
-    owner = take_the_place(cluster)
+    owner = take_the_lease(cluster)
     target = next(server for server in cluster.primaries() if server is not owner)
     done = holds(owner)
     with SlotMove(cluster, "pool", target) as move:
@@ -274,10 +274,10 @@ def test_who_waits_for_a_key_that_moves_waits_where_it_is(
     assert done.result(10) == "done"
 
 
-def test_who_waits_at_a_node_that_fails_over_waits_at_its_successor(
+def test_blocking_call_follows_a_failover(
     cluster: Cluster, holds: Callable[[Server], "Future[str]"]
 ) -> None:
-    owner = take_the_place(cluster)
+    owner = take_the_lease(cluster)
     done = holds(owner)
     successor = cluster.fail_over(owner)
     poll.until(lambda: waiting(successor) == 1, "it waits there", timeout=30)

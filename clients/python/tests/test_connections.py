@@ -1,4 +1,4 @@
-"""The connections of a limiter for threads."""
+"""Connection pool of a limiter for threads."""
 
 import os
 import resource
@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 import redis
 
-from kinds import Make
+from limiters import Make
 from redis_ratelimit import Fixed, Limiter, UnavailableError
 from redis_ratelimit.connections import Connections
 
 LIMIT = Fixed(1000, "1h")
 
-# `select` takes no descriptor above 1023.
+# `select` accepts no descriptor above 1023.
 MANY = 1100
 
 
 @pytest.fixture
 def many_descriptors() -> Iterator[None]:
-    """All below MANY are taken."""
+    """Occupies all descriptors below MANY."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(soft, MANY + 100)
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -50,17 +50,17 @@ def connected(admin: redis.Redis) -> int:
 
 
 @pytest.mark.usefixtures("many_descriptors")
-def test_a_process_with_many_descriptors_keeps_its_connection(url: str, admin: redis.Redis) -> None:
+def test_connection_is_reused_with_descriptors_above_1023(url: str, admin: redis.Redis) -> None:
     with Limiter.from_url(url, timeout=10) as limiter:
         assert limiter.take("key", LIMIT).source == "server"
         before = connected(admin)
         for _ in range(20):
-            # It is not sent again, so its connection is looked at first.
+            # give_back is not resent, so its connection is checked first.
             assert limiter.give_back("key", LIMIT).source == "server"
         assert connected(admin) == before
 
 
-def test_a_connection_that_was_closed_is_not_given_a_call_that_is_sent_once(
+def test_closed_connection_is_not_used_for_a_call_without_resends(
     url: str, admin: redis.Redis
 ) -> None:
     with Limiter.from_url(url, timeout=10, failures=1) as limiter:
@@ -70,8 +70,10 @@ def test_a_connection_that_was_closed_is_not_given_a_call_that_is_sent_once(
             assert limiter.give_back("key", LIMIT).source == "server"
 
 
-class OfTls:
-    """A socket as TLS wraps it: for a process that was busy the time is over before it reads."""
+class TlsSocket:
+    """Socket like one of TLS in a process that was not scheduled: the timeout expires before it
+    reads.
+    """
 
     def __init__(self, wrapped: socket.socket) -> None:
         self._wrapped = wrapped
@@ -88,12 +90,12 @@ class OfTls:
 
 
 @pytest.mark.parametrize("has_arrived", [True, False])
-def test_what_has_arrived_is_read_before_a_call_is_given_up(has_arrived: bool) -> None:
+def test_received_reply_is_read_before_the_timeout(has_arrived: bool) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
 
         class Made:
-            _sock = OfTls(ours)
+            _sock = TlsSocket(ours)
 
             def connect(self) -> None:
                 if has_arrived:
@@ -103,7 +105,7 @@ def test_what_has_arrived_is_read_before_a_call_is_given_up(has_arrived: bool) -
 
         connections = Connections(Made, 10, 1)
         if has_arrived:
-            assert connections.ask(["RL.PEEK"]) == 7
+            assert connections.send(["RL.PEEK"]) == 7
         else:
             with pytest.raises(TimeoutError):
-                connections.ask(["RL.PEEK"])
+                connections.send(["RL.PEEK"])

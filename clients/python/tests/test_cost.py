@@ -1,5 +1,5 @@
-"""What a call costs beside the client library's own: instructions of Python's bytecode, with a stub
-in place of the server. A busy machine runs as many of them as an idle one.
+"""CPU cost of a call compared with the client library alone, in instructions of Python's bytecode,
+with a stub in place of the server. The number does not depend on the load of the machine.
 """
 
 import asyncio
@@ -32,14 +32,15 @@ def stub() -> Iterator[str]:
 
 
 class Instructions:
-    """Counts the instructions of every function that this thread enters meanwhile."""
+    """Counts the instructions of every function that this thread enters."""
 
     def __init__(self) -> None:
         self.run = 0
 
     def __enter__(self) -> "Instructions":
         self._before = sys.gettrace()
-        # Python 3.12 looks for instructions to trace only if a frame asks before tracing begins.
+        # Python 3.12 looks for instructions to trace only if a frame requests it before tracing
+        # begins.
         sys._getframe().f_trace_opcodes = True
         sys.settrace(self._trace)
         return self
@@ -56,14 +57,14 @@ class Instructions:
 
 
 def shares(theirs: int, *ours: int) -> list[float]:
-    """How many instructions a take runs for each of a raw call. `pytest -s` shows both."""
+    """Returns the instructions of a take relative to a raw call. `pytest -s` shows both."""
     print(f"\nraw: {theirs / CALLS:.0f} instructions")
     for one in ours:
         print(f"{one / CALLS:.0f} instructions, {one / theirs:.2f} x raw")
     return [one / theirs for one in ours]
 
 
-def test_a_take_of_threads(stub: str) -> None:
+def test_take_for_threads_stays_within_its_budget(stub: str) -> None:
     def cost(call: Callable[[], Any]) -> int:
         # The first call connects.
         call()
@@ -79,12 +80,12 @@ def test_a_take_of_threads(stub: str) -> None:
             cost(lambda: limiter.take("key", LIMIT)),
             cost(lambda: api.take("user")),
         )
-    # 0.75 and 0.76 by Python 3.11.
+    # 0.75 and 0.76 on Python 3.11.
     assert take < 0.8
     assert bound < 0.82
 
 
-def test_a_take_of_asyncio(stub: str) -> None:
+def test_take_for_asyncio_stays_within_its_budget(stub: str) -> None:
     async def cost(call: Callable[[], Awaitable[Any]]) -> int:
         async def calls() -> None:
             for _ in range(CALLS):
@@ -92,7 +93,7 @@ def test_a_take_of_asyncio(stub: str) -> None:
 
         await call()
         with Instructions() as instructions:
-            # Of a function that runs already, nothing would be counted.
+            # Instructions of a function that already runs are not counted.
             await asyncio.create_task(calls())
         return instructions.run
 
@@ -106,6 +107,6 @@ def test_a_take_of_asyncio(stub: str) -> None:
             )
 
     take, bound = asyncio.run(measured())
-    # 0.49 to 0.53 and 0.50 to 0.54 by Python 3.11: how much of a reply comes at once differs.
+    # 0.49 to 0.53 and 0.50 to 0.54 on Python 3.11, as replies arrive in chunks of varying size.
     assert take < 0.6
     assert bound < 0.61

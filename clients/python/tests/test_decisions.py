@@ -1,4 +1,4 @@
-"""What is decided, by limiters of both kinds."""
+"""Decisions of limiters for threads and for asyncio."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ from redis_ratelimit import (
 )
 
 
-def test_a_limit_admits_what_it_says(make: Any, clock: Clock) -> None:
-    # The server's clock moves, and the limiter's does not.
+def test_limit_allows_exactly_its_units(make: Any, clock: Clock) -> None:
+    # The server's clock advances, but the limiter's does not.
     limiter = make(remember_denials=False)
     limit = TokenBucket(3, 1, "2s")
     assert [limiter.take("key", limit).remaining for _ in range(3)] == [2, 1, 0]
@@ -31,17 +31,17 @@ def test_a_limit_admits_what_it_says(make: Any, clock: Clock) -> None:
     assert limiter.take("key", limit)
 
 
-def test_a_cost_that_never_fits_has_no_wait(limiter: Any) -> None:
+def test_cost_above_the_limit_has_no_wait(limiter: Any) -> None:
     decision = limiter.take("key", Fixed(5, 60), cost=6)
     assert (decision.allowed, decision.wait, decision.wait_ms) == (False, None, -1)
 
 
-def test_a_queue_tells_the_turn(limiter: Any) -> None:
+def test_leaky_bucket_reports_the_wait(limiter: Any) -> None:
     limit = LeakyBucket(3, 1, "2s")
     assert [limiter.take("mail", limit).wait for _ in range(3)] == [0.0, 2.0, 4.0]
 
 
-def test_the_options_of_a_call(limiter: Any) -> None:
+def test_options_of_a_call_reach_the_server(limiter: Any) -> None:
     limit = TokenBucket(100, 100, "1m")
     assert limiter.take("a", limit, cost=70)
     assert limiter.take("a", limit, cost=50, upto=True).granted == 30
@@ -70,7 +70,7 @@ def test_several_limits_are_charged_together_or_not_at_all(limiter: Any) -> None
 
 
 @pytest.mark.parametrize("cost", [1, 3, 5, 30, 80, 101])
-def test_of_several_it_shows_the_one_that_the_server_would(limiter: Any, cost: int) -> None:
+def test_combined_decision_shows_the_same_limit_as_the_server(limiter: Any, cost: int) -> None:
     limits = (
         TokenBucket(100, 1, 1),
         Fixed(50, "1h", cost=2),
@@ -100,7 +100,7 @@ def test_several_keys_are_charged_together_or_not_at_all(limiter: Any) -> None:
     assert [one.remaining for one in limiter.peek_all(limits, cost=0).each] == [9, 7]
 
 
-def test_what_a_call_turned_out_to_cost_is_settled(limiter: Any) -> None:
+def test_charge_is_settled_to_the_actual_cost(limiter: Any) -> None:
     limit = TokenBucket(10_000, 10_000, "1m")
     assert limiter.take("gpt", limit, cost=4000, once="req-19").id == "req-19"
     for _ in range(2):
@@ -110,16 +110,14 @@ def test_what_a_call_turned_out_to_cost_is_settled(limiter: Any) -> None:
     assert (unknown.allowed, unknown.wait) == (False, None)
 
 
-def test_an_id_of_its_own_can_be_settled_as_long_as_it_was_asked_for(
-    limiter: Any, clock: Clock
-) -> None:
+def test_generated_id_can_be_settled_until_its_ttl(limiter: Any, clock: Clock) -> None:
     limit = Fixed(100, "1d")
     decision = limiter.take("gpt", limit, cost=40, ttl="5m")
     clock.advance("4m")
     assert limiter.settle("gpt", limit, id=decision.id, cost=10).remaining == 90
 
 
-def test_a_concurrency_limit_is_held_by_the_id(limiter: Any) -> None:
+def test_holder_of_a_concurrency_limit_is_the_id(limiter: Any) -> None:
     limits = (Concurrency(1, 30), Fixed(100, "1m"))
     first = limiter.take("jobs", *limits)
     assert first
@@ -133,7 +131,7 @@ def test_a_concurrency_limit_is_held_by_the_id(limiter: Any) -> None:
     assert limiter.release("jobs", "me", "nobody") == 1
 
 
-def test_whoever_goes_on_is_banned(limiter: Any) -> None:
+def test_key_is_banned_after_repeated_denials(limiter: Any) -> None:
     limit, ban = Fixed(1, "1m"), Ban(2, "10m", "1h")
     decisions = [limiter.take("login:eve", limit, ban=ban) for _ in range(4)]
     assert [one.allowed for one in decisions] == [True, False, False, False]
@@ -143,7 +141,7 @@ def test_whoever_goes_on_is_banned(limiter: Any) -> None:
     assert limiter.ban("login:eve", "2h") == 7_200_000
 
 
-def test_bans_grow(limiter: Any, clock: Clock) -> None:
+def test_repeated_bans_last_longer(limiter: Any, clock: Clock) -> None:
     ban = Ban(1, "10m", "1m", longest="1h")
     assert ban.words()[-2:] == ["MAX", "1h"]
     for seconds in (60.0, 120.0, 240.0):
@@ -153,7 +151,7 @@ def test_bans_grow(limiter: Any, clock: Clock) -> None:
         clock.advance(f"{seconds:.0f}s")
 
 
-def test_a_mistake_is_an_error_and_no_outage(make: Any) -> None:
+def test_malformed_call_is_an_error_not_an_outage(make: Any) -> None:
     limiter = make(on_outage="open")
     with pytest.raises(CallError, match="refill must be enough"):
         limiter.take("key", TokenBucket(1_000_000, 1, "1d"))
@@ -174,7 +172,7 @@ def test_keys_and_ids_are_any_bytes(limiter: Any) -> None:
     assert limiter.take("schlüssel", limit).remaining == 4
 
 
-def test_without_ids_a_key_keeps_its_smallest_form(make: Any, admin: redis.Redis) -> None:
+def test_key_stays_plain_without_ids(make: Any, admin: redis.Redis) -> None:
     limit = TokenBucket(10, 1)
     make().take("with", limit)
     make().take("without", limit, once=False)
@@ -183,12 +181,12 @@ def test_without_ids_a_key_keeps_its_smallest_form(make: Any, admin: redis.Redis
     assert kinds == ["rl-limits", "rl-bucket", "rl-bucket"]
 
 
-def test_an_id_of_its_own_is_soon_forgotten(limiter: Any, admin: redis.Redis, clock: Clock) -> None:
+def test_generated_id_expires_soon(limiter: Any, admin: redis.Redis, clock: Clock) -> None:
     limiter.take("key", Fixed(5, "1d"))
     assert admin.execute_command("RL.INFO", "key")
     told = dict(zip(*[iter(admin.execute_command("RL.INFO", "key"))] * 2, strict=True))
     assert told["ids"] == 1
-    # `make` is patient; this is the ttl for two sendings of ten seconds each.
+    # `make` has long timeouts: this is the ttl for two attempts of ten seconds each.
     clock.advance("42s")
     limiter.take("key", Fixed(5, "1d"))
     told = dict(zip(*[iter(admin.execute_command("RL.INFO", "key"))] * 2, strict=True))

@@ -1,6 +1,6 @@
-"""Denials that the process remembers, and what it hears of their end.
+"""Remembered denials, and their invalidation by client tracking.
 
-The server's clock stands still in these tests, and the limiter's is one that a test moves.
+In these tests the server's clock is frozen, and the limiter's clock is moved by the test.
 """
 
 import time
@@ -16,14 +16,14 @@ from support.cluster import Cluster
 from support.server import Server
 from support.slot_moves import SlotMove
 
-from kinds import Make, of_kind
+from limiters import Make, limiters_of
 from redis_ratelimit import Ban, CallError, Concurrency, Fixed, Limit, Policy, TokenBucket
 
 LIMIT = Fixed(2, "1h")
 
 
 class Now:
-    """The limiter's clock."""
+    """Clock of the limiter."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -38,7 +38,7 @@ def now() -> Now:
 
 
 def exhaust(limiter: Any, key: Any = "key", limit: Any = LIMIT, **options: Any) -> Any:
-    """The first denial."""
+    """Exhausts a limit and returns the first denial."""
     while decision := limiter.take(key, limit, **options):
         pass
     return decision
@@ -49,26 +49,28 @@ def takes(admin: redis.Redis) -> int:
     return sum(stats.get(f"cmdstat_rl.{name}", {"calls": 0})["calls"] for name in ("take", "limit"))
 
 
-def stands(limiter: Any, now: Now, key: Any = "key", limit: Limit = LIMIT) -> None:
-    """Until it is known that the denial stands for more than the second that all are remembered."""
-    asked = (limit,), 1, None, None, None, False
-    # From its second denial on a key is heard.
+def wait_until_tracked(limiter: Any, now: Now, key: Any = "key", limit: Limit = LIMIT) -> None:
+    """Waits until a denial is tracked, so that it is remembered for more than a second."""
+    arguments = (limit,), 1, None, None, None, False
+    # A key is tracked from its second denial on.
     assert not limiter.take(key, limit)
     denials = getattr(limiter, "_awaited", limiter)._denials
 
     def is_known() -> bool:
         limiter.peek("other", LIMIT)
         known = denials._by_key.get(key, ())
-        return any(one.asked == asked and now() + 2 < one.until for one in known)
+        return any(one.arguments == arguments and now() + 2 < one.until for one in known)
 
     poll.until(is_known, "the denial is known to stand", timeout=20)
 
 
-def test_a_denied_caller_is_answered_here(make: Make, admin: redis.Redis, now: Now) -> None:
+def test_repeated_denial_is_answered_without_the_server(
+    make: Make, admin: redis.Redis, now: Now
+) -> None:
     limiter = make(prefix="app:", clock=now)
     first = exhaust(limiter)
     assert (first.remembered, first.degraded) == (False, False)
-    stands(limiter, now)
+    wait_until_tracked(limiter, now)
     now.seconds += 2
     before = takes(admin)
     for _ in range(1000):
@@ -77,10 +79,10 @@ def test_a_denied_caller_is_answered_here(make: Make, admin: redis.Redis, now: N
         assert decision.remembered
     assert takes(admin) == before
     assert (decision.limit, decision.remaining, decision.source) == (2, 0, "server")
-    # It says how much of the wait is left.
+    # The decision contains the remaining wait.
     assert decision.wait_ms == first.wait_ms - 2000
     assert decision.reset_ms == first.reset_ms - 2000
-    # Other calls for the key, and other keys, are the server's.
+    # Other calls for the key, and other keys, go to the server.
     assert not limiter.take("key", LIMIT, cost=2).remembered
     assert not limiter.take("key", Fixed(2, "1h", name="own")).remembered
     assert limiter.take("another", LIMIT)
@@ -88,12 +90,12 @@ def test_a_denied_caller_is_answered_here(make: Make, admin: redis.Redis, now: N
 
 @pytest.mark.parametrize("key", ["key", b"\xff\x00key"])
 @pytest.mark.parametrize("change", ["give_back", "reset", "DEL", "FLUSHALL"])
-def test_what_the_server_takes_back_is_heard(
+def test_give_back_and_reset_invalidate_a_denial(
     make: Make, admin: redis.Redis, now: Now, key: str | bytes, change: str
 ) -> None:
     limiter, other = make(prefix="app:", clock=now), make(prefix="app:")
     exhaust(limiter, key)
-    stands(limiter, now, key)
+    wait_until_tracked(limiter, now, key)
     now.seconds += 2
     assert limiter.take(key, LIMIT).remembered
     if change == "give_back":
@@ -107,17 +109,17 @@ def test_what_the_server_takes_back_is_heard(
     poll.until(lambda: limiter.take(key, LIMIT).allowed, "it is heard", timeout=20)
 
 
-def test_a_ban_that_is_lifted_is_heard(make: Make, now: Now) -> None:
+def test_lifted_ban_invalidates_a_denial(make: Make, now: Now) -> None:
     limiter, other = make(clock=now), make()
     other.ban("key", "1h")
     assert not limiter.take("key", LIMIT)
-    stands(limiter, now)
+    wait_until_tracked(limiter, now)
     now.seconds += 2
     other.ban("key", 0)
     poll.until(lambda: limiter.take("key", LIMIT).allowed, "it is heard", timeout=20)
 
 
-def test_a_lease_that_is_released_is_heard(make: Make, now: Now) -> None:
+def test_released_lease_invalidates_a_denial(make: Make, now: Now) -> None:
     limiter, other = make(clock=now), make()
     pool = Concurrency(1, "1h")
     assert other.take("pool", pool, holder="theirs")
@@ -139,7 +141,7 @@ def test_a_lease_that_is_released_is_heard(make: Make, now: Now) -> None:
     ],
     ids=["give-back", "reset", "settle"],
 )
-def test_a_change_of_ones_own_holds_at_once(make: Make, change: Callable[..., Any]) -> None:
+def test_own_change_invalidates_a_denial_at_once(make: Make, change: Callable[..., Any]) -> None:
     limiter = make(prefix="app:")
     assert limiter.take("key", LIMIT, once="req-1")
     exhaust(limiter)
@@ -147,14 +149,16 @@ def test_a_change_of_ones_own_holds_at_once(make: Make, change: Callable[..., An
     assert limiter.take("key", LIMIT)
 
 
-def test_never_longer_than_the_denial(make: Make, clock: Clock, now: Now) -> None:
+def test_denial_is_never_remembered_longer_than_its_wait(
+    make: Make, clock: Clock, now: Now
+) -> None:
     limiter = make(clock=now)
     bucket = TokenBucket(1, 1, "10s")
     exhaust(limiter, limit=bucket)
-    stands(limiter, now, limit=bucket)
+    wait_until_tracked(limiter, now, limit=bucket)
     waited = 0
     while not (decision := limiter.take("key", bucket)):
-        # By steps of a prime, up to the last millisecond.
+        # In steps of a prime number, up to the last millisecond.
         step = min(373, decision.wait_ms)
         waited += step
         clock.advance(f"{step}ms")
@@ -164,18 +168,18 @@ def test_never_longer_than_the_denial(make: Make, clock: Clock, now: Now) -> Non
 
 @pytest.fixture
 def make_for_cluster(kind: str, cluster: Cluster) -> Iterator[Make]:
-    for make in of_kind(kind, f"redis://127.0.0.1:{cluster.servers[0].port}"):
+    for make in limiters_of(kind, f"redis://127.0.0.1:{cluster.servers[0].port}"):
         yield partial(make, cluster=True)
 
 
-def test_each_node_of_a_cluster_is_heard(
+def test_each_node_of_a_cluster_is_tracked(
     make_for_cluster: Make, cluster: Cluster, now: Now
 ) -> None:
     limiter, other = make_for_cluster(clock=now), make_for_cluster()
     keys = {owner: f"{{{tag}}}" for owner, (tag, _) in cluster.tags().items()}
     for key in keys.values():
         exhaust(limiter, key)
-        stands(limiter, now, key)
+        wait_until_tracked(limiter, now, key)
     now.seconds += 2
     for owner, key in keys.items():
         assert limiter.take(key, LIMIT).remembered
@@ -188,31 +192,31 @@ def test_each_node_of_a_cluster_is_heard(
         poll.until(lambda passes=passes: passes().allowed, "it is heard", timeout=20)
 
 
-def test_a_denial_moves_to_another_node_with_its_key(
+def test_denial_of_a_moved_key_is_tracked_at_the_new_node(
     make_for_cluster: Make, cluster: Cluster, now: Now
 ) -> None:
     limiter, other = make_for_cluster(clock=now), make_for_cluster()
     exhaust(limiter)
-    stands(limiter, now)
+    wait_until_tracked(limiter, now)
     now.seconds += 2
     target = next(one for one in cluster.primaries() if one is not cluster.owner("key"))
     with SlotMove(cluster, "key", target) as move:
         move.carry("key")
-    # Whatever was heard, the new node is asked, and heard from then on.
+    # The denial is forgotten in any case; then the new node is asked and tracked.
     poll.until(lambda: not limiter.take("key", LIMIT).remembered, "it is forgotten", timeout=20)
-    stands(limiter, now)
+    wait_until_tracked(limiter, now)
     now.seconds += 2
     assert limiter.take("key", LIMIT).remembered
     assert other.reset("key")
     poll.until(lambda: limiter.take("key", LIMIT).allowed, "it is heard", timeout=20)
 
 
-def test_a_node_that_fails_over_is_heard_or_forgotten(
+def test_failover_of_a_node_invalidates_denials(
     make_for_cluster: Make, cluster: Cluster, now: Now
 ) -> None:
     limiter, other = make_for_cluster(clock=now), make_for_cluster()
     exhaust(limiter)
-    stands(limiter, now)
+    wait_until_tracked(limiter, now)
     now.seconds += 2
     assert limiter.take("key", LIMIT).remembered
     cluster.fail_over(cluster.owner("key"))
@@ -220,7 +224,7 @@ def test_a_node_that_fails_over_is_heard_or_forgotten(
     poll.until(lambda: limiter.take("key", LIMIT).allowed, "it is heard", timeout=20)
 
 
-def test_a_policy_that_changes_holds_within_a_second(make: Make, now: Now) -> None:
+def test_policy_change_applies_within_a_second(make: Make, now: Now) -> None:
     limiter = make(clock=now)
     limiter.policies.set("plan", Fixed(1, "1h"))
     exhaust(limiter, limit=Policy("plan"))
@@ -245,18 +249,16 @@ def test_more_denied_keys_than_are_remembered_cost_a_call_each(
     for _ in range(4):
         before = calls(admin)
         remembered = sum(limiter.take(f"key:{one}", Fixed(0, "1h")).remembered for one in range(60))
-        if getattr(limiter, "_awaited", limiter)._transport._ears:
+        if getattr(limiter, "_awaited", limiter)._transport._trackers:
             limiter.peek("other", LIMIT)
         counted.append((remembered, calls(admin) - before))
-    # The first denial of each; the second, from which on 50 keys are heard; then those 10 alone.
+    # The first denial of each; the second, from which on 50 keys are tracked; then the other 10.
     assert [one for one, _ in counted] == [0, 50, 50, 50]
     assert counted[0][1] == 60
     assert sum(count for _, count in counted[1:]) <= 50 + 3 * (10 + 1)
 
 
-def test_denial_that_is_over_makes_room(
-    make: Make, now: Now, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expired_denial_makes_room(make: Make, now: Now, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redis_ratelimit.denials.KEYS", 2)
     limiter = make(clock=now)
     for key in ("a", "b", "c", "c"):
@@ -264,20 +266,20 @@ def test_denial_that_is_over_makes_room(
     now.seconds += 1
     assert not limiter.take("c", Fixed(0, "1h")).remembered
     assert limiter.take("c", Fixed(0, "1h")).remembered
-    # So does one that is forgotten.
+    # So does a denial that is invalidated.
     assert not limiter.take("d", Fixed(0, "1h")).remembered
     assert limiter.take("d", Fixed(0, "1h")).remembered
 
 
-def test_key_is_heard_from_its_second_denial_on(make: Make, now: Now) -> None:
+def test_key_is_tracked_from_its_second_denial_on(make: Make, now: Now) -> None:
     limiter = make(clock=now)
     for key in range(20):
         exhaust(limiter, f"key:{key}")
-    assert not getattr(limiter, "_awaited", limiter)._transport._ears
-    stands(limiter, now, "key:7")
+    assert not getattr(limiter, "_awaited", limiter)._transport._trackers
+    wait_until_tracked(limiter, now, "key:7")
 
 
-def test_off_by_one_word(make: Make) -> None:
+def test_remember_denials_can_be_disabled(make: Make) -> None:
     limiter = make(remember_denials=False)
     exhaust(limiter)
     assert not limiter.take("key", LIMIT).remembered
@@ -286,7 +288,7 @@ def test_off_by_one_word(make: Make) -> None:
 @pytest.mark.parametrize(
     "options", [{"ban": Ban(9, "1m", "1m")}, {"once": "req-1"}, {"force": True}, {"upto": True}]
 )
-def test_strikes_ids_and_what_is_forced_are_the_servers(
+def test_strikes_ids_and_forced_charges_reach_the_server(
     make: Make, options: dict[str, Any]
 ) -> None:
     limiter = make()
@@ -295,22 +297,22 @@ def test_strikes_ids_and_what_is_forced_are_the_servers(
     assert not limiter.take("key", LIMIT, **options).remembered
 
 
-def test_a_connection_that_is_lost_is_made_anew(make: Make, admin: redis.Redis, now: Now) -> None:
-    """What happens meanwhile is not heard, so nothing is remembered longer than a second."""
+def test_lost_tracking_connection_is_reopened(make: Make, admin: redis.Redis, now: Now) -> None:
+    """Invalidations may be lost meanwhile, so no denial is remembered longer than a second."""
     limiter, other = make(clock=now), make()
     exhaust(limiter)
-    stands(limiter, now)
+    wait_until_tracked(limiter, now)
     admin.client_kill_filter(_type="normal", skipme=True)
     poll.until(lambda: other.reset("key") or True, "it is reset", timeout=20)
     poll.until(lambda: limiter.take("key", LIMIT).allowed, "it passes", timeout=20)
-    # After a pause it listens again.
+    # After a pause it tracks again.
     began = time.monotonic()
     poll.until(lambda: time.monotonic() > began + 1.1, "the pause is over", timeout=20)
     exhaust(limiter)
-    stands(limiter, now)
+    wait_until_tracked(limiter, now)
 
 
-def test_an_account_that_may_not_listen(
+def test_account_without_client_tracking_remembers_for_a_second(
     make: Make, server: Server, admin: redis.Redis, now: Now
 ) -> None:
     admin.execute_command(
@@ -321,7 +323,7 @@ def test_an_account_that_may_not_listen(
         limiter, other = make(url, clock=now), make()
         exhaust(limiter)
         assert other.reset("key")
-        # Without a word from the server, a second at most.
+        # Without tracking, a denial is remembered for a second at most.
         now.seconds += 1
         assert limiter.take("key", LIMIT)
     finally:
@@ -341,13 +343,13 @@ def test_denial_of_a_policy_with_force_is_never_remembered(
     for options in ({}, {"each": True}, {"cost": 300}, {}):
         assert not limiter.take("key", Policy("plan"), **options).remembered
     assert limiter.take("key", Policy("plan"), each=True).forced
-    # Every call was charged: two hours' worth and more, which other callers pay back.
+    # Every call was charged: more than two hours' worth, which a give-back undoes.
     used = admin.execute_command("RL.LIMIT", "key", "plan", "COST", -304)
     assert used[2] == 0
     assert admin.execute_command("RL.LIMIT", "key", "plan", "COST", -2)[2] == 1
 
 
-def test_policy_that_gets_force_is_heard_within_two_seconds(
+def test_policy_that_gets_force_applies_within_two_seconds(
     make: Make, admin: redis.Redis, now: Now
 ) -> None:
     limiter = make(clock=now)
@@ -360,7 +362,7 @@ def test_policy_that_gets_force_is_heard_within_two_seconds(
         assert not limiter.take("key", Policy("plan")).remembered
 
 
-def test_policy_is_asked_once_a_second_whether_its_denials_are_charges(
+def test_policy_is_checked_for_force_once_a_second(
     make: Make, admin: redis.Redis, now: Now
 ) -> None:
     limiter = make(clock=now)
@@ -386,7 +388,7 @@ def test_wait_and_units_refuse_a_policy_with_force(
     ):
         units.take()
     assert not admin.exists("key"), "nothing was charged"
-    # Without FORCE they are for policies, too.
+    # Without FORCE they work with policies, too.
     limiter.policies.set("plan", Fixed(3, "1h"))
     now.seconds += 1
     assert limiter.take("other", Policy("plan"), wait=1.0)

@@ -1,4 +1,4 @@
-"""Each event of `clients/events.json`, which the package for Node.js has too, brought about."""
+"""Each event of `clients/events.json`, the table that all packages share, is triggered."""
 
 import asyncio
 import ctypes
@@ -18,7 +18,7 @@ from support import poll
 from support.server import Server
 
 from faults import Faults
-from kinds import Make
+from limiters import Make
 from redis_ratelimit import Concurrency, Fixed, Limiter, Policy, aio
 from redis_ratelimit import errors as ours
 from test_replies import Refusing
@@ -26,7 +26,7 @@ from test_replies import Refusing
 TABLE: dict[str, Any] = json.loads((Path(__file__).parents[2] / "events.json").read_text())
 EVENTS: list[dict[str, Any]] = TABLE["events"]
 LIMIT = Fixed(1000, "1h")
-# Of this limit a call has an idempotency key.
+# A call with this limit has an idempotency key.
 SMALL = Fixed(50, "1h")
 
 
@@ -61,7 +61,7 @@ def test_the_packages_have_the_same_defaults(limiter: Any) -> None:
 
 
 @brought_by("reply")
-def test_a_reply(
+def test_error_reply_leads_to_its_outcome(
     make: Make, refusing: Refusing, row: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="redis_ratelimit")
@@ -84,13 +84,13 @@ def test_a_reply(
     )
     for word in row["says"]:
         assert word in " ".join([text, *lines])
-    # Nobody else pays for it.
+    # The error does not affect other calls.
     refusing.error = None
     assert limiter.take("other", LIMIT).source == "server"
 
 
 @brought_by("call")
-def test_a_call(make: Make, row: dict[str, Any]) -> None:
+def test_call_leads_to_its_outcome(make: Make, row: dict[str, Any]) -> None:
     limiter = make(failures=1, pause=60)
     wanted = {"key": "key", "limits": [LIMIT], **row["by"]["call"]}
     if wanted.get("cost") == "NaN":
@@ -117,7 +117,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("event", ["refused", "no-reply", "lost-replies"])
-def test_an_outage(
+def test_outage_leads_to_its_outcome(
     kind: str,
     make: Make,
     faults: Faults,
@@ -148,7 +148,9 @@ def test_an_outage(
     assert limiter.take("key", LIMIT).source == "server", kind
 
 
-def test_a_lost_reply(make: Make, faults: Faults, caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_reply_is_resent_and_charged_once(
+    make: Make, faults: Faults, caplog: pytest.LogCaptureFixture
+) -> None:
     limiter = make(f"redis://127.0.0.1:{faults.port}", failures=1)
     assert limiter.take("key", SMALL).remaining == 49
     faults.loses_one = True
@@ -158,12 +160,12 @@ def test_a_lost_reply(make: Make, faults: Faults, caplog: pytest.LogCaptureFixtu
     assert lines_of(caplog) == []
 
 
-def test_a_far_server(make: Make, server: Server) -> None:
+def test_slow_connect_continues_after_the_call_timed_out(make: Make, server: Server) -> None:
     with Faults(server.port, delay=0.03).running() as far:
         url = f"redis://127.0.0.1:{far.port}"
         limiter = make(url, timeout=1.0, connect_timeout=60.0, pause=0.1)
         far.is_open.clear()
-        # Connecting takes longer than a call waits, and goes on when that has given up.
+        # Connecting takes longer than the timeout of a call, and continues after it.
         assert limiter.give_back("key", LIMIT).source == "none"
         far.is_open.set()
         poll.until(lambda: limiter.take("key", LIMIT).source == "server", "connected", timeout=20)
@@ -171,11 +173,13 @@ def test_a_far_server(make: Make, server: Server) -> None:
         assert [limiter.take("key", LIMIT).source for _ in range(10)] == ["server"] * 10
 
 
-def passed_of_a_limit_of_5(decisions: list[Any]) -> tuple[int, set[str]]:
+def allowed_of_a_limit_of_5(decisions: list[Any]) -> tuple[int, set[str]]:
     return sum(one.allowed for one in decisions), {one.source for one in decisions}
 
 
-def test_a_killed_client_of_asyncio(url: str, admin: redis.Redis) -> None:
+def test_killed_connection_of_asyncio_grants_exactly_the_limit(
+    url: str, admin: redis.Redis
+) -> None:
     async def flood() -> list[Any]:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             await limiter.take("warm", LIMIT)
@@ -188,10 +192,12 @@ def test_a_killed_client_of_asyncio(url: str, admin: redis.Redis) -> None:
                     await asyncio.sleep(0)
             return await asyncio.gather(*tasks)
 
-    assert passed_of_a_limit_of_5(asyncio.run(flood())) == (5, {"server"})
+    assert allowed_of_a_limit_of_5(asyncio.run(flood())) == (5, {"server"})
 
 
-def test_killed_clients_of_threads(url: str, admin: redis.Redis) -> None:
+def test_killed_connections_of_threads_grant_exactly_the_limit(
+    url: str, admin: redis.Redis
+) -> None:
     with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(50) as pool:
         tasks = []
         for number in range(2000):
@@ -199,12 +205,12 @@ def test_killed_clients_of_threads(url: str, admin: redis.Redis) -> None:
                 admin.client_kill_filter(_type="normal", skipme=True)
             tasks.append(pool.submit(limiter.take, "key", Fixed(5, "1h")))
         decisions = [task.result() for task in tasks]
-    assert passed_of_a_limit_of_5(decisions) == (5, {"server"})
+    assert allowed_of_a_limit_of_5(decisions) == (5, {"server"})
 
 
 class BlockedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only while the test says that it is blocked. So it does not
-    matter how long the server takes.
+    """Event loop whose time passes only while the test blocks it, so that the speed of the server
+    does not matter.
     """
 
     now = 0.0
@@ -214,28 +220,28 @@ class BlockedLoop(asyncio.SelectorEventLoop):
 
 
 @pytest.mark.parametrize("connected", [True, False])
-def test_a_blocked_loop(url: str, connected: bool) -> None:
+def test_blocked_event_loop_times_out_no_call(url: str, connected: bool) -> None:
     loop = BlockedLoop()
 
     async def flood() -> list[Any]:
-        # Nothing is sent again, which would hide that a call was given up.
+        # No resends, which would hide a timed-out call.
         async with aio.Limiter.from_url(url, timeout=2, connect_timeout=3600, resends=0) as limiter:
             if connected:
                 await limiter.take("warm", LIMIT)
             tasks = [asyncio.create_task(limiter.take("key", Fixed(5, "1h"))) for _ in range(1000)]
             for _ in range(3):
                 await asyncio.sleep(0)
-                # Longer than a call may take.
+                # Longer than the timeout of a call.
                 loop.now += 60
             return await asyncio.gather(*tasks)
 
     try:
-        assert passed_of_a_limit_of_5(loop.run_until_complete(flood())) == (5, {"server"})
+        assert allowed_of_a_limit_of_5(loop.run_until_complete(flood())) == (5, {"server"})
     finally:
         loop.close()
 
 
-def test_threads_beside_one_that_is_busy(url: str) -> None:
+def test_busy_thread_times_out_no_call_of_others(url: str) -> None:
     done = threading.Event()
 
     def busy() -> None:
@@ -250,15 +256,15 @@ def test_threads_beside_one_that_is_busy(url: str) -> None:
     finally:
         done.set()
         worker.join()
-    assert passed_of_a_limit_of_5(decisions) == (5, {"server"})
+    assert allowed_of_a_limit_of_5(decisions) == (5, {"server"})
 
 
-# Unlike other calls of C, those of a PyDLL keep the interpreter to themselves.
+# Functions of a PyDLL hold the interpreter lock, unlike other functions in C.
 hold_interpreter = ctypes.PyDLL(None).usleep
 
 
-def test_threads_that_wake_up_late(url: str) -> None:
-    """The connecting task did not run either, so nobody has waited for anything."""
+def test_late_wake_up_times_out_no_call(url: str) -> None:
+    """The connecting thread was not scheduled either, so the time does not count as a wait."""
     done = threading.Event()
 
     def busy() -> None:
@@ -281,11 +287,11 @@ def test_threads_that_wake_up_late(url: str) -> None:
         finally:
             done.set()
             worker.join()
-    assert passed_of_a_limit_of_5(decisions) == (5, {"server"})
+    assert allowed_of_a_limit_of_5(decisions) == (5, {"server"})
 
 
 @pytest.mark.parametrize("how", ["open", "closed"])
-def test_by_on_outage_where_the_caller_chose_so(
+def test_setup_errors_are_outages_if_chosen(
     make: Make, refusing: Refusing, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     limiter = make(
@@ -301,7 +307,7 @@ def test_by_on_outage_where_the_caller_chose_so(
 
 
 @pytest.mark.parametrize("case", TABLE["ids"], ids=json.dumps)
-def test_which_calls_have_an_id(make: Make, case: dict[str, Any]) -> None:
+def test_call_has_an_id_where_the_table_says(make: Make, case: dict[str, Any]) -> None:
     limiter = make(**({"once": case["limiter_once"]} if "limiter_once" in case else {}))
     limiter.policies.set("plan", Fixed(10, "1h"))
     limit = Fixed(case["limit"], "1h") if "limit" in case else Policy("plan")
@@ -310,9 +316,11 @@ def test_which_calls_have_an_id(make: Make, case: dict[str, Any]) -> None:
     assert (decision.id is not None) == case["id"]
 
 
-def test_a_policy_with_leases_has_ids(make: Make, admin: redis.Redis) -> None:
-    """The server says so to the first call."""
-    # When a policy denies, a limiter that remembers denials asks it a question more.
+def test_call_by_a_policy_with_a_concurrency_limit_has_an_id(
+    make: Make, admin: redis.Redis
+) -> None:
+    """The server reports it to the first call."""
+    # After a denial by a policy, a limiter that remembers denials sends an extra call.
     limiter = make(remember_denials=False)
     limiter.policies.set("leased", Fixed(1000, "1h"), Concurrency(2, "1h"))
     assert [bool(limiter.take("key", Policy("leased")).id) for _ in range(2)] == [True, True]
@@ -321,7 +329,7 @@ def test_a_policy_with_leases_has_ids(make: Make, admin: redis.Redis) -> None:
     assert admin.info("commandstats")["cmdstat_rl.limit"]["calls"] == sent + 1
 
 
-def test_an_outage_may_be_raised(make: Make, server: Server) -> None:
+def test_outage_is_raised_if_chosen(make: Make, server: Server) -> None:
     limiter = make(on_outage="raise")
     server.stop("kill")
     for call in (limiter.take, limiter.peek):

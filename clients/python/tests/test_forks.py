@@ -1,4 +1,4 @@
-"""A limiter in a process that was forked, and in a second event loop."""
+"""Limiters in a forked process, and in a second event loop."""
 
 import asyncio
 import gc
@@ -20,9 +20,9 @@ LIMIT = Fixed(2, "1h")
 
 
 def in_child(work: Callable[[], bool]) -> bool:
-    """Whether it is true in a child, within seconds."""
+    """Returns `True` if `work` returns `True` in a child, within seconds."""
     with warnings.catch_warnings():
-        # Python 3.12 warns of threads, which is what is tested.
+        # Python 3.12 warns about threads in a process that forks.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -36,19 +36,19 @@ def in_child(work: Callable[[], bool]) -> bool:
 
 
 def exhaust(limiter: Limiter) -> None:
-    """Until the denial is known to stand for more than a second."""
+    """Waits until a denial is tracked and remembered for more than a second."""
     while limiter.take("key", LIMIT):
         pass
     limiter.take("key", LIMIT)
     ((denial,),) = limiter._denials._by_key.values()
 
     def is_known() -> bool:
-        return limiter._denials._by_key["key"][0].until > denial.heard_at + 60
+        return limiter._denials._by_key["key"][0].until > denial.received_at + 60
 
     poll.until(is_known, "the denial is known to stand", timeout=20)
 
 
-def test_a_child_makes_its_own_connections(url: str, admin: redis.Redis) -> None:
+def test_forked_child_opens_its_own_connections(url: str, admin: redis.Redis) -> None:
     with Limiter.from_url(url, timeout=10, failures=1) as limiter:
         assert limiter.take("mine", Fixed(9, "1h")).remaining == 8
         before = admin.info("stats")["total_connections_received"]
@@ -57,8 +57,8 @@ def test_a_child_makes_its_own_connections(url: str, admin: redis.Redis) -> None
         assert admin.info("stats")["total_connections_received"] == before + 1
 
 
-def test_a_child_has_no_connection_before_its_first_call(url: str) -> None:
-    """Else several threads, which call first, would each forget those that another has made."""
+def test_forked_child_has_no_connection_before_its_first_call(url: str) -> None:
+    """Otherwise several threads that call first would forget the connections of each other."""
     with Limiter.from_url(url, timeout=10) as limiter:
         assert limiter.take("mine", Fixed(9, "1h"))
         connections = limiter._transport._connections
@@ -71,7 +71,7 @@ def test_a_child_has_no_connection_before_its_first_call(url: str) -> None:
             connections._give_back(used)
 
 
-def test_a_child_does_not_remember_what_it_cannot_hear(url: str) -> None:
+def test_forked_child_forgets_denials(url: str) -> None:
     with Limiter.from_url(url, timeout=10) as limiter:
         exhaust(limiter)
         assert limiter.take("key", LIMIT).remembered
@@ -83,7 +83,7 @@ def test_a_child_does_not_remember_what_it_cannot_hear(url: str) -> None:
         assert in_child(asks_again)
 
 
-def test_units_in_hand_are_of_one_process(url: str) -> None:
+def test_forked_child_has_no_units(url: str) -> None:
     with Limiter.from_url(url, timeout=10) as limiter:
         units = limiter.units("hot", Fixed(10, "1h"), batch=6, keep=3600)
         assert units.take()
@@ -95,7 +95,7 @@ def test_units_in_hand_are_of_one_process(url: str) -> None:
         assert [bool(units.take()) for _ in range(6)] == [True] * 5 + [False]
 
 
-def test_no_lock_of_a_thread_that_is_not_there_is_waited_for(url: str) -> None:
+def test_forked_child_ignores_locks_of_the_parents_threads(url: str) -> None:
     local = Local()
     with Limiter.from_url(url, timeout=10, on_outage=local) as limiter:
         units = limiter.units("hot", TokenBucket(10, 10))
@@ -103,7 +103,7 @@ def test_no_lock_of_a_thread_that_is_not_there_is_waited_for(url: str) -> None:
         locks = [
             limiter._denials._lock,
             limiter._sending._nodes[""].breaker._lock,
-            limiter._transport._ears[""]._lock,
+            limiter._transport._trackers[""]._lock,
             local._lock,
             units._lock,
         ]
@@ -123,14 +123,14 @@ def test_no_lock_of_a_thread_that_is_not_there_is_waited_for(url: str) -> None:
                 lock.release()
 
 
-# What nobody closes in the first loop Python closes, and says so.
+# Python closes connections that are left in the first loop, and warns about them.
 unclosed = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 @unclosed
-def test_a_second_event_loop(url: str, admin: redis.Redis) -> None:
+def test_second_event_loop_reconnects(url: str, admin: redis.Redis) -> None:
     in_two_loops(url, admin)
-    # Once nothing holds them any more.
+    # After the last reference is gone.
     gc.collect()
 
 
@@ -148,13 +148,13 @@ def in_two_loops(url: str, admin: redis.Redis) -> None:
         await asyncio.gather(*(units.take() for _ in range(9)))
         ((denial,),) = limiter._denials._by_key.values()
         until = asyncio.get_running_loop().time() + 20
-        while limiter._denials._by_key["key"][0].until < denial.heard_at + 60:
+        while limiter._denials._by_key["key"][0].until < denial.received_at + 60:
             assert asyncio.get_running_loop().time() < until
             await asyncio.sleep(0.01)
         assert (await limiter.take("key", LIMIT)).remembered
 
     async def second() -> None:
-        # What the first loop would have heard.
+        # The first loop's tracking does not report changes to this loop.
         assert (await limiter.take("key", LIMIT)).source == "server"
         async with limiter.lease("pool", pool, wait=10):
             pass
@@ -167,7 +167,7 @@ def in_two_loops(url: str, admin: redis.Redis) -> None:
 
 
 @unclosed
-def test_a_second_event_loop_with_a_cluster(cluster: Cluster) -> None:
+def test_second_event_loop_reconnects_to_a_cluster(cluster: Cluster) -> None:
     in_two_loops_with(cluster)
     gc.collect()
 
@@ -187,7 +187,7 @@ def in_two_loops_with(cluster: Cluster) -> None:
         assert asyncio.run(run()) == ["server"] * 9
 
 
-def test_two_event_loops_at_once_have_a_client_each() -> None:
+def test_concurrent_event_loops_have_a_client_each() -> None:
     class Made:
         @staticmethod
         def from_url(url: str) -> object:

@@ -1,4 +1,4 @@
-"""Which limit a request has, and what is answered, in every adapter for frameworks."""
+"""Limits of a request and responses to denials, in every adapter for frameworks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import redis
 from django.http import HttpResponse
 
-import django_site  # noqa: F401  before all that looks at the settings
+import django_site  # noqa: F401  before all modules that read the settings
 from adapters import ADAPTERS, Ask
 from redis_ratelimit import UNLIMITED, Fixed, Limiter, Policy, Sketch, TokenBucket, asgi, wsgi
 from tables import KEYS, limits_of, table
@@ -27,7 +27,7 @@ def ask(adapter: str) -> Ask:
 
 
 @pytest.mark.parametrize("bound", [False, True], ids=["given", "bound"])
-def test_keys_are_those_of_the_table(ask: Ask, url: str, admin: redis.Redis, bound: bool) -> None:
+def test_keys_match_the_table(ask: Ask, url: str, admin: redis.Redis, bound: bool) -> None:
     with Limiter.from_url(url, timeout=10) as operator:
         for names in (["user:42", "default"],):
             operator.policies.set(names[-1], Fixed(100, "1h"))
@@ -51,7 +51,7 @@ def test_keys_are_those_of_the_table(ask: Ask, url: str, admin: redis.Redis, bou
             assert admin.keys() == [case["key"]], case
 
 
-def test_key_of_is_that_of_the_table(url: str) -> None:
+def test_key_of_matches_the_table(url: str) -> None:
     for case in KEYS["keys"]:
         with Limiter.from_url(url) as limiter:
             named = [case["name"]] if "name" in case else []
@@ -67,7 +67,7 @@ def test_key_of_is_that_of_the_table(url: str) -> None:
 
 
 @pytest.mark.parametrize("name", KEYS["refused_names"])
-def test_name_of_addresses_is_refused(url: str, name: str) -> None:
+def test_reserved_name_is_rejected(url: str, name: str) -> None:
     with Limiter.from_url(url) as limiter:
         with pytest.raises(ValueError, match="no name for a limit"):
             limiter.limit(name, Fixed(1, "1h"))
@@ -75,11 +75,11 @@ def test_name_of_addresses_is_refused(url: str, name: str) -> None:
             limiter.limit(Policy(name))
 
 
-def test_two_limits_of_one_client_count_by_themselves(ask: Ask, url: str) -> None:
+def test_two_limits_of_one_client_have_separate_usage(ask: Ask, url: str) -> None:
     passed = [ask(url, "3/hour", "192.0.2.1", None).status for _ in range(5)]
     assert passed == [200, 200, 200, 429, 429]
     assert ask(url, "3/day", "192.0.2.1", None).headers["X-RateLimit-Remaining"] == "2"
-    # Those with the same words share.
+    # Limits with the same canonical words share usage.
     assert ask(url, Fixed(3, 3600), "192.0.2.1", None).status == 429
 
 
@@ -88,12 +88,12 @@ def test_request_without_a_key_has_the_limit_of_its_address(ask: Ask, url: str, 
     options = {"name": "api", "by_header": True}
     statuses = [ask(url, "2/hour", "192.0.2.1:50001", who, **options).status for _ in range(3)]
     assert statuses == [200, 200, 429]
-    # No value of a header is the key of an address.
+    # A header cannot produce the key of an address.
     for value in ("192.0.2.1", "ip:192.0.2.1", "api:192.0.2.1", "ip:api:192.0.2.1"):
         assert ask(url, "2/hour", "192.0.2.9", value, **options).status == 200
 
 
-def test_unlimited_is_said_explicitly(ask: Ask, adapter: str, url: str, admin: redis.Redis) -> None:
+def test_unlimited_must_be_explicit(ask: Ask, adapter: str, url: str, admin: redis.Redis) -> None:
     key = (lambda: UNLIMITED) if adapter == "Flask" else (lambda _: UNLIMITED)
     for _ in range(3):
         answer = ask(url, "1/hour", "192.0.2.1", None, key=key)
@@ -106,7 +106,7 @@ def test_unlimited_is_said_explicitly(ask: Ask, adapter: str, url: str, admin: r
 def test_request_without_an_address_is_logged(
     ask: Ask, url: str, admin: redis.Redis, caplog: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("redis_ratelimit.addresses._unknown._told_at", -1e9)
+    monkeypatch.setattr("redis_ratelimit.addresses._unknown._logged_at", -1e9)
     with caplog.at_level(logging.WARNING, "redis_ratelimit"):
         for address in (None, "unix:", "testclient"):
             assert ask(url, "5/hour", address, None, name="api").status == 200
@@ -125,7 +125,7 @@ def test_length_of_ipv6_networks_is_an_option(ask: Ask, url: str, admin: redis.R
         ask(url, "5/hour", text, None, ipv6_prefix=129)
 
 
-def test_helpers_for_keys_of_ones_own_name_clients_alike() -> None:
+def test_address_helpers_name_clients_alike() -> None:
     for case in table("addresses")["addresses"]:
         options = {"ipv6_prefix": case["ipv6_prefix"]} if "ipv6_prefix" in case else {}
         assert asgi.address({"client": (case["text"], 1)}, **options) == case["key"]
@@ -145,7 +145,7 @@ def by_plan(who: str | None) -> Any:
 
 
 def _of_request(adapter: str, function: Any) -> Any:
-    """A function of the adapter's request, made of one of X-Who."""
+    """Returns a function of the adapter's request, made from a function of X-Who."""
     import flask  # noqa: PLC0415
 
     if adapter == "Flask":
@@ -214,7 +214,7 @@ def test_charge_of_a_request_that_raises_is_refunded(ask: Ask, url: str) -> None
 
 
 def test_refund_needs_no_server(ask: Ask, adapter: str) -> None:
-    """While the server is away nothing was charged."""
+    """During an outage nothing was charged."""
     if adapter == "FastAPI":
         pytest.skip("a dependency does not see the response")
     for limit in ("2/hour", "2000/hour"):
@@ -224,7 +224,7 @@ def test_refund_needs_no_server(ask: Ask, adapter: str) -> None:
 
 
 def _own_answer(adapter: str) -> Any:
-    """A response of the framework's own."""
+    """Returns a hook that creates a response of the framework."""
 
     async def answered(denial: Any, scope: Any, receive: Any, send: Any) -> None:
         from starlette.responses import JSONResponse  # noqa: PLC0415
@@ -250,7 +250,7 @@ def _own_answer(adapter: str) -> Any:
     return lambda *_: fastapi.Response(body, 420)
 
 
-def test_denial_is_answered_by_a_hook(ask: Ask, adapter: str, url: str) -> None:
+def test_denied_hook_creates_the_response(ask: Ask, adapter: str, url: str) -> None:
     options = {"denied": _own_answer(adapter)}
     assert ask(url, "1/hour", "192.0.2.1", None, **options).body.strip(b'"') == b"served"
     answer = ask(url, "1/hour", "192.0.2.1", None, **options)
@@ -258,7 +258,7 @@ def test_denial_is_answered_by_a_hook(ask: Ask, adapter: str, url: str) -> None:
     assert json.loads(answer.body) == {"slow": 429}
 
 
-def test_denial_is_told_alike(ask: Ask, url: str) -> None:
+def test_denial_has_the_same_response_everywhere(ask: Ask, url: str) -> None:
     for _ in range(2):
         answer = ask(url, "1/hour", "192.0.2.1", None, name="api")
     assert answer.status == 429
@@ -268,7 +268,7 @@ def test_denial_is_told_alike(ask: Ask, url: str) -> None:
     assert json.loads(answer.body)["violated-policies"] == ["api"]
 
 
-def test_name_is_given_once(url: str) -> None:
+def test_second_name_is_rejected(url: str) -> None:
     with Limiter.from_url(url) as limiter:
         bound = limiter.limit("api", "1/hour")
         with pytest.raises(TypeError, match="bound already"):

@@ -1,4 +1,4 @@
-"""An application behind gunicorn, with workers of gevent that are forked from a loaded master."""
+"""Application behind gunicorn, with gevent workers forked from a master that loaded it."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ from redis_ratelimit.wsgi import RateLimitMiddleware
 limiter = Limiter.from_url(os.environ["LIMITER_URL"], timeout=20, on_outage=Local())
 units = limiter.units("hot", Fixed(1000, "1h"))
 if os.environ["ASKS_BEFORE_FORK"]:
-    # Makes connections, locks and a thread that listens in the master.
+    # Makes connections, locks and a tracking thread in the master.
     for _ in range(3):
         limiter.take("master", Fixed(1, "1h"))
     units.take()
@@ -89,7 +89,7 @@ def gunicorn_serves(tmp_path: Path, url: str, *, asks_before_fork: bool) -> Iter
 
 
 @pytest.mark.parametrize("asks_before_fork", [False, True], ids=["first-call", "after-calls"])
-def test_greenlets_of_a_preloaded_application(
+def test_greenlets_of_a_preloaded_application_use_the_limiter(
     server: Server, admin: redis.Redis, tmp_path: Path, asks_before_fork: bool
 ) -> None:
     # Connecting takes a while, so that several greenlets wait for it.
@@ -107,10 +107,10 @@ def test_greenlets_of_a_preloaded_application(
         for path in ("/", "/units", "/denied", "/lease"):
             found = answers(path, 20)
             assert [one.status_code for one in found] == [200] * 20, path
-            # The server decided each.
+            # The server decided each request.
             left = [int(one.headers["X-RateLimit-Remaining"]) for one in found]
             assert len(set(left)) == 20
-        # A greenlet that waits lets others run.
+        # A waiting greenlet lets others run.
         waiting = pool.submit(client.get, "/wait")
         poll.until(lambda: admin.exists("wait"), "it waits", timeout=20)
         assert answers("/", 3)[0].status_code == 200

@@ -17,19 +17,19 @@ def test_words_of_limits_are_canonical(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", RATES["rates"], ids=lambda case: case["text"])
-def test_rate_string_means_a_limit(case: dict[str, Any]) -> None:
+def test_rate_string_is_parsed_to_a_limit(case: dict[str, Any]) -> None:
     assert rate(case["text"]).canonical == limit_of(case["limit"]).canonical
     assert is_rate(case["text"])
 
 
 @pytest.mark.parametrize("text", RATES["refused"])
-def test_text_that_is_no_rate_is_refused(text: str) -> None:
+def test_invalid_rate_string_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"'100/minute'|window must be"):
         rate(text)
     assert not is_rate(text)
 
 
-def test_rate_is_a_limit_wherever_one_is_expected(limiter: Any, admin: redis.Redis) -> None:
+def test_rate_string_is_accepted_as_a_limit_everywhere(limiter: Any, admin: redis.Redis) -> None:
     assert limiter.take("key", "3/hour").remaining == 2
     assert limiter.peek("key", "3/hour").remaining == 2
     assert limiter.take("key", Fixed(3, "1h"), "9/day", each=True).each[1].remaining == 8
@@ -47,10 +47,10 @@ def test_rate_is_a_limit_wherever_one_is_expected(limiter: Any, admin: redis.Red
     assert admin.exists(bound.key_of("you"))
 
 
-def test_name_is_of_one_kind_and_window(url: str) -> None:
+def test_name_is_bound_to_one_algorithm_and_window(url: str) -> None:
     with Limiter.from_url(url) as limiter, Limiter.from_url(url) as other:
         hour = limiter.limit("api", Fixed(100, "1h"))
-        # Other amounts are those of another plan.
+        # The same shape with other amounts, as of another plan.
         more = limiter.limit("api", "200/60min")
         for limits in ([Fixed(100, "1d")], [TokenBucket(100, 100)], ["100/hour", "200/day"]):
             with pytest.raises(
@@ -65,7 +65,7 @@ def test_name_is_of_one_kind_and_window(url: str) -> None:
         assert limiter.limit("buckets", TokenBucket(20, 5, "1h"))
 
 
-def test_limit_without_a_name(limiter: Any, admin: redis.Redis) -> None:
+def test_limit_without_a_name_has_canonical_keys(limiter: Any, admin: redis.Redis) -> None:
     hour, day = limiter.limit(Fixed(3, "1h")), limiter.limit("3/day")
     assert [hour.take("you").allowed for _ in range(4)] == [True] * 3 + [False]
     assert day.take("you").remaining == 2
@@ -110,5 +110,5 @@ def test_wrong_argument_names_the_right_form(
         call(limiter)
 
 
-def test_local_limit_takes_a_rate() -> None:
+def test_local_limit_accepts_a_rate() -> None:
     assert Local(otherwise="9/hour")

@@ -1,4 +1,4 @@
-"""A place is held while the work runs, and the work ends when the place is lost."""
+"""A lease is held while the work runs, and the work ends when the lease is lost."""
 
 # ruff: noqa: PT012  it is the end of the block that raises
 
@@ -22,8 +22,8 @@ from redis_ratelimit import (
     aio,
 )
 
-PLACES = Concurrency(2, 30)
-# Short, for what happens at its end; it is renewed so often that a busy machine does not lose it.
+LEASES = Concurrency(2, 30)
+# Short, for tests of expiry. It is renewed so often that it is not lost on a busy machine.
 SHORT = Concurrency(1, 2)
 
 
@@ -39,21 +39,21 @@ def renewals(admin: redis.Redis) -> int:
     return int(admin.info("commandstats").get("cmdstat_rl.acquire", {"calls": 0})["calls"])
 
 
-# Of both kinds
+# Threads and asyncio
 
 
-def test_a_place_is_held_for_the_block(limiter: Any, admin: redis.Redis) -> None:
-    with limiter.lease("pool", PLACES, "me"):
-        with limiter.lease("pool", PLACES) as second:
+def test_lease_is_held_for_the_block(limiter: Any, admin: redis.Redis) -> None:
+    with limiter.lease("pool", LEASES, "me"):
+        with limiter.lease("pool", LEASES) as second:
             assert holders(admin) == {"me", second.holder}
-            with pytest.raises(DeniedError) as denied, limiter.lease("pool", PLACES, wait=0):
+            with pytest.raises(DeniedError) as denied, limiter.lease("pool", LEASES, wait=0):
                 pytest.fail("there is no room")
             assert denied.value.decision.limit == 2
         assert holders(admin) == {"me"}
     assert holders(admin) == set()
 
 
-def test_with_a_fence_it_has_a_token_larger_than_those_before(limiter: Any) -> None:
+def test_fencing_token_is_larger_than_earlier_tokens(limiter: Any) -> None:
     tokens = []
     for _ in range(3):
         with limiter.lease("lock", Concurrency(1, 30), fence=True) as lease:
@@ -63,13 +63,13 @@ def test_with_a_fence_it_has_a_token_larger_than_those_before(limiter: Any) -> N
         assert lease.token is None
 
 
-def test_it_is_released_if_the_work_fails(limiter: Any, admin: redis.Redis) -> None:
-    with pytest.raises(ZeroDivisionError), limiter.lease("pool", PLACES):
+def test_lease_is_released_if_the_work_fails(limiter: Any, admin: redis.Redis) -> None:
+    with pytest.raises(ZeroDivisionError), limiter.lease("pool", LEASES):
         raise ZeroDivisionError
     assert holders(admin) == set()
 
 
-def test_it_is_renewed_while_the_work_runs(kind: str, url: str, admin: redis.Redis) -> None:
+def test_lease_is_renewed_while_the_work_runs(kind: str, url: str, admin: redis.Redis) -> None:
     admin.config_resetstat()
     if kind == "sync":
         with Limiter.from_url(url, timeout=10) as limiter, limiter.lease("pool", SHORT) as lease:
@@ -100,7 +100,7 @@ def test_it_is_renewed_while_the_work_runs(kind: str, url: str, admin: redis.Red
 # With threads
 
 
-def test_a_thread_is_told_that_the_server_is_away(url: str, server: Server) -> None:
+def test_lease_of_a_thread_is_lost_in_an_outage(url: str, server: Server) -> None:
     with (
         Limiter.from_url(url, timeout=10) as limiter,
         pytest.raises(LeaseLostError),
@@ -113,10 +113,10 @@ def test_a_thread_is_told_that_the_server_is_away(url: str, server: Server) -> N
             lease.check()
 
 
-def test_a_lease_whose_renewal_has_another_token_is_lost(url: str, admin: redis.Redis) -> None:
-    """It had expired, and another may have had its place meanwhile."""
+def test_lease_is_lost_if_its_renewal_has_another_token(url: str, admin: redis.Redis) -> None:
+    """The lease had expired, and another holder may have had its place meanwhile."""
     with (
-        # By the clock alone it would never be lost.
+        # By the clock alone the lease would never be lost.
         Limiter.from_url(url, timeout=10, clock=lambda: 1000.0) as limiter,
         pytest.raises(LeaseLostError),
         limiter.lease("lock", SHORT, fence=True) as lease,
@@ -126,9 +126,9 @@ def test_a_lease_whose_renewal_has_another_token_is_lost(url: str, admin: redis.
     assert holders(admin, "lock") == set()
 
 
-def test_a_thread_is_told_that_another_has_the_place(url: str, admin: redis.Redis) -> None:
+def test_lease_of_a_thread_is_lost_to_another_holder(url: str, admin: redis.Redis) -> None:
     with (
-        # By the clock alone it would never be lost.
+        # By the clock alone the lease would never be lost.
         Limiter.from_url(url, timeout=10, clock=lambda: 1000.0) as limiter,
         pytest.raises(LeaseLostError),
         limiter.lease("pool", SHORT) as lease,
@@ -136,26 +136,26 @@ def test_a_thread_is_told_that_another_has_the_place(url: str, admin: redis.Redi
         admin.delete("pool")
         admin.execute_command("RL.ACQUIRE", "pool", 1, 30, "another")
         poll.until(lambda: lease.lost, "it is lost")
-    # The place of the other is not given back.
+    # The lease of the other holder is not released.
     assert holders(admin) == {"another"}
 
 
-def test_a_process_that_was_frozen_has_lost_it(url: str) -> None:
+def test_lease_of_a_suspended_process_is_lost(url: str) -> None:
     now = 1000.0
     with (
         Limiter.from_url(url, timeout=10, clock=lambda: now) as limiter,
         pytest.raises(LeaseLostError),
-        limiter.lease("pool", PLACES) as lease,
+        limiter.lease("pool", LEASES) as lease,
     ):
         assert not lease.lost
-        # The last of the ttl is for stopping the work.
+        # The rest of the ttl is for stopping the work.
         now += 0.8 * 30 - 0.1
         assert not lease.lost
         now += 0.2
         assert lease.lost
 
 
-def test_a_renewal_that_comes_too_late_is_none(url: str) -> None:
+def test_late_renewal_does_not_count(url: str) -> None:
     """The work may have stopped in the meantime."""
     now = 1000.0
     with (
@@ -172,14 +172,14 @@ def test_a_renewal_that_comes_too_late_is_none(url: str) -> None:
             return reply
 
         lease._do = late
-        # Asked while it is held, and granted for longer; but the answer takes its time.
+        # Requested while the lease is held, and granted for longer; but the reply is late.
         now += 1.5
         lease._thread.join(20)
         assert now == 1001.8
         assert lease.lost
 
 
-def test_the_error_of_the_work_comes_first(url: str, server: Server) -> None:
+def test_error_of_the_work_is_raised_before_the_loss(url: str, server: Server) -> None:
     with (
         Limiter.from_url(url, timeout=10) as limiter,
         pytest.raises(ZeroDivisionError),
@@ -202,7 +202,7 @@ async def place(url: str, **options: Any) -> AsyncIterator[aio.AsyncLease]:
         yield lease
 
 
-def test_work_is_cancelled_when_the_server_is_away(url: str, server: Server) -> None:
+def test_work_is_cancelled_in_an_outage(url: str, server: Server) -> None:
     async def work() -> None:
         async with place(url, timeout=0.1):
             server.stop("kill")
@@ -212,7 +212,7 @@ def test_work_is_cancelled_when_the_server_is_away(url: str, server: Server) -> 
         asyncio.run(work())
 
 
-def test_work_is_cancelled_when_another_has_the_place(url: str, admin: redis.Redis) -> None:
+def test_work_is_cancelled_when_another_holder_has_the_lease(url: str, admin: redis.Redis) -> None:
     async def work() -> None:
         async with place(url):
             admin.delete("pool")
@@ -224,8 +224,8 @@ def test_work_is_cancelled_when_another_has_the_place(url: str, admin: redis.Red
     assert holders(admin) == {"another"}
 
 
-def test_who_catches_the_loss_goes_on(url: str, server: Server) -> None:
-    """The cancellation is over with the block: what comes after it is not cancelled."""
+def test_work_continues_after_catching_the_loss(url: str, server: Server) -> None:
+    """The cancellation ends with the block: code after it is not cancelled."""
 
     async def work() -> str:
         try:
@@ -239,7 +239,7 @@ def test_who_catches_the_loss_goes_on(url: str, server: Server) -> None:
     assert asyncio.run(work()) == "went on"
 
 
-def test_work_that_is_cancelled_by_others_is_cancelled(url: str, admin: redis.Redis) -> None:
+def test_cancellation_by_other_code_is_passed_on(url: str, admin: redis.Redis) -> None:
     async def work() -> None:
         async with place(url):
             await asyncio.sleep(3600)
@@ -253,12 +253,12 @@ def test_work_that_is_cancelled_by_others_is_cancelled(url: str, admin: redis.Re
             await task
 
     asyncio.run(cancel())
-    # And its place is free at once.
+    # The lease is released at once.
     assert holders(admin) == set()
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="nobody counts who has cancelled")
-def test_who_is_cancelled_when_it_is_lost_is_cancelled(url: str) -> None:
+def test_cancellation_at_the_loss_is_passed_on(url: str) -> None:
     async def work() -> None:
         async with place(url) as lease:
             task = asyncio.current_task()
@@ -276,7 +276,7 @@ def test_who_is_cancelled_when_it_is_lost_is_cancelled(url: str) -> None:
         asyncio.run(work())
 
 
-def test_who_is_cancelled_while_asking_holds_nothing(url: str, admin: redis.Redis) -> None:
+def test_cancelled_acquire_holds_no_lease(url: str, admin: redis.Redis) -> None:
     def is_asking(command: str) -> bool:
         return command in {client["cmd"].partition("|")[0] for client in admin.client_list()}
 
@@ -284,7 +284,7 @@ def test_who_is_cancelled_while_asking_holds_nothing(url: str, admin: redis.Redi
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             await limiter.check()
             admin.execute_command("CLIENT PAUSE", 10_000, "WRITE")
-            task = asyncio.create_task(limiter.lease("pool", PLACES, wait=None).__aenter__())
+            task = asyncio.create_task(limiter.lease("pool", LEASES, wait=None).__aenter__())
             while not is_asking("rl.acquire"):
                 await asyncio.sleep(0.01)
             task.cancel()
@@ -298,7 +298,7 @@ def test_who_is_cancelled_while_asking_holds_nothing(url: str, admin: redis.Redi
     assert holders(admin) == set()
 
 
-def test_work_with_a_timeout_of_its_own(url: str, admin: redis.Redis) -> None:
+def test_timeout_of_the_work_is_passed_on(url: str, admin: redis.Redis) -> None:
     async def work() -> None:
         async with place(url):
             await asyncio.wait_for(asyncio.sleep(3600), 0.01)
@@ -308,8 +308,8 @@ def test_work_with_a_timeout_of_its_own(url: str, admin: redis.Redis) -> None:
     assert holders(admin) == set()
 
 
-def test_without_a_server_there_is_no_place(make: Any, server: Server) -> None:
+def test_lease_needs_the_server(make: Any, server: Server) -> None:
     limiter = make(on_outage="open")
     server.stop("kill")
-    with pytest.raises(UnavailableError), limiter.lease("pool", PLACES):
+    with pytest.raises(UnavailableError), limiter.lease("pool", LEASES):
         pytest.fail("nobody has given it")

@@ -1,4 +1,4 @@
-"""Limits know the words that the server takes, and refuse at once what it would."""
+"""Limits produce the words that the server expects, and reject invalid arguments."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -38,7 +38,9 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("limit", "words"), WORDS)
-def test_the_server_takes_the_words(limit: Limit, words: str | None, admin: redis.Redis) -> None:
+def test_words_are_accepted_by_the_server(
+    limit: Limit, words: str | None, admin: redis.Redis
+) -> None:
     if words is not None:
         assert " ".join(map(str, limit.spec())) == words
     allowed, of, *_ = admin.execute_command("RL.PEEK", "key", "COST", 0, *limit.spec())
@@ -46,22 +48,22 @@ def test_the_server_takes_the_words(limit: Limit, words: str | None, admin: redi
     assert of == int(limit.quota)
 
 
-def test_a_lease_has_a_holder() -> None:
+def test_concurrency_spec_needs_a_holder() -> None:
     limit = Concurrency(2, 30, name="slots", cost=3)
     assert limit.spec("me") == ["CONCURRENCY", "2", "30s", "me", "COST", "3", "AS", "slots"]
     with pytest.raises(ValueError, match="needs a holder"):
         limit.spec()
-    # In a policy it is the id of the call.
+    # In a policy the holder is the id of the call.
     assert limit.definition() == ["CONCURRENCY", "2", "30s", "COST", "3", "AS", "slots"]
 
 
-def test_a_policy_falls_back_on_others() -> None:
+def test_policy_with_several_names() -> None:
     policy = Policy("user:42", "plan:pro", b"\xff")
     assert policy.spec() == ["POLICY", "user:42", "OR", "plan:pro", "OR", b"\xff"]
     assert policy == Policy("user:42", "plan:pro", b"\xff") != Policy("user:42")
 
 
-def test_the_shadow_is_for_policies() -> None:
+def test_shadow_is_only_for_policies() -> None:
     limit = Fixed(2, "1m", name="new", shadow=True)
     assert limit.definition() == ["FIXED", "2", "1m", "AS", "new", "SHADOW"]
     assert "SHADOW" not in limit.spec()
@@ -88,13 +90,13 @@ def test_the_shadow_is_for_policies() -> None:
         (lambda: Fixed(5, 60, keep=1).definition(), "keep comes with a call"),
     ],
 )
-def test_what_is_wrong_is_refused_when_it_is_made(make: object, message: str) -> None:
+def test_invalid_limit_is_rejected_at_construction(make: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]
 
 
 def test_durations_are_rounded_up_to_microseconds() -> None:
     assert Fixed(1, 1e-7).spec()[2] == "0.000001s"
-    # Not a float's 0.30000000000000004.
+    # Not 0.30000000000000004, the sum as a float.
     assert Fixed(1, 0.1 + 0.2).spec()[2] == "0.300001s"
     assert Fixed(1, 0.3).spec()[2] == "0.3s"

@@ -1,4 +1,4 @@
-"""What this process decides by itself is what the server would have decided."""
+"""The fallback limits of this process decide as the server would."""
 
 import random
 from decimal import Decimal
@@ -12,20 +12,21 @@ from support.server import Server
 from redis_ratelimit import Fixed, LeakyBucket, Limit, Limiter, Local, TokenBucket
 from redis_ratelimit.local import Charge
 
-# Exact as floats too: the server counts in integers.
+# Numbers that are exact as floats: the server counts in integers.
 LIMITS = [0, 1, 2, 10, 0.5, 2.5, 0.000001, 1000, 10**9, 10**12]
 RATES = [1, 3, 0.5, 1000, 10**12]
 COSTS = [0, 1, 2, 3, 0.1, 0.25, 0.000001, 0.0000001, 7, 999, 10**12]
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_bucket_decides_as_the_servers(server: Server, clock: Clock, seed: int) -> None:
+def test_local_bucket_decides_like_the_server(server: Server, clock: Clock, seed: int) -> None:
     pick = random.Random(seed)
     capacity, refill = pick.choice(LIMITS), pick.choice(RATES)
-    # The server takes none that is slower than a hundred years.
+    # The server rejects a refill slower than a hundred years.
     refill = refill if capacity / refill < 10**5 else capacity
     limit = TokenBucket(capacity, refill, pick.choice([1, 60, "1h"]))
-    # Of these a float has no fractions, nor what drains in a millisecond: they stand still.
+    # Floats of this size have no fractions, nor the amount that drains in a millisecond, so time
+    # stands still.
     is_huge = capacity >= 10**9 or refill >= 10**9
     seconds = 0.0
     local = Local(clock=lambda: seconds)
@@ -39,7 +40,7 @@ def test_a_bucket_decides_as_the_servers(server: Server, clock: Clock, seed: int
             if what in {"force", "upto"}:
                 options[what] = True
             if what == "force" and not is_huge:
-                # More would take the server's time to its end.
+                # More would saturate the server's time.
                 cost = min(cost, 10**5)
             if what == "upto":
                 cost = max(int(cost), 1)
@@ -75,7 +76,7 @@ def test_a_bucket_decides_as_the_servers(server: Server, clock: Clock, seed: int
     "limit", [Fixed(0, 60), TokenBucket(0, 1), LeakyBucket(0, 10, "1m"), Fixed(0.4, 60)]
 )
 @pytest.mark.parametrize("share", [1, 0.25, 0.001])
-def test_a_limit_of_nothing_lets_nothing_pass(limit: Limit, share: float) -> None:
+def test_zero_limit_denies_every_call(limit: Limit, share: float) -> None:
     seconds = 0.0
     local = Local(share, clock=lambda: seconds)
     for _ in range(5):
@@ -84,7 +85,7 @@ def test_a_limit_of_nothing_lets_nothing_pass(limit: Limit, share: float) -> Non
         assert denied.wait is None
         seconds += 3600
     assert local.take([Charge("key", limit, 0)])[0].allowed
-    # What is forced is forgotten again.
+    # A forced charge is forgotten again.
     assert not local.take([Charge("key", limit, 5)], force=True)[0].allowed
     assert not local.take([Charge("key", limit, 0)])[0].allowed
     seconds += 3600
@@ -92,7 +93,7 @@ def test_a_limit_of_nothing_lets_nothing_pass(limit: Limit, share: float) -> Non
 
 
 @pytest.mark.parametrize("quota", [10**12, 10**9])
-def test_of_a_huge_limit_each_unit_counts(quota: int) -> None:
+def test_huge_limit_counts_single_units(quota: int) -> None:
     local = Local(clock=lambda: 123_456.789)
     limit = TokenBucket(quota, quota)
     assert local.take([Charge("key", limit, quota - 3)])[0].remaining == 3
@@ -105,13 +106,13 @@ def test_fractions_add_up() -> None:
     limit = Fixed(0.3, 60)
     taken = [local.take([Charge("key", limit, 0.1)])[0].allowed for _ in range(4)]
     assert taken == [True] * 3 + [False]
-    # Less than the server counts costs a millionth, and a limit has no such part.
+    # An amount below the server's resolution costs a millionth, and a limit has no such part.
     tiny = Fixed(float(Decimal("0.0000019")), 60)
     taken = [local.take([Charge("tiny", tiny, 1e-7)])[0].allowed for _ in range(3)]
     assert taken == [True, False, False]
 
 
-def test_all_shares_are_the_limit() -> None:
+def test_shares_add_up_to_the_limit() -> None:
     for quota, processes in ((10, 4), (49, 49), (100, 7), (3, 3)):
         local = Local(1 / processes, clock=lambda: 0.0)
         limit = Fixed(quota, 60)
@@ -121,7 +122,7 @@ def test_all_shares_are_the_limit() -> None:
         assert passed == pytest.approx(100 * quota / processes, abs=1)
 
 
-def test_limits_of_two_periods_are_two(server: Server, admin: redis.Redis) -> None:
+def test_limits_with_two_periods_have_separate_usage(server: Server, admin: redis.Redis) -> None:
     with Limiter.from_url(f"redis://127.0.0.1:{server.port}", timeout=10) as limiter:
         limits = TokenBucket(10, 10, 1), TokenBucket(10, 10, 60)
         asked = limiter.take("key", *limits, each=True)
@@ -131,7 +132,7 @@ def test_limits_of_two_periods_are_two(server: Server, admin: redis.Redis) -> No
     assert admin.exists("key")
 
 
-def test_who_asks_on_is_not_forgotten() -> None:
+def test_recently_used_bucket_is_kept() -> None:
     local = Local(most=3, clock=lambda: 0.0)
     limit = Fixed(1, 60)
     assert local.take([Charge("eve", limit, 1)])[0].allowed

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kinds import InLoop
+from limiters import InLoop
 from redis_ratelimit import (
     Ban,
     CallError,
@@ -64,7 +64,7 @@ def test_denied_call_passes_after_its_wait(local: Any, clock: ManualClock, limit
     assert local.take("k", limit)
 
 
-def test_leaky_bucket_tells_the_turn(local: Any) -> None:
+def test_leaky_bucket_delays_calls(local: Any) -> None:
     queue = LeakyBucket(3, 1, "2s")
     assert [local.take("k", queue).wait for _ in range(4)] == [0, 2, 4, 2]
 
@@ -99,7 +99,7 @@ def test_charge_counts_once_and_is_settled(local: Any) -> None:
     assert not local.settle("k", limit, id="nobody", cost=10)
 
 
-def test_limits_under_a_name(local: Any, clock: ManualClock) -> None:
+def test_bound_limits(local: Any, clock: ManualClock) -> None:
     api = local.limit("api", Fixed(1, "1m"))
     assert api.take("alice")
     assert api.take("bob")
@@ -109,7 +109,7 @@ def test_limits_under_a_name(local: Any, clock: ManualClock) -> None:
     assert api.take("alice")
 
 
-def test_waiting_moves_the_clock_of_a_test(local: Any, clock: ManualClock) -> None:
+def test_wait_advances_the_manual_clock(local: Any, clock: ManualClock) -> None:
     limit = TokenBucket(1, 1, "1h")
     assert local.take("k", limit)
     began = clock()
@@ -148,13 +148,13 @@ def test_leases_are_given_in_order_of_arrival() -> None:
         with limiter.lease("pool", pool, wait=None):
             order.append(number)
 
-    line = limiter._transport._memory._lines
+    queue = limiter._transport._memory._queues
     threads = [threading.Thread(target=work, args=[number]) for number in range(3)]
     for number, thread in enumerate(threads):
         thread.start()
-        while len(line.get(b"pool", [])) <= number:
+        while len(queue.get(b"pool", [])) <= number:
             pass
-    # Whoever comes later does not pass before them, though there is room.
+    # Later callers do not pass before them, although there is room.
     first.__exit__(None, None, None)
     for thread in threads:
         thread.join()
@@ -187,12 +187,12 @@ def test_waiting_task_gets_the_lease_of_another() -> None:
     ],
     ids=["policy", "sketch", "strikes", "ban", "setting a policy"],
 )
-def test_what_only_a_server_has_is_refused(local: Any, call: Callable[[Any], Any]) -> None:
+def test_server_only_features_are_rejected(local: Any, call: Callable[[Any], Any]) -> None:
     with pytest.raises(CallError, match="need a server"):
         call(local)
 
 
-def test_mistakes_are_errors_as_those_of_a_server(local: Any) -> None:
+def test_malformed_calls_raise_the_servers_errors(local: Any) -> None:
     with pytest.raises(CallError, match="different windows"):
         local.take("k", Fixed(5, "1m"), Fixed(6, "60s"))
     assert local.take("k", Fixed(1000, "1m"))

@@ -1,4 +1,4 @@
-"""Applications that exist, limited by a line, over real HTTP."""
+"""Existing applications with one line for a limit, over real HTTP."""
 
 import json
 import time
@@ -35,12 +35,12 @@ from redis_ratelimit import (
 )
 from serving import uvicorn_serves, werkzeug_serves
 
-# Serves an application with the middleware: its arguments, and those of the limiter.
+# Serves an application with the arguments of the middleware and of the limiter.
 Serve = Callable[..., str]
 
 
 def _bound(limiter: Any, middleware: dict[str, Any]) -> dict[str, Any]:
-    """With the limiter, or with a limit under a name, which has it."""
+    """Returns the middleware's arguments with the limiter, or with a limit bound to it."""
     if "bound" not in middleware:
         return {"limiter": limiter, **middleware}
     name, others = middleware["bound"], {**middleware}
@@ -67,7 +67,7 @@ def fastapi_application(url: str, options: dict[str, Any], middleware: dict[str,
         response.headers["X-RateLimit-Limit"] = "7"
         response.headers["RateLimit"] = '"own";r=7'
 
-    # By the name that a user sends; a real application takes it from who authenticates.
+    # The key is a name from a header; a real application would use the authenticated user.
     def key(scope: asgi.Scope) -> str | None:
         headers = dict(scope["headers"])
         return headers[b"user"].decode() if b"user" in headers else None
@@ -121,7 +121,7 @@ def serve(framework: str, url: str) -> Iterator[Serve]:
         yield serve
 
 
-# One for all: each would read the certificates of all authorities.
+# Shared, as each client would read the certificates of all authorities.
 http = httpx.Client(timeout=30)
 
 
@@ -138,7 +138,7 @@ def burst(url: str, clients: int, requests: int, **options: Any) -> Counter[int]
 
 
 def field(response: httpx.Response, name: str) -> dict[str, dict[str, int]]:
-    """A list of structured fields, as a client reads them."""
+    """Parses a list of structured fields."""
     items = http_sf.parse(response.headers[name].encode(), tltype="list")
     return {str(item): dict(parameters) for item, parameters in items}
 
@@ -146,13 +146,14 @@ def field(response: httpx.Response, name: str) -> dict[str, dict[str, int]]:
 def test_exactly_the_limit_passes(serve: Serve) -> None:
     url = serve(limit=Fixed(50, "1h"))
     assert burst(url, clients=8, requests=10) == {200: 50, 429: 30}
-    # Others have limits of their own, and who has no key has that of the address.
+    # Other users have limits of their own, and a request without a key has the limit of its
+    # address.
     assert burst(url, clients=1, requests=3, user="bob") == {200: 3}
     assert burst(url, clients=4, requests=15, user=None) == {200: 50, 429: 10}
 
 
-def test_what_a_client_is_told(serve: Serve, clock: Clock) -> None:
-    # The server's clock moves, and the limiter's does not.
+def test_header_fields_of_responses(serve: Serve, clock: Clock) -> None:
+    # The server's clock advances, but the limiter's does not.
     options = {"remember_denials": False}
     url = serve(options, limit=TokenBucket(10, 1, "6s"), name="api")
     response = get(url)
@@ -177,12 +178,12 @@ def test_what_a_client_is_told(serve: Serve, clock: Clock) -> None:
     assert denied.json()["violated-policies"] == ["api"]
     assert denied.json()["status"] == 429
     assert get(url, "/nowhere").status_code == 429
-    # When it says so.
+    # After the announced wait.
     clock.advance("5s")
     assert get(url).status_code == 200
 
 
-def test_several_limits_are_all_told_of(serve: Serve) -> None:
+def test_header_fields_list_several_limits(serve: Serve) -> None:
     url = serve(limit=[TokenBucket(2, 2, 1, name="burst"), Fixed(1000, "1d")])
     response = get(url)
     assert field(response, "RateLimit-Policy") == {
@@ -208,7 +209,7 @@ def test_one_limit_has_its_own_name_everywhere() -> None:
     assert json.loads(headers.problem(denied))["violated-policies"] == ["burst"]
 
 
-def test_a_policy_that_limits_nobody_is_not_told_of(serve: Serve, url: str) -> None:
+def test_shadow_policy_has_no_header_fields(serve: Serve, url: str) -> None:
     with Limiter.from_url(url, timeout=10) as operator:
         operator.policies.set("trial", Fixed(1, "1h", shadow=True))
     response = get(serve(limit=Policy("trial")))
@@ -216,7 +217,7 @@ def test_a_policy_that_limits_nobody_is_not_told_of(serve: Serve, url: str) -> N
     assert not [name for name in response.headers if "ratelimit" in name.lower()]
 
 
-def test_by_a_policy_that_changes_while_it_serves(serve: Serve, url: str) -> None:
+def test_policy_change_applies_to_a_running_application(serve: Serve, url: str) -> None:
     with Limiter.from_url(url, timeout=10) as operator:
         operator.policies.set("api", Fixed(2, "1h"), Fixed(1, "1h", name="new", shadow=True))
         options = {"remember_denials": False}
@@ -226,23 +227,23 @@ def test_by_a_policy_that_changes_while_it_serves(serve: Serve, url: str) -> Non
         response = get(served)
         assert response.status_code == 200
         assert field(response, "RateLimit-Policy") == {"api": {"q": 5}}
-        # Of what is in the shadow, clients are told nothing.
+        # Clients do not see shadow limits.
         assert field(response, "RateLimit") == {"api": {"r": 2, "t": 3600}}
 
 
-def test_by_a_limit_under_a_name(serve: Serve, admin: redis.Redis) -> None:
+def test_bound_limit_in_middleware(serve: Serve, admin: redis.Redis) -> None:
     url = serve(bound="api", limit=Fixed(2, "1h"))
     assert burst(url, clients=1, requests=3) == {200: 2, 429: 1}
     assert admin.keys() == ["api:alice"]
 
 
-def test_without_a_limiter() -> None:
+def test_missing_limiter_is_rejected() -> None:
     for middleware in (asgi.RateLimitMiddleware, wsgi.RateLimitMiddleware):
         with pytest.raises(TypeError, match="limiter is needed"):
             middleware(None, limit=Fixed(2, "1h"))  # type: ignore[call-arg, arg-type]
 
 
-def test_a_cost_by_the_request(serve: Serve, framework: str) -> None:
+def test_cost_is_a_function_of_the_request(serve: Serve, framework: str) -> None:
     def cost(request: Any) -> int:
         path = request["path"] if framework == "FastAPI" else request["PATH_INFO"]
         return 5 if path == "/own" else 1
@@ -253,20 +254,20 @@ def test_a_cost_by_the_request(serve: Serve, framework: str) -> None:
     assert burst(url, clients=1, requests=3) == {200: 2, 429: 1}
 
 
-def test_a_handler_may_tell_of_limits_of_its_own(serve: Serve) -> None:
+def test_fields_of_the_handlers_own_limits_are_kept(serve: Serve) -> None:
     response = get(serve(limit=Fixed(50, "1h")), "/own")
     assert response.headers.get_list("X-RateLimit-Limit") == ["7"]
     assert field(response, "RateLimit") == {"own": {"r": 7}, "default": {"r": 49, "t": 3600}}
 
 
-def test_without_a_key_it_is_the_address(serve: Serve, url: str) -> None:
+def test_request_without_a_key_is_limited_by_address(serve: Serve, url: str) -> None:
     served = serve(limit=Fixed(2, "1h"), key=None)
     assert burst(served, clients=1, requests=3) == {200: 2, 429: 1}
     with Limiter.from_url(url, timeout=10) as limiter:
         assert not limiter.limit(Fixed(2, "1h")).peek("127.0.0.1")
 
 
-def test_a_request_is_held_until_its_turn(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_with_a_wait_is_delayed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -279,7 +280,7 @@ def test_a_request_is_held_until_its_turn(serve: Serve, monkeypatch: pytest.Monk
     assert slept == [2.0, 4.0]
 
 
-def test_an_outage_is_none_of_the_application(serve: Serve, server: Server) -> None:
+def test_outage_does_not_fail_the_application(serve: Serve, server: Server) -> None:
     opened = serve(limit=Fixed(2, "1h"))
     closed = serve({"on_outage": "closed"}, limit=Fixed(2, "1h"))
     local = serve({"on_outage": Local(share=0.5)}, limit=Fixed(4, "1h"))
@@ -293,14 +294,14 @@ def test_an_outage_is_none_of_the_application(serve: Serve, server: Server) -> N
     assert denied.headers["Retry-After"] == "1"
     assert denied.json()["type"].endswith("temporary-reduced-capacity")
     for response in (denied, get(opened), get(local)):
-        # What this process lets pass meanwhile is no client's limit; the policy is what it was.
+        # Limits of this process are not the client's, but the policy is unchanged.
         assert not [name for name in response.headers if name.startswith("x-ratelimit")]
         assert "RateLimit" not in response.headers
         assert "default" in field(response, "RateLimit-Policy")
     assert "RateLimit-Policy" not in get(by_policy).headers
 
 
-def test_who_is_denied_is_told_by_which_limits(serve: Serve, server: Server) -> None:
+def test_denial_names_the_violated_limits(serve: Serve, server: Server) -> None:
     limits = [Fixed(9, "1h", name="many"), Fixed(1, "1h", name="few"), Fixed(1, "2h")]
     served = serve(limit=limits)
     local = serve({"on_outage": Local()}, limit=limits)
@@ -316,21 +317,21 @@ def test_who_is_denied_is_told_by_which_limits(serve: Serve, server: Server) -> 
     assert get(one).json()["violated-policies"] == list(field(get(one), "RateLimit-Policy"))
 
 
-def test_of_a_key_that_is_banned_all_limits_are_named() -> None:
+def test_banned_key_names_all_limits() -> None:
     limits = (Fixed(9, "1h", name="many"), Fixed(1, "1h", name="few"))
     each = tuple(Decision(True, one, 0, 0, 0, name=one) for one in ("many", "few"))  # type: ignore[arg-type]
     denied = Decision(False, 1, 0, 1000, 1000, each=each, limits=limits)
     assert json.loads(headers.problem(denied))["violated-policies"] == ["many", "few"]
 
 
-def test_a_mistake_is_an_error_of_the_application_and_no_open_door(
+def test_setup_error_is_raised_instead_of_allowing_the_request(
     serve: Serve, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with redis.Redis.from_url(url) as client:
         client.set("FIXED 2 3600000:alice", "no limiter")
     served = serve(limit=Fixed(2, "1h"))
 
-    # Servers close the connection behind such an error.
+    # Servers close the connection after such an error.
     def status(url: str) -> int:
         return httpx.get(url + "/items", headers={"User": "alice"}).status_code
 
@@ -343,7 +344,7 @@ def test_a_mistake_is_an_error_of_the_application_and_no_open_door(
     assert [line for line in lines if "RL.POLICYSET" in line]
 
 
-def test_a_server_without_room_is_503(serve: Serve, url: str) -> None:
+def test_full_server_is_503(serve: Serve, url: str) -> None:
     served = serve({"on_outage": "open"}, limit=Fixed(2, "1h"))
     with redis.Redis.from_url(url) as client:
         client.config_set("maxmemory", 1)

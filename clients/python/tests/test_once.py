@@ -1,4 +1,4 @@
-"""Replies are lost, calls are sent again, and exactly the limit is charged."""
+"""Calls are resent after replies were lost, and exactly the limit is charged."""
 
 import asyncio
 from collections import Counter
@@ -9,12 +9,12 @@ import redis
 from support.proxy import LossyProxy
 from support.server import Server
 
-from kinds import Make
+from limiters import Make
 from redis_ratelimit import Decision, Fixed, Limiter, aio
 
 LIMIT = Fixed(99, "1d")
-# Sent again until it is answered: who gives up after some resends does not know what was charged.
-DOGGED = {
+# Resends without end: after giving up, the outcome of a call would be unknown.
+ENDLESS_RESENDS = {
     "timeout": 10.0,
     "resends": 1000,
     "failures": 10**6,
@@ -42,7 +42,7 @@ def used(admin: redis.Redis, key: str = "key") -> str:
 def test_threads_charge_exactly_the_limit(server: Server, admin: redis.Redis, every: int) -> None:
     with (
         LossyProxy(server.port, every).running() as proxy,
-        Limiter.from_url(f"redis://127.0.0.1:{proxy.port}", **DOGGED) as limiter,
+        Limiter.from_url(f"redis://127.0.0.1:{proxy.port}", **ENDLESS_RESENDS) as limiter,
         ThreadPoolExecutor(8) as pool,
     ):
         decisions = list(pool.map(lambda _: limiter.take("key", LIMIT), range(150)))
@@ -54,7 +54,7 @@ def test_threads_charge_exactly_the_limit(server: Server, admin: redis.Redis, ev
 @pytest.mark.parametrize("every", [2, 3, 7])
 def test_tasks_charge_exactly_the_limit(server: Server, admin: redis.Redis, every: int) -> None:
     async def decide(port: int) -> list[Decision]:
-        async with aio.Limiter.from_url(f"redis://127.0.0.1:{port}", **DOGGED) as limiter:
+        async with aio.Limiter.from_url(f"redis://127.0.0.1:{port}", **ENDLESS_RESENDS) as limiter:
             return await asyncio.gather(*(limiter.take("key", LIMIT) for _ in range(150)))
 
     with LossyProxy(server.port, every).running() as proxy:
@@ -64,11 +64,11 @@ def test_tasks_charge_exactly_the_limit(server: Server, admin: redis.Redis, ever
     assert used(admin) == "99"
 
 
-def test_several_keys_and_units_are_charged_once_too(
+def test_several_keys_and_units_are_charged_once(
     make: Make, server: Server, admin: redis.Redis
 ) -> None:
     with LossyProxy(server.port, 2).running() as proxy:
-        limiter = make(f"redis://127.0.0.1:{proxy.port}", **DOGGED)
+        limiter = make(f"redis://127.0.0.1:{proxy.port}", **ENDLESS_RESENDS)
         for _ in range(10):
             assert limiter.take_all({"{a}:1": LIMIT, "{a}:2": LIMIT}, cost=3)
         assert limiter.take("units", LIMIT, cost=70, upto=True).granted == 70
@@ -78,8 +78,8 @@ def test_several_keys_and_units_are_charged_once_too(
     assert [used(admin, key) for key in ("{a}:1", "{a}:2", "units")] == ["30", "30", "99"]
 
 
-def test_without_an_id_it_is_not_sent_again(make: Make, server: Server) -> None:
-    """Nor by the client underneath, as redis-py does when it is left to itself."""
+def test_call_without_an_id_is_not_resent(make: Make, server: Server) -> None:
+    """The client library does not resend it either, as redis-py does by default."""
     with LossyProxy(server.port, 1).running() as proxy:
         limiter = make(f"redis://127.0.0.1:{proxy.port}", timeout=10.0, resends=5, failures=100)
         assert limiter.take("key", LIMIT, once=False).source == "none"
@@ -90,8 +90,8 @@ def test_without_an_id_it_is_not_sent_again(make: Make, server: Server) -> None:
         assert proxy.sent == 8
 
 
-def test_it_is_not_sent_again_when_the_id_may_be_forgotten(make: Make, server: Server) -> None:
-    """A process that was frozen in between would charge twice."""
+def test_call_is_not_resent_after_its_id_may_have_expired(make: Make, server: Server) -> None:
+    """A process that was suspended in between would charge twice."""
     now = 0.0
 
     def clock() -> float:
@@ -107,12 +107,12 @@ def test_it_is_not_sent_again_when_the_id_may_be_forgotten(make: Make, server: S
         assert 2 <= proxy.sent <= 10
 
 
-def test_what_may_count_twice_never_admits_too_much(
+def test_double_charge_never_allows_too_much(
     make: Make, server: Server, admin: redis.Redis
 ) -> None:
-    """A call for a hundredth of its limit has no idempotency key, and is sent again even so."""
+    """A call for a hundredth of its limit has no idempotency key, and is resent nevertheless."""
     with LossyProxy(server.port, 3).running() as proxy:
-        limiter = make(f"redis://127.0.0.1:{proxy.port}", **DOGGED)
+        limiter = make(f"redis://127.0.0.1:{proxy.port}", **ENDLESS_RESENDS)
         decisions = [limiter.take("key", Fixed(100, "1d")) for _ in range(100)]
         assert proxy.lost >= 33
     told = counted(decisions)

@@ -1,4 +1,4 @@
-"""While the server does not decide."""
+"""Decisions during an outage of the server."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ LIMIT = TokenBucket(100, 100, "1h")
 
 
 class Time:
-    """The limiter's, in seconds: it stands still until a test moves it."""
+    """Clock of the limiter in seconds, which stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -39,7 +39,7 @@ def time() -> Time:
     return Time()
 
 
-def test_open_lets_all_pass(make: Any, server: Server) -> None:
+def test_open_allows_every_call(make: Any, server: Server) -> None:
     limiter = make()
     assert limiter.take("key", LIMIT).source == "server"
     server.stop("kill")
@@ -50,16 +50,16 @@ def test_open_lets_all_pass(make: Any, server: Server) -> None:
     assert limiter.take_all({"{a}1": LIMIT, "{a}2": LIMIT}).source == "none"
 
 
-def test_closed_lets_nothing_pass(make: Any, server: Server) -> None:
+def test_closed_denies_every_call(make: Any, server: Server) -> None:
     limiter = make(on_outage="closed", pause=2.5)
     server.stop("kill")
     decision = limiter.take("key", LIMIT)
-    # When the server is asked again.
+    # The time when the server is tried again.
     assert (decision.allowed, decision.source, decision.wait) == (False, "none", 2.5)
     assert limiter.take("key", LIMIT, upto=True).granted == 0
 
 
-def test_the_share_of_this_process_passes(make: Any, server: Server, time: Time) -> None:
+def test_local_allows_the_share_of_this_process(make: Any, server: Server, time: Time) -> None:
     limiter = make(on_outage=Local(share=0.25, clock=time), pause=2.5)
     server.stop("kill")
     decisions = [limiter.take("key", LIMIT) for _ in range(30)]
@@ -67,14 +67,14 @@ def test_the_share_of_this_process_passes(make: Any, server: Server, time: Time)
     assert {one.source for one in decisions} == {"local"}
     assert (decisions[0].limit, decisions[0].remaining) == (25, 24)
     assert decisions[-1].wait == 2.5
-    # It comes back as the limit does: all of it within the hour.
+    # It recovers at the rate of the limit: all of it within the hour.
     time.now += 3600 / 25
     assert limiter.take("key", LIMIT)
     assert not limiter.take("key", LIMIT)
     assert limiter.take("other", LIMIT)
 
 
-def test_a_local_limit_knows_the_options(make: Any, server: Server, time: Time) -> None:
+def test_local_limit_supports_options(make: Any, server: Server, time: Time) -> None:
     limiter = make(on_outage=Local(clock=time))
     server.stop("kill")
     two = (Fixed(10, 60, cost=1, name="requests"), Fixed(1000, 60, name="tokens"))
@@ -86,7 +86,7 @@ def test_a_local_limit_knows_the_options(make: Any, server: Server, time: Time) 
     denied = limiter.take("llm", *two, cost=200, each=True)
     assert [one.allowed for one in denied.each] == [True, False]
     assert limiter.settle("llm", *two, id="req-1", cost=100).source == "local"
-    # Settled where it was charged, and once.
+    # Settled by the process that charged it, and once.
     assert limiter.settle("llm", *two, id="req-1", cost=100).source == "none"
     assert [one.remaining for one in limiter.peek("llm", *two, each=True).each] == [9, 900]
     assert limiter.peek("units", Fixed(10, 60), cost=70, upto=True).granted == 10
@@ -102,7 +102,7 @@ def test_a_local_limit_knows_the_options(make: Any, server: Server, time: Time) 
 
 
 @pytest.mark.parametrize("now", [0.1, 1000.7, 123456.789, 1e9 / 7])
-def test_of_whole_units_whole_units_are_left(now: float) -> None:
+def test_remaining_units_stay_whole(now: float) -> None:
     local = Local(clock=lambda: now)
     for limit in (3, 7, 10, 1000):
         for cost in range(1, 4):
@@ -110,7 +110,7 @@ def test_of_whole_units_whole_units_are_left(now: float) -> None:
             assert [one.remaining for one in local.take(charges)] == [limit - cost]
 
 
-def test_of_a_policy_only_the_server_knows_the_numbers(make: Any, server: Server) -> None:
+def test_local_policy_uses_otherwise(make: Any, server: Server) -> None:
     passes = make(on_outage=Local())
     limits = make(on_outage=Local(otherwise=Fixed(2, "1h")))
     server.stop("kill")
@@ -119,7 +119,7 @@ def test_of_a_policy_only_the_server_knows_the_numbers(make: Any, server: Server
     assert limits.take("pool", Concurrency(1, 30), holder="me").source == "none"
 
 
-def test_what_nobody_can_decide_is_an_error(make: Any, server: Server) -> None:
+def test_calls_without_a_decision_raise_unavailable_error(make: Any, server: Server) -> None:
     limiter = make(on_outage="open")
     server.stop("kill")
     for call in (
@@ -134,19 +134,19 @@ def test_what_nobody_can_decide_is_an_error(make: Any, server: Server) -> None:
             call()
 
 
-def test_a_server_that_comes_back_decides(make: Any, server: Server, time: Time) -> None:
+def test_server_decides_again_after_the_pause(make: Any, server: Server, time: Time) -> None:
     limiter = make(on_outage="closed", clock=time)
     limiter.take("key", LIMIT)
     server.stop("kill")
     assert [limiter.take("key", LIMIT).source for _ in range(5)] == ["none"] * 5
     server.start()
-    # Nobody asks until the pause is over.
+    # No call is sent until the pause is over.
     assert limiter.take("key", LIMIT).source == "none"
     time.now += 1.0
     assert limiter.take("key", LIMIT).source == "server"
 
 
-def test_who_hangs_is_not_asked_for_long(
+def test_breaker_opens_for_a_hanging_server(
     make: Any, server: Server, admin: redis.Redis, time: Time
 ) -> None:
     limiter = make(timeout=0.05, resends=0, failures=3, clock=time)
@@ -154,7 +154,7 @@ def test_who_hangs_is_not_asked_for_long(
     poll.take("key", LIMIT)
     os.kill(server.pid, signal.SIGSTOP)
     try:
-        # Three run into the time limit; the others would take minutes if they did, too.
+        # Three run into the timeout. If the others did, too, they would take minutes.
         assert {limiter.take("key", LIMIT).source for _ in range(2000)} == {"none"}
     finally:
         os.kill(server.pid, signal.SIGCONT)
@@ -163,7 +163,7 @@ def test_who_hangs_is_not_asked_for_long(
     assert "cmdstat_rl.take" not in admin.info("commandstats")
 
 
-def test_after_the_pause_one_asks(make: Any, server: Server, time: Time) -> None:
+def test_one_call_probes_after_the_pause(make: Any, server: Server, time: Time) -> None:
     limiter = make(clock=time, resends=0)
     server.stop("kill")
     for _ in range(3):
@@ -174,7 +174,7 @@ def test_after_the_pause_one_asks(make: Any, server: Server, time: Time) -> None
 
 
 @pytest.mark.parametrize("on_outage", ["open", "closed"])
-def test_an_outage_is_a_line_when_it_begins_and_one_when_it_is_over(
+def test_outage_logs_its_begin_and_end_once(
     make: Any, server: Server, time: Time, caplog: pytest.LogCaptureFixture, on_outage: str
 ) -> None:
     limiter = make(on_outage=on_outage, clock=time)
@@ -192,7 +192,7 @@ def test_an_outage_is_a_line_when_it_begins_and_one_when_it_is_over(
     assert ends == "Redis is back"
 
 
-def test_a_state_of_the_server_is_an_outage(
+def test_server_state_is_an_outage(
     make: Any, admin: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     limiter = make(on_outage="closed")
@@ -200,7 +200,7 @@ def test_a_state_of_the_server_is_an_outage(
     try:
         for _ in range(5):
             assert limiter.take("key", LIMIT).source == "none"
-        # It answers, so it is asked on.
+        # The server replies, so the breaker stays closed.
         assert limiter.peek("key", LIMIT).source == "server"
     finally:
         admin.config_set("min-replicas-to-write", 0)
@@ -209,7 +209,7 @@ def test_a_state_of_the_server_is_an_outage(
     assert line.startswith("Redis refuses calls: ")
 
 
-def test_a_server_without_the_module_is_told_of(
+def test_missing_module_is_a_setup_error(
     make: Any, binary: Binary, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Server(binary, module=None) as bare:
@@ -221,7 +221,7 @@ def test_a_server_without_the_module_is_told_of(
     assert line.endswith("--loadmodule /path/to/libredis_ratelimit.so policies yes")
 
 
-def test_the_server_may_be_away_at_the_start(make: Any, server: Server, time: Time) -> None:
+def test_server_may_be_unreachable_at_the_start(make: Any, server: Server, time: Time) -> None:
     server.stop("kill")
     limiter = make(clock=time)
     assert limiter.take("key", LIMIT).source == "none"
@@ -231,5 +231,5 @@ def test_the_server_may_be_away_at_the_start(make: Any, server: Server, time: Ti
 
 
 @pytest.fixture(autouse=True)
-def _told(caplog: pytest.LogCaptureFixture) -> None:
+def _assert_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="redis_ratelimit")

@@ -1,4 +1,4 @@
-"""Limits that the server keeps."""
+"""Policies: named limits stored on the server."""
 
 from typing import Any
 from uuid import uuid4
@@ -12,11 +12,11 @@ from redis_ratelimit.policies import PolicyLine, Scale
 
 @pytest.fixture
 def plan() -> str:
-    """A name that was never used: the version of one that was deleted goes on for a day."""
+    """Name that was never used: the version of a deleted policy is kept for a day."""
     return f"plan:{uuid4().hex}"
 
 
-def test_a_policy_rules_the_calls_that_name_it(limiter: Any, plan: str) -> None:
+def test_policy_applies_to_calls_by_its_name(limiter: Any, plan: str) -> None:
     assert limiter.policies.set(plan, TokenBucket(5, 5, "1m")) > 0
     assert limiter.take("user", Policy(plan)).remaining == 4
     assert limiter.policies.set(plan, TokenBucket(20, 20, "1m")) > 0
@@ -24,21 +24,21 @@ def test_a_policy_rules_the_calls_that_name_it(limiter: Any, plan: str) -> None:
     assert limiter.peek("user", Policy(plan), cost=18)
 
 
-def test_the_first_that_exists_rules(limiter: Any) -> None:
+def test_first_existing_policy_applies(limiter: Any) -> None:
     limiter.policies.set("plan:basic", Fixed(20, "1m", name="calls"))
     decision = limiter.take("user", Policy("user:52", "plan:basic"), each=True)
     assert decision.policy == "plan:basic"
     assert [one.name for one in decision.each] == ["calls"]
 
 
-def test_that_there_is_none_is_an_error_of_its_own(limiter: Any) -> None:
+def test_missing_policy_raises_no_policy_error(limiter: Any) -> None:
     with pytest.raises(NoPolicyError, match="no policy 'plan:gold' or 'plan:silver'"):
         limiter.take("user", Policy("plan:gold", "plan:silver"))
     with pytest.raises(NoPolicyError):
         limiter.policies.scale("plan:gold", 0.5)
 
 
-def test_requests_and_tokens_by_one_policy(limiter: Any) -> None:
+def test_one_policy_limits_requests_and_tokens(limiter: Any) -> None:
     limiter.policies.set(
         "llm",
         TokenBucket(60, 60, "1m", cost=1, name="requests"),
@@ -52,13 +52,13 @@ def test_requests_and_tokens_by_one_policy(limiter: Any) -> None:
     assert [one.remaining for one in decision.each] == [59, 8800, 1]
 
 
-def test_in_all_of_several_keys_too(limiter: Any) -> None:
+def test_policy_in_take_all(limiter: Any) -> None:
     limiter.policies.set("plan", Fixed(10, "1m"))
     limits = {"{a}:1": Policy("plan", cost=3), "{a}:2": Fixed(5, "1h")}
     assert [one.remaining for one in limiter.take_all(limits, cost=2).each] == [7, 3]
 
 
-def test_a_limit_in_the_shadow_does_not_govern(limiter: Any) -> None:
+def test_shadow_limit_does_not_govern(limiter: Any) -> None:
     limiter.policies.set("login", Fixed(10, "1m"), Fixed(1, "1m", name="new", shadow=True))
     limiter.take("carol", Policy("login"))
     decision = limiter.take("carol", Policy("login"), each=True)
@@ -66,19 +66,19 @@ def test_a_limit_in_the_shadow_does_not_govern(limiter: Any) -> None:
     assert [one.allowed for one in decision.each] == [True, False]
 
 
-def test_two_people_do_not_overwrite_each_other(limiter: Any, plan: str) -> None:
+def test_version_prevents_overwriting(limiter: Any, plan: str) -> None:
     policies = limiter.policies
     read = policies.set(plan, Fixed(50, "1m"), nx=True)
     assert policies.set(plan, Fixed(70, "1m"), nx=True) == read
-    stands = policies.set(plan, Fixed(60, "1m"), version=read)
-    assert stands > read
-    with pytest.raises(CallError, match=f"has version {stands}, not {read}"):
+    current = policies.set(plan, Fixed(60, "1m"), version=read)
+    assert current > read
+    with pytest.raises(CallError, match=f"has version {current}, not {read}"):
         policies.set(plan, Fixed(80, "1m"), version=read)
     with pytest.raises(NoPolicyError):
         policies.set("other", Fixed(80, "1m"), version=read)
 
 
-def test_what_there_is_to_know(limiter: Any, plan: str, clock: Clock) -> None:
+def test_policy_state_and_list(limiter: Any, plan: str, clock: Clock) -> None:
     policies = limiter.policies
     version = policies.set(plan, Fixed(5, "1m", cost=1, name="calls"), ban=Ban(3, "1m", "1h"))
     second = policies.set(f"{plan}:b", Fixed(7, "1m", shadow=True))
@@ -104,7 +104,7 @@ def test_what_there_is_to_know(limiter: Any, plan: str, clock: Clock) -> None:
     assert policies.get(f"{plan}:b").scale_ms == -1
 
 
-def test_only_the_version_that_was_read_is_deleted(limiter: Any, plan: str) -> None:
+def test_delete_with_version_keeps_a_newer_policy(limiter: Any, plan: str) -> None:
     policies = limiter.policies
     first = policies.set(plan, Fixed(5, "1m"))
     second = policies.set(plan, Fixed(6, "1m"))

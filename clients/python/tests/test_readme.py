@@ -1,4 +1,4 @@
-"""Every block of README.md is run, and what it shows is what it does."""
+"""Every block of README.md is run, and its output is as shown."""
 
 import contextlib
 import io
@@ -26,12 +26,12 @@ PROGRAMS = [
 ]
 
 
-def test_the_languages_are_known() -> None:
+def test_languages_of_blocks_are_known() -> None:
     assert {block.language for block in BLOCKS} == {"sh", "python", "redis", "text", "yaml"}
 
 
 @pytest.mark.parametrize(("program", "following"), PROGRAMS)
-def test_a_program_prints_what_is_shown(program: Block, following: list[Block], url: str) -> None:
+def test_program_prints_the_shown_output(program: Block, following: list[Block], url: str) -> None:
     shown = "".join(block.text for block in following if block.language == "text")
     names: dict[str, object] = {"__name__": "example"}
     text = program.text.replace("//localhost:6379", url.removeprefix("redis:"))
@@ -48,7 +48,7 @@ def test_a_program_prints_what_is_shown(program: Block, following: list[Block], 
         assert [one.headers["X-RateLimit-Remaining"] for one in (first, second)] == ["99", "98"]
 
 
-def test_behind_cors_preflights_are_not_counted_and_denials_can_be_read(url: str) -> None:
+def test_cors_preflights_are_not_counted_and_denials_are_readable(url: str) -> None:
     (program,) = [block.text for block in BLOCKS if "CORSMiddleware" in block.text]
     program = program.replace("//localhost:6379", url.removeprefix("redis:"))
     names: dict[str, object] = {"__name__": "example"}
@@ -69,25 +69,25 @@ def test_behind_cors_preflights_are_not_counted_and_denials_can_be_read(url: str
     assert {name.lower() for name in fields.split(", ")} <= told
 
 
-def test_the_server_takes_the_commands(admin: redis.Redis) -> None:
+def test_commands_are_accepted_by_the_server(admin: redis.Redis) -> None:
     for block in BLOCKS:
         if block.language == "redis":
-            # Policies stay from test to test, and so do their versions.
+            # Policies and their versions persist from test to test.
             assert admin.execute_command(*block.text.split()) >= 1
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_targets() -> None:
     for path, _ in links(README):
         assert (PACKAGE / path).exists(), path
 
 
 @pytest.mark.timeout(600)
-def test_it_installs_from_its_folder_by_one_command(tmp_path: Path, url: str) -> None:
+def test_package_installs_from_its_folder(tmp_path: Path, url: str) -> None:
     venv.create(tmp_path, with_pip=True)
     python = tmp_path / "bin/python"
     (line,) = [block.text for block in BLOCKS if block.language == "sh"]
     activated = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    # In the repository's folder. The index is that of whoever runs the test.
+    # In the folder of the repository. The package index is that of the account running the test.
     subprocess.run(["sh", "-c", line], check=True, cwd=PACKAGE.parents[1], env=activated)
     program = next(block.text for block in BLOCKS if block.language == "python")
     program = program.replace("redis://localhost:6379", url)
@@ -108,7 +108,7 @@ def test_it_installs_from_its_folder_by_one_command(tmp_path: Path, url: str) ->
 
 
 @pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
-def test_links_work_on_a_registrys_page(name: str) -> None:
+def test_links_work_outside_the_repository(name: str) -> None:
     page = (Path(__file__).parents[1] / name).read_text()
     titles = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
     anchors = {"#" + re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -1,5 +1,5 @@
-"""What each error reply of a server leads to: `clients/replies.json`, which the package for Node.js
-is held to as well.
+"""Effect of each error reply of a server: `clients/replies.json`, the table that all packages
+share.
 """
 
 import json
@@ -16,7 +16,7 @@ from support.binaries import Binary
 from support.proxy import LossyProxy, is_of_the_module, read_value
 from support.server import Server
 
-from kinds import Make
+from limiters import Make
 from redis_ratelimit import (
     CallError,
     Concurrency,
@@ -43,15 +43,15 @@ ERRORS = {
     "full": FullError,
 }
 LIMIT = Fixed(1000, "1h")
-# Of this limit a call has an idempotency key.
+# A call with this limit has an idempotency key.
 SMALL = Fixed(50, "1h")
 
 
 class Refusing(LossyProxy):
-    """Answers the module's commands with an error, while there is one."""
+    """Proxy that answers the module's commands with `error`, if it is set."""
 
     error: str | None = None
-    # Only those with an id.
+    # Answers only commands with an idempotency key.
     spares_unnamed = False
 
     def _pass_on(self, client: BinaryIO, answers: BinaryIO) -> None:
@@ -80,11 +80,11 @@ def records(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
-def test_the_table_has_every_error_of_the_module() -> None:
+def test_table_has_every_error_of_the_module() -> None:
     documented = (CLIENTS.parent / "docs/commands.md").read_text().split("\n## Errors\n")[1]
     lines = [line for line in documented.splitlines() if line.startswith("| `")]
     known = {row["reply"] for row in ROWS}
-    # Of how a call is worded there will be others.
+    # The list of syntax errors is open-ended.
     wording = re.compile(r"ERR (syntax error|wrong number|(a )?\w+ (must be|is missing))")
     told = {line.split("`")[1] for line in lines}
     of_the_module = {reply for reply in told if not wording.match(reply)}
@@ -93,10 +93,10 @@ def test_the_table_has_every_error_of_the_module() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey"])
-def test_each_reply_is_what_the_table_says(
+def test_each_reply_has_the_outcome_of_the_table(
     make: Make, refusing: Refusing, scheme: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # One failure would open the limit for all, if it counted as one.
+    # A single counted failure would open the breaker.
     limiters = {
         how: make(f"{scheme}://127.0.0.1:{refusing.port}", on_outage=how, failures=1, pause=3600)
         for how in ("open", "closed", Local())
@@ -105,7 +105,7 @@ def test_each_reply_is_what_the_table_says(
         reply, kind = row["reply"], row["kind"]
         for how, limiter in limiters.items():
             caplog.clear()
-            limiter._sending._complaint._told.clear()
+            limiter._sending._complaint._logged_at.clear()
             refusing.error = reply
             with pytest.raises(ERRORS[kind]) as raised:
                 limiter.policies.get("plan")
@@ -129,15 +129,15 @@ def test_each_reply_is_what_the_table_says(
                     assert decision.allowed == passes, reply
                     assert decision.source == ("local" if local else "none"), reply
                     assert isinstance(decision.error, ERRORS[kind]), reply
-            # Of what somebody has to mend there is a line, and not one a call.
+            # Errors that need an operator are logged, but not once a call.
             loud = kind in {"operator", "full"}
             assert len(records(caplog, logging.ERROR)) == loud, reply
             refusing.error = None
-            # Nobody else pays for it.
+            # The error does not affect other calls.
             assert limiter.take("other", LIMIT).source == "server", reply
 
 
-def test_a_key_full_of_ids_goes_on_without_one_of_its_own(make: Make, refusing: Refusing) -> None:
+def test_key_full_of_ids_is_charged_without_a_generated_id(make: Make, refusing: Refusing) -> None:
     limiter = make(f"redis://127.0.0.1:{refusing.port}", on_outage="open")
     refusing.spares_unnamed = True
     for row in ROWS:
@@ -148,18 +148,18 @@ def test_a_key_full_of_ids_goes_on_without_one_of_its_own(make: Make, refusing: 
         assert (decision.allowed, decision.source) == (
             (True, "server") if row["passesWithoutId"] else (False, "none")
         )
-        # What is not remembered cannot be settled.
+        # A call without a record cannot be settled.
         assert not row["passesWithoutId"] or decision.id is None
         both = limiter.take_all({"{a}1": SMALL, "{a}2": SMALL})
         assert both.allowed == row["passesWithoutId"]
-        # The caller needs this one.
+        # An id of the caller's cannot be left out.
         assert not limiter.take("key", SMALL, once="req-1")
         assert not limiter.take("key", SMALL, cost=3, upto=True)
         with limiter.units("key", SMALL) as units:
             assert not units.take()
 
 
-def test_a_policy_that_needs_the_id_is_denied_without_it(make: Make, refusing: Refusing) -> None:
+def test_policy_that_needs_an_id_is_denied_without_it(make: Make, refusing: Refusing) -> None:
     limiter = make(f"redis://127.0.0.1:{refusing.port}")
     limiter.policies.set("jobs", Concurrency(5, "1h"), LIMIT)
     refusing.error = "ERR the key has 3 entries, as many as ratelimit.max-ids allows"
@@ -171,15 +171,15 @@ def test_a_policy_that_needs_the_id_is_denied_without_it(make: Make, refusing: R
 
 @pytest.fixture
 def small(binary: Binary) -> Iterator[Server]:
-    """Its keys hold little."""
+    """Server whose keys hold few entries."""
     with Server(binary, module_args="max-ids 3 max-log-entries 3 max-leases 3") as server:
         yield server
 
 
 @pytest.mark.parametrize("how", ["open", "closed", Local()])
-def test_a_full_key_is_no_outage(make: Make, small: Server, how: Any) -> None:
+def test_full_key_is_not_an_outage(make: Make, small: Server, how: Any) -> None:
     limiter = make(f"redis://127.0.0.1:{small.port}", on_outage=how, failures=1)
-    # Charged to the unit, though it remembers three ids only.
+    # Every unit is charged although the key remembers three ids only.
     decisions = [limiter.take("ids", Fixed(10, "1h")) for _ in range(15)]
     assert [one.allowed for one in decisions] == [True] * 10 + [False] * 5
     assert [one.id is not None for one in decisions] == [True] * 3 + [False] * 7 + [True] * 5
@@ -194,7 +194,7 @@ def test_a_full_key_is_no_outage(make: Make, small: Server, how: Any) -> None:
     assert limiter.take("other", LIMIT).source == "server"
 
 
-def test_a_full_memory_denies_what_is_new_and_goes_on_with_what_there_is(
+def test_full_memory_denies_new_keys_and_serves_existing_ones(
     make: Make, admin: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     limiter = make(on_outage="open", failures=1)
@@ -215,7 +215,7 @@ def test_a_full_memory_denies_what_is_new_and_goes_on_with_what_there_is(
 
 
 @pytest.mark.parametrize("how", ["open", "closed", Local()])
-def test_another_algorithm_is_told_of(
+def test_key_of_another_algorithm_is_a_setup_error(
     make: Make, how: Any, caplog: pytest.LogCaptureFixture, admin: redis.Redis
 ) -> None:
     limiter = make(on_outage=how, failures=1)
@@ -233,7 +233,7 @@ def test_another_algorithm_is_told_of(
     assert "'key0'" in line
 
 
-def test_permissions_and_passwords_are_told_of(
+def test_wrong_permissions_and_passwords_are_setup_errors(
     make: Make, server: Server, admin: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     admin.execute_command("ACL", "SETUSER", "app", "on", ">right", "~app:*", "+rl.peek", "+select")
@@ -260,7 +260,7 @@ def test_permissions_and_passwords_are_told_of(
     assert [line for line in lines if "password" in line]
 
 
-def test_a_cluster_is_not_one_server_and_one_server_no_cluster(
+def test_cluster_and_single_server_mismatch_is_a_setup_error(
     make: Make, cluster: Any, server: Server
 ) -> None:
     limiter = make(f"redis://127.0.0.1:{cluster.primaries()[0].port}", failures=1)
@@ -279,9 +279,7 @@ def test_a_cluster_is_not_one_server_and_one_server_no_cluster(
 
 
 @pytest.mark.parametrize("key", [None, 42, ["a"], object()])
-def test_a_key_that_is_none_is_refused_before_anything_is_sent(
-    make: Make, key: Any, admin: redis.Redis
-) -> None:
+def test_invalid_key_is_rejected_before_sending(make: Make, key: Any, admin: redis.Redis) -> None:
     limiter = make(failures=1)
     admin.config_resetstat()
     for call in (
@@ -301,7 +299,7 @@ def test_a_key_that_is_none_is_refused_before_anything_is_sent(
     assert admin.info("commandstats")["cmdstat_rl.take"]["calls"] == 1
 
 
-def test_what_cannot_be_sent_is_the_callers_mistake(make: Make) -> None:
+def test_unencodable_word_is_a_call_error(make: Make) -> None:
     limiter = make(failures=1)
     for _ in range(3):
         with pytest.raises(TypeError, match="text or bytes, not None"):
@@ -309,13 +307,13 @@ def test_what_cannot_be_sent_is_the_callers_mistake(make: Make) -> None:
     assert limiter.take("key", LIMIT).source == "server"
 
 
-def test_all_are_errors_of_this_package() -> None:
+def test_all_exceptions_have_one_base_class() -> None:
     for kind in (*ERRORS.values(), NoPolicyError, DeniedError):
         assert issubclass(kind, RateLimitError)
     assert issubclass(NoPolicyError, SetupError)
 
 
-def test_a_lease_is_held_on_though_a_renewal_is_refused(server: Server) -> None:
+def test_lease_survives_a_rejected_renewal(server: Server) -> None:
     with Refusing(server.port, 0).running() as proxy:
         url = f"redis://127.0.0.1:{proxy.port}"
         with (
@@ -334,5 +332,5 @@ def test_a_lease_is_held_on_though_a_renewal_is_refused(server: Server) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _told(caplog: pytest.LogCaptureFixture) -> None:
+def _assert_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="redis_ratelimit")

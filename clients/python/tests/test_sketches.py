@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import redis
 
-from kinds import Make
+from limiters import Make
 from redis_ratelimit import Ban, Concurrency, Fixed, Limiter, Local, Policy, Sketch, TokenBucket
 from redis_ratelimit.wsgi import RateLimitMiddleware
 
@@ -26,7 +26,7 @@ def test_each_item_has_its_own_limit(make: Make, admin: redis.Redis) -> None:
     assert limiter.peek("203.0.113.7", ADDRESSES).remaining == 3
 
 
-def test_the_size_counts_when_the_key_is_made(make: Make, admin: redis.Redis) -> None:
+def test_size_applies_when_the_key_is_created(make: Make, admin: redis.Redis) -> None:
     limiter = make()
     for key, size in {"small": "64kb", "large": 2**21}.items():
         limiter.take("item", Sketch(3, 3, "1h", key=key, size=size, cost=2, keep="10%"))
@@ -34,7 +34,7 @@ def test_the_size_counts_when_the_key_is_made(make: Make, admin: redis.Redis) ->
         assert str(2**21 if key == "large" else 2**16) in str(info)
 
 
-def test_several_keys_at_once(make: Make, admin: redis.Redis) -> None:
+def test_sketch_in_take_all(make: Make, admin: redis.Redis) -> None:
     limiter = make()
     limits = {"203.0.113.7": ADDRESSES, "user:42": Fixed(5, "1h")}
     decision = limiter.take_all(limits, cost=2)
@@ -47,7 +47,7 @@ def test_several_keys_at_once(make: Make, admin: redis.Redis) -> None:
         limiter.take_all({"one": ADDRESSES, "two": ADDRESSES})
 
 
-def test_a_policy_of_items(make: Make, admin: redis.Redis) -> None:
+def test_policy_that_is_a_sketch(make: Make, admin: redis.Redis) -> None:
     limiter = make()
     limiter.policies.set("per-address", Sketch(2, 2, "1h", size="64kb"))
     policy = Policy("per-address", key="addresses", cost=1)
@@ -57,12 +57,12 @@ def test_a_policy_of_items(make: Make, admin: redis.Redis) -> None:
         assert limiter.peek(address, policy).remaining == 0
     assert limiter.take_all({"203.0.113.9": policy}, cost=2)
     assert admin.keys() == ["addresses"]
-    # Other policies do not mind.
+    # The key is ignored by other policies.
     limiter.policies.set("plain", Fixed(2, "1h"))
     assert limiter.take("user", Policy("plain", key="plain")).remaining == 1
 
 
-def test_a_denial_is_remembered_by_item(make: Make, admin: redis.Redis) -> None:
+def test_denial_is_remembered_for_the_item(make: Make, admin: redis.Redis) -> None:
     now = [1000.0]
     others = {client["id"] for client in admin.client_list()}
     limiter = make(clock=lambda: now[0])
@@ -73,13 +73,13 @@ def test_a_denial_is_remembered_by_item(make: Make, admin: redis.Redis) -> None:
     assert limiter.take("item", ADDRESSES).remembered
     assert limiter.take("another", ADDRESSES)
     assert limiter.take("item", other)
-    # The key changes with each call for any item, so nothing is heard of: a second at most.
+    # The key changes with each call for any item, so it is not tracked: a second at most.
     now[0] += 1
     assert not limiter.take("item", ADDRESSES).remembered
     ours = [client for client in admin.client_list() if client["id"] not in others]
     assert ours
     assert not [client for client in ours if "t" in client["flags"]]
-    # It is never remembered longer than the denial.
+    # A denial is never remembered longer than its wait.
     short = Sketch(1, 1, "900ms", key="short")
     limiter.take("item", short)
     assert not limiter.take("item", short)
@@ -87,7 +87,7 @@ def test_a_denial_is_remembered_by_item(make: Make, admin: redis.Redis) -> None:
     assert not limiter.take("item", short).remembered
 
 
-def test_what_a_sketch_cannot_is_refused(make: Make, admin: redis.Redis) -> None:
+def test_unsupported_options_of_a_sketch_are_rejected(make: Make, admin: redis.Redis) -> None:
     limiter = make()
     limits = (ADDRESSES, Policy("per-address", key="addresses"))
     before = admin.info("stats")["total_commands_processed"]
@@ -122,7 +122,7 @@ def test_what_a_sketch_cannot_is_refused(make: Make, admin: redis.Redis) -> None
     assert admin.info("stats")["total_commands_processed"] == before + 1
 
 
-def test_a_charge_of_several_units_has_no_id(make: Make) -> None:
+def test_sketch_charge_of_several_units_has_no_id(make: Make) -> None:
     limiter = make()
     for decision in (
         limiter.take("item", ADDRESSES, cost=2),
@@ -131,12 +131,12 @@ def test_a_charge_of_several_units_has_no_id(make: Make) -> None:
         assert decision
         with pytest.raises(ValueError, match="cannot be settled"):
             decision.settle(1)
-    # A lease among them needs the name of its holder.
+    # A lease needs the name of its holder.
     with pytest.raises(ValueError, match="needs a holder"):
         limiter.take_all({"item": ADDRESSES, "pool": Concurrency(1, "1m")})
 
 
-def test_limits_under_a_name_and_middleware(url: str, admin: redis.Redis) -> None:
+def test_bound_sketch_and_middleware(url: str, admin: redis.Redis) -> None:
     with Limiter.from_url(url, timeout=10) as limiter:
         api = limiter.limit("api", ADDRESSES)
         assert api.take("you").remaining == 2
@@ -162,7 +162,7 @@ def test_limits_under_a_name_and_middleware(url: str, admin: redis.Redis) -> Non
         assert admin.keys() == ["addresses"]
 
 
-def test_without_a_server_each_item_is_by_itself(make: Make) -> None:
+def test_local_limit_counts_each_item_separately(make: Make) -> None:
     local = Local(otherwise=Fixed(1, "1h"))
     limiter = make("redis://127.0.0.1:1", on_outage=local)
     for limit in (ADDRESSES, Sketch(3, 3, "1h", key="others")):

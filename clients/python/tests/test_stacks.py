@@ -1,4 +1,4 @@
-"""An application of each framework is limited by one line."""
+"""An application of each framework gets a limit by one line."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -12,13 +12,13 @@ import redis
 from django.conf import settings
 from support.server import Server
 
-import django_site  # noqa: F401  before all that looks at the settings
+import django_site  # noqa: F401  before all modules that read the settings
 from redis_ratelimit import Fixed, Limiter, SetupError, TokenBucket, aio
 from redis_ratelimit.asgi import RateLimitMiddleware
 
 settings.ROOT_URLCONF = __name__
 
-# They look at the settings.
+# These read the settings.
 from django.core.exceptions import ImproperlyConfigured  # noqa: E402
 from django.core.handlers.asgi import ASGIHandler  # noqa: E402
 from django.http import HttpResponse  # noqa: E402
@@ -60,7 +60,7 @@ def denied_well(status: int, headers: Any, name: str) -> None:
     assert headers["RateLimit-Policy"] == f'"{name}";q=2;w=3600'
 
 
-def test_django(limiter: Limiter, admin: redis.Redis) -> None:
+def test_django_middleware(limiter: Limiter, admin: redis.Redis) -> None:
     with override_settings(RATELIMIT=limiter.limit("api", LIMIT)):
         client = Client()
         answers = [client.get("/") for _ in range(3)]
@@ -69,12 +69,12 @@ def test_django(limiter: Limiter, admin: redis.Redis) -> None:
         denied_well(answers[2].status_code, answers[2], "api")
         assert answers[2]["Content-Type"] == "application/problem+json"
         assert answers[2].json()["violated-policies"] == ["api"]
-        # Another address has its own.
+        # Another address has its own limit.
         assert client.get("/", REMOTE_ADDR="192.0.2.7").status_code == 200
     assert set(admin.keys()) == {"api:127.0.0.1", "api:192.0.2.7"}
 
 
-def test_django_by_a_key_of_its_own(limiter: Limiter, admin: redis.Redis) -> None:
+def test_django_key_function(limiter: Limiter, admin: redis.Redis) -> None:
     options = {
         "RATELIMIT": limiter.limit("api", LIMIT),
         "RATELIMIT_KEY": lambda request: request.headers.get("X-User"),
@@ -85,13 +85,13 @@ def test_django_by_a_key_of_its_own(limiter: Limiter, admin: redis.Redis) -> Non
     assert set(admin.keys()) == {"ip:api:127.0.0.1", "api:alice"}
 
 
-def test_django_says_what_is_set_up_wrong() -> None:
+def test_django_reports_invalid_settings() -> None:
     with pytest.raises(ImproperlyConfigured, match="RATELIMIT is to be"):
         Client().get("/")
 
 
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])
-def test_django_behind_asgi(url: str, kind: str) -> None:
+def test_django_with_asgi(url: str, kind: str) -> None:
     async def served() -> list[httpx.Response]:
         limiter = Limiter.from_url(url, timeout=10) if kind == "sync" else aio.Limiter.from_url(url)
         with override_settings(RATELIMIT=limiter.limit("api", LIMIT)):
@@ -108,7 +108,7 @@ def test_django_behind_asgi(url: str, kind: str) -> None:
     denied_well(answers[2].status_code, answers[2].headers, "api")
 
 
-def test_a_view_of_django(limiter: Limiter) -> None:
+def test_django_view_decorator(limiter: Limiter) -> None:
     view = for_django.ratelimit(limiter.limit("login", LIMIT), cost=2)(hello)
     answers = [view(RequestFactory().get("/")) for _ in range(2)]
     assert [one.status_code for one in answers] == [200, 429]
@@ -117,7 +117,7 @@ def test_a_view_of_django(limiter: Limiter) -> None:
         for_django.ratelimit(limiter.limit("login", LIMIT))(async_hello)
 
 
-def test_a_coroutine_view_of_django(url: str) -> None:
+def test_django_coroutine_view_decorator(url: str) -> None:
     async def served() -> list[int]:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             view = for_django.ratelimit(limiter.limit("login", LIMIT))(async_hello)
@@ -126,19 +126,19 @@ def test_a_coroutine_view_of_django(url: str) -> None:
     assert asyncio.run(served()) == [200, 200, 429]
 
 
-# What X-RateLimit-Reset says with `unix_reset`: the instant at which LIMIT is as good as new.
+# Value of X-RateLimit-Reset with `unix_reset`: the time at which LIMIT has recovered.
 NOW = 1_800_000_000
 RESET = str(NOW + 3600)
 
 
 @pytest.fixture
-def standing_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process's clock, beside that of the server, which stands still too."""
+def frozen_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Freezes the clock of this process, like the clock of the server."""
     monkeypatch.setattr("redis_ratelimit.headers.time.time_ns", lambda: NOW * 10**9)
 
 
-@pytest.mark.usefixtures("standing_time")
-def test_django_tells_the_reset_as_unix_time(limiter: Limiter) -> None:
+@pytest.mark.usefixtures("frozen_time")
+def test_django_reports_the_reset_as_unix_time(limiter: Limiter) -> None:
     with override_settings(RATELIMIT=limiter.limit("api", LIMIT)):
         assert Client().get("/")["X-RateLimit-Reset"] == "3600"
         with override_settings(RATELIMIT_UNIX_RESET=True):
@@ -173,7 +173,7 @@ def rest_answers(throttle: Any, user: User | None, times: int = 3) -> list[Any]:
     return answers
 
 
-def test_rest_framework(limiter: Limiter, admin: redis.Redis) -> None:
+def test_rest_framework_throttles_by_rate(limiter: Limiter, admin: redis.Redis) -> None:
     with override_settings(RATELIMIT_LIMITER=limiter):
         answers = rest_answers(for_rest.UserRateThrottle, User(7))
         assert [one.status_code for one in answers] == [200, 200, 429]
@@ -181,7 +181,7 @@ def test_rest_framework(limiter: Limiter, admin: redis.Redis) -> None:
         assert [one.status_code for one in rest_answers(for_rest.AnonRateThrottle, None)] == (
             [200, 429, 429]
         )
-        # A user who is logged in is not limited by that one.
+        # A logged-in user is not limited by that throttle.
         assert {one.status_code for one in rest_answers(for_rest.AnonRateThrottle, User(7))} == (
             {200}
         )
@@ -195,7 +195,7 @@ def test_rest_framework(limiter: Limiter, admin: redis.Redis) -> None:
     }
 
 
-def test_rest_framework_by_a_limit_of_ones_own(limiter: Limiter, admin: redis.Redis) -> None:
+def test_rest_framework_throttle_with_a_bound_limit(limiter: Limiter, admin: redis.Redis) -> None:
     class Searches(for_rest.Throttle):
         limit = limiter.limit("search", TokenBucket(2, 1, "30s"))
 
@@ -206,12 +206,12 @@ def test_rest_framework_by_a_limit_of_ones_own(limiter: Limiter, admin: redis.Re
     assert set(admin.keys()) == {"search:user:7", "ip:search:127.0.0.1"}
 
 
-def test_rest_framework_without_a_limiter() -> None:
+def test_rest_framework_reports_a_missing_limiter() -> None:
     with pytest.raises(ImproperlyConfigured, match="RATELIMIT_LIMITER"):
         rest_answers(for_rest.UserRateThrottle, User(7))
 
 
-def test_a_route_of_fastapi(url: str) -> None:
+def test_fastapi_route_dependency(url: str) -> None:
     async def served() -> list[httpx.Response]:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             app = fastapi.FastAPI()
@@ -239,7 +239,7 @@ def test_a_route_of_fastapi(url: str) -> None:
     assert answers[2].json()["violated-policies"] == ["search"]
 
 
-def test_a_view_of_flask(limiter: Limiter, admin: redis.Redis) -> None:
+def test_flask_view_decorator(limiter: Limiter, admin: redis.Redis) -> None:
     app = flask.Flask(__name__)
 
     @app.get("/search")
@@ -265,8 +265,8 @@ def test_a_view_of_flask(limiter: Limiter, admin: redis.Redis) -> None:
     assert set(admin.keys()) == {"search:127.0.0.1", "by-user:alice", "ip:by-user:127.0.0.1"}
 
 
-@pytest.mark.usefixtures("standing_time")
-def test_a_route_and_a_view_tell_the_reset_as_unix_time(limiter: Limiter, url: str) -> None:
+@pytest.mark.usefixtures("frozen_time")
+def test_route_and_view_report_the_reset_as_unix_time(limiter: Limiter, url: str) -> None:
     app = flask.Flask(__name__)
     app.get("/")(for_flask.ratelimit(limiter.limit("flask", LIMIT), unix_reset=True)(lambda: "hi"))
     assert app.test_client().get("/").headers["X-RateLimit-Reset"] == RESET
@@ -313,10 +313,12 @@ def of_fastapi(url: str) -> list[int]:
 
 
 @pytest.mark.parametrize("statuses_of", [of_flask, of_django, of_fastapi])
-def test_a_first_application(
+def test_first_application_has_a_limit(
     server: Server, url: str, statuses_of: Callable[[str], list[int]]
 ) -> None:
-    """As a new user writes it. A wrong password is told at its first request."""
+    """A first application, as a new user writes it. A wrong password is reported at its first
+    request.
+    """
     assert statuses_of(url) == [200, 200, 200, 429, 429]
     with pytest.raises(SetupError, match=r"WRONGPASS .*password"):
         statuses_of(f"redis://shop:wrong@127.0.0.1:{server.port}")

@@ -1,4 +1,4 @@
-"""The storage under limits' own strategies, with threads and with asyncio."""
+"""The storage under limits' own strategies, for threads and asyncio."""
 
 import asyncio
 import time
@@ -17,22 +17,22 @@ from support.clock import Clock
 from redis_ratelimit.storage import AsyncRateLimitStorage, RateLimitStorage
 from storages import NOW, PATIENT, STRATEGIES, TEN, Kit
 
-# What a strategy decides
+# Decisions
 
 
-def test_ten_hits_pass_and_no_more(strategy: Any) -> None:
+def test_exactly_ten_hits_pass(strategy: Any) -> None:
     assert [strategy.hit(TEN, "alice") for _ in range(12)] == [True] * 10 + [False] * 2
     assert strategy.hit(TEN, "bob")
 
 
-def test_a_hit_costs_what_it_says(strategy: Any) -> None:
+def test_hit_charges_its_cost(strategy: Any) -> None:
     assert strategy.hit(TEN, cost=6)
     assert not strategy.hit(TEN, cost=5)
     assert strategy.hit(TEN, cost=4)
     assert not strategy.hit(TEN, "other", cost=11)
 
 
-def test_a_denied_hit_charges_nothing_and_writes_nothing(strategy: Any, admin: redis.Redis) -> None:
+def test_denied_hit_charges_and_writes_nothing(strategy: Any, admin: redis.Redis) -> None:
     strategy.hit(TEN, cost=6)
     written = admin.info("replication")["master_repl_offset"]
     changes = admin.info("persistence")["rdb_changes_since_last_save"]
@@ -42,14 +42,14 @@ def test_a_denied_hit_charges_nothing_and_writes_nothing(strategy: Any, admin: r
     assert admin.info("replication")["master_repl_offset"] == written
 
 
-def test_a_test_says_what_a_hit_would_and_charges_nothing(strategy: Any) -> None:
+def test_strategy_test_predicts_a_hit_without_charging(strategy: Any) -> None:
     for cost in (7, 2, 2, 1, 1):
         expected = strategy.test(TEN, cost=cost)
         assert strategy.test(TEN, cost=cost) == expected
         assert strategy.hit(TEN, cost=cost) == expected
 
 
-def test_a_hit_is_one_command(strategy: Any, admin: redis.Redis) -> None:
+def test_hit_is_one_command(strategy: Any, admin: redis.Redis) -> None:
     strategy.hit(TEN)
     admin.config_resetstat()
     for _ in range(12):
@@ -85,10 +85,10 @@ def test_tasks_get_exactly_the_limit(uri: str) -> None:
     assert [asyncio.run(passed(name)) for name in STRATEGIES] == [100, 100, 100]
 
 
-# How time passes
+# Passing of time
 
 
-def test_a_fixed_window_opens_with_the_first_hit_and_ends(
+def test_fixed_window_opens_with_the_first_hit(
     kit: Kit, storage: Any, clock: Clock, now: float
 ) -> None:
     strategy = kit.strategy("fixed-window", storage)
@@ -104,13 +104,15 @@ def test_a_fixed_window_opens_with_the_first_hit_and_ends(
     assert strategy.hit(TEN, cost=10)
 
 
-def test_a_moving_window_moves(kit: Kit, storage: Any, clock: Clock, now: float) -> None:
+def test_moving_window_drops_the_oldest_hits(
+    kit: Kit, storage: Any, clock: Clock, now: float
+) -> None:
     strategy = kit.strategy("moving-window", storage)
     assert strategy.get_window_stats(TEN) == (now + 60, 10)
     strategy.hit(TEN, cost=4)
     clock.advance("20s")
     strategy.hit(TEN, cost=5)
-    # The four are the first that come back, in 40 seconds.
+    # The four are the first to leave the window, in 40 seconds.
     assert strategy.get_window_stats(TEN) == (now + 40, 1)
     strategy.hit(TEN)
     assert strategy.get_window_stats(TEN) == (now + 40, 0)
@@ -122,7 +124,9 @@ def test_a_moving_window_moves(kit: Kit, storage: Any, clock: Clock, now: float)
     assert not strategy.hit(TEN)
 
 
-def test_a_sliding_window_fades(kit: Kit, storage: Any, clock: Clock, now: float) -> None:
+def test_sliding_window_weights_the_previous_window(
+    kit: Kit, storage: Any, clock: Clock, now: float
+) -> None:
     strategy = kit.strategy("sliding-window-counter", storage)
     assert strategy.get_window_stats(TEN) == (now, 10)
     strategy.hit(TEN, cost=10)
@@ -139,7 +143,7 @@ def test_a_sliding_window_fades(kit: Kit, storage: Any, clock: Clock, now: float
     assert not strategy.hit(TEN)
 
 
-def test_the_end_of_a_sliding_window_is_not_taken_for_now(
+def test_reset_at_the_end_of_a_sliding_window_is_not_now(
     kit: Kit, storage: Any, now: float
 ) -> None:
     strategy = kit.strategy("sliding-window-counter", storage)
@@ -152,7 +156,7 @@ def test_the_end_of_a_sliding_window_is_not_taken_for_now(
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("part", [0.0, 0.05, 0.31, 0.5, 0.93, 0.999])
-def test_client_that_waits_as_long_as_it_is_told_passes(
+def test_client_passes_after_retry_after(
     name: str,
     kit: Kit,
     uri: str,
@@ -176,7 +180,7 @@ def test_client_that_waits_as_long_as_it_is_told_passes(
         assert strategy.hit(limit)
 
 
-def test_a_cleared_key_is_as_good_as_new_and_others_stay(strategy: Any) -> None:
+def test_clear_resets_one_key_only(strategy: Any) -> None:
     strategy.hit(TEN, "alice", cost=10)
     strategy.hit(TEN, "bob", cost=10)
     strategy.clear(TEN, "alice")
@@ -185,7 +189,7 @@ def test_a_cleared_key_is_as_good_as_new_and_others_stay(strategy: Any) -> None:
     strategy.clear(TEN, "nobody")
 
 
-def test_reset_deletes_what_has_the_prefix_and_counts_it(
+def test_reset_deletes_and_counts_keys_with_the_prefix(
     kit: Kit, storage: Any, uri: str, admin: redis.Redis
 ) -> None:
     for number in range(1500):
@@ -199,14 +203,14 @@ def test_reset_deletes_what_has_the_prefix_and_counts_it(
     assert other.reset() == 1
 
 
-def test_a_prefix_is_no_pattern(kit: Kit, uri: str) -> None:
+def test_prefix_is_not_a_pattern(kit: Kit, uri: str) -> None:
     all_of_them, one = kit.storage(uri, key_prefix="*"), kit.storage(uri, key_prefix="[a]")
     for storage in (all_of_them, one, kit.storage(uri, key_prefix="a")):
         storage.acquire_entry("user", 10, 60)
     assert (all_of_them.reset(), one.reset()) == (1, 1)
 
 
-def test_an_application_that_changes_its_strategy_starts_afresh(kit: Kit, storage: Any) -> None:
+def test_changed_strategy_starts_with_no_usage(kit: Kit, storage: Any) -> None:
     for name in STRATEGIES:
         assert kit.strategy(name, storage).hit(TEN, cost=10)
     kit.strategy("fixed-window", storage).clear(TEN)
@@ -214,19 +218,19 @@ def test_an_application_that_changes_its_strategy_starts_afresh(kit: Kit, storag
 
 
 @pytest.mark.parametrize("limit", ["0/minute", "7/2 second", "3 per 5 month", "2/year"])
-def test_any_limit_of_limits_will_do(strategy: Any, limit: str) -> None:
+def test_every_granularity_of_limits_is_accepted(strategy: Any, limit: str) -> None:
     item = limits.parse(limit)
     assert [strategy.hit(item) for _ in range(item.amount + 1)] == [True] * item.amount + [False]
     assert strategy.get_window_stats(item).remaining == 0
 
 
-def test_identifiers_may_be_anything(strategy: Any) -> None:
+def test_identifiers_are_any_text(strategy: Any) -> None:
     for name in ("{a}", "}{", "10/1/minute", "a b\r\n*", "é", "x" * 10_000):
         assert strategy.hit(TEN, name, cost=10)
         assert not strategy.hit(TEN, name)
 
 
-def test_an_item_of_an_own_granularity_has_a_window(kit: Kit, storage: Any, clock: Clock) -> None:
+def test_custom_granularity_has_a_window(kit: Kit, storage: Any, clock: Clock) -> None:
     class PerFortnight(limits.RateLimitItem):
         GRANULARITY = limits.limits.Granularity(14 * 86_400, "fortnight")
 
@@ -242,7 +246,7 @@ def test_an_item_of_an_own_granularity_has_a_window(kit: Kit, storage: Any, cloc
 
 
 @pytest.mark.parametrize("key", ["", "user", "user/10/minute", "user/10/1/parsec"])
-def test_a_fixed_window_needs_the_key_of_an_item(storage: Any, key: str) -> None:
+def test_fixed_window_needs_the_key_of_an_item(storage: Any, key: str) -> None:
     with pytest.raises(ConfigurationError, match=r"RateLimitItem\.key_for"):
         storage.incr(key, 60)
     with pytest.raises(ConfigurationError, match=r"RateLimitItem\.key_for"):

@@ -21,12 +21,12 @@ import redis_ratelimit.storage  # noqa: F401  this line, and the URI, are all th
 from serving import uvicorn_serves, werkzeug_serves
 
 LIMIT = "50/hour"
-# Seconds that a busy machine may take.
+# Timeouts in seconds, long enough for a busy machine.
 PATIENT = {"socket_timeout": 30, "socket_connect_timeout": 30, "timeout": 30}
 
 
 class Site:
-    """An application that is being served."""
+    """Running application."""
 
     def __init__(self, url: str, client: httpx.Client) -> None:
         self._url, self._client = url, client
@@ -106,7 +106,7 @@ def test_eight_callers_get_exactly_the_limit(site: Site) -> None:
     assert sorted(answers) == [200] * 50 + [429] * 70
 
 
-def test_an_answer_says_how_much_is_left_and_when_there_is_more(site: Site) -> None:
+def test_response_reports_remaining_and_retry_after(site: Site) -> None:
     passed = site.get()
     assert (passed.status_code, passed.text) == (200, "passed")
     assert passed.headers["X-RateLimit-Limit"] == "50"
@@ -120,7 +120,7 @@ def test_an_answer_says_how_much_is_left_and_when_there_is_more(site: Site) -> N
     assert 3598 <= int(denied.headers["Retry-After"]) <= 3601
 
 
-def test_flask_limiter_counts_in_memory_while_the_server_is_away(
+def test_flask_limiter_counts_in_memory_during_an_outage(
     uri: str, server: Server, admin: redis.Redis
 ) -> None:
     with flask_site(uri, "moving-window", in_memory_fallback=["2/hour"]) as site:

@@ -18,12 +18,10 @@ import redis_ratelimit.storage
 from redis_ratelimit.storage import AsyncRateLimitStorage, RateLimitStorage
 from storages import STRATEGIES, TEN, Blocking, Kit
 
-# The server
+# Server
 
 
-def test_the_storage_is_well_if_the_server_has_the_module(
-    kit: Kit, storage: Any, server: Server, binary: Binary
-) -> None:
+def test_check_requires_the_module(kit: Kit, storage: Any, server: Server, binary: Binary) -> None:
     assert storage.check()
     server.stop()
     assert not storage.check()
@@ -31,7 +29,7 @@ def test_the_storage_is_well_if_the_server_has_the_module(
         assert not kit.storage(f"ratelimit://127.0.0.1:{plain.port}").check()
 
 
-def test_a_check_raises_no_error(kit: Kit, storage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_never_raises(kit: Kit, storage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("not of redis-py")
 
@@ -40,16 +38,14 @@ def test_a_check_raises_no_error(kit: Kit, storage: Any, monkeypatch: pytest.Mon
     assert not storage.check()
 
 
-def test_the_client_is_where_limits_own_storages_have_theirs(kit: Kit, uri: str) -> None:
+def test_client_is_the_storage_attribute(kit: Kit, uri: str) -> None:
     library: Any = redis.asyncio if kit.is_async else redis
     # The command `flask limiter config` shows it.
     ours = kit.storage(uri)
     assert isinstance((ours._of if kit.is_async else ours).storage, library.Redis)
 
 
-def test_an_error_is_raised_as_it_is_or_as_that_of_a_storage(
-    kit: Kit, uri: str, server: Server
-) -> None:
+def test_error_is_wrapped_if_chosen(kit: Kit, uri: str, server: Server) -> None:
     bare, wrapping = kit.storage(uri), kit.storage(uri, wrap_exceptions=True)
     server.stop()
     for storage, expected in ((bare, redis.ConnectionError), (wrapping, StorageError)):
@@ -65,7 +61,7 @@ def test_an_error_is_raised_as_it_is_or_as_that_of_a_storage(
                 getattr(storage, method)(*words)
 
 
-def test_a_server_that_hangs_is_given_up(kit: Kit, server: Server) -> None:
+def test_hanging_server_times_out(kit: Kit, server: Server) -> None:
     storage = kit.storage(f"ratelimit://127.0.0.1:{server.port}", socket_timeout=0.05)
     with server.stopped():
         assert not storage.check()
@@ -73,10 +69,10 @@ def test_a_server_that_hangs_is_given_up(kit: Kit, server: Server) -> None:
             storage.acquire_entry("a", 10, 60)
 
 
-def test_a_key_or_a_server_without_room_denies(
+def test_full_key_or_server_denies(
     kit: Kit, binary: Binary, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # If it were taken for an outage, all hits would pass, or be counted in this process for good.
+    # As an outage, all hits would pass, or be counted in this process permanently.
     with Server(binary, module_args="max-log-entries 3") as small, small.client() as admin:
         storage = kit.storage(f"ratelimit://127.0.0.1:{small.port}")
         moving = kit.strategy("moving-window", storage)
@@ -93,7 +89,7 @@ def test_a_key_or_a_server_without_room_denies(
     assert [line for line in lines if "OOM" in line]
 
 
-def test_what_somebody_has_to_mend_is_logged(
+def test_setup_errors_are_logged(
     kit: Kit, binary: Binary, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Server(binary, module=None) as bare:
@@ -105,9 +101,7 @@ def test_what_somebody_has_to_mend_is_logged(
     assert "--loadmodule" in line
 
 
-def test_a_hit_whose_reply_was_lost_is_not_sent_again(
-    kit: Kit, server: Server, admin: redis.Redis
-) -> None:
+def test_hit_is_not_resent_after_a_lost_reply(kit: Kit, server: Server, admin: redis.Redis) -> None:
     storage = kit.storage(f"ratelimit://127.0.0.1:{server.port}", socket_timeout=0.05)
     with server.stopped(), pytest.raises(redis.TimeoutError):
         storage.acquire_entry("a", 10, 60)
@@ -116,9 +110,7 @@ def test_a_hit_whose_reply_was_lost_is_not_sent_again(
     assert used <= 1
 
 
-def test_a_password_a_user_and_a_database_are_in_the_uri(
-    kit: Kit, server: Server, admin: redis.Redis
-) -> None:
+def test_uri_has_password_user_and_database(kit: Kit, server: Server, admin: redis.Redis) -> None:
     admin.acl_setuser(
         "limits", enabled=True, passwords=["+p@ss:w"], commands=["+@all"], keys=["RATELIMIT:*"]
     )
@@ -130,24 +122,24 @@ def test_a_password_a_user_and_a_database_are_in_the_uri(
     assert not wrong.check()
 
 
-def test_a_socket_is_named_in_the_uri(kit: Kit, binary: Binary) -> None:
+def test_uri_names_a_unix_socket(kit: Kit, binary: Binary) -> None:
     with Server(binary) as server:
         storage = kit.storage(f"ratelimit+unix://{server.socket}")
         assert storage.acquire_entry("a", 10, 60)
         kit.close()
 
 
-def test_a_pool_of_ones_own_is_used(kit: Kit, server: Server) -> None:
+def test_custom_connection_pool_is_used(kit: Kit, server: Server) -> None:
     library: Any = redis.asyncio if kit.is_async else redis
     pool = library.ConnectionPool(host="127.0.0.1", port=server.port)
     storage = kit.storage("ratelimit://", connection_pool=pool)
     assert storage.acquire_entry("a", 10, 60)
     assert (storage._of if kit.is_async else storage).storage.connection_pool is pool
-    # Nobody else's to close.
+    # The pool belongs to the caller, so close it here.
     (Blocking(pool, kit._runner).aclose if kit.is_async else pool.close)()
 
 
-def test_keys_are_all_over_a_cluster_and_a_hit_is_one_command(kit: Kit, cluster: Cluster) -> None:
+def test_cluster_hit_is_one_command(kit: Kit, cluster: Cluster) -> None:
     hosts = ",".join(f"127.0.0.1:{server.port}" for server in cluster.servers)
     storage = kit.storage(f"ratelimit+cluster://{hosts}")
     assert storage.check()
@@ -167,12 +159,12 @@ def test_keys_are_all_over_a_cluster_and_a_hit_is_one_command(kit: Kit, cluster:
     assert storage.reset() == 297
 
 
-def test_a_cluster_that_is_away_stops_no_application(kit: Kit, server: Server) -> None:
+def test_unreachable_cluster_does_not_fail_construction(kit: Kit, server: Server) -> None:
     storage = kit.storage(f"ratelimit+cluster://127.0.0.1:{server.port}")
     assert not storage.check()  # it is no cluster
 
 
-def test_the_primary_that_sentinels_name_is_used(kit: Kit, binary: Binary) -> None:
+def test_sentinel_primary_is_used(kit: Kit, binary: Binary) -> None:
     with Server(binary) as primary, Sentinels(primary, replicas=0) as sentinels:
         hosts = ",".join(f"127.0.0.1:{port}" for port in sentinels._ports)
         storage = kit.storage(f"ratelimit+sentinel://{hosts}/{sentinel.NAME}")
@@ -195,12 +187,12 @@ def test_the_primary_that_sentinels_name_is_used(kit: Kit, binary: Binary) -> No
         ("ratelimit+sentinel://localhost:26379", "no service: ratelimit[+]sentinel://"),
     ],
 )
-def test_a_uri_that_lacks_something_is_refused(kit: Kit, uri: str, message: str) -> None:
+def test_incomplete_uri_is_rejected(kit: Kit, uri: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         kit.storage(uri)
 
 
-def test_the_schemes_are_those_of_the_document() -> None:
+def test_schemes_are_documented() -> None:
     for scheme in redis_ratelimit.storage.SCHEMES:
         assert f"{scheme}://" in str(redis_ratelimit.storage.__doc__)
         for prefix in ("", "async+"):

@@ -1,4 +1,4 @@
-"""The code for threads is what comes of the code for asyncio."""
+"""The code for threads is generated from the code for asyncio."""
 
 import runpy
 from pathlib import Path
@@ -10,6 +10,6 @@ SCRIPT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "scripts
 
 
 @pytest.mark.parametrize("name", SCRIPT["MADE"])
-def test_what_is_made_is_up_to_date(name: str) -> None:
+def test_generated_code_is_up_to_date(name: str) -> None:
     there = (SCRIPT["SOURCE"] / SCRIPT["MADE"][name]).read_text()
     assert there == SCRIPT["made"](name), "run `make sync`"

@@ -1,4 +1,4 @@
-"""A task of Celery or of RQ is limited by one line."""
+"""Tasks of Celery and RQ get a limit by one line."""
 
 import time
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ def limiter(url: str) -> Iterator[Limiter]:
         yield limiter
 
 
-def test_celery(limiter: Limiter, clock: Clock) -> None:
-    """A task over its limit comes later, and loses none of its own retries."""
+def test_celery_task_is_rescheduled(limiter: Limiter, clock: Clock) -> None:
+    """A task over its limit is rescheduled, and loses none of its own retries."""
     clock.run()
     app = Celery("tests", broker="memory://", backend="cache+memory://")
     seen: list[tuple[str, int]] = []
@@ -46,12 +46,12 @@ def test_celery(limiter: Limiter, clock: Clock) -> None:
         results = [mail.delay("ann") for _ in range(5)]
         assert [one.get(timeout=30) for one in results] == ["mail to ann"] * 5
     assert seen == [("ann", 0)] * 5
-    # As a function it is not limited.
+    # A plain function call is not limited.
     assert mail("ann") == "mail to ann"
 
 
-def test_celery_at_once(limiter: Limiter, clock: Clock) -> None:
-    """As tests of an application have it: it waits."""
+def test_eager_celery_task_waits(limiter: Limiter, clock: Clock) -> None:
+    """Eager tasks, as in tests of an application, wait."""
     clock.run()
     app = Celery("tests", broker="memory://")
     app.conf.task_always_eager = True
@@ -69,7 +69,7 @@ def send(to: str) -> str:
     return f"mail to {to}"
 
 
-def test_rq(limiter: Limiter, url: str) -> None:
+def test_rq_job_is_rescheduled(limiter: Limiter, url: str) -> None:
     global send  # noqa: PLW0603  RQ finds it by its name
     send = for_rq.ratelimit(limiter.limit("mails", Fixed(2, "1h")), key=lambda to: to)(send)
     with redis.Redis.from_url(url) as connection:

@@ -27,7 +27,7 @@ def text(reply: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", TRACES["traces"])
-def test_memory_replies_what_the_server_replied(name: str) -> None:
+def test_memory_replies_like_the_server(name: str) -> None:
     now = TRACES["start"]
     memory = Memory(lambda: Fraction(now, 1_000_000))  # type: ignore[arg-type]
     for place, (advance, call, reply) in enumerate(TRACES["traces"][name]):

@@ -1,4 +1,4 @@
-"""Units of a hot key: spent here, charged there, and what was not needed is given back."""
+"""Units of a hot key are charged in batches, spent in this process, and given back if unspent."""
 
 import asyncio
 from collections import Counter
@@ -11,7 +11,7 @@ from support.clock import Clock
 from support.proxy import LossyProxy
 from support.server import Server
 
-from kinds import Make
+from limiters import Make
 from redis_ratelimit import Decision, Fixed, Limiter, Local, SlidingLog, TokenBucket, aio
 
 BUCKET = TokenBucket(1000, 10)
@@ -25,7 +25,7 @@ def left(admin: redis.Redis, key: str = "hot") -> int:
     return int(admin.execute_command("RL.PEEK", key, *BUCKET.spec(), "COST", 0)[2])
 
 
-def test_a_call_is_for_many_requests(limiter: Any, admin: redis.Redis) -> None:
+def test_one_call_serves_many_requests(limiter: Any, admin: redis.Redis) -> None:
     admin.config_resetstat()
     units = limiter.units("hot", BUCKET, batch=100)
     decisions = [units.take() for _ in range(250)]
@@ -39,25 +39,25 @@ def test_a_call_is_for_many_requests(limiter: Any, admin: redis.Redis) -> None:
     assert left(admin) == 750
 
 
-def test_a_block_gives_back(limiter: Any, admin: redis.Redis) -> None:
+def test_block_gives_unspent_units_back(limiter: Any, admin: redis.Redis) -> None:
     with limiter.units("hot", BUCKET, batch=400) as units:
         assert units.take(cost=30)
     assert left(admin) == 970
 
 
-def test_what_has_recovered_is_not_given_back_again(
+def test_recovered_units_are_not_given_back_again(
     limiter: Any, admin: redis.Redis, clock: Clock
 ) -> None:
-    """Had only 10 been charged, they would have come back within a second: so they have."""
+    """Had only 10 been charged, they would have recovered within a second: so they have."""
     with limiter.units("hot", BUCKET, batch=100) as units:
         assert units.take(cost=10)
         clock.advance("5s")
         admin.execute_command("RL.TAKE", "hot", "COST", 20, *BUCKET.spec())
-    # By a negative cost of 90 it would be 1000, and the 20 forgiven.
+    # A negative cost of 90 would raise it to 1000 and forgive the 20 of the other call.
     assert left(admin) == 980
 
 
-def test_all_together_spend_no_more_than_the_limit(url: str) -> None:
+def test_processes_together_spend_at_most_the_limit(url: str) -> None:
     limit = Fixed(500, "1d")
     with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(8) as pool:
         shared = [limiter.units("hot", limit, batch=30, keep=3600) for _ in range(3)]
@@ -71,7 +71,7 @@ def test_all_together_spend_no_more_than_the_limit(url: str) -> None:
             assert passed + sum(bool(rest.take()) for _ in range(500)) == 500
 
 
-def test_tasks_wait_for_one_call(url: str, admin: redis.Redis) -> None:
+def test_tasks_share_one_call(url: str, admin: redis.Redis) -> None:
     async def decide() -> list[Decision]:
         async with (
             aio.Limiter.from_url(url, timeout=10) as limiter,
@@ -82,11 +82,11 @@ def test_tasks_wait_for_one_call(url: str, admin: redis.Redis) -> None:
     admin.config_resetstat()
     decisions = asyncio.run(decide())
     assert Counter(map(bool, decisions)) == {True: 80, False: 20}
-    # The grant was short: those in line are denied without another call.
+    # The grant was short: waiting callers are denied without another call.
     assert calls(admin) == 1
 
 
-def test_tasks_in_line_are_asked_for_at_once(url: str, admin: redis.Redis) -> None:
+def test_units_for_all_waiting_tasks_are_requested_together(url: str, admin: redis.Redis) -> None:
     async def decide() -> list[Decision]:
         async with (
             aio.Limiter.from_url(url, timeout=10) as limiter,
@@ -96,11 +96,12 @@ def test_tasks_in_line_are_asked_for_at_once(url: str, admin: redis.Redis) -> No
 
     admin.config_resetstat()
     assert all(asyncio.run(decide()))
-    # A batch, and then what all need. By batches the last in line would wait for 30 trips.
+    # A batch, and then the units for all waiting callers. By batches the last one would need 30
+    # calls.
     assert calls(admin) == 2
 
 
-def test_used_up_limit_denies_at_once_and_is_asked_now_and_then(
+def test_exhausted_limit_denies_at_once_and_is_retried_after_pauses(
     make: Make, admin: redis.Redis, clock: Clock
 ) -> None:
     """Twice as many callers as the limit allows, for five seconds."""
@@ -113,19 +114,21 @@ def test_used_up_limit_denies_at_once_and_is_asked_now_and_then(
         now += 0.0025
         clock.advance("2500us")
         granted += units.take().allowed
-    # The burst, and 200 a second but for what the last pause holds back.
+    # The burst, and 200 a second, except for the last pause.
     assert 1100 <= granted <= 1200
-    # The pause is a tenth of a second at least.
+    # A pause takes at least a tenth of a second.
     assert calls(admin) <= 52
 
 
-def test_a_denial_is_remembered_for_its_wait(make: Make, admin: redis.Redis, clock: Clock) -> None:
+def test_denied_units_are_remembered_for_their_wait(
+    make: Make, admin: redis.Redis, clock: Clock
+) -> None:
     now = 1000.0
     limiter = make(clock=lambda: now)
     units = limiter.units("hot", TokenBucket(5, 1, "2s"), batch=10)
     assert [units.take().allowed for _ in range(5)] == [True] * 5
     admin.config_resetstat()
-    # The grant was short, so nobody asks for a while.
+    # The grant was short, so no call is sent during a pause.
     assert 0.1 <= units.take().wait <= 0.15
     assert calls(admin) == 0
     now += 0.15
@@ -138,8 +141,8 @@ def test_a_denial_is_remembered_for_its_wait(make: Make, admin: redis.Redis, clo
     assert units.take()
 
 
-def test_units_are_not_saved_up(make: Make, admin: redis.Redis) -> None:
-    """What is not spent in time is given back, and spent by nobody."""
+def test_unspent_units_expire(make: Make, admin: redis.Redis) -> None:
+    """Units that are not spent in time are given back and cannot be spent any more."""
     now = 1000.0
     limiter = make(clock=lambda: now)
     units = limiter.units("hot", BUCKET, batch=100, keep=1.0)
@@ -163,7 +166,7 @@ def test_lost_replies_charge_no_unit_twice(make: Make, server: Server, admin: re
     assert left(admin) == 900
 
 
-def test_without_the_server_one_request_is_decided_not_a_batch(make: Make, server: Server) -> None:
+def test_outage_decides_single_requests(make: Make, server: Server) -> None:
     local = make(on_outage=Local(share=0.5)).units("hot", Fixed(10, "1h"), batch=100)
     opened = make(on_outage="open").units("hot", Fixed(10, "1h"), batch=100)
     closed = make(on_outage="closed").units("hot", Fixed(10, "1h"), batch=100)
@@ -174,18 +177,18 @@ def test_without_the_server_one_request_is_decided_not_a_batch(make: Make, serve
     local.close()
 
 
-def test_units_in_hand_are_spent_in_an_outage(make: Make, server: Server) -> None:
+def test_available_units_are_spent_in_an_outage(make: Make, server: Server) -> None:
     units = make(on_outage="closed").units("hot", Fixed(10, "1h"), batch=5, keep=3600)
     assert units.take()
     server.stop("kill")
     assert [units.take().allowed for _ in range(5)] == [True] * 4 + [False]
 
 
-def test_of_a_limit_below_one_there_is_never_a_unit(limiter: Any) -> None:
+def test_limit_below_one_grants_no_unit(limiter: Any) -> None:
     assert limiter.units("hot", SlidingLog(0, 10)).take().wait is None
 
 
-def test_a_batch_has_units(limiter: Any) -> None:
+def test_batch_below_one_is_rejected(limiter: Any) -> None:
     with pytest.raises(ValueError, match="batch must be"):
         limiter.units("hot", BUCKET, batch=0)
 

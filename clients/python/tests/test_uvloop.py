@@ -1,4 +1,4 @@
-"""A limiter of asyncio in the event loop that uvicorn prefers."""
+"""A limiter for asyncio in uvloop, the event loop that uvicorn prefers."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from support.server import Server
 from redis_ratelimit import Concurrency, Fixed, aio
 
 
-def test_limiter_in_uvloop(server: Server, url: str) -> None:
+def test_limiter_works_in_uvloop(server: Server, url: str) -> None:
     async def main() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             decisions = await asyncio.gather(
@@ -17,7 +17,7 @@ def test_limiter_in_uvloop(server: Server, url: str) -> None:
             assert sum(map(bool, decisions)) == 150
             async with limiter.lease("pool", Concurrency(1, 30), wait=5):
                 pass
-            # The second denial opens a connection that listens.
+            # The second denial opens a connection for client tracking.
             assert (await limiter.take("key", Fixed(150, "1h"))).remembered
             server.stop("kill")
             assert (await limiter.take("other", Fixed(1, "1h"))).degraded

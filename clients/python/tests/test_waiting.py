@@ -1,4 +1,4 @@
-"""A caller waits for a place in the server, in turn, and on a connection of its own."""
+"""Blocking calls wait in the server's queue, on a connection of their own."""
 
 import asyncio
 import signal
@@ -14,17 +14,17 @@ from support import poll
 from support.clock import Clock
 from support.server import Server
 
-from kinds import Make, of_kind
+from limiters import Make, limiters_of
 from redis_ratelimit import Concurrency, DeniedError, Fixed, Limiter, UnavailableError, aio
 
-PLACE = Concurrency(1, 30)
+LEASE = Concurrency(1, 30)
 
 Background = Callable[[Callable[[], Any]], "Future[Any]"]
 
 
 @pytest.fixture
 def background(admin: redis.Redis) -> Iterator[Background]:
-    """Runs something that waits, and comes back when the server has it in its queue."""
+    """Starts a blocking call, and returns when the server has it in its queue."""
     with ThreadPoolExecutor(1) as pool:
 
         def begin(waits: Callable[[], Any]) -> "Future[Any]":
@@ -34,13 +34,13 @@ def background(admin: redis.Redis) -> Iterator[Background]:
             return future
 
         yield begin
-        # Whatever a test has left there.
+        # Releases calls that a test has left in the queue.
         admin.delete("pool")
 
 
 @pytest.fixture
 def taken(admin: redis.Redis) -> redis.Redis:
-    """The only place is another's."""
+    """Client of a server whose only lease another holder has."""
     admin.execute_command("RL.ACQUIRE", "pool", 1, 30, "another")
     return admin
 
@@ -50,8 +50,8 @@ Asked = Callable[[], int]
 
 @pytest.fixture
 def asked(taken: redis.Redis) -> Asked:
-    """How often somebody has asked for a place since then, by the module: the server counts those
-    who wait when they come, or when they are answered, by its version.
+    """Returns the number of RL.ACQUIRE calls since then, as the module counts them: the server
+    counts blocking calls at their begin or their end, depending on its version.
     """
 
     def calls() -> int:
@@ -74,16 +74,16 @@ def holders(admin: redis.Redis) -> set[str]:
 
 def work(limiter: Any, **options: Any) -> Callable[[], str]:
     def holds() -> str:
-        with limiter.lease("pool", PLACE, "me", **{"wait": None, **options}):
+        with limiter.lease("pool", LEASE, "me", **{"wait": None, **options}):
             return "done"
 
     return holds
 
 
-# Of both kinds
+# Threads and asyncio
 
 
-def test_one_call_waits_for_the_place(
+def test_one_call_waits_for_the_lease(
     limiter: Any, taken: redis.Redis, asked: Asked, background: Background
 ) -> None:
     done = background(work(limiter))
@@ -93,7 +93,7 @@ def test_one_call_waits_for_the_place(
     assert holders(taken) == set()
 
 
-def test_who_has_waited_long_enough_is_denied(
+def test_waiter_is_denied_after_its_timeout(
     limiter: Any, taken: redis.Redis, asked: Asked, background: Background, clock: Clock
 ) -> None:
     done = background(work(limiter, wait=5))
@@ -107,13 +107,13 @@ def test_who_has_waited_long_enough_is_denied(
     assert asked() == 1
 
 
-def test_who_may_not_wait_is_denied_at_once(limiter: Any, asked: Asked) -> None:
+def test_lease_without_wait_is_denied_at_once(limiter: Any, asked: Asked) -> None:
     with pytest.raises(DeniedError):
         work(limiter, wait=0)()
     assert asked() == 1
 
 
-def test_nobody_waits_for_more_than_there_is(limiter: Any) -> None:
+def test_cost_above_the_limit_does_not_wait(limiter: Any) -> None:
     with (
         pytest.raises(DeniedError) as denied,
         limiter.lease("pool", Concurrency(1, 30, cost=2)),
@@ -122,11 +122,11 @@ def test_nobody_waits_for_more_than_there_is(limiter: Any) -> None:
     assert denied.value.decision.wait is None
 
 
-def test_waiting_takes_longer_than_a_call_may(
+def test_wait_may_exceed_the_timeout_of_a_call(
     make: Make, taken: redis.Redis, asked: Asked, background: Background
 ) -> None:
     done = background(work(make(timeout=0.05)))
-    # At least so long, however busy the machine is.
+    # At least this long, however busy the machine is.
     time.sleep(0.2)
     assert not done.done()
     taken.execute_command("RL.RELEASE", "pool", "another")
@@ -134,7 +134,7 @@ def test_waiting_takes_longer_than_a_call_may(
     assert asked() == 1
 
 
-def test_a_server_that_says_nothing_is_away_when_the_time_is_over(
+def test_silent_server_is_an_outage_after_the_wait(
     make: Make, server: Server, taken: redis.Redis, background: Background
 ) -> None:
     assert holders(taken) == {"another"}
@@ -145,7 +145,7 @@ def test_a_server_that_says_nothing_is_away_when_the_time_is_over(
     assert time.monotonic() - began >= 0.5
 
 
-def test_a_lost_connection_is_made_again(
+def test_waiter_reconnects_after_a_lost_connection(
     limiter: Any, taken: redis.Redis, asked: Asked, background: Background
 ) -> None:
     done = background(work(limiter))
@@ -155,13 +155,13 @@ def test_a_lost_connection_is_made_again(
 
 
 def lose_and_wait_again(admin: redis.Redis, asked: Asked, times: int) -> None:
-    """It will have asked so many times."""
+    """Kills the connection of the waiting call and waits until it has been sent `times` times."""
     admin.execute_command("CLIENT KILL", "TYPE", "normal", "SKIPME", "yes")
     poll.until(lambda: asked() == times, "it asks again")
     poll.until(lambda: waiting(admin) == 1, "it waits again")
 
 
-def test_who_loses_one_after_the_other_gives_up(
+def test_waiter_gives_up_after_repeated_connection_losses(
     make: Make, taken: redis.Redis, asked: Asked, background: Background
 ) -> None:
     done = background(work(make(clock=lambda: 1000.0)))
@@ -171,7 +171,7 @@ def test_who_loses_one_after_the_other_gives_up(
         done.result(10)
 
 
-def test_who_has_waited_long_may_lose_more_connections(
+def test_resends_of_a_waiter_renew_after_a_long_wait(
     make: Make, taken: redis.Redis, asked: Asked, background: Background
 ) -> None:
     now = 1000.0
@@ -183,7 +183,7 @@ def test_who_has_waited_long_may_lose_more_connections(
     assert done.result(10) == "done"
 
 
-def test_what_is_left_of_the_time_is_waited_for_on_the_next_connection(
+def test_waiter_continues_with_the_remaining_time(
     make: Make, taken: redis.Redis, asked: Asked, background: Background, clock: Clock
 ) -> None:
     now = 1000.0
@@ -198,7 +198,7 @@ def test_what_is_left_of_the_time_is_waited_for_on_the_next_connection(
         done.result(10)
 
 
-def test_a_server_that_is_no_primary_any_more_is_away(
+def test_demoted_primary_is_an_outage(
     limiter: Any, taken: redis.Redis, asked: Asked, background: Background
 ) -> None:
     done = background(work(limiter))
@@ -208,11 +208,11 @@ def test_a_server_that_is_no_primary_any_more_is_away(
             done.result(10)
     finally:
         taken.execute_command("REPLICAOF", "NO", "ONE")
-    # It was sent away, and asked once more: a replica refuses that before it comes to the module.
+    # It was sent away and resent once: a replica rejects that before it reaches the module.
     assert asked() == 1
 
 
-def test_who_is_unblocked_by_hand_is_denied(
+def test_client_unblock_denies_the_waiter(
     limiter: Any, taken: redis.Redis, asked: Asked, background: Background
 ) -> None:
     done = background(work(limiter))
@@ -225,10 +225,10 @@ def test_who_is_unblocked_by_hand_is_denied(
     assert asked() == 1
 
 
-def test_a_place_that_took_half_its_ttl_to_get_is_renewed_first(
+def test_lease_granted_after_half_its_ttl_is_renewed_first(
     make: Make, taken: redis.Redis, asked: Asked, background: Background
 ) -> None:
-    """When it was granted nobody here knows: the process may have been frozen since."""
+    """The time of the grant is unknown: the process may have been suspended since."""
     now = 1000.0
     done = background(work(make(clock=lambda: now)))
     now += 15.0
@@ -237,14 +237,12 @@ def test_a_place_that_took_half_its_ttl_to_get_is_renewed_first(
     assert asked() == 2
 
 
-def test_those_who_wait_take_no_connection_from_the_others(
-    kind: str, url: str, taken: redis.Redis
-) -> None:
-    count = 60  # more than all other calls have together
+def test_waiters_use_no_pooled_connection(kind: str, url: str, taken: redis.Redis) -> None:
+    count = 60  # more than the pool of the other calls
     if kind == "sync":
 
         def one(number: int) -> None:
-            with limiter.lease("pool", PLACE, f"{number}", wait=None):
+            with limiter.lease("pool", LEASE, f"{number}", wait=None):
                 pass
 
         with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(count) as pool:
@@ -260,7 +258,7 @@ def test_those_who_wait_take_no_connection_from_the_others(
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             tasks = [
                 asyncio.create_task(
-                    limiter.lease("pool", PLACE, f"{number}", wait=None).__aenter__()
+                    limiter.lease("pool", LEASE, f"{number}", wait=None).__aenter__()
                 )
                 for number in range(count)
             ]
@@ -274,7 +272,7 @@ def test_those_who_wait_take_no_connection_from_the_others(
     asyncio.run(all_wait())
 
 
-def test_they_are_served_in_the_order_in_which_they_asked(
+def test_waiters_are_granted_in_order(
     kind: str, url: str, taken: redis.Redis, asked: Asked
 ) -> None:
     order: list[int] = []
@@ -282,7 +280,7 @@ def test_they_are_served_in_the_order_in_which_they_asked(
     if kind == "sync":
 
         def one(number: int) -> None:
-            with limiter.lease("pool", PLACE, f"{number}", wait=None):
+            with limiter.lease("pool", LEASE, f"{number}", wait=None):
                 order.append(number)
 
         with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(count) as pool:
@@ -293,7 +291,7 @@ def test_they_are_served_in_the_order_in_which_they_asked(
     else:
 
         async def task(limiter: aio.Limiter, number: int) -> None:
-            async with limiter.lease("pool", PLACE, f"{number}", wait=None):
+            async with limiter.lease("pool", LEASE, f"{number}", wait=None):
                 order.append(number)
 
         async def all_wait() -> None:
@@ -318,7 +316,7 @@ class InterruptedWaitError(Exception):
     pass
 
 
-def test_a_thread_that_is_interrupted_holds_nothing(
+def test_interrupted_waiter_holds_no_lease(
     url: str, taken: redis.Redis, background: Background
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -336,7 +334,7 @@ def test_a_thread_that_is_interrupted_holds_nothing(
             with pytest.raises(InterruptedWaitError):
                 work(limiter)()
             poll.until(lambda: waiting(taken) == 0, "it waits no more")
-            # What was meant for the one before is on no connection.
+            # No late reply for the previous call is left on a connection.
             done = background(work(limiter))
             taken.execute_command("RL.RELEASE", "pool", "another")
             assert done.result(10) == "done"
@@ -349,12 +347,12 @@ def test_a_thread_that_is_interrupted_holds_nothing(
 # With asyncio
 
 
-def test_a_task_that_is_cancelled_leaves_the_queue(url: str, taken: redis.Redis) -> None:
+def test_cancelled_waiter_leaves_the_queue(url: str, taken: redis.Redis) -> None:
     async def cancelled() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             for times in range(3):
                 task = asyncio.create_task(
-                    limiter.lease("pool", PLACE, f"{times}", wait=None).__aenter__()
+                    limiter.lease("pool", LEASE, f"{times}", wait=None).__aenter__()
                 )
                 while waiting(taken) == 0:
                     await asyncio.sleep(0.01)
@@ -363,8 +361,8 @@ def test_a_task_that_is_cancelled_leaves_the_queue(url: str, taken: redis.Redis)
                     await task
                 while waiting(taken) > 0:
                     await asyncio.sleep(0.01)
-            # What was meant for the ones before is on no connection.
-            task = asyncio.create_task(limiter.lease("pool", PLACE, "me", wait=None).__aenter__())
+            # No late reply for the previous calls is left on a connection.
+            task = asyncio.create_task(limiter.lease("pool", LEASE, "me", wait=None).__aenter__())
             while waiting(taken) == 0:
                 await asyncio.sleep(0.01)
             taken.execute_command("RL.RELEASE", "pool", "another")
@@ -376,10 +374,10 @@ def test_a_task_that_is_cancelled_leaves_the_queue(url: str, taken: redis.Redis)
     assert holders(taken) == set()
 
 
-def test_waiting_ends_with_a_timeout_of_its_own(url: str, taken: redis.Redis) -> None:
+def test_wait_ends_with_the_callers_timeout(url: str, taken: redis.Redis) -> None:
     async def impatient() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
-            await asyncio.wait_for(limiter.lease("pool", PLACE, wait=None).__aenter__(), 0.05)
+            await asyncio.wait_for(limiter.lease("pool", LEASE, wait=None).__aenter__(), 0.05)
 
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(impatient())
@@ -388,10 +386,10 @@ def test_waiting_ends_with_a_timeout_of_its_own(url: str, taken: redis.Redis) ->
 
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey"])
-def test_the_clients_of_both_libraries_wait(
+def test_clients_of_both_libraries_wait(
     kind: str, scheme: str, server: Server, taken: redis.Redis, asked: Asked, background: Background
 ) -> None:
-    for make in of_kind(kind, f"{scheme}://127.0.0.1:{server.port}"):
+    for make in limiters_of(kind, f"{scheme}://127.0.0.1:{server.port}"):
         done = background(work(make()))
         taken.execute_command("RL.RELEASE", "pool", "another")
         assert done.result(10) == "done"

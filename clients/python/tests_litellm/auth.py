@@ -1,4 +1,6 @@
-"""Whom the proxy recognizes: anybody. A key such as sk-small-7 names its policy."""
+"""Custom authentication of the proxy, which accepts any key. A key such as sk-small-7 names its
+policy.
+"""
 
 from fastapi import Request
 from litellm.proxy._types import UserAPIKeyAuth

@@ -1,4 +1,4 @@
-"""LiteLLM's proxy as people start it, between a client and models, and the server that it asks."""
+"""LiteLLM's proxy as a process, between a client and models, and the server with the module."""
 
 import itertools
 import os
@@ -53,7 +53,7 @@ _callers = itertools.count()
 
 @dataclass
 class Caller:
-    """Somebody with a key of their own."""
+    """Client with a key of its own."""
 
     key: str
     policy: str
@@ -76,11 +76,11 @@ class Caller:
 
     @property
     def headers(self) -> dict[str, str]:
-        # The id of a request is the client's to choose, and this one always chooses the same.
+        # The client chooses the id of a request, and this client always chooses the same.
         return {"Authorization": f"Bearer {self.key}", "x-litellm-call-id": "mine"}
 
     def left(self) -> dict[str, int]:
-        """Of each limit by its name."""
+        """Returns the remaining units of each limit by its name."""
         key = f"llm:{self.hashed}"
         reply = self.admin.execute_command("RL.PEEK", key, "EACH", "POLICY", self.policy, "COST", 0)
         return {one[5]: one[2] for one in reply[2]}
@@ -105,7 +105,7 @@ class Proxy:
 
 @pytest.fixture(scope="session")
 def clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
-    """It stands still: nothing is refilled."""
+    """Frozen clock, so that nothing is refilled."""
     directory = tmp_path_factory.mktemp("clock")
     return Clock(build_library(directory), directory / "clock")
 
@@ -148,7 +148,7 @@ def shared_proxy(
     port: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Proxy]:
-    """With keepalives, LiteLLM works on a request in a task of its own."""
+    """With keepalives, LiteLLM handles a request in a task of its own."""
     directory = tmp_path_factory.mktemp("proxy")
     for name in ("auth.py", "limits.py"):
         shutil.copy(HERE / name, directory)
@@ -168,7 +168,7 @@ def shared_proxy(
     )
     environment = os.environ | {
         "RATELIMIT_URL": f"redis://127.0.0.1:{server.port}",
-        # Else it asks the Internet at its start.
+        # Otherwise LiteLLM downloads it at the start.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_MASTER_KEY": f"sk-{secrets.token_hex(32)}",
         "NO_PROXY": "*",

@@ -1,4 +1,4 @@
-"""The callback that config.yaml names. It waits longer for the server than others should."""
+"""Callback that config.yaml names, with a long timeout for a busy machine."""
 
 import os
 

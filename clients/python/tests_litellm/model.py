@@ -1,4 +1,4 @@
-"""A server with the API of OpenAI, and models that do what their name says."""
+"""Server with OpenAI's API, and models whose names say how they respond."""
 
 import json
 import threading
@@ -8,20 +8,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 PROMPT_TOKENS = 11
-# Of an answer that is complete.
+# Tokens of a complete response.
 OUTPUT_TOKENS = 22
 WORDS = ["one ", "two ", "three ", "four "]
 
 
 class Models:
-    """`answer` answers; `fail` is a 500; `refuse` a 400; `once` fails every other time; `wait`
-    answers when it may; `drip` streams two words and then waits; `tear` hangs up then; `mute`
-    streams and tells no usage.
+    """State of the models: `answer` responds; `fail` responds with 500, `refuse` with 400; `once`
+    fails every other time; `wait` responds when it may; `drip` streams two words and then waits;
+    `tear` then closes the connection; `mute` streams without reporting usage.
     """
 
     def __init__(self) -> None:
         self.may_answer = threading.Event()
-        # How many requests have come, and how many of those that wait are waiting.
+        # Numbers of requests, and of requests that wait.
         self.requests = 0
         self.waiting = 0
         self._lock = threading.Lock()
@@ -183,13 +183,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def handle(self) -> None:
-        with suppress(OSError):  # whoever asked is gone
+        with suppress(OSError):  # the client has disconnected
             super().handle()
 
 
 @contextmanager
 def serving(models: Models) -> Iterator[str]:
-    """Its base URL."""
+    """Serves the models and yields the base URL."""
     handler = type("Handler", (Handler,), {"models": models})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)

@@ -1,4 +1,4 @@
-"""What a call of LiteLLM's proxy costs by estimate and by usage, and who it is of."""
+"""Estimated and actual cost of a call of LiteLLM's proxy, and its caller."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ ALICE = UserAPIKeyAuth(api_key="sk-alice")
 BODY = {"messages": [{"role": "user", "content": "x" * 36}], "max_tokens": 90}  # 10 + 90 tokens
 
 
-# What it goes by
+# Estimates
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ BODY = {"messages": [{"role": "user", "content": "x" * 36}], "max_tokens": 90}  
         ({}, 1000),
     ],
 )
-def test_the_estimate_is_what_a_request_can_cost(body: dict[str, Any], tokens: int) -> None:
+def test_estimate_is_the_maximum_cost_of_a_request(body: dict[str, Any], tokens: int) -> None:
     assert estimate(body, 1000) == tokens
 
 
-def test_usage_is_found_in_bytes_however_they_are_cut() -> None:
+def test_usage_is_found_across_chunk_boundaries() -> None:
     text = (
         b'data: {"message": {"usage": {"input_tokens": 1234, "output_tokens": 1}}}\n\n'
         b'data: {"delta": {"text": "\\"output_tokens\\": 999999"}}\n\n'
@@ -51,11 +51,11 @@ def test_usage_is_found_in_bytes_however_they_are_cut() -> None:
     for size in (1, 2, 7, 50, 1000):
         tokens = Tokens(0)
         for start in range(0, len(text), size):
-            tokens.see(text[start : start + size])
-        assert tokens.told == 1801
+            tokens.add(text[start : start + size])
+        assert tokens.reported == 1801
 
 
-def test_who_calls_and_under_which_policies() -> None:
+def test_caller_and_policy_names() -> None:
     user = UserAPIKeyAuth(
         api_key="sk-alice", team_id="blue", metadata={"ratelimit_policy": "plan:pro"}
     )
@@ -67,7 +67,7 @@ def test_who_calls_and_under_which_policies() -> None:
     assert caller(UserAPIKeyAuth()) == "anonymous"
 
 
-def test_the_ready_instance_goes_by_the_environment() -> None:
+def test_default_instance_reads_the_environment() -> None:
     script = (
         "import redis_ratelimit.litellm as adapter; limits = adapter.limits\n"
         "assert adapter.limits is limits\n"
@@ -84,7 +84,7 @@ def test_the_ready_instance_goes_by_the_environment() -> None:
     assert done.stdout == "h:1234\n", done.stderr
 
 
-def test_the_types_of_calls_are_litellms() -> None:
+def test_call_types_are_known_to_litellm() -> None:
     from litellm.types.utils import CallTypes  # noqa: PLC0415  only looked at here
 
     known = {kind.value for kind in CallTypes} | {"embeddings", "aembeddings"}

@@ -1,4 +1,4 @@
-"""What LiteLLM's proxy calls, called here: for a server that is away, and for requests that die."""
+"""Hooks of LiteLLM's proxy, called directly, in outages and with cancelled requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -27,7 +27,7 @@ LLM = [TokenBucket(1000, 1000, "1m", name="tokens"), Concurrency(10, "10m", name
 def empty(admin: redis.Redis) -> Iterator[None]:
     _empty(admin)
     yield
-    # A policy that is left would rule in the tests of the proxy.
+    # A leftover policy would apply in the tests of the proxy.
     _empty(admin)
 
 
@@ -71,24 +71,22 @@ async def answer(limits: RateLimits, tokens: int) -> None:
 
 
 async def told(limits: RateLimits) -> dict[str, str] | None:
-    """The header fields of an answer."""
+    """Returns the header fields of a response."""
     return await limits.async_post_call_response_headers_hook({}, ALICE, None)
 
 
 async def in_a_task(work: Awaitable[None]) -> None:
-    """As a web server runs a request."""
+    """Runs work in a task, as a web server runs a request."""
     await asyncio.create_task(work)  # type: ignore[arg-type]
 
 
 async def idle(limits: RateLimits) -> None:
-    """Until nothing is under way."""
+    """Waits until no task is running."""
     while limits._tasks:
         await asyncio.sleep(0.001)
 
 
-def test_a_policy_is_set_where_it_is_missing_and_never_again(
-    server: Server, admin: redis.Redis
-) -> None:
+def test_missing_policy_is_set_once(server: Server, admin: redis.Redis) -> None:
     async def work(limits: RateLimits) -> None:
         for _ in range(2):
             await in_a_task(begin(limits))
@@ -104,14 +102,12 @@ def test_a_policy_is_set_where_it_is_missing_and_never_again(
     assert admin.execute_command("RL.POLICYLIST")[0][:2] == ["llm", second]
 
 
-def test_without_a_policy_nothing_passes_unlimited(server: Server) -> None:
+def test_missing_policy_is_an_error(server: Server) -> None:
     with pytest.raises(NoPolicyError, match="no policy 'llm'"):
         run(server, lambda limits: in_a_task(begin(limits)), policies=None)
 
 
-def test_a_request_whose_task_is_cancelled_keeps_no_place(
-    server: Server, admin: redis.Redis
-) -> None:
+def test_cancelled_request_releases_its_lease(server: Server, admin: redis.Redis) -> None:
     async def dies(limits: RateLimits) -> None:
         await begin(limits)
         assert left(admin) == {"tokens": 900, "parallel": 9}
@@ -131,12 +127,10 @@ def test_a_request_whose_task_is_cancelled_keeps_no_place(
     assert left(admin) == {"tokens": 990, "parallel": 10}
 
 
-def test_request_that_is_cancelled_before_it_is_sent_costs_nothing(
-    server: Server, admin: redis.Redis
-) -> None:
+def test_request_cancelled_before_sending_costs_nothing(server: Server, admin: redis.Redis) -> None:
     async def work(limits: RateLimits) -> None:
         tasks = [asyncio.create_task(begin(limits)) for _ in range(2)]
-        # The second is held by the leaky bucket.
+        # The leaky bucket delays the second one.
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         tasks[1].cancel()
         await asyncio.wait(tasks)
@@ -154,7 +148,7 @@ def test_stream_whose_client_leaves_before_the_first_token_costs_its_prompt(
     async def chunks(begun: asyncio.Event) -> AsyncIterator[Any]:
         begun.set()
         if how == "close":
-            # As some models begin: a chunk without text.
+            # Some models begin with a chunk without text.
             yield {"choices": [{"delta": {"role": "assistant"}}]}
         await asyncio.sleep(3600)
 
@@ -199,9 +193,7 @@ def test_stream_whose_model_fails_before_the_first_token_costs_nothing(
 
 
 @pytest.mark.parametrize("how", ["close", "cancel"])
-def test_a_stream_that_is_not_read_to_its_end_keeps_no_place(
-    server: Server, admin: redis.Redis, how: str
-) -> None:
+def test_abandoned_stream_releases_its_lease(server: Server, admin: redis.Redis, how: str) -> None:
     async def chunks() -> AsyncIterator[Any]:
         yield {"choices": [{"delta": {"content": "x" * 8}}]}
         await asyncio.sleep(3600)
@@ -230,7 +222,7 @@ def test_a_stream_that_is_not_read_to_its_end_keeps_no_place(
     assert left(admin) == {"tokens": 988, "parallel": 10}
 
 
-def test_a_request_is_settled_once(server: Server, admin: redis.Redis) -> None:
+def test_request_is_settled_once(server: Server, admin: redis.Redis) -> None:
     async def request(limits: RateLimits) -> None:
         await begin(limits)
         await answer(limits, 30)
@@ -245,7 +237,7 @@ def test_a_request_is_settled_once(server: Server, admin: redis.Redis) -> None:
     assert left(admin) == {"tokens": 970, "parallel": 10}
 
 
-def test_more_than_was_estimated_is_charged_too(server: Server, admin: redis.Redis) -> None:
+def test_usage_above_the_estimate_is_charged(server: Server, admin: redis.Redis) -> None:
     async def request(limits: RateLimits) -> None:
         await begin(limits)
         await answer(limits, 700)
@@ -254,9 +246,7 @@ def test_more_than_was_estimated_is_charged_too(server: Server, admin: redis.Red
     assert left(admin) == {"tokens": 300, "parallel": 10}
 
 
-def test_a_hook_that_is_called_again_within_a_request_charges_nothing(
-    server: Server, admin: redis.Redis
-) -> None:
+def test_repeated_hook_of_a_request_charges_nothing(server: Server, admin: redis.Redis) -> None:
     async def request(limits: RateLimits) -> None:
         await begin(limits)
         await begin(limits)
@@ -267,12 +257,12 @@ def test_a_hook_that_is_called_again_within_a_request_charges_nothing(
     assert left(admin) == {"tokens": 970, "parallel": 10}
 
 
-def test_a_request_that_begins_in_the_context_of_another_is_charged_itself(
+def test_request_in_the_context_of_another_is_charged_itself(
     server: Server, admin: redis.Redis
 ) -> None:
     async def request(limits: RateLimits) -> None:
         await begin(limits)
-        # As a web server may, of a connection on which requests follow each other.
+        # A web server may do so for requests on one connection.
         task = asyncio.create_task(begin(limits))
         await asyncio.wait([task])
         assert left(admin)["tokens"] == 800
@@ -283,7 +273,7 @@ def test_a_request_that_begins_in_the_context_of_another_is_charged_itself(
     run(server, lambda limits: in_a_task(request(limits)))
 
 
-def test_an_outage_leaves_no_more_to_be_settled_than_there_is_room_for(
+def test_pending_settlements_in_an_outage_are_bounded(
     server: Server, admin: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_ratelimit.litellm, "_MOST_LATE", 3)
@@ -304,15 +294,15 @@ def test_an_outage_leaves_no_more_to_be_settled_than_there_is_room_for(
     run(server, work)
 
 
-def test_calls_that_cost_no_tokens_are_not_asked_about(server: Server, admin: redis.Redis) -> None:
+def test_calls_without_tokens_are_not_charged(server: Server, admin: redis.Redis) -> None:
     run(server, lambda limits: begin(limits, kind="aspeech"))
     assert admin.keys() == []
 
 
-def test_a_leaky_bucket_holds_a_request_until_its_turn(server: Server, admin: redis.Redis) -> None:
+def test_leaky_bucket_delays_requests(server: Server, admin: redis.Redis) -> None:
     async def work(limits: RateLimits) -> None:
         loop = asyncio.get_running_loop()
-        # One turn every 20 milliseconds, by the event loop's clock.
+        # One request every 20 milliseconds, by the event loop's clock.
         began = loop.time()
         for _ in range(3):
             await in_a_task(begin(limits))
@@ -322,7 +312,7 @@ def test_a_leaky_bucket_holds_a_request_until_its_turn(server: Server, admin: re
     assert admin.dbsize() == 1
 
 
-def test_clients_are_told_of_the_limit_that_governs_and_of_none_in_the_shadow(
+def test_response_shows_the_governing_limit_but_no_shadow_limit(
     server: Server,
 ) -> None:
     async def passes(limits: RateLimits) -> None:
@@ -355,12 +345,12 @@ def test_clients_are_told_of_the_limit_that_governs_and_of_none_in_the_shadow(
         await in_a_task(passes(limits))
         await in_a_task(is_denied(limits))
 
-    # The one on trial would run out first, and denies the second request, too.
+    # The shadow limit would run out first, and denies the second request, too.
     trial = Fixed(120, "1h", name="trial", shadow=True)
     run(server, work, policies={"llm": [Fixed(250, "1h", name="tokens"), trial]})
 
 
-def test_of_a_policy_that_limits_nobody_clients_are_told_nothing(server: Server) -> None:
+def test_response_shows_nothing_of_a_shadow_policy(server: Server) -> None:
     async def passes(limits: RateLimits) -> None:
         await begin(limits)
         assert await told(limits) == {}
@@ -368,7 +358,7 @@ def test_of_a_policy_that_limits_nobody_clients_are_told_nothing(server: Server)
         assert await told(limits) == {}
 
     async def work(limits: RateLimits) -> None:
-        # The second is over the limit on trial.
+        # The second request is over the shadow limit.
         for _ in range(2):
             await in_a_task(passes(limits))
 
@@ -376,10 +366,10 @@ def test_of_a_policy_that_limits_nobody_clients_are_told_nothing(server: Server)
     run(server, work, policies={"llm": [trial]})
 
 
-# A server that is away
+# Outages
 
 
-def test_while_the_server_is_away_requests_pass_or_are_answered_with_503(server: Server) -> None:
+def test_outage_allows_requests_or_responds_503(server: Server) -> None:
     async def passes(limits: RateLimits) -> None:
         await begin(limits)
         await answer(limits, 30)
@@ -400,20 +390,20 @@ def test_while_the_server_is_away_requests_pass_or_are_answered_with_503(server:
 
 
 @pytest.mark.parametrize("is_outage", [True, False])
-def test_what_could_not_be_settled_is_settled_when_it_can_be(
+def test_failed_settlement_is_retried(
     server: Server, admin: redis.Redis, *, is_outage: bool
 ) -> None:
     def refuse(*, refuses: bool) -> None:
         if is_outage:
             admin.config_set("min-replicas-to-write", int(refuses))
-        else:  # A mistake, which is nothing to a request that was served.
+        else:  # A misconfiguration, which must not fail a request that was served.
             names = ["-rl.limit", "-rl.take"] if refuses else ["+@all"]
             admin.execute_command("ACL SETUSER", "default", *names)
 
     async def request(limits: RateLimits) -> None:
         await begin(limits)
         refuse(refuses=True)
-        # The client gets its answer all the same.
+        # The client gets its response nevertheless.
         await answer(limits, 30)
         assert left(admin) == {"tokens": 900, "parallel": 9}
         refuse(refuses=False)
@@ -426,12 +416,12 @@ def test_what_could_not_be_settled_is_settled_when_it_can_be(
     assert left(admin) == {"tokens": 970, "parallel": 10}
 
 
-def test_a_charge_whose_reply_was_lost_is_taken_back(server: Server, admin: redis.Redis) -> None:
+def test_charge_with_a_lost_reply_is_settled(server: Server, admin: redis.Redis) -> None:
     async def request(limits: RateLimits) -> None:
         await begin(limits)
         await answer(limits, 30)
         with server.stopped():
-            # It has the call, but no answer comes: nobody knows whether it was charged.
+            # The server has received the call but does not reply, so the outcome is unknown.
             await begin(limits)
         poll.until(lambda: left(admin) == {"tokens": 870, "parallel": 9}, "it was", timeout=20)
         await limits.async_post_call_failure_hook({}, RuntimeError(), ALICE)
@@ -445,7 +435,7 @@ def test_a_charge_whose_reply_was_lost_is_taken_back(server: Server, admin: redi
 
 
 @pytest.mark.parametrize(("body", "tokens"), [({"input": "x" * 40}, 10), ({"input": [1, 2]}, 1)])
-def test_what_is_embedded_is_not_answered(
+def test_embedding_has_no_output_tokens(
     server: Server, admin: redis.Redis, body: dict[str, Any], tokens: int
 ) -> None:
     async def request(limits: RateLimits) -> None:

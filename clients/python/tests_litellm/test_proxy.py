@@ -1,4 +1,4 @@
-"""Requests through LiteLLM's proxy, and what the server has counted of them."""
+"""Requests through LiteLLM's proxy, and the usage that the server counted for them."""
 
 import socket
 from collections.abc import Iterator
@@ -23,7 +23,9 @@ def after(requests: int, tokens: int) -> dict[str, int]:
 
 @contextmanager
 def started(caller: Caller, model: str, **more: Any) -> Iterator[socket.socket]:
-    """A request whose answer is not waited for; the client hangs up at the end of the block."""
+    """Starts a request without waiting for its response; the client disconnects at the end of the
+    block.
+    """
     url = caller.http.base_url
     body = httpx.Request("POST", "http://x", json=caller.body(model, **more)).read()
     head = (
@@ -44,16 +46,16 @@ def read_until(connection: socket.socket, text: bytes) -> None:
         read += part
 
 
-# What is charged
+# Charges
 
 
-def test_an_answer_costs_the_tokens_that_the_model_told(proxy: Proxy) -> None:
+def test_response_costs_the_reported_tokens(proxy: Proxy) -> None:
     alice = proxy.caller()
     assert alice.ask("answer").status_code == 200
     assert alice.left() == after(1, USED)
 
 
-def test_a_stream_costs_the_tokens_that_the_model_told(proxy: Proxy) -> None:
+def test_stream_costs_the_reported_tokens(proxy: Proxy) -> None:
     alice = proxy.caller()
     with alice.stream("answer") as answer:
         assert list(answer.iter_lines())[-2] == "data: [DONE]"
@@ -67,7 +69,7 @@ MESSAGES = {"max_tokens": 100, "messages": [{"role": "user", "content": "x" * 40
     ("path", "body", "tokens"),
     [
         ("/v1/completions", {"prompt": "x" * 40}, USED),
-        # Of these LiteLLM asks for no usage: 10 tokens of the prompt, and 5 of the answer.
+        # LiteLLM requests no usage for these: 10 tokens of the prompt, and 5 of the response.
         ("/v1/completions", {"prompt": "x" * 40, "stream": True}, 15),
         ("/v1/embeddings", {"input": ["x" * 40]}, PROMPT_TOKENS),
         ("/v1/responses", {"input": "x" * 40}, USED),
@@ -76,23 +78,21 @@ MESSAGES = {"max_tokens": 100, "messages": [{"role": "user", "content": "x" * 40
         ("/v1/messages", {"stream": True, **MESSAGES}, USED),
     ],
 )
-def test_other_apis_are_limited_too(
-    proxy: Proxy, path: str, body: dict[str, Any], tokens: int
-) -> None:
+def test_other_apis_are_limited(proxy: Proxy, path: str, body: dict[str, Any], tokens: int) -> None:
     alice = proxy.caller()
     answer = alice.post(path, {"model": "answer", **body})
     assert answer.status_code == 200, answer.text
     assert alice.left() == after(1, tokens)
 
 
-def test_while_a_request_is_under_way_its_estimate_is_charged_and_its_place_taken(
+def test_request_in_flight_has_its_estimate_charged_and_a_lease(
     proxy: Proxy,
 ) -> None:
     alice = proxy.caller()
     with ThreadPoolExecutor() as threads:
         answer = threads.submit(alice.ask, "wait")
         poll.until(lambda: proxy.models.waiting == 1, "the model has the request", timeout=60)
-        # 11 tokens of the prompt, and 100 that the model may answer with.
+        # 11 tokens of the prompt, and the maximum of 100 for the response.
         assert alice.left() == {"requests": 59, "tokens": 10_000 - 111, "parallel": 9}
         proxy.models.may_answer.set()
         assert answer.result().status_code == 200
@@ -101,7 +101,7 @@ def test_while_a_request_is_under_way_its_estimate_is_charged_and_its_place_take
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("model", ["fail", "refuse", "late"])
-def test_a_request_that_fails_costs_no_tokens_and_keeps_no_place(
+def test_failed_request_costs_no_tokens_and_releases_its_lease(
     proxy: Proxy, model: str, stream: bool
 ) -> None:
     alice = proxy.caller()
@@ -109,7 +109,7 @@ def test_a_request_that_fails_costs_no_tokens_and_keeps_no_place(
     assert alice.left() == after(1, 0)
 
 
-def test_a_request_that_litellm_itself_refuses_costs_no_tokens(proxy: Proxy) -> None:
+def test_request_rejected_by_litellm_costs_no_tokens(proxy: Proxy) -> None:
     alice = proxy.caller()
     assert alice.ask("no-such-model").status_code == 400
     assert alice.left()["tokens"] == 10_000
@@ -124,7 +124,7 @@ def test_retries_are_within_one_request(proxy: Proxy) -> None:
     assert alice.left() == after(1, USED)
 
 
-def test_a_stream_that_tells_no_usage_is_charged_all_the_same(proxy: Proxy) -> None:
+def test_stream_without_reported_usage_is_charged(proxy: Proxy) -> None:
     alice = proxy.caller()
     with alice.stream("mute") as answer:
         answer.read()
@@ -134,31 +134,31 @@ def test_a_stream_that_tells_no_usage_is_charged_all_the_same(proxy: Proxy) -> N
     assert 0 < 10_000 - left["tokens"] < 111
 
 
-def test_a_stream_that_breaks_off_is_charged_for_what_came(proxy: Proxy) -> None:
+def test_broken_stream_is_charged_for_received_tokens(proxy: Proxy) -> None:
     alice = proxy.caller()
     with started(alice, "tear", stream=True) as connection:
         read_until(connection, b"two ")
         proxy.models.may_answer.set()
         read_until(connection, b"error")
-        # 11 tokens of the prompt, and 2 that have come.
+        # 11 tokens of the prompt, and 2 received ones.
         assert alice.left() == after(1, 13)
 
 
-# Clients that hang up
+# Clients that disconnect
 
 
-def test_a_client_that_hangs_up_in_a_stream_keeps_no_place(proxy: Proxy) -> None:
+def test_disconnect_in_a_stream_releases_the_lease(proxy: Proxy) -> None:
     alice = proxy.caller()
     with started(alice, "drip", stream=True) as connection:
         read_until(connection, b"two ")
         assert alice.left()["parallel"] == 9
     poll.until(lambda: alice.left()["parallel"] == 10, "its place is free", timeout=60)
-    # The model is still at it: 11 tokens of the prompt, and 2 that have come.
+    # The model has not finished: 11 tokens of the prompt, and 2 received ones.
     assert proxy.models.waiting == 1
     assert alice.left() == after(1, 13)
 
 
-def test_a_client_that_hangs_up_before_a_stream_begins_keeps_no_place(proxy: Proxy) -> None:
+def test_disconnect_before_a_stream_releases_the_lease(proxy: Proxy) -> None:
     alice = proxy.caller()
     with started(alice, "wait", stream=True):
         poll.until(lambda: proxy.models.waiting == 1, "the model has the request", timeout=60)
@@ -167,10 +167,10 @@ def test_a_client_that_hangs_up_before_a_stream_begins_keeps_no_place(proxy: Pro
     poll.until(lambda: alice.left()["parallel"] == 10, "its place is free", timeout=60)
 
 
-def test_a_client_that_hangs_up_keeps_its_place_until_the_model_has_answered(
+def test_lease_is_kept_after_a_disconnect_until_the_model_responds(
     proxy: Proxy,
 ) -> None:
-    # LiteLLM lets the request go on, so the place is taken indeed.
+    # LiteLLM lets the request continue, so the lease is in use.
     alice = proxy.caller()
     with started(alice, "wait"):
         poll.until(lambda: proxy.models.waiting == 1, "the model has the request", timeout=60)
@@ -179,16 +179,16 @@ def test_a_client_that_hangs_up_keeps_its_place_until_the_model_has_answered(
     poll.until(lambda: alice.left() == after(1, USED), "it is settled", timeout=60)
 
 
-def test_many_that_hang_up_leak_nothing(proxy: Proxy) -> None:
+def test_many_disconnects_leak_no_lease(proxy: Proxy) -> None:
     alice = proxy.caller()
-    for _ in range(15):  # there are ten places
+    for _ in range(15):  # there are ten leases
         with started(alice, "drip", stream=True) as connection:
             read_until(connection, b"two ")
         poll.until(lambda: alice.left()["parallel"] == 10, "its place is free", timeout=60)
     assert alice.left()["requests"] == 45
 
 
-# What is denied
+# Denials
 
 
 def test_eight_callers_get_exactly_the_limit(proxy: Proxy) -> None:
@@ -199,12 +199,12 @@ def test_eight_callers_get_exactly_the_limit(proxy: Proxy) -> None:
     assert sorted(answers) == [200] * 20 + [429] * 20
 
 
-def test_clients_are_told_of_the_limit_that_governs_and_when_to_come_again(proxy: Proxy) -> None:
+def test_response_shows_the_governing_limit_and_retry_after(proxy: Proxy) -> None:
     proxy.policy("few", "FIXED 9 1h COST 1 AS requests TOKENBUCKET 120 60 1m AS tokens")
     alice = proxy.caller("few")
     passed = alice.ask("answer")
     assert passed.status_code == 200
-    # It is settled, and then the limit with the fewest units governs: 87 tokens are left.
+    # After settling, the limit with the fewest units governs: 87 tokens are left.
     assert passed.headers["x-ratelimit-limit"] == "9"
     assert passed.headers["x-ratelimit-remaining"] == "8"
     assert passed.headers["x-ratelimit-reset"] == "3600"
@@ -213,18 +213,18 @@ def test_clients_are_told_of_the_limit_that_governs_and_when_to_come_again(proxy
     before = proxy.models.requests
     denied = alice.ask("answer")
     assert denied.status_code == 429
-    # 33 of 120 are used, 111 are asked for, and one a second comes back.
+    # 33 of 120 are used, 111 are needed, and one a second recovers.
     assert denied.headers["retry-after"] == "24"
     assert denied.headers["x-ratelimit-limit"] == "120"
     assert denied.headers["x-ratelimit-remaining"] == "87"
     assert denied.headers["ratelimit"] == '"llm";r=87;t=24'
     assert "over the limit, try again in 24 seconds" in denied.text
-    # Nothing was charged, and the model was not asked.
+    # Nothing was charged, and the model received no request.
     assert alice.left() == {"requests": 8, "tokens": 87}
     assert proxy.models.requests == before
 
 
-def test_what_can_never_pass_has_no_time_to_come_again(proxy: Proxy) -> None:
+def test_request_above_the_limit_has_no_retry_after(proxy: Proxy) -> None:
     alice = proxy.caller()
     denied = alice.ask("answer", max_tokens=20_000)
     assert denied.status_code == 429
@@ -233,7 +233,7 @@ def test_what_can_never_pass_has_no_time_to_come_again(proxy: Proxy) -> None:
     assert alice.left() == FULL
 
 
-def test_parallel_requests_are_limited_and_a_place_is_free_at_once(proxy: Proxy) -> None:
+def test_parallel_requests_are_limited_and_released_at_once(proxy: Proxy) -> None:
     proxy.policy("two", "CONCURRENCY 2 10m AS parallel")
     alice = proxy.caller("two")
     with ThreadPoolExecutor() as threads:
@@ -244,15 +244,15 @@ def test_parallel_requests_are_limited_and_a_place_is_free_at_once(proxy: Proxy)
         assert "over the limit, try again in 600 seconds" in denied.text
         proxy.models.may_answer.set()
         assert [one.result().status_code for one in asked] == [200, 200]
-    # Its own request before is over when a client has the answer.
+    # The lease is released before the client has the response.
     for stream in (False, True):
         for _ in range(5):
             assert alice.ask("answer", stream=stream).status_code == 200
     assert alice.left() == {"parallel": 2}
 
 
-def test_the_name_of_a_call_is_the_proxys_own(proxy: Proxy) -> None:
-    # LiteLLM takes the id of a request from the client. Ours is no such free pass.
+def test_request_id_of_the_client_is_not_used_as_id(proxy: Proxy) -> None:
+    # LiteLLM takes the id of a request from the client, so it must not serve as our id.
     proxy.policy("one", "FIXED 1 1h COST 1 AS requests")
     alice = proxy.caller("one")
     assert alice.headers["x-litellm-call-id"] == "mine"
@@ -260,7 +260,7 @@ def test_the_name_of_a_call_is_the_proxys_own(proxy: Proxy) -> None:
     assert answers == [200, 429, 429]
 
 
-def test_what_costs_no_tokens_passes(proxy: Proxy) -> None:
+def test_calls_without_tokens_pass(proxy: Proxy) -> None:
     alice = proxy.caller()
     models = alice.http.get("/v1/models", headers=alice.headers)
     assert models.status_code == 200

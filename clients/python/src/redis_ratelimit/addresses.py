@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 log = logging.getLogger("redis_ratelimit")
 
-# Length of the network that one subscriber has.
+# Prefix length of the network that one subscriber has.
 IPV6_PREFIX = 64
 
 # Clients without an address share this name.
@@ -21,7 +21,7 @@ _BRACKETED = re.compile(r"\[([^\[\]]*:[^\[\]]*)\](?::([0-9]{1,5}))?")
 _WITH_PORT = re.compile(r"([0-9.]+):([0-9]{1,5})")
 _MOST_PORT = 65535
 
-# Seconds between two lines of the log about clients without an address.
+# Minimum seconds between two log messages about clients without an address.
 _REPEATED = 60.0
 
 
@@ -61,15 +61,15 @@ def checked_prefix(ipv6_prefix: int) -> int:
 
 
 class _Unknown:
-    """Log of clients that have no address: a line at once, and one each minute."""
+    """Log of clients that have no address: a message at once, and then one each minute."""
 
     def __init__(self) -> None:
-        self._told_at = -_REPEATED
+        self._logged_at = -_REPEATED
 
-    def tell(self, text: str | None) -> None:
+    def log(self, text: str | None) -> None:
         now = time.monotonic()
-        if now - self._told_at >= _REPEATED:
-            self._told_at = now
+        if now - self._logged_at >= _REPEATED:
+            self._logged_at = now
             log.warning(
                 "a request without a client address (%r) is limited as %r, with all others like "
                 "it: let the server or its proxy pass the address, or give the limit a key",
@@ -82,8 +82,8 @@ _unknown = _Unknown()
 
 
 def client(text: str | None, ipv6_prefix: int = IPV6_PREFIX) -> str | None:
-    """Returns the name of a request's client, and logs it if it has no address: None."""
+    """Returns the name of a request's client. If it has no address, logs that and returns None."""
     found = network(text, ipv6_prefix) if text else None
     if found is None:
-        _unknown.tell(text)
+        _unknown.log(text)
     return found

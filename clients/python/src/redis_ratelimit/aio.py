@@ -40,7 +40,9 @@ class Limiter(Base):
     def from_url(
         cls, url: str, *, cluster: bool = False, timeout: float = 0.25, **options: Any
     ) -> Limiter:
-        """`options` are those of the constructor. The server may be away yet."""
+        """Creates a limiter and its client. `options` are those of the constructor. The server need
+        not be reachable yet.
+        """
         client = clients.from_url(
             url, timeout, cluster=cluster, is_async=cls._transport_kind.is_async
         )
@@ -68,27 +70,26 @@ class Limiter(Base):
     ) -> Decision:
         """Charges all limits on this key, or none. A limit may be a rate such as "100/minute".
 
-        cost        what is charged of each limit that has no cost of its own.
+        cost        units charged to each limit that has no cost of its own.
         upto        grant as many whole units as there are, up to the cost: `Decision.granted`.
         force       charge in full even past the limit.
-        max_wait    admit, too, what will fit within so long: hold it for `Decision.wait`.
-        keep        pass only if so much stays: an amount, or a share such as "20%".
-        once        an idempotency key of yours, or True: a new one. False: none, and the call is
-                    not sent again. By default a new one where charging twice would matter.
-        ttl         how long the idempotency key is remembered: as long as the charge may be
-                    settled. Yours: 10 minutes. Of a call for several units, or that is refundable:
-                    1 minute. Else: as long as resends take.
-        refundable  the charge has an idempotency key, so that `Decision.settle(0)` refunds it.
-        holder      whose lease it is, of a concurrency limit among the limits. Without one it is
-                    the id.
-        each        what each limit says: `Decision.each`.
-        ban         whoever goes on although denied is banned.
-        wait        if it is denied, for how many seconds to wait until it passes. If all limits are
-                    token buckets, one call reserves its turn; else there is a call each time that
-                    it may pass.
+        max_wait    also admit a call that fits within this time: hold it for `Decision.wait`.
+        keep        pass only if this much remains: an amount, or a share such as "20%".
+        once        your idempotency key, or True for a new one. False: none, and the call is not
+                    resent. By default a new one where charging twice would matter.
+        ttl         lifetime of the idempotency key, within which the charge can be settled. By
+                    default 10 minutes for a key of yours, 1 minute for a call that charges several
+                    units or is refundable, and otherwise as long as resends take.
+        refundable  give the charge an idempotency key, so that `Decision.settle(0)` refunds it.
+        holder      holder of the lease, if one of the limits is a concurrency limit. By default the
+                    idempotency key.
+        each        also return the decision of each limit: `Decision.each`.
+        ban         ban a key that keeps calling while it is denied.
+        wait        seconds to wait for a denied call to pass. If all limits are token buckets, one
+                    call reserves the units; otherwise the call is repeated whenever it may pass.
 
-        CallError if the server refuses the call as it is, SetupError if it is set up in a way that
-        cannot work, NoPolicyError if there is no such policy.
+        Raises CallError if the server rejects the call as malformed, SetupError if the server is
+        misconfigured, and NoPolicyError if the policy does not exist.
         """
         terms = limits_of(limits)
         if refundable:
@@ -104,15 +105,15 @@ class Limiter(Base):
                 max_wait = reserved = waits.longest(wait)
                 once = True if once is None else once
                 ttl = reserved + waits.AFTER_ITS_TURN if ttl is None else ttl
-        # A denial that is a strike, or an answer to an id, is the server's to make.
+        # Only the server can record a strike or answer a call with an idempotency key.
         remembers = self._remembers and not (
             upto or force or ban is not None or isinstance(once, (str, bytes))
         )
-        asked = (terms, cost, max_wait, keep, holder, each)
+        arguments = (terms, cost, max_wait, keep, holder, each)
         attempts = 0
         while True:
             sent_at = self._clock()
-            decision = self._remembered(asked, key, sent_at) if remembers else None
+            decision = self._remembered(arguments, key, sent_at) if remembers else None
             if decision is None:
                 call = self._calls.take(
                     key,
@@ -134,7 +135,7 @@ class Limiter(Base):
                     and not decision.allowed
                     and await self._policy_forces(key, terms, decision) is False
                 ):
-                    self._denied(asked, key, decision, sent_at)
+                    self._denied(arguments, key, decision, sent_at)
             if decision.allowed or not until or reserved:
                 break
             attempts += 1
@@ -150,31 +151,31 @@ class Limiter(Base):
             facts["_settle"] = partial(self._settle, key, terms, decision.id)
         elif decision.source == "none" or refundable:
             facts["_settle"] = partial(self._refund, decision, [(key, terms)], cost)
-        return await self._turn(decision) if reserved and decision.wait_ms else decision
+        return await self._wait_reserved(decision) if reserved and decision.wait_ms else decision
 
     async def _policy_forces(
-        self, key: Key, limits: Sequence[Limit], told: Decision | None = None
+        self, key: Key, limits: Sequence[Limit], decision: Decision | None = None
     ) -> bool | None:
-        """Returns `True` if it is a policy with FORCE; None if that is not known."""
+        """Returns `True` if the limits are a policy with FORCE, or None if that is not known."""
         if not words.is_policy(limits):
             return False
-        if told is not None and (told.forced is not None or told.source != "server"):
-            return told.forced
+        if decision is not None and (decision.forced is not None or decision.source != "server"):
+            return decision.forced
         known = self._denials.policy_forces(limits[0], self._clock())
         if known is not None:
             return known[0]
-        asked_at, forces = self._clock(), None
-        with suppress(RateLimitError):  # the call itself raises what is wrong
+        sent_at, forces = self._clock(), None
+        with suppress(RateLimitError):  # the call itself raises the error
             forces = (await self._do(self._calls.policy_facts(key, limits))).forced
-        self._denials.learn_policy(limits[0], forces, asked_at)
+        self._denials.learn_policy(limits[0], forces, sent_at)
         return forces
 
-    async def _turn(self, decision: Decision) -> Decision:
-        """Waits for a turn that is reserved, and gives it back if the caller is interrupted."""
+    async def _wait_reserved(self, decision: Decision) -> Decision:
+        """Sleeps until reserved units are due. If the caller is interrupted, gives them back."""
         try:
             await self._transport.sleep(decision.wait_ms / 1000)
         except Interrupted:
-            with suppress(RateLimitError, ValueError):  # else it is lost, and recovers
+            with suppress(RateLimitError, ValueError):  # otherwise the units recover
                 await decision.settle(0)
             raise
         return decision.but(wait_ms=0)
@@ -191,8 +192,8 @@ class Limiter(Base):
         charged: Amount,
         cost: Amount,
     ) -> Decision:
-        """Settles a charge without an id: one that nobody decided, or for whose id the key had no
-        room. That can only be given back as a whole.
+        """Settles a charge that has no idempotency key, because the server was unavailable or the
+        key had no room for it. Such a charge can only be given back as a whole.
         """
         if decision.source != "none" and cost == 0:
             for key, limits in charges:
@@ -213,7 +214,7 @@ class Limiter(Base):
         each: bool = False,
         ban: Ban | None = None,
     ) -> Decision:
-        """Returns what `take` would answer now. It changes nothing."""
+        """Returns the decision that `take` would make now. Changes nothing."""
         terms = limits_of(limits)
         decision = await self._do(
             self._calls.take(
@@ -247,8 +248,8 @@ class Limiter(Base):
         refundable: bool = False,
         holder: Key | None = None,
     ) -> Decision:
-        """Charges one limit on each of several keys, all or none; `Decision.each` is in their
-        order. In a cluster the keys share a tag: "{acme}:user:7", "{acme}:all".
+        """Charges one limit on each of several keys, all or none. `Decision.each` is in the order
+        of the keys. In a cluster the keys share a hash tag: "{acme}:user:7", "{acme}:all".
         """
         terms = by_key(limits)
         if refundable:
@@ -293,7 +294,7 @@ class Limiter(Base):
         keep: Amount | str | None = None,
         holder: Key | None = None,
     ) -> Decision:
-        """Returns what `take_all` would answer now."""
+        """Returns the decision that `take_all` would make now. Changes nothing."""
         terms = by_key(limits)
         decision = await self._do(
             self._calls.take_all(
@@ -313,10 +314,10 @@ class Limiter(Base):
     async def settle(
         self, key: Key, *limits: AnyLimit, id: Key, cost: Amount, each: bool = False
     ) -> Decision:
-        """Corrects the charge of this id to what the call turned out to cost. Usage becomes what it
-        would be had that been charged from the beginning; more than was charged is charged in full.
+        """Corrects the charge with this idempotency key to the actual cost. Usage becomes the same
+        as if that cost had been charged from the beginning; a higher cost is charged in full.
 
-        It is denied only if the id is not known, or no longer; nothing is changed then.
+        Denied only if the idempotency key is unknown or expired. Nothing changes then.
         """
         terms = limits_of(limits)
         decision = self._calls.settled_here(id, cost)
@@ -327,8 +328,8 @@ class Limiter(Base):
 
     @pending
     async def give_back(self, key: Key, *limits: AnyLimit, cost: Amount = 1) -> Decision:
-        """Takes so much from the present usage, whoever's it is. It is not sent again if its reply
-        is lost: where that matters, `settle`.
+        """Subtracts `cost` from the current usage, whichever call charged it. The call is not
+        resent if its reply is lost; use `settle` where that matters.
         """
         terms = limits_of(limits)
         decision = await self._do(self._calls.give_back(key, terms, cost=cost))
@@ -344,56 +345,56 @@ class Limiter(Base):
         wait: float | None = 0.0,
         fence: bool = False,
     ) -> AsyncLease:
-        """A place, for an `async with` block. `wait` is for how many seconds to wait for one: 0,
-        not at all; None, as long as it takes. Then the block raises DeniedError.
+        """Returns a lease for an `async with` block. `wait` is the timeout in seconds: 0 does not
+        wait, None waits without a timeout. After the timeout the block raises DeniedError.
 
-        It waits in the server, first come first served, and on a connection of its own. With
-        `fence`, `lease.token` is larger than that of every lease before: let the storage that the
-        work writes to refuse a smaller one.
+        The call waits in the server's queue, first come first served, on a connection of its own.
+        With `fence`, `lease.token` is larger than the token of every earlier lease: let the storage
+        that the work writes to refuse a smaller one.
         """
         return AsyncLease(self._do, self._calls, key, limit, holder, wait, self._clock, fence)
 
     async def release(self, key: Key, *holders: Key) -> int:
-        """Gives leases back; how many were held."""
+        """Releases leases and returns how many of them were held."""
         return await self._do(self._calls.release(key, holders))
 
     def units(self, key: Key, *limits: AnyLimit, batch: int = 100, keep: float = 1.0) -> AsyncUnits:
-        """Units of a hot key, taken `batch` at a time and spent in this process within `keep`
-        seconds.
+        """Returns units of a hot key, which are taken `batch` at a time and spent in this process
+        within `keep` seconds.
         """
         return AsyncUnits(self._do, self._calls, key, limits_of(limits), batch, keep, self._clock)
 
     def limit(
         self, name: AnyLimit, *limits: AnyLimit, **options: Unpack[TakeOptions]
     ) -> AsyncBound:
-        """Binds limits, to be asked for whom they are: `api.take("user:42")`. The keys are the
-        name, a colon and whoever it is. Without a name, the canonical words of the limits stand in
-        its place: `limiter.limit(Fixed(100, "1m"))`. `options` are those of `take`.
+        """Binds limits to a name: `api.take("user:42")`. A key is the name, a colon and the caller.
+        Without a name, keys begin with the canonical words of the limits instead:
+        `limiter.limit(Fixed(100, "1m"))`. `options` are those of `take`.
 
-        ValueError if the name is already that of limits of another kind or window.
+        Raises ValueError if the name is bound to limits of another algorithm or window.
         """
         bound = AsyncBound(self, *named((name, *limits)), {**options})
         self._names.bind(bound)
         return bound
 
     def _unchecked(self, name: str, limits: tuple[Limit, ...]) -> AsyncBound:
-        """Binds limits that may differ from call to call."""
+        """Binds limits without checking that the name always has limits of the same shape."""
         return AsyncBound(self, name, limits, {})
 
     @pending
     async def reset(self, key: Key) -> bool:
-        """Forgets all that the key has used; whether there was anything."""
+        """Deletes the usage of the key. Returns `True` if there was any."""
         return await self._do(self._calls.reset(key))
 
     async def ban(self, key: Key, time: Duration) -> int:
-        """Bans the key for so long, never shorter than it is banned already; 0 lifts the ban. For
-        how many milliseconds it is banned.
+        """Bans the key for `time`, which never shortens an existing ban; 0 lifts the ban. Returns
+        the remaining ban in milliseconds.
         """
         return await self._do(self._calls.ban(key, time))
 
     async def check(self) -> None:
-        """To call at the start: SetupError says what is wrong, such as a server without the module,
-        and UnavailableError that it is away.
+        """Checks the server at the start of an application. Raises SetupError if it is
+        misconfigured, for example without the module, and UnavailableError if it cannot be reached.
         """
         await self._do(self._calls.check())
 
@@ -423,10 +424,10 @@ class Limiter(Base):
             while True:
                 try:
                     if sending.until is None:
-                        reply = await transport.ask(sending)
+                        reply = await transport.send(sending)
                     else:
                         reply = await transport.wait(sending, sending.until)
-                except Exception as error:  # noqa: PERF203  `steps` knows which it means
+                except Exception as error:  # noqa: PERF203  `steps` decides which errors it handles
                     sending = steps.throw(error)
                 else:
                     sending = steps.send(reply)
@@ -439,7 +440,7 @@ class Limiter(Base):
 
 
 class Policies:
-    """`limiter.policies`: limits that the server keeps under a name."""
+    """Named limits stored on the server: `limiter.policies`."""
 
     def __init__(self, limiter: Limiter) -> None:
         self._do = limiter._do
@@ -453,8 +454,8 @@ class Policies:
         nx: bool = False,
         version: int | None = None,
     ) -> int:
-        """The version that now stands. `nx`: if there is one, it stays. `version`: only over this
-        one, else CallError.
+        """Sets a policy and returns its version. With `nx`, an existing policy is kept. With
+        `version`, only that version is replaced; otherwise CallError.
         """
         return await self._do(self._calls.set(name, limits_of(limits), ban, nx=nx, version=version))
 
@@ -462,15 +463,19 @@ class Policies:
         return await self._do(self._calls.get(name))
 
     async def list(self, match: str | None = None) -> Sequence[PolicyLine]:
-        """All, or those whose names match a pattern, as in KEYS."""
+        """Returns all policies, or those whose names match a glob pattern, as in KEYS."""
         return await self._do(self._calls.list(match))
 
     async def delete(self, *names: Key, version: int | None = None) -> int:
-        """How many there were. `version`, with one name: only this one, else CallError."""
+        """Deletes policies and returns how many existed. With `version` and a single name, only
+        that version is deleted; otherwise CallError.
+        """
         return await self._do(self._calls.delete(names, version))
 
     async def scale(self, name: Key, factor: Amount, time: Duration | None = None) -> Scale:
-        """Multiplies all limits of the policy by 0 to 1000, for so long, or until it is changed."""
+        """Sets the scale of the policy, a factor from 0 to 1000 for all its limits. It lasts for
+        `time`, or until it is changed.
+        """
         return await self._do(self._calls.scale(name, factor, time))
 
     async def multiply(
@@ -482,8 +487,8 @@ class Policies:
         every: Duration | None = None,
         time: Duration | None = None,
     ) -> Scale:
-        """Multiplies the scale that stands by 0 to 1, down to `least`, unless it was multiplied
-        within `every`. For so long, or until the end that stands.
+        """Multiplies the current scale by a factor from 0 to 1, down to `least`, unless it was
+        multiplied within `every`. The result lasts for `time`, or until the current scale ends.
         """
         return await self._do(self._calls.multiply(name, factor, least, every, time))
 
@@ -496,7 +501,7 @@ class Policies:
         every: Duration | None = None,
         time: Duration | None = None,
     ) -> Scale:
-        """Adds to the scale that stands, up to `most`, unless it was added to within `every`. For
-        so long, or until the end that stands.
+        """Adds `step` to the current scale, up to `most`, unless it was increased within `every`.
+        The result lasts for `time`, or until the current scale ends.
         """
         return await self._do(self._calls.add(name, step, most, every, time))

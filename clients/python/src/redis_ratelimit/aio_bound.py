@@ -23,8 +23,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AsyncBound(Named):
-    """The calls are those of the limiter, without the limits. Without `who`, the key is the name:
-    all share the limit.
+    """Limits bound to a limiter, with the limiter's calls. Without `who`, the key is the name
+    alone, and all callers share the limit.
     """
 
     @pending
@@ -41,7 +41,7 @@ class AsyncBound(Named):
 
     @pending
     async def peek(self, who: Key = EVERYBODY, **options: Unpack[PeekOptions]) -> Decision:
-        """Returns what `take` would answer now."""
+        """Returns the decision that `take` would make now. Changes nothing."""
         decision: Decision = await self.limiter.peek(self.key_of(who), *self.limits, **options)
         self._named(decision)
         return decision
@@ -74,22 +74,22 @@ class AsyncBound(Named):
         wait: float | None = 0.0,
         fence: bool = False,
     ) -> AsyncLease:
-        """A lease of a concurrency limit, as `Limiter.lease`."""
+        """Returns a lease of a concurrency limit, as `Limiter.lease`."""
         lease: AsyncLease = self.limiter.lease(
             self.key_of(who), self._concurrency(), holder, wait=wait, fence=fence
         )
         return lease
 
     def units(self, who: Key = EVERYBODY, *, batch: int = 100, keep: float = 1.0) -> AsyncUnits:
-        """Units of a hot key, as `Limiter.units`."""
+        """Returns units of a hot key, as `Limiter.units`."""
         units: AsyncUnits = self.limiter.units(
             self.key_of(who), *self.limits, batch=batch, keep=keep
         )
         return units
 
     def __call__(self, key: Key | Callable[..., Key] = EVERYBODY) -> Callable[[F], F]:
-        """Decorates a function: each call is charged to this key, or to what `key` makes of its
-        arguments. DeniedError if it does not pass.
+        """Decorates a function: each call is charged to this key, or to the key that a function
+        returns for the arguments. A denied call raises DeniedError.
         """
 
         def limited(function: F) -> F:

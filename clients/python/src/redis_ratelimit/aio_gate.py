@@ -16,7 +16,7 @@ class AsyncGate(BaseGate):
     __doc__ = BaseGate.__doc__
 
     async def take(self, address: str | None, *request: Any) -> Decision | None:
-        """Charges a request from an address; None if it has no limit."""
+        """Charges a request from an address. Returns None if it has no limit."""
         limits: Any = self._bound
         if limits is None:
             limits = await resolved(self._limit_of(*request))
@@ -39,7 +39,7 @@ class AsyncGate(BaseGate):
         return decision
 
     async def hold(self, decision: Decision) -> None:
-        """Holds a request that is admitted for later until its turn."""
+        """Delays an allowed request for `Decision.wait`, as a leaky bucket requires."""
         if decision.wait_ms:
             limiter: Any = self._limiter if self._bound is None else self._bound.limiter
             await limiter._transport.sleep(decision.wait_ms / 1000)
@@ -50,8 +50,8 @@ class AsyncGate(BaseGate):
         return None if denied is None else await resolved(denied(*request, denial))
 
     async def refund(self, decision: Decision, response: Any) -> None:
-        """Gives the charge back if the response is one that is not to count."""
+        """Gives the charge back if the `refund` function of the application says so."""
         if self.is_refunded(decision, response):
-            # The request was served. What stays charged recovers.
+            # The request was served. If the refund fails, the usage recovers by itself.
             with suppress(RateLimitError, ValueError):
                 await decision.settle(0)

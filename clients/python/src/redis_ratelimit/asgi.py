@@ -25,8 +25,8 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 def address(scope: Scope, ipv6_prefix: int = IPV6_PREFIX) -> str | None:
     """Returns the name of the client: see `redis_ratelimit.addresses`. None if it has no address.
 
-    It is the server's word that counts. Behind proxies, tell it which of them to believe, such as
-    uvicorn by --forwarded-allow-ips; X-Forwarded-For itself clients write what they like into.
+    The address is the one that the server reports. Behind proxies, configure the proxies that it
+    trusts, for uvicorn by --forwarded-allow-ips: clients can forge X-Forwarded-For.
     """
     return client(_peer(scope), ipv6_prefix)
 
@@ -50,9 +50,9 @@ class RateLimitMiddleware:
     denied   a function of the scope and the `Denial` that returns an ASGI application, such as a
              response of Starlette, to answer a request that is denied.
 
-    The functions may be coroutines, but `refund`. A request that is admitted for later, as by a
-    LeakyBucket, is held so long. WebSockets are passed on. A policy that the server does not have
-    is an error, NoPolicyError, and no open door.
+    The functions may be coroutines, except `refund`. An allowed request with a wait, as with a
+    LeakyBucket, is delayed. WebSockets are passed on. A missing policy raises NoPolicyError instead
+    of allowing the request.
     """
 
     def __init__(
@@ -145,7 +145,9 @@ def _decoded(fields: list[tuple[bytes, bytes]]) -> dict[str, str]:
 def _with(
     found: list[tuple[bytes, bytes]], fields: list[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes]]:
-    """A handler may have asked limits of its own. Two of the fields are lists, and hold both."""
+    """Merges header fields into those of the application, which may use limits of its own. The two
+    fields that are lists keep the values of both.
+    """
     there = {name.lower() for name, _ in found}
     lists = {b"ratelimit", b"ratelimit-policy"}
     return found + [pair for pair in fields if pair[0] in lists or pair[0] not in there]

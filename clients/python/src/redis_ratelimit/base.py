@@ -1,4 +1,4 @@
-"""What the limiter and the one for asyncio are both made of: all but the I/O."""
+"""Common base of the limiters for threads and for asyncio, without the I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redis_ratelimit import clients
 from redis_ratelimit.calls import Calls, OnOutage
 from redis_ratelimit.clients import Client
 from redis_ratelimit.decision import Decision
-from redis_ratelimit.denials import Asked, Denial, Denials, is_worth_hearing
+from redis_ratelimit.denials import Arguments, Denial, Denials, is_worth_tracking
 from redis_ratelimit.ids import Ids
 from redis_ratelimit.memory.server import Memory
 from redis_ratelimit.memory.transport import EXCEPTIONS, AsyncTransport, Transport
@@ -22,38 +22,38 @@ B = TypeVar("B", bound="Base")
 
 
 class Base:
-    """Decides by a server, or by its cluster.
+    """Rate limiter that decides by a server or a cluster.
 
-    `client` is one of redis-py or valkey-py, for a server or a cluster. Of a single server the
-    limiter opens connections of its own, as the client is set but for time limits and retries. A
-    cluster's client is used as it is.
+    `client` is a client of redis-py or valkey-py, for a server or a cluster. For a single server
+    the limiter opens connections of its own with the client's settings, except for timeouts and
+    retries. The client of a cluster is used as it is.
 
-    on_outage   while the server does not decide: "open", all passes; "closed", nothing does;
-                "raise", UnavailableError; or a `Local`, the limits of this process.
+    on_outage   fallback while the server does not decide: "open" allows every call, "closed" denies
+                every call, "raise" raises UnavailableError, and a `Local` decides by limits of this
+                process.
     setup_errors
-                what somebody has to mend on the server: "raise", SetupError; "outage", decide by
-                `on_outage`. Either way the log has an error.
-    timeout     seconds for one sending of a call, until its reply.
+                reaction to a misconfigured server: "raise" raises SetupError, "outage" decides by
+                `on_outage`. Both log an error.
+    timeout     seconds from sending a call to its reply.
     connect_timeout
-                seconds for connecting and greeting, which goes on in the background when a call
-                has given up.
-    resends     how often a call is sent again whose reply was lost.
+                seconds for connecting and the handshake, which continue in the background after a
+                call has timed out.
+    resends     number of times that a call is resent after its reply was lost.
     once        True: calls bring an idempotency key where charging them twice would matter: for
-                more than one unit, or more than a hundredth of a limit. False: none does that does
-                not ask for it, and a call whose reply was lost is not sent again.
-    prefix      what every key begins with.
-    failures    after so many calls in a row without a reply, nobody asks ... Calls that were under
-                way together count as one.
-    pause       ... for so many seconds. Then one call tries again. In a cluster each node is by
-                itself.
+                more than one unit, or more than a hundredth of a limit. False: only calls that ask
+                for one do, and a call whose reply was lost is not resent.
+    prefix      prefix of every key.
+    failures    number of consecutive calls without a reply after which no call is sent for `pause`
+                seconds. Calls in flight together count as one.
+    pause       seconds until one call tries again. Each node of a cluster counts by itself.
     remember_denials
-                whether this process answers a denied call until its `wait` is over, or until the
-                server says that the key has changed.
-    peeks       a client of replicas, which answer `peek` in place of the server; in a cluster, one
-                with a `load_balancing_strategy`, so that it may read there. It can be the same.
+                answer a denied call in this process until its `wait` is over, or until the server
+                reports that the key has changed.
+    peeks       client of replicas, which answer `peek` in place of the primary; in a cluster, a
+                client with a `load_balancing_strategy`. It can be the same client.
     """
 
-    # How calls reach the server.
+    # Class that sends calls to the server.
     _transport_kind: type[Any]
 
     def __init__(
@@ -92,60 +92,58 @@ class Base:
             "clock": clock,
             "may_be_elsewhere": self._sending.may_be_elsewhere,
             "is_sent_away": self._sending.is_sent_away,
-            "heard": self._denials.heard,
+            "on_invalidation": self._denials.invalidate,
         }
         self._transport = kind(client, replicas=False, **settings)
         self._peeking = self._transport if peeks is None else kind(peeks, replicas=True, **settings)
-        # Clients that the limiter has made for itself.
+        # Clients that this limiter created and closes.
         self._own: list[Any] = []
-        # A little longer than all sendings take, twice each: a cluster's client connects first.
+        # Longer than all attempts take. Each counts twice, as a cluster's client connects first.
         remembered = 1 + 2 * timeout * (1 + resends)
         self._calls = Calls(
             on_outage,
             prefix=prefix,
             ids=Ids(may_have=once, remembered=remembered),
-            asked_again=pause,
+            retry_after=pause,
         )
 
     @classmethod
     def local(cls: type[B], *, clock: Callable[[], float] = time.time, **options: Any) -> B:
-        """Returns a limiter that decides in this process, for tests: as the server does, but for
-        sketches, policies and bans, which raise CallError. `clock` tells the seconds since 1970; a
-        `ManualClock` stands still until a test moves it. `options` are those of the constructor.
+        """Returns a limiter for tests, which decides in this process as the server would. Sketches,
+        policies and bans raise CallError. `clock` returns seconds since 1970; a `ManualClock`
+        stands still until a test moves it. `options` are those of the constructor.
         """
         return cls(Memory(clock), clock=clock, remember_denials=False, **options)
 
     def _route(self, client: Client | Memory) -> tuple[Any, Any]:
-        """Returns how calls reach the server, and its library's exceptions."""
+        """Returns the transport class for a client, and the exceptions of its library."""
         kind = self._transport_kind
         if isinstance(client, Memory):
             return (AsyncTransport if kind.is_async else Transport), EXCEPTIONS
         return kind, clients.exceptions_of(clients.library(client, is_async=kind.is_async))
 
-    def _remembered(self, asked: Asked, key: Key, now: float) -> Decision | None:
-        """Returns what the server would answer now, if it is known."""
-        denial = self._denials.find(key, asked, now)
+    def _remembered(self, arguments: Arguments, key: Key, now: float) -> Decision | None:
+        """Returns the remembered denial of a call, as the server would report it now."""
+        denial = self._denials.find(key, arguments, now)
         if denial is None:
             return None
         if not denial.again:
             marked = self._denials.again(denial)
             if marked is not None:
-                self._hear(marked, now)
+                self._watch(marked, now)
         return denial.left(now)
 
-    def _denied(self, asked: Asked, key: Key, decision: Decision, sent_at: float) -> None:
-        """Remembers what the server has denied, and listens for what would let it pass."""
+    def _denied(self, arguments: Arguments, key: Key, decision: Decision, sent_at: float) -> None:
+        """Remembers a denial of the server, and tracks a key that is denied repeatedly."""
         now = self._clock()
-        denial = self._denials.remember(key, asked, decision, sent_at, now)
+        denial = self._denials.remember(key, arguments, decision, sent_at, now)
         if denial is not None and denial.again:
-            self._hear(denial, now)
+            self._watch(denial, now)
 
-    def _hear(self, denial: Denial, now: float) -> None:
-        """Listens for what would let a call pass, and from then on remembers for all of its wait
-        that it is denied.
-        """
-        limits, cost, max_wait, keep, holder, each = denial.asked
-        if not is_worth_hearing(denial.decision, limits):
+    def _watch(self, denial: Denial, now: float) -> None:
+        """Subscribes to changes of the key, and then remembers the denial for its entire wait."""
+        limits, cost, max_wait, keep, holder, each = denial.arguments
+        if not is_worth_tracking(denial.decision, limits):
             return
         look = self._calls.take(
             denial.key,
@@ -158,8 +156,8 @@ class Base:
             look=True,
         )
 
-        def told(reply: Any) -> None:
+        def on_reply(reply: Any) -> None:
             if not isinstance(reply, Exception):
                 self._denials.extend(denial, look.read(reply), now, self._clock())
 
-        self._transport.watch(look, told)
+        self._transport.watch(look, on_reply)

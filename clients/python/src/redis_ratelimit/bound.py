@@ -24,8 +24,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Bound(Named):
-    """The calls are those of the limiter, without the limits. Without `who`, the key is the name:
-    all share the limit.
+    """Limits bound to a limiter, with the limiter's calls. Without `who`, the key is the name
+    alone, and all callers share the limit.
     """
 
     def take(self, who: Key = EVERYBODY, **options: Unpack[TakeOptions]) -> Decision:
@@ -40,7 +40,7 @@ class Bound(Named):
         return decision
 
     def peek(self, who: Key = EVERYBODY, **options: Unpack[PeekOptions]) -> Decision:
-        """Returns what `take` would answer now."""
+        """Returns the decision that `take` would make now. Changes nothing."""
         decision: Decision = self.limiter.peek(self.key_of(who), *self.limits, **options)
         self._named(decision)
         return decision
@@ -68,20 +68,20 @@ class Bound(Named):
         wait: float | None = 0.0,
         fence: bool = False,
     ) -> Lease:
-        """A lease of a concurrency limit, as `Limiter.lease`."""
+        """Returns a lease of a concurrency limit, as `Limiter.lease`."""
         lease: Lease = self.limiter.lease(
             self.key_of(who), self._concurrency(), holder, wait=wait, fence=fence
         )
         return lease
 
     def units(self, who: Key = EVERYBODY, *, batch: int = 100, keep: float = 1.0) -> Units:
-        """Units of a hot key, as `Limiter.units`."""
+        """Returns units of a hot key, as `Limiter.units`."""
         units: Units = self.limiter.units(self.key_of(who), *self.limits, batch=batch, keep=keep)
         return units
 
     def __call__(self, key: Key | Callable[..., Key] = EVERYBODY) -> Callable[[F], F]:
-        """Decorates a function: each call is charged to this key, or to what `key` makes of its
-        arguments. DeniedError if it does not pass.
+        """Decorates a function: each call is charged to this key, or to the key that a function
+        returns for the arguments. A denied call raises DeniedError.
         """
 
         def limited(function: F) -> F:

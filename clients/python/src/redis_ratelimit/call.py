@@ -1,4 +1,4 @@
-"""A call: the words of one command, and how its reply is read. No I/O."""
+"""Call: the words of one command, and the decoder of its reply. No I/O."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from redis_ratelimit.quantities import Key, Word, duration
 
 T = TypeVar("T")
 
-# Why the server did not decide. A SetupError only if the limiter takes one for an outage.
+# Reason why the server did not decide. A SetupError only with `setup_errors="outage"`.
 Undecided: TypeAlias = UnavailableError | FullError | SetupError
 
-# Seconds that the server takes as a duration.
+# Largest duration that the server accepts, in seconds.
 LONGEST = 3650 * 86400
 
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """One command."""
+    """Command, and the policy for sending it."""
 
-    # Decides the node of a cluster.
+    # Key that selects the node of a cluster.
     key: Key
     words: Sequence[Word]
     read: Callable[[Any], T]
-    # For how many seconds it may be sent again.
+    # Seconds within which the call may be resent.
     repeatable: float = math.inf
-    # It changes nothing: a replica can answer.
+    # Read-only call: a replica can answer it.
     looks: bool = False
-    # Keys of which it may let pass what was denied.
+    # Keys whose remembered denials the call invalidates.
     frees: Sequence[Key] = ()
-    # It is made even if the last ones got no reply: what happens if it is not is worse.
+    # Sent even while the circuit breaker is open, as skipping the call would do more harm.
     insists: bool = False
-    # The server answers when there is room, or then, by the limiter's clock. None: at once.
+    # Deadline by the limiter's clock of a call that blocks in the server; None: does not block.
     until: float | None = None
-    # What holds if the server is away or has no room; None: its error is raised.
+    # Fallback if the server is unavailable or has no room; None: the error is raised.
     without: Callable[[Undecided], T] | None = None
-    # The call without the id that it has brought by itself, for a key that has no room for it.
+    # The same call without its generated idempotency key, for a key that has no room for one.
     unnamed: Call[T] | None = None
-    # The call with an id, if the server says that it needs one.
+    # The same call with an idempotency key, for a policy that requires one.
     named: Callable[[], Call[T]] | None = None
 
     def is_over(self, reply: Any) -> bool:
-        """Of one that waits and was asked without waiting: whether there is nothing to wait for."""
+        """Returns `True` if the reply to a non-blocking attempt ends the wait of this call."""
         decision = self.read(reply)
         return isinstance(decision, Decision) and (decision.allowed or decision.wait is None)
 
 
 def blocking(call: Call[Any], left: float) -> list[Word]:
-    """Its words, if it may wait for so many seconds yet."""
+    """Returns the words of a call that may block for `left` more seconds."""
     if left <= 0:
         return list(call.words)
-    # To the server 0 is as long as it takes.
+    # BLOCK 0 waits without a timeout.
     word = duration(left, "wait") if left < LONGEST else "0"
     return [*call.words, "BLOCK", word]

@@ -1,4 +1,4 @@
-"""The calls of a limiter: from limits to words, and from a reply to a decision. No I/O."""
+"""Calls of a limiter: from limits to words, and from a reply to a decision. No I/O."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from redis_ratelimit.limits import Ban, Concurrency, Limit
 from redis_ratelimit.local import Charge, Local
 from redis_ratelimit.quantities import Amount, Duration, Key, Word, amount, duration
 
-# What decides while the server does not: all passes, nothing does, an error is raised, or the
-# limits of this process decide.
+# Fallback while the server does not decide: allow every call, deny every call, raise an error, or
+# decide by limits of this process.
 OnOutage: TypeAlias = Literal["open", "closed", "raise"] | Local
 
 
 class Calls:
-    """Makes the calls of a limiter.
+    """Builder of the calls of a limiter.
 
-    `asked_again` is after how many seconds a server that was away is asked again.
+    `retry_after` is the number of seconds after which an unreachable server is tried again.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Calls:
         *,
         prefix: str,
         ids: Ids,
-        asked_again: float,
+        retry_after: float,
     ) -> None:
         if not isinstance(on_outage, Local) and on_outage not in {"open", "closed", "raise"}:
             raise ValueError(
@@ -43,7 +43,7 @@ class Calls:
         self._on_outage = on_outage
         self._prefix = prefix
         self._ids = ids
-        self._asked_again_ms = round(asked_again * 1000)
+        self._retry_after_ms = round(retry_after * 1000)
 
     # Decisions
 
@@ -64,25 +64,25 @@ class Calls:
         ban: Ban | None = None,
         look: bool = False,
     ) -> Call[Decision]:
-        """One call over limits on one key; with `look` it changes nothing."""
+        """Builds a call over limits on one key; with `look` it changes nothing."""
         full, item = self._place(limits, key)
         if item is not None:
             sketches.only_charged(once=once, ttl=ttl, ban=ban)
         options = words.options(cost, upto=upto, force=force, max_wait=max_wait, keep=keep)
         if each:
             options.append("EACH")
-        # A holder is known by its lease; a look is not remembered.
+        # A lease is identified by its holder, and a peek leaves no record.
         needs_none = look or all(isinstance(limit, Concurrency) for limit in limits)
         has_none = needs_none or item is not None
         once_id = None if has_none else self._ids.of(limits, once, ttl, cost, holder)
         identity = None if once_id is None else once_id.id
         if holder is None:
-            # A look is for somebody who holds nothing yet.
+            # A peek asks for a new holder, which has no lease yet.
             holder = uuid4().hex if look else identity
         command = "RL.PEEK" if look else "RL.TAKE"
         costs = words.costs(limits, cost)
 
-        def told(reply: Sequence[Any], id: Key | None) -> Decision:
+        def decode(reply: Sequence[Any], id: Key | None) -> Decision:
             if each:
                 decision = read_each(reply, [] if words.is_policy(limits) else costs)
             else:
@@ -90,8 +90,8 @@ class Calls:
             return decision if id is None else replace(decision, id=id)
 
         def without(error: Undecided) -> Decision:
-            whose = sketches.whose(full, item)
-            charges = [Charge(whose, *pair) for pair in zip(limits, costs, strict=True)]
+            local_key = sketches.local_key(full, item)
+            charges = [Charge(local_key, *pair) for pair in zip(limits, costs, strict=True)]
             return self._without(
                 error, charges, each=each, upto=upto, force=force, look=look, id=identity
             )
@@ -115,11 +115,11 @@ class Calls:
         unnamed: Call[Decision] | None = None
         if once_id is not None and once_id.is_ours and not upto:
             without_id = words.one_key(command, full, limits, options, holder, ban, item)
-            unnamed = Call(full, without_id, lambda reply: told(reply, None), repeatable=0)
+            unnamed = Call(full, without_id, lambda reply: decode(reply, None), repeatable=0)
         return Call(
             full,
             words.one_key(command, full, limits, options + words.of_id(once_id), holder, ban, item),
-            lambda reply: told(reply, identity),
+            lambda reply: decode(reply, identity),
             math.inf if needs_none else self._repeatable(once_id, once),
             looks=look,
             without=without,
@@ -130,7 +130,7 @@ class Calls:
         )
 
     def policy_facts(self, key: Key, limits: Sequence[Limit]) -> Call[Decision]:
-        """Returns a call that charges nothing and tells what the policy says of itself."""
+        """Builds a call that charges nothing and reports whether the policy has FORCE."""
         return self.take(key, [limits[0].without_cost()], cost=0, each=True)
 
     def take_all(
@@ -146,7 +146,7 @@ class Calls:
         holder: Key | None = None,
         look: bool = False,
     ) -> Call[Decision]:
-        """One call over limits on several keys."""
+        """Builds a call over limits on several keys."""
         words.refuse_no_limits(limits.values())
         places = [self._place([one], key) for key, one in limits.items()]
         has_items = any(item is not None for _, item in places)
@@ -159,14 +159,14 @@ class Calls:
         options = words.options(cost, force=force, max_wait=max_wait, keep=keep)
         costs = words.costs(limits.values(), cost)
         charges = [
-            Charge(sketches.whose(*place), limit, one)
+            Charge(sketches.local_key(*place), limit, one)
             for place, limit, one in zip(places, limits.values(), costs, strict=True)
         ]
         names = [limit.name for limit in limits.values()]
         if holder is None:
             holder = uuid4().hex if look else identity
 
-        def told(reply: Sequence[Any], id: Key | None) -> Decision:
+        def decode(reply: Sequence[Any], id: Key | None) -> Decision:
             decision = read_each(reply, costs)
             each = [replace(one, name=name) for one, name in zip(decision.each, names, strict=True)]
             return replace(decision, each=tuple(each), id=id)
@@ -181,11 +181,11 @@ class Calls:
         unnamed: Call[Decision] | None = None
         if once_id is not None and once_id.is_ours:
             without_id = [*first, *options, *last]
-            unnamed = Call(keys[0], without_id, lambda reply: told(reply, None), repeatable=0)
+            unnamed = Call(keys[0], without_id, lambda reply: decode(reply, None), repeatable=0)
         return Call(
             keys[0],
             [*first, *options, *words.of_id(once_id), *last],
-            lambda reply: told(reply, identity),
+            lambda reply: decode(reply, identity),
             math.inf if look else self._repeatable(once_id, once),
             looks=look,
             without=lambda error: self._without(
@@ -195,7 +195,9 @@ class Calls:
         )
 
     def settled_here(self, id: Key, cost: Amount) -> Decision | None:
-        """Where it was charged: of what this process charged, the server knows nothing."""
+        """Settles a charge of this process, which the server does not know. Returns None if this
+        process did not charge it.
+        """
         if not isinstance(self._on_outage, Local):
             return None
         settled = self._on_outage.settle(id, float(cost))
@@ -204,7 +206,7 @@ class Calls:
     def settle(
         self, key: Key, limits: Sequence[Limit], *, id: Key, cost: Amount, each: bool = False
     ) -> Call[Decision]:
-        """What the call of this id turned out to cost."""
+        """Builds a call that corrects the charge of this id to its actual cost."""
         key = self._own_key(limits, key)
         options: list[Word] = ["SETTLE", id, amount(cost, "cost"), *(["EACH"] if each else [])]
         costs = [] if words.is_policy(limits) else words.costs(limits, cost)
@@ -213,12 +215,12 @@ class Calls:
             words.one_key("RL.TAKE", key, limits, options, id, None),
             lambda reply: replace(read_each(reply, costs) if each else read(reply), id=id),
             frees=[key],
-            # The request is over. What was charged stays charged until it recovers.
-            without=lambda error: replace(self._nobody(error, allowed=False), id=id),
+            # The request is over. Its charge stays until it recovers.
+            without=lambda error: replace(self._undecided(error, allowed=False), id=id),
         )
 
     def settle_all(self, limits: Mapping[Key, Limit], *, id: Key, cost: Amount) -> Call[Decision]:
-        """Corrects the charge of this id on several keys."""
+        """Builds a call that corrects the charge of this id on several keys."""
         keys = [self._own_key([limit], key) for key, limit in limits.items()]
         costs = words.costs(limits.values(), cost)
         settled: list[Word] = ["RL.MTAKE", str(len(keys)), *keys, "SETTLE", id]
@@ -228,7 +230,7 @@ class Calls:
             [*settled, amount(cost, "cost"), *specs],
             lambda reply: replace(read_each(reply, costs), id=id),
             frees=keys,
-            without=lambda error: replace(self._nobody(error, allowed=False), id=id),
+            without=lambda error: replace(self._undecided(error, allowed=False), id=id),
         )
 
     def give_back(self, key: Key, limits: Sequence[Limit], *, cost: Amount) -> Call[Decision]:
@@ -244,13 +246,13 @@ class Calls:
                 if known:
                     decision = together(True, 0, self._on_outage.give_back(known))
                     return replace(decision, error=error)
-            return self._nobody(error, allowed=False)
+            return self._undecided(error, allowed=False)
 
         return Call(
             key,
             words.one_key("RL.TAKE", key, limits, options, None, None),
             read,
-            # Sent twice, it gives back twice.
+            # Not idempotent: a second delivery would give back twice.
             repeatable=0,
             frees=[key],
             without=without,
@@ -274,7 +276,7 @@ class Calls:
         def without(error: Undecided) -> Decision:
             if not isinstance(error, FullError):
                 raise error
-            return self._nobody(error, allowed=False)
+            return self._undecided(error, allowed=False)
 
         reads = read_fenced if fence else read
         return Call(key, acquired, reads, insists=insists, until=until, without=without)
@@ -298,7 +300,7 @@ class Calls:
         return self._prefix + key if isinstance(key, str) else self._prefix.encode() + key
 
     def _place(self, limits: Collection[Limit], key: Key) -> tuple[Key, Key | None]:
-        """The key on the server and, if that is a sketch, the item."""
+        """Returns the key on the server and, if the limits are a sketch, the item."""
         words.refuse_no_limits(limits, key)
         sketch_key = sketches.key_of(limits)
         if sketch_key is None:
@@ -307,13 +309,13 @@ class Calls:
         return self._prefixed(sketch_key), key
 
     def _own_key(self, limits: Collection[Limit], key: Key) -> Key:
-        """Of limits that are no sketch."""
+        """Returns the key on the server. Raises ValueError if the limits are a sketch."""
         words.refuse_no_limits(limits, key)
         sketches.refuse(limits)
         return self._prefixed(key)
 
     def check(self) -> Call[None]:
-        """Of a key that is nobody's: whether the module is there."""
+        """Builds a call that fails unless the module is loaded, by peeking at an unused key."""
         key = "redis-ratelimit:check"
         return Call(
             key, ["RL.PEEK", key, "FIXED", "1", "1s"], lambda _: None, looks=True, insists=True
@@ -333,21 +335,21 @@ class Calls:
         id: Key | None = None,
     ) -> Decision:
         local = self._on_outage
-        # A key without room is no outage.
+        # A full key is not an outage.
         if isinstance(error, FullError) or not isinstance(local, Local):
             allowed = local == "open" and not isinstance(error, FullError)
-            return self._nobody(error, allowed=allowed, upto=upto, charges=charges)
+            return self._undecided(error, allowed=allowed, upto=upto, charges=charges)
         known = local.known(charges)
         if not known:
-            return self._nobody(error, allowed=True, upto=upto, charges=charges)
+            return self._undecided(error, allowed=True, upto=upto, charges=charges)
         decisions = local.take(known, upto=upto, force=force, look=look, id=id)
         allowed = all(decisions)
-        # Not when there is a unit here, but when the server is asked again.
-        wait_ms = 0 if allowed else self._asked_again_ms
+        # The wait until the server is tried again, not until a local unit is free.
+        wait_ms = 0 if allowed else self._retry_after_ms
         decision = together(allowed, wait_ms, decisions, [charge.cost for charge in known])
         return replace(decision, id=id, each=decision.each if each else (), error=error)
 
-    def _nobody(
+    def _undecided(
         self,
         error: Undecided,
         *,
@@ -358,12 +360,12 @@ class Calls:
         if self._on_outage == "raise" and not isinstance(error, FullError):
             raise error
         source: Source = "none"
-        wait_ms = 0 if allowed else self._asked_again_ms
+        wait_ms = 0 if allowed else self._retry_after_ms
         granted = (int(charges[0].cost) if allowed else 0) if upto else None
         return Decision(allowed, None, None, wait_ms, None, granted, source=source, error=error)
 
     def _repeatable(self, id: Id | None, once: Once) -> float:
         if id is not None:
             return id.seconds
-        # Charged twice it can only deny too much, and there it does not matter.
+        # A call gets no idempotency key only where a double charge is negligible.
         return math.inf if once is None and self._ids.may_have else 0

@@ -1,10 +1,10 @@
-"""Limits for Celery's tasks, over all workers: Celery's own `rate_limit` is of one worker each.
+"""Limits for Celery's tasks across all workers. Celery's own `rate_limit` counts for each worker.
 
     @app.task(base=RateLimitedTask, limit=limiter.limit("mails", Fixed(100, "1m")))
     def mail(address): ...
 
-A task over its limit is sent again for when it can pass. That is no retry of the task's own: its
-`max_retries` does not count it.
+A task over its limit is rescheduled for the time when it can pass. This does not count towards the
+`max_retries` of the task.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 
 class RateLimitedTask(Task):
-    """`limit` is a limit under a name, and `key` says of the task's arguments whose it is; without
-    it all tasks share the limit. `cost` is what a task charges. A task that can never pass, as it
-    costs more than the limit, is rejected.
+    """Base class of tasks with a limit.
+
+    `limit` is a bound limit. `key` returns the key for the arguments of a task; without it all
+    tasks share the limit. `cost` is the number of units that a task charges. A task that costs more
+    than the limit is rejected.
     """
 
     abstract = True
@@ -37,11 +39,11 @@ class RateLimitedTask(Task):
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         if self.request.called_directly:
-            # A function of the caller's: no task of a worker's.
+            # Called as a plain function, not by a worker.
             return super().__call__(*args, **named)
         if self.limit is not None:
             self._admit(self.limit, type(self).key, args, named)
-        # Not the base class's call, in which the request would be another.
+        # `Task.__call__` would push a request of its own.
         return self.run(*args, **named)
 
     def _admit(
@@ -55,12 +57,12 @@ class RateLimitedTask(Task):
             seconds = max(decision.wait, 0.001)
             if not self.request.is_eager:
                 self._later(seconds)
-            # Nobody else would do it later.
+            # An eager task has no worker that could run it later.
             time.sleep(seconds)
 
     def _later(self, seconds: float) -> None:
         tries = self.request.retries
-        # What `retry` counts is for errors of the task.
+        # Undo the increment by `retry`, as `max_retries` is for errors of the task.
         self.request.retries = tries - 1
         try:
             raise self.retry(countdown=seconds)

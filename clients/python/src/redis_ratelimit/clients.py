@@ -1,4 +1,4 @@
-"""The clients that a limiter sends through: those of redis-py and valkey-py."""
+"""Clients of redis-py and valkey-py, through which a limiter sends its calls."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ from urllib.parse import urlsplit
 from redis_ratelimit import forks
 from redis_ratelimit.quantities import Key
 
-# A burst of calls waits its turn on so many connections, rather than for more of them.
+# Upper bound of pooled connections. A larger burst of calls waits for a free connection.
 MOST_CONNECTIONS = 50
 
-# As many as there are calls that wait: one that had to wait for a connection had no place in the
-# server's queue.
+# Upper bound of connections for blocking calls. A call that waited for a connection would lose its
+# place in the server's queue.
 ANY_NUMBER = 2**31
-# Nothing is sent while a call waits, so the system has to find out that the other side is gone:
-# probes after 30 seconds, then each 10, and after three of them the connection is lost.
+# TCP keepalive, which detects a lost peer while a blocking call sends nothing: first probe after 30
+# seconds, then every 10, and the connection is lost after three.
 PROBES = {
     getattr(socket, name): value
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
     if hasattr(socket, name)
 }
-# How long a system waits at most for something to read, in seconds: some count it in 32 bits of
-# milliseconds.
+# Longest single wait for input, in seconds: some systems count it in 32 bits of milliseconds.
 A_DAY = 86400.0
 
-# Seconds, about, between one look for a key that is moving to another node and the next.
+# Approximate seconds between attempts to find a key that is moving to another node.
 MOVING = 0.1
 
 
-def kept_alive(connection: Any) -> None:
-    """Nothing is sent for long, so the system has to find out that the other side is gone."""
+def enable_keepalive(connection: Any) -> None:
+    """Enables TCP keepalive on a connection that is idle for long."""
     if connection.family in {socket.AF_INET, socket.AF_INET6}:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in PROBES.items():
@@ -45,15 +44,17 @@ def kept_alive(connection: Any) -> None:
 
 
 class Client(Protocol):
-    """A `redis.Redis`, `redis.RedisCluster`, `valkey.Valkey` or `valkey.ValkeyCluster`, or their
-    like for asyncio.
+    """Client of redis-py or valkey-py: `redis.Redis`, `redis.RedisCluster`, `valkey.Valkey`,
+    `valkey.ValkeyCluster`, or one of their counterparts for asyncio.
     """
 
     def execute_command(self, *words: Any, **options: Any) -> Any: ...
 
 
 def library(client: Client, *, is_async: bool) -> ModuleType:
-    """redis or valkey, or their part for asyncio: whatever the client is of, or inherits from."""
+    """Returns the library that the class of a client comes from: redis, valkey, or their asyncio
+    part.
+    """
     if iscoroutinefunction(type(client).execute_command) != is_async:
         here, there = ("asyncio", "Limiter") if is_async else ("no asyncio", "aio.Limiter")
         raise TypeError(f"a client for {here} is needed; for this one there is {there}")
@@ -74,8 +75,8 @@ def is_cluster(client: Client) -> bool:
 
 
 def settings(library: ModuleType, timeout: float | None) -> dict[str, Any]:
-    """Of connections that wait no longer than this, and send nothing twice: which calls may be, the
-    limiter knows.
+    """Returns options of a connection with this timeout and without retries: only the limiter knows
+    which calls may be resent.
     """
     root = library.__name__.partition(".")[0]
     retry = import_module(f"{library.__name__}.retry").Retry
@@ -88,8 +89,8 @@ def settings(library: ModuleType, timeout: float | None) -> dict[str, Any]:
 
 
 def waiting(of: Any, library: ModuleType, timeout: float | None) -> Any:
-    """A client of the same server, by its pool or the node of a cluster, for calls that wait: each
-    has a connection to itself. With threads a call says its `patience`, in seconds.
+    """Returns a client of the same server for blocking calls, each on a connection of its own. `of`
+    is a pool or a node of a cluster. With threads, a call passes its `reply_timeout` in seconds.
     """
     own = _own(of, library, timeout)
     if "path" not in own:
@@ -101,19 +102,19 @@ def waiting(of: Any, library: ModuleType, timeout: float | None) -> Any:
     )
     kind = _kind(library, "")
     is_async = iscoroutinefunction(kind.execute_command)
-    return (kind if is_async else _with_patience(kind, library)).from_pool(pool)
+    return (kind if is_async else _with_reply_timeout(kind, library)).from_pool(pool)
 
 
 def connection_of(of: Any, library: ModuleType, timeout: float | None) -> Any:
-    """One more connection to a server, by a client's pool or the node of a cluster, set as the
-    client's are. A function makes it; `timeout` is over each step of connecting and greeting.
+    """Returns a function that creates a connection with the settings of `of`, the pool of a client
+    or a node of a cluster. `timeout` bounds each step of connecting and the handshake.
     """
     return partial(of.connection_class, **_own(of, library, timeout))
 
 
 def still_connecting(make: Any) -> str:
-    """Returns what is told of a connection that does not come about, by the function that makes it.
-    A server without TLS says nothing to one that begins with it.
+    """Returns the error text for a connection that is not established in time. `make` is the
+    function that creates it. A server without TLS does not answer a TLS handshake.
     """
     kind = getattr(getattr(make, "func", make), "__name__", "")
     if "SSL" in kind:
@@ -122,7 +123,7 @@ def still_connecting(make: Any) -> str:
 
 
 def place_of(client: Any) -> str:
-    """The address that the client was given."""
+    """Returns the address that the client was configured with."""
     if isinstance(client, LateCluster):
         return client.place
     if is_cluster(client):
@@ -138,7 +139,7 @@ def place_of(client: Any) -> str:
 
 
 class Route:
-    """What the ways to a server, or to a cluster, of both kinds share."""
+    """Common base of the transports for threads and for asyncio."""
 
     is_async: bool
 
@@ -152,10 +153,10 @@ class Route:
         clock: Callable[[], float],
         may_be_elsewhere: Callable[[Exception], bool],
         is_sent_away: Callable[[BaseException], bool],
-        heard: Callable[[bytes | None], None],
+        on_invalidation: Callable[[bytes | None], None],
     ) -> None:
         self.library = library(client, is_async=self.is_async)
-        # Kept, since connections behind sentinels ask the client's pool where the primary is.
+        # Keeps the client's pool alive, which connections behind Sentinel ask for the primary.
         self.client = client
         self.is_cluster = is_cluster(client)
         self.replicas = replicas
@@ -164,34 +165,36 @@ class Route:
         self.clock = clock
         self.may_be_elsewhere = may_be_elsewhere
         self.is_sent_away = is_sent_away
-        # What is called with the key that the server says has changed; None: any may have.
-        self.heard = heard
+        # Called with a key that the server reports as changed, or None if any key may have changed.
+        self.on_invalidation = on_invalidation
         self.place = place_of(client)
         if not self.is_cluster:
-            self.made = self.made_at(client.connection_pool)
-        # What is closed with the limiter.
+            self.connect = self.connect_to(client.connection_pool)
+        # Clients that are closed with the limiter.
         self.own: list[Any] = []
-        # For calls that wait, by the node: see `waiting`.
+        # Clients for blocking calls, by node: see `waiting`.
         self._waiting: dict[str, Any] = {}
 
-    def made_at(self, of: Any) -> Any:
-        """Makes connections to a server, by a client's pool or the node of a cluster."""
-        # With asyncio one time limit is over all steps.
+    def connect_to(self, of: Any) -> Any:
+        """Returns a function that connects to the server of a client's pool or a cluster's node."""
+        # With asyncio, one timeout spans all steps.
         return connection_of(of, self.library, None if self.is_async else self.connect_timeout)
 
     def waiting_at(self, name: str, of: Any) -> Any:
-        """The client for calls that wait at this node, by its pool or by itself."""
+        """Returns the client for blocking calls at a node. `of` is its pool or the node itself."""
         found = self._waiting.get(name)
         if found is None:
             made = waiting(of, self.library, None if self.is_async else self.timeout)
-            # Another thread may have been faster.
+            # Another thread may have created it meanwhile.
             found = self._waiting.setdefault(name, made)
             if found is made:
                 self.own.append(made)
         return found
 
     def node_of(self, call: Any) -> str:
-        """Where a call goes, as far as is known without asking; "" for the one server."""
+        """Returns the node that a call goes to, as far as known without I/O; "" for a single
+        server.
+        """
         if not self.is_cluster:
             return ""
         client = self.client.client if isinstance(self.client, LateCluster) else self.client
@@ -202,8 +205,8 @@ class Route:
 
 
 def _own(of: Any, library: ModuleType, timeout: float | None) -> dict[str, Any]:
-    """How connections are set, but for time limits and retries."""
-    # But for what redis-py 8 keeps there of the pool itself: the patience to go back to.
+    """Returns the settings of connections with our timeout and without retries."""
+    # redis-py 8 also keeps the pool's original timeouts there, as orig_*.
     kept = {
         name: value for name, value in of.connection_kwargs.items() if not name.startswith("orig_")
     }
@@ -214,34 +217,34 @@ def _own(of: Any, library: ModuleType, timeout: float | None) -> dict[str, Any]:
     return own
 
 
-def _with_patience(kind: Any, library: ModuleType) -> Any:
-    """A client that waits for each reply as long as the call says. The time limit of its
-    connections is for the rest: to connect, to greet, and to read what has begun to come.
+def _with_reply_timeout(kind: Any, library: ModuleType) -> Any:
+    """Returns a class of clients with a timeout for each reply. The timeout of the connection
+    bounds the rest: connecting, the handshake, and reading a reply that has begun to arrive.
     """
     late = exceptions_of(library).TimeoutError
 
-    class Patient(kind):  # type: ignore[misc]
+    class BlockingClient(kind):  # type: ignore[misc]
         def parse_response(
-            self, connection: Any, command_name: Any, *, patience: float, **options: Any
+            self, connection: Any, command_name: Any, *, reply_timeout: float, **options: Any
         ) -> Any:
             try:
-                left = patience
+                left = reply_timeout
                 while not connection.can_read(min(left, A_DAY)):
                     left -= A_DAY
                     if left <= 0:
                         raise late("no reply, though the time to wait is over")
             except BaseException:
-                # The reply may come yet, and is nobody else's.
+                # A late reply must not be read as the reply to another call.
                 connection.disconnect()
                 raise
             return super().parse_response(connection, command_name, **options)
 
-    return Patient
+    return BlockingClient
 
 
 class LateCluster:
-    """A cluster's client, made by the first call: redis-py's connects when it is made, and the
-    cluster may be away at the start.
+    """Client of a cluster, created by the first call: redis-py's client connects on creation, and
+    the cluster may be unreachable at the start.
     """
 
     _lock = forks.lock()
@@ -276,7 +279,7 @@ class LateCluster:
 
 
 class ClusterOfLoop(LateCluster):
-    """A cluster's client for asyncio: each event loop has one of its own."""
+    """Client of a cluster for asyncio, one for each event loop."""
 
     def __init__(self, *terms: Any) -> None:
         super().__init__(*terms)
@@ -287,11 +290,11 @@ class ClusterOfLoop(LateCluster):
         client = self._by_loop.get(loop)
         if client is None:
             with self._lock:
-                # Those of loops that have ended are of no use.
+                # Drop clients of closed loops.
                 others = {one: of for one, of in self._by_loop.items() if not one.is_closed()}
                 client = self._make()
                 self._by_loop = {**others, loop: client}
-            # By any of them the nodes have the same names.
+            # Any of the clients knows the same names of nodes.
             self.client = client
         return client
 
@@ -308,14 +311,14 @@ class ClusterOfLoop(LateCluster):
 
 
 def from_url(url: str, timeout: float, *, cluster: bool, is_async: bool) -> Any:
-    """A client by a URL as redis-py and valkey-py take it: valkey:// is the latter's."""
+    """Returns a client for a URL of redis-py or valkey-py. valkey:// selects valkey-py."""
     root = "valkey" if url.startswith("valkey") else "redis"
     library = import_module(f"{root}.asyncio" if is_async else root)
     if not cluster:
         return _kind(library, "").from_url(url)
     kind = _kind(library, "Cluster")
     if is_async:
-        # How long a call takes in all, the limiter knows.
+        # The limiter bounds the entire call.
         return ClusterOfLoop(kind, url, settings(library, None))
     return LateCluster(kind, url, settings(library, timeout))
 
@@ -326,13 +329,13 @@ def _kind(library: ModuleType, what: str) -> Any:
 
 
 def node_for(client: Any, key: Key, *, replica: bool) -> Any:
-    """The node of a cluster that has the key, or a replica of it if there is one."""
+    """Returns the node of a cluster that has the key, or with `replica` one of its replicas."""
     found = client.get_node_from_key(key, replica=True) if replica else None
     return client.get_node_from_key(key) if found is None else found
 
 
 def pool_of(client: Any, node: Any) -> Any:
-    """The connections to a node of a cluster, of a client for threads."""
+    """Returns the connection pool of a cluster's node, for a client of threads."""
     if isinstance(client, LateCluster):
         client = client.made()
     return client.get_redis_connection(node).connection_pool

@@ -1,4 +1,4 @@
-"""Connections to one server, for threads: each call has one for itself while it waits."""
+"""Connection pool for threads. A call has a connection to itself until its reply."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from redis_ratelimit.clients import still_connecting
 from redis_ratelimit.quantities import Word
 from redis_ratelimit.resp import Push, RefusedError, Replies, packed
 
-# Seconds after which a free connection may have been closed without anybody noticing.
+# Seconds of idling after which a connection is checked before use: the server may have closed it.
 STALE = 1.0
 
-# In how many steps the time of a call passes that has no connection yet.
+# Number of steps in which the timeout of a call without a connection is counted.
 STEPS = 10
 
 
 class _Connection:
-    """One of redis-py's or valkey-py's, which has connected and greeted."""
+    """Connection of redis-py or valkey-py after its handshake."""
 
     def __init__(self, made: Any, timeout: float, era: int) -> None:
         self._made = made
@@ -35,14 +35,14 @@ class _Connection:
         self._replies = Replies()
         self.used_at = time.monotonic()
 
-    def ask(self, command: bytes) -> Any:
+    def send(self, command: bytes) -> Any:
         self._socket.sendall(command)
         while True:
             try:
                 data = self._socket.recv(65536)
             except TimeoutError:
-                # TLS looks at the clock before it looks at the socket: whoever did not run for so
-                # long finds the time over, and the reply there.
+                # TLS checks the clock before the socket, so a thread that was not scheduled for
+                # that long times out although the reply has arrived.
                 if not _has_input(self._socket):
                     raise
                 continue
@@ -53,8 +53,8 @@ class _Connection:
                     return reply
 
     def is_usable(self) -> bool:
-        """Nothing is to be read of one that is free, but its end."""
-        if hasattr(self._socket, "pending"):  # TLS has words of its own
+        """Returns `True` if an idle connection is open: the only input it can have is its end."""
+        if hasattr(self._socket, "pending"):  # TLS may have sent records of its own
             return True
         try:
             return not _has_input(self._socket)
@@ -67,7 +67,7 @@ class _Connection:
 
 
 def _has_input(connection: socket.socket) -> bool:
-    """Without waiting. Its end is input, too."""
+    """Returns `True` if a read would not block. The end of the stream is input, too."""
     if not hasattr(select, "poll"):  # on Windows, where `select` takes every descriptor
         return bool(select.select([connection], [], [], 0)[0])
     # Elsewhere `select` takes no descriptor above 1023.
@@ -77,8 +77,8 @@ def _has_input(connection: socket.socket) -> bool:
 
 
 class Connections:
-    """At most `most`. A connection is made in the background, so that it may take longer than a
-    call waits: whoever calls next finds it.
+    """Pool of at most `most` connections. They are established in the background, which may take
+    longer than the timeout of a call: a later call then finds the connection.
     """
 
     _changed = forks.condition()
@@ -91,27 +91,28 @@ class Connections:
         forks.knows(self)
 
     def forked(self) -> None:
-        """These connections are the other process's."""
+        """Forgets the connections, which belong to the parent process."""
         self._free: deque[_Connection] = deque()
         forks.forget(self, "_changed")
         self._waiting = self._connecting = self._used = 0
-        # Grows when a connection is lost: whoever closed that one closed those of its time, too.
+        # Incremented when a connection is lost: the others of that time are then closed, too.
         self._era = 0
-        # What connecting failed of last, and when that had begun.
+        # Last error of connecting, and the start of that attempt.
         self._error: Exception | None = None
         self._error_of = 0.0
         self._process = os.getpid()
 
-    def ask(self, words: Sequence[Word], *, only_once: bool = False) -> Any:
-        """The reply. RefusedError if it is one; an OSError if there is none. With `only_once` the
-        connection is looked at first: a call that cannot be sent again is not sent in vain.
+    def send(self, words: Sequence[Word], *, only_once: bool = False) -> Any:
+        """Sends a command and returns its reply. Raises RefusedError for an error reply, and an
+        OSError if there is none. `only_once` checks the connection first, as the command cannot be
+        resent.
         """
         command = packed(words)
         connection = self._one(careful=only_once)
         try:
-            reply = connection.ask(command)
+            reply = connection.send(command)
         except BaseException as error:
-            # The reply may come yet, and is nobody else's.
+            # A late reply must not be read as the reply to another call.
             self._drop(connection)
             if isinstance(error, ConnectionError) and connection.era == self._era:
                 self._era += 1
@@ -119,7 +120,7 @@ class Connections:
         connection.used_at = time.monotonic()
         if isinstance(reply, RefusedError):
             if reply.args[0].startswith(("READONLY", "MASTERDOWN")):
-                # Behind a sentinel another server is the primary by now.
+                # With Sentinel, another server is the primary by now.
                 self._drop(connection)
                 self._era += 1
             else:
@@ -130,7 +131,7 @@ class Connections:
 
     def _one(self, *, careful: bool) -> _Connection:
         if self._process != os.getpid():
-            # A server in C may fork and not tell Python.
+            # An application server in C may fork without running Python's hooks.
             self.forked()
         while True:
             try:
@@ -162,10 +163,10 @@ class Connections:
                 self._changed.notify()
 
     def _made(self) -> _Connection:
-        """The next one that is free, or that has connected.
+        """Returns the next connection that is free or newly established.
 
-        A step that took much longer does not count: a thread that wakes up late did not run, nor
-        did those that connect.
+        A step that took much longer than planned does not count towards the timeout: the process
+        was not scheduled, so the connecting threads were not either.
         """
         with self._changed:
             began = time.monotonic()
@@ -173,13 +174,13 @@ class Connections:
             try:
                 step, waited = self._timeout / STEPS, 0.0
                 while True:
-                    # Others may take one without the lock.
+                    # Other threads pop without the lock.
                     with suppress(IndexError):
                         while (found := self._free.pop()).era != self._era:
                             found.close()
                         self._used += 1
                         return found
-                    # What failed that had begun before is no word on how it is now.
+                    # An attempt that began earlier says nothing about the server now.
                     if self._error is not None and self._error_of >= began:
                         raise self._error
                     if self._connecting < self._waiting and (

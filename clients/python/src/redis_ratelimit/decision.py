@@ -1,4 +1,4 @@
-"""Decisions: what the server answers."""
+"""Decisions of a limiter, and the decoding of the server's replies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from redis_ratelimit.headers import Denial
     from redis_ratelimit.limits import Limit
 
-# Where it was made: on the server, by the limits of this process, or nowhere (`on_outage` "open" or
-# "closed", or there is no room on the server).
+# Origin of a decision: the server, the limits of this process, or none (`on_outage` is "open" or
+# "closed", or the server has no room).
 Source: TypeAlias = Literal["server", "local", "none"]
 
 NEVER = -1
@@ -23,40 +23,40 @@ NEVER = -1
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a call passes, and what is left. It is true if the call passes."""
+    """Decision on a call. It is true if the call is allowed."""
 
     allowed: bool
-    # In whole units. Of several limits: of the one that denies longest, else of the one that would
-    # run out first. None: nobody decided, during an outage.
+    # Limit and remaining units, in whole units. Of several limits, those of the one that denies
+    # longest, or else of the one that would run out first. None during an outage.
     limit: int | None
     remaining: int | None
-    # Allowed: hold the request so long before it is acted on, usually 0. Denied: the same passes
-    # after so long, if no other comes before; -1 if it never does.
+    # Milliseconds. Allowed: hold the request this long before acting on it, usually 0. Denied: the
+    # same call passes after this wait unless others come first; -1 if it never passes.
     wait_ms: int
-    # Until the limit has fully recovered; None with `limit`.
+    # Milliseconds until the limit has fully recovered; None if `limit` is None.
     reset_ms: int | None
-    # With `upto`: how many units.
+    # Units granted to a call with `upto`.
     granted: int | None = None
-    # What each limit says for itself, if that was asked for.
+    # Decisions of the single limits, for a call with `each`.
     each: tuple[Decision, ...] = ()
-    # The name of the limit: that under which it is bound, or of one in `each` its own.
+    # Name of the limit: the name that it is bound to, or within `each` its own.
     name: str | None = None
-    # The policy that ruled, if `each` was asked for.
+    # Name of the policy that decided, for a call with `each`.
     policy: str | None = None
-    # With `policy`: whether a limit of it has FORCE, so that a denial may be a charge.
+    # With `policy`: `True` if one of its limits has FORCE, so that a denied call may be charged.
     forced: bool | None = field(default=None, compare=False)
     source: Source = "server"
-    # A denial of the server that this process remembered: the server was not asked again.
+    # `True` for a denial that this process remembered without asking the server again.
     remembered: bool = False
-    # What the server knows the charge by: for `settle`.
+    # Idempotency key of the charge, for `settle`.
     id: str | bytes | None = None
-    # Of a lease with `fence` that is granted: its token.
+    # Fencing token of a granted lease.
     token: int | None = None
-    # Why the server did not decide: an UnavailableError or a FullError.
+    # Reason why the server did not decide: an UnavailableError or a FullError.
     error: RateLimitError | None = field(default=None, compare=False)
-    # The limits of the call.
+    # Limits of the call.
     limits: tuple[Limit, ...] = field(default=(), compare=False, repr=False)
-    # Settles it, if it can be settled.
+    # Function that settles the charge, if it can be settled.
     _settle: Callable[[float | Decimal], Any] | None = field(
         default=None, compare=False, repr=False
     )
@@ -66,27 +66,27 @@ class Decision:
 
     @property
     def degraded(self) -> bool:
-        """Whether the server did not decide it: `limit`, `remaining` and `reset` are those of this
+        """`True` if the server did not decide: `limit`, `remaining` and `reset` are those of this
         process, or None.
         """
         return self.source != "server"
 
     def but(self, **changes: Any) -> Decision:
-        """The decision with these changes: `dataclasses.replace`, faster."""
+        """Returns a copy with these changes; faster than `dataclasses.replace`."""
         made = object.__new__(Decision)
         made.__dict__.update(self.__dict__)
         made.__dict__.update(changes)
         return made
 
     def require(self) -> Decision:
-        """Itself, if the call passes; else DeniedError."""
+        """Returns the decision itself, or raises DeniedError if the call is denied."""
         if not self.allowed:
             raise DeniedError(self)
         return self
 
     def settle(self, cost: float | Decimal) -> Any:
-        """Corrects the charge to what the call turned out to cost, as `Limiter.settle`; with
-        asyncio it is awaited. ValueError if the server remembers nothing of the call.
+        """Corrects the charge to the actual cost, as `Limiter.settle`; with asyncio it is awaited.
+        Raises ValueError if the charge has no idempotency key.
         """
         if self._settle is None:
             why = "was denied" if not self.allowed else "has no id: take it with refundable=True"
@@ -95,7 +95,7 @@ class Decision:
 
     @property
     def wait(self) -> float | None:
-        """`wait_ms` in seconds; None: never."""
+        """`wait_ms` in seconds, or None if the call never passes."""
         return None if self.wait_ms == NEVER else self.wait_ms / 1000
 
     @property
@@ -105,10 +105,10 @@ class Decision:
 
 
 class DeniedError(RateLimitError):
-    """There is no room, and none came while it was waited for.
+    """Denial of a call by its limits.
 
-    `status`, `headers` and `body` are those of the response. The adapters for frameworks have
-    handlers that send it.
+    `status`, `headers` and `body` describe the response to the request. The adapters for frameworks
+    have handlers that send it.
     """
 
     def __init__(self, decision: Decision, response: Denial | None = None) -> None:
@@ -119,7 +119,7 @@ class DeniedError(RateLimitError):
 
     @property
     def response(self) -> Denial:
-        """Response to the request: 429, or 503 if the server is away or has no room."""
+        """Response to the request: 429, or 503 if the server is unavailable or has no room."""
         if self._response is None:
             from redis_ratelimit.headers import Denial  # noqa: PLC0415  it needs this module
 
@@ -143,7 +143,7 @@ class DeniedError(RateLimitError):
 
 
 def read(reply: Sequence[Any]) -> Decision:
-    """Five integers; a sixth is how many units were granted, and text is the limit's name."""
+    """Decodes a reply: five integers, then the granted units and the limit's name, if any."""
     allowed, limit, remaining, wait_ms, reset_ms, *more = reply
     granted = more[0] if more and isinstance(more[0], int) else None
     name = text(more[-1]) if more and not isinstance(more[-1], int) else None
@@ -151,14 +151,14 @@ def read(reply: Sequence[Any]) -> Decision:
 
 
 def read_fenced(reply: Sequence[Any]) -> Decision:
-    """Five integers, and the token of the lease; 0 if there is none."""
+    """Decodes a reply of five integers and the fencing token of the lease, 0 if there is none."""
     *decision, token = reply
     return read(decision).but(token=token or None)
 
 
 def read_each(reply: Sequence[Any], costs: Sequence[float]) -> Decision:
-    """What all decide, what each says, and perhaps the policy that ruled. There are no costs of a
-    policy, as only the server knows them.
+    """Decodes a reply with the decision of each limit, and the policy that decided, if any. `costs`
+    are empty for a policy, whose costs only the server knows.
     """
     allowed, wait_ms, decisions, *policy = reply
     decision = together(bool(allowed), wait_ms, [read(one) for one in decisions], costs)
@@ -171,11 +171,11 @@ def read_each(reply: Sequence[Any], costs: Sequence[float]) -> Decision:
 def together(
     allowed: bool, wait_ms: int, each: Sequence[Decision], costs: Sequence[float] = ()
 ) -> Decision:
-    """One decision for all, as the server makes it: with the numbers of the limit that denies with
-    this wait, else of the one that would run out first under calls like this; without costs, of the
-    one that has the least share left.
+    """Combines the decisions of several limits, as the server does. The numbers are those of the
+    limit that denies with this wait, or else of the limit that would run out first under calls like
+    this; without costs, of the limit with the least share left.
     """
-    # One in the shadow of a policy may deny though the call passes: it does not govern.
+    # A shadow limit of a policy may deny although the call passes: it does not govern.
     agreeing = [one for one in each if one.allowed == allowed] or each
     if not allowed:
         governing = next((one for one in agreeing if one.wait_ms == wait_ms), agreeing[0])
@@ -201,5 +201,5 @@ def together(
 
 
 def text(value: str | bytes) -> str:
-    """Names are any bytes; what is no UTF-8 is shown escaped."""
+    """Returns a name as text. Names are any bytes; invalid UTF-8 is escaped."""
     return value if isinstance(value, str) else value.decode(errors="backslashreplace")

@@ -1,11 +1,11 @@
-"""Denials that this process remembers. No I/O.
+"""Cache of denials in this process. No I/O.
 
-The server's `wait` is exact, so until it is over the same call would be denied again, and is
-answered here. What others take only makes the wait longer. What they give back, a reset or a ban
-that is lifted is heard by client tracking (`ears.py`), from the second denial of a key on. Where
-nothing is heard, a denial is remembered for a second at most. So is that of a policy, whose numbers
-can change, and that of an item of a sketch, whose key changes with each call for any item. Where a
-limit of a policy has FORCE, a denied call is a charge, and is never answered here.
+The server's `wait` is exact: until it is over, the same call would be denied again, so this process
+answers it. Other charges only make the wait longer. Units given back, a reset or a lifted ban
+shorten it; client tracking (`tracking.py`) reports these, from the second denial of a key on.
+Without tracking, a denial is remembered for a second at most. The same holds for a policy, whose
+limits can change, and for an item of a sketch, whose key changes with each call for any item. A
+policy with FORCE charges denied calls, so its denials are never answered here.
 """
 
 from __future__ import annotations
@@ -20,46 +20,47 @@ from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.limits import Limit, Policy, Sketch
 from redis_ratelimit.quantities import Key
 
-# How many keys are remembered, and how many calls of each. Beyond that a new denial is not
-# remembered: to forget one that still holds would cost a call for each call that it saves.
+# Upper bounds of keys, and of calls per key. Beyond them a new denial is not remembered, as
+# evicting one that still holds would cost a call for each call saved.
 KEYS = 10_000
 CALLS = 8
 
-# Least seconds between two searches for denials that are over.
+# Minimum seconds between two searches for expired denials.
 SEARCHED = 0.1
 
-# Seconds, without a word from the server that nothing has changed.
-UNHEARD = 1.0
+# Seconds for which a denial of a key without tracking is remembered.
+UNTRACKED = 1.0
 
-# A wait is told in whole milliseconds, rounded up.
+# Rounding error of a wait, which the server rounds up to whole milliseconds.
 ROUNDED = 0.001
 
-# All that decides what the server answers for a key.
-Asked: TypeAlias = tuple[Any, ...]
+# Arguments of a call that determine the server's reply for a key.
+Arguments: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Denial:
     key: Key
-    asked: Asked
+    arguments: Arguments
     decision: Decision
-    # When it was heard: its wait began no later.
-    heard_at: float
-    # Until when it holds, from when it was asked: its wait began no earlier.
+    # Time of the reply: the wait began no later.
+    received_at: float
+    # End of the denial, counted from the time of sending: the wait began no earlier.
     until: float
-    # Where its end is heard.
+    # Event loop whose tracking reports changes of the key; None for threads.
     where: object
-    # The key was denied before: its changes are worth hearing.
+    # `True` if the key was denied before, so that tracking it is worthwhile.
     again: bool
 
     def left(self, now: float) -> Decision:
-        """Returns what the server would answer now."""
-        return _left(self.decision, (now - self.heard_at) * 1000)
+        """Returns the decision with the wait that is left at `now`."""
+        return _left(self.decision, (now - self.received_at) * 1000)
 
 
 class Denials:
-    """Times are seconds of the limiter's clock. `prefix` is what every key begins with. With
-    asyncio `where` is the running event loop: what one loop hears no other does.
+    """Denials by key. Times are seconds of the limiter's clock. `prefix` is the prefix of every key
+    on the server. With asyncio, `where` returns the running event loop, as each loop has its own
+    tracking.
     """
 
     _lock = forks.lock()
@@ -68,38 +69,42 @@ class Denials:
         self._prefix = prefix.encode()
         self._where = where
         self._by_key: dict[Key, tuple[Denial, ...]] = {}
-        # Policies that were asked whether they have FORCE: the answer, and until when it holds.
+        # By policy: `True` if it has FORCE, and the time until which that is cached.
         self._policies: dict[Limit, tuple[bool | None, float]] = {}
         self.forked()
         forks.knows(self)
 
     def forked(self) -> None:
-        """What the other process hears is not heard here."""
+        """Forgets all denials: the tracking belongs to the parent process."""
         self._by_key.clear()
-        # Until then no denial is over, or looked for.
+        # Time until which no denial expires, so that none is searched for.
         self._full_until = -inf
         forks.forget(self, "_lock")
 
-    def find(self, key: Key, asked: Asked, now: float) -> Denial | None:
+    def find(self, key: Key, arguments: Arguments, now: float) -> Denial | None:
         """Returns the denial of a call, if it is known and holds."""
-        # Most keys have none. No lock: what stands there is never changed, but replaced.
+        # Most keys have none. No lock is needed: tuples are replaced, never changed.
         for denial in self._by_key.get(key, ()):
-            if now < denial.until and denial.asked == asked and denial.where is self._where():
+            if (
+                now < denial.until
+                and denial.arguments == arguments
+                and denial.where is self._where()
+            ):
                 return denial
         return None
 
     def again(self, denial: Denial) -> Denial | None:
-        """Marks a denial as that of a key that was denied before; None if it was marked already."""
+        """Marks the key of a denial as denied before. Returns None if it was marked already."""
         with self._lock:
             return self._replace(denial, replace(denial, again=True)) if not denial.again else None
 
     def remember(
-        self, key: Key, asked: Asked, decision: Decision, at: float, heard_at: float
+        self, key: Key, arguments: Arguments, decision: Decision, at: float, received_at: float
     ) -> Denial | None:
-        """Remembers a denial of a call that was sent at that time: it is forgotten before the
-        server would let the call pass. Returns the denial, unless it was known or finds no room.
+        """Remembers the denial of a call that was sent at `at`. The denial ends before the server
+        would let the call pass. Returns it, unless it was known or there is no room for it.
         """
-        until = _until(decision, at, UNHEARD)
+        until = _until(decision, at, UNTRACKED)
         if decision.source != "server" or until <= at:
             return None
         with self._lock:
@@ -108,26 +113,26 @@ class Denials:
                 return None
             where = self._where()
             others = [one for one in found or () if one.until > at and one.where is where]
-            if any(one.asked == asked for one in others):
+            if any(one.arguments == arguments for one in others):
                 return None
             again = found is not None
-            denial = Denial(key, asked, decision, heard_at, until, where, again)
+            denial = Denial(key, arguments, decision, received_at, until, where, again)
             self._by_key[key] = (*others[-CALLS + 1 :], denial)
             return denial
 
     def policy_forces(self, policy: Limit, now: float) -> tuple[bool | None] | None:
-        """Returns what is known of the policy; None if it is to be asked."""
+        """Returns the cached answer of `learn_policy`, or None if the server must be asked."""
         forces, until = self._policies.get(policy, (None, now))
         return (forces,) if now < until else None
 
     def learn_policy(self, policy: Limit, forces: bool | None, now: float) -> None:
-        """Remembers for a second what the policy says of itself; None if it did not answer."""
+        """Remembers for a second whether the policy has FORCE; None if the server did not say."""
         if len(self._policies) >= KEYS:
             self._policies.clear()
-        self._policies[policy] = (forces, now + UNHEARD)
+        self._policies[policy] = (forces, now + UNTRACKED)
 
     def _has_room(self, now: float) -> bool:
-        """Returns `True` if a new key finds room, perhaps in place of denials that are over."""
+        """Returns `True` if there is room for a new key, after removing expired denials."""
         if len(self._by_key) < KEYS:
             return True
         if now < self._full_until:
@@ -151,20 +156,18 @@ class Denials:
         self._by_key[denial.key] = tuple(other if one is denial else one for one in found)
         return other
 
-    def extend(self, denial: Denial, decision: Decision, at: float, heard_at: float) -> None:
-        """It stands until something is heard. Unless something was, it is remembered for all its
-        wait.
-        """
+    def extend(self, denial: Denial, decision: Decision, at: float, received_at: float) -> None:
+        """Remembers the denial of a tracked key for its entire wait, unless the key has changed."""
         if decision.allowed:
             self.forget(denial.key)
             return
         until = _until(decision, at, float("inf"))
-        stands = replace(denial, decision=decision, heard_at=heard_at, until=until)
+        extended = replace(denial, decision=decision, received_at=received_at, until=until)
         with self._lock:
-            self._replace(denial, stands)
+            self._replace(denial, extended)
 
     def forget(self, key: Key) -> None:
-        """What the key would answer may have changed."""
+        """Removes the denials of a key, whose usage may have changed."""
         with self._lock:
             if self._by_key.pop(key, None):
                 self._full_until = -inf
@@ -175,11 +178,13 @@ class Denials:
             self._full_until = -inf
 
     def changed(self, key: Key) -> None:
-        """By this process. The key is that of the server."""
-        self.heard(key.encode() if isinstance(key, str) else key)
+        """Removes the denials of a key that this process changed, by its name on the server."""
+        self.invalidate(key.encode() if isinstance(key, str) else key)
 
-    def heard(self, key: bytes | None) -> None:
-        """The server says that a key has changed, by its name there; None: any may have."""
+    def invalidate(self, key: bytes | None) -> None:
+        """Removes the denials of a key that the server reports as changed, by its name there. None:
+        any key may have changed.
+        """
         if key is None:
             self.forget_all()
         elif key.startswith(self._prefix):
@@ -188,24 +193,24 @@ class Denials:
             self.forget(bare.decode(errors="surrogateescape"))
 
 
-def is_worth_hearing(decision: Decision, limits: Sequence[Limit]) -> bool:
-    """Whether a denial lasts longer than it is remembered, and a change of it would be told: of a
-    policy's numbers the server tells nobody. One that lasts for ever is asked again each second, as
-    what it says of the rest recovers meanwhile. A sketch changes all the time.
+def is_worth_tracking(decision: Decision, limits: Sequence[Limit]) -> bool:
+    """Returns `True` if a denial outlasts `UNTRACKED` and tracking would report a change of it. The
+    server reports no changes of a policy's limits, and a sketch changes all the time. A denial
+    without end is refreshed each second, as the usage that it reports recovers meanwhile.
     """
-    return decision.wait_ms > UNHEARD * 1000 and not any(
+    return decision.wait_ms > UNTRACKED * 1000 and not any(
         isinstance(limit, (Policy, Sketch)) for limit in limits
     )
 
 
 def _until(decision: Decision, at: float, most: float) -> float:
-    """Until when a denial that was asked at that time holds, and at most for so long."""
+    """Returns the end of a denial of a call sent at `at`, at most `most` seconds later."""
     wait = most if decision.wait_ms == NEVER else min(decision.wait_ms / 1000, most)
     return at + wait - ROUNDED
 
 
 def _left(decision: Decision, passed: float) -> Decision:
-    """The instant this many milliseconds later."""
+    """Returns the decision after `passed` milliseconds."""
     wait, reset = decision.wait_ms, decision.reset_ms
     return decision.but(
         wait_ms=wait if wait == NEVER else max(0, ceil(wait - passed)),

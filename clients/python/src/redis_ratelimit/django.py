@@ -3,7 +3,7 @@
     MIDDLEWARE = ["redis_ratelimit.django.RateLimitMiddleware", ...]
     RATELIMIT = limiter.limit("api", Fixed(100, "1m"))
 
-A limiter of asyncio (`redis_ratelimit.aio`) is for applications behind ASGI, the other for WSGI.
+Use a limiter for asyncio (`redis_ratelimit.aio`) with ASGI, and the other limiter with WSGI.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ View = TypeVar("View", bound=Callable[..., Any])
 def address(request: HttpRequest, ipv6_prefix: int = IPV6_PREFIX) -> str | None:
     """Returns the name of the client: see `redis_ratelimit.addresses`. None if it has no address.
 
-    It is the server's word that counts. Behind proxies, tell the server which of them to believe.
+    The address is the one that the server reports. Behind proxies, configure the proxies that it
+    trusts.
     """
     return client(_peer(request), ipv6_prefix)
 
 
 def user(request: HttpRequest) -> str | None:
-    """Returns the user who is logged in; None: nobody is, and the limit is by the client's address.
-    It needs Django's AuthenticationMiddleware, before this one.
+    """Returns the key of the logged-in user, or None, which limits by the client's address. Needs
+    Django's AuthenticationMiddleware before this one.
     """
     found = getattr(request, "user", None)
     return f"user:{found.pk}" if found is not None and found.is_authenticated else None
 
 
-class _Asked:
-    """The limit of a request, and what is answered to one that is denied."""
+class _ViewLimit:
+    """Limit of a view or an application, and the response to denied requests."""
 
     def __init__(self, limit: LimitArgument, limiter: Any, **options: Any) -> None:
         self.is_async = isinstance(limit, AsyncBound) or isinstance(limiter, aio.Limiter)
@@ -60,7 +61,7 @@ class _Asked:
         self.gate: Any = kind(limit, limiter=limiter, **options)
 
     def take(self, request: HttpRequest) -> Any:
-        """Charges a request: the decision, or None if it has no limit."""
+        """Charges a request. Returns the decision, or None if the request has no limit."""
         return self.gate.take(_peer(request), request)
 
     def denial(self, decision: Decision, request: HttpRequest) -> Any:
@@ -68,14 +69,14 @@ class _Asked:
         answer = self.gate.answer(denial, request)
         return _response(denial) if answer is None else answer
 
-    def tell(self, response: Any, decision: Decision) -> None:
+    def add_fields(self, response: Any, decision: Decision) -> None:
         for name, value in self.gate.fields(decision).items():
-            # A view may have limits of its own.
+            # Keep the fields of a view with limits of its own.
             if name not in response:
                 response[name] = value
 
     def around(self, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the view with its limit. `serve` gets the request first."""
+        """Wraps a view with the limit. `serve` takes the request as its first argument."""
 
         def served(request: HttpRequest, *args: Any, **named: Any) -> Any:
             decision = self.take(request)
@@ -89,7 +90,7 @@ class _Asked:
             except Exception:
                 self.gate.refund(decision, HttpResponse(status=500))
                 raise
-            self.tell(response, decision)
+            self.add_fields(response, decision)
             self.gate.refund(decision, response)
             return response
 
@@ -107,7 +108,7 @@ class _Asked:
             except Exception:
                 await self.gate.refund(decision, HttpResponse(status=500))
                 raise
-            self.tell(response, decision)
+            self.add_fields(response, decision)
             await self.gate.refund(decision, response)
             return response
 
@@ -141,12 +142,12 @@ class RateLimitMiddleware:
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         is_async = iscoroutinefunction(get_response)
-        asked = _configured()
-        if not is_async or asked.is_async:
-            self._serve = asked.around(get_response)
+        view_limit = _configured()
+        if not is_async or view_limit.is_async:
+            self._serve = view_limit.around(get_response)
         else:
-            # Behind ASGI with a limiter for threads: the calls of it are made by a thread.
-            self._serve = _in_a_thread(asked, get_response)
+            # ASGI with a limiter for threads: its calls run in a thread.
+            self._serve = _in_a_thread(view_limit, get_response)
         if is_async:
             markcoroutinefunction(self)
 
@@ -155,17 +156,17 @@ class RateLimitMiddleware:
 
     @staticmethod
     def process_exception(_: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Answers a view whose own call was denied."""
+        """Responds to a DeniedError that a view raised."""
         return _response(error.response) if isinstance(error, DeniedError) else None
 
 
-def _configured() -> _Asked:
+def _configured() -> _ViewLimit:
     """Returns the limit of the settings."""
     limit = getattr(settings, "RATELIMIT", None)
     if not (isinstance(limit, str) and is_rate(limit)):
         limit = _imported(limit)
     try:
-        return _Asked(
+        return _ViewLimit(
             limit,
             _imported(getattr(settings, "RATELIMIT_LIMITER", None)),
             name=getattr(settings, "RATELIMIT_NAME", None),
@@ -184,22 +185,22 @@ def _configured() -> _Asked:
 
 
 def _in_a_thread(
-    asked: _Asked, get_response: Callable[[HttpRequest], Awaitable[Any]]
+    view_limit: _ViewLimit, get_response: Callable[[HttpRequest], Awaitable[Any]]
 ) -> Callable[[HttpRequest], Awaitable[Any]]:
-    take = sync_to_async(asked.take, thread_sensitive=False)
-    refund = sync_to_async(asked.gate.refund, thread_sensitive=False)
+    take = sync_to_async(view_limit.take, thread_sensitive=False)
+    refund = sync_to_async(view_limit.gate.refund, thread_sensitive=False)
 
     async def served(request: HttpRequest) -> Any:
         decision = await take(request)
         if decision is None:
             return await get_response(request)
         if not decision.allowed:
-            return asked.denial(decision, request)
+            return view_limit.denial(decision, request)
         if decision.wait_ms:
             await asyncio.sleep(decision.wait_ms / 1000)
         response = await get_response(request)
-        asked.tell(response, decision)
-        if asked.gate.may_refund:
+        view_limit.add_fields(response, decision)
+        if view_limit.gate.may_refund:
             await refund(decision, response)
         return response
 
@@ -218,8 +219,8 @@ def ratelimit(
     refund: Callable[[HttpResponse], bool] | None = None,
     denied: Callable[[HttpRequest, Denial], HttpResponse] | None = None,
 ) -> Callable[[View], View]:
-    """A decorator: `@ratelimit(limiter.limit("login", Fixed(5, "1m")))`. Of a view that is a
-    coroutine, the limit is of a limiter of asyncio.
+    """Decorates a view: `@ratelimit(limiter.limit("login", Fixed(5, "1m")))`. A view that is a
+    coroutine function needs a limit of a limiter for asyncio.
 
     limit    a bound limit; or with `limiter` a limit, a rate such as "100/minute", several, or a
              function of the request that returns them (with `name`), a limit for each of several
@@ -233,7 +234,7 @@ def ratelimit(
     refund   a function of the response: True gives the charge back.
     denied   a function of the request and the `Denial` that returns a response.
     """
-    asked = _Asked(
+    view_limit = _ViewLimit(
         limit,
         limiter,
         key=key,
@@ -246,7 +247,7 @@ def ratelimit(
     )
 
     def limited(view: View) -> View:
-        return wraps(view)(asked.around(view))  # type: ignore[return-value]
+        return wraps(view)(view_limit.around(view))  # type: ignore[return-value]
 
     return limited
 

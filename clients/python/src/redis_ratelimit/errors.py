@@ -1,38 +1,38 @@
-"""What can go wrong, as exceptions of this package."""
+"""Exceptions of this package."""
 
 
 class RateLimitError(Exception):
-    """Base of all."""
+    """Base class of all exceptions of this package."""
 
 
 class CallError(RateLimitError):
-    """The server refuses the call as it is: a mistake in its words."""
+    """Rejection of a malformed call by the server."""
 
 
 class SetupError(RateLimitError):
-    """The server, its users, its keys or the application are set up in a way that cannot work: a
-    wrong password, no permission, no module, a key of another type, keys of two slots. The message
-    says what to do. It is no outage, so `on_outage` does not hold.
+    """Misconfiguration of the server, its users, its keys or the application: a wrong password, no
+    permission, no module, a key of another type, keys of two slots. The message says what to do. A
+    misconfiguration is not an outage, so `on_outage` does not apply.
     """
 
 
 class NoPolicyError(SetupError):
-    """There is no policy of these names. Set it and call again."""
+    """Missing policy: none of the names exists. Set it and call again."""
 
 
 class FullError(RateLimitError):
-    """There is no room: a key has as many entries as it may have, or the server's memory is full.
+    """Lack of room: a key has its maximum number of entries, or the server's memory is full.
 
-    `take` and `peek` are denied; what decides nothing raises this.
+    `take` and `peek` are denied; calls that make no decision raise this error.
     """
 
 
 class UnavailableError(RateLimitError):
-    """The server did not decide: it is away, too slow, or in a state in which it refuses calls.
+    """Outage: the server is unreachable, too slow, or in a state in which it refuses calls.
 
-    `take` and `peek` decide without it, by `on_outage`; all else raises this.
+    `take` and `peek` decide without it, by `on_outage`; all other calls raise this error.
     """
 
 
 class LeaseLostError(RateLimitError):
-    """The lease could not be renewed in time. Somebody else may have it, or have it soon."""
+    """Loss of a lease that was not renewed in time. Another holder may have it, or get it soon."""

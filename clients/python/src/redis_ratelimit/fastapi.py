@@ -42,9 +42,9 @@ class _AnsweredError(DeniedError):
 
 
 class RateLimit:
-    """A dependency. It adds the rate limit fields to the response, or raises DeniedError, which is
-    answered with 429, or with 503 if the limit cannot be checked and `on_outage` is "closed". Its
-    value is the decision; None: the request has no limit.
+    """Dependency that adds the rate limit fields to the response, or raises DeniedError, which
+    becomes 429, or 503 if the limit cannot be checked and `on_outage` is "closed". Its value is the
+    decision, or None if the request has no limit.
 
     limit    a bound limit: limiter.limit("search", Fixed(100, "1m")); or with `limiter` a limit, a
              rate such as "100/minute", several, or a function of the request that returns them
@@ -93,7 +93,7 @@ class RateLimit:
         if decision is None:
             return None
         if not decision.allowed:
-            # A handler of the application's own comes first. Without one, FastAPI would answer 500.
+            # Keep the application's own handler. Without any, FastAPI would respond with 500.
             handlers, _ = request.scope.get("starlette.exception_handlers", ({}, {}))
             handlers.setdefault(DeniedError, _denied)
             denial = gate.denial(decision)

@@ -50,15 +50,15 @@ def ratelimit(
     refund: Callable[[Response], bool] | None = None,
     denied: Callable[[Denial], Any] | None = None,
 ) -> Callable[[View], View]:
-    """A decorator, under that of the route. A request over the limit gets 429 in place of the view,
-    or 503 if the limit cannot be checked and `on_outage` is "closed".
+    """Decorates a view, below the decorator of the route. A request over the limit gets 429 in
+    place of the view, or 503 if the limit cannot be checked and `on_outage` is "closed".
 
     limit    a bound limit: limiter.limit("search", Fixed(100, "1m")); or with `limiter` a limit, a
              rate such as "100/minute", several, or a function that returns them (with `name`), a
              limit for each of several keys, or UNLIMITED.
     key      a function that returns whose limit the request has. None, and an empty key: by the
              client's address. UNLIMITED: it has no limit. Without it: by the client's address.
-    cost     what a request charges, or a function that says it.
+    cost     units that a request charges, or a function that returns them.
     name     the name of a limit that is not bound, in its keys and in header fields.
     unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
     ipv6_prefix   length of the IPv6 networks that are counted as one client.
@@ -66,7 +66,7 @@ def ratelimit(
     denied   a function of the `Denial` that returns what a view would, to answer a request that is
              denied.
 
-    The functions may look at `flask.request`.
+    The functions may use `flask.request`.
     """
     gate = Gate(
         limit,
@@ -93,7 +93,7 @@ def ratelimit(
             gate.hold(decision)
 
             @after_this_request
-            def told(response: Response) -> Response:
+            def add_fields(response: Response) -> Response:
                 for field, value in gate.fields(decision).items():
                     response.headers.setdefault(field, value)
                 gate.refund(decision, response)

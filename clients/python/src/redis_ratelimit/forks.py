@@ -1,5 +1,5 @@
-"""What a process that was forked does not share with the other: units in hand, and locks, which a
-thread that is not in the child may have held.
+"""State that a forked child must not share with its parent: unspent units, connections, and locks,
+which a thread of the parent may have held.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """Attribute that is made at its first use, and again after `forget`: a lock.
+    """Attribute that is created at its first use, and again after `forget`: a lock.
 
-    gevent replaces the locks of `threading` when a worker begins. A lock that was made before,
-    while the application was loaded, would be of the other kind.
+    gevent replaces the locks of `threading` when a worker starts. A lock created earlier, while the
+    application was loaded, would still be a lock of threads.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -27,12 +27,12 @@ class Lazy(Generic[T]):
         self._name = name
 
     def __get__(self, one: object, owner: type) -> T:
-        # From then on the attribute is found without this. Another thread may have been faster.
+        # Later lookups find the instance attribute. Another thread may have created it meanwhile.
         made: T = one.__dict__.setdefault(self._name, self._make())
         return made
 
 
-# By names that are looked up when a lock is made.
+# The names are looked up when a lock is created, as gevent replaces them.
 def lock() -> Lazy[Any]:
     return Lazy(lambda: threading.Lock())  # noqa: PLW0108
 
@@ -42,20 +42,20 @@ def condition() -> Lazy[Any]:
 
 
 def forget(one: object, name: str) -> None:
-    """Has an attribute made again at its next use."""
+    """Discards an attribute, which is created again at its next use."""
     one.__dict__.pop(name, None)
 
 
 class Forked(Protocol):
     def forked(self) -> None:
-        """In the child, before anything else of it runs."""
+        """Resets the object in the child, before other code runs there."""
 
 
 _KNOWN: WeakSet[Forked] = WeakSet()
 
 
 def knows(one: Forked) -> None:
-    """From now on it is told in the child of every fork."""
+    """Registers an object, whose `forked` is called in the child of every later fork."""
     _KNOWN.add(one)
 
 

@@ -1,4 +1,4 @@
-"""Common part of the adapters for frameworks: which limit a request has, and what is answered."""
+"""Common part of the adapters for frameworks: the limits of a request, and its response."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Unlimited(Enum):
     UNLIMITED = "unlimited"
 
 
-# What a function of a request returns in place of a key or a limit, so that it has no limit.
+# Result of a function of the request, in place of a key or a limit: the request has no limit.
 UNLIMITED: Final = Unlimited.UNLIMITED
 
-# What a function returns as the key of a request. None, and an empty key: the client's address.
+# Result of a key function. None, and an empty key: the client's address.
 MaybeKey: TypeAlias = Key | Unlimited | None
 
-# What a function returns as the limits of a request, or by their keys.
+# Result of a limit function: limits of the request, or limits by their keys.
 Limits: TypeAlias = AnyLimit | Sequence[AnyLimit] | Named | Mapping[Key, AnyLimit] | Unlimited
 
 # Argument of an adapter: limits, or a function of the request.
@@ -105,7 +105,7 @@ class BaseGate:
         return limits if self._name is None else (self._name, *limits)
 
     def _charge(self, limits: Limits, found: Any, address: str | None) -> Charge | None:
-        """Returns the call of a request; `found` is what the key function has returned."""
+        """Returns the call of a request. `found` is the result of the key function."""
         if limits is UNLIMITED or found is UNLIMITED:
             return None
         if isinstance(limits, Mapping):
@@ -121,7 +121,7 @@ class BaseGate:
         return Charge(bound, bound.key_of_client(who), {})
 
     def _bound_to(self, limits: Any) -> Named:
-        """Binds what a function has returned, which may differ from request to request."""
+        """Binds the result of a limit function, which may differ from request to request."""
         if self._name is None:
             raise TypeError(
                 "a function that returns limits needs a name, under which all of them count: "
@@ -134,7 +134,7 @@ class BaseGate:
         options: dict[str, Any] = {} if cost is None else {"cost": cost}
         if self._refund is not None:
             options["refundable"] = True
-        # A policy may have limits that clients are not told of.
+        # A policy may have limits that clients must not see.
         if charge.bound is not None and not isinstance(charge.bound.limits[0], Policy):
             options["each"] = True
         return options

@@ -1,4 +1,4 @@
-"""What a decision looks like in HTTP."""
+"""HTTP header fields and problem details of decisions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Denial(NamedTuple):
 
     @classmethod
     def of(cls, decision: Decision, *, name: str | None = None, unix_reset: bool = False) -> Denial:
-        """Returns the response to a call that is denied: 429, or 503 if the server is away or has
-        no room.
+        """Returns the response to a denied call: 429, or 503 if the server is unavailable or has no
+        room.
         """
         body = problem(decision, name=name)
         found = fields(decision, name=name, unix_reset=unix_reset)
@@ -38,24 +38,24 @@ class Denial(NamedTuple):
 def fields(
     decision: Decision, *, name: str | None = None, unix_reset: bool = False
 ) -> dict[str, str]:
-    """Returns the header fields of a response, whether the call passes or not.
+    """Returns the header fields of a response to an allowed or denied call.
 
-    Of several limits, the decision has to be one with `each`. `name` is that of a limit without a
-    name of its own, which is otherwise that of the decision, or "default". Of several, those
-    without a name are called after their numbers. X-RateLimit-Reset is in seconds from now, or with
-    `unix_reset` in seconds since 1970.
+    A decision on several limits must have `each`. `name` is the name of a limit without a name of
+    its own, by default the name of the decision, or "default". Several limits without names are
+    named after their numbers. X-RateLimit-Reset is in seconds from now, or with `unix_reset` in
+    seconds since 1970.
 
-    RateLimit and X-RateLimit-* tell of what the server has counted. While it is away nobody knows
-    that, and they are left out: what this process allows meanwhile is no client's limit.
-    RateLimit-Policy is as true as ever, and Retry-After is when the server is asked again.
+    RateLimit and X-RateLimit-* describe usage on the server. During an outage it is unknown, and
+    they are left out: the limits of this process are not the client's. RateLimit-Policy stays, and
+    Retry-After is the time until the server is tried again.
     """
     limits, name = decision.limits, name or decision.name or "default"
     found = {}
-    # A policy whose limits are all in the shadow limits nobody, and says so by this number.
-    told = decision.source == "server" and not (_is_policy(limits) and decision.limit == MOST)
-    if (policies := _policies(decision, limits, name)) and (told or not _is_policy(limits)):
+    # A policy whose limits are all shadow limits reports MOST as its limit.
+    has_usage = decision.source == "server" and not (_is_policy(limits) and decision.limit == MOST)
+    if (policies := _policies(decision, limits, name)) and (has_usage or not _is_policy(limits)):
         found["RateLimit-Policy"] = ", ".join(policies)
-    if told:
+    if has_usage:
         found["X-RateLimit-Limit"] = str(decision.limit)
         found["X-RateLimit-Remaining"] = str(decision.remaining)
         now_ms = time.time_ns() // 1_000_000 if unix_reset else 0
@@ -67,7 +67,7 @@ def fields(
 
 
 def status(decision: Decision) -> int:
-    """Of a denial: 429, or 503 if it is the server that is away or has no room."""
+    """Returns the status of a denial: 429, or 503 if the server is unavailable or has no room."""
     return 503 if decision.source == "none" else 429
 
 
@@ -81,7 +81,7 @@ def problem(decision: Decision, *, name: str | None = None) -> bytes:
     body: dict[str, object] = {"type": kind, "title": title, "status": status(decision)}
     if decision.source == "server" or (decision.source == "local" and not _is_policy(limits)):
         labelled = _labelled(decision, limits, name)
-        # Of a key that is banned, no limit may be to blame.
+        # A banned key may have no limit that denies: then all are named.
         body["violated-policies"] = [label for label, one in labelled if not one.allowed] or [
             label for label, _ in labelled
         ]
@@ -110,7 +110,7 @@ def _labels(limits: Sequence[Limit], name: str) -> list[str]:
 
 def _policies(decision: Decision, limits: Sequence[Limit], name: str) -> list[str]:
     if _is_policy(limits):
-        # How long its window is, only the server knows.
+        # Only the server knows the window of a policy.
         return [f"{_string(name)};q={decision.limit}"]
     return [
         f"{_string(label)};q={int(limit.quota)};w={ceil(limit.window_seconds)}"
@@ -122,8 +122,8 @@ def _states(decision: Decision, limits: Sequence[Limit], name: str) -> list[str]
     items = []
     for label, one in _labelled(decision, limits, name):
         item = f"{_string(label)};r={one.remaining}"
-        # When there is more: as much as there can be; after a denial, as much as was asked for.
-        # Retry-After must not be before any of these, so those that did not deny say nothing then.
+        # `t` is the time of full recovery, or after a denial the time when the same call passes.
+        # Retry-After must not be before any `t`, so limits that did not deny have none then.
         if decision.allowed:
             item += f";t={_seconds(one.reset_ms or 0)}"
         elif not one.allowed and one.wait_ms >= 0:

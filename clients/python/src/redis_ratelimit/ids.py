@@ -1,7 +1,7 @@
-"""Which calls bring an idempotency key, by which the server charges them once.
+"""Choice of the calls that bring an idempotency key, so that the server charges them once.
 
-A call whose reply was lost is sent again. Without an idempotency key it may be charged twice, which
-can only deny too much. So a call brings one where that would matter.
+A call whose reply was lost is resent. Without an idempotency key it may be charged twice, which can
+only deny too much. So a call brings a key where that would matter.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from uuid import uuid4
 from redis_ratelimit.limits import Concurrency, Limit, Policy
 from redis_ratelimit.quantities import Amount, Duration, Key, Word, duration, seconds
 
-# None: an id of the call's own where charging it twice would matter. True: one in any case. False:
-# none, and the call is not sent again. Else an id of the caller's.
+# None: a generated id where charging twice would matter. True: always a generated id. False: no id,
+# and the call is not resent. Otherwise the caller's id.
 Once: TypeAlias = bool | Key | None
 
 # Charging a call twice matters above this share of a limit, and above one unit.
 MATTERS = 0.01
 
-# How long a charge of several units can be settled, unless the call says otherwise.
+# Default time within which a charge of several units can be settled.
 SETTLED_WITHIN = "1m"
 
-# How long an id of the caller's is remembered, unless the call says otherwise.
+# Default lifetime of an id of the caller's.
 OWN = "10m"
 
-# A policy with a CONCURRENCY limit says so to a call that has no id: the id is the holder.
+# Error text of a policy with a CONCURRENCY limit for a call without an id, which names the holder.
 NEEDS_ID = "the policy has a CONCURRENCY limit"
 
 
@@ -40,13 +40,13 @@ def to_be_settled(once: Once, ttl: Duration | None) -> tuple[Once, Duration | No
 
 
 class Id(NamedTuple):
-    """What a call is charged by once."""
+    """Idempotency key of a call."""
 
     id: Key
-    # For how long the server remembers it.
+    # Lifetime on the server.
     ttl: str
     seconds: float
-    # It was made up for this one call.
+    # `True` if it was generated for this call.
     is_ours: bool
 
     def words(self) -> list[Word]:
@@ -54,18 +54,18 @@ class Id(NamedTuple):
 
 
 class Ids:
-    """`may_have` False: no call has an id that does not ask for it. `remembered` is for how many
-    seconds the server remembers the id of a call that is not settled: a little longer than it is
-    sent again.
+    """Generator of idempotency keys.
+
+    Without `may_have`, only calls that ask for a key get one. `remembered` is the lifetime in
+    seconds of the key of a call that is not settled: a little longer than it is resent.
     """
 
     def __init__(self, *, may_have: bool, remembered: float) -> None:
-        # Whether a call without an id may be sent again, too.
+        # `True` also if a call without an id may be resent.
         self.may_have = may_have
         self._remembered = remembered
         self._remembered_word = duration(remembered, "ttl")
-        # Policies with a concurrency limit.
-        self._held: set[Key] = set()
+        self._concurrency_policies: set[Key] = set()
 
     def of(
         self,
@@ -75,7 +75,7 @@ class Ids:
         cost: Amount,
         holder: Key | None,
     ) -> Id | None:
-        """The id of a call, if it needs one."""
+        """Returns the idempotency key of a call, if it needs one."""
         if isinstance(once, (str, bytes)):
             ttl = OWN if ttl is None else ttl
             return Id(once, duration(ttl, "ttl"), seconds(ttl), False)
@@ -99,8 +99,8 @@ class Ids:
             if units > 1:
                 return True
             if isinstance(limit, Policy):
-                # How much it allows, only the server knows.
-                if self._held and any(name in self._held for name in limit.names):
+                # Only the server knows the size of its limits.
+                if not self._concurrency_policies.isdisjoint(limit.names):
                     return True
             elif units > limit.quota * MATTERS:
                 return True
@@ -109,7 +109,7 @@ class Ids:
         return False
 
     def learn(self, limits: Collection[Limit]) -> None:
-        """These policies have a concurrency limit."""
+        """Records that these policies have a concurrency limit."""
         for limit in limits:
             if isinstance(limit, Policy):
-                self._held.update(limit.names)
+                self._concurrency_policies.update(limit.names)

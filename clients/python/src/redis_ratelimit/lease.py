@@ -1,4 +1,4 @@
-"""Leases of a concurrency limit: held by a block of work, renewed while it runs."""
+"""Leases of a concurrency limit: held by a block of code and renewed while it runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from redis_ratelimit.quantities import Key, seconds
 
 log = logging.getLogger("redis_ratelimit")
 
-# What of the ttl is for work; the rest is for stopping it, while the lease is still its own.
+# Share of the ttl after which the lease counts as lost. The rest is for stopping the work before
+# the server grants the lease to another holder.
 WORKING = 0.8
 
 
-class _Terms:
-    """What both kinds of lease share: whose it is, and how long it holds by this process's clock.
+class _BaseLease:
+    """Common base of leases: the holder, and the validity by this process's clock.
 
-    A lease by itself stops nobody: the server only stops counting a holder that has not renewed.
+    A lease does not stop its holder: the server only stops counting a holder that has not renewed.
     """
 
     def __init__(
@@ -43,10 +44,10 @@ class _Terms:
         if not isinstance(limit, Concurrency):
             raise TypeError(f"a lease is of a limit such as Concurrency(2, ttl=30), not {limit!r}")
         self.key = key
-        # With `fence`, larger than that of every lease before: storage that compares it refuses a
-        # stale holder.
+        # Fencing token, larger than that of every earlier lease. Storage that compares tokens
+        # rejects a stale holder.
         self.token: int | None = None
-        # Two of one name would share a lease.
+        # Unique, as two leases with one holder would be the same lease.
         self.holder = uuid4().hex if holder is None else holder
         self._calls = calls
         self._limit = limit
@@ -59,11 +60,11 @@ class _Terms:
 
     @property
     def lost(self) -> bool:
-        """Whether it could not be renewed in time: stop, somebody else may have it soon."""
+        """`True` if the lease was not renewed in time. Stop: another holder may get it soon."""
         return self._clock() >= self._held_until
 
     def check(self) -> None:
-        """Raises LeaseLostError if it is lost."""
+        """Raises LeaseLostError if the lease is lost."""
         if self.lost:
             raise LeaseLostError(self.holder)
 
@@ -80,46 +81,47 @@ class _Terms:
     def _releasing(self) -> Call[int]:
         return self._calls.release(self.key, [self.holder])
 
-    def _begun(self, decision: Decision, asked_at: float) -> bool:
-        """Whether the work can begin: not if so much of the ttl may be over that the lease has to
-        be renewed first. When it was granted is not known, and that it was asked for at
-        `asked_at`. DeniedError if there was no room.
+    def _begun(self, decision: Decision, sent_at: float) -> bool:
+        """Records a granted lease that was requested at `sent_at`. Returns `False` if it may be so
+        old that it must be renewed before the work begins. Raises DeniedError if it was denied.
         """
         if not decision.allowed:
             raise DeniedError(decision)
         self.token = decision.token
-        self._hold(asked_at)
-        passed = self._clock() - asked_at
+        self._hold(sent_at)
+        passed = self._clock() - sent_at
         self._first = max(0.0, self._next(renewed=True) - passed)
         return passed < self._ttl / 2
 
     def _until(self) -> float | None:
-        """When the waiting for a place ends; None if there is none."""
+        """Returns the deadline for acquiring the lease, or None if the call does not wait."""
         if self._wait is None:
             return float("inf")
         return self._clock() + self._wait if self._wait > 0 else None
 
     def _is_renewed(self, decision: Decision) -> bool:
-        """Whether it is the same lease. One with another token is a new one: the first had expired,
-        and another may have had its place meanwhile.
+        """Returns `True` if a renewal kept the lease. Another token means a new lease: the first
+        had expired, and another holder may have had its place meanwhile.
         """
         return decision.allowed and decision.token == self.token
 
-    def _hold(self, asked_at: float) -> None:
-        # The lease began after it was asked for, so it ends after this.
-        self._held_until = asked_at + WORKING * self._ttl
+    def _hold(self, sent_at: float) -> None:
+        # The lease was granted after `sent_at`, so it ends after this.
+        self._held_until = sent_at + WORKING * self._ttl
 
     def _next(self, renewed: bool) -> float:
-        """Until the next renewal: a third of the ttl, and sooner if the last one failed."""
+        """Returns the seconds until the next renewal: a third of the ttl, or less if the last one
+        failed.
+        """
         return self._ttl / 3 if renewed else self._ttl / 20
 
 
-class Lease(_Terms):
-    """`with limiter.lease("pool", Concurrency(2, 30), wait=10) as lease:` holds a place until the
-    block ends, and renews it three times in each ttl, in a thread.
+class Lease(_BaseLease):
+    """Lease for a `with` block: `with limiter.lease("pool", Concurrency(2, 30), wait=10) as lease:`
 
-    No thread can stop another, so the work asks: `lease.lost`, or `lease.check()`, which raises.
-    The block raises LeaseLostError at its end if the lease was lost in it.
+    A thread renews it three times in each ttl until the block ends. A thread cannot stop another
+    thread, so the work checks `lease.lost`, or calls `lease.check()`, which raises. The block
+    raises LeaseLostError at its end if the lease was lost.
     """
 
     def __init__(self, do: Callable[[Call[Any]], Any], *terms: Any) -> None:
@@ -131,17 +133,17 @@ class Lease(_Terms):
     def __enter__(self) -> Lease:
         until = self._until()
         while True:
-            asked_at = self._clock()
+            sent_at = self._clock()
             try:
                 decision: Decision = self._do(self._acquiring(until))
             except RateLimitError:
                 raise
             except BaseException:
-                # A signal, perhaps. It may have been granted all the same.
+                # For example a signal. The lease may have been granted nevertheless.
                 with suppress(RateLimitError):
                     self._do(self._releasing())
                 raise
-            if self._begun(decision, asked_at):
+            if self._begun(decision, sent_at):
                 break
         self._thread.start()
         return self
@@ -154,9 +156,9 @@ class Lease(_Terms):
     ) -> None:
         lost = self.lost
         self._done.set()
-        # A renewal under way has to end first: after the release it would take the place again.
+        # A renewal in flight must end first: after the release it would acquire the lease again.
         self._thread.join()
-        with suppress(RateLimitError):  # then it expires by itself
+        with suppress(RateLimitError):  # otherwise the lease expires
             self._do(self._releasing())
         if lost and kind is None:
             raise LeaseLostError(self.holder)
@@ -164,31 +166,32 @@ class Lease(_Terms):
     def _renew(self) -> None:
         pause = self._first
         while not self._done.wait(pause) and not self.lost:
-            asked_at = self._clock()
+            sent_at = self._clock()
             try:
                 decision: Decision = self._do(self._renewing())
             except RateLimitError:
-                pause = self._next(renewed=False)  # for as long as it is held
+                pause = self._next(renewed=False)
                 continue
             if not self._is_renewed(decision):
-                # It had expired, and another has it, or has had it.
+                # The lease had expired, and another holder has or had its place.
                 self._held_until = 0.0
                 return
             pause = self._next(renewed=True)
-            # One that came too late is none: the work may have stopped.
+            # A renewal that came too late does not count: the work may have stopped.
             if not self.lost:
-                self._hold(asked_at)
+                self._hold(sent_at)
 
 
-class AsyncLease(_Terms):
-    """`async with limiter.lease("pool", Concurrency(2, 30), wait=10) as lease:` holds a place until
-    the block ends, and renews it three times in each ttl.
+class AsyncLease(_BaseLease):
+    """Lease for an `async with` block:
+    `async with limiter.lease("pool", Concurrency(2, 30), wait=10) as lease:`
 
-    If it cannot, because the server is away or the process was frozen, the block is cancelled while
-    the lease is still its own, and raises LeaseLostError.
+    A task renews it three times in each ttl until the block ends. If it cannot be renewed, because
+    the server is unreachable or the process was suspended, the block is cancelled while the lease
+    is still valid, and raises LeaseLostError.
     """
 
-    # Called with every renewal: for whatever else has to be kept alive as long.
+    # Called after every renewal, to keep other resources alive as long as the lease.
     on_renewal: Callable[[], Awaitable[object]] | None = None
 
     def __init__(self, do: Callable[[Call[Any]], Awaitable[Any]], *terms: Any) -> None:
@@ -200,18 +203,18 @@ class AsyncLease(_Terms):
     async def __aenter__(self) -> AsyncLease:
         until = self._until()
         while True:
-            asked_at = self._clock()
+            sent_at = self._clock()
             try:
                 decision: Decision = await self._do(self._acquiring(until))
             except asyncio.CancelledError:
-                # It may have been granted all the same.
+                # The lease may have been granted nevertheless.
                 with suppress(RateLimitError):
                     await self._do(self._releasing())
                 raise
-            if self._begun(decision, asked_at):
+            if self._begun(decision, sent_at):
                 break
         task = asyncio.current_task()
-        assert task is not None  # this is one
+        assert task is not None  # a coroutine runs in a task
         self._work = task
         self._loop = asyncio.get_running_loop()
         self._alarm = self._loop.call_later(self._held_until - self._clock(), self._expire)
@@ -226,17 +229,18 @@ class AsyncLease(_Terms):
     ) -> None:
         self._alarm.cancel()
         self._done.set()
-        # From Python 3.11 on, whoever cancels says when that is over.
+        # From Python 3.11 on, `uncancel` tells our cancellation from one by other code.
         is_ours = self._expired and getattr(self._work, "uncancel", lambda: 0)() == 0
         try:
-            # A renewal under way has to end first: after the release it would take the place again.
+            # A renewal in flight must end first: after the release it would acquire the lease
+            # again.
             await self._beat
         except asyncio.CancelledError:
-            # Ours may come only here, if the block had ended without waiting for anything.
+            # Our own cancellation arrives here if the block ended without awaiting anything.
             if not is_ours:
                 raise
         finally:
-            with suppress(RateLimitError):  # then it expires by itself
+            with suppress(RateLimitError):  # otherwise the lease expires
                 await self._do(self._releasing())
         if is_ours and (kind is None or issubclass(kind, asyncio.CancelledError)):
             raise LeaseLostError(self.holder) from error
@@ -256,22 +260,22 @@ class AsyncLease(_Terms):
                 return
             if self._expired:
                 return
-            asked_at = self._clock()
+            sent_at = self._clock()
             try:
                 decision: Decision = await self._do(self._renewing())
             except RateLimitError:
-                pause = self._next(renewed=False)  # for as long as it is held
+                pause = self._next(renewed=False)
                 continue
             pause = self._next(renewed=True)
             if self._done.is_set() or self._expired:
                 return
             if not self._is_renewed(decision):
-                # It had expired, and another has it, or has had it. So now.
+                # The lease had expired, and another holder has or had its place: stop now.
                 self._held_until = 0.0
                 self._alarm.cancel()
                 self._expire()
                 return
-            self._hold(asked_at)
+            self._hold(sent_at)
             if self.on_renewal is not None:
                 try:
                     await asyncio.wait_for(self.on_renewal(), self._ttl / 3)

@@ -1,4 +1,4 @@
-"""Limits: what a call brings. Each knows the words that the server takes for it."""
+"""Limits, and the words of a command that describe them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from redis_ratelimit.quantities import (
     seconds,
 )
 
-# Windows of the calendar, and about how long they are.
+# Approximate seconds of calendar windows.
 _CALENDAR = {"1w": 7 * 86400, "1mo": 30 * 86400, "3mo": 91 * 86400, "1y": 365 * 86400}
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 
 @dataclass(frozen=True)
 class Limit(ABC):
-    """What all limits have.
+    """Base class of limits.
 
-    `cost` is what a call charges of this limit; without it, the call's cost. `name` tells it from
-    others on the same key and lets it change its window: 1 to 32 of A-Z, a-z, 0-9, _ and -.
-    `keep` lets a call pass only if so much stays: an amount, or a share such as "20%". `shadow`
-    is for a policy's limits: it is counted and denies nobody.
+    `cost` is the number of units that a call charges to this limit, by default the call's cost.
+    `name` distinguishes limits on the same key and lets a limit change its window: 1 to 32 of A-Z,
+    a-z, 0-9, _ and -. `keep` lets a call pass only if this much remains: an amount, or a share such
+    as "20%". `shadow` is for limits of a policy: usage is counted, but nothing is denied.
     """
 
     algorithm: ClassVar[str]
-    # The key of a sketch: the keys of calls are its items then.
+    # Key of a sketch. The key of a call is then an item of the sketch.
     sketch_key: ClassVar[Key | None] = None
-    # Position of its time among its numbers.
+    # Index of the window or period among the numbers.
     _time: ClassVar[int] = 1
 
     _: KW_ONLY
@@ -46,7 +46,7 @@ class Limit(ABC):
     name: str | None = None
     keep: Amount | str | None = None
     shadow: bool = False
-    # Made once: what is wrong is refused here, and no call has to make them again.
+    # Built once, so that invalid arguments are rejected at construction.
     _words: tuple[Word, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -55,22 +55,22 @@ class Limit(ABC):
         words = [self.algorithm, *self._numbers(), *self._options()]
         if self.keep is not None:
             words += ["KEEP", kept(self.keep)]
-        # As a frozen dataclass does it.
+        # The dataclass is frozen.
         object.__setattr__(self, "_words", tuple(words))
 
     @abstractmethod
     def _numbers(self) -> list[Word]:
-        """The words of its algorithm."""
+        """Returns the arguments of the algorithm as words."""
 
     @property
     @abstractmethod
     def quota(self) -> float:
-        """Units in one window: what is told to clients, and what holds without a server."""
+        """Units in one window, for header fields and for limits without a server."""
 
     @property
     @abstractmethod
     def window_seconds(self) -> float:
-        """How long all of the quota takes to come back."""
+        """Seconds until the entire quota has recovered."""
 
     def without_cost(self) -> Limit:
         """Returns the limit without a cost of its own."""
@@ -78,20 +78,20 @@ class Limit(ABC):
 
     @property
     def label(self) -> str:
-        """What it is called in header fields if it has no name."""
+        """Name in header fields: the limit's name, or one made of its numbers."""
         if self.name is not None:
             return self.name
         return "-".join([self.algorithm.lower(), *map(str, self._numbers()[:2])])
 
     @property
     def canonical(self) -> Key:
-        """Words in the form that all packages share: the key of an unnamed limit."""
+        """Canonical words, the same in all packages: the key of an unnamed limit."""
         named = [] if self.name is None else ["AS", self.name]
         return " ".join(map(str, [self.algorithm, *self._canonical_numbers(), *named]))
 
     @property
     def shape(self) -> tuple[Word, ...]:
-        """Kind and window, without amounts: these find the usage at a key."""
+        """Algorithm and window, without amounts: these identify the usage at a key."""
         return (self.algorithm, *self._canonical_numbers()[1:])
 
     def _canonical_numbers(self) -> list[Word]:
@@ -102,12 +102,12 @@ class Limit(ABC):
         return numbers
 
     def spec(self, holder: Key | None = None, item: Key | None = None) -> list[Word]:
-        """Its words in a call. The holder is for those that are leased, the item for sketches."""
+        """Returns the words in a call. Concurrency limits need a holder, sketches an item."""
         del holder, item
         return list(self._words)
 
     def definition(self) -> list[Word]:
-        """Its words in a policy. ValueError if it has what comes with a call."""
+        """Returns the words in a policy. Raises ValueError if an option belongs to calls only."""
         if self.keep is not None:
             raise ValueError("keep comes with a call and is in no policy")
         return [
@@ -136,7 +136,7 @@ class _Bucket(Limit):
 
     @property
     def shape(self) -> tuple[Word, ...]:
-        # A bucket of another rate has the same usage.
+        # Buckets share their usage at any rate.
         return (self.algorithm,)
 
     def _numbers(self) -> list[Word]:
@@ -152,21 +152,21 @@ class _Bucket(Limit):
 
     @property
     def window_seconds(self) -> float:
-        # Of a capacity of 0, how long a unit takes to drain that was charged all the same.
+        # With a capacity of 0, the time in which a forced unit drains.
         return (float(self.capacity) or 1.0) * seconds(self.period) / float(self.refill)
 
 
 @dataclass(frozen=True)
 class TokenBucket(_Bucket):
-    """A burst of up to `capacity`, refilled by `refill` per `period` (one second)."""
+    """Token bucket: bursts of up to `capacity`, refilled by `refill` per `period` (one second)."""
 
     algorithm = "TOKENBUCKET"
 
 
 @dataclass(frozen=True)
 class LeakyBucket(_Bucket):
-    """A queue of up to `capacity`, which leaves at `refill` per `period`. A call that passes is
-    told its turn in `Decision.wait`: hold it so long.
+    """Leaky bucket: a queue of up to `capacity`, which drains at `refill` per `period`. Hold an
+    allowed call for `Decision.wait`.
     """
 
     algorithm = "LEAKYBUCKET"
@@ -191,11 +191,11 @@ class _Window(Limit):
 
 @dataclass(frozen=True)
 class Fixed(_Window):
-    """At most `limit` in each window, which begins with the first call.
+    """Fixed window: at most `limit` in each window, which begins with the first call.
 
-    `aligned`: windows begin at multiples of their length since 1970 in UTC, and "1w", "1mo", "3mo"
-    and "1y" are windows too. `offset` moves their boundaries, such as "+09:00"; `anchor`, a day
-    from 1 to 31, is where months and quarters begin.
+    `aligned` windows begin at multiples of their length since 1970 in UTC, and can be "1w", "1mo",
+    "3mo" and "1y". `offset` shifts their boundaries, such as "+09:00"; `anchor`, a day from 1 to
+    31, is the day on which months and quarters begin.
     """
 
     algorithm = "FIXED"
@@ -231,8 +231,8 @@ class Fixed(_Window):
 
 @dataclass(frozen=True)
 class Sliding(_Window):
-    """At most about `limit` in the last `window`, in constant memory. `strict`: in no window, where
-    ever it begins, more than `limit`.
+    """Sliding window: approximately `limit` in the last `window`, in constant memory. With
+    `strict`, never more than `limit` in any window.
     """
 
     algorithm = "SLIDING"
@@ -246,14 +246,16 @@ class Sliding(_Window):
 
 @dataclass(frozen=True)
 class SlidingLog(_Window):
-    """At most `limit` in the last `window`, to the microsecond; it remembers each call."""
+    """Sliding log: at most `limit` in the last `window`, to the microsecond. Stores each call."""
 
     algorithm = "SLIDINGLOG"
 
 
 @dataclass(frozen=True)
 class Concurrency(Limit):
-    """At most `limit` held at once, each for `ttl` unless it is renewed or released before."""
+    """Concurrency limit: at most `limit` leases at once, each for `ttl` unless it is renewed or
+    released earlier.
+    """
 
     algorithm = "CONCURRENCY"
 
@@ -281,12 +283,13 @@ class Concurrency(Limit):
 
 @dataclass(frozen=True)
 class Sketch(_Bucket):
-    """A token bucket for each of any number of items, such as addresses, in a key of a fixed size:
-    `Sketch(50, 50, "1m", key="addresses")`. An item is what a call names as its key.
+    """Sketch: a token bucket for each of any number of items, such as addresses, in one key of a
+    fixed size: `Sketch(50, 50, "1m", key="addresses")`. The key of a call is the item.
 
     An item never gets more than its limit, and may be denied too early if the sketch is too small.
-    `size` counts when the key is made: "64kb" to "256mb", or bytes. Nothing can be settled or given
-    back. In a policy a sketch has no key: the call says it, by `Policy(name, key="addresses")`.
+    `size` applies when the key is created: "64kb" to "256mb", or bytes. Charges can be neither
+    settled nor given back. In a policy a sketch has no key: the call names it, by
+    `Policy(name, key="addresses")`.
     """
 
     algorithm = "SKETCH"
@@ -324,9 +327,9 @@ def _checked_key(key: object) -> Key | None:
 
 
 class Policy(Limit):
-    """The limits that the server keeps under a name. Of several names, the first that exists rules:
-    `Policy("user:42", "plan:pro", "default")`. `key` is for a policy that is a sketch: the key of
-    the sketch. An item is what a call names as its key.
+    """Policy: named limits stored on the server. Of several names, the first that exists applies:
+    `Policy("user:42", "plan:pro", "default")`. `key` is the key of the sketch, for a policy that is
+    a sketch. The key of a call is then the item.
     """
 
     algorithm = "POLICY"
@@ -398,8 +401,8 @@ class Policy(Limit):
 
 @dataclass(frozen=True)
 class Ban:
-    """Whoever is denied `strikes` times within `window` is denied everything for `block`. With
-    `longest`, each ban that follows soon lasts twice as long, up to that.
+    """Ban of a key: after `strikes` denials within `window`, all its calls are denied for `block`.
+    With `longest`, each ban that follows soon lasts twice as long, up to `longest`.
     """
 
     strikes: int

@@ -9,11 +9,11 @@
 
 or, in a file beside config.yaml that `callbacks` names, `limits = RateLimits("redis://...", ...)`.
 
-Before a request goes out, one call charges the estimate of its tokens and takes its place. After
-it, one call settles what it used, and gives the place back: by the answer of the model, by the end
-of a stream, or by whatever else ends the request. LiteLLM's retries and fallbacks are within one
-request. What is not settled, since the proxy died, recovers by itself: the place after the ttl of
-CONCURRENCY, which has to be longer than any request takes.
+Before a request is sent, one call charges the estimate of its tokens and acquires a lease. After
+the response, the end of the stream, or a failure, one call settles the actual tokens and releases
+the lease. LiteLLM's retries and fallbacks belong to one request. A charge that is never settled,
+because the proxy died, recovers by itself; the lease expires after the ttl of CONCURRENCY, which
+must be longer than any request takes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("redis_ratelimit")
 
-# The calls of LiteLLM that cost tokens. All others pass as they are.
+# Call types of LiteLLM that cost tokens. All others have no limit.
 CALL_TYPES = frozenset(
     prefix + name
     for name in (
@@ -62,8 +62,8 @@ CALL_TYPES = frozenset(
     for prefix in ("", "a")
 )
 
-# While the server is away, so many requests at most wait to be settled when it is back. What the
-# others have charged recovers by itself.
+# Upper bound of requests that wait to be settled during an outage. The charges of others recover by
+# themselves.
 _MOST_LATE = 1000
 
 _HASHED = re.compile(r"[0-9a-f]{64}")
@@ -71,7 +71,7 @@ _HASHED = re.compile(r"[0-9a-f]{64}")
 
 @dataclass
 class Reservation:
-    """What a request has charged, until it is settled."""
+    """Charge of a request, until it is settled."""
 
     key: str
     policy: Policy
@@ -80,29 +80,29 @@ class Reservation:
     tokens: Tokens
     task: asyncio.Task[Any] | None
     decision: Decision | None = None
-    # The request may have reached a model.
+    # `True` if the request may have reached a model.
     is_admitted: bool = False
     is_settled: bool = False
     is_streamed: bool = False
 
 
-# Of the request that this task, or one that it has started, works on. Nothing in the request itself
-# would do: the client chooses its litellm_call_id.
+# Reservation of the request that this task, or its parent, works on. The litellm_call_id of the
+# request cannot identify it, as the client chooses that.
 _current: ContextVar[Reservation | None] = ContextVar("reservation", default=None)
 
 
 def caller(user: UserAPIKeyAuth) -> str:
-    """Whom LiteLLM has recognized: by the hash of the key, else by the user."""
+    """Returns the caller that LiteLLM authenticated: the hash of its key, or else the user."""
     key = user.token or user.api_key
     if not key:
         return str(user.user_id or "anonymous")
-    # LiteLLM has hashed its own keys, but not those of others that an application recognizes.
+    # LiteLLM hashes its own keys, but not those of an application's custom authentication.
     return key if _HASHED.fullmatch(key) else sha256(key.encode()).hexdigest()
 
 
 def policy_names(user: UserAPIKeyAuth) -> Sequence[str]:
-    """The first that exists rules: that in the metadata of the caller's key, that of the team, and
-    that of all.
+    """Returns the names of policies, of which the first that exists applies: the policy in the
+    metadata of the caller's key, the policy of the team, and the policy for all.
     """
     own = (user.metadata or {}).get("ratelimit_policy")
     team = f"llm:team:{user.team_id}" if user.team_id else None
@@ -110,17 +110,19 @@ def policy_names(user: UserAPIKeyAuth) -> Sequence[str]:
 
 
 class RateLimits(CustomLogger):
-    """A callback for LiteLLM's proxy.
+    """Callback for LiteLLM's proxy.
 
-    limiter     or the URL of a server, for one that lets all requests pass while it is away.
-    caller      whose limits they are: `caller`.
-    names       of the policies: `policy_names`.
-    policies    set on the server where they are missing, by name:
+    limiter     a limiter, or the URL of a server, for a limiter that allows all requests during an
+                outage.
+    caller      function that returns the caller, by default `caller`.
+    names       function that returns the names of policies, by default `policy_names`.
+    policies    policies by name, which are set on the server where they are missing:
                 `{"llm": [TokenBucket(60, 60, "1m", cost=1, name="requests"), ...]}`.
-    estimate    of the tokens of a request, from its body and `default_output`: `estimate`.
+    estimate    function that estimates the tokens of a request from its body and `default_output`,
+                by default `estimate`.
     default_output
-                how many tokens an answer may have that the request sets no limit to.
-    remembered  for how long a request can be settled.
+                maximum number of tokens of a response, if the request does not set one.
+    remembered  time within which a request can be settled.
     """
 
     def __init__(
@@ -143,17 +145,17 @@ class RateLimits(CustomLogger):
         self._default_output = default_output
         self._remembered = remembered
         self._late = 0
-        # asyncio itself keeps no task alive.
+        # Strong references, as asyncio keeps only weak ones to its tasks.
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # What LiteLLM calls
+    # Hooks of LiteLLM
 
     async def async_pre_call_hook(
         self, user_api_key_dict: UserAPIKeyAuth, cache: object, data: dict[str, Any], call_type: str
     ) -> None:
-        """Charges the estimate, or raises 429."""
+        """Charges the estimate, or raises an HTTPException with status 429."""
         before, task = _current.get(), asyncio.current_task()
-        # A web server may start a request in the context of the one before, so the task counts.
+        # A web server may run a request in the context of the previous one, so compare the tasks.
         if call_type not in CALL_TYPES or (
             before and before.task is task and not before.is_settled
         ):
@@ -168,12 +170,12 @@ class RateLimits(CustomLogger):
             task=task,
         )
         _current.set(reservation)
-        # However the request ends: if its task is cancelled, LiteLLM calls nothing any more.
+        # LiteLLM calls no hook if the task of the request is cancelled.
         if task is not None:
-            task.add_done_callback(lambda _: self._is_over(reservation))
+            task.add_done_callback(lambda _: self._task_ended(reservation))
         decision = reservation.decision = await self._take(reservation)
         if decision.allowed:
-            # Of a leaky bucket: until its turn.
+            # A leaky bucket delays allowed requests.
             await asyncio.sleep(decision.wait or 0)
             reservation.is_admitted = True
             return
@@ -187,11 +189,13 @@ class RateLimits(CustomLogger):
     async def async_post_call_success_hook(
         self, data: dict[str, Any], user_api_key_dict: UserAPIKeyAuth, response: Any
     ) -> None:
-        """Settles before the client has its answer, so that its next request finds the place."""
+        """Settles before the client receives the response, so that the lease is free for its next
+        request.
+        """
         reservation = _current.get()
         if reservation is None or reservation.is_streamed or hasattr(response, "__aiter__"):
             return
-        reservation.tokens.see(response)
+        reservation.tokens.add(response)
         await self._settle(reservation, default=reservation.estimate)
 
     async def async_post_call_failure_hook(
@@ -201,7 +205,7 @@ class RateLimits(CustomLogger):
         user_api_key_dict: UserAPIKeyAuth,
         traceback_str: str | None = None,
     ) -> None:
-        """After the last retry and the last fallback."""
+        """Settles after the last retry and the last fallback failed."""
         reservation = _current.get()
         if reservation is not None:
             await self._settle(reservation, default=0)
@@ -209,28 +213,28 @@ class RateLimits(CustomLogger):
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: UserAPIKeyAuth, response: AsyncIterator[Any], request_data: Any
     ) -> AsyncIterator[Any]:
-        """Reads along, and settles before the client has the end."""
+        """Counts the tokens of a stream, and settles before the client receives its end."""
         reservation = _current.get()
         if reservation is None or reservation.is_settled:
             async for chunk in response:
                 yield chunk
             return
-        # From here on, not the task that asked for the stream tells when it is over.
+        # The end of the task that requested the stream is no longer the end of the request.
         reservation.is_streamed = True
-        # Of a client that is gone, perhaps before the first token: the model has read the prompt.
+        # If the client disconnects, even before the first token, the model has read the prompt.
         default = reservation.tokens.prompt
         try:
             async for chunk in response:
-                reservation.tokens.see(chunk)
+                reservation.tokens.add(chunk)
                 yield chunk
         except Exception:
-            # Of the model, which bills what it has sent.
+            # An error of the model, which bills only the tokens that it sent.
             default = 0
             raise
         else:
             await self._settle(reservation, default=reservation.estimate)
         finally:
-            # Whoever is cancelled can wait for nothing.
+            # A cancelled generator cannot await, so settle in a task.
             if not reservation.is_settled:
                 self._start(self._settle(reservation, default=default))
 
@@ -247,7 +251,7 @@ class RateLimits(CustomLogger):
             return None
         return fields(reservation.decision)
 
-    # What that comes to
+    # Charging and settling
 
     async def _take(self, reservation: Reservation) -> Decision:
         try:
@@ -269,9 +273,9 @@ class RateLimits(CustomLogger):
             ttl=self._remembered,
         )
 
-    def _is_over(self, reservation: Reservation) -> None:
-        """The task of the request has ended, in whichever way. One that was cancelled while a model
-        worked on it has cost its prompt at least.
+    def _task_ended(self, reservation: Reservation) -> None:
+        """Settles the request when its task ends without a hook. A request that was cancelled while
+        a model worked on it has cost at least its prompt.
         """
         if reservation.is_settled or reservation.is_streamed:
             return
@@ -285,7 +289,7 @@ class RateLimits(CustomLogger):
             return
         reservation.is_settled = True
         tokens = reservation.tokens
-        used = next(n for n in (tokens.told, tokens.guessed, default) if n is not None)
+        used = next(n for n in (tokens.reported, tokens.estimated, default) if n is not None)
         if await self._settled(reservation, used):
             return
         if self._late < _MOST_LATE:
@@ -302,20 +306,20 @@ class RateLimits(CustomLogger):
                 cost=min(used, MOST),
             )
         except NoPolicyError:
-            # By none of these names was anything charged that is still known.
+            # No charge by any of these names is remembered.
             return True
         except SetupError:
-            # The limiter has logged what to do. The request itself was served.
+            # The limiter has logged the error. The request itself was served.
             return False
         if decision.source == "none":
             return False
-        # A denial says that the server does not remember the request any more.
+        # A denial means that the server no longer remembers the request.
         if decision.allowed:
             reservation.decision = decision
         return True
 
     async def _settle_later(self, reservation: Reservation, used: int) -> None:
-        """The server is away: tries again, ever less often, while it remembers the request."""
+        """Retries settling after an outage, with increasing pauses, until the charge expires."""
         self._late += 1
         pause = 1.0
         clock = asyncio.get_running_loop().time
@@ -337,10 +341,10 @@ class RateLimits(CustomLogger):
 
 
 def fields(decision: Decision) -> dict[str, str]:
-    """What clients are told: of the limit that governs, as by the middleware. A policy may have
-    limits that they are not told of, so nothing here is asked with `each`.
+    """Returns the header fields of a response, which describe the governing limit only, as a policy
+    may have limits that clients must not see.
 
-    In lower case, as LiteLLM has its own: of two that differ by case only, it would send both.
+    The names are in lower case like LiteLLM's own: it would send two fields that differ by case.
     """
     found = headers.fields(decision, name="llm")
     return {name.lower(): value for name, value in found.items()}
@@ -355,7 +359,7 @@ def _reason(decision: Decision) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """`limits`, by the environment: RATELIMIT_URL."""
+    """Creates `limits` from the environment variable RATELIMIT_URL."""
     if name != "limits":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     instance = globals()["limits"] = RateLimits(

@@ -1,4 +1,4 @@
-"""Limits kept in this process, for while the server is away."""
+"""Limits of this process, as a fallback during an outage of the server."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from redis_ratelimit.memory.rule import AFTER, ALLOWED, ceil_div
 from redis_ratelimit.quantities import Key
 from redis_ratelimit.rates import AnyLimit, limit_of
 
-# Limits whose numbers are remembered.
+# Size of the cache of buckets by limit.
 _MOST_LIMITS = 1000
 
 
 class Charge(NamedTuple):
-    """What a call asks of one limit."""
+    """Charge of a call to one limit."""
 
     key: Key
     limit: Limit
@@ -33,12 +33,13 @@ class Charge(NamedTuple):
 
 
 class Local:
-    """A bucket for each limit of each key, of this process's `share` of the limit.
+    """Fallback limits in this process: a bucket for each limit of each key, with this process's
+    `share` of the limit.
 
-    With a share of one in the number of processes, all of them together allow about what the server
-    would have. The numbers of a policy are the server's: calls by one go by `otherwise`, and
-    without it they pass. So do concurrency limits, which nobody here could release. At most `most`
-    buckets are remembered, those asked about last.
+    With a share of one divided by the number of processes, all processes together allow about as
+    much as the server. Only the server knows the limits of a policy: calls by a policy use
+    `otherwise`, or are allowed without it. Calls with a concurrency limit are allowed, as its
+    leases could not be released here. At most `most` buckets are kept, the most recently used.
     """
 
     _lock = forks.lock()
@@ -59,7 +60,7 @@ class Local:
         self._clock = clock
         self._bucket = lru_cache(_MOST_LIMITS)(self._bucket_of)
         self._buckets: OrderedDict[tuple[Key, str], Pool] = OrderedDict()
-        # What was charged here and may be settled.
+        # Charges of this process that may be settled, by id.
         self._ids: OrderedDict[Key, list[Charge]] = OrderedDict()
         self.forked()
         forks.knows(self)
@@ -68,7 +69,7 @@ class Local:
         forks.forget(self, "_lock")
 
     def known(self, charges: Sequence[Charge]) -> list[Charge]:
-        """Those that can be decided here."""
+        """Returns the charges that this process can decide."""
         found = []
         for charge in charges:
             if isinstance(charge.limit, Policy):
@@ -87,7 +88,7 @@ class Local:
         look: bool = False,
         id: Key | None = None,
     ) -> list[Decision]:
-        """All are charged or none is. `charges` are known ones."""
+        """Charges all limits or none. `charges` come from `known`."""
         with self._lock:
             if upto:
                 charges = self._that_fit(charges)
@@ -105,7 +106,7 @@ class Local:
             for charge in charges:
                 self._add(charge, _millionths(charge.cost, ceil))
             after = [self._decision(charge._replace(cost=0)) for charge in charges]
-            # Of what was forced, the wait is until usage is within the limit again.
+            # The wait of a forced charge lasts until usage is within the limit again.
             return [
                 replace(left, allowed=one.allowed, granted=one.granted)
                 for one, left in zip(decisions, after, strict=True)
@@ -119,7 +120,9 @@ class Local:
             return [replace(one, allowed=True, wait_ms=0) for one in after]
 
     def settle(self, id: Key, cost: float) -> list[Decision] | None:
-        """In place of what was charged, unless that is always the same. None: not charged here."""
+        """Corrects a charge to `cost`, except for limits with a cost of their own. Returns None if
+        this process did not charge the id.
+        """
         with self._lock:
             charges = self._ids.pop(id, None)
             if charges is None:
@@ -136,7 +139,7 @@ class Local:
         own = [charge for charge in charges if charge.limit.cost is None]
         free = [self._decision(charge).remaining or 0 for charge in own or charges]
         units = floor(min([*free, *(charge.cost for charge in own or charges)]))
-        # If there is none: what would be granted first.
+        # Without a free unit, the decision is that for one unit.
         return [
             charge._replace(cost=max(units, 1)) if charge in own else charge for charge in charges
         ]
@@ -178,7 +181,7 @@ class Local:
 
     def _bucket_of(self, limit: Limit) -> Bucket:
         quota = _millionths(limit.quota, floor)
-        # A share of a small limit is one unit still; a limit of 0 stays 0.
+        # The share of a small limit is at least one unit; a limit of 0 stays 0.
         capacity = min(quota, max(round(quota * Fraction(self._share)), UNIT))
         rate = (capacity or UNIT) / (Fraction(repr(limit.window_seconds)) * UNIT)
         return Bucket(capacity, rate.numerator, rate.denominator, queues=False)
@@ -193,5 +196,5 @@ def _name(charge: Charge) -> tuple[Key, str]:
 
 
 def _millionths(units: float, rounded: Callable[[Fraction], int]) -> int:
-    """As the server counts, of the decimal that a float shows."""
+    """Returns units in millionths, as the server counts them, of a float's shortest decimal."""
     return rounded(Fraction(repr(float(units))) * UNIT)

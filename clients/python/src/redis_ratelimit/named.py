@@ -11,18 +11,19 @@ from redis_ratelimit.limits import Concurrency, Limit
 from redis_ratelimit.quantities import Key
 from redis_ratelimit.rates import RIGHT_FORM, AnyLimit, is_rate, limits_of
 
-# First word of the keys of clients that only their address tells apart.
+# Prefix of the keys of clients that are identified by their address.
 BY_ADDRESS = "ip"
 
 
 class _Everybody:
-    """Whom a call is for that names nobody."""
+    """Type of `EVERYBODY`."""
 
     def __repr__(self) -> str:
         return "EVERYBODY"
 
 
-# Not None: a caller that is not known would have everybody's limit.
+# Default of `who`: the key that all callers share. Not None, which a function for an unknown caller
+# may return.
 EVERYBODY: Final[Any] = _Everybody()
 
 
@@ -35,8 +36,8 @@ def spec(limits: Sequence[Limit]) -> Key:
 
 
 def named(terms: Sequence[AnyLimit]) -> tuple[str | None, tuple[Limit, ...]]:
-    """Returns the name and the limits of `limiter.limit("api", Fixed(100, "1m"))`, in which the
-    name may be left out.
+    """Returns the name and the limits from the arguments of `limiter.limit`, such as `limit("api",
+    Fixed(100, "1m"))`. The name is optional.
     """
     name: str | None = None
     limits = tuple(terms)
@@ -49,7 +50,7 @@ def named(terms: Sequence[AnyLimit]) -> tuple[str | None, tuple[Limit, ...]]:
 
 
 class Named:
-    """Limits of a limiter. `options` are those of every `take`, unless the call says otherwise.
+    """Limits bound to a limiter. `options` are the defaults of every `take`.
 
     The keys begin with the name. Without one they begin with the canonical words of the limits, so
     that two limits of one client have two keys.
@@ -76,7 +77,8 @@ class Named:
 
     def key_of(self, who: Key = EVERYBODY) -> Key:
         """Returns the key of a caller: the name, or else the canonical words of the limits, a colon
-        and `who`. Without `who` it is the key that all share. The limiter's prefix comes before it.
+        and `who`. Without `who`, returns the key that all callers share. The limiter's prefix is
+        not included.
         """
         if isinstance(who, str):
             if who and isinstance(self._stem, str):
@@ -91,18 +93,18 @@ class Named:
         raise TypeError(f"a key must be text or bytes, not {who!r}")
 
     def key_of_address(self, address: str | None, ipv6_prefix: int = IPV6_PREFIX) -> Key:
-        """Returns the key of a client for which a key function has found nothing."""
+        """Returns the key of a client by its address, as if no key function had found one."""
         return self.key_of_client(network(address, ipv6_prefix) if address else None)
 
     def key_of_client(self, found: str | None) -> Key:
-        """Returns the key of a client by its name; None: it has no address."""
+        """Returns the key of a client by its name. None is a client without an address."""
         found = found or UNKNOWN
         if isinstance(self._stem, str):
             return f"{BY_ADDRESS}:{self._stem}:{found}"
         return f"{BY_ADDRESS}:".encode() + self._stem + f":{found}".encode()
 
     def _named(self, decision: Any) -> None:
-        """Gives a decision the name."""
+        """Sets the name of a decision."""
         decision.__dict__["name"] = self.name
 
     def _concurrency(self) -> Concurrency:
@@ -113,14 +115,14 @@ class Named:
 
 
 class Names:
-    """Names of a limiter that are in use, and what they are bound to."""
+    """Names in use by a limiter, and the limits bound to them."""
 
     def __init__(self) -> None:
         self._bound: WeakValueDictionary[str, Named] = WeakValueDictionary()
 
     def bind(self, bound: Named) -> None:
-        """ValueError if the name is that of limits of another kind or window: their usage would be
-        one, or the server would refuse it.
+        """Registers a name. Raises ValueError if limits of another algorithm or window have it, as
+        they would share usage, or the server would reject the call.
         """
         if bound.name is None:
             return

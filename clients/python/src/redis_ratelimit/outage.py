@@ -1,4 +1,4 @@
-"""What keeps an outage of the server from becoming one of the application."""
+"""Circuit breaker and log messages for outages of the server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = logging.getLogger("redis_ratelimit")
 
 
 class Breaker:
-    """Stops asking who does not answer: after some failures in a row, nobody asks for a while.
-    Then one caller does, and if that fails too, nobody for a while again.
+    """Circuit breaker: after `failures` consecutive failures, no call is sent for `pause` seconds.
+    Then one call is sent as a probe, and if it fails, none for another `pause`.
 
-    Calls that were under way when another failed fail of the same: that counts once.
+    Calls that were in flight when another failed fail for the same reason, which counts once.
     """
 
     _lock = forks.lock()
@@ -44,7 +44,7 @@ class Breaker:
             now = self._clock()
             if now < self._closed_until:
                 return False
-            # This caller finds out; the next may not before its own pause is over.
+            # This call is the probe; the next one must wait for another pause.
             self._closed_until = now + self.pause
             return True
 
@@ -52,7 +52,7 @@ class Breaker:
         self._failures = 0
 
     def failed(self, sent_at: float) -> None:
-        """Of a call that was sent at that time."""
+        """Counts the failure of a call that was sent at `sent_at`."""
         with self._lock:
             now = self._clock()
             if sent_at >= self._failed_at:
@@ -62,11 +62,10 @@ class Breaker:
 
 
 class Notice:
-    """A line in the log when an outage begins and one when it is over, however many calls there
-    are.
+    """Log messages for the begin and the end of an outage, one each.
 
-    It is over when a call succeeds and for a `pause` none has failed: a server of which every
-    other call fails would fill the log.
+    An outage ends when a call succeeds after `pause` seconds without a failure. Otherwise a server
+    that fails every other call would fill the log.
     """
 
     def __init__(self, begun: str, over: str, pause: float, clock: Callable[[], float]) -> None:
@@ -91,20 +90,20 @@ class Notice:
             self._failed_at = None
 
 
-# Seconds.
+# Minimum seconds between two log messages of the same error.
 _REPEATED = 60.0
 
 
 class Complaint:
-    """A line in the log for what somebody has to mend: at once, and each minute it goes on."""
+    """Log messages for errors that need an operator: at once, and then once a minute."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._told: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def of(self, reply: str, key: str | bytes, why: Exception) -> None:
-        """The reply is the server's. It begins with a code, and of each there is one line."""
+        """Logs an error reply of the server, at most once a minute for each error code."""
         code, now = reply.partition(" ")[0], self._clock()
-        if now - self._told.get(code, -_REPEATED) >= _REPEATED:
-            self._told[code] = now
+        if now - self._logged_at.get(code, -_REPEATED) >= _REPEATED:
+            self._logged_at[code] = now
             log.error("Redis refuses a call for %r: %s", key, why)

@@ -1,4 +1,4 @@
-"""Calls of asyncio that are still to be awaited."""
+"""Coroutines of asyncio that must be awaited before they are used as a condition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Pending(Coroutine[Any, Any, T]):
-    """Coroutine that has no truth value: a call that was not awaited decides nothing."""
+    """Coroutine without a truth value, so that `if limiter.take(...)` without `await` fails."""
 
     __slots__ = ("_coroutine",)
 

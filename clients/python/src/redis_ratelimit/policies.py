@@ -1,4 +1,4 @@
-"""Policies: limits that the server keeps under a name."""
+"""Policies: named limits stored on the server."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from redis_ratelimit.quantities import Amount, Duration, Key, Word, amount, dura
 
 @dataclass(frozen=True)
 class PolicyState:
-    """What the server knows of a policy."""
+    """State of a policy on the server."""
 
-    # The microsecond at which this version was set: it grows with each set.
+    # Microsecond at which this version was set. It increases with each set.
     version: int
-    # When this version was set, in milliseconds since 1970.
+    # Time at which this version was set, in milliseconds since 1970.
     set_at: int
-    # The factor that stands, and for how many milliseconds more; -1: until it is changed.
+    # Current scale, and its remaining milliseconds; -1: until it is changed.
     scale: float
     scale_ms: int
-    # As RL.POLICYSET takes them.
+    # Limits in the syntax of RL.POLICYSET.
     specs: str
-    # Outcomes of the calls on this server: calls, admitted, denied, near, shadow_denied,
+    # Counts of calls on this server by outcome: calls, admitted, denied, near, shadow_denied,
     # banned, repeated.
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class PolicyLine:
-    """One line of the list."""
+    """Entry in the list of policies."""
 
     name: str
     version: int
     specs: str
-    # The factor that stands, and for how many milliseconds more; -1: until it is changed.
+    # Current scale, and its remaining milliseconds; -1: until it is changed.
     scale: float
     scale_ms: int
 
@@ -46,13 +46,13 @@ class PolicyLine:
 class Scale:
     version: int
     factor: float
-    # For how many milliseconds more; -1: until it is changed.
+    # Remaining milliseconds; -1: until it is changed.
     ms: int
 
 
 class PolicyCalls:
-    """In a cluster, any primary takes them: a name goes to the one that a key of this name would go
-    to, so that NX and VERSION go by what the same primary knows.
+    """Builder of the policy commands. In a cluster any primary accepts them. A policy goes to the
+    primary of a key with its name, so that NX and VERSION always compare with the same primary.
     """
 
     def set(
@@ -112,7 +112,7 @@ class PolicyCalls:
             words += ["EVERY", duration(every, "every")]
         if time is not None:
             words += ["FOR", duration(time, "duration")]
-        # Sent twice it would be two steps.
+        # Not idempotent: a second delivery would be a second step.
         return Call(name, words, _scale, repeatable=0, insists=True)
 
     def get(self, name: Key) -> Call[PolicyState | None]:
@@ -157,6 +157,6 @@ def _state(reply: Any) -> PolicyState | None:
 
 
 def _map(reply: Any) -> dict[str, Any]:
-    """In RESP2 it is a flat array of names and values."""
+    """Decodes a map, which in RESP2 is a flat array of names and values."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {text(name): value for name, value in pairs}

@@ -1,4 +1,4 @@
-"""Amounts, durations and the words of a command: checked, and written as the server takes them."""
+"""Amounts, durations and other words of a command: validated and formatted for the server."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import timedelta
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from typing import TypeAlias
 
-# Whole or decimal, from 0 to 10**12. The server counts in millionths.
+# Number of units, whole or decimal, from 0 to 10**12. The server counts in millionths.
 Amount: TypeAlias = int | float | Decimal
-# A number of seconds, or what the server takes: "100ms", "60s", "1.5h".
+# Number of seconds, a timedelta, or text in the server's syntax: "100ms", "60s", "1.5h".
 Duration: TypeAlias = int | float | str | timedelta
-# Keys, names, holders and ids are any bytes; text is sent as UTF-8.
+# Key, name, holder or id: any bytes. Text is sent as UTF-8.
 Key: TypeAlias = str | bytes
-# A word of a command.
+# Word of a command.
 Word: TypeAlias = str | bytes
 
 MOST = 10**12
@@ -30,7 +30,9 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?")
 
 
 def amount(value: Amount, what: str, *, zero: bool = True) -> str:
-    """As the server takes it. ValueError unless it is a number from 0 to 10**12, or above 0."""
+    """Formats an amount. Raises ValueError unless it is a number from 0 to 10**12; without `zero`,
+    above 0.
+    """
     try:
         exact = _decimal(value)
     except (InvalidOperation, TypeError, ValueError):
@@ -41,7 +43,9 @@ def amount(value: Amount, what: str, *, zero: bool = True) -> str:
 
 
 def duration(value: Duration, what: str, *, zero: bool = False) -> str:
-    """As the server takes it. ValueError unless it is a time up to 3650 days, and above 0."""
+    """Formats a duration. Raises ValueError unless it is at most 3650 days; without `zero`, above
+    0.
+    """
     exact = _exact(value, what)
     if exact == 0 and not zero:
         raise ValueError(f"{what} must be above 0")
@@ -59,12 +63,12 @@ def seconds(value: Duration, what: str = "duration") -> float:
 
 
 def milliseconds(value: Duration) -> str:
-    """Returns a time in milliseconds, in its one canonical form."""
+    """Returns a duration in milliseconds, in canonical form."""
     return f"{(_exact(value, 'duration') * 1000).normalize():f}"
 
 
 def _exact(value: Duration, what: str) -> Decimal:
-    """In seconds, rounded up to microseconds."""
+    """Returns a duration in seconds, rounded up to microseconds."""
     wrong = ValueError(f"{what} must be seconds, or text such as '60s', not {value!r}")
     if isinstance(value, str):
         match = _DURATION.fullmatch(value)

@@ -1,4 +1,4 @@
-"""The protocol of Redis and Valkey: commands as bytes, and replies from bytes. No I/O."""
+"""RESP, the protocol of Redis and Valkey: encoder of commands, decoder of replies. No I/O."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from redis_ratelimit.quantities import Word
 
 
 class RefusedError(Exception):
-    """The server's error, as it was sent."""
+    """Error reply of the server, as it was sent."""
 
 
 class Push(list[Any]):
-    """What the server says without being asked."""
+    """Push message, which the server sends without a command."""
 
 
 class BrokenReplyError(ConnectionError):
-    """Bytes that are no reply: the connection is of no more use."""
+    """Malformed reply, after which the connection is unusable."""
 
 
 class _PartialError(Exception):
-    """The reply goes on."""
+    """Incomplete reply."""
 
 
 def packed(words: Sequence[Word]) -> bytes:
@@ -35,13 +35,15 @@ def packed(words: Sequence[Word]) -> bytes:
 
 
 class Replies:
-    """Cuts what arrives into replies."""
+    """Incremental decoder of replies."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def of(self, data: bytes) -> Iterator[Any]:
-        """The replies that are complete now. An error reply is an `RefusedError`, not raised."""
+        """Yields the replies that are complete with `data`. An error reply is yielded as a
+        RefusedError, not raised.
+        """
         if self._rest:
             data = self._rest + data
         at, size = 0, len(data)
@@ -55,7 +57,7 @@ class Replies:
             self._rest = data[at:]
 
 
-def _value(data: bytes, at: int) -> tuple[Any, int]:  # noqa: PLR0911  one a type
+def _value(data: bytes, at: int) -> tuple[Any, int]:  # noqa: PLR0911  one return for each type
     end = data.find(b"\r\n", at)
     if end < 0:
         raise _PartialError
@@ -84,16 +86,16 @@ def _value(data: bytes, at: int) -> tuple[Any, int]:  # noqa: PLR0911  one a typ
         return line, at
     if sign == b"-":
         return RefusedError(line.decode(errors="backslashreplace")), at
-    return _of_version_3(sign, line, data, at)
+    return _resp3_value(sign, line, data, at)
 
 
-def _of_version_3(sign: bytes, line: bytes, data: bytes, at: int) -> tuple[Any, int]:
+def _resp3_value(sign: bytes, line: bytes, data: bytes, at: int) -> tuple[Any, int]:
     if sign in b"%|":
         found = {}
         for _ in range(int(line)):
             name, at = _value(data, at)
             found[name], at = _value(data, at)
-        # An attribute comes before the value that it is of.
+        # An attribute precedes the value that it describes.
         return (found, at) if sign == b"%" else _value(data, at)
     if sign == b"_":
         return None, at

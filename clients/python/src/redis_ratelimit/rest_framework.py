@@ -7,7 +7,7 @@
     RATELIMIT_LIMITER = Limiter.from_url("redis://localhost:6379")
 
 The throttles by rates are the framework's own, with the server in place of the cache. A rate is a
-SlidingLog: what the framework means by it, exact for any number of processes.
+SlidingLog, as the framework defines it, and exact for any number of processes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class _Addressed(throttling.BaseThrottle):
     """Throttle that names clients by their addresses."""
 
     def get_ident(self, request: Any) -> str:
-        """Returns the name of the client, by the framework's NUM_PROXIES, without ports and without
-        what is no address.
+        """Returns the name of the client, by the framework's NUM_PROXIES, without ports and invalid
+        addresses.
         """
         return _client(self, request) or UNKNOWN
 
@@ -44,7 +44,7 @@ def _client(throttle: Any, request: Any) -> str | None:
 
 
 class Throttle(_Addressed):
-    """By a limit of your own: a subclass says which.
+    """Throttle with a bound limit, which a subclass sets.
 
         class Searches(Throttle):
             limit = limiter.limit("search", TokenBucket(20, 1, "1s"))
@@ -75,12 +75,12 @@ class Throttle(_Addressed):
         return self.decision.allowed
 
     def wait(self) -> float | None:
-        """Seconds; None: nobody knows."""
+        """Returns the seconds until the request passes, or None if that is unknown."""
         return None if self.decision is None else self.decision.wait
 
 
 class _ByRate(_Addressed, throttling.SimpleRateThrottle):
-    """The framework's throttle, with the server in place of the cache."""
+    """Framework's throttle with the server in place of the cache."""
 
     limiter: Limiter | None = None
     decision: Decision | None = None
@@ -96,7 +96,7 @@ class _ByRate(_Addressed, throttling.SimpleRateThrottle):
         return self.throttle_success() if self.decision.allowed else self.throttle_failure()
 
     def throttle_success(self) -> bool:
-        # The framework's writes the request into the cache here.
+        # The framework's method would write the request into the cache.
         return True
 
     def wait(self) -> float | None:
@@ -104,15 +104,15 @@ class _ByRate(_Addressed, throttling.SimpleRateThrottle):
 
 
 class AnonRateThrottle(_ByRate, throttling.AnonRateThrottle):
-    """Of DEFAULT_THROTTLE_RATES["anon"], for each address that nobody is logged in from."""
+    """Throttle by DEFAULT_THROTTLE_RATES["anon"], for each address of anonymous users."""
 
 
 class UserRateThrottle(_ByRate, throttling.UserRateThrottle):
-    """Of DEFAULT_THROTTLE_RATES["user"], for each user, or address."""
+    """Throttle by DEFAULT_THROTTLE_RATES["user"], for each user, or else each address."""
 
 
 class ScopedRateThrottle(_ByRate, throttling.ScopedRateThrottle):
-    """Of the rate under the view's `throttle_scope`."""
+    """Throttle by the rate of the view's `throttle_scope`."""
 
     def allow_request(self, request: Any, view: Any) -> bool:
         self.scope = getattr(view, self.scope_attr, None)

@@ -1,6 +1,7 @@
-"""Limits for RQ's jobs, over all workers: `@ratelimit(limiter.limit("mails", Fixed(100, "1m")))`.
+"""Limits for RQ's jobs across all workers: `@ratelimit(limiter.limit("mails", Fixed(100, "1m")))`.
 
-A job over its limit is scheduled again for when it can pass, which needs a worker with a scheduler:
+A job over its limit is rescheduled for the time when it can pass, which needs a worker with a
+scheduler:
 `rq worker --with-scheduler`.
 """
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Job = TypeVar("Job", bound=Callable[..., Any])
 
-# A job is scheduled again as often as it takes.
+# Number of retries of a job, practically without a bound.
 MOST = 10**9
 
 
@@ -33,10 +34,11 @@ def ratelimit(
     key: Key | Callable[..., Key] = EVERYBODY,
     cost: Amount | None = None,
 ) -> Callable[[Job], Job]:
-    """A decorator for the function of a job. Called as a function it raises DeniedError.
+    """Decorates the function of a job. Called as a plain function, it raises DeniedError.
 
-    key    whose limit it is, or a function of the job's arguments; without it all share the limit.
-    cost   what a job charges.
+    key    key of the limit, or a function of the job's arguments; without it all jobs share the
+           limit.
+    cost   units that a job charges.
     """
     options: TakeOptions = {} if cost is None else {"cost": cost}
 

@@ -1,4 +1,4 @@
-"""The course of a call: when it is sent, sent again and given up. The I/O is the caller's."""
+"""Sending of a call: resends, circuit breaking and fallback. The caller does the I/O."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from redis_ratelimit.resp import RefusedError
 T = TypeVar("T")
 
 
-# What is done about what somebody has to mend.
+# Reaction to a misconfigured server: raise SetupError, or treat it as an outage.
 SetupErrors: TypeAlias = Literal["raise", "outage"]
 
 
 class _Node:
-    """What is known of one server."""
+    """State of one server: circuit breaker and outages."""
 
     def __init__(self, failures: int, pause: float, clock: Callable[[], float]) -> None:
         self.breaker = Breaker(failures, pause, clock)
@@ -38,13 +38,16 @@ class _Node:
 
     @property
     def failed(self) -> bool:
-        """Whether anything is to be taken back when a call succeeds."""
+        """`True` if a successful call has to reset any state."""
         return self.breaker.failures > 0 or self.away.begun or self.refusing.begun
 
 
 class Sending:
-    """`resends` is how often a call is sent again whose reply was lost. After `failures` calls in
-    a row without a reply nobody asks for `pause` seconds; in a cluster each node is by itself.
+    """Sender of calls.
+
+    `resends` is the number of times that a call is resent after its reply was lost. After
+    `failures` consecutive calls without a reply, no call is sent for `pause` seconds; each node of
+    a cluster counts by itself.
     """
 
     def __init__(
@@ -65,9 +68,9 @@ class Sending:
         self._nodes: defaultdict[str, _Node] = defaultdict(lambda: _Node(failures, pause, clock))
         self._complaint = Complaint(clock)
         self._refused: type[Exception] = exceptions.ResponseError
-        # Nothing was sent: words that the library cannot write.
+        # Error of the library for words that it cannot encode. Nothing was sent.
         self._unsendable: type[Exception] = exceptions.DataError
-        # Redis calls it RedisError, and Valkey ValkeyError.
+        # RedisError or ValkeyError, depending on the library.
         base = exceptions.ConnectionError.__mro__[1]
         self._of_clusters = tuple(
             getattr(exceptions, name)
@@ -77,9 +80,9 @@ class Sending:
         self._errors = (RefusedError, base, *self._of_clusters, OSError, asyncio.TimeoutError)
 
     def steps(self, call: Call[T], name: str, place: str) -> Generator[Call[T], Any, T]:
-        """The caller sends what it is given, as often as it is let go on, and passes on the reply
-        or the error. What is returned, or raised, is the call's. `name` is the node's in a cluster,
-        else "", and `place` the address that the limiter was given.
+        """Yields the calls to send, and receives their replies or errors. Returns, or raises, the
+        result of the call. `name` is the name of the node in a cluster, otherwise "", and `place`
+        the address that the limiter was configured with.
         """
         node = self._nodes[name]
         breaker = node.breaker
@@ -100,7 +103,7 @@ class Sending:
                 said = self._said(error)
                 if said is not None:
                     self._answered(node)
-                    # A server that has become a replica has charged nothing: ask its successor.
+                    # A server that became a replica has charged nothing: resend to the new primary.
                     if said.startswith("READONLY ") and resends > 0:
                         resends -= 1
                         continue
@@ -111,18 +114,19 @@ class Sending:
                         sending, full = other, why if isinstance(why, FullError) else None
                         continue
                     if isinstance(why, CallError) and full is not None:
-                        # It is the id that was missing.
+                        # It was only rejected because it was resent without its id: report the
+                        # first error.
                         why = full
                     return self._refusal(call, said, why, node, name or place)
-                # A call that has waited for long has not failed twice in a row.
+                # After a long wait, this failure does not count as consecutive.
                 if call.until is not None and self._clock() - sent_at >= breaker.pause:
                     resends = self._resends
                     breaker.succeeded()
                 if resends == 0 or self._clock() - began >= sending.repeatable:
                     breaker.failed(sent_at)
-                    told = f"{name or place}: {_named(error)}"
-                    node.away.failed(told)
-                    unavailable = UnavailableError(told)
+                    message = f"{name or place}: {_named(error)}"
+                    node.away.failed(message)
+                    unavailable = UnavailableError(message)
                     unavailable.__cause__ = error
                     return _without(call, unavailable)
                 resends -= 1
@@ -133,7 +137,7 @@ class Sending:
                 return sending.read(reply)
 
     def _other(self, call: Call[T], said: str, why: RateLimitError) -> Call[T] | None:
-        """What to send in place of a call that was refused: with an id, or without."""
+        """Returns the call to send in place of a rejected one: with an id, or without one."""
         if isinstance(why, FullError) and replies.may_pass_without_id(said):
             if call.unnamed is not None:
                 self._complaint.of(said, call.key, why)
@@ -145,43 +149,43 @@ class Sending:
     def _answered(self, node: _Node) -> None:
         node.breaker.succeeded()
         node.away.succeeded()
-        # While no node of a cluster was known, all were one.
+        # Before any node of the cluster was known, failures counted for "".
         self._nodes[""].away.succeeded()
 
     def _said(self, error: BaseException) -> str | None:
-        """The server's reply; None if there was none, so that it is not known what became of the
-        call, or if it has to be made elsewhere.
+        """Returns the server's error reply. None: there was none, so the outcome of the call is
+        unknown, or the call has to be sent to another node.
         """
         if self.is_sent_away(error):
             return None
         if isinstance(error, RefusedError):
             return str(error)
         found: BaseException | None = error
-        # A client that found no node of its cluster says so, and behind that why.
+        # A client that reaches no node of its cluster chains the cause.
         while isinstance(found, self._of_clusters):
             found = found.__cause__ or found.__context__
         reply = None if found is None else replies.reply_of(found, self._refused)
         if reply is None or found is error:
             return reply
-        return reply if replies.kind_of(reply) is replies.Kind.OPERATOR else None
+        return reply if replies.cause_of(reply) is replies.Cause.OPERATOR else None
 
     def is_sent_away(self, error: BaseException) -> bool:
-        """Whether it waited at a server that is no longer the primary. That closes connections of
-        those who wait.
+        """Returns `True` if the call was blocked at a server that is no longer the primary, which
+        unblocks all its clients.
         """
         return isinstance(error, (RefusedError, self._refused)) and str(error).startswith(
             "UNBLOCKED force"
         )
 
     def may_be_elsewhere(self, error: Exception) -> bool:
-        """Whether another node of the cluster may have the key now."""
+        """Returns `True` if another node of the cluster may have the key now."""
         if not isinstance(error, self._errors):
             return False
         said = self._said(error)
         return said is None or said.startswith(("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "))
 
     def _refusal(self, call: Call[T], said: str, why: RateLimitError, node: _Node, place: str) -> T:
-        """Of a call that the server has answered with an error."""
+        """Returns or raises the result of a call that the server answered with an error."""
         if isinstance(why, UnavailableError):
             node.refusing.failed(f"{place}: {why}")
             return _without(call, why)
@@ -196,7 +200,7 @@ class Sending:
 
 
 def _named(error: BaseException) -> str:
-    """redis-py 8 shows its errors without their text."""
+    """Returns the class and text of an error; the `repr` of redis-py 8 lacks the text."""
     return f"{type(error).__name__}: {error}"
 
 

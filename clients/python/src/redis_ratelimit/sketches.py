@@ -1,4 +1,4 @@
-"""Calls by a sketch: the key of a call is an item, and the sketch has the key on the server."""
+"""Calls by a sketch, in which the key of the call is an item of the sketch's key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MERGED = (
 
 
 def key_of(limits: Collection[Limit]) -> Key | None:
-    """The key of the sketch that the limits are, if they are one."""
+    """Returns the key of the sketch, or None if the limits are not a sketch."""
     for limit in limits:
         if limit.sketch_key is not None:
             if len(limits) > 1:
@@ -25,13 +25,13 @@ def key_of(limits: Collection[Limit]) -> Key | None:
 
 
 def refuse(limits: Collection[Limit]) -> None:
-    """For what no sketch can do."""
+    """Raises ValueError if the limits are a sketch."""
     if key_of(limits) is not None:
         raise ValueError(MERGED)
 
 
 def only_charged(*, once: Once, ttl: Duration | None, ban: Ban | None = None) -> None:
-    """Refuses what else comes with a call."""
+    """Raises ValueError for options of a call that a sketch does not support."""
     if once not in {None, False} or ttl is not None or ban is not None:
         raise ValueError(MERGED)
 
@@ -41,8 +41,8 @@ def each_once(keys: Collection[Key]) -> None:
         raise ValueError("a call has each key once, and so one item of a sketch")
 
 
-def whose(key: Key, item: Key | None) -> Key:
-    """Whose usage it is, where this process counts."""
+def local_key(key: Key, item: Key | None) -> Key:
+    """Returns the key under which this process counts during an outage."""
     if item is None:
         return key
     return b" ".join(one.encode() if isinstance(one, str) else one for one in (key, item))

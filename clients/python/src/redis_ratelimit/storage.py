@@ -1,11 +1,11 @@
-"""A storage for the library `limits`, by which Flask-Limiter and slowapi use the module:
+"""Storage for the library `limits`, through which Flask-Limiter and slowapi use the module:
 
     import redis_ratelimit.storage  # noqa: F401  so that `limits` knows the schemes
 
     limiter = Limiter(get_remote_address, storage_uri="ratelimit://localhost:6379")
 
-`limits` looks a storage up by the scheme of its URI, and knows those of the classes that have been
-imported. These are ours, and each of them with `async+` before it, for `limits.aio`:
+`limits` selects a storage by the scheme of its URI, among the classes that have been imported. Ours
+are the following, each also with the prefix `async+` for `limits.aio`:
 
     ratelimit://[[user]:password@]host[:port][/db]     one server
     ratelimits://...                                   the same over TLS
@@ -17,11 +17,11 @@ Each hit is one command, which decides and charges in one step:
 
     fixed-window             FIXED       the window opens with the first hit
     moving-window            SLIDINGLOG  no window, wherever it begins, holds more than the limit
-    sliding-window-counter   SLIDING     the previous window counts by what of it still overlaps
+    sliding-window-counter   SLIDING     the previous window counts by the share that still overlaps
 
-The server's clock rules. A hit that is denied charges nothing and writes nothing. One for which
-there is no room, since the key or the server's memory is full, is denied too. All other errors are
-redis-py's, and what they lead to is the application's to say; what somebody has to mend is logged.
+Time is the server's clock. A denied hit charges nothing and writes nothing. A hit is also denied if
+the key or the server's memory is full. All other errors are redis-py's, and the application handles
+them; errors that need an operator are logged.
 """
 
 import math
@@ -48,30 +48,31 @@ from redis_ratelimit.storage_uri import SCHEMES, connection, is_cluster
 
 __all__ = ["PREFIX", "AsyncRateLimitStorage", "RateLimitStorage"]
 
-# Not that of limits' own storage for Redis, whose keys `reset` would delete.
+# Default prefix of keys. It differs from that of limits' own storage for Redis, whose keys `reset`
+# would delete.
 PREFIX = "RATELIMIT"
 
-# What is told of a hit for which there was no room: when there is, nobody knows.
-_ASKED_AGAIN_MS = 1000
+# Reported wait of a hit that was denied because the key or the server is full.
+_FULL_WAIT_MS = 1000
 
-# The largest limit that can be asked for, less what is added to it in `_sliding`.
+# Largest limit of a sliding window, to which `_sliding` adds a fraction.
 _MOST = 999_999_999_999
 
-# Each strategy has keys of its own: where an application changes its strategy, the key of the one
-# before would be of the wrong type until it has expired.
+# Each strategy has keys of its own. After an application changed its strategy, a shared key would
+# have the wrong type until it expires.
 _STRATEGIES = ("fixed", "moving", "sliding")
 
 # RateLimitItem.key_for() ends in the amount, the multiples and the granularity.
 _ITEM = re.compile(r"/(\d+)/(\d+)/([^/]+)\Z")
 
-# How many keys SCAN is asked for, and DEL is given, at a time.
+# Number of keys per SCAN and DEL.
 _BATCH = 1000
 
 _Words = tuple[str | int, ...]
 
 
 class _Decision(NamedTuple):
-    """What the module replies."""
+    """Reply of the module."""
 
     allowed: int
     limit: int
@@ -85,8 +86,8 @@ class _Decision(NamedTuple):
 
 
 def _fixed(key: str) -> _Words:
-    """`limits` hands over no limit, and to `get` not even a window, but the key of an item has
-    both. So the server knows the limit, and a denied hit writes nothing.
+    """Returns the words of a fixed window. `limits` passes no limit, and to `get` not even a
+    window, but the key of an item contains both.
     """
     found = _ITEM.search(key)
     granularity = GRANULARITIES.get(found[3]) if found else None
@@ -103,52 +104,52 @@ def _moving(limit: int, window: int) -> _Words:
 
 
 def _sliding(limit: int, window: int) -> _Words:
-    """`limits` rounds the weighted count down before it compares, so that a hit passes while the
-    count with it is below the next whole number. This is the last amount below.
+    """Returns the words of a sliding window. `limits` rounds the weighted count down before it
+    compares, so a hit passes up to the last amount below the next whole number.
     """
     return "SLIDING", f"{limit}.999999", window
 
 
 def _within(seconds: float, window: int) -> float:
-    """`limits` takes what it is told modulo the window, whose end it would take for now."""
+    """Returns a time below the window: `limits` takes it modulo the window, which would yield 0."""
     return min(seconds, math.nextafter(window, 0))
 
 
-# Seconds that an application may take to make a response of what it was told.
+# Seconds that an application may take from the decision to its response.
 _LATE = 0.1
 
 
 class _Keys:
-    """What the storages of both kinds have in common."""
+    """Common part of the storages for threads and for asyncio."""
 
     key_prefix: str
-    # Flask-Limiter rounds the end of a wait to whole seconds and cuts what is left until then: of
-    # the exact instant it would tell less than the wait.
+    # Flask-Limiter rounds the end of a wait to whole seconds and truncates the rest until then.
+    # With the exact instant it would report less than the wait.
     whole_seconds: bool
     base_exceptions = (RedisError, RedisClusterException)
     _complaint: Complaint
 
     def _reset_at(self, wait: float, now: float) -> float:
-        """Returns the instant that is told as the end of a wait, in seconds since 1970."""
+        """Returns the reported end of a wait, in seconds since 1970."""
         exact = now + wait
         if not self.whole_seconds:
             return exact
         return max(exact, math.floor(now + _LATE) + math.ceil(wait))
 
     def _denied_if_full(self, error: RedisError, key: str, words: _Words) -> _Decision:
-        """Raises the error unless there is no room for the hit, which is no outage."""
+        """Returns a denial if the key or the server is full; raises the error otherwise."""
         reply = replies.reply_of(error, ResponseError)
-        kind = None if reply is None else replies.kind_of(reply)
-        if reply is not None and kind in {replies.Kind.FULL, replies.Kind.OPERATOR}:
+        cause = None if reply is None else replies.cause_of(reply)
+        if reply is not None and cause in {replies.Cause.FULL, replies.Cause.OPERATOR}:
             self._complaint.of(reply, key, replies.explained(reply))
-        if kind is not replies.Kind.FULL:
+        if cause is not replies.Cause.FULL:
             raise error
         limit = math.floor(float(words[1]))
-        return _Decision(0, limit, 0, _ASKED_AGAIN_MS, _ASKED_AGAIN_MS)
+        return _Decision(0, limit, 0, _FULL_WAIT_MS, _FULL_WAIT_MS)
 
     def _key(self, key: str, strategy: str) -> str:
-        # The braces put the keys of all strategies on one node of a cluster, so that one command
-        # clears them.
+        # The hash tag puts the keys of all strategies on one node of a cluster, so that one command
+        # can delete them.
         return f"{self.key_prefix}:{{{key}}}:{strategy}"
 
     def _keys(self, key: str) -> list[str]:
@@ -156,12 +157,14 @@ class _Keys:
 
     @property
     def _all_keys(self) -> str:
-        """As a pattern."""
+        """Glob pattern of all keys with the prefix."""
         return re.sub(r"([][*?\\])", r"\\\1", self.key_prefix) + ":*"
 
 
 class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounterSupport):
-    """For `limits.strategies`, Flask-Limiter and slowapi: see the head of this module."""
+    """Storage for `limits.strategies`, Flask-Limiter and slowapi, described in this module's
+    docstring.
+    """
 
     STORAGE_SCHEME: list[str] | None = list(SCHEMES)  # noqa: RUF012  limits declares it so
 
@@ -192,66 +195,69 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
 
     @cached_property
     def storage(self) -> Any:
-        """The client of redis-py. Its name is that of the client in limits' own storages, which the
-        command line of Flask-Limiter shows.
+        """Client of redis-py, named as in limits' own storages: Flask-Limiter's command line shows
+        it.
 
-        It is made by the first call, because redis-py's client of a cluster asks for its nodes at
-        once, and an application should start while they are away.
+        It is created by the first call. redis-py's client of a cluster connects on creation, and an
+        application should start while the cluster is unreachable.
         """
         return self._connect()
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:  # noqa: ARG002
-        """How much has been used of the window with this hit; if more than the limit, it was denied
-        and not charged. The key has to be that of a RateLimitItem, which has the window in it.
+        """Charges a hit and returns the usage of the window with it. If that is above the limit,
+        the hit was denied and not charged. The key must be a RateLimitItem's, which contains the
+        window.
         """
-        decision = self._ask("RL.TAKE", key, "fixed", _fixed(key), amount)
+        decision = self._send("RL.TAKE", key, "fixed", _fixed(key), amount)
         return decision.used if decision.allowed else decision.used + amount
 
     def get(self, key: str) -> int:
-        """How much has been used of the window."""
-        return self._ask("RL.PEEK", key, "fixed", _fixed(key)).used
+        """Returns the usage of the window."""
+        return self._send("RL.PEEK", key, "fixed", _fixed(key)).used
 
     def get_expiry(self, key: str) -> float:
-        """When the window ends, in seconds since 1970; now, if there is none."""
-        decision = self._ask("RL.PEEK", key, "fixed", _fixed(key))
+        """Returns the end of the window in seconds since 1970, or now if there is no window."""
+        decision = self._send("RL.PEEK", key, "fixed", _fixed(key))
         return self._reset_at(decision.reset_ms / 1000, time.time())
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Whether the hit passes; if not, it was not charged."""
-        return bool(self._ask("RL.TAKE", key, "moving", _moving(limit, expiry), amount).allowed)
+        """Charges a hit. Returns `False` if it was denied and not charged."""
+        return bool(self._send("RL.TAKE", key, "moving", _moving(limit, expiry), amount).allowed)
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """When the oldest hit that counts came, in seconds since 1970, and how many count."""
-        used = self._ask("RL.PEEK", key, "moving", _moving(limit, expiry)).used
+        """Returns the time of the oldest hit in the window, in seconds since 1970, and the number
+        of hits.
+        """
+        used = self._send("RL.PEEK", key, "moving", _moving(limit, expiry)).used
         if used == 0:
             return time.time(), 0
-        # It counts for as long as a limit of one less is exceeded.
-        fewer = self._ask("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
+        # The oldest hit leaves the window when a limit of one less is no longer exceeded.
+        fewer = self._send("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
         return self._reset_at(fewer.wait_ms / 1000, time.time()) - expiry, used
 
     def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
     ) -> bool:
-        """Whether the hit passes; if not, it was not charged."""
-        return bool(self._ask("RL.TAKE", key, "sliding", _sliding(limit, expiry), amount).allowed)
+        """Charges a hit. Returns `False` if it was denied and not charged."""
+        return bool(self._send("RL.TAKE", key, "sliding", _sliding(limit, expiry), amount).allowed)
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Both windows as one: nothing in the previous one, and in the current one their weighted
-        count, rounded down, with the seconds until it is one less.
+        """Returns both windows combined: 0 for the previous one, and as the current one their
+        weighted count, rounded down, with the seconds until it is one less.
         """
-        used = self._ask("RL.PEEK", key, "sliding", _sliding(_MOST, expiry)).used
+        used = self._send("RL.PEEK", key, "sliding", _sliding(_MOST, expiry)).used
         if used == 0:
             return 0, 0.0, 0, 0.0
-        fewer = self._ask("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
+        fewer = self._send("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
         now = time.time()
         return 0, 0.0, used, _within(self._reset_at(fewer.wait_ms / 1000, now) - now, expiry)
 
     def check(self) -> bool:
-        """Whether the server is there, with the module. No error leaves this method: Flask-Limiter
-        calls it while it counts in memory, and would answer 500.
+        """Returns `True` if the server is reachable and has the module. Never raises: Flask-Limiter
+        calls it while it counts in memory, and would respond with 500.
         """
         try:
-            self._ask("RL.PEEK", "check", "fixed", ("FIXED", 1, 1))
+            self._send("RL.PEEK", "check", "fixed", ("FIXED", 1, 1))
         except Exception:
             return False
         return True
@@ -263,8 +269,8 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         self.clear(key)
 
     def reset(self) -> int:
-        """Deletes all keys with the prefix, by SCAN, and returns how many there were. Hits that
-        come meanwhile may or may not be forgotten.
+        """Deletes all keys with the prefix, by SCAN, and returns their number. Concurrent hits may
+        or may not be deleted.
         """
         keys = self.storage.scan_iter(self._all_keys, count=_BATCH)
         deleted = 0
@@ -272,13 +278,13 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
             deleted += self.storage.delete(*batch)
         return deleted
 
-    def _ask(
+    def _send(
         self, command: str, key: str, strategy: str, words: _Words, amount: int = 1
     ) -> _Decision:
         named = self._key(key, strategy)
         options = {}
         if self._is_cluster:
-            # Else redis-py would ask a node for the keys of the command before it sends it.
+            # Without a target, redis-py would send COMMAND GETKEYS before each command.
             options["target_nodes"] = self.storage.get_node_from_key(named)
         try:
             reply = self.storage.execute_command(command, named, "COST", amount, *words, **options)
@@ -293,7 +299,7 @@ class AsyncRateLimitStorage(
     aio.storage.MovingWindowSupport,
     aio.storage.SlidingWindowCounterSupport,
 ):
-    """For `limits.aio.strategies`: see the head of this module."""
+    """Storage for `limits.aio.strategies`; see the docstring of the module."""
 
     STORAGE_SCHEME: list[str] | None = [f"async+{scheme}" for scheme in SCHEMES]  # noqa: RUF012
 
@@ -305,7 +311,7 @@ class AsyncRateLimitStorage(
         whole_seconds: bool = False,
         **options: Any,
     ) -> None:
-        """As of `RateLimitStorage`; the options are those of redis-py's asyncio classes."""
+        """Creates the storage. `options` are those of redis-py's asyncio classes."""
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self.key_prefix = key_prefix
         self.whole_seconds = whole_seconds
@@ -314,52 +320,52 @@ class AsyncRateLimitStorage(
         self.storage = connection(redis.asyncio, uri.removeprefix("async+"), options)()
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:  # noqa: ARG002
-        """As of `RateLimitStorage`."""
-        decision = await self._ask("RL.TAKE", key, "fixed", _fixed(key), amount)
+        """Charges a hit; see `RateLimitStorage.incr`."""
+        decision = await self._send("RL.TAKE", key, "fixed", _fixed(key), amount)
         return decision.used if decision.allowed else decision.used + amount
 
     async def get(self, key: str) -> int:
-        """As of `RateLimitStorage`."""
-        return (await self._ask("RL.PEEK", key, "fixed", _fixed(key))).used
+        """Returns the usage of the window."""
+        return (await self._send("RL.PEEK", key, "fixed", _fixed(key))).used
 
     async def get_expiry(self, key: str) -> float:
-        """As of `RateLimitStorage`."""
-        decision = await self._ask("RL.PEEK", key, "fixed", _fixed(key))
+        """Returns the end of the window; see `RateLimitStorage.get_expiry`."""
+        decision = await self._send("RL.PEEK", key, "fixed", _fixed(key))
         return self._reset_at(decision.reset_ms / 1000, time.time())
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """As of `RateLimitStorage`."""
-        decision = await self._ask("RL.TAKE", key, "moving", _moving(limit, expiry), amount)
+        """Charges a hit. Returns `False` if it was denied and not charged."""
+        decision = await self._send("RL.TAKE", key, "moving", _moving(limit, expiry), amount)
         return bool(decision.allowed)
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """As of `RateLimitStorage`."""
-        used = (await self._ask("RL.PEEK", key, "moving", _moving(limit, expiry))).used
+        """Returns the oldest hit and the count; see `RateLimitStorage.get_moving_window`."""
+        used = (await self._send("RL.PEEK", key, "moving", _moving(limit, expiry))).used
         if used == 0:
             return time.time(), 0
-        fewer = await self._ask("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
+        fewer = await self._send("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
         return self._reset_at(fewer.wait_ms / 1000, time.time()) - expiry, used
 
     async def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
     ) -> bool:
-        """As of `RateLimitStorage`."""
-        decision = await self._ask("RL.TAKE", key, "sliding", _sliding(limit, expiry), amount)
+        """Charges a hit. Returns `False` if it was denied and not charged."""
+        decision = await self._send("RL.TAKE", key, "sliding", _sliding(limit, expiry), amount)
         return bool(decision.allowed)
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """As of `RateLimitStorage`."""
-        used = (await self._ask("RL.PEEK", key, "sliding", _sliding(_MOST, expiry))).used
+        """Returns both windows combined; see `RateLimitStorage.get_sliding_window`."""
+        used = (await self._send("RL.PEEK", key, "sliding", _sliding(_MOST, expiry))).used
         if used == 0:
             return 0, 0.0, 0, 0.0
-        fewer = await self._ask("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
+        fewer = await self._send("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
         now = time.time()
         return 0, 0.0, used, _within(self._reset_at(fewer.wait_ms / 1000, now) - now, expiry)
 
     async def check(self) -> bool:
-        """As of `RateLimitStorage`."""
+        """Returns `True` if the server is reachable and has the module. Never raises."""
         try:
-            await self._ask("RL.PEEK", "check", "fixed", ("FIXED", 1, 1))
+            await self._send("RL.PEEK", "check", "fixed", ("FIXED", 1, 1))
         except Exception:
             return False
         return True
@@ -371,7 +377,7 @@ class AsyncRateLimitStorage(
         await self.clear(key)
 
     async def reset(self) -> int:
-        """As of `RateLimitStorage`."""
+        """Deletes all keys with the prefix, by SCAN, and returns their number."""
         deleted = 0
         batch: list[bytes] = []
         async for key in self.storage.scan_iter(self._all_keys, count=_BATCH):
@@ -383,7 +389,7 @@ class AsyncRateLimitStorage(
             deleted += await self.storage.delete(*batch)
         return deleted
 
-    async def _ask(
+    async def _send(
         self, command: str, key: str, strategy: str, words: _Words, amount: int = 1
     ) -> _Decision:
         named = self._key(key, strategy)

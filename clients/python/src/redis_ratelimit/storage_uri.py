@@ -1,4 +1,4 @@
-"""The URIs of the storage: which server, cluster or sentinels they name, and a client for it."""
+"""URIs of the storage: the server, cluster or sentinels that they name, and a client for them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,23 +11,23 @@ from redis_ratelimit import clients
 
 SCHEMES = ("ratelimit", "ratelimits", "ratelimit+unix", "ratelimit+cluster", "ratelimit+sentinel")
 
-# Of the URIs that redis-py knows.
+# Schemes of redis-py by our schemes.
 _REDIS_SCHEMES = {"ratelimit": "redis", "ratelimits": "rediss", "ratelimit+unix": "unix"}
 
-# Seconds for a connection, and for a reply. Without them a server that hangs would hang the
-# application, and Flask-Limiter's `in_memory_fallback` would never begin.
+# Default timeout in seconds for connecting and for a reply. Without it a server that hangs would
+# hang the application, and Flask-Limiter's `in_memory_fallback` would never begin.
 _TIMEOUT = 1.0
 
 
 def connection(library: Any, uri: str, options: dict[str, Any]) -> Callable[[], Any]:
-    """Makes a client of `redis` or of `redis.asyncio`."""
-    # A hit that is sent again because its reply was lost may be charged twice.
+    """Returns a function that creates a client of `redis` or of `redis.asyncio`."""
+    # No retries: a hit that is resent because its reply was lost may be charged twice.
     options = clients.settings(library, _TIMEOUT) | options
     scheme, _, rest = uri.partition("://")
     if "connection_pool" in options:
         return partial(library.Redis, connection_pool=options["connection_pool"])
     if scheme in _REDIS_SCHEMES:
-        # A burst of hits waits its turn on these. A plain pool would answer it with an error.
+        # A burst of hits waits for a free connection. A plain pool would raise an error.
         waiting = {"max_connections": clients.MOST_CONNECTIONS, "timeout": _TIMEOUT} | options
         url = f"{_REDIS_SCHEMES[scheme]}://{rest}"
         return lambda: library.Redis.from_pool(
@@ -52,10 +52,10 @@ def is_cluster(uri: str) -> bool:
 
 
 def _locations(uri: str) -> tuple[list[tuple[str, int]], dict[str, str], str]:
-    """The hosts with their ports, the credentials, and the path."""
+    """Parses the hosts with their ports, the credentials, and the path of a URI."""
     parts = urlsplit(uri)
     hosts = []
-    # The port of several hosts would be an error, so each is split by itself.
+    # `urlsplit` rejects the port of several hosts, so each host is parsed by itself.
     for host in filter(None, parts.netloc.rpartition("@")[2].split(",")):
         try:
             one = urlsplit(f"//{host.strip()}")

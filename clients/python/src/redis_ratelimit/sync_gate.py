@@ -18,7 +18,7 @@ class Gate(BaseGate):
     __doc__ = BaseGate.__doc__
 
     def take(self, address: str | None, *request: Any) -> Decision | None:
-        """Charges a request from an address; None if it has no limit."""
+        """Charges a request from an address. Returns None if it has no limit."""
         limits: Any = self._bound
         if limits is None:
             limits = resolved(self._limit_of(*request))
@@ -41,7 +41,7 @@ class Gate(BaseGate):
         return decision
 
     def hold(self, decision: Decision) -> None:
-        """Holds a request that is admitted for later until its turn."""
+        """Delays an allowed request for `Decision.wait`, as a leaky bucket requires."""
         if decision.wait_ms:
             limiter: Any = self._limiter if self._bound is None else self._bound.limiter
             limiter._transport.sleep(decision.wait_ms / 1000)
@@ -52,8 +52,8 @@ class Gate(BaseGate):
         return None if denied is None else resolved(denied(*request, denial))
 
     def refund(self, decision: Decision, response: Any) -> None:
-        """Gives the charge back if the response is one that is not to count."""
+        """Gives the charge back if the `refund` function of the application says so."""
         if self.is_refunded(decision, response):
-            # The request was served. What stays charged recovers.
+            # The request was served. If the refund fails, the usage recovers by itself.
             with suppress(RateLimitError, ValueError):
                 decision.settle(0)

@@ -1,4 +1,4 @@
-"""How the calls of a limiter for asyncio reach a server, or a cluster."""
+"""Transport of a limiter for asyncio to a server or a cluster."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 from redis_ratelimit import clients
 from redis_ratelimit.call import LONGEST, Call, blocking
 from redis_ratelimit.clients import MOVING, Route
-from redis_ratelimit.ears import AsyncEar
-from redis_ratelimit.line import Line, Patience
 from redis_ratelimit.quantities import Word
+from redis_ratelimit.shared_connection import SharedConnection, Timeouts
+from redis_ratelimit.tracking import AsyncTracker
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
 else:  # redis-py has it there
     from async_timeout import timeout
 
-# What ends the wait of a caller before its time.
+# Exception that interrupts the wait of a caller.
 Interrupted = asyncio.CancelledError
 
 
 async def resolved(value: Any) -> Any:
-    """Returns what a function of the application returns, or what that awaits."""
+    """Returns the result of an application's function, awaited if it is awaitable."""
     return await value if inspect.isawaitable(value) else value
 
 
@@ -37,59 +37,60 @@ class Transport(Route):
     def __init__(self, client: Any, **settings: Any) -> None:
         super().__init__(client, **settings)
         if self.is_cluster:
-            self._patience = Patience(self.timeout)
+            self._timeouts = Timeouts(self.timeout)
         else:
-            self._line = Line(self.made, self.timeout, self.connect_timeout)
-        # By the node of a cluster.
-        self._ears: dict[str, AsyncEar] = {}
-        # Of the clients for calls that wait.
+            self._connection = SharedConnection(self.connect, self.timeout, self.connect_timeout)
+        # Client tracking by the node of a cluster.
+        self._trackers: dict[str, AsyncTracker] = {}
+        # Event loop of the clients for blocking calls.
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def ask(self, call: Call[Any]) -> Any:
+    async def send(self, call: Call[Any]) -> Any:
         if not self.is_cluster:
-            return await self._line.ask(call.words)
-        return await self._patience.within(self._ask_cluster(call))
+            return await self._connection.send(call.words)
+        return await self._timeouts.within(self._send_to_cluster(call))
 
-    async def _ask_cluster(self, call: Call[Any]) -> Any:
-        # Else redis-py would ask a node for the keys of each call before it sends it.
+    async def _send_to_cluster(self, call: Call[Any]) -> Any:
+        # Without a target, redis-py would send COMMAND GETKEYS before each command.
         await self.client.initialize()
         node = clients.node_for(self.client, call.key, replica=call.looks and self.replicas)
         return await self.client.execute_command(*call.words, target_nodes=node)
 
     def waiting_at(self, name: str, of: Any) -> Any:
         if self._loop is not (loop := asyncio.get_running_loop()):
-            # Another loop's connections are of no use in this one.
+            # Connections of another event loop cannot be used in this one.
             self._loop = loop
             self._waiting.clear()
             self.own.clear()
         return super().waiting_at(name, of)
 
     async def wait(self, call: Call[Any], until: float) -> Any:
-        """The server answers when there is room, or then."""
+        """Sends a blocking call, which the server answers when there is room, or at `until`."""
         client = self.client
         while (left := until - self.clock()) > 0:
-            words, patience = blocking(call, left), left + self.timeout
+            words, reply_timeout = blocking(call, left), left + self.timeout
             if not self.is_cluster:
                 waiting = self.waiting_at("", client.connection_pool)
-                return await self._waited(waiting, words, patience)
-            await self._patience.within(client.initialize())
+                return await self._send_blocking(waiting, words, reply_timeout)
+            await self._timeouts.within(client.initialize())
             node = clients.node_for(client, call.key, replica=False)
             waiting = self.waiting_at(node.name, node)
             try:
-                return await self._waited(waiting, words, patience)
+                return await self._send_blocking(waiting, words, reply_timeout)
             except Exception as error:
                 if not self.may_be_elsewhere(error):
                     raise
-            # The cluster's client finds the key. Who is still denied there waits there.
-            reply = await self.ask(call)
+            # Let the cluster's client find the new node of the key. If the call is denied, block
+            # there.
+            reply = await self.send(call)
             if call.is_over(reply):
                 return reply
             await asyncio.sleep(uniform(0.5, 1.0) * MOVING)
-        return await self.ask(call)
+        return await self.send(call)
 
-    def watch(self, call: Call[Any], told: Callable[[Any], None]) -> None:
-        """Looks at a key in the background. `told` gets the reply, and the next change of the key
-        is heard from the server that has it. If that is not known, nothing happens.
+    def watch(self, call: Call[Any], on_reply: Callable[[Any], None]) -> None:
+        """Peeks at a key in the background and tracks its next change at the server that has it.
+        Does nothing if that server is not known.
         """
         name, node = "", None
         if self.is_cluster:
@@ -98,17 +99,19 @@ class Transport(Route):
             except Exception:
                 return
             name = node.name
-        ear = self._ears.get(name)
-        if ear is None:
-            made = self.made if node is None else self.made_at(node)
-            ear = AsyncEar(made, self.timeout, self.connect_timeout, self.heard)
-            self._ears[name] = ear
-        ear.ask(call.words, told)
+        tracker = self._trackers.get(name)
+        if tracker is None:
+            connect = self.connect if node is None else self.connect_to(node)
+            tracker = AsyncTracker(
+                connect, self.timeout, self.connect_timeout, self.on_invalidation
+            )
+            self._trackers[name] = tracker
+        tracker.send(call.words, on_reply)
 
-    async def _waited(self, client: Any, words: Sequence[Word], patience: float) -> Any:
-        # A call that is cancelled or out of patience closes the connection: its reply may come yet.
+    async def _send_blocking(self, client: Any, words: Sequence[Word], reply_timeout: float) -> Any:
+        # Cancellation and the timeout close the connection, as a late reply may follow.
         try:
-            async with timeout(patience if patience < LONGEST else None):
+            async with timeout(reply_timeout if reply_timeout < LONGEST else None):
                 return await client.execute_command(*words)
         except Exception as error:
             if self.is_sent_away(error):
@@ -119,8 +122,8 @@ class Transport(Route):
 
     async def close(self) -> None:
         if not self.is_cluster:
-            await self._line.close()
-        for ear in self._ears.values():
-            await ear.close()
+            await self._connection.close()
+        for tracker in self._trackers.values():
+            await tracker.close()
         for client in self.own:
             await client.aclose()

@@ -1,4 +1,4 @@
-"""How the calls of a limiter for threads reach a server, or a cluster."""
+"""Transport of a limiter for threads to a server or a cluster."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from redis_ratelimit import clients
 from redis_ratelimit.call import Call, blocking
 from redis_ratelimit.clients import MOVING, Route
 from redis_ratelimit.connections import Connections
-from redis_ratelimit.ears import Ear
 from redis_ratelimit.quantities import Word
+from redis_ratelimit.tracking import Tracker
 
-# What ends the wait of a caller before its time: a signal, or the timeout of a greenlet.
+# Exception that interrupts the wait of a caller: a signal, or the timeout of a greenlet.
 Interrupted = BaseException
 
 
 def resolved(value: Any) -> Any:
-    """Returns what a function of the application returns."""
+    """Returns the result of an application's function, which for threads is the value itself."""
     return value
 
 
@@ -28,46 +28,48 @@ class Transport(Route):
 
     @staticmethod
     def where() -> None:
-        """Every thread hears what one does."""
+        """Returns None, as all threads share the tracking."""
 
     def __init__(self, client: Any, **settings: Any) -> None:
         super().__init__(client, **settings)
         if not self.is_cluster:
-            self._connections = Connections(self.made, self.timeout, clients.MOST_CONNECTIONS)
-        # By the node of a cluster.
-        self._ears: dict[str, Ear] = {}
+            self._connections = Connections(self.connect, self.timeout, clients.MOST_CONNECTIONS)
+        # Client tracking by the node of a cluster.
+        self._trackers: dict[str, Tracker] = {}
 
-    def ask(self, call: Call[Any]) -> Any:
+    def send(self, call: Call[Any]) -> Any:
         if not self.is_cluster:
-            return self._connections.ask(call.words, only_once=call.repeatable == 0)
-        # Else redis-py would ask a node for the keys of each call before it sends it.
+            return self._connections.send(call.words, only_once=call.repeatable == 0)
+        # Without a target, redis-py would send COMMAND GETKEYS before each command.
         node = clients.node_for(self.client, call.key, replica=call.looks and self.replicas)
         return self.client.execute_command(*call.words, target_nodes=node)
 
     def wait(self, call: Call[Any], until: float) -> Any:
-        """The server answers when there is room, or then."""
+        """Sends a blocking call, which the server answers when there is room, or at `until`."""
         client = self.client
         while (left := until - self.clock()) > 0:
-            words, patience = blocking(call, left), left + self.timeout
+            words, reply_timeout = blocking(call, left), left + self.timeout
             if not self.is_cluster:
-                return self._waited(self.waiting_at("", client.connection_pool), words, patience)
+                waiting = self.waiting_at("", client.connection_pool)
+                return self._send_blocking(waiting, words, reply_timeout)
             node = clients.node_for(client, call.key, replica=False)
             waiting = self.waiting_at(node.name, clients.pool_of(client, node))
             try:
-                return self._waited(waiting, words, patience)
+                return self._send_blocking(waiting, words, reply_timeout)
             except Exception as error:
                 if not self.may_be_elsewhere(error):
                     raise
-            # The cluster's client finds the key. Who is still denied there waits there.
-            reply = self.ask(call)
+            # Let the cluster's client find the new node of the key. If the call is denied, block
+            # there.
+            reply = self.send(call)
             if call.is_over(reply):
                 return reply
             time.sleep(uniform(0.5, 1.0) * MOVING)
-        return self.ask(call)
+        return self.send(call)
 
-    def watch(self, call: Call[Any], told: Callable[[Any], None]) -> None:
-        """Looks at a key in the background. `told` gets the reply, and the next change of the key
-        is heard from the server that has it. If that is not known, nothing happens.
+    def watch(self, call: Call[Any], on_reply: Callable[[Any], None]) -> None:
+        """Peeks at a key in the background and tracks its next change at the server that has it.
+        Does nothing if that server is not known.
         """
         client = self.client
         name, pool = "", None
@@ -77,16 +79,16 @@ class Transport(Route):
                 name, pool = node.name, clients.pool_of(client, node)
             except Exception:
                 return
-        ear = self._ears.get(name)
-        if ear is None:
-            made = self.made if pool is None else self.made_at(pool)
-            # Another thread may have been faster.
-            ear = self._ears.setdefault(name, Ear(made, self.heard))
-        ear.ask(call.words, told)
+        tracker = self._trackers.get(name)
+        if tracker is None:
+            connect = self.connect if pool is None else self.connect_to(pool)
+            # Another thread may have created it meanwhile.
+            tracker = self._trackers.setdefault(name, Tracker(connect, self.on_invalidation))
+        tracker.send(call.words, on_reply)
 
-    def _waited(self, client: Any, words: Sequence[Word], patience: float) -> Any:
+    def _send_blocking(self, client: Any, words: Sequence[Word], reply_timeout: float) -> Any:
         try:
-            return client.execute_command(*words, patience=patience)
+            return client.execute_command(*words, reply_timeout=reply_timeout)
         except Exception as error:
             if self.is_sent_away(error):
                 client.connection_pool.disconnect(inuse_connections=False)
@@ -94,13 +96,13 @@ class Transport(Route):
 
     @staticmethod
     def sleep(seconds: float) -> None:
-        """Waits. The function is looked up by each call: gevent may replace it later."""
+        """Sleeps. `time.sleep` is looked up by each call, as gevent may replace it."""
         time.sleep(seconds)
 
     def close(self) -> None:
         if not self.is_cluster:
             self._connections.close()
-        for ear in list(self._ears.values()):
-            ear.close()
+        for tracker in list(self._trackers.values()):
+            tracker.close()
         for client in self.own:
             client.close()

@@ -1,4 +1,4 @@
-"""Tokens of a model: what a request can cost, and what an answer says that it used."""
+"""Tokens of language models: the estimate for a request, and the usage reported by a response."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from redis_ratelimit.quantities import MOST
 
-# What the body of a request says to the model.
+# Fields of a request that contain input for the model.
 _PROMPTS = ("messages", "prompt", "input", "system", "instructions", "tools", "contents")
 _MOST_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
-# About what tokenizers make of text, which is all that an estimate needs.
+# Approximate ratio of tokenizers, which is precise enough for an estimate.
 _CHARACTERS_A_TOKEN = 4
 
-# How APIs call what was used.
+# Names of usage fields in the APIs of providers.
 _USAGE = {
     "prompt_tokens": "input",
     "input_tokens": "input",
@@ -28,19 +28,19 @@ _USAGE = {
     "totalTokenCount": "total",
 }
 
-# In text the quotes would be escaped.
+# Matches usage fields only outside of generated text, in which the quotes are escaped.
 _USAGE_IN_BYTES = re.compile(rb'"(%s)"\s*:\s*(\d+)' % "|".join(_USAGE).encode())
 _LONGEST = 64
 
 
 def estimate(data: Mapping[str, Any], default_output: int) -> int:
-    """How many tokens a request can cost: about those of its prompt, and as many as the model may
-    answer with: if the request does not say how many, `default_output`. Of several numbers the
-    largest counts, as providers differ in which they go by.
+    """Estimates the tokens that a request can cost: its prompt, and the maximum that the model may
+    generate, which is `default_output` if the request sets none. Of several maxima the largest
+    counts, as providers differ in the field that they obey.
     """
     answers = _count(data.get("n")) or 1
-    told = (_count(data.get(name)) for name in _MOST_TOKENS)
-    output = max((count for count in told if count is not None), default=default_output)
+    maxima = (_count(data.get(name)) for name in _MOST_TOKENS)
+    output = max((count for count in maxima if count is not None), default=default_output)
     return min(max(prompt_tokens(data) + output * answers, 1), MOST)
 
 
@@ -55,7 +55,7 @@ def prompt_tokens(data: Mapping[str, Any]) -> int:
 
 def _length(value: object) -> int:
     if isinstance(value, str):
-        # An image is no text.
+        # Images are not text.
         return 0 if value.startswith("data:") else len(value)
     if isinstance(value, Mapping):
         return sum(map(_length, value.values()))
@@ -65,53 +65,53 @@ def _length(value: object) -> int:
 
 
 class Tokens:
-    """What a model says that it used, in an answer or all over a stream."""
+    """Token usage of a response, from a whole response or the chunks of a stream."""
 
     def __init__(self, prompt: int) -> None:
         self._prompt = prompt
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._characters = 0
         self._tail = b""
 
-    def see(self, part: Any) -> None:
-        """An answer, or a chunk of one."""
+    def add(self, part: Any) -> None:
+        """Adds a response, or a chunk of one."""
         if isinstance(part, (bytes, str)):
-            self._see_bytes(part.encode() if isinstance(part, str) else part)
+            self._add_bytes(part.encode() if isinstance(part, str) else part)
             return
         for of in (part, _get(part, "response"), _get(part, "message")):
             usage = _get(of, "usage")
-            for name, kind in _USAGE.items():
-                self._see(kind, _get(usage, name))
+            for name, counter in _USAGE.items():
+                self._record(counter, _get(usage, name))
         for choice in _get(part, "choices") or ():
             text = _get(_get(choice, "delta") or choice, "content") or _get(choice, "text")
             self._characters += len(text) if isinstance(text, str) else 0
 
     @property
     def prompt(self) -> int:
-        """About the tokens of the prompt."""
+        """Approximate number of tokens of the prompt."""
         return self._prompt
 
-    def _see_bytes(self, part: bytes) -> None:
+    def _add_bytes(self, part: bytes) -> None:
         text = self._tail + part
         for name, number in _USAGE_IN_BYTES.findall(text):
-            self._see(_USAGE[name.decode()], int(number))
-        # A chunk may end in the middle of a number, which then is seen whole in the next.
+            self._record(_USAGE[name.decode()], int(number))
+        # A chunk may end within a number, so its end is matched again with the next chunk.
         self._tail = text[-_LONGEST:]
 
-    def _see(self, kind: str, number: object) -> None:
-        # Streams tell it as it grows.
+    def _record(self, counter: str, number: object) -> None:
+        # Streams report cumulative counts.
         if isinstance(number, int):
-            self._told[kind] = max(self._told.get(kind, 0), number)
+            self._reported[counter] = max(self._reported.get(counter, 0), number)
 
     @property
-    def told(self) -> int | None:
-        """None: the model has said nothing of it, or that it was nothing."""
-        both = self._told.get("input", 0) + self._told.get("output", 0)
-        return max(both, self._told.get("total", 0)) or None
+    def reported(self) -> int | None:
+        """Number of tokens that the model reported, or None if it reported none."""
+        both = self._reported.get("input", 0) + self._reported.get("output", 0)
+        return max(both, self._reported.get("total", 0)) or None
 
     @property
-    def guessed(self) -> int | None:
-        """By the text that has come; None: none has."""
+    def estimated(self) -> int | None:
+        """Estimate from the text received so far, or None if there is none."""
         if self._characters == 0:
             return None
         return self._prompt + ceil(self._characters / _CHARACTERS_A_TOKEN)

@@ -1,4 +1,4 @@
-"""Units of a hot key, taken from the server many at a time and spent in this process."""
+"""Units of a hot key, taken from the server in batches and spent in this process."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from redis_ratelimit import forks, sketches, waits, words
 from redis_ratelimit.call import Call, Undecided
 from redis_ratelimit.calls import Calls
 from redis_ratelimit.decision import NEVER, Decision
-from redis_ratelimit.denials import UNHEARD
+from redis_ratelimit.denials import UNTRACKED
 from redis_ratelimit.errors import CallError, FullError, RateLimitError, UnavailableError
 from redis_ratelimit.limits import Limit
 from redis_ratelimit.pending import pending
 from redis_ratelimit.quantities import Key
 
-# For how many seconds beyond their own the server remembers what units were granted: so long may
-# giving them back be late.
+# Seconds beyond `keep` for which the server remembers a grant, so that units can be given back
+# late.
 SETTLED_LATE = 10.0
 
 
 @dataclass
 class _Grant:
-    """What one call was granted."""
+    """Units granted to one call."""
 
     id: Key
     left: int
@@ -36,13 +36,13 @@ class _Grant:
     until: float
 
 
-class _Hand:
-    """What both kinds share: the units in hand, and what was last said of the limit.
+class _BaseUnits:
+    """Common base of units: the available units, and the last decision of the server.
 
     The server has charged every unit before it is spent here, so all processes together never spend
-    more than it grants. Units not spent within `keep` seconds are given back instead: a process
+    more than it grants. Units not spent within `keep` seconds are given back, so that a process
     cannot save them up and spend them on top of later ones. They are given back by SETTLE, as if
-    only what was spent had been charged from the beginning.
+    only the spent units had been charged from the beginning.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class _Hand:
         if batch < 1:
             raise ValueError(f"batch must be a number of units, not {batch!r}")
         words.refuse_no_limits(limits, key)
-        sketches.refuse(limits)  # what is not spent could not be given back
+        sketches.refuse(limits)  # unspent units could not be given back
         self.key = key
         self._calls = calls
         self._limits = limits
@@ -66,28 +66,30 @@ class _Hand:
         self._clock = clock
         self._grants: deque[_Grant] = deque()
         self._expired: deque[_Grant] = deque()
-        # Costs of the callers in line: what they need is asked for at once.
-        self._line: deque[int] = deque()
-        # What the server said last, and when it may be asked again after a grant was short.
-        self._said = Decision(True, 0, 0, 0, 0, limits=tuple(limits))
+        # Costs of the waiting callers, which are requested together.
+        self._queue: deque[int] = deque()
+        # Last decision of the server, and the earliest time of the next request after a short
+        # grant.
+        self._last = Decision(True, 0, 0, 0, 0, limits=tuple(limits))
         self._denied_until = 0.0
-        # Until when a policy is not asked again whether it has FORCE.
+        # Time until which it is known that the policy has no FORCE.
         self._facts_until = 0.0
         forks.knows(self)
 
     def forked(self) -> None:
-        """The other process has the units, and gives back what it does not spend."""
+        """Forgets the units, which the parent process spends or gives back."""
         self._grants.clear()
         self._expired.clear()
-        self._line.clear()
+        self._queue.clear()
 
     @property
     def in_hand(self) -> int:
+        """Number of units that can be spent without a call."""
         now = self._clock()
         return sum(grant.left for grant in self._grants if now < grant.until)
 
     def _spend(self, cost: int) -> Decision | None:
-        """None: there are not enough in hand."""
+        """Spends units. Returns None if there are not enough."""
         now = self._clock()
         while self._grants and (now >= self._grants[0].until or self._grants[0].left == 0):
             grant = self._grants.popleft()
@@ -103,26 +105,26 @@ class _Hand:
             grant.spent += taken
             wanted -= taken
         return replace(
-            self._said,
+            self._last,
             allowed=True,
-            remaining=(self._said.remaining or 0) + left - cost,
+            remaining=(self._last.remaining or 0) + left - cost,
             wait_ms=0,
         )
 
     def _refused(self) -> Decision | None:
-        """While it is no use to ask."""
+        """Returns a denial while the server must not be asked again."""
         return self._denied() if self._clock() < self._denied_until else None
 
     def _denied(self) -> Decision:
         left = max(self._denied_until - self._clock(), 0)
-        wait_ms = NEVER if self._said.wait_ms == NEVER else ceil(left * 1000)
-        return replace(self._said, allowed=False, remaining=self.in_hand, wait_ms=wait_ms)
+        wait_ms = NEVER if self._last.wait_ms == NEVER else ceil(left * 1000)
+        return replace(self._last, allowed=False, remaining=self.in_hand, wait_ms=wait_ms)
 
     def _wanted(self, cost: int) -> int:
-        """Returns how many units to ask for: a batch, or what all callers in line need."""
-        return max(self._batch, cost, sum(self._line.copy()))
+        """Returns the number of units to request: a batch, or the cost of all waiting callers."""
+        return max(self._batch, cost, sum(self._queue.copy()))
 
-    def _asking(self, wanted: int) -> Call[Decision]:
+    def _request(self, wanted: int) -> Call[Decision]:
         call = self._calls.take(
             self.key,
             self._limits,
@@ -131,51 +133,51 @@ class _Hand:
             once=True,
             ttl=self._keep + SETTLED_LATE,
         )
-        # Without the server it is one request that is decided, not a batch. Without an id nothing
-        # could be given back.
+        # During an outage each request is decided by itself, not a batch. Without an idempotency
+        # key, units could not be given back.
         return replace(call, without=None, unnamed=None)
 
     def _facts(self) -> Call[Decision] | None:
-        """Returns the call that asks a policy whether it has FORCE, if it is to be asked."""
+        """Returns the call that asks if a policy has FORCE, or None if that is known."""
         if not words.is_policy(self._limits) or self._clock() < self._facts_until:
             return None
         return self._calls.policy_facts(self.key, self._limits)
 
-    def _refuse_forced(self, told: Decision) -> None:
-        """Refuses a policy that would grant any number of units."""
-        if told.forced:
+    def _refuse_forced(self, facts: Decision) -> None:
+        """Raises CallError for a policy with FORCE, which would grant any number of units."""
+        if facts.forced:
             raise CallError(waits.FORCED)
-        self._facts_until = self._clock() + UNHEARD
+        self._facts_until = self._clock() + UNTRACKED
 
-    def _granted(self, decision: Decision, asked_at: float, wanted: int) -> None:
+    def _granted(self, decision: Decision, sent_at: float, wanted: int) -> None:
         units = decision.granted or 0
-        assert decision.id is not None  # `_asking` has it
-        self._said = replace(decision, granted=None, id=None, limits=tuple(self._limits))
+        assert decision.id is not None  # `_request` has one
+        self._last = replace(decision, granted=None, id=None, limits=tuple(self._limits))
         if units:
-            # They were charged after they were asked for, so they expire in time.
-            self._grants.append(_Grant(decision.id, units, 0, asked_at + self._keep))
+            # They were charged after `sent_at`, so they expire early rather than late.
+            self._grants.append(_Grant(decision.id, units, 0, sent_at + self._keep))
         if units < wanted:
-            # The limit is used up. Whoever asks at once is granted a unit or two, and a line of
-            # callers that each wait for such a grant would only grow.
+            # The limit is exhausted. An immediate retry would be granted a unit or two, and a queue
+            # of callers that each wait for such a grant would only grow.
             wait = self._keep if decision.wait is None else decision.wait
             self._denied_until = self._clock() + max(wait, self._pause(decision.reset or 0.0))
 
     def _pause(self, reset: float) -> float:
-        """Returns for how many seconds not to ask after a short grant, longer than what the limit
-        needs for another one. Processes that were denied together ask one after the other.
+        """Returns the seconds to pause after a short grant, longer than the limit needs for another
+        unit. The random part spreads processes that were denied together.
         """
         return min(self._keep / 10, reset / 4) * uniform(1, 1.5)
 
     def _without(self, cost: int, error: Undecided) -> Decision:
         call = self._calls.take(self.key, self._limits, cost=cost, once=False)
-        assert call.without is not None  # a take has it
+        assert call.without is not None  # every take has one
         return call.without(error).but(limits=tuple(self._limits))
 
     def _settling(self, grant: _Grant) -> Call[Decision]:
         return self._calls.settle(self.key, self._limits, id=grant.id, cost=grant.spent)
 
     def _unspent(self) -> list[_Grant]:
-        """All that are to be given back at the end."""
+        """Removes and returns all grants that have unspent units."""
         found = [*self._expired, *(grant for grant in self._grants if grant.left)]
         self._expired.clear()
         self._grants.clear()
@@ -187,10 +189,12 @@ def _checked(cost: int) -> None:
         raise ValueError(f"cost must be a whole number of units from 1, not {cost!r}")
 
 
-class Units(_Hand):
-    """`units = limiter.units("global", TokenBucket(10_000, 10_000), batch=100)`, then
-    `units.take()` for each request: a call in `batch` requests. For threads. `close`, or a `with`
-    block, gives back what was not spent.
+class Units(_BaseUnits):
+    """Units of a hot key, for threads:
+    `units = limiter.units("global", TokenBucket(10_000, 10_000), batch=100)`.
+
+    `units.take()` for each request sends one call for `batch` requests. `close`, or a `with` block,
+    gives unspent units back.
     """
 
     _lock = forks.lock()
@@ -206,12 +210,12 @@ class Units(_Hand):
 
     def take(self, cost: int = 1) -> Decision:
         _checked(cost)
-        self._line.append(cost)
-        with self._lock:  # one asks; all others wait for what it gets
+        self._queue.append(cost)
+        with self._lock:  # one caller requests units, the others wait for them
             try:
                 return self._taken(cost)
             finally:
-                self._line.remove(cost)
+                self._queue.remove(cost)
 
     def _taken(self, cost: int) -> Decision:
         decision = self._spend(cost) or self._refused()
@@ -221,12 +225,12 @@ class Units(_Hand):
             facts = self._facts()
             if facts is not None:
                 self._refuse_forced(self._do(facts))
-            asked_at, wanted = self._clock(), self._wanted(cost)
-            self._granted(self._do(self._asking(wanted)), asked_at, wanted)
+            sent_at, wanted = self._clock(), self._wanted(cost)
+            self._granted(self._do(self._request(wanted)), sent_at, wanted)
         except (UnavailableError, FullError) as error:
             return self._without(cost, error)
         while self._expired:
-            with suppress(RateLimitError):  # they come back by themselves
+            with suppress(RateLimitError):  # otherwise the usage recovers by itself
                 self._do(self._settling(self._expired.popleft()))
         return self._spend(cost) or self._denied()
 
@@ -243,13 +247,15 @@ class Units(_Hand):
         self.close()
 
 
-class AsyncUnits(_Hand):
-    """`Units` for asyncio: `await units.take()`, `await units.close()` or `async with`."""
+class AsyncUnits(_BaseUnits):
+    """Units of a hot key, for asyncio: `await units.take()`, and `await units.close()` or
+    `async with`.
+    """
 
     def __init__(self, do: Callable[[Call[Any]], Awaitable[Any]], *terms: Any) -> None:
         super().__init__(*terms)
         self._do = do
-        # A lock is of one loop.
+        # Event loop of the lock.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
 
@@ -257,24 +263,24 @@ class AsyncUnits(_Hand):
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._lock = loop, asyncio.Lock()
-            self._line.clear()
+            self._queue.clear()
         return self._lock
 
     @pending
     async def take(self, cost: int = 1) -> Decision:
-        # Nothing waits in between, so units in hand need no lock.
+        # There is no await in between, so spending units needs no lock.
         _checked(cost)
         decision = self._spend(cost) or self._refused()
         if decision is not None:
             return decision
         guard = self._guard()
-        self._line.append(cost)
+        self._queue.append(cost)
         try:
-            async with guard:  # one asks; all others wait for what it gets
+            async with guard:  # one caller requests units, the others wait for them
                 return await self._taken(cost)
         finally:
-            with suppress(ValueError):  # of another loop
-                self._line.remove(cost)
+            with suppress(ValueError):  # cleared by another event loop
+                self._queue.remove(cost)
 
     async def _taken(self, cost: int) -> Decision:
         decision = self._spend(cost) or self._refused()
@@ -284,12 +290,12 @@ class AsyncUnits(_Hand):
             facts = self._facts()
             if facts is not None:
                 self._refuse_forced(await self._do(facts))
-            asked_at, wanted = self._clock(), self._wanted(cost)
-            self._granted(await self._do(self._asking(wanted)), asked_at, wanted)
+            sent_at, wanted = self._clock(), self._wanted(cost)
+            self._granted(await self._do(self._request(wanted)), sent_at, wanted)
         except (UnavailableError, FullError) as error:
             return self._without(cost, error)
         while self._expired:
-            with suppress(RateLimitError):  # they come back by themselves
+            with suppress(RateLimitError):  # otherwise the usage recovers by itself
                 await self._do(self._settling(self._expired.popleft()))
         return self._spend(cost) or self._denied()
 

@@ -1,4 +1,4 @@
-"""Waiting of calls that are denied."""
+"""Waits of denied calls."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.ids import Once
 from redis_ratelimit.limits import Limit, TokenBucket
 
-# Of a policy whose denied calls are charged: each attempt would charge once more.
+# Error text for a policy with FORCE: each attempt would be charged.
 FORCED = "the policy has a limit with FORCE, which charges denied calls: not with `wait` or units"
 
-# Seconds for which a reservation can be given back after its turn.
+# Seconds after its start for which a reservation can still be given back.
 AFTER_ITS_TURN = 60.0
 
 
 def reserves(limits: Sequence[Limit], *, once: Once, excluded: bool) -> bool:
-    """Returns `True` if a call that waits can reserve its turn by MAXWAIT: of token buckets alone,
-    and with an id, by which a turn that is not used is given back. A limit with a cost of its own
-    keeps its charge. `excluded` is that an option of the call excludes MAXWAIT.
+    """Returns `True` if a waiting call can reserve units by MAXWAIT. All limits must be token
+    buckets, and the call needs an idempotency key, by which an unused reservation is given back. A
+    limit with a cost of its own would keep its charge. `excluded` is `True` if an option of the
+    call excludes MAXWAIT.
     """
     return (
         not excluded
@@ -31,33 +32,33 @@ def reserves(limits: Sequence[Limit], *, once: Once, excluded: bool) -> bool:
 
 
 def longest(wait: float) -> float:
-    """Returns the wait in seconds that the server takes as a duration."""
+    """Returns the wait in seconds, bounded by the longest duration that the server accepts."""
     return min(wait, float(LONGEST))
 
 
 def without_reservation(decision: Decision, wait: float) -> Decision:
-    """Returns a denial with the wait of a call that reserves nothing."""
+    """Returns a denial with the wait that it would have without a reservation."""
     if decision.wait_ms == NEVER or decision.source != "server":
         return decision
     return decision.but(wait_ms=decision.wait_ms + round(wait * 1000))
 
 
 def pause(decision: Decision, attempts: int, left: float) -> float | None:
-    """Returns for how long to wait before the next attempt, in seconds; None if there is no use.
+    """Returns the seconds until the next attempt, or None if no attempt can pass in time.
 
-    Callers that were denied together come back spread over a time that grows with their attempts:
-    of all that come at once, one may pass.
+    The random part grows with the number of attempts and spreads callers that were denied together,
+    as only one of them may pass at a time.
     """
     if decision.wait is None or decision.degraded:
         return None
-    # Others may come first: a wait of 0 is none.
+    # Another call may come first, so do not retry at once.
     least = max(decision.wait, 0.001)
     return None if least > left else min(least * uniform(1, 1 + attempts), left)
 
 
 def hoisted(limits: tuple[Limit, ...], cost: Any) -> tuple[tuple[Limit, ...], Any]:
-    """Returns the limits and the cost of a call that may be settled. The cost of a single limit
-    becomes that of the call: what a limit charges by itself is never given back.
+    """Returns the limits and the cost of a call that may be settled. The own cost of a single limit
+    becomes the cost of the call, as settling never gives back a limit's own cost.
     """
     if len(limits) != 1 or limits[0].cost is None:
         return limits, cost

@@ -1,4 +1,4 @@
-"""The words of a call: those of its options and limits, checked before anything is sent."""
+"""Words of a call: its options and limits, validated before anything is sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_key(
     item: Key | None = None,
 ) -> list[Word]:
     if command == "RL.TAKE" and len(limits) == 1 and isinstance(limits[0], Policy):
-        # The short form, and the fast one.
+        # RL.LIMIT is shorter, and faster on the server.
         _, *names = limits[0].spec(item=item)
         return ["RL.LIMIT", key, *names, *options]
     return [command, key, *options, *specs(limits, holder, item), *(ban.words() if ban else [])]
@@ -73,7 +73,9 @@ def refuse_no_limits(limits: Collection[Limit], key: object = None) -> None:
 
 
 def refuse_other_than_keys(*keys: Key) -> None:
-    """Refused before anything is sent: what a client library cannot send is no outage."""
+    """Raises TypeError for a key that is neither text nor bytes. The client library would fail
+    later, as if there were an outage.
+    """
     for key in keys:
         if isinstance(key, Limit):
             raise TypeError(f"the key comes first: take('user:42', {key!r})")

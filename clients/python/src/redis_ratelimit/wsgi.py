@@ -25,8 +25,8 @@ Environ: TypeAlias = dict[str, Any]
 def address(environ: Environ, ipv6_prefix: int = IPV6_PREFIX) -> str | None:
     """Returns the name of the client: see `redis_ratelimit.addresses`. None if it has no address.
 
-    It is the server's word that counts. Behind proxies, tell it or werkzeug's ProxyFix which of
-    them to believe; X-Forwarded-For itself clients write what they like into.
+    The address is the one that the server reports. Behind proxies, configure the proxies that it,
+    or werkzeug's ProxyFix, trusts: clients can forge X-Forwarded-For.
     """
     return client(environ.get("REMOTE_ADDR"), ipv6_prefix)
 
@@ -50,8 +50,8 @@ class RateLimitMiddleware:
     denied   a function of the environment and the `Denial` that returns a WSGI application, such as
              a response of Flask, to answer a request that is denied.
 
-    A request that is admitted for later, as by a LeakyBucket, is held so long. A policy that the
-    server does not have is an error, NoPolicyError, and no open door.
+    An allowed request with a wait, as with a LeakyBucket, is delayed. A missing policy raises
+    NoPolicyError instead of allowing the request.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class RateLimitMiddleware:
             status: str, found: list[tuple[str, str]], exc_info: Any = None
         ) -> Callable[[bytes], object]:
             if gate.may_refund:
-                told = {name.lower(): value for name, value in found}
-                gate.refund(decision, Response(int(status.split(" ", 1)[0]), told))
+                headers = {name.lower(): value for name, value in found}
+                gate.refund(decision, Response(int(status.split(" ", 1)[0]), headers))
             found = _with(found, fields)
-            # Without an error, an older server knows no third argument.
+            # Older servers accept no third argument.
             return start_response(status, found, *([exc_info] if exc_info else []))
 
         try:
@@ -117,7 +117,9 @@ class RateLimitMiddleware:
 
 
 def _with(found: list[tuple[str, str]], fields: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """A view may have asked limits of its own. Two of the fields are lists, and hold both."""
+    """Merges header fields into those of the application, which may use limits of its own. The two
+    fields that are lists keep the values of both.
+    """
     there = {name.lower() for name, _ in found}
     lists = {"RateLimit", "RateLimit-Policy"}
     return found + [pair for pair in fields if pair[0] in lists or pair[0].lower() not in there]

@@ -28,7 +28,7 @@ def _smallest(zone: str, year: int) -> str:
     except (KeyError, ValueError, OSError) as error:
         raise ValueError(f"no time zone {zone!r}: name one such as 'Europe/Berlin'") from error
     first = datetime(year, 1, 1, tzinfo=timezone.utc)
-    # Every rule holds for weeks.
+    # Samples once a week, as every offset lasts for weeks.
     days = (first + timedelta(days=day) for day in range(0, 365, 7))
     offsets = (day.astimezone(found).utcoffset() or timedelta() for day in days)
     minutes = min(offsets) // timedelta(minutes=1)

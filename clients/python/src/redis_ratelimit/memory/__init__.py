@@ -1,1 +1,1 @@
-"""The limiter of one process, for tests: it answers the words of a call as the server does."""
+"""Limiter in memory, for tests: replies to the words of a call as the server does."""

@@ -1,4 +1,4 @@
-"""Where aligned windows end: by UTC or at a distance from it, and by the calendar.
+"""Ends of aligned windows: multiples of their length, or weeks, months, quarters and years.
 
 Days and months are counted from the 1st of March of year 0, so that a leap day is the last of its
 year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
@@ -9,12 +9,14 @@ from __future__ import annotations
 DAY = 86_400_000_000
 _DAYS_BEFORE_EPOCH = 719_468
 
-# By the word of a window of the calendar, its months; a week has none.
+# Number of months of each calendar window; 0 for a week.
 CALENDAR = {"1w": 0, "1mo": 1, "3mo": 3, "1y": 12}
 
 
 class Clocks:
-    """`offset` is the distance from UTC in microseconds, `anchor` the day that months begin on."""
+    """Boundaries of aligned windows. `offset` is the difference from UTC in microseconds, `anchor`
+    the day on which months begin.
+    """
 
     def __init__(self, window: int, calendar: str | None, offset: int, anchor: int) -> None:
         self.window, self.calendar, self.offset, self.anchor = window, calendar, offset, anchor

@@ -1,4 +1,4 @@
-"""The clock of tests."""
+"""Clock for tests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from redis_ratelimit.quantities import Duration, seconds
 
 
 class ManualClock:
-    """A clock that stands still until it is moved, for `Limiter.local(clock=...)`. It begins at
-    `now`: seconds since 1970, or a datetime. Calls that wait for their turn move it.
+    """Clock that stands still until it is moved, for `Limiter.local(clock=...)`. It starts at
+    `now`: seconds since 1970, or a datetime. Calls with `wait` advance it.
     """
 
     def __init__(self, now: float | datetime | None = None) -> None:

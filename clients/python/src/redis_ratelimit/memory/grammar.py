@@ -1,4 +1,4 @@
-"""From the words of a call to what it asks of each limit, refused as the server refuses them."""
+"""Parser of calls, with the server's error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_KEYS = {"COST", "FORCE", "MAXWAIT", "KEEP", "ONCE", "SETTLE"}
 _OF_A_CALL = _OF_KEYS | {"UPTO", "EACH"}
 _OF_A_RATE = (_OF_A_CALL | {"AS"}) - {"EACH", "MAXWAIT"}
 _OF_LEASES = {"COST", "KEEP", "AS", "NX"}
-# The options behind the numbers of each algorithm.
+# Options that may follow the numbers of each algorithm.
 _BEHIND = {
     "TOKENBUCKET": _OF_A_RATE | {"MAXWAIT"},
     "LEAKYBUCKET": _OF_A_RATE,
@@ -30,7 +30,7 @@ _BEHIND = {
     "SLIDINGLOG": _OF_A_RATE,
     "CONCURRENCY": _OF_LEASES,
 }
-# By the word that needs one.
+# Features that need a server, by command or word.
 _ONLY_SERVER = {
     "SKETCH": "sketches",
     "POLICY": "policies",
@@ -52,7 +52,7 @@ _NOTHING = Request("TAKE", 0)
 
 @dataclass
 class Spec:
-    """A limit, lowered by what is kept of it, and what is asked of it."""
+    """Limit and the request to it. KEEP lowers the limit by `kept`."""
 
     rule: Rule
     request: Request
@@ -67,19 +67,19 @@ class Spec:
 
 @dataclass
 class Call:
-    """What is asked of one key. `purpose` is CHARGE, CHECK, BACK or SETTLE."""
+    """Parsed call for one key. `purpose` is CHARGE, CHECK, BACK or SETTLE."""
 
     specs: list[Spec]
     purpose: str
     once: tuple[bytes, int] | None = None
     settle: tuple[bytes, int] | None = None
     each: bool = False
-    # Whether a key of one limit alone can serve it.
+    # `True` if a plain key, which stores the usage of one limit alone, can serve the call.
     plain: bool = False
 
 
 class Common:
-    """Options before the first spec, which are for all."""
+    """Options before the first spec, which apply to all specs."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -91,7 +91,7 @@ class Common:
             self.purpose = "BACK"
         else:
             self.purpose = "CHECK" if options.cost == 0 else "CHARGE"
-        self._refuse_keep(options.keep, options.request(options.mode, options.patience))
+        self._refuse_keep(options.keep, options.request(options.mode, options.max_wait))
         self._refuse_once(options)
 
     def _refuse_keep(self, keep: int | str | None, request: Request) -> None:
@@ -132,12 +132,12 @@ class Common:
             return _NOTHING
         if apart:
             charges = self.purpose == "CHARGE"
-            return own.request(own.mode, own.patience) if charges else _NOTHING
+            return own.request(own.mode, own.max_wait) if charges else _NOTHING
         if own.mode:
-            return self.options.request(own.mode, own.patience)
+            return self.options.request(own.mode, own.max_wait)
         if self.options.mode == "MAXWAIT" and not rule.waits:
             return self.options.request("", 0)
-        return self.options.request(self.options.mode, self.options.patience)
+        return self.options.request(self.options.mode, self.options.max_wait)
 
 
 def _read_spec(words: Words) -> tuple[Rule, Options]:
@@ -151,7 +151,7 @@ def _read_spec(words: Words) -> tuple[Rule, Options]:
 
 
 def read_rule(words: Words, algorithm: str, behind: set[str]) -> tuple[Rule, Options]:
-    """Reads the numbers of an algorithm and the options behind them."""
+    """Parses the numbers of an algorithm and the options after them."""
     limit = words.amount("limit")
     if algorithm in {"TOKENBUCKET", "LEAKYBUCKET"}:
         refill, period = words.amount("refill"), words.duration("period")
@@ -197,7 +197,7 @@ def _fixed(words: Words, limit: int, behind: set[str]) -> tuple[Rule, Options]:
 
 
 def read_call(words: Words, *, looks: bool) -> Call:
-    """Reads what is asked of one key: `[options] spec [spec ...]`."""
+    """Parses the arguments of a call for one key: `[options] spec [spec ...]`."""
     common = Common(Options.read(words, _OF_A_CALL))
     read = [_read_spec(words)]
     while words.left():
@@ -259,7 +259,9 @@ def _refuse_twins(specs: list[Spec]) -> None:
 
 
 def read_keys(words: Words, *, looks: bool) -> list[tuple[bytes, Call]]:
-    """Reads what is asked of several keys: `numkeys key [key ...] [options] spec [spec ...]`."""
+    """Parses the arguments of a call for several keys:
+    `numkeys key [key ...] [options] spec [spec ...]`.
+    """
     numkeys = words.text("numkeys")
     if not re.fullmatch(r"[1-9]\d{0,5}", numkeys):
         raise refused("numkeys must be how many keys follow")
@@ -282,7 +284,7 @@ def read_keys(words: Words, *, looks: bool) -> list[tuple[bytes, Call]]:
 
 
 def read_acquire(words: Words) -> tuple[Call, bool]:
-    """Reads `limit ttl holder [options]`; returns, too, whether a fencing token is asked for."""
+    """Parses `limit ttl holder [options]`. Returns the call, and `True` if FENCE is among them."""
     rule, own = read_rule(words, "CONCURRENCY", _OF_LEASES | {"FENCE"})
     if words.left():
         raise refused(f"syntax error, unexpected {words.peek()!r}")

@@ -1,4 +1,4 @@
-"""A key: the usage of its limits, and the calls that it remembers by an id."""
+"""State of a key: the usage of its limits, and the calls recorded by their idempotency keys."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from redis_ratelimit.resp import RefusedError
 
 @dataclass(eq=False)
 class Charge:
-    """A charge that may be settled: `place` is where it was counted apart from others, `low` the
-    least usage since.
+    """Charge that may be settled. `place` identifies it where usage keeps charges apart. `low` is
+    the lowest usage since.
     """
 
     cost: int
@@ -25,18 +25,18 @@ class Charge:
 
 @dataclass(eq=False)
 class Part:
-    """The usage of one limit of a key. Without an identity it is found by its kind alone."""
+    """Usage of one limit of a key. Without an identity it is found by its type alone."""
 
     kind: str
     usage: Usage
     identity: object = None
     recovers_at: int = 0
-    # Charges that may be settled, the oldest first, and how much was given back by hand since.
+    # Charges that may be settled, oldest first, and the units given back explicitly since.
     charges: list[Charge] = field(default_factory=list)
     given_back: int = 0
 
     def change(self, rule: Rule, change: int, now: int) -> None:
-        """Charges so much, or gives it back if it is below 0."""
+        """Charges `change` units, or gives them back if it is negative."""
         if self.charges:
             self._lower(rule, max(-change, 0), now)
         if change > 0:
@@ -46,7 +46,7 @@ class Part:
         self._changed(rule, now)
 
     def _lower(self, rule: Rule, back: int, now: int) -> None:
-        """Records how much of earlier charges can still be settled."""
+        """Records the usage from which earlier charges can still be settled."""
         low = 0 if self.usage.unused() else rule.low(self.usage, now)
         if low is None:
             self.given_back = min(self.given_back + back, MOST)
@@ -61,7 +61,7 @@ class Part:
             self.usage = type(self.usage)()
 
     def settle(self, rule: Rule, charge: Charge, cost: int, now: int) -> None:
-        """Makes usage what it would be had the charge been of `cost`."""
+        """Corrects usage as if `cost` had been charged from the beginning."""
         most = MOST if charge.low is None else charge.low
         if charge.place is not None:
             since = charge.cost if self.given_back == MOST else self.given_back - charge.given_back
@@ -74,7 +74,7 @@ class Part:
         self._changed(rule, now)
 
     def _lower_others(self, settled: Charge, taken: int) -> None:
-        """Records that a charge was smaller: usage was lower since; older lows fall to its own."""
+        """Lowers the recorded lows of the other charges after one was settled to a lower cost."""
         if settled.low is None:
             return
         place, settled.low = self.charges.index(settled), max(settled.low - taken, 0)
@@ -103,7 +103,7 @@ class Part:
 
 @dataclass
 class Record:
-    """A call that is remembered by its id."""
+    """Call recorded by its idempotency key."""
 
     expires_at: int
     hold_until: int
@@ -115,7 +115,7 @@ class Record:
 
 @dataclass
 class Key:
-    """All that is stored at a key. A plain key stores the usage of one limit alone."""
+    """Value of a key. A plain key stores the usage of one limit alone."""
 
     plain: bool = False
     parts: list[Part] = field(default_factory=list)
@@ -133,7 +133,7 @@ class Key:
         return next((one for one in of_kind if not one.identity and one not in taken), None)
 
     def find_all(self, specs: list[Spec]) -> list[Part | None]:
-        """Returns the parts of the limits of a call."""
+        """Returns the stored usage for each limit of a call."""
         found: list[Part | None] = []
         for spec in specs:
             found.append(self._find(spec, found))
@@ -154,7 +154,7 @@ class Key:
         return max(self.written - now, 0)
 
     def move_back(self, now: int) -> None:
-        """Moves all instants along with a clock that was set back to `now`."""
+        """Shifts all timestamps after the clock was set back to `now`."""
         back = self.ahead(now)
         for part in self.parts:
             part.move_back(now)
@@ -164,9 +164,9 @@ class Key:
         self.written = min(self.written, now)
 
     def begin(self, now: int) -> None:
-        """Begins a change: what has expired goes."""
+        """Begins a change: removes expired records."""
         if self.plain:
-            # What the key knew of its recovery is when it expires.
+            # A plain key stores its time of recovery only as its expiry.
             self.plain, self.written = False, now
             left = max(self.expires_at - now // 1000, 0) * 1000
             self.parts[0].recovers_at = min(now + left, LATEST)
@@ -190,14 +190,14 @@ class Key:
         return max(max(ends, default=0) - now, 0)
 
     def expire(self, reset: int, now: int) -> None:
-        """Sets the expiry of a key that recovers in `reset`, unless the one that it has will do."""
+        """Sets the expiry of a key that recovers in `reset`, unless the current one is close."""
         recovered = now + reset
         latest = (recovered + reset // 8 + UNIT) // 1000 - 1
         if not -(-recovered // 1000) + 1 <= self.expires_at <= latest:
             self.expires_at = latest
 
     def release(self, holders: list[bytes], now: int) -> int:
-        """Releases leases; returns how many were held."""
+        """Releases leases and returns how many of them were held."""
         part = next((part for part in self.parts if isinstance(part.usage, Leases)), None)
         if part is None:
             if self.plain:

@@ -14,14 +14,14 @@ from redis_ratelimit.memory.rule import (
 
 
 class Leases(Usage):
-    """Leases by holder: when each expires, its units and its fencing token."""
+    """Leases by holder: expiry, units and fencing token."""
 
     def __init__(self) -> None:
         self.written = 0
         self.leases: dict[bytes, tuple[int, int, int | None]] = {}
 
     def live(self, now: int) -> dict[bytes, tuple[int, int, int | None]]:
-        """Returns the leases that have not expired, in the order in which they do."""
+        """Returns the leases that have not expired, in the order of their expiry."""
         at = min(max(now, self.written), LATEST)
         found = [(lease[0], holder, lease) for holder, lease in self.leases.items()]
         return {holder: lease for ends, holder, lease in sorted(found) if at < ends}
@@ -60,7 +60,7 @@ class Leases(Usage):
 
 
 class Concurrency(Rule):
-    """Units held at once, by leases. `behind`: others wait for one, and come first."""
+    """Concurrency limit. `behind` is `True` if earlier waiters come first."""
 
     kind = "rl-leases"
     usage = Leases
@@ -102,7 +102,7 @@ class Concurrency(Rule):
         usage.leases[self.holder] = (min(now + self.ttl, LATEST), cost, token)
 
     def give_back(self, usage: Leases, now: int, units: int) -> None:
-        """Does nothing: a lease is released as a whole, by its holder."""
+        """Does nothing, as only a holder can release its lease, and only as a whole."""
 
     def low(self, usage: Leases, now: int) -> int:
         del usage, now

@@ -1,4 +1,4 @@
-"""The words of a call: numbers, times and options."""
+"""Words of a call: numbers, durations and options."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def refused(text: str) -> RefusedError:
 
 
 class Words:
-    """The words of a call, read from the left."""
+    """Reader of the words of a call, from left to right."""
 
     def __init__(self, words: Sequence[str | bytes]) -> None:
         self._words = [word if isinstance(word, bytes) else word.encode() for word in words]
@@ -49,7 +49,7 @@ class Words:
         return self._at < len(self._words)
 
     def peek(self) -> str:
-        """Returns the next word in upper case, or nothing."""
+        """Returns the next word in upper case, or an empty string at the end."""
         return self._words[self._at].decode("latin-1").upper() if self.left() else ""
 
     def raw(self, what: str) -> bytes:
@@ -97,16 +97,16 @@ def duration_of(text: str) -> int | None:
 
 @dataclass
 class Options:
-    """Options of one place."""
+    """Options before the specs, or of one spec."""
 
     cost: int | None = None
-    # Whether the cost is given back.
+    # `True` for a negative cost, which is given back.
     back: bool = False
-    # Whether the cost was said in whole units.
+    # `True` if the cost is a whole number of units.
     whole: bool = True
     mode: str = ""
-    patience: int = 0
-    # An amount, or the text of a share.
+    max_wait: int = 0
+    # Amount, or the text of a share.
     keep: int | str | None = None
     name: str | None = None
     flags: set[str] = field(default_factory=set)
@@ -117,15 +117,15 @@ class Options:
 
     @classmethod
     def read(cls, words: Words, among: set[str]) -> Options:
-        """Reads options in any order, up to a word that is none of `among`."""
-        options, seen = cls(), set[str]()
+        """Parses options in any order, up to a word that is not in `among`."""
+        options, used = cls(), set[str]()
         while (word := words.peek()) in among and words.left():
             words.raw(word)
-            # Of some there is only one.
-            place = "MODE" if word in _MODES else "ID" if word in {"ONCE", "SETTLE"} else word
-            if place in seen:
+            # Some options exclude each other.
+            group = "MODE" if word in _MODES else "ID" if word in {"ONCE", "SETTLE"} else word
+            if group in used:
                 raise refused(f"syntax error, unexpected {word}")
-            seen.add(place)
+            used.add(group)
             options._take(word, words)
         return options
 
@@ -147,7 +147,7 @@ class Options:
         self.whole = Fraction(number).denominator == 1
 
     def _take_maxwait(self, words: Words) -> None:
-        self.patience = words.duration("maxwait", zero=True)
+        self.max_wait = words.duration("maxwait", zero=True)
 
     def _take_keep(self, words: Words) -> None:
         text = words.text("keep")
@@ -180,8 +180,8 @@ class Options:
     def _take_settle(self, words: Words) -> None:
         self.settle = (words.name("id"), words.amount("amount", up=True))
 
-    def request(self, mode: str, patience: int) -> Request:
-        """Returns what the cost, or 1, and a mode ask for together."""
+    def request(self, mode: str, max_wait: int) -> Request:
+        """Returns the request for a mode and the cost, by default 1."""
         cost = UNIT if self.cost is None else self.cost
         if self.back:
             if mode:
@@ -189,18 +189,18 @@ class Options:
             return Request("BACK", cost)
         if mode == "UPTO" and not (self.whole and cost):
             raise refused("cost must be a whole number from 1 with UPTO")
-        return Request(mode or "TAKE", cost, patience)
+        return Request(mode or "TAKE", cost, max_wait)
 
 
 @dataclass
 class Request:
-    """What is asked of one limit: TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST: a look that keeps more
-    than there is.
+    """Request to one limit. `mode` is TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST for a peek with a
+    KEEP above the limit.
     """
 
     mode: str
     cost: int
-    patience: int = 0
+    max_wait: int = 0
 
     @property
     def looks(self) -> bool:

@@ -1,4 +1,4 @@
-"""Buckets and fixed windows: all that is used lies together."""
+"""Buckets and fixed windows, which store their usage as one number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from redis_ratelimit.memory.rule import (
 
 
 class Pool(Usage):
-    """Usage in one number, as of one instant."""
+    """Usage as one number at one instant."""
 
     def __init__(self) -> None:
         self.used = 0
@@ -44,7 +44,7 @@ class Pool(Usage):
 
 
 class Bucket(Rule):
-    """Token bucket, or with `queues` a leaky bucket, whose allowed calls wait for their turn."""
+    """Token bucket, or with `queues` a leaky bucket, which delays allowed calls."""
 
     kind = "rl-bucket"
     usage = Pool
@@ -72,7 +72,7 @@ class Bucket(Rule):
         return max(self.drains_in(usage.used) - max(now - usage.at, 0), 0)
 
     def _advance(self, usage: Pool, now: int) -> None:
-        """Takes off what has drained, in steps of a whole number of millionths."""
+        """Subtracts the drained usage, in steps of a whole number of millionths."""
         if self.present(usage, now) == 0:
             usage.used, usage.at = 0, now
             return
@@ -100,7 +100,7 @@ class Bucket(Rule):
 
 
 class _Window(Pool):
-    """Usage of a fixed window; `at` is when it opened or, aligned, when it was last charged."""
+    """Usage of a fixed window. `at` is the time when it opened or, if aligned, was last charged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,9 @@ class _Window(Pool):
 
 
 class Fixed(Rule):
-    """Fixed window. `clocks` say where aligned windows end; None: they open with a first call."""
+    """Fixed window. `clocks` are the boundaries of aligned windows; without them, a window opens
+    with its first call.
+    """
 
     kind = "rl-window"
     usage = _Window

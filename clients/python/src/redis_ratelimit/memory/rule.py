@@ -1,7 +1,7 @@
-"""What every algorithm has: a `Rule` is what a call brings, a `Usage` what a key stores.
+"""Interfaces of the algorithms: `Rule`, the limit of a call, and `Usage`, the state of a key.
 
-All is in whole millionths and microseconds, as the server counts. Rounding is against the caller,
-and waits are exact to the microsecond.
+Units are whole millionths and times whole microseconds, as on the server. Rounding is against the
+caller, and waits are exact to the microsecond.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from abc import ABC, abstractmethod
 from copy import deepcopy
 from typing import Any
 
-# Usage, in millionths, and times, in microseconds, saturate here.
+# Upper bounds at which usage, in millionths, and times, in microseconds, saturate.
 MOST = 2**63 - 1
 DAY = 86_400_000_000
 LATEST = 365_000 * DAY
 
-# A verdict: of two, the greater says to wait longer. The time of an allowed call is its hold.
+# Outcome and wait. The greater of two verdicts waits longer. An allowed call may have a wait, too.
 Verdict = tuple[int, int]
 ALLOWED, AFTER, NEVER = 0, 1, 2
 AT_ONCE: Verdict = (ALLOWED, 0)
@@ -27,31 +27,31 @@ def ceil_div(number: int, by: int) -> int:
 
 
 class Usage(ABC):
-    """State of one limit. Without arguments: never used."""
+    """State of one limit. The default is "never used"."""
 
     @abstractmethod
     def unused(self) -> bool: ...
 
     @abstractmethod
     def ahead(self, now: int) -> int:
-        """Returns by how much the clock has been set back since the last change, or 0."""
+        """Returns how far the clock was set back since the last change, or 0."""
 
     @abstractmethod
     def move_back(self, now: int) -> None:
-        """Moves all instants along with a clock that was set back to `now`."""
+        """Shifts all timestamps after the clock was set back to `now`."""
 
     def place(self) -> int | None:
-        """Returns the instant of the newest charge, where each charge is counted apart."""
+        """Returns the instant of the newest charge, if usage keeps charges apart."""
         return None
 
     def moved_place(self, place: int, now: int) -> int | None:
-        """Returns where a place will be after `move_back`, if not before the epoch."""
+        """Returns the place of a charge after `move_back`, or None if it is before the epoch."""
         back = self.ahead(now)
         return place - back if place >= back else None
 
     @abstractmethod
     def take_back(self, place: int | None, units: int) -> int:
-        """Takes up to `units` of a charge back; returns how many."""
+        """Takes back up to `units` of a charge and returns how many."""
 
     def moved_recovery(self, recovers_at: int, ahead: int, now: int) -> int:
         """Returns the instant of recovery after a clock was set back to `now`."""
@@ -60,15 +60,16 @@ class Usage(ABC):
 
 
 class Rule(ABC):
-    """Numbers of a limit. `key` tells it from others of its kind on a key."""
+    """Parameters of a limit. `key` distinguishes limits of one algorithm on a key."""
 
+    # Name of the type of its usage.
     kind: str
-    # What its usage starts as.
+    # Class of its usage.
     usage: type[Usage]
     limit: int
-    # Whether a denied caller may be told to wait (MAXWAIT).
+    # `True` if MAXWAIT can admit a call with a wait.
     waits = False
-    # Whether only a holder without a lease passes (NX).
+    # `True` if only a holder without a lease passes (NX).
     nx = False
 
     def __init__(self, limit: int, key: object) -> None:
@@ -80,7 +81,7 @@ class Rule(ABC):
 
     @abstractmethod
     def present(self, usage: Any, now: int) -> int:
-        """Returns what is used now, rounded up."""
+        """Returns the current usage, rounded up."""
 
     def remaining(self, usage: Any, now: int) -> int:
         return max(self.limit - self.present(usage, now), 0)
@@ -97,12 +98,12 @@ class Rule(ABC):
 
     @abstractmethod
     def low(self, usage: Any, now: int) -> int | None:
-        """Returns the usage from which earlier charges can still be settled; None if each has a
-        place of its own.
+        """Returns the usage from which earlier charges can still be settled, or None if usage keeps
+        charges apart.
         """
 
     def debt_after(self, usage: Any, now: int, cost: int) -> int:
-        """Returns the time until usage is within the limit once `cost` more is charged."""
+        """Returns the time until usage is within the limit after `cost` more is charged."""
         if cost:
             usage = deepcopy(usage)
             self.charge(usage, now, cost)

@@ -1,4 +1,4 @@
-"""The server of one process: the words of a call in, its reply out."""
+"""In-memory server: takes the words of a call and returns its reply."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from redis_ratelimit.memory.key import Key
 from redis_ratelimit.memory.leases import Concurrency
 from redis_ratelimit.memory.options import UNIT, Words, refused
 from redis_ratelimit.memory.rule import ALLOWED, LATEST
-from redis_ratelimit.memory.visit import Visit, told
+from redis_ratelimit.memory.visit import Visit, wait_ms
 from redis_ratelimit.quantities import Word
 
 
 class Memory:
-    """Keys in this process, for a limiter in tests. `clock` is in seconds since 1970."""
+    """Keys in this process, for a limiter in tests. `clock` returns seconds since 1970."""
 
     _lock = forks.Lazy(lambda: threading.RLock())  # noqa: PLW0108
 
@@ -27,10 +27,10 @@ class Memory:
         self._clock = clock
         self._keys: dict[bytes, Key] = {}
         self._last_token = 0
-        # With so many keys, those that have expired are removed.
+        # Number of keys at which expired keys are removed.
         self._swept_at = 1000
-        # Holders that wait for a lease, by key, the first to come first.
-        self._lines: dict[bytes, list[bytes]] = {}
+        # Holders that wait for a lease, by key, in the order of arrival.
+        self._queues: dict[bytes, list[bytes]] = {}
         self.forked()
         forks.knows(self)
 
@@ -74,8 +74,8 @@ class Memory:
         return key
 
     def _open(self, name: bytes, now: int, *, looks: bool = False) -> Key:
-        """Returns the key, or a new one, as of now: a peek sees a clock that was set back, and
-        writes nothing.
+        """Returns the key, or a new one, shifted if the clock was set back. A peek does not store
+        the shifted key.
         """
         key = self._find(name, now) or Key()
         back = key.ahead(now) if key.parts or key.records else 0
@@ -98,7 +98,7 @@ class Memory:
             self._swept_at = 1000 + 2 * len(self._keys)
 
     def _key_reply(self, name: bytes, call: Call, now: int, *, looks: bool) -> list[Any]:
-        self._line_up(name, call)
+        self._queue_up(name, call)
         visit = self._visit([(name, call)], now, looks=looks)[0]
         each = visit.decisions()
         whole = visit.whole(each)
@@ -106,10 +106,10 @@ class Memory:
             return whole.row()
         names = [[] if spec.name is None else [spec.name.encode()] for spec in call.specs]
         rows = [[*one.row(), *name] for one, name in zip(each, names, strict=True)]
-        return [int(whole.verdict[0] == ALLOWED), told(whole.verdict), rows]
+        return [int(whole.verdict[0] == ALLOWED), wait_ms(whole.verdict), rows]
 
     def _visit(self, keys: list[tuple[bytes, Call]], now: int, *, looks: bool) -> list[Visit]:
-        """Evaluates a call on every key, and charges all or none."""
+        """Evaluates a call on every key, and charges all keys or none."""
         opened = [self._open(name, now, looks=looks) for name, _ in keys]
         visits = [Visit(call, key, now) for key, (_, call) in zip(opened, keys, strict=True)]
         allowed = _allowed(visits)
@@ -124,7 +124,7 @@ class Memory:
 
     def _keys_reply(self, keys: list[tuple[bytes, Call]], now: int, *, looks: bool) -> list[Any]:
         for name, call in keys:
-            self._line_up(name, call)
+            self._queue_up(name, call)
         visits = self._visit(keys, now, looks=looks)
         allowed, waits, rows = _allowed(visits), [], []
         for visit in visits:
@@ -136,7 +136,7 @@ class Memory:
             if counts:
                 waits.append(decision.verdict)
             rows.append(decision.row())
-        return [int(allowed), told(max(waits, default=(ALLOWED, 0))), rows]
+        return [int(allowed), wait_ms(max(waits, default=(ALLOWED, 0))), rows]
 
     # Leases
 
@@ -163,46 +163,46 @@ class Memory:
         if released:
             self._store(name, key)
         else:
-            # One that waits is denied.
-            line = self._lines.get(name, [])
-            line[:] = [holder for holder in line if holder not in holders]
+            # A waiter is denied.
+            queue = self._queues.get(name, [])
+            queue[:] = [holder for holder in queue if holder not in holders]
         return released
 
-    def _line_up(self, name: bytes, call: Call) -> None:
-        """Places a call for a lease behind those that wait for one of the key."""
-        line = self._lines.get(name)
-        if not line:
+    def _queue_up(self, name: bytes, call: Call) -> None:
+        """Marks a call for a lease of the key as behind the waiters, unless it is the first one."""
+        queue = self._queues.get(name)
+        if not queue:
             return
         for spec in call.specs:
             if isinstance(spec.rule, Concurrency):
-                spec.rule.behind = line[0] != spec.rule.holder
+                spec.rule.behind = queue[0] != spec.rule.holder
 
     def join(self, words: Sequence[Word]) -> None:
-        """Begins to wait for the lease that RL.ACQUIRE asks for."""
+        """Adds the holder of an RL.ACQUIRE to the queue of the key."""
         with self._lock:
             name, holder = _waiter(words)
-            line = self._lines.setdefault(name, [])
-            if holder not in line:
-                line.append(holder)
+            queue = self._queues.setdefault(name, [])
+            if holder not in queue:
+                queue.append(holder)
 
     def waits(self, words: Sequence[Word]) -> bool:
-        """Returns whether the call still waits: RL.RELEASE ends that."""
+        """Returns `True` if the call still waits. RL.RELEASE ends the wait."""
         name, holder = _waiter(words)
-        return holder in self._lines.get(name, [])
+        return holder in self._queues.get(name, [])
 
     def leave(self, words: Sequence[Word]) -> None:
-        """Ends the waiting."""
+        """Removes the holder from the queue of the key."""
         with self._lock:
             name, holder = _waiter(words)
-            line = self._lines.get(name, [])
-            if holder in line:
-                line.remove(holder)
-            if not line:
-                self._lines.pop(name, None)
+            queue = self._queues.get(name, [])
+            if holder in queue:
+                queue.remove(holder)
+            if not queue:
+                self._queues.pop(name, None)
 
 
 def _allowed(visits: list[Visit]) -> bool:
-    """Returns whether a call may go on: a settlement may if any key knows its id."""
+    """Returns `True` if a call may be committed: a settlement if any key knows its id."""
     purpose = visits[0].call.purpose if len(visits) == 1 else ""
     if any(visit.call.settle is not None for visit in visits):
         return any(visit.knows for visit in visits)

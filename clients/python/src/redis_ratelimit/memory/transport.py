@@ -1,4 +1,4 @@
-"""How the calls of a limiter reach the memory of its own process."""
+"""Transports from a limiter to the in-memory server."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from redis_ratelimit.call import Call
 from redis_ratelimit.memory.server import Memory
 from redis_ratelimit.resp import RefusedError
 
-# Seconds between one look of a call that waits for a lease and the next.
-_LOOK = 0.005
+# Seconds between attempts of a call that waits for a lease.
+_POLL = 0.005
 
 
 class _UnsendableError(Exception):
-    """Never raised: nothing is sent."""
+    """Placeholder that is never raised, as nothing is sent."""
 
 
-# In place of the exceptions of a client library.
+# Substitute for the exceptions of a client library.
 EXCEPTIONS = SimpleNamespace(
     ResponseError=RefusedError, DataError=_UnsendableError, ConnectionError=ConnectionError
 )
@@ -32,20 +32,22 @@ class _Route:
     def __init__(self, memory: Memory, *, clock: Callable[[], float], **_: Any) -> None:
         self._memory = memory
         self._clock = clock
-        # Pauses move a clock that tests set.
+        # Sleeping advances a clock that tests control.
         self._advance: Callable[[float], None] | None = getattr(clock, "advance", None)
 
     def node_of(self, call: Call[Any]) -> str:
         del call
         return ""
 
-    def watch(self, call: Call[Any], told: Callable[[Any], None]) -> None:
-        """Does nothing: no denial is remembered."""
+    def watch(self, call: Call[Any], on_reply: Callable[[Any], None]) -> None:
+        """Does nothing, as a limiter in memory remembers no denials."""
 
     def _has_time(self, until: float) -> Callable[[], bool]:
-        """Returns whether `until` is yet to come. A clock that stands still is not waited for."""
-        patience = time.monotonic() + until - self._clock()
-        return lambda: self._clock() < until and time.monotonic() < patience
+        """Returns a function that returns `True` before `until`. It ends after the same real time
+        if the clock stands still.
+        """
+        deadline = time.monotonic() + until - self._clock()
+        return lambda: self._clock() < until and time.monotonic() < deadline
 
 
 class Transport(_Route):
@@ -53,9 +55,9 @@ class Transport(_Route):
 
     @staticmethod
     def where() -> None:
-        """All threads share the memory."""
+        """Returns None, as all threads share the memory."""
 
-    def ask(self, call: Call[Any]) -> Any:
+    def send(self, call: Call[Any]) -> Any:
         return self._memory.call(call.words)
 
     def wait(self, call: Call[Any], until: float) -> Any:
@@ -63,10 +65,10 @@ class Transport(_Route):
         self._memory.join(call.words)
         try:
             while True:
-                reply = self.ask(call)
+                reply = self.send(call)
                 if call.is_over(reply) or not has_time() or not self._memory.waits(call.words):
                     return reply
-                time.sleep(_LOOK)
+                time.sleep(_POLL)
         finally:
             self._memory.leave(call.words)
 
@@ -77,14 +79,14 @@ class Transport(_Route):
             self._advance(seconds)
 
     def close(self) -> None:
-        """Keeps the memory."""
+        """Does nothing: the memory stays usable."""
 
 
 class AsyncTransport(_Route):
     is_async = True
     where = staticmethod(asyncio.get_running_loop)
 
-    async def ask(self, call: Call[Any]) -> Any:
+    async def send(self, call: Call[Any]) -> Any:
         return self._memory.call(call.words)
 
     async def wait(self, call: Call[Any], until: float) -> Any:
@@ -92,10 +94,10 @@ class AsyncTransport(_Route):
         self._memory.join(call.words)
         try:
             while True:
-                reply = await self.ask(call)
+                reply = await self.send(call)
                 if call.is_over(reply) or not has_time() or not self._memory.waits(call.words):
                     return reply
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL)
         finally:
             self._memory.leave(call.words)
 
@@ -104,8 +106,8 @@ class AsyncTransport(_Route):
             await asyncio.sleep(seconds)
         else:
             self._advance(seconds)
-            # Others come first.
+            # Let other tasks run.
             await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Keeps the memory."""
+        """Does nothing: the memory stays usable."""

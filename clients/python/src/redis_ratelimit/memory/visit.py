@@ -1,4 +1,4 @@
-"""A call at a key: evaluated, charged and answered."""
+"""Evaluation, charging and reply of a call at one key."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class Decision:
 
     def row(self) -> list[int]:
         row = [int(self.verdict[0] == ALLOWED), self.limit // UNIT, self.remaining // UNIT]
-        row += [told(self.verdict), -(-self.reset // 1000)]
+        row += [wait_ms(self.verdict), -(-self.reset // 1000)]
         return row if self.granted is None else [*row, self.granted // UNIT]
 
 
-def told(verdict: Verdict) -> int:
-    """Returns the wait of a verdict in milliseconds."""
+def wait_ms(verdict: Verdict) -> int:
+    """Returns the wait of a verdict in milliseconds, or -1 if the call never passes."""
     return -1 if verdict == NEVER_EVER else -(-verdict[1] // 1000)
 
 
 @dataclass
 class Evaluation:
-    """What one limit says of a call, before anything is changed."""
+    """Verdict of one limit on a call, before anything is changed."""
 
     spec: Spec
     part: Part | None
     verdict: Verdict
-    # What is charged, or given back if it is below 0.
+    # Units to charge, or to give back if negative.
     change: int = 0
     granted: int | None = None
 
@@ -65,7 +65,7 @@ class Evaluation:
 
 
 class Visit:
-    """A call at a key: evaluated, then charged if all keys of the call allow it, then answered."""
+    """Call at one key: evaluated, then charged if all keys of the call allow it."""
 
     def __init__(self, call: Call, key: Key, now: int) -> None:
         if key.plain and len(call.specs) == 1 and call.specs[0].rule.kind != key.parts[0].kind:
@@ -93,12 +93,12 @@ class Visit:
         if request.mode == "BACK":
             found.change = 0 if usage.unused() else -cost
             return found
-        asked = {"UPTO": UNIT, "PAST": 1}.get(request.mode, cost)
-        found.verdict = rule.verdict(usage, now, asked)
+        needed = {"UPTO": UNIT, "PAST": 1}.get(request.mode, cost)
+        found.verdict = rule.verdict(usage, now, needed)
         kind, wait = found.verdict
         if request.mode == "MAXWAIT" and kind == AFTER:
-            patience = request.patience
-            found.verdict = (ALLOWED, wait) if wait <= patience else (AFTER, wait - patience)
+            most = request.max_wait
+            found.verdict = (ALLOWED, wait) if wait <= most else (AFTER, wait - most)
         passes = found.verdict[0] == ALLOWED
         if request.mode == "UPTO":
             units = rule.remaining(usage, now) // UNIT * UNIT
@@ -144,12 +144,12 @@ class Visit:
             raise refused(f"the key has {_MOST_PARTS} limits, as many as one key may have")
 
     def commit(self) -> None:
-        """Makes the changes; the expiry of the key is set."""
+        """Applies the changes and sets the expiry of the key."""
         key, now, self.charged = self.key, self.now, True
         missing = not key.parts and not key.records
         changing = [one for one in self.evaluations if one.change]
         if missing and self.call.plain:
-            # What charges nothing makes no key.
+            # A call that charges nothing creates no key, so there is a change.
             rule = changing[0].spec.rule
             changing[0].part = Part(rule.kind, rule.usage())
             key.parts, key.plain = [changing[0].part], True
@@ -212,13 +212,13 @@ class Visit:
                 part.settle(one.spec.rule, charge, settle[1], self.now)
 
     def decisions(self) -> list[Decision]:
-        """Returns what each limit says, with usage as it now is."""
+        """Returns the decision of each limit, with the current usage."""
         return [
-            self._told(one, spec)
+            self._decision(one, spec)
             for one, spec in zip(self.evaluations, self.call.specs, strict=True)
         ]
 
-    def _told(self, one: Evaluation, spec: Spec) -> Decision:
+    def _decision(self, one: Evaluation, spec: Spec) -> Decision:
         rule, usage, now, verdict = spec.rule, one.usage, self.now, one.verdict
         if one.forced and verdict[0] != ALLOWED:
             charged = self.charged or not one.change
@@ -236,7 +236,9 @@ class Visit:
         return Decision(verdict, limit, remaining, rule.reset(usage, now), granted)
 
     def _overridden(self, verdict: Verdict, spec: Spec) -> Verdict:
-        """Returns the verdict of a limit in a call that is not decided by its limits."""
+        """Returns the verdict of a limit, which a settlement, a repeated call or a give-back
+        overrides.
+        """
         if self.outcome == "UNKNOWN":
             return NEVER_EVER
         if self.outcome in {"SETTLES", "SETTLED"}:
@@ -250,23 +252,23 @@ class Visit:
         return AT_ONCE if self.call.purpose == "BACK" else verdict
 
     def whole(self, each: list[Decision]) -> Decision:
-        """Returns the one decision of all limits."""
+        """Returns the combined decision of all limits."""
         pairs = list(zip(each, self.evaluations, strict=True))
         denying = [
-            told
-            for told, one in pairs
-            if (one.denies if self.denies else told.verdict[0] != ALLOWED)
+            decision
+            for decision, one in pairs
+            if (one.denies if self.denies else decision.verdict[0] != ALLOWED)
         ]
         if denying:
-            verdict = max(told.verdict for told in denying)
-            governing = next(told for told in denying if told.verdict == verdict)
+            verdict = max(decision.verdict for decision in denying)
+            governing = next(decision for decision in denying if decision.verdict == verdict)
         else:
-            verdict = max(told.verdict for told in each)
+            verdict = max(decision.verdict for decision in each)
             governing = each[0]
             least = self._cost(0)
-            for place, told in enumerate(each):
-                if told.remaining * least < governing.remaining * self._cost(place):
-                    governing, least = told, self._cost(place)
+            for place, candidate in enumerate(each):
+                if candidate.remaining * least < governing.remaining * self._cost(place):
+                    governing, least = candidate, self._cost(place)
         decision = Decision(verdict, governing.limit, governing.remaining, governing.reset)
         most = next((s.request.cost for s in self.call.specs if s.request.mode == "UPTO"), None)
         if most is not None:

@@ -1,4 +1,4 @@
-"""Sliding windows: each charge is counted in a place of its own."""
+"""Sliding windows, which keep charges of different times apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redis_ratelimit.memory.rule import (
 
 
 class _Slider(Usage):
-    """The counts of two windows, and their length."""
+    """Usage of a sliding window counter: the counts of two windows, and their length."""
 
     def __init__(
         self, start: int = 0, window: int = 0, previous: int = 0, current: int = 0
@@ -25,7 +25,7 @@ class _Slider(Usage):
         self.previous, self.current = previous, current
 
     def rolled(self, now: int) -> _Slider:
-        """Returns the usage with the window that `now` lies in as the current one."""
+        """Returns the usage with the window that contains `now` as the current one."""
         passed = max(now - self.start, 0) // self.window if self.window else 2
         if passed == 0:
             return self
@@ -123,12 +123,12 @@ class Sliding(Rule):
 
 
 def _fades(count: int, room: int, window: int) -> int:
-    """Returns how far into a window the count of the one before has faded to `room`."""
+    """Returns the time within a window at which the weighted previous count falls to `room`."""
     return max(window - room * window // count, 0) if count else 0
 
 
 class _Slots(Usage):
-    """Counts of the slots of a strict window, by the number of the slot."""
+    """Usage of a strict sliding window: counts by the number of the slot."""
 
     def __init__(self) -> None:
         self.window = self.written = 0
@@ -138,11 +138,11 @@ class _Slots(Usage):
         return max(ceil_div(self.window, 60), 1)
 
     def leaves(self, slot: int) -> int:
-        """Returns when a slot stops counting."""
+        """Returns the time at which a slot leaves the window."""
         return (slot + 1) * self.width() - 1 + self.window
 
     def counting(self, now: int) -> list[tuple[int, int]]:
-        """Returns the slots that count now, the newest first."""
+        """Returns the slots within the window, newest first."""
         found = sorted(self.counts.items(), reverse=True)
         return [(slot, count) for slot, count in found if now < self.leaves(slot)]
 
@@ -246,7 +246,7 @@ class Strict(Rule):
 
 
 class _Entries(Usage):
-    """The instants of charges and their costs, the oldest first."""
+    """Usage of a sliding log: the times and costs of charges, oldest first."""
 
     def __init__(self) -> None:
         self.entries: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""Limiters of both kinds, called in one way: what holds for one holds for the other."""
+"""Limiters for threads and for asyncio behind one interface, so that tests run on both."""
 
 import asyncio
 import inspect
@@ -9,7 +9,7 @@ from redis_ratelimit import Limiter, aio
 
 
 class InLoop:
-    """Of asyncio: its calls are awaited here, in a loop of their own."""
+    """Limiter for asyncio with blocking calls, which it awaits in an event loop of its own."""
 
     def __init__(self, awaited: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._awaited = awaited
@@ -41,9 +41,9 @@ class InLoop:
 Make = Callable[..., Any]
 
 
-def of_kind(kind: str, url: str) -> Iterator[Make]:
-    """Makes limiters: `make(on_outage="closed")`; the arguments of `from_url`. They are closed at
-    the end. A machine may be busy, so they are patient unless they are told.
+def limiters_of(kind: str, url: str) -> Iterator[Make]:
+    """Makes limiters: `make(on_outage="closed")` with the arguments of `from_url`. They are closed
+    at the end. The default timeouts are long, as the machine may be busy.
     """
     made: list[Any] = []
     loop = asyncio.new_event_loop()

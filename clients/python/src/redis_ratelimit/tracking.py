@@ -1,7 +1,7 @@
-"""Connections on which the server tells that a key has changed: client tracking in RESP3.
+"""Client tracking in RESP3: connections on which the server reports changed keys.
 
-An ear looks at a key (RL.PEEK), and the server then tells of the key's next change. It is opened by
-the first look, and after it was lost by the next.
+A tracker peeks at a key (RL.PEEK), and the server then reports the key's next change. The first
+peek opens the connection, and so does the next one after it was lost.
 """
 
 from __future__ import annotations
@@ -18,131 +18,137 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from redis_ratelimit import forks
-from redis_ratelimit.clients import kept_alive
-from redis_ratelimit.line import Line
+from redis_ratelimit.clients import enable_keepalive
 from redis_ratelimit.quantities import Word
 from redis_ratelimit.resp import Push, RefusedError, Replies, packed
+from redis_ratelimit.shared_connection import SharedConnection
 
 GREETING: tuple[tuple[str, ...], ...] = (("HELLO", "3"), ("CLIENT", "TRACKING", "ON"))
 
-# Seconds for which no ear is opened after one that failed, and after one that the server refused.
+# Seconds until the next attempt after a connection failed, and after the server rejected tracking.
 PAUSE = 1.0
 REFUSED = 60.0
 
-# What is called with the name of a key that has changed; None: any may have.
-Heard: TypeAlias = Callable[["bytes | None"], None]
-# What is called with the reply, unless it is lost.
-Told: TypeAlias = Callable[[Any], None]
+# Callback with the name of a changed key, or None if any key may have changed.
+OnInvalidation: TypeAlias = Callable[["bytes | None"], None]
+# Callback with the reply to a peek. It is not called if the reply is lost.
+OnReply: TypeAlias = Callable[[Any], None]
 
 
-def pushed(message: Push, heard: Heard) -> None:
+def dispatch(message: Push, on_invalidation: OnInvalidation) -> None:
     if len(message) == 2 and message[0] == b"invalidate":
         for key in [None] if message[1] is None else message[1]:
-            heard(key)
+            on_invalidation(key)
 
 
-class AsyncEar:
-    """For asyncio."""
+class AsyncTracker:
+    """Client tracking for asyncio."""
 
     def __init__(
-        self, make: Callable[[], Any], timeout: float, connect_timeout: float, heard: Heard
+        self,
+        make: Callable[[], Any],
+        timeout: float,
+        connect_timeout: float,
+        on_invalidation: OnInvalidation,
     ) -> None:
-        self._heard = heard
+        self._on_invalidation = on_invalidation
         self._not_before = 0.0
-        self._line = Line(
+        self._connection = SharedConnection(
             make,
             timeout,
             connect_timeout,
             greeting=GREETING,
-            pushed=lambda message: pushed(message, heard),
+            pushed=lambda message: dispatch(message, on_invalidation),
             lost=self._lost,
         )
 
-    def ask(self, words: Sequence[Word], told: Told) -> None:
-        """In the background. `told` is not called if the reply would come on a deaf connection."""
+    def send(self, words: Sequence[Word], on_reply: OnReply) -> None:
+        """Sends a peek in the background. `on_reply` is not called if tracking was lost."""
         if time.monotonic() >= self._not_before:
-            self._line.ask(words).add_done_callback(partial(self._answered, told))
+            self._connection.send(words).add_done_callback(partial(self._replied, on_reply))
 
-    def _answered(self, told: Told, future: asyncio.Future[Any]) -> None:
+    def _replied(self, on_reply: OnReply, future: asyncio.Future[Any]) -> None:
         if future.cancelled() or future.exception() is not None:
             return
         if time.monotonic() >= self._not_before:
-            told(future.result())
+            on_reply(future.result())
 
     def _lost(self, error: Exception) -> None:
         pause = REFUSED if isinstance(error, RefusedError) else PAUSE
         self._not_before = time.monotonic() + pause
-        self._heard(None)
+        self._on_invalidation(None)
 
     async def close(self) -> None:
-        await self._line.close()
+        await self._connection.close()
 
 
-class Ear:
-    """For threads: one of its own listens."""
+class Tracker:
+    """Client tracking for threads, in a thread of its own."""
 
     _lock = forks.lock()
 
-    def __init__(self, make: Callable[[], Any], heard: Heard) -> None:
+    def __init__(self, make: Callable[[], Any], on_invalidation: OnInvalidation) -> None:
         self._make = make
-        self._heard = heard
+        self._on_invalidation = on_invalidation
         self._not_before = 0.0
         self.forked()
         forks.knows(self)
 
     def forked(self) -> None:
-        """The connection and its thread are the other process's."""
+        """Forgets the connection and its thread, which belong to the parent process."""
         forks.forget(self, "_lock")
-        self._listening: _Listening | None = None
+        self._listener: _Listener | None = None
 
-    def ask(self, words: Sequence[Word], told: Told) -> None:
-        """In the background. `told` is called by another thread."""
+    def send(self, words: Sequence[Word], on_reply: OnReply) -> None:
+        """Sends a peek in the background. `on_reply` is called by another thread."""
         with self._lock:
-            if self._listening is None:
+            if self._listener is None:
                 if time.monotonic() < self._not_before:
                     return
-                self._listening = _Listening(self._make, self._heard, self._lost)
-            self._listening.ask(packed(words), told)
+                self._listener = _Listener(self._make, self._on_invalidation, self._lost)
+            self._listener.send(packed(words), on_reply)
 
-    def _lost(self, listening: _Listening, error: Exception | None) -> None:
+    def _lost(self, listener: _Listener, error: Exception | None) -> None:
         with self._lock:
-            if self._listening is not listening:
+            if self._listener is not listener:
                 return
-            self._listening = None
+            self._listener = None
             pause = REFUSED if isinstance(error, RefusedError) else PAUSE
             self._not_before = time.monotonic() + pause
-        self._heard(None)
+        self._on_invalidation(None)
 
     def close(self) -> None:
         with self._lock:
-            listening, self._listening = self._listening, None
-        if listening is not None:
-            listening.close()
-            self._heard(None)
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+            self._on_invalidation(None)
 
 
-class _Listening:
-    """One connection and its thread, which alone reads and writes: TLS allows no two at once."""
+class _Listener:
+    """Connection and its thread. Only that thread reads and writes, as TLS requires."""
 
     def __init__(
         self,
         make: Callable[[], Any],
-        heard: Heard,
-        lost: Callable[[_Listening, Exception | None], None],
+        on_invalidation: OnInvalidation,
+        lost: Callable[[_Listener, Exception | None], None],
     ) -> None:
         self._make = make
-        self._heard = heard
+        self._on_invalidation = on_invalidation
         self._lost = lost
-        self._asked: deque[Told] = deque()
-        self._unsent: deque[tuple[bytes, Told]] = deque()
+        self._in_flight: deque[OnReply] = deque()
+        self._unsent: deque[tuple[bytes, OnReply]] = deque()
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="redis-ratelimit", daemon=True)
         self._thread.start()
 
-    def ask(self, command: bytes, told: Told) -> None:
-        self._unsent.append((command, told))
-        with suppress(OSError):  # it is awake anyway, or has ended
+    def send(self, command: bytes, on_reply: OnReply) -> None:
+        self._unsent.append((command, on_reply))
+        with suppress(
+            OSError
+        ):  # the buffer is full, so the thread wakes up anyway, or it has ended
             self._wake.send(b"x")
 
     def close(self) -> None:
@@ -168,10 +174,10 @@ class _Listening:
             self._lost(self, why)
 
     def _listen(self, connection: socket.socket) -> None:
-        """Until it is lost, which is an error, or closed."""
-        kept_alive(connection)
+        """Reads and writes until the connection is lost, which raises an error, or closed."""
+        enable_keepalive(connection)
         for words in GREETING:
-            self._asked.append(_greeted)
+            self._in_flight.append(_greeted)
             connection.sendall(packed(words))
         replies = Replies()
         with selectors.DefaultSelector() as ready:
@@ -184,8 +190,8 @@ class _Listening:
                     elif not self._woken.recv(4096):
                         return
                 while self._unsent:
-                    command, told = self._unsent.popleft()
-                    self._asked.append(told)
+                    command, on_reply = self._unsent.popleft()
+                    self._in_flight.append(on_reply)
                     connection.sendall(command)
 
     def _read(self, connection: Any, replies: Replies) -> None:
@@ -195,9 +201,9 @@ class _Listening:
                 raise ConnectionError("the server closed the connection")
             for reply in replies.of(data):
                 if isinstance(reply, Push):
-                    pushed(reply, self._heard)
+                    dispatch(reply, self._on_invalidation)
                 else:
-                    self._asked.popleft()(reply)
+                    self._in_flight.popleft()(reply)
             # TLS may have read more than it was asked for.
             if not getattr(connection, "pending", int)():
                 return

@@ -1,4 +1,4 @@
-"""The connection to one server, for asyncio: the calls of all tasks share it, in their order."""
+"""Pipelined connection to one server for asyncio, shared by the calls of all tasks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from redis_ratelimit.clients import kept_alive, still_connecting
+from redis_ratelimit.clients import enable_keepalive, still_connecting
 from redis_ratelimit.quantities import Word
 from redis_ratelimit.resp import BrokenReplyError, Push, RefusedError, Replies, packed
 
-# In how many steps the time of a call passes.
+# Number of steps in which a timeout is counted.
 STEPS = 10
 
 
-class Patience:
-    """Ends what takes too long. Time is counted in steps, and one during which the process was busy
-    counts as one, however long it took: replies that arrived meanwhile are read first.
+class Timeouts:
+    """Timeouts of calls, counted in steps. A step in which the process was busy counts as one,
+    however long it took, so that replies that arrived meanwhile are read first.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -36,7 +36,7 @@ class Patience:
         loop: asyncio.AbstractEventLoop,
         over: Callable[[], None],
     ) -> None:
-        """`over` is called if the future is not done in time."""
+        """Calls `over` if the future is not done in time."""
         if self._loop is not loop:
             self._watched.clear()
             self._loop = None
@@ -52,7 +52,7 @@ class Patience:
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not loop:
             return
-        if loop.time() < self._due + self._step:  # else what has arrived comes first
+        if loop.time() < self._due + self._step:  # otherwise read the replies that arrived first
             self._now += 1
         watched = self._watched
         while watched and (watched[0][1].done() or watched[0][0] <= self._now):
@@ -65,7 +65,7 @@ class Patience:
             self._loop = None
 
     async def within(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """What somebody else's client does."""
+        """Awaits the work of a client library, and raises TimeoutError if it takes too long."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(work)
         late = False
@@ -85,45 +85,45 @@ class Patience:
             raise
 
 
-class _Wire(asyncio.Protocol):
-    """What a line has of one connection."""
+class _Connection(asyncio.Protocol):
+    """Protocol of one established connection."""
 
-    def __init__(self, line: Line, made: Any) -> None:
-        self._line = line
+    def __init__(self, owner: SharedConnection, made: Any) -> None:
+        self._owner = owner
         self._made = made
         self._replies = Replies()
         self.transport: asyncio.Transport = made._writer.transport
         self._before = self.transport.get_protocol()
-        self.asked: deque[asyncio.Future[Any]] = deque()
-        # How often something has arrived.
-        self.heard = 0
+        self.in_flight: deque[asyncio.Future[Any]] = deque()
+        # Number of chunks received.
+        self.chunks = 0
         self.transport.set_protocol(self)
 
     def data_received(self, data: bytes) -> None:
-        self.heard += 1
+        self.chunks += 1
         try:
             for reply in self._replies.of(data):
                 if isinstance(reply, Push):
-                    self._line.pushed(reply)
+                    self._owner.pushed(reply)
                     continue
-                future = self.asked.popleft()
-                if future.done():  # whoever asked has given up
+                future = self.in_flight.popleft()
+                if future.done():  # the caller has given up
                     continue
                 if isinstance(reply, RefusedError):
                     future.set_exception(reply)
                     if reply.args[0].startswith(("READONLY", "MASTERDOWN")):
-                        # Behind a sentinel another server is the primary by now.
-                        self._line.lose(self, ConnectionError("the server is no longer the one"))
+                        # With Sentinel, another server is the primary by now.
+                        self._owner.lose(self, ConnectionError("the server is no longer the one"))
                 else:
                     future.set_result(reply)
         except (BrokenReplyError, IndexError, ValueError) as error:
-            self._line.lose(self, ConnectionError(str(error)))
+            self._owner.lose(self, ConnectionError(str(error)))
 
     def connection_lost(self, error: Exception | None) -> None:
         with suppress(Exception):
             self._before.connection_lost(error)
         why = "the server closed the connection" if error is None else str(error)
-        self._line.lose(self, ConnectionError(why))
+        self._owner.lose(self, ConnectionError(why))
 
     def close(self) -> Coroutine[Any, Any, None]:
         self.transport.close()
@@ -131,13 +131,13 @@ class _Wire(asyncio.Protocol):
         return closing
 
 
-class Line:
-    """`make` makes a connection of redis-py's or valkey-py's. It connects and greets in the
-    background, within a time of its own, and is taken over then.
+class SharedConnection:
+    """Pipelined connection that reconnects by itself.
 
-    A connection begins with the calls of `greeting`, and is lost if one is refused. `pushed` gets
-    what the server says without being asked, and `lost` why a connection, or the attempt to make
-    one, came to its end.
+    `make` creates a connection of redis-py or valkey-py. It connects and completes its handshake in
+    the background, with a timeout of its own, and is then taken over. A connection begins with the
+    commands of `greeting`, and is dropped if one is rejected. `pushed` is called with push messages
+    of the server, and `lost` with the reason why a connection, or an attempt to connect, failed.
     """
 
     def __init__(
@@ -156,61 +156,63 @@ class Line:
         self._lost = lost
         self._timeout = timeout
         self._connect_timeout = connect_timeout
-        self._patience = Patience(timeout)
+        self._timeouts = Timeouts(timeout)
         self._forget(None)
 
     def _forget(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._loop = loop
-        self._wire: _Wire | None = None
+        self._connection: _Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
-        # Until there is a connection.
+        # Commands that wait for a connection.
         self._queue: dict[asyncio.Future[Any], bytes] = {}
         self._unsent: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def ask(self, words: Sequence[Word]) -> asyncio.Future[Any]:
-        """The reply. RefusedError if it is one; an OSError if there is none."""
+    def send(self, words: Sequence[Word]) -> asyncio.Future[Any]:
+        """Sends a command. The future holds the reply, a RefusedError for an error reply, or an
+        OSError if there is none.
+        """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            # Another loop's connection is of no use in this one.
+            # A connection of another event loop cannot be used in this one.
             if self._loop is not None:
                 self._lost(ConnectionError("the connection is of another event loop"))
             self._forget(loop)
         future: asyncio.Future[Any] = loop.create_future()
         command = packed(words)
-        if self._wire is None:
+        if self._connection is None:
             self._queue[future] = command
             if self._connecting is None:
                 self._connecting = loop.create_task(self._connect())
-            self._patience.watch(future, loop, lambda: self._not_connected(future))
+            self._timeouts.watch(future, loop, lambda: self._not_connected(future))
         else:
-            self._send(self._wire, command, future)
+            self._send(self._connection, command, future)
         return future
 
-    def _send(self, wire: _Wire, command: bytes, future: asyncio.Future[Any]) -> None:
+    def _send(self, connection: _Connection, command: bytes, future: asyncio.Future[Any]) -> None:
         assert self._loop is not None
         if not self._unsent:
             self._loop.call_soon(self._write)
         self._unsent.append(command)
-        wire.asked.append(future)
-        heard = wire.heard
+        connection.in_flight.append(future)
+        chunks = connection.chunks
 
         def over() -> None:
             late = TimeoutError(f"no reply within {self._timeout} seconds")
             future.set_exception(late)
-            if wire.heard == heard:
-                # Nothing at all arrives: another connection may do better.
-                self.lose(wire, late)
+            if connection.chunks == chunks:
+                # No reply at all arrived since the call was sent: reconnect.
+                self.lose(connection, late)
 
-        self._patience.watch(future, self._loop, over)
+        self._timeouts.watch(future, self._loop, over)
 
     def _write(self) -> None:
         commands, self._unsent = self._unsent, []
-        if self._wire is not None:
-            self._wire.transport.write(b"".join(commands))
+        if self._connection is not None:
+            self._connection.transport.write(b"".join(commands))
 
     def _not_connected(self, future: asyncio.Future[Any]) -> None:
-        # One that was sent meanwhile has its own time.
+        # A command that was sent meanwhile has a timeout of its own.
         if self._queue.pop(future, None) is not None:
             future.set_exception(TimeoutError(still_connecting(self._make)))
 
@@ -238,39 +240,39 @@ class Line:
                 raise
             return
         self._connecting = None
-        self._wire = wire = _Wire(self, made)
+        self._connection = connection = _Connection(self, made)
         if self._greeting:
-            kept_alive(wire.transport.get_extra_info("socket"))
+            enable_keepalive(connection.transport.get_extra_info("socket"))
         for words in self._greeting:
             greeted = asyncio.get_running_loop().create_future()
-            greeted.add_done_callback(partial(self._greeted, wire))
-            self._send(wire, packed(words), greeted)
+            greeted.add_done_callback(partial(self._greeted, connection))
+            self._send(connection, packed(words), greeted)
         queue, self._queue = self._queue, {}
         for future, command in queue.items():
             if not future.done():
-                # Connecting took its time; the call's begins now.
-                self._send(wire, command, future)
+                # The timeout of the call begins after connecting.
+                self._send(connection, command, future)
 
-    def _greeted(self, wire: _Wire, greeted: asyncio.Future[Any]) -> None:
+    def _greeted(self, connection: _Connection, greeted: asyncio.Future[Any]) -> None:
         error = None if greeted.cancelled() else greeted.exception()
         if isinstance(error, Exception):
-            self.lose(wire, error)
+            self.lose(connection, error)
 
-    def lose(self, wire: _Wire, error: Exception) -> None:
-        """All that wait for a reply on this connection have lost it."""
-        if self._wire is wire:
-            self._wire = None
+    def lose(self, connection: _Connection, error: Exception) -> None:
+        """Drops a connection, and fails the calls in flight on it."""
+        if self._connection is connection:
+            self._connection = None
             self._unsent = []
-            self._close(wire)
+            self._close(connection)
             self._lost(error)
-        asked, wire.asked = wire.asked, deque()
-        for future in asked:
+        in_flight, connection.in_flight = connection.in_flight, deque()
+        for future in in_flight:
             if not future.done():
                 future.set_exception(error)
 
-    def _close(self, wire: _Wire) -> None:
+    def _close(self, connection: _Connection) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(wire.close())
+        task = self._loop.create_task(connection.close())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -281,7 +283,7 @@ class Line:
             self._connecting.cancel()
             with suppress(asyncio.CancelledError):
                 await self._connecting
-        if self._wire is not None:
-            self.lose(self._wire, ConnectionError("the limiter was closed"))
+        if self._connection is not None:
+            self.lose(self._connection, ConnectionError("the limiter was closed"))
         if self._tasks:
             await asyncio.wait(self._tasks)
