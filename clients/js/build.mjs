@@ -32,7 +32,7 @@ compile(
   "--outDir",
   "dist/esm",
 );
-// What ends in .js is what the nearest package.json says.
+// The nearest package.json determines the type of .js files.
 writeFileSync(join(dist, "package.json"), '{ "type": "commonjs" }\n');
 writeFileSync(join(dist, "esm", "package.json"), '{ "type": "module" }\n');
 

@@ -1,10 +1,10 @@
 /**
- * What a `take` costs beside the raw call of the same words, with a stub in place of the server, and
- * what a remembered denial costs: in microseconds of CPU time of this process.
+ * CPU time of a `take` compared with the raw call of the same words, with a stub in place of the
+ * server, and of a remembered denial, in microseconds of this process.
  *
- * `--check` counts the blocks of JavaScript that are run instead, and fails above the budgets. A block
- * is a function, the body of a loop or a branch; those of the client library and of Node.js count, too.
- * The count differs by less than 1 % from run to run, however busy the machine is.
+ * `--check` counts executed blocks of JavaScript instead, and fails above the budgets. A block is a
+ * function, the body of a loop or a branch, also of the client library and of Node.js. The count
+ * varies by less than 1 % from run to run, however busy the machine is.
  */
 
 import { fork } from "node:child_process";
@@ -18,8 +18,8 @@ const ROUNDS = Number(process.env.ROUNDS ?? (counts ? 3 : 7));
 const AT_ONCE = 50;
 
 /**
- * Blocks more than the raw call's; for a denial, in all. Measured by Node.js 20 and 22: 53 to 58, 56 to 61, and 27; fewer
- * by 24.
+ * Budgets of blocks beyond those of the raw call; for a denial, of all blocks. Measured on Node.js
+ * 20 and 22: 53 to 58, 56 to 61, and 27; fewer on 24.
  */
 const BUDGETS = { take: 64, bound: 68, denied: 30 };
 
@@ -46,7 +46,7 @@ function blocksRun() {
   setFlagsFromString("--no-opt");
   const session = new Session();
   session.connect();
-  // The session answers before post() returns.
+  // The session replies before post() returns.
   const post = (method, params) => {
     let answer;
     session.post(method, params, (error, result) => (answer = error ?? result));
@@ -55,7 +55,7 @@ function blocksRun() {
   };
   post("Profiler.enable");
   post("Profiler.startPreciseCoverage", { callCount: true, detailed: true });
-  // What was run since it was last asked.
+  // Returns the number of blocks executed since the last call.
   const blocks = () => {
     let sum = 0;
     for (const { functions } of post("Profiler.takePreciseCoverage").result)
@@ -70,7 +70,7 @@ async function stubFor(...words) {
   return (await once(stub, "message"))[0];
 }
 
-/** The cost of one call, with so many on their way. */
+/** Returns the cost of one call, with a number of calls in flight. */
 async function cost(call) {
   let begun = 0;
   const one = async () => {

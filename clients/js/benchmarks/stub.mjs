@@ -1,6 +1,7 @@
 /**
- * A server that answers every call of the module with the same decision, by default an admission and
- * with `deny` a denial, and all else with OK. It counts commands without reading their words, so that nearly all time measured is the client's.
+ * Stub of a server, which replies to every call of the module with the same decision, by default an
+ * allowed one and with `deny` a denial, and to all else with OK. It counts commands without parsing
+ * their words, so that nearly all of the measured time is the client's.
  */
 
 import { createServer } from "node:net";
@@ -32,7 +33,12 @@ const server = createServer((socket) => {
 }).listen(0, "127.0.0.1", () => process.send(server.address().port));
 process.on("disconnect", () => process.exit());
 
-/** `*2\r\n$4\r\nPING\r\n...`: where it ends, or undefined if it is not all there. */
+/**
+ * Returns the end of a command such as `*2\r
+ * $4\r
+ * PING\r
+ * ...`, or undefined if it is incomplete.
+ */
 function read(data, start) {
   let at = start + 1;
   let words = 0;

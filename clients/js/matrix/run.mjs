@@ -1,8 +1,8 @@
 /**
  * Imports the package, as it would be published, in small projects: CommonJS and ES modules, Jest,
- * a bundle, and TypeScript with each of its ways to find modules.
+ * a bundle, and TypeScript with each of its module resolutions.
  *
- * `--short` runs what needs nothing but the package's own development dependencies.
+ * `--short` runs only projects that need no more than the package's own development dependencies.
  */
 
 import { spawnSync } from "node:child_process";
@@ -26,7 +26,7 @@ function run(command, words, cwd = HERE, environment = {}) {
   return { isGood: status === 0, output: `${stdout}${stderr}${error ?? ""}` };
 }
 
-/** The package as npm would pack it, in the matrix's own node_modules. */
+/** Installs the package as npm would pack it, in the matrix's own node_modules. */
 function installPacked() {
   rmSync(PACKED, { recursive: true, force: true });
   rmSync(OUT, { recursive: true, force: true });
@@ -39,7 +39,7 @@ function installPacked() {
   run("tar", ["xzf", join(OUT, archive), "-C", PACKED, "--strip-components=1"]);
 }
 
-/** A project of TypeScript is one folder: what its package.json says decides as well. */
+/** Compiles a project of TypeScript, in a folder of its own, whose package.json matters, too. */
 function typescript(name, compiler, type, options) {
   const folder = join(OUT, name.replaceAll(" ", "-"));
   mkdirSync(folder, { recursive: true });

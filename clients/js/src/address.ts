@@ -1,4 +1,4 @@
-/** Normal form of client addresses. `clients/addresses.json` has its cases. */
+/** Canonical form of client addresses. `clients/addresses.json` has test cases. */
 
 import { isIPv4, isIPv6 } from "node:net";
 
@@ -12,10 +12,10 @@ const PORT = /^:\d{1,5}$/;
 const LAST_PORT = 65_535;
 
 /**
- * Returns the name under which the client of an address is counted: an IPv4 address, or the network
- * of an IPv6 address, since an IPv6 client has a whole /64. A port, brackets, a scope and quotes are
- * removed, and IPv4-mapped and NAT64 addresses are IPv4 addresses. Returns undefined if the text is
- * no address: as a `key` it then stands for the address that the framework knows.
+ * Returns the name under which a client is counted by its address: an IPv4 address, or the network
+ * of an IPv6 address, since an IPv6 client has an entire /64. Ports, brackets, scopes and quotes
+ * are removed, and IPv4-mapped and NAT64 addresses are IPv4 addresses. Returns undefined if the
+ * text is not an address; as a `key`, undefined stands for the address that the framework knows.
  */
 export function network(
   address: string | null | undefined,
@@ -32,7 +32,7 @@ export function network(
   return isIPv4InIPv6(groups) ? ipv4Of(groups) : networkOf(groups, ipv6Prefix);
 }
 
-/** Removes spaces, quotes, brackets and a port. Returns "" if they do not fit together. */
+/** Removes spaces, quotes, brackets and a port. Returns "" if they do not match. */
 function hostOf(text: string): string {
   const spaceless = text.replace(/^[ \t]+|[ \t]+$/g, "");
   const bare = /^"(.*)"$/s.exec(spaceless)?.[1] ?? spaceless;
@@ -50,7 +50,7 @@ function isPort(text: string): boolean {
   return PORT.test(text) && Number(text.slice(1)) <= LAST_PORT;
 }
 
-/** Returns the eight numbers of an IPv6 address. A URL writes it in one way only, without dots. */
+/** Returns the eight groups of an IPv6 address. A URL normalizes it, without dots. */
 function groupsOf(address: string): number[] {
   const [left = "", right] = normal(address).split("::");
   const numbers = (part: string) =>
@@ -59,7 +59,7 @@ function groupsOf(address: string): number[] {
   return [...before, ...Array<number>(8 - before.length - after.length).fill(0), ...after];
 }
 
-/** Writes an IPv6 address as RFC 5952 has it. */
+/** Formats an IPv6 address as in RFC 5952. */
 function normal(address: string): string {
   return new URL(`http://[${address}]`).hostname.slice(1, -1);
 }

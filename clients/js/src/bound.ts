@@ -1,4 +1,4 @@
-/** A limit with its name, bound to a limiter: `const api = limiter.limit("api", fixed(100, "1m"))`. */
+/** Limit with a name, bound to a limiter: `const api = limiter.limit("api", fixed(100, "1m"))`. */
 
 import type { Keyed, PeekOptions, TakeOptions } from "./calls.js";
 import type { Log } from "./breaker.js";
@@ -10,7 +10,7 @@ import { limitsOf, type Limits, type ParsedLimits } from "./rates.js";
 import { refuse } from "./sketches.js";
 import type { Units, UnitsOptions } from "./units.js";
 
-/** What a bound limit asks of its limiter. */
+/** Methods of a limiter that a bound limit uses. */
 export interface Charging {
   readonly log?: Log;
   take(key: string, limits: Limits, options?: TakeOptions): Promise<Decision>;
@@ -28,7 +28,7 @@ export class BoundLimit<Limiter extends Charging = Charging> {
   readonly limiter: Limiter;
   readonly #options: TakeOptions | undefined;
 
-  /** `options` are those of every call, unless the call says otherwise. */
+  /** Creates a bound limit. `options` are the defaults of every call. */
   constructor(limiter: Limiter, name: string, limits: Limits, options?: TakeOptions) {
     this.limiter = limiter;
     this.name = name;
@@ -36,7 +36,7 @@ export class BoundLimit<Limiter extends Charging = Charging> {
     this.#options = options;
   }
 
-  /** Returns the key of a client: `name:who`, or the name where all share the limit. */
+  /** Returns the key of a client: `name:who`, or the name alone if all clients share the limit. */
   keyOf(who?: string): string {
     if (who === undefined) return this.name;
     if (typeof who !== "string") throw new TypeError(`a key must be a string: ${String(who)}`);
@@ -48,7 +48,7 @@ export class BoundLimit<Limiter extends Charging = Charging> {
     return this.limiter.take(this.keyOf(who), this.limits, this.#with(options));
   }
 
-  /** Limiter with the options of the bound limit, for middleware that makes keys itself. */
+  /** Limiter with the options of the bound limit, for middleware that creates keys itself. */
   get ofKeys(): Pick<Charging, "take" | "takeAll"> {
     return {
       take: (key, limits, options) => this.limiter.take(key, limits, this.#with(options)),
@@ -56,7 +56,7 @@ export class BoundLimit<Limiter extends Charging = Charging> {
     };
   }
 
-  /** Says what `take` would, and charges nothing. */
+  /** Returns the decision that `take` would make, and charges nothing. */
   async peek(who?: string, options?: PeekOptions): Promise<Decision> {
     const {
       once: _,
@@ -69,31 +69,33 @@ export class BoundLimit<Limiter extends Charging = Charging> {
     return this.limiter.peek(this.keyOf(who), this.limits, { ...common, ...options });
   }
 
-  /** Forgets all that was used. Returns whether there was anything to forget. */
+  /** Deletes the usage. Returns `true` if there was any. */
   async reset(who?: string): Promise<boolean> {
     refuse(this.limits);
     return this.limiter.reset(this.keyOf(who));
   }
 
-  /** Gives back units of whomever. To give back a charge of your own, `decision.settle(0)`. */
+  /**
+   * Gives back units of any client. To give back a charge of your own, use `decision.settle(0)`.
+   */
   async giveBack(who?: string, cost = 1): Promise<Decision> {
     return this.limiter.giveBack(this.keyOf(who), this.limits, cost);
   }
 
-  /** A lease of a concurrency limit, renewed until it is released. */
+  /** Acquires a lease of a concurrency limit, which is renewed until it is released. */
   async lease(who?: string, options?: LeaseOptions): Promise<Lease> {
     if (!("ttl" in this.limits)) throw new TypeError(`${this.name} is no concurrency limit`);
     return this.limiter.lease(this.keyOf(who), this.limits as ConcurrencyLimit, options);
   }
 
-  /** Units of a hot key, taken by the batch. */
+  /** Returns units of a hot key, which are taken in batches. */
   units(who?: string, options?: UnitsOptions): Units {
     return this.limiter.units(this.keyOf(who), this.limits, options);
   }
 
   /**
-   * Returns a function that takes first and throws a DeniedError if it may not run. `key` says from
-   * its arguments whom the call is counted for: nobody is a TypeError.
+   * Returns a function that charges the limit before each call, and throws a DeniedError if it is
+   * denied. `key` returns the client for the arguments of a call; undefined is a TypeError.
    */
   wrap<Words extends unknown[], Result>(
     run: (...words: Words) => Result | Promise<Result>,

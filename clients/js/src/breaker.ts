@@ -1,32 +1,34 @@
-/** Spares a server that is away, and whoever waits for it. */
+/** Circuit breaker, which spares an unreachable server and its callers. */
 
 export interface BreakerOptions {
-  /** After so many failures in a row, no more calls are made ... */
+  /** Number of consecutive failures after which calls stop for `pauseMs`. */
   readonly failures: number;
-  /** ... for so many milliseconds. Then one is tried, and if it is answered all are made again. */
+  /** Milliseconds until one call is sent as a probe. If it is answered, calls resume. */
   readonly pauseMs: number;
 }
 
-/** Of an outage, and of what somebody has to mend. */
+/** Log level: "warn" for outages, "error" for errors that need an operator. */
 export type Level = "warn" | "error";
 export type Log = (line: string, level: Level) => void;
 
-/** Of one server, or of one node of a cluster. */
+/** Circuit breaker of one server, or of one node of a cluster. */
 export class Breaker {
-  /** Its address, for the log. */
+  /** Address of the server, for the log. */
   readonly where: string;
   readonly #options: BreakerOptions;
   readonly #now: () => number;
   readonly #log: Log;
-  /** All failures so far: a call that began before the last of them is a part of it. */
-  turn = 0;
+  /**
+   * Number of failures so far. A call that began before the last failure belongs to that failure.
+   */
+  epoch = 0;
   #failures = 0;
   #openUntil = -Infinity;
-  /** Told to the log, and not yet that it is over. */
+  /** Time of the last failure of the logged outage; undefined if there is none. */
   #lastFailure: number | undefined;
-  /** Of this outage the log knows that the server answers, but does not decide. */
-  #toldUnable = false;
-  /** Why the last call had no answer. */
+  /** `true` if the log says that the server replies but cannot decide. */
+  #loggedUnable = false;
+  /** Reason of the last failure. */
   reason = "";
 
   constructor(where: string, options: BreakerOptions, now: () => number, log: Log) {
@@ -36,7 +38,7 @@ export class Breaker {
     this.#log = log;
   }
 
-  /** Whether a call may be made. Once a pause is over, one call may: it is for that one to say more. */
+  /** Returns `true` if a call may be sent. After a pause, only one call may, as a probe. */
   allows(): boolean {
     if (this.#failures < this.#options.failures) return true;
     if (this.#now() < this.#openUntil) return false;
@@ -44,20 +46,20 @@ export class Breaker {
     return true;
   }
 
-  /** Milliseconds until a call may be made again. */
+  /** Milliseconds until a call may be sent again. */
   get pauseMs(): number {
     return Math.max(0, this.#openUntil - this.#now()) || this.#options.pauseMs;
   }
 
-  /** The server answered, if only to say that it cannot decide at the moment. */
+  /** Records a reply of the server, even if it was only an error. */
   answered(): void {
     this.#failures = 0;
   }
 
-  /** There was no answer to a call that began at this turn. One event fails many calls, and counts once. */
-  silent(turn: number): void {
-    if (turn < this.turn) return;
-    this.turn++;
+  /** Records a call without a reply that began at `epoch`. Calls that fail together count once. */
+  silent(epoch: number): void {
+    if (epoch < this.epoch) return;
+    this.epoch++;
     this.#failures++;
     if (this.#failures >= this.#options.failures) {
       this.#openUntil = this.#now() + this.#options.pauseMs;
@@ -65,38 +67,41 @@ export class Breaker {
   }
 
   /**
-   * The log is told when an outage begins, not of each call. Once more, if a server that was away is
-   * there again but cannot decide: it may have come back without the module.
+   * Logs the begin of an outage once. Logs again if the server was unreachable and now replies but
+   * cannot decide: it may have restarted without the module.
    */
   outage(why: string, isUnable: boolean): void {
     this.reason = why;
-    if (this.#lastFailure === undefined || (isUnable && !this.#toldUnable)) {
+    if (this.#lastFailure === undefined || (isUnable && !this.#loggedUnable)) {
       const what = isUnable ? "refuses calls" : "is away";
       this.#log(`rate limits: ${this.where} ${what}: ${why}`, "warn");
-      this.#toldUnable = isUnable;
+      this.#loggedUnable = isUnable;
     }
     this.#lastFailure = this.#now();
   }
 
-  /** Over only if for a pause no call has failed: if every other did, the log would be full. */
+  /**
+   * Logs the end of an outage after a pause without failures, so that alternating results do not
+   * fill the log.
+   */
   decided(): void {
     if (this.#lastFailure === undefined) return;
     if (this.#now() < this.#lastFailure + this.#options.pauseMs) return;
-    const what = this.#toldUnable ? "decides again" : "is back";
+    const what = this.#loggedUnable ? "decides again" : "is back";
     this.#log(`rate limits: ${this.where} ${what}`, "warn");
     this.#lastFailure = undefined;
-    this.#toldUnable = false;
+    this.#loggedUnable = false;
   }
 }
 
 const REPEATED_MS = 60_000;
 
-/** A line in the log for what somebody has to mend: at once, and each minute while it goes on. */
+/** Log of errors that need an operator: at once, and then once a minute. */
 export class Complaint {
   readonly #now: () => number;
   readonly #log: Log;
-  /** By the code that the server's reply begins with. */
-  readonly #told = new Map<string, number>();
+  /** Time of the last log message by the code of the error reply. */
+  readonly #loggedAt = new Map<string, number>();
 
   constructor(now: () => number, log: Log) {
     this.#now = now;
@@ -106,8 +111,8 @@ export class Complaint {
   of(where: string, reply: string, key: string | undefined, why: Error): void {
     const code = /^\S*/.exec(reply)![0];
     const now = this.#now();
-    if (now - (this.#told.get(code) ?? -Infinity) < REPEATED_MS) return;
-    this.#told.set(code, now);
+    if (now - (this.#loggedAt.get(code) ?? -Infinity) < REPEATED_MS) return;
+    this.#loggedAt.set(code, now);
     const place = key === undefined ? "" : ` for ${JSON.stringify(key)}`;
     this.#log(`rate limits: ${where} refuses a call${place}: ${why.message}`, "error");
   }

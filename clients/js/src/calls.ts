@@ -1,6 +1,6 @@
 /**
- * Calls of the module's commands: their words, the keys that choose the node of a cluster, and what
- * the reply means. All clients send the same ones.
+ * Calls of the module's commands: their words, the keys that select the node of a cluster, and the
+ * decoding of the reply. All clients send the same calls.
  */
 
 import { each, one, read, type Decision } from "./decision.js";
@@ -10,25 +10,28 @@ import { placed, sketchOf } from "./sketches.js";
 
 export interface Call<Reply> {
   readonly name: string;
-  /** What stands before the keys, such as their number, and behind them. */
+  /** Words before the keys, such as their number, and words after them. */
   readonly before: readonly string[];
   readonly keys: readonly string[];
   readonly after: readonly string[];
-  /** For a call without a key: calls of one route go to one node of a cluster. */
+  /** Routing key of a call without a key: calls with one route go to one node of a cluster. */
   readonly route?: string;
-  /** A replica can answer it. */
+  /** `true` if a replica can answer the call. */
   readonly readOnly: boolean;
-  /** Sent twice it charges once. */
+  /** `true` if the call is idempotent, so that it may be resent. */
   readonly repeatable: boolean;
   readonly decode: (reply: unknown) => Reply;
 }
 
-/** All of it, without the name, as it is sent. */
+/** Returns all words as they are sent, without the name of the command. */
 export function wordsOf({ before, keys, after }: Call<unknown>): string[] {
   return before.length === 0 ? keys.concat(after) : before.concat(keys, after);
 }
 
-/** Refused before anything is sent: what a client cannot send is no outage. */
+/**
+ * Throws a TypeError if a word is not text, before anything is sent: the client's own error would
+ * count as an outage.
+ */
 export function wordsAreText({ before, keys, after }: Call<unknown>): void {
   for (const words of [before, keys, after]) {
     for (const word of words) {
@@ -38,54 +41,59 @@ export function wordsAreText({ before, keys, after }: Call<unknown>): void {
 }
 
 export interface Once {
-  /** 1 to 256 bytes. From your own code: until it expires, it is a free pass. */
+  /**
+   * Idempotency key of 1 to 256 bytes. Generate it in your own code: a client that chooses it
+   * passes for free until it expires.
+   */
   readonly id: string;
-  /** For how long the server remembers it. */
+  /** Lifetime of the idempotency key on the server. */
   readonly ttl: Duration;
-  /** It was made up for this one call, which has been charged under no such id before. */
+  /** `true` if the id was generated for this call, so nothing was charged under it before. */
   readonly isOurs?: boolean;
 }
 
 export interface PeekOptions {
   /**
-   * What the call charges: 1, unless it says otherwise. 0 looks. A negative cost gives back, in
-   * commands without a limiter; a limiter has `giveBack`.
+   * Units to charge, 1 by default. 0 charges nothing. A negative cost gives back, in commands
+   * without a limiter; a limiter has `giveBack`.
    */
   readonly cost?: number;
   /** Pass only if this much stays available: an amount, or `"20%"` of the limit. */
   readonly keep?: number | `${number}%`;
   /** Charge as many whole units as there are, up to the cost: `decision.granted`. */
   readonly upto?: boolean;
-  /** Charge even past the limit: what has been used already. */
+  /** Charge even past the limit, for units that were used already. */
   readonly force?: boolean;
-  /** Let pass also what will fit within this time: hold it for `decision.wait`. Token buckets only. */
+  /**
+   * Also allow a call that fits within this time: hold it for `decision.wait`. Token buckets only.
+   */
   readonly maxWait?: Duration;
-  /** Bans a key that goes on calling. */
+  /** Ban a key that keeps calling while it is denied. */
   readonly ban?: Ban;
-  /** Also say what each limit says for itself: `decision.each`. */
+  /** Also return the decision of each limit: `decision.each`. */
   readonly each?: boolean;
 }
 
 export interface CallOptions extends PeekOptions {
-  /** A call of the same id is charged once. */
+  /** Idempotency key: calls with the same id are charged once. */
   readonly once?: Once;
 }
 
-/** Of a limiter's `take`. */
+/** Options of a limiter's `take`. */
 export interface TakeOptions extends PeekOptions {
   /**
-   * An idempotency key of your own, to settle the charge by or to send the call again by yourself.
-   * true: a new one. false: none, and the call is not sent again. By default a new one where charging
-   * twice would matter.
+   * Your own idempotency key, for settling the charge or for resending the call yourself. true: a
+   * new key. false: none, and the call is not resent. By default a new key where charging twice
+   * would matter.
    */
   readonly once?: boolean | string;
-  /** How long the idempotency key is remembered: as long as the charge may be settled. */
+  /** Lifetime of the idempotency key, within which the charge can be settled. */
   readonly ttl?: Duration;
   /** Gives the call an idempotency key, so that `decision.settle(0)` refunds it. */
   readonly refundable?: boolean;
-  /** For how long to wait until the call passes. 0 by default. */
+  /** Time to wait until the call passes. 0 by default. */
   readonly wait?: Duration;
-  /** Ends the wait, if it is aborted. */
+  /** Signal that ends the wait. */
   readonly signal?: AbortSignal;
 }
 
@@ -97,8 +105,8 @@ export function take(key: string, limits: Limits, options = PLAIN): Call<Decisio
 }
 
 /**
- * Charges all the limits of a key, or none. `again`: without an id it is sent again all the same, if its
- * reply is lost. Charged twice it can deny too much, where the reply that nobody got let pass.
+ * Charges all the limits of a key, or none. With `again`, a call without an id is resent if its
+ * reply is lost: a double charge can only deny too much.
  */
 export function takeParsed(
   key: string,
@@ -106,7 +114,7 @@ export function takeParsed(
   options = PLAIN,
   again = false,
 ): Call<Decision> {
-  // Most calls: one limit, nothing else.
+  // Most calls have one limit and no options.
   if (options === PLAIN && !Array.isArray(limits) && isPlain(limits as Limit)) {
     const limit = limits as Limit;
     return {
@@ -133,7 +141,7 @@ function isPlain(limit: Limit): boolean {
   return limit.sketchKey === undefined && !("policies" in limit);
 }
 
-/** Says what `take` would, and charges nothing. */
+/** Returns the decision that `take` would make, and charges nothing. */
 export function peek(key: string, limits: Limits, options: PeekOptions = {}): Call<Decision> {
   return {
     ...deciding("RL.PEEK", key, limits, optionWords(options), options),
@@ -142,7 +150,7 @@ export function peek(key: string, limits: Limits, options: PeekOptions = {}): Ca
   };
 }
 
-/** Corrects what the call of this id was charged: the units that it turned out to need. */
+/** Corrects the charge of the call with this id to the units that it actually needed. */
 export function settle(
   key: string,
   limits: Limits,
@@ -158,7 +166,7 @@ export function settle(
   };
 }
 
-/** A limit for each key. In a cluster the keys have to be in one slot: `{acme}:user`, `{acme}:all`. */
+/** Limits by their keys. In a cluster the keys must be in one slot: `{acme}:user`, `{acme}:all`. */
 export type Keyed = Readonly<Record<string, LimitOrRate>>;
 
 /** Charges limits of several keys together: all, or none. */
@@ -174,7 +182,7 @@ export function takeAll(
   };
 }
 
-/** Says what `takeAll` would, and charges nothing. */
+/** Returns the decision that `takeAll` would make, and charges nothing. */
 export function peekAll(
   keyed: Keyed,
   options: Omit<PeekOptions, "upto" | "each" | "ban"> = {},
@@ -183,20 +191,20 @@ export function peekAll(
 }
 
 export interface AcquireOptions {
-  /** Units held, above 0. */
+  /** Units to hold, above 0. */
   readonly cost?: number;
   /** Pass only if this holder has no lease yet. A repeated call is then denied. */
   readonly nx?: boolean;
   /**
-   * For how long the server may wait for room before it answers; 0: as long as it takes. All that is
-   * sent behind it on its connection waits too: give it one of its own, as `limiter.lease` does.
+   * Time for which the server may wait for room before it replies; 0 waits without a timeout. All
+   * later calls on the connection wait, too: use a connection of its own, as `limiter.lease` does.
    */
   readonly block?: Duration;
-  /** The decision has the lease's `token`, larger than that of every lease before. */
+  /** Request a fencing `token`, which is larger than that of every earlier lease. */
   readonly fence?: boolean;
 }
 
-/** Takes a lease of a concurrency limit, or renews it. */
+/** Acquires or renews a lease of a concurrency limit. */
 export function acquire(
   key: string,
   limit: ConcurrencyLimit,
@@ -217,7 +225,7 @@ export function acquire(
     repeatable: !nx,
     decode: (reply) => {
       if (!fence) return one(reply, [limit], false);
-      // The token stands last.
+      // The token is the last element.
       const words = reply as unknown[];
       const decision = one(words.slice(0, -1), [limit], false);
       return decision.allowed ? decision.but({ token: Number(words.at(-1)) }) : decision;
@@ -225,7 +233,7 @@ export function acquire(
   };
 }
 
-/** Gives leases back. Says how many there were. */
+/** Releases leases. Returns how many were held. */
 export function release(key: string, ...holders: string[]): Call<number> {
   return {
     name: "RL.RELEASE",
@@ -238,7 +246,7 @@ export function release(key: string, ...holders: string[]): Call<number> {
   };
 }
 
-/** Bans a key, or with 0 lifts its ban. Says for how many milliseconds it is banned. */
+/** Bans a key, or with 0 lifts its ban. Returns the remaining ban in milliseconds. */
 export function banKey(key: string, time: Duration): Call<number> {
   return {
     name: "RL.BAN",
@@ -251,7 +259,7 @@ export function banKey(key: string, time: Duration): Call<number> {
   };
 }
 
-/** Forgets all that a key has used. Says whether there was anything to forget. */
+/** Deletes the usage of a key. Returns `true` if there was any. */
 export function reset(key: string): Call<boolean> {
   return {
     name: "DEL",
@@ -264,7 +272,10 @@ export function reset(key: string): Call<boolean> {
   };
 }
 
-/** A gateway's question: 0 to go, or the milliseconds to wait; null for never. */
+/**
+ * Returns the delay of a request in a gateway: 0 to pass, the milliseconds to wait, or null for
+ * never.
+ */
 export function delay(
   key: string,
   limit: PolicyLimit,
@@ -298,7 +309,7 @@ function deciding(
   const called = { before: [], keys: [place] };
   const decode = (reply: unknown) =>
     withEach ? each(reply, several, cost, upto) : one(reply, several, upto);
-  // The form of its own that needs no permission to choose limits.
+  // RL.LIMIT needs no permission to choose limits.
   if (name === "RL.TAKE" && several.length === 1 && "policies" in first) {
     return { ...called, name: "RL.LIMIT", after: [...first.words.slice(1), ...options], decode };
   }

@@ -1,4 +1,4 @@
-/** What one call charges: the limits of one key, or one limit for each of several. */
+/** Charges of one call: the limits of one key, or one limit for each of several keys. */
 
 import type { Keyed } from "./calls.js";
 import type { Limit } from "./limits.js";
@@ -9,28 +9,28 @@ import { placed, sketchOf } from "./sketches.js";
 export interface Charge {
   readonly full?: string;
   readonly keyed?: Keyed;
-  /** Of an item of a sketch: whose denials are remembered. */
-  readonly whose?: string;
+  /** Key of an item of a sketch, under which its denials are remembered. */
+  readonly itemKey?: string;
   readonly limits: readonly Limit[];
-  /** The caller wants no id, and so no call that could count twice. */
+  /** `true` if the caller wants no id, so that the call must not be resent. */
   readonly isSentOnce?: boolean;
-  /** The limits, with their keys as the caller has them. */
+  /** Limits with their keys as the caller knows them. */
   readonly charged: Charged;
 }
 
-/** The key on the server, of one that the caller has. */
+/** Function that returns the key on the server for a key of the caller. */
 type KeyOf = (key: string) => string;
 
 export function ofKey(key: string, limits: ParsedLimits): Charged {
   return [limits].flat().map((limit) => [key, limit]);
 }
 
-/** An item, by the key of its sketch. */
+/** Returns the charge of an item by the key of its sketch. */
 export function ofItem(keyOf: KeyOf, item: string, sketch: Limit): Charge {
   const [key, limit] = placed(item, sketch);
   const full = keyOf(key);
-  const whose = `${full} ${item}`;
-  return { full, whose, limits: [limit], charged: [[whose, limit]] };
+  const itemKey = `${full} ${item}`;
+  return { full, itemKey, limits: [limit], charged: [[itemKey, limit]] };
 }
 
 export function ofKeys(keyOf: KeyOf, keyed: Keyed): Charge {
@@ -39,14 +39,14 @@ export function ofKeys(keyOf: KeyOf, keyed: Keyed): Charge {
     if (sketchOf(limit)) return ofItem(keyOf, key, limit);
     return { full: keyOf(key), limits: [limit], charged: [[key, limit]] };
   });
-  const asked = Object.fromEntries(parts.map(({ full, limits }) => [full!, limits[0]!]));
-  if (Object.keys(asked).length < parts.length) {
+  const limitsByKey = Object.fromEntries(parts.map(({ full, limits }) => [full!, limits[0]!]));
+  if (Object.keys(limitsByKey).length < parts.length) {
     throw new RangeError("a call has each key once, and so one item of a sketch");
   }
-  const item = parts.find(({ whose }) => whose !== undefined);
+  const item = parts.find(({ itemKey }) => itemKey !== undefined);
   return {
-    keyed: asked,
-    ...(item?.whose === undefined ? {} : { whose: item.whose }),
+    keyed: limitsByKey,
+    ...(item?.itemKey === undefined ? {} : { itemKey: item.itemKey }),
     limits: parts.flatMap(({ limits }) => limits),
     charged: parts.flatMap(({ charged }) => charged),
   };

@@ -1,23 +1,23 @@
-/** The clients that can send calls: ioredis, iovalkey, and node-redis from 4 on. */
+/** Clients that can send calls: ioredis, iovalkey, and node-redis from 4 on. */
 
 import type { Writable } from "node:stream";
 import { setImmediate } from "node:timers";
 
 import { wordsOf, type Call } from "./calls.js";
 
-/** What ioredis and iovalkey have in common, a client of one server or of a cluster. */
+/** Common part of ioredis and iovalkey, for a client of one server or of a cluster. */
 export interface IoredisClient {
   readonly options: object;
   call(name: string, ...words: never[]): unknown;
   sendCommand(command: never, ...more: never[]): unknown;
 }
 
-/** A node-redis client of one server, or a pool of them. */
+/** Client of node-redis for one server, or a pool of them. */
 export interface NodeRedisClient {
   sendCommand(words: string[], options?: never): Promise<unknown>;
 }
 
-/** A node-redis client of a cluster. */
+/** Client of node-redis for a cluster. */
 export interface NodeRedisCluster {
   sendCommand(
     key: string | undefined,
@@ -30,7 +30,7 @@ export interface NodeRedisCluster {
 
 export type Client = IoredisClient | NodeRedisClient | NodeRedisCluster;
 
-/** Sends a call. The signal, if there is one: what has not been sent yet need not be any more. */
+/** Function that sends a call. An aborted signal cancels a call that has not been sent yet. */
 export type Send = (call: Call<unknown>, signal?: AbortSignal) => Promise<unknown>;
 
 export function isCluster(client: Client): boolean {
@@ -67,12 +67,15 @@ interface Connected {
   nodes?(role: "all"): Connected[];
 }
 
-/** Runs a function at the end of the turn, also under the fake timers of an application's tests. */
+/**
+ * Runs a function at the end of the event loop's turn, even under the fake timers of an
+ * application's tests.
+ */
 const atEndOfTurn = setImmediate;
 
 /**
- * Returns what has the commands of one turn of the event loop written together, as node-redis does
- * by itself: ioredis writes each by a system call.
+ * Returns a function that makes ioredis write the commands of one turn of the event loop together,
+ * as node-redis does: otherwise ioredis makes a system call for each.
  */
 function corkingOf(client: IoredisClient): () => void {
   let isCorked = false;
@@ -94,7 +97,7 @@ function until(signal: AbortSignal | undefined): never {
   return (signal && { abortSignal: signal, signal }) as never;
 }
 
-/** What is used here of an ioredis command. */
+/** Part of an ioredis command that is used here. */
 export interface Command {
   getKeys(): string[];
   isReadOnly?: boolean;
@@ -105,21 +108,22 @@ export interface Command {
 type CommandMaker = (name: string, ...words: string[]) => Command;
 
 /**
- * ioredis finds a command's keys by the name, and does not know the module's commands: a call would
- * be sent to any node and be redirected, and a pipeline would fail. So each command is told its keys.
+ * Returns a function that creates commands of ioredis with their keys set. ioredis finds keys by
+ * the name of the command and does not know the module's commands: a call would go to any node and
+ * be redirected, and a pipeline would fail.
  *
- * `call` makes a command and hands it to `sendCommand`; here that is one that only returns it. So
- * the command is of the class that belongs to this client, whichever package and copy it is from.
+ * `call` creates a command and passes it to `sendCommand`, which here only returns it. So the
+ * command has the class of this client, whichever package and copy it is from.
  */
 export function commandsOf(client: IoredisClient): (call: Call<unknown>) => Command {
   const { keyPrefix = "", ...options } = client.options as { keyPrefix?: string };
   const maker = Object.create(client, {
     sendCommand: { value: (command: Command) => command },
-    // With automatic pipelining `call` would put it into a pipeline instead.
+    // With automatic pipelining `call` would add the command to a pipeline.
     options: { value: { ...options, enableAutoPipelining: false } },
   }) as { call: CommandMaker };
   return (call) => {
-    // ioredis prefixes the keys that it knows of: these are for us to prefix.
+    // ioredis does not prefix the keys of unknown commands.
     const keys = call.keys.map((key) => keyPrefix + key);
     const command = maker.call(call.name, ...wordsOf({ ...call, keys }));
     const choosing = keys.length > 0 || call.route === undefined ? keys : [call.route];

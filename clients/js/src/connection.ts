@@ -1,4 +1,7 @@
-/** What a client's connection is doing, by its events: connecting, away, or refused by the server. */
+/**
+ * State of a client's connection, by its events: connecting, unreachable, or rejected by the
+ * server.
+ */
 
 import { errorMonitor } from "node:events";
 
@@ -8,13 +11,13 @@ import { messageOf, refusalOf } from "./replies.js";
 import { Tracking } from "./tracking.js";
 import { Waiting } from "./waiting.js";
 
-/** Codes of the system for a server that cannot be reached. */
+/** Error codes of the system for an unreachable server. */
 const AWAY = new Set([
   ...["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "ENOENT"],
   ...["ETIMEDOUT", "EADDRNOTAVAIL"],
 ]);
 
-/** What is used here of the clients' own state. */
+/** Part of the clients' own state that is used here. */
 interface State {
   readonly status?: string;
   readonly isReady?: boolean;
@@ -27,22 +30,22 @@ interface State {
 }
 
 /**
- * What the limiters of one client share, so that it has one listener for each event, however many
- * limiters there are.
+ * State that the limiters of one client share, so that it has one listener for each event, however
+ * many limiters there are.
  */
 export class Connection {
   readonly waiting: Waiting;
   readonly denials = new Denials();
   readonly tracking: Tracking;
-  /** What the server said to the client when it last refused to let it in. */
+  /** Last error with which the server rejected the connection. */
   refusal: string | undefined;
-  /** What the client last said of its connection; nothing, once it is ready. */
+  /** Last error of the client about its connection; undefined once it is ready. */
   trouble: string | undefined;
-  /** How often it has been ready. */
+  /** Number of times that the connection became ready. */
   times = 0;
-  /** A call has been answered. */
+  /** `true` if a call has been answered. */
   hasAnswered = false;
-  /** Since when it has been connecting, by performance.now: its own time runs from then on. */
+  /** Start of connecting by performance.now, from which the connect timeout counts. */
   #connectingSince: number | undefined;
   readonly #client: State;
 
@@ -52,7 +55,7 @@ export class Connection {
     this.#client = client as State;
     if (!this.isReady) this.#connectingSince = performance.now();
     const events = client as Partial<NodeJS.EventEmitter>;
-    // A program that closes its client ends at once.
+    // A program that closes its client must end at once.
     events.on?.("end", () => {
       this.#connectingSince = undefined;
       this.close();
@@ -65,49 +68,51 @@ export class Connection {
     });
     events.on?.("close", () => this.#lost());
     events.on?.("reconnecting", () => this.#lost());
-    // By this name it is no handler: whether there is one, clients ask.
+    // errorMonitor does not count as an error handler, for which clients check.
     events.on?.(errorMonitor, (error: unknown) => this.#hears(error));
   }
 
-  /** As far as the client says so. */
+  /** `true` if the connection is ready, as far as the client reports it. */
   get isReady(): boolean {
     const { status, isReady } = this.#client;
     return status === undefined ? isReady !== false : status === "ready";
   }
 
-  /** Tells whether nobody has connected the client, which node-redis leaves to the application. */
+  /** `true` if the application has not connected the client, as node-redis requires. */
   get isUnconnected(): boolean {
     const isNew = this.times === 0 && this.trouble === undefined && !this.hasAnswered;
     return isNew && this.#client.isOpen === false;
   }
 
-  /** Tells whether a connection by TLS has never come about. */
+  /** `true` if a TLS connection was never established. */
   get lacksTls(): boolean {
     const { tls, redisOptions, socket } = this.#client.options ?? {};
     return Boolean(tls ?? redisOptions?.tls ?? socket?.tls) && this.times === 0;
   }
 
-  /** Whether a connection is being made, for less than so many milliseconds, and nothing failed yet. */
+  /**
+   * Returns `true` if the client has been connecting for less than `withinMs`, without an error.
+   */
   isConnecting(withinMs: number): boolean {
     const since = this.#connectingSince;
     return since !== undefined && performance.now() - since < withinMs;
   }
 
-  /** Closes what was opened beside the client. */
+  /** Closes the connections that were opened beside the client. */
   close(): void {
     this.tracking.close();
     this.waiting.close();
   }
 
   #lost(): void {
-    // Not each further attempt: it is one outage.
+    // Not at each further attempt of the same outage.
     if (this.trouble === undefined) this.#connectingSince ??= performance.now();
   }
 
   #hears(error: unknown): void {
     const said = refusalOf(error);
     const isAway = AWAY.has(`${(error as NodeJS.ErrnoException | undefined)?.code}`);
-    // That it has closed the connection behind that says nothing new; that it is away does.
+    // A closed connection after a rejection is no news, unlike an unreachable server.
     if (said !== undefined || isAway) this.refusal = said;
     if (said === undefined && !isAway) return;
     this.trouble = said ?? (messageOf(error) || `${(error as NodeJS.ErrnoException).code}`);

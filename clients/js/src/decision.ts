@@ -1,57 +1,61 @@
-/** What the server says to a call. */
+/** Decisions of a limiter, and the decoding of the server's replies. */
 
 import { RateLimitError } from "./errors.js";
 import { denial, fields, violated } from "./headers.js";
 import type { Limit } from "./limits.js";
 
-/** What can be told of a decision. */
-export interface Told {
+/** Data of a decision. */
+export interface DecisionData {
   readonly allowed: boolean;
   /**
-   * Of the limit that decided: of several, the one that denies or would run out first. null: nobody
-   * knows, during an outage.
+   * Limit in whole units. Of several limits, that of the one that denies or would run out first.
+   * null during an outage.
    */
   readonly limit: number | null;
-  /** Whole units that are left; null during an outage, unless this process applies limits of its own. */
+  /**
+   * Whole units that remain; null during an outage, unless this process applies limits of its own.
+   */
   readonly remaining: number | null;
   /**
-   * Milliseconds. Denied: the same call passes after this long if no other comes before it, and never
-   * if null. Allowed: 0, or hold the request this long (`leakyBucket`, `maxWait`). Denied while the
-   * server is away: until it is asked again.
+   * Milliseconds. Denied: the same call passes after this time if no other comes first; null if it
+   * never passes. Allowed: 0, or hold the request this long (`leakyBucket`, `maxWait`). Denied
+   * during an outage: the time until the server is tried again.
    */
   readonly waitMs: number | null;
-  /** Milliseconds until all units are back; null during an outage. */
+  /** Milliseconds until all units have recovered; null during an outage. */
   readonly resetMs: number | null;
-  /** With `upto`: so many units were charged. */
+  /** Number of units charged to a call with `upto`. */
   readonly granted?: number;
-  /** What each limit says for itself, if the call asked for it: by `each`, or for several keys. */
-  readonly each?: readonly Told[];
-  /** The limit's name. */
+  /** Decisions of the single limits, for a call with `each` or for several keys. */
+  readonly each?: readonly DecisionData[];
+  /** Name of the limit. */
   readonly name?: string;
   /** Name under which the limit is bound. */
   readonly label?: string;
-  /** The policy that ruled, if the call asked for `each`. */
+  /** Name of the policy that decided, for a call with `each`. */
   readonly policy?: string;
-  /** With `policy`: whether a limit of it has FORCE, so that a denial may be a charge. */
+  /** With `policy`: `true` if one of its limits has FORCE, so that a denied call may be charged. */
   readonly forced?: boolean;
-  /** Seconds after which the limit's units are all back, where this process knows it. */
+  /** Seconds until all units of the limit have recovered, if this process knows them. */
   readonly window?: number;
-  /** Where it was made: on the server, in this process in an outage, or nowhere (open or closed). */
+  /**
+   * Origin of the decision: the server, this process in an outage, or none ("open" or "closed").
+   */
   readonly source?: "server" | "local" | "none";
-  /** A denial of the server that this process remembered: it was not asked again. */
+  /** `true` for a denial that this process remembered without asking the server. */
   readonly remembered?: boolean;
-  /** The idempotency key under which the charge can be settled. */
+  /** Idempotency key by which the charge can be settled. */
   readonly id?: string;
-  /** Of a lease with `fence` that is granted: its token. */
+  /** Fencing token of a granted lease. */
   readonly token?: number;
-  /** Why the server did not decide. */
+  /** Reason why the server did not decide. */
   readonly error?: unknown;
 }
 
-/** By the call that was charged, what it turned out to cost. */
+/** Function that corrects the charge of a call to its actual cost. */
 export type Settle = (id: string, cost: number) => Promise<Decision>;
 
-export class Decision implements Told {
+export class Decision implements DecisionData {
   readonly allowed: boolean;
   readonly limit: number | null;
   readonly remaining: number | null;
@@ -75,44 +79,43 @@ export class Decision implements Told {
   declare readonly error?: unknown;
   #settle: Settle | undefined;
 
-  constructor(told: Told, settle?: Settle) {
-    this.allowed = told.allowed;
-    this.limit = told.limit;
-    this.remaining = told.remaining;
-    this.wait = told.waitMs === null ? null : told.waitMs / 1000;
-    this.waitMs = told.waitMs;
-    this.reset = told.resetMs === null ? null : told.resetMs / 1000;
-    this.resetMs = told.resetMs;
-    this.each = (told.each as readonly Decision[] | undefined) ?? NONE;
-    this.source = told.source ?? "server";
-    if (told.granted !== undefined) this.granted = told.granted;
-    if (told.name !== undefined) this.name = told.name;
-    if (told.label !== undefined) this.label = told.label;
-    if (told.policy !== undefined) this.policy = told.policy;
-    if (told.forced !== undefined) this.forced = told.forced;
-    if (told.window !== undefined) this.window = told.window;
-    if (told.remembered) this.remembered = true;
-    if (told.id !== undefined) this.id = told.id;
-    if (told.token !== undefined) this.token = told.token;
-    if (told.error !== undefined) this.error = told.error;
+  constructor(data: DecisionData, settle?: Settle) {
+    this.allowed = data.allowed;
+    this.limit = data.limit;
+    this.remaining = data.remaining;
+    this.wait = data.waitMs === null ? null : data.waitMs / 1000;
+    this.waitMs = data.waitMs;
+    this.reset = data.resetMs === null ? null : data.resetMs / 1000;
+    this.resetMs = data.resetMs;
+    this.each = (data.each as readonly Decision[] | undefined) ?? NONE;
+    this.source = data.source ?? "server";
+    if (data.granted !== undefined) this.granted = data.granted;
+    if (data.name !== undefined) this.name = data.name;
+    if (data.label !== undefined) this.label = data.label;
+    if (data.policy !== undefined) this.policy = data.policy;
+    if (data.forced !== undefined) this.forced = data.forced;
+    if (data.window !== undefined) this.window = data.window;
+    if (data.remembered) this.remembered = true;
+    if (data.id !== undefined) this.id = data.id;
+    if (data.token !== undefined) this.token = data.token;
+    if (data.error !== undefined) this.error = data.error;
     this.#settle = settle;
   }
 
-  /** The server did not decide: `error` says why, and `onOutage` what holds instead. */
+  /** `true` if the server did not decide: `error` is the reason, and `onOutage` the fallback. */
   get degraded(): boolean {
     return this.source !== "server";
   }
 
-  /** Throws a DeniedError, which has this decision, unless the call is allowed. */
+  /** Returns the decision itself, or throws a DeniedError unless the call is allowed. */
   require(): this {
     if (!this.allowed) throw new DeniedError(this);
     return this;
   }
 
   /**
-   * Corrects what the call was charged to what it turned out to cost; 0 refunds it. The call has to
-   * have an id: by `refundable`, `ttl` or `once`. Nothing is charged, and so nothing settled, during
-   * an outage.
+   * Corrects the charge to the actual cost; 0 refunds it. The call must have an id, by
+   * `refundable`, `ttl` or `once`. During an outage nothing is charged or settled.
    */
   async settle(cost: number): Promise<Decision> {
     if (this.source !== "server") return this;
@@ -125,24 +128,24 @@ export class Decision implements Told {
     return this.#settle(this.id, cost);
   }
 
-  /** This decision with something else told of it. */
-  but(told: Partial<Told>, settle: Settle | undefined = this.#settle): Decision {
-    return new Decision({ ...this, ...told }, settle);
+  /** Returns a copy of this decision with other data. */
+  but(data: Partial<DecisionData>, settle: Settle | undefined = this.#settle): Decision {
+    return new Decision({ ...this, ...data }, settle);
   }
 }
 
 /**
- * Denial of a call or a lease. `decision.wait` says when it may pass. Frameworks answer it with the
- * status and the header fields of a denied request: Express, Fastify, Koa and NestJS by `status`,
- * `statusCode` and `headers`, Hono by `getResponse`.
+ * Error for a denied call or lease. `decision.wait` is the time until it may pass. Frameworks
+ * respond with the status and the header fields of a denied request: Express, Fastify, Koa and
+ * NestJS by `status`, `statusCode` and `headers`, Hono by `getResponse`.
  */
 export class DeniedError extends RateLimitError {
   override readonly name = "DeniedError";
   readonly decision: Decision;
-  /** 429, or 503 if the limits could not be checked. */
+  /** HTTP status: 429, or 503 if the limits could not be checked. */
   readonly status: 429 | 503;
   readonly statusCode: 429 | 503;
-  /** Tells frameworks that clients may read the message. */
+  /** Allows frameworks to send the message to clients. */
   readonly expose = true;
 
   constructor(decision: Decision) {
@@ -159,7 +162,7 @@ export class DeniedError extends RateLimitError {
     return fields(this.decision);
   }
 
-  /** Returns the response to a request that is denied. */
+  /** Returns the response to a denied request. */
   getResponse(): Response {
     const { status, type, body } = denial(this.decision, violated(this.decision));
     const headers = { ...this.headers, "Content-Type": type };
@@ -169,16 +172,19 @@ export class DeniedError extends RateLimitError {
 
 const NONE: readonly Decision[] = [];
 
-/** The reply to a call for one key. */
+/** Decodes the reply to a call for one key. */
 export function one(reply: unknown, limits: readonly Limit[], withGranted: boolean): Decision {
-  // Several limits behind one answer: which of them it tells of is not known.
+  // A single reply for several limits does not name the limit that it describes.
   if (limits.length === 1) return read(reply as unknown[], limits[0], withGranted);
   const decision = read(reply as unknown[], undefined, withGranted);
   const label = limits[0]?.label;
   return label === undefined ? decision : decision.but({ label });
 }
 
-/** The reply with what each limit says: `[allowed, wait_ms, [decision, ...], name, version, FORCE]`. */
+/**
+ * Decodes the reply with the decision of each limit: `[allowed, wait_ms, [decision, ...], name,
+ * version, FORCE]`.
+ */
 export function each(
   reply: unknown,
   limits: readonly Limit[],
@@ -202,10 +208,10 @@ export function each(
   });
 }
 
-type Reading = { -readonly [Name in keyof Told]: Told[Name] };
+type Reading = { -readonly [Name in keyof DecisionData]: DecisionData[Name] };
 
 export function read(reply: unknown[], limit: Limit | undefined, withGranted: boolean): Decision {
-  const told: Reading = {
+  const data: Reading = {
     allowed: Number(reply[0]) === 1,
     limit: Number(reply[1]),
     remaining: Number(reply[2]),
@@ -213,18 +219,19 @@ export function read(reply: unknown[], limit: Limit | undefined, withGranted: bo
     resetMs: Number(reply[4]),
   };
   let next = 5;
-  if (withGranted) told.granted = Number(reply[next++]);
-  // Where there is one limit the reply needs no name, and has none.
+  if (withGranted) data.granted = Number(reply[next++]);
+  // The reply names the limit only if there are several.
   const name = reply.length > next ? `${reply[next]}` : limit?.name;
-  if (name !== undefined) told.name = name;
-  if (limit?.window !== undefined) told.window = limit.window;
-  if (limit?.label !== undefined) told.label = limit.label;
-  return new Decision(told);
+  if (name !== undefined) data.name = name;
+  if (limit?.window !== undefined) data.window = limit.window;
+  if (limit?.label !== undefined) data.label = limit.label;
+  return new Decision(data);
 }
 
 /**
- * The server's rule: of those that deny, the one with the longest wait; else the one that would run
- * out first under calls like this. A limit in the shadow may deny what passes, and does not govern.
+ * Returns the governing decision by the server's rule: the denial with the longest wait, or else
+ * the limit that would run out first under calls like this. A shadow limit may deny a call that
+ * passes, and does not govern.
  */
 export function governs(
   decisions: readonly Decision[],
@@ -240,7 +247,7 @@ export function governs(
   return others.reduce((least, next) => (next.rank < least.rank ? next : least), first).one;
 }
 
-/** -1 is the protocol's "never". */
+/** Converts a wait in milliseconds, where -1 means never. */
 function millisOrNever(wait: unknown): number | null {
   const ms = Number(wait);
   return ms < 0 ? null : ms;

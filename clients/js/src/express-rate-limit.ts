@@ -1,10 +1,10 @@
 /**
- * A store for express-rate-limit that admits exactly what the module admits:
- * `rateLimit({ limit: 100, windowMs: 60_000, store: new RateLimitStore(redis) })`.
+ * Store for express-rate-limit that admits exactly what the module admits: `rateLimit({ limit: 100,
+ * windowMs: 60_000, store: new RateLimitStore(redis) })`.
  *
  * express-rate-limit counts hits and denies when there are more than the limit; the module denies
- * and counts nothing. So an admitted call is told as limit - remaining hits, and a denied one as
- * limit + 1. What is denied is never charged, and so is never to be given back either: see decrement.
+ * and counts nothing. So an allowed call is reported as limit - remaining hits, and a denied one as
+ * limit + 1. A denied call is never charged, so it is never given back either: see decrement.
  */
 
 import { AsyncLocalStorage } from "node:async_hooks";
@@ -20,28 +20,28 @@ import { fixed, type Duration, type Limit } from "./limits.js";
 
 export interface RateLimitStoreOptions extends LimiterOptions {
   /**
-   * What every key begins with. "rl-store:" by default: "rl:" is rate-limit-redis's, and both may run
+   * Prefix of every key, "rl-store:" by default. "rl:" is that of rate-limit-redis, which may run
    * at the same time.
    */
   readonly prefix?: string;
   /**
-   * What is limited, for a key: any limit, or a policy of the server. By default `limit` in each
-   * window of `windowMs`. If limits differ from key to key, give express-rate-limit `store.limit`.
+   * Limits of a key: any limit, or a policy of the server. By default `limit` in each window of
+   * `windowMs`. If limits differ from key to key, pass `store.limit` to express-rate-limit.
    */
   readonly limits?: Limit | ((key: string) => Limit);
 }
 
-/** What a request was told, for when it is to be given back. */
+/** Charge of a request, for giving it back. */
 interface Hit {
   readonly key: string;
   decision?: Decision;
   isGivenBack: boolean;
 }
 
-/** As many hits as there can be: for a limit that only express-rate-limit knows. */
+/** Number of hits when only express-rate-limit knows the limit: practically unbounded. */
 const COUNTED = 1_000_000_000_000;
 
-/** How long an id can be settled after a request that takes long, unless its window is over. */
+/** Longest time within which a charge can be settled, unless its window is over. */
 const LONGEST_REQUEST_MS = 600_000;
 
 export class RateLimitStore implements Store {
@@ -54,9 +54,9 @@ export class RateLimitStore implements Store {
   #configured: { limit: number | undefined; windowMs: number; keepsIds: boolean } | undefined;
 
   /**
-   * Creates a store. Unless `onOutage` says otherwise, an outage is an error: express-rate-limit's
-   * `passOnStoreError` decides what becomes of the request. Throws a TypeError if another store of the
-   * client has the same prefix: both would count each request.
+   * Creates a store. Unless `onOutage` says otherwise, an outage is an error, and
+   * express-rate-limit's `passOnStoreError` decides about the request. Throws a TypeError if
+   * another store of the client has the same prefix, as both would count each request.
    */
   constructor(
     client: Client,
@@ -71,14 +71,14 @@ export class RateLimitStore implements Store {
 
   init({ limit, windowMs, skipFailedRequests, skipSuccessfulRequests }: Options): void {
     this.#configured = {
-      // Of express-slow-down it is 0: it wants every request counted.
+      // express-slow-down sets it to 0, as it wants every request counted.
       limit: typeof limit === "number" && limit > 0 ? limit : undefined,
       windowMs,
       keepsIds: skipFailedRequests || skipSuccessfulRequests,
     };
   }
 
-  /** For express-rate-limit's `limit`: of this request, what the store's limits say. */
+  /** Limit of the current request, for express-rate-limit's `limit` option. */
   readonly limit = (): number => {
     const decision = this.#hits.getStore()?.decision;
     if (!decision) throw new Error("store.limit is known only behind increment");
@@ -88,23 +88,24 @@ export class RateLimitStore implements Store {
   async increment(key: string): Promise<ClientRateLimitInfo> {
     const { windowMs, keepsIds } = this.#options();
     const hit: Hit = { key, isGivenBack: false };
-    // All that this request still does knows of its hit. Before anything is waited for: behind it,
-    // this would be known to this method only.
+    // Makes the hit available to the rest of this request. Must be called before the first await,
+    // after which it would be visible to this method only.
     if (keepsIds || this.#limits) this.#hits.enterWith(hit);
     const ttl: Duration = `${Math.min(Math.max(windowMs, 1000), LONGEST_REQUEST_MS)}ms`;
     const settleable = keepsIds && this.#hasIds ? { once: true, ttl } : {};
     hit.decision = await this.#limiter.take(key, this.#limitOf(key), settleable);
-    return this.#told(hit.decision);
+    return this.#infoOf(hit.decision);
   }
 
   async get(key: string): Promise<ClientRateLimitInfo | undefined> {
     const decision = await this.#limiter.peek(key, this.#limitOf(key));
-    return decision.resetMs === 0 ? undefined : this.#told(decision.but({ allowed: true }));
+    return decision.resetMs === 0 ? undefined : this.#infoOf(decision.but({ allowed: true }));
   }
 
   /**
-   * Gives back what this request was charged, if it was: the key alone does not say so, but a denied
-   * request is decremented as well (it has failed, too). By its id, so that it is given back once.
+   * Gives back the charge of this request, if there was one. The key alone does not tell, as a
+   * denied request is decremented, too (it has failed). Settles by the id, so that it is given back
+   * once.
    */
   async decrement(key: string): Promise<void> {
     const hit = this.#hits.getStore();
@@ -135,12 +136,12 @@ export class RateLimitStore implements Store {
     return fixed(limit, `${windowMs}ms`);
   }
 
-  #told({ allowed, limit, remaining, resetMs, waitMs }: Decision): ClientRateLimitInfo {
-    // What express-rate-limit compares with, and tells clients of.
+  #infoOf({ allowed, limit, remaining, resetMs, waitMs }: Decision): ClientRateLimitInfo {
+    // The limit that express-rate-limit compares with and shows to clients.
     const known = this.#configured?.limit ?? limit ?? COUNTED;
     const used = remaining === null ? 0 : known - remaining;
     const hits = allowed ? Math.min(Math.max(1, used), known) : known + 1;
-    // Denied: Retry-After is made of this.
+    // Retry-After of a denial is computed from this.
     const ms = (allowed ? resetMs : (waitMs ?? resetMs)) ?? 0;
     return { totalHits: hits, resetTime: new Date(Date.now() + ms) };
   }

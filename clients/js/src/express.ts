@@ -18,8 +18,8 @@ export { UNLIMITED } from "./request-keys.js";
 
 /**
  * Denies requests with 429, or 503 if the limits cannot be checked and `onOutage` is "closed".
- * Behind a proxy, set Express's "trust proxy": addresses are what `request.ip` says. In
- * place of a client and limits there can be a bound limit: `rateLimit(limiter.limit("api", limit))`.
+ * Behind a proxy, set Express's "trust proxy": addresses come from `request.ip`. A bound limit can
+ * replace client and limits: `rateLimit(limiter.limit("api", limit))`.
  */
 export function rateLimit(...words: GateWords<Request, Response>): RequestHandler & Keys {
   const { decide, keyOf } = gate(words);

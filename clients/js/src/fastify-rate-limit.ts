@@ -1,6 +1,6 @@
 /**
- * A store for @fastify/rate-limit:
- * `app.register(rateLimit, { max: 100, timeWindow: "1m", store: storeFor(redis) })`.
+ * Store for @fastify/rate-limit: `app.register(rateLimit, { max: 100, timeWindow: "1m", store:
+ * storeFor(redis) })`.
  */
 
 import type { Client } from "./clients.js";
@@ -8,9 +8,9 @@ import { Limiter } from "./limiter.js";
 import { fixed } from "./limits.js";
 import type { LimiterOptions } from "./options.js";
 
-type Told = (error: Error | null, hits?: { current: number; ttl: number }) => void;
+type Callback = (error: Error | null, hits?: { current: number; ttl: number }) => void;
 
-/** What is used here of the plugin's parameters. */
+/** Part of the plugin's parameters that is used here. */
 interface Parameters {
   readonly max?: unknown;
   readonly timeWindow?: unknown;
@@ -18,16 +18,17 @@ interface Parameters {
 }
 
 interface Store {
-  incr(key: string, told: Told, timeWindow: number, max: number): void;
-  read(key: string, told: Told, timeWindow: number, max: number): void;
+  incr(key: string, callback: Callback, timeWindow: number, max: number): void;
+  read(key: string, callback: Callback, timeWindow: number, max: number): void;
   child(parameters: object): Store;
 }
 
 /**
- * The class of a store. A denied request is told as one hit above the limit, and is not charged. An
- * outage is an error, and the plugin's `skipOnError` decides, unless `onOutage` says otherwise. Routes
- * with limits of their own have keys of their own. `prefix` is "fastify:" by default; the other options
- * are the limiter's. The plugin's `ban`, `continueExceeding` and `exponentialBackoff` have no effect.
+ * Returns the class of a store. A denied request is reported as one hit above the limit, and is not
+ * charged. An outage is an error, and the plugin's `skipOnError` decides, unless `onOutage` says
+ * otherwise. Routes with limits of their own have keys of their own. `prefix` is "fastify:" by
+ * default; the other options are the limiter's. The plugin's `ban`, `continueExceeding` and
+ * `exponentialBackoff` have no effect.
  */
 export function storeFor(
   client: Client,
@@ -43,23 +44,23 @@ export function storeFor(
       this.#route = url === undefined ? "" : `${[method ?? ""].flat().join(",")}${url}:`;
     }
 
-    incr(key: string, told: Told, timeWindow: number, max: number): void {
+    incr(key: string, callback: Callback, timeWindow: number, max: number): void {
       const call = limiter.take(this.#route + key, fixed(max, `${timeWindow}ms`));
       call.then(
         ({ allowed, remaining, resetMs, waitMs }) => {
           const current = allowed ? max - (remaining ?? max) : max + 1;
-          told(null, { current, ttl: (allowed ? resetMs : waitMs) ?? timeWindow });
+          callback(null, { current, ttl: (allowed ? resetMs : waitMs) ?? timeWindow });
         },
-        (error: Error) => told(error),
+        (error: Error) => callback(error),
       );
     }
 
-    read(key: string, told: Told, timeWindow: number, max: number): void {
+    read(key: string, callback: Callback, timeWindow: number, max: number): void {
       const call = limiter.peek(this.#route + key, fixed(max, `${timeWindow}ms`));
       call.then(
         ({ remaining, resetMs }) =>
-          told(null, { current: max - (remaining ?? max), ttl: resetMs ?? 0 }),
-        (error: Error) => told(error),
+          callback(null, { current: max - (remaining ?? max), ttl: resetMs ?? 0 }),
+        (error: Error) => callback(error),
       );
     }
 

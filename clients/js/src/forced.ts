@@ -1,14 +1,14 @@
-/** Policies with a limit that has FORCE: what they deny may have been charged, past the limit. */
+/** Policies with FORCE, whose denied calls may have been charged past the limit. */
 
 import { takeParsed, type Call } from "./calls.js";
 import type { Decision } from "./decision.js";
 import type { Limit, PolicyLimit } from "./limits.js";
 
-/** Each attempt would be charged once more. */
+/** Error text for `wait` and units, with which each attempt would be charged. */
 export const FORCED =
   "the policy has a limit with FORCE, which charges denied calls: it is not for wait and units";
 
-/** Lifetime of an answer, that of a denial by a policy, and the maximum number of answers. */
+/** Lifetime in milliseconds and maximum number of cached answers. */
 const HOLDS_MS = 1000;
 const MOST = 10_000;
 
@@ -23,18 +23,22 @@ export class ForcedPolicies {
   }
 
   /**
-   * Tells whether the limits of a key are a policy with FORCE; undefined if that is not known. What a
-   * decision has told is not asked.
+   * Returns `true` if the limits of a key are a policy with FORCE, or undefined if that is not
+   * known. Asks the server unless the decision contains the answer.
    */
-  async has(key: string, limits: readonly Limit[], told?: Decision): Promise<boolean | undefined> {
+  async has(
+    key: string,
+    limits: readonly Limit[],
+    decision?: Decision,
+  ): Promise<boolean | undefined> {
     const policy = limits[0];
     if (policy === undefined || !("policies" in policy)) return false;
-    if (told?.forced !== undefined) return told.forced;
+    if (decision?.forced !== undefined) return decision.forced;
     const name = JSON.stringify((policy as PolicyLimit).policies);
     const now = this.#now();
     const known = this.#known.get(name);
     if (known && now < known.until) return known.forces;
-    // What is wrong with the call, it says itself.
+    // The call itself reports its errors.
     const facts = await this.#answer(takeParsed(key, policy, { cost: 0, each: true })).catch(
       () => undefined,
     );

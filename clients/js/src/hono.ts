@@ -19,9 +19,9 @@ export { UNLIMITED } from "./request-keys.js";
 
 /**
  * Denies requests with 429, or 503 if the limits cannot be checked and `onOutage` is "closed". By
- * default the address of the connection is limited, as @hono/node-server knows it; elsewhere, and behind
- * a proxy, `key` or `address` has to say whose limit a request has. In place of a bound limit there can be a client or a
- * limiter, with limits.
+ * default the limit is by the address of the connection, as @hono/node-server knows it. Elsewhere,
+ * and behind a proxy, `key` or `address` must identify the client. A client or a limiter, with
+ * limits, can replace the bound limit.
  */
 export function rateLimit(...words: GateWords<Context, Response>): MiddlewareHandler & Keys {
   const { decide, keyOf } = gateFor(addressOf, words);
@@ -30,7 +30,7 @@ export function rateLimit(...words: GateWords<Context, Response>): MiddlewareHan
     if (answer?.denial) return denied(answer.denial, answer.headers);
     await next();
     for (const [name, value] of Object.entries(answer?.headers ?? {})) {
-      // A limiter behind this one, or a DeniedError, has told of the limit that counts.
+      // Keep the fields of an inner limiter or a DeniedError, whose limit counts.
       if (!context.res.headers.has(name)) context.header(name, value);
     }
     await answer?.refund?.(context.res);

@@ -1,4 +1,4 @@
-/** What the frameworks have in common: a request is decided, and the client is told. */
+/** Common part of the middleware: decides requests and builds responses. */
 
 import { BoundLimit } from "./bound.js";
 import type { Log } from "./breaker.js";
@@ -13,75 +13,80 @@ import type { LimiterOptions } from "./options.js";
 import { isLimit, limitOf, limitsOf, type Limits, type ParsedLimits } from "./rates.js";
 import { RequestKeys, UNLIMITED, type AddressOf, type KeyOptions } from "./request-keys.js";
 
-/** What a middleware does with each request. */
+/** Options of a middleware for each request. */
 export interface RequestOptions<Request, Response = unknown> extends KeyOptions<Request> {
   /** Cost of a request. 1 by default. */
   readonly cost?: number | ((request: Request) => number);
-  /** Tell clients of their limits. true by default. */
+  /** Send header fields about the limits to clients. true by default. */
   readonly headers?: boolean;
   /** `X-RateLimit-Reset` in seconds since 1970, not from now. false by default. */
   readonly unixReset?: boolean;
-  /** Told of every decision, for metrics and logs. */
+  /** Called with every decision, for metrics and logs. */
   readonly report?: (decision: Decision, request: Request) => void;
-  /** Tells by its response that a request does not count: its charge is given back. */
+  /** Returns `true` for a response that does not count: its charge is given back. */
   readonly refund?: (response: Response) => boolean;
-  /** Builds the response to a denied request. What it leaves out is as by default. */
+  /** Builds the response to a denied request. Missing parts have their defaults. */
   readonly deny?: (decision: Decision, request: Request) => Denied | Promise<Denied>;
 }
 
-/** Options of a middleware, and of the limiter that it makes of a client. */
+/** Options of a middleware, and of the limiter that it creates for a client. */
 export interface RateLimitOptions<Request, Response = unknown>
   extends RequestOptions<Request, Response>, LimiterOptions {
-  /** Name of the limits: their keys begin with it, and clients are told it. */
+  /** Name of the limits, which their keys begin with and clients see. */
   readonly name?: string;
-  /** What every key begins with. Without `name` it counts as one: the key is the prefix and who. */
+  /**
+   * Prefix of every key. Without `name` it replaces the name: the key is the prefix and the client.
+   */
   readonly prefix?: string;
 }
 
 /** Response to a denied request. */
 export interface Denied {
   readonly status?: number;
-  /** More header fields, beside those of the limits. */
+  /** Additional header fields. */
   readonly headers?: Record<string, string>;
   /** Content type. By default JSON, or plain text if the body is a string. */
   readonly type?: string;
   readonly body?: string | object;
 }
 
-/** The limits of a key; or, from a request, those of a key or of several keys of one slot. */
+/**
+ * Limits of a key; or a function that returns the limits of a request, or limits of several keys in
+ * one slot.
+ */
 export type RequestLimits<Request> =
   Limits | ((request: Request) => Limits | Keyed | typeof UNLIMITED);
 
 export interface Answer<Response> {
   readonly headers: Record<string, string>;
   readonly denial: { readonly status: number; type: string; body: string } | undefined;
-  /** Gives the charge back if the response says so. Undefined if there is nothing to give back. */
+  /** Gives the charge back if the response says so. Undefined if there is no charge. */
   readonly refund: ((response: Response) => Promise<void>) | undefined;
 }
 
-/** Returns the key of a client: by the value that `key` returns, or else by its address. */
+/** Function that returns the key of a client by the value of `key`, or else by its address. */
 export type KeyOf = (who?: string | null, address?: string | null) => string;
 
 /** Decisions of a middleware, and its keys. */
 export interface Gate<Request, Response> {
-  /** Decides a request; undefined if it is not limited. */
+  /** Decides a request. Returns undefined if it is not limited. */
   readonly decide: (request: Request) => Promise<Answer<Response> | undefined>;
   readonly keyOf: KeyOf;
 }
 
-/** A middleware that tells its keys, for `limiter.ban` and `limiter.reset`. */
+/** Middleware that exposes its keys, for `limiter.ban` and `limiter.reset`. */
 export interface Keys {
   readonly keyOf: KeyOf;
 }
 
 const DECISIONS = new WeakMap<object, Decision>();
 
-/** Returns the decision of a request, by the last limiter that it came through. */
+/** Returns the decision of a request by the last limiter that it passed through. */
 export function decisionFor(request: object): Decision | undefined {
   return DECISIONS.get(request);
 }
 
-/** What a middleware is made of: a bound limit, or a client or limiter with limits. */
+/** Arguments of a middleware: a bound limit, or a client or limiter with limits. */
 export type GateWords<Request, Response = unknown> =
   | [limit: BoundLimit, options?: RequestOptions<Request, Response>]
   | [
@@ -97,7 +102,7 @@ export function gate<Request extends { readonly ip?: string | undefined }, Respo
   return gateFor(({ ip }) => ip, words);
 }
 
-/** Creates the gate of requests whose address `addressOf` knows. */
+/** Creates the gate of requests whose address `addressOf` returns. */
 export function gateFor<Request extends object, Response>(
   addressOf: AddressOf<Request>,
   words: GateWords<Request, Response>,
@@ -106,7 +111,7 @@ export function gateFor<Request extends object, Response>(
   const { cost, report, refund, deny } = options;
   const keys = new RequestKeys(addressOf, options, naming, log);
 
-  /** What a call says beside its limits; nothing, for most. */
+  /** Returns the options of a call; undefined for most calls. */
   function optionsOf(request: Request, own: ParsedLimits | Keyed): TakeOptions | undefined {
     const units = typeof cost === "function" ? cost(request) : cost;
     const each = Array.isArray(own) && own.length > 1;
@@ -169,10 +174,10 @@ export function gateFor<Request extends object, Response>(
   };
 }
 
-/** Longest time in which a request can be refunded, in seconds. */
+/** Longest time within which a request can be refunded, in seconds. */
 const REFUNDED_WITHIN = 600;
 
-/** Returns how long a charge has to be refundable: once its window is over, nothing is left of it. */
+/** Returns the time within which a charge is refundable: after its window it has recovered. */
 function refundTime(limits: ParsedLimits | Keyed): Duration {
   const all = isKeyed(limits) ? Object.values(limits).map(limitOf) : [limits].flat();
   const longest = Math.max(1, ...all.map(({ window = REFUNDED_WITHIN }: Limit) => window));
@@ -190,7 +195,7 @@ function partsOf<Request, Response>(words: GateWords<Request, Response>) {
   const given = second as RequestLimits<Request>;
   const { name, prefix = "" } = third;
   const isOwn = !(first instanceof Limiter);
-  // A prefix in place of a name is a part of the key, behind what marks an address.
+  // A prefix in place of a name is part of the key, after the mark of addresses.
   const own = isOwn && name !== undefined ? prefix : "";
   const limiter = isOwn ? new Limiter(first, { ...third, prefix: own }) : first;
   const naming = { before: name === undefined || isOwn ? "" : prefix, shown: own, name, prefix };
@@ -201,7 +206,7 @@ function partsOf<Request, Response>(words: GateWords<Request, Response>) {
   const limits = limitsOf(given);
   if (name === undefined) return { ...common, limits, naming: { ...naming, spec: specOf(limits) } };
   const bound = limiter.limit(naming.before + name, limits);
-  // The name is in use for as long as the middleware is.
+  // The name is in use as long as the middleware exists.
   return {
     ...common,
     limiter: bound.ofKeys,

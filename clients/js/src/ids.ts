@@ -1,4 +1,4 @@
-/** Which calls bring an idempotency key, by which the server charges them once. */
+/** Choice of the calls that bring an idempotency key, so that the server charges them once. */
 
 import { randomUUID } from "node:crypto";
 
@@ -7,42 +7,45 @@ import { CallError } from "./errors.js";
 import type { Duration, Limit, PolicyLimit } from "./limits.js";
 import type { ParsedLimits } from "./rates.js";
 
-/** Above this share of a limit, charging a call twice would matter. */
+/** Share of a limit above which charging a call twice would matter. */
 const MATTERS = 0.01;
 
-/** Time for which a charge of several units can be settled, unless the call says otherwise. */
+/** Default time within which a charge of several units can be settled. */
 const SETTLED_WITHIN: Duration = "1m";
 
-/** Time for which a turn can be given back after its wait. */
+/** Time after its wait within which a reservation can be given back. */
 const UNDONE_WITHIN_MS = 30_000;
 
-/** Time for which a caller's own id is remembered, unless the call says otherwise. */
+/** Default lifetime of a caller's own id. */
 const OWN: Duration = "10m";
 
 export class Ids {
   readonly #mayHave: boolean;
   readonly #ttl: Duration;
-  /** Policies with a concurrency limit: the id is the holder. */
-  readonly #held = new Set<string>();
+  /** Policies with a concurrency limit, whose calls need an id as the holder. */
+  readonly #concurrencyPolicies = new Set<string>();
 
-  /** false: no call has one that does not ask for it. `ttl`: as long as a call is sent again. */
+  /**
+   * Creates the generator. Without `mayHave`, only calls that ask for an id get one. `ttl` is the
+   * time for which a call may be resent.
+   */
   constructor(mayHave: boolean, ttl: Duration) {
     this.#mayHave = mayHave;
     this.#ttl = ttl;
   }
 
-  /** Whether a call without an id may be sent again. */
+  /** `true` if a call without an id may be resent. */
   get mayRepeat(): boolean {
     return this.#mayHave;
   }
 
-  /** Returns the options of a call whose charge can be undone for as long as it waits. */
+  /** Returns the options of a waiting call, whose charge can be undone until its wait is over. */
   ofWait(options: TakeOptions, waitMs: number): TakeOptions {
     const { once = this.#mayHave, ttl = `${Math.ceil(waitMs) + UNDONE_WITHIN_MS}ms` } = options;
     return once === false ? options : { ...options, once, ttl };
   }
 
-  /** Returns the id of a call, if it needs one. */
+  /** Returns the idempotency key of a call, if it needs one. */
   of(limits: ParsedLimits, { once, ttl, refundable, cost = 1 }: TakeOptions): Once | undefined {
     if (refundable && once === false) {
       throw new TypeError("a call with once: false has no id: it is not refundable");
@@ -58,21 +61,30 @@ export class Ids {
     return { id: randomUUID(), ttl: ttl ?? settled, isOurs: true };
   }
 
-  /** Whether an error says that calls for these limits need an id, which was not known before. */
+  /**
+   * Records that calls for these limits need an id, if an error says so. Returns `true` if that is
+   * new.
+   */
   learns(limits: ParsedLimits, error: unknown): boolean {
     if (!this.#mayHave || !(error instanceof CallError)) return false;
     if (!error.message.startsWith("the policy has a CONCURRENCY limit")) return false;
-    const names = policiesOf(limits).filter((name) => !this.#held.has(name));
-    for (const name of names) this.#held.add(name);
+    const names = policiesOf(limits).filter((name) => !this.#concurrencyPolicies.has(name));
+    for (const name of names) this.#concurrencyPolicies.add(name);
     return names.length > 0;
   }
 
   #isHeld(limits: ParsedLimits): boolean {
-    return this.#held.size > 0 && policiesOf(limits).some((name) => this.#held.has(name));
+    return (
+      this.#concurrencyPolicies.size > 0 &&
+      policiesOf(limits).some((name) => this.#concurrencyPolicies.has(name))
+    );
   }
 }
 
-/** Whether charging a call twice would take much. Of a policy only the server knows how much it is. */
+/**
+ * Returns `true` if charging a call twice would matter. Only the server knows the size of a
+ * policy's limits.
+ */
 function matters(limits: ParsedLimits, cost: number): boolean {
   if (Array.isArray(limits)) return limits.some((one: Limit) => matters(one, cost));
   const { quota = Infinity, cost: units = cost } = limits as Limit;

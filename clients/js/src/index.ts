@@ -12,7 +12,7 @@ export type {
   TakeOptions,
 } from "./calls.js";
 export type { Client, IoredisClient, NodeRedisClient, NodeRedisCluster } from "./clients.js";
-export { Decision, DeniedError, type Told } from "./decision.js";
+export { Decision, DeniedError, type DecisionData } from "./decision.js";
 export {
   CallError,
   FullError,

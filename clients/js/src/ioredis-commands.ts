@@ -5,7 +5,7 @@ import type { Call } from "./calls.js";
 import { commandsOf, type Command, type IoredisClient } from "./clients.js";
 import * as policies from "./policies.js";
 
-/** The methods. `ioredis.ts` and `iovalkey.ts` declare them on their client's types. */
+/** Methods by name. `ioredis.ts` and `iovalkey.ts` declare them on their client's types. */
 export const COMMANDS = {
   rlTake: calls.take,
   rlPeek: calls.peek,
@@ -27,23 +27,23 @@ export const COMMANDS = {
 
 type Commands = typeof COMMANDS;
 
-/** Of a method. */
+/** Name of a method. */
 export type Name = keyof Commands;
 
-/** What the call of a method is answered with. */
+/** Type of a method's result. */
 export type ReplyOf<Method extends Name> =
   ReturnType<Commands[Method]> extends Call<infer Reply> ? Reply : never;
 
 export type ArgumentsOf<Method extends Name> = Parameters<Commands[Method]>;
 
-/** A client, or one of its pipelines: these send commands too, and then return themselves. */
+/** Client, or one of its pipelines, which send commands, too, and then return themselves. */
 interface Sender {
   sendCommand(command: Command): unknown;
 }
 
 /**
- * Adds the module's commands to a client, and to pipelines that it makes from then on. They go to
- * the right node of a cluster.
+ * Adds the module's commands as methods to a client, and to its later pipelines. They go to the
+ * right node of a cluster.
  */
 export function addCommands<Client extends IoredisClient>(client: Client): Client {
   const commandOf = commandsOf(client);
@@ -54,7 +54,7 @@ export function addCommands<Client extends IoredisClient>(client: Client): Clien
       return this.sendCommand(decoding(commandOf(call), call));
     };
     Object.assign(client, { [name]: method });
-    // A pipeline copies the methods of these names from its client.
+    // A pipeline copies the methods with these names from its client.
     addedBuiltinSet.add(name);
   }
   return client;
@@ -62,7 +62,7 @@ export function addCommands<Client extends IoredisClient>(client: Client): Clien
 
 function decoding(command: Command, { decode }: Call<unknown>): Command {
   const plain = command.transformReply.bind(command);
-  // In a transaction the first answer is only that the command is queued.
+  // In a transaction the first reply only confirms that the command is queued.
   command.transformReply = (reply) => {
     const text = plain(reply);
     return text === "QUEUED" ? text : decode(text);

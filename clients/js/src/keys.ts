@@ -1,27 +1,27 @@
 /**
- * Keys of limits on the server: their name, or without one their words. `clients/keys.json` has the
- * cases, which all packages share.
+ * Keys of limits on the server: their name, or without one their canonical words.
+ * `clients/keys.json` has test cases for all packages.
  */
 
 import { seconds, type Duration, type Limit, type PolicyLimit } from "./limits.js";
 import { limitsOf, type Limits, type ParsedLimits } from "./rates.js";
 
-/** Beginning of the keys of addresses that stand in for a missing key. No name has it. */
+/** Prefix of keys by address, for requests without a key. No name begins with it. */
 export const OF_ADDRESS = "ip:";
 
 /** Client without an address, such as behind a Unix socket. */
 export const UNKNOWN = "unknown";
 
-/** Numbers behind the algorithm, before its period. */
+/** Number of amounts after the algorithm, before its period, where it is not 1. */
 const AMOUNTS: Readonly<Record<string, number>> = { TOKENBUCKET: 2, LEAKYBUCKET: 2, SKETCH: 2 };
 
-/** Windows of the calendar, which stay as they are written. */
+/** Calendar windows, which stay as they are written. */
 const CALENDAR = /^(1w|1mo|3mo|1y)$/;
 
-/** Options that change how much a call takes or shows, not what is counted, and their lengths. */
+/** Options that affect only a call, not its usage, and their lengths in words. */
 const LEFT_OUT: Readonly<Record<string, number>> = { COST: 2, KEEP: 2, SIZE: 2, SHADOW: 1, NX: 1 };
 
-/** Returns the canonical words of limits, which are the name of limits without one. */
+/** Returns the canonical words of limits, which are the name of unnamed limits. */
 export function specOf(limits: Limits): string {
   return [limitsOf(limits)]
     .flat()
@@ -49,7 +49,7 @@ function canonical(limit: Limit): string[] {
   return [kind, ...words.slice(0, count).map(plain), millis(period), ...kept];
 }
 
-/** Options that are followed by a word of their own. */
+/** Options that are followed by a value. */
 const TAKES_WORD = new Set(["OFFSET", "ANCHOR", "AS"]);
 
 function isOption(word: string): boolean {
@@ -66,7 +66,9 @@ function millis(period: string): string {
   return CALENDAR.test(period) ? period : plain(`${seconds(period as Duration) * 1000}`);
 }
 
-/** Throws a TypeError if a name or a prefix in place of one could reach the keys of addresses. */
+/**
+ * Throws a TypeError if a name, or a prefix in place of one, could collide with keys by address.
+ */
 export function checkName(name: string): void {
   if (typeof name !== "string") throw new TypeError(`a name must be a string: ${String(name)}`);
   if (name !== "ip" && !name.startsWith(OF_ADDRESS)) return;
@@ -79,7 +81,7 @@ export function checkPrefix(prefix: string): void {
   throw new TypeError(`the prefix ${prefix} is taken: keys of addresses begin with ip:`);
 }
 
-/** Returns the limits as those of a name: clients are told the name where a limit has none. */
+/** Returns limits labelled with a name, which clients see if a limit has none. */
 export function labelled(limits: ParsedLimits, label: string): ParsedLimits {
   const one = (limit: Limit): Limit => ({ ...limit, label });
   return Array.isArray(limits) ? limits.map(one) : one(limits as Limit);
@@ -90,7 +92,7 @@ interface Binding {
   readonly kinds: string;
 }
 
-/** Names in use, by the client and the key that they stand for. */
+/** Names in use by client, with the limits that they are bound to. */
 const BINDINGS = new WeakMap<object, Map<string, Binding>>();
 
 const FORGOTTEN = new FinalizationRegistry(
@@ -100,8 +102,8 @@ const FORGOTTEN = new FinalizationRegistry(
 );
 
 /**
- * Notes what a name is bound to for as long as the holder is in use. Throws a TypeError if it is
- * bound already to limits of another kind or window: they would share a key.
+ * Registers a name for as long as the holder is in use. Throws a TypeError if it is bound to limits
+ * of another algorithm or window, as they would share a key.
  */
 export function bind(client: object, name: string, limits: ParsedLimits, holder: object): void {
   const all = [limits].flat();
@@ -117,7 +119,7 @@ export function bind(client: object, name: string, limits: ParsedLimits, holder:
   if (known === undefined) note(client, name, kinds, holder);
 }
 
-/** Notes that a store has the keys of a prefix. Throws a TypeError if another store has them. */
+/** Registers the prefix of a store. Throws a TypeError if another store has it. */
 export function claim(client: object, prefix: string, store: object): void {
   const name = `store ${prefix}`;
   if (boundTo(client, name) !== undefined) {
@@ -141,7 +143,10 @@ function note(client: object, name: string, kinds: string, holder: object): void
   FORGOTTEN.register(holder, { names, name });
 }
 
-/** Returns the algorithm of a limit, and the window where one of another length is another count. */
+/**
+ * Returns the algorithm of a limit, and its window if windows of different lengths have separate
+ * usage.
+ */
 function kindOf(limit: Limit): string {
   const [kind = "", , ...rest] = canonical(limit);
   if ("policies" in limit) return "POLICY";

@@ -17,9 +17,9 @@ export {
 export { UNLIMITED } from "./request-keys.js";
 
 /**
- * Denies requests with 429, or 503 if the limits cannot be checked and `onOutage` is "closed". Behind
- * a proxy, set Koa's `app.proxy`: addresses are what `context.ip` says. In place of a bound limit there
- * can be a client or a limiter, with limits.
+ * Denies requests with 429, or 503 if the limits cannot be checked and `onOutage` is "closed".
+ * Behind a proxy, set Koa's `app.proxy`: addresses come from `context.ip`. A client or a limiter,
+ * with limits, can replace the bound limit.
  */
 export function rateLimit(...words: GateWords<Context, Response>): Middleware & Keys {
   const { decide, keyOf } = gateFor(({ ip }: Context) => ip, words);

@@ -1,4 +1,4 @@
-/** A lease of a concurrency limit, renewed for as long as the work takes. */
+/** Lease of a concurrency limit, renewed while the work runs. */
 
 import { randomUUID } from "node:crypto";
 
@@ -10,27 +10,32 @@ import type { Wait } from "./sending.js";
 import { unbounded } from "./waits.js";
 
 export interface LeaseOptions {
-  /** Its holder, 1 to 256 bytes. A new name by default: two of one name share one lease. */
+  /**
+   * Holder of the lease, 1 to 256 bytes. A new name by default: calls with one holder share one
+   * lease.
+   */
   readonly holder?: string;
-  /** How many units it holds, above 0. 1 by default. */
+  /** Units to hold, above 0. 1 by default. */
   readonly cost?: number;
-  /** Denied if this holder has a lease already: for locks. */
+  /** Deny the lease if this holder has one already, for locks. */
   readonly nx?: boolean;
   /**
-   * For how long to wait for a place, in the server and in turn. 0 by default; Infinity: as long as
-   * it takes.
+   * Time to wait for a lease in the server's queue. 0 by default; Infinity waits without a timeout.
    */
   readonly wait?: Duration;
-  /** Ask for a `token`: storage that compares it can refuse a stale holder. false by default. */
+  /**
+   * Request a fencing `token`: storage that compares it can reject a stale holder. false by
+   * default.
+   */
   readonly fence?: boolean;
-  /** Ends the waiting, if it is aborted. */
+  /** Signal that ends the wait. */
   readonly signal?: AbortSignal;
 }
 
 interface Server {
   readonly holder: string;
   readonly ttlMs: number;
-  /** When the lease was asked for: from then on it may count. */
+  /** Time when the lease was requested, from which its ttl may count. */
   readonly sentAt: number;
   readonly now: () => number;
   readonly renew: () => Promise<Decision>;
@@ -42,9 +47,9 @@ const RENEWALS_IN_A_TTL = 3;
 export class Lease {
   readonly decision: Decision;
   readonly holder: string;
-  /** With `fence`: larger than the token of every lease before. */
+  /** Fencing token, larger than that of every earlier lease. */
   readonly token: number | undefined;
-  /** Aborted, with a LeaseLostError, when the lease is lost: stop the work. */
+  /** Signal that is aborted with a LeaseLostError when the lease is lost: stop the work. */
   readonly signal: AbortSignal;
   readonly #server: Server;
   readonly #lost = new AbortController();
@@ -58,11 +63,11 @@ export class Lease {
     this.token = decision.token;
     this.signal = this.#lost.signal;
     this.#server = server;
-    // What nobody granted during an outage is nobody's to renew.
+    // A lease that the server did not grant, during an outage, is not renewed.
     if (decision.source === "server") this.#holds(server.sentAt);
   }
 
-  /** Gives the lease back. If that cannot be said, it expires after its ttl. */
+  /** Releases the lease. If the server cannot be reached, it expires after its ttl. */
   async release(): Promise<void> {
     const held = this.#renewal !== undefined && !this.#isOver;
     this.#end();
@@ -89,12 +94,12 @@ export class Lease {
       const { allowed, token } = await this.#server.renew();
       if (this.#isOver) return;
       if (!allowed) this.#lose("expired, and others hold all there is");
-      // Of another token: a new lease. The first had expired, and others may have had its place.
+      // Another token means a new lease: the first had expired, and others may have had its place.
       else if (token !== this.token) await this.#giveBack("expired");
       else this.#holds(sentAt);
     } catch {
       if (this.#isOver) return;
-      // Until it expires, it may still be renewed.
+      // It may still be renewed until it expires.
       const soon = this.#server.ttlMs / RENEWALS_IN_A_TTL / 4;
       this.#renewal = setTimeout(() => void this.#renew(), soon).unref();
     }
@@ -117,8 +122,8 @@ export class Lease {
   }
 }
 
-/** What a lease is asked for by. */
-interface Asking {
+/** Dependencies of acquireCall a lease. */
+interface AcquireContext {
   readonly now: () => number;
   /** Aborted when the limiter is closed. */
   readonly closing: AbortSignal;
@@ -128,13 +133,13 @@ interface Asking {
   readonly release: (holder: string) => Promise<number>;
 }
 
-/** A lease as soon as there is room, or a DeniedError once nobody waits for it any more. */
+/** Acquires a lease as soon as there is room. Throws a DeniedError after the timeout. */
 export async function acquired(
   limit: ConcurrencyLimit,
   { holder = randomUUID(), cost, nx = false, wait = 0, fence = false, signal }: LeaseOptions,
-  { now, closing, acquire, answer, decide, release }: Asking,
+  { now, closing, acquire, answer, decide, release }: AcquireContext,
 ): Promise<Lease> {
-  const asking = (again: boolean, block?: Duration) =>
+  const acquireCall = (again: boolean, block?: Duration) =>
     acquire(holder, {
       ...(cost === undefined ? {} : { cost }),
       ...(block === undefined ? {} : { block }),
@@ -154,21 +159,21 @@ export async function acquired(
   try {
     for (let again = false; ; again = true) {
       const sentAt = now();
-      const blocking = (block: Duration) => asking(again, block);
+      const blocking = (block: Duration) => acquireCall(again, block);
       ending.signal.throwIfAborted();
       const decision = await decide(
-        asking(again),
+        acquireCall(again),
         waitMs > 0 ? { until, blocking, signal: ending.signal } : undefined,
       ).catch(async (error: unknown) => {
-        // It may have been granted all the same.
+        // The lease may have been granted nevertheless.
         if (ending.signal.aborted) await release(holder).catch(() => {});
         throw error;
       });
       if (!decision.allowed) throw new DeniedError(decision);
-      // When it was granted is not known here, and that it was asked for then: if much of the ttl may
-      // be over, it is renewed first.
+      // The time of the grant is unknown, only that of the request: if much of the ttl may be over,
+      // the lease is renewed first.
       if (decision.source !== "server" || now() - sentAt < ttlMs / 2) {
-        const renew = () => answer(asking(true));
+        const renew = () => answer(acquireCall(true));
         const server = { holder, ttlMs, sentAt, now, renew, release: () => release(holder) };
         return new Lease(decision, server);
       }

@@ -1,4 +1,4 @@
-/** The limiter: charges limits on the server, and says what holds while the server is away. */
+/** Limiter, which charges limits on the server and falls back during an outage. */
 
 import type { Log } from "./breaker.js";
 import { BoundLimit } from "./bound.js";
@@ -27,17 +27,17 @@ import { MERGED, refuse, sketchOf } from "./sketches.js";
 import { Units, type UnitsOptions } from "./units.js";
 import { canReserve, endless, reserved, retried, unbounded, type Waiter } from "./waits.js";
 
-/** Clients send again, too, what they had sent before the connection was lost. */
+/** Time within which clients themselves resend calls after a lost connection. */
 const RESENT_WITHIN_MS = 1000;
 
 export class Limiter {
-  /** The limits that the server keeps under a name. */
+  /** Policies: named limits stored on the server. */
   readonly policies: Policies;
-  /** Where outages and mistakes are told: the option of this name. */
+  /** Log of outages and errors: the option of this name. */
   readonly log: Log;
   readonly #client: Client;
   readonly #sending: Sending;
-  /** Ends what waits, when the limiter is closed. */
+  /** Aborted when the limiter is closed, to end waiting calls. */
   #closing = endless();
   readonly #prefix: string;
   readonly #ids: Ids;
@@ -47,7 +47,7 @@ export class Limiter {
   readonly #now: () => number;
   readonly #sleep: Sleep;
 
-  /** "memory", for tests: the limiter decides in this process, as the server does. */
+  /** Creates a limiter. With "memory", for tests, it decides in this process as the server does. */
   constructor(given: Client | "memory", options: LimiterOptions = {}) {
     const { client, now, sleep } = routeOf(given, options);
     const { onOutage = "open" } = options;
@@ -78,9 +78,9 @@ export class Limiter {
   }
 
   /**
-   * Binds limits to a name: `limiter.limit("api", fixed(100, "1m"))`. Its keys are `api:` and who is
-   * limited. The options are those of every call. Throws a TypeError if the name is in use for limits
-   * of another kind or window.
+   * Binds limits to a name: `limiter.limit("api", fixed(100, "1m"))`. Its keys are `api:` and the
+   * client. The options are the defaults of every call. Throws a TypeError if the name is in use
+   * for limits of another algorithm or window.
    */
   limit(name: string, limits: Limits, options?: TakeOptions): BoundLimit<Limiter> {
     checkName(name);
@@ -99,7 +99,10 @@ export class Limiter {
     return this.#waited({ full, limits: [limits].flat(), charged: ofKey(key, limits) }, options);
   }
 
-  /** Says what `take` would, and charges nothing. A replica may answer: the client's settings say. */
+  /**
+   * Returns the decision that `take` would make, and charges nothing. A replica may answer,
+   * depending on the client's settings.
+   */
   async peek(key: string, given: Limits, options: PeekOptions = {}): Promise<Decision> {
     amount(options.cost ?? 1, "cost");
     const limits = limitsOf(given);
@@ -115,8 +118,8 @@ export class Limiter {
   }
 
   /**
-   * Charges limits of several keys together: all, or none. In a cluster the keys have to be in one
-   * slot, so give them a tag in common: `{acme}:user:42` and `{acme}:all`.
+   * Charges limits of several keys together: all, or none. In a cluster the keys must be in one
+   * slot, so use a common hash tag: `{acme}:user:42` and `{acme}:all`.
    */
   async takeAll(
     keyed: Keyed,
@@ -125,7 +128,7 @@ export class Limiter {
     return this.#waited(ofKeys(this.#keyOf, keyed), options);
   }
 
-  /** Says what `takeAll` would, and charges nothing. */
+  /** Returns the decision that `takeAll` would make, and charges nothing. */
   async peekAll(
     keyed: Keyed,
     options: Omit<PeekOptions, "upto" | "each" | "ban"> = {},
@@ -136,8 +139,8 @@ export class Limiter {
   }
 
   /**
-   * Corrects a charge by its id, where the decision itself is not at hand: else `decision.settle`. With
-   * the limits of the first call. Not allowed if the id is not known, or no longer.
+   * Corrects a charge by its id, if the decision with `decision.settle` is not available. Takes the
+   * limits of the first call. Denied if the id is unknown or expired.
    */
   async settle(key: string, given: Limits, id: string, cost: number): Promise<Decision> {
     amount(cost, "cost");
@@ -147,8 +150,8 @@ export class Limiter {
   }
 
   /**
-   * Gives back units of whomever. Sent twice it gives back twice, so it is not sent again if there
-   * is no answer. To give back a charge of your own, settle it with 0.
+   * Gives back units of any client. The call is not idempotent, so it is not resent if there is no
+   * reply. To give back a charge of your own, settle it with 0.
    */
   async giveBack(key: string, given: Limits, cost = 1): Promise<Decision> {
     amount(cost, "cost", { zero: false });
@@ -158,15 +161,14 @@ export class Limiter {
     return this.#correct(call, ofKey(key, limits), -cost);
   }
 
-  /** Forgets all that a key has used. Returns whether there was anything to forget. */
+  /** Deletes the usage of a key. Returns `true` if there was any. */
   async reset(key: string): Promise<boolean> {
     return this.#change(calls.reset(this.#keyOf(key)));
   }
 
   /**
-   * Takes a lease, renews it three times in each ttl, and releases it at the end:
-   * `await using lease = await limiter.lease(...)`. Throws a DeniedError if there is no room, and
-   * none came while it waited.
+   * Acquires a lease, renews it three times in each ttl, and releases it at the end: `await using
+   * lease = await limiter.lease(...)`. Throws a DeniedError if there is no room until the timeout.
    */
   async lease(key: string, limit: ConcurrencyLimit, options: LeaseOptions = {}): Promise<Lease> {
     const full = this.#keyOf(key);
@@ -187,27 +189,28 @@ export class Limiter {
     return this.#change(calls.release(this.#keyOf(key), ...holders));
   }
 
-  /** Bans a key, or with 0 lifts its ban. Returns for how many milliseconds it is banned. */
+  /** Bans a key, or with 0 lifts its ban. Returns the remaining ban in milliseconds. */
   async ban(key: string, time: Duration): Promise<number> {
     return this.#change(calls.banKey(this.#keyOf(key), time));
   }
 
   /**
-   * For the start: throws a SetupError that says what to do, such as of a server without the module,
-   * or an UnavailableError if the server cannot be reached.
+   * Checks the server at the start of an application. Throws a SetupError that says what to do, for
+   * example for a server without the module, or an UnavailableError if the server cannot be
+   * reached.
    */
   async check(): Promise<void> {
     await this.#answer(calls.peek(`${this.#prefix}{check}`, fixed(1, 1)));
   }
 
   /**
-   * For a key that is hot: takes units by the batch and spends them in this process. What is not
-   * spent is given back when its time is over, and by `close`.
+   * Returns units of a hot key, which are taken in batches and spent in this process. Unspent units
+   * are given back when their time is over, and by `close`.
    */
   units(key: string, given: Limits, options: UnitsOptions = {}): Units {
     const limits = limitsOf(given);
     const full = this.#keyOf(key);
-    // What is not spent could not be given back.
+    // Unspent units could not be given back.
     refuse(limits);
     return new Units(options, {
       now: this.#now,
@@ -222,8 +225,8 @@ export class Limiter {
   }
 
   /**
-   * Ends what waits for a lease, and closes the connections that were opened beside the client. The
-   * client is yours to close. Whoever asks after that is answered as ever.
+   * Ends all waits for leases, and closes the connections that were opened beside the client. The
+   * client stays open. Later calls work as before.
    */
   close(): void {
     this.#closing.abort(new RateLimitError("the limiter was closed"));
@@ -240,7 +243,7 @@ export class Limiter {
     return this.#prefix + key;
   };
 
-  /** The everyday call: one key, no options, nothing to be added to it. */
+  /** Fast path: one key, no options, and nothing to be added to the call. */
   #plain(full: string, key: string, limits: ParsedLimits): Promise<Decision> {
     const charge = () => ({ full, limits: [limits].flat(), charged: ofKey(key, limits) });
     const once = this.#ids.of(limits, NO_OPTIONS);
@@ -265,7 +268,7 @@ export class Limiter {
   async #waited(what: Charge, options: TakeOptions): Promise<Decision> {
     const { wait = 0, once, ttl, refundable, signal, ...how } = options;
     amount(options.cost ?? 1, "cost");
-    const isOfItem = what.whose !== undefined;
+    const isOfItem = what.itemKey !== undefined;
     const needsId = once || refundable || ttl !== undefined;
     if (isOfItem && (needsId || options.ban)) throw new TypeError(MERGED);
     const charge = once === false ? { ...what, isSentOnce: true } : what;
@@ -292,19 +295,19 @@ export class Limiter {
     if (isOfItem || !canReserve(what.limits, how)) {
       return retried({ ...waiter, take: (more) => take(more, options) }, waitMs);
     }
-    // The turn can be given back as long as it is waited for.
+    // The reservation can be given back until its wait is over.
     const ids = this.#ids.ofWait(options, waitMs);
     return reserved({ ...waiter, take: (more) => take(more, ids) }, waitMs);
   }
 
   async #take(what: Charge, options: CallOptions, once: Once | undefined): Promise<Decision> {
-    const { full, whose, charged } = what;
+    const { full, itemKey, charged } = what;
     const callOf = (how: CallOptions) => this.#callOf(what, how);
     const plain = callOf(options);
     const isOurs = once?.isOurs ?? true;
-    // A denial that is a strike, or an answer to an id, is the server's to make.
+    // Only the server can record a strike or answer a call with an idempotency key.
     const remembers = isOurs && !options.ban && !options.upto && !options.force;
-    const key = remembers && full !== undefined ? (whose ?? full) : undefined;
+    const key = remembers && full !== undefined ? (itemKey ?? full) : undefined;
     const denied = key === undefined ? undefined : this.#denials?.find(key, plain);
     if (denied) return denied;
     const sentAt = this.#now();
@@ -320,23 +323,23 @@ export class Limiter {
       const settle = (id: string, cost: number) => this.#settled(charged, id, cost);
       return decision.but({ id: once.id }, settle);
     } catch (error) {
-      if (!once && whose === undefined && this.#ids.learns(what.limits, error)) {
+      if (!once && itemKey === undefined && this.#ids.learns(what.limits, error)) {
         return this.#take(what, options, this.#ids.of(what.limits, options as PeekOptions));
       }
       const mayPass = error instanceof FullError && mayPassWithoutId(messageOf(error.cause));
       if (!mayPass || !once || !isOurs || options.upto) {
         return this.#instead(error, call, charged, options);
       }
-      // Rather than deny what is in order: this one may be charged twice, if it is sent twice.
+      // Rather than deny a valid call, risk a double charge if it is resent.
       return this.#decide(plain, charged, options, false).catch((without: unknown) => {
-        // It is the id that was missing.
+        // The call without an id was rejected for lack of one: report the first error.
         if (!(without instanceof CallError)) throw without;
         return this.#instead(error, call, charged, options);
       });
     }
   }
 
-  /** Remembers a denial, unless it was or may have been charged. Returns it. */
+  /** Remembers a denial, unless it may have been charged. Returns the decision. */
   async #remember(
     key: string,
     call: Call<Decision>,
@@ -355,7 +358,7 @@ export class Limiter {
     return keyed ? calls.takeAll(keyed, how, again) : calls.takeParsed(full!, limits, how, again);
   }
 
-  /** Gives back the turn of a call that waits no more. */
+  /** Gives back the reservation of a call that no longer waits. */
   async #undo(charged: Charged, decision: Decision, cost = 1): Promise<void> {
     if (decision.id !== undefined) await decision.settle(0);
     else if (cost > 0) {
@@ -363,7 +366,7 @@ export class Limiter {
     }
   }
 
-  /** Settles a charge by the id that all its keys know. */
+  /** Settles a charge by the id that all its keys have. */
   async #settled(charged: Charged, id: string, cost: number): Promise<Decision> {
     const settled = await Promise.all(
       byKey(charged).map(([key, limits]) => this.settle(key, limits, id, cost)),
@@ -375,7 +378,7 @@ export class Limiter {
     );
   }
 
-  /** What may let pass what was denied. */
+  /** Sends a call that may invalidate denials of its keys. */
   async #change<Reply>(call: Call<Reply>): Promise<Reply> {
     const [key] = call.keys;
     try {

@@ -1,89 +1,103 @@
-/** What is limited, and by how much. A call brings the limit; the server remembers the usage. */
+/** Limits. A call brings the limit; the server stores the usage. */
 
 type Unit = "us" | "ms" | "s" | "m" | "h" | "d";
 
-/** Seconds as a number, or a number with a unit: `60`, `0.5`, `"100ms"`, `"1.5h"`. */
+/** Duration in seconds as a number, or a number with a unit: `60`, `0.5`, `"100ms"`, `"1.5h"`. */
 export type Duration = number | `${number}` | `${number}${Unit}`;
 
-/** A window of the calendar, for `fixed` with `aligned`: a week from Monday, a month, a quarter, a year. */
+/** Calendar window, for `fixed` with `aligned`: a week from Monday, a month, a quarter, a year. */
 export type CalendarWindow = "1w" | "1mo" | "3mo" | "1y";
 
 export interface LimitOptions {
-  /** What this limit charges, whatever the call costs. 0 to 1000000000000. */
+  /** Units charged to this limit in place of the cost of the call. 0 to 1000000000000. */
   readonly cost?: number;
-  /** 1 to 32 letters, digits, `_` and `-`. A limit with a name keeps its usage if its window changes. */
+  /**
+   * Name of 1 to 32 letters, digits, `_` and `-`. A limit with a name keeps its usage if its window
+   * changes.
+   */
   readonly name?: string;
-  /** Pass only if this much stays available afterwards: an amount, or `"20%"` of the limit. */
+  /** Pass only if this much remains afterwards: an amount, or `"20%"` of the limit. */
   readonly keep?: number | `${number}%`;
-  /** In policies only: decides and is counted, but denies nothing. */
+  /** Shadow limit of a policy: usage is counted, but nothing is denied. */
   readonly shadow?: boolean;
 }
 
 export interface FixedOptions extends LimitOptions {
-  /** Windows at multiples of their length since the Unix epoch; else the first call opens one. */
+  /**
+   * Begin windows at multiples of their length since the Unix epoch; by default the first call
+   * opens one.
+   */
   readonly aligned?: boolean;
-  /** With `aligned`: the distance from UTC at which windows begin, such as `"+09:00"`. */
+  /** With `aligned`: the offset from UTC at which windows begin, such as `"+09:00"`. */
   readonly offset?: string;
   /** With `aligned` months and quarters: the day on which they begin, 1 to 31. */
   readonly anchor?: number;
 }
 
 export interface SlidingOptions extends LimitOptions {
-  /** Never more than the limit in any window, wherever it begins. */
+  /** Never allow more than the limit in any window. */
   readonly strict?: boolean;
 }
 
 export interface ConcurrencyOptions extends LimitOptions {
-  /** The holder of the lease, 1 to 256 bytes. Needed in `take`; `lease` makes one up. */
+  /** Holder of the lease, 1 to 256 bytes. Required in `take`; `lease` generates one. */
   readonly holder?: string;
   /** Pass only if this holder has no lease yet. */
   readonly nx?: boolean;
 }
 
 export interface SketchOptions extends Omit<LimitOptions, "name"> {
-  /** The key of the sketch. The keys of calls are its items. */
+  /** Key of the sketch. The keys of calls are its items. */
   readonly key?: string;
-  /** When the key is made: `"64kb"` to `"256mb"`, or bytes. 1 MB by default, as the server is set. */
+  /**
+   * Size when the key is created: `"64kb"` to `"256mb"`, or bytes. By default the server's setting,
+   * 1 MB.
+   */
   readonly size?: number | `${number}kb` | `${number}mb`;
 }
 
 export interface PolicyOptions {
-  /** Of a policy that is a sketch, the key of the sketch. The keys of calls are its items. */
+  /** Key of the sketch, for a policy that is a sketch. The keys of calls are its items. */
   readonly key?: string;
 }
 
 export interface Limit {
-  /** As the module takes it. */
+  /** Words of the limit in the module's syntax. */
   readonly words: readonly string[];
-  /** How many units, all back after `window` seconds. A policy's are known to the server. */
+  /** Units that recover within `window` seconds. Only the server knows those of a policy. */
   readonly quota?: number;
   readonly window?: number;
   readonly cost?: number;
   readonly name?: string;
-  /** Name under which the limit is bound: clients are told it if the limit has no name. */
+  /** Name under which the limit is bound, which clients see if the limit has no name. */
   readonly label?: string;
-  /** Of a sketch, its key. null: it has none, and can only be in a policy. */
+  /** Key of a sketch. null: it has none, and can only be in a policy. */
   readonly sketchKey?: string | null;
 }
 
-/** What must be known to stand in for a limit, or to renew a lease. */
+/** Limit whose numbers are known, as local limits and renewals require. */
 export interface KnownLimit extends Limit {
   readonly quota: number;
   readonly window: number;
 }
 
-/** Up to `limit` units at once; a lease expires after `ttl` unless it is renewed. */
+/**
+ * Concurrency limit: up to `limit` units at once. A lease expires after `ttl` unless it is renewed.
+ */
 export interface ConcurrencyLimit extends KnownLimit {
   readonly limit: number;
   readonly ttl: Duration;
 }
 
-/** A policy of the server. */
+/** Policy of the server. */
 export interface PolicyLimit extends Limit {
   readonly policies: readonly string[];
 }
 
-/** A burst of `capacity` units, refilled by `refill` every `period`, continuously. */
+/**
+ * Creates a token bucket: bursts of `capacity` units, refilled by `refill` every `period`,
+ * continuously.
+ */
 export function tokenBucket(
   capacity: number,
   refill: number,
@@ -93,7 +107,10 @@ export function tokenBucket(
   return bucket("TOKENBUCKET", capacity, refill, period, options);
 }
 
-/** A queue of `capacity` calls that leaves at `leak` every `period`: `decision.wait` tells the turn. */
+/**
+ * Creates a leaky bucket: a queue of `capacity` calls that drains at `leak` every `period`. Hold an
+ * allowed call for `decision.wait`.
+ */
 export function leakyBucket(
   capacity: number,
   leak: number,
@@ -103,7 +120,7 @@ export function leakyBucket(
   return bucket("LEAKYBUCKET", capacity, leak, period, options);
 }
 
-/** `limit` units in each window. */
+/** Creates a fixed window: `limit` units in each window. */
 export function fixed(
   limit: number,
   window: Duration | CalendarWindow,
@@ -123,7 +140,10 @@ export function fixed(
   );
 }
 
-/** `limit` units in any window, roughly; exactly, if `strict`. The server's README says how roughly. */
+/**
+ * Creates a sliding window: approximately `limit` units in any window, or with `strict` never more.
+ * The server's README describes the error.
+ */
 export function sliding(limit: number, window: Duration, options: SlidingOptions = {}): KnownLimit {
   const flags = options.strict ? ["STRICT"] : [];
   return known(
@@ -134,7 +154,9 @@ export function sliding(limit: number, window: Duration, options: SlidingOptions
   );
 }
 
-/** `limit` units in any window, exactly: the time of every call is kept. */
+/**
+ * Creates a sliding log: exactly `limit` units in any window, by storing the time of every call.
+ */
 export function slidingLog(
   limit: number,
   window: Duration,
@@ -148,7 +170,10 @@ export function slidingLog(
   );
 }
 
-/** At most `limit` units held at the same time. In a policy's definition it has no holder. */
+/**
+ * Creates a concurrency limit: at most `limit` units held at the same time. In a policy's
+ * definition it has no holder.
+ */
 export function concurrency(
   limit: number,
   ttl: Duration,
@@ -161,12 +186,12 @@ export function concurrency(
 }
 
 /**
- * A token bucket for each of any number of items, such as addresses, in one key of a fixed size:
- * `sketch(50, 50, "1m", { key: "addresses" })`. An item is what a call names as its key.
+ * Creates a sketch: a token bucket for each of any number of items, such as addresses, in one key
+ * of a fixed size: `sketch(50, 50, "1m", { key: "addresses" })`. The key of a call is the item.
  *
  * An item never gets more than its limit, and may be denied too early if the sketch is too small.
- * Nothing can be settled or given back. In a policy a sketch has no key: the call says it, by
- * `policy(name, { key: "addresses" })`.
+ * Charges can be neither settled nor given back. In a policy a sketch has no key: the call names
+ * it, by `policy(name, { key: "addresses" })`.
  */
 export function sketch(
   capacity: number,
@@ -181,8 +206,8 @@ export function sketch(
 }
 
 /**
- * The limits that the server keeps under a name; of several names, the first that exists. Options
- * stand last: `policy("per-address", { key: "addresses" })`.
+ * Refers to a policy, named limits stored on the server; of several names, the first that exists
+ * applies. Options come last: `policy("per-address", { key: "addresses" })`.
  */
 export function policy(name: string, ...others: (string | PolicyOptions)[]): PolicyLimit {
   const last = others.at(-1);
@@ -202,15 +227,14 @@ function sketchKeyOf(key: string | undefined): string | undefined {
   throw new TypeError(`a key must be a string: ${String(key)}`);
 }
 
-/** An option of a call, or of a policy. */
+/** Ban, an option of a call or of a policy. */
 export interface Ban {
   readonly words: readonly string[];
 }
 
 /**
- * The last of so many `strikes`, calls that the limits of a key denied, within `window` of the first
- * bans the key for `block`; with `longest`, each ban that follows soon lasts twice as long, up to
- * that.
+ * Creates a ban: after `strikes` denied calls within `window` the key is banned for `block`. With
+ * `longest`, each ban that follows soon lasts twice as long, up to `longest`.
  */
 export function ban(strikes: number, window: Duration, block: Duration, longest?: Duration): Ban {
   const most = longest === undefined ? [] : ["MAX", `${longest}`];
@@ -221,10 +245,13 @@ export function alternatives(names: readonly string[]): string[] {
   return names.flatMap((name, index) => (index === 0 ? [name] : ["OR", name]));
 }
 
-/** The most that an amount can be. */
+/** Largest amount. */
 export const MOST = 1_000_000_000_000;
 
-/** As the server takes it. Throws a RangeError unless it is a number from 0 to 10^12, or above 0. */
+/**
+ * Formats an amount. Throws a RangeError unless it is a number from 0 to 10^12; without `zero`,
+ * above 0.
+ */
 export function amount(value: number, what: string, { zero = true } = {}): string {
   if (typeof value !== "number" || !(zero ? value >= 0 : value > 0) || value > MOST) {
     const least = zero ? "from 0" : "above 0,";
@@ -242,7 +269,7 @@ const SECONDS: Readonly<Record<Unit, number>> = {
   d: 86_400,
 };
 
-/** How many seconds a duration has. Throws a RangeError if it is none. */
+/** Returns the seconds of a duration. Throws a RangeError if it is invalid. */
 export function seconds(duration: Duration): number {
   const match = /^([\d.]+(?:e[+-]?\d+)?)(us|ms|s|m|h|d)?$/.exec(`${duration}`);
   const count = Number(match?.[1]);
@@ -259,7 +286,7 @@ const CALENDAR_DAYS: Readonly<Record<CalendarWindow, number>> = {
   "1y": 366,
 };
 
-/** Of a window of the calendar, the longest that it can be. */
+/** Returns the length of a window in seconds, the longest for a calendar window. */
 function lengthOf(window: Duration | CalendarWindow): number {
   const days = CALENDAR_DAYS[window as CalendarWindow] as number | undefined;
   return days === undefined ? seconds(window as Duration) : days * SECONDS.d;
@@ -273,7 +300,7 @@ function bucket(
   options: LimitOptions,
 ): KnownLimit {
   const words = [kind, amount(capacity, "capacity"), amount(rate, "rate", { zero: false })];
-  // Of a capacity of 0, how long a unit takes to drain that was charged all the same.
+  // With a capacity of 0, the time in which a forced unit drains.
   const window = ((capacity || 1) / rate) * seconds(period);
   return known([...words, `${period}`], capacity, window, options);
 }

@@ -1,4 +1,7 @@
-/** Stands in while the server is away: this process's share of every limit, each a bucket in memory. */
+/**
+ * Local limits, a fallback during an outage: this process's share of every limit, as buckets in
+ * memory.
+ */
 
 import type { PeekOptions } from "./calls.js";
 import { Decision, governs } from "./decision.js";
@@ -9,30 +12,31 @@ import { ceilDiv, max, min, UNIT } from "./memory/rule.js";
 type Usage = ReturnType<Bucket["unused"]>;
 
 export interface LocalOptions {
-  /** This process's part of each limit: 0.25 for four processes. */
+  /** Share of this process in each limit: 0.25 for four processes. */
   readonly share: number;
   /**
-   * Stands in for a policy, whose numbers only the server knows; its share holds too. Without it
-   * calls by a policy pass. So do leases, which nobody here could release.
+   * Limit that replaces a policy, whose limits only the server knows; the share applies to it, too.
+   * Without it, calls by a policy are allowed. Leases are always allowed, as they could not be
+   * released here.
    */
   readonly otherwise?: KnownLimit;
 }
 
-/** The limits of a call, each with its key. */
+/** Limits of a call, each with its key. */
 export type Charged = readonly (readonly [key: string, limit: Limit])[];
 
-/** How many callers are remembered; the least recently seen are forgotten. */
+/** Maximum number of buckets. The least recently used ones are evicted. */
 const REMEMBERED = 10_000;
 
 export class LocalLimits {
   readonly #share: number;
   readonly #otherwise: KnownLimit | undefined;
   readonly #now: () => number;
-  // In the order in which they were last seen.
+  // In the order of their last use.
   readonly #usages = new Map<string, Usage>();
   readonly #buckets = new WeakMap<Limit, Bucket>();
 
-  /** The clock counts milliseconds, and must not jump when the time of day is set. */
+  /** Creates the limits. `now` returns milliseconds, and must be monotonic. */
   constructor({ share, otherwise }: LocalOptions, now: () => number) {
     if (!(share > 0 && share <= 1))
       throw new RangeError(`share must be above 0, up to 1: ${share}`);
@@ -42,7 +46,7 @@ export class LocalLimits {
   }
 
   /**
-   * All limits are charged or none is, as on the server; a negative cost gives back. Undefined if
+   * Charges all limits or none, as on the server; a negative cost gives back. Returns undefined if
    * none of them is known.
    */
   take(
@@ -62,8 +66,8 @@ export class LocalLimits {
       return [{ name, limit, bucket, usage, room, window: known.window, own }];
     });
     if (found.length === 0) return undefined;
-    const asked = cost < 0 ? -millionths(-cost, floorDiv) : millionths(cost, ceilDiv);
-    const units = upto ? unitsThatFit(found, asked) : asked;
+    const charge = cost < 0 ? -millionths(-cost, floorDiv) : millionths(cost, ceilDiv);
+    const units = upto ? unitsThatFit(found, charge) : charge;
     const looked = found.map((one) => {
       const { bucket, usage, own = units } = one;
       const givesBack = one.own === undefined && cost < 0;
@@ -82,7 +86,7 @@ export class LocalLimits {
         this.#remember(name, usage);
       }
       const isNever = cost > bucket.limit && !force;
-      // Of what was forced, until usage is within the limit again.
+      // The wait of a forced charge lasts until usage is within the limit again.
       const wait = () => msOf(bucket.debtAfter(usage, now, charges ? 0n : cost));
       return new Decision({
         allowed: fits,
@@ -113,7 +117,7 @@ export class LocalLimits {
     if (found) return found;
     const whole = millionths(quota, floorDiv);
     const share = this.#share === 1 ? whole : BigInt(Math.round(Number(whole) * this.#share));
-    // A share of a small limit is one unit still; a limit of 0 stays 0.
+    // The share of a small limit is at least one unit; a limit of 0 stays 0.
     const capacity = min(whole, max(share, UNIT));
     const [digits, exponent] = decimal(window);
     const micros = exponent + 6;
@@ -125,7 +129,7 @@ export class LocalLimits {
 
   #usageOf(name: string, bucket: Bucket): Usage {
     const usage = this.#usages.get(name);
-    // It was seen again.
+    // Mark as most recently used.
     if (usage) this.#remember(name, usage);
     return usage ?? bucket.unused();
   }
@@ -141,7 +145,9 @@ export class LocalLimits {
   }
 }
 
-/** At least 1: if there is none, that is what would be granted first. */
+/**
+ * Returns the units that fit, at least 1: without a free unit, the decision is that for one unit.
+ */
 function unitsThatFit(
   found: readonly { readonly room: bigint; readonly own: bigint | undefined }[],
   most: bigint,
@@ -155,7 +161,7 @@ function msOf(micros: bigint): number {
   return Number(ceilDiv(micros, 1000n));
 }
 
-/** The digits that a number shows, and the power of ten that they are multiplied by. */
+/** Splits the shortest decimal form of a number into its digits and a power of ten. */
 function decimal(shown: number): [digits: bigint, exponent: number] {
   const [, whole = "0", fraction = "", power = "0"] =
     /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(`${shown}`) ?? [];

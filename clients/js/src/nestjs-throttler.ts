@@ -1,6 +1,6 @@
 /**
- * A storage for @nestjs/throttler:
- * `ThrottlerModule.forRoot({ throttlers: [{ ttl: 60_000, limit: 10 }], storage: new ThrottlerStorage(redis) })`.
+ * Storage for @nestjs/throttler: `ThrottlerModule.forRoot({ throttlers: [{ ttl: 60_000, limit: 10
+ * }], storage: new ThrottlerStorage(redis) })`.
  */
 
 import type { ThrottlerStorage as Storage } from "@nestjs/throttler";
@@ -13,19 +13,22 @@ import type { LimiterOptions } from "./options.js";
 type Hits = Awaited<ReturnType<Storage["increment"]>>;
 
 /**
- * A denied request is not charged, and is blocked until its window is over. A `blockDuration` that is
- * longer than the `ttl` blocks it for that long. A shorter one has no effect: @nestjs/throttler's own
- * storage would forget the hits of the window then, and admit more than `limit` in a `ttl`.
+ * Storage for throttlers. A denied request is not charged, and is blocked until its window is over.
+ * A `blockDuration` longer than the `ttl` blocks it for that long. A shorter one has no effect:
+ * @nestjs/throttler's own storage would then forget the hits of the window, and admit more than
+ * `limit` in a `ttl`.
  */
 export class ThrottlerStorage implements Storage {
   readonly #limiter: Limiter;
 
-  /** `prefix` is "throttler:" by default. The other options are the limiter's. */
+  /**
+   * Creates a storage. `prefix` is "throttler:" by default. The other options are the limiter's.
+   */
   constructor(client: Client, { prefix = "throttler:", ...options }: LimiterOptions = {}) {
     this.#limiter = new Limiter(client, { ...options, prefix });
   }
 
-  /** `ttl` and `blockDuration` are milliseconds, and what is returned is seconds. */
+  /** Charges a hit. `ttl` and `blockDuration` are milliseconds, and the results are seconds. */
   async increment(
     key: string,
     ttl: number,

@@ -1,13 +1,13 @@
 /**
- * The module's commands for node-redis, from version 4 on:
- * `createClient({ modules: { rl } })` and `createCluster({ modules: { rl } })`.
+ * Commands of the module for node-redis, from version 4 on: `createClient({ modules: { rl } })` and
+ * `createCluster({ modules: { rl } })`.
  */
 
 import * as calls from "./calls.js";
 import { wordsOf, type Call } from "./calls.js";
 import * as policies from "./policies.js";
 
-/** What node-redis 5 hands to `parseCommand`, as far as it is used here. */
+/** Part of node-redis 5's argument of `parseCommand` that is used here. */
 interface Parser {
   push(...words: string[]): unknown;
   pushKey(key: string): unknown;
@@ -20,9 +20,9 @@ function command<Words extends unknown[], Reply>(
 ) {
   return {
     IS_READ_ONLY: readOnly,
-    /** node-redis 4 looks here for the key that chooses the node; the command's name is at 0. */
+    /** Index of the key that selects the node, for node-redis 4. The command's name is at 0. */
     FIRST_KEY_INDEX: keyAt ?? (() => undefined),
-    /** node-redis 5 and later. */
+    /** Builds the words of a call, for node-redis 5 and later. */
     parseCommand(parser: Parser, ...words: Words): void {
       const call = callOf(...words);
       parser.push(call.name, ...call.before);
@@ -30,7 +30,7 @@ function command<Words extends unknown[], Reply>(
       parser.push(...call.after);
       parser.preserve = call;
     },
-    /** node-redis 4. */
+    /** Builds the words of a call, for node-redis 4. */
     transformArguments(...words: Words): string[] {
       const call = callOf(...words);
       return Object.assign([call.name, ...wordsOf(call)], { preserve: call });

@@ -1,18 +1,20 @@
-/** Which node of a cluster a call goes to, as its client knows it: each has outages of its own. */
+/**
+ * Node of a cluster that a call goes to, as the client knows it. Each node has outages of its own.
+ */
 
 import type { Call } from "./calls.js";
 import type { Client } from "./clients.js";
 
 const SLOTS = 16384;
 
-/** CRC16 as the cluster's specification has it, by the byte. */
+/** Table of the cluster specification's CRC16, by byte. */
 const CRC = Uint16Array.from({ length: 256 }, (_, byte) => {
   let crc = byte << 8;
   for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
   return crc & 0xffff;
 });
 
-/** The slot of a key: of its tag in braces, if it has one. */
+/** Returns the slot of a key, or of its hash tag if it has one. */
 export function slotOf(key: string): number {
   const open = key.indexOf("{");
   const close = open < 0 ? -1 : key.indexOf("}", open + 1);
@@ -22,14 +24,19 @@ export function slotOf(key: string): number {
   return crc % SLOTS;
 }
 
-/** What is used here of the clients of clusters. ioredis names the nodes of a slot, primary first. */
+/**
+ * Part of the clients of clusters that is used here. ioredis lists the nodes of a slot, primary
+ * first.
+ */
 interface Slots {
   readonly slots?: readonly (
     readonly string[] | { readonly master?: { readonly address?: string } } | undefined
   )[];
 }
 
-/** `host:port` of the call's primary; "" if it is not known, or not a cluster's. */
+/**
+ * Returns `host:port` of the call's primary; "" if it is unknown, or the client is not a cluster's.
+ */
 export function nodeOf(client: Client, { keys: [key], route = key }: Call<unknown>): string {
   const { slots } = client as Slots;
   if (!slots || route === undefined) return "";
@@ -41,7 +48,7 @@ export function nodeOf(client: Client, { keys: [key], route = key }: Call<unknow
   );
 }
 
-/** Where a client of one server, or a cluster's, connects to: for the log. */
+/** Returns the address that a client connects to, for the log. */
 export function addressOf(client: Client): string {
   const known = client as {
     options?: Options;
@@ -68,7 +75,7 @@ interface Options {
 
 function place(options: Options | string | number): string {
   if (typeof options === "number") return `localhost:${options}`;
-  // A URL may hold a password.
+  // A URL may contain a password.
   const plain = (url: string) => url.replace(/^.*:\/\/(.*@)?/, "").replace(/[/?].*$/, "");
   if (typeof options === "string") return plain(options);
   if (options.sentinels?.length) return `${options.name ?? "the primary"} of the sentinels`;

@@ -1,13 +1,13 @@
-/** What holds while the server does not decide. */
+/** Fallback decisions while the server does not decide. */
 
 import type { PeekOptions } from "./calls.js";
-import { Decision, type Told } from "./decision.js";
+import { Decision, type DecisionData } from "./decision.js";
 import { FullError, SetupError, UnavailableError } from "./errors.js";
 import { LocalLimits, type Charged, type LocalOptions } from "./local.js";
 
 export type OnOutage = "open" | "closed" | "raise" | LocalOptions;
 
-/** What a mistake of setup leads to: a SetupError, or what holds in an outage. */
+/** Reaction to a misconfiguration: throw a SetupError, or fall back as in an outage. */
 export type SetupErrors = "raise" | "outage";
 
 export class Outage {
@@ -27,7 +27,10 @@ export class Outage {
     this.#takesSetup = setupErrors === "outage";
   }
 
-  /** In place of the server's decision. A mistake is still an error. `waitMs`: until it is asked again. */
+  /**
+   * Decides in place of the server, or throws the error of a rejected call. `waitMs` is the time
+   * until the server is tried again.
+   */
   decide(
     error: unknown,
     waitMs: number,
@@ -42,21 +45,22 @@ export class Outage {
       isFull || typeof holds === "string"
         ? undefined
         : holds.take(charged, { cost, upto, force }, peeks);
-    // Not when there is a unit here, but when the server is asked again, whose limit is larger.
+    // The wait until the server, with its larger limit, is tried again, not until a local unit is
+    // free.
     if (local) return local.but({ error, ...(local.allowed ? {} : { waitMs }) });
-    // Local limits know no numbers of a policy, unless somebody has said what stands in for it.
+    // Local limits do not know a policy's limits, unless `otherwise` replaces them.
     const allowed = !isFull && holds !== "closed";
     const granted = upto ? { granted: allowed ? Math.floor(cost) : 0 } : {};
-    return nobody(allowed, allowed ? 0 : waitMs, error, granted);
+    return undecided(allowed, allowed ? 0 : waitMs, error, granted);
   }
 
-  /** In place of a correction: what nobody charged cannot be corrected, but by local limits. */
+  /** Settles in place of the server. Only a charge by local limits can be corrected. */
   correct(error: unknown, charged: Charged, cost: number | undefined): Decision {
-    if (error instanceof FullError) return nobody(false, null, error);
+    if (error instanceof FullError) return undecided(false, null, error);
     if (!this.#isOutage(error) || this.#holds === "raise") throw error;
     const isLocal = this.#holds instanceof LocalLimits && cost !== undefined;
     const local = isLocal ? (this.#holds as LocalLimits).take(charged, { cost }) : undefined;
-    return local?.but({ error }) ?? nobody(false, null, error);
+    return local?.but({ error }) ?? undecided(false, null, error);
   }
 
   #isOutage(error: unknown): boolean {
@@ -64,11 +68,11 @@ export class Outage {
   }
 }
 
-function nobody(
+function undecided(
   allowed: boolean,
   waitMs: number | null,
   error: unknown,
-  more: Partial<Told> = {},
+  more: Partial<DecisionData> = {},
 ): Decision {
   const unknown = { limit: null, remaining: null, resetMs: null };
   return new Decision({ allowed, waitMs, ...unknown, source: "none", error, ...more });

@@ -1,4 +1,4 @@
-/** The limits that a server keeps under a name. */
+/** Policies: named limits stored on the server. */
 
 import type { Call } from "./calls.js";
 import type { Ban, Duration } from "./limits.js";
@@ -7,9 +7,9 @@ import { limitsOf, type Limits } from "./rates.js";
 export interface PolicySetOptions {
   /** Leave a policy that exists as it is. */
   readonly nx?: boolean;
-  /** Set it only over this version; otherwise it is an error that names the one that stands. */
+  /** Set it only over this version. Otherwise throws an error that names the current version. */
   readonly version?: number;
-  /** Bans a key that goes on calling. */
+  /** Ban a key that keeps calling while it is denied. */
   readonly ban?: Ban;
 }
 
@@ -17,7 +17,7 @@ export interface PolicyCounts {
   readonly calls: number;
   readonly admitted: number;
   readonly denied: number;
-  /** Admitted, with at most a fifth of the limit left. */
+  /** Calls allowed with at most a fifth of the limit left. */
   readonly near: number;
   readonly shadow_denied: number;
   readonly banned: number;
@@ -26,15 +26,15 @@ export interface PolicyCounts {
 }
 
 export interface PolicyInfo {
-  /** The microsecond at which this version was set: it grows with each set. */
+  /** Microsecond at which this version was set. It increases with each set. */
   readonly version: number;
   readonly setAt: Date;
   readonly scale: number;
   /** Milliseconds until the scale is 1 again; null: until it is changed. */
   readonly scaleMs: number | null;
-  /** As RL.POLICYSET takes it. */
+  /** Limits in the syntax of RL.POLICYSET. */
   readonly specs: string;
-  /** Counts of the outcomes of calls, on the server that was asked. */
+  /** Counts of calls by outcome on the server that replied. */
   readonly counts: PolicyCounts;
 }
 
@@ -54,7 +54,7 @@ export interface PolicyEntry {
   readonly scaleMs: number | null;
 }
 
-/** Sets a policy. Says the version that now stands. */
+/** Sets a policy. Returns its version. */
 export function policySet(
   name: string,
   limits: Limits,
@@ -66,16 +66,16 @@ export function policySet(
     throw new TypeError("the key of a sketch comes with a call: policy(name, { key })");
   });
   if (ban) specs.push(...ban.words);
-  // A version, once set, does not stand any more: sent again, the call would be refused.
+  // Not idempotent with a version: it is replaced by the first delivery, so the second would fail.
   return call("RL.POLICYSET", name, [name, ...condition, ...specs], version === undefined, Number);
 }
 
-/** What there is to know about a policy; undefined if there is none. */
+/** Returns the state of a policy; undefined if it does not exist. */
 export function policyGet(name: string): Call<PolicyInfo | undefined> {
   return { ...call("RL.POLICYGET", name, [name], true, infoOf), readOnly: true };
 }
 
-/** All policies, or those whose names match a pattern as in KEYS. */
+/** Returns all policies, or those whose names match a glob pattern as in KEYS. */
 export function policyList(pattern?: string): Call<PolicyEntry[]> {
   const words = pattern === undefined ? [] : ["MATCH", pattern];
   const decode = (reply: unknown) =>
@@ -90,14 +90,14 @@ export function policyList(pattern?: string): Call<PolicyEntry[]> {
 }
 
 export interface PolicyDeleteOptions {
-  /** Delete only this version; otherwise it is an error that names the one that stands. */
+  /** Delete only this version. Otherwise throws an error that names the current version. */
   readonly version?: number;
 }
 
-/** Deletes a policy. Says whether there was one. */
+/** Deletes a policy. Returns `true` if it existed. */
 export function policyDelete(name: string, { version }: PolicyDeleteOptions = {}): Call<boolean> {
   const condition = version === undefined ? [] : ["VERSION", `${version}`];
-  // Sent again, it would find that version gone.
+  // Not idempotent with a version: a second delivery would fail.
   const repeatable = version === undefined;
   return call(
     "RL.POLICYDEL",
@@ -108,24 +108,27 @@ export function policyDelete(name: string, { version }: PolicyDeleteOptions = {}
   );
 }
 
-/** Multiplies a policy's limits by 0 to 1000; after `duration` the factor is 1 again. */
+/**
+ * Sets the scale of a policy, a factor from 0 to 1000 for its limits. After `duration` it is 1
+ * again.
+ */
 export function policyScale(name: string, factor: number, duration?: Duration): Call<PolicyScale> {
   const until = duration === undefined ? [] : ["FOR", `${duration}`];
   return call("RL.POLICYSCALE", name, [name, `${factor}`, ...until], true, scaleOf);
 }
 
 export interface PolicyStepOptions {
-  /** MUL stops here: 0.01 by default. */
+  /** Lower bound of MUL: 0.01 by default. */
   readonly least?: number;
-  /** ADD stops here: 1 by default. */
+  /** Upper bound of ADD: 1 by default. */
   readonly most?: number;
-  /** Does nothing if the last step of this kind was less than this ago. */
+  /** Minimum time between two steps of this kind; an earlier step does nothing. */
   readonly every?: Duration;
-  /** After this the factor is 1 again. */
+  /** Time after which the scale is 1 again. */
   readonly duration?: Duration;
 }
 
-/** Multiplies the factor that a policy is scaled by; by one brake, however many workers call. */
+/** Multiplies the scale of a policy. With `every`, many workers together act as one brake. */
 export function policyMultiply(
   name: string,
   factor: number,
@@ -134,7 +137,7 @@ export function policyMultiply(
   return step(name, ["MUL", `${factor}`], options);
 }
 
-/** Adds to the factor that a policy is scaled by. */
+/** Adds to the scale of a policy. */
 export function policyAdd(
   name: string,
   amount: number,
@@ -152,7 +155,7 @@ function step(
   const given = Object.entries(options).flatMap(([word, value]) =>
     value === undefined ? [] : [word, `${value}`],
   );
-  // Sent twice it would be two steps.
+  // Not idempotent: a second delivery would be a second step.
   return call("RL.POLICYSCALE", name, [name, ...words, ...given], false, scaleOf);
 }
 
@@ -162,8 +165,9 @@ function scaleOf(reply: unknown): PolicyScale {
 }
 
 /**
- * In a cluster any primary can be told, and all know it within a second. Here one name always goes
- * to one primary, so that who sets a policy can read it at once, and NX and VERSION hold.
+ * Builds a policy command. In a cluster any primary accepts it, and all know the change within a
+ * second. The commands for one name always go to one primary, so that a change can be read at once,
+ * and NX and VERSION hold.
  */
 function call<Reply>(
   name: string,
@@ -199,7 +203,7 @@ function infoOf(reply: unknown): PolicyInfo | undefined {
   };
 }
 
-/** A map is a flat array in RESP2; in RESP3 clients make an object or a Map of it. */
+/** Decodes a map, which is a flat array in RESP2, and an object or a Map in RESP3. */
 function fieldsOf(reply: unknown): Record<string, unknown> {
   if (reply instanceof Map) return Object.fromEntries(reply as Map<string, unknown>);
   if (!Array.isArray(reply)) return reply as Record<string, unknown>;
@@ -213,7 +217,7 @@ function millisOrNever(ms: unknown): number | null {
   return Number(ms) < 0 ? null : Number(ms);
 }
 
-/** `limiter.policies`: see docs/commands.md for what they are. */
+/** Policies of a limiter, `limiter.policies`. docs/commands.md describes them. */
 export class Policies {
   readonly #answer: <Reply>(call: Call<Reply>) => Promise<Reply>;
 
@@ -221,22 +225,22 @@ export class Policies {
     this.#answer = answer;
   }
 
-  /** Sets a policy. Returns the version that now stands. */
+  /** Sets a policy. Returns its version. */
   async set(name: string, limits: Limits, options: PolicySetOptions = {}): Promise<number> {
     return this.#answer(policySet(name, limits, options));
   }
 
-  /** What there is to know about a policy; undefined if there is none. */
+  /** Returns the state of a policy; undefined if it does not exist. */
   async get(name: string): Promise<PolicyInfo | undefined> {
     return this.#answer(policyGet(name));
   }
 
-  /** All policies, or those whose names match a pattern as in KEYS. */
+  /** Returns all policies, or those whose names match a glob pattern as in KEYS. */
   async list(pattern?: string): Promise<PolicyEntry[]> {
     return this.#answer(policyList(pattern));
   }
 
-  /** Deletes policies, or the `version` of one. Returns how many there were. */
+  /** Deletes policies, or the `version` of one. Returns how many existed. */
   async delete(name: string, options: PolicyDeleteOptions): Promise<number>;
   async delete(...names: string[]): Promise<number>;
   async delete(...words: (string | PolicyDeleteOptions)[]): Promise<number> {
@@ -250,12 +254,15 @@ export class Policies {
     return (await Promise.all(deleted)).filter(Boolean).length;
   }
 
-  /** Multiplies the limits of a policy by 0 to 1000; after `duration` the factor is 1 again. */
+  /**
+   * Sets the scale of a policy, a factor from 0 to 1000 for its limits. After `duration` it is 1
+   * again.
+   */
   async scale(name: string, factor: number, duration?: Duration): Promise<PolicyScale> {
     return this.#answer(policyScale(name, factor, duration));
   }
 
-  /** Multiplies the factor that stands by 0 to 1, once in `every`, not below `least`. */
+  /** Multiplies the current scale by 0 to 1, once in `every`, down to `least`. */
   async multiply(
     name: string,
     factor: number,
@@ -264,7 +271,7 @@ export class Policies {
     return this.#answer(policyMultiply(name, factor, options));
   }
 
-  /** Adds to the factor that stands, once in `every`, not above `most`. */
+  /** Adds to the current scale, once in `every`, up to `most`. */
   async add(
     name: string,
     amount: number,

@@ -1,7 +1,6 @@
 /**
- * The class of rate-limiter-flexible:
- * `const limiter = new RateLimiter({ storeClient: redis, points: 10, duration: 1 })`, then
- * `limiter.consume(key)`.
+ * Class with the interface of rate-limiter-flexible: `const limiter = new RateLimiter({
+ * storeClient: redis, points: 10, duration: 1 })`, then `limiter.consume(key)`.
  */
 
 import type { Client } from "./clients.js";
@@ -13,17 +12,19 @@ import type { LimiterOptions } from "./options.js";
 
 export interface RateLimiterOptions extends Omit<LimiterOptions, "prefix"> {
   readonly storeClient: Client;
-  /** How many points there are ... */
+  /** Points per `duration`. */
   readonly points?: number;
-  /** ... in so many seconds. */
+  /** Length of the window in seconds. */
   readonly duration?: number;
-  /** Seconds for which a key is blocked that consumed too much. 0 by default: until its window ends. */
+  /**
+   * Seconds for which a key that consumed too much is blocked. 0 by default: until its window ends.
+   */
   readonly blockDuration?: number;
   /** Consumed points from which a key is blocked in this process, without calls: `points` or more. */
   readonly inMemoryBlockOnConsumed?: number;
-  /** Seconds for which it is. 0 by default: until its window ends. */
+  /** Seconds of blocking in this process. 0 by default: until its window ends. */
   readonly inMemoryBlockDuration?: number;
-  /** "rlflx" by default. */
+  /** Prefix of keys, "rlflx" by default. */
   readonly keyPrefix?: string;
 }
 
@@ -32,13 +33,15 @@ export interface RateLimiterCallOptions {
   readonly customDuration?: number;
 }
 
-/** What rate-limiter-flexible's has: so this needs no other package. */
+/**
+ * Result with the fields of rate-limiter-flexible's class, without a dependency on that package.
+ */
 export class RateLimiterRes {
-  /** How many points are left. */
+  /** Number of points left. */
   readonly remainingPoints: number;
   /** Milliseconds until there are points again, or all of them. */
   readonly msBeforeNext: number;
-  /** How many points were consumed in this window. */
+  /** Number of points consumed in this window. */
   readonly consumedPoints: number;
   readonly isFirstInDuration: boolean;
 
@@ -50,23 +53,24 @@ export class RateLimiterRes {
   }
 }
 
-/** Options of rate-limiter-flexible that would be without effect here. */
+/** Options of rate-limiter-flexible that have no effect here. */
 const UNKNOWN = [
   ...["insuranceLimiter", "execEvenly", "execEvenlyMinDelayMs", "customIncrTtlLuaScript"],
 ];
 
-/** Longest window: without a duration points never come back. */
+/** Longest window, for limiters without a duration, whose points never recover. */
 const FOREVER: Duration = "3650d";
 
-/** Times above this are told as -1: for ever. */
+/** Milliseconds above which a time is reported as -1: for ever. */
 const FOREVER_MS = 3000 * 86_400_000;
 
-/** Largest number of keys that are blocked in this process. */
+/** Maximum number of keys that are blocked in this process. */
 const BLOCKED = 10_000;
 
 /**
- * What is denied is not consumed. An outage rejects with an UnavailableError, unless `onOutage` says
- * otherwise. Of `penalty` and `reward` the window stays as it is.
+ * Limiter with the interface of rate-limiter-flexible. Denied points are not consumed. An outage
+ * rejects with an UnavailableError, unless `onOutage` says otherwise. `penalty` and `reward` do not
+ * change the window.
  */
 export class RateLimiter {
   readonly points: number;
@@ -77,7 +81,7 @@ export class RateLimiter {
   readonly #blocksFrom: number;
   readonly #blockedFor: number;
   readonly #now: () => number;
-  /** Keys that are blocked in this process, and until when. */
+  /** Keys that are blocked in this process, with the end of the block. */
   readonly #blocked = new Map<string, number>();
 
   constructor({
@@ -111,12 +115,12 @@ export class RateLimiter {
     this.#limiter = new Limiter(storeClient, { onOutage: "raise", ...options, prefix });
   }
 
-  /** Returns the key on the server, but for the prefix that the client adds. */
+  /** Returns the key on the server, without the prefix that the client adds. */
   getKey(key: string | number): string {
     return this.keyPrefix ? `${this.keyPrefix}:${key}` : `${key}`;
   }
 
-  /** Resolves if there are so many points, and rejects with a RateLimiterRes if not. */
+  /** Consumes points. Rejects with a RateLimiterRes if there are not enough. */
   async consume(
     key: string | number,
     points: number | string = 1,
@@ -135,12 +139,12 @@ export class RateLimiter {
         ? await this.#limiter.take(name, limit)
         : await this.#limiter.take(name, limit, { cost, ...bans });
     if (decision.allowed) {
-      const told = this.#told(decision, cost);
-      this.#blockFrom(name, told);
-      return told;
+      const result = this.#resultOf(decision, cost);
+      this.#blockFrom(name, result);
+      return result;
     }
     if (decision.error !== undefined) throw decision.error;
-    // What never fits is no strike to the server.
+    // A cost above the limit is not a strike for the server.
     if (decision.waitMs === null && this.#block) await this.#limiter.ban(name, this.#block);
     const waitMs = decision.waitMs ?? (this.#block || this.duration) * 1000;
     throw this.#blockFrom(name, new RateLimiterRes(0, waitMs, this.points + cost, false));
@@ -154,7 +158,7 @@ export class RateLimiter {
   ): Promise<RateLimiterRes> {
     const cost = whole(points);
     const decision = await this.#limiter.take(`${key}`, this.#limitFor(options, MOST), { cost });
-    return this.#told(decision, cost, MOST);
+    return this.#resultOf(decision, cost, MOST);
   }
 
   /** Gives points back. */
@@ -165,31 +169,32 @@ export class RateLimiter {
   ): Promise<RateLimiterRes> {
     const cost = whole(points);
     const decision = await this.#limiter.giveBack(`${key}`, this.#limitFor(options, MOST), cost);
-    return this.#told(decision, cost, MOST);
+    return this.#resultOf(decision, cost, MOST);
   }
 
   /**
-   * Returns what is known of a key; null if nothing is. A key whose next point would be denied has
-   * consumed `points` + 1 at least, as denials consume nothing here: so `consumedPoints > points` tells
-   * that it is denied.
+   * Returns the state of a key, or null if there is none. A key whose next point would be denied
+   * has consumed at least `points` + 1, as denials consume nothing here: so `consumedPoints >
+   * points` means that it is denied.
    */
   async get(key: string | number): Promise<RateLimiterRes | null> {
     const all = this.#limitFor({}, MOST);
     const decision = await this.#limiter.peek(`${key}`, all, { cost: 0 });
     if (decision.allowed && decision.resetMs === 0) return null;
-    const told = this.#told(decision, 0, MOST);
-    if (told.remainingPoints > 0) return told;
+    const result = this.#resultOf(decision, 0, MOST);
+    if (result.remainingPoints > 0) return result;
     return new RateLimiterRes(
       0,
-      told.msBeforeNext,
-      Math.max(told.consumedPoints, this.points + 1),
+      result.msBeforeNext,
+      Math.max(result.consumedPoints, this.points + 1),
       false,
     );
   }
 
   /**
-   * Sets the consumed points of a key, for so many seconds; 0: for as long as the server takes. A
-   * window that is not `duration` lasts if the key is denied by it, and until `duration` is over if not.
+   * Sets the consumed points of a key for `secDuration` seconds; 0: for as long as the server
+   * accepts. A window that is not `duration` applies if the key is denied by it, and otherwise ends
+   * after `duration`.
    */
   async set(
     key: string | number,
@@ -201,14 +206,14 @@ export class RateLimiter {
     await this.delete(name);
     const limit = this.#limitFor({ customDuration: secDuration }, MOST);
     if (cost > 0) await this.#limiter.take(name, limit, { cost });
-    // A window of another length is not kept by the calls that follow.
+    // Later calls would not keep a window of another length.
     if (cost >= this.points && secDuration !== this.duration) {
       await this.#limiter.ban(name, secDuration || FOREVER);
     }
     return new RateLimiterRes(0, secDuration > 0 ? secDuration * 1000 : -1, cost, false);
   }
 
-  /** Forgets all of the key. Returns whether there was anything. */
+  /** Deletes the state of the key. Returns `true` if there was any. */
   async delete(key: string | number): Promise<boolean> {
     this.#blocked.delete(`${key}`);
     return this.#limiter.reset(`${key}`);
@@ -219,7 +224,7 @@ export class RateLimiter {
     this.#blocked.clear();
   }
 
-  /** Blocks the key for so many seconds; 0: for as long as the server takes. */
+  /** Blocks the key for `seconds`; 0: for as long as the server accepts. */
   async block(key: string | number, seconds: number): Promise<RateLimiterRes> {
     const blockedMs = await this.#limiter.ban(`${key}`, seconds || FOREVER);
     return new RateLimiterRes(0, timeOf(blockedMs), this.points + 1, false);
@@ -229,26 +234,26 @@ export class RateLimiter {
     return fixed(points, (customDuration ?? this.duration) || FOREVER);
   }
 
-  /** Blocks a key in this process once it has consumed enough. */
-  #blockFrom(name: string, told: RateLimiterRes): RateLimiterRes {
-    if (told.consumedPoints < this.#blocksFrom) return told;
-    const isDenied = told.consumedPoints > this.points;
-    const blockedMs = (isDenied && this.#blockedFor) || told.msBeforeNext;
-    // A duration of its own is that of a denial.
-    if (!isDenied && this.#blockedFor) return told;
+  /** Blocks a key in this process after it has consumed enough. */
+  #blockFrom(name: string, result: RateLimiterRes): RateLimiterRes {
+    if (result.consumedPoints < this.#blocksFrom) return result;
+    const isDenied = result.consumedPoints > this.points;
+    const blockedMs = (isDenied && this.#blockedFor) || result.msBeforeNext;
+    // `inMemoryBlockDuration` is only for denied keys.
+    if (!isDenied && this.#blockedFor) return result;
     this.#blocked.delete(name);
     this.#blocked.set(name, blockedMs < 0 ? Infinity : this.#now() + blockedMs);
     if (this.#blocked.size > BLOCKED) this.#blocked.delete(this.#blocked.keys().next().value!);
-    const { remainingPoints, consumedPoints, isFirstInDuration } = told;
+    const { remainingPoints, consumedPoints, isFirstInDuration } = result;
     return new RateLimiterRes(remainingPoints, blockedMs, consumedPoints, isFirstInDuration);
   }
 
-  /** `points`: those of the limit that was asked, which may have room for any number. */
-  #told(decision: Decision, cost: number, points = this.points): RateLimiterRes {
+  /** Converts a decision. `points` are those of the limit of the call, which may be unbounded. */
+  #resultOf(decision: Decision, cost: number, points = this.points): RateLimiterRes {
     if (decision.degraded && decision.error instanceof UnavailableError && !decision.allowed) {
       throw decision.error;
     }
-    // A key that is blocked does not tell what it has consumed.
+    // A blocked key does not report its consumption.
     if (!decision.allowed) {
       return new RateLimiterRes(0, timeOf(decision.waitMs), this.points + 1, false);
     }
@@ -259,12 +264,12 @@ export class RateLimiter {
   }
 }
 
-/** Returns a time as the peer has it: -1 for ever. */
+/** Converts a time to rate-limiter-flexible's form: -1 for ever. */
 function timeOf(ms: number | null): number {
   return ms !== null && ms > FOREVER_MS ? -1 : (ms ?? 0);
 }
 
-/** Reads points, which may be text. */
+/** Parses points, which may be text. */
 function whole(points: number | string): number {
   if (typeof points === "number") return points;
   if (/^[1-9]\d*$/.test(points)) return Number(points);

@@ -1,4 +1,4 @@
-/** Rates as text, such as `"100/minute"`. `clients/rates.json` has their cases. */
+/** Rates as text, such as `"100/minute"`. `clients/rates.json` has test cases. */
 
 import { fixed, type Duration, type KnownLimit, type Limit } from "./limits.js";
 
@@ -6,7 +6,7 @@ const AMOUNT = /\d+(?:\.\d+)?/;
 const UNIT = /s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|weeks?/;
 const RATE = new RegExp(`^(${AMOUNT.source})(?:/|per)(\\d*)(${UNIT.source})$`);
 
-/** Letter of a duration, by the first letter of a unit. */
+/** Unit of a duration by the first letter of a unit of rates. */
 const LETTER: Readonly<Record<string, "s" | "m" | "h" | "d">> = {
   s: "s",
   m: "m",
@@ -24,7 +24,7 @@ const DAYS: Readonly<Record<string, number>> = {
   w: 7,
 };
 
-/** Parses a rate: `"100/minute"` is `fixed(100, "1m")`. Throws a RangeError if it is none. */
+/** Parses a rate: `"100/minute"` is `fixed(100, "1m")`. Throws a RangeError if it is invalid. */
 export function rate(text: string): KnownLimit {
   const match = RATE.exec(text.toLowerCase().replace(/\s+/g, ""));
   const [, amount, digits, unit = ""] = match ?? [];
@@ -41,15 +41,17 @@ export function rate(text: string): KnownLimit {
 /** Limit of a key: an algorithm, a policy, or a rate such as `"100/minute"`. */
 export type LimitOrRate = Limit | string;
 
-/** The limits of a key: all are charged, or none is. */
+/** Limits of a key, of which all are charged or none. */
 export type Limits = LimitOrRate | readonly LimitOrRate[];
 
-/** The limits of a key, with rates parsed. */
+/** Limits of a key, with rates parsed. */
 export type ParsedLimits = Limit | readonly Limit[];
 
-/** Parses the rates among limits. Throws a TypeError that names the right form if they are none. */
+/**
+ * Parses the rates among limits. Throws a TypeError that shows the right form if they are invalid.
+ */
 export function limitsOf(limits: Limits): ParsedLimits {
-  // Most calls, in few steps.
+  // Fast path for most calls.
   if (Array.isArray((limits as Limit | undefined)?.words)) return limits as Limit;
   if (!Array.isArray(limits)) return limitOf(limits as LimitOrRate);
   if (limits.length === 0) throw new RangeError("at least one limit is needed");

@@ -1,4 +1,4 @@
-/** Denials as a limiter remembers them: found, noted, and watched for changes. */
+/** Denials of a limiter: lookup, storing, and tracking of their keys. */
 
 import type { Call } from "./calls.js";
 import type { Connection } from "./connection.js";
@@ -14,7 +14,7 @@ export class Remembering {
     this.#now = now;
   }
 
-  /** Returns what the server would answer to a call, if it is known. */
+  /** Returns the remembered decision on a call, as the server would report it now. */
   find(key: string, call: Call<Decision>): Decision | undefined {
     const { denials } = this.#connection;
     if (!denials.has(key)) return undefined;
@@ -25,17 +25,17 @@ export class Remembering {
     return remembered(denial, now);
   }
 
-  /** Remembers the denial of a call that was sent at that time. */
+  /** Remembers the denial of a call that was sent at `at`. */
   remember(key: string, call: Call<Decision>, said: Decision, at: number): void {
     const denial = this.#connection.denials.remember(key, nameOf(call), said, at, this.#now());
     if (!denial) return;
-    // A policy's numbers may change, and no key with them; the key of an item changes with each call
-    // for any item. Both are remembered for a second.
+    // A policy's limits can change without a change of the key, and the key of an item changes with
+    // each call for any item. Both are remembered for a second.
     if (call.name !== "RL.TAKE" || call.keys[0] !== key || isSoon(said)) denial.isWatched = true;
     else if (denial.isRepeated) this.#watch(call, denial);
   }
 
-  /** Remembers a denial for as long as the server tells of no change. The first is not worth it. */
+  /** Tracks the key of a repeated denial, and remembers it while the server reports no change. */
   #watch(call: Call<Decision>, denial: Denial): void {
     denial.isWatched = true;
     void this.#connection.tracking.watch(call, denial, this.#now);

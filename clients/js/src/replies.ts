@@ -1,7 +1,7 @@
 /**
- * What an error reply of the server means: whose it is to mend, and what to do.
+ * Classification of the server's error replies: their cause, and a remedy.
  *
- * The package for Python has this table too, and `clients/replies.json` holds both to it.
+ * The packages for other languages have the same table; `clients/replies.json` tests all of them.
  */
 
 import {
@@ -14,15 +14,16 @@ import {
 } from "./errors.js";
 
 /**
- * "outage": the server cannot decide at the moment, and `onOutage` decides.
- * "caller": the call is wrong as it is.
- * "operator": the server, its users, its keys or the application are set up in a way that cannot work.
- * "full": there is no room for what the call would add. Nothing was charged.
+ * Cause of an error reply:
+ * - "outage": the server cannot decide at the moment, and `onOutage` decides.
+ * - "caller": the call is malformed.
+ * - "operator": the server, its users, its keys or the application are misconfigured.
+ * - "full": the key or the server has no room. Nothing was charged.
  */
-export type Kind = "outage" | "caller" | "operator" | "full";
+export type Cause = "outage" | "caller" | "operator" | "full";
 
-/** What the reply begins with, what it is, and what to do. */
-type Row = readonly [begins: string, kind: Kind, remedy?: string];
+/** Prefix of the reply, its cause, and a remedy. */
+type Row = readonly [begins: string, kind: Cause, remedy?: string];
 
 const PASSWORD = "give the connection its user and password, as in redis://user:password@host";
 const NO_PASSWORD = "the server has no password for this user: leave it out of the URL";
@@ -33,7 +34,7 @@ const CLUSTER = "this server is a node of a cluster: use a client for clusters";
 const NO_CLUSTER = "this server is no cluster: use a client for one server";
 const DATABASE = "choose another database in the URL";
 
-/** The first row that the reply begins with rules. */
+/** Rows of the table. The first one whose prefix matches applies. */
 const TABLE: readonly Row[] = [
   ["LOADING ", "outage"],
   ["BUSY ", "outage"],
@@ -83,18 +84,18 @@ const TABLE: readonly Row[] = [
 
 function rowOf(reply: string): Row {
   const found = TABLE.find(([begins]) => reply.startsWith(begins));
-  // The module's own, of the words of a call; or a code that nobody has told us of.
+  // The module's errors about malformed calls begin with ERR. Other codes are unknown.
   return found ?? ["", reply.startsWith("ERR ") ? "caller" : "operator"];
 }
 
-export function kindOf(reply: string): Kind {
+export function kindOf(reply: string): Cause {
   return rowOf(reply)[1];
 }
 
-/** As an error of this package, in the words of whoever has to do something about it. */
+/** Returns an error reply as an error of this package, with its remedy. */
 export function explained(reply: string, cause: unknown): RateLimitError {
   const [, kind, remedy] = rowOf(reply);
-  // What was sent is in it, and is of no help.
+  // This error repeats the entire command, which does not help.
   const text = remedy === MODULE ? [] : [reply.replace(/^ERR /, "").replace(/\.$/, "")];
   const message = [...text, ...(remedy === undefined ? [] : [remedy])].join(": ");
   switch (kind) {
@@ -111,22 +112,24 @@ export function explained(reply: string, cause: unknown): RateLimitError {
   }
 }
 
-/** Servers begin an error with a code. What clients say of connections begins like a sentence. */
+/** Prefix of an error reply, which is a code. Errors of clients begin like a sentence. */
 const REPLY = /^[A-Z][A-Z0-9_]+ /;
 
-/** Said to a connection, not to a call. Some clients put words of their own before it. */
+/** Rejection of a connection, not of a call. Some clients put words of their own before it. */
 const REFUSAL =
   /(?:NOAUTH|WRONGPASS|DENIED|ERR AUTH|ERR Client sent AUTH|ERR invalid password) .*/s;
 
-/** Said to those who wait by a server that is no longer the primary: they have to ask the next. */
+/**
+ * Reply to blocked clients of a server that is no longer the primary: they must call the new one.
+ */
 const SENT_AWAY = /^UNBLOCKED force /;
 
-/** Said by a node at the end of as many redirections as a cluster's client follows. */
+/** Reply of a node at the end of the redirections that a cluster's client follows. */
 const REDIRECTED = /^(MOVED|ASK) /;
 
 /**
- * The server's reply to a call, as it was sent. Undefined if there was none, so that it is not known
- * what became of the call, or if the call has to be made elsewhere.
+ * Returns the server's error reply to a call. Undefined if there was none, so that the outcome of
+ * the call is unknown, or if the call has to go to another node.
  */
 export function replyOf(error: unknown, isCluster: boolean): string | undefined {
   const message = messageOf(error);
@@ -134,20 +137,17 @@ export function replyOf(error: unknown, isCluster: boolean): string | undefined 
   return REPLY.test(message) ? message : refusalOf(error);
 }
 
-/** What the server has said to a connection that it does not let in. */
+/** Returns the error with which the server rejected a connection. */
 export function refusalOf(error: unknown): string | undefined {
   const said = REFUSAL.exec(messageOf(error))?.[0];
   if (said !== undefined || !(error instanceof Error)) return said;
-  // A client that found no node of its cluster says so, and behind that why.
+  // A client that reaches no node of its cluster chains the cause.
   const { cause, lastNodeError } = error as Error & { lastNodeError?: unknown };
   const behind = cause ?? lastNodeError;
   return behind === undefined || behind === null ? undefined : refusalOf(behind);
 }
 
-/**
- * Whether a call that there is no room for may be in order but for its id: without it, it would add
- * less.
- */
+/** Returns `true` if the key had no room for the idempotency key of the call. */
 export function mayPassWithoutId(reply: string): boolean {
   return /^(OOM |ERR the key has \d+ entries, as many as ratelimit\.max-ids )/.test(reply);
 }

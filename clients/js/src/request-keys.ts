@@ -1,4 +1,4 @@
-/** Keys of requests: of the value that the application names, or of the client's address. */
+/** Keys of requests, by a value of the application or by the client's address. */
 
 import { network, type NetworkOptions } from "./address.js";
 import type { Log } from "./breaker.js";
@@ -6,36 +6,39 @@ import type { Keyed } from "./calls.js";
 import { OF_ADDRESS, UNKNOWN, checkName, checkPrefix, labelled } from "./keys.js";
 import type { ParsedLimits } from "./rates.js";
 
-/** Key of a request that is not limited. */
+/** Result of a key function for a request that is not limited. */
 export const UNLIMITED: unique symbol = Symbol.for("redis-ratelimit.unlimited");
 
 export interface KeyOptions<Request> extends NetworkOptions {
   /**
-   * Client of a request, such as its user. By default, and where this is undefined, null or empty,
-   * the client's address: in keys of their own, which no value of this can reach. UNLIMITED: the
-   * request is not limited.
+   * Returns the client of a request, such as its user. By default, and if it returns undefined,
+   * null or an empty string, the client is its address, in separate keys that no value of this
+   * function can reach. UNLIMITED: the request is not limited.
    */
   readonly key?: (request: Request) => string | null | undefined | typeof UNLIMITED;
-  /** Address of the client, where the framework does not know it. */
+  /** Returns the address of the client, if the framework does not know it. */
   readonly address?: (request: Request) => string | null | undefined;
 }
 
-/** Address of a request; undefined if it has none, and null if the platform does not tell it. */
+/**
+ * Function that returns the address of a request; undefined if it has none, null if the platform
+ * does not provide it.
+ */
 export type AddressOf<Request> = (request: Request) => string | null | undefined;
 
 export interface Naming {
-  /** Prefix of every key, also of those of addresses. */
+  /** Prefix of every key, including keys by address. */
   readonly before: string;
-  /** Prefix of all, as far as it is the limiter's of the middleware itself. */
+  /** Prefix of the middleware's own limiter. */
   readonly shown: string;
   readonly name: string | undefined;
   /** Prefix in place of a name. */
   readonly prefix: string;
-  /** Canonical words of the limits, in place of both. */
+  /** Canonical words of the limits, in place of name and prefix. */
   readonly spec: string | undefined;
 }
 
-/** Time between two lines in the log, in milliseconds. */
+/** Minimum time between two log messages, in milliseconds. */
 const REPEATED_MS = 60_000;
 
 export class RequestKeys<Request> {
@@ -44,7 +47,7 @@ export class RequestKeys<Request> {
   readonly #naming: Naming;
   readonly #log: Log;
   readonly #head: string | undefined;
-  #told = -Infinity;
+  #loggedAt = -Infinity;
 
   constructor(
     addressOf: AddressOf<Request>,
@@ -64,7 +67,7 @@ export class RequestKeys<Request> {
     this.#head = name === undefined ? instead : `${name}:`;
   }
 
-  /** Returns the key of a request; undefined if it is not limited. */
+  /** Returns the key of a request, or undefined if it is not limited. */
   of(request: Request): string | undefined {
     const { key } = this.#options;
     if (!key) return this.#ofAddress(this.#addressIn(request), "");
@@ -77,7 +80,7 @@ export class RequestKeys<Request> {
     return this.#ofAddress(this.#addressOf(request), OF_ADDRESS);
   }
 
-  /** Returns the key of a client by the value that `key` returns, or by an address. */
+  /** Returns the key of a client by the value of `key`, or by an address. */
   keyOf(who?: string | null, address?: string | null): string {
     const { before, shown } = this.#naming;
     if (who) return shown + before + this.#begin + who;
@@ -86,7 +89,7 @@ export class RequestKeys<Request> {
     return shown + before + kind + this.#begin + (client ?? UNKNOWN);
   }
 
-  /** Returns limits of several keys as they are on the server. */
+  /** Returns limits of several keys with the prefixes that they have on the server. */
   prefixed(keyed: Keyed): Keyed {
     const { before, name, prefix } = this.#naming;
     const first = name === undefined ? prefix : before;
@@ -94,7 +97,7 @@ export class RequestKeys<Request> {
     return Object.fromEntries(Object.entries(keyed).map(([key, limit]) => [first + key, limit]));
   }
 
-  /** Returns limits that a function made, by the name of the middleware. */
+  /** Labels the limits that a function returned with the name of the middleware. */
   labelled(limits: ParsedLimits): ParsedLimits {
     const { name } = this.#naming;
     return name === undefined ? limits : labelled(limits, name);
@@ -118,8 +121,8 @@ export class RequestKeys<Request> {
     if (client !== undefined) return this.#naming.before + kind + this.#begin + client;
     const key = this.#naming.before + OF_ADDRESS + this.#begin + UNKNOWN;
     const now = performance.now();
-    if (now - this.#told >= REPEATED_MS) {
-      this.#told = now;
+    if (now - this.#loggedAt >= REPEATED_MS) {
+      this.#loggedAt = now;
       const what = address ? `the address ${JSON.stringify(address)}` : "no address";
       this.#log(`rate limits: a request has ${what}: all such share the key ${key}`, "error");
     }

@@ -1,4 +1,4 @@
-/** The course of a call: sent, waited for, sent again, and given up. */
+/** Sending of calls: timeouts, resends, and circuit breaking. */
 
 import { Breaker, Complaint, type Log } from "./breaker.js";
 import type { Call } from "./calls.js";
@@ -7,7 +7,7 @@ import { connectionOf, type Connection } from "./connection.js";
 import { FullError, SetupError, UnavailableError } from "./errors.js";
 import type { Duration } from "./limits.js";
 import { addressOf, nodeOf } from "./nodes.js";
-import { Patience, type Awaited } from "./patience.js";
+import { Timeouts, type Awaited } from "./timeouts.js";
 import { explained, messageOf, refusalOf, replyOf } from "./replies.js";
 
 export interface SendingOptions {
@@ -20,28 +20,32 @@ export interface SendingOptions {
   readonly now: () => number;
 }
 
-/** Of a call that the server may answer late. */
+/** Blocking call, which the server may answer late. */
 export interface Wait<Reply> {
-  /** Until when, by the limiter's clock. */
+  /** Deadline by the limiter's clock. */
   readonly until: number;
-  /** The call, if it may wait for so long yet. */
+  /** Returns the call that may block for this time. */
   readonly blocking: (block: Duration) => Call<Reply>;
   readonly signal: AbortSignal;
 }
 
-/** Between one sending and the next, in milliseconds. */
+/** Pause before a resend, in milliseconds. */
 const RESEND_PAUSE_MS = 10;
 
-/** Whoever waits in line has a connection of its own, which is made first. */
+/**
+ * Minimum number of resends of a blocking call, whose connection of its own is established first.
+ */
 const LEAST_OF_WAITS = 3;
 
-/** To be answered, or to be lost: not one of several failures in a row. */
+/**
+ * Milliseconds of waiting after which a lost connection does not count as a consecutive failure.
+ */
 const LONG_MS = 1000;
 
-/** Longer than this the server takes no duration. */
+/** Longest duration that the server accepts, in milliseconds. */
 const LONGEST_MS = 3650 * 86_400_000;
 
-/** As the server takes it, in whole microseconds. To it 0 is as long as it takes. */
+/** Returns the duration of BLOCK in whole microseconds, where 0 waits without a timeout. */
 function blockOf(ms: number): Duration {
   return ms < LONGEST_MS ? `${Math.ceil(ms * 1000)}us` : 0;
 }
@@ -58,12 +62,12 @@ export class Sending {
   readonly #address: string;
   readonly #send: Send;
   readonly #options: SendingOptions;
-  readonly #patience: Patience;
+  readonly #timeouts: Timeouts;
   readonly #ticks: number;
-  /** Ticks for which a call waits for connections. */
-  readonly connectPatience: number;
+  /** Number of ticks for which a call waits for a connection. */
+  readonly connectTicks: number;
   readonly #complaint: Complaint;
-  /** By the node of a cluster; of one server there is one. */
+  /** Circuit breakers by node of a cluster; a single server has one. */
   readonly #breakers = new Map<string, Breaker>();
 
   constructor(client: Client, options: SendingOptions) {
@@ -73,18 +77,21 @@ export class Sending {
     this.#address = addressOf(client);
     this.#send = senderOf(client);
     this.#options = options;
-    this.#patience = new Patience(options.timeoutMs);
-    this.#ticks = this.#patience.ticksOf(options.timeoutMs);
-    this.connectPatience = this.#patience.ticksOf(options.connectTimeoutMs);
+    this.#timeouts = new Timeouts(options.timeoutMs);
+    this.#ticks = this.#timeouts.ticksOf(options.timeoutMs);
+    this.connectTicks = this.#timeouts.ticksOf(options.connectTimeoutMs);
     this.#complaint = new Complaint(options.now, options.log);
   }
 
-  /** Milliseconds until the call's server is asked again, once it is not. */
+  /** Returns the milliseconds until the call's server is tried again. */
   pauseMs(call: Call<unknown>): number {
     return Math.ceil(this.#breakerOf(call).pauseMs);
   }
 
-  /** Fails with an UnavailableError if nobody decided, and with what the server says of a mistake. */
+  /**
+   * Sends a call and returns its reply. Rejects with an UnavailableError in an outage, and with the
+   * server's error for a rejected call.
+   */
   answer<Reply>(call: Call<Reply>, wait?: Wait<Reply>): Promise<Reply> {
     const breaker = this.#breakerOf(call);
     if (!breaker.allows()) {
@@ -93,12 +100,12 @@ export class Sending {
     }
     return new Promise((resolve, reject) => {
       const attempt = new Attempt(this, call, breaker, this.#ticksOf(wait), resolve, reject, wait);
-      this.#patience.begin(attempt);
+      this.#timeouts.begin(attempt);
       this.send(attempt);
     });
   }
 
-  /** For the attempt, as are those that follow. */
+  /** Sends a call, or resends it, for an attempt. */
   send<Reply>(attempt: Attempt<Reply>): void {
     const { call, wait } = attempt;
     const { isReady, times } = this.connection;
@@ -108,7 +115,7 @@ export class Sending {
     const sent =
       wait && left > 0
         ? this.connection.waiting.send(wait.blocking(blockOf(left)), attempt.signal())
-        : // Only what is not sent at once may have to be called off.
+        : // Only a call that is not sent at once may have to be cancelled.
           this.#send(call, isReady ? undefined : attempt.signal());
     sent.then(
       (reply) => attempt.answered(reply),
@@ -117,43 +124,45 @@ export class Sending {
   }
 
   decided(attempt: Attempt<any>): void {
-    this.#patience.end(attempt);
+    this.#timeouts.end(attempt);
     this.connection.refusal = undefined;
     this.connection.hasAnswered = true;
     attempt.breaker.answered();
     attempt.breaker.decided();
   }
 
-  /** The caller waits no more, which says nothing of the server. */
+  /** Ends an attempt that its caller cancelled, which is not a failure of the server. */
   abandoned(attempt: Attempt<any>): void {
-    this.#patience.end(attempt);
+    this.#timeouts.end(attempt);
   }
 
   get isConnecting(): boolean {
     return this.connection.isConnecting(this.#options.connectTimeoutMs);
   }
 
-  /** Whether a call that had no reply is to be sent once more, and when. */
+  /**
+   * Returns the pause before a resend of a call without a reply, or undefined if it is not resent.
+   */
   pauseBeforeResend(attempt: Attempt<any>, error: unknown): number | undefined {
     const { call, wait } = attempt;
     if (replyOf(error, this.#isCluster) !== undefined) return undefined;
-    // A call that has waited for long has not failed several times in a row.
+    // After a long wait, a failure does not count as consecutive.
     if (wait && this.#options.now() - attempt.sentAt >= LONG_MS) attempt.resent = 0;
     if (!call.repeatable) return undefined;
-    // What was never sent, as its connection is still being made, cannot have been charged.
+    // A call that was never sent, as its connection is still being established, was not charged.
     const isUnsent = attempt.sentIn === this.connection.times;
     if (isUnsent && this.isConnecting) return RESEND_PAUSE_MS;
     const most = wait ? Math.max(this.#options.resends, LEAST_OF_WAITS) : this.#options.resends;
     return attempt.resent++ < most ? RESEND_PAUSE_MS * attempt.resent : undefined;
   }
 
-  /** What became of a call, as an error of this package. */
+  /** Returns the failure of a call as an error of this package. */
   failed(attempt: Attempt<any>, error: unknown): Error {
-    this.#patience.end(attempt);
+    this.#timeouts.end(attempt);
     const { call, breaker } = attempt;
     const refusal = refusalOf(error);
     if (refusal !== undefined) this.connection.refusal = refusal;
-    // A client that the server does not let in has no answer to calls either.
+    // A rejected connection answers no calls.
     const said = replyOf(error, this.#isCluster) ?? this.connection.refusal;
     if (said === undefined && this.connection.isUnconnected) {
       breaker.answered();
@@ -162,10 +171,10 @@ export class Sending {
       return why;
     }
     if (said === undefined) {
-      // What the connection says is the reason; what the client says of the call, its consequence.
+      // The error of the connection is the cause; the error of the call is its consequence.
       const reason = this.connection.trouble ?? messageOf(error);
       const why = this.connection.lacksTls ? `${reason}: ${NO_TLS}` : reason;
-      breaker.silent(attempt.turn);
+      breaker.silent(attempt.epoch);
       breaker.outage(why, false);
       return new UnavailableError(why, { cause: error });
     }
@@ -185,7 +194,7 @@ export class Sending {
   #ticksOf<Reply>(wait: Wait<Reply> | undefined): number {
     if (!wait) return this.#ticks;
     const waitMs = Math.max(0, wait.until - this.#options.now());
-    return this.#patience.ticksOf(this.#options.timeoutMs + waitMs);
+    return this.#timeouts.ticksOf(this.#options.timeoutMs + waitMs);
   }
 
   #breakerOf(call: Call<unknown>): Breaker {
@@ -199,22 +208,22 @@ export class Sending {
   }
 }
 
-/** One call on its way. */
+/** Call in flight. */
 export class Attempt<Reply> implements Awaited {
   ticks = 0;
   connecting = 0;
-  readonly connectPatience: number;
-  /** How often it has been sent again. */
+  readonly connectTicks: number;
+  /** Number of resends. */
   resent = 0;
-  /** Of one that was sent before there was a connection: how many there had been. */
+  /** Number of connections so far, for a call that was sent before there was a connection. */
   sentIn: number | undefined;
-  /** By the limiter's clock, of a call that waits. */
+  /** Time of sending by the limiter's clock, for a blocking call. */
   sentAt = 0;
   readonly call: Call<Reply>;
   readonly breaker: Breaker;
-  readonly patience: number;
+  readonly allowedTicks: number;
   readonly wait: Wait<Reply> | undefined;
-  readonly turn: number;
+  readonly epoch: number;
   #isOver = false;
   #lost: unknown;
   #calledOff: AbortController | undefined;
@@ -227,17 +236,17 @@ export class Attempt<Reply> implements Awaited {
     sending: Sending,
     call: Call<Reply>,
     breaker: Breaker,
-    patience: number,
+    allowedTicks: number,
     resolve: (reply: Reply) => void,
     reject: (why: unknown) => void,
     wait: Wait<Reply> | undefined,
   ) {
     this.call = call;
     this.breaker = breaker;
-    this.patience = patience;
+    this.allowedTicks = allowedTicks;
     this.wait = wait;
-    this.turn = breaker.turn;
-    this.connectPatience = sending.connectPatience;
+    this.epoch = breaker.epoch;
+    this.connectTicks = sending.connectTicks;
     this.#sending = sending;
     this.#resolve = resolve;
     this.#reject = reject;
@@ -246,7 +255,7 @@ export class Attempt<Reply> implements Awaited {
     wait.signal.addEventListener("abort", this.#aborts);
   }
 
-  /** Aborted when nobody waits for the call any more. */
+  /** Returns a signal that is aborted when the caller no longer waits. */
   signal(): AbortSignal {
     this.#calledOff ??= new AbortController();
     return this.#calledOff.signal;
@@ -291,7 +300,7 @@ export class Attempt<Reply> implements Awaited {
     this.#calledOff?.abort();
   }
 
-  /** By the caller, which says nothing of the server. */
+  /** Ends the attempt for its caller, which is not a failure of the server. */
   #abort(reason: unknown): void {
     if (this.#isOver) return;
     this.#over();

@@ -1,4 +1,4 @@
-/** Calls by a sketch: the key of a call is an item, and the sketch has the key on the server. */
+/** Calls by a sketch, in which the key of the call is an item of the sketch's key. */
 
 import type { Limit } from "./limits.js";
 import type { ParsedLimits } from "./rates.js";
@@ -7,7 +7,7 @@ export const MERGED =
   "a sketch cannot tell apart again what it has merged: " +
   "no item is settled, given back, reset, banned or charged once";
 
-/** The sketch that the limits are, if they are one: or a policy that is. */
+/** Returns the sketch, or the policy that is a sketch, if the limits are one. */
 export function sketchOf(limits: ParsedLimits): Limit | undefined {
   if (!Array.isArray(limits)) {
     const limit = limits as Limit;
@@ -20,12 +20,12 @@ export function sketchOf(limits: ParsedLimits): Limit | undefined {
   return found;
 }
 
-/** For what no sketch can do. */
+/** Throws a TypeError if the limits are a sketch. */
 export function refuse(limits: ParsedLimits): void {
   if (sketchOf(limits)) throw new TypeError(MERGED);
 }
 
-/** The key of a sketch, and its limit for one item, which has the item among its words. */
+/** Returns the key of a sketch, and its limit for one item, which has the item among its words. */
 export function placed(item: string, { sketchKey, ...sketch }: Limit): [string, Limit] {
   if (typeof sketchKey !== "string") {
     throw new TypeError(
@@ -41,5 +41,5 @@ export function placed(item: string, { sketchKey, ...sketch }: Limit): [string, 
   return [sketchKey, { ...sketch, words: named }];
 }
 
-/** Behind SKETCH, the capacity, the refill and the period. */
+/** Index of the item, after SKETCH, the capacity, the refill and the period. */
 const ITEM_AT = 4;

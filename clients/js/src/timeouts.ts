@@ -1,43 +1,45 @@
 /**
- * How long calls are waited for: by time in which this process could have heard the answer.
+ * Timeouts of calls, counted by time in which this process could have received the reply.
  *
- * A process that was busy for a second has waited for nothing: the answers are in its sockets. So time
- * passes in ticks, and a turn of the event loop is one tick at most, however long it took. And before
- * a call is given up, the sockets are read once more, and again as long as they bring answers.
+ * A process that was busy for a second has not waited: replies may be in its sockets. So time
+ * passes in ticks, and a turn of the event loop counts as one tick at most, however long it took.
+ * Before a call times out, the sockets are read once more, and again while they have replies.
  */
 
-/** Of the patience of most calls. */
+/** Number of ticks in the timeout of most calls. */
 const TICKS = 10;
 
-/** The shortest tick in milliseconds: timers are no more exact than that. */
+/** Shortest tick in milliseconds, given the precision of timers. */
 const LEAST_TICK_MS = 2;
 
-/** What is waited for. */
+/** Call with a timeout. */
 export interface Awaited {
   /** Ticks passed so far. */
   ticks: number;
-  /** Ticks that may pass. */
-  readonly patience: number;
-  /** Ticks in which a connection was being made: these have a time of their own. */
+  /** Number of ticks until the timeout. */
+  readonly allowedTicks: number;
+  /**
+   * Number of ticks in which a connection was being established, which have a timeout of their own.
+   */
   connecting: number;
-  readonly connectPatience: number;
+  readonly connectTicks: number;
   isConnecting(): boolean;
-  /** Time is up. */
+  /** Ends the call after its timeout. */
   giveUp(): void;
 }
 
-export class Patience {
+export class Timeouts {
   readonly #tickMs: number;
   readonly #awaited = new Set<Awaited>();
   #timer: NodeJS.Timeout | undefined;
-  /** Answers so far: whether a look has brought any. */
+  /** Number of replies so far, to find out if a read brought any. */
   #answers = 0;
 
   constructor(timeoutMs: number) {
     this.#tickMs = Math.max(LEAST_TICK_MS, timeoutMs / TICKS);
   }
 
-  /** The ticks of so many milliseconds. The one that runs already does not count. */
+  /** Returns the number of ticks of a time, not counting the current one. */
   ticksOf(ms: number): number {
     return Math.ceil(ms / this.#tickMs) + 1;
   }
@@ -61,14 +63,16 @@ export class Patience {
     const late: Awaited[] = [];
     for (const one of this.#awaited) {
       const isLate = one.isConnecting()
-        ? ++one.connecting >= one.connectPatience
-        : ++one.ticks >= one.patience;
+        ? ++one.connecting >= one.connectTicks
+        : ++one.ticks >= one.allowedTicks;
       if (isLate) late.push(one);
     }
     if (late.length > 0) this.#look(late);
   }
 
-  /** Behind the next reading of the sockets, so that what has arrived is heard. */
+  /**
+   * Times out calls after the next read of the sockets, so that received replies are handled first.
+   */
   #look(late: readonly Awaited[]): void {
     const before = this.#answers;
     setImmediate(() => {

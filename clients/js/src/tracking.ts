@@ -1,10 +1,11 @@
 /**
- * Hears from the server when a denied key changes: by a give-back, a reset, a ban that is lifted.
+ * Client tracking: the server reports when a denied key changes by a give-back, a reset or a lifted
+ * ban.
  *
- * It looks at the key once more, on a connection of its own that has client tracking, and the server
- * then tells of the key's next change: node-redis hears it in RESP3, ioredis and node-redis 4 on a
- * second connection. Until then the denial is known to stand, and is remembered for as long as its
- * `wait` says. In a cluster each node with a denied key is heard.
+ * A tracker peeks at the key on a connection of its own that has client tracking, and the server
+ * then reports the key's next change: to node-redis in RESP3, to ioredis and node-redis 4 on a
+ * second connection. Until then the denial is remembered for its entire `wait`. In a cluster each
+ * node with a denied key has a tracker.
  */
 
 import type { Call } from "./calls.js";
@@ -14,15 +15,15 @@ import type { Denial, Denials } from "./denials.js";
 import { nodeOf } from "./nodes.js";
 import { replyOf } from "./replies.js";
 
-/** A connection that is told of changes. */
-interface Ear {
+/** Connection with client tracking. */
+interface Tracker {
   readonly send: Send;
   readonly close: () => void;
 }
 
 /**
- * For so many milliseconds none is opened after a connection that failed, and after one that the
- * server refused, as it does to an account that may not listen.
+ * Milliseconds until the next attempt after a connection failed, and after the server rejected
+ * tracking, as it does for an account without the permission.
  */
 const PAUSE_MS = 1000;
 const REFUSED_MS = 60_000;
@@ -31,8 +32,8 @@ export class Tracking {
   readonly #client: Client;
   readonly #isCluster: boolean;
   readonly #denials: Denials;
-  /** By the address of a cluster's node; of one server there is one. */
-  readonly #ears = new Map<string, Promise<Ear>>();
+  /** Trackers by the address of a cluster's node; a single server has one. */
+  readonly #trackers = new Map<string, Promise<Tracker>>();
   readonly #notBefore = new Map<string, number>();
 
   constructor(client: Client, denials: Denials) {
@@ -41,63 +42,63 @@ export class Tracking {
     this.#denials = denials;
   }
 
-  /** Looks at what was denied, and has it remembered for as long as it stays so. */
+  /** Peeks at a denied key, and extends the denial while the key does not change. */
   async watch(call: Call<Decision>, denial: Denial, now: () => number): Promise<void> {
-    const ear = this.#listening(this.#isCluster ? nodeOf(this.#client, call) : "");
-    if (!ear) return;
+    const tracker = this.#trackerOf(this.#isCluster ? nodeOf(this.#client, call) : "");
+    if (!tracker) return;
     try {
-      const { send } = await ear;
+      const { send } = await tracker;
       const at = now();
-      // Changes are told to those who have read: a take writes.
+      // The server tracks only keys that were read: a take writes.
       const reply = await send({ ...call, name: "RL.PEEK", readOnly: true });
       const decision = call.decode(reply);
       if (decision.allowed) this.#denials.forget(call.keys[0]);
       else this.#denials.extend(denial, decision, at, now());
     } catch {
-      // It stays remembered for as long as nothing need be heard.
+      // The denial stays remembered for the time without tracking.
     }
   }
 
   close(): void {
-    for (const node of [...this.#ears.keys()]) this.#close(node);
+    for (const node of [...this.#trackers.keys()]) this.#close(node);
   }
 
   #close(node: string): void {
-    const ear = this.#ears.get(node);
-    if (!ear) return;
-    this.#ears.delete(node);
-    // What happens from now on nobody hears.
+    const tracker = this.#trackers.get(node);
+    if (!tracker) return;
+    this.#trackers.delete(node);
+    // Changes from now on are not reported.
     this.#denials.forget();
-    ear.then(({ close }) => close()).catch(() => {});
+    tracker.then(({ close }) => close()).catch(() => {});
   }
 
-  #listening(node: string): Promise<Ear> | undefined {
-    const known = this.#ears.get(node);
+  #trackerOf(node: string): Promise<Tracker> | undefined {
+    const known = this.#trackers.get(node);
     if (known) return known;
     if (performance.now() < (this.#notBefore.get(node) ?? -Infinity)) return undefined;
-    const heard = (key: string | undefined) => this.#denials.forget(key);
+    const onInvalidation = (key: string | undefined) => this.#denials.forget(key);
     const lost = (pause = PAUSE_MS) => {
-      if (this.#ears.get(node) !== opened) return;
+      if (this.#trackers.get(node) !== opened) return;
       this.#notBefore.set(node, performance.now() + pause);
       this.#close(node);
     };
-    // Until it is open, why it cannot be is the error that it fails with.
+    // Errors before it is open are those of the attempt to open it.
     let isOpen = false;
-    const opened = open(this.#client, node, heard, () => {
+    const opened = open(this.#client, node, onInvalidation, () => {
       if (isOpen) lost();
     });
     opened.then(
       () => (isOpen = true),
       (error: unknown) => lost(replyOf(error, false) === undefined ? PAUSE_MS : REFUSED_MS),
     );
-    this.#ears.set(node, opened);
+    this.#trackers.set(node, opened);
     return opened;
   }
 }
 
-type Heard = (key: string | undefined) => void;
+type OnInvalidation = (key: string | undefined) => void;
 
-/** What is used here of the clients' own clients. */
+/** Part of the clients' own clients that is used here. */
 interface Duplicate extends NodeJS.EventEmitter {
   readonly options?: {
     readonly socket?: object;
@@ -117,7 +118,7 @@ interface Duplicate extends NodeJS.EventEmitter {
   unref(): unknown;
 }
 
-/** A cluster's client, or a pool, by what leads to one of a single server. */
+/** Part of a cluster's client, or a pool, that leads to a client of a single server. */
 interface Several {
   readonly options?: { readonly keyPrefix?: string };
   readonly masters?: readonly { readonly address?: string }[];
@@ -126,23 +127,30 @@ interface Several {
   execute?(run: (client: Duplicate) => Duplicate): Promise<Duplicate>;
 }
 
-async function open(client: Client, node: string, heard: Heard, lost: () => void): Promise<Ear> {
+async function open(
+  client: Client,
+  node: string,
+  onInvalidation: OnInvalidation,
+  lost: () => void,
+): Promise<Tracker> {
   const several = client as unknown as Several;
   let known: Duplicate | undefined = client as unknown as Duplicate;
-  // ioredis's cluster prefixes keys itself, and its nodes need not know of it.
+  // ioredis's cluster prefixes keys itself, and its nodes may not know the prefix.
   const { keyPrefix = "" } = several.options ?? {};
   if (isCluster(client)) {
     known = several.nodes
       ? several.nodes("master").find(({ options = {} }) => place(options) === node)
       : await nodeOfNodeRedis(several, node);
   } else if (typeof known.duplicate !== "function") {
-    // A pool: any of its clients will do.
+    // Any client of a pool will do.
     known = await several.execute?.((one) => one);
   }
   if (!known) throw new Error(`there is no client for ${node || "the server"}`);
-  if ("call" in client) return ofIoredis(known, keyPrefix, heard, lost);
+  if ("call" in client) return ofIoredis(known, keyPrefix, onInvalidation, lost);
   const hearsItself = "withAbortSignal" in known;
-  return hearsItself ? ofNodeRedis(known, heard, lost) : ofNodeRedis4(known, heard, lost);
+  return hearsItself
+    ? ofNodeRedis(known, onInvalidation, lost)
+    : ofNodeRedis4(known, onInvalidation, lost);
 }
 
 function place({ host, port }: NonNullable<Duplicate["options"]>): string {
@@ -154,7 +162,11 @@ async function nodeOfNodeRedis(cluster: Several, address: string): Promise<Dupli
   return node && (await cluster.nodeClient?.(node));
 }
 
-async function ofNodeRedis(client: Duplicate, heard: Heard, lost: () => void): Promise<Ear> {
+async function ofNodeRedis(
+  client: Duplicate,
+  onInvalidation: OnInvalidation,
+  lost: () => void,
+): Promise<Tracker> {
   const own = client.duplicate({
     RESP: 3,
     emitInvalidate: true,
@@ -163,7 +175,7 @@ async function ofNodeRedis(client: Duplicate, heard: Heard, lost: () => void): P
     socket: { ...client.options?.socket, reconnectStrategy: false },
   });
   own.on("error", lost).on("end", lost);
-  own.on("invalidate", (key: unknown) => heard(key === null ? undefined : `${key}`));
+  own.on("invalidate", (key: unknown) => onInvalidation(key === null ? undefined : `${key}`));
   const close = () => own.destroy();
   try {
     await own.connect();
@@ -178,22 +190,26 @@ async function ofNodeRedis(client: Duplicate, heard: Heard, lost: () => void): P
 
 const CHANNEL = "__redis__:invalidate";
 
-/** node-redis 4 has no RESP3. */
-async function ofNodeRedis4(client: Duplicate, heard: Heard, lost: () => void): Promise<Ear> {
+/** Opens a tracker with node-redis 4, which has no RESP3. */
+async function ofNodeRedis4(
+  client: Duplicate,
+  onInvalidation: OnInvalidation,
+  lost: () => void,
+): Promise<Tracker> {
   const socket = { ...client.options?.socket, reconnectStrategy: false };
   const duplicate = () => client.duplicate({ socket }).on("error", lost).on("end", lost);
-  const [told, own] = [duplicate(), duplicate()];
+  const [subscriber, own] = [duplicate(), duplicate()];
   const close = () => {
-    for (const one of [told, own]) void Promise.resolve(one.disconnect()).catch(() => {});
+    for (const one of [subscriber, own]) void Promise.resolve(one.disconnect()).catch(() => {});
   };
   try {
-    await Promise.all([told.connect(), own.connect()]);
-    told.unref();
+    await Promise.all([subscriber.connect(), own.connect()]);
+    subscriber.unref();
     own.unref();
-    const id = await told.sendCommand(["CLIENT", "ID"]);
-    await told.subscribe(CHANNEL, (keys) => {
-      if (!keys) return heard(undefined);
-      for (const key of keys) heard(key);
+    const id = await subscriber.sendCommand(["CLIENT", "ID"]);
+    await subscriber.subscribe(CHANNEL, (keys) => {
+      if (!keys) return onInvalidation(undefined);
+      for (const key of keys) onInvalidation(key);
     });
     await own.sendCommand(["CLIENT", "TRACKING", "ON", "REDIRECT", `${String(id)}`]);
   } catch (error) {
@@ -206,9 +222,9 @@ async function ofNodeRedis4(client: Duplicate, heard: Heard, lost: () => void): 
 async function ofIoredis(
   client: Duplicate,
   prefix: string,
-  heard: Heard,
+  onInvalidation: OnInvalidation,
   lost: () => void,
-): Promise<Ear> {
+): Promise<Tracker> {
   const duplicate = () =>
     client
       .duplicate({
@@ -222,22 +238,22 @@ async function ofIoredis(
       })
       .on("error", () => {})
       .on("end", lost);
-  const [told, own] = [duplicate(), duplicate()];
+  const [subscriber, own] = [duplicate(), duplicate()];
   const close = () => {
-    told.disconnect();
+    subscriber.disconnect();
     own.disconnect();
   };
   try {
-    await Promise.all([told.connect(), own.connect()]);
-    told.stream?.unref();
+    await Promise.all([subscriber.connect(), own.connect()]);
+    subscriber.stream?.unref();
     own.stream?.unref();
-    // Several keys at once, or none: then all.
-    told.on("messageBuffer", (_channel: unknown, keys: readonly Buffer[] | null) => {
-      if (!keys) return heard(undefined);
-      for (const key of keys) heard(`${key}`.slice(prefix.length));
+    // Several keys at once, or null for all keys.
+    subscriber.on("messageBuffer", (_channel: unknown, keys: readonly Buffer[] | null) => {
+      if (!keys) return onInvalidation(undefined);
+      for (const key of keys) onInvalidation(`${key}`.slice(prefix.length));
     });
-    const id = await told.call("CLIENT", "ID");
-    await told.subscribe(CHANNEL);
+    const id = await subscriber.call("CLIENT", "ID");
+    await subscriber.subscribe(CHANNEL);
     await own.call("CLIENT", "TRACKING", "ON", "REDIRECT", Number(id));
   } catch (error) {
     close();

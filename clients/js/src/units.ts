@@ -1,10 +1,10 @@
 /**
- * Units of a hot key, taken from the server by the batch and spent here. Once the server grants less
- * than a batch, calls are denied until it is asked again.
+ * Units of a hot key, taken from the server in batches and spent in this process. After the server
+ * granted less than a batch, calls are denied until it is wanted again.
  *
- * Never more are spent than were granted. What is in hand counts as used for all other processes, so
- * take few compared to the limit. What is left over is settled by the id of its charge: so nobody is
- * given again what has recovered in the meantime.
+ * Never more units are spent than were granted. Available units count as used for all other
+ * processes, so choose a batch that is small compared with the limit. Unspent units are settled by
+ * the id of their charge, so that units that have recovered meanwhile are not given back twice.
  */
 
 import { randomUUID } from "node:crypto";
@@ -15,9 +15,9 @@ import { FullError, UnavailableError } from "./errors.js";
 import { MOST, seconds, type Duration } from "./limits.js";
 
 export interface UnitsOptions {
-  /** How many units are taken at a time: whole, from 1. 100 by default. */
+  /** Number of units taken at a time: whole, from 1. 100 by default. */
   readonly batch?: number;
-  /** How long they are kept to be spent: then what is left is given back. 1 second by default. */
+  /** Time within which they are spent; then the rest is given back. 1 second by default. */
   readonly keep?: Duration;
 }
 
@@ -25,11 +25,11 @@ interface Server {
   readonly now: () => number;
   readonly take: (cost: number, once: Once) => Promise<Decision>;
   readonly settle: (id: string, amount: number) => Promise<Decision>;
-  /** What holds while the server is away. */
+  /** Returns the fallback decision during an outage. */
   readonly instead: (cost: number, error: unknown) => Decision;
 }
 
-/** What was granted by one call. */
+/** Units granted to one call. */
 interface Grant {
   readonly id: string;
   readonly granted: number;
@@ -43,12 +43,12 @@ export class Units {
   readonly #keepMs: number;
   readonly #server: Server;
   #grant: Grant | undefined;
-  #said: Decision | undefined;
-  /** Time before which the server is not asked, since its last grant was short. */
-  #askAgain = -Infinity;
-  /** Call in flight, for which all wait that need units. */
-  #asking: Promise<void> | undefined;
-  /** What is being given back. */
+  #last: Decision | undefined;
+  /** Time of the next request after a short grant. */
+  #deniedUntil = -Infinity;
+  /** Request in flight, for which all callers wait that need units. */
+  #inFlight: Promise<void> | undefined;
+  /** Settlements in flight. */
   readonly #settling = new Set<Promise<unknown>>();
 
   constructor({ batch = 100, keep = 1 }: UnitsOptions, server: Server) {
@@ -70,17 +70,18 @@ export class Units {
       const left = this.#left(now);
       if (this.#grant && left >= cost) {
         this.#grant.spent += cost;
-        return this.#told(true, left - cost, 0);
+        return this.#decision(true, left - cost, 0);
       }
-      if (this.#said && cost > (this.#said.limit ?? Infinity)) return this.#told(false, left, null);
-      if (now < this.#askAgain) {
-        const wait = this.#askAgain === Infinity ? null : Math.ceil(this.#askAgain - now);
-        return this.#told(false, left, wait);
+      if (this.#last && cost > (this.#last.limit ?? Infinity))
+        return this.#decision(false, left, null);
+      if (now < this.#deniedUntil) {
+        const wait = this.#deniedUntil === Infinity ? null : Math.ceil(this.#deniedUntil - now);
+        return this.#decision(false, left, wait);
       }
-      // One asks, however many wait. Each round grants something or denies.
-      this.#asking ??= this.#ask(cost).finally(() => (this.#asking = undefined));
+      // One caller requests units for all. Each round grants some or denies.
+      this.#inFlight ??= this.#request(cost).finally(() => (this.#inFlight = undefined));
       try {
-        await this.#asking;
+        await this.#inFlight;
       } catch (error) {
         if (!(error instanceof UnavailableError || error instanceof FullError)) throw error;
         return this.#server.instead(cost, error);
@@ -88,9 +89,9 @@ export class Units {
     }
   }
 
-  /** Gives back what is not spent. */
+  /** Gives unspent units back. */
   async close(): Promise<void> {
-    await this.#asking?.catch(() => {});
+    await this.#inFlight?.catch(() => {});
     this.#giveBack();
     await Promise.all(this.#settling);
   }
@@ -104,26 +105,26 @@ export class Units {
     return this.#grant ? this.#grant.granted - this.#grant.spent : 0;
   }
 
-  async #ask(cost: number): Promise<void> {
-    // What is left of the last grant does not suffice: a new one is for all of it.
+  async #request(cost: number): Promise<void> {
+    // The rest of the last grant does not suffice: give it back before a new one.
     this.#giveBack();
     await Promise.all(this.#settling);
     const id = randomUUID();
     const expiresAt = this.#server.now() + this.#keepMs;
     // The id is settled when that time is over, perhaps only after some attempts.
     const ttl: Duration = `${Math.ceil(this.#keepMs) + SETTLE_WITHIN_MS}ms`;
-    const asked = Math.max(cost, this.#batch);
-    const decision = await this.#server.take(asked, { id, ttl });
-    this.#said = decision;
+    const wanted = Math.max(cost, this.#batch);
+    const decision = await this.#server.take(wanted, { id, ttl });
+    this.#last = decision;
     const { granted = 0 } = decision;
-    // The limit has no more: to ask at once would only get what recovers meanwhile, call by call.
-    if (granted < asked) this.#askAgain = this.#server.now() + this.#pauseMs(decision);
+    // The limit is exhausted: an immediate retry would only get the units that recover meanwhile.
+    if (granted < wanted) this.#deniedUntil = this.#server.now() + this.#pauseMs(decision);
     if (granted === 0) return;
     const timer = setTimeout(() => this.#giveBack(), expiresAt - this.#server.now()).unref();
     this.#grant = { id, granted, expiresAt, timer, spent: 0 };
   }
 
-  /** Returns how long to wait after a short grant. Random, so that processes do not ask together. */
+  /** Returns the pause after a short grant. Random, so that processes do not retry together. */
   #pauseMs({ allowed, waitMs, resetMs }: Decision): number {
     const least = Math.min(this.#keepMs / 10, (resetMs ?? 0) / 4);
     const wait = allowed ? 0 : (waitMs ?? Infinity);
@@ -136,7 +137,7 @@ export class Units {
     this.#grant = undefined;
     clearTimeout(grant.timer);
     if (grant.spent === grant.granted) return;
-    // What could not be given back recovers by itself.
+    // Units that cannot be given back recover by themselves.
     const settled = this.#server
       .settle(grant.id, grant.spent)
       .catch(() => {})
@@ -144,10 +145,10 @@ export class Units {
     this.#settling.add(settled);
   }
 
-  #told(allowed: boolean, left: number, waitMs: number | null): Decision {
-    const { limit = null, remaining, resetMs = null, window } = this.#said ?? {};
-    const told = { allowed, limit, remaining: (remaining ?? 0) + left, waitMs, resetMs };
-    return new Decision(window === undefined ? told : { ...told, window });
+  #decision(allowed: boolean, left: number, waitMs: number | null): Decision {
+    const { limit = null, remaining, resetMs = null, window } = this.#last ?? {};
+    const data = { allowed, limit, remaining: (remaining ?? 0) + left, waitMs, resetMs };
+    return new Decision(window === undefined ? data : { ...data, window });
   }
 }
 

@@ -1,6 +1,7 @@
 /**
- * Calls that the server answers late. All that is sent on a connection behind such a call waits too,
- * so each has a connection to itself: a duplicate of the client, which is kept a while for the next.
+ * Blocking calls, which the server answers late. Later calls on the same connection wait, too, so
+ * each has a connection to itself: a duplicate of the client, which is kept a while for the next
+ * one.
  */
 
 import type { Call } from "./calls.js";
@@ -11,7 +12,7 @@ interface Own {
   readonly close: () => void;
 }
 
-/** For how long a connection is kept that nobody waits on. A process cannot end while one is open. */
+/** Milliseconds for which an idle connection is kept. A process cannot end while one is open. */
 const KEPT_MS = 1000;
 
 export class Waiting {
@@ -22,12 +23,12 @@ export class Waiting {
     this.#client = client;
   }
 
-  /** Closes the connections that nobody waits on. */
+  /** Closes the idle connections. */
   close(): void {
     for (const own of [...this.#idle.keys()]) this.#close(own);
   }
 
-  /** Sends a call, and closes its connection if the signal says that nobody waits any more. */
+  /** Sends a call, and closes its connection if the signal is aborted. */
   async send(call: Call<unknown>, signal: AbortSignal): Promise<unknown> {
     const own = this.#reused() ?? (await duplicateOf(this.#client));
     const close = () => own.close();
@@ -49,7 +50,7 @@ export class Waiting {
   }
 
   #reused(): Own | undefined {
-    // The last one: those that are not needed are closed.
+    // Reuse the most recent one, so that the others are closed when they expire.
     const own = [...this.#idle.keys()].pop();
     if (own) this.#forget(own);
     return own;
@@ -66,7 +67,7 @@ export class Waiting {
   }
 }
 
-/** What is used here of the clients' own clients. */
+/** Part of the clients' own clients that is used here. */
 interface Duplicate extends NodeJS.EventEmitter {
   readonly options?: Options;
   readonly _options?: Options;
@@ -84,12 +85,12 @@ interface Options {
 }
 
 /**
- * A client of its own: without a time limit for its commands, which is the limiter's to know. What
- * is lost is not sent again by itself, nor is a connection made again: less time is left by then.
+ * Duplicates a client, without a command timeout, as the limiter has its own. The duplicate neither
+ * resends commands nor reconnects, as less time is left by then.
  */
 async function duplicateOf(client: Client): Promise<Own> {
   const duplicate = await ("call" in client ? ofIoredis(client) : ofNodeRedis(client));
-  // Of one that is closed already, some say that this is an error.
+  // Closing a closed client is an error in some versions.
   const close = async () => (duplicate.destroy ?? duplicate.disconnect).call(duplicate);
   return {
     send: senderOf(duplicate as unknown as Client),
@@ -131,7 +132,7 @@ async function ofNodeRedis(client: unknown): Promise<Duplicate> {
     const defaults = known._options?.defaults;
     duplicate = known.duplicate({ defaults: { ...defaults, ...patient(defaults) } });
   } else if ("totalClients" in known) {
-    // A pool has no duplicate, but its clients have.
+    // A pool cannot be duplicated, but its clients can.
     duplicate = await known.execute(single);
   } else {
     duplicate = single(known);
@@ -140,5 +141,5 @@ async function ofNodeRedis(client: unknown): Promise<Duplicate> {
   return duplicate;
 }
 
-/** Of a connection. The call that waits on it fails, and says so. */
+/** Ignores an error of a connection, as the call that waits on it fails with it. */
 function ignored(): void {}

@@ -1,4 +1,4 @@
-/** Calls that wait until they pass, in this process. */
+/** Waits of denied calls in this process. */
 
 import { setMaxListeners } from "node:events";
 
@@ -6,23 +6,23 @@ import type { PeekOptions } from "./calls.js";
 import type { Decision } from "./decision.js";
 import type { Limit } from "./limits.js";
 
-/** A call that may be repeated until it passes. */
+/** Call that may be repeated until it passes. */
 export interface Waiter {
   readonly now: () => number;
   /** Sends the call, with options of the wait. */
   readonly take: (how: PeekOptions) => Promise<Decision>;
   /** Gives back what the call was charged. */
   readonly undo: (decision: Decision) => Promise<unknown>;
-  /** Sleeps for so many milliseconds, or fails if nobody waits any more. */
+  /** Sleeps for some milliseconds, or rejects if the wait was cancelled. */
   readonly sleep: (ms: number) => Promise<void>;
 }
 
-/** Longest pause that grows at random: by up to twice its length, for each attempt so far. */
+/** Longest pause with a random part of up to twice its length for each attempt so far. */
 const JITTER_MS = 1000;
 
 /**
- * Tells whether the server can hold the turns of callers. It can for token buckets that charge what
- * the call costs: then each caller asks once, however many wait.
+ * Returns `true` if the server can reserve units for waiting callers: for token buckets that charge
+ * the cost of the call. Then each caller sends one call, however many wait.
  */
 export function canReserve(limits: readonly Limit[], options: PeekOptions): boolean {
   const { upto, force, maxWait } = options;
@@ -30,12 +30,12 @@ export function canReserve(limits: readonly Limit[], options: PeekOptions): bool
   return limits.every(({ words, cost }) => words[0] === "TOKENBUCKET" && cost === undefined);
 }
 
-/** Reserves a turn and sleeps until it comes. A wait that is cancelled gives its turn back. */
+/** Reserves units and sleeps until they are due. A cancelled wait gives the reservation back. */
 export async function reserved(waiter: Waiter, waitMs: number): Promise<Decision> {
   const decision = await waiter.take({ maxWait: `${waitMs}ms` });
   if (decision.degraded) return decision;
   const { allowed, waitMs: left } = decision;
-  // The server tells the wait that is left beyond what was offered.
+  // The server reports the wait beyond the offered one.
   if (!allowed) return left === null ? decision : decision.but({ waitMs: left + waitMs });
   try {
     await waiter.sleep(left ?? 0);
@@ -46,7 +46,10 @@ export async function reserved(waiter: Waiter, waitMs: number): Promise<Decision
   return decision.but({ waitMs: 0 });
 }
 
-/** Asks again when the call can pass. Pauses grow at random, so that callers do not ask together. */
+/**
+ * Repeats the call when it can pass. Pauses have a random part, so that callers do not retry
+ * together.
+ */
 export async function retried(waiter: Waiter, waitMs: number): Promise<Decision> {
   const until = waiter.now() + waitMs;
   for (let attempt = 1; ; attempt++) {
@@ -59,20 +62,20 @@ export async function retried(waiter: Waiter, waitMs: number): Promise<Decision>
   }
 }
 
-/** Creates a controller whose signal any number of calls may wait for. */
+/** Creates a controller whose signal any number of calls may listen to. */
 export function endless(): AbortController {
   const controller = new AbortController();
   unbounded(controller.signal);
   return controller;
 }
 
-/** Lifts the bound above which Node.js warns of a leak: any number of calls may wait. */
+/** Lifts the bound above which Node.js warns about a leak, as any number of calls may wait. */
 export function unbounded(signal: AbortSignal): AbortSignal {
   setMaxListeners(0, signal);
   return signal;
 }
 
-/** Sleeps, and fails with the reason of the first signal that is aborted. */
+/** Sleeps, and rejects with the reason of the first signal that is aborted. */
 export async function sleepUnless(ms: number, signals: readonly AbortSignal[]): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     const end = () => {

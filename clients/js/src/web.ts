@@ -1,6 +1,6 @@
 /**
- * Limits for handlers of web requests, as of Next.js, Deno, Bun and workers:
- * `export const GET = rateLimit(api, { key })(handler)`.
+ * Limits for handlers of web requests, for Next.js, Deno, Bun and workers: `export const GET =
+ * rateLimit(api, { key })(handler)`.
  */
 
 import { gateFor, type GateWords, type Keys } from "./http.js";
@@ -23,9 +23,9 @@ export type Handler<Rest extends unknown[]> = (
 ) => Response | Promise<Response>;
 
 /**
- * Makes a handler of a handler: requests are denied with 429, or with 503 if the limits cannot be checked
- * and `onOutage` is "closed". A web request does not say where it is from, so `key` or `address` is
- * needed.
+ * Wraps a handler: requests are denied with 429, or with 503 if the limits cannot be checked and
+ * `onOutage` is "closed". A web request does not contain the client's address, so `key` or
+ * `address` is needed.
  */
 export function rateLimit(
   ...words: GateWords<Request, Response>
@@ -41,15 +41,15 @@ export function rateLimit(
       try {
         response = await handler(request, ...rest);
       } finally {
-        // A handler that throws is answered with 500.
+        // A handler that throws becomes a response with 500.
         await answer.refund?.(response ?? new Response(null, { status: 500 }));
       }
-      return told(response, answer.headers);
+      return withFields(response, answer.headers);
     };
   return Object.assign(limited, { keyOf });
 }
 
-/** Returns the response to a request that is denied. */
+/** Returns the response to a denied request. */
 export function denied(
   { status, type, body }: { status: number; type: string; body: string | object },
   headers: Record<string, string>,
@@ -58,8 +58,11 @@ export function denied(
   return new Response(text, { status, headers: { ...headers, "Content-Type": type } });
 }
 
-/** With header fields that it does not have yet. The headers of some responses cannot be changed. */
-function told(response: Response, fields: Record<string, string>): Response {
+/**
+ * Adds header fields that the response does not have. Copies it, as the headers of some responses
+ * are immutable.
+ */
+function withFields(response: Response, fields: Record<string, string>): Response {
   const headers = new Headers(response.headers);
   for (const [name, value] of Object.entries(fields)) {
     if (!headers.has(name)) headers.set(name, value);

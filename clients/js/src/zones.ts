@@ -13,7 +13,7 @@ const DAY = 86_400_000;
 export function zoneOffset(zone: string, at: Date = new Date()): string {
   const first = Date.UTC(at.getUTCFullYear(), 0, 1);
   const format = formatOf(zone);
-  // Every rule holds for weeks.
+  // Samples once a week, as every offset lasts for weeks.
   const minutes = Array.from({ length: 53 }, (_, week) =>
     minutesOf(format, first + week * 7 * DAY),
   );
@@ -27,12 +27,12 @@ function formatOf(timeZone: string): Intl.DateTimeFormat {
   try {
     return new Intl.DateTimeFormat("en-US", { timeZone, timeZoneName: "longOffset" });
   } catch (error) {
-    const told = `no time zone ${JSON.stringify(timeZone)}: name one such as "Europe/Berlin"`;
-    throw new RangeError(told, { cause: error });
+    const message = `no time zone ${JSON.stringify(timeZone)}: name one such as "Europe/Berlin"`;
+    throw new RangeError(message, { cause: error });
   }
 }
 
-/** Reads "GMT-03:30", and "GMT" where the distance is zero. */
+/** Parses "GMT-03:30", and "GMT" for an offset of zero. */
 function minutesOf(format: Intl.DateTimeFormat, at: number): number {
   const part = format.formatToParts(at).find(({ type }) => type === "timeZoneName");
   const match = /GMT([+-])(\d\d):(\d\d)/.exec(part?.value ?? "");

@@ -1,4 +1,4 @@
-/** A limit bound to its name, and what a decision can do. */
+/** Bound limits, and the methods of decisions. */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -27,7 +27,7 @@ function limiterOf() {
   return new Limiter(redis, { prefix: `bound${prefixes++}:`, timeout: 30 });
 }
 
-test("a bound limit is taken from, looked at, given back and reset under its name", async () => {
+test("bound limit supports take, peek, giveBack and reset", async () => {
   const limiter = limiterOf();
   const api = limiter.limit("api", fixed(3, "1h"));
   assert.ok(api instanceof BoundLimit);
@@ -39,14 +39,14 @@ test("a bound limit is taken from, looked at, given back and reset under its nam
   assert.equal((await api.giveBack("ann")).remaining, 1);
   assert.equal(await api.reset("ann"), true);
   assert.equal((await api.take("ann")).remaining, 2);
-  // One for all.
+  // The key without a client.
   assert.equal((await api.take()).remaining, 2);
   assert.equal((await limiter.peek("api", fixed(3, "1h"))).remaining, 2);
   await assert.rejects(api.take(42 as never), TypeError);
   assert.throws(() => limiter.limit(undefined as never, fixed(3, "1h")), TypeError);
 });
 
-test("its options are those of every call, unless the call says otherwise", async () => {
+test("options of a bound limit are defaults of every call", async () => {
   const api = limiterOf().limit("api", fixed(10, "1h"), { cost: 3 });
   assert.equal((await api.take("ann")).remaining, 7);
   assert.equal((await api.take("ann", { cost: 1 })).remaining, 6);
@@ -65,7 +65,7 @@ test("leases and units of a bound limit", async () => {
   await units.close();
 });
 
-test("require throws what was denied", async () => {
+test("require throws a DeniedError for a denial", async () => {
   const api = limiterOf().limit("api", fixed(1, "1h"));
   const first = await api.take("ann");
   assert.equal(first.require(), first);
@@ -76,7 +76,7 @@ test("require throws what was denied", async () => {
   );
 });
 
-test("a wrapped function runs as often as the limit lets it", async () => {
+test("wrapped function runs as often as the limit allows", async () => {
   const api = limiterOf().limit("search", fixed(2, "1h"));
   const search = api.wrap(async (user: string, words: string) => `${words} for ${user}`, {
     key: (user) => user,
@@ -87,7 +87,7 @@ test("a wrapped function runs as often as the limit lets it", async () => {
   assert.equal(await search("bob", "cats"), "cats for bob");
 });
 
-test("a wrapped function whose key is absent is a mistake", async () => {
+test("wrapped function without a key throws a TypeError", async () => {
   const api = limiterOf().limit("search", fixed(2, "1h"));
   const search = api.wrap(async (user: { id?: string }) => user, { key: ({ id }) => id! });
   for (const user of [{}, { id: "" }]) {
@@ -96,15 +96,15 @@ test("a wrapped function whose key is absent is a mistake", async () => {
   assert.equal((await api.peek()).remaining, 2);
 });
 
-test("a decision settles what its call turned out to cost", async () => {
+test("decision settles its charge to the actual cost", async () => {
   const limiter = limiterOf();
   const tokens = limiter.limit("tokens", tokenBucket(10_000, 10_000, "1d"));
   const charged = await tokens.take("ann", { cost: 4000 });
   const settled = await charged.settle(1200);
   assert.ok(settled.allowed && settled.remaining! >= 8800 && settled.remaining! < 8810);
-  // Setting it again changes nothing.
+  // A second settlement changes nothing.
   assert.ok((await charged.settle(1200)).remaining! < 8810);
-  // One unit of many has no id, unless the call is to be settled.
+  // A charge of one unit has no id, unless it is refundable.
   const one = await tokens.take("bob");
   await assert.rejects(one.settle(0), /ttl/);
   const named = await tokens.take("bob", { ttl: "10m" });
@@ -119,7 +119,7 @@ test("a decision settles what its call turned out to cost", async () => {
   }
 });
 
-test("take waits until the call passes, and not longer than it may", async () => {
+test("take with wait passes later, within the wait", async () => {
   const limiter = limiterOf();
   const slow = limiter.limit("slow", tokenBucket(1, 1, "200ms"));
   await slow.take("ann");
@@ -136,7 +136,7 @@ test("take waits until the call passes, and not longer than it may", async () =>
   await assert.rejects(closed, /closed/);
 });
 
-test("a policy with a concurrency limit gets the id that it needs", async () => {
+test("call by a policy with a concurrency limit has an id", async () => {
   const limiter = limiterOf();
   await limiter.policies.set("jobs", [concurrency(2, "1h"), fixed(100, "1h")]);
   const jobs = limiter.limit("jobs", policy("jobs"));
@@ -145,7 +145,7 @@ test("a policy with a concurrency limit gets the id that it needs", async () => 
   }
 });
 
-test("a middleware of a bound limit", async (test) => {
+test("middleware uses a bound limit", async (test) => {
   const api = limiterOf().limit("api", fixed(2, "1h"));
   const app = express();
   app.use(rateLimit(api, { key: (request) => request.get("x-user") }));

@@ -1,4 +1,4 @@
-/** The module's commands as methods of the clients themselves, in pipelines and transactions. */
+/** Commands of the module as methods of clients, in pipelines and transactions. */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -22,7 +22,7 @@ const NODES = cluster.primaries.map(({ at }) => at);
 const LIMIT = fixed(2, "1h");
 const USERS = Array.from({ length: 30 }, (_, n) => `user:${n}`);
 
-/** That nothing was redirected, and that every node had its part. */
+/** Asserts that no call was redirected, and that every node received calls. */
 async function routed(test: Parameters<typeof redirects>[0], act: () => Promise<void>) {
   const nodes = cluster.primaries.map((node) => lookInto(test, node));
   const before = await Promise.all([redirects(test, cluster), ...nodes.map(calls)]);
@@ -66,7 +66,7 @@ for (const [name, { Redis, Cluster, add }] of Object.entries(IOREDIS)) {
     assert.equal((await redis.rlPolicyMultiply(`${name} gold`, 0.5)).factor, 1);
     assert.equal((await redis.rlPolicyAdd(`${name} gold`, 0.5, { most: 2 })).factor, 1.5);
     assert.equal(await redis.rlPolicyDelete(`${name} gold`), true);
-    // The client's prefix is on all of them, and once.
+    // The client's prefix is on all keys, once.
     assert.deepEqual((await lookInto(test, server).keys(`${name}:*`)).sort(), [
       `${name}:a`,
       `${name}:b`,
@@ -86,7 +86,7 @@ for (const [name, { Redis, Cluster, add }] of Object.entries(IOREDIS)) {
     await assert.rejects(redis.rlTake("a", tokenBucket(1, 1, 1)), /WRONGTYPE/);
   });
 
-  test(`${name}: in a cluster, to the right node at once, with and without automatic pipelines`, async (test) => {
+  test(`${name}: commands go to the right node of a cluster, with and without automatic pipelines`, async (test) => {
     for (const enableAutoPipelining of [false, true]) {
       const redis = add(new Cluster(NODES, { enableAutoPipelining, keyPrefix: `${name}:` }));
       test.after(() => redis.disconnect());
@@ -108,7 +108,7 @@ for (const [name, { Redis, Cluster, add }] of Object.entries(IOREDIS)) {
   });
 }
 
-test("ioredis alone is redirected: what the commands are for", async (test) => {
+test("ioredis without the commands is redirected", async (test) => {
   const redis = new Cluster(NODES);
   test.after(() => redis.disconnect());
   const before = await redirects(test, cluster);
@@ -136,7 +136,7 @@ test("node-redis 6: commands and transactions", async (test) => {
   );
 });
 
-test("node-redis 6: in a cluster, to the right node at once", async (test) => {
+test("node-redis 6: commands go to the right node of a cluster", async (test) => {
   const redis = createCluster({
     rootNodes: NODES.map((socket) => ({ socket })),
     modules: { rl },
@@ -200,7 +200,7 @@ test("node-redis 4: alone and in a cluster", async (test) => {
   });
 });
 
-test("RESP3: a map is read, however the client gives it", async (test) => {
+test("RESP3: a map is decoded from an object or a Map", async (test) => {
   const mapped = new Redis({ ...server.at, protocol: 3, replyMapping: "resp3" });
   const flat = new Redis({ ...server.at, protocol: 3 });
   test.after(() => mapped.disconnect());

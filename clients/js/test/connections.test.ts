@@ -1,4 +1,6 @@
-/** Connections of clients: never made, made to a port without TLS, and written to once a turn. */
+/**
+ * Connections of clients: never opened, opened to a port without TLS, and written to once a turn.
+ */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -23,7 +25,7 @@ interface Unconnected {
   disconnect(): unknown;
 }
 
-/** Makers of clients that are not connected. */
+/** Factories of clients that are not connected. */
 const unconnected: Record<string, () => unknown> = {};
 for (const [name, library] of Object.entries({ 4: redis4, 5: redis5, 6: redis })) {
   const { createClient, createCluster, createClientPool } = library as typeof redis;
@@ -36,7 +38,7 @@ for (const [name, library] of Object.entries({ 4: redis4, 5: redis5, 6: redis })
 }
 
 for (const [name, make] of Object.entries(unconnected)) {
-  test(`${name}: a client that was never connected is a mistake, and no outage`, async (test) => {
+  test(`${name}: client that was never connected is a setup error`, async (test) => {
     const client = make() as Unconnected;
     client.on("error", () => {});
     const log: string[] = [];
@@ -74,7 +76,7 @@ for (const [name, open] of Object.entries({
     return client;
   },
 })) {
-  test(`${name}: TLS to a port without it is said to be that`, async (test) => {
+  test(`${name}: TLS to a port without TLS is reported as such`, async (test) => {
     const limiter = new Limiter(open(test), {
       onOutage: "raise",
       timeout: "20ms",
@@ -87,7 +89,7 @@ for (const [name, open] of Object.entries({
   });
 }
 
-test("ioredis: calls are written under fake timers, too", async (test) => {
+test("ioredis: calls are written under fake timers", async (test) => {
   const client = lookInto(test, server);
   const limiter = new Limiter(client, { timeout: 30 });
   await limiter.take("faked", LIMIT);
@@ -98,7 +100,7 @@ test("ioredis: calls are written under fake timers, too", async (test) => {
 const CALLS = 50;
 
 for (const kind of KINDS) {
-  test(`${kind.name}: the takes of one turn are one write`, async (test) => {
+  test(`${kind.name}: takes of one turn are one write`, async (test) => {
     const admin = lookInto(test, server);
     const reads = async () =>
       Number(/total_reads_processed:(\d+)/.exec(await admin.info("stats"))![1]);
@@ -112,7 +114,7 @@ for (const kind of KINDS) {
 }
 
 for (const kind of KINDS.filter(({ isIoredis }) => isIoredis)) {
-  test(`${kind.name}: in a cluster, one write to each node`, async (test) => {
+  test(`${kind.name}: takes of one turn are one write to each node of a cluster`, async (test) => {
     const nodes = cluster.primaries.map((node) => lookInto(test, node));
     const reads = async () => {
       const stats = await Promise.all(nodes.map((node) => node.info("stats")));

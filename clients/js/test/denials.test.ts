@@ -1,4 +1,4 @@
-/** Denials that the process remembers, and what it hears of their end. */
+/** Remembered denials, and their invalidation by client tracking. */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -20,13 +20,13 @@ import {
 } from "./support/server.js";
 
 const server = await serverFor({ after });
-// Before the first test begins: the process ends when those have ended that have begun.
+// Must be outside of the tests: the process ends when all tests that have begun have ended.
 const cluster = await clusterFor({ after }, { primaries: 2 });
 const admin = lookInto({ after }, server);
 const LIMIT = fixed(2, "1h");
 
 let keys = 0;
-/** A limiter whose time passes only by `pass`: what it remembers it forgets by that, or by what it hears. */
+/** Limiter whose time passes only by `pass`: denials end by that, or by invalidation. */
 const limiterOf = (client: Client, options = {}) => {
   const prefix = `denials${keys++}:`;
   let ms = 0;
@@ -35,16 +35,18 @@ const limiterOf = (client: Client, options = {}) => {
   return { limiter, prefix, pass };
 };
 
-/** More than the second for which a denial is remembered that is not watched. */
-const UNHEARD_MS = 1100;
+/** Milliseconds beyond those for which a denial without tracking is remembered. */
+const UNTRACKED_MS = 1100;
 
-/** Until the server tells of a denied key's next change: its denial is remembered for longer than a second. */
+/**
+ * Waits until a denied key is tracked, so that its denial is remembered for longer than a second.
+ */
 async function watched(
   { limiter, pass }: ReturnType<typeof limiterOf>,
   key: string,
 ): Promise<void> {
   await until(async () => {
-    pass(UNHEARD_MS);
+    pass(UNTRACKED_MS);
     return (await limiter.take(key, LIMIT)).remembered === true;
   });
 }
@@ -54,7 +56,7 @@ async function exhaust(limiter: Limiter, key: string, limit = LIMIT): Promise<vo
 }
 
 for (const kind of KINDS) {
-  test(`${kind.name}: a denied caller is answered here`, async (test) => {
+  test(`${kind.name}: repeated denial is answered without the server`, async (test) => {
     const timed = limiterOf(await clientFor(test, kind, server.port));
     const { limiter, pass } = timed;
     await exhaust(limiter, "k");
@@ -69,7 +71,7 @@ for (const kind of KINDS) {
       assert.equal(waitMs, first.waitMs! - i);
     }
     assert.equal((await calls(admin)) - before, 0);
-    // Only this call is: others may pass.
+    // Other calls may pass.
     assert.equal((await limiter.take("k", fixed(3, "1h"))).allowed, true);
     assert.equal((await limiter.take("other", LIMIT)).allowed, true);
     limiter.close();
@@ -77,7 +79,7 @@ for (const kind of KINDS) {
 }
 
 for (const kind of KINDS) {
-  test(`${kind.name}: what is given back is heard`, async (test) => {
+  test(`${kind.name}: give-back invalidates a denial`, async (test) => {
     const timed = limiterOf(await clientFor(test, kind, server.port));
     const { limiter, prefix } = timed;
     const changes: Record<string, () => Promise<unknown>> = {
@@ -100,7 +102,7 @@ for (const kind of KINDS) {
     await admin.call("RL.BAN", `${prefix}banned`, 0);
     await until(async () => (await limiter.take("banned", LIMIT)).allowed);
 
-    // Nor is anything remembered that can no longer be heard.
+    // Without tracking no denial stays remembered.
     await exhaust(limiter, "k");
     await watched(timed, "k");
     await admin.call("CLIENT", "KILL", "TYPE", "normal");
@@ -111,7 +113,7 @@ for (const kind of KINDS) {
   });
 }
 
-test("more denied keys than are remembered cost no more calls than none remembered", async (test) => {
+test("more denied keys than are remembered cost no more calls than without remembering", async (test) => {
   const { limiter } = limiterOf(lookInto(test, server));
   const keys = Array.from({ length: 12_000 }, (_, index) => `many${index}`);
   const once = fixed(1, "1h");
@@ -122,23 +124,23 @@ test("more denied keys than are remembered cost no more calls than none remember
     return (await calls(admin)) - before;
   };
   assert.deepEqual([await round(), await round()], [12_000, 12_000]);
-  // The server is asked to tell of those that are remembered.
+  // The remembered keys are tracked.
   let asked = await round();
   await until(async () => (asked = await round()) <= 2000);
   assert.equal(asked, 2000);
 });
 
-test("a denial makes room once it is over", async () => {
+test("expired denial makes room", async () => {
   const denied = [0, 100, 0, 3_600_000, 3_600_000];
   const { limiter, pass } = limiterOf({ sendCommand: async () => denied });
   for (let i = 0; i < 10_000; i++) await limiter.take(`k${i}`, LIMIT);
   const remembered = async () => (await limiter.take("new", LIMIT)).remembered;
   assert.deepEqual([await remembered(), await remembered()], [undefined, undefined]);
-  pass(UNHEARD_MS);
+  pass(UNTRACKED_MS);
   assert.deepEqual([await remembered(), await remembered()], [undefined, true]);
 });
 
-test("the server is asked to tell of a key from its second denial on", async (test) => {
+test("key is tracked from its second denial on", async (test) => {
   const { limiter } = limiterOf(lookInto(test, server));
   await exhaust(limiter, "k");
   const before = await calls(admin);
@@ -148,7 +150,7 @@ test("the server is asked to tell of a key from its second denial on", async (te
   limiter.close();
 });
 
-test("one's own changes are known at once", async (test) => {
+test("own change invalidates a denial at once", async (test) => {
   const { limiter } = limiterOf(lookInto(test, server));
   for (const change of [
     () => limiter.giveBack("k", LIMIT),
@@ -163,7 +165,7 @@ test("one's own changes are known at once", async (test) => {
   }
 });
 
-test("never longer than the denial", async (test) => {
+test("denial is never remembered longer than its wait", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const { limiter, pass } = limiterOf(lookInto(test, server));
   const bucket = tokenBucket(1, 1, "150ms");
@@ -180,7 +182,7 @@ test("never longer than the denial", async (test) => {
 });
 
 for (const kind of KINDS) {
-  test(`${kind.name}: each node of a cluster is heard`, async (test) => {
+  test(`${kind.name}: each node of a cluster is tracked`, async (test) => {
     const timed = limiterOf(await clusterClientFor(test, kind, cluster));
     const { limiter, prefix } = timed;
     // In slots of both nodes.
@@ -197,7 +199,7 @@ for (const kind of KINDS) {
 }
 
 for (const [name, library] of Object.entries({ 5: redis5 as unknown as typeof redis, 6: redis })) {
-  test(`node-redis ${name}: a pool hears`, async (test) => {
+  test(`node-redis ${name}: pool is tracked`, async (test) => {
     const pool = library.createClientPool({ url: `redis://127.0.0.1:${server.port}` });
     pool.on("error", () => {});
     await pool.connect();
@@ -212,7 +214,7 @@ for (const [name, library] of Object.entries({ 5: redis5 as unknown as typeof re
   });
 }
 
-test("ioredis prefixes the keys of a cluster", async (test) => {
+test("ioredis prefixes the keys of a cluster once", async (test) => {
   const nodes = cluster.primaries.map(({ port }) => ({ host: "127.0.0.1", port }));
   const client = new Cluster(nodes, { keyPrefix: "ours:" });
   test.after(() => client.disconnect());
@@ -248,7 +250,7 @@ for (const [name, open] of Object.entries({
     return { client: client as unknown as Client, close: () => client.destroy() };
   },
 })) {
-  test(`${name}: an account that may not listen is not tried each second`, async (test) => {
+  test(`${name}: account without client tracking is not retried each second`, async (test) => {
     const there = await serverFor(test);
     const admin = lookInto(test, there);
     await admin.call(...SHY);
@@ -260,21 +262,21 @@ for (const [name, open] of Object.entries({
     await exhaust(limiter, "k");
     await limiter.take("k", LIMIT);
     await until(async () => (await refused()) === 1);
-    // Nor is what was opened left open.
+    // No connection is left open either.
     await until(async () => /connected_clients:2\b/.test(await admin.info("clients")));
     const before = /total_connections_received:\d+/.exec(await admin.info("stats"))![0];
     const { now } = performance;
-    test.mock.method(performance, "now", () => now.call(performance) + UNHEARD_MS);
+    test.mock.method(performance, "now", () => now.call(performance) + UNTRACKED_MS);
     await exhaust(limiter, "another");
     await limiter.take("another", LIMIT);
-    // What must not happen would by then.
+    // By now a retry would have happened.
     await sleep(100);
     assert.equal(/total_connections_received:\d+/.exec(await admin.info("stats"))![0], before);
     assert.equal(await refused(), 1);
   });
 }
 
-test("without a word from the server, a second at most", async (test) => {
+test("denial without tracking is remembered for a second", async (test) => {
   const there = await serverFor(test);
   const admin = lookInto(test, there);
   await admin.call(...SHY);
@@ -289,7 +291,7 @@ test("without a word from the server, a second at most", async (test) => {
   assert.equal((await limiter.take("k", LIMIT)).allowed, true);
 });
 
-test("a policy that changes holds within a second", async (test) => {
+test("policy change applies within a second", async (test) => {
   const { limiter, prefix, pass } = limiterOf(lookInto(test, server));
   const name = `${prefix}plan`;
   await limiter.policies.set(name, fixed(1, "1h"));
@@ -300,7 +302,7 @@ test("a policy that changes holds within a second", async (test) => {
   assert.equal((await limiter.take("k", policy(name))).allowed, true);
 });
 
-test("denials of a policy with FORCE are charges, and never remembered", async (test) => {
+test("denial of a policy with FORCE is never remembered", async (test) => {
   const client = lookInto(test, server);
   const { limiter, prefix, pass } = limiterOf(client);
   const name = `${prefix}plan`;
@@ -314,13 +316,13 @@ test("denials of a policy with FORCE are charges, and never remembered", async (
     assert.deepEqual([denied.allowed, denied.remembered], [false, undefined]);
     assert.equal(denied.forced, options?.each);
   }
-  // 1 was charged before, and 304 by these.
+  // 1 was charged before, and 304 by these calls.
   const { remaining } = await limiter.giveBack("k", policy(name), 304);
   assert.equal(remaining, 0);
   assert.equal((await limiter.giveBack("k", policy(name))).remaining, 1);
 });
 
-test("a wait and units refuse a policy with FORCE, and charge nothing", async (test) => {
+test("wait and units reject a policy with FORCE, and charge nothing", async (test) => {
   const client = lookInto(test, server);
   const { limiter, prefix, pass } = limiterOf(client);
   const name = `${prefix}plan`;
@@ -331,7 +333,7 @@ test("a wait and units refuse a policy with FORCE, and charge nothing", async (t
   await assert.rejects(limiter.takeAll({ k: policies }, { wait: 1 }), refused);
   await assert.rejects(limiter.units("k", policies, { batch: 2 }).take(), refused);
   assert.equal(await client.exists(`${prefix}k`), 0);
-  // Without FORCE they are for policies, too.
+  // Without FORCE they work with policies, too.
   await limiter.policies.set(name, fixed(3, "1h"));
   pass(1000);
   assert.equal((await limiter.take("k", policies, { wait: 1 })).allowed, true);
@@ -340,7 +342,7 @@ test("a wait and units refuse a policy with FORCE, and charge nothing", async (t
   await units.close();
 });
 
-test("off by one word; and strikes, ids and what is forced are the server's", async (test) => {
+test("rememberDenials can be disabled; strikes, ids and forced charges reach the server", async (test) => {
   const client = lookInto(test, server);
   const { limiter: off } = limiterOf(client, { rememberDenials: false });
   await exhaust(off, "k");

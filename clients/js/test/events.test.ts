@@ -1,4 +1,4 @@
-/** What each event leads to: `clients/events.json`, which the package for Python is held to as well. */
+/** Outcome of each event: `clients/events.json`, the table that all packages share. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -44,7 +44,7 @@ interface Row {
   readonly log: "outage" | "error" | null;
 }
 
-/** Whether a call has an idempotency key. */
+/** Returns `true` if a call has an idempotency key. */
 interface IdCase {
   readonly limit?: number;
   readonly policy?: string;
@@ -71,7 +71,7 @@ function limiterOf(client: Client, options: LimiterOptions = {}) {
   return { limiter: new Limiter(client, { log: tell, ...options }), log };
 }
 
-/** A key of its own for each test. */
+/** Returns a key of its own for each test. */
 let keys = 0;
 const freshKey = () => `events:${keys++}`;
 
@@ -79,7 +79,7 @@ function rowsBy(how: keyof Row["by"]): readonly Row[] {
   return TABLE.events.filter(({ by }) => how in by);
 }
 
-test("the packages have the same defaults", async () => {
+test("packages have the same defaults", async () => {
   const text = readFileSync(resolve(import.meta.dirname, "../src/limiter.ts"), "utf8");
   const defaultOf = (name: string) =>
     new RegExp(`options\\.${name} (?:\\?\\?|[!=]==) ("?[\\w.]*"?)`).exec(text)?.[1] ??
@@ -87,13 +87,13 @@ test("the packages have the same defaults", async () => {
   const inNode: Record<string, string> = { remember_denials: "false" };
   for (const [name, value] of Object.entries(TABLE.defaults)) {
     const camel = name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
-    // Off by this word.
+    // Disabled by this word.
     assert.equal(defaultOf(camel), inNode[name] ?? JSON.stringify(value), name);
   }
 });
 
 for (const kind of KINDS.filter(({ name }) => /^(ioredis|node-redis) 6/.test(name))) {
-  test(`${kind.name}: replies`, async (test) => {
+  test(`${kind.name}: error replies lead to their outcomes`, async (test) => {
     const proxy = await refusingProxyFor(test, server);
     const client = await clientFor(test, kind, proxy.port);
     const address = `127.0.0.1:${proxy.port}`;
@@ -102,7 +102,7 @@ for (const kind of KINDS.filter(({ name }) => /^(ioredis|node-redis) 6/.test(nam
         const { limiter, log } = limiterOf(client, { onOutage, failures: 1, pause: 3600 });
         proxy.error = row.by.reply;
         proxy.sparesUnnamed = row.event === "full-of-ids";
-        // Of this limit a call has an id.
+        // A call with this limit has an id.
         const take = () => limiter.take(freshKey(), LIMIT);
         const told = await outcomeOf(row, take, onOutage);
         for (const words of row.says) {
@@ -113,7 +113,7 @@ for (const kind of KINDS.filter(({ name }) => /^(ioredis|node-redis) 6/.test(nam
         const levels = log.map(({ level }) => level);
         const expected = { outage: ["warn"], error: ["error"] };
         assert.deepEqual(levels, row.log === null ? [] : expected[row.log], row.event);
-        // Nobody else pays for what does not count.
+        // The error does not affect other calls.
         proxy.error = undefined;
         assert.equal((await limiter.take(freshKey(), LIMIT)).source, "server", row.event);
       }
@@ -121,7 +121,7 @@ for (const kind of KINDS.filter(({ name }) => /^(ioredis|node-redis) 6/.test(nam
   });
 }
 
-test("which calls have an idempotency key", async (test) => {
+test("calls have an idempotency key where the table says", async (test) => {
   const client = lookInto(test, server);
   await new Limiter(client).policies.set("events:plan", fixed(10, "1h"));
   for (const row of TABLE.ids) {
@@ -134,7 +134,7 @@ test("which calls have an idempotency key", async (test) => {
   }
 });
 
-/** Does what the table says, and says what the error was. */
+/** Triggers an event of the table and returns the error. */
 async function outcomeOf(
   { event, does, error }: Row,
   take: () => Promise<Decision>,
@@ -160,7 +160,7 @@ async function outcomeOf(
   return `${decision.error}`;
 }
 
-test("mistakes of the caller are refused before anything is sent", async (test) => {
+test("malformed calls are rejected before anything is sent", async (test) => {
   const client = lookInto(test, server);
   let sent = 0;
   const send = client.sendCommand.bind(client);
@@ -185,7 +185,7 @@ test("mistakes of the caller are refused before anything is sent", async (test) 
   assert.deepEqual([sent, log], [0, []]);
 });
 
-/** Fifty calls at once, of which as many pass as the limit has. */
+/** Sends fifty calls at once, and asserts that as many pass as the limit allows. */
 async function fifty(limiter: Limiter, key: string, meanwhile: () => unknown): Promise<Decision[]> {
   const calls = Array.from({ length: 50 }, () => limiter.take(key, LIMIT));
   await meanwhile();
@@ -261,7 +261,7 @@ function passedOf(told: readonly Decision[]) {
   return { passed, undecided: told.filter(({ degraded }) => degraded).length };
 }
 
-/** By onOutage, told once when it begins and once when it is over. */
+/** Asserts a fallback by onOutage, with one log message at its begin and one at its end. */
 async function outage(
   { limiter, log }: ReturnType<typeof limiterOf>,
   address: string,
@@ -292,7 +292,7 @@ for (const kind of KINDS) {
     await limiter.take(freshKey(), LIMIT);
     const key = freshKey();
     const told: Promise<Decision>[] = [];
-    // Calls on their way, and calls that are begun as soon as the process has time, again and again.
+    // Calls in flight, and calls that begin as soon as the event loop is free, repeatedly.
     for (let round = 0; round < 2; round++) {
       for (let i = 0; i < 500; i++) told.push(limiter.take(key, LIMIT));
       if (round > 0) await new Promise(setImmediate);
@@ -304,7 +304,7 @@ for (const kind of KINDS) {
 }
 
 for (const kind of KINDS.filter(({ name }) => /^(ioredis|node-redis) 6/.test(name))) {
-  test(`${kind.name}: a node of a cluster that is away is told of once, and holds up no other`, async (test) => {
+  test(`${kind.name}: outage of a cluster node is logged once and delays no other node`, async (test) => {
     const cluster = await clusterFor(test);
     const client = await clusterClientFor(test, kind, cluster);
     const { limiter, log } = limiterOf(client, { timeout: "100ms", pause: 0.2 });
@@ -326,7 +326,7 @@ for (const kind of KINDS.filter(({ name }) => /^(ioredis|node-redis) 6/.test(nam
     await gone!.start();
     const isOver = () => / (is back|decides again)$/.test(log.at(-1)!.line);
     await until(async () => (await asked(), isOver()));
-    // Between, a node that has just started may say that its cluster is down.
+    // In between, a node that has just started may report that its cluster is down.
     assert.ok(log.length <= 3, JSON.stringify(log));
     assert.ok(log.every(({ line }) => line.startsWith(`rate limits: 127.0.0.1:${gone!.port} `)));
   });

@@ -1,4 +1,4 @@
-/** The store under the real express-rate-limit, over real HTTP. */
+/** Store under the real express-rate-limit, over real HTTP. */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -57,7 +57,7 @@ async function siteWith(test: Scope, { store, options, client = redis, prefix }:
   return { site: await Site.serve(test, app), limit, store: rateLimitStore };
 }
 
-test("50 clients at once, and exactly the limit passes", async (test) => {
+test("50 concurrent clients get exactly the limit", async (test) => {
   const { site } = await siteWith(test, { options: { limit: 137 } });
   assert.deepEqual(await site.statuses(1000, () => site.get("/")), { 200: 137, 429: 863 });
 });
@@ -74,7 +74,7 @@ test("two processes share a limit, one of them with node-redis", async (test) =>
   assert.deepEqual(counts, { 200: 100, 429: 500 });
 });
 
-test("in a cluster, without a redirect", async (test) => {
+test("cluster calls are not redirected", async (test) => {
   const cluster = await clusterFor(test);
   const client = new Cluster(cluster.primaries.map(({ at }) => at));
   test.after(() => client.disconnect());
@@ -87,7 +87,7 @@ test("in a cluster, without a redirect", async (test) => {
   assert.equal(await redirects(test, cluster), 0);
 });
 
-test("hits, what remains and when it resets are told as express-rate-limit tells them", async (test) => {
+test("hits, remaining and reset are reported as express-rate-limit does", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const { site, limit, store } = await siteWith(test, {
     client: lookInto(test, server),
@@ -100,7 +100,7 @@ test("hits, what remains and when it resets are told as express-rate-limit tells
   await site.get("/");
   assert.deepEqual(told(await site.get("/")), ["limit=3, remaining=0, reset=3540", "3540"]);
   assert.equal((await limit.getKey("127.0.0.1"))?.totalHits, 3);
-  // A moment before its window ends it is denied, and then a new one begins.
+  // A moment before its window ends a request is denied, and then a new window begins.
   clock.advance(HOUR - 60_001);
   assert.equal((await site.get("/")).status, 429);
   clock.advance(1);
@@ -111,7 +111,7 @@ test("hits, what remains and when it resets are told as express-rate-limit tells
   assert.equal((await site.get("/")).headers["ratelimit"], "limit=3, remaining=2, reset=3600");
 });
 
-test("any limit: a bucket tells the real wait, and what is denied is not charged", async (test) => {
+test("any limit: a bucket reports the real wait, and denied requests are not charged", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const { site } = await siteWith(test, {
     client: lookInto(test, server),
@@ -129,7 +129,7 @@ test("any limit: a bucket tells the real wait, and what is denied is not charged
 
 for (const once of [true, false]) {
   const how = once ? "by their ids" : "without ids";
-  test(`failed requests are given back ${how}, and denied ones are not`, async (test) => {
+  test(`failed requests are given back ${how}, and denied requests are not`, async (test) => {
     const { site } = await siteWith(test, {
       store: { once },
       options: { limit: 5, skipFailedRequests: true },
@@ -137,13 +137,13 @@ for (const once of [true, false]) {
     for (let i = 0; i < 20; i++) assert.equal((await site.get("/?status=500")).status, 500);
     await settled(site, 5);
     for (let i = 0; i < 5; i++) assert.equal((await site.get("/")).status, 200);
-    // Were a denied request given back, every other of these would pass.
+    // If denied requests were given back, every second of these would pass.
     for (let i = 0; i < 20; i++) assert.equal((await site.get("/")).status, 429);
     assert.equal((await site.get("/")).headers["ratelimit"]?.slice(0, 20), "limit=5, remaining=0");
   });
 }
 
-/** Waits until what was given back has arrived: it is sent behind the response. */
+/** Waits until units were given back, which is sent after the response. */
 async function settled(site: Site, remaining: number): Promise<void> {
   for (;;) {
     const { headers } = await site.get("/?status=500");
@@ -151,7 +151,7 @@ async function settled(site: Site, remaining: number): Promise<void> {
   }
 }
 
-test("failed and successful requests at once: only the successful count", async (test) => {
+test("concurrent failed and successful requests: only successful ones count", async (test) => {
   const { site } = await siteWith(test, { options: { limit: 1000, skipFailedRequests: true } });
   const counts = await site.statuses(600, (turn) =>
     site.get(turn % 3 === 0 ? "/" : "/?status=503"),
@@ -169,7 +169,7 @@ test("successful requests are given back", async (test) => {
   assert.equal(passed, 5);
 });
 
-test("limits that differ from key to key, by a policy of the server", async (test) => {
+test("limits differ from key to key, by a policy of the server", async (test) => {
   const limiter = new Limiter(redis, PATIENT);
   await limiter.policies.set("plan:free", fixed(2, "1h"));
   await limiter.policies.set("plan:pro", sliding(7, "1h"));
@@ -197,7 +197,7 @@ test("limits that differ from key to key, by a policy of the server", async (tes
   }
 });
 
-test("a limit that only express-rate-limit knows is counted for it", async (test) => {
+test("limit that only express-rate-limit knows is counted for it", async (test) => {
   const { site } = await siteWith(test, {
     options: { limit: (request) => (request.query["big"] === undefined ? 3 : 5) },
   });
@@ -206,7 +206,7 @@ test("a limit that only express-rate-limit knows is counted for it", async (test
   assert.deepEqual(statuses, [200, 200, 200, 429, 200]);
 });
 
-test("an outage is an error, or passes with passOnStoreError", async (test) => {
+test("outage is an error, or passes with passOnStoreError", async (test) => {
   const away = await serverFor(test);
   const client = new Redis(away.port, { enableOfflineQueue: false, retryStrategy: () => 10 });
   client.on("error", () => {});
@@ -225,7 +225,7 @@ test("an outage is an error, or passes with passOnStoreError", async (test) => {
   assert.equal((await passing.get("/")).status, 200);
 });
 
-test("it runs beside rate-limit-redis, whose keys begin otherwise", async (test) => {
+test("store runs beside rate-limit-redis with another prefix", async (test) => {
   const key = "203.0.113.7";
   await redis.set(`rl:${key}`, "3", "PX", HOUR);
   test.after(() => redis.del(`rl:${key}`, `rl-store:${key}`));
@@ -236,7 +236,7 @@ test("it runs beside rate-limit-redis, whose keys begin otherwise", async (test)
   assert.equal((await (await Site.serve(test, app)).get("/")).status, 200);
   assert.equal(await redis.get(`rl:${key}`), "3");
   assert.equal(await redis.exists(`rl-store:${key}`), 1);
-  // With its prefix the mistake is told, and what to do.
+  // With the same prefix the error says what to do.
   const mixed = new RateLimitStore(redis, { ...PATIENT, prefix: "rl:", log: () => {} });
   mixed.init({ windowMs: HOUR, limit: 10 } as Options);
   await assert.rejects(mixed.increment(key), /another key/);

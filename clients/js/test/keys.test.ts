@@ -53,7 +53,7 @@ const limitOf = ([kind, ...words]: [string, ...never[]]) => CONSTRUCTORS[kind]!(
 const limitsOf = (limits: [string, ...never[]][]): Limits =>
   limits.length === 1 ? limitOf(limits[0]!) : limits.map(limitOf);
 
-test("addresses have one normal form", () => {
+test("addresses have one canonical form", () => {
   for (const { text, key, ipv6_prefix } of table("addresses.json").addresses) {
     const options = ipv6_prefix === undefined ? {} : { ipv6Prefix: ipv6_prefix };
     assert.equal(network(text, options), key ?? undefined, text);
@@ -71,7 +71,7 @@ test("limits have one canonical form", () => {
   }
 });
 
-test("rates are limits", () => {
+test("rates are parsed to limits", () => {
   const { rates, refused } = table("rates.json");
   for (const { text, limit } of rates) {
     assert.equal(specOf(text), specOf(limitOf(limit)), text);
@@ -113,7 +113,7 @@ async function keysAfter(row: Row, client: Redis | Limiter, options: object): Pr
   return redis.keys("*");
 }
 
-test("the key of a middleware is its name or its words, and who", async () => {
+test("key of a middleware is its name or its canonical words, and the client", async () => {
   for (const row of table("keys.json").keys as Row[]) {
     const { prefix = "", key } = row;
     const found = await keysAfter(row, new Limiter(redis, { ...PATIENT, prefix }), {});
@@ -122,7 +122,7 @@ test("the key of a middleware is its name or its words, and who", async () => {
   }
 });
 
-test("an explicit prefix of a middleware counts as a name", async () => {
+test("explicit prefix of a middleware counts as a name", async () => {
   const { prefixes, refused_prefixes, refused_names } = table("keys.json");
   for (const row of prefixes as Row[]) {
     assert.deepEqual(await keysAfter(row, redis, { prefix: row.prefix }), [row.key]);
@@ -139,7 +139,7 @@ test("an explicit prefix of a middleware counts as a name", async () => {
   }
 });
 
-/** Serves an application with middlewares of its own, and asks it. */
+/** Serves an application with middlewares and sends requests to it. */
 async function siteOf(
   test: Parameters<typeof Site.serve>[0],
   use: (app: express.Express) => unknown,
@@ -151,7 +151,7 @@ async function siteOf(
   return Site.serve(test, app);
 }
 
-test("two limits of one client count apart", async (test) => {
+test("two limits of one client have separate usage", async (test) => {
   await redis.flushall();
   const site = await siteOf(test, (app) => {
     app.use(rateLimit(redis, fixed(100, "1h"), PATIENT));
@@ -162,7 +162,7 @@ test("two limits of one client count apart", async (test) => {
   assert.deepEqual(await site.statuses(150, () => site.get("/")), { 200: 90, 429: 60 });
 });
 
-test("a middleware's keys can be reset and banned", async (test) => {
+test("keys of a middleware can be reset and banned", async (test) => {
   await redis.flushall();
   const limiter = new Limiter(redis, { ...PATIENT, prefix: "app:" });
   const limit = rateLimit(limiter, "1/hour", { key: (request) => request.get("x-user") });
@@ -176,7 +176,7 @@ test("a middleware's keys can be reset and banned", async (test) => {
   assert.equal(await status(), 429);
 });
 
-test("a key that is absent is the address's, which no header can name", async (test) => {
+test("missing key falls back to the address, which no header can name", async (test) => {
   await redis.flushall();
   const key = (request: Request) => request.get("x-user");
   const site = await siteOf(test, (app) =>
@@ -191,7 +191,7 @@ test("a key that is absent is the address's, which no header can name", async (t
   assert.equal((await site.get("/", {}, "127.0.0.2")).status, 200);
 });
 
-test("a request is without a limit only if it is told so", async (test) => {
+test("request is unlimited only by UNLIMITED", async (test) => {
   const key = (request: Request) => (request.get("x-admin") ? UNLIMITED : undefined);
   const limits = (request: Request) => (request.get("x-free") ? UNLIMITED : fixed(1, "1h"));
   const site = await siteOf(test, (app) =>
@@ -205,7 +205,7 @@ test("a request is without a limit only if it is told so", async (test) => {
   assert.deepEqual(statuses, { 200: 1, 429: 2 });
 });
 
-test("clients behind a proxy that sends ports are told apart", async (test) => {
+test("clients behind a proxy that sends ports are distinguished", async (test) => {
   await redis.flushall();
   const site = await siteOf(test, (app) => {
     app.set("trust proxy", 1);
@@ -220,7 +220,7 @@ test("clients behind a proxy that sends ports are told apart", async (test) => {
   assert.equal((await from("2001:db8:1:2::7")).status, 429);
 });
 
-test("requests without an address share a key, and the log says so", async (test) => {
+test("requests without an address share a key, which is logged", async (test) => {
   await redis.flushall();
   const log: string[] = [];
   const told = { ...PATIENT, log: (line: string) => void log.push(line) };
@@ -236,7 +236,7 @@ test("requests without an address share a key, and the log says so", async (test
   assert.match(log[0]!, /"_hidden\d".*ip:FIXED 2 3600000:unknown/);
 });
 
-test("the network of an IPv6 client is as long as it is told", async (test) => {
+test("ipv6Prefix sets the length of IPv6 networks", async (test) => {
   const site = await siteOf(test, (app) => {
     app.set("trust proxy", 1);
     app.use(rateLimit(redis, "1/hour", { ...PATIENT, name: "wide", ipv6Prefix: 48 }));
@@ -247,7 +247,7 @@ test("the network of an IPv6 client is as long as it is told", async (test) => {
   assert.equal((await from("2001:db8:2:2::1")).status, 200);
 });
 
-test("limits from a function need a name, and those of several keys do not", async (test) => {
+test("limits from a function need a name, unless they are by key", async (test) => {
   let told: unknown;
   const served = (options: RateLimitOptions<Request, Response>, limits: () => never) =>
     siteOf(test, (app) => {
@@ -269,7 +269,7 @@ test("limits from a function need a name, and those of several keys do not", asy
   assert.deepEqual((await redis.keys("*")).sort(), ["p:{t}:a", "{t}:a"]);
 });
 
-test("a name is bound once to limits of one kind and window", () => {
+test("name is bound to limits of one algorithm and window", () => {
   const limiter = new Limiter(redis, { prefix: "bind:" });
   const bound = [limiter.limit("api", fixed(100, "1h"))];
   bound.push(limiter.limit("api", fixed(200, "60m")), limiter.limit("other", fixed(1, "1d")));
@@ -285,18 +285,18 @@ test("a name is bound once to limits of one kind and window", () => {
   );
   const bucket = limiter.limit("bucket", tokenBucket(10, 1, "1s"));
   assert.ok(limiter.limit("bucket", tokenBucket(20, 5, "1m")) !== bucket);
-  // Another prefix is another key.
+  // Another prefix makes another key.
   const other = new Limiter(redis, { prefix: "bind:2:" });
   assert.ok(other.limit("api", sliding(1, "1d")) instanceof BoundLimit);
 });
 
-test("two stores of one client and prefix are refused", () => {
+test("second store with one client and prefix is rejected", () => {
   const stores = [new RateLimitStore(redis), new RateLimitStore(redis, { prefix: "login:" })];
   assert.throws(() => new RateLimitStore(redis), /TypeError: another store.*"rl-store:".*its own/);
   assert.equal(stores.length, 2);
 });
 
-test("what is no limit is told the right form", async () => {
+test("invalid limit error shows the right form", async () => {
   const limiter = new Limiter(redis, PATIENT);
   for (const [wrong, message] of [
     [undefined, /a limit is missing.*fixed\(100, "1m"\) or "100\/minute"/],
@@ -324,7 +324,7 @@ test("what is no limit is told the right form", async () => {
   }
 });
 
-test("a rate goes wherever a limit goes", async () => {
+test("rate is accepted wherever a limit is", async () => {
   const limiter = new Limiter(redis, { ...PATIENT, prefix: "rates:" });
   assert.equal((await limiter.take("k", ["10/minute", fixed(20, "1h")])).remaining, 9);
   assert.equal((await limiter.takeAll({ "{a}": "3/hour", "{a}b": "5/hour" })).remaining, 2);

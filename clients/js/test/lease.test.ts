@@ -28,7 +28,7 @@ const held = async (key: string) =>
   ((await redis.call("RL.PEEK", key, "CONCURRENCY", "10", "1h", "nobody")) as number[])[2]! * -1 +
   10;
 
-test("a lease is held, denies others, and is released at the end", async () => {
+test("lease denies others until it is released", async () => {
   const pool = concurrency(2, "1h");
   {
     await using one = await limiter.lease("pool", pool);
@@ -44,7 +44,7 @@ test("a lease is held, denies others, and is released at the end", async () => {
   assert.equal(await held("pool"), 0);
 });
 
-/** A limiter on a client, and timers and a clock of this process that the test moves. */
+/** Limiter with timers and a clock of this process that the test moves. */
 function timed(test: TestContext, client: Redis) {
   let now = 0;
   const limiter = new Limiter(client, { ...PATIENT, resends: 0, now: () => now, log: () => {} });
@@ -56,7 +56,7 @@ function timed(test: TestContext, client: Redis) {
   return { limiter, pass };
 }
 
-test("a lease is renewed for as long as it is held", async (test) => {
+test("lease is renewed while it is held", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const there = lookInto(test, server);
   const { limiter, pass } = timed(test, there);
@@ -65,7 +65,7 @@ test("a lease is renewed for as long as it is held", async (test) => {
   for (let turn = 0; turn < 6; turn++) {
     clock.advance(10_000);
     pass(10_000);
-    // Answered behind the renewal that was sent before.
+    // Its reply follows that of the renewal sent before.
     await assert.rejects(limiter.lease("pool", pool), ({ decision }: DeniedError) => {
       return decision.wait === 30;
     });
@@ -77,7 +77,7 @@ test("a lease is renewed for as long as it is held", async (test) => {
   assert.equal(((await there.call("RL.PEEK", "pool", ...pool.words, "x")) as number[])[2], 1);
 });
 
-test("a lease with a fence has a token, larger than every one before", async () => {
+test("fencing token is larger than earlier tokens", async () => {
   const lock = concurrency(1, "1h");
   const tokens: number[] = [];
   for (let turn = 0; turn < 3; turn++) {
@@ -92,7 +92,7 @@ test("a lease with a fence has a token, larger than every one before", async () 
   assert.equal(plain.token, undefined);
 });
 
-test("a lease that had expired is lost, even if its place was free again", async () => {
+test("lease that had expired is lost, even if there was room", async () => {
   const lease = await limiter.lease("gap", concurrency(1, "300ms"), { fence: true });
   await redis.del("gap");
   await until(() => lease.signal.aborted);
@@ -100,7 +100,7 @@ test("a lease that had expired is lost, even if its place was free again", async
   await until(async () => (await held("gap")) === 0);
 });
 
-test("who loses a lease is told", async () => {
+test("holder is notified of a lost lease", async () => {
   const pool = concurrency(1, "300ms");
   const lease = await limiter.lease("lost", pool);
   await redis.del("lost");
@@ -108,11 +108,11 @@ test("who loses a lease is told", async () => {
   await until(() => lease.signal.aborted);
   assert.ok(lease.signal.reason instanceof LeaseLostError);
   await lease.release();
-  // What is not held is not released: somebody else has it.
+  // A lost lease is not released, as another holder has it.
   assert.equal(await held("lost"), 1);
 });
 
-test("a lease that cannot be renewed is lost when it expires", async (test) => {
+test("lease that cannot be renewed is lost when it expires", async (test) => {
   const away = await serverFor(test);
   const client = new Redis(away.port, { enableOfflineQueue: false, retryStrategy: null });
   client.on("error", () => {});
@@ -134,13 +134,13 @@ test("a lease that cannot be renewed is lost when it expires", async (test) => {
   assert.ok(lease.signal.reason instanceof LeaseLostError);
 });
 
-test("a lock: one holder's second call does not get in", async () => {
+test("lock denies a second call of one holder", async () => {
   const lock = concurrency(1, "1h");
   await using _held = await limiter.lease("lock", lock, { holder: "nightly", nx: true });
   await assert.rejects(limiter.lease("lock", lock, { holder: "nightly", nx: true }), DeniedError);
 });
 
-test("units of two processes: exactly the limit, with few calls, and the rest is given back", async (test) => {
+test("units of two processes: exactly the limit, few calls, and the rest is given back", async (test) => {
   const { server } = await clockedServerFor(test);
   const there = lookInto(test, server);
   const limits = slidingLog(1000, "1h");
@@ -175,7 +175,7 @@ test("units are given back when their time is over", async () => {
   assert.equal((await units.take()).allowed, true);
 });
 
-test("what has recovered meanwhile is not given back a second time", async (test) => {
+test("recovered units are not given back again", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const there = lookInto(test, server);
   const bucket = tokenBucket(100, 100, "1m");
@@ -188,7 +188,7 @@ test("what has recovered meanwhile is not given back a second time", async (test
   assert.equal(left[2], 90);
 });
 
-test("units that are denied are asked for again when it is time", async (test) => {
+test("denied units are requested again after their wait", async (test) => {
   const { server } = await clockedServerFor(test);
   const there = lookInto(test, server);
   let now = 0;
@@ -209,7 +209,7 @@ test("units that are denied are asked for again when it is time", async (test) =
   assert.equal(await calls(there), asked + 1);
 });
 
-test("units of more than one, and of more than there can be", async () => {
+test("units with a cost above one, and above the limit", async () => {
   await using units = limiter.units("large", fixed(10, "1h"), { batch: 4, keep: "1h" });
   assert.equal((await units.take(3)).allowed, true);
   assert.equal((await units.take(3)).allowed, true);

@@ -1,4 +1,4 @@
-/** The limiter on every client, alone and in a cluster. */
+/** Limiter with every client, alone and in a cluster. */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -11,7 +11,7 @@ import { calls, clusterFor, lookInto, redirects, serverFor, until } from "./supp
 
 const LIMIT = fixed(100, "1h");
 
-/** For calls that must not be given up, however busy the machine is. */
+/** Options for calls that must not time out, however busy the machine is. */
 const PATIENT = { timeout: 30, onOutage: "raise" } as const;
 
 const server = await serverFor({ after });
@@ -19,11 +19,11 @@ const server = await serverFor({ after });
 const cluster = await clusterFor({ after }, { replicas: 1 });
 
 for (const kind of KINDS) {
-  /** Each client has keys and policies of its own. */
+  /** Prefix, as each client has keys and policies of its own. */
   const prefix = `${kind.name}:`;
   const options = { ...PATIENT, prefix };
 
-  test(`${kind.name}: what the server says is told`, async (test) => {
+  test(`${kind.name}: decisions contain the server's reply`, async (test) => {
     const limiter = new Limiter(await clientFor(test, kind, server.port), options);
     const bucket = tokenBucket(10, 10, "1d");
 
@@ -74,7 +74,7 @@ for (const kind of KINDS) {
         ["tokens", 40, 3600],
       ],
     );
-    // The one that runs out first under calls like this.
+    // The limit that runs out first under calls like this.
     assert.deepEqual([told.allowed, told.name, told.remaining], [true, "tokens", 40]);
     const denied = await limiter.take("llm", limits, { cost: 60, each: true });
     assert.deepEqual([denied.allowed, denied.name, denied.remaining], [false, "tokens", 40]);
@@ -133,7 +133,7 @@ for (const kind of KINDS) {
     assert.equal(await policies.delete(pro, "plan:none"), 1);
   });
 
-  test(`${kind.name}: each call goes to the right node of a cluster at once`, async (test) => {
+  test(`${kind.name}: each call goes to the right node of a cluster`, async (test) => {
     const limiter = new Limiter(await clusterClientFor(test, kind, cluster), options);
     const before = await redirects(test, cluster);
     const users = Array.from({ length: 30 }, (_, n) => `user:${n}`);
@@ -151,7 +151,7 @@ for (const kind of KINDS) {
     assert.equal(await redirects(test, cluster), before);
   });
 
-  test(`${kind.name}: a policy can be read where it was set, and holds on all nodes`, async (test) => {
+  test(`${kind.name}: policy can be read where it was set, and applies on all nodes`, async (test) => {
     const limiter = new Limiter(await clusterClientFor(test, kind, cluster), options);
     for (const name of ["a", "b", "c", "d", "e", "f"].map((name) => prefix + name)) {
       const first = await limiter.policies.set(name, fixed(5, "1h"));
@@ -167,17 +167,17 @@ for (const kind of KINDS) {
     assert.equal(await limiter.policies.delete(prefix + "a", prefix + "b"), 2);
   });
 
-  test(`${kind.name}: peeks go to replicas if the client is to read there`, async (test) => {
+  test(`${kind.name}: peeks go to replicas if the client reads there`, async (test) => {
     const client = await clusterClientFor(test, kind, cluster, true);
     const limiter = new Limiter(client, options);
     const replica = lookInto(test, cluster.replicas[0]!);
     const before = await peeks(replica);
-    // Whichever keys are on the node that has one.
+    // For any key on the node that has a replica.
     for (let i = 0; i < 100; i++) await limiter.peek(`user:${i}`, fixed(5, "1h"));
     assert.ok((await peeks(replica)) > before, "no peek came to the replica");
   });
 
-  test(`${kind.name}: replies are lost, and exactly the limit is charged`, async (test) => {
+  test(`${kind.name}: lost replies are resent, and exactly the limit is charged`, async (test) => {
     const proxy = await lossyProxyFor(test, server, 5);
     const limiter = new Limiter(await clientFor(test, kind, proxy.port), {
       ...options,
@@ -204,7 +204,7 @@ for (const kind of KINDS) {
   });
 }
 
-test("without ids, ioredis charges for what it sends again: what they are for", async (test) => {
+test("without ids, ioredis charges its own resends twice", async (test) => {
   const proxy = await lossyProxyFor(test, server, 5);
   const client = await clientFor(test, KINDS[0]!, proxy.port);
   const limiter = new Limiter(client, { ...PATIENT, once: false, failures: Infinity });

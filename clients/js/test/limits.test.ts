@@ -1,4 +1,4 @@
-/** What needs no server: words, durations, header fields and addresses. */
+/** Tests without a server: words, durations, header fields and addresses. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -12,11 +12,11 @@ import {
   sliding,
   slidingLog,
   tokenBucket,
-  type Told,
+  type DecisionData,
   type Limit,
 } from "redis-ratelimit-client";
 
-test("limits are said as the module takes them", () => {
+test("limits have the module's syntax", () => {
   const said: [Limit, string, number | undefined][] = [
     [tokenBucket(200, 100, 60), "TOKENBUCKET 200 100 60", 120],
     [leakyBucket(10, 2, "1m", { cost: 0.5 }), "LEAKYBUCKET 10 2 1m COST 0.5", 300],
@@ -38,13 +38,13 @@ test("limits are said as the module takes them", () => {
   }
 });
 
-test("what is no duration is refused", () => {
+test("invalid duration is rejected", () => {
   for (const wrong of ["", "soon", "1mo ", "1 s", "s", "-1s", "1..2s", Number.NaN, Infinity, -1]) {
     assert.throws(() => fixed(5, wrong as "1s"), RangeError);
   }
 });
 
-const DECISION: Told = {
+const DECISION: DecisionData = {
   allowed: true,
   limit: 10,
   remaining: 7,
@@ -63,9 +63,9 @@ test("header fields", () => {
   const before = Math.floor(Date.now() / 1000);
   const at = Number(fields(DECISION, { unixReset: true })["X-RateLimit-Reset"]);
   assert.ok(at >= before + 17 && at <= before + 120, `${at}`);
-  // Of a policy this process does not know the window.
+  // This process does not know the window of a policy.
   assert.equal(fields(DECISION)["RateLimit-Policy"], '"default";q=10');
-  // A sliding window takes up to two windows to forget all, but one to make room.
+  // A sliding window takes up to two windows to recover fully, but one to make room.
   assert.equal(fields({ ...DECISION, window: 10 })["RateLimit"], '"default";r=7;t=10');
 
   const denied = { ...DECISION, allowed: false, remaining: 0, waitMs: 2100 };
@@ -78,7 +78,7 @@ test("header fields", () => {
     ],
   });
   assert.equal(told["RateLimit-Policy"], '"day";q=10, "a \\"name\\"";q=10, "default-3";q=10');
-  // A denial tells only of those that denied; of one that never passes there is no time to tell.
+  // A denial lists only limits that denied, without a time if it never passes.
   assert.equal(told["RateLimit"], '"a \\"name\\"";r=0;t=3, "default-3";r=0');
   assert.equal(told["Retry-After"], "3");
 

@@ -1,4 +1,4 @@
-/** What this process decides by itself is what the server would have decided. */
+/** Local limits decide as the server would. */
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -20,7 +20,7 @@ const CAPACITIES = [0, 1, 2, 10, 0.5, 2.5, 0.000001, 1000, 10 ** 9, 10 ** 12];
 const RATES = [1, 3, 0.5, 1000, 10 ** 12];
 const COSTS = [0, 1, 2, 3, 0.1, 0.25, 0.000001, 0.0000001, 7, 999, 10 ** 12];
 
-/** Numbers from 0 to 1, the same each time. */
+/** Generates numbers from 0 to 1, the same each time. */
 function randomOf(seed: number): () => number {
   let state = seed * 2_654_435_761 + 1;
   return () => {
@@ -29,7 +29,7 @@ function randomOf(seed: number): () => number {
   };
 }
 
-/** A client whose server is away. */
+/** Creates a client whose server is unreachable. */
 async function awayFor(test: Scope): Promise<Redis> {
   const server = await serverFor(test);
   const client = new Redis(server.port, { enableOfflineQueue: false, retryStrategy: () => 10 });
@@ -40,14 +40,14 @@ async function awayFor(test: Scope): Promise<Redis> {
   return client;
 }
 
-/** A limiter whose limits are all this process's. */
+/** Creates a limiter that uses only local limits. */
 function localOf(client: Redis, share = 1) {
   const state = { now: 1e9 / 7 };
   const options = { onOutage: { share }, failures: 1, pause: 3600, resends: 0, log: () => {} };
   return { limiter: new Limiter(client, { ...options, now: () => state.now }), state };
 }
 
-test("a bucket decides as the server's", async (test) => {
+test("local bucket decides like the server", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const there = new Limiter(lookInto(test, server), {
     timeout: 30,
@@ -60,17 +60,18 @@ test("a bucket decides as the server's", async (test) => {
     const pick = <Item>(items: readonly Item[]): Item =>
       items[Math.floor(random() * items.length)]!;
     const capacity = pick(CAPACITIES);
-    // The server takes none that is slower than a hundred years.
+    // The server rejects a refill slower than a hundred years.
     const rate = [pick(RATES)].map((one) => (capacity / one < 1e5 ? one : capacity))[0]!;
     const limit = tokenBucket(capacity, rate, pick([1, 60, "1h"] as const));
-    // Of these a float has no fractions, nor what drains in a millisecond: they stand still.
+    // Floats of this size have no fractions, nor the amount that drains in a millisecond, so time
+    // stands still.
     const isHuge = capacity >= 1e9 || rate >= 1e9;
     const { limiter: here, state } = localOf(client);
     for (let step = 0; step < 60; step++) {
       const what = pick(["take", "take", "take", "force", "upto", "peek", "give back"] as const);
       let cost = pick([...COSTS, capacity, capacity / 2]);
       if (isHuge || what === "upto") cost = Math.floor(cost);
-      // More would take the server's time to its end.
+      // More would saturate the server's time.
       if (what === "force" && !isHuge) cost = Math.min(cost, 1e5);
       if (what === "upto" || what === "give back") cost = cost || 1;
       const decide = (limiter: Limiter) => {
@@ -106,7 +107,7 @@ test("a bucket decides as the server's", async (test) => {
   }
 });
 
-test("a limit of nothing lets nothing pass", async (test) => {
+test("zero limit denies every call", async (test) => {
   const client = await awayFor(test);
   const nothing: KnownLimit[] = [
     fixed(0, 60),
@@ -124,7 +125,7 @@ test("a limit of nothing lets nothing pass", async (test) => {
         state.now += 3_600_000;
       }
       assert.ok((await limiter.peek("k", limit, { cost: 0 })).allowed);
-      // What is forced is forgotten again.
+      // A forced charge is forgotten again.
       assert.equal((await limiter.take("k", limit, { cost: 5, force: true })).allowed, false);
       assert.equal((await limiter.peek("k", limit, { cost: 0 })).allowed, false);
       state.now += 3_600_000;
@@ -133,7 +134,7 @@ test("a limit of nothing lets nothing pass", async (test) => {
   }
 });
 
-test("each unit of a huge limit counts, and fractions add up", async (test) => {
+test("huge limit counts single units, and fractions add up", async (test) => {
   const { limiter } = localOf(await awayFor(test));
   const passed = async (key: string, limit: KnownLimit, cost: number) => {
     let count = 0;
@@ -146,11 +147,11 @@ test("each unit of a huge limit counts, and fractions add up", async (test) => {
     assert.equal(await passed(`${quota}`, limit, 1), 3);
   }
   assert.equal(await passed("tenths", fixed(0.3, 60), 0.1), 3);
-  // Less than the server counts costs a millionth, and a limit has no such part.
+  // An amount below the server's resolution costs a millionth, and a limit has no such part.
   assert.equal(await passed("tiny", fixed(0.0000019, 60), 1e-7), 1);
 });
 
-test("as many units as there are, and all of a process's share", async (test) => {
+test("upto grants the available units, and the entire share of the process", async (test) => {
   const client = await awayFor(test);
   const { limiter } = localOf(client);
   const limit = fixed(10, 60);
@@ -158,7 +159,7 @@ test("as many units as there are, and all of a process's share", async (test) =>
     (await limiter.take("k", limit, { cost, upto: true })).granted;
   assert.deepEqual([await upto(7), await upto(7), await upto(7)], [7, 3, 0]);
   assert.equal((await limiter.giveBack("k", limit, 4)).remaining, 4);
-  // Nobody decides, and says how many all the same.
+  // Without a decision it still reports the granted units.
   for (const [onOutage, granted] of [
     ["open", 7],
     ["closed", 0],

@@ -42,7 +42,7 @@ const LIMITS = {
 };
 
 for (const [name, limit] of Object.entries(LIMITS)) {
-  test(`${name}: a denied call passes after its wait`, async () => {
+  test(`${name}: denied call passes after its wait`, async () => {
     const { limiter, clock } = local();
     const allowed = [];
     for (let i = 0; i < 3; i++) allowed.push((await limiter.take("k", limit)).allowed);
@@ -54,7 +54,7 @@ for (const [name, limit] of Object.entries(LIMITS)) {
   });
 }
 
-test("a leaky bucket tells the turn", async () => {
+test("leaky bucket delays calls", async () => {
   const { limiter } = local();
   const waits = [];
   for (let i = 0; i < 4; i++) waits.push((await limiter.take("k", leakyBucket(3, 1, "2s"))).wait);
@@ -92,7 +92,7 @@ test("options of a call", async () => {
   assert.equal((await limiter.peek("k", limit)).remaining, 10);
 });
 
-test("a charge counts once, and is settled", async () => {
+test("charge counts once and is settled", async () => {
   const { limiter } = local();
   const limit = fixed(100, "1m");
   const first = await limiter.take("k", limit, { cost: 40, once: "a" });
@@ -102,7 +102,7 @@ test("a charge counts once, and is settled", async () => {
   assert.equal((await limiter.settle("k", limit, "nobody", 10)).allowed, false);
 });
 
-test("waiting until a call passes moves the clock", async () => {
+test("wait advances the clock", async () => {
   const { limiter, clock } = local();
   const began = clock.now;
   const limit = tokenBucket(1, 1, "1h");
@@ -112,7 +112,7 @@ test("waiting until a call passes moves the clock", async () => {
   assert.equal((await limiter.take("k", limit, { wait: "1m" })).allowed, false);
 });
 
-test("a lease is held until it is released or expires", async () => {
+test("lease is held until it is released or expires", async () => {
   const { limiter, clock } = local();
   const pool = concurrency(1, "30s");
   const lease = await limiter.lease("pool", pool, { fence: true });
@@ -141,13 +141,13 @@ test("leases are given in order of arrival", async () => {
   const working = ["a", "b", "c"].map(work);
   await new Promise(setImmediate);
   await first.release();
-  // Whoever comes later does not pass before them, though there is room.
+  // Later callers do not pass before them, although there is room.
   assert.equal((await limiter.take("pool", concurrency(1, "1h", { holder: "d" }))).allowed, false);
   await Promise.all(working);
   assert.deepEqual(order, ["a", "b", "c"]);
 });
 
-test("the wait for a lease ends when the limiter is closed", async () => {
+test("wait for a lease ends when the limiter is closed", async () => {
   const limiter = new Limiter("memory");
   const pool = concurrency(1, "1h");
   await limiter.lease("pool", pool);
@@ -174,7 +174,7 @@ for (const [what, call] of Object.entries(ONLY_SERVER)) {
   });
 }
 
-test("mistakes are the errors of a server", async () => {
+test("malformed calls throw the server's errors", async () => {
   const limiter = new Limiter("memory", { log: () => {} });
   await assert.rejects(limiter.take("k", [fixed(5, "1m"), fixed(6, "60s")]), CallError);
   assert.equal((await limiter.take("k", fixed(1000, "1m"))).allowed, true);
@@ -190,7 +190,7 @@ test("units are spent in batches", async () => {
   await units.close();
 });
 
-test("a middleware needs no server", async (context) => {
+test("middleware needs no server", async (context) => {
   const { limiter, clock } = local();
   const app = express();
   app.use(rateLimit(limiter.limit("site", fixed(2, "1m"))));
@@ -206,7 +206,7 @@ test("a middleware needs no server", async (context) => {
   assert.deepEqual(codes, [200, 200, 429, 200]);
 });
 
-test("a clock is for a limiter in memory", () => {
+test("clock is only accepted with a limiter in memory", () => {
   const client = { sendCommand: async () => 0 };
   assert.throws(() => new Limiter(client, { clock: new ManualClock() }), /memory/);
 });

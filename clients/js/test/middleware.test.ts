@@ -1,4 +1,4 @@
-/** Express and Fastify, over real HTTP: one line each. */
+/** Express and Fastify with one line for a limit, over real HTTP. */
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -28,7 +28,7 @@ import { Site, type Answer } from "./support/http.js";
 import { clockedServerFor, clusterFor, lookInto, redirects, serverFor } from "./support/server.js";
 import type { Scope } from "./support/server.js";
 
-/** What both frameworks' requests have that is used here. */
+/** Part of both frameworks' requests that is used here. */
 interface Asked {
   readonly headers: Record<string, string | string[] | undefined>;
   readonly url: string;
@@ -55,7 +55,10 @@ after(() => redis.disconnect());
 
 let prefixes = 0;
 
-/** Calls are not given up, however busy the machine is; and each application has its own keys. */
+/**
+ * Options with long timeouts, as the machine may be busy, and with separate keys for each
+ * application.
+ */
 const withDefaults = ({ limits, client = redis, ...options }: Options) => ({
   limits,
   client,
@@ -103,7 +106,7 @@ const FRAMEWORKS: Record<string, Serve> = {
 const user = ({ headers }: Asked) => headers["x-user"] as string | undefined;
 
 for (const [name, serve] of Object.entries(FRAMEWORKS)) {
-  test(`${name}: exactly the limit passes, of each address its own`, async (test) => {
+  test(`${name}: exactly the limit passes for each address`, async (test) => {
     const site = await serve(test, { limits: fixed(100, "1h") });
     const counts = await site.statuses(1000, (turn) =>
       site.get("/", {}, turn % 2 === 0 ? "127.0.0.1" : "127.0.0.2"),
@@ -111,7 +114,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     assert.deepEqual(counts, { 200: 200, 429: 800 });
   });
 
-  test(`${name}: clients are told`, async (test) => {
+  test(`${name}: responses have the header fields`, async (test) => {
     const { server, clock } = await clockedServerFor(test);
     const site = await serve(test, {
       client: lookInto(test, server),
@@ -139,7 +142,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     assert.equal((await site.get("/")).status, 200);
   });
 
-  test(`${name}: several limits, and those that denied are named`, async (test) => {
+  test(`${name}: violated limits are named among several`, async (test) => {
     const site = await serve(test, {
       limits: [fixed(5, "1h", { name: "requests", cost: 1 }), fixed(10, "2h", { name: "tokens" })],
       cost: ({ url }) => Number(new URL(url, "http://here").searchParams.get("cost") ?? 1),
@@ -155,7 +158,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     assert.match(JSON.parse(never.body).detail, /more than the limit/);
   });
 
-  test(`${name}: those that denied have the names of the header fields`, async (test) => {
+  test(`${name}: violated limits have the names of the header fields`, async (test) => {
     const named = /"([^"]+)";q=/g;
     for (const [limits, expected] of [
       [fixed(1, "1h"), ["default"]],
@@ -187,7 +190,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     assert.deepEqual(JSON.parse((await keyed.get("/")).body)["violated-policies"], ["all"]);
   });
 
-  test(`${name}: a mistake is an error of the application, and no open door`, async (test) => {
+  test(`${name}: setup error is thrown instead of allowing the request`, async (test) => {
     const log: string[] = [];
     const prefix = `test:${prefixes++}:`;
     await redis.set(`${prefix}ann`, "no limiter");
@@ -214,7 +217,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     assert.equal((await negative.get("/")).status, 500);
   });
 
-  test(`${name}: a server without room is 503`, async (test) => {
+  test(`${name}: full server is 503`, async (test) => {
     const small = await serverFor(test, { maxmemory: "1" });
     const client = lookInto(test, small);
     const site = await serve(test, { client, limits: fixed(2, "1h"), log: () => {} });
@@ -225,7 +228,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     assert.equal(JSON.parse(body)["violated-policies"], undefined);
   });
 
-  test(`${name}: whose limit, which, and not all`, async (test) => {
+  test(`${name}: key, limits and UNLIMITED from functions`, async (test) => {
     const limiter = new Limiter(redis, { timeout: 30, prefix: `test:${prefixes++}:` });
     await limiter.policies.set("plan:free", fixed(2, "1h"));
     const told: boolean[] = [];
@@ -249,7 +252,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     assert.equal(free.headers["ratelimit"], undefined);
   });
 
-  test(`${name}: a policy that limits nobody is not told of`, async (test) => {
+  test(`${name}: shadow policy has no header fields`, async (test) => {
     const limiter = new Limiter(redis, { timeout: 30, prefix: `test:${prefixes++}:` });
     await limiter.policies.set("trial", fixed(1, "1h", { shadow: true }));
     const site = await serve(test, { client: limiter, key: user, limits: policy("trial") });
@@ -261,7 +264,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     );
   });
 
-  test(`${name}: in a cluster, limits of a user and of all, without a redirect`, async (test) => {
+  test(`${name}: limits of a user and of all in a cluster are not redirected`, async (test) => {
     const cluster = await clusterFor(test);
     const ioredis = new Cluster(cluster.primaries.map(({ at }) => at));
     test.after(() => ioredis.disconnect());
@@ -290,7 +293,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     assert.equal(await redirects(test, cluster), 0);
   });
 
-  test(`${name}: an outage is open, closed or local`, async (test) => {
+  test(`${name}: outage is open, closed or local`, async (test) => {
     const away = await serverFor(test);
     const client = new Redis(away.port, { enableOfflineQueue: false, retryStrategy: () => 10 });
     client.on("error", () => {});
@@ -311,7 +314,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     }
   });
 
-  test(`${name}: a wrong limit is an error of the application`, async (test) => {
+  test(`${name}: invalid limit is an error of the application`, async (test) => {
     const site = await serve(test, { limits: { words: ["FIXED", "many", "1h"] } });
     assert.equal((await site.get("/")).status, 500);
     const pool = await serve(test, { limits: concurrency(1, 30) });

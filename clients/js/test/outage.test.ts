@@ -1,4 +1,4 @@
-/** What holds while the server is away, and what is sent how often. */
+/** Decisions during an outage, and the number of resends. */
 
 import assert from "node:assert/strict";
 import { createSocket } from "node:dgram";
@@ -27,7 +27,7 @@ import { Server, calls, lookInto, serverFor, until, type Scope } from "./support
 const server = await serverFor({ after });
 const LIMIT = fixed(10, "1h");
 
-/** A client that gives up at once what it cannot send. */
+/** Creates a client that fails at once if it cannot send. */
 async function impatient(test: Scope, { port }: Pick<Server, "port">): Promise<Redis> {
   const client = new Redis(port, { enableOfflineQueue: false, retryStrategy: () => 10 });
   client.on("error", () => {});
@@ -36,7 +36,7 @@ async function impatient(test: Scope, { port }: Pick<Server, "port">): Promise<R
   return client;
 }
 
-/** A limiter whose clock the test moves, and whose log it reads. */
+/** Creates a limiter whose clock the test moves, and whose log it reads. */
 function limiterWith(client: Client, options: LimiterOptions = {}) {
   const state = { now: 0, log: [] as string[] };
   const limiter = new Limiter(client, {
@@ -49,7 +49,7 @@ function limiterWith(client: Client, options: LimiterOptions = {}) {
   return { limiter, state };
 }
 
-test("open, closed, thrown", async (test) => {
+test("open, closed and raise", async (test) => {
   const away = await serverFor(test);
   const client = await impatient(test, away);
   await away.stop();
@@ -63,7 +63,7 @@ test("open, closed, thrown", async (test) => {
   await assert.rejects(limiter.check(), UnavailableError);
 });
 
-test("this process's share of a limit, which recovers", async (test) => {
+test("local share of a limit recovers", async (test) => {
   const away = await serverFor(test);
   const client = await impatient(test, away);
   await away.stop();
@@ -74,14 +74,14 @@ test("this process's share of a limit, which recovers", async (test) => {
   assert.equal(told.filter(({ allowed }) => allowed).length, 5);
   const { source, limit, wait, remaining, name } = told[6]!;
   assert.deepEqual([source, limit, remaining, name], ["local", 5, 0, "bucket"]);
-  // What is left of the pause: it says when the server is asked again.
+  // The rest of the pause, after which the server is tried again.
   assert.ok(0 < wait! && wait! <= 1, `${wait}`);
   assert.equal((await limiter.peek("other", bucket)).remaining, 5);
   state.now += 1999;
   assert.equal((await limiter.take("k", bucket)).allowed, false);
   state.now += 1;
   assert.equal((await limiter.take("k", bucket)).allowed, true);
-  // All are charged, or none is.
+  // All limits are charged, or none.
   const both = { "{t}:a": fixed(10, "1h"), "{t}:b": fixed(4, "1h") };
   const passed = [];
   for (let i = 0; i < 4; i++) passed.push((await limiter.takeAll(both)).allowed);
@@ -91,7 +91,7 @@ test("this process's share of a limit, which recovers", async (test) => {
   assert.ok(0 < more.wait! && more.wait! <= 1, "more than the share, and not than the limit");
 });
 
-test("a policy's numbers are the server's: otherwise it is, or it passes", async (test) => {
+test("local policy uses otherwise, or passes", async (test) => {
   const away = await serverFor(test);
   const client = await impatient(test, away);
   await away.stop();
@@ -109,7 +109,7 @@ test("a policy's numbers are the server's: otherwise it is, or it passes", async
   assert.throws(() => new Limiter(client, { onOutage: { share: 2 } }), RangeError);
 });
 
-test("a server that is away is spared, and its outage told once", async (test) => {
+test("unreachable server is spared, and its outage logged once", async (test) => {
   const server = await serverFor(test);
   const client = await impatient(test, server);
   let sent = 0;
@@ -129,10 +129,10 @@ test("a server that is away is spared, and its outage told once", async (test) =
 
   await server.start();
   await until(() => client.status === "ready");
-  // It is not asked before the pause is over ...
+  // No call is sent before the pause is over ...
   assert.equal((await limiter.take("k", LIMIT)).source, "none");
   state.now += 10_000;
-  // ... and then by all again.
+  // ... and then all calls are.
   for (let i = 0; i < 5; i++) assert.equal((await limiter.take("k", LIMIT)).source, "server");
   state.now += 10_000;
   await limiter.take("k", LIMIT);
@@ -141,7 +141,7 @@ test("a server that is away is spared, and its outage told once", async (test) =
   assert.match(state.log[1]!, /back/);
 });
 
-test("a server that does not answer is not waited for", async (test) => {
+test("breaker opens for a hanging server", async (test) => {
   const server = await serverFor(test);
   for (const open of [
     () => lookInto(test, server),
@@ -166,7 +166,7 @@ test("a server that does not answer is not waited for", async (test) => {
   }
 });
 
-test("a server that refuses calls is an outage, and asked again at once", async (test) => {
+test("server that refuses calls is an outage, and is asked again at once", async (test) => {
   const server = await serverFor(test);
   const client = lookInto(test, server);
   const { limiter, state } = limiterWith(client, { failures: 2 });
@@ -177,7 +177,7 @@ test("a server that refuses calls is an outage, and asked again at once", async 
   assert.match(state.log[0]!, /NOREPLICAS/);
 });
 
-test("a full memory denies what is new, and goes on with what there is", async (test) => {
+test("full memory denies new keys and serves existing ones", async (test) => {
   const server = await serverFor(test);
   const client = lookInto(test, server);
   const { limiter, state } = limiterWith(client, { failures: 1 });
@@ -195,13 +195,13 @@ test("a full memory denies what is new, and goes on with what there is", async (
   assert.match(state.log[0]!, /OOM.*maxmemory/);
 });
 
-test("a server without the module says what to do", async (test) => {
+test("error of a server without the module says what to do", async (test) => {
   const bare = await serverFor(test, {}, null);
   const { limiter } = limiterWith(lookInto(test, bare), { onOutage: "raise" });
   await assert.rejects(limiter.take("k", LIMIT), /module is not loaded: start the server with/);
 });
 
-test("a server that comes back without the module is told of once", async (test) => {
+test("restart without the module is logged once", async (test) => {
   const server = await serverFor(test);
   const client = await impatient(test, server);
   const { limiter, state } = limiterWith(client, { failures: 2, pause: 10 });
@@ -218,7 +218,7 @@ test("a server that comes back without the module is told of once", async (test)
   assert.match(state.log[1]!, /refuses a call for "k": the redis-ratelimit module is not loaded/);
 });
 
-test("a wrong call is an error, and no outage", async (test) => {
+test("malformed call is an error, not an outage", async (test) => {
   const client = lookInto(test, server);
   const { limiter, state } = limiterWith(client, { failures: 1 });
   await assert.rejects(limiter.take("k", { words: ["FIXED", "many", "1h"] }), CallError);
@@ -226,18 +226,18 @@ test("a wrong call is an error, and no outage", async (test) => {
   assert.deepEqual(state.log, []);
 });
 
-test("a key that is full of ids is charged without one", async (test) => {
+test("key full of ids is charged without an id", async (test) => {
   const server = await serverFor(test, {}, ["max-ids", "3"]);
   const { limiter } = limiterWith(lookInto(test, server));
   const told = [];
   for (let i = 0; i < 12; i++) told.push(await limiter.take("k", LIMIT));
   assert.equal(told.filter(({ allowed }) => allowed).length, 10);
-  // Only what the key remembers can be settled.
+  // Only recorded charges can be settled.
   assert.equal(told.filter(({ id }) => id !== undefined).length, 3);
   await assert.rejects(limiter.take("other", fixed(9, "1h"), { once: "" }), CallError);
 });
 
-test("without ids a call is not sent again, and its key stays small", async (test) => {
+test("call without an id is not resent, and its key stays small", async (test) => {
   const there = lookInto(test, server);
   const proxy = await lossyProxyFor(test, server, 1);
   const client = createClient({ url: `redis://127.0.0.1:${proxy.port}` });
@@ -249,7 +249,7 @@ test("without ids a call is not sent again, and its key stays small", async (tes
   await assert.rejects(limiter.take("small", LIMIT), UnavailableError);
   assert.equal((await calls(there)) - before, 1);
   assert.equal(await there.call("TYPE", "small"), "rl-window");
-  // For one call too.
+  // Also for a single call.
   const { limiter: dogged } = limiterWith(client, { resends: 3, onOutage: "raise" });
   const sent = await calls(there);
   await assert.rejects(dogged.take("small", fixed(1000, "1h"), { once: false }), UnavailableError);
@@ -258,7 +258,7 @@ test("without ids a call is not sent again, and its key stays small", async (tes
   assert.equal((await calls(there)) - sent, 5);
 });
 
-test("an id of one's own counts once, and is settled once", async (test) => {
+test("id of the caller is charged once and settled once", async (test) => {
   const { limiter } = limiterWith(lookInto(test, server));
   const tokens = tokenBucket(10_000, 10_000, "1d");
   for (let i = 0; i < 3; i++)
@@ -269,7 +269,7 @@ test("an id of one's own counts once, and is settled once", async (test) => {
   assert.ok(remaining! >= 8800 && remaining! < 8900, `${remaining}`);
 });
 
-test("while a server is down, no other fixture gets its port", async (test) => {
+test("port of a stopped server is not reused by another fixture", async (test) => {
   const server = await serverFor(test);
   await server.stop();
   const other = createSocket("udp4").bind(server.port, "127.0.0.1");

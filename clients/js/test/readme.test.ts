@@ -1,4 +1,4 @@
-/** Every block of the README: the shell's is for an empty folder, and all others are run. */
+/** Every block of the README is run, except those for a shell. */
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -27,7 +27,7 @@ interface Block {
   readonly line: number;
   readonly language: string;
   readonly code: string;
-  /** The text behind it: what it prints. */
+  /** Text after the block: its output. */
   readonly printed: string;
 }
 
@@ -46,7 +46,10 @@ function blocks(): Block[] {
     .filter(({ language }) => language !== "text");
 }
 
-/** The package's settings, in a folder in which a block is compiled and finds the packages. */
+/**
+ * Creates a folder with the package's settings, in which a block is compiled and finds the
+ * packages.
+ */
 function folderFor(scope: { after: (end: () => void) => void }): string {
   const folder = mkdtempSync(join(PACKAGE, "build", "readme-"));
   scope.after(() => rmSync(folder, { recursive: true }));
@@ -56,7 +59,7 @@ function folderFor(scope: { after: (end: () => void) => void }): string {
   return folder;
 }
 
-test("every block of TypeScript compiles, runs and prints what is said", async (test) => {
+test("every block of TypeScript compiles, runs and prints the shown output", async (test) => {
   const folder = folderFor(test);
   const scripts = blocks().filter(({ language }) => language === "ts");
   assert.ok(scripts.length >= 10, `${scripts.length} blocks`);
@@ -72,7 +75,7 @@ test("every block of TypeScript compiles, runs and prints what is said", async (
   await redis.call("RL.POLICYSET", "default", "FIXED", "100", "1m");
   for (const { line, printed } of scripts) {
     await redis.flushall();
-    // Clients keep a script running: it is at its end when its last line has been.
+    // Clients keep a script running, so it ends after its last line of output.
     const file = join(folder, "out", `line${line}.js`);
     const whole = `await import(${JSON.stringify(file)}); process.exit(0);`;
     const child = spawn(process.execPath, ["--input-type=module", "--eval", whole]);
@@ -85,7 +88,7 @@ test("every block of TypeScript compiles, runs and prints what is said", async (
   }
 });
 
-test("blocks are TypeScript, what it prints, or for a shell", () => {
+test("blocks are TypeScript, output, or for a shell", () => {
   const others = blocks().filter(({ language }) => language !== "ts");
   assert.deepEqual(
     others.map(({ language, code }) => [language, code]),
@@ -93,7 +96,7 @@ test("blocks are TypeScript, what it prints, or for a shell", () => {
   );
 });
 
-test("links work on a registry's page: within it, or to the web", () => {
+test("links work outside the repository", () => {
   for (const file of ["README.md", "CHANGELOG.md"]) {
     const page = readFileSync(join(PACKAGE, file), "utf8");
     const anchors = [...page.matchAll(/^#+ (.*)$/gm)].map(
@@ -109,15 +112,15 @@ test("links work on a registry's page: within it, or to the web", () => {
   }
 });
 
-test("it installs from a checkout by one command", async (test) => {
+test("package installs from a checkout by one command", async (test) => {
   const folder = mkdtempSync(join(tmpdir(), "ratelimit-install-"));
   test.after(() => rmSync(folder, { recursive: true }));
-  // What a clone has.
+  // The files of a clone.
   const made = ["node_modules", "dist", "build", "matrix"].map((name) => join(PACKAGE, name));
   const copied = join(folder, "redis-ratelimit", "clients", "js");
   cpSync(PACKAGE, copied, { recursive: true, filter: (path) => !made.includes(path) });
-  // What the package is built with takes npm 15 CPU seconds. In .ci/run the Express example, which is installed before,
-  // has npm get it for this very folder.
+  // Installing the build tools takes npm 15 CPU seconds. In .ci/run the Express example, which is
+  // installed before, makes npm fetch them for this very folder.
   if (process.env["CI"] === "true" && process.env["NPM_INSTALL"] !== "whole") {
     symlinkSync(join(PACKAGE, "node_modules"), join(copied, "node_modules"));
   }
@@ -125,7 +128,7 @@ test("it installs from a checkout by one command", async (test) => {
   mkdirSync(project);
   writeFileSync(join(project, "package.json"), JSON.stringify({ type: "module" }));
   const [install] = blocks().filter(({ language }) => language === "sh");
-  // npm itself sets variables for what it runs, which would name this package.
+  // npm sets variables for its scripts, which would name this package.
   const environment = Object.entries(process.env).filter(([name]) => !name.startsWith("npm_"));
   const options = {
     cwd: project,
@@ -135,7 +138,7 @@ test("it installs from a checkout by one command", async (test) => {
   const installed = spawnSync("sh", ["-c", install!.code], options);
   assert.equal(installed.status, 0, installed.stderr);
   const [first] = blocks().filter(({ language }) => language === "ts");
-  // Its types are for the compiler.
+  // Its types are only for the compiler.
   const plain = first!.code.replace("wait!", "wait");
   const program = plain.replaceAll("localhost:6379", `127.0.0.1:${server.port}`);
   writeFileSync(join(project, "first.js"), `${program}process.exit(0);\n`);
@@ -144,7 +147,7 @@ test("it installs from a checkout by one command", async (test) => {
   assert.deepEqual([ran.status, ran.stdout], [0, first!.printed], ran.stderr);
 });
 
-test("the package is the compiled files and their types only", (test) => {
+test("package contains only the compiled files and their types", (test) => {
   const folder = mkdtempSync(join(tmpdir(), "ratelimit-pack-"));
   test.after(() => rmSync(folder, { recursive: true }));
   const words = ["pack", "--json", "--ignore-scripts", "--pack-destination", folder];
@@ -169,7 +172,7 @@ test("the package is the compiled files and their types only", (test) => {
     [...expected, "CHANGELOG.md", "LICENSE", "README.md", "package.json"].sort(),
   );
 
-  // Unpacked where there is nothing else, it needs no other package, and says what to install.
+  // Unpacked in an empty folder, it needs no other package, and says what to install.
   const [archive] = readdirSync(folder);
   const installed = join(folder, "node_modules", "redis-ratelimit-client");
   mkdirSync(installed, { recursive: true });

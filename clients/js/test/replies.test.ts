@@ -1,6 +1,6 @@
 /**
- * What each error reply of a server leads to: `clients/replies.json`, which the package for Python is
- * held to as well.
+ * Outcome of each error reply of a server: `clients/replies.json`, the table that all packages
+ * share.
  */
 
 import assert from "node:assert/strict";
@@ -57,7 +57,7 @@ interface Line {
   readonly level: string;
 }
 
-/** One failure would open the limit for all, if it counted as one. */
+/** Options with which a single counted failure would open the breaker. */
 function limiterOf(client: Client, options: LimiterOptions = {}) {
   const state = { now: 0, log: [] as Line[] };
   const limiter = new Limiter(client, {
@@ -71,12 +71,12 @@ function limiterOf(client: Client, options: LimiterOptions = {}) {
   return { limiter, state };
 }
 
-test("the table has every error of the module", () => {
+test("table has every error of the module", () => {
   const documents = readFileSync(resolve(CLIENTS, "../docs/commands.md"), "utf8");
   const lines = documents.split("\n## Errors\n")[1]!.split("\n");
   const told = lines.flatMap((line) => /^\| `([^`]+)` \|/.exec(line)?.[1] ?? []);
   const known = new Set(ROWS.map(({ reply }) => reply));
-  // Of how a call is worded there will be others.
+  // The list of syntax errors is open-ended.
   const wording = /^ERR (syntax error|wrong number|(a )?\w+ (must be|is missing))/;
   const ofTheModule = told.filter((one) => !wording.test(one));
   assert.ok(ofTheModule.length >= 15);
@@ -87,7 +87,7 @@ test("the table has every error of the module", () => {
 });
 
 for (const kind of KINDS) {
-  test(`${kind.name}: each reply is what the table says`, async (test) => {
+  test(`${kind.name}: each reply has the outcome of the table`, async (test) => {
     const proxy = await refusingProxyFor(test, server);
     const client = await clientFor(test, kind, proxy.port);
     for (const onOutage of OUTAGES) {
@@ -120,12 +120,12 @@ for (const kind of KINDS) {
           assert.equal(source, local ? "local" : "none", reply);
           wrong(error);
         }
-        // Of what somebody has to mend there is a line, and not one a call.
+        // Errors that need an operator are logged, but not once a call.
         const errors = state.log.filter(({ level }) => level === "error");
         const isLoud = kind === "operator" || kind === "full";
         assert.equal(errors.length, isLoud ? 1 : 0, reply);
         proxy.error = undefined;
-        // Nobody else pays for it.
+        // The error does not affect other calls.
         assert.equal((await limiter.take("other", LIMIT)).source, "server", reply);
         assert.equal(passesWithoutId === undefined, kind !== "full");
       }
@@ -133,7 +133,7 @@ for (const kind of KINDS) {
   });
 }
 
-test("a key full of ids goes on without one of its own", async (test) => {
+test("key full of ids is charged without a generated id", async (test) => {
   const proxy = await refusingProxyFor(test, server);
   const client = new Redis(proxy.port);
   test.after(() => client.disconnect());
@@ -150,21 +150,21 @@ test("a key full of ids goes on without one of its own", async (test) => {
     );
     const both = await limiter.takeAll({ "{a}1": LIMIT, "{a}2": LIMIT }, { once: true });
     assert.equal(both.allowed, passesWithoutId);
-    // The caller needs this one.
+    // An id of the caller's cannot be left out.
     assert.equal((await limiter.take("k", LIMIT, { once: "req-1" })).allowed, false);
     const some = await limiter.take("k", LIMIT, { cost: 3, upto: true });
     assert.deepEqual([some.allowed, some.granted], [false, 0]);
     const units = limiter.units("k", LIMIT);
     assert.equal((await units.take()).allowed, false);
     await units.close();
-    // So does a policy of which the id is the holder.
+    // Nor can the id of a policy with a concurrency limit, which is the holder.
     const { allowed, source, error } = await limiter.take("k", policy("jobs"), { once: true });
     assert.deepEqual([allowed, source], [false, "none"]);
     assert.ok(error instanceof FullError);
   }
 });
 
-test("a full key is no outage", async (test) => {
+test("full key is not an outage", async (test) => {
   const module = ["max-ids", "3", "max-log-entries", "3", "max-leases", "3"];
   const small = await serverFor(test, {}, module);
   for (const onOutage of OUTAGES) {
@@ -189,7 +189,7 @@ test("a full key is no outage", async (test) => {
   }
 });
 
-test("another algorithm is told of, and its key is nobody else's", async (test) => {
+test("key of another algorithm is a setup error", async (test) => {
   const client = lookInto(test, server);
   for (const onOutage of OUTAGES) {
     await client.flushall();
@@ -207,7 +207,7 @@ test("another algorithm is told of, and its key is nobody else's", async (test) 
   }
 });
 
-test("a password that is wrong or missing is told of, however often", async (test) => {
+test("wrong or missing password is reported by every call", async (test) => {
   const guarded = await serverFor(test, { requirepass: "secret" });
   const clients: Client[] = [];
   for (const password of [undefined, "wrong"]) {
@@ -237,7 +237,7 @@ test("a password that is wrong or missing is told of, however often", async (tes
       assert.ok(error instanceof SetupError, `${error}`);
       return /redis:\/\/user:password@host/.test(error.message);
     };
-    // The first may come before the server has answered.
+    // The first call may come before the server has replied.
     await limiter.take("k", LIMIT).catch(() => {});
     const { limiter: later } = limiterOf(client, { timeout: "300ms" });
     for (let i = 0; i < 3; i++) await assert.rejects(later.take("k", LIMIT), wrong);
@@ -245,7 +245,7 @@ test("a password that is wrong or missing is told of, however often", async (tes
   }
 });
 
-test("a password that is changed is an outage of nobody", async (test) => {
+test("changed password is not an outage", async (test) => {
   const guarded = await serverFor(test, { requirepass: "secret" });
   const admin = new Redis(guarded.port, { password: "secret" });
   test.after(() => admin.disconnect());
@@ -272,7 +272,7 @@ test("a password that is changed is an outage of nobody", async (test) => {
   assert.equal((await later.take("k", LIMIT)).source, "server");
 });
 
-test("permissions are told of", async (test) => {
+test("missing permission is a setup error", async (test) => {
   const admin = lookInto(test, server);
   await admin.call("ACL", "SETUSER", "app", "on", ">right", "~app:*", "+rl.peek", "+info");
   const client = new Redis(server.port, { username: "app", password: "right" });
@@ -287,7 +287,7 @@ test("permissions are told of", async (test) => {
   await admin.call("ACL", "DELUSER", "app");
 });
 
-test("a cluster is not one server", async (test) => {
+test("cluster reached by a client of one server is a setup error", async (test) => {
   const cluster = await clusterFor(test);
   const { limiter } = limiterOf(lookInto(test, cluster.primaries[0]!));
   const told = new Set<string>();
@@ -301,7 +301,7 @@ test("a cluster is not one server", async (test) => {
   assert.deepEqual([...told].sort(), ["SetupError: use a client for clusters", "server"]);
 });
 
-test("what is no key, no amount or no word is refused before anything is sent", async (test) => {
+test("invalid key, amount or word is rejected before anything is sent", async (test) => {
   const client = lookInto(test, server);
   const { limiter } = limiterOf(client);
   let sent = 0;

@@ -1,4 +1,4 @@
-/** Responses of every framework: refunds by them, denials of an application's own, and DeniedError. */
+/** Responses of every framework: refunds, custom denials, and DeniedError. */
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -43,7 +43,7 @@ interface Options {
   readonly deny?: (decision: Decision, request: object) => forExpress.Denied;
 }
 
-/** An application that answers `/STATUS`, and `/denied` by a DeniedError. */
+/** Application that responds to `/STATUS` with that status, and to `/denied` with a DeniedError. */
 type Serve = (test: Scope, limit: BoundLimit, options?: Options) => Promise<Site>;
 
 const full = bound(fixed(1, "1h"));
@@ -126,7 +126,7 @@ for (const [name, serveApp] of Object.entries(FRAMEWORKS)) {
     await until(async () => (await limit.peek("127.0.0.1")).remaining === 998);
   });
 
-  test(`${name}: an application builds its own denials`, async (test) => {
+  test(`${name}: custom denials`, async (test) => {
     const limit = bound(fixed(1, "1h"));
     const site = await serveApp(test, limit, {
       deny: ({ waitMs, reset }) => ({
@@ -148,7 +148,7 @@ for (const [name, serveApp] of Object.entries(FRAMEWORKS)) {
     assert.match(`${(await usual.get("/200")).headers["content-type"]}`, /problem\+json/);
   });
 
-  test(`${name}: a DeniedError is a denied request`, async (test) => {
+  test(`${name}: DeniedError is a denied request`, async (test) => {
     const site = await serveApp(test, bound());
     const { status, headers } = await site.get("/denied");
     assert.equal(status, 429);
@@ -157,7 +157,7 @@ for (const [name, serveApp] of Object.entries(FRAMEWORKS)) {
   });
 }
 
-test("NestJS: a DeniedError is a denied request", async (test) => {
+test("NestJS: DeniedError is a denied request", async (test) => {
   class Hello {
     hello(): Promise<void> {
       return denied();
@@ -173,7 +173,7 @@ test("NestJS: a DeniedError is a denied request", async (test) => {
   assert.equal((await fetch(await app.getUrl())).status, 429);
 });
 
-test("web requests are refunded, also if their handler throws", async () => {
+test("web requests are refunded, even if their handler throws", async () => {
   const limit = bound();
   const GET = forWeb.rateLimit(limit, { key: () => "ann", refund: isFailure })(async (
     request: Request,
@@ -189,7 +189,7 @@ test("web requests are refunded, also if their handler throws", async () => {
   assert.equal((await limit.peek("ann")).remaining, 999);
 });
 
-test("a refund that fails is logged, and no request's business", async (test) => {
+test("failed refund is logged and does not fail the request", async (test) => {
   const log: string[] = [];
   const logging = new Limiter(redis, { timeout: 30, log: (line) => void log.push(line) });
   const refund = () => {
@@ -214,7 +214,7 @@ test("charges of several keys are refunded", async () => {
   }
 });
 
-test("a refundable charge is given back, however large its limit is", async () => {
+test("refundable charge is given back, however large its limit is", async () => {
   for (const limit of [fixed(50, "1h"), fixed(1000, "1h"), tokenBucket(1e6, 1e6, "1h")]) {
     const all = bound(limit);
     const decision = await all.take("ann", { refundable: true });
@@ -227,7 +227,7 @@ test("a refundable charge is given back, however large its limit is", async () =
   await assert.rejects(bound().take("ann", both), /TypeError|not refundable/);
 });
 
-test("a DeniedError brings a response of its own", async () => {
+test("DeniedError creates a response", async () => {
   const api = bound(fixed(0, "1h"));
   const error = new DeniedError(await api.take("ann"));
   assert.deepEqual([error.status, error.statusCode, error.expose], [429, 429, true]);
@@ -238,7 +238,7 @@ test("a DeniedError brings a response of its own", async () => {
   assert.deepEqual(violated, [api.name]);
 });
 
-test("limits under a name are told by it", async () => {
+test("limits in header fields have the name that they are bound to", async () => {
   await limiter.policies.set("plan", [fixed(1, "1h"), fixed(2, "1d", { name: "day" })]);
   for (const [limits, expected] of [
     [fixed(1, "1h"), '"NAME";q=1;w=3600'],

@@ -1,4 +1,4 @@
-/** Sketches: one key for any number of items, and the key of a call is the item. */
+/** Sketches: one key for any number of items, in which the key of a call is the item. */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -24,7 +24,7 @@ import { lookInto, serverFor } from "./support/server.js";
 
 const server = await serverFor({ after });
 const redis = lookInto({ after }, server);
-// Half a unit more: the first charge of an item may count a millionth too much for a moment.
+// Half a unit more, as the first charge of an item may briefly count a millionth too much.
 const ADDRESSES = sketch(3.5, 3, "1h", { key: "addresses" });
 const MERGED = { name: "TypeError", message: /a sketch cannot tell apart/ };
 
@@ -50,7 +50,7 @@ test("each item has its own limit", async () => {
   assert.equal((await limiter.peek("203.0.113.7", ADDRESSES)).remaining, 3);
 });
 
-test("the size counts when the key is made", async () => {
+test("size applies when the key is created", async () => {
   const limiter = await limiterOf();
   for (const [key, size, bytes] of [
     ["small", "64kb", 2 ** 16],
@@ -61,7 +61,7 @@ test("the size counts when the key is made", async () => {
   }
 });
 
-test("several keys at once", async () => {
+test("sketch in takeAll", async () => {
   const limiter = await limiterOf();
   const limits = { "203.0.113.7": ADDRESSES, "user:42": fixed(5, "1h") };
   const decision = await limiter.takeAll(limits, { cost: 2 });
@@ -76,7 +76,7 @@ test("several keys at once", async () => {
   await assert.rejects(limiter.takeAll({ one: ADDRESSES, two: ADDRESSES }), /each key once/);
 });
 
-test("a policy of items", async () => {
+test("policy that is a sketch", async () => {
   const limiter = await limiterOf();
   await limiter.policies.set("per-address", sketch(2.5, 2, "1h", { size: "64kb" }));
   const addresses = policy("per-address", { key: "addresses" });
@@ -89,12 +89,12 @@ test("a policy of items", async () => {
   }
   assert.equal((await limiter.takeAll({ another: addresses }, { cost: 2 })).allowed, true);
   assert.deepEqual(await redis.keys("*"), ["addresses"]);
-  // Other policies do not mind.
+  // The key is ignored by other policies.
   await limiter.policies.set("plain", fixed(2, "1h"));
   assert.equal((await limiter.take("user", policy("plain", { key: "plain" }))).remaining, 1);
 });
 
-test("a denial is remembered by item", async () => {
+test("denial is remembered for the item", async () => {
   let now = 1000;
   const limiter = await limiterOf({ now: () => now });
   for (let i = 0; i < 3; i++) await limiter.take("item", ADDRESSES);
@@ -102,18 +102,18 @@ test("a denial is remembered by item", async () => {
   assert.equal((await limiter.take("item", ADDRESSES)).remembered, true);
   assert.equal((await limiter.take("another", ADDRESSES)).allowed, true);
   assert.equal((await limiter.take("item", sketch(3.5, 3, "1h", { key: "others" }))).allowed, true);
-  // The key changes with each call for any item, so nothing is heard of: a second at most.
+  // The key changes with each call for any item, so it is not tracked: a second at most.
   now += 1000;
   assert.equal((await limiter.take("item", ADDRESSES)).remembered, undefined);
   assert.match(await redis.info("clients"), /tracking_clients:0/);
-  // It is never remembered longer than the denial.
+  // A denial is never remembered longer than its wait.
   const short = sketch(1, 1, "100ms", { key: "short" });
   while ((await limiter.take("item", short)).allowed);
   now += 100;
   assert.equal((await limiter.take("item", short)).remembered, undefined);
 });
 
-test("what a sketch cannot is refused before anything is sent", async () => {
+test("unsupported options of a sketch are rejected before anything is sent", async () => {
   const limiter = await limiterOf();
   const sent = async () =>
     /total_commands_processed:(\d+)/.exec(await redis.info("stats"))![1]! as unknown as number;
@@ -142,7 +142,7 @@ test("what a sketch cannot is refused before anything is sent", async () => {
   assert.equal(Number(await sent()) - Number(before), 1);
 });
 
-test("a charge of several units has no id", async () => {
+test("sketch charge of several units has no id", async () => {
   const limiter = await limiterOf();
   const both = { other: ADDRESSES, user: tokenBucket(9, 9, 1) };
   for (const decision of [
@@ -156,7 +156,7 @@ test("a charge of several units has no id", async () => {
   assert.equal((await limiter.takeAll({ third: ADDRESSES, pool })).allowed, true);
 });
 
-test("limits under a name and middleware", async (test) => {
+test("bound sketch and middleware", async (test) => {
   const limiter = await limiterOf();
   const api = limiter.limit("api", ADDRESSES);
   assert.equal((await api.take("you")).remaining, 2);
@@ -180,7 +180,7 @@ test("limits under a name and middleware", async (test) => {
   assert.deepEqual(await redis.keys("*"), ["addresses"]);
 });
 
-test("the commands take sketches", async (test) => {
+test("commands accept sketches", async (test) => {
   await redis.flushall();
   const client = addCommands(redis);
   await client.rlPolicySet("per-address", sketch(3.5, 3, "1h"));
@@ -195,7 +195,7 @@ test("the commands take sketches", async (test) => {
   assert.deepEqual(await redis.keys("*"), ["addresses"]);
 });
 
-test("without a server each item is by itself", async () => {
+test("local limits count each item separately", async () => {
   const onOutage = { share: 1, otherwise: fixed(1, "1h") };
   const limiter = new Limiter(lookIntoNothing(), {
     onOutage,
@@ -219,7 +219,7 @@ test("without a server each item is by itself", async () => {
   assert.equal((await limiter.takeAll({ e: ADDRESSES })).source, "local");
 });
 
-/** A client whose server refuses connections. */
+/** Creates a client whose server refuses connections. */
 function lookIntoNothing() {
   const nothing = createClient({
     url: "redis://127.0.0.1:1",

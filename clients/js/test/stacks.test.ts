@@ -1,4 +1,6 @@
-/** An application of each framework, and each peer's class, is limited by one line. */
+/**
+ * Applications of each framework, and replacements of each peer's class, get a limit by one line.
+ */
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -68,7 +70,7 @@ async function deniesTheThird(answers: readonly Response[]): Promise<void> {
   assert.ok(third!.headers.get("RateLimit-Policy")!.startsWith(`"${name}";q=2`));
 }
 
-test("Koa", async (test) => {
+test("Koa middleware", async (test) => {
   const app = new Koa();
   const api = bound();
   app.use(rateLimitOfKoa(api));
@@ -79,7 +81,7 @@ test("Koa", async (test) => {
   assert.equal(await admin.exists(`${api.name}:127.0.0.1`), 1);
 });
 
-test("Hono", async (test) => {
+test("Hono middleware", async (test) => {
   const app = new Hono();
   const api = bound();
   app.use(rateLimitOfHono(api));
@@ -92,7 +94,7 @@ test("Hono", async (test) => {
   assert.equal(await admin.exists(`${api.name}:127.0.0.1`), 1);
 });
 
-test("Hono where the address is not known", async () => {
+test("Hono without an address needs a key", async () => {
   const app = new Hono();
   app.use(rateLimitOfHono(bound(), { key: (context) => context.req.header("x-user") }));
   app.get("/", (context) => context.text("hello"));
@@ -105,7 +107,7 @@ test("Hono where the address is not known", async () => {
   assert.match(await (await bare.request("/")).text(), /by key/);
 });
 
-test("web requests", async () => {
+test("handler of web requests", async () => {
   const key = (request: Request) => request.headers.get("x-user") ?? undefined;
   const api = bound();
   const GET = rateLimitOfWeb(api, { key })((_: Request, { name }: { name: string }) =>
@@ -154,7 +156,7 @@ async function nestOf(storage: ThrottlerStorage, limit: number): Promise<INestAp
   return app;
 }
 
-test("NestJS", async (test) => {
+test("NestJS storage", async (test) => {
   const storage = new ThrottlerStorage(admin, { prefix: `nest${names++}:`, timeout: 30 });
   const app = await nestOf(storage, 2);
   test.after(() => app.close());
@@ -167,7 +169,7 @@ test("NestJS", async (test) => {
   assert.match(`${answers[2]!.headers.get("Retry-After")}`, /^3[56]\d\d$/);
 });
 
-test("a storage of NestJS blocks for as long as it is told", async () => {
+test("NestJS storage blocks for its blockDuration", async () => {
   const storage = new ThrottlerStorage(admin, { prefix: `nest${names++}:`, timeout: 30 });
   const hits = () => storage.increment("k", 60_000, 2, 3_600_000, "default");
   assert.deepEqual(await hits(), {
@@ -182,7 +184,7 @@ test("a storage of NestJS blocks for as long as it is told", async () => {
   assert.equal((await hits()).timeToBlockExpire, 3600);
 });
 
-test("a storage of NestJS keeps to the limit if it is to block for less than the window", async () => {
+test("NestJS storage keeps to the limit with a blockDuration below the window", async () => {
   const storage = new ThrottlerStorage(admin, { prefix: `nest${names++}:`, timeout: 30 });
   const hits = () => storage.increment("k", 3_600_000, 1, 1000, "default");
   await hits();
@@ -190,7 +192,7 @@ test("a storage of NestJS keeps to the limit if it is to block for less than the
   assert.ok(isBlocked && timeToBlockExpire > 1000);
 });
 
-test("@fastify/rate-limit", async (test) => {
+test("@fastify/rate-limit store", async (test) => {
   const app = fastify();
   test.after(() => app.close());
   const store = storeFor(admin, { prefix: `fastify${names++}:`, timeout: 30 });
@@ -205,18 +207,18 @@ test("@fastify/rate-limit", async (test) => {
   );
   assert.equal(answers[0]!.headers["x-ratelimit-remaining"], "1");
   assert.match(`${answers[2]!.headers["retry-after"]}`, /^3[56]\d\d$/);
-  // A limit of its own counts by itself.
+  // A route's own limit has separate usage.
   assert.equal((await app.inject("/own")).statusCode, 200);
   assert.equal((await app.inject("/own")).statusCode, 429);
 });
 
-test("rate-limiter-flexible", async () => {
+test("rate-limiter-flexible class", async () => {
   const options = { storeClient: admin, points: 5, duration: 3600, timeout: 30 };
   const limiter = new RateLimiter({ ...options, keyPrefix: `flex${names++}` });
   assert.equal(await limiter.get("k"), null);
   const first = await limiter.consume("k", 2);
   assert.ok(first instanceof RateLimiterRes);
-  // It has what the peer's has.
+  // It has the fields of the peer's class.
   first satisfies Omit<Peers, "toString" | "toJSON">;
   const { remainingPoints, consumedPoints, isFirstInDuration, msBeforeNext } = first;
   assert.deepEqual([remainingPoints, consumedPoints, isFirstInDuration], [3, 2, true]);
@@ -244,7 +246,7 @@ test("rate-limiter-flexible", async () => {
   assert.ok(after instanceof RateLimiterRes && after.msBeforeNext > 7_100_000);
 });
 
-test("rate-limiter-flexible: its recipe for logins locks", async () => {
+test("rate-limiter-flexible: recipe for logins locks", async () => {
   const options = { storeClient: admin, points: 3, duration: 3600, timeout: 30 };
   for (const more of [{}, { blockDuration: 7200 }, { inMemoryBlockOnConsumed: 3 }]) {
     const limiter = new RateLimiter({ ...options, ...more, keyPrefix: `login${names++}` });
@@ -266,7 +268,7 @@ test("rate-limiter-flexible: its recipe for logins locks", async () => {
   }
 });
 
-test("rate-limiter-flexible: points that are set, windows of a call and points as text", async () => {
+test("rate-limiter-flexible: set points, windows of a call and points as text", async () => {
   const options = { storeClient: admin, points: 5, duration: 3600, timeout: 30 };
   const limiter = new RateLimiter({ ...options, keyPrefix: `set${names++}` });
   assert.equal(limiter.getKey("k"), `${limiter.keyPrefix}:k`);
@@ -287,7 +289,7 @@ test("rate-limiter-flexible: points that are set, windows of a call and points a
   }
 });
 
-test("rate-limiter-flexible: a key is blocked in memory, without calls", async () => {
+test("rate-limiter-flexible: key is blocked in memory, without calls", async () => {
   let now = 0;
   const options = { storeClient: admin, points: 2, duration: 3600, timeout: 30, now: () => now };
   const limiter = new RateLimiter({
@@ -328,9 +330,9 @@ test("rate-limiter-flexible: a key is blocked in memory, without calls", async (
   }
 });
 
-test("rate-limiter-flexible: a block without an end, and options that are not known", async () => {
+test("rate-limiter-flexible: endless block, and unknown options", async () => {
   const limiter = new RateLimiter({ storeClient: admin, keyPrefix: `rlf${names++}`, timeout: 30 });
-  // As the peer has it: 0 is for ever, and lifts nothing.
+  // As with the peer, 0 blocks for ever and lifts nothing.
   assert.equal((await limiter.block("k", 0)).msBeforeNext, -1);
   await assert.rejects(limiter.consume("k"), RateLimiterRes);
   const options = { storeClient: admin, keyPrefix: `rlf${names++}`, timeout: 30 };
@@ -345,7 +347,7 @@ test("rate-limiter-flexible: a block without an end, and options that are not kn
   }
 });
 
-test("rate-limiter-flexible during an outage", async (test) => {
+test("rate-limiter-flexible in an outage", async (test) => {
   const away = await serverFor(test);
   const client = new Redis(away.port, { enableOfflineQueue: false, retryStrategy: () => 10 });
   client.on("error", () => {});
@@ -358,7 +360,7 @@ test("rate-limiter-flexible during an outage", async (test) => {
   assert.ok((await open.consume("k")) instanceof RateLimiterRes);
 });
 
-test("express-slow-down", async (test) => {
+test("express-slow-down store", async (test) => {
   const app = express();
   const store = new RateLimitStore(admin, { prefix: `slow${names++}:`, timeout: 30 });
   const delays: number[] = [];
@@ -376,7 +378,10 @@ test("express-slow-down", async (test) => {
   assert.deepEqual(delays, [3, 4, 5]);
 });
 
-/** An application as a new user writes it: what it answers, and the error of its first request. */
+/**
+ * Runs an application as a new user writes it. Returns its responses, and the error of its first
+ * request.
+ */
 type First = (test: Scope, client: Redis) => Promise<{ statuses: number[]; told: unknown }>;
 
 const THREE = fixed(3, "1h");
@@ -426,7 +431,7 @@ const FIRST: Record<string, First> = {
 };
 
 for (const [name, first] of Object.entries(FIRST)) {
-  test(`${name}: a first application, and a wrong password is told at its first request`, async (test) => {
+  test(`${name}: first application has a limit, and a wrong password is reported at its first request`, async (test) => {
     const there = await serverFor(test);
     const right = lookInto(test, there);
     const { statuses } = await first(test, right);

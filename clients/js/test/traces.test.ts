@@ -1,4 +1,4 @@
-/** The limiter in memory replies what the server replies: `clients/traces.json`. */
+/** Limiter in memory replies like the server: `clients/traces.json`. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -17,7 +17,7 @@ interface Traces {
 const FILE = resolve(import.meta.dirname, "../../traces.json");
 const { start, traces } = JSON.parse(readFileSync(FILE, "utf8")) as Traces;
 
-/** An error is its first word. */
+/** Returns a comparable reply: an error is reduced to its first word. */
 async function replied(memory: Memory, call: string): Promise<unknown> {
   try {
     return await memory.sendCommand(call.split(" "));

@@ -7,7 +7,7 @@ import { fixed, tokenBucket, type Decision } from "redis-ratelimit-client";
 
 import { Simulation, bucketOf } from "./support/simulated.js";
 
-test("units above the limit are denied at once, and all of the limit is granted", async (test) => {
+test("exhausted limit denies at once, and is granted in full", async (test) => {
   test.after(() => mock.timers.reset());
   const simulation = new Simulation(bucketOf(200, 0.2), 40);
   const limit = tokenBucket(200, 200, "1s");
@@ -30,13 +30,13 @@ test("units above the limit are denied at once, and all of the limit is granted"
   const most = 200 + 200 * seconds;
   assert.ok(counts.allowed <= most && counts.allowed >= 0.95 * most, JSON.stringify(counts));
   assert.equal(counts.allowed + counts.denied, perSecond * seconds);
-  // Nobody waits for longer than what is given back and a call take.
+  // No caller waits for longer than a give-back and a call take.
   assert.ok(longest <= 80, `${longest} ms`);
-  // Each pause is a tenth of the time that units are kept, at least.
+  // Each pause is at least a tenth of the time for which units are kept.
   assert.ok(simulation.calls <= seconds * 20, `${simulation.calls} calls`);
 });
 
-test("processes ask at different times after a short grant", async (test) => {
+test("processes retry at different times after a short grant", async (test) => {
   test.after(() => mock.timers.reset());
   const simulation = new Simulation(bucketOf(10, 0.01), 2);
   const processes = Array.from({ length: 8 }, () =>

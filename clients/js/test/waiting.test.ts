@@ -1,4 +1,4 @@
-/** A caller waits for a lease in the server, in turn, and on a connection of its own. */
+/** Blocking calls wait in the server's queue, on a connection of their own. */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -31,8 +31,8 @@ async function waiting(redis: Redis): Promise<number> {
 }
 
 /**
- * Takes the only place, and returns how often somebody has asked for one since. By the module: the
- * server counts those who wait when they come, or when they are answered, by its version.
+ * Takes the only lease, and returns a counter of later RL.ACQUIRE calls, as the module counts them:
+ * the server counts blocking calls at their begin or their end, depending on its version.
  */
 async function take(redis: Redis, key: string): Promise<() => Promise<number>> {
   await redis.call("RL.ACQUIRE", key, "1", "1h", "another");
@@ -53,9 +53,9 @@ async function isWaitedFor(redis: Redis, count = 1): Promise<void> {
 }
 
 for (const kind of KINDS) {
-  test(`${kind.name}: one call waits for a place, and holds up no other`, async (test) => {
+  test(`${kind.name}: one call waits for a lease, and delays no other call`, async (test) => {
     const key = `one:${kind.name}`;
-    // A call may take less time than the waiting does.
+    // The timeout of a call may be shorter than the wait.
     const client = await clientFor(test, kind, server.port);
     const limiter = new Limiter(client, { ...PATIENT, timeout: "20s" });
     const asked = await take(admin, key);
@@ -65,7 +65,7 @@ for (const kind of KINDS) {
     await release(admin, key);
     await (await lease).release();
     assert.equal(await asked(), 1);
-    // The connection is kept for the next.
+    // The connection is kept for the next call.
     const connections = await total(admin);
     await take(admin, key);
     const next = limiter.lease(key, PLACE, { wait: "1h" });
@@ -75,7 +75,7 @@ for (const kind of KINDS) {
     assert.ok((await total(admin)) <= connections + 1);
   });
 
-  test(`${kind.name}: a lost connection is made again`, async (test) => {
+  test(`${kind.name}: waiter reconnects after a lost connection`, async (test) => {
     const key = `lost:${kind.name}`;
     const limiter = new Limiter(await clientFor(test, kind, server.port), PATIENT);
     const asked = await take(admin, key);
@@ -90,7 +90,7 @@ for (const kind of KINDS) {
     await (await lease).release();
   });
 
-  test(`${kind.name}: whoever stops waiting leaves the queue`, async (test) => {
+  test(`${kind.name}: cancelled waiter leaves the queue`, async (test) => {
     const key = `stopped:${kind.name}`;
     const limiter = new Limiter(await clientFor(test, kind, server.port), PATIENT);
     await take(admin, key);
@@ -101,11 +101,11 @@ for (const kind of KINDS) {
     await assert.rejects(lease, { message: "enough" });
     await isWaitedFor(admin, 0);
     await release(admin, key);
-    // And nobody has the place.
+    // And no holder has the lease.
     await (await limiter.lease(key, PLACE)).release();
   });
 
-  test(`${kind.name}: in a cluster`, async (test) => {
+  test(`${kind.name}: waiter in a cluster`, async (test) => {
     const client = await clusterClientFor(test, kind, cluster);
     const limiter = new Limiter(client, PATIENT);
     for (const name of ["a", "b", "c", "d"]) {
@@ -124,7 +124,7 @@ async function total(redis: Redis): Promise<number> {
   return Number(/total_connections_received:(\d+)/.exec(await redis.info("stats"))![1]);
 }
 
-test("a pool of node-redis", async (test) => {
+test("waiters of a node-redis pool", async (test) => {
   const pool = createClientPool({ url: `redis://127.0.0.1:${server.port}` }, { maximum: 2 });
   pool.on("error", () => {});
   await pool.connect();
@@ -134,14 +134,14 @@ test("a pool of node-redis", async (test) => {
   const leases = Array.from({ length: 4 }, () =>
     limiter.lease("pool", PLACE, { wait: "1h" }).then((lease) => lease.release()),
   );
-  // More than the pool has, and it has still one for others.
+  // More waiters than the pool has connections, and one is left for other calls.
   await isWaitedFor(admin, 4);
   assert.equal((await limiter.take("beside", fixed(1, 60))).source, "server");
   await release(admin, "pool");
   await Promise.all(leases);
 });
 
-test("they are served in the order in which they asked, by one call each", async (test) => {
+test("waiters are granted in order, by one call each", async (test) => {
   const limiter = new Limiter(lookInto(test, server), PATIENT);
   const asked = await take(admin, "order");
   const order: number[] = [];
@@ -161,10 +161,10 @@ test("they are served in the order in which they asked, by one call each", async
   assert.equal(await asked(), 6);
 });
 
-test("whoever has waited long enough is denied", async (test) => {
+test("waiter is denied after its timeout", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const there = lookInto(test, server);
-  // It has a time limit of its own for commands.
+  // The client has a command timeout of its own.
   const client = new Redis({ port: server.port, host: "127.0.0.1", commandTimeout: 5000 });
   test.after(() => client.disconnect());
   const limiter = new Limiter(client, PATIENT);
@@ -182,7 +182,7 @@ test("whoever has waited long enough is denied", async (test) => {
   assert.equal(await asked(), 1);
 });
 
-test("waiting takes longer than a call may", async (test) => {
+test("wait may exceed the timeout of a call", async (test) => {
   const client = new Redis({ port: server.port, host: "127.0.0.1", commandTimeout: 50 });
   client.on("error", () => {});
   test.after(() => client.disconnect());
@@ -190,7 +190,7 @@ test("waiting takes longer than a call may", async (test) => {
   const asked = await take(admin, "longer");
   const lease = limiter.lease("longer", PLACE, { wait: "1h" });
   await isWaitedFor(admin);
-  // At least so long, however busy the machine is.
+  // At least this long, however busy the machine is.
   await setTimeout(200);
   assert.equal(await waiting(admin), 1);
   await release(admin, "longer");
@@ -198,13 +198,13 @@ test("waiting takes longer than a call may", async (test) => {
   assert.equal(await asked(), 1);
 });
 
-test("whoever cannot ever be served does not wait", async (test) => {
+test("cost above the limit does not wait", async (test) => {
   const limiter = new Limiter(lookInto(test, server), PATIENT);
   const never = limiter.lease("never", PLACE, { cost: 2, wait: Infinity });
   await assert.rejects(never, ({ decision }: DeniedError) => decision.wait === null);
 });
 
-test("what is left of the time is waited for on the next connection", async (test) => {
+test("waiter continues with the remaining time on the next connection", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const there = lookInto(test, server);
   let now = 0;
@@ -222,7 +222,7 @@ test("what is left of the time is waited for on the next connection", async (tes
   await assert.rejects(lease, DeniedError);
 });
 
-test("a server that says nothing is away when the time is over", async (test) => {
+test("silent server is an outage after the wait", async (test) => {
   const silent = await serverFor(test);
   const there = lookInto(test, silent);
   const limiter = new Limiter(lookInto(test, silent), { ...PATIENT, timeout: 0.1, resends: 0 });
@@ -237,7 +237,7 @@ test("a server that says nothing is away when the time is over", async (test) =>
   }
 });
 
-test("a server that is no primary any more is away", async (test) => {
+test("demoted primary is an outage", async (test) => {
   const demoted = await serverFor(test);
   const there = lookInto(test, demoted);
   const limiter = new Limiter(lookInto(test, demoted), PATIENT);
@@ -246,7 +246,7 @@ test("a server that is no primary any more is away", async (test) => {
   await isWaitedFor(there);
   const refused = assert.rejects(lease, (error) => {
     assert.ok(error instanceof UnavailableError);
-    // It was sent away, and asked once more.
+    // It was sent away and resent once.
     assert.match(error.message, /^READONLY /);
     return true;
   });
@@ -254,7 +254,7 @@ test("a server that is no primary any more is away", async (test) => {
   await refused;
 });
 
-test("whoever is unblocked by hand is denied", async (test) => {
+test("CLIENT UNBLOCK denies the waiter", async (test) => {
   const limiter = new Limiter(lookInto(test, server), PATIENT);
   await take(admin, "unblocked");
   const lease = limiter.lease("unblocked", PLACE, { wait: Infinity });
@@ -265,7 +265,7 @@ test("whoever is unblocked by hand is denied", async (test) => {
   await assert.rejects(lease, DeniedError);
 });
 
-test("a place that took half its ttl to get is renewed first", async (test) => {
+test("lease granted after half its ttl is renewed first", async (test) => {
   let now = 0;
   const limiter = new Limiter(lookInto(test, server), { ...PATIENT, now: () => now });
   const asked = await take(admin, "late");
@@ -278,7 +278,7 @@ test("a place that took half its ttl to get is renewed first", async (test) => {
 });
 
 for (const kind of KINDS) {
-  test(`${kind.name}: however many limiters a client has, it has one listener`, async (test) => {
+  test(`${kind.name}: limiters of one client share one listener`, async (test) => {
     const warned: Error[] = [];
     const warn = (warning: Error) => warned.push(warning);
     process.on("warning", warn);
@@ -288,7 +288,7 @@ for (const kind of KINDS) {
     const listeners = () =>
       events.eventNames().reduce((count, name) => count + events.listenerCount(name), 0);
     const before = listeners();
-    // As many as an application has routes.
+    // As many limiters as an application has routes.
     const limiters = Array.from({ length: 50 }, () => new Limiter(client, PATIENT));
     assert.ok(listeners() <= before + 5, `${before} and then ${listeners()}`);
     for (const limiter of limiters) {
@@ -299,7 +299,7 @@ for (const kind of KINDS) {
     assert.deepEqual(warned, []);
   });
 
-  test(`${kind.name}: a limiter that is closed leaves nothing behind`, async (test) => {
+  test(`${kind.name}: closed limiter leaves no connection behind`, async (test) => {
     const key = `closed:${kind.name}`;
     const before = await connected(admin);
     const client = await clientFor(test, kind, server.port);
@@ -314,7 +314,7 @@ for (const kind of KINDS) {
     for (const ended of [await first, await second]) {
       assert.match(`${ended}`, /RateLimitError: the limiter was closed/);
     }
-    // The others of this client wait on.
+    // Waiters of the client's other limiters are not affected.
     await isWaitedFor(admin, 1);
     await release(admin, key);
     const lease = await others;
@@ -322,7 +322,7 @@ for (const kind of KINDS) {
     await lease.release();
     assert.ok((await asked()) >= 3);
     other.close();
-    // The client itself is as it was, and so is whoever comes late.
+    // The client itself keeps working, and so do later calls.
     await until(async () => (await connected(admin)) <= before + 1);
     assert.equal((await limiter.take(key + "!", fixed(1, 60))).source, "server");
     await (await limiter.lease(key, PLACE, { wait: "1h" })).release();

@@ -1,4 +1,4 @@
-/** Calls that wait until they pass: how often they ask. */
+/** Number of calls of waiting callers. */
 
 import assert from "node:assert/strict";
 import { after, mock, test } from "node:test";
@@ -18,7 +18,7 @@ const sleeping = (test: { after: (end: () => void) => void }) => {
   test.after(() => mock.timers.reset());
 };
 
-test("each caller of buckets asks once and sleeps until its turn", async (test) => {
+test("each caller of a bucket sends one call and sleeps until its reservation", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const there = lookInto(test, server);
   const limiter = new Limiter(there, { timeout: 30 });
@@ -48,7 +48,7 @@ test("each caller of buckets asks once and sleeps until its turn", async (test) 
   }
 });
 
-test("a caller whose turn comes too late is told the whole wait", async (test) => {
+test("denial after a wait reports the whole wait", async (test) => {
   const { server } = await clockedServerFor(test);
   const limiter = new Limiter(lookInto(test, server), { timeout: 30 });
   const slow = tokenBucket(1, 1, "1h");
@@ -58,7 +58,7 @@ test("a caller whose turn comes too late is told the whole wait", async (test) =
   assert.equal((await limiter.peek("k", slow)).waitMs, 3_600_000);
 });
 
-test("a wait that is cancelled gives its turn back", async () => {
+test("cancelled wait gives the reservation back", async () => {
   const bucket = tokenBucket(1, 1, "1h");
   for (const [options, limiter] of [
     [{}, new Limiter(redis, { timeout: 30 })],
@@ -86,7 +86,7 @@ test("a wait that is cancelled gives its turn back", async () => {
   }
 });
 
-test("callers of other limits ask at random times, and so less often", async (test) => {
+test("callers of other limits retry at random times, and so less often", async (test) => {
   test.after(() => mock.timers.reset());
   const simulation = new Simulation(logOf(1, 100), 2);
   const limiter = simulation.limiter({ rememberDenials: false });
@@ -98,7 +98,7 @@ test("callers of other limits ask at random times, and so less often", async (te
   });
   while (passed < CALLERS) await simulation.pass(100);
   await Promise.all(callers);
-  // All together, at each of 50 turns: 1,275.
+  // Without the random part, all would call at each of 50 grants: 1,275 calls.
   assert.ok(simulation.calls < 500, `${simulation.calls} calls`);
   assert.ok(simulation.now < 3 * CALLERS * 100, `${simulation.now} ms`);
 });

@@ -1,4 +1,7 @@
-/** The offset of a time zone is the same all year, as clients/zones.json has it for all packages. */
+/**
+ * The offset of a time zone is the same all year, by clients/zones.json, the table that all
+ * packages share.
+ */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -17,13 +20,13 @@ const CASES = JSON.parse(
 ) as Cases;
 
 for (const { zone, year, offset } of CASES.zones) {
-  test(`offset of ${zone} in ${year} is the smallest of the year`, () => {
+  test(`offset of ${zone} in ${year} is the smallest in the year`, () => {
     for (let day = 0; day < 365; day += 5) {
       assert.equal(zoneOffset(zone, new Date(Date.UTC(year, 0, 1 + day))), offset);
     }
   });
 }
 
-test("unknown zone is refused", () => {
+test("unknown zone is rejected", () => {
   for (const zone of CASES.refused) assert.throws(() => zoneOffset(zone), /Europe\/Berlin/);
 });

@@ -1,15 +1,15 @@
 /**
- * Ends of aligned windows: by UTC or at a distance from it, and by the calendar.
+ * Ends of aligned windows: multiples of their length, or weeks, months, quarters and years.
  *
- * Days and months are counted from the 1st of March of year 0, so that a leap day is the last of its
- * year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+ * Days and months are counted from the 1st of March of year 0, so that a leap day is the last of
+ * its year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
  */
 
 import { DAY } from "./rule.js";
 
 const DAYS_BEFORE_EPOCH = 719_468n;
 
-/** Months of each window of the calendar, by its word; a week has none. */
+/** Number of months of each calendar window; 0 for a week. */
 const MONTHS: Readonly<Record<string, bigint>> = { "1w": 0n, "1mo": 1n, "3mo": 3n, "1y": 12n };
 
 export function isCalendar(window: string): boolean {
@@ -24,7 +24,10 @@ export class Clocks {
   readonly #offset: bigint;
   readonly #anchor: bigint;
 
-  /** `offset` is the distance from UTC in microseconds, `anchor` the day that months begin on. */
+  /**
+   * Creates the boundaries. `offset` is the difference from UTC in microseconds, `anchor` the day
+   * on which months begin.
+   */
   constructor(window: bigint, calendar: string | undefined, offset: bigint, anchor: bigint) {
     this.calendar = calendar;
     this.key = `${calendar} ${offset} ${anchor}`;
@@ -33,7 +36,7 @@ export class Clocks {
     this.#anchor = anchor;
   }
 
-  /** The end of the window that an instant lies in. */
+  /** Returns the end of the window that contains an instant. */
   end(instant: bigint): bigint {
     if (this.calendar === undefined) {
       const passed = (instant + this.#offset) % this.#window;
@@ -43,7 +46,7 @@ export class Clocks {
     return instant + this.#next(local / DAY, MONTHS[this.calendar]!) * DAY - local;
   }
 
-  /** The day that the next window begins on. */
+  /** Returns the day on which the next window begins. */
   #next(day: bigint, months: bigint): bigint {
     // Day 0 was a Wednesday, and month 0 a March.
     if (months === 0n) return day + 7n - ((day + 2n) % 7n);

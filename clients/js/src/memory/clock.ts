@@ -1,15 +1,15 @@
-/** The clock of tests. */
+/** Clock for tests. */
 
 import { seconds, type Duration } from "../limits.js";
 
 /**
- * A clock that stands still until it is moved, for `new Limiter("memory", { clock })`. Calls that
- * wait until they pass move it.
+ * Clock that stands still until it is moved, for `new Limiter("memory", { clock })`. Calls with
+ * `wait` advance it.
  */
 export class ManualClock {
   #micros: number;
 
-  /** Begins at this instant, by default now. */
+  /** Creates a clock that starts at this instant, by default now. */
   constructor(now: Date | number = Date.now()) {
     this.#micros = Number(now) * 1000;
   }

@@ -1,4 +1,4 @@
-/** From the words of a call to what it asks of each limit, refused as the server refuses them. */
+/** Parser of calls, with the server's error messages. */
 
 import { Clocks, isCalendar } from "./calendar.js";
 import { Concurrency } from "./leases.js";
@@ -21,7 +21,7 @@ const OF_KEYS = new Set(["COST", "FORCE", "MAXWAIT", "KEEP", "ONCE", "SETTLE"]);
 const OF_A_CALL = new Set([...OF_KEYS, "UPTO", "EACH"]);
 const OF_A_RATE = ["COST", "UPTO", "FORCE", "KEEP", "ONCE", "SETTLE", "AS"];
 const OF_LEASES = ["COST", "KEEP", "AS", "NX"];
-/** The options behind the numbers of each algorithm. */
+/** Options that may follow the numbers of each algorithm. */
 const BEHIND: Readonly<Record<string, ReadonlySet<string>>> = {
   TOKENBUCKET: new Set([...OF_A_RATE, "MAXWAIT"]),
   LEAKYBUCKET: new Set(OF_A_RATE),
@@ -32,7 +32,7 @@ const BEHIND: Readonly<Record<string, ReadonlySet<string>>> = {
 };
 const OF_ACQUIRE = new Set([...OF_LEASES, "FENCE"]);
 
-/** Refuses what the limiter in memory does not have, by the word that needs it. */
+/** Throws an error for commands and words of features that need a server. */
 export function refuseWhatNeedsAServer(word: string): void {
   const what = /^(POLICY|RL\.LIMIT|RL\.DELAY|RL\.POLICY.*)$/.test(word)
     ? "policies"
@@ -45,7 +45,7 @@ export function refuseWhatNeedsAServer(word: string): void {
   throw refused(`a limiter in memory has no ${what}: they need a server with the module`);
 }
 
-/** A limit, lowered by what is kept of it, and what is asked of it. */
+/** Limit and the request to it. KEEP lowers the limit. */
 export interface Spec {
   readonly rule: Rule<any>;
   readonly request: Request;
@@ -54,21 +54,21 @@ export interface Spec {
   readonly hasOwnCost: boolean;
 }
 
-/** Returns the name of a limit among those of its kind. */
+/** Returns the name of a limit among those of its algorithm. */
 export function identityOf({ name, rule }: Spec): string {
   return name === undefined ? `by ${rule.key}` : `as ${name}`;
 }
 
 export type Purpose = "CHARGE" | "CHECK" | "BACK" | "SETTLE";
 
-/** Call on one key. */
+/** Parsed call for one key. */
 export interface KeyCall {
   readonly specs: readonly Spec[];
   readonly purpose: Purpose;
   readonly once: Options["once"];
   readonly settle: Options["settle"];
   readonly each: boolean;
-  /** `true` if a key of one limit alone can serve the call. */
+  /** `true` if a plain key, which stores the usage of one limit alone, can serve the call. */
   readonly isPlain: boolean;
 }
 
@@ -85,7 +85,7 @@ function refuseBesideSettle({ settle, cost, mode, keep }: Options): void {
   }
 }
 
-/** Options before the first spec, which are for all. */
+/** Options before the first spec, which apply to all specs. */
 class Common {
   readonly options: Options;
   readonly purpose: Purpose;
@@ -96,7 +96,7 @@ class Common {
     if (options.settle) this.purpose = "SETTLE";
     else if (options.isBack) this.purpose = "BACK";
     else this.purpose = options.cost === 0n ? "CHECK" : "CHARGE";
-    refuseKeep(options, options.request(options.mode, options.patience), this.purpose);
+    refuseKeep(options, options.request(options.mode, options.maxWait), this.purpose);
     this.#refuseOnce(options);
   }
 
@@ -126,10 +126,10 @@ class Common {
       }
       return NOTHING;
     }
-    if (isApart) return purpose === "CHARGE" ? own.request(own.mode, own.patience) : NOTHING;
-    if (own.mode) return options.request(own.mode, own.patience);
+    if (isApart) return purpose === "CHARGE" ? own.request(own.mode, own.maxWait) : NOTHING;
+    if (own.mode) return options.request(own.mode, own.maxWait);
     if (options.mode === "MAXWAIT" && !waits) return options.request("", 0n);
-    return options.request(options.mode, options.patience);
+    return options.request(options.mode, options.maxWait);
   }
 }
 
@@ -144,7 +144,7 @@ function readSpec(words: Words): Read {
   return readRule(words, algorithm, behind);
 }
 
-/** Reads the numbers of an algorithm and the options behind them. */
+/** Parses the numbers of an algorithm and the options after them. */
 function readRule(words: Words, algorithm: string, behind: ReadonlySet<string>): Read {
   const limit = words.amount("limit");
   if (algorithm === "FIXED") return readFixed(words, limit, behind);
@@ -195,7 +195,7 @@ function readFixed(words: Words, limit: bigint, behind: ReadonlySet<string>): Re
   return [new Fixed(limit, window, clocks), options];
 }
 
-/** Reads what is asked of one key: `[options] spec [spec ...]`. */
+/** Parses the arguments of a call for one key: `[options] spec [spec ...]`. */
 export function readCall(words: Words, isPeek: boolean): KeyCall {
   const common = new Common(Options.read(words, OF_A_CALL));
   const read = [readSpec(words)];
@@ -266,7 +266,10 @@ function refuseTwins(specs: readonly Spec[]): void {
   }
 }
 
-/** Reads what is asked of several keys: `numkeys key [key ...] [options] spec [spec ...]`. */
+/**
+ * Parses the arguments of a call for several keys: `numkeys key [key ...] [options] spec [spec
+ * ...]`.
+ */
 export function readKeys(words: Words, isPeek: boolean): [key: string, call: KeyCall][] {
   const numkeys = words.next("numkeys");
   if (!/^[1-9]\d{0,5}$/.test(numkeys)) throw refused("numkeys must be how many keys follow");
@@ -281,7 +284,10 @@ export function readKeys(words: Words, isPeek: boolean): [key: string, call: Key
   return calls;
 }
 
-/** Reads `limit ttl holder [options]`, of RL.ACQUIRE; says, too, whether it asks for a token. */
+/**
+ * Parses `limit ttl holder [options]` of RL.ACQUIRE. Returns the call, and `true` if FENCE is among
+ * them.
+ */
 export function readAcquire(words: Words): readonly [call: KeyCall, fences: boolean] {
   const read = readRule(words, "CONCURRENCY", OF_ACQUIRE);
   if (!words.isOver) throw refused(`syntax error, unexpected '${words.peek()}'`);

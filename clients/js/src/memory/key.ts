@@ -1,30 +1,30 @@
-/** A key: the usage of its limits, and the calls that it remembers by an id. */
+/** State of a key: the usage of its limits, and the calls recorded by their idempotency keys. */
 
 import { identityOf, type KeyCall, type Spec } from "./grammar.js";
 import { Leases } from "./leases.js";
 import { refused } from "./options.js";
 import { copyOf, LATEST, max, min, MOST, UNIT, type Rule, type Usage } from "./rule.js";
 
-/** A charge that may be settled. */
+/** Charge that may be settled. */
 export interface Charge {
   readonly cost: bigint;
-  /** Place of the usage at which the charge was counted. */
+  /** Place of the charge, where usage keeps charges apart. */
   place: bigint | undefined;
   readonly givenBack: bigint;
-  /** The least usage since. */
+  /** Lowest usage since the charge. */
   low: bigint | undefined;
 }
 
-/** The usage of one limit of a key. Without an identity it is found by its kind alone. */
+/** Usage of one limit of a key. Without an identity it is found by its type alone. */
 export class Part {
   readonly kind: string;
   usage: Usage;
   readonly unused: () => Usage;
   identity: string | undefined;
   recoversAt = 0n;
-  /** Charges that may be settled, the oldest first. */
+  /** Charges that may be settled, oldest first. */
   charges: Charge[] = [];
-  /** Amount that was given back by hand since the first of the charges. */
+  /** Amount given back explicitly since the first of the charges. */
   givenBack = 0n;
 
   constructor(kind: string, unused: () => Usage) {
@@ -33,7 +33,7 @@ export class Part {
     this.usage = unused();
   }
 
-  /** A part of its own with the same state, to look at. */
+  /** Returns a copy for a peek. */
   copy(): Part {
     const copy = new Part(this.kind, this.unused);
     copy.identity = this.identity;
@@ -43,7 +43,7 @@ export class Part {
     return copy;
   }
 
-  /** Charges so much, or gives it back if it is below 0. */
+  /** Charges `change` units, or gives them back if it is negative. */
   change(rule: Rule, change: bigint, now: bigint): void {
     if (this.charges.length > 0) this.#lower(rule, max(-change, 0n), now);
     if (change > 0n) rule.charge(this.usage, now, change);
@@ -51,7 +51,7 @@ export class Part {
     this.#changed(rule, now);
   }
 
-  /** Makes usage what it would be had the charge been of `cost`. */
+  /** Corrects usage as if `cost` had been charged from the beginning. */
   settle(rule: Rule, charge: Charge, cost: bigint, now: bigint): void {
     let most = charge.low ?? MOST;
     if (charge.place !== undefined) {
@@ -84,7 +84,7 @@ export class Part {
     return this.charges.length > 0 || (now < this.recoversAt && !this.usage.isUnused);
   }
 
-  /** Records how much of earlier charges can still be settled. */
+  /** Records the usage from which earlier charges can still be settled. */
   #lower(rule: Rule, back: bigint, now: bigint): void {
     const found = this.usage.isUnused ? 0n : rule.low(this.usage, now);
     if (found === undefined) {
@@ -100,7 +100,7 @@ export class Part {
     if (this.usage.isUnused) this.usage = this.unused();
   }
 
-  /** Records that a charge was smaller: usage was lower since; older lows fall to its own. */
+  /** Lowers the recorded lows of the other charges after one was settled to a lower cost. */
   #lowerOthers(settled: Charge, taken: bigint): void {
     if (settled.low === undefined) return;
     const low = max(settled.low - taken, 0n);
@@ -112,7 +112,7 @@ export class Part {
   }
 }
 
-/** A call that is remembered by its id. */
+/** Call recorded by its idempotency key. */
 export interface Remembered {
   readonly expiresAt: bigint;
   readonly holdUntil: bigint;
@@ -122,14 +122,14 @@ export interface Remembered {
   readonly settled: boolean;
 }
 
-/** All that is stored at a key. */
+/** Value of a key. */
 export class Key {
-  /** `true` if the key stores the usage of one limit, and nothing else. */
+  /** `true` if the key stores the usage of one limit alone. */
   isPlain = false;
   parts: Part[] = [];
   remembered = new Map<string, Remembered>();
   written = 0n;
-  /** In milliseconds. */
+  /** Expiry in milliseconds. */
   expiresAt = 0n;
 
   get isUnused(): boolean {
@@ -140,7 +140,7 @@ export class Key {
     return this.parts.map(({ usage }) => usage).find((usage) => usage instanceof Leases);
   }
 
-  /** The parts of the limits of a call. */
+  /** Returns the stored usage for each limit of a call. */
   find(specs: readonly Spec[]): (Part | undefined)[] {
     const found: (Part | undefined)[] = [];
     for (const spec of specs) {
@@ -159,13 +159,13 @@ export class Key {
     return known && now < known.expiresAt ? known : undefined;
   }
 
-  /** Returns the time by which the clock has been set back since the last change, or 0. */
+  /** Returns how far the clock was set back since the last change, or 0. */
   ahead(now: bigint): bigint {
     if (this.isUnused) return 0n;
     return this.isPlain ? this.parts[0]!.usage.ahead(now) : max(this.written - now, 0n);
   }
 
-  /** Moves all instants along with a clock that was set back to `now`. */
+  /** Shifts all timestamps after the clock was set back to `now`. */
   moveBack(now: bigint): void {
     const back = this.ahead(now);
     for (const part of this.parts) part.moveBack(now);
@@ -177,7 +177,7 @@ export class Key {
     this.expiresAt -= back / 1000n;
   }
 
-  /** A key with the same usage, to look at by a clock that was set back to `now`. */
+  /** Returns a copy for a peek, shifted after the clock was set back to `now`. */
   lookedAt(now: bigint): Key {
     const copy = new Key();
     copy.isPlain = this.isPlain;
@@ -187,10 +187,10 @@ export class Key {
     return copy;
   }
 
-  /** Begins a change: what has expired goes. */
+  /** Begins a change: removes expired records. */
   begin(now: bigint): void {
     if (this.isPlain) {
-      // What the key knew of its recovery is when it expires.
+      // A plain key stores its time of recovery only as its expiry.
       this.isPlain = false;
       this.written = now;
       const left = max(this.expiresAt - now / 1000n, 0n) * 1000n;
@@ -214,7 +214,7 @@ export class Key {
     return max(ends.reduce(max, 0n) - now, 0n);
   }
 
-  /** Sets the expiry of a key that recovers in `reset`, unless the one that it has will do. */
+  /** Sets the expiry of a key that recovers in `reset`, unless the current one is close enough. */
   expire(reset: bigint, now: bigint): void {
     const recovered = now + reset;
     const latest = (recovered + reset / 8n + UNIT) / 1000n - 1n;

@@ -15,7 +15,7 @@ export class Leases implements Usage {
   leases = new Map<string, Held>();
   readonly place = undefined;
 
-  /** The leases that have not expired, in the order in which they do. */
+  /** Returns the leases that have not expired, in the order of their expiry. */
   live(now: bigint): Map<string, Held> {
     const at = min(max(now, this.written), LATEST);
     const live = [...this.leases].filter(([, { ends }]) => at < ends);
@@ -73,15 +73,15 @@ export class Leases implements Usage {
   }
 }
 
-/** Units held at once, by leases. */
+/** Concurrency limit. */
 export class Concurrency extends Rule<Leases> {
   readonly kind = "rl-leases";
   readonly holder: string;
   /** `true` if only a holder without a lease passes (NX). */
   isFirst = false;
-  /** `true` if others wait for a lease, and come first. */
+  /** `true` if earlier waiters come first. */
   isBehind = false;
-  /** The fencing token that a lease without one gets. */
+  /** Fencing token for a lease that has none. */
   token: bigint | undefined;
   readonly #ttl: bigint;
 
@@ -128,7 +128,7 @@ export class Concurrency extends Rule<Leases> {
     usage.leases.set(this.holder, { ends: min(now + this.#ttl, LATEST), units: cost, token });
   }
 
-  /** Does nothing: a lease is released as a whole, by its holder. */
+  /** Does nothing, as only a holder can release its lease, and only as a whole. */
   giveBack(): void {}
 
   low(): bigint {

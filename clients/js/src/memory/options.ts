@@ -1,4 +1,4 @@
-/** The words of a call: numbers, times and options. */
+/** Words of a call: numbers, durations and options. */
 
 import { DAY, UNIT } from "./rule.js";
 
@@ -21,18 +21,18 @@ const MICROSECONDS: Readonly<Record<string, bigint>> = {
 
 const MODES = ["UPTO", "FORCE", "MAXWAIT"];
 
-/** An error reply, as a server sends it. */
+/** Returns an error like an error reply of a server. */
 export function refused(text: string, code = "ERR"): Error {
   return new Error(`${code} ${text}`);
 }
 
-/** A decimal in whole units: rounded down, and whether it lies above that. */
+/** Decimal in whole units: rounded down, and `true` if it is above that. */
 interface Scaled {
   readonly floor: bigint;
   readonly more: boolean;
 }
 
-/** A number times a factor, exact. Undefined if it is far beyond what anything may say. */
+/** Returns a number times a factor, exactly. Undefined if it is far out of range. */
 function scaled(match: RegExpExecArray, factor: bigint, shift = 0): Scaled | undefined {
   const [, whole = "", fraction = "", power = "0"] = match;
   const digits = BigInt(whole + fraction) * factor;
@@ -63,7 +63,9 @@ function amountOf(text: string, what: string): Scaled {
   return found;
 }
 
-/** A duration in microseconds, rounded up. Undefined if it is none from 1us to 3650d, nor 0. */
+/**
+ * Returns a duration in microseconds, rounded up. Undefined unless it is 0 or from 1us to 3650d.
+ */
 export function durationOf(text: string): bigint | undefined {
   const match = DURATION.exec(text);
   const found = match ? scaled(match, MICROSECONDS[match[4]!]!) : undefined;
@@ -71,7 +73,7 @@ export function durationOf(text: string): bigint | undefined {
   return ceil(found);
 }
 
-/** Words, read from the left. */
+/** Reader of words, from left to right. */
 export class Words {
   readonly #words: readonly string[];
   #at = 0;
@@ -84,7 +86,7 @@ export class Words {
     return this.#at >= this.#words.length;
   }
 
-  /** The next word in upper case, or nothing. */
+  /** Returns the next word in upper case, or "" at the end. */
   peek(): string {
     return this.#words[this.#at]?.toUpperCase() ?? "";
   }
@@ -104,12 +106,12 @@ export class Words {
     return name;
   }
 
-  /** An amount in millionths, rounded down. */
+  /** Reads an amount in millionths, rounded down. */
   amount(what: string): bigint {
     return amountOf(this.next(what), what).floor;
   }
 
-  /** An amount in millionths, rounded up. */
+  /** Reads an amount in millionths, rounded up. */
   cost(what: string): bigint {
     return ceil(amountOf(this.next(what), what));
   }
@@ -123,29 +125,29 @@ export class Words {
   }
 }
 
-/** Request to one limit. "PAST" is a look that keeps more than there is. */
+/** Request to one limit. "PAST" is a peek with a KEEP above the limit. */
 export interface Request {
   readonly mode: "TAKE" | "UPTO" | "FORCE" | "MAXWAIT" | "BACK" | "PAST";
   readonly cost: bigint;
-  readonly patience: bigint;
+  readonly maxWait: bigint;
 }
 
-export const NOTHING: Request = { mode: "TAKE", cost: 0n, patience: 0n };
+export const NOTHING: Request = { mode: "TAKE", cost: 0n, maxWait: 0n };
 
 export function looks({ mode, cost }: Request): boolean {
   return mode === "PAST" || (cost === 0n && mode !== "UPTO" && mode !== "BACK");
 }
 
-/** Options of one place. */
+/** Options before the specs, or of one spec. */
 export class Options {
   cost: bigint | undefined;
-  /** `true` if the cost is given back. */
+  /** `true` for a negative cost, which is given back. */
   isBack = false;
-  /** `true` if the cost was written in whole units. */
+  /** `true` if the cost is a whole number of units. */
   isWhole = true;
   mode = "";
-  patience = 0n;
-  /** Amount of a limit that is kept for other callers. */
+  maxWait = 0n;
+  /** Returns the amount of a limit that must remain. */
   keep: ((limit: bigint) => bigint) | undefined;
   keepsShare = false;
   name: string | undefined;
@@ -155,13 +157,13 @@ export class Options {
   once: { readonly id: string; readonly ttl: bigint } | undefined;
   settle: { readonly id: string; readonly cost: bigint } | undefined;
 
-  /** Reads options in any order, up to a word that is none of `among`. */
+  /** Parses options in any order, up to a word that is not in `among`. */
   static read(words: Words, among: ReadonlySet<string>): Options {
     const options = new Options();
     const seen = new Set<string>();
     for (let word = words.peek(); among.has(word); word = words.peek()) {
       words.next(word);
-      // Of some there is only one.
+      // Some options exclude each other.
       const place = MODES.includes(word) ? "MODE" : /^(ONCE|SETTLE)$/.test(word) ? "ID" : word;
       if (seen.has(place)) throw refused(`syntax error, unexpected ${word}`);
       seen.add(place);
@@ -170,17 +172,17 @@ export class Options {
     return options;
   }
 
-  /** Returns the request for the cost, or for 1, in a mode. */
-  request(mode: string, patience: bigint): Request {
+  /** Returns the request for a mode and the cost, by default 1. */
+  request(mode: string, maxWait: bigint): Request {
     const cost = this.cost ?? UNIT;
     if (this.isBack) {
       if (mode) throw refused(`cost must be 0 or more with ${mode}`);
-      return { mode: "BACK", cost, patience: 0n };
+      return { mode: "BACK", cost, maxWait: 0n };
     }
     if (mode === "UPTO" && !(this.isWhole && cost > 0n)) {
       throw refused("cost must be a whole number from 1 with UPTO");
     }
-    return { mode: (mode || "TAKE") as Request["mode"], cost, patience };
+    return { mode: (mode || "TAKE") as Request["mode"], cost, maxWait };
   }
 
   #take(word: string, words: Words): void {
@@ -190,7 +192,7 @@ export class Options {
         this.#takeCost(words.next("cost"));
         break;
       case "MAXWAIT":
-        this.patience = words.duration("maxwait", { zero: true });
+        this.maxWait = words.duration("maxwait", { zero: true });
         break;
       case "KEEP":
         this.#takeKeep(words.next("keep"));

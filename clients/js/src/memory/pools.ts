@@ -1,10 +1,10 @@
-/** Buckets and fixed windows: all that is used lies together. */
+/** Buckets and fixed windows, which store their usage as one number. */
 
 import type { Clocks } from "./calendar.js";
 import { after, AT_ONCE, ceilDiv, LATEST, max, min, MOST, NEVER, plus, Rule } from "./rule.js";
 import type { Usage, Verdict } from "./rule.js";
 
-/** Usage in one number, as of one instant. */
+/** Usage as one number at one instant. */
 class Pool implements Usage {
   used = 0n;
   at = 0n;
@@ -35,7 +35,7 @@ class Pool implements Usage {
   }
 }
 
-/** Token bucket, or with `queues` a leaky bucket, whose allowed calls wait for their turn. */
+/** Token bucket, or with `queues` a leaky bucket, which delays allowed calls. */
 export class Bucket extends Rule<Pool> {
   readonly kind = "rl-bucket";
   override readonly waits: boolean;
@@ -92,7 +92,7 @@ export class Bucket extends Rule<Pool> {
     return max(used - ceilDiv(max(now - at, 0n) * this.#refill, this.#period), 0n);
   }
 
-  /** Takes off what has drained, in steps of a whole number of millionths. */
+  /** Subtracts the drained usage, in steps of a whole number of millionths. */
   #advance(usage: Pool, now: bigint): void {
     if (this.present(usage, now) === 0n) {
       usage.used = 0n;
@@ -110,7 +110,7 @@ function gcd(one: bigint, other: bigint): bigint {
   return other === 0n ? one : gcd(other, one % other);
 }
 
-/** Usage of a fixed window; `at` is when it opened or, aligned, when it was last charged. */
+/** Usage of a fixed window. `at` is the time when it opened or, if aligned, was last charged. */
 class Window extends Pool {
   isAligned = false;
 
@@ -119,7 +119,10 @@ class Window extends Pool {
   }
 }
 
-/** Fixed window. Clocks say where aligned windows end; without them, a first call opens one. */
+/**
+ * Fixed window. `clocks` are the boundaries of aligned windows; without them, a window opens with
+ * its first call.
+ */
 export class Fixed extends Rule<Window> {
   readonly kind = "rl-window";
   readonly #window: bigint;

@@ -1,11 +1,11 @@
-/** Route of a limiter's calls to the memory of its own process, and the clock for it. */
+/** Transport of a limiter's calls to the memory of its own process, and the clock for it. */
 
 import type { Client } from "../clients.js";
 import type { LimiterOptions } from "../options.js";
 import { sleepUnless } from "../waits.js";
 import { Memory } from "./server.js";
 
-/** Waits for so many milliseconds, or fails when a signal is aborted. */
+/** Function that waits for some milliseconds, or rejects when a signal is aborted. */
 export type Sleep = (ms: number, signals: readonly AbortSignal[]) => Promise<void>;
 
 export interface Route {

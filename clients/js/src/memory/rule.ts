@@ -1,18 +1,20 @@
 /**
- * Interface of every algorithm: a rule is what a call brings, a usage what a key stores.
+ * Interfaces of the algorithms: `Rule`, the limit of a call, and `Usage`, the state of a key.
  *
- * All is in whole millionths and microseconds, as the server counts. Rounding is against the caller,
- * and waits are exact to the microsecond.
+ * Units are whole millionths and times whole microseconds, as on the server. Rounding is against
+ * the caller, and waits are exact to the microsecond.
  */
 
-/** Usage, in millionths, saturates here. */
+/** Upper bound at which usage, in millionths, saturates. */
 export const MOST = 2n ** 63n - 1n;
 export const UNIT = 1_000_000n;
 export const DAY = 86_400n * UNIT;
-/** Times, in microseconds, saturate here. */
+/** Upper bound at which times, in microseconds, saturate. */
 export const LATEST = 365_000n * DAY;
 
-/** Time to hold an allowed call, or after which a denied one passes. */
+/**
+ * Outcome of a limit, with the time to hold an allowed call, or after which a denied call passes.
+ */
 export interface Verdict {
   readonly kind: "allowed" | "after" | "never";
   readonly time: bigint;
@@ -27,7 +29,7 @@ export function after(time: bigint): Verdict {
 
 const KINDS = ["allowed", "after", "never"];
 
-/** The verdict that says to wait longer. */
+/** Returns the verdict with the longer wait. */
 export function longer(one: Verdict, other: Verdict): Verdict {
   const [a, b] = [KINDS.indexOf(one.kind), KINDS.indexOf(other.kind)];
   return a > b || (a === b && one.time >= other.time) ? one : other;
@@ -45,25 +47,25 @@ export function ceilDiv(number: bigint, by: bigint): bigint {
   return (number + by - 1n) / by;
 }
 
-/** The sum of usage, which saturates. */
+/** Adds usage, with saturation. */
 export function plus(used: bigint, units: bigint): bigint {
   return min(used + units, MOST);
 }
 
-/** State of one limit. A new one has never been used. */
+/** State of one limit. The default is "never used". */
 export interface Usage {
   readonly isUnused: boolean;
-  /** Returns the time by which the clock has been set back since the last change, or 0. */
+  /** Returns how far the clock was set back since the last change, or 0. */
   ahead(now: bigint): bigint;
-  /** Moves all instants along with a clock that was set back to `now`. */
+  /** Shifts all timestamps after the clock was set back to `now`. */
   moveBack(now: bigint): void;
-  /** The instant of the newest charge, where each charge is counted apart. */
+  /** Instant of the newest charge, if usage keeps charges apart. */
   readonly place: bigint | undefined;
-  /** Returns a place as it will be after `moveBack`; undefined if before the epoch. */
+  /** Returns the place of a charge after `moveBack`, or undefined if it is before the epoch. */
   movedPlace(place: bigint, now: bigint): bigint | undefined;
-  /** Takes up to `units` of a charge back. Returns how many. */
+  /** Takes back up to `units` of a charge. Returns how many. */
   takeBack(place: bigint | undefined, units: bigint): bigint;
-  /** The instant of recovery after a clock was set back to `now`. */
+  /** Returns the instant of recovery after the clock was set back to `now`. */
   movedRecovery(recoversAt: bigint, ahead: bigint, now: bigint): bigint;
 }
 
@@ -72,19 +74,21 @@ export function movedPlace(usage: Usage, place: bigint, now: bigint): bigint | u
   return place >= back ? place - back : undefined;
 }
 
-/** A usage with the same state. */
+/** Returns a copy of a usage. */
 export function copyOf<U extends Usage>(usage: U): U {
   return Object.assign(Object.create(Object.getPrototypeOf(usage) as object), {
     ...structuredClone({ ...usage }),
   }) as U;
 }
 
-/** Numbers of a limit. `key` tells it from others of its kind on a key; leases have none. */
+/**
+ * Parameters of a limit. `key` distinguishes limits of one algorithm on a key; leases have none.
+ */
 export abstract class Rule<U extends Usage = Usage> {
   abstract readonly kind: string;
   limit: bigint;
   readonly key: string | undefined;
-  /** `true` if a denied caller may be told to wait (MAXWAIT). */
+  /** `true` if MAXWAIT can admit a call with a wait. */
   readonly waits: boolean = false;
 
   constructor(limit: bigint, key: string | undefined) {
@@ -94,20 +98,23 @@ export abstract class Rule<U extends Usage = Usage> {
 
   abstract unused(): U;
   abstract verdict(usage: U, now: bigint, cost: bigint): Verdict;
-  /** Returns the present usage, rounded up. */
+  /** Returns the current usage, rounded up. */
   abstract present(usage: U, now: bigint): bigint;
-  /** The time until the usage has recovered. */
+  /** Returns the time until the usage has recovered. */
   abstract reset(usage: U, now: bigint): bigint;
   abstract charge(usage: U, now: bigint, cost: bigint): void;
   abstract giveBack(usage: U, now: bigint, units: bigint): void;
-  /** The usage from which earlier charges can be settled; undefined if each has its own place. */
+  /**
+   * Returns the usage from which earlier charges can still be settled, or undefined if usage keeps
+   * charges apart.
+   */
   abstract low(usage: U, now: bigint): bigint | undefined;
 
   remaining(usage: U, now: bigint): bigint {
     return max(this.limit - this.present(usage, now), 0n);
   }
 
-  /** The time until usage is within the limit once `cost` more is charged. */
+  /** Returns the time until usage is within the limit after `cost` more is charged. */
   debtAfter(usage: U, now: bigint, cost: bigint): bigint {
     let charged = usage;
     if (cost > 0n) {

@@ -1,4 +1,4 @@
-/** The server of one process: the words of a call in, its reply out. */
+/** In-memory server: takes the words of a call and returns its reply. */
 
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -15,10 +15,10 @@ import { refused, Words } from "./options.js";
 import { AT_ONCE, LATEST, longer, max, min } from "./rule.js";
 import { rowOf, Visit, waitOf } from "./visit.js";
 
-/** Milliseconds between one look of a call that waits for a lease and the next. */
-const LOOK_MS = 5;
+/** Milliseconds between attempts of a call that waits for a lease. */
+const POLL_MS = 5;
 
-/** With so many keys, those that have expired are removed. */
+/** Number of keys at which expired keys are removed. */
 const SWEPT_AT = 1000;
 
 /** Keys in this process, with the interface of a node-redis client. */
@@ -27,22 +27,22 @@ export class Memory {
   #keys = new Map<string, Key>();
   #sweptAt = SWEPT_AT;
   #lastToken = 0n;
-  /** Holders that wait for a lease, by key, the first to come first. */
-  readonly #lines = new Map<string, string[]>();
+  /** Holders that wait for a lease, by key, in the order of arrival. */
+  readonly #queues = new Map<string, string[]>();
 
-  /** Takes a clock in microseconds since 1970. */
+  /** Creates the memory with a clock in microseconds since 1970. */
   constructor(micros: () => bigint) {
     this.#micros = () => min(max(micros(), 0n), LATEST);
   }
 
-  /** Returns the reply to a call, or throws that of an error. */
+  /** Returns the reply to a call, or throws an error like the server's. */
   async sendCommand(words: string[]): Promise<unknown> {
     const place = words.indexOf("BLOCK", 5);
     if (words[0] !== "RL.ACQUIRE" || place < 0) return this.#reply(words);
     return this.#waited(words.toSpliced(place, 2), words[place + 1]!, () => false);
   }
 
-  /** A client of the same memory, for calls that wait: its end is theirs. */
+  /** Returns a client of the same memory for blocking calls, which closing it ends. */
   duplicate(): object {
     let isOver = false;
     const close = async () => {
@@ -96,7 +96,7 @@ export class Memory {
     return undefined;
   }
 
-  /** The key, or a new one, as of now. A peek sees a clock that was set back, and changes nothing. */
+  /** Returns the key, or a new one, shifted if the clock was set back. A peek changes nothing. */
   #open(name: string, now: bigint, isPeek: boolean): Key {
     const key = this.#find(name, now) ?? new Key();
     if (key.ahead(now) === 0n) return key;
@@ -114,10 +114,10 @@ export class Memory {
     this.#sweptAt = SWEPT_AT + 2 * left.length;
   }
 
-  /** Evaluates a call on every key, and charges all or none. */
+  /** Evaluates a call on every key, and charges all keys or none. */
   #visit(keys: readonly (readonly [string, KeyCall])[], now: bigint, isPeek: boolean): Visit[] {
     const visits = keys.map(([name, call]) => {
-      this.#lineUp(name, call);
+      this.#queueUp(name, call);
       return new Visit(call, this.#open(name, now, isPeek), now);
     });
     const allowed = isAllowed(visits);
@@ -132,12 +132,12 @@ export class Memory {
 
   #keyReply(name: string, call: KeyCall, now: bigint, isPeek: boolean): unknown[] {
     const [visit] = this.#visit([[name, call]], now, isPeek) as [Visit];
-    const each = visit.told();
+    const each = visit.decisions();
     const whole = visit.whole(each);
     if (!call.each) return rowOf(whole);
-    const rows = each.map((told, index) => {
+    const rows = each.map((decision, index) => {
       const { name: as } = call.specs[index]!;
-      return as === undefined ? rowOf(told) : [...rowOf(told), as];
+      return as === undefined ? rowOf(decision) : [...rowOf(decision), as];
     });
     return [whole.verdict.kind === "allowed" ? 1 : 0, waitOf(whole.verdict), rows];
   }
@@ -147,7 +147,7 @@ export class Memory {
     const allowed = isAllowed(visits);
     let wait = AT_ONCE;
     const rows = visits.map((visit) => {
-      const { verdict, ...rest } = visit.whole(visit.told());
+      const { verdict, ...rest } = visit.whole(visit.decisions());
       const counts = allowed
         ? verdict.kind === "allowed"
         : visit.call.settle !== undefined || visit.denies;
@@ -175,55 +175,58 @@ export class Memory {
     if (released > 0) {
       this.#store(name, key, now);
     } else {
-      // A call that waits is denied.
-      const line = this.#lines.get(name) ?? [];
-      this.#lines.set(
+      // A waiter is denied.
+      const queue = this.#queues.get(name) ?? [];
+      this.#queues.set(
         name,
-        line.filter((holder) => !holders.includes(holder)),
+        queue.filter((holder) => !holders.includes(holder)),
       );
     }
     return released;
   }
 
-  /** Places a call for a lease behind those that wait for one of the key. */
-  #lineUp(name: string, { specs }: KeyCall): void {
-    const [first] = this.#lines.get(name) ?? [];
+  /** Marks a call for a lease of the key as behind the waiters, unless it is the first one. */
+  #queueUp(name: string, { specs }: KeyCall): void {
+    const [first] = this.#queues.get(name) ?? [];
     if (first === undefined) return;
     for (const { rule } of specs) {
       if (rule instanceof Concurrency) rule.isBehind = rule.holder !== first;
     }
   }
 
-  /** The reply of RL.ACQUIRE as soon as there is room, in order of arrival, or when the time is over. */
+  /**
+   * Returns the reply of RL.ACQUIRE as soon as there is room, in order of arrival, or after the
+   * timeout.
+   */
   async #waited(words: string[], block: string, isOver: () => boolean): Promise<unknown> {
     const [, name, , , holder] = words as [string, string, string, string, string];
     const time = block === "0" ? undefined : new Words([block]).duration("block");
-    const [until, patience] =
+    const [until, deadline] =
       time === undefined
         ? [undefined, Infinity]
         : [this.#micros() + time, performance.now() + Number(time) / 1000];
-    const line = this.#lines.get(name) ?? [];
-    if (!line.includes(holder)) this.#lines.set(name, [...line, holder]);
+    const queue = this.#queues.get(name) ?? [];
+    if (!queue.includes(holder)) this.#queues.set(name, [...queue, holder]);
     try {
       for (;;) {
         const reply = this.#reply(words) as number[];
-        const waits = this.#lines.get(name)?.includes(holder) ?? false;
-        // A clock that stands still is not waited for.
+        const waits = this.#queues.get(name)?.includes(holder) ?? false;
+        // A clock that stands still does not end the wait.
         const isLate = until !== undefined && this.#micros() >= until;
         const isDenied = reply[0] === 0 && reply[3] !== -1;
-        if (!isDenied || !waits || isLate || performance.now() >= patience) return reply;
-        await sleep(LOOK_MS);
+        if (!isDenied || !waits || isLate || performance.now() >= deadline) return reply;
+        await sleep(POLL_MS);
         if (isOver()) throw new Error("the connection was closed");
       }
     } finally {
-      const left = (this.#lines.get(name) ?? []).filter((one) => one !== holder);
-      if (left.length > 0) this.#lines.set(name, left);
-      else this.#lines.delete(name);
+      const left = (this.#queues.get(name) ?? []).filter((one) => one !== holder);
+      if (left.length > 0) this.#queues.set(name, left);
+      else this.#queues.delete(name);
     }
   }
 }
 
-/** Returns `true` if a call may go on: a settlement may if any key knows its id. */
+/** Returns `true` if a call may be committed: a settlement if any key knows its id. */
 function isAllowed(visits: readonly Visit[]): boolean {
   const [{ call }] = visits as [Visit];
   if (call.settle) return visits.some((visit) => visit.knows);

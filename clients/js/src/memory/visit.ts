@@ -1,4 +1,4 @@
-/** A call at a key: evaluated, charged and answered. */
+/** Evaluation, charging and reply of a call at one key. */
 
 import { identityOf, type KeyCall, type Spec } from "./grammar.js";
 import { Part, wrongType, type Charge, type Key, type Remembered } from "./key.js";
@@ -9,19 +9,19 @@ import type { Usage, Verdict } from "./rule.js";
 
 const MOST_PARTS = 16;
 
-/** Decision of one limit about a call, before anything is changed. */
+/** Verdict of one limit on a call, before anything is changed. */
 interface Evaluation {
   /** Part of the key with the usage. */
   part: Part | undefined;
   readonly verdict: Verdict;
   readonly isForced: boolean;
-  /** Charge; an amount below 0 is given back. */
+  /** Units to charge, or to give back if negative. */
   change: bigint;
   granted: bigint | undefined;
 }
 
-/** Answer about one limit, or about all. */
-export interface Told {
+/** Decision of one limit, or of all limits. */
+export interface LimitDecision {
   readonly verdict: Verdict;
   readonly limit: bigint;
   readonly remaining: bigint;
@@ -29,7 +29,7 @@ export interface Told {
   readonly granted: bigint | undefined;
 }
 
-export function rowOf({ verdict, limit, remaining, reset, granted }: Told): number[] {
+export function rowOf({ verdict, limit, remaining, reset, granted }: LimitDecision): number[] {
   const isAllowed = verdict.kind === "allowed" ? 1 : 0;
   const row = [isAllowed, Number(limit / UNIT), Number(remaining / UNIT), waitOf(verdict)];
   row.push(Number((reset + 999n) / 1000n));
@@ -37,7 +37,7 @@ export function rowOf({ verdict, limit, remaining, reset, granted }: Told): numb
   return row;
 }
 
-/** The wait of a verdict in milliseconds. */
+/** Returns the wait of a verdict in milliseconds. */
 export function waitOf({ kind, time }: Verdict): number {
   return kind === "never" ? -1 : Number((time + 999n) / 1000n);
 }
@@ -51,7 +51,7 @@ export class Visit {
   readonly #now: bigint;
   readonly #known: Remembered | undefined;
   readonly #evaluations: Evaluation[];
-  /** Amount that a call with UPTO is granted: as much as all limits can grant. */
+  /** Units granted to a call with UPTO: the minimum over all limits. */
   readonly #granted: bigint | undefined;
   #isCharged = false;
 
@@ -89,7 +89,7 @@ export class Visit {
     return this.outcome === "PASSES" && this.#evaluations.some(({ change }) => change !== 0n);
   }
 
-  /** Refuses a call for which the key has no room. */
+  /** Throws an error if the key has no room for the call. */
   checkRoom(): void {
     if (this.key.isPlain || this.outcome !== "PASSES") return;
     const charging = this.#evaluations.filter(({ change }) => change > 0n);
@@ -103,7 +103,7 @@ export class Visit {
     }
   }
 
-  /** Makes the changes. */
+  /** Applies the changes. */
   commit(): void {
     const { key, call } = this;
     const now = this.#now;
@@ -132,26 +132,26 @@ export class Visit {
     key.expire(key.recoversIn(now), now);
   }
 
-  /** Returns the answer of each limit, with its present usage. */
-  told(): Told[] {
-    return this.#pairs().map(([spec, one]) => this.#toldOf(spec, one));
+  /** Returns the decision of each limit, with the current usage. */
+  decisions(): LimitDecision[] {
+    return this.#pairs().map(([spec, one]) => this.#decisionOf(spec, one));
   }
 
-  /** The one decision of all limits. */
-  whole(each: readonly Told[]): Told {
-    const denies = ({ verdict }: Told, index: number) =>
+  /** Returns the combined decision of all limits. */
+  whole(each: readonly LimitDecision[]): LimitDecision {
+    const denies = ({ verdict }: LimitDecision, index: number) =>
       this.denies ? this.#denies(this.#evaluations[index]!) : verdict.kind !== "allowed";
     const denying = each.filter(denies);
-    const ruling = denying.length > 0 ? denying : each;
-    const verdict = ruling.map((told) => told.verdict).reduce(longer);
-    let governing = ruling.find((told) => told.verdict === verdict)!;
+    const candidates = denying.length > 0 ? denying : each;
+    const verdict = candidates.map((decision) => decision.verdict).reduce(longer);
+    let governing = candidates.find((decision) => decision.verdict === verdict)!;
     if (denying.length === 0) {
       governing = each[0]!;
       let least = this.#costOf(0);
-      for (const [index, told] of each.entries()) {
+      for (const [index, decision] of each.entries()) {
         const cost = this.#costOf(index);
-        if (told.remaining * least >= governing.remaining * cost) continue;
-        governing = told;
+        if (decision.remaining * least >= governing.remaining * cost) continue;
+        governing = decision;
         least = cost;
       }
     }
@@ -165,7 +165,7 @@ export class Visit {
 
   #evaluate({ rule, request }: Spec, part: Part | undefined): Evaluation {
     const isKnown = this.#known !== undefined;
-    const { mode, cost, patience } = isKnown ? NOTHING : request;
+    const { mode, cost, maxWait } = isKnown ? NOTHING : request;
     if (isKnown && rule instanceof Concurrency) rule.isFirst = false;
     const usage: Usage = part?.usage ?? rule.unused();
     const now = this.#now;
@@ -173,11 +173,11 @@ export class Visit {
     if (mode === "BACK") {
       return { ...found, verdict: AT_ONCE, change: usage.isUnused ? 0n : -cost };
     }
-    const asked = mode === "UPTO" ? UNIT : mode === "PAST" ? 1n : cost;
-    let verdict: Verdict = rule.verdict(usage, now, asked);
+    const needed = mode === "UPTO" ? UNIT : mode === "PAST" ? 1n : cost;
+    let verdict: Verdict = rule.verdict(usage, now, needed);
     if (mode === "MAXWAIT" && verdict.kind === "after") {
       const { time } = verdict;
-      verdict = time <= patience ? { kind: "allowed", time } : after(time - patience);
+      verdict = time <= maxWait ? { kind: "allowed", time } : after(time - maxWait);
     }
     const passes = verdict.kind === "allowed";
     if (mode === "UPTO") {
@@ -245,7 +245,7 @@ export class Visit {
     }
   }
 
-  #toldOf(spec: Spec, one: Evaluation): Told {
+  #decisionOf(spec: Spec, one: Evaluation): LimitDecision {
     const { rule, kept, request } = spec;
     const usage: Usage = one.part?.usage ?? rule.unused();
     const now = this.#now;
@@ -268,7 +268,9 @@ export class Visit {
     };
   }
 
-  /** The verdict of a limit in a call that is not decided by its limits. */
+  /**
+   * Returns the verdict of a limit, which a settlement, a repeated call or a give-back overrides.
+   */
   #overridden(verdict: Verdict, { request }: Spec): Verdict {
     switch (this.outcome) {
       case "UNKNOWN":

@@ -1,9 +1,9 @@
-/** Sliding windows: each charge is counted in a place of its own. */
+/** Sliding windows, which keep charges of different times apart. */
 
 import { after, AT_ONCE, ceilDiv, max, min, MOST, movedPlace, NEVER, plus, Rule } from "./rule.js";
 import type { Usage, Verdict } from "./rule.js";
 
-/** The counts of two windows, and their length. */
+/** Usage of a sliding window counter: the counts of two windows, and their length. */
 class Slider implements Usage {
   start: bigint;
   window: bigint;
@@ -17,7 +17,7 @@ class Slider implements Usage {
     this.current = current;
   }
 
-  /** The usage with the window that `now` lies in as the current one. */
+  /** Returns the usage with the window that contains `now` as the current one. */
   rolled(now: bigint): Slider {
     const passed = this.window ? max(now - this.start, 0n) / this.window : 2n;
     if (passed === 0n) return this;
@@ -135,12 +135,12 @@ export class Sliding extends Rule<Slider> {
   }
 }
 
-/** Returns the time into a window at which the count of the one before has faded to `room`. */
+/** Returns the time within a window at which the weighted previous count falls to `room`. */
 function fades(count: bigint, room: bigint, window: bigint): bigint {
   return count ? max(window - (room * window) / count, 0n) : 0n;
 }
 
-/** Counts of the slots of a strict window, by the number of the slot. */
+/** Usage of a strict sliding window: counts by the number of the slot. */
 class Slots implements Usage {
   window = 0n;
   written = 0n;
@@ -150,12 +150,12 @@ class Slots implements Usage {
     return max(ceilDiv(this.window, 60n), 1n);
   }
 
-  /** When a slot stops counting. */
+  /** Returns the time at which a slot leaves the window. */
   leaves(slot: bigint): bigint {
     return (slot + 1n) * this.width - 1n + this.window;
   }
 
-  /** The slots that count now, the newest first. */
+  /** Returns the slots within the window, newest first. */
   counting(now: bigint): [slot: bigint, count: bigint][] {
     const counting = [...this.counts].filter(([slot]) => now < this.leaves(slot));
     return counting.sort(([one], [other]) => (one > other ? -1 : 1));
@@ -198,7 +198,7 @@ class Slots implements Usage {
     return this.lower(place / this.width, units);
   }
 
-  /** Takes up to `units` off a slot. Returns how many. */
+  /** Subtracts up to `units` from a slot. Returns how many. */
   lower(slot: bigint, units: bigint): bigint {
     const count = this.counts.get(slot) ?? 0n;
     const taken = min(units, count);
@@ -280,7 +280,7 @@ export class Strict extends Rule<Slots> {
   }
 }
 
-/** The instants of charges and their costs, the oldest first. */
+/** Usage of a sliding log: the times and costs of charges, oldest first. */
 class Entries implements Usage {
   entries: [at: bigint, cost: bigint][] = [];
 
@@ -317,7 +317,7 @@ class Entries implements Usage {
     else if (cost > 0n) this.entries.push([at, cost]);
   }
 
-  /** Takes up to `units` off the entries that `mayTake`, from the oldest on. Returns how many. */
+  /** Subtracts up to `units` from the entries that `mayTake`, oldest first. Returns how many. */
   lower(units: bigint, mayTake: (at: bigint) => boolean): bigint {
     let rest = units;
     for (const entry of this.entries) {

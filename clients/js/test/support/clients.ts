@@ -1,4 +1,4 @@
-/** Every client that the package knows, in the versions that it says. */
+/** Every supported client, in the supported versions. */
 
 import * as ioredis from "ioredis";
 import * as ioredis5 from "ioredis5";
@@ -12,7 +12,7 @@ import type { Cluster, Scope } from "./server.js";
 
 type Opened = { client: Client; close: () => unknown };
 
-/** Opens a client of one server, or of a cluster. */
+/** Client library, which opens a client of one server or of a cluster. */
 export interface Kind {
   readonly name: string;
   readonly isIoredis: boolean;
@@ -37,8 +37,9 @@ const ioredisKind = (name: string, library: typeof ioredis): Kind => ({
 });
 
 /**
- * node-redis 4 miscounts its queue when a command is withdrawn as it is sent: it throws as it empties
- * the queue, and goes on connecting. QUIT ends it all the same, at once or with the next connection.
+ * Closes a client. node-redis 4 miscounts its queue when a command is cancelled while it is sent:
+ * emptying the queue throws, and the client keeps connecting. QUIT ends it nevertheless, at once or
+ * with the next connection.
  */
 const end = async (
   close: () => unknown,
@@ -69,7 +70,7 @@ const nodeRedisKind = (name: string, library: typeof redis): Kind => ({
   },
 });
 
-/** The libraries' own types differ from version to version; what is used of them here does not. */
+/** Client libraries. Their own types differ between versions; the parts used here do not. */
 export const KINDS: readonly Kind[] = [
   ioredisKind("ioredis 6", ioredis),
   ioredisKind("ioredis 5", ioredis5 as unknown as typeof ioredis),

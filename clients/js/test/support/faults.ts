@@ -1,4 +1,4 @@
-/** A proxy with a bad network: slow, silent, or cut. Bytes pass as they are. */
+/** Proxy with a bad network: slow, silent, or cut. Bytes pass unchanged. */
 
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
@@ -7,11 +7,11 @@ import type { Scope, Server } from "./server.js";
 
 export interface Network {
   readonly port: number;
-  /** Milliseconds for each way. */
+  /** Delay in milliseconds for each direction. */
   delayMs: number;
-  /** Nothing that the server says arrives. */
+  /** `true` if nothing from the server arrives. */
   isSilent: boolean;
-  /** Cuts all connections that there are. */
+  /** Closes all connections. */
   cut(): void;
 }
 
@@ -27,7 +27,7 @@ export async function networkFor(test: Scope, server: Pick<Server, "port">): Pro
       from.on("data", (bytes) => {
         if (from === upstream && network.isSilent) return;
         const write = () => to.writable && to.write(bytes);
-        // In their order: a timer of the same time fires after the one before.
+        // Keeps the order: a timer with the same delay fires after earlier ones.
         if (network.delayMs > 0) setTimeout(write, network.delayMs);
         else write();
       });
@@ -52,7 +52,7 @@ export async function networkFor(test: Scope, server: Pick<Server, "port">): Pro
   return network;
 }
 
-/** No event is handled meanwhile, as in a process that is busy. */
+/** Blocks the event loop, as in a process that is busy. */
 export function block(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }

@@ -1,4 +1,4 @@
-/** Requests over real connections, from whatever address of this machine. */
+/** Requests over real connections, from any address of this machine. */
 
 import { once } from "node:events";
 import {
@@ -39,7 +39,7 @@ export class Site {
     return new Site(test, (server.address() as AddressInfo).port);
   }
 
-  /** `from`: where the connection comes from. On Linux, all of 127.0.0.0/8 is this machine. */
+  /** Sends a request from the address `from`. On Linux, all of 127.0.0.0/8 is this machine. */
   async get(path: string, headers: Record<string, string> = {}, from?: string): Promise<Answer> {
     const asked = request({
       port: this.#port,
@@ -53,7 +53,7 @@ export class Site {
     return { status: answer.statusCode, headers: answer.headers, body: await text(answer) };
   }
 
-  /** How many of so many requests, 50 at a time, had each status. */
+  /** Sends `count` requests, 50 at a time, and counts their statuses. */
   async statuses(count: number, one: (turn: number) => Promise<Answer>) {
     const counts: Record<number, number> = {};
     let turn = 0;

@@ -1,6 +1,6 @@
 /**
- * A proxy that loses replies: a call is carried out, and its connection closed instead of an answer,
- * as when a network fails between the two.
+ * Proxy that loses replies: a call is executed, and then its connection is closed instead of a
+ * reply, as when a network fails between the two.
  */
 
 import { once } from "node:events";
@@ -9,11 +9,11 @@ import type { Scope, Server } from "./server.js";
 
 export interface Lossy {
   readonly port: number;
-  /** How many of the module's commands were sent, and how many of the replies were lost. */
+  /** Number of the module's commands that were sent, and of replies that were lost. */
   readonly count: { sent: number; lost: number };
 }
 
-/** Of the replies to the module's commands every n-th is lost. */
+/** Starts a proxy that loses every n-th reply to the module's commands. */
 export async function lossyProxyFor(test: Scope, server: Server, every: number): Promise<Lossy> {
   const count = { sent: 0, lost: 0 };
   const port = await proxyFor(test, server, () => {
@@ -26,13 +26,13 @@ export async function lossyProxyFor(test: Scope, server: Server, every: number):
 
 export interface Refusing {
   readonly port: number;
-  /** What the module's commands are answered with, if there is any. */
+  /** Error reply to the module's commands, if any. */
   error: string | undefined;
-  /** Those without an id are not. */
+  /** `true` to pass on commands without an id. */
   sparesUnnamed: boolean;
 }
 
-/** Answers the module's commands with an error. */
+/** Starts a proxy that answers the module's commands with an error. */
 export async function refusingProxyFor(test: Scope, server: Server): Promise<Refusing> {
   const state = { port: 0, error: undefined as string | undefined, sparesUnnamed: false };
   state.port = await proxyFor(test, server, (command) =>
@@ -42,8 +42,8 @@ export async function refusingProxyFor(test: Scope, server: Server): Promise<Ref
 }
 
 /**
- * Stands before a server. `answer` says of each of the module's commands which error it is answered
- * with; null: its reply is lost; undefined: the server's is passed on.
+ * Starts a proxy before a server. `answer` returns the error reply to a command of the module;
+ * null: its reply is lost; undefined: the server's reply is passed on.
  */
 async function proxyFor(
   test: Scope,
@@ -64,7 +64,7 @@ async function proxyFor(
     }
     let [commands, replies] = [Buffer.alloc(0), Buffer.alloc(0)];
     let current: Buffer | undefined;
-    // One command after another, so that exactly the replies before a lost one arrive.
+    // Sends one command after another, so that exactly the replies before a lost one arrive.
     const next = () => {
       const end = current === undefined ? endOfValue(commands, 0) : undefined;
       if (end === undefined) return;
@@ -101,7 +101,9 @@ async function proxyFor(
   return (proxy.address() as AddressInfo).port;
 }
 
-/** Where a value of the protocol ends, a command or a reply; undefined if it is not all there. */
+/**
+ * Returns the end of a value of the protocol, a command or a reply; undefined if it is incomplete.
+ */
 function endOfValue(bytes: Buffer, at: number): number | undefined {
   const line = bytes.indexOf("\r\n", at);
   if (line < 0) return undefined;

@@ -1,4 +1,4 @@
-/** Servers with the module, alone and as a cluster, until the end of the test. */
+/** Servers with the module, alone and as a cluster, for the duration of a test. */
 
 import { spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { randomInt } from "node:crypto";
@@ -25,16 +25,16 @@ const REPOSITORY = resolve(import.meta.dirname, "../../../..");
 const MODULE =
   process.env["RATELIMIT_MODULE"] ?? join(REPOSITORY, "target/release/libredis_ratelimit.so");
 
-/** By their names in a configuration. */
+/** Settings by their names in a configuration. */
 export type Settings = Record<string, string>;
 
-/** What a fixture lasts for: one test, or by node:test's own `after` a file of them. */
+/** Lifetime of a fixture: one test, or by node:test's own `after` a file of tests. */
 export interface Scope {
   after(end: () => unknown): void;
 }
 
 const SERVERS = new Set<Server>();
-// Also when the process ends without having stopped them.
+// Also if the process ends without having stopped them.
 process.on("exit", () => {
   for (const server of SERVERS) server.remove();
 });
@@ -47,7 +47,7 @@ export class Server {
   #process: ChildProcess | undefined;
   port = 0;
 
-  /** The module's arguments; with null it is not loaded. */
+  /** Creates a server. `args` are the module's arguments; with null the module is not loaded. */
   constructor(
     settings: Settings = {},
     environment: NodeJS.ProcessEnv = {},
@@ -72,7 +72,7 @@ export class Server {
     return { host: "127.0.0.1", port: this.port };
   }
 
-  /** Started again, it has the same port. */
+  /** Starts the server. After a restart it has the same port. */
   async start(): Promise<this> {
     if (!existsSync(MODULE)) throw new Error(`${MODULE} is not there: make build makes it`);
     this.port ||= await reservePort();
@@ -107,7 +107,9 @@ export class Server {
     await once(child, "exit");
   }
 
-  /** It keeps its connections, and answers nothing until it is resumed. */
+  /**
+   * Suspends the server, which keeps its connections but replies to nothing until it is resumed.
+   */
   pause(): void {
     this.#process?.kill("SIGSTOP");
   }
@@ -125,8 +127,9 @@ function binary(): string {
 }
 
 /**
- * A port that no other fixture gets as long as this process lives, as in tests/support/ports.py:
- * whoever has bound the UDP port of the same number has reserved it. The server listens on TCP's.
+ * Reserves a port that no other fixture gets while this process lives, as in
+ * tests/support/ports.py: binding the UDP port of the same number reserves it. The server listens
+ * on the TCP port.
  */
 async function reservePort(): Promise<number> {
   for (;;) {
@@ -139,7 +142,7 @@ async function reservePort(): Promise<number> {
       reservation.close();
       continue;
     }
-    // A node of a cluster listens 10,000 above it, too.
+    // A node of a cluster also listens on a port 10,000 above.
     if ((await isFree(port)) && (await isFree(port + 10_000))) return port;
     reservation.close();
   }
@@ -169,7 +172,7 @@ async function started(test: Scope, server: Server): Promise<Server> {
   return server.start();
 }
 
-/** The time that a server sees: it stands still until a test moves it. */
+/** Clock of a server, which stands still until a test moves it. */
 export class Clock {
   readonly #file: number;
   #us = 1_700_000_000_000_000n;
@@ -192,7 +195,10 @@ export class Clock {
   }
 }
 
-/** A server whose clock the test sets, through the library that the project's own tests preload. */
+/**
+ * Starts a server whose clock the test sets, through the library that the project's own tests
+ * preload.
+ */
 export async function clockedServerFor(test: Scope): Promise<{ server: Server; clock: Clock }> {
   const directory = mkdtempSync(join(tmpdir(), "ratelimit-clock-"));
   const library = join(directory, "clock.so");
@@ -216,7 +222,7 @@ export interface Cluster {
   readonly replicas: readonly Server[];
 }
 
-/** Primaries that share the slots, and as many replicas of the first as are asked for. */
+/** Starts a cluster of primaries that share the slots, with replicas of the first one. */
 export async function clusterFor(
   test: Scope,
   { primaries: count = 3, replicas: replicaCount = 0 } = {},
@@ -234,7 +240,7 @@ export async function clusterFor(
       const next = Math.ceil(((index + 1) * SLOTS) / count);
       const slots = Array.from({ length: next - first }, (_, slot) => first + slot);
       await nodes[index]!.call("CLUSTER", "ADDSLOTS", ...slots);
-      // Given numbers of their own at once, they need not agree on them first.
+      // With distinct epochs from the start, the nodes need not agree on them first.
       await nodes[index]!.call("CLUSTER", "SET-CONFIG-EPOCH", index + 1);
     }),
   );
@@ -253,7 +259,7 @@ export async function clusterFor(
     await node.call("CLUSTER", "REPLICATE", id);
     await until(async () => (await node.info("replication")).includes("master_link_status:up"));
   }
-  // A replica is told to clients only once it has something; and these ask any node.
+  // A replica is announced to clients only after it has data, and clients ask any node.
   await nodes[0]!.publish("anything", "");
   const replicasOf = async (node: Redis) => {
     const ranges = (await node.call("CLUSTER", "SLOTS")) as [number, number, ...unknown[]][];
@@ -263,7 +269,7 @@ export async function clusterFor(
   return { primaries, replicas: servers.slice(count) };
 }
 
-/** A plain connection, to look with. */
+/** Opens a plain client for inspecting a server. */
 export function lookInto(test: Scope, { port }: Pick<Server, "port">): Redis {
   const client = new Redis({ port, host: "127.0.0.1" });
   client.on("error", () => {});
@@ -271,14 +277,14 @@ export function lookInto(test: Scope, { port }: Pick<Server, "port">): Redis {
   return client;
 }
 
-/** How many calls of the module's commands a server has carried out. */
+/** Returns the number of the module's commands that a server executed. */
 export async function calls(redis: Redis): Promise<number> {
   const stats = await redis.info("commandstats");
   const counts = [...stats.matchAll(/cmdstat_rl\.\w+:calls=(\d+)/gi)].map(([, n]) => Number(n));
   return counts.reduce((sum, n) => sum + n, 0);
 }
 
-/** How many calls the servers have redirected. */
+/** Returns the number of calls that the servers redirected. */
 export async function redirects(test: Scope, cluster: Cluster): Promise<number> {
   let sum = 0;
   for (const server of [...cluster.primaries, ...cluster.replicas]) {
@@ -288,7 +294,7 @@ export async function redirects(test: Scope, cluster: Cluster): Promise<number> 
   return sum;
 }
 
-/** Waits for a condition, not for a time. */
+/** Polls until a condition is true. */
 export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
   for (let i = 0; i < 3000; i++) {
     if (await condition()) return;

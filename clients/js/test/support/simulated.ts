@@ -1,18 +1,18 @@
-/** A server and a time of their own, in the process: what waits takes no real time. */
+/** Simulated server and time in this process, so that waits take no real time. */
 
 import { mock } from "node:test";
 import { setImmediate } from "node:timers/promises";
 
 import { Limiter, type LimiterOptions, type NodeRedisClient } from "redis-ratelimit-client";
 
-/** Decides a call at a time: the reply, or undefined for what is no charge. */
+/** Algorithm of the simulated server. */
 export interface Counter {
-  /** Charges up to so many units, or all or none, and returns the reply. */
+  /** Charges `cost` units, or with `upto` as many as fit, and returns the reply. */
   take(now: number, cost: number, upto: boolean): number[];
   giveBack(cost: number): void;
 }
 
-/** A token bucket, as the server has it. */
+/** Creates a token bucket like the server's. */
 export function bucketOf(capacity: number, perMs: number): Counter {
   let [used, at] = [0, 0];
   return {
@@ -32,7 +32,7 @@ export function bucketOf(capacity: number, perMs: number): Counter {
   };
 }
 
-/** A log of calls in a window, as the server has it. */
+/** Creates a sliding log like the server's. */
 export function logOf(limit: number, windowMs: number): Counter {
   let times: number[] = [];
   return {
@@ -51,7 +51,7 @@ export function logOf(limit: number, windowMs: number): Counter {
 export class Simulation {
   /** Milliseconds that have passed. */
   now = 0;
-  /** Calls that the server has carried out. */
+  /** Number of calls that the server executed. */
   calls = 0;
   readonly #counter: Counter;
   readonly #roundTripMs: number;
@@ -68,7 +68,7 @@ export class Simulation {
     return new Limiter(client, { timeout: 30, now: () => this.now, ...options });
   }
 
-  /** Lets time pass, with all that happens meanwhile. */
+  /** Advances time, with all timers that are due. */
   async pass(ms: number): Promise<void> {
     for (const end = this.now + ms; this.now < end;) {
       this.now++;
