@@ -122,7 +122,7 @@ export class Lease {
   }
 }
 
-/** Dependencies of acquireCall a lease. */
+/** Dependencies of acquiring a lease. */
 interface AcquireContext {
   readonly now: () => number;
   /** Aborted when the limiter is closed. */

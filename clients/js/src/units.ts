@@ -1,6 +1,6 @@
 /**
  * Units of a hot key, taken from the server in batches and spent in this process. After the server
- * granted less than a batch, calls are denied until it is wanted again.
+ * granted less than a batch, calls are denied until it is asked again.
  *
  * Never more units are spent than were granted. Available units count as used for all other
  * processes, so choose a batch that is small compared with the limit. Unspent units are settled by

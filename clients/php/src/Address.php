@@ -4,15 +4,12 @@ declare(strict_types=1);
 
 namespace RedisRatelimit;
 
-/**
- * The normal form of client addresses. The packages for other languages have it too, and `clients/addresses.json` holds
- * all of them to it.
- */
+/** Canonical form of client addresses, the same in all packages. `clients/addresses.json` has test cases. */
 final class Address
 {
     private const PATTERN = '/^(?:(?<four>\d+(?:\.\d+){3})(?::(?<port>\d{1,5}))?|\[(?<six>[^\[\]]+)\](?::(?<port>\d{1,5}))?|(?<six>[^\[\]]+))$/DJ';
 
-    /** The first 96 bits of IPv4 addresses within IPv6: mapped ones, and those of NAT64. */
+    /** First 96 bits of IPv4 addresses within IPv6: mapped ones, and those of NAT64. */
     private const IPV4_NETWORKS = [
         "\0\0\0\0\0\0\0\0\0\0\xff\xff",
         "\0\x64\xff\x9b\0\0\0\0\0\0\0\0",
@@ -20,8 +17,8 @@ final class Address
 
     /**
      * Returns the name of a client for a limit by address: the IPv4 address, or the IPv6 network of `$ipv6Prefix` bits,
-     * since one subscriber has all of that. A port, brackets, quotes and a scope are removed. Returns null if the text is
-     * no address, as for a Unix socket.
+     * since one subscriber has an entire network. Ports, brackets, quotes and scopes are removed. Returns null if the
+     * text is not an address, as for a Unix socket.
      */
     public static function normalize(?string $text, int $ipv6Prefix = 64): ?string
     {
@@ -63,7 +60,7 @@ final class Address
     }
 
     /**
-     * Writes the first of the longest runs of zeros as ::, by RFC 5952.
+     * Abbreviates the first of the longest runs of zeros as ::, by RFC 5952.
      *
      * @param list<string> $groups
      */

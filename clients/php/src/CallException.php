@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit;
 
-/** The call is wrong as it is. */
+/** Malformed call. */
 final class CallException extends RateLimitException
 {
 }

@@ -4,25 +4,28 @@ declare(strict_types=1);
 
 namespace RedisRatelimit;
 
-/** A client of phpredis or Predis, for one server; or a RedisCluster of phpredis; or the memory of this process. */
+/**
+ * Connection by a client of phpredis or Predis for one server, a RedisCluster of phpredis, or the memory of this
+ * process.
+ */
 final class Connection
 {
     public function __construct(private readonly \Redis|\RedisCluster|\Predis\ClientInterface|Memory $client)
     {
     }
 
-    /** Seconds since 1970, as whatever decides has them. */
+    /** Returns the seconds since 1970 by the clock that decides. */
     public function now(): float
     {
         return $this->client instanceof Memory ? $this->client->now() : microtime(true);
     }
 
     /**
-     * The reply. The key is the first argument.
+     * Sends a command and returns its reply. The key is the first argument.
      *
      * @param list<string> $words
      *
-     * @throws RateLimitException what the server says in place of one, or that it said nothing
+     * @throws RateLimitException for an error reply, or without a reply
      */
     public function call(array $words): mixed
     {
@@ -33,12 +36,12 @@ final class Connection
                 default => $this->byPhpredis($words),
             };
         } catch (\RedisException|\RedisClusterException|\Predis\PredisException $thrown) {
-            // phpredis throws some of the server's errors, and all of the connection's.
-            $said = $thrown->getMessage();
-            if (!Replies::isReply($said)) {
-                throw new UnavailableException($said, 0, $thrown);
+            // phpredis throws some error replies, and all errors of the connection.
+            $text = $thrown->getMessage();
+            if (!Replies::isReply($text)) {
+                throw new UnavailableException($text, 0, $thrown);
             }
-            [$reply, $error] = [null, $said];
+            [$reply, $error] = [null, $text];
         }
         if (null !== $error) {
             $why = Replies::explained($error);
@@ -70,7 +73,7 @@ final class Connection
     private function byPhpredis(array $words): array
     {
         $this->client->clearLastError();
-        // A cluster's client is told the key that decides the node.
+        // The client of a cluster needs the key that selects the node.
         $reply = $this->client instanceof \RedisCluster
             ? $this->client->rawCommand($words[1], ...$words)
             : $this->client->rawCommand(...$words);

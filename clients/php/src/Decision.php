@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace RedisRatelimit;
 
 /**
- * What the server says to a call. Times are in seconds; a `wait` of null: never. While nobody can decide, `limit`,
- * `remaining` and `reset` are null, and `error` says why.
+ * Decision of the server on a call. Times are in seconds; a `wait` of null means never. Without a decision, `limit`,
+ * `remaining` and `reset` are null, and `error` is the reason.
  */
 final class Decision
 {
@@ -29,29 +29,29 @@ final class Decision
         return new self(1 === $allowed, $limit, $remaining, $wait < 0 ? null : $wait / 1000, $reset / 1000, $id);
     }
 
-    /** The server did not decide. */
+    /** Returns true if the server did not decide. */
     public function isDegraded(): bool
     {
         return null !== $this->error;
     }
 
     /**
-     * For HTTP: X-RateLimit-*, and Retry-After of a denial.
+     * Returns the HTTP header fields: X-RateLimit-*, and Retry-After for a denial.
      *
      * @return array<string, string>
      */
     public function headers(): array
     {
-        $told = [];
+        $headers = [];
         if (null !== $this->limit) {
-            $told['X-RateLimit-Limit'] = (string) $this->limit;
-            $told['X-RateLimit-Remaining'] = (string) $this->remaining;
-            $told['X-RateLimit-Reset'] = (string) (int) ceil($this->reset);
+            $headers['X-RateLimit-Limit'] = (string) $this->limit;
+            $headers['X-RateLimit-Remaining'] = (string) $this->remaining;
+            $headers['X-RateLimit-Reset'] = (string) (int) ceil($this->reset);
         }
         if (!$this->allowed && null !== $this->wait) {
-            $told['Retry-After'] = (string) (int) ceil($this->wait);
+            $headers['Retry-After'] = (string) (int) ceil($this->wait);
         }
 
-        return $told;
+        return $headers;
     }
 }

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit;
 
-/** There is no room for what the call would store. Nothing was charged. */
+/** Lack of room for the data of the call. Nothing was charged. */
 final class FullException extends RateLimitException
 {
 }

@@ -4,15 +4,15 @@ declare(strict_types=1);
 
 namespace RedisRatelimit;
 
-/** One limit, such as `Limit::fixed(100, '1m')`. */
+/** Limit, such as `Limit::fixed(100, '1m')`. */
 final class Limit
 {
     private const RATE = '~^\s*(\d+(?:\.\d+)?)\s*(?:/|\bper\b)\s*(\d*)\s*(?:(s|sec|second)|(m|min|minute)|(h|hr|hour)|(d|day)|(w|week))s?\s*$~iD';
 
     /**
      * @param list<string|int|float> $words
-     * @param float|null             $quota units; null: a policy's, which only the server knows
-     * @param string|null            $key   of a sketch: what a call names as its key is an item of the sketch then
+     * @param float|null             $quota units; null for a policy, whose limits only the server knows
+     * @param string|null            $key   key of a sketch: the key of a call is then an item of the sketch
      */
     private function __construct(
         public readonly array $words,
@@ -21,25 +21,28 @@ final class Limit
     ) {
     }
 
-    /** A burst of up to `$capacity`, refilled by `$refill` per `$period`, continuously. */
+    /** Creates a token bucket: bursts of up to `$capacity`, refilled by `$refill` per `$period`, continuously. */
     public static function tokenBucket(int|float $capacity, int|float $refill, string $period): self
     {
         return new self(['TOKENBUCKET', $capacity, $refill, $period], $capacity);
     }
 
-    /** A queue of up to `$capacity` that leaves at `$leak` per `$period`: hold a call for its `wait`. */
+    /**
+     * Creates a leaky bucket: a queue of up to `$capacity` that drains at `$leak` per `$period`. Hold a call for its
+     * `wait`.
+     */
     public static function leakyBucket(int|float $capacity, int|float $leak, string $period): self
     {
         return new self(['LEAKYBUCKET', $capacity, $leak, $period], $capacity);
     }
 
-    /** At most `$limit` in each window, which begins with the first call. */
+    /** Creates a fixed window: at most `$limit` in each window, which begins with the first call. */
     public static function fixed(int|float $limit, string $window): self
     {
         return new self(['FIXED', $limit, $window], $limit);
     }
 
-    /** The fixed window that a rate such as '100/minute' or '5 per 15 minutes' means. */
+    /** Parses a rate such as '100/minute' or '5 per 15 minutes' to a fixed window. */
     public static function rate(string $text): self
     {
         if (1 !== preg_match(self::RATE, $text, $match)) {
@@ -57,24 +60,26 @@ final class Limit
         return self::fixed(str_contains($match[1], '.') ? (float) $match[1] : (int) $match[1], "{$count}{$unit}");
     }
 
-    /** At most about `$limit` in the trailing window; if `$strict`, never more. */
+    /** Creates a sliding window: approximately `$limit` in the trailing window, or if `$strict` never more. */
     public static function sliding(int|float $limit, string $window, bool $strict = false): self
     {
         return new self(['SLIDING', $limit, $window, ...($strict ? ['STRICT'] : [])], $limit);
     }
 
-    /** At most `$limit` in the trailing window, to the microsecond; the server stores each call. */
+    /**
+     * Creates a sliding log: at most `$limit` in the trailing window, to the microsecond; the server stores each call.
+     */
     public static function slidingLog(int|float $limit, string $window): self
     {
         return new self(['SLIDINGLOG', $limit, $window], $limit);
     }
 
     /**
-     * A token bucket for each of any number of items, such as addresses, in the key `$key` of a fixed size. An item is
-     * what a call names as its key. It never gets more than its limit, and may be denied too early if the sketch is too
-     * small.
+     * Creates a sketch: a token bucket for each of any number of items, such as addresses, in the key `$key` of a fixed
+     * size. The key of a call is the item. An item never gets more than its limit, and may be denied too early if the
+     * sketch is too small.
      *
-     * @param string|int|null $size counts when the key is made: '64kb' to '256mb', or bytes
+     * @param string|int|null $size size when the key is created: '64kb' to '256mb', or bytes
      */
     public static function sketch(
         int|float $capacity,
@@ -88,7 +93,7 @@ final class Limit
         return new self($words, $capacity, $key);
     }
 
-    /** The policy that the server keeps under the first of these names that exists. */
+    /** Refers to the first policy on the server that exists among these names. */
     public static function policy(string $name, string ...$others): self
     {
         $words = ['POLICY', $name];
@@ -99,7 +104,7 @@ final class Limit
         return new self($words, null);
     }
 
-    /** Tells the limit from others on its key, by 1 to 32 of A-Z, a-z, 0-9, _ and -. */
+    /** Sets the name, which distinguishes the limit from others on its key: 1 to 32 of A-Z, a-z, 0-9, _ and -. */
     public function named(string $name): self
     {
         if (null !== $this->key) {
@@ -109,7 +114,7 @@ final class Limit
         return new self([...$this->words, 'AS', $name], $this->quota);
     }
 
-    /** For a policy that is a sketch, in the key `$key`: what a call names as its key is an item then. */
+    /** Sets the key of the sketch, for a policy that is a sketch. The key of a call is then the item. */
     public function itemsIn(string $key): self
     {
         if (!$this->isPolicy()) {
@@ -120,7 +125,7 @@ final class Limit
     }
 
     /**
-     * Its words in a call that names `$item` as its key.
+     * Returns the words in a call with the key `$item`.
      *
      * @return list<string|int|float>
      */

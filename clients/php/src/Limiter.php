@@ -4,30 +4,31 @@ declare(strict_types=1);
 
 namespace RedisRatelimit;
 
-/** Charges limits on the server, and says what holds while the server is away. */
+/** Limiter that charges limits on the server, and falls back during an outage. */
 final class Limiter
 {
-    /** Above this share of a limit, charging a call twice would matter. */
+    /** Share of a limit above which charging a call twice would matter. */
     private const MATTERS = 0.01;
 
-    /** Longer than a call is sent again. */
+    /** Lifetime of an idempotency key: longer than a call may be resent. */
     private const REMEMBERED = '30s';
 
     private const MERGED = 'a sketch cannot tell apart again what it has merged: no item is settled or charged once';
 
     private readonly Connection $connection;
 
-    /** @var array<string, true> policies with a concurrency limit: the idempotency key is the holder */
-    private array $held = [];
+    /** @var array<string, true> policies with a concurrency limit, whose calls need an idempotency key as the holder */
+    private array $concurrencyPolicies = [];
 
     /**
      * @param \Redis|\RedisCluster|\Predis\ClientInterface|Memory $client
-     *                                             its time limits are those of a call: give it short ones
-     * @param 'open'|'closed'|'raise' $onOutage    while the server does not decide: all passes, nothing does, or an
-     *                                             UnavailableException
-     * @param 'raise'|'outage'        $setupErrors what somebody has to mend: a SetupException, or as in an outage
-     * @param bool                    $once        whether calls bring an idempotency key where charging them twice would
-     *                                             matter. false: none does, and no call is sent again
+     *                                             its timeouts are those of a call: make them short
+     * @param 'open'|'closed'|'raise' $onOutage    fallback while the server does not decide: allow every call, deny
+     *                                             every call, or throw an UnavailableException
+     * @param 'raise'|'outage'        $setupErrors reaction to a misconfiguration: throw a SetupException, or fall back as
+     *                                             in an outage
+     * @param bool                    $once        true to give calls an idempotency key where charging them twice would
+     *                                             matter. false: calls have none, and no call is resent
      */
     public function __construct(
         \Redis|\RedisCluster|\Predis\ClientInterface|Memory $client,
@@ -43,8 +44,8 @@ final class Limiter
     }
 
     /**
-     * A limiter that decides in this process, as the server does: for tests. Without a clock that the test moves the time
-     * is real.
+     * Creates a limiter for tests, which decides in this process as the server does. Without a clock that the test
+     * moves, time is real.
      */
     public static function local(?ManualClock $clock = null, string $prefix = ''): self
     {
@@ -58,12 +59,11 @@ final class Limiter
      *
      * @param Limit|string|list<Limit|string> $limits
      *                                   a limit can be a rate such as '100/minute'
-     * @param string|bool|null  $once    an idempotency key of yours, true for a new one, or false for none
-     * @param string|null       $ttl     for how long the charge can be settled, such as '10m'
-     * @param bool              $force   charge what was used already, even past a limit
-     * @param bool              $refundable give the charge an idempotency key, whatever it costs, so that `settle` can
-     *                                   refund it
-     * @param string|null       $maxWait let pass also what will fit within this time. Token buckets only
+     * @param string|bool|null  $once    your idempotency key, true for a new one, or false for none
+     * @param string|null       $ttl     time within which the charge can be settled, such as '10m'
+     * @param bool              $force   charge even past a limit, for units that were used already
+     * @param bool              $refundable give the charge an idempotency key at any cost, so that `settle` can refund it
+     * @param string|null       $maxWait also allow a call that fits within this time. Token buckets only
      */
     public function take(
         string $key,
@@ -92,25 +92,25 @@ final class Limiter
         $id = $this->idOf($limits, $cost, $once, $ttl);
         $isRepeatable = null !== $id || (null === $once && $this->once);
         try {
-            return $this->asked($key, $limits, $options, $id, $isRepeatable);
+            return $this->send($key, $limits, $options, $id, $isRepeatable);
         } catch (CallException $error) {
             $isMissing = str_starts_with($error->getMessage(), 'the policy has a CONCURRENCY limit');
             if (null !== $id || null !== $once || !$this->once || !$isMissing) {
                 throw $error;
             }
             foreach ($limits as $limit) {
-                $this->held[implode(' ', $limit->words)] = true;
+                $this->concurrencyPolicies[implode(' ', $limit->words)] = true;
             }
 
             return $this->take($key, $limits, $cost, true, $ttl, $force, $maxWait);
         } catch (FullException $error) {
-            $said = $error->getPrevious()?->getMessage() ?? '';
-            if (null === $id || \is_string($once) || !Replies::mayPassWithoutId($said)) {
+            $text = $error->getPrevious()?->getMessage() ?? '';
+            if (null === $id || \is_string($once) || !Replies::mayPassWithoutId($text)) {
                 return $this->without($error);
             }
-            // Rather than deny what is in order: this one may be charged twice, if it is sent twice.
+            // Rather than deny a valid call, risk a double charge if it is resent.
             try {
-                return $this->asked($key, $limits, $options, null, false);
+                return $this->send($key, $limits, $options, null, false);
             } catch (UnavailableException|SetupException|FullException $error) {
                 return $this->without($error);
             }
@@ -120,7 +120,7 @@ final class Limiter
     }
 
     /**
-     * Says what `take` would, and charges nothing.
+     * Returns the decision that `take` would make, and charges nothing.
      *
      * @param Limit|string|list<Limit|string> $limits
      */
@@ -136,7 +136,7 @@ final class Limiter
     }
 
     /**
-     * Corrects a charge by its idempotency key. Denied only if the server does not know it, or no longer.
+     * Corrects a charge by its idempotency key. Denied only if the key is unknown to the server or expired.
      *
      * @param Limit|string|list<Limit|string> $limits
      */
@@ -154,49 +154,52 @@ final class Limiter
         }
     }
 
-    /** Forgets all that a key has used; of a sketch, by the key of its own, all of its items. Whether there was anything. */
+    /** Deletes the usage of a key, or of all items of a sketch by its own key. Returns true if there was any. */
     public function reset(string $key): bool
     {
         return 1 === $this->call(['DEL', $this->prefix.$key], true);
     }
 
     /**
-     * What the first named limit of a key has used, and in how many seconds it has recovered. Of a key that is not there,
-     * nothing. While the server does not decide: nothing, or with `closed` more than there is.
+     * Returns the usage of the first named limit of a key, and the seconds until it has recovered. Returns zeros for a
+     * key that does not exist, and without a decision; with `closed`, usage above any limit instead.
      *
      * @return array{int, float}
      */
     public function usage(string $key): array
     {
         try {
-            $told = self::map($this->call(['RL.INFO', $this->prefix.$key], true) ?: []);
+            $reply = self::map($this->call(['RL.INFO', $this->prefix.$key], true) ?: []);
         } catch (UnavailableException|SetupException $error) {
             return [$this->without($error)->allowed ? 0 : \PHP_INT_MAX, 0.0];
         }
-        $first = self::map($told['parts'][0] ?? []);
+        $first = self::map($reply['parts'][0] ?? []);
         $left = ($first['recovers_at'] ?? 0) / 1000 - $this->connection->now();
 
         return $left > 0 ? [(int) $first['used'], $left] : [0, 0.0];
     }
 
     /**
-     * A map of the protocol: names and values in turn.
+     * Decodes a map of the protocol: names and values in turn.
      *
-     * @param list<mixed> $told
+     * @param list<mixed> $reply
      *
      * @return array<string, mixed>
      */
-    private static function map(array $told): array
+    private static function map(array $reply): array
     {
         $map = [];
-        foreach (array_chunk($told, 2) as [$name, $value]) {
+        foreach (array_chunk($reply, 2) as [$name, $value]) {
             $map[$name] = $value;
         }
 
         return $map;
     }
 
-    /** For the start: a SetupException says what is wrong, and an UnavailableException that the server is away. */
+    /**
+     * Checks the server at the start. Throws a SetupException that says what to do, or an UnavailableException if the
+     * server is unreachable.
+     */
     public function check(): void
     {
         $this->call(['RL.PEEK', 'redis-ratelimit:check', 'FIXED', '1', '1s'], true);
@@ -207,7 +210,7 @@ final class Limiter
      * @param list<string|int|float>     $options
      * @param array{string, string}|null $id
      */
-    private function asked(string $key, array $limits, array $options, ?array $id, bool $isRepeatable): Decision
+    private function send(string $key, array $limits, array $options, ?array $id, bool $isRepeatable): Decision
     {
         $named = null === $id ? $options : [...$options, 'ONCE', ...$id];
 
@@ -221,7 +224,7 @@ final class Limiter
         try {
             return $this->connection->call($words);
         } catch (UnavailableException $error) {
-            // Without a reply of the server's: it may have been lost.
+            // Without a reply of the server, which may have been lost.
             if (!$isRepeatable || !$error->getPrevious() instanceof \Exception || Replies::isReply($error->getPrevious()->getMessage())) {
                 throw $error;
             }
@@ -230,7 +233,7 @@ final class Limiter
         }
     }
 
-    /** What holds in place of the server's decision. A key without room is no outage, and denies. */
+    /** Returns the fallback decision. A full key is not an outage, and denies. */
     private function without(RateLimitException $error, ?bool $allowed = null): Decision
     {
         if (!$error instanceof UnavailableException) {
@@ -255,7 +258,7 @@ final class Limiter
     private function words(string $key, array $limits, array $options): array
     {
         if (1 === \count($limits) && $limits[0]->isPolicy()) {
-            // The form of its own that needs no permission to choose limits.
+            // RL.LIMIT needs no permission to choose limits.
             return ['RL.LIMIT', $this->keyOf($key, $limits), ...\array_slice($limits[0]->spec($key), 1), ...$options];
         }
 
@@ -263,7 +266,7 @@ final class Limiter
     }
 
     /**
-     * The key on the server: of a sketch its own, and what the call names is an item.
+     * Returns the key on the server: for a sketch its own, as the key of the call is an item.
      *
      * @param list<Limit> $limits
      */
@@ -302,7 +305,7 @@ final class Limiter
         return array_merge(...array_map(static fn (Limit $limit) => $limit->spec($key), $limits));
     }
 
-    /** Without an exponent. */
+    /** Formats a number without an exponent. */
     private static function number(float $units): string
     {
         return rtrim(rtrim(number_format($units, 6, '.', ''), '0'), '.');
@@ -340,7 +343,7 @@ final class Limiter
     }
 
     /**
-     * The idempotency key of a call, and for how long it is remembered.
+     * Returns the idempotency key of a call and its lifetime, if it needs one.
      *
      * @param list<Limit> $limits
      *
@@ -356,7 +359,7 @@ final class Limiter
         }
         $isNeeded = $cost > 1;
         foreach ($limits as $limit) {
-            $isNeeded = $isNeeded || isset($this->held[implode(' ', $limit->words)])
+            $isNeeded = $isNeeded || isset($this->concurrencyPolicies[implode(' ', $limit->words)])
                 || (null !== $limit->quota && $cost > $limit->quota * self::MATTERS);
         }
         if (true !== $once && null === $ttl && !($isNeeded && $cost > 0)) {

@@ -15,12 +15,12 @@ use RedisRatelimit\Memory\Whole;
 use RedisRatelimit\Memory\Words;
 
 /**
- * Keys in this process, in place of a client, for tests: it replies to the module's commands as the server does, except
+ * Keys in this process, in place of a client, for tests. It replies to the module's commands as the server does, except
  * that sketches, policies and bans are errors.
  */
 final class Memory
 {
-    /** With so many keys, those that have expired are removed. */
+    /** Number of keys at which expired keys are removed. */
     private const SWEPT_AT = 1000;
 
     /** @var array<string, Key> */
@@ -28,17 +28,17 @@ final class Memory
     private int $sweptAt = self::SWEPT_AT;
     private int $lastToken = 0;
 
-    /** @param \Closure(): int $micros the microseconds since 1970 */
+    /** @param \Closure(): int $micros returns the microseconds since 1970 */
     public function __construct(private readonly \Closure $micros)
     {
     }
 
     /**
-     * The reply to a call.
+     * Returns the reply to a call.
      *
      * @param list<string> $given
      *
-     * @throws RefusedException that of an error
+     * @throws RefusedException for an error reply
      */
     public function call(array $given): mixed
     {
@@ -65,7 +65,7 @@ final class Memory
         };
     }
 
-    /** Seconds since 1970. */
+    /** Returns the seconds since 1970. */
     public function now(): float
     {
         return ($this->micros)() / Whole::UNIT;
@@ -80,7 +80,7 @@ final class Memory
         return $this->keys[$name] ?? null;
     }
 
-    /** The key, or a new one, as of now. A peek sees a clock that was set back, and changes nothing. */
+    /** Returns the key, or a new one, shifted if the clock was set back. A peek changes nothing. */
     private function open(string $name, int $now, bool $isPeek): Key
     {
         $key = $this->find($name, $now) ?? new Key();
@@ -110,7 +110,7 @@ final class Memory
      *
      * @param list<array{string, KeyCall}> $keys
      *
-     * @return array{list<Visit>, bool} and whether it may go on
+     * @return array{list<Visit>, bool} the visits, and true if the call was committed
      */
     private function visit(array $keys, int $now, bool $isPeek): array
     {
@@ -120,7 +120,7 @@ final class Memory
         }
         $settles = null !== $keys[0][1]->settle;
         $says = static fn (Visit $visit) => $settles ? $visit->knows() : $visit->denies();
-        // A settlement may go on if any key knows its id.
+        // A settlement is committed if any key knows its id.
         $isAllowed = $settles === ([] !== array_filter($visits, $says));
         foreach ($isAllowed ? $visits : [] as $visit) {
             $visit->checkRoom();
@@ -139,15 +139,15 @@ final class Memory
     private function keyReply(string $name, KeyCall $call, int $now, bool $isPeek): array
     {
         [[$visit]] = $this->visit([[$name, $call]], $now, $isPeek);
-        $each = $visit->told();
+        $each = $visit->decisions();
         $whole = $visit->whole($each);
         if (!$call->each) {
             return $whole->row();
         }
         $rows = [];
-        foreach ($each as $index => $told) {
+        foreach ($each as $index => $decision) {
             $as = $call->specs[$index]->name;
-            $rows[] = null === $as ? $told->row() : [...$told->row(), $as];
+            $rows[] = null === $as ? $decision->row() : [...$decision->row(), $as];
         }
 
         return [$whole->verdict->isAllowed() ? 1 : 0, $whole->verdict->wait(), $rows];
@@ -163,12 +163,12 @@ final class Memory
         [$visits, $isAllowed] = $this->visit($keys, $now, $isPeek);
         [$wait, $rows] = [Verdict::allowed(), []];
         foreach ($visits as $visit) {
-            $told = $visit->whole($visit->told());
+            $decision = $visit->whole($visit->decisions());
             $isHeld = null !== $visit->call->settle || $visit->denies();
-            if ($isAllowed ? $told->verdict->isAllowed() : $isHeld) {
-                $wait = $wait->longer($told->verdict);
+            if ($isAllowed ? $decision->verdict->isAllowed() : $isHeld) {
+                $wait = $wait->longer($decision->verdict);
             }
-            $rows[] = $told->row();
+            $rows[] = $decision->row();
         }
 
         return [$isAllowed ? 1 : 0, $wait->wait(), $rows];

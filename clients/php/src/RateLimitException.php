@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit;
 
-/** The base of all errors. */
+/** Base class of all exceptions of this package. */
 class RateLimitException extends \RuntimeException
 {
 }

@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace RedisRatelimit;
 
 /**
- * What an error reply of the server means: whose it is to mend, and what to do. The packages for other languages have
- * this table too, and `clients/replies.json` holds all of them to it.
+ * Classification of the server's error replies: their cause, and a remedy. The packages for other languages have the
+ * same table; `clients/replies.json` tests all of them.
  */
 final class Replies
 {
@@ -21,7 +21,7 @@ final class Replies
     private const NO_CLUSTER = 'this server is no cluster: use a client for one server';
     private const DATABASE = 'choose another database in the URL';
 
-    /** The first row that the reply begins with rules. */
+    /** Prefixes of replies with their cause and a remedy. The first one that matches applies. */
     private const TABLE = [
         ['LOADING ', 'outage', ''],
         ['BUSY ', 'outage', ''],
@@ -61,11 +61,12 @@ final class Replies
     ];
 
     /**
-     * Its kind, and what to do. What is unknown is the module's word on a call, or a code that nobody told us of.
+     * Returns the cause of an error reply, and a remedy. Unknown replies that begin with ERR are the module's errors
+     * about malformed calls.
      *
      * @return array{string, string}
      */
-    public static function kindOf(string $reply): array
+    public static function causeOf(string $reply): array
     {
         foreach (self::TABLE as [$begins, $kind, $remedy]) {
             if (str_starts_with($reply, $begins)) {
@@ -76,19 +77,19 @@ final class Replies
         return [str_starts_with($reply, 'ERR ') ? 'caller' : 'operator', ''];
     }
 
-    /** Whether a text is one of the server's, and not of what a client library says of a connection. */
+    /** Returns true if a text is an error reply of the server, and not an error of a client library. */
     public static function isReply(string $text): bool
     {
         return 1 === preg_match('/^[A-Z]{2,} /', $text);
     }
 
-    /** In the words of whoever has to do something about it. */
+    /** Returns an error reply as an exception of this package, with its remedy. */
     public static function explained(string $reply): RateLimitException
     {
-        [$kind, $remedy] = self::kindOf($reply);
-        // What was sent is in the reply to an unknown command, and is of no help.
-        $said = self::MODULE === $remedy ? '' : rtrim(preg_replace('/^ERR /', '', $reply), '.');
-        $why = implode(': ', array_filter([$said, $remedy], static fn (string $part) => '' !== $part));
+        [$kind, $remedy] = self::causeOf($reply);
+        // The reply to an unknown command repeats the entire command, which does not help.
+        $text = self::MODULE === $remedy ? '' : rtrim(preg_replace('/^ERR /', '', $reply), '.');
+        $why = implode(': ', array_filter([$text, $remedy], static fn (string $part) => '' !== $part));
 
         return match ($kind) {
             'outage' => new UnavailableException($why),
@@ -98,7 +99,7 @@ final class Replies
         };
     }
 
-    /** Whether a call that there is no room for may be in order but for its idempotency key. */
+    /** Returns true if the key had no room for the idempotency key of the call. */
     public static function mayPassWithoutId(string $reply): bool
     {
         return str_starts_with($reply, 'OOM ')

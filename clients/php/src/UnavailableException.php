@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit;
 
-/** The server cannot decide at the moment: it is away, is loading, or has no primary. */
+/** Outage: the server is unreachable, loading, or without a primary. */
 final class UnavailableException extends RateLimitException
 {
 }

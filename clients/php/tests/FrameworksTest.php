@@ -28,7 +28,7 @@ final class FrameworksTest extends TestCase
         $this->redis->flushAll();
     }
 
-    public function testSymfonysLimiter(): void
+    public function testSymfonyLimiter(): void
     {
         $factory = new LimiterFactory('api', new Limiter($this->redis), Limit::sliding(3, '1h'));
         $limiter = $factory->create('10.0.0.1');
@@ -48,7 +48,7 @@ final class FrameworksTest extends TestCase
         $limiter->reserve();
     }
 
-    public function testSymfonysLimiterBySketch(): void
+    public function testSymfonyLimiterWithASketch(): void
     {
         $factory = new LimiterFactory('api', new Limiter($this->redis), Limit::sketch(2.5, 2, '1h', 'addresses'));
         foreach (['10.0.0.1', '10.0.0.2'] as $address) {
@@ -62,13 +62,13 @@ final class FrameworksTest extends TestCase
         $limiter->reset();
     }
 
-    public function testSymfonysReservations(): void
+    public function testSymfonyReservations(): void
     {
         $factory = new LimiterFactory('mails', new Limiter($this->redis), Limit::tokenBucket(2, 1, '1h'));
         $limiter = $factory->create();
         self::assertSame(0.0, $limiter->reserve(2)->getWaitDuration());
         self::assertEqualsWithDelta(3600, $limiter->reserve()->getWaitDuration(), 60);
-        // What is promised is taken.
+        // A promised reservation is charged.
         self::assertEqualsWithDelta(7200, $limiter->reserve()->getWaitDuration(), 60);
         try {
             $limiter->reserve(1, 3600);
@@ -80,14 +80,14 @@ final class FrameworksTest extends TestCase
         $limiter->consume()->ensureAccepted();
     }
 
-    public function testMoreTokensThanThereCanBe(): void
+    public function testMoreTokensThanTheLimitAreNeverAvailable(): void
     {
         $factory = new LimiterFactory('mails', new Limiter($this->redis), Limit::tokenBucket(2, 1, '1h'));
         $this->expectException(InvalidArgumentException::class);
         $factory->create()->reserve(3);
     }
 
-    public function testLaravelsLimiter(): void
+    public function testLaravelLimiter(): void
     {
         $limiter = new RateLimiter(new Limiter($this->redis));
         self::assertSame([0, 0], [$limiter->attempts('ann'), $limiter->availableIn('ann')]);
@@ -100,7 +100,7 @@ final class FrameworksTest extends TestCase
         self::assertSame(0, $limiter->attempts('ann'));
     }
 
-    public function testLaravelsAttempts(): void
+    public function testLaravelAttempts(): void
     {
         $limiter = new RateLimiter(new Limiter($this->redis));
         $attempt = fn () => $limiter->attempt('mail', 2, fn () => 'sent', 3600);
@@ -114,7 +114,7 @@ final class FrameworksTest extends TestCase
         }
     }
 
-    public function testWhileTheServerIsAway(): void
+    public function testFallbackInAnOutage(): void
     {
         $server = new Server();
         $open = new RateLimiter(new Limiter($server->client(1)));

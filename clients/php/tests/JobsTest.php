@@ -13,7 +13,7 @@ use Symfony\Component\Messenger\Middleware\MiddlewareInterface;
 use Symfony\Component\Messenger\Middleware\StackInterface;
 use Symfony\Component\Messenger\Stamp\DelayStamp;
 
-/** The job and the message in the README, as they stand there. */
+/** Job and message of the README, as they stand there. */
 final class JobsTest extends TestCase
 {
     private static Server $server;
@@ -28,7 +28,7 @@ final class JobsTest extends TestCase
         }
     }
 
-    public function testAMessageThatIsDeniedIsSentLater(): void
+    public function testDeniedMessageIsDelayed(): void
     {
         $later = new class implements MiddlewareInterface {
             /** @var list<int> */
@@ -58,7 +58,7 @@ final class JobsTest extends TestCase
         self::assertGreaterThan(0, $later->delays[0]);
     }
 
-    public function testAJobThatIsDeniedIsReleased(): void
+    public function testDeniedJobIsReleased(): void
     {
         $job = new class('bob') {
             /** @var list<int> */

@@ -29,7 +29,7 @@ final class LimiterTest extends TestCase
         ini_set('error_log', '/dev/null');
     }
 
-    public function testALimitAdmitsWhatItSays(): void
+    public function testLimitAllowsExactlyItsUnits(): void
     {
         $limiter = new Limiter($this->redis, prefix: 'app:');
         $limiter->check();
@@ -51,7 +51,7 @@ final class LimiterTest extends TestCase
         self::assertSame([true, false], [$limiter->reset('user:42'), $limiter->reset('user:42')]);
     }
 
-    public function testARateIsALimit(): void
+    public function testRateIsParsedToALimit(): void
     {
         $limiter = new Limiter($this->redis);
         self::assertTrue($limiter->take('user:42', '1/hour')->allowed);
@@ -66,7 +66,7 @@ final class LimiterTest extends TestCase
         }
     }
 
-    public function testARefundableChargeHasAnIdWhateverItCosts(): void
+    public function testRefundableChargeHasAnIdAtAnyCost(): void
     {
         $limiter = new Limiter($this->redis);
         $large = Limit::fixed(1000, '1h');
@@ -78,7 +78,7 @@ final class LimiterTest extends TestCase
         $limiter->settle('user:42', $large, null, 0);
     }
 
-    public function testAPolicyThatIsNotThereIsAnErrorOfItsOwn(): void
+    public function testMissingPolicyThrowsNoPolicyException(): void
     {
         $this->expectException(NoPolicyException::class);
         $this->expectExceptionMessage('RL.POLICYSET');
@@ -103,10 +103,10 @@ final class LimiterTest extends TestCase
         self::assertNotNull($limiter->take('pool', Limit::policy('leased'))->id);
     }
 
-    public function testASketchHasALimitForEachItemInOneKey(): void
+    public function testSketchLimitsEachItemInOneKey(): void
     {
         $limiter = new Limiter($this->redis, prefix: 'app:');
-        // Half a unit more: the first charge of an item may count a millionth too much for a moment.
+        // Half a unit more, as the first charge of an item may briefly count a millionth too much.
         $addresses = Limit::sketch(3.5, 3, '1h', 'addresses', size: '64kb');
         foreach (['203.0.113.7', '203.0.113.8', "\r\n\0"] as $address) {
             foreach ([[true, 2], [true, 1], [true, 0], [false, 0]] as $expected) {
@@ -117,13 +117,13 @@ final class LimiterTest extends TestCase
         }
         self::assertSame(['app:addresses'], $this->redis->keys('*'));
         self::assertContains(65_536, $this->redis->rawCommand('RL.INFO', 'app:addresses'));
-        // A large charge has no idempotency key, which a sketch cannot have.
+        // A large charge has no idempotency key, which a sketch does not support.
         self::assertNull($limiter->take('another', $addresses, 2)->id);
         self::assertTrue($limiter->reset('addresses'));
         self::assertSame(3, $limiter->peek('203.0.113.7', $addresses)->remaining);
     }
 
-    public function testAPolicyOfTheServerCanBeASketch(): void
+    public function testPolicyCanBeASketch(): void
     {
         $limiter = new Limiter($this->redis);
         $this->redis->rawCommand('RL.POLICYSET', 'per-address', 'SKETCH', 2.5, 2, '1h');
@@ -138,7 +138,7 @@ final class LimiterTest extends TestCase
         self::assertSame(['addresses'], $this->redis->keys('*'));
     }
 
-    public function testWhatASketchCannotIsRefusedBeforeAnythingIsSent(): void
+    public function testUnsupportedOptionsOfASketchAreRejectedBeforeSending(): void
     {
         $limiter = new Limiter($this->redis);
         $sketch = Limit::sketch(3, 3, '1h', 'addresses');
@@ -160,7 +160,7 @@ final class LimiterTest extends TestCase
         self::assertSame([], $this->redis->keys('*'));
     }
 
-    public function testAChargeIsSettled(): void
+    public function testChargeIsSettled(): void
     {
         $limiter = new Limiter($this->redis);
         $tokens = Limit::fixed(10_000, '1h');
@@ -169,7 +169,7 @@ final class LimiterTest extends TestCase
         self::assertFalse($limiter->settle('llm', $tokens, 'unknown', 1)->allowed);
     }
 
-    public function testWhichCallsHaveAnIdempotencyKey(): void
+    public function testIdempotencyKeysMatchTheTable(): void
     {
         $this->redis->rawCommand('RL.POLICYSET', 'plan', 'FIXED', 10, '1h');
         $cases = json_decode(file_get_contents(__DIR__.'/../../events.json'), true)['ids'];
@@ -182,12 +182,12 @@ final class LimiterTest extends TestCase
         }
     }
 
-    public function testEveryReplyMeansWhatItMeansToTheOtherPackages(): void
+    public function testEveryReplyHasTheCauseOfTheTable(): void
     {
         $rows = json_decode(file_get_contents(__DIR__.'/../../replies.json'), true);
         self::assertGreaterThan(30, \count($rows));
         foreach ($rows as $row) {
-            self::assertSame($row['kind'], Replies::kindOf($row['reply'])[0], $row['reply']);
+            self::assertSame($row['kind'], Replies::causeOf($row['reply'])[0], $row['reply']);
             self::assertTrue(Replies::isReply($row['reply']), $row['reply']);
             if (isset($row['passesWithoutId'])) {
                 self::assertSame($row['passesWithoutId'], Replies::mayPassWithoutId($row['reply']), $row['reply']);
@@ -195,7 +195,7 @@ final class LimiterTest extends TestCase
         }
     }
 
-    public function testMistakesAreErrorsAndNoOutage(): void
+    public function testMalformedCallsAreErrorsNotOutages(): void
     {
         $limiter = new Limiter($this->redis);
         $hour = Limit::fixed(3, '1h');
@@ -209,11 +209,11 @@ final class LimiterTest extends TestCase
         self::assertSame(SetupException::class, self::thrown(fn () => $limiter->take('taken', $hour)));
         $tolerant = new Limiter($this->redis, setupErrors: 'outage');
         self::assertTrue($tolerant->take('taken', $hour)->isDegraded());
-        // Nobody else pays for it.
+        // The error does not affect other calls.
         self::assertFalse($limiter->take('key', $hour)->isDegraded());
     }
 
-    public function testAWrongPasswordIsTold(): void
+    public function testWrongPasswordIsReported(): void
     {
         $this->redis->rawCommand('ACL', 'SETUSER', 'shop', 'on', '>secret', '~*', '+@all', '-rl.take');
         $this->redis->rawCommand('CONFIG', 'SET', 'requirepass', 'secret');
@@ -227,7 +227,7 @@ final class LimiterTest extends TestCase
         }
     }
 
-    public function testWhileAServerIsDownNoOtherFixtureGetsItsPort(): void
+    public function testPortOfAStoppedServerIsNotReused(): void
     {
         $server = new Server();
         $server->stop();
@@ -235,7 +235,7 @@ final class LimiterTest extends TestCase
         self::assertFalse(@socket_bind($other, '127.0.0.1', $server->port));
     }
 
-    public function testAnOutageIsDecidedAsItWasSaid(): void
+    public function testOnOutageDecidesInAnOutage(): void
     {
         $server = new Server();
         $limiters = [];

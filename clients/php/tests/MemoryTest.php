@@ -14,7 +14,7 @@ use RedisRatelimit\Memory\RefusedException;
 use RedisRatelimit\Memory\Whole;
 use RedisRatelimit\SetupException;
 
-/** A limiter without a server: its decisions are those of `clients/traces.json`, which a server has made. */
+/** Limiter without a server, whose decisions must match `clients/traces.json`, recorded from a server. */
 final class MemoryTest extends TestCase
 {
     private ManualClock $clock;
@@ -36,7 +36,7 @@ final class MemoryTest extends TestCase
     }
 
     /** @dataProvider traces */
-    public function testItRepliesWhatTheServerReplied(int $now, array $steps): void
+    public function testMemoryRepliesLikeTheServer(int $now, array $steps): void
     {
         $memory = new Memory(static function () use (&$now): int {
             return $now;
@@ -58,7 +58,7 @@ final class MemoryTest extends TestCase
         self::assertSame($most, Whole::share($most, $most, $most));
         self::assertSame($most, Whole::share($most, $most, 1));
         self::assertSame([$most - 2, $most - 1], [Whole::share($most - 1, $most - 1, $most), Whole::shareUp($most - 1, $most - 1, $most)]);
-        // 10^18 * 315360000000000 / 999999999999999999.999999, as Python has it.
+        // 10^18 * 315360000000000 / 999999999999999999.999999, computed with Python.
         self::assertSame(315360000000000, Whole::share(10 ** 18, 315360000000000, 999999999999999999));
         self::assertSame(315360000000001, Whole::shareUp(10 ** 18, 315360000000000, 999999999999999999));
         self::assertTrue(Whole::isLess($most - 1, $most, $most, $most));
@@ -78,7 +78,7 @@ final class MemoryTest extends TestCase
     }
 
     /** @dataProvider limits */
-    public function testADeniedCallPassesAfterItsWait(Limit $limit): void
+    public function testDeniedCallPassesAfterItsWait(Limit $limit): void
     {
         foreach ([true, true, false] as $allowed) {
             self::assertSame($allowed, $this->limiter->take('k', $limit)->allowed);
@@ -90,7 +90,7 @@ final class MemoryTest extends TestCase
         self::assertTrue($this->limiter->take('other', $limit)->allowed);
     }
 
-    public function testALeakyBucketTellsTheTurn(): void
+    public function testLeakyBucketDelaysCalls(): void
     {
         foreach ([0.0, 2.0, 4.0, 2.0] as $wait) {
             self::assertSame($wait, $this->limiter->take('k', Limit::leakyBucket(3, 1, '2s'))->wait);
@@ -105,7 +105,7 @@ final class MemoryTest extends TestCase
         self::assertSame(1, $this->limiter->peek('k', $day)->remaining);
     }
 
-    public function testAChargeCountsOnceAndIsSettled(): void
+    public function testChargeCountsOnceAndIsSettled(): void
     {
         $limit = Limit::tokenBucket(100, 100, '1m');
         for ($times = 0; $times < 2; ++$times) {
@@ -119,7 +119,7 @@ final class MemoryTest extends TestCase
         self::assertFalse($this->limiter->reset('k'));
     }
 
-    public function testWhatOnlyAServerHasIsRefused(): void
+    public function testServerOnlyFeaturesAreRejected(): void
     {
         foreach ([Limit::policy('plan'), Limit::sketch(5, 5, '1m', key: 'addresses')] as $limit) {
             try {
@@ -131,7 +131,7 @@ final class MemoryTest extends TestCase
         }
     }
 
-    public function testAKeyOfAnotherAlgorithmIsAMistakeOfSetup(): void
+    public function testKeyOfAnotherAlgorithmIsASetupError(): void
     {
         self::assertTrue($this->limiter->take('k', Limit::fixed(1000, '1m'))->allowed);
         $this->expectException(SetupException::class);
@@ -149,7 +149,7 @@ final class MemoryTest extends TestCase
         self::assertLessThan(2000, \count((new ReflectionProperty($memory, 'keys'))->getValue($memory)));
     }
 
-    public function testLaravelsLimiterNeedsNoServer(): void
+    public function testLaravelLimiterNeedsNoServer(): void
     {
         $laravel = new RateLimiter($this->limiter);
         self::assertInstanceOf(Base::class, $laravel);

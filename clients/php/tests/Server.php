@@ -2,7 +2,7 @@
 
 declare(strict_types=1);
 
-/** A server with the module, of $SERVER or `redis-server` and $RATELIMIT_MODULE. */
+/** Server with the module, by $SERVER or `redis-server` and $RATELIMIT_MODULE. */
 final class Server
 {
     public int $port;
@@ -48,14 +48,14 @@ final class Server
     }
 
     /**
-     * A port that no other fixture gets while the socket is open, as in tests/support/ports.py: whoever has bound the
-     * UDP port of the same number has reserved it. The server listens on TCP's.
+     * Reserves a port that no other fixture gets while the socket is open, as in tests/support/ports.py: binding the
+     * UDP port of the same number reserves it. The server listens on the TCP port.
      */
     private function reservePort(): void
     {
         do {
             $this->port = random_int(11_000, 20_999);
-            // Not of a stream, which would share it with others.
+            // Not a stream, which would share the port with others.
             $this->reservation = socket_create(\AF_INET, \SOCK_DGRAM, \SOL_UDP);
             $isReserved = @socket_bind($this->reservation, '127.0.0.1', $this->port);
             $probe = $isReserved ? @stream_socket_server("tcp://127.0.0.1:{$this->port}") : false;

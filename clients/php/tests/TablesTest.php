@@ -6,7 +6,7 @@ use PHPUnit\Framework\TestCase;
 use RedisRatelimit\Address;
 use RedisRatelimit\Limit;
 
-/** The tables that the packages for all languages are held to. */
+/** Tables of test cases for all packages. */
 final class TablesTest extends TestCase
 {
     /** @return array<string, mixed> */
@@ -15,7 +15,7 @@ final class TablesTest extends TestCase
         return json_decode(file_get_contents(\dirname(__DIR__, 2)."/{$name}.json"), true, 512, \JSON_THROW_ON_ERROR);
     }
 
-    public function testAddressesHaveOneNormalForm(): void
+    public function testAddressesHaveOneCanonicalForm(): void
     {
         foreach (self::table('addresses')['addresses'] as $row) {
             self::assertSame($row['key'], Address::normalize($row['text'], $row['ipv6_prefix'] ?? 64), json_encode($row));
@@ -26,7 +26,7 @@ final class TablesTest extends TestCase
         Address::normalize('::1', 0);
     }
 
-    public function testRatesAreFixedWindows(): void
+    public function testRatesAreParsedToFixedWindows(): void
     {
         ['rates' => $rates, 'refused' => $refused] = self::table('rates');
         foreach ($rates as $row) {

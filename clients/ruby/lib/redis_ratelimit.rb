@@ -2,29 +2,29 @@
 
 # Rate limits in Redis and Valkey, decided by the redis-ratelimit module.
 module RedisRatelimit
-  # The base of all errors.
+  # Base class of all errors of this package.
   class Error < StandardError; end
 
-  # For tests.
+  # Clock for tests.
   autoload :ManualClock, "redis_ratelimit/memory/clock"
   autoload :Memory, "redis_ratelimit/memory"
 
-  # The server cannot decide at the moment: it is away, is loading, or has no primary.
+  # Outage: the server is unreachable, loading, or without a primary.
   class UnavailableError < Error; end
 
-  # There is no room for what the call would store. Nothing was charged.
+  # Lack of room for the data of the call. Nothing was charged.
   class FullError < Error; end
 
-  # Something is set up in a way that cannot work, such as a wrong password. It says what to do.
+  # Misconfiguration, such as a wrong password. The message says what to do.
   class SetupError < Error; end
 
-  # The server has none of the policies that a call names. It is no open door: set the policy, by RL.POLICYSET.
+  # Missing policy: none of the names exists. The call is not allowed: set the policy, by RL.POLICYSET.
   class NoPolicyError < SetupError; end
 
-  # The call is wrong as it is.
+  # Malformed call.
   class CallError < Error; end
 
-  # The call is denied.
+  # Denied call.
   class DeniedError < Error
     attr_reader :decision
 

@@ -8,7 +8,7 @@ require "tmpdir"
 
 require "redis_ratelimit"
 
-# A server with the module, of $SERVER or `redis-server` and $RATELIMIT_MODULE.
+# Server with the module, by $SERVER or `redis-server` and $RATELIMIT_MODULE.
 class TestServer
   attr_reader :port
 
@@ -40,8 +40,8 @@ class TestServer
 
   private
 
-  # A port that no other fixture gets while the socket is open, as in tests/support/ports.py: whoever has bound the UDP
-  # port of the same number has reserved it. The server listens on TCP's.
+  # Reserves a port that no other fixture gets while the socket is open, as in tests/support/ports.py: binding the UDP
+  # port of the same number reserves it. The server listens on the TCP port.
   def reserve_port
     loop do
       port = rand(11_000...21_000)

@@ -3,7 +3,7 @@
 require_relative "helper"
 
 class LimiterTest < Test
-  test "a limit admits what it says" do
+  test "limit allows exactly its units" do
     api = limiter(prefix: "app:")
     assert api.check!
     left = Array.new(3) { api.take("user:42", HOUR).require!.remaining }
@@ -33,7 +33,7 @@ class LimiterTest < Test
     assert limiter.take("pool", RedisRatelimit.policy("leased")).id
   end
 
-  test "a rate is a limit" do
+  test "rate is parsed to a limit" do
     assert_equal [true, false], Array.new(2) { limiter.take("user:42", "1/hour").allowed? }
     assert_equal 0, limiter.peek("user:42", "1/hour").remaining
     [nil, 100, :fixed, ["1/hour"], "1 hour"].each do |wrong|
@@ -41,7 +41,7 @@ class LimiterTest < Test
     end
   end
 
-  test "a refundable charge has an id, whatever it costs" do
+  test "refundable charge has an id at any cost" do
     large = RedisRatelimit.fixed(1000, "1h")
     assert_nil limiter.take("user:42", large).id
     error = assert_raises(ArgumentError) { limiter.settle("user:42", large, id: nil, cost: 0) }
@@ -53,15 +53,15 @@ class LimiterTest < Test
     assert_raises(ArgumentError) { limiter.take("1.2.3.4", RedisRatelimit.sketch(5, 5, "1m", key: "s"), refundable: true) }
   end
 
-  test "a policy that is not there is an error of its own" do
+  test "missing policy raises NoPolicyError" do
     error = assert_raises(RedisRatelimit::NoPolicyError) { limiter.take("key", RedisRatelimit.policy("gold")) }
     assert_kind_of RedisRatelimit::SetupError, error
     assert_includes error.message, "RL.POLICYSET"
   end
 
-  test "a sketch has a limit for each item in one key" do
+  test "sketch limits each item in one key" do
     api = limiter(prefix: "app:")
-    # Half a unit more: the first charge of an item may count a millionth too much for a moment.
+    # Half a unit more, as the first charge of an item may briefly count a millionth too much.
     addresses = RedisRatelimit.sketch(3.5, 3, "1h", key: "addresses", size: "64kb")
     %W[203.0.113.7 203.0.113.8 \r\n\0].each do |address|
       decisions = Array.new(4) { api.take(address, addresses) }
@@ -71,13 +71,13 @@ class LimiterTest < Test
     end
     assert_equal ["app:addresses"], @redis.keys
     assert_includes @redis.call("RL.INFO", "app:addresses"), 65_536
-    # A large charge has no idempotency key, which a sketch cannot have.
+    # A large charge has no idempotency key, which a sketch does not support.
     assert_nil api.take("another", addresses, cost: 2).id
     assert api.reset("addresses")
     assert_equal 3, api.peek("203.0.113.7", addresses).remaining
   end
 
-  test "a policy of the server can be a sketch" do
+  test "policy can be a sketch" do
     @redis.call("RL.POLICYSET", "per-address", "SKETCH", 2.5, 2, "1h")
     addresses = RedisRatelimit.policy("missing", "per-address", key: "addresses")
     %w[203.0.113.7 203.0.113.8].each do |address|
@@ -88,7 +88,7 @@ class LimiterTest < Test
     assert_equal ["addresses"], @redis.keys
   end
 
-  test "what a sketch cannot is refused before anything is sent" do
+  test "unsupported options of a sketch are rejected before sending" do
     sketch = RedisRatelimit.sketch(3, 3, "1h", key: "addresses")
     [sketch, RedisRatelimit.policy("per-address", key: "addresses")].each do |limit|
       [{ once: true }, { once: "id" }, { ttl: "1m" }].each do |options|
@@ -102,14 +102,14 @@ class LimiterTest < Test
     assert_empty @redis.keys
   end
 
-  test "a charge is settled" do
+  test "charge is settled" do
     tokens = RedisRatelimit.fixed(10_000, "1h")
     decision = limiter.take("llm", tokens, cost: 4000)
     assert_equal 8800, limiter.settle("llm", tokens, id: decision.id, cost: 1200).remaining
     refute limiter.settle("llm", tokens, id: "unknown", cost: 1).allowed?
   end
 
-  test "which calls have an idempotency key" do
+  test "idempotency keys match the table" do
     @redis.call("RL.POLICYSET", "plan", "FIXED", 10, "1h")
     cases = JSON.parse(File.read("#{CLIENTS}/events.json"))["ids"]
     cases.each_with_index do |row, number|
@@ -120,11 +120,11 @@ class LimiterTest < Test
     end
   end
 
-  test "every reply means what it means to the other packages" do
+  test "every reply has the cause of the table" do
     rows = JSON.parse(File.read("#{CLIENTS}/replies.json"))
     assert_operator rows.length, :>, 30
     rows.each do |row|
-      kind, = RedisRatelimit::Replies.kind_of(row["reply"])
+      kind, = RedisRatelimit::Replies.cause_of(row["reply"])
       assert_equal row["kind"] == "policy" ? "operator" : row["kind"], kind.to_s, row["reply"]
       next unless row.key?("passesWithoutId")
 
@@ -132,7 +132,7 @@ class LimiterTest < Test
     end
   end
 
-  test "mistakes are errors and no outage" do
+  test "malformed calls are errors, not outages" do
     [[nil, {}, TypeError], [42, {}, TypeError], ["key", { cost: -1 }, ArgumentError],
      ["key", { cost: Float::NAN }, ArgumentError], ["key", { cost: "many" }, ArgumentError]].each do |key, how, error|
       assert_raises(error) { limiter.take(key, HOUR, **how) }
@@ -148,7 +148,7 @@ class LimiterTest < Test
     assert_includes @log.string, "another key"
   end
 
-  test "while a server is down no other fixture gets its port" do
+  test "port of a stopped server is not reused" do
     server = TestServer.new
     server.stop
     assert_raises(Errno::EADDRINUSE) { UDPSocket.new.bind("127.0.0.1", server.port) }
@@ -156,7 +156,7 @@ class LimiterTest < Test
     server&.close
   end
 
-  test "an outage is decided as it was said" do
+  test "on_outage decides in an outage" do
     server = TestServer.new
     limiters = %i[open closed raise].to_h { |how| [how, limiter(server.client(timeout: 1), on_outage: how, pause: 60)] }
     limiters.each_value { |one| assert one.check! }
@@ -168,13 +168,13 @@ class LimiterTest < Test
       assert_equal [false, 60], [closed.allowed?, closed.wait]
       assert_raises(RedisRatelimit::UnavailableError) { limiters[:raise].take("key", HOUR) }
     end
-    # Told once by each.
+    # Each limiter logs the outage once.
     assert_equal 3, @log.string.scan("Redis is away").length
   ensure
     server&.close
   end
 
-  test "threads are granted the limit, and no more" do
+  test "threads are granted exactly the limit" do
     limit = RedisRatelimit.fixed(50, "1h")
     shared = limiter
     passed = Array.new(10) do

@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# A limiter without a server: its decisions are those of `clients/traces.json`, which a server has made.
+# Limiter without a server, whose decisions must match `clients/traces.json`, recorded from a server.
 class MemoryTest < Minitest::Test
   FILE = JSON.parse(File.read(File.expand_path("../../traces.json", __dir__)))
 
@@ -31,7 +31,7 @@ class MemoryTest < Minitest::Test
     "sliding window" => RedisRatelimit.sliding(2, "1m"), "sliding log" => RedisRatelimit.sliding_log(2, "1m"),
     "strict window" => RedisRatelimit.sliding(2, "1m", strict: true)
   }.each do |name, limit|
-    test "#{name} lets a denied call pass after its wait" do
+    test "#{name}: denied call passes after its wait" do
       assert_equal [true, true, false], Array.new(3) { @limiter.take("k", limit).allowed? }
       @clock.advance(@limiter.take("k", limit).wait - 0.001)
       refute @limiter.take("k", limit).allowed?
@@ -41,7 +41,7 @@ class MemoryTest < Minitest::Test
     end
   end
 
-  test "a leaky bucket tells the turn" do
+  test "leaky bucket delays calls" do
     queue = RedisRatelimit.leaky_bucket(3, 1, "2s")
     assert_equal [0, 2, 4, 2], Array.new(4) { @limiter.take("k", queue).wait }
   end
@@ -54,7 +54,7 @@ class MemoryTest < Minitest::Test
     assert_equal 1, @limiter.peek("k", day).remaining
   end
 
-  test "a charge counts once and is settled" do
+  test "charge counts once and is settled" do
     limit = RedisRatelimit.fixed(100, "1m")
     2.times { assert_equal 60, @limiter.take("k", limit, cost: 40, once: "a").remaining }
     assert_equal 90, @limiter.settle("k", limit, id: "a", cost: 10).remaining
@@ -64,14 +64,14 @@ class MemoryTest < Minitest::Test
     refute @limiter.reset("k")
   end
 
-  test "what only a server has is refused" do
+  test "server-only features are rejected" do
     [RedisRatelimit.policy("plan"), RedisRatelimit.sketch(5, 5, "1m", key: "addresses")].each do |limit|
       error = assert_raises(RedisRatelimit::CallError) { @limiter.take("k", limit) }
       assert_includes error.message, "need a server"
     end
   end
 
-  test "mistakes are the errors of a server" do
+  test "malformed calls raise the server's errors" do
     assert_raises(RedisRatelimit::CallError) do
       @limiter.take("k", RedisRatelimit.fixed(5, "1m"), RedisRatelimit.fixed(6, "60s"))
     end
@@ -79,7 +79,7 @@ class MemoryTest < Minitest::Test
     assert_raises(RedisRatelimit::SetupError) { @limiter.take("k", RedisRatelimit.sliding_log(1000, "1m")) }
   end
 
-  test "a key is its bytes" do
+  test "keys are compared by bytes" do
     limit = RedisRatelimit.fixed(1, "1m")
     assert @limiter.take("é", limit).allowed?
     refute @limiter.take("é".b, limit).allowed?

@@ -17,17 +17,17 @@ class RackAttackTest < Test
     [status, headers]
   end
 
-  test "the store counts for Rack Attack's own throttles" do
+  test "store counts for Rack Attack's own throttles" do
     Rack::Attack.throttle("req/ip", limit: 3, period: 3600, &:ip)
     # An hour may begin meanwhile.
     passed = Array.new(8) { ask.first }.count(200)
     assert_includes 3..6, passed
     assert_equal 200, ask("10.0.0.2").first
-    # No counter is left without an end.
+    # Every counter expires.
     assert(@redis.keys.all? { |key| @redis.pttl(key).between?(1, 5_000_000) })
   end
 
-  test "counters are of one call, and are exact" do
+  test "counter is one call and exact" do
     store = Rack::Attack.cache.store
     assert_equal [1, 2, 5], [1, 1, 3].map { |amount| store.increment("n", amount, expires_in: 60) }
     store.write("w", "1", expires_in: 60)
@@ -39,7 +39,7 @@ class RackAttackTest < Test
     assert_equal ["n"], @redis.keys
   end
 
-  test "bans of Rack Attack" do
+  test "store supports bans of Rack Attack" do
     banned = lambda do
       Rack::Attack::Fail2Ban.filter("scan", maxretry: 2, findtime: 3600, bantime: 3600) { true }
     end
@@ -47,7 +47,7 @@ class RackAttackTest < Test
     assert(Rack::Attack::Fail2Ban.filter("scan", maxretry: 2, findtime: 3600, bantime: 3600) { false })
   end
 
-  test "while the server is away nothing is counted" do
+  test "outage counts nothing" do
     server = TestServer.new
     Rack::Attack.cache.store = RedisRatelimit::RackAttackStore.new(server.client(timeout: 1))
     Rack::Attack.throttle("req/ip", limit: 1, period: 3600, &:ip)
@@ -58,7 +58,7 @@ class RackAttackTest < Test
     server&.close
   end
 
-  test "a throttle by any limit" do
+  test "throttle uses any limit" do
     RedisRatelimit.throttle("api", limiter, RedisRatelimit.sliding(2, "1h"), &:ip)
     Rack::Attack.throttled_responder = RedisRatelimit::RESPONDER
     assert_equal [200, 200, 429], Array.new(3) { ask.first }
@@ -68,7 +68,7 @@ class RackAttackTest < Test
     assert_equal 200, ask("10.0.0.2").first
   end
 
-  test "limits by the request" do
+  test "limits are a proc of the request" do
     limits = ->(request) { [RedisRatelimit.fixed(request.ip == "10.0.0.1" ? 1 : 2, "1h")] }
     RedisRatelimit.throttle("plan", limiter, limits, &:ip)
     assert_equal [200, 429], Array.new(2) { ask.first }

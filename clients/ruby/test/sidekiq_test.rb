@@ -4,12 +4,12 @@ require_relative "helper"
 require "sidekiq"
 require "sidekiq/testing"
 
-# The job in the README, as it stands there.
+# Job of the README, as it stands there.
 class SidekiqTest < Test
   README = File.read(File.expand_path("../README.md", __dir__))
   CODE = README[/## Jobs of Sidekiq.*?```ruby\n(.*?)```/m, 1]
 
-  test "job that is denied runs later" do
+  test "denied job runs later" do
     Sidekiq::Testing.fake!
     delivered = []
     context = Module.new
@@ -19,7 +19,7 @@ class SidekiqTest < Test
     job = context.const_get(:MailJob)
     11.times { job.perform_async(42) }
     began = Time.now.to_f
-    # Each job that is in the queue now, and none that they add.
+    # Runs each job that is in the queue now, but none that they add.
     Array.new(job.jobs.size) { job.perform_one }
     assert_equal [42] * 10, delivered
     (later,) = job.jobs

@@ -2,13 +2,13 @@
 
 require_relative "helper"
 
-# The tables that the packages for all languages are held to.
+# Tables of test cases for all packages.
 class TablesTest < Test
   def table(name)
     JSON.parse(File.read("#{CLIENTS}/#{name}.json"))
   end
 
-  test "addresses have one normal form" do
+  test "addresses have one canonical form" do
     table("addresses").fetch("addresses").each do |row|
       found = RedisRatelimit.address(row.fetch("text"), ipv6_prefix: row.fetch("ipv6_prefix", 64))
       row["key"].nil? ? assert_nil(found, row.inspect) : assert_equal(row["key"], found, row.inspect)
@@ -18,7 +18,7 @@ class TablesTest < Test
     [0, 129].each { |prefix| assert_raises(ArgumentError) { RedisRatelimit.address("::1", ipv6_prefix: prefix) } }
   end
 
-  test "rates are fixed windows" do
+  test "rates are parsed to fixed windows" do
     rates = table("rates")
     rates.fetch("rates").each do |row|
       limit = RedisRatelimit.rate(row.fetch("text"))

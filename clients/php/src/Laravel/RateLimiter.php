@@ -10,19 +10,22 @@ use RedisRatelimit\Limit;
 use RedisRatelimit\Limiter;
 
 /**
- * In place of Laravel's rate limiter, for its facade, its middleware `throttle` and its throttled logins: the attempts of
- * a key and their end are one key of the server, and each method is one call.
+ * Replacement of Laravel's rate limiter, for its facade, its middleware `throttle` and its throttled logins: the
+ * attempts of a key and their end are one key of the server, and each method is one call.
  */
 class RateLimiter extends Base
 {
-    /** More than is ever counted. */
+    /** Limit above any count. */
     private const MOST = 1_000_000_000_000;
 
     public function __construct(private readonly Limiter $limiter)
     {
     }
 
-    /** Exact, however many attempts come at once: it is charged first. What throws has not been an attempt. */
+    /**
+     * Charges an attempt before the callback, so that concurrent attempts are counted exactly. An exception of the
+     * callback undoes the attempt.
+     */
     public function attempt($key, $maxAttempts, Closure $callback, $decaySeconds = 60)
     {
         $key = $this->cleanRateLimiterKey($key);
@@ -56,7 +59,7 @@ class RateLimiter extends Base
         $limit = self::limit(self::MOST, $decaySeconds);
         $decision = $this->limiter->take($this->cleanRateLimiterKey($key), $limit, $amount);
 
-        // While nobody can decide, it is the first one.
+        // Without a decision, the attempt counts as the first one.
         return $decision->isDegraded() ? $amount : self::MOST - $decision->remaining;
     }
 
@@ -80,7 +83,7 @@ class RateLimiter extends Base
         return (int) ceil($this->limiter->usage($this->cleanRateLimiterKey($key))[1]);
     }
 
-    /** Of whatever numbers, it counts the same attempts. */
+    /** Returns a limit that always has the same usage, whatever its numbers. */
     private static function limit(int $attempts, int $seconds): Limit
     {
         return Limit::fixed($attempts, "{$seconds}s")->named('attempts');

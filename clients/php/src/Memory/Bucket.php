@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Token bucket, or with `$queues` a leaky bucket, whose allowed calls wait for their turn. */
+/** Token bucket, or with `$queues` a leaky bucket, which delays allowed calls. */
 final class Bucket extends Rule
 {
     public const KIND = 'rl-bucket';
@@ -79,7 +79,7 @@ final class Bucket extends Rule
         return Whole::MOST === $usage->used ? 0 : max($usage->used - $drained, 0);
     }
 
-    /** Takes off what has drained, in steps of a whole number of millionths. */
+    /** Subtracts the drained usage, in steps of a whole number of millionths. */
     private function advance(Pool $usage, int $now): void
     {
         if (0 === $this->present($usage, $now)) {

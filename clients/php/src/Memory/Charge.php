@@ -4,13 +4,13 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** A charge that may be settled. */
+/** Charge that may be settled. */
 final class Charge
 {
-    /** The least usage since. */
+    /** Lowest usage since the charge. */
     public ?int $low = null;
 
-    /** @param int|null $place where it was counted, apart from others */
+    /** @param int|null $place place of the charge, where usage keeps charges apart */
     public function __construct(public readonly int $cost, public ?int $place, public readonly int $givenBack)
     {
     }

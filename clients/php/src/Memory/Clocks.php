@@ -5,21 +5,21 @@ declare(strict_types=1);
 namespace RedisRatelimit\Memory;
 
 /**
- * Boundaries of aligned windows: in UTC or at a distance from it, and by the calendar.
+ * Boundaries of aligned windows: multiples of their length, or weeks, months, quarters and years.
  *
  * Days and months are counted from the 1st of March of year 0, so that a leap day is the last of its year (Howard
  * Hinnant, "chrono-Compatible Low-Level Date Algorithms").
  */
 final class Clocks
 {
-    /** Months of each window of the calendar; a week has none. */
+    /** Number of months of each calendar window; 0 for a week. */
     public const MONTHS = ['1w' => 0, '1mo' => 1, '3mo' => 3, '1y' => 12];
 
     private const DAYS_BEFORE_EPOCH = 719_468;
 
     /**
-     * @param int $offset the distance from UTC in microseconds
-     * @param int $anchor the day that months begin on
+     * @param int $offset difference from UTC in microseconds
+     * @param int $anchor day on which months begin
      */
     public function __construct(
         private readonly int $window,
@@ -29,13 +29,13 @@ final class Clocks
     ) {
     }
 
-    /** Returns the words that tell windows of one length apart. */
+    /** Returns the words that distinguish windows of one length. */
     public function key(): string
     {
         return "{$this->calendar} {$this->offset} {$this->anchor}";
     }
 
-    /** The end of the window that an instant lies in. */
+    /** Returns the end of the window that contains an instant. */
     public function end(int $instant): int
     {
         if (null === $this->calendar) {
@@ -49,7 +49,7 @@ final class Clocks
         return $instant + $next * Whole::DAY - $local;
     }
 
-    /** The day that the next window begins on. */
+    /** Returns the day on which the next window begins. */
     private function next(int $day, int $months): int
     {
         // Day 0 was a Wednesday, and month 0 a March.

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Options before the first spec, which are for all. */
+/** Options before the first spec, which apply to all specs. */
 final class Common
 {
     public readonly string $purpose;
@@ -17,7 +17,7 @@ final class Common
             $options->isBack => 'BACK',
             default => 0 === $options->cost ? 'CHECK' : 'CHARGE',
         };
-        $this->refuseKeep($options, $options->request($options->mode, $options->patience));
+        $this->refuseKeep($options, $options->request($options->mode, $options->maxWait));
         $this->refuseOnce($options);
     }
 
@@ -71,13 +71,13 @@ final class Common
                 : throw RefusedException::because("syntax error, unexpected {$own->mode}: SETTLE says the cost");
         }
         if ($isApart) {
-            return 'CHARGE' === $this->purpose ? $own->request($own->mode, $own->patience) : new Request();
+            return 'CHARGE' === $this->purpose ? $own->request($own->mode, $own->maxWait) : new Request();
         }
         if (null !== $own->mode) {
-            return $this->options->request($own->mode, $own->patience);
+            return $this->options->request($own->mode, $own->maxWait);
         }
         $isForOthers = 'MAXWAIT' === $this->options->mode && !$rule->waits();
 
-        return $this->options->request($isForOthers ? null : $this->options->mode, $this->options->patience);
+        return $this->options->request($isForOthers ? null : $this->options->mode, $this->options->maxWait);
     }
 }

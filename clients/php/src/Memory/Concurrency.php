@@ -4,14 +4,14 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Units held at once, by leases. */
+/** Concurrency limit. */
 final class Concurrency extends Rule
 {
     public const KIND = 'rl-leases';
 
-    /** The call has NX: only a holder without a lease passes. */
+    /** True for a call with NX: only a holder without a lease passes. */
     public bool $isFirst = false;
-    /** The fencing token that a lease without one gets. */
+    /** Fencing token for a lease that has none. */
     public ?int $token = null;
 
     public function __construct(int $limit, private readonly int $ttl, public readonly string $holder)
@@ -67,7 +67,7 @@ final class Concurrency extends Rule
         $usage->leases[$this->holder] = [min($now + $this->ttl, Whole::LATEST), $cost, $token];
     }
 
-    /** Does nothing: a lease is released as a whole, by its holder. */
+    /** Does nothing, as only a holder can release its lease, and only as a whole. */
     public function giveBack(Usage $usage, int $now, int $units): void
     {
     }

@@ -4,21 +4,21 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** A number of the words of a call: exact, and never a float. */
+/** Exact number of the words of a call, never a float. */
 final class Decimal
 {
     public const NUMBER = '(\d+)(?:\.(\d+))?(?:e([+-]?\d{1,4}))?';
 
     /**
-     * @param int  $floor  the whole units
-     * @param bool $isMore whether the value lies above them
+     * @param int  $floor  whole units
+     * @param bool $isMore true if the value is above the whole units
      */
     private function __construct(public readonly int $floor, private readonly bool $isMore)
     {
     }
 
     /**
-     * A number times a factor of at most 86400000000. Null if it does not fit.
+     * Returns a number times a factor of at most 86400000000, or null if it is out of range.
      *
      * @param array<int, string> $match of NUMBER
      */
@@ -35,7 +35,7 @@ final class Decimal
         }
         $before = $point <= 0 ? '0' : str_pad(substr($digits, 0, $point), $point, '0');
         $behind = $point <= 0 ? str_repeat('0', min(-$point, 30)).$digits : substr($digits, $point);
-        // The fraction times the factor, digit by digit from the right, as on paper.
+        // Multiplies the fraction digit by digit from the right.
         [$carry, $isMore] = [0, false];
         foreach (array_reverse('' === $behind ? [] : str_split($behind)) as $digit) {
             $product = (int) $digit * $factor + $carry;

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** The instants of charges and their costs, the oldest first. */
+/** Usage of a sliding log: the times and costs of charges, oldest first. */
 final class Entries extends Usage
 {
     /** @var list<array{int, int}> */
@@ -48,7 +48,7 @@ final class Entries extends Usage
         }
     }
 
-    /** Takes up to so many units off the entry of an instant, or of all from the oldest on. Returns how many. */
+    /** Subtracts units from the entry of an instant, or from all entries, oldest first. Returns how many. */
     public function lower(int $units, ?int $place = null): int
     {
         $rest = $units;

@@ -4,10 +4,10 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Evaluation of a call by one limit, before anything is changed. */
+/** Verdict of one limit on a call, before anything is changed. */
 final class Evaluation
 {
-    /** @param int $change what is charged, or given back if it is below 0 */
+    /** @param int $change units to charge, or to give back if negative */
     public function __construct(
         public ?Part $part,
         public readonly Verdict $verdict,

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Fixed window. Clocks say where aligned windows end; without them, a first call opens one. */
+/** Fixed window. Clocks are the boundaries of aligned windows; without them, a window opens with its first call. */
 final class Fixed extends Rule
 {
     public const KIND = 'rl-window';

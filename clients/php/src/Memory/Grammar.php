@@ -4,14 +4,14 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** From the words of a call to what it asks of each key, refused as the server refuses them. */
+/** Parser of calls, with the server's error messages. */
 final class Grammar
 {
     private const OF_KEYS = ['COST', 'FORCE', 'MAXWAIT', 'KEEP', 'ONCE', 'SETTLE'];
     private const OF_A_CALL = [...self::OF_KEYS, 'UPTO', 'EACH'];
     private const OF_A_RATE = ['COST', 'UPTO', 'FORCE', 'KEEP', 'ONCE', 'SETTLE', 'AS'];
     private const OF_LEASES = ['COST', 'KEEP', 'AS', 'NX'];
-    /** The options behind the numbers of each algorithm. */
+    /** Options that may follow the numbers of each algorithm. */
     private const BEHIND = [
         'TOKENBUCKET' => [...self::OF_A_RATE, 'MAXWAIT'],
         'LEAKYBUCKET' => self::OF_A_RATE,
@@ -21,7 +21,7 @@ final class Grammar
         'CONCURRENCY' => self::OF_LEASES,
     ];
 
-    /** `[options] spec [spec ...]` */
+    /** Parses the arguments of a call for one key: `[options] spec [spec ...]`. */
     public static function call(Words $words, bool $isPeek): KeyCall
     {
         $common = new Common(Options::read($words, self::OF_A_CALL));
@@ -44,9 +44,9 @@ final class Grammar
     }
 
     /**
-     * `numkeys key [key ...] [options] spec [spec ...]`
+     * Parses the arguments of a call for several keys: `numkeys key [key ...] [options] spec [spec ...]`.
      *
-     * @return list<array{string, KeyCall}> each key, and what is asked of it
+     * @return list<array{string, KeyCall}> the keys with their calls
      */
     public static function keys(Words $words, bool $isPeek): array
     {
@@ -74,9 +74,9 @@ final class Grammar
     }
 
     /**
-     * `limit ttl holder [options]`, of RL.ACQUIRE.
+     * Parses the arguments of RL.ACQUIRE: `limit ttl holder [options]`.
      *
-     * @return array{KeyCall, bool} and whether it asks for a fencing token
+     * @return array{KeyCall, bool} the call, and true if it requests a fencing token
      */
     public static function acquire(Words $words): array
     {
@@ -100,7 +100,7 @@ final class Grammar
     }
 
     /**
-     * Reads the numbers of an algorithm and the options behind them.
+     * Parses the numbers of an algorithm and the options after them.
      *
      * @param list<string> $behind
      *

@@ -4,17 +4,17 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** All that is stored at a key. */
+/** Value of a key. */
 final class Key
 {
-    /** The key stores the usage of one limit, and nothing else. */
+    /** True if the key stores the usage of one limit alone. */
     public bool $isPlain = false;
     /** @var list<Part> */
     public array $parts = [];
-    /** @var array<string, Remembered> by the id */
+    /** @var array<string, Remembered> records by idempotency key */
     public array $remembered = [];
     public int $written = 0;
-    /** In milliseconds. */
+    /** Expiry in milliseconds. */
     public int $expiresAt = 0;
 
     public function __clone()
@@ -34,7 +34,7 @@ final class Key
         return [] === $this->remembered;
     }
 
-    /** The part of the leases. */
+    /** Returns the part with the leases. */
     public function leases(): ?Part
     {
         foreach ($this->parts as $part) {
@@ -47,7 +47,7 @@ final class Key
     }
 
     /**
-     * The parts of the limits of a call.
+     * Returns the stored usage for each limit of a call.
      *
      * @param list<Spec> $specs
      *
@@ -82,7 +82,7 @@ final class Key
         return null !== $known && $now < $known->expiresAt ? $known : null;
     }
 
-    /** Returns the time by which the clock was set back since the last change, or 0. */
+    /** Returns how far the clock was set back since the last change, or 0. */
     public function ahead(int $now): int
     {
         if ($this->isUnused()) {
@@ -92,7 +92,7 @@ final class Key
         return $this->isPlain ? $this->parts[0]->usage->ahead($now) : max($this->written - $now, 0);
     }
 
-    /** Moves all instants along with a clock that was set back to `$now`. */
+    /** Shifts all timestamps after the clock was set back to `$now`. */
     public function moveBack(int $now): void
     {
         $back = $this->ahead($now);
@@ -107,11 +107,11 @@ final class Key
         $this->expiresAt -= intdiv($back, 1000);
     }
 
-    /** Begins a change: what has expired goes. */
+    /** Begins a change: removes expired records. */
     public function begin(int $now): void
     {
         if ($this->isPlain) {
-            // What the key knew of its recovery is when it expires.
+            // A plain key stores its time of recovery only as its expiry.
             $this->isPlain = false;
             $this->written = $now;
             $left = max($this->expiresAt - intdiv($now, 1000), 0) * 1000;
@@ -141,7 +141,7 @@ final class Key
         return max($ends) - $now;
     }
 
-    /** Sets the expiry of a key that recovers in `$reset`, unless the one that it has will do. */
+    /** Sets the expiry of a key that recovers in `$reset`, unless the current one is close enough. */
     public function expire(int $reset, int $now): void
     {
         $recovered = $now + $reset;

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Call on one key. */
+/** Parsed call for one key. */
 final class KeyCall
 {
     /**
@@ -12,7 +12,7 @@ final class KeyCall
      * @param string                  $purpose CHARGE, CHECK, BACK or SETTLE
      * @param array{string, int}|null $once
      * @param array{string, int}|null $settle
-     * @param bool                    $isPlain whether a key of one limit alone can serve it
+     * @param bool                    $isPlain true if a key that stores one limit alone can serve the call
      */
     public function __construct(
         public readonly array $specs,

@@ -4,14 +4,14 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Leases by holder: when each expires, its units and its fencing token. */
+/** Leases by holder: expiry, units and fencing token. */
 final class Leases extends Usage
 {
     public int $written = 0;
     /** @var array<string, array{int, int, ?int}> */
     public array $leases = [];
 
-    /** @return array<string, array{int, int, ?int}> those that have not expired, in the order in which they do */
+    /** @return array<string, array{int, int, ?int}> leases that have not expired, in the order of their expiry */
     public function live(int $now): array
     {
         $at = min(max($now, $this->written), Whole::LATEST);

@@ -4,32 +4,32 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Options of one place. */
+/** Options before the specs, or of one spec. */
 final class Options
 {
     private const MODES = ['UPTO', 'FORCE', 'MAXWAIT'];
 
     public ?int $cost = null;
-    /** The cost is given back. */
+    /** True for a negative cost, which is given back. */
     public bool $isBack = false;
-    /** The cost is in whole units. */
+    /** True if the cost is a whole number of units. */
     public bool $isWhole = true;
     public ?string $mode = null;
-    public int $patience = 0;
-    /** An amount, or the text of a share. */
+    public int $maxWait = 0;
+    /** Amount, or the text of a share. */
     public int|string|null $keep = null;
     public ?string $name = null;
     /** @var array<string, true> */
     public array $flags = [];
     public ?int $offset = null;
     public ?int $anchor = null;
-    /** @var array{string, int}|null an id, and for how long it is remembered */
+    /** @var array{string, int}|null idempotency key and its lifetime */
     public ?array $once = null;
-    /** @var array{string, int}|null an id, and what the call turned out to cost */
+    /** @var array{string, int}|null idempotency key and the actual cost */
     public ?array $settle = null;
 
     /**
-     * Reads options in any order, up to a word that is none of `$among`.
+     * Parses options in any order, up to a word that is not in `$among`.
      *
      * @param list<string> $among
      */
@@ -38,7 +38,7 @@ final class Options
         [$options, $seen] = [new self(), []];
         while (\in_array($word = $words->peek(), $among, true)) {
             $words->next($word);
-            // Of some there is only one.
+            // Some options exclude each other.
             $place = match (true) {
                 \in_array($word, self::MODES, true) => 'MODE',
                 \in_array($word, ['ONCE', 'SETTLE'], true) => 'ID',
@@ -54,8 +54,8 @@ final class Options
         return $options;
     }
 
-    /** Returns the request of the cost, 1 by default, in a mode. */
-    public function request(?string $mode, int $patience): Request
+    /** Returns the request for a mode and the cost, 1 by default. */
+    public function request(?string $mode, int $maxWait): Request
     {
         $cost = $this->cost ?? Whole::UNIT;
         if ($this->isBack) {
@@ -67,16 +67,16 @@ final class Options
             throw RefusedException::because('cost must be a whole number from 1 with UPTO');
         }
 
-        return new Request($mode ?? 'TAKE', $cost, $patience);
+        return new Request($mode ?? 'TAKE', $cost, $maxWait);
     }
 
-    /** Returns the units of a limit that must stay available. */
+    /** Returns the units of a limit that must remain. */
     public function kept(int $limit): int
     {
         if (!\is_string($this->keep)) {
             return $this->keep ?? 0;
         }
-        // Of hundredths of a percent: as many digits as fit.
+        // In hundredths of a percent, with as many digits as fit.
         [$whole, $fraction] = [...explode('.', $this->keep), ''];
         $places = min(\strlen($fraction), 15);
         $digits = (int) ($whole.substr($fraction, 0, $places));
@@ -91,7 +91,7 @@ final class Options
         }
         match ($word) {
             'COST' => $this->takeCost($words->next('cost')),
-            'MAXWAIT' => $this->patience = $words->duration('maxwait', true),
+            'MAXWAIT' => $this->maxWait = $words->duration('maxwait', true),
             'KEEP' => $this->takeKeep($words->next('keep')),
             'AS' => $this->name = self::checked('name', $words, '~^[A-Za-z0-9_-]{1,32}$~D'),
             'OFFSET' => $this->takeOffset(self::checked('offset', $words, '~^[+-]\d\d:[0-5]\d$~D')),

@@ -4,16 +4,16 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** The usage of one limit of a key. Without an identity it is found by its kind alone. */
+/** Usage of one limit of a key. Without an identity it is found by its type alone. */
 final class Part
 {
     public readonly string $kind;
     public Usage $usage;
     public ?string $identity = null;
     public int $recoversAt = 0;
-    /** @var list<Charge> those that may be settled, the oldest first */
+    /** @var list<Charge> charges that may be settled, oldest first */
     public array $charges = [];
-    /** Units given back by hand since the first charge. */
+    /** Units given back explicitly since the first charge. */
     public int $givenBack = 0;
 
     public function __construct(Rule $rule)
@@ -28,7 +28,7 @@ final class Part
         $this->charges = array_map(static fn (Charge $charge) => clone $charge, $this->charges);
     }
 
-    /** Charges so much, or gives it back if it is below 0. */
+    /** Charges `$change` units, or gives them back if it is negative. */
     public function change(Rule $rule, int $change, int $now): void
     {
         if ([] !== $this->charges) {
@@ -42,7 +42,7 @@ final class Part
         $this->changed($rule, $now);
     }
 
-    /** Makes usage what it would be had the charge been of `$cost`. */
+    /** Corrects usage as if `$cost` had been charged from the beginning. */
     public function settle(Rule $rule, Charge $charge, int $cost, int $now): void
     {
         $most = $charge->low ?? Whole::MOST;
@@ -87,7 +87,7 @@ final class Part
         return [] !== $this->charges || ($now < $this->recoversAt && !$this->usage->isUnused());
     }
 
-    /** Records how much of earlier charges can still be settled. */
+    /** Records the usage from which earlier charges can still be settled. */
     private function lower(Rule $rule, int $back, int $now): void
     {
         $low = $this->usage->isUnused() ? 0 : $rule->low($this->usage, $now);
@@ -101,7 +101,7 @@ final class Part
         }
     }
 
-    /** Records that a charge was smaller: usage was lower since; older lows fall to its own. */
+    /** Lowers the recorded lows of the other charges after one was settled to a lower cost. */
     private function lowerOthers(Charge $settled, int $taken): void
     {
         if (null === $settled->low) {

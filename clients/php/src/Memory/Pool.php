@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Usage in one number, as of one instant. */
+/** Usage as one number at one instant. */
 class Pool extends Usage
 {
     public int $used = 0;

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** An error reply, as a server sends it. */
+/** Error reply, as a server sends it. */
 final class RefusedException extends \RuntimeException
 {
     public static function because(string $text, string $code = 'ERR'): self
@@ -12,7 +12,7 @@ final class RefusedException extends \RuntimeException
         return new self("{$code} {$text}");
     }
 
-    /** The error of a call that needs what only a server has, by the word that needs it; null of any other. */
+    /** Returns the error of a command or word that needs a server; null for any other. */
     public static function needsServer(string $word): ?self
     {
         $what = match (true) {

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** A call that is remembered by its id. */
+/** Call recorded by its idempotency key. */
 final class Remembered
 {
     public bool $isSettled = false;

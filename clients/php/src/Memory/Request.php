@@ -4,13 +4,13 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Request to one limit: TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST: a look that keeps more than there is. */
+/** Request to one limit: TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST for a peek with a KEEP above the limit. */
 final class Request
 {
     public function __construct(
         public readonly string $mode = 'TAKE',
         public readonly int $cost = 0,
-        public readonly int $patience = 0,
+        public readonly int $maxWait = 0,
     ) {
     }
 

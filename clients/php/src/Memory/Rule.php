@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Numbers of a limit, which a call brings. `$key` tells it from others of its kind on a key; leases have none. */
+/** Parameters of a limit. `$key` distinguishes limits of one algorithm on a key; leases have none. */
 abstract class Rule
 {
     public const KIND = '';
@@ -17,20 +17,20 @@ abstract class Rule
 
     abstract public function verdict(Usage $usage, int $now, int $cost): Verdict;
 
-    /** Returns the units in use now, rounded up. */
+    /** Returns the current usage, rounded up. */
     abstract public function present(Usage $usage, int $now): int;
 
-    /** The time until the usage has recovered. */
+    /** Returns the time until the usage has recovered. */
     abstract public function reset(Usage $usage, int $now): int;
 
     abstract public function charge(Usage $usage, int $now, int $cost): void;
 
     abstract public function giveBack(Usage $usage, int $now, int $units): void;
 
-    /** The usage from which earlier charges can still be settled; null if each has a place of its own. */
+    /** Returns the usage from which earlier charges can still be settled, or null if usage keeps charges apart. */
     abstract public function low(Usage $usage, int $now): ?int;
 
-    /** Returns `true` if a denied caller may be told to wait (MAXWAIT). */
+    /** Returns true if MAXWAIT can admit a call with a wait. */
     public function waits(): bool
     {
         return false;
@@ -41,7 +41,7 @@ abstract class Rule
         return max($this->limit - $this->present($usage, $now), 0);
     }
 
-    /** The time until usage is within the limit once `$cost` more is charged. */
+    /** Returns the time until usage is within the limit after `$cost` more is charged. */
     public function debtAfter(Usage $usage, int $now, int $cost): int
     {
         if ($cost > 0) {
@@ -53,7 +53,7 @@ abstract class Rule
         return Verdict::AFTER === $verdict->kind ? $verdict->time : 0;
     }
 
-    /** Returns `true` if a cost fits beside what is used. */
+    /** Returns true if a cost fits in addition to the usage. */
     protected function fits(int $used, int $cost): bool
     {
         return $cost <= $this->limit && $used <= $this->limit - $cost;

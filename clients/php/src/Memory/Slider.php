@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** The counts of two windows, and their length. */
+/** Usage of a sliding window counter: the counts of two windows, and their length. */
 final class Slider extends Usage
 {
     public function __construct(
@@ -15,7 +15,7 @@ final class Slider extends Usage
     ) {
     }
 
-    /** The usage with the window that `$now` lies in as the current one. */
+    /** Returns the usage with the window that contains `$now` as the current one. */
     public function rolled(int $now): self
     {
         $passed = 0 === $this->window ? 2 : intdiv(max($now - $this->start, 0), $this->window);

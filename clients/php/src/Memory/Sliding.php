@@ -73,7 +73,7 @@ final class Sliding extends Rule
         return $isNew || $usage->isSaturated() ? 0 : null;
     }
 
-    /** Returns the time in a window after which the count of the one before has faded to `$room`. */
+    /** Returns the time within a window at which the weighted previous count falls to `$room`. */
     private static function fades(int $count, int $room, int $window): int
     {
         return 0 === $count ? 0 : max($window - Whole::share($room, $window, $count), 0);

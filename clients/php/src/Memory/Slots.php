@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Counts of the slots of a strict window, by the number of the slot. */
+/** Usage of a strict sliding window: counts by the number of the slot. */
 final class Slots extends Usage
 {
     public int $window = 0;
@@ -17,13 +17,13 @@ final class Slots extends Usage
         return max(Whole::ceilDiv($this->window, 60), 1);
     }
 
-    /** When a slot stops counting. */
+    /** Returns the time at which a slot leaves the window. */
     public function leaves(int $slot): int
     {
         return ($slot + 1) * $this->width() - 1 + $this->window;
     }
 
-    /** @return array<int, int> the slots that count now, the newest first */
+    /** @return array<int, int> slots within the window, newest first */
     public function counting(int $now): array
     {
         $counting = array_filter($this->counts, fn (int $slot) => $now < $this->leaves($slot), \ARRAY_FILTER_USE_KEY);
@@ -78,7 +78,7 @@ final class Slots extends Usage
         return null === $place || $this->isSaturated() ? 0 : $this->lower(intdiv($place, $this->width()), $units);
     }
 
-    /** Takes up to so many units off a slot. Returns how many. */
+    /** Subtracts units from a slot. Returns how many. */
     public function lower(int $slot, int $units): int
     {
         $count = $this->counts[$slot] ?? 0;

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** A limit, lowered by what is kept of it, and what is asked of it. */
+/** Limit and the request to it. KEEP lowers the limit. */
 final class Spec
 {
     public function __construct(
@@ -16,7 +16,7 @@ final class Spec
     ) {
     }
 
-    /** Returns the name or the words by which a key finds the limit. */
+    /** Returns the name or the words that identify the limit on a key. */
     public function identity(): string
     {
         return null === $this->name ? "by {$this->rule->key}" : "as {$this->name}";

@@ -4,27 +4,27 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** State of one limit. A new one has never been used. */
+/** State of one limit. The default is "never used". */
 abstract class Usage
 {
     abstract public function isUnused(): bool;
 
-    /** Returns the time by which the clock was set back since the last change, or 0. */
+    /** Returns how far the clock was set back since the last change, or 0. */
     abstract public function ahead(int $now): int;
 
-    /** Moves all instants along with a clock that was set back to `$now`. */
+    /** Shifts all timestamps after the clock was set back to `$now`. */
     abstract public function moveBack(int $now): void;
 
-    /** Takes up to so many units of a charge back. Returns how many. */
+    /** Takes back up to `$units` of a charge. Returns how many. */
     abstract public function takeBack(?int $place, int $units): int;
 
-    /** The instant of the newest charge, where each charge is counted apart. */
+    /** Returns the instant of the newest charge, if usage keeps charges apart. */
     public function place(): ?int
     {
         return null;
     }
 
-    /** Returns a place after `moveBack`; null if it would be before the epoch. */
+    /** Returns the place of a charge after `moveBack`; null if it is before the epoch. */
     public function movedPlace(int $place, int $now): ?int
     {
         $back = $this->ahead($now);
@@ -32,7 +32,7 @@ abstract class Usage
         return $place >= $back ? $place - $back : null;
     }
 
-    /** The instant of recovery after a clock was set back to `$now`. */
+    /** Returns the instant of recovery after the clock was set back to `$now`. */
     public function movedRecovery(int $recoversAt, int $ahead, int $now): int
     {
         return max($recoversAt - $ahead, 0);

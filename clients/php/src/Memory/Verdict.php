@@ -4,14 +4,14 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Verdict on a cost. Of two, the one of the greater kind, or of the longer time, is the stricter. */
+/** Verdict on a cost. Of two, the one with the greater kind, or the longer time, is the stricter one. */
 final class Verdict
 {
     public const ALLOWED = 0;
     public const AFTER = 1;
     public const NEVER = 2;
 
-    /** @param int $time how long to hold an allowed call, or after how long a denied one passes */
+    /** @param int $time time to hold an allowed call, or after which a denied call passes */
     private function __construct(public readonly int $kind, public readonly int $time)
     {
     }
@@ -41,7 +41,7 @@ final class Verdict
         return [$other->kind, $other->time] > [$this->kind, $this->time] ? $other : $this;
     }
 
-    /** The wait in milliseconds. */
+    /** Returns the wait in milliseconds. */
     public function wait(): int
     {
         return self::NEVER === $this->kind ? -1 : Whole::ceilDiv($this->time, 1000);

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** A call at a key: evaluated, charged and answered. */
+/** Call at one key: evaluation, charging and reply. */
 final class Visit
 {
     private const MOST_PARTS = 16;
@@ -12,9 +12,9 @@ final class Visit
     private readonly ?Remembered $known;
     /** @var list<Evaluation> */
     private array $evaluations = [];
-    /** Units that a call with UPTO is granted: as many as all limits can grant. */
+    /** Units granted to a call with UPTO: the minimum over all limits. */
     private ?int $granted = null;
-    /** PASSES, DENIED, REPEATED, SETTLES, SETTLED or UNKNOWN. */
+    /** Outcome: PASSES, DENIED, REPEATED, SETTLES, SETTLED or UNKNOWN. */
     private readonly string $outcome;
     private bool $isCharged = false;
 
@@ -54,7 +54,7 @@ final class Visit
         return 'SETTLES' === $this->outcome || ('PASSES' === $this->outcome && [] !== $this->changing());
     }
 
-    /** Refuses a call for which the key has no room. */
+    /** Throws an error if the key has no room for the call. */
     public function checkRoom(): void
     {
         if ($this->key->isPlain || 'PASSES' !== $this->outcome) {
@@ -72,7 +72,7 @@ final class Visit
         }
     }
 
-    /** Makes the changes. */
+    /** Applies the changes. */
     public function commit(): void
     {
         [$key, $now, $changing] = [$this->key, $this->now, $this->changing()];
@@ -107,35 +107,35 @@ final class Visit
         $key->expire($key->recoversIn($now), $now);
     }
 
-    /** @return list<Told> what each limit says, with usage as it now is */
-    public function told(): array
+    /** @return list<LimitDecision> decisions of the limits, with the current usage */
+    public function decisions(): array
     {
-        return array_map($this->toldOf(...), $this->call->specs, $this->evaluations);
+        return array_map($this->decisionOf(...), $this->call->specs, $this->evaluations);
     }
 
     /**
-     * The one decision of all limits.
+     * Returns the combined decision of all limits.
      *
-     * @param list<Told> $each
+     * @param list<LimitDecision> $each
      */
-    public function whole(array $each): Told
+    public function whole(array $each): LimitDecision
     {
         $denies = fn (int $index) => $this->denies()
             ? $this->evaluations[$index]->denies()
             : !$each[$index]->verdict->isAllowed();
         $denying = array_filter($each, $denies, \ARRAY_FILTER_USE_KEY);
-        $ruling = [] === $denying ? $each : array_values($denying);
-        $verdict = $ruling[0]->verdict;
-        foreach ($ruling as $told) {
-            $verdict = $verdict->longer($told->verdict);
+        $candidates = [] === $denying ? $each : array_values($denying);
+        $verdict = $candidates[0]->verdict;
+        foreach ($candidates as $decision) {
+            $verdict = $verdict->longer($decision->verdict);
         }
         $governing = [] === $denying ? $this->firstToRunOut($each) : null;
-        foreach (null === $governing ? $ruling : [] as $told) {
-            // An object of the same kind and time.
-            $governing ??= $told->verdict == $verdict ? $told : null;
+        foreach (null === $governing ? $candidates : [] as $decision) {
+            // Compares by value: the same kind and time.
+            $governing ??= $decision->verdict == $verdict ? $decision : null;
         }
 
-        return new Told($verdict, $governing->limit, $governing->remaining, $governing->reset, $this->grantedIn($verdict));
+        return new LimitDecision($verdict, $governing->limit, $governing->remaining, $governing->reset, $this->grantedIn($verdict));
     }
 
     /** @return list<array{Spec, Evaluation}> */
@@ -169,9 +169,9 @@ final class Visit
         };
         $verdict = $rule->verdict($usage, $now, $asked);
         if ('MAXWAIT' === $request->mode && Verdict::AFTER === $verdict->kind) {
-            $verdict = $verdict->time <= $request->patience
+            $verdict = $verdict->time <= $request->maxWait
                 ? Verdict::allowed($verdict->time)
-                : Verdict::after($verdict->time - $request->patience);
+                : Verdict::after($verdict->time - $request->maxWait);
         }
         $passes = $verdict->isAllowed();
         if ('UPTO' === $request->mode) {
@@ -253,7 +253,7 @@ final class Visit
         }
     }
 
-    private function toldOf(Spec $spec, Evaluation $one): Told
+    private function decisionOf(Spec $spec, Evaluation $one): LimitDecision
     {
         [$rule, $now, $verdict] = [$spec->rule, $this->now, $one->verdict];
         $usage = $one->part?->usage ?? $rule->unused();
@@ -268,10 +268,10 @@ final class Visit
                 : $one->granted ?? 0;
         }
 
-        return new Told($verdict, $rule->limit + $spec->kept, $rule->remaining($usage, $now), $rule->reset($usage, $now), $granted);
+        return new LimitDecision($verdict, $rule->limit + $spec->kept, $rule->remaining($usage, $now), $rule->reset($usage, $now), $granted);
     }
 
-    /** The verdict of a limit in a call that is not decided by its limits. */
+    /** Returns the verdict of a limit, which a settlement, a repeated call or a give-back overrides. */
     private function overridden(Verdict $verdict, Spec $spec): Verdict
     {
         switch ($this->outcome) {
@@ -292,20 +292,20 @@ final class Visit
     }
 
     /**
-     * The limit with the smallest `remaining / cost`.
+     * Returns the limit with the smallest `remaining / cost`.
      *
-     * @param list<Told> $each
+     * @param list<LimitDecision> $each
      */
-    private function firstToRunOut(array $each): Told
+    private function firstToRunOut(array $each): LimitDecision
     {
         $cost = static fn (Request $request) => \in_array($request->mode, ['BACK', 'PAST'], true) || 0 === $request->cost
             ? Whole::UNIT
             : $request->cost;
         [$first, $its] = [$each[0], $cost($this->call->specs[0]->request)];
-        foreach ($each as $index => $told) {
+        foreach ($each as $index => $decision) {
             $other = $cost($this->call->specs[$index]->request);
-            if (Whole::isLess($told->remaining, $other, $first->remaining, $its)) {
-                [$first, $its] = [$told, $other];
+            if (Whole::isLess($decision->remaining, $other, $first->remaining, $its)) {
+                [$first, $its] = [$decision, $other];
             }
         }
 

@@ -10,7 +10,7 @@ final class Whole
     public const MOST = \PHP_INT_MAX;
     public const UNIT = 1_000_000;
     public const DAY = 86_400 * self::UNIT;
-    /** Times saturate here. */
+    /** Upper bound at which times saturate. */
     public const LATEST = 365_000 * self::DAY;
 
     public static function plus(int $one, int $other): int
@@ -23,13 +23,13 @@ final class Whole
         return intdiv($number, $by) + (0 === $number % $by ? 0 : 1);
     }
 
-    /** `$one * $other / $by`, rounded down, exact though the product has 126 bits. */
+    /** Returns `$one * $other / $by`, rounded down, exact even if the product has 126 bits. */
     public static function share(int $one, int $other, int $by): int
     {
         return self::divided($one, $other, $by)[0];
     }
 
-    /** `$one * $other / $by`, rounded up. */
+    /** Returns `$one * $other / $by`, rounded up. */
     public static function shareUp(int $one, int $other, int $by): int
     {
         [$quotient, $rest] = self::divided($one, $other, $by);
@@ -58,10 +58,10 @@ final class Whole
         return 0 === $other ? $one : self::gcd($other, $one % $other);
     }
 
-    /** @return array{int, int} the quotient, which saturates, and the rest */
+    /** @return array{int, int} the quotient, which saturates, and the remainder */
     private static function divided(int $one, int $other, int $by): array
     {
-        // PHP makes a float of a product that does not fit.
+        // PHP converts a product that overflows to a float.
         $product = $one * $other;
         if (\is_int($product)) {
             return [intdiv($product, $by), $product % $by];

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Usage of a fixed window; `at` is when it opened or, aligned, when it was last charged. */
+/** Usage of a fixed window. `at` is the time when it opened or, if aligned, was last charged. */
 final class WindowPool extends Pool
 {
     public bool $isAligned = false;

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** The words of a call, read from the left. */
+/** Reader of the words of a call, from left to right. */
 final class Words
 {
     private const MOST_UNITS = 1_000_000_000_000;
@@ -30,7 +30,7 @@ final class Words
         return $this->at >= \count($this->words);
     }
 
-    /** The next word in upper case, or nothing. */
+    /** Returns the next word in upper case, or "" at the end. */
     public function peek(): string
     {
         return strtoupper($this->words[$this->at] ?? '');
@@ -51,13 +51,13 @@ final class Words
         return $name;
     }
 
-    /** An amount in millionths, rounded down. */
+    /** Reads an amount in millionths, rounded down. */
     public function amount(string $what): int
     {
         return self::amountOf($this->next($what), $what)->floor;
     }
 
-    /** An amount in millionths, rounded up. */
+    /** Reads an amount in millionths, rounded up. */
     public function cost(string $what): int
     {
         return self::amountOf($this->next($what), $what)->ceil();
@@ -84,7 +84,7 @@ final class Words
         return $found;
     }
 
-    /** A duration in microseconds, rounded up. Null if it is none from 1us to 3650d, nor 0. */
+    /** Returns a duration in microseconds, rounded up. Null unless it is 0 or from 1us to 3650d. */
     public static function durationOf(string $text): ?int
     {
         if (1 !== preg_match('~^'.Decimal::NUMBER.'(us|ms|s|m|h|d|)$~D', $text, $match)) {

@@ -8,7 +8,7 @@ use RedisRatelimit\Limit;
 use RedisRatelimit\Limiter;
 use Symfony\Component\RateLimiter\LimiterInterface;
 
-/** In place of Symfony's RateLimiterFactory: no lock is needed, and each decision is one call. */
+/** Replacement of Symfony's RateLimiterFactory: no lock is needed, and each decision is one call. */
 final class LimiterFactory
 {
     public function __construct(

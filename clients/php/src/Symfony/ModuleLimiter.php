@@ -13,10 +13,10 @@ use Symfony\Component\RateLimiter\LimiterInterface;
 use Symfony\Component\RateLimiter\RateLimit;
 use Symfony\Component\RateLimiter\Reservation;
 
-/** A limiter of Symfony's that the module decides. */
+/** Limiter of Symfony that the module decides. */
 final class ModuleLimiter implements LimiterInterface
 {
-    /** As long as it takes. */
+    /** Maximum wait of a reservation without one. */
     private const ANY_TIME = 365 * 86400;
 
     public function __construct(
@@ -28,15 +28,15 @@ final class ModuleLimiter implements LimiterInterface
 
     public function consume(int $tokens = 1): RateLimit
     {
-        // Symfony's way to look.
+        // Zero tokens are a peek in Symfony.
         $decision = 0 === $tokens
             ? $this->limiter->peek($this->key, $this->limit, 0)
             : $this->limiter->take($this->key, $this->limit, $tokens);
 
-        return $this->told($decision, $tokens);
+        return $this->rateLimit($decision, $tokens);
     }
 
-    /** Of token buckets, whose tokens can be promised. */
+    /** Reserves tokens of token buckets. */
     public function reserve(int $tokens = 1, ?float $maxTime = null): Reservation
     {
         if ('TOKENBUCKET' !== $this->limit->words[0]) {
@@ -47,12 +47,12 @@ final class ModuleLimiter implements LimiterInterface
         }
         $maxWait = (int) round(($maxTime ?? self::ANY_TIME) * 1000).'ms';
         $decision = $this->limiter->take($this->key, $this->limit, $tokens, maxWait: $maxWait);
-        $told = $this->told($decision, $tokens);
+        $rateLimit = $this->rateLimit($decision, $tokens);
         if (!$decision->allowed) {
-            throw new MaxWaitDurationExceededException("the tokens are there in {$decision->wait} seconds", $told);
+            throw new MaxWaitDurationExceededException("the tokens are there in {$decision->wait} seconds", $rateLimit);
         }
 
-        return new Reservation(microtime(true) + $decision->wait, $told);
+        return new Reservation(microtime(true) + $decision->wait, $rateLimit);
     }
 
     public function reset(): void
@@ -63,9 +63,9 @@ final class ModuleLimiter implements LimiterInterface
         $this->limiter->reset($this->key);
     }
 
-    private function told(Decision $decision, int $tokens): RateLimit
+    private function rateLimit(Decision $decision, int $tokens): RateLimit
     {
-        // Never, for a call of more tokens than the limit has: as far away as a date of Symfony's gets anywhere.
+        // A call that never passes, with more tokens than the limit: the furthest date that Symfony supports.
         $wait = $decision->wait ?? self::ANY_TIME;
         $retryAfter = \DateTimeImmutable::createFromFormat('U.u', number_format(microtime(true) + $wait, 6, '.', ''));
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module RedisRatelimit
-  # After some failures in a row nobody asks for a while. Then one caller does.
+  # Circuit breaker: after some consecutive failures no call is sent for a pause. Then one call is sent as a probe.
   class Breaker
     def initialize(failures:, pause:, clock:, log:)
       @failures = failures
@@ -32,7 +32,7 @@ module RedisRatelimit
       end
     end
 
-    # Of a call that was sent at that time: those that were under way together count once.
+    # Counts the failure of a call that was sent at `sent_at`. Calls in flight that fail together count once.
     def failed(sent_at, why)
       @lock.synchronize do
         @log&.warn("Redis is away: #{why}") if @failed.zero?

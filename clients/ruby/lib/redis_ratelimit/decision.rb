@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module RedisRatelimit
-  # What the server says to a call. Seconds; `wait` nil: never. While nobody can decide, `limit`, `remaining` and `reset`
-  # are nil, `source` is :none, and `error` says why.
+  # Decision of the server on a call. Times are in seconds; a `wait` of nil means never. Without a decision, `limit`,
+  # `remaining` and `reset` are nil, `source` is :none, and `error` is the reason.
   Decision = Struct.new(:allowed, :limit, :remaining, :wait, :reset, :source, :id, :error, keyword_init: true) do
     alias_method :allowed?, :allowed
 
@@ -13,17 +13,17 @@ module RedisRatelimit
           source: :server, id: id)
     end
 
-    # The server did not decide.
+    # Returns true if the server did not decide.
     def degraded?
       source != :server
     end
 
-    # Itself, if the call passes.
+    # Returns the decision itself, or raises DeniedError if the call is denied.
     def require!
       allowed ? self : raise(DeniedError, self)
     end
 
-    # For HTTP: X-RateLimit-*, and Retry-After of a denial.
+    # Returns the HTTP header fields: X-RateLimit-*, and Retry-After for a denial.
     def headers
       told = {}
       unless limit.nil?

@@ -4,26 +4,27 @@ require "logger"
 require "securerandom"
 
 module RedisRatelimit
-  # Charges limits on the server, and says what holds while the server is away. `redis` is a `Redis` of redis-rb, for one
-  # server or a cluster; its time limits are those of a call, so give it a short `timeout`.
+  # Limiter that charges limits on the server, and falls back during an outage. `redis` is a `Redis` of redis-rb, for one
+  # server or a cluster; its timeouts are those of a call, so give it a short `timeout`.
   #
-  # on_outage::    while the server does not decide: :open, all passes; :closed, nothing does; :raise, UnavailableError
-  # setup_errors:: what somebody has to mend: :raise, SetupError; :outage, decide by `on_outage`. The log has an error
-  # once::         whether calls bring an idempotency key where charging them twice would matter
-  # failures::     after so many calls in a row without a reply nobody asks ...
-  # pause::        ... for so many seconds
+  # on_outage::    fallback while the server does not decide: :open allows every call, :closed denies every call, :raise
+  #                raises UnavailableError
+  # setup_errors:: reaction to a misconfiguration: :raise raises SetupError, :outage falls back. Both log an error
+  # once::         true to give calls an idempotency key where charging them twice would matter
+  # failures::     number of consecutive calls without a reply after which no call is sent for `pause`
+  # pause::        seconds until one call tries again
   class Limiter
-    # Above this share of a limit, charging a call twice would matter.
+    # Share of a limit above which charging a call twice would matter.
     MATTERS = 0.01
 
-    # redis-rb sends a call again, and waits for its time limits again.
+    # Lifetime of an idempotency key: redis-rb resends a call, and waits for its timeout again.
     REMEMBERED = "30s"
 
     MERGED = "a sketch cannot tell apart again what it has merged: no item is settled or charged once"
     private_constant :MERGED
 
-    # A limiter that decides in this process, as the server does, for tests. `clock` tells the seconds since 1970: a
-    # ManualClock stands still until a test moves it.
+    # Creates a limiter for tests, which decides in this process as the server does. `clock` returns the seconds since
+    # 1970: a ManualClock stands still until a test moves it.
     def self.local(clock: -> { Time.now.to_f }, **options)
       new(Memory.new(clock: clock), clock: clock, **options)
     end
@@ -43,13 +44,13 @@ module RedisRatelimit
       @log = log
       @clock = clock
       @breaker = Breaker.new(failures: failures, pause: pause, clock: clock, log: log)
-      @held = {}
+      @concurrency_policies = {}
     end
 
-    # Charges all limits of a key, or none. A limit can be a rate such as "100/minute". `once` is an idempotency key of
-    # yours, true for a new one, or false for none; for `ttl` the charge can be settled. With `refundable` it has an
-    # idempotency key, whatever it costs, so that `settle` can refund it. With `force` what was used already is charged
-    # even past a limit.
+    # Charges all limits of a key, or none. A limit can be a rate such as "100/minute". `once` is your idempotency key,
+    # true for a new one, or false for none; `ttl` is the time within which the charge can be settled. `refundable`
+    # gives the charge an idempotency key at any cost, so that `settle` can refund it. `force` charges even past a
+    # limit, for units that were used already.
     def take(key, *limits, cost: 1, once: nil, ttl: nil, refundable: false, force: false)
       limits = check(key, limits, cost)
       once = true if refundable && !once.is_a?(String)
@@ -60,14 +61,14 @@ module RedisRatelimit
       decided(key, limits, options, id, ttl, is_ours: once.nil? || once == true)
     end
 
-    # Says what `take` would, and charges nothing.
+    # Returns the decision that `take` would make, and charges nothing.
     def peek(key, *limits, cost: 1)
       limits = check(key, limits, cost)
       words = ["rl.peek", key_of(key, limits), "COST", number(cost), *specs(key, limits)]
       without_server { Decision.read(call(words), nil) }
     end
 
-    # Corrects a charge by its idempotency key. Denied only if the server does not know it, or no longer.
+    # Corrects a charge by its idempotency key. Denied only if the key is unknown to the server or expired.
     def settle(key, *limits, id:, cost:)
       limits = check(key, limits, cost)
       if id.nil?
@@ -78,12 +79,12 @@ module RedisRatelimit
       without_server(allowed: false) { Decision.read(call(words(key, limits, ["SETTLE", id, number(cost)])), id) }
     end
 
-    # Forgets all that a key has used; of a sketch, by the key of its own, all of its items. Whether there was anything.
+    # Deletes the usage of a key, or of all items of a sketch by its own key. Returns true if there was any.
     def reset(key)
       call(["del", full(key)]) == 1
     end
 
-    # For the start: SetupError says what is wrong, and UnavailableError that the server is away.
+    # Checks the server at the start. Raises SetupError that says what to do, or UnavailableError if it is unreachable.
     def check!
       call(%w[rl.peek redis-ratelimit:check FIXED 1 1s])
       true
@@ -97,10 +98,10 @@ module RedisRatelimit
     rescue CallError => e
       raise unless id.nil? && is_ours && @once && e.message.start_with?("the policy has a CONCURRENCY limit")
 
-      limits.each { |limit| @held[limit.words] = true }
+      limits.each { |limit| @concurrency_policies[limit.words] = true }
       decided(key, limits, options, SecureRandom.hex(16), ttl || REMEMBERED, is_ours: false)
     rescue FullError => e
-      # Rather than deny what is in order: this one may be charged twice, if it is sent twice.
+      # Rather than deny a valid call, risk a double charge if it is resent.
       return refused(e) unless id && is_ours && Replies.may_pass_without_id?(e.cause.message)
 
       @log&.error("Redis refuses a call for #{key.inspect}: #{e.message}")
@@ -115,7 +116,7 @@ module RedisRatelimit
       refused(e, allowed: allowed)
     end
 
-    # What holds in place of the server's decision. A key without room is no outage, and denies.
+    # Returns the fallback decision. A full key is not an outage, and denies.
     def refused(error, allowed: nil)
       @log&.error("Redis refuses a call: #{error.message}") unless error.is_a?(UnavailableError)
       is_outage = error.is_a?(UnavailableError) || (error.is_a?(SetupError) && @setup_errors == :outage)
@@ -143,7 +144,7 @@ module RedisRatelimit
     end
 
     def words(key, limits, options)
-      # The form of its own that needs no permission to choose limits.
+      # RL.LIMIT needs no permission to choose limits.
       return ["rl.limit", key_of(key, limits), *limits.first.spec(key).drop(1), *options] if limits.one? && limits.first.policy?
 
       # In a cluster redis-rb looks up commands by their names in lower case.
@@ -154,7 +155,7 @@ module RedisRatelimit
       limits.flat_map { |limit| limit.spec(key).map { |word| word.is_a?(Numeric) ? number(word) : word } }
     end
 
-    # The key on the server: of a sketch its own, and what the call names is an item.
+    # Returns the key on the server: for a sketch its own, as the key of the call is an item.
     def key_of(key, limits)
       full(limits.first.key || key)
     end
@@ -186,12 +187,12 @@ module RedisRatelimit
             "a limit is such as RedisRatelimit.fixed(100, \"1m\") or \"100/minute\", not #{limit.inspect}"
     end
 
-    # Without an exponent.
+    # Formats a number without an exponent.
     def number(units)
       units.is_a?(Float) ? format("%.6f", units) : units.to_s
     end
 
-    # The idempotency key of a call, and for how long it is remembered.
+    # Returns the idempotency key of a call and its lifetime, if it needs one.
     def id_of(limits, cost, once, ttl)
       return [once, ttl || "10m"] if once.is_a?(String)
       return if once == false || (once.nil? && !@once) || limits.any?(&:key)
@@ -202,7 +203,7 @@ module RedisRatelimit
 
     def needed?(limits, cost)
       cost.positive? && limits.any? do |limit|
-        cost > 1 || @held[limit.words] || (limit.quota && cost > limit.quota * MATTERS)
+        cost > 1 || @concurrency_policies[limit.words] || (limit.quota && cost > limit.quota * MATTERS)
       end
     end
   end

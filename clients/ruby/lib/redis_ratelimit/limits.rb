@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 module RedisRatelimit
-  # One limit, such as `RedisRatelimit.fixed(100, "1m")`. `quota` is nil for a policy, which only the server knows, and
-  # `key` is that of a sketch: what a call names as its key is an item of the sketch then.
+  # Limit, such as `RedisRatelimit.fixed(100, "1m")`. `quota` is nil for a policy, whose limits only the server knows.
+  # `key` is the key of a sketch: the key of a call is then an item of the sketch.
   Limit = Struct.new(:words, :quota, :key, keyword_init: true) do
     def policy?
       words.first == "POLICY"
     end
 
-    # Its words in a call that names `item` as its key.
+    # Returns the words in a call with the key `item`.
     def spec(item)
       return words unless key
 
@@ -18,42 +18,42 @@ module RedisRatelimit
 
   module_function
 
-  # A burst of up to `capacity`, refilled by `refill` per `period`, continuously.
+  # Creates a token bucket: bursts of up to `capacity`, refilled by `refill` per `period`, continuously.
   def token_bucket(capacity, refill, period)
     Limit.new(words: ["TOKENBUCKET", capacity, refill, period], quota: capacity)
   end
 
-  # A queue of up to `capacity` that leaves at `leak` per `period`: hold a call for its `wait`.
+  # Creates a leaky bucket: a queue of up to `capacity` that drains at `leak` per `period`. Hold a call for its `wait`.
   def leaky_bucket(capacity, leak, period)
     Limit.new(words: ["LEAKYBUCKET", capacity, leak, period], quota: capacity)
   end
 
-  # At most `limit` in each window, which begins with the first call.
+  # Creates a fixed window: at most `limit` in each window, which begins with the first call.
   def fixed(limit, window)
     Limit.new(words: ["FIXED", limit, window], quota: limit)
   end
 
-  # At most about `limit` in the trailing window; with `strict`, never more.
+  # Creates a sliding window: approximately `limit` in the trailing window, or with `strict` never more.
   def sliding(limit, window, strict: false)
     Limit.new(words: ["SLIDING", limit, window, *("STRICT" if strict)], quota: limit)
   end
 
-  # At most `limit` in the trailing window, to the microsecond; the server stores each call.
+  # Creates a sliding log: at most `limit` in the trailing window, to the microsecond; the server stores each call.
   def sliding_log(limit, window)
     Limit.new(words: ["SLIDINGLOG", limit, window], quota: limit)
   end
 
-  # A token bucket for each of any number of items, such as addresses, in the key `key` of a fixed size. An item is what a
-  # call names as its key. It never gets more than its limit, and may be denied too early if the sketch is too small.
-  # `size` counts when the key is made: "64kb" to "256mb", or bytes.
+  # Creates a sketch: a token bucket for each of any number of items, such as addresses, in the key `key` of a fixed
+  # size. The key of a call is the item. An item never gets more than its limit, and may be denied too early if the
+  # sketch is too small. `size` applies when the key is created: "64kb" to "256mb", or bytes.
   def sketch(capacity, refill, period, key:, size: nil)
     raise TypeError, "the key of a sketch must be text, not #{key.inspect}" unless key.is_a?(String)
 
     Limit.new(words: ["SKETCH", capacity, refill, period, *(["SIZE", size] if size)], quota: capacity, key: key)
   end
 
-  # The policy that the server keeps under the first of these names that exists. If it is a sketch, `key` is the key of
-  # the sketch, and what a call names as its key is an item.
+  # Refers to the first policy on the server that exists among these names. If it is a sketch, `key` is the key of the
+  # sketch, and the key of a call is the item.
   def policy(*names, key: nil)
     Limit.new(words: ["POLICY", *names.flat_map { |name| ["OR", name] }.drop(1)], key: key)
   end

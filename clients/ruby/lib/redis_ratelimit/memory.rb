@@ -9,10 +9,10 @@ require "redis_ratelimit/memory/key"
 require "redis_ratelimit/memory/visit"
 
 module RedisRatelimit
-  # Keys in this process, in place of a `Redis`, for tests: it replies to the module's commands as the server does, except
-  # that sketches, policies and bans are errors. `clock` tells the seconds since 1970.
+  # Keys in this process, in place of a `Redis`, for tests. It replies to the module's commands as the server does,
+  # except that sketches, policies and bans are errors. `clock` returns the seconds since 1970.
   class Memory
-    # With so many keys, those that have expired are removed.
+    # Number of keys at which expired keys are removed.
     SWEPT_AT = 1000
 
     def initialize(clock: -> { Time.now.to_f })
@@ -23,7 +23,7 @@ module RedisRatelimit
       @lock = Mutex.new
     end
 
-    # The reply to a call. Raises Redis::CommandError.
+    # Returns the reply to a call. Raises Redis::CommandError.
     def call(*words)
       @lock.synchronize { reply(Words.new(words.flatten), ((@clock.call * UNIT).round).clamp(0, LATEST)) }
     end
@@ -55,7 +55,7 @@ module RedisRatelimit
       @keys[name]
     end
 
-    # The key, or a new one, as of now. A peek sees a clock that was set back, and changes nothing.
+    # Returns the key, or a new one, shifted if the clock was set back. A peek changes nothing.
     def open(name, now, peek:)
       key = find(name, now) || Key.new
       return key unless key.ahead(now).positive?
@@ -72,7 +72,7 @@ module RedisRatelimit
       @swept_at = SWEPT_AT + (2 * @keys.length)
     end
 
-    # Evaluates a call on every key, and charges all or none. Returns the visits, and whether it may go on.
+    # Evaluates a call on every key, and charges all or none. Returns the visits, and true if the call was committed.
     def visit(keys, now, peek:)
       visits = keys.map { |name, call| Visit.new(call, open(name, now, peek: peek), now) }
       allowed = visits.first.call.settle ? visits.any?(&:knows?) : visits.none?(&:denies?)
@@ -88,22 +88,22 @@ module RedisRatelimit
 
     def key_reply(name, call, now, peek:)
       (visit,), = visit([[name, call]], now, peek: peek)
-      each = visit.told
+      each = visit.decisions
       whole = visit.whole(each)
       return whole.row unless call.each
 
       rows = each.zip(call.specs).map { |told, spec| [*told.row, *spec.name] }
-      [whole.allowed? ? 1 : 0, Told.wait(whole.verdict), rows]
+      [whole.allowed? ? 1 : 0, LimitDecision.wait(whole.verdict), rows]
     end
 
     def keys_reply(keys, now, peek:)
       visits, allowed = visit(keys, now, peek: peek)
-      decisions = visits.map { |one| one.whole(one.told) }
+      decisions = visits.map { |one| one.whole(one.decisions) }
       counted = decisions.zip(visits).select do |told, one|
         allowed ? told.allowed? : one.call.settle || one.denies?
       end
       wait = counted.map { |told, _| told.verdict }.max || AT_ONCE
-      [allowed ? 1 : 0, Told.wait(wait), decisions.map(&:row)]
+      [allowed ? 1 : 0, LimitDecision.wait(wait), decisions.map(&:row)]
     end
 
     def acquire(name, words, now)

@@ -4,10 +4,10 @@ require "rack/attack"
 require "redis_ratelimit"
 
 module RedisRatelimit
-  # A store for `Rack::Attack.cache.store`: each counter and its end are one key, set by one call. While the server is
-  # away nothing is counted, as with the other stores.
+  # Store for `Rack::Attack.cache.store`: each counter and its end are one key, set by one call. During an outage
+  # nothing is counted, as with the other stores.
   class RackAttackStore
-    # More than is ever counted.
+    # Limit above any count.
     MOST = 10**12
 
     def initialize(redis)
@@ -46,7 +46,7 @@ module RedisRatelimit
     end
   end
 
-  # A throttle of Rack::Attack by any of the module's limits, where Rack::Attack itself has windows that all begin at the
+  # Throttle of Rack::Attack by any of the module's limits, where Rack::Attack itself has windows that all begin at the
   # same time. The limits may be a proc of the request.
   class Throttle < Rack::Attack::Throttle
     def initialize(name, limiter, limits, options = {}, &block)
@@ -71,13 +71,13 @@ module RedisRatelimit
     end
   end
 
-  # Limits requests by a line: `RedisRatelimit.throttle("api", limiter, RedisRatelimit.sliding(100, "1m"), &:ip)`.
+  # Limits requests: `RedisRatelimit.throttle("api", limiter, RedisRatelimit.sliding(100, "1m"), &:ip)`.
   def self.throttle(name, limiter, *limits, &who)
     limits = limits.first if limits.first.respond_to?(:call)
     Rack::Attack.throttles[name] = Throttle.new(name, limiter, limits, &who)
   end
 
-  # In place of Rack::Attack's, which know a window and no wait: with Retry-After and X-RateLimit-*.
+  # Responder in place of Rack::Attack's, which knows a window but no wait: with Retry-After and X-RateLimit-*.
   RESPONDER = lambda do |request|
     decision = request.env["rack.attack.match_data"]&.fetch(:decision, nil)
     status = decision&.degraded? ? 503 : 429

@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
-# Rates as people write them. The packages for other languages read them too, and `clients/rates.json` holds all of them
-# to the same.
+# Rates as text, the same in all packages. `clients/rates.json` has test cases.
 module RedisRatelimit
   RATE = %r{\A\s*(\d+(?:\.\d+)?)\s*(?:/|\bper\b)\s*(\d*)\s*([a-z]+)\s*\z}i
   UNITS = {
@@ -12,7 +11,7 @@ module RedisRatelimit
 
   module_function
 
-  # Returns the fixed window that a rate such as "100/minute" or "5 per 15 minutes" means.
+  # Parses a rate such as "100/minute" or "5 per 15 minutes" to a fixed window.
   def rate(text)
     match = RATE.match(text)
     unit = match && UNITS[match[3].downcase]

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module RedisRatelimit
-  # What an error reply of the server means: whose it is to mend, and what to do. The packages for other languages have
-  # this table too, and `clients/replies.json` holds all of them to it.
+  # Classification of the server's error replies: their cause, and a remedy. The packages for other languages have the
+  # same table; `clients/replies.json` tests all of them.
   module Replies
     PASSWORD = "give the connection its user and password, as in redis://user:password@host"
     NO_PASSWORD = "the server has no password for this user: leave it out of the URL"
@@ -15,7 +15,7 @@ module RedisRatelimit
     NO_CLUSTER = "this server is no cluster: use a client for one server"
     DATABASE = "choose another database in the URL"
 
-    # The first row that the reply begins with rules.
+    # Prefixes of replies with their cause and a remedy. The first one that matches applies.
     TABLE = [
       ["LOADING ", :outage, ""],
       ["BUSY ", :outage, ""],
@@ -56,23 +56,24 @@ module RedisRatelimit
 
     module_function
 
-    # Its kind, and what to do. What is unknown is the module's word on a call, or a code that nobody told us of.
-    def kind_of(reply)
+    # Returns the cause of an error reply, and a remedy. Unknown replies that begin with ERR are the module's errors
+    # about malformed calls.
+    def cause_of(reply)
       row = TABLE.find { |begins,| reply.start_with?(begins) }
       row ? row.drop(1) : [reply.start_with?("ERR ") ? :caller : :operator, ""]
     end
 
-    # In the words of whoever has to do something about it.
+    # Returns an error reply as an error of this package, with its remedy.
     def explained(reply)
-      kind, remedy = kind_of(reply)
-      # What was sent is in the reply to an unknown command, and is of no help.
-      said = remedy == MODULE ? "" : reply.delete_prefix("ERR ").delete_suffix(".")
+      kind, remedy = cause_of(reply)
+      # The reply to an unknown command repeats the entire command, which does not help.
+      text = remedy == MODULE ? "" : reply.delete_prefix("ERR ").delete_suffix(".")
       kinds = { outage: UnavailableError, caller: CallError, operator: SetupError, full: FullError }
       kind = reply.start_with?("NOPOLICY ") ? NoPolicyError : kinds.fetch(kind)
-      kind.new([said, remedy].reject(&:empty?).join(": "))
+      kind.new([text, remedy].reject(&:empty?).join(": "))
     end
 
-    # Whether a call that there is no room for may be in order but for its idempotency key.
+    # Returns true if the key had no room for the idempotency key of the call.
     def may_pass_without_id?(reply)
       reply.start_with?("OOM ") ||
         (reply.start_with?("ERR the key has ") && reply.include?(" entries, as many as ratelimit.max-ids "))

@@ -12,7 +12,7 @@ module RedisRatelimit
     OF_A_CALL = [*OF_KEYS, "UPTO", "EACH"].freeze
     OF_A_RATE = %w[COST UPTO FORCE KEEP ONCE SETTLE AS].freeze
     OF_LEASES = %w[COST KEEP AS NX].freeze
-    # The options behind the numbers of each algorithm.
+    # Options that may follow the numbers of each algorithm.
     BEHIND = { "TOKENBUCKET" => [*OF_A_RATE, "MAXWAIT"], "LEAKYBUCKET" => OF_A_RATE,
                "FIXED" => [*OF_A_RATE, "ALIGNED", "OFFSET", "ANCHOR"], "SLIDING" => [*OF_A_RATE, "STRICT"],
                "SLIDINGLOG" => OF_A_RATE, "CONCURRENCY" => OF_LEASES }.freeze
@@ -21,7 +21,7 @@ module RedisRatelimit
       raise Redis::CommandError, "#{code} #{text}"
     end
 
-    # Refuses what only a server has, by the word that needs it.
+    # Raises an error for commands and words of features that need a server.
     def self.refuse_what_needs_a_server(word)
       what = case word
              when "POLICY", "RL.LIMIT", "RL.DELAY", /\ARL\.POLICY/ then "policies"
@@ -31,7 +31,7 @@ module RedisRatelimit
       refuse("a limiter in memory has no #{what}: they need a server with the module") if what
     end
 
-    # The words of a call, read from the left.
+    # Reader of the words of a call, from left to right.
     class Words
       def initialize(words)
         @words = words.map { |word| word.to_s.b }
@@ -41,7 +41,7 @@ module RedisRatelimit
         @words.empty?
       end
 
-      # The next word in upper case, or nothing.
+      # Returns the next word in upper case, or "" at the end.
       def peek
         @words.first.to_s.upcase
       end
@@ -57,12 +57,12 @@ module RedisRatelimit
         name
       end
 
-      # An amount in millionths, rounded down.
+      # Reads an amount in millionths, rounded down.
       def amount(what)
         self.class.amount(self.next(what), what).floor
       end
 
-      # An amount in millionths, rounded up.
+      # Reads an amount in millionths, rounded up.
       def cost(what)
         self.class.amount(self.next(what), what).ceil
       end
@@ -74,7 +74,7 @@ module RedisRatelimit
         Memory.refuse("#{what} must be a duration from 1us to 3650d, such as 60s")
       end
 
-      # Millionths, not yet rounded.
+      # Returns an amount in millionths, not rounded.
       def self.amount(text, what)
         exact = Rational(text) * UNIT if text.match?(/\A#{NUMBER}\z/)
         return exact if exact && exact <= MOST_UNITS * UNIT
@@ -82,7 +82,7 @@ module RedisRatelimit
         Memory.refuse("#{what} must be a number from 0 to #{MOST_UNITS}, not '#{text}'")
       end
 
-      # Microseconds, rounded up; nil unless 0 or from 1us to 3650d.
+      # Returns a duration in microseconds, rounded up; nil unless it is 0 or from 1us to 3650d.
       def self.duration(text)
         match = DURATION.match(text) or return
         exact = Rational(match[1]) * MICROSECONDS.fetch(match[2])
@@ -90,8 +90,8 @@ module RedisRatelimit
       end
     end
 
-    # What is asked of one limit: TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST: a look that keeps more than there is.
-    Request = Struct.new(:mode, :cost, :patience) do
+    # Request to one limit: TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST for a peek with a KEEP above the limit.
+    Request = Struct.new(:mode, :cost, :max_wait) do
       def looks?
         mode == "PAST" || (cost.zero? && !%w[UPTO BACK].include?(mode))
       end
@@ -104,15 +104,15 @@ module RedisRatelimit
     end
     NOTHING = Request.new("TAKE", 0, 0).freeze
 
-    # Options of one place. `keep` is an amount, or a rational share.
-    Options = Struct.new(:cost, :back, :whole, :mode, :patience, :keep, :name, :flags, :offset, :anchor, :once, :settle) do
-      # Reads options in any order, up to a word that is none of `among`.
+    # Options before the specs, or of one spec. `keep` is an amount, or a rational share.
+    Options = Struct.new(:cost, :back, :whole, :mode, :max_wait, :keep, :name, :flags, :offset, :anchor, :once, :settle) do
+      # Parses options in any order, up to a word that is not in `among`.
       def self.read(words, among)
         options = new(nil, false, true, nil, 0, nil, nil, [])
         seen = []
         while among.include?(word = words.peek)
           words.next(word)
-          # Of some there is only one.
+          # Some options exclude each other.
           place = case word
                   when *MODES then "MODE"
                   when "ONCE", "SETTLE" then "ID"
@@ -129,7 +129,7 @@ module RedisRatelimit
         self.mode = word if MODES.include?(word)
         case word
         when "COST" then take_cost(words.next("cost"))
-        when "MAXWAIT" then self.patience = words.duration("maxwait", zero: true)
+        when "MAXWAIT" then self.max_wait = words.duration("maxwait", zero: true)
         when "KEEP" then take_keep(words.next("keep"))
         when "AS"
           self.name = words.next("name")
@@ -145,8 +145,8 @@ module RedisRatelimit
         end
       end
 
-      # What the cost, or 1, and a mode ask for together.
-      def request(mode, patience)
+      # Returns the request for a mode and the cost, 1 by default.
+      def request(mode, max_wait)
         cost = self.cost || UNIT
         if back
           Memory.refuse("cost must be 0 or more with #{mode}") if mode
@@ -155,7 +155,7 @@ module RedisRatelimit
         if mode == "UPTO" && !(whole && cost.positive?)
           Memory.refuse("cost must be a whole number from 1 with UPTO")
         end
-        Request.new(mode || "TAKE", cost, patience)
+        Request.new(mode || "TAKE", cost, max_wait)
       end
 
       private
@@ -185,18 +185,19 @@ module RedisRatelimit
       end
     end
 
-    # A limit, lowered by what is kept of it, and what is asked of it.
+    # Limit and the request to it. KEEP lowers the limit.
     Spec = Struct.new(:rule, :request, :kept, :name, :own_cost) do
-      # What it is known by among those of its kind.
+      # Returns the name of the limit among those of its algorithm.
       def identity
         name || [rule.key]
       end
     end
 
-    # What is asked of one key. `purpose` is CHARGE, CHECK, BACK or SETTLE; `plain`: a key of one limit can serve it.
+    # Parsed call for one key. `purpose` is CHARGE, CHECK, BACK or SETTLE; `plain` is true if a key that stores one
+    # limit alone can serve it.
     KeyCall = Struct.new(:specs, :purpose, :once, :settle, :each, :plain)
 
-    # Options before the first spec, which are for all.
+    # Options before the first spec, which apply to all specs.
     class Common
       attr_reader :options, :purpose
 
@@ -207,7 +208,7 @@ module RedisRatelimit
                    elsif options.back then "BACK"
                    else options.cost == 0 ? "CHECK" : "CHARGE"
                    end
-        refuse_keep(options.keep, options.request(options.mode, options.patience))
+        refuse_keep(options.keep, options.request(options.mode, options.max_wait))
         refuse_once(options)
       end
 
@@ -249,19 +250,19 @@ module RedisRatelimit
           Memory.refuse("syntax error, unexpected #{own.mode}: SETTLE says the cost") if own.mode && !apart
           return NOTHING
         end
-        return purpose == "CHARGE" ? own.request(own.mode, own.patience) : NOTHING if apart
-        return options.request(own.mode, own.patience) if own.mode
+        return purpose == "CHARGE" ? own.request(own.mode, own.max_wait) : NOTHING if apart
+        return options.request(own.mode, own.max_wait) if own.mode
         return options.request(nil, 0) if options.mode == "MAXWAIT" && !rule.waits?
 
-        options.request(options.mode, options.patience)
+        options.request(options.mode, options.max_wait)
       end
     end
 
-    # From the words of a call to what it asks of each key, refused as the server refuses them.
+    # Parser of calls, with the server's error messages.
     module Grammar
       module_function
 
-      # `[options] spec [spec ...]`
+      # Parses the arguments of a call for one key: `[options] spec [spec ...]`.
       def call(words, peek:)
         common = Common.new(Options.read(words, OF_A_CALL))
         read = [spec(words)]
@@ -276,7 +277,8 @@ module RedisRatelimit
         made(common, specs, common.purpose, peek: peek)
       end
 
-      # `numkeys key [key ...] [options] spec [spec ...]`: pairs of a key and what is asked of it.
+      # Parses the arguments of a call for several keys: `numkeys key [key ...] [options] spec [spec ...]`. Returns
+      # pairs of a key and its call.
       def keys(words, peek:)
         numkeys = words.next("numkeys")
         Memory.refuse("numkeys must be how many keys follow") unless numkeys.match?(/\A[1-9]\d{0,5}\z/)
@@ -288,7 +290,8 @@ module RedisRatelimit
         keys.zip(calls)
       end
 
-      # `limit ttl holder [options]` of RL.ACQUIRE, and whether it asks for a fencing token.
+      # Parses the arguments of RL.ACQUIRE: `limit ttl holder [options]`. Returns the call, and true if it requests a
+      # fencing token.
       def acquire(words)
         rule, own = rule(words, "CONCURRENCY", [*OF_LEASES, "FENCE"])
         Memory.refuse("syntax error, unexpected '#{words.peek}'") unless words.over?
@@ -303,7 +306,7 @@ module RedisRatelimit
         rule(words, algorithm, behind)
       end
 
-      # Reads the numbers of an algorithm and the options behind them.
+      # Parses the numbers of an algorithm and the options after them.
       def rule(words, algorithm, behind)
         limit = words.amount("limit")
         case algorithm
@@ -350,7 +353,7 @@ module RedisRatelimit
         [Fixed.new(limit, window, Clocks.new(window, calendar, own.offset || 0, own.anchor || 1)), own]
       end
 
-      # A call of one spec.
+      # Builds a call with one spec.
       def only(common, rule, own, peek:)
         if own.once || own.settle
           if common.options.once || common.options.settle

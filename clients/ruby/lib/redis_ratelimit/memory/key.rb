@@ -2,13 +2,14 @@
 
 module RedisRatelimit
   class Memory
-    # A charge that may be settled: `place` is where it was counted apart from others, `low` the least usage since.
+    # Charge that may be settled. `place` identifies it where usage keeps charges apart, `low` is the lowest usage
+    # since.
     Charge = Struct.new(:cost, :place, :given_back, :low)
 
-    # A call that is remembered by its id. `charges` are pairs of a part and a charge.
+    # Call recorded by its idempotency key. `charges` are pairs of a part and a charge.
     Remembered = Struct.new(:expires_at, :hold_until, :forced, :granted, :charges, :settled)
 
-    # The usage of one limit of a key. Without an identity it is found by its kind alone.
+    # Usage of one limit of a key. Without an identity it is found by its type alone.
     class Part
       attr_reader :kind, :usage, :charges
       attr_accessor :identity, :recovers_at, :given_back
@@ -17,19 +18,19 @@ module RedisRatelimit
         @kind = rule.kind
         @usage = rule.unused
         @recovers_at = 0
-        # Charges that may be settled, the oldest first, and how much was given back by hand since.
+        # Charges that may be settled, oldest first, and the units given back explicitly since.
         @charges = []
         @given_back = 0
       end
 
-      # Charges so much, or gives it back if it is below 0.
+      # Charges `change` units, or gives them back if it is negative.
       def change(rule, change, now)
         lower(rule, [-change, 0].max, now) if charges.any?
         change.positive? ? rule.charge(usage, now, change) : rule.give_back(usage, now, -change)
         changed(rule, now)
       end
 
-      # Makes usage what it would be had the charge been of `cost`.
+      # Corrects usage as if `cost` had been charged from the beginning.
       def settle(rule, charge, cost, now)
         most = charge.low || MOST
         unless charge.place.nil?
@@ -61,7 +62,7 @@ module RedisRatelimit
 
       private
 
-      # Records how much of earlier charges can still be settled.
+      # Records the usage from which earlier charges can still be settled.
       def lower(rule, back, now)
         low = usage.unused? ? 0 : rule.low(usage, now)
         if low.nil?
@@ -72,7 +73,7 @@ module RedisRatelimit
         end
       end
 
-      # Records that a charge was smaller: usage was lower since; older lows fall to its own.
+      # Lowers the recorded lows of the other charges after one was settled to a lower cost.
       def lower_others(settled, taken)
         return if settled.low.nil?
 
@@ -93,9 +94,9 @@ module RedisRatelimit
       end
     end
 
-    # All that is stored at a key.
+    # Value of a key.
     class Key
-      # `plain`: it stores the usage of one limit, and nothing else. `expires_at` is in milliseconds.
+      # `plain` is true if it stores the usage of one limit alone. `expires_at` is in milliseconds.
       attr_accessor :plain, :parts, :remembered, :expires_at
 
       def initialize
@@ -114,7 +115,7 @@ module RedisRatelimit
         parts.map(&:usage).find { |usage| usage.is_a?(Leases) }
       end
 
-      # The parts of the limits of a call.
+      # Returns the stored usage for each limit of a call.
       def find(specs)
         specs.each_with_object([]) do |spec, found|
           of_kind = parts.select { |part| part.kind == spec.rule.kind }
@@ -123,21 +124,21 @@ module RedisRatelimit
         end
       end
 
-      # What is remembered of the call.
+      # Returns the record of an earlier call with the same id.
       def recall(call, now)
         id, = call.once || call.settle
         known = remembered[id]
         known if known && now < known.expires_at
       end
 
-      # By how much the clock has been set back since the last change, or 0.
+      # Returns how far the clock was set back since the last change, or 0.
       def ahead(now)
         return 0 if unused?
 
         plain ? parts.first.usage.ahead(now) : [@written - now, 0].max
       end
 
-      # Moves all instants along with a clock that was set back to `now`.
+      # Shifts all timestamps after the clock was set back to `now`.
       def move_back(now)
         back = ahead(now)
         parts.each { |part| part.move_back(now) }
@@ -149,10 +150,10 @@ module RedisRatelimit
         @expires_at -= back / 1000
       end
 
-      # Begins a change: what has expired goes.
+      # Begins a change: removes expired records.
       def begin(now)
         if plain
-          # What the key knew of its recovery is when it expires.
+          # A plain key stores its time of recovery only as its expiry.
           @plain = false
           @written = now
           parts.first.recovers_at = [now + ([expires_at - (now / 1000), 0].max * 1000), LATEST].min
@@ -174,7 +175,7 @@ module RedisRatelimit
         [(ends.max || 0) - now, 0].max
       end
 
-      # Sets the expiry of a key that recovers in `reset`, unless the one that it has will do.
+      # Sets the expiry of a key that recovers in `reset`, unless the current one is close enough.
       def expire(reset, now)
         recovered = now + reset
         latest = ((recovered + (reset / 8) + UNIT) / 1000) - 1

@@ -2,7 +2,7 @@
 
 module RedisRatelimit
   class Memory
-    # Leases by holder: when each expires, its units and its fencing token.
+    # Leases by holder: expiry, units and fencing token.
     class Leases < Usage
       attr_reader :leases, :written
 
@@ -12,7 +12,7 @@ module RedisRatelimit
         @leases = {}
       end
 
-      # The leases that have not expired, in the order in which they do.
+      # Returns the leases that have not expired, in the order of their expiry.
       def live(now)
         at = [[now, written].max, LATEST].min
         leases.select { |_, (ends)| at < ends }.sort_by { |holder, (ends)| [ends, holder] }.to_h
@@ -55,10 +55,11 @@ module RedisRatelimit
       end
     end
 
-    # Units held at once, by leases.
+    # Concurrency limit.
     class Concurrency < Rule
       attr_reader :holder
-      # Whether only a holder without a lease passes (NX), and the fencing token that a lease without one gets.
+      # `first` is true with NX, by which only a holder without a lease passes. `token` is the fencing token for a lease
+      # that has none.
       attr_accessor :first, :token
 
       def initialize(limit, ttl, holder)
@@ -104,7 +105,7 @@ module RedisRatelimit
         usage.leases[holder] = [[now + @ttl, LATEST].min, cost, kept || token]
       end
 
-      # Does nothing: a lease is released as a whole, by its holder.
+      # Does nothing, as only a holder can release its lease, and only as a whole.
       def give_back(_usage, _now, _units); end
 
       def low(_usage, _now)

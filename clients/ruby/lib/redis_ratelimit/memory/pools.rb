@@ -2,7 +2,7 @@
 
 module RedisRatelimit
   class Memory
-    # Usage in one number, as of one instant.
+    # Usage as one number at one instant.
     class Pool < Usage
       attr_accessor :used, :at
 
@@ -31,7 +31,7 @@ module RedisRatelimit
       end
     end
 
-    # Token bucket, or with `queues` a leaky bucket, whose allowed calls wait for their turn.
+    # Token bucket, or with `queues` a leaky bucket, which delays allowed calls.
     class Bucket < Rule
       def initialize(capacity, refill, period, queues:)
         super(capacity, period)
@@ -85,7 +85,7 @@ module RedisRatelimit
         end
       end
 
-      # The usage from which earlier charges can still be settled.
+      # Returns the usage from which earlier charges can still be settled.
       def low(usage, now)
         return 0 if usage.used == MOST
 
@@ -94,7 +94,7 @@ module RedisRatelimit
 
       private
 
-      # Takes off what has drained, in steps of a whole number of millionths.
+      # Subtracts the drained usage, in steps of a whole number of millionths.
       def advance(usage, now)
         if present(usage, now).zero?
           usage.used = 0
@@ -108,7 +108,7 @@ module RedisRatelimit
       end
     end
 
-    # Usage of a fixed window; `at` is when it opened or, aligned, when it was last charged.
+    # Usage of a fixed window. `at` is the time when it opened or, if aligned, was last charged.
     class WindowPool < Pool
       attr_accessor :aligned
 
@@ -117,7 +117,7 @@ module RedisRatelimit
       end
     end
 
-    # Fixed window. Clocks say where aligned windows end; without them, a first call opens one.
+    # Fixed window. Clocks are the boundaries of aligned windows; without them, a window opens with its first call.
     class Fixed < Rule
       def initialize(limit, window, clocks = nil)
         super(limit, [window, clocks&.key])
@@ -177,9 +177,10 @@ module RedisRatelimit
       end
     end
 
-    # Where aligned windows end: by UTC or at a distance from it (microseconds), and by the calendar, whose months begin
-    # on the day `anchor`. Days and months are counted from the 1st of March of year 0, so that a leap day is the last of
-    # its year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    # Boundaries of aligned windows: multiples of their length, or weeks, months, quarters and years. `offset` is the
+    # difference from UTC in microseconds, `anchor` the day on which months begin. Days and months are counted from the
+    # 1st of March of year 0, so that a leap day is the last of its year (Howard Hinnant, "chrono-Compatible Low-Level
+    # Date Algorithms").
     Clocks = Struct.new(:window, :calendar, :offset, :anchor) do
       def key
         [calendar, offset, anchor]
@@ -194,7 +195,7 @@ module RedisRatelimit
 
       private
 
-      # The day that the next window begins on.
+      # Returns the day on which the next window begins.
       def next_day(day, months)
         # Day 0 was a Wednesday, and month 0 a March.
         return day + 7 - ((day + 2) % 7) if months.zero?
@@ -222,7 +223,7 @@ module RedisRatelimit
       end
     end
     Clocks::DAYS_BEFORE_EPOCH = 719_468
-    # By the word of a window of the calendar, its months; a week has none.
+    # Number of months of each calendar window; 0 for a week.
     Clocks::MONTHS = { "1w" => 0, "1mo" => 1, "3mo" => 3, "1y" => 12 }.freeze
   end
 end

@@ -4,11 +4,11 @@ module RedisRatelimit
   class Memory
     UNIT = 1_000_000
     DAY = 86_400 * UNIT
-    # Usage, in millionths, and times, in microseconds, saturate here.
+    # Upper bounds at which usage, in millionths, and times, in microseconds, saturate.
     MOST = (2**63) - 1
     LATEST = 365_000 * DAY
 
-    # A verdict: of two, the greater says to wait longer. The time of an allowed call is its hold.
+    # Outcomes of a verdict. The greater of two verdicts waits longer. An allowed call may have a wait, too.
     ALLOWED = 0
     AFTER = 1
     NEVER = 2
@@ -19,26 +19,27 @@ module RedisRatelimit
       -(-number / by)
     end
 
-    # State of one limit. A new one has never been used. All is in whole millionths and microseconds, as the server counts.
+    # State of one limit. The default is "never used". Units are whole millionths and times whole microseconds, as on
+    # the server.
     class Usage
-      # The instant of the newest charge, where each charge is counted apart.
+      # Returns the instant of the newest charge, if usage keeps charges apart.
       def place
         nil
       end
 
-      # Where a place will be after `move_back`; nil if before the epoch.
+      # Returns the place of a charge after `move_back`; nil if it is before the epoch.
       def moved_place(place, now)
         back = ahead(now)
         place - back if place >= back
       end
 
-      # The instant of recovery after a clock was set back to `now`.
+      # Returns the instant of recovery after the clock was set back to `now`.
       def moved_recovery(recovers_at, ahead, _now)
         [recovers_at - ahead, 0].max
       end
     end
 
-    # Numbers of a limit, which a call brings. `key` tells it from others of its kind on a key; leases have none.
+    # Parameters of a limit. `key` distinguishes limits of one algorithm on a key; leases have none.
     class Rule
       attr_accessor :limit
       attr_reader :key
@@ -48,7 +49,7 @@ module RedisRatelimit
         @key = key
       end
 
-      # Whether a denied caller may be told to wait (MAXWAIT).
+      # Returns true if MAXWAIT can admit a call with a wait.
       def waits?
         false
       end
@@ -57,7 +58,7 @@ module RedisRatelimit
         [limit - present(usage, now), 0].max
       end
 
-      # The time until usage is within the limit once `cost` more is charged.
+      # Returns the time until usage is within the limit after `cost` more is charged.
       def debt_after(usage, now, cost)
         if cost.positive?
           usage = Marshal.load(Marshal.dump(usage))

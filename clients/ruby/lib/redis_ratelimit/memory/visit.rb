@@ -2,31 +2,31 @@
 
 module RedisRatelimit
   class Memory
-    # What one limit says of a call, before anything is changed. A `change` below 0 gives back.
+    # Verdict of one limit on a call, before anything is changed. A negative `change` is given back.
     Evaluation = Struct.new(:part, :verdict, :forced, :change, :granted) do
       def denies?
         !forced && verdict.first != ALLOWED
       end
     end
 
-    # What is told of one limit, or of all.
-    Told = Struct.new(:verdict, :limit, :remaining, :reset, :granted) do
+    # Decision of one limit, or of all limits.
+    LimitDecision = Struct.new(:verdict, :limit, :remaining, :reset, :granted) do
       def allowed?
         verdict.first == ALLOWED
       end
 
       def row
-        row = [allowed? ? 1 : 0, limit / UNIT, remaining / UNIT, Told.wait(verdict), Memory.ceil_div(reset, 1000)]
+        row = [allowed? ? 1 : 0, limit / UNIT, remaining / UNIT, LimitDecision.wait(verdict), Memory.ceil_div(reset, 1000)]
         granted ? [*row, granted / UNIT] : row
       end
 
-      # The wait of a verdict in milliseconds.
+      # Returns the wait of a verdict in milliseconds.
       def self.wait(verdict)
         verdict == NEVER_EVER ? -1 : Memory.ceil_div(verdict.last, 1000)
       end
     end
 
-    # A call at a key: evaluated, charged and answered.
+    # Call at one key: evaluation, charging and reply.
     class Visit
       attr_reader :call, :key, :outcome
 
@@ -38,7 +38,7 @@ module RedisRatelimit
         @now = now
         @known = key.recall(call, now)
         @evaluations = call.specs.zip(key.find(call.specs)).map { |spec, part| evaluate(spec, part) }
-        # Of an UPTO all grant as much as all can grant.
+        # With UPTO, all limits grant the minimum of what each can grant.
         @granted = @evaluations.filter_map(&:granted).min
         @evaluations.each { |one| one.granted = one.change = @granted if one.granted }
         @outcome = decide
@@ -57,7 +57,7 @@ module RedisRatelimit
         outcome == :settles || (outcome == :passes && @evaluations.any? { |one| !one.change.zero? })
       end
 
-      # Refuses a call for which the key has no room.
+      # Raises an error if the key has no room for the call.
       def check_room
         return if key.plain || outcome != :passes
 
@@ -69,7 +69,7 @@ module RedisRatelimit
         Memory.refuse("the key has 16 limits, as many as one key may have")
       end
 
-      # Makes the changes.
+      # Applies the changes.
       def commit
         @charged = true
         changing = pairs.reject { |_, one| one.change.zero? }
@@ -93,18 +93,18 @@ module RedisRatelimit
         key.expire(key.recovers_in(@now), @now)
       end
 
-      # What each limit says, with usage as it now is.
-      def told
-        pairs.map { |spec, one| told_of(spec, one) }
+      # Returns the decision of each limit, with the current usage.
+      def decisions
+        pairs.map { |spec, one| decision_of(spec, one) }
       end
 
-      # The one decision of all limits.
+      # Returns the combined decision of all limits.
       def whole(each)
         denying = each.each_index.select { |index| denies? ? @evaluations[index].denies? : !each[index].allowed? }
         verdict = (denying.empty? ? each : each.values_at(*denying)).map(&:verdict).max
         index = denying.find { |place| each[place].verdict == verdict } || first_to_run_out(each)
         governing = each[index]
-        Told.new(verdict, governing.limit, governing.remaining, governing.reset, granted_in(verdict))
+        LimitDecision.new(verdict, governing.limit, governing.remaining, governing.reset, granted_in(verdict))
       end
 
       private
@@ -123,7 +123,7 @@ module RedisRatelimit
 
         kind, wait = verdict = rule.verdict(usage, @now, { "UPTO" => UNIT, "PAST" => 1 }.fetch(request.mode, cost))
         if request.mode == "MAXWAIT" && kind == AFTER
-          verdict = wait <= request.patience ? [ALLOWED, wait] : [AFTER, wait - request.patience]
+          verdict = wait <= request.max_wait ? [ALLOWED, wait] : [AFTER, wait - request.max_wait]
         end
         passes = verdict.first == ALLOWED
         if request.mode == "UPTO"
@@ -180,7 +180,7 @@ module RedisRatelimit
         end
       end
 
-      def told_of(spec, one)
+      def decision_of(spec, one)
         rule = spec.rule
         usage = one.part ? one.part.usage : rule.unused
         verdict = one.verdict
@@ -189,10 +189,10 @@ module RedisRatelimit
         if spec.request.mode == "UPTO"
           granted = outcome == :repeated ? granted_before(spec.request.cost, verdict) : one.granted || 0
         end
-        Told.new(verdict, rule.limit + spec.kept, rule.remaining(usage, @now), rule.reset(usage, @now), granted)
+        LimitDecision.new(verdict, rule.limit + spec.kept, rule.remaining(usage, @now), rule.reset(usage, @now), granted)
       end
 
-      # The verdict of a limit in a call that is not decided by its limits.
+      # Returns the verdict of a limit, which a settlement, a repeated call or a give-back overrides.
       def overridden(verdict, spec)
         case outcome
         when :unknown then NEVER_EVER
@@ -206,7 +206,7 @@ module RedisRatelimit
         end
       end
 
-      # The place of the limit with the smallest `remaining / cost`.
+      # Returns the index of the limit with the smallest `remaining / cost`.
       def first_to_run_out(each)
         costs = call.specs.map do |spec|
           %w[BACK PAST].include?(spec.request.mode) || spec.request.cost.zero? ? UNIT : spec.request.cost

@@ -2,7 +2,7 @@
 
 module RedisRatelimit
   class Memory
-    # The counts of two windows, and their length.
+    # Usage of a sliding window counter: the counts of two windows, and their length.
     class Slider < Usage
       attr_accessor :start, :window, :previous, :current
 
@@ -18,7 +18,7 @@ module RedisRatelimit
         @current = current
       end
 
-      # The usage with the window that `now` lies in as the current one.
+      # Returns the usage with the window that contains `now` as the current one.
       def rolled(now)
         passed = window.zero? ? 2 : [now - start, 0].max / window
         return self if passed.zero?
@@ -126,7 +126,7 @@ module RedisRatelimit
 
       private
 
-      # How far into a window the count of the one before has faded to `room`.
+      # Returns the time within a window at which the weighted previous count falls to `room`.
       def fades(count, room, window)
         count.zero? ? 0 : [window - (room * window / count), 0].max
       end
@@ -138,7 +138,7 @@ module RedisRatelimit
       end
     end
 
-    # Counts of the slots of a strict window, by the number of the slot.
+    # Usage of a strict sliding window: counts by the number of the slot.
     class Slots < Usage
       attr_accessor :window, :written, :counts
 
@@ -152,12 +152,12 @@ module RedisRatelimit
         [Memory.ceil_div(window, 60), 1].max
       end
 
-      # When a slot stops counting.
+      # Returns the time at which a slot leaves the window.
       def leaves(slot)
         ((slot + 1) * width) - 1 + window
       end
 
-      # The slots that count now, the newest first.
+      # Returns the slots within the window, newest first.
       def counting(now)
         counts.select { |slot, _| now < leaves(slot) }.sort.reverse
       end
@@ -197,7 +197,7 @@ module RedisRatelimit
         place.nil? || saturated? ? 0 : lower(place / width, units)
       end
 
-      # Takes up to `units` off a slot. Returns how many.
+      # Subtracts up to `units` from a slot. Returns how many.
       def lower(slot, units)
         count = counts.fetch(slot, 0)
         taken = [units, count].min
@@ -286,7 +286,7 @@ module RedisRatelimit
       end
     end
 
-    # The instants of charges and their costs, the oldest first.
+    # Usage of a sliding log: the times and costs of charges, oldest first.
     class Entries < Usage
       attr_accessor :entries
 
@@ -326,7 +326,7 @@ module RedisRatelimit
         end
       end
 
-      # Takes up to `units` off the entries of an instant, or of all from the oldest on. Returns how many.
+      # Subtracts up to `units` from the entries of an instant, or from all entries, oldest first. Returns how many.
       def lower(units, place = nil)
         rest = units
         entries.each do |entry|

@@ -4,8 +4,8 @@ declare(strict_types=1);
 
 namespace RedisRatelimit\Memory;
 
-/** Reply about one limit, or about all. */
-final class Told
+/** Decision of one limit, or of all limits. */
+final class LimitDecision
 {
     public function __construct(
         public readonly Verdict $verdict,
