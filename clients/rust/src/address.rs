@@ -1,13 +1,12 @@
-//! The normal form of client addresses, for limits by address.
+//! Canonical form of client addresses, for limits by address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Length of the IPv6 network that counts as one client, unless a layer or a caller says otherwise: a subscriber has all
-/// of a /64.
+/// Default length of the IPv6 network that counts as one client: a subscriber has an entire /64.
 pub(crate) const IPV6_PREFIX: u8 = 64;
 
-/// Returns the name of a client: an IPv4 address, or the network of an IPv6 address, whose first `ipv6_prefix` bits (1 to
-/// 128) are those of the client. IPv4-mapped addresses and those of NAT64 (`64:ff9b::/96`) are IPv4 addresses.
+/// Returns the name of a client: an IPv4 address, or the network of an IPv6 address, given by its first `ipv6_prefix`
+/// bits (1 to 128). IPv4-mapped addresses and those of NAT64 (`64:ff9b::/96`) are IPv4 addresses.
 pub fn network(address: IpAddr, ipv6_prefix: u8) -> String {
     let address = match address {
         IpAddr::V4(address) => return address.to_string(),
@@ -22,8 +21,8 @@ pub fn network(address: IpAddr, ipv6_prefix: u8) -> String {
     if prefix == 128 { network.to_string() } else { format!("{network}/{prefix}") }
 }
 
-/// Returns the address in a text, as a header or a log has it: perhaps with a port, brackets, quotes or a scope. `None`:
-/// it is no address.
+/// Parses an address as it appears in a header or a log, with an optional port, brackets, quotes or scope. Returns
+/// `None` if the text is not an address.
 pub fn parse_address(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches([' ', '\t']);
     let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_have_the_normal_form_of_the_other_packages() {
+    fn addresses_have_the_canonical_form_of_all_packages() {
         let table: serde_json::Value = serde_json::from_str(include_str!("../../addresses.json")).unwrap();
         let rows = table["addresses"].as_array().unwrap();
         assert!(rows.len() > 40);

@@ -1,4 +1,4 @@
-//! Limits under a name, and without one.
+//! Limits that are bound to a limiter, with or without a name.
 
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
@@ -16,25 +16,25 @@ use crate::options::Take;
 use crate::units::{Batch, Units};
 use crate::words::refuse_sketches;
 
-/// First part of the keys of clients whose key function returned nothing, which are limited by address.
+/// Prefix of the keys of clients without a key, which are limited by address.
 const BY_ADDRESS: &str = "ip";
 
-/// Limits that are asked for by caller: under a name, by [`Limiter::limit`], or without, by [`Limiter::unnamed`].
+/// Limits bound to a limiter: with a name by [`Limiter::limit`], or without one by [`Limiter::unnamed`].
 #[derive(Clone)]
 pub struct Bound<C> {
     limiter: Limiter<C>,
-    /// The name, or without one the words of the limits.
+    /// Name, or without one the canonical words of the limits.
     name: Arc<str>,
     is_named: bool,
     limits: Arc<[Limit]>,
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
-    /// Gives limits a name, with which their keys begin: the name, a colon and the caller.
+    /// Binds limits to a name, with which their keys begin: the name, a colon and the caller.
     ///
     /// # Errors
-    /// [`Error::Call`] if other limits of this limiter have the name and are of another algorithm or window, as both would
-    /// charge the same keys; or if the name is `ip` or begins with `ip:`, as keys of addresses do.
+    /// [`Error::Call`] if other limits of this limiter have the name and another algorithm or window, as both would
+    /// charge the same keys; or if the name is `ip` or begins with `ip:`, which is reserved for keys by address.
     pub fn limit(&self, name: impl Into<String>, limits: impl IntoIterator<Item = Limit>) -> Result<Bound<C>, Error> {
         let (name, limits): (String, Arc<[Limit]>) = (name.into(), limits.into_iter().collect());
         if name == BY_ADDRESS || name.starts_with("ip:") {
@@ -46,8 +46,9 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         Ok(Bound { limiter: self.clone(), name: name.into(), is_named: true, limits })
     }
 
-    /// Takes limits without a name. Their keys begin with the words of the limits, so that other limits have other keys;
-    /// two places with the same limits share them. Usage begins anew when the limits change: give them a name to avoid that.
+    /// Binds limits without a name. Their keys begin with the canonical words of the limits, so that different limits
+    /// have different keys; two places with the same limits share them. Usage starts anew when the limits change: use a
+    /// name to avoid that.
     pub fn unnamed(&self, limits: impl IntoIterator<Item = Limit>) -> Bound<C> {
         let limits: Arc<[Limit]> = limits.into_iter().collect();
         let name = limits.iter().map(Limit::canonical).collect::<Vec<_>>().join("+");
@@ -56,22 +57,22 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
-    /// The limits.
+    /// Returns the limits.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
-    /// The name of the limits in header fields: `default` if they have none.
+    /// Returns the name of the limits in header fields: `default` if they have none.
     pub fn name(&self) -> &str {
         if self.is_named { &self.name } else { "default" }
     }
 
-    /// The key of a caller, without the prefix of the limiter; of a sketch, the item.
+    /// Returns the key of a caller, without the prefix of the limiter; for a sketch, the item.
     pub fn key_of(&self, who: &str) -> String {
         format!("{}:{who}", self.name)
     }
 
-    /// The key of a client that has a key function but no key, and is limited by its address. No caller has this key.
+    /// Returns the key of a client without a key, which is limited by its address. No caller has this key.
     pub fn key_of_address(&self, address: Option<IpAddr>, ipv6_prefix: u8) -> String {
         let address = address.map_or_else(|| "unknown".to_owned(), |address| network(address, ipv6_prefix));
         format!("{BY_ADDRESS}:{}:{address}", self.name)
@@ -100,7 +101,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
         self.take_with(who, &Take::default()).await
     }
 
-    /// Takes what the call says.
+    /// Charges the limits as `take` says.
     ///
     /// # Errors
     /// As [`Limiter::take`].
@@ -108,7 +109,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
         self.take_at(&self.key_of(who), take).await
     }
 
-    /// Says what [`Bound::take`] would, and charges nothing.
+    /// Returns the decision that [`Bound::take`] would make, and charges nothing.
     ///
     /// # Errors
     /// As [`Limiter::take`].
@@ -124,7 +125,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
         self.limiter.settle(&self.key_of(who), &self.limits, id, cost).await
     }
 
-    /// Takes units off the present usage, whoever's it is.
+    /// Subtracts units from the current usage, whichever call charged them.
     ///
     /// # Errors
     /// As [`Limiter::take`].
@@ -132,7 +133,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
         self.limiter.give_back(&self.key_of(who), &self.limits, cost).await
     }
 
-    /// Forgets all that was used. Whether there was anything.
+    /// Deletes the usage. Returns `true` if there was any.
     ///
     /// # Errors
     /// As [`Limiter::reset`].
@@ -141,7 +142,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
         self.limiter.reset(&self.key_of(who)).await
     }
 
-    /// A lease of a concurrency limit, which is to be the only limit.
+    /// Acquires a lease of a concurrency limit, which must be the only limit.
     ///
     /// # Errors
     /// As [`Limiter::lease`].
@@ -149,7 +150,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
         self.lease_within(who, Duration::ZERO).await
     }
 
-    /// Waits for a lease for so long.
+    /// Acquires a lease, and waits for it for up to `wait`.
     ///
     /// # Errors
     /// As [`Limiter::lease_within`].
@@ -157,7 +158,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
         self.lease_at(&self.key_of(who), wait).await
     }
 
-    /// Units of a hot key, taken from the server by the batch and spent in this process.
+    /// Returns units of a hot key, which are taken from the server in batches and spent in this process.
     pub fn units(&self, who: &str, batch: Batch) -> Units<C> {
         self.limiter.units(&self.key_of(who), &self.limits, batch)
     }

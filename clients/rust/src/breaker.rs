@@ -1,10 +1,10 @@
-//! Stops asking a server that does not answer.
+//! Circuit breaker for a server that does not answer.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// After some failures in a row nobody asks for a while. Then one caller does, and if that fails too, nobody for a
-/// while again. Calls that were under way when another failed fail of the same: that counts once.
+/// Circuit breaker: after some consecutive failures, no call is sent for a pause. Then one call is sent as a probe, and
+/// if it fails, none for another pause. Calls in flight that fail together count once.
 pub(crate) struct Breaker {
     failures: u32,
     pause: Duration,
@@ -32,7 +32,7 @@ impl Breaker {
         if state.closed_until.is_some_and(|until| now < until) {
             return false;
         }
-        // This caller finds out; the next may not before its own pause is over.
+        // This call is the probe; the next one must wait for another pause.
         state.closed_until = Some(now + self.pause);
         true
     }
@@ -45,7 +45,7 @@ impl Breaker {
         *state = State::default();
     }
 
-    /// Of a call that was sent at that time.
+    /// Counts the failure of a call that was sent at `sent_at`.
     pub(crate) fn failed(&self, sent_at: Instant, now: Instant, why: &str) {
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if state.failed_at.is_none_or(|failed_at| sent_at >= failed_at) {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_failures_in_a_row_close_it_for_a_pause() {
+    fn three_consecutive_failures_open_the_breaker_for_a_pause() {
         let breaker = Breaker::new(3, Duration::from_secs(1));
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
@@ -74,7 +74,7 @@ mod tests {
             breaker.failed(at(turn), at(turn), "gone");
         }
         assert!(!breaker.allows(at(500)));
-        // One finds out.
+        // One call probes.
         assert!(breaker.allows(at(1100)));
         assert!(!breaker.allows(at(1101)));
         breaker.succeeded();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_at_one_time_counts_once() {
+    fn failures_at_one_time_count_once() {
         let breaker = Breaker::new(3, Duration::from_secs(1));
         let start = Instant::now();
         for _ in 0..50 {

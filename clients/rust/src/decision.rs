@@ -1,4 +1,4 @@
-//! Decisions: what the server answers.
+//! Decisions of a limiter, and the decoding of the server's replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,55 +7,57 @@ use redis::Value;
 
 use crate::error::Error;
 
-/// Where a decision was made.
+/// Origin of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The server.
     Server,
-    /// Nobody: the server is away and [`OnOutage`](crate::OnOutage) decides, or the key has no room.
+    /// No decision: in an outage [`OnOutage`](crate::OnOutage) applies, or the key has no room.
     Nobody,
 }
 
-/// Whether a call passes, and what is left.
+/// Decision on a call.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// Whether the call passes.
+    /// `true` if the call passes.
     pub allowed: bool,
-    /// Whole units: of several limits, of the one that denies longest or would run out first. None: nobody decided.
+    /// Limit in whole units: of several limits, that of the one that denies longest or would run out first. `None`
+    /// without a decision.
     pub limit: Option<i64>,
-    /// Whole units that are left.
+    /// Whole units that remain.
     pub remaining: Option<i64>,
-    /// Allowed: hold the call for so long, usually 0. Denied: the same call passes after so long; None: never.
+    /// Allowed: time to hold the call, usually 0. Denied: time after which the same call passes; `None` if it never
+    /// does.
     pub wait: Option<Duration>,
-    /// Until the limit has fully recovered.
+    /// Time until the limit has fully recovered.
     pub reset: Option<Duration>,
-    /// Where a decision was made.
+    /// Origin of the decision.
     pub source: Source,
-    /// How many units were charged, by a call with [`Take::up_to`](crate::Take::up_to).
+    /// Units charged to a call with [`Take::up_to`](crate::Take::up_to).
     pub granted: Option<i64>,
-    /// What each key's limit says for itself, of a call over several keys.
+    /// Decisions of the limits of the single keys, for a call over several keys.
     pub each: Vec<Decision>,
-    /// Whether this is a denial of the server's that this process remembered: it was not asked again.
+    /// `true` for a denial that this process remembered without asking the server.
     pub is_remembered: bool,
-    /// The idempotency key by which the charge can be settled.
+    /// Idempotency key by which the charge can be settled.
     pub id: Option<String>,
-    /// Why the server did not decide.
+    /// Reason why the server did not decide.
     pub error: Option<Arc<Error>>,
 }
 
 impl Decision {
-    /// Whether the server did not decide.
+    /// Returns `true` if the server did not decide.
     pub fn is_degraded(&self) -> bool {
         self.source != Source::Server
     }
 
-    /// Of the integers of a reply; of several keys, those of each.
+    /// Decodes the integers of a reply, or of each key for a call over several keys.
     pub(crate) fn read(reply: &Value, id: Option<String>) -> Option<Self> {
         let Value::Array(parts) = reply else { return None };
         if let [Value::Int(allowed), wait, Value::Array(each)] = parts.as_slice() {
             let each: Vec<_> = each.iter().map(|one| Self::read(one, None)).collect::<Option<_>>()?;
             let wait = millis(wait)?;
-            // The numbers are of one of them: `governed`.
+            // The numbers are those of any key: `governed` chooses the right ones.
             return each.first().cloned().map(|one| Self { allowed: *allowed == 1, wait, each, id, ..one });
         }
         let [Value::Int(allowed), Value::Int(limit), Value::Int(remaining), wait, reset, more @ ..] = parts.as_slice()
@@ -78,8 +80,8 @@ impl Decision {
         })
     }
 
-    /// With the numbers of the one that decided, as the server chooses it: of those that deny, the one with the longest
-    /// wait; else the one that would run out first under calls of these costs.
+    /// Sets the numbers to those of the governing limit, as the server chooses it: the denial with the longest wait, or
+    /// else the limit that would run out first under calls of these costs.
     pub(crate) fn governed(self, costs: &[f64]) -> Self {
         let rank = |(one, cost): &(&Self, &f64)| -> f64 {
             if self.allowed {
@@ -95,8 +97,8 @@ impl Decision {
         Self { limit, remaining, reset, ..self }
     }
 
-    /// While nobody can decide. Denied: for how long nobody asks.
-    pub(crate) fn nobody(allowed: bool, wait: Duration, error: Error) -> Self {
+    /// Returns a decision without the server. The wait of a denial is the time until the server is tried again.
+    pub(crate) fn undecided(allowed: bool, wait: Duration, error: Error) -> Self {
         Self {
             allowed,
             limit: None,
@@ -113,7 +115,7 @@ impl Decision {
     }
 }
 
-/// None: a number is missing. A wait of -1 is for ever.
+/// Decodes milliseconds. Returns `None` if the number is missing, and `Some(None)` for -1, which means never.
 #[allow(clippy::option_option)]
 fn millis(value: &Value) -> Option<Option<Duration>> {
     if let Value::Int(millis) = value { Some(u64::try_from(*millis).ok().map(Duration::from_millis)) } else { None }

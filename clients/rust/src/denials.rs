@@ -1,9 +1,9 @@
-//! Denials that this process remembers. No I/O.
+//! Cache of denials in this process. No I/O.
 //!
-//! The server's `wait` is exact, so until it is over the same call would be denied again, and is answered here. What
-//! others take only makes the wait longer. What they give back, a reset or a ban that is lifted is heard by client
-//! tracking (`ear.rs`). Where nothing is heard, a denial is remembered for a second at most. So is that of a sketch by
-//! a policy, whose numbers can change.
+//! The server's `wait` is exact: until it is over the same call would be denied again, so this process answers it.
+//! Other charges only make the wait longer. Units given back, a reset or a lifted ban shorten it; client tracking
+//! (`tracking.rs`) reports these. Without tracking, a denial is remembered for a second at most. The same holds for a
+//! sketch by a policy, whose limits can change.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,38 +11,38 @@ use std::time::{Duration, Instant};
 
 use crate::decision::{Decision, Source};
 
-/// Maximum number of keys that are remembered. While all of them are denied, other keys are asked of the server.
+/// Maximum number of remembered keys. While all of them are denied, other keys are sent to the server.
 const KEYS: usize = 10_000;
-/// Pause between two searches for keys whose denials are over.
+/// Pause between two searches for expired denials.
 const SWEEP: Duration = Duration::from_millis(100);
-/// Of each key so many calls: what was denied first is forgotten.
+/// Maximum number of calls per key. The oldest denial is evicted.
 const CALLS: usize = 8;
 
-/// Without a word from the server that nothing has changed.
-const UNHEARD: Duration = Duration::from_secs(1);
+/// Time for which a denial of a key without tracking is remembered.
+const UNTRACKED: Duration = Duration::from_secs(1);
 
-/// A wait is told in whole milliseconds, rounded up.
+/// Rounding error of a wait, which the server rounds up to whole milliseconds.
 const ROUNDED: Duration = Duration::from_millis(1);
 
 #[derive(Clone)]
 pub(crate) struct Denial {
-    /// All that decides what the server answers for its key.
+    /// Words of the call, which determine the server's reply for the key.
     words: Vec<String>,
     decision: Decision,
-    /// Its wait began no later.
-    heard_at: Instant,
+    /// Time of the reply: the wait began no later.
+    received_at: Instant,
     until: Instant,
 }
 
 impl Denial {
-    pub(crate) fn new(words: Vec<String>, decision: Decision, sent_at: Instant, heard_at: Instant) -> Self {
-        let until = until(&decision, sent_at, UNHEARD);
-        Self { words, decision, heard_at, until }
+    pub(crate) fn new(words: Vec<String>, decision: Decision, sent_at: Instant, received_at: Instant) -> Self {
+        let until = until(&decision, sent_at, UNTRACKED);
+        Self { words, decision, received_at, until }
     }
 
-    /// Whether a denial lasts longer than it is remembered unheard.
+    /// Returns `true` if a denial outlasts the time for which it is remembered without tracking.
     pub(crate) fn is_long(wait: Duration) -> bool {
-        wait > UNHEARD
+        wait > UNTRACKED
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Denials {
 #[derive(Default)]
 struct Remembered {
     by_key: HashMap<Vec<u8>, Vec<Denial>>,
-    /// Instant of the last search for keys whose denials are over.
+    /// Time of the last search for expired denials.
     swept_at: Option<Instant>,
 }
 
@@ -73,17 +73,17 @@ impl Remembered {
 }
 
 impl Denials {
-    /// What the server would answer now, if it is known.
+    /// Returns the remembered denial of a call, as the server would report it now.
     pub(crate) fn find(&self, key: &[u8], words: &[String], now: Instant) -> Option<Decision> {
         let remembered = self.lock();
         let denial = remembered.by_key.get(key)?.iter().find(|one| now < one.until && one.words == words)?;
-        Some(left(&denial.decision, now.saturating_duration_since(denial.heard_at)))
+        Some(left(&denial.decision, now.saturating_duration_since(denial.received_at)))
     }
 
-    /// Remembers a denial. Returns `true` if the same call on the key was denied before, so that it is worth listening for
-    /// changes of the key: most keys are denied once.
+    /// Remembers a denial. Returns `true` if the same call on the key was denied before, so that tracking the key is
+    /// worthwhile: most keys are denied once.
     pub(crate) fn remember(&self, key: &[u8], denial: Denial) -> bool {
-        let now = denial.heard_at;
+        let now = denial.received_at;
         if denial.decision.source != Source::Server || denial.until <= now {
             return false;
         }
@@ -106,21 +106,28 @@ impl Denials {
         false
     }
 
-    /// It stands until something is heard. Unless something was, it is remembered for all its wait.
-    pub(crate) fn extend(&self, key: &[u8], words: &[String], said: Decision, sent_at: Instant, heard_at: Instant) {
-        if said.allowed {
+    /// Remembers the denial of a tracked key for its entire wait, unless the key has changed.
+    pub(crate) fn extend(
+        &self,
+        key: &[u8],
+        words: &[String],
+        decision: Decision,
+        sent_at: Instant,
+        received_at: Instant,
+    ) {
+        if decision.allowed {
             self.forget(key);
             return;
         }
-        let until = until(&said, sent_at, Duration::MAX);
+        let until = until(&decision, sent_at, Duration::MAX);
         if let Some(denial) =
             self.lock().by_key.get_mut(key).and_then(|all| all.iter_mut().find(|one| one.words == words))
         {
-            *denial = Denial { words: words.to_vec(), decision: said, heard_at, until };
+            *denial = Denial { words: words.to_vec(), decision, received_at, until };
         }
     }
 
-    /// What the key would answer may have changed.
+    /// Removes the denials of a key, whose usage may have changed.
     pub(crate) fn forget(&self, key: &[u8]) {
         self.lock().by_key.remove(key);
     }
@@ -134,22 +141,22 @@ impl Denials {
     }
 }
 
-/// Until when a denial holds that was asked at that time, and at most for so long.
-fn until(said: &Decision, sent_at: Instant, most: Duration) -> Instant {
-    // One that lasts for ever is asked again each second, as what it says of the rest recovers meanwhile.
-    let wait = said.wait.unwrap_or(UNHEARD).min(most).saturating_sub(ROUNDED);
+/// Returns the end of a denial of a call sent at `sent_at`, at most `most` later.
+fn until(decision: &Decision, sent_at: Instant, most: Duration) -> Instant {
+    // A denial without end is refreshed each second, as the usage that it reports recovers meanwhile.
+    let wait = decision.wait.unwrap_or(UNTRACKED).min(most).saturating_sub(ROUNDED);
     sent_at.checked_add(wait).unwrap_or(sent_at)
 }
 
-/// The instant this much later.
-fn left(said: &Decision, passed: Duration) -> Decision {
+/// Returns the decision after `passed`.
+fn left(decision: &Decision, passed: Duration) -> Decision {
     let less = |time: Option<Duration>| time.map(|time| time.saturating_sub(passed));
     Decision {
-        wait: less(said.wait),
-        reset: less(said.reset),
-        each: said.each.iter().map(|one| left(one, passed)).collect(),
+        wait: less(decision.wait),
+        reset: less(decision.reset),
+        each: decision.each.iter().map(|one| left(one, passed)).collect(),
         is_remembered: true,
-        ..said.clone()
+        ..decision.clone()
     }
 }
 
@@ -169,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_is_answered_until_its_wait_is_over() {
+    fn denial_is_answered_until_its_wait_is_over() {
         let (denials, start) = (Denials::default(), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         let wait = Duration::from_millis(400);
@@ -185,52 +192,52 @@ mod tests {
     }
 
     #[test]
-    fn unheard_it_is_a_second_at_most() {
+    fn denial_without_tracking_lasts_a_second() {
         let (denials, start) = (Denials::default(), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         let long = Duration::from_secs(3600);
         denials.remember(KEY, Denial::new(words("a"), denied(long), start, start));
         assert!(denials.find(KEY, &words("a"), at(998)).is_some());
         assert!(denials.find(KEY, &words("a"), at(1000)).is_none());
-        // The second time it is worth hearing; then it is remembered for as long as it lasts, until something changes.
+        // The second denial is worth tracking; then it is remembered for its entire wait, until the key changes.
         assert!(denials.remember(KEY, Denial::new(words("a"), denied(long), at(1000), at(1000))));
         denials.extend(KEY, &words("a"), denied(long), at(1100), at(1100));
         assert!(denials.find(KEY, &words("a"), at(3_000_000)).is_some());
         denials.forget(KEY);
         assert!(denials.find(KEY, &words("a"), at(1200)).is_none());
-        // What was heard first is not taken back by what was asked before.
+        // A later reply is not replaced by that of an earlier call.
         denials.extend(KEY, &words("a"), denied(long), at(1100), at(1200));
         assert!(denials.find(KEY, &words("a"), at(1200)).is_none());
     }
 
     #[test]
-    fn it_is_bounded() {
+    fn calls_per_key_are_bounded() {
         let (denials, start) = (Denials::default(), Instant::now());
         for call in 0..100 {
-            let denial = Denial::new(words(&call.to_string()), denied(UNHEARD), start, start);
+            let denial = Denial::new(words(&call.to_string()), denied(UNTRACKED), start, start);
             denials.remember(KEY, denial);
         }
         assert_eq!(denials.lock().by_key[KEY].len(), CALLS);
         for key in 0..2 * KEYS {
-            denials.remember(key.to_string().as_bytes(), Denial::new(words("a"), denied(UNHEARD), start, start));
+            denials.remember(key.to_string().as_bytes(), Denial::new(words("a"), denied(UNTRACKED), start, start));
         }
         assert!(denials.lock().by_key.len() <= KEYS);
     }
 
     #[test]
-    fn full_memory_keeps_what_it_has_until_it_is_over() {
+    fn full_cache_keeps_denials_until_they_expire() {
         let (denials, start) = (Denials::default(), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         let remember = |key: usize, now| {
-            denials.remember(key.to_string().as_bytes(), Denial::new(words("a"), denied(UNHEARD), now, now));
+            denials.remember(key.to_string().as_bytes(), Denial::new(words("a"), denied(UNTRACKED), now, now));
         };
         let known = |key: usize, now| denials.find(key.to_string().as_bytes(), &words("a"), now).is_some();
-        // 12,000 denied keys in turn: those that are remembered stay so, and the rest is asked of the server.
+        // 12,000 denied keys in turn: remembered ones stay so, and the others are sent to the server.
         (0..12_000).for_each(|key| remember(key, start));
         assert_eq!((0..12_000).filter(|key| known(*key, at(500))).count(), KEYS);
         (10_000..12_000).for_each(|key| remember(key, at(500)));
         assert_eq!((0..12_000).filter(|key| known(*key, at(500))).count(), KEYS);
-        // Once they are over there is room.
+        // After the denials have expired there is room.
         remember(11_999, at(1100));
         assert!(known(11_999, at(1100)) && denials.lock().by_key.len() == 1);
     }

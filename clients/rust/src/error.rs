@@ -1,22 +1,22 @@
-//! What can go wrong, by whose it is to mend.
+//! Errors of this crate.
 
 use std::fmt;
 
-/// Why there is no decision.
+/// Reason why there is no decision.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server cannot decide at the moment: it is away, is loading, or has no primary.
+    /// Outage: the server is unreachable, loading, or without a primary.
     Unavailable(String),
-    /// There is no room for what the call would store. Nothing was charged.
+    /// Lack of room for the data of the call. Nothing was charged.
     Full(String),
-    /// Something is set up in a way that cannot work, such as a wrong password. It says what to do.
+    /// Misconfiguration, such as a wrong password. The text says what to do.
     Setup(String),
-    /// The server has none of the policies that a call names: RL.POLICYSET sets one.
+    /// Missing policy: none of the names exists. RL.POLICYSET sets one.
     NoPolicy(String),
-    /// The call is wrong as it is.
+    /// Malformed call.
     Call(String),
-    /// There was no lease to be had, or it could not be renewed in time.
+    /// Denied lease, or a lease that was not renewed in time.
     Denied(String),
 }
 

@@ -1,4 +1,4 @@
-//! What a decision looks like in HTTP.
+//! HTTP header fields of decisions.
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
@@ -6,13 +6,13 @@ use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use crate::decision::{Decision, Source};
 use crate::limits::Limit;
 
-/// A policy whose limits are all in the shadow limits nobody, and says so by this number.
+/// Limit that a policy reports if all its limits are shadow limits.
 const NO_LIMIT: i64 = 1_000_000_000_000;
 
-/// The header fields of a response: `X-RateLimit-*`, the IETF's `RateLimit` and `RateLimit-Policy`
-/// (draft-ietf-httpapi-ratelimit-headers-10), and `Retry-After` of a denial. `limits` are those of the call; of several,
-/// the fields tell of the one that governs. `name` is what they are called, such as
-/// [`Bound::name`](crate::Bound::name); a limit with a name of its own has that.
+/// Returns the header fields of a response: `X-RateLimit-*`, the IETF's `RateLimit` and `RateLimit-Policy`
+/// (draft-ietf-httpapi-ratelimit-headers-10), and `Retry-After` for a denial. `limits` are those of the call; of
+/// several, the fields describe the governing one. `name` is their name, such as [`Bound::name`](crate::Bound::name); a
+/// limit with a name of its own keeps that.
 pub fn fields(decision: &Decision, limits: &[Limit], name: &str) -> HeaderMap {
     let mut found = HeaderMap::new();
     let mut add = |name: &'static str, value: String| {
@@ -20,8 +20,8 @@ pub fn fields(decision: &Decision, limits: &[Limit], name: &str) -> HeaderMap {
             found.insert(HeaderName::from_static(name), value);
         }
     };
-    let told = (decision.limit, decision.remaining, decision.reset);
-    if let (Source::Server, (Some(limit), Some(remaining), Some(reset))) = (decision.source, told)
+    let usage = (decision.limit, decision.remaining, decision.reset);
+    if let (Source::Server, (Some(limit), Some(remaining), Some(reset))) = (decision.source, usage)
         && limit != NO_LIMIT
     {
         let governing = match limits {
@@ -44,7 +44,7 @@ pub fn fields(decision: &Decision, limits: &[Limit], name: &str) -> HeaderMap {
     found
 }
 
-/// The name of the limits: that of a single limit is its own, if it has one.
+/// Returns the name of the limits: a single limit's own name, if it has one.
 pub(crate) fn label<'n>(limits: &'n [Limit], name: &'n str) -> &'n str {
     match limits {
         [limit] => limit.name.as_deref().unwrap_or(name),
@@ -52,7 +52,7 @@ pub(crate) fn label<'n>(limits: &'n [Limit], name: &'n str) -> &'n str {
     }
 }
 
-/// A string of a structured field (RFC 9651), which is of printable ASCII.
+/// Formats a string of a structured field (RFC 9651), which is printable ASCII.
 fn quoted(text: &str) -> String {
     let shown = text.chars().map(|character| if matches!(character, ' '..='~') { character } else { '?' });
     let escaped: String =
@@ -64,7 +64,7 @@ pub(crate) fn retry_after(decision: &Decision) -> Option<(HeaderName, HeaderValu
     decision.wait.map(|wait| (RETRY_AFTER, HeaderValue::from(seconds(wait))))
 }
 
-/// Rounded up.
+/// Returns whole seconds, rounded up.
 fn seconds(duration: std::time::Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }

@@ -29,7 +29,7 @@ use crate::options::Take;
 pub enum Who {
     /// A caller, such as a user. An empty name is [`Who::Absent`].
     Key(String),
-    /// Nobody: the request has no such header, say. It is limited by its address.
+    /// No caller, for example without the header. The request is limited by its address.
     Absent,
     /// A caller without a limit.
     Unlimited,
@@ -55,13 +55,13 @@ impl<T: Into<Who>> From<Option<T>> for Who {
 
 type AddressOf = Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>;
 
-/// Key function of a layer, and what holds for requests without a key.
+/// Key function of a layer, and the fallback for requests without a key.
 #[derive(Clone)]
 struct Caller<K> {
     key: K,
     address: AddressOf,
     ipv6_prefix: u8,
-    /// `true` once the log has a line about a request without an address.
+    /// `true` after a request without an address was logged.
     is_logged: Arc<AtomicBool>,
 }
 
@@ -70,7 +70,7 @@ impl<K> Caller<K> {
         Self { key, address: Arc::new(|_| None), ipv6_prefix: IPV6_PREFIX, is_logged: Arc::default() }
     }
 
-    /// The key of a request; `None`: it is not limited.
+    /// Returns the key of a request, or `None` if it is not limited.
     fn key_of<C, W>(&self, limit: &Bound<C>, parts: &Parts) -> Option<String>
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
@@ -102,16 +102,16 @@ pub struct Denial<'d> {
     pub name: &'d str,
 }
 
-/// What is answered in place of the service.
+/// Responses in place of the service.
 pub trait Answer<B>: Clone {
-    /// To a request that is denied.
+    /// Returns the response to a denied request.
     fn denied(&self, denial: &Denial) -> Response<B>;
 
-    /// To a request whose limit cannot be checked, as something is set up wrong.
+    /// Returns the response to a request whose limit cannot be checked because of a misconfiguration.
     fn failed(&self, error: &Error) -> Response<B>;
 }
 
-/// Status 429, or 503 if nobody can decide, with a problem document (RFC 9457).
+/// Responses of HTTP: status 429, or 503 without a decision, with a problem document (RFC 9457).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Http;
 
@@ -166,7 +166,7 @@ fn json_text(text: &str) -> String {
     })
 }
 
-/// gRPC's status RESOURCE_EXHAUSTED, UNAVAILABLE if nobody can decide, or INTERNAL.
+/// Responses of gRPC: status RESOURCE_EXHAUSTED, UNAVAILABLE without a decision, or INTERNAL.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grpc;
 
@@ -186,7 +186,7 @@ impl<B: Default> Answer<B> for Grpc {
     }
 }
 
-/// A response of trailers only, as gRPC calls it.
+/// Returns a response of trailers only, as gRPC calls it.
 fn status<B: Default>(code: u16, message: &'static str) -> Response<B> {
     let mut response = Response::new(B::default());
     let headers = response.headers_mut();
@@ -196,7 +196,7 @@ fn status<B: Default>(code: u16, message: &'static str) -> Response<B> {
     response
 }
 
-/// What a request was charged, among its extensions: for what it turns out to cost.
+/// Charge of a request, among its extensions, for settling it to the actual cost.
 #[derive(Clone)]
 pub struct Charge<C> {
     limit: Bound<C>,
@@ -205,13 +205,13 @@ pub struct Charge<C> {
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Charge<C> {
-    /// What was decided.
+    /// Returns the decision on the request.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    /// Corrects the charge. It can be corrected if the layer takes [`Take::refundable`], and if it was for more than one
-    /// unit or more than a hundredth of a limit.
+    /// Corrects the charge. This needs a layer with [`Take::refundable`], or a charge of more than one unit or more
+    /// than a hundredth of a limit.
     ///
     /// # Errors
     /// [`Error::Call`] if the charge has no idempotency key, and those of [`Limiter::settle`](crate::Limiter::settle).
@@ -227,8 +227,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Charge<C> {
 
 type Refunds = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
 
-/// Takes from a limit for each request:
-/// `RateLimitLayer::new(limiter.limit("api", [Limit::fixed(100, "1m")])?, |request| ...)`.
+/// Layer that charges a limit for each request: `RateLimitLayer::new(limiter.limit("api", [Limit::fixed(100, "1m")])?,
+/// |request| ...)`.
 #[derive(Clone)]
 pub struct RateLimitLayer<C, K, A = Http> {
     limit: Bound<C>,
@@ -239,8 +239,9 @@ pub struct RateLimitLayer<C, K, A = Http> {
 }
 
 impl<C, K> RateLimitLayer<C, K> {
-    /// Limits each caller that `key` names for a request, as a [`Who`] or what becomes one. A
-    /// request without a key is limited by its address: [`RateLimitLayer::address`]. Denials are HTTP's.
+    /// Creates a layer that limits each caller, which `key` returns for a request as a [`Who`] or a type that converts
+    /// to it. A request without a key is limited by its address: [`RateLimitLayer::address`]. Denials are responses of
+    /// HTTP.
     pub fn new<W: Into<Who>>(limit: Bound<C>, key: K) -> Self
     where
         K: Fn(&Parts) -> W,
@@ -250,36 +251,37 @@ impl<C, K> RateLimitLayer<C, K> {
 }
 
 impl<C, K, A> RateLimitLayer<C, K, A> {
-    /// Finds the address of a request without a key, in axum by
-    /// `|parts| parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())`. Without an address, all
-    /// such requests share one limit.
+    /// Sets the function that returns the address of a request without a key, in axum `|parts|
+    /// parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())`. Requests without an address share
+    /// one limit.
     pub fn address(self, address: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
         Self { caller: Caller { address: Arc::new(address), ..self.caller }, ..self }
     }
 
-    /// Counts IPv6 addresses by networks of so many bits, 1 to 128: 64 by default.
+    /// Sets the length of IPv6 networks that count as one client, 1 to 128: 64 by default.
     pub fn ipv6_prefix(self, bits: u8) -> Self {
         Self { caller: Caller { ipv6_prefix: bits, ..self.caller }, ..self }
     }
 
-    /// Denials of gRPC's.
+    /// Sets the denials to responses of gRPC.
     pub fn grpc(self) -> RateLimitLayer<C, K, Grpc> {
         self.answering(Grpc)
     }
 
-    /// Denials of your own.
+    /// Sets the denials to custom responses.
     pub fn answering<B>(self, answer: B) -> RateLimitLayer<C, K, B> {
         let Self { limit, caller, take, refunds, answer: _ } = self;
         RateLimitLayer { limit, caller, take, refunds, answer }
     }
 
-    /// What each request takes: such as an estimate, which [`Charge::settle`] corrects.
+    /// Sets the charge of each request, such as an estimate, which [`Charge::settle`] corrects.
     pub fn taking(self, take: Take) -> Self {
         let take = if self.refunds.is_some() { take.refundable() } else { take };
         Self { take, ..self }
     }
 
-    /// Refunds the charge of a request if its response is such, as `|response| response.status.is_server_error()`.
+    /// Refunds the charge of a request if this function returns `true` for its response, as `|response|
+    /// response.status.is_server_error()`.
     pub fn refunding(self, refunds: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
         Self { take: self.take.refundable(), refunds: Some(Arc::new(refunds)), ..self }
     }
@@ -293,7 +295,7 @@ impl<S, C: Clone, K: Clone, A: Clone> Layer<S> for RateLimitLayer<C, K, A> {
     }
 }
 
-/// A service behind a [`RateLimitLayer`].
+/// Service behind a [`RateLimitLayer`].
 #[derive(Clone)]
 pub struct RateLimitService<S, C, K, A> {
     inner: S,
@@ -322,7 +324,7 @@ where
     }
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
-        // The one that is ready is used, and its copy is kept.
+        // Call the clone that is ready, and keep the new one.
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let (mut parts, body) = request.into_parts();
@@ -338,12 +340,12 @@ where
             if let Some(wait) = decision.wait.filter(|wait| !wait.is_zero()) {
                 tokio::time::sleep(wait).await;
             }
-            let told = fields(&decision, limit.limits(), limit.name());
+            let rate_limit_fields = fields(&decision, limit.limits(), limit.name());
             let charge = Charge { limit, key, decision };
             parts.extensions.insert(charge.clone());
             let (mut head, body) = inner.call(Request::from_parts(parts, body)).await?.into_parts();
-            for (name, value) in &told {
-                // A service may have limits of its own.
+            for (name, value) in &rate_limit_fields {
+                // Keep the fields of a service with limits of its own.
                 head.headers.entry(name).or_insert_with(|| value.clone());
             }
             if refunds.is_some_and(|refunds| refunds(&head))
@@ -364,7 +366,7 @@ where
     Denial { decision, limits: limit.limits(), name: limit.name() }
 }
 
-/// Holds a lease of a concurrency limit until the service has answered:
+/// Layer that holds a lease of a concurrency limit until the service has responded:
 /// `LeaseLayer::new(limiter.limit("exports", [Limit::concurrency(10, "30s")])?, |request| ...)`.
 #[derive(Clone)]
 pub struct LeaseLayer<C, K, A = Http> {
@@ -374,7 +376,7 @@ pub struct LeaseLayer<C, K, A = Http> {
 }
 
 impl<C, K> LeaseLayer<C, K> {
-    /// Limits each caller that `key` names for a request, as [`RateLimitLayer::new`] does. Denials are HTTP's.
+    /// Creates a layer that limits each caller, like [`RateLimitLayer::new`]. Denials are responses of HTTP.
     pub fn new<W: Into<Who>>(limit: Bound<C>, key: K) -> Self
     where
         K: Fn(&Parts) -> W,
@@ -384,17 +386,17 @@ impl<C, K> LeaseLayer<C, K> {
 }
 
 impl<C, K, A> LeaseLayer<C, K, A> {
-    /// Finds the address of a request without a key: see [`RateLimitLayer::address`].
+    /// Sets the function that returns the address of a request without a key: see [`RateLimitLayer::address`].
     pub fn address(self, address: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
         Self { caller: Caller { address: Arc::new(address), ..self.caller }, ..self }
     }
 
-    /// Counts IPv6 addresses by networks of so many bits, 1 to 128: 64 by default.
+    /// Sets the length of IPv6 networks that count as one client, 1 to 128: 64 by default.
     pub fn ipv6_prefix(self, bits: u8) -> Self {
         Self { caller: Caller { ipv6_prefix: bits, ..self.caller }, ..self }
     }
 
-    /// Denials of gRPC's.
+    /// Sets the denials to responses of gRPC.
     pub fn grpc(self) -> LeaseLayer<C, K, Grpc> {
         LeaseLayer { limit: self.limit, caller: self.caller, answer: Grpc }
     }
@@ -408,7 +410,7 @@ impl<S, C: Clone, K: Clone, A: Clone> Layer<S> for LeaseLayer<C, K, A> {
     }
 }
 
-/// A service behind a [`LeaseLayer`].
+/// Service behind a [`LeaseLayer`].
 #[derive(Clone)]
 pub struct LeaseService<S, C, K, A> {
     inner: S,
@@ -457,7 +459,7 @@ where
     }
 }
 
-/// Answers a request that got no lease.
+/// Returns the response to a request that got no lease.
 fn unleased<B, C>(answer: &impl Answer<B>, error: Error, limit: &Bound<C>) -> Response<B>
 where
     C: ConnectionLike + Clone + Send + Sync + 'static,
@@ -467,6 +469,6 @@ where
         Error::Unavailable(_) | Error::Full(_) => Source::Nobody,
         Error::Setup(_) | Error::NoPolicy(_) | Error::Call(_) => return answer.failed(&error),
     };
-    let nobody = Decision::nobody(false, Duration::from_secs(1), error);
-    answer.denied(&denial(&Decision { source, ..nobody }, limit))
+    let undecided = Decision::undecided(false, Duration::from_secs(1), error);
+    answer.denied(&denial(&Decision { source, ..undecided }, limit))
 }

@@ -1,4 +1,4 @@
-//! Rate limits that a Redis or Valkey server with the redis-ratelimit module decides.
+//! Rate limits in Redis and Valkey, decided by the redis-ratelimit module on the server.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,7 +19,6 @@ mod bound;
 mod breaker;
 mod decision;
 mod denials;
-mod ear;
 mod error;
 mod fields;
 mod layer;
@@ -35,6 +34,7 @@ mod replies;
 mod routing;
 mod sending;
 mod timer;
+mod tracking;
 mod units;
 mod words;
 

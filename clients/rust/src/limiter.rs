@@ -1,4 +1,4 @@
-//! The limiter: charges limits on the server.
+//! Limiter, which charges limits on the server.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,26 +21,26 @@ use crate::timer::Timer;
 use crate::units::{Batch, Units};
 use crate::words::{Charge, Id, random, refuse_sketches};
 
-/// Decides by a server, or by its cluster. The connection is any of redis-rs for async code that can be cloned: a
+/// Rate limiter that decides by a server or a cluster. The connection is any clonable asynchronous one of redis-rs: a
 /// `ConnectionManager`, a `MultiplexedConnection` or a `ClusterConnection`.
 #[derive(Clone)]
 pub struct Limiter<C> {
     sending: Sending<C>,
-    /// Policies with a concurrency limit: the idempotency key is the holder.
-    held: Arc<Mutex<HashSet<String>>>,
-    /// Limits that have a name.
+    /// Policies with a concurrency limit, whose calls need an idempotency key as the holder.
+    concurrency_policies: Arc<Mutex<HashSet<String>>>,
+    /// Names of bound limits.
     pub(crate) names: Arc<Mutex<Names>>,
     timer: Timer,
 }
 
 #[cfg(feature = "memory")]
 impl Limiter<Memory> {
-    /// Creates a limiter that decides in this process, as the server does: for tests.
+    /// Creates a limiter for tests, which decides in this process as the server does.
     pub fn local() -> Self {
         Self::with_options(Memory::new(), Self::options())
     }
 
-    /// Creates a limiter that decides in this process, by a clock that the test moves.
+    /// Creates a limiter for tests with a clock that the test moves.
     pub fn local_at(clock: &ManualClock) -> Self {
         let timer = Timer { clock: Some(clock.clone()) };
         Self { timer, ..Self::with_options(Memory::with_clock(clock), Self::options()) }
@@ -52,20 +52,20 @@ impl Limiter<Memory> {
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
-    /// With the default options.
+    /// Creates a limiter with the default options.
     pub fn new(connection: C) -> Self {
         Self::with_options(connection, Options::default())
     }
 
-    /// With options of yours.
+    /// Creates a limiter with options.
     pub fn with_options(connection: C, options: Options) -> Self {
         let sending = Sending::new(connection, options);
-        Self { sending, held: Arc::default(), names: Arc::default(), timer: Timer::default() }
+        Self { sending, concurrency_policies: Arc::default(), names: Arc::default(), timer: Timer::default() }
     }
 
-    /// For connections beside the limiter's: whoever waits for a lease has one and waits in the server, in turn; and on
-    /// another the server tells of changes by client tracking, so that a denial is remembered for all its wait. Not for
-    /// a cluster.
+    /// Sets a client for additional connections: blocking calls wait for leases on connections of their own, in the
+    /// server's queue, and another connection uses client tracking, so that a denial is remembered for its entire wait.
+    /// Not for a cluster.
     pub fn beside(self, client: Client) -> Self {
         Self { sending: self.sending.beside(client), ..self }
     }
@@ -76,36 +76,36 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// [`Error::Call`] and [`Error::Setup`], and with [`OnOutage::Raise`](crate::OnOutage::Raise)
     /// [`Error::Unavailable`].
     pub async fn take(&self, key: &str, limits: &[Limit], take: &Take) -> Result<Decision, Error> {
-        self.waited(&self.of_key(key, limits), take).await
+        self.take_with_wait(&self.of_key(key, limits), take).await
     }
 
-    /// Charges a limit of each of several keys together: all, or none. In a cluster the keys have to be in one slot, so
-    /// give them a tag in common: `{acme}:user:42` and `{acme}:all`. [`Decision::each`] is in their order.
+    /// Charges a limit of each of several keys together: all, or none. In a cluster the keys must be in one slot, so
+    /// use a common hash tag: `{acme}:user:42` and `{acme}:all`. [`Decision::each`] is in the order of the keys.
     ///
     /// # Errors
     /// As [`Limiter::take`].
     pub async fn take_all(&self, keyed: &[(&str, Limit)], take: &Take) -> Result<Decision, Error> {
-        self.waited(&self.of_keys(keyed), take).await
+        self.take_with_wait(&self.of_keys(keyed), take).await
     }
 
-    /// Says what [`Limiter::take`] would, and charges nothing.
+    /// Returns the decision that [`Limiter::take`] would make, and charges nothing.
     ///
     /// # Errors
     /// As [`Limiter::take`].
     pub async fn peek(&self, key: &str, limits: &[Limit], cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
-        self.looked(&self.of_key(key, limits), cost.into()).await
+        self.peek_charge(&self.of_key(key, limits), cost.into()).await
     }
 
-    /// Says what [`Limiter::take_all`] would, and charges nothing.
+    /// Returns the decision that [`Limiter::take_all`] would make, and charges nothing.
     ///
     /// # Errors
     /// As [`Limiter::take`].
     pub async fn peek_all(&self, keyed: &[(&str, Limit)], cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
-        self.looked(&self.of_keys(keyed), cost.into()).await
+        self.peek_charge(&self.of_keys(keyed), cost.into()).await
     }
 
-    /// Corrects a charge by its idempotency key, to what the call turned out to cost. Denied only if the server does
-    /// not know the key, or no longer. What was charged over several keys is corrected on each of them.
+    /// Corrects a charge to its actual cost by its idempotency key. Denied only if the key is unknown to the server or
+    /// expired. A charge over several keys is corrected on each of them.
     ///
     /// # Errors
     /// As [`Limiter::take`].
@@ -121,7 +121,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         self.corrected(key, limits, cost, options, Some(id.to_owned())).await
     }
 
-    /// Takes units off the present usage, whoever's it is. It is not sent again if its reply is lost.
+    /// Subtracts units from the current usage, whichever call charged them. Not resent if the reply is lost.
     ///
     /// # Errors
     /// As [`Limiter::take`].
@@ -136,17 +136,18 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         self.corrected(key, limits, cost, options, None).await
     }
 
-    /// Takes a lease of a concurrency limit. A task renews it three times in each ttl, until it is released or dropped.
+    /// Acquires a lease of a concurrency limit. A task renews it three times in each ttl, until it is released or
+    /// dropped.
     ///
     /// # Errors
-    /// [`Error::Denied`] if all are held, [`Error::Unavailable`] whatever [`OnOutage`](crate::OnOutage) is, and those of
-    /// [`Limiter::take`].
+    /// [`Error::Denied`] if all leases are concurrency_policies, [`Error::Unavailable`] in an outage with any
+    /// [`OnOutage`](crate::OnOutage), and those of [`Limiter::take`].
     pub async fn lease(&self, key: &str, limit: &Limit) -> Result<Lease<C>, Error> {
         self.lease_within(key, limit, Duration::ZERO).await
     }
 
-    /// Waits for a lease for so long. By a client of [`Limiter::beside`] it waits in the server, first come first
-    /// served. Without one it asks again each 100 ms, out of turn.
+    /// Acquires a lease, and waits for it for up to `wait`. With a client of [`Limiter::beside`] it waits in the
+    /// server's queue, first come first served. Without one it retries every 100 ms, out of order.
     ///
     /// # Errors
     /// As [`Limiter::lease`].
@@ -155,15 +156,15 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         Lease::acquired(place, wait).await
     }
 
-    /// Units of a hot key, taken from the server by the batch and spent in this process.
+    /// Returns units of a hot key, which are taken from the server in batches and spent in this process.
     pub fn units(&self, key: &str, limits: &[Limit], batch: Batch) -> Units<C> {
         Units::new(self.sending.clone(), self.of_key(key, limits), batch)
     }
 
-    /// Forgets all that a key has used. Whether there was anything.
+    /// Deletes the usage of a key. Returns `true` if there was any.
     ///
     /// # Errors
-    /// Whatever keeps the server from it.
+    /// Any error of the server or the connection.
     pub async fn reset(&self, key: &str) -> Result<bool, Error> {
         let key = self.sending.key_of(key);
         let words = ["DEL".to_owned(), key.clone()];
@@ -171,13 +172,13 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         Ok(reply == Value::Int(1))
     }
 
-    /// For the start: whether the server is there and has the module.
+    /// Checks at the start that the server is reachable and has the module.
     ///
     /// # Errors
-    /// [`Error::Setup`] says what to do, and [`Error::Unavailable`] that the server is away.
+    /// [`Error::Setup`] says what to do, and [`Error::Unavailable`] means that the server is unreachable.
     pub async fn check(&self) -> Result<(), Error> {
         let words = ["RL.PEEK", "redis-ratelimit:check", "FIXED", "1", "1s"].map(str::to_owned);
-        self.sending.asked(&words).await.map(|_| ())
+        self.sending.send_command(&words).await.map(|_| ())
     }
 
     fn of_key(&self, key: &str, limits: &[Limit]) -> Charge {
@@ -188,10 +189,10 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         Charge::of_keys(|key| self.sending.key_of(key), keyed)
     }
 
-    async fn looked(&self, charge: &Charge, cost: Amount) -> Result<Decision, Error> {
+    async fn peek_charge(&self, charge: &Charge, cost: Amount) -> Result<Decision, Error> {
         charge.check(cost)?;
         let reply = self.sending.decided(&charge.look(&Take::units(cost)), true, None).await;
-        reply.map_or_else(|why| self.sending.without(why), |said| Ok(said.governed(&charge.costs(cost))))
+        reply.map_or_else(|why| self.sending.without(why), |decision| Ok(decision.governed(&charge.costs(cost))))
     }
 
     async fn corrected(
@@ -211,23 +212,22 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         reply.and_then(read).or_else(|why| self.sending.uncorrected(why))
     }
 
-    /// Again while it is denied and may wait.
-    async fn waited(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
+    /// Repeats a denied call while it may wait.
+    async fn take_with_wait(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
         charge.check(take.cost)?;
         if take.ttl.is_some() || matches!(take.once, Once::Own(_) | Once::New) {
             refuse_sketches(charge.limits())?;
         }
-        if !take.patience.is_zero() && charge.is_reservable() && !take.force && !take.up_to && take.once != Once::Never
-        {
+        if !take.wait.is_zero() && charge.is_reservable() && !take.force && !take.up_to && take.once != Once::Never {
             return self.reserved(charge, take).await;
         }
-        let until = self.timer.now() + take.patience;
+        let until = self.timer.now() + take.wait;
         loop {
             let decision = self.taken(charge, take).await?;
             let left = until.saturating_duration_since(self.timer.now());
             match decision.wait {
                 Some(wait) if !decision.allowed && !decision.is_degraded() && wait <= left && !left.is_zero() => {
-                    // A wait of 0 is none. Others wait as long: all of them together would ask in vain.
+                    // Retrying at once would be denied. The random part spreads callers that wait equally long.
                     let jitter = (wait / 10).min(left.saturating_sub(wait)).mul_f64(random());
                     self.timer.sleep(wait.max(Duration::from_millis(1)) + jitter).await;
                 }
@@ -236,11 +236,11 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         }
     }
 
-    /// Reserves units of token buckets by one call, and waits until they are there.
+    /// Reserves units of token buckets by one call, and waits until they are due.
     async fn reserved(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
-        let ttl = take.ttl.clone().or_else(|| Some((take.patience + SETTLED_LATE).into()));
+        let ttl = take.ttl.clone().or_else(|| Some((take.wait + SETTLED_LATE).into()));
         let once = if take.once == Once::Needed { Once::New } else { take.once.clone() };
-        let take = Take { max_wait: Some(take.patience), ttl, once, ..take.clone() };
+        let take = Take { max_wait: Some(take.wait), ttl, once, ..take.clone() };
         let decision = self.taken(charge, &take).await?;
         let Some(wait) = decision.wait.filter(|wait| decision.allowed && !wait.is_zero()) else { return Ok(decision) };
         let mut reservation = Reservation { sending: &self.sending, charge, id: decision.id.clone() };
@@ -251,59 +251,62 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
 
     async fn taken(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
         let plain = charge.take(take, None);
-        // An answer to an id of the caller's, and what is forced, are the server's. A policy may charge what it denies, and
-        // the reply does not tell; that of a sketch cannot.
+        // Only the server can answer a caller's id or a forced call. A policy may have FORCE, which the reply does not
+        // tell; a policy that is a sketch cannot.
         let may_force = take.force || charge.limits().iter().any(|limit| limit.is_policy() && !charge.has_items());
         let remembers = self.sending.options().remember_denials
             && !charge.is_of_several()
             && !may_force
             && !matches!(take.once, Once::Own(_));
-        if let (true, Some(denied)) = (remembers, self.sending.denied(&charge.whose(), &plain)) {
+        if let (true, Some(denied)) = (remembers, self.sending.denied(&charge.denial_key(), &plain)) {
             return Ok(denied);
         }
         let sent_at = Instant::now();
         let decision = self.charged(charge, take, &plain).await?;
         if remembers && !decision.allowed {
-            // A policy's numbers may change, and no key with them. A sketch changes with each call for any item.
-            let is_heard = !charge.has_items() && !charge.limits().iter().any(Limit::is_policy);
-            let look = is_heard.then(|| charge.look(take));
-            self.sending.remember(&charge.whose(), &plain, &decision, sent_at, look);
+            // A policy's limits can change without a change of the key. A sketch changes with each call for any item.
+            let is_tracked = !charge.has_items() && !charge.limits().iter().any(Limit::is_policy);
+            let look = is_tracked.then(|| charge.look(take));
+            self.sending.remember(&charge.denial_key(), &plain, &decision, sent_at, look);
         }
         Ok(decision)
     }
 
     async fn charged(&self, charge: &Charge, take: &Take, plain: &[String]) -> Result<Decision, Error> {
         let id = if charge.has_items() { None } else { self.id_of(charge.limits(), take) };
-        match self.asked(charge, take, id.as_ref()).await {
+        match self.send_take(charge, take, id.as_ref()).await {
             Ok(decision) => Ok(decision),
-            Err(Refused::Reply(said))
-                if id.is_none() && !charge.has_items() && take.once == Once::Needed && needs_id(&said) =>
+            Err(Refused::Reply(reply))
+                if id.is_none() && !charge.has_items() && take.once == Once::Needed && needs_id(&reply) =>
             {
                 self.learn(charge.limits());
                 let id = Id::new(self.remembered());
-                self.asked(charge, take, Some(&id)).await.or_else(|why| self.sending.without(why))
+                self.send_take(charge, take, Some(&id)).await.or_else(|why| self.sending.without(why))
             }
-            // Rather than deny what is in order: this one may be charged twice, if it is sent twice.
-            Err(Refused::Reply(said))
-                if id.is_some() && !matches!(take.once, Once::Own(_)) && may_pass_without_id(&said) =>
+            // Rather than deny a valid call, risk a double charge if it is resent.
+            Err(Refused::Reply(reply))
+                if id.is_some() && !matches!(take.once, Once::Own(_)) && may_pass_without_id(&reply) =>
             {
-                log::error!("Redis refuses a call for {:?}: {said}", charge.key());
+                log::error!("Redis refuses a call for {:?}: {reply}", charge.key());
                 let reply = self.sending.decided(plain, false, None).await;
-                reply.map_or_else(|why| self.sending.without(why), |said| Ok(said.governed(&charge.costs(take.cost))))
+                reply.map_or_else(
+                    |why| self.sending.without(why),
+                    |decision| Ok(decision.governed(&charge.costs(take.cost))),
+                )
             }
             Err(why) => self.sending.without(why),
         }
     }
 
-    async fn asked(&self, charge: &Charge, take: &Take, id: Option<&Id>) -> Result<Decision, Refused> {
-        // Without an id it can only deny too much if it is charged twice, and there it does not matter.
+    async fn send_take(&self, charge: &Charge, take: &Take, id: Option<&Id>) -> Result<Decision, Refused> {
+        // A call gets no id only where a double charge is negligible.
         let is_repeatable = id.is_some() || (take.once == Once::Needed && self.sending.options().once);
         let words = charge.take(take, id);
-        let said = self.sending.decided(&words, is_repeatable, id.map(|id| id.name.clone())).await?;
-        Ok(said.governed(&charge.costs(take.cost)))
+        let decision = self.sending.decided(&words, is_repeatable, id.map(|id| id.name.clone())).await?;
+        Ok(decision.governed(&charge.costs(take.cost)))
     }
 
-    /// The idempotency key of a call, and for how long it is remembered.
+    /// Returns the idempotency key of a call with its lifetime, if it needs one.
     fn id_of(&self, limits: &[Limit], take: &Take) -> Option<Id> {
         match &take.once {
             Once::Own(name) => {
@@ -317,35 +320,35 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         if let Some(ttl) = &take.ttl {
             return Some(Id::new(ttl.clone()));
         }
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let concurrency_policies = self.concurrency_policies.lock().unwrap_or_else(PoisonError::into_inner);
         let is_needed = limits.iter().any(|limit| {
             let units = limit.cost.unwrap_or(take.cost).units();
             let most = limit.quota.map_or(f64::INFINITY, |quota| quota.units() * MATTERS);
-            let is_held = limit.is_policy() && limit.words.iter().any(|name| held.contains(name));
-            take.cost.units() > 0.0 && (units > 1.0 || units > most || is_held)
+            let needs_holder = limit.is_policy() && limit.words.iter().any(|name| concurrency_policies.contains(name));
+            take.cost.units() > 0.0 && (units > 1.0 || units > most || needs_holder)
         });
         (is_needed || take.once == Once::New)
             .then(|| Id::new(if take.cost.units() > 1.0 { "1m".into() } else { self.remembered() }))
     }
 
-    /// These policies have a concurrency limit.
+    /// Records that these policies have a concurrency limit.
     fn learn(&self, limits: &[Limit]) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.extend(limits.iter().flat_map(|limit| limit.words.iter().cloned()));
+        let mut concurrency_policies = self.concurrency_policies.lock().unwrap_or_else(PoisonError::into_inner);
+        concurrency_policies.extend(limits.iter().flat_map(|limit| limit.words.iter().cloned()));
     }
 
-    /// A little longer than a call is sent again.
+    /// Returns the lifetime of an id: a little longer than a call may be resent.
     fn remembered(&self) -> Time {
         let Options { timeout, resends, .. } = *self.sending.options();
         (Duration::from_secs(1) + 2 * timeout * (1 + resends)).into()
     }
 }
 
-/// Units that a caller waits for. They are given back if it stops waiting.
+/// Reserved units, which are given back if the caller stops waiting.
 struct Reservation<'r, C: ConnectionLike + Clone + Send + Sync + 'static> {
     sending: &'r Sending<C>,
     charge: &'r Charge,
-    /// Idempotency key of the charge; nothing once the wait is over.
+    /// Idempotency key of the charge; `None` after the wait.
     id: Option<String>,
 }
 
@@ -364,9 +367,9 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Drop for Reservation<'_,
 /// Time beyond a wait for which the server remembers a reservation.
 const SETTLED_LATE: Duration = Duration::from_secs(30);
 
-/// Above this share of a limit, charging a call twice would matter.
+/// Share of a limit above which charging a call twice would matter.
 const MATTERS: f64 = 0.01;
 
-fn needs_id(said: &str) -> bool {
-    said.starts_with("ERR the policy has a CONCURRENCY limit")
+fn needs_id(reply: &str) -> bool {
+    reply.starts_with("ERR the policy has a CONCURRENCY limit")
 }

@@ -1,9 +1,9 @@
-//! Limits: what a call brings.
+//! Limits, and the words of a command that describe them.
 
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// A number of units, whole or decimal, from 0 to 10^12. The server counts in millionths.
+/// Number of units, whole or decimal, from 0 to 10^12. The server counts in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Amount(f64);
 
@@ -13,11 +13,11 @@ impl Amount {
     }
 
     pub(crate) fn word(self) -> String {
-        // Without an exponent, whatever its size.
+        // `Display` writes no exponent.
         format!("{}", self.0)
     }
 
-    /// Whether the server takes it.
+    /// Returns `true` if the server accepts the amount.
     pub(crate) fn is_valid(self) -> bool {
         (0.0..=1e12).contains(&self.0)
     }
@@ -41,7 +41,7 @@ impl From<i32> for Amount {
     }
 }
 
-/// A duration: a [`Duration`], or text as the server takes it, such as `"100ms"`, `"1m"` or `"1.5h"`.
+/// Duration as a [`Duration`], or as text in the server's syntax, such as `"100ms"`, `"1m"` or `"1.5h"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Time(String);
 
@@ -50,14 +50,14 @@ impl Time {
         self.0.clone()
     }
 
-    /// Returns the time in milliseconds, as keys have it; windows of the calendar stay as they are written.
+    /// Returns the time in milliseconds, for keys; calendar windows stay as they are written.
     pub(crate) fn canonical(&self) -> String {
         let Some(micros) = self.micros() else { return self.0.clone() };
         let (whole, rest) = (micros / 1000, micros % 1000);
         if rest == 0 { whole.to_string() } else { format!("{whole}.{rest:03}").trim_end_matches('0').to_owned() }
     }
 
-    /// Returns the time in microseconds, rounded up as the server does; nothing if it is no number with a unit.
+    /// Returns the time in microseconds, rounded up as on the server; `None` unless it is a number with a unit.
     fn micros(&self) -> Option<u128> {
         let digits = self.0.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
         let unit: u128 = match self.0.strip_prefix(digits)? {
@@ -75,7 +75,7 @@ impl Time {
         whole.parse::<u128>().ok()?.checked_mul(unit)?.checked_add(part)
     }
 
-    /// As this process reckons with it; nothing if it is no text that it knows, such as `"1mo"`.
+    /// Returns the time as a [`Duration`]; `None` for a text such as `"1mo"`.
     pub(crate) fn duration(&self) -> Option<Duration> {
         u64::try_from(self.micros()?).ok().map(Duration::from_micros)
     }
@@ -99,61 +99,61 @@ impl From<Duration> for Time {
     }
 }
 
-/// One limit, such as 100 calls a minute.
+/// Limit, such as 100 calls a minute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
     pub(crate) algorithm: &'static str,
-    /// The words of the algorithm; of a policy its names.
+    /// Words of the algorithm, or the names of a policy.
     pub(crate) words: Vec<String>,
-    /// Units that a window has. None: a policy's, which only the server knows.
+    /// Units of a window. `None` for a policy, whose limits only the server knows.
     pub(crate) quota: Option<Amount>,
     pub(crate) window: Option<Duration>,
     pub(crate) name: Option<String>,
     pub(crate) cost: Option<Amount>,
-    /// The key of a sketch: the keys of calls are its items.
+    /// Key of a sketch. The keys of calls are its items.
     pub(crate) sketch: Option<String>,
 }
 
 impl Limit {
-    /// A burst of up to `capacity`, refilled by `refill` per `period`, continuously.
+    /// Creates a token bucket: bursts of up to `capacity`, refilled by `refill` per `period`, continuously.
     pub fn token_bucket(capacity: impl Into<Amount>, refill: impl Into<Amount>, period: impl Into<Time>) -> Self {
         Self::bucket("TOKENBUCKET", capacity.into(), refill.into(), &period.into())
     }
 
-    /// A queue of up to `capacity` that leaves at `leak` per `period`: hold a call that passes for its
-    /// [`Decision::wait`](crate::Decision::wait).
+    /// Creates a leaky bucket: a queue of up to `capacity` that drains at `leak` per `period`. Hold an allowed call for
+    /// its [`Decision::wait`](crate::Decision::wait).
     pub fn leaky_bucket(capacity: impl Into<Amount>, leak: impl Into<Amount>, period: impl Into<Time>) -> Self {
         Self::bucket("LEAKYBUCKET", capacity.into(), leak.into(), &period.into())
     }
 
-    /// At most `limit` in each window, which begins with the first call.
+    /// Creates a fixed window: at most `limit` in each window, which begins with the first call.
     pub fn fixed(limit: impl Into<Amount>, window: impl Into<Time>) -> Self {
         Self::windowed("FIXED", limit.into(), &window.into(), &[])
     }
 
-    /// At most about `limit` in the trailing window, in constant memory.
+    /// Creates a sliding window: approximately `limit` in the trailing window, in constant memory.
     pub fn sliding(limit: impl Into<Amount>, window: impl Into<Time>) -> Self {
         Self::windowed("SLIDING", limit.into(), &window.into(), &[])
     }
 
-    /// At most `limit` in the trailing window, wherever it begins, in constant memory.
+    /// Creates a strict sliding window: at most `limit` in any window, in constant memory.
     pub fn sliding_strict(limit: impl Into<Amount>, window: impl Into<Time>) -> Self {
         Self::windowed("SLIDING", limit.into(), &window.into(), &["STRICT"])
     }
 
-    /// At most `limit` in the trailing window, to the microsecond; the server stores each call.
+    /// Creates a sliding log: at most `limit` in the trailing window, to the microsecond; the server stores each call.
     pub fn sliding_log(limit: impl Into<Amount>, window: impl Into<Time>) -> Self {
         Self::windowed("SLIDINGLOG", limit.into(), &window.into(), &[])
     }
 
-    /// At most `limit` leases at the same time, each for `ttl` unless it is renewed.
+    /// Creates a concurrency limit: at most `limit` leases at the same time, each for `ttl` unless it is renewed.
     pub fn concurrency(limit: impl Into<Amount>, ttl: impl Into<Time>) -> Self {
         Self::windowed("CONCURRENCY", limit.into(), &ttl.into(), &[])
     }
 
-    /// A token bucket for each of any number of items, such as addresses, in one `key` of a fixed size. An item is what a
-    /// call names as its key. An item never gets more than its limit, and may be denied too early if the sketch is too
-    /// small. Nothing can be settled or given back.
+    /// Creates a sketch: a token bucket for each of any number of items, such as addresses, in one `key` of a fixed
+    /// size. The key of a call is the item. An item never gets more than its limit, and may be denied too early if the
+    /// sketch is too small. Charges can be neither settled nor given back.
     pub fn sketch(
         capacity: impl Into<Amount>,
         refill: impl Into<Amount>,
@@ -163,23 +163,24 @@ impl Limit {
         Self::bucket("SKETCH", capacity.into(), refill.into(), &period.into()).of_items(key)
     }
 
-    /// The policy that the server keeps under the first of these names that exists.
+    /// Refers to the first policy on the server that exists among these names.
     pub fn policy<Name: Into<String>>(names: impl IntoIterator<Item = Name>) -> Self {
         let words = names.into_iter().map(Into::into).collect();
         Self { algorithm: "POLICY", words, quota: None, window: None, name: None, cost: None, sketch: None }
     }
 
-    /// Tells the limit from others on its key, and names it in header fields: 1 to 32 of A-Z, a-z, 0-9, _ and -.
+    /// Sets the name, which distinguishes the limit from others on its key and appears in header fields: 1 to 32 of
+    /// A-Z, a-z, 0-9, _ and -.
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// Of a policy that is a sketch: the key of the sketch. An item is what a call names as its key.
+    /// Sets the key of the sketch, for a policy that is a sketch. The key of a call is the item.
     pub fn of_items(self, key: impl Into<String>) -> Self {
         Self { sketch: Some(key.into()), ..self }
     }
 
-    /// What a call charges of this limit, whatever the call's cost.
+    /// Sets the units that a call charges to this limit, in place of the call's cost.
     pub fn costing(self, units: impl Into<Amount>) -> Self {
         Self { cost: Some(units.into()), ..self }
     }
@@ -188,16 +189,16 @@ impl Limit {
         self.algorithm == "POLICY"
     }
 
-    /// It has items, and is nothing that can have them.
+    /// Returns `true` if the limit has a key for items, but is neither a sketch nor a policy.
     pub(crate) fn is_no_sketch(&self) -> bool {
         self.sketch.is_some() && !self.is_policy() && (self.algorithm != "SKETCH" || self.name.is_some())
     }
 
-    pub(crate) fn is_held(&self) -> bool {
+    pub(crate) fn is_concurrency(&self) -> bool {
         self.algorithm == "CONCURRENCY"
     }
 
-    /// Its words in a call. Without the holder of a lease, which only RL.ACQUIRE takes here.
+    /// Returns the words in a call, without the holder of a lease, which only RL.ACQUIRE takes here.
     pub(crate) fn spec(&self, item: Option<&str>) -> Vec<String> {
         if self.is_policy() {
             let mut words = vec![self.algorithm.to_owned()];
@@ -216,8 +217,8 @@ impl Limit {
         words
     }
 
-    /// Returns the words that stand for the limit in a key without a name: times in milliseconds, and neither the cost nor
-    /// the key of a sketch. A policy has its names.
+    /// Returns the canonical words of the limit for keys without a name: times in milliseconds, and neither the cost
+    /// nor the key of a sketch. For a policy, its names.
     pub(crate) fn canonical(&self) -> String {
         if self.is_policy() {
             return self.words.join("+");
@@ -225,7 +226,7 @@ impl Limit {
         self.described(true)
     }
 
-    /// Returns the algorithm, the window and the name: what must stay the same while a name is bound to the limit.
+    /// Returns the algorithm, the window and the name, which must not change while a name is bound to the limit.
     pub(crate) fn shape(&self) -> String {
         if self.is_policy() { self.algorithm.to_owned() } else { self.described(false) }
     }
@@ -246,12 +247,12 @@ impl Limit {
         words.join(" ")
     }
 
-    /// Returns how many amounts the words begin with; a time follows them.
+    /// Returns the number of amounts with which the words begin; a time follows them.
     fn amounts(&self) -> usize {
         if matches!(self.algorithm, "TOKENBUCKET" | "LEAKYBUCKET" | "SKETCH") { 2 } else { 1 }
     }
 
-    /// Of a policy: its names with OR between them, and the item of a sketch.
+    /// Returns the names of a policy with OR between them, and the item of a sketch.
     pub(crate) fn names(&self, item: Option<&str>) -> Vec<String> {
         let mut words: Vec<_> = self.words.iter().flat_map(|name| ["OR".to_owned(), name.clone()]).collect();
         words.drain(..1.min(words.len()));

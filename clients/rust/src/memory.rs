@@ -1,4 +1,4 @@
-//! A limiter of one process, for tests.
+//! Limiter in memory, for tests.
 
 mod clock;
 mod key;
@@ -13,8 +13,8 @@ use redis::{Arg, Cmd, Pipeline, RedisFuture, RedisResult, Value};
 pub use clock::ManualClock;
 use store::Store;
 
-/// Keys in this process, in place of a connection: it replies to calls as the server does, except that sketches,
-/// policies and bans are an [`Error::Call`](crate::Error::Call). Clones share the keys.
+/// Keys in this process, in place of a connection. It replies like the server, except that sketches, policies and bans
+/// are an [`Error::Call`](crate::Error::Call). Clones share the keys.
 #[derive(Clone, Default)]
 pub struct Memory {
     store: Arc<Mutex<Store>>,
@@ -22,12 +22,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates an empty memory with the real time.
+    /// Creates an empty memory with the real clock.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates an empty memory with the time of a clock that the test moves.
+    /// Creates an empty memory with a clock that the test moves.
     pub fn with_clock(clock: &ManualClock) -> Self {
         Self { clock: Some(clock.clone()), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! Names of limits, each of which stays with its algorithms and windows while it is in use.
+//! Names of bound limits, each of which keeps its algorithms and windows while it is in use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -6,19 +6,19 @@ use std::sync::{Arc, Weak};
 use crate::error::Error;
 use crate::limits::Limit;
 
-/// Limits that have a name, for as long as somebody has them.
+/// Bound limits by name, for as long as they are in use.
 #[derive(Default)]
 pub(crate) struct Names {
     by_name: HashMap<String, Weak<[Limit]>>,
-    /// Number of names at which those of limits that have gone are removed.
+    /// Number of names at which unused ones are removed.
     most: usize,
 }
 
 impl Names {
-    /// Gives limits a name.
+    /// Binds limits to a name.
     ///
     /// # Errors
-    /// [`Error::Call`] if other limits that somebody has are known by it, of another algorithm or window.
+    /// [`Error::Call`] if limits in use have the name and another algorithm or window.
     pub(crate) fn bind(&mut self, name: &str, limits: &Arc<[Limit]>) -> Result<(), Error> {
         let shape = |limits: &[Limit]| limits.iter().map(Limit::shape).collect::<Vec<_>>();
         if let Some(known) = self.by_name.get(name).and_then(Weak::upgrade) {

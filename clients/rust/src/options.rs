@@ -1,53 +1,53 @@
-//! How a limiter is set up, and what a call says.
+//! Options of a limiter, and of a call.
 
 use std::time::Duration;
 
 use crate::limits::{Amount, Time};
 
-/// What holds while the server does not decide.
+/// Fallback while the server does not decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnOutage {
-    /// All calls pass.
+    /// Allows every call.
     #[default]
     Open,
-    /// No call passes.
+    /// Denies every call.
     Closed,
-    /// A call is an [`Error::Unavailable`].
+    /// Returns [`Error::Unavailable`].
     Raise,
 }
 
-/// What a mistake of setup leads to, such as a wrong password. The log has an error in any case.
+/// Reaction to a misconfiguration such as a wrong password. Both log an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetupErrors {
-    /// A call is an [`Error::Setup`].
+    /// Returns [`Error::Setup`].
     #[default]
     Raise,
-    /// What holds in an outage.
+    /// Falls back as in an outage.
     Outage,
 }
 
-/// How a limiter is set up.
+/// Options of a limiter.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What every key begins with. Nothing by default.
+    /// Prefix of every key. Empty by default.
     pub prefix: String,
-    /// What holds while the server does not decide.
+    /// Fallback while the server does not decide.
     pub on_outage: OnOutage,
-    /// What a mistake of setup leads to.
+    /// Reaction to a misconfiguration.
     pub setup_errors: SetupErrors,
-    /// For how long a call waits for its reply: 250 ms. A shorter time limit of the connection's holds too.
+    /// Timeout of a call: 250 ms. A shorter timeout of the connection applies, too.
     pub timeout: Duration,
-    /// How often a call is sent again whose reply was lost: once.
+    /// Number of times that a call is resent after its reply was lost: 1.
     pub resends: u32,
-    /// Whether calls bring an idempotency key where charging them twice would matter: for more than one unit, or more
-    /// than a hundredth of a limit. False: none does that does not ask for it, and no call is sent again.
+    /// Give calls an idempotency key where charging them twice would matter: for more than one unit, or more than a
+    /// hundredth of a limit. `false`: only calls that ask for one have it, and no call is resent.
     pub once: bool,
-    /// Whether this process answers a denied call for as long as it would be denied again: for a second at most, or by
-    /// [`Limiter::beside`](crate::Limiter::beside) until the server says that the key has changed.
+    /// Answer a denied call in this process while it would be denied again: for a second at most, or with
+    /// [`Limiter::beside`](crate::Limiter::beside) until the server reports that the key has changed.
     pub remember_denials: bool,
-    /// After so many failures in a row nobody asks: 3.
+    /// Number of consecutive failures after which no call is sent for `pause`: 3.
     pub failures: u32,
-    /// For how long nobody asks then: a second.
+    /// Time until one call tries again: a second.
     pub pause: Duration,
 }
 
@@ -67,17 +67,17 @@ impl Default for Options {
     }
 }
 
-/// Which idempotency key a call brings.
+/// Idempotency key of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Once {
-    /// A new one, where charging twice would matter.
+    /// Generates one where charging twice would matter.
     Needed,
     New,
     Own(String),
     Never,
 }
 
-/// What a call takes, and how.
+/// Charge of a call, with its options.
 #[derive(Clone, Debug)]
 pub struct Take {
     pub(crate) cost: Amount,
@@ -85,39 +85,39 @@ pub struct Take {
     pub(crate) ttl: Option<Time>,
     pub(crate) force: bool,
     pub(crate) up_to: bool,
-    pub(crate) patience: Duration,
+    pub(crate) wait: Duration,
     /// Longest wait for units that the call reserves.
     pub(crate) max_wait: Option<Duration>,
 }
 
 impl Take {
-    /// The cost: units of each limit that has no cost of its own.
+    /// Sets the cost: units of each limit that has no cost of its own.
     pub fn units(cost: impl Into<Amount>) -> Self {
         let (once, ttl, max_wait) = (Once::Needed, None, None);
-        Self { cost: cost.into(), once, ttl, force: false, up_to: false, patience: Duration::ZERO, max_wait }
+        Self { cost: cost.into(), once, ttl, force: false, up_to: false, wait: Duration::ZERO, max_wait }
     }
 
-    /// An idempotency key of yours, remembered for 10 minutes unless [`Take::remembered`] says otherwise.
+    /// Sets your own idempotency key, with a lifetime of 10 minutes unless [`Take::remembered`] sets it.
     pub fn once(self, id: impl Into<String>) -> Self {
         Self { once: Once::Own(id.into()), ..self }
     }
 
-    /// Gives the charge an idempotency key, whatever it costs, so that it can be settled.
+    /// Gives the charge an idempotency key at any cost, so that it can be settled.
     pub fn refundable(self) -> Self {
         if matches!(self.once, Once::Own(_)) { self } else { Self { once: Once::New, ..self } }
     }
 
-    /// Without an idempotency key. The call is not sent again.
+    /// Sends no idempotency key. The call is not resent.
     pub fn unnamed(self) -> Self {
         Self { once: Once::Never, ..self }
     }
 
-    /// With an idempotency key that is remembered for so long: the charge may be settled meanwhile.
+    /// Sends an idempotency key with this lifetime, within which the charge can be settled.
     pub fn remembered(self, ttl: impl Into<Time>) -> Self {
         Self { ttl: Some(ttl.into()), ..self }
     }
 
-    /// Charges even past the limit: what has been used already.
+    /// Charges even past the limit, for units that were used already.
     pub fn force(self) -> Self {
         Self { force: true, ..self }
     }
@@ -127,14 +127,14 @@ impl Take {
         Self { up_to: true, ..self }
     }
 
-    /// Waits for up to so long until the call passes. Of token buckets the units are reserved by one call, in turn, and a
-    /// wait that is dropped gives them back; other limits are asked again.
-    pub fn waiting(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    /// Waits until the call passes, for up to `timeout`. Units of token buckets are reserved by one call, in order, and
+    /// dropping the wait gives them back; for other limits the call is repeated.
+    pub fn waiting(self, timeout: Duration) -> Self {
+        Self { wait: timeout, ..self }
     }
 }
 
-/// One unit.
+/// Charge of one unit.
 impl Default for Take {
     fn default() -> Self {
         Self::units(1)

@@ -1,4 +1,4 @@
-//! Rates as people write them, such as `100/minute`.
+//! Rates as text, such as `100/minute`.
 
 use crate::error::Error;
 use crate::limits::{Amount, Limit};
@@ -7,10 +7,10 @@ use crate::limits::{Amount, Limit};
 const LONGEST: u64 = 3650;
 
 impl Limit {
-    /// Returns the fixed window that a rate such as `"100/minute"` or `"5 per 15 minutes"` means.
+    /// Parses a rate such as `"100/minute"` or `"5 per 15 minutes"` to a fixed window.
     ///
     /// # Errors
-    /// [`Error::Call`] if the text is no rate.
+    /// [`Error::Call`] if the text is not a rate.
     pub fn rate(text: &str) -> Result<Self, Error> {
         let wrong = || Error::Call(format!("not a rate, such as \"100/minute\": {text:?}"));
         let (amount, window) = parts(text).ok_or_else(wrong)?;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_mean_what_they_mean_to_the_other_packages() {
+    fn rates_match_the_table_of_all_packages() {
         let table: serde_json::Value = serde_json::from_str(include_str!("../../rates.json")).unwrap();
         for row in table["rates"].as_array().unwrap() {
             let limit = Limit::rate(row["text"].as_str().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Which node of a cluster a call goes to, where redis-rs does not see it.
+//! Routing of calls in a cluster, where redis-rs does not know the key.
 
 #[cfg(feature = "cluster")]
 mod found {
@@ -7,8 +7,8 @@ mod found {
     use redis::cluster_async::ClusterConnection;
     use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
 
-    /// A cluster's connection, and the node of the first key of a call over several: behind their number, where
-    /// redis-rs takes the number for the key, and would be sent on at each call.
+    /// Returns the connection of a cluster and the node of the first key, for a call over several keys. redis-rs would
+    /// take the number of keys for the key, and each call would be redirected.
     pub(crate) fn elsewhere<'c, C: 'static>(
         connection: &'c mut C,
         words: &[String],
@@ -26,12 +26,12 @@ mod found {
 
 #[cfg(not(feature = "cluster"))]
 mod found {
-    /// Nothing is: the server says where the keys are.
+    /// Returns `None`: without the feature for clusters the server redirects calls.
     pub(crate) fn elsewhere<C>(_: &mut C, _: &[String]) -> Option<(Nowhere, ())> {
         None
     }
 
-    /// There is none.
+    /// Connection of a cluster, which does not exist without the feature.
     pub(crate) enum Nowhere {}
 
     impl Nowhere {

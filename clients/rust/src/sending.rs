@@ -1,4 +1,4 @@
-//! How a call reaches the server, and what holds when it does not answer.
+//! Sending of calls: timeouts, resends, circuit breaking and fallback.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult, Value};
 use crate::breaker::Breaker;
 use crate::decision::Decision;
 use crate::denials::{Denial, Denials};
-use crate::ear::Ear;
 use crate::error::Error;
 use crate::options::{OnOutage, Options, SetupErrors};
 use crate::replies::{explained, reply_of};
 use crate::routing;
+use crate::tracking::Tracker;
 use crate::words::command;
 
-/// Why there was no reply, or which error it was.
+/// Failure of a call: an error reply, or no reply.
 pub(crate) enum Refused {
     Nothing(String),
     Reply(String),
@@ -26,19 +26,19 @@ impl Refused {
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Nothing(why) => Error::Unavailable(why),
-            Self::Reply(said) => explained(&said),
+            Self::Reply(reply) => explained(&reply),
         }
     }
 }
 
-/// The connection, and what is known of its server.
+/// Connection, and the state of its server.
 #[derive(Clone)]
 pub(crate) struct Sending<C> {
     connection: C,
     shared: Arc<Shared>,
-    /// Of the one server: for connections beside.
+    /// Client of a single server, for additional connections.
     client: Option<Client>,
-    ear: Option<Arc<Ear>>,
+    tracker: Option<Arc<Tracker>>,
 }
 
 struct Shared {
@@ -51,11 +51,12 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
     pub(crate) fn new(connection: C, options: Options) -> Self {
         let breaker = Breaker::new(options.failures, options.pause);
         let shared = Shared { options, breaker, denials: Arc::default() };
-        Self { connection, shared: Arc::new(shared), client: None, ear: None }
+        Self { connection, shared: Arc::new(shared), client: None, tracker: None }
     }
 
     pub(crate) fn beside(mut self, client: Client) -> Self {
-        self.ear = Some(Arc::new(Ear::new(client.clone(), self.shared.denials.clone(), self.options().timeout)));
+        self.tracker =
+            Some(Arc::new(Tracker::new(client.clone(), self.shared.denials.clone(), self.options().timeout)));
         self.client = Some(client);
         self
     }
@@ -78,31 +79,31 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
         Decision::read(&reply, id).ok_or_else(|| Refused::Nothing(format!("no decision: {reply:?}")))
     }
 
-    /// A command whose errors are not decided by [`OnOutage`].
-    pub(crate) async fn asked(&self, words: &[String]) -> Result<Value, Error> {
+    /// Sends a command to which [`OnOutage`] does not apply.
+    pub(crate) async fn send_command(&self, words: &[String]) -> Result<Value, Error> {
         self.send(words, true).await.map_err(Refused::into_error)
     }
 
-    /// What may let pass what was denied. The key is the server's.
+    /// Sends a command that may invalidate denials of the key, which is its name on the server.
     pub(crate) async fn changed(&self, key: &str, words: &[String], is_repeatable: bool) -> Result<Value, Refused> {
         let reply = self.send(words, is_repeatable).await;
         self.shared.denials.forget(key.as_bytes());
         reply
     }
 
-    /// A call that the server answers when there is room, or after `wait`: on a connection of its own, as whatever
-    /// came behind it on one would wait, too. None: there is no client to open one.
+    /// Sends a call that the server answers when there is room, or after `wait`, on a connection of its own: later
+    /// calls on the same one would wait, too. Returns `None` without a client.
     pub(crate) async fn blocked(&self, words: &[String], wait: Duration) -> Option<Result<Value, Refused>> {
         let client = self.client.as_ref()?;
-        let patience = wait.saturating_add(self.options().timeout);
-        let asking = async {
+        let timeout = wait.saturating_add(self.options().timeout);
+        let blocked = async {
             let config = AsyncConnectionConfig::new().set_response_timeout(None);
             let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-            // To the server 0 is as long as it takes.
+            // BLOCK 0 waits without a timeout.
             let blocking = ["BLOCK".to_owned(), format!("{}ms", wait.as_millis().max(1))];
             command(&[words, &blocking].concat()).query_async::<Value>(&mut connection).await
         };
-        Some(match tokio::time::timeout(patience, asking).await {
+        Some(match tokio::time::timeout(timeout, blocked).await {
             Ok(reply) => reply.map_err(|error| refused(&error)),
             Err(_) => Err(Refused::Nothing("no reply, though the time to wait is over".to_owned())),
         })
@@ -125,7 +126,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
                 }
                 Ok(Err(Refused::Reply(said))) => {
                     breaker.succeeded();
-                    // A server that has become a replica has charged nothing: ask its successor.
+                    // A server that became a replica has charged nothing: resend to the new primary.
                     if !(said.starts_with("READONLY ") && resends > 0) {
                         return Err(Refused::Reply(said));
                     }
@@ -142,20 +143,20 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
         }
     }
 
-    /// In place of the server's decision. A mistake is an error.
+    /// Returns the fallback decision, or an error for a rejected call.
     pub(crate) fn without(&self, why: Refused) -> Result<Decision, Error> {
         let Options { on_outage, pause, .. } = *self.options();
         let error = self.explained(why)?;
         let allowed = on_outage == OnOutage::Open && !matches!(error, Error::Full(_));
-        Ok(Decision::nobody(allowed, pause, error))
+        Ok(Decision::undecided(allowed, pause, error))
     }
 
-    /// Of a call that corrects: without the server nothing is, and what was charged stays charged until it recovers.
+    /// Returns the fallback of a correction, which does nothing without the server: the charge stays until it recovers.
     pub(crate) fn uncorrected(&self, why: Refused) -> Result<Decision, Error> {
-        Ok(Decision::nobody(false, self.options().pause, self.explained(why)?))
+        Ok(Decision::undecided(false, self.options().pause, self.explained(why)?))
     }
 
-    /// What somebody decides in place of the server, if anybody does.
+    /// Returns the error of an outage for a fallback decision, or fails with the error of a rejected call.
     fn explained(&self, why: Refused) -> Result<Error, Error> {
         let Options { on_outage, setup_errors, .. } = *self.options();
         let error = why.into_error();
@@ -165,20 +166,20 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
         let is_outage = match error {
             Error::Unavailable(_) => true,
             Error::Setup(_) | Error::NoPolicy(_) => setup_errors == SetupErrors::Outage,
-            // A key without room is no outage, and denies.
+            // A full key is not an outage, and denies.
             Error::Full(_) => return Ok(error),
             Error::Call(_) | Error::Denied(_) => false,
         };
         if is_outage && on_outage != OnOutage::Raise { Ok(error) } else { Err(error) }
     }
 
-    /// What the server would answer to these words now, if it is known. The words have no idempotency key.
+    /// Returns the remembered denial of these words, which have no idempotency key.
     pub(crate) fn denied(&self, key: &str, words: &[String]) -> Option<Decision> {
         self.shared.denials.find(key.as_bytes(), words, Instant::now())
     }
 
-    /// Of a call that was sent at that time. `look` asks the same, and changes nothing; None: it is remembered for a
-    /// second at most.
+    /// Remembers the denial of a call that was sent at that time. `look` is the same call as a peek; without it, the
+    /// denial is remembered for a second at most.
     pub(crate) fn remember(
         &self,
         key: &str,
@@ -189,10 +190,10 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
     ) {
         let denial = Denial::new(words.to_vec(), decision.clone(), sent_at, Instant::now());
         let is_new = self.shared.denials.remember(key.as_bytes(), denial);
-        if let (true, Some(ear), Some(look)) = (is_new, &self.ear, look)
+        if let (true, Some(tracker), Some(look)) = (is_new, &self.tracker, look)
             && decision.wait.is_some_and(Denial::is_long)
         {
-            ear.watch(key.to_owned(), words.to_vec(), look);
+            tracker.watch(key.to_owned(), words.to_vec(), look);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The time of calls that wait: the real one, or that of a clock which a test moves.
+//! Timer of waiting calls: the real time, or a clock that a test moves.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
-//! A connection on which the server tells that a key has changed: client tracking in RESP3.
+//! Client tracking in RESP3: a connection on which the server reports changed keys.
 //!
-//! It looks at a key (RL.PEEK), and the server then tells of the key's next change. It is opened by the first look, and
-//! after it was lost by the next.
+//! A peek at a key (RL.PEEK) makes the server report the key's next change. The first peek opens the connection, and so
+//! does the next one after it was lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,12 +18,12 @@ use crate::denials::Denials;
 use crate::replies::reply_of;
 use crate::words::command;
 
-/// For so long none is opened after one that failed, and after one that the server refused, as it does to an account
-/// that may not listen.
+/// Time until the next attempt after a connection failed, or the server rejected tracking, as it does for an account
+/// without the permission.
 const PAUSE: Duration = Duration::from_secs(1);
 const REFUSED: Duration = Duration::from_secs(60);
 
-pub(crate) struct Ear {
+pub(crate) struct Tracker {
     client: Client,
     denials: Arc<Denials>,
     timeout: Duration,
@@ -36,25 +36,25 @@ struct State {
     not_before: Option<Instant>,
 }
 
-impl Ear {
+impl Tracker {
     pub(crate) fn new(client: Client, denials: Arc<Denials>, timeout: Duration) -> Self {
         Self { client, denials, timeout, state: Mutex::default() }
     }
 
-    /// Looks at what was denied, in the background, and has it remembered for as long as it stays so.
+    /// Peeks at a denied key in the background, and extends the denial while the key does not change.
     pub(crate) fn watch(self: &Arc<Self>, key: String, words: Vec<String>, look: Vec<String>) {
-        let ear = self.clone();
+        let tracker = self.clone();
         tokio::spawn(async move {
-            let Some((mut connection, is_lost)) = ear.opened().await else { return };
+            let Some((mut connection, is_lost)) = tracker.opened().await else { return };
             let sent_at = Instant::now();
             let look = command(&look);
-            let asking = look.query_async::<Value>(&mut connection);
-            let Ok(Ok(reply)) = tokio::time::timeout(ear.timeout, asking).await else { return };
+            let peek = look.query_async::<Value>(&mut connection);
+            let Ok(Ok(reply)) = tokio::time::timeout(tracker.timeout, peek).await else { return };
             if let Some(decision) = Decision::read(&reply, None) {
-                ear.denials.extend(key.as_bytes(), &words, decision, sent_at, Instant::now());
+                tracker.denials.extend(key.as_bytes(), &words, decision, sent_at, Instant::now());
             }
             if is_lost.load(Ordering::SeqCst) {
-                ear.denials.forget(key.as_bytes());
+                tracker.denials.forget(key.as_bytes());
             }
         });
     }
@@ -87,12 +87,12 @@ impl Ear {
     async fn open(&self) -> RedisResult<(MultiplexedConnection, Arc<AtomicBool>)> {
         let is_lost = Arc::new(AtomicBool::new(false));
         let (denials, lost) = (self.denials.clone(), is_lost.clone());
-        let heard = move |push: PushInfo| -> Result<(), ()> {
+        let on_push = move |push: PushInfo| -> Result<(), ()> {
             match push.kind {
-                PushKind::Invalidate => heard(&denials, &push.data),
+                PushKind::Invalidate => invalidate(&denials, &push.data),
                 PushKind::Disconnection => {
                     lost.store(true, Ordering::SeqCst);
-                    // What happens from now on nobody hears.
+                    // Changes from now on are not reported.
                     denials.forget_all();
                 }
                 _ => {}
@@ -101,19 +101,19 @@ impl Ear {
         };
         let info = self.client.get_connection_info();
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        // Nothing is sent for long, so the system has to find out that the other side is gone.
+        // The connection is idle for long, so only keepalive detects a lost peer.
         let alive = TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
         let info =
             info.clone().set_redis_settings(settings).set_tcp_settings(TcpSettings::default().set_keepalive(alive));
-        let config = AsyncConnectionConfig::new().set_push_sender(heard);
+        let config = AsyncConnectionConfig::new().set_push_sender(on_push);
         let mut connection = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
         redis::cmd("CLIENT").arg("TRACKING").arg("ON").exec_async(&mut connection).await?;
         Ok((connection, is_lost))
     }
 }
 
-/// The names of keys that have changed; none: any may have.
-fn heard(denials: &Denials, data: &[Value]) {
+/// Invalidates the denials of changed keys. Without names, any key may have changed.
+fn invalidate(denials: &Denials, data: &[Value]) {
     match data {
         [Value::Array(keys)] => {
             for key in keys {

@@ -1,4 +1,4 @@
-//! The words of calls: what is charged, how much, and under which idempotency key.
+//! Words of calls: the charge, its cost, and its idempotency key.
 
 use std::borrow::Cow;
 
@@ -9,14 +9,14 @@ use crate::error::Error;
 use crate::limits::{Amount, Limit, Time};
 use crate::options::Take;
 
-/// As redis-rs sends it.
+/// Builds a command of redis-rs.
 pub(crate) fn command(words: &[String]) -> Cmd {
     let mut command = Cmd::new();
     command.arg(words);
     command
 }
 
-/// An idempotency key, and for how long the server remembers it.
+/// Idempotency key, with its lifetime on the server.
 pub(crate) struct Id {
     pub(crate) name: String,
     pub(crate) ttl: Time,
@@ -37,23 +37,23 @@ pub(crate) fn random() -> f64 {
     f64::from(u16::from_le_bytes([bits.to_le_bytes()[0], bits.to_le_bytes()[1]])) / f64::from(u16::MAX)
 }
 
-/// For what no sketch can do.
+/// Returns an error if a sketch is among the limits.
 pub(crate) fn refuse_sketches(limits: &[Limit]) -> Result<(), Error> {
     if limits.iter().any(|limit| limit.sketch.is_some()) { Err(Error::Call(MERGED.to_owned())) } else { Ok(()) }
 }
 
-/// What one call charges: limits of one key, or a limit of each of several.
+/// Charge of one call: limits of one key, or a limit of each of several.
 #[derive(Clone)]
 pub(crate) struct Charge {
     keys: Vec<String>,
     limits: Vec<Limit>,
-    /// Of each limit: the item, if it is a sketch.
+    /// Item of each limit that is a sketch.
     items: Vec<Option<String>>,
     is_of_several: bool,
 }
 
 impl Charge {
-    /// `key_of` makes the key on the server of the caller's.
+    /// Creates a charge of one key. `key_of` returns the key on the server for the caller's key.
     pub(crate) fn of_key(key_of: impl Fn(&str) -> String, key: &str, limits: &[Limit]) -> Self {
         let sketch = limits.iter().find_map(|limit| limit.sketch.as_deref());
         let items = limits.iter().map(|limit| limit.sketch.is_some().then(|| key.to_owned())).collect();
@@ -71,13 +71,13 @@ impl Charge {
         all
     }
 
-    /// The one that chooses the node of a cluster.
+    /// Returns the key that selects the node of a cluster.
     pub(crate) fn key(&self) -> &str {
         self.keys.first().map_or("", String::as_str)
     }
 
-    /// Whose denials are remembered.
-    pub(crate) fn whose(&self) -> Cow<'_, str> {
+    /// Returns the key under which denials are remembered.
+    pub(crate) fn denial_key(&self) -> Cow<'_, str> {
         match self.items.as_slice() {
             [Some(item)] => format!("{} {item}", self.key()).into(),
             _ => self.key().into(),
@@ -89,7 +89,7 @@ impl Charge {
         self.limits.iter().all(|limit| limit.algorithm == "TOKENBUCKET")
     }
 
-    /// Whether a sketch is among the limits.
+    /// Returns `true` if a sketch is among the limits.
     pub(crate) fn has_items(&self) -> bool {
         self.items.iter().any(Option::is_some)
     }
@@ -102,12 +102,12 @@ impl Charge {
         self.is_of_several
     }
 
-    /// What a call of this cost charges of each limit.
+    /// Returns the cost to each limit for a call of this cost.
     pub(crate) fn costs(&self, cost: Amount) -> Vec<f64> {
         self.limits.iter().map(|limit| limit.cost.unwrap_or(cost).units()).collect()
     }
 
-    /// Before anything is sent.
+    /// Validates the call before anything is sent.
     pub(crate) fn check(&self, cost: Amount) -> Result<(), Error> {
         if self.limits.is_empty() {
             return Err(Error::Call("a call needs a limit, such as Limit::fixed(100, \"1m\")".to_owned()));
@@ -118,7 +118,7 @@ impl Charge {
         if self.limits.iter().any(Limit::is_no_sketch) {
             return Err(Error::Call("only a sketch or a policy is of items, and a sketch has no name".to_owned()));
         }
-        if self.limits.iter().any(Limit::is_held) {
+        if self.limits.iter().any(Limit::is_concurrency) {
             return Err(Error::Call("a concurrency limit is held by a lease: Limiter::lease".to_owned()));
         }
         if !cost.is_valid() {
@@ -140,7 +140,7 @@ impl Charge {
             return self.several("RL.MTAKE", options);
         }
         match self.limits.as_slice() {
-            // The form of its own that needs no permission to choose limits.
+            // RL.LIMIT needs no permission to choose limits.
             [limit] if limit.is_policy() => {
                 let names = limit.names(self.items.first().and_then(Option::as_deref));
                 [vec!["RL.LIMIT".to_owned(), self.key().to_owned()], names, options].concat()
@@ -149,7 +149,7 @@ impl Charge {
         }
     }
 
-    /// What the take would answer.
+    /// Returns the words of a peek that replies what the take would.
     pub(crate) fn look(&self, take: &Take) -> Vec<String> {
         if self.is_of_several { self.several("RL.MPEEK", options(take)) } else { self.one("RL.PEEK", options(take)) }
     }

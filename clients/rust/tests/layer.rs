@@ -1,4 +1,4 @@
-//! A service behind a layer.
+//! Services behind the layers.
 
 mod support;
 
@@ -11,11 +11,11 @@ use http::request::Parts;
 use http::{Request, Response};
 use redis_ratelimit_client::{Error, Limit, RateLimitLayer, Who, network, parse_address};
 use serde_json::Value;
-use support::{Server, patient};
+use support::{Server, busy_machine};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Says who asked.
+/// Service that responds with the user of the request.
 #[derive(Clone)]
 struct Greeting;
 
@@ -38,9 +38,9 @@ fn user(parts: &Parts) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_service_is_limited_by_a_line() {
+async fn layer_limits_a_service() {
     let server = Server::start();
-    let api = server.limiter(patient()).await.limit("api", [Limit::fixed(2, "1h")]).unwrap();
+    let api = server.limiter(busy_machine()).await.limit("api", [Limit::fixed(2, "1h")]).unwrap();
     let mut service = RateLimitLayer::new(api, user).layer(Greeting);
     let mut ask = async |user: Option<&str>| {
         let request = user.map_or(Request::get("/"), |user| Request::get("/").header("x-user", user));
@@ -71,7 +71,7 @@ fn address(parts: &Parts) -> Option<IpAddr> {
 #[tokio::test]
 async fn request_without_a_key_is_limited_by_its_address() {
     let server = Server::start();
-    let api = server.limiter(patient()).await.limit("api", [Limit::fixed(1, "1h")]).unwrap();
+    let api = server.limiter(busy_machine()).await.limit("api", [Limit::fixed(1, "1h")]).unwrap();
     let mut service = RateLimitLayer::new(api, user).address(address).layer(Greeting);
     let mut ask = async |name: &str, value: &str| {
         let request = Request::get("/").header(name, value).body("you".to_owned()).unwrap();
@@ -79,7 +79,7 @@ async fn request_without_a_key_is_limited_by_its_address() {
     };
     assert_eq!([ask("x-address", "203.0.113.1").await, ask("x-address", "203.0.113.1").await], [200, 429]);
     assert_eq!([ask("x-address", "2001:db8:1:2::6").await, ask("x-address", "2001:db8:1:2::7").await], [200, 429]);
-    // No value of the header is the key of an address.
+    // A header cannot produce the key of an address.
     for value in ["203.0.113.1", "ip:api:203.0.113.1", "ip:203.0.113.1"] {
         assert_eq!(ask("x-user", value).await, 200, "{value}");
     }
@@ -90,16 +90,16 @@ async fn request_without_a_key_is_limited_by_its_address() {
 #[tokio::test]
 async fn caller_can_be_unlimited() {
     let server = Server::start();
-    let api = server.limiter(patient()).await.limit("api", [Limit::fixed(0, "1h")]).unwrap();
+    let api = server.limiter(busy_machine()).await.limit("api", [Limit::fixed(0, "1h")]).unwrap();
     let mut service = RateLimitLayer::new(api, |_: &Parts| Who::Unlimited).layer(Greeting);
     let answer = service.call(Request::get("/").body("you".to_owned()).unwrap()).await.unwrap();
     assert!(answer.status().is_success() && !answer.headers().contains_key("x-ratelimit-limit"));
 }
 
 #[tokio::test]
-async fn two_unnamed_limits_do_not_share_a_count() {
+async fn two_unnamed_limits_have_separate_usage() {
     let server = Server::start();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let hour = RateLimitLayer::new(limiter.unnamed([Limit::fixed(2, "1h")]), user);
     let day = RateLimitLayer::new(limiter.unnamed([Limit::fixed(3, "1d")]), user);
     let mut service = day.layer(hour.layer(Greeting));
@@ -115,7 +115,7 @@ async fn two_unnamed_limits_do_not_share_a_count() {
 #[tokio::test]
 async fn charge_is_refunded_by_the_response() {
     let server = Server::start();
-    let api = server.limiter(patient()).await.limit("api", [Limit::fixed(1000, "1h")]).unwrap();
+    let api = server.limiter(busy_machine()).await.limit("api", [Limit::fixed(1000, "1h")]).unwrap();
     let layer = RateLimitLayer::new(api.clone(), user).refunding(|response| response.status.is_success());
     let mut service = layer.layer(Greeting);
     let request = Request::get("/").header("x-user", "ann").body("you".to_owned()).unwrap();
@@ -124,7 +124,7 @@ async fn charge_is_refunded_by_the_response() {
     assert_eq!(api.peek("ann").await.unwrap().remaining, Some(1000));
 }
 
-/// Makes the limits of a case, if the crate has them.
+/// Returns the limits of a case, if the crate supports them.
 fn limits(case: &Value) -> Option<Vec<Limit>> {
     let limit = |spec: &Value| {
         let text = |place: usize| spec[place].as_str().unwrap_or_default().to_owned();
@@ -151,10 +151,10 @@ fn limits(case: &Value) -> Option<Vec<Limit>> {
 }
 
 #[tokio::test]
-async fn keys_are_those_of_the_other_packages() {
+async fn keys_match_the_table_of_all_packages() {
     let table: Value = serde_json::from_str(include_str!("../../keys.json")).unwrap();
     let server = Server::start();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let mut tried = 0;
     for case in table["specs"].as_array().unwrap() {
         let Some(limits) = limits(case) else { continue };
@@ -186,9 +186,9 @@ async fn keys_are_those_of_the_other_packages() {
 }
 
 #[tokio::test]
-async fn name_stays_with_its_algorithm_and_window() {
+async fn name_keeps_its_algorithm_and_window() {
     let server = Server::start();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let api = limiter.limit("api", [Limit::fixed(100, "1h")]).unwrap();
     assert!(limiter.limit("api", [Limit::fixed(200, "60m")]).is_ok());
     for other in [Limit::fixed(100, "1d"), Limit::sliding(100, "1h"), Limit::policy(["plan"])] {

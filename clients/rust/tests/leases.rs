@@ -1,19 +1,19 @@
-//! Leases: who holds one, who loses it, and who waits for it.
+//! Leases: acquiring, losing, and waiting for them.
 
 mod support;
 
 use std::time::Duration;
 
 use redis_ratelimit_client::{Error, Limit};
-use support::{Server, patient, until};
+use support::{Server, busy_machine, until};
 
 #[tokio::test]
-async fn a_policy_with_leases_gets_an_id() {
+async fn policy_with_a_concurrency_limit_gets_an_id() {
     let server = Server::start();
     let mut connection = server.connection().await;
     let words = ["jobs", "CONCURRENCY", "2", "1h", "FIXED", "1000", "1h"];
     let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let jobs = limiter.limit("jobs", [Limit::policy(["missing", "jobs"])]).unwrap();
     for allowed in [true, true, false] {
         let decision = jobs.take("acme").await.unwrap();
@@ -24,9 +24,9 @@ async fn a_policy_with_leases_gets_an_id() {
 }
 
 #[tokio::test]
-async fn leases_are_held_released_and_dropped() {
+async fn leases_are_released_explicitly_or_on_drop() {
     let server = Server::start();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let lease = pool.lease("exports").await.unwrap();
     assert!(!lease.is_lost());
@@ -42,22 +42,22 @@ async fn leases_are_held_released_and_dropped() {
 }
 
 #[tokio::test]
-async fn a_lease_that_another_has_is_lost() {
+async fn lease_of_another_holder_is_lost() {
     let server = Server::start();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let pool = limiter.limit("pool", [Limit::concurrency(1, "300ms")]).unwrap();
     let lease = pool.lease("exports").await.unwrap();
     limiter.reset(&pool.key_of("exports")).await.unwrap();
-    let other = server.limiter(patient()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
+    let other = server.limiter(busy_machine()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let _held = other.lease("exports").await.unwrap();
     tokio::time::timeout(Duration::from_secs(20), lease.lost()).await.unwrap();
     assert!(lease.is_lost());
 }
 
 #[tokio::test]
-async fn who_waits_for_a_lease_has_it_in_turn() {
+async fn waiters_get_the_lease_in_order() {
     let server = Server::start();
-    let limiter = server.limiter(patient()).await.beside(server.client());
+    let limiter = server.limiter(busy_machine()).await.beside(server.client());
     let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let held = pool.lease("exports").await.unwrap();
     let hour = Duration::from_secs(3600);
@@ -69,16 +69,16 @@ async fn who_waits_for_a_lease_has_it_in_turn() {
     until(async || server.blocked().await == 1).await;
     let second = waits();
     until(async || server.blocked().await == 2).await;
-    // A caller that no longer waits has no place in the line.
+    // A caller that no longer waits has no place in the queue.
     first.abort();
     until(async || server.blocked().await == 1).await;
     held.release().await.unwrap();
     let held = second.await.unwrap();
     let short = pool.lease_within("exports", Duration::from_millis(50)).await;
     assert!(matches!(short, Err(Error::Denied(_))));
-    // Without a client of its own it asks again.
-    let asking = server.limiter(patient()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
-    let third = tokio::spawn(async move { asking.lease_within("exports", hour).await.unwrap() });
+    // Without a client of its own the limiter retries.
+    let retrying = server.limiter(busy_machine()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
+    let third = tokio::spawn(async move { retrying.lease_within("exports", hour).await.unwrap() });
     until(async || server.calls("rl.acquire").await > 6).await;
     held.release().await.unwrap();
     assert!(!third.await.unwrap().is_lost());

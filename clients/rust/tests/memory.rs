@@ -64,13 +64,13 @@ async fn charge_counts_once_and_is_settled() {
 }
 
 #[tokio::test]
-async fn waiting_moves_the_clock() {
+async fn wait_advances_the_clock() {
     let (limiter, clock) = local();
     let limits = [Limit::token_bucket(1, 1, "1h")];
     let (hour, other) = (Duration::from_secs(3600), clock.clone());
     assert!(limiter.take("k", &limits, &Take::default()).await.unwrap().allowed);
     assert!(limiter.take("k", &limits, &Take::default().waiting(2 * hour)).await.unwrap().allowed);
-    // A clone shows the same time: an hour later, the bucket is empty again.
+    // A clone shows the same time: an hour later, the bucket has recovered.
     other.advance(hour.saturating_sub(Duration::from_millis(1)));
     assert!(!limiter.peek("k", &limits, 1).await.unwrap().allowed);
     assert!(!limiter.take("k", &limits, &Take::default().waiting(Duration::ZERO)).await.unwrap().allowed);
@@ -92,7 +92,7 @@ async fn lease_is_held_until_it_is_released_or_expires() {
 }
 
 #[tokio::test]
-async fn what_only_a_server_has_is_an_error() {
+async fn server_only_features_are_rejected() {
     let (limiter, _) = local();
     for limit in [Limit::policy(["plan"]), Limit::sketch(5, 5, "1m", "addresses")] {
         let refused = limiter.take("k", &[limit], &Take::default()).await;
@@ -101,7 +101,7 @@ async fn what_only_a_server_has_is_an_error() {
 }
 
 #[tokio::test]
-async fn mistakes_are_errors_as_those_of_a_server() {
+async fn malformed_calls_return_the_servers_errors() {
     let (limiter, _) = local();
     let twins = [Limit::fixed(5, "1m"), Limit::fixed(6, "60s")];
     assert!(matches!(limiter.take("k", &twins, &Take::default()).await, Err(Error::Call(_))));

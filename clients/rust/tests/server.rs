@@ -1,4 +1,4 @@
-//! What the server decides, and what holds without it.
+//! Decisions of the server, and fallbacks.
 
 mod support;
 
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis_ratelimit_client::{Batch, Error, Limit, OnOutage, Options, SetupErrors, Source, Take};
-use support::{Server, patient, until};
+use support::{Server, busy_machine, until};
 
 #[tokio::test]
-async fn a_limit_admits_what_it_says() {
+async fn limit_allows_exactly_its_units() {
     let server = Server::start();
-    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..patient() }).await;
+    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..busy_machine() }).await;
     limiter.check().await.unwrap();
     let api = limiter.limit("api", [Limit::fixed(3, "1h").named("calls")]).unwrap();
     for left in [2, 1, 0] {
@@ -28,7 +28,7 @@ async fn a_limit_admits_what_it_says() {
     assert_eq!(api.give_back("user:42", 1).await.unwrap().remaining, Some(1));
     assert!(api.reset("user:42").await.unwrap());
     assert!(!api.reset("user:42").await.unwrap());
-    // The key is the prefix's, the name's and the user's.
+    // The key consists of the prefix, the name and the user.
     api.take("user:42").await.unwrap();
     let mut connection = server.connection().await;
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
@@ -36,7 +36,7 @@ async fn a_limit_admits_what_it_says() {
 }
 
 #[tokio::test]
-async fn which_calls_have_an_idempotency_key() {
+async fn idempotency_keys_match_the_table() {
     let server = Server::start();
     let cases: serde_json::Value = serde_json::from_str(include_str!("../../events.json")).unwrap();
     let cases = cases["ids"].as_array().unwrap();
@@ -46,7 +46,7 @@ async fn which_calls_have_an_idempotency_key() {
     let _: i64 = set.query_async(&mut connection).await.unwrap();
     for (number, case) in cases.iter().enumerate() {
         let once = case.get("limiter_once").is_none_or(|once| once.as_bool().unwrap());
-        let limiter = server.limiter(Options { once, ..patient() }).await;
+        let limiter = server.limiter(Options { once, ..busy_machine() }).await;
         let limit = case.get("limit").map_or_else(
             || Limit::policy([case["policy"].as_str().unwrap()]),
             |limit| Limit::fixed(limit.as_f64().unwrap(), "1h"),
@@ -67,9 +67,9 @@ async fn which_calls_have_an_idempotency_key() {
 }
 
 #[tokio::test]
-async fn a_charge_is_settled() {
+async fn charge_is_settled() {
     let server = Server::start();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let tokens = limiter.limit("llm", [Limit::fixed(10_000, "1h")]).unwrap();
     let decision = tokens.take_with("alice", &Take::units(4000)).await.unwrap();
     let settled = tokens.settle("alice", decision.id.as_deref().unwrap(), 1200).await.unwrap();
@@ -80,11 +80,11 @@ async fn a_charge_is_settled() {
 #[tokio::test]
 async fn several_keys_are_charged_together_or_not_at_all() {
     let server = Server::start();
-    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..patient() }).await;
+    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..busy_machine() }).await;
     let keyed = [("{acme}:ann", Limit::fixed(2, "1h")), ("{acme}:all", Limit::fixed(100, "1h").costing(10))];
     let first = limiter.take_all(&keyed, &Take::default()).await.unwrap();
     assert!(first.allowed && first.id.is_some());
-    // The one that would run out first governs.
+    // The limit that would run out first governs.
     assert_eq!((first.limit, first.remaining), (Some(2), Some(1)));
     assert_eq!(first.each.iter().map(|one| one.remaining).collect::<Vec<_>>(), [Some(1), Some(90)]);
     limiter.take_all(&keyed, &Take::default()).await.unwrap();
@@ -100,9 +100,9 @@ async fn several_keys_are_charged_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_call_waits_until_it_passes_or_would_not_in_time() {
+async fn call_waits_unless_it_would_pass_too_late() {
     let server = Server::start();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let bucket = [Limit::token_bucket(1, 1, "50ms")];
     for _ in 0..4 {
         let decision = limiter.take("key", &bucket, &Take::default().waiting(Duration::from_secs(60))).await.unwrap();
@@ -111,14 +111,14 @@ async fn a_call_waits_until_it_passes_or_would_not_in_time() {
     let slow = [Limit::fixed(1, "1h")];
     let patient = Take::default().waiting(Duration::from_secs(60));
     assert!(limiter.take("slow", &slow, &patient).await.unwrap().allowed);
-    // It is told at once that an hour is too long.
+    // A wait of an hour is denied at once.
     assert!(!limiter.take("slow", &slow, &patient).await.unwrap().allowed);
 }
 
 #[tokio::test]
-async fn callers_that_wait_for_a_bucket_reserve_by_one_call() {
+async fn waiters_of_a_bucket_reserve_by_one_call() {
     let server = Server::start();
-    let limiter = Arc::new(server.limiter(patient()).await);
+    let limiter = Arc::new(server.limiter(busy_machine()).await);
     let callers = 50;
     let waits: Vec<_> = (0..callers)
         .map(|_| {
@@ -136,9 +136,9 @@ async fn callers_that_wait_for_a_bucket_reserve_by_one_call() {
 }
 
 #[tokio::test]
-async fn wait_that_is_dropped_gives_its_units_back() {
+async fn dropped_wait_gives_its_reservation_back() {
     let server = Server::start();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let bucket = [Limit::token_bucket(10, 1, "1h")];
     limiter.take("line", &bucket, &Take::units(10)).await.unwrap();
     let take = Take::default().waiting(Duration::from_secs(7200));
@@ -155,7 +155,7 @@ async fn wait_that_is_dropped_gives_its_units_back() {
 #[tokio::test]
 async fn units_above_the_limit_are_denied_without_a_call() {
     let server = Server::start();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let limit = [Limit::fixed(150, "1h")];
     let keep = Duration::from_secs(3600);
     let units = Arc::new(limiter.units("hot", &limit, Batch { units: 100, keep }));
@@ -173,9 +173,9 @@ async fn units_above_the_limit_are_denied_without_a_call() {
 }
 
 #[tokio::test]
-async fn units_are_taken_by_the_batch_and_given_back() {
+async fn units_are_taken_in_batches_and_given_back() {
     let server = Server::start();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let limit = [Limit::fixed(1000, "1h")];
     let keep = Duration::from_secs(3600);
     let units = limiter.units("hot", &limit, Batch { units: 300, keep });
@@ -183,7 +183,7 @@ async fn units_are_taken_by_the_batch_and_given_back() {
         assert!(units.take(1).await.unwrap().allowed);
     }
     assert_eq!(server.calls("rl.take").await, 1);
-    // What is in hand is used for the others.
+    // Available units count as used for other processes.
     assert_eq!(limiter.peek("hot", &limit, 1).await.unwrap().remaining, Some(700));
     units.close().await.unwrap();
     assert_eq!(limiter.peek("hot", &limit, 1).await.unwrap().remaining, Some(750));
@@ -202,9 +202,9 @@ async fn units_are_taken_by_the_batch_and_given_back() {
     let calls = server.calls("rl.take").await;
     assert!(!several.take(1).await.unwrap().allowed);
     assert_eq!(server.calls("rl.take").await, calls, "it is known to be denied");
-    // More than the limit has never passes.
+    // A cost above the limit never passes.
     assert_eq!(several.take(2000).await.unwrap().wait, None);
-    // What is dropped is given back.
+    // Dropping the units gives them back.
     limiter.reset("hot").await.unwrap();
     let dropped = limiter.units("hot", &limit, Batch { units: 300, keep });
     assert!(dropped.take(1).await.unwrap().allowed);
@@ -213,15 +213,15 @@ async fn units_are_taken_by_the_batch_and_given_back() {
 }
 
 #[tokio::test]
-async fn a_denied_caller_is_answered_here_until_the_server_says_otherwise() {
+async fn denial_is_remembered_until_the_key_changes() {
     let server = Server::start();
     let limit = [Limit::fixed(2, "1h")];
-    let limiter = server.limiter(patient()).await.beside(server.client());
+    let limiter = server.limiter(busy_machine()).await.beside(server.client());
     let exhausted = async || {
         while limiter.take("key", &limit, &Take::default()).await.unwrap().allowed {}
     };
     exhausted().await;
-    // Unheard it would be remembered for a second.
+    // Without tracking it would be remembered for a second.
     until(async || {
         tokio::time::sleep(Duration::from_millis(1100)).await;
         limiter.take("key", &limit, &Take::default()).await.unwrap().is_remembered
@@ -233,29 +233,29 @@ async fn a_denied_caller_is_answered_here_until_the_server_says_otherwise() {
         assert!(!denied.allowed && denied.is_remembered && !denied.is_degraded());
     }
     assert_eq!(server.calls("rl.take").await, before);
-    // Another call for the key is the server's.
+    // Another call for the key goes to the server.
     assert!(!limiter.take("key", &limit, &Take::units(2)).await.unwrap().is_remembered);
-    let other = server.limiter(patient()).await;
+    let other = server.limiter(busy_machine()).await;
     assert!(other.reset("key").await.unwrap());
     until(async || limiter.take("key", &limit, &Take::default()).await.unwrap().allowed).await;
-    // A change of one's own holds at once.
+    // An own change invalidates the denial at once.
     exhausted().await;
     limiter.give_back("key", &limit, 1).await.unwrap();
     assert!(limiter.take("key", &limit, &Take::default()).await.unwrap().allowed);
-    // Off by a word.
-    let asking = server.limiter(Options { remember_denials: false, ..patient() }).await;
+    // Disabled by an option.
+    let retrying = server.limiter(Options { remember_denials: false, ..busy_machine() }).await;
     for _ in 0..2 {
-        assert!(!asking.take("key", &limit, &Take::default()).await.unwrap().is_remembered);
+        assert!(!retrying.take("key", &limit, &Take::default()).await.unwrap().is_remembered);
     }
 }
 
 #[tokio::test]
-async fn policy_that_charges_past_its_limit_gets_every_call() {
+async fn every_call_by_a_policy_with_force_reaches_the_server() {
     let server = Server::start();
     let mut connection = server.connection().await;
     let words = ["tokens", "FIXED", "10", "1h", "FORCE"];
     let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     let limit = [Limit::policy(["tokens"])];
     let mut allowed = Vec::new();
     for cost in [8, 5, 1] {
@@ -268,17 +268,17 @@ async fn policy_that_charges_past_its_limit_gets_every_call() {
 }
 
 #[tokio::test]
-async fn an_account_that_may_not_listen_is_not_tried_each_second() {
+async fn account_without_client_tracking_is_not_retried_each_second() {
     let server = Server::start();
     let mut connection = server.connection().await;
     let shy = ["SETUSER", "shy", "on", ">secret", "~*", "&*", "+@all", "-client|tracking"];
     redis::cmd("ACL").arg(&shy).exec_async(&mut connection).await.unwrap();
     let client = redis::Client::open(format!("redis://shy:secret@127.0.0.1:{}", server.port)).unwrap();
-    let limiter = server.limiter(patient()).await.beside(client);
+    let limiter = server.limiter(busy_machine()).await.beside(client);
     let exhaust = async |key: &str| {
         while limiter.take(key, &[Limit::fixed(1, "1h")], &Take::default()).await.unwrap().allowed {}
     };
-    // The second denial of a key is worth listening.
+    // The second denial of a key is worth tracking.
     until(async || {
         exhaust("key").await;
         server.refused("client|tracking").await == 1
@@ -293,15 +293,15 @@ async fn an_account_that_may_not_listen_is_not_tried_each_second() {
     assert_eq!(server.refused("client|tracking").await, 1);
 }
 
-/// Half a unit more: the first charge of an item may count a millionth too much for a moment.
+/// Returns a sketch with half a unit more, as the first charge of an item may briefly count a millionth too much.
 fn addresses() -> Limit {
     Limit::sketch(3.5, 3, "1h", "addresses")
 }
 
 #[tokio::test]
-async fn the_key_of_a_call_is_the_item_of_a_sketch() {
+async fn key_of_a_call_is_the_item_of_a_sketch() {
     let server = Server::start();
-    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..patient() }).await.beside(server.client());
+    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..busy_machine() }).await.beside(server.client());
     let mut connection = server.connection().await;
     let words = ["per-address", "SKETCH", "3.5", "3", "1h"];
     let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
@@ -329,14 +329,14 @@ async fn the_key_of_a_call_is_the_item_of_a_sketch() {
     let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
     keys.sort();
     assert_eq!(keys, ["app:addresses", "app:by-policy", "app:user:42"]);
-    // The key changes with each call for any item, so nothing is heard of.
+    // The key changes with each call for any item, so it is not tracked.
     assert_eq!(server.calls("client|tracking").await, 0);
 }
 
 #[tokio::test]
-async fn what_a_sketch_cannot_is_refused_before_anything_is_sent() {
+async fn unsupported_options_of_a_sketch_are_rejected_before_sending() {
     let server = Server::start();
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     for limit in [addresses(), Limit::policy(["missing"]).of_items("by-policy")] {
         let (one, bound) = ([limit.clone()], limiter.limit("api", [limit.clone()]).unwrap());
         let outcomes = [
@@ -363,10 +363,10 @@ async fn what_a_sketch_cannot_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn unheard_a_denial_is_remembered_for_a_second_at_most() {
+async fn denial_without_tracking_is_remembered_for_a_second() {
     let server = Server::start();
     let limit = [Limit::fixed(1, "1h")];
-    let limiter = server.limiter(patient()).await;
+    let limiter = server.limiter(busy_machine()).await;
     while limiter.take("key", &limit, &Take::default()).await.unwrap().allowed {}
     let mut connection = server.connection().await;
     redis::cmd("DEL").arg("key").exec_async(&mut connection).await.unwrap();
@@ -374,9 +374,9 @@ async fn unheard_a_denial_is_remembered_for_a_second_at_most() {
 }
 
 #[tokio::test]
-async fn mistakes_are_errors_and_no_outage() {
+async fn malformed_calls_are_errors_not_outages() {
     let server = Server::start();
-    let limiter = server.limiter(Options { failures: 1, pause: Duration::from_secs(3600), ..patient() }).await;
+    let limiter = server.limiter(Options { failures: 1, pause: Duration::from_secs(3600), ..busy_machine() }).await;
     for cost in [-1.0, f64::NAN, 1e13] {
         let taken = limiter.take("key", &[Limit::fixed(3, "1h")], &Take::units(cost)).await;
         assert!(matches!(taken, Err(Error::Call(why)) if why.contains("cost")));
@@ -388,16 +388,16 @@ async fn mistakes_are_errors_and_no_outage() {
     let _: () = redis::cmd("SET").arg(&["taken", "text"]).query_async(&mut connection).await.unwrap();
     let wrong = limiter.take("taken", &[Limit::fixed(3, "1h")], &Take::default()).await;
     assert!(matches!(wrong, Err(Error::Setup(why)) if why.contains("another key")));
-    let tolerant = server.limiter(Options { setup_errors: SetupErrors::Outage, ..patient() }).await;
+    let tolerant = server.limiter(Options { setup_errors: SetupErrors::Outage, ..busy_machine() }).await;
     let decision = tolerant.take("taken", &[Limit::fixed(3, "1h")], &Take::default()).await.unwrap();
     assert!(decision.allowed && decision.is_degraded());
-    // Nobody else pays for it.
+    // The error does not affect other calls.
     let decision = limiter.take("key", &[Limit::fixed(3, "1h")], &Take::default()).await.unwrap();
     assert_eq!(decision.source, Source::Server);
 }
 
 #[test]
-fn while_a_server_is_down_no_other_fixture_gets_its_port() {
+fn port_of_a_stopped_server_is_not_reused() {
     let mut server = Server::start();
     server.stop();
     let other = UdpSocket::bind(("127.0.0.1", server.port));
@@ -405,7 +405,7 @@ fn while_a_server_is_down_no_other_fixture_gets_its_port() {
 }
 
 #[tokio::test]
-async fn an_outage_is_decided_as_it_was_said() {
+async fn on_outage_decides_in_an_outage() {
     let mut server = Server::start();
     let mut limiters = Vec::new();
     for on_outage in [OnOutage::Open, OnOutage::Closed, OnOutage::Raise] {

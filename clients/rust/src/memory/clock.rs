@@ -1,25 +1,25 @@
-//! The clock of tests.
+//! Clock for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A clock that stands still until it is moved, for [`Limiter::local_at`](crate::Limiter::local_at). Calls that wait
-/// until they pass move it. Clones are the same clock.
+/// Clock that stands still until it is moved, for [`Limiter::local_at`](crate::Limiter::local_at). Waiting calls
+/// advance it. Clones are the same clock.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     micros: Arc<AtomicI64>,
-    /// The instant that the clock began at, of the process's own clock.
+    /// Time at which the clock began, by the process's own clock and in microseconds.
     began: (Instant, i64),
 }
 
 impl ManualClock {
-    /// Creates a clock that begins at the present instant.
+    /// Creates a clock that begins now.
     pub fn new() -> Self {
         Self::at(SystemTime::now())
     }
 
-    /// Creates a clock that begins at an instant.
+    /// Creates a clock that begins at a time.
     pub fn at(now: SystemTime) -> Self {
         let micros = micros_of(now);
         Self { micros: Arc::new(AtomicI64::new(micros)), began: (Instant::now(), micros) }
@@ -30,7 +30,7 @@ impl ManualClock {
         self.micros.fetch_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX), Ordering::SeqCst);
     }
 
-    /// Sets the clock to an instant, earlier or later.
+    /// Sets the clock to an earlier or later time.
     pub fn set(&self, now: SystemTime) {
         self.micros.store(micros_of(now), Ordering::SeqCst);
     }
@@ -39,7 +39,7 @@ impl ManualClock {
         self.micros.load(Ordering::SeqCst)
     }
 
-    /// Returns the instant that the clock shows, as one of the process's own clock.
+    /// Returns the time of the clock as an instant of the process's own clock.
     pub(crate) fn instant(&self) -> Instant {
         let (instant, micros) = self.began;
         instant + Duration::from_micros(u64::try_from(self.micros() - micros).unwrap_or(0))

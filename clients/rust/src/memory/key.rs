@@ -1,4 +1,4 @@
-//! A key, and a call at it: evaluated, charged and answered by the core that the server runs.
+//! State of a key, and evaluation, charging and reply of a call, by the core that the server runs.
 
 use ratelimit_core::algorithm::leases::{ConcurrencyUsage, Token};
 use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, Held, MAX_COMPONENTS};
@@ -7,17 +7,17 @@ use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Purpose};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{AnyUsage, Kind, Recovery, Single, Span, Timestamp, Usage, with_usage};
 
-/// All that is stored at a key.
+/// Value of a key.
 pub(super) struct Key {
     stored: Stored,
-    /// When the key expires, in milliseconds since 1970.
+    /// Expiry in milliseconds since 1970.
     expires_at: u64,
 }
 
 enum Stored {
-    /// The usage of one limit alone.
+    /// Usage of one limit alone.
     Plain(AnyUsage),
-    /// The usage of several limits, or what only such a key can store.
+    /// Usage of several limits, or other data that only such a key can store.
     Composite(CompositeUsage),
 }
 
@@ -76,7 +76,7 @@ impl Key {
         self.stored.is_unused()
     }
 
-    /// Moves all instants along with a clock that was set back to `now`. Returns `true` if it was.
+    /// Shifts all timestamps after the clock was set back to `now`. Returns `true` if it was.
     pub(super) fn follow_clock(&mut self, request: &CompositeRequest, now: Timestamp) -> bool {
         let back = self.stored.ahead(now);
         if back == Span::ZERO {
@@ -121,18 +121,18 @@ impl Key {
     }
 }
 
-/// A call at a key, evaluated.
+/// Evaluated call at a key.
 pub(super) struct Visit<'a> {
     request: CompositeRequest<'a>,
     evaluation: CompositeEvaluation,
-    /// The kind of a key of one limit that the call would make.
+    /// Type of the plain key that the call would create.
     makes: Option<Kind>,
 }
 
 impl<'a> Visit<'a> {
-    /// Evaluates a call at a key, or at none.
-    pub(super) fn new(key: Option<&Key>, asked: Asked<'a>, now: Timestamp) -> Result<Self, String> {
-        let Asked { request, makes } = asked;
+    /// Evaluates a call at a key, or at a missing one.
+    pub(super) fn new(key: Option<&Key>, call: ParsedCall<'a>, now: Timestamp) -> Result<Self, String> {
+        let ParsedCall { request, makes } = call;
         if let (Some(Key { stored: Stored::Plain(any), .. }), [spec]) = (key, request.specs.as_slice())
             && any.kind() != spec.limit.kind()
         {
@@ -161,17 +161,17 @@ impl<'a> Visit<'a> {
         self.evaluation.knows()
     }
 
-    /// Returns `true` if going on changes the key, where all keys of the call allow it or not.
+    /// Returns `true` if committing changes the key. `allowed` is `true` if all keys of the call allow it.
     pub(super) fn changes(&self, allowed: bool) -> bool {
         (allowed || self.request.purpose == Purpose::Settle) && self.evaluation.changes()
     }
 
-    /// Returns the answer, with the key as it now stands.
+    /// Returns the decision, with the current state of the key.
     pub(super) fn answer(&self, key: Option<&Key>, now: Timestamp, charged: bool) -> Answer {
         with_held(key, self.makes, |held| self.evaluation.answer(&self.request, held, now, charged))
     }
 
-    /// Makes the changes. Nothing in the key is later than `now`.
+    /// Applies the changes. No timestamp in the key is later than `now`.
     pub(super) fn commit(&self, key: Option<Key>, has_moved: bool, now: Timestamp) -> Option<Key> {
         let (request, evaluation) = (&self.request, &self.evaluation);
         let present = key.as_ref().map(|key| key.expires_at);
@@ -206,16 +206,16 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// Call on one key.
-pub(super) struct Asked<'a> {
+/// Parsed call on one key.
+pub(super) struct ParsedCall<'a> {
     pub(super) request: CompositeRequest<'a>,
     pub(super) makes: Option<Kind>,
 }
 
-impl<'a> Asked<'a> {
-    /// Reads a request. `whole` is what a call on several keys is for.
+impl<'a> ParsedCall<'a> {
+    /// Parses a request. `whole` is the purpose of a call on several keys.
     pub(super) fn of(request: KeyRequest<'a>, whole: Purpose) -> Result<Self, String> {
-        let asked = match request {
+        let call = match request {
             KeyRequest::One(spec) => {
                 let request = CompositeRequest::of_one(spec);
                 let purpose = if whole == Purpose::Charge { request.purpose } else { whole };
@@ -224,17 +224,17 @@ impl<'a> Asked<'a> {
             KeyRequest::Composite(request) => Self { request: *request, makes: None },
             KeyRequest::Policy(_) => return Err(needs_server("policies")),
         };
-        if asked.request.ban.is_some() {
+        if call.request.ban.is_some() {
             return Err(needs_server("bans"));
         }
-        if asked.request.specs.iter().any(|spec| spec.limit.kind().stands_alone()) {
+        if call.request.specs.iter().any(|spec| spec.limit.kind().stands_alone()) {
             return Err(needs_server("sketches"));
         }
-        Ok(asked)
+        Ok(call)
     }
 }
 
-/// Calls `look` with what a key holds, or with a missing one.
+/// Calls `look` with the value of a key, or with a missing one.
 fn with_held<T>(key: Option<&Key>, makes: Option<Kind>, look: impl FnOnce(Held) -> T) -> T {
     match (key.map(|key| &key.stored), makes) {
         (Some(Stored::Plain(any)), _) => with_usage!(any, usage => look(Held::plain(usage))),

@@ -1,4 +1,4 @@
-//! The keys of one process: the words of a call in, its reply out.
+//! Keys of one process: takes the words of a call and returns its reply.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,9 @@ use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp, Verdict};
 use redis::Value;
 
-use super::key::{Asked, Key, Visit, needs_server};
+use super::key::{Key, ParsedCall, Visit, needs_server};
 
-/// With so many keys, those that have expired are removed.
+/// Number of keys at which expired keys are removed.
 const SWEPT_AT: usize = 1000;
 
 #[derive(Default)]
@@ -56,16 +56,16 @@ impl Store {
         self.keys.get(name)
     }
 
-    /// Evaluates a call on every key, and charges all or none. Returns whether it may go on, and the answers.
+    /// Evaluates a call on every key, and charges all or none. Returns `true` if it was committed, and the replies.
     fn visited<'a>(
         &mut self,
-        asked: Vec<(&'a [u8], Asked<'a>)>,
+        call: Vec<(&'a [u8], ParsedCall<'a>)>,
         is_peek: bool,
         now: Timestamp,
     ) -> Result<(bool, Vec<Visited<'a>>), String> {
-        let mut visits = Vec::with_capacity(asked.len());
-        for (name, asked) in asked {
-            visits.push((name, Visit::new(self.find(name, now), asked, now)?));
+        let mut visits = Vec::with_capacity(call.len());
+        for (name, call) in call {
+            visits.push((name, Visit::new(self.find(name, now), call, now)?));
         }
         let allowed = is_allowed(visits.iter().map(|(_, visit)| visit));
         let answered = visits.into_iter().map(|(name, visit)| {
@@ -97,25 +97,25 @@ impl Store {
         let key = args.key().map_err(text)?;
         let name = args.name(key);
         let request = if is_peek { KeyRequest::peek(args) } else { KeyRequest::take(args) };
-        let asked = Asked::of(request.map_err(text)?, Purpose::Charge)?;
-        let (_, answered) = self.visited(vec![(name, asked)], is_peek, now)?;
+        let call = ParsedCall::of(request.map_err(text)?, Purpose::Charge)?;
+        let (_, answered) = self.visited(vec![(name, call)], is_peek, now)?;
         answered.first().map(Visited::reply).ok_or_else(|| text(Error::Internal))
     }
 
     fn keys_reply(&mut self, args: &mut Args, is_peek: bool, now: Timestamp) -> Result<Value, String> {
         let whole = if is_peek { ManyKeysRequest::peek(args) } else { ManyKeysRequest::take(args) };
         let ManyKeysRequest { keys, idempotency, purpose } = whole.map_err(text)?;
-        let mut asked = Vec::with_capacity(keys.len());
+        let mut call = Vec::with_capacity(keys.len());
         for (key, request) in keys {
-            let mut of_key = Asked::of(request, purpose)?;
+            let mut of_key = ParsedCall::of(request, purpose)?;
             let is_named = of_key.request.specs.iter().any(|spec| spec.name.is_some());
             if idempotency != Idempotency::Every || is_named {
                 of_key.makes = None;
             }
             of_key.request = CompositeRequest { idempotency, ..of_key.request };
-            asked.push((args.name(key), of_key));
+            call.push((args.name(key), of_key));
         }
-        let (allowed, answered) = self.visited(asked, is_peek, now)?;
+        let (allowed, answered) = self.visited(call, is_peek, now)?;
         let counts = |one: &&Visited| match (allowed, purpose) {
             (true, _) => one.answer.verdict.allowed(),
             (false, Purpose::Settle) => true,
@@ -133,14 +133,14 @@ impl Store {
         if acquiring.block != Block::No {
             return Err("ERR a limiter in memory does not wait: BLOCK needs a server".to_owned());
         }
-        let mut asked = Asked::of(KeyRequest::alone(args, &parsed, &options).map_err(text)?, Purpose::Charge)?;
+        let mut call = ParsedCall::of(KeyRequest::alone(args, &parsed, &options).map_err(text)?, Purpose::Charge)?;
         if acquiring.fence {
             self.last_token = now.micros().max(self.last_token.saturating_add(1));
             let fence = Token::new(self.last_token);
-            asked.request.specs.iter_mut().for_each(|spec| spec.fence = fence);
+            call.request.specs.iter_mut().for_each(|spec| spec.fence = fence);
         }
-        let holder = asked.request.specs.first().map_or(&[][..], |spec| spec.holder);
-        let (_, answered) = self.visited(vec![(name, asked)], false, now)?;
+        let holder = call.request.specs.first().map_or(&[][..], |spec| spec.holder);
+        let (_, answered) = self.visited(vec![(name, call)], false, now)?;
         let mut integers = answered.first().map(|one| row(&one.answer)).unwrap_or_default();
         if acquiring.fence {
             let token = self.keys.get(name).and_then(|key| key.token(holder, now)).map_or(0, Token::get);
@@ -164,7 +164,7 @@ impl Store {
     }
 }
 
-/// A call at one key, and what it was answered.
+/// Call at one key, and its decision.
 struct Visited<'a> {
     visit: Visit<'a>,
     answer: Decision,
@@ -186,7 +186,7 @@ impl Visited<'_> {
     }
 }
 
-/// Returns `true` if a call may go on: a settlement may if any key knows its id.
+/// Returns `true` if a call may be committed: a settlement if any key knows its id.
 fn is_allowed<'v, 'a: 'v>(mut visits: impl Iterator<Item = &'v Visit<'a>> + Clone) -> bool {
     match visits.clone().next().map(|visit| visit.request().purpose) {
         Some(Purpose::Settle) => visits.any(Visit::knows),
@@ -195,7 +195,7 @@ fn is_allowed<'v, 'a: 'v>(mut visits: impl Iterator<Item = &'v Visit<'a>> + Clon
     }
 }
 
-/// `allowed, limit, remaining, wait_ms, reset_ms`, and with UPTO the units granted.
+/// Encodes a decision: `allowed, limit, remaining, wait_ms, reset_ms`, and with UPTO the units granted.
 fn row(decision: &Decision) -> Vec<Value> {
     let Decision { verdict, limit, remaining, reset, granted } = decision;
     let mut row = vec![

@@ -1,4 +1,4 @@
-//! The calls of `clients/traces.json` get the replies of the server.
+//! The calls of `clients/traces.json` get the server's replies.
 
 use redis::Value;
 use serde_json::{Value as Json, json};
@@ -24,7 +24,7 @@ fn json_of(value: &Value) -> Json {
 }
 
 #[test]
-fn memory_replies_what_the_server_replied() {
+fn memory_replies_like_the_server() {
     let file: Json = serde_json::from_str(include_str!("../../../traces.json")).unwrap();
     let traces = file["traces"].as_object().unwrap();
     assert!(traces.len() > 40);

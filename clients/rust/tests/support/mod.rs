@@ -1,6 +1,6 @@
-//! A server with the module, or a cluster, of $SERVER or `redis-server` and $RATELIMIT_MODULE.
+//! Server with the module, or a cluster, by $SERVER or `redis-server` and $RATELIMIT_MODULE.
 
-// Not each of the tests uses all of it.
+// Not every test uses every function.
 #![allow(dead_code)]
 
 use std::env;
@@ -76,31 +76,31 @@ impl Server {
         Limiter::with_options(self.connection().await, options)
     }
 
-    /// How often a command was called.
+    /// Returns the number of calls of a command.
     pub async fn calls(&self, command: &str) -> u64 {
-        self.told("commandstats", &format!("cmdstat_{command}:calls=")).await
+        self.info("commandstats", &format!("cmdstat_{command}:calls=")).await
     }
 
-    /// How many clients wait in the server.
+    /// Returns the number of clients blocked in the server.
     pub async fn blocked(&self) -> u64 {
-        self.told("clients", "blocked_clients:").await
+        self.info("clients", "blocked_clients:").await
     }
 
-    /// How many calls were sent on to another node.
+    /// Returns the number of redirected calls.
     pub async fn moved(&self) -> u64 {
-        self.told("errorstats", "errorstat_MOVED:count=").await
+        self.info("errorstats", "errorstat_MOVED:count=").await
     }
 
-    /// How many calls of a command were refused before they began.
+    /// Returns the number of calls of a command that were rejected before execution.
     pub async fn refused(&self, command: &str) -> u64 {
         let mut connection = self.connection().await;
-        let told: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
-        let line = told.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+        let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+        let line = info.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
         let found = line.and_then(|line| line.split("rejected_calls=").nth(1));
         found.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
     }
 
-    /// Names of all keys, sorted.
+    /// Returns the names of all keys, sorted.
     pub async fn keys(&self) -> Vec<String> {
         let mut connection = self.connection().await;
         let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
@@ -108,10 +108,10 @@ impl Server {
         keys
     }
 
-    async fn told(&self, section: &str, name: &str) -> u64 {
+    async fn info(&self, section: &str, name: &str) -> u64 {
         let mut connection = self.connection().await;
-        let told: String = redis::cmd("INFO").arg(section).query_async(&mut connection).await.unwrap();
-        let found = told.split(name).nth(1);
+        let info: String = redis::cmd("INFO").arg(section).query_async(&mut connection).await.unwrap();
+        let found = info.split(name).nth(1);
         found.map_or(0, |rest| rest.split([',', '\r']).next().unwrap().parse().unwrap())
     }
 }
@@ -123,7 +123,7 @@ impl Drop for Server {
     }
 }
 
-/// Three primaries.
+/// Cluster of three primaries.
 pub struct Cluster {
     pub servers: Vec<Server>,
 }
@@ -162,13 +162,13 @@ impl Cluster {
     }
 }
 
-/// A port that no other fixture gets while the socket lives, as in tests/support/ports.py: whoever has bound the UDP
-/// port of the same number has reserved it. The server listens on TCP's.
+/// Reserves a port that no other fixture gets while the socket lives, as in tests/support/ports.py: binding the UDP
+/// port of the same number reserves it. The server listens on the TCP port.
 fn reserve_port() -> (u16, UdpSocket) {
     loop {
         let port = 11_000 + (RandomState::new().hash_one(()) % 10_000) as u16;
         let Ok(reservation) = UdpSocket::bind(("127.0.0.1", port)) else { continue };
-        // A node of a cluster listens 10,000 above it, too.
+        // A node of a cluster also listens on a port 10,000 above.
         if [port, port + 10_000].iter().all(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()) {
             return (port, reservation);
         }
@@ -185,7 +185,7 @@ pub async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     panic!("it does not become so within 30 seconds");
 }
 
-/// A machine may be busy.
-pub fn patient() -> Options {
+/// Returns options with a long timeout, for a busy machine.
+pub fn busy_machine() -> Options {
     Options { timeout: Duration::from_secs(30), ..Options::default() }
 }
