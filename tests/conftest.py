@@ -1,6 +1,6 @@
-"""Real servers for the tests: shared ones, emptied for each test, and fresh ones on demand.
+"""Fixtures of the server tests: shared servers, emptied for each test, and fresh ones on demand.
 
-A run is on one kind of server, which $SERVER names; `make test` runs on one after another. All
+A run uses one kind of server, which $SERVER names; `make test` runs on one after another. All
 servers of a run share one clock, which stands still until a test moves it.
 """
 
@@ -29,11 +29,11 @@ pytest_plugins = [
     "support.restoring",
 ]
 
-# The ends of the names of the files whose tests take longest.
+# Endings of the names of the files whose tests take longest.
 LONGEST = ("cluster", "failover", "policy_replication", "valgrind", "monitoring")
 
-# An example is many round trips, so its time says nothing; and all of them see one server, so a
-# property begins by emptying what it uses.
+# No deadline, as an example is many round trips. All examples share one server, so a property
+# begins by emptying the keys that it uses.
 hypothesis.settings.register_profile(
     "server",
     deadline=None,
@@ -43,17 +43,17 @@ hypothesis.settings.load_profile("server")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """With --numprocesses auto. Tests wait for servers to start or to sync half of the time, but
-    each worker takes seconds of its own to collect them. In CI three runs go on at once.
+    """Returns the number of workers for --numprocesses auto. Tests wait for servers half of the
+    time, but each worker takes seconds to collect tests. In CI three runs share the machine.
     """
     processors = len(os.sched_getaffinity(0))
     return processors + 1 if os.environ.get("CI") == "true" else 2 * processors
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begins with what takes longest, clusters and failovers, so that no worker ends long after the
-    others. The tests of a file that share a cluster run in one worker: a cluster for each worker is
-    more servers than a small machine gives their turns in time.
+    """Runs the slowest tests, clusters and failovers, first, so that no worker ends long after the
+    others. Tests of a file that share a cluster run in one worker, as a cluster for each worker
+    would overload a small machine.
     """
     items.sort(key=lambda item: not item.path.stem.endswith(LONGEST))
     for item in items:
@@ -62,8 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is there before the first test stays until the last one, so no collection of garbage
-    looks through it again: 200,000 objects, which took an eighth of the CPU time.
+    """Excludes objects that exist before the first test from garbage collection: scanning these
+    200,000 objects took an eighth of the CPU time.
     """
     gc.collect()
     gc.freeze()
@@ -72,7 +72,7 @@ def pytest_collection_finish() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     files.allow_many()
     if config.option.collectonly:
-        return  # it takes no server, and no module
+        return  # needs neither a server nor the module
     if not MODULE.is_file():
         raise pytest.UsageError(
             f"{MODULE} is missing: run `make build`, or name a module in RATELIMIT_MODULE"
@@ -91,12 +91,12 @@ def pytest_report_header() -> str:
 
 @pytest.fixture
 def no_file_stays_open() -> Iterator[None]:
-    """What a test leaves open, the next thousand do not have."""
+    """Fails a test that leaves a file open, as later tests would run out of descriptors."""
     before = files.opened()
     yield
     after = files.opened()
     if len(after) > len(before):
-        # It may be held by a cycle, such as a server and its replica.
+        # A reference cycle, such as a server and its replica, may hold it.
         gc.collect()
         after = files.opened()
     if len(after) > len(before):
@@ -105,15 +105,17 @@ def no_file_stays_open() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def clock(no_file_stays_open: None, shared_clock: Clock) -> Clock:  # noqa: ARG001  it goes first
-    """The wall clock of all servers, at the same instant at the start of every test."""
+def clock(no_file_stays_open: None, shared_clock: Clock) -> Clock:  # noqa: ARG001  must be first
+    """Wall clock of all servers, at the same time at the start of every test."""
     shared_clock.reset()
     return shared_clock
 
 
 @pytest.fixture
 def server(shared_server: Server) -> Iterator[Server]:
-    """For tests that neither restart nor configure it. It is empty, and must survive the test."""
+    """Shared server for tests that neither restart nor configure it. Empty, and must survive the
+    test.
+    """
     shared_server.empty()
     with shared_server.closing_clients(), settings_stay([shared_server]):
         yield shared_server
@@ -133,7 +135,7 @@ def resp3(server: Server) -> Iterator[Redis]:
 
 
 class Pair(NamedTuple):
-    """A primary and its replica."""
+    """Primary and its replica."""
 
     primary: Server
     replica: Server
@@ -147,14 +149,16 @@ def shared_pair(binary: Binary, shared_clock: Clock) -> Iterator[Pair]:
 
 @pytest.fixture
 def pair(shared_pair: Pair) -> Iterator[Pair]:
-    """As `server`, with a replica in sync; `pair.replica.wait_for_sync()` is for later writes."""
+    """Shared `server` with a replica in sync; `pair.replica.wait_for_sync()` waits for later
+    writes.
+    """
     with emptied(shared_pair):
         yield shared_pair
 
 
 @contextmanager
 def emptied(pair: Pair) -> Iterator[None]:
-    """Both are empty and in sync, and must survive what is done with them."""
+    """Empties both servers, syncs them, and asserts afterwards that they survived."""
     if not pair.replica.is_running:
         pair.replica.start()
     pair.primary.empty()
@@ -176,13 +180,13 @@ def primary(pair: Pair) -> Redis:
 
 @pytest.fixture
 def offset(primary: Redis) -> Callable[[], int]:
-    """What the primary has propagated so far, in bytes."""
+    """Returns a function that returns the number of bytes that the primary has propagated."""
     return lambda: primary.info("replication")["master_repl_offset"]
 
 
 class SharedCluster:
-    """The cluster of all tests of a worker. One that does not get over a test fails the next one,
-    and no more: those after it have another cluster.
+    """Cluster of all tests of a worker. If it does not recover from a test, only the next test
+    fails; later tests get a new cluster.
     """
 
     def __init__(self, start: Callable[[], AbstractContextManager[Cluster]]) -> None:
@@ -220,7 +224,7 @@ def shared_cluster(
 def running_cluster(
     binary: Binary, clock: Clock, directory: Path, *, replicas: bool = True
 ) -> Iterator[Cluster]:
-    """A cluster with a clock of its own, which shows the real time."""
+    """Starts a cluster with a clock of its own, which shows the real time."""
     with closing(Clock(clock.library, directory / "clock")) as running:
         running.run()
         with Cluster(binary, running, replicas=replicas) as cluster:
@@ -229,7 +233,7 @@ def running_cluster(
 
 @pytest.fixture
 def cluster(shared_cluster: SharedCluster) -> Iterator[Cluster]:
-    """Empty, and well. It has a clock of its own, which shows the real time."""
+    """Shared cluster, empty and healthy. Its clock shows the real time."""
     cluster = shared_cluster.emptied()
     with cluster.closing_clients(), settings_stay(cluster.servers):
         yield cluster
@@ -238,8 +242,8 @@ def cluster(shared_cluster: SharedCluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def own_cluster(binary: Binary, clock: Clock, tmp_path: Path) -> Iterator[Cluster]:
-    """Three primaries for one test, which does what they do not get over: a Valkey 9.1 that has
-    refused a script that crosses slots goes on to refuse the calls of scripts and of modules.
+    """Cluster of three primaries for one test, from which they would not recover: after Valkey 9.1
+    rejected a script that crosses slots, it rejects calls of scripts and modules.
     """
     with running_cluster(binary, clock, tmp_path, replicas=False) as cluster:
         yield cluster
@@ -247,7 +251,9 @@ def own_cluster(binary: Binary, clock: Clock, tmp_path: Path) -> Iterator[Cluste
 
 @pytest.fixture
 def fresh_server(binary: Binary, clock: Clock) -> Iterator[Callable[..., Server]]:
-    """Starts servers for one test: `fresh_server(appendonly="yes")`; the arguments of `Server`."""
+    """Returns a function that starts servers for one test: `fresh_server(appendonly="yes")`, with
+    the arguments of `Server`.
+    """
     with ExitStack() as started:
 
         def start(**arguments: object) -> Server:
@@ -258,33 +264,35 @@ def fresh_server(binary: Binary, clock: Clock) -> Iterator[Callable[..., Server]
 
 @pytest.fixture
 def fresh(fresh_server: Callable[..., Server]) -> Redis:
-    """A client of a server of its own, which has never heard of a policy."""
+    """Client of a server of its own, which has never had a policy."""
     return fresh_server().client()
 
 
 @pytest.fixture(scope="session")
 def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another module, which does what it was told when it hears of an event."""
+    """Module that executes preset commands when it receives an event."""
     return modules.build("neighbour", tmp_path_factory.mktemp("neighbour"))
 
 
 @pytest.fixture
 def queue(server: Server) -> Iterator[Queue]:
-    """Those who wait on the shared server."""
+    """Blocked clients on the shared server."""
     with Queue(server) as queue:
         yield queue
 
 
 @pytest.fixture
 def own_queue(fresh_server: Callable[..., Server]) -> Iterator[Queue]:
-    """Of a server that the test may configure, and that has counted nothing yet."""
+    """Blocked clients on a server of its own, which the test may configure, with counters at
+    zero.
+    """
     with Queue(fresh_server()) as queue:
         yield queue
 
 
 @contextmanager
 def settings_stay(servers: list[Server]) -> Iterator[None]:
-    """What a test leaves configured in the module, the next ones on these servers run with."""
+    """Fails a test that leaves a changed setting of the module, which later tests would inherit."""
     before = [server.module_settings() for server in servers]
     yield
     for server, settings in zip(servers, before, strict=True):

@@ -1,1 +1,1 @@
-"""What the tests stand on: real servers and a clock that they set."""
+"""Support of the tests: servers, clusters, and a clock that tests set."""

@@ -1,9 +1,9 @@
-"""Addresses in a sketch: how many calls of honest users are denied, by the size of the sketch.
+"""Traffic by addresses in a sketch, to measure wrongly denied calls by the size of the sketch.
 
-Each address calls 5 times a minute, each of a thousandth as many honest users 40 times, under 50
-calls a minute for each: in the first minute, which finds an empty sketch, and in the second. Greedy
-users, a tenth as many again, ask for 200. The server's clock is set, so that a minute takes as long
-as its calls.
+Each address calls 5 times a minute, and a thousandth as many honest users 40 times, under a limit
+of 50 calls a minute: in the first minute, with an empty sketch, and in the second. Greedy users, a
+tenth as many again, call 200 times. The server's clock is set, so a minute takes only as long as
+its calls.
 """
 
 import random
@@ -29,21 +29,23 @@ LINES = 6
 
 @dataclass(frozen=True)
 class Minute:
-    """What became of a minute's calls."""
+    """Outcome of a minute's calls."""
 
     addresses: int
     size: str
     number: int
     honest_calls: int
     honest_denied: int
-    # What RL.INFO says at its end.
+    # Values of RL.INFO at the end of the minute.
     unseen_denied: float
     filled: float
     memory: int
 
 
 class Traffic:
-    """Calls by the minute, in an order that is drawn, and when greedy users were granted some."""
+    """Calls of each minute in a random order, and the times at which greedy users were granted
+    units.
+    """
 
     def __init__(self, addresses: int, size: str) -> None:
         self.addresses, self.size = addresses, size
@@ -52,7 +54,7 @@ class Traffic:
         self._granted: defaultdict[bytes, list[int]] = defaultdict(list)
 
     def calls(self, seed: int) -> Iterator[list[bytes]]:
-        """The items of a minute, by the batch."""
+        """Yields the items of a minute in batches."""
         items = [
             item
             for kind, count, times in (
@@ -89,7 +91,9 @@ class Traffic:
         return Minute(self.addresses, self.size, number, calls, denied, unseen, filled, memory)
 
     def check_greedy(self) -> int:
-        """Raises if one was granted more than its limit in any time; how many were granted some."""
+        """Returns the number of greedy users that were granted units. Raises if one got more than
+        its limit.
+        """
         for item, granted in self._granted.items():
             level, before = 0.0, granted[0]
             for at in granted:
@@ -101,7 +105,7 @@ class Traffic:
 
 
 def _allowed(socket: Socket, calls: list[bytes]) -> list[bool]:
-    """Whether each of these calls is allowed; all are sent at once."""
+    """Sends all calls at once, and returns for each if it was allowed."""
     socket.sendall(b"".join(calls))
     read = bytearray()
     while read.count(b"\n") < LINES * len(calls):

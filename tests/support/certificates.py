@@ -1,4 +1,4 @@
-"""Certificates of localhost, by an authority of the tests, and a server with one."""
+"""Certificates of localhost, signed by a test authority, and a server with one."""
 
 import contextlib
 import subprocess
@@ -22,7 +22,7 @@ def make_authority(folder: Path) -> None:
 
 
 def make_certificate(folder: Path, name: str = "own") -> None:
-    """A certificate and key of localhost, by the authority in the folder."""
+    """Creates a certificate and key of localhost, signed by the authority in the folder."""
     own = ["-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", "/CN=localhost"]
     signed = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
     request = ["openssl", "x509", "-req", "-in", f"{name}.csr", *signed, "-days", "2"]
@@ -32,7 +32,7 @@ def make_certificate(folder: Path, name: str = "own") -> None:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an authority (ca.crt), and a certificate and key of localhost."""
+    """Folder with an authority (ca.crt), and a certificate and key of localhost."""
     folder = tmp_path_factory.mktemp("tls")
     make_authority(folder)
     make_certificate(folder)
@@ -42,7 +42,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tls_server(binary: Binary, folder: Path, port: int) -> Server:
     files = {"cert": "own.crt", "key": "own.key", "ca_cert": "ca.crt"}
     settings = {f"tls_{name}_file": str(folder / it) for name, it in files.items()}
-    # By the real time, at which the certificates are valid.
+    # Without the test clock, as the certificates are valid at the real time.
     return Server(binary, tls_port=port, tls_auth_clients="yes", **settings)
 
 

@@ -1,4 +1,4 @@
-"""The wall clock of the servers under test. It stands still until a test moves it."""
+"""Wall clock of the servers under test, which stands still until a test moves it."""
 
 import mmap
 import re
@@ -20,7 +20,7 @@ UNITS_US = {
 
 
 def build_library(directory: Path) -> Path:
-    """Compiles clock.c, which a server reads its time through."""
+    """Compiles clock.c, a library through which a server reads its time."""
     library = directory / "clock.so"
     source = Path(__file__).with_name("clock.c")
     subprocess.run(["cc", "-O2", "-Wall", "-shared", "-fPIC", source, "-o", library], check=True)
@@ -28,20 +28,22 @@ def build_library(directory: Path) -> Path:
 
 
 class Clock:
-    """Microseconds since the Unix epoch, shared with every server that was started with it."""
+    """Clock in microseconds since the Unix epoch, shared with every server that was started with
+    it.
+    """
 
     def __init__(self, library: Path, file: Path) -> None:
         self.library = library
         file.write_bytes(bytes(8))
         with file.open("r+b") as opened:
-            # Through a view of whole integers: a server must never read half of a new time.
+            # Written as a whole integer, so that a server never reads half of a new time.
             self._map = mmap.mmap(opened.fileno(), 8)
             self._cell = memoryview(self._map).cast("q")
         self.environment = {"LD_PRELOAD": str(library), "RATELIMIT_TEST_CLOCK": str(file)}
         self.reset()
 
     def close(self) -> None:
-        """Nobody needs it any more."""
+        """Releases the shared memory."""
         self._cell.release()
         self._map.close()
 
@@ -58,11 +60,13 @@ class Clock:
         self.set(START_US)
 
     def run(self) -> None:
-        """Shows the real time, until it is set again."""
+        """Shows the real time until the clock is set again."""
         self._cell[0] = 0
 
     def advance(self, duration: int | str) -> None:
-        """By microseconds, or by a duration such as "1.5h". A negative one turns the clock back."""
+        """Moves the clock by microseconds, or by a duration such as "1.5h". A negative one sets it
+        back.
+        """
         self.set(self.now + _microseconds(duration))
 
 

@@ -1,4 +1,4 @@
-"""A real cluster, its slots and its roles."""
+"""Cluster of servers, with its slots and roles."""
 
 import math
 import time
@@ -23,19 +23,19 @@ from support.server import Server
 SLOTS = 16_384
 PRIMARIES = 3
 
-# A node that does not answer for so many milliseconds is taken for dead: long enough that none is
-# on a busy machine. A test that kills one says PROMPT.
+# Node timeout in milliseconds: long enough that no node fails on a busy machine. A test that kills
+# a node uses PROMPT.
 PATIENT = 5_000
 PROMPT = 2_000
 
 
 @dataclass(frozen=True)
 class Node:
-    """What one node says of another, or of itself."""
+    """State of a node, as one node reports it."""
 
     id: str
     is_primary: bool
-    # The primary that a replica follows.
+    # Id of the primary that a replica follows.
     follows: str
     slots: tuple[range, ...]
     is_well: bool
@@ -48,9 +48,10 @@ View = dict[int, Node]
 
 
 class Cluster:
-    """Three primaries and a replica of each, or none, on loopback, from `with` to its end.
+    """Cluster of three primaries on loopback, with or without a replica each, within a `with`
+    block.
 
-    It needs a clock that runs: nodes ask each other for signs of life, and vote, by the wall clock.
+    It needs a running clock: nodes exchange heartbeats and vote by the wall clock.
     """
 
     def __init__(self, binary: Binary, clock: Clock, *, replicas: bool = True) -> None:
@@ -68,12 +69,12 @@ class Cluster:
         settings = {
             "cluster_enabled": "yes",
             "cluster_node_timeout": PATIENT,
-            # A shard that is down leaves the others alone.
+            # An outage of one shard leaves the others in use.
             "cluster_require_full_coverage": "no",
-            # A replica may take over however long it has heard nothing: an idle primary says
-            # nothing, since the tests' servers send no pings.
+            # A replica may take over however old its data is: idle primaries send nothing, as the
+            # tests' servers send no pings.
             "cluster_replica_validity_factor": 0,
-            # No replica ever leaves its primary for another that has none.
+            # Replicas never migrate to another primary.
             "cluster_migration_barrier": 100,
         }
         with ExitStack() as started:
@@ -93,7 +94,7 @@ class Cluster:
         for number, server in enumerate(self.servers):
             admin = self._admins[server]
             self._ids[server] = admin.execute_command("CLUSTER MYID")
-            # So that no two have the same, which they would have to settle.
+            # Distinct epochs, on which the nodes would otherwise have to agree.
             admin.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
         self._introduce()
         primaries, replicas = self.servers[:PRIMARIES], self.servers[PRIMARIES:]
@@ -105,16 +106,16 @@ class Cluster:
         self.wait_until_well()
 
     def _introduce(self) -> None:
-        """Returns once every node knows every other by its name.
+        """Returns once every node knows every other node by its id.
 
-        A node forgets whom it was told to meet if the handshake takes longer than the node timeout,
-        as it may on a busy machine. So the nodes are told again.
+        A node forgets a CLUSTER MEET if the handshake takes longer than the node timeout, as it may
+        on a busy machine, so it is repeated.
         """
         told_at = -math.inf
 
         def all_know_all() -> bool:
             nonlocal told_at
-            # By its name: in the handshake a node is known by another.
+            # Compares ids, as a node in the handshake has a temporary one.
             known = {
                 server: {node.id for node in self._view(server).values()} for server in self.servers
             }
@@ -131,10 +132,10 @@ class Cluster:
 
         poll.until(all_know_all, "all nodes know each other", timeout=60)
 
-    # What is where
+    # Layout
 
     def _view(self, server: Server) -> View:
-        """The nodes that a server knows, by port."""
+        """Returns the nodes that a server knows, by port."""
         found = {}
         for address, told in self._admins[server].execute_command("CLUSTER NODES").items():
             flags = set(told["flags"].split(","))
@@ -142,7 +143,7 @@ class Cluster:
                 told["node_id"],
                 "master" in flags,
                 told["master_id"],
-                # The ends of each part, which for a slot alone are one.
+                # A range of slots has two ends, a single slot one.
                 tuple(range(int(part[0]), int(part[-1]) + 1) for part in told["slots"]),
                 is_well=not flags & {"handshake", "fail", "fail?", "noaddr"}
                 and not told["migrations"],
@@ -153,7 +154,7 @@ class Cluster:
         return [server for server in self.servers if server.is_running]
 
     def _agreed(self) -> dict[Server, Node]:
-        """What the primaries say once all that are up say the same. A replica may be late."""
+        """Returns the layout once all running primaries agree on it. A replica may lag behind."""
         found: View = {}
 
         def agree() -> bool:
@@ -167,7 +168,7 @@ class Cluster:
         return {server: found[server.port] for server in self.servers}
 
     def primaries(self) -> list[Server]:
-        """Those that serve slots; one that was killed is among them until it is replaced."""
+        """Returns the primaries that serve slots; a killed one is included until it is replaced."""
         return [server for server, node in self._agreed().items() if node.slots]
 
     def owner(self, key: str) -> Server:
@@ -183,7 +184,7 @@ class Cluster:
         return replica
 
     def tags(self) -> dict[Server, tuple[str, str]]:
-        """For each primary two tags by which keys are put there, into one slot or the other."""
+        """Returns two hash tags for each primary, which map to different slots of it."""
         nodes = self._agreed()
         found: dict[Server, list[str]] = {
             server: [] for server, node in nodes.items() if node.slots
@@ -199,8 +200,8 @@ class Cluster:
     # Clients
 
     def client(self, entry: Server | None = None) -> RedisCluster:
-        """One that finds its way from this node. It never repeats a call that got no answer, which
-        could charge twice; that it was sent elsewhere (MOVED, ASK) it gets over.
+        """Returns a client that enters at this node. It never resends a call without a reply, which
+        could be charged twice, but follows redirections (MOVED, ASK).
         """
         entry = entry or self._running()[0]
         client = RedisCluster(
@@ -209,14 +210,14 @@ class Cluster:
             socket_timeout=20,
             retry=Retry(NoBackoff(), 0),
             require_full_coverage=False,
-            # So that it learns of a failover by the first MOVED.
+            # Reload the layout at the first MOVED, for example after a failover.
             reinitialize_steps=1,
         )
         return self._clients.enter_context(client)
 
     @contextmanager
     def closing_clients(self) -> Iterator[None]:
-        """The clients that are made within, of nodes too, are closed at the end."""
+        """Closes the clients that are created within the block, including those of nodes."""
         with ExitStack() as closing:
             for server in self.servers:
                 closing.enter_context(server.closing_clients())
@@ -226,7 +227,7 @@ class Cluster:
     # States
 
     def wait_until_well(self) -> None:
-        """Returns once all are up, of one mind, and every replica has what its primary has."""
+        """Returns once all nodes are up and agree, and every replica is in sync."""
         try:
             poll.until(lambda: not self._what_is_wrong(), "the cluster is well", timeout=60)
         except TimeoutError as error:
@@ -266,7 +267,7 @@ class Cluster:
         return None if in_sync else f"{replica.port} is out of sync: {here}, {there}"
 
     def empty(self) -> None:
-        """For the next test. A server that died in the one before gets its chance."""
+        """Empties the cluster for the next test, after restarting servers that died."""
         for server in self.servers:
             if not server.is_running:
                 server.start()
@@ -277,7 +278,9 @@ class Cluster:
         self.wait_until_well()
 
     def _has_no_policies(self) -> bool:
-        """Deletes what there is; nodes may still tell each other of it."""
+        """Deletes all policies and returns `True` once there are none; nodes may still exchange
+        older ones.
+        """
         for primary in self.primaries():
             listed = self._admins[primary].execute_command("RL.POLICYLIST")
             if names := [name for name, *_ in listed]:
@@ -291,7 +294,7 @@ class Cluster:
 
     @contextmanager
     def setting(self, name: str, value: object, *servers: Server) -> Iterator[None]:
-        """A setting of the module on these nodes, for a while: the next test has the same nodes."""
+        """Changes a setting of the module on these nodes for the duration of the block."""
         if not all(server.binary.has_module_config for server in servers):
             pytest.skip("this server has no CONFIG for modules")
         before = {server: self._admins[server].config_get(name)[name] for server in servers}
@@ -321,14 +324,15 @@ class Cluster:
         return server.version >= ((9,) if server.is_valkey else (8, 4))
 
     def is_served_by(self, server: Server, slot: int) -> bool:
-        """As all nodes that are up say."""
+        """Returns `True` if all running nodes agree that the server serves the slot."""
         return all(self._view(node)[server.port].serves(slot) for node in self._running())
 
-    # Roles that change
+    # Failovers
 
     def wait_for_elections(self) -> None:
-        """Until there may be one in every shard. A replica does not stand again for four times the
-        node timeout after it last did, nor do the others vote about a primary for twice as long.
+        """Waits until an election is possible in every shard. After an election, a replica does not
+        stand again for four times the node timeout, and the others do not vote again for twice that
+        time.
         """
         poll.until(
             lambda: time.monotonic() - self._elected_at > 4.2 * PATIENT / 1000,
@@ -337,13 +341,13 @@ class Cluster:
         )
 
     def fail_over(self, primary: Server) -> Server:
-        """As an operator does it. The new primary, once all know of it."""
+        """Fails over like an operator. Returns the new primary once all nodes know it."""
         replica = self.replica_of(primary)
         asked_at = -math.inf
 
         def taken_over() -> bool:
             nonlocal asked_at
-            # A failover that the machine was too busy for expires after five seconds.
+            # On a busy machine, a failover may expire after five seconds, so repeat it.
             if time.monotonic() - asked_at > 7 and not self._view(replica)[replica.port].slots:
                 self._admins[replica].execute_command("CLUSTER FAILOVER")
                 asked_at = time.monotonic()
@@ -354,7 +358,7 @@ class Cluster:
         return replica
 
     def wait_for_takeover(self, primary: Server, replica: Server) -> None:
-        """Until the replica of a primary that is gone has taken over, and all know of it."""
+        """Waits until the replica of a lost primary has taken over and all nodes know it."""
         poll.until(
             lambda: self._has_taken_over(primary, replica),
             "the replica has taken over",
@@ -367,7 +371,7 @@ class Cluster:
         return all(view[replica.port].slots and not view[primary.port].slots for view in views)
 
     def wait_until_up(self, server: Server) -> None:
-        """Until one that was restarted follows the primary that has taken over from it."""
+        """Waits until a restarted server follows the primary that took over from it."""
         poll.until(
             lambda: self._admins[server].info("replication").get("master_link_status") == "up",
             "the server has become a replica",

@@ -1,4 +1,4 @@
-"""Calls of every command in a cluster, and what its nodes hold."""
+"""Calls of every command in a cluster, and the usage on its nodes."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ Call = tuple[Word, ...]
 
 
 def limiters(limit: int, prefix: str = "") -> dict[str, Limiter]:
-    """By key: one of every kind, of which nothing recovers while a test runs."""
+    """Returns limiters of every kind by key, whose usage does not recover during a test."""
     return {f"{prefix}{limiter.name}": wide(limiter, limit) for limiter in LIMITERS}
 
 

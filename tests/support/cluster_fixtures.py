@@ -1,4 +1,4 @@
-"""A cluster by the real time."""
+"""Fixtures of a cluster with the real time."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,7 +14,7 @@ from support.cluster import Cluster
 
 @pytest.fixture
 def running_clock(shared_clock: Clock, tmp_path: Path) -> Iterator[Clock]:
-    """A clock that shows the real time, by which nodes tell who is down."""
+    """Clock with the real time, which nodes need for detecting failures."""
     with closing(Clock(shared_clock.library, tmp_path / "running")) as clock:
         clock.run()
         yield clock
@@ -27,7 +27,7 @@ def cluster(binary: Binary, running_clock: Clock) -> Iterator[Cluster]:
 
 
 def set_policy(cluster: Cluster, name: str, *words: str) -> None:
-    """Sets a policy on one node and waits until all have it, within about a second."""
+    """Sets a policy on one node and waits until all nodes have it, which takes about a second."""
     cluster.servers[0].client().execute_command("RL.POLICYSET", name, *words)
     for server in cluster.servers:
         client = server.client(decode_responses=True)

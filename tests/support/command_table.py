@@ -1,4 +1,4 @@
-"""What the server is to tell of each command: arity, flags, keys; and a call of each."""
+"""Metadata of each command: arity, flags and keys, with a call of each."""
 
 # Arity, flags, and the first and the last key and the step between.
 COMMANDS = {
@@ -29,7 +29,7 @@ COMMANDS = {
     "rl.effect": (-3, {"write"}, (1, -1, 2)),
 }
 
-# A call of each, and its keys.
+# Call of each command, with its keys.
 KEYS = {
     "RL.TOKENBUCKET a 10 1 1s COST 2": ["a"],
     "RL.LEAKYBUCKET a 10 1 1s": ["a"],
@@ -57,7 +57,7 @@ KEYS = {
     "RL.POLICYEFFECT record": [],
     "RL.EFFECT a effect b effect": ["a", "b"],
 }
-# Those of no key: what they tell, or change, is everybody's.
+# Calls without a key, which concern the entire server.
 KEYLESS = {call for call, keys in KEYS.items() if not keys}
-# The first server on which a module may say more.
+# First server on which modules can document their commands.
 DOCUMENTED = (7, 0)

@@ -1,4 +1,4 @@
-"""What a Dockerfile says, in so far as those of this repository do."""
+"""Parser of Dockerfiles, as far as this repository needs it."""
 
 import json
 import re
@@ -23,7 +23,7 @@ INSTRUCTIONS = {
 
 @dataclass
 class Stage:
-    """One image: what it begins with, and what is done to it."""
+    """Build stage: a base image and instructions."""
 
     base: str
     name: str
@@ -34,12 +34,12 @@ class Stage:
 
     @property
     def version(self) -> str:
-        """Of the base image: 1.95.0 of rust:1.95.0-slim-trixie."""
+        """Version of the base image: 1.95.0 for rust:1.95.0-slim-trixie."""
         return re.fullmatch(r"[\w/]+:([0-9.]+)-(?:slim-)?\w+", self.base)[1]
 
     @property
     def suite(self) -> str:
-        """Of Debian, that the base image is built on: trixie of debian:trixie-slim."""
+        """Debian suite of the base image: trixie for debian:trixie-slim."""
         return re.split("[:-]", self.base.removesuffix("-slim"))[-1]
 
     @property
@@ -49,19 +49,19 @@ class Stage:
 
     @property
     def default_command(self) -> list[str]:
-        """What is behind the entrypoint unless `docker run` says something else."""
+        """Default arguments after the entrypoint."""
         return [word for words in self.all("CMD") for word in json.loads(words)]
 
     @property
     def health_check(self) -> str:
-        """What the shell is given."""
+        """Shell command of the health check."""
         (words,) = self.all("HEALTHCHECK")
         return re.fullmatch(r"(?:--\S+\s+)*CMD\s+(.*)", words, re.DOTALL)[1]
 
 
 @dataclass(frozen=True)
 class Copy:
-    """COPY [--from=stage] source ... target"""
+    """COPY instruction: COPY [--from=stage] source ... target."""
 
     stage: str | None
     sources: list[str]
@@ -95,7 +95,9 @@ def stages(text: str) -> list[Stage]:
 
 
 def context(dockerignore: str) -> list[str]:
-    """What a build is sent, of a .dockerignore that begins with * and names the exceptions."""
+    """Returns the files of a build context, for a .dockerignore that begins with * and lists
+    exceptions.
+    """
     lines = [line for line in dockerignore.splitlines() if line and not line.startswith("#")]
     if lines[:1] != ["*"] or not all(re.fullmatch(r"![\w./-]+", line) for line in lines[1:]):
         raise ValueError(".dockerignore is not * and exceptions")
@@ -103,7 +105,7 @@ def context(dockerignore: str) -> list[str]:
 
 
 def read(repository: Path, name: str = "Dockerfile") -> tuple[list[Stage], list[str]]:
-    """The stages, and the context: of name.dockerignore, if there is one."""
+    """Parses the stages, and the build context from name.dockerignore or .dockerignore."""
     own = repository / f"{name}.dockerignore"
     ignored = own if own.exists() else repository / ".dockerignore"
     return stages((repository / name).read_text()), context(ignored.read_text())

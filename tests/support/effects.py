@@ -1,4 +1,4 @@
-"""Effects as RL.EFFECT takes them: a valid one of every kind, and conversions of plain keys."""
+"""Effects as arguments of RL.EFFECT: a valid one of every kind, and conversions of plain keys."""
 
 import random
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ MAX_INSTANT = 365_000 * UNITS_US["d"]
 MAX_DURATION = 3_650 * UNITS_US["d"]
 LATEST_EXPIRY_MS = 1_000_000 * UNITS_US["d"] // 1000
 
-# Of every kind: what a key that was never seen takes.
+# Effect of every kind on a new key.
 VALID = {
     "bucket": f"rl-bucket 1 {EXPIRY_MS} 1000000 {START_US}",
     "window": f"rl-window 1 {EXPIRY_MS} 1000000 {START_US} 0",
@@ -46,14 +46,14 @@ VALID = {
 }
 each_valid = pytest.mark.parametrize("effect", VALID.values(), ids=VALID.keys())
 
-# Of each plain kind, how it becomes one with parts: it is banned for a minute.
+# Conversion of each plain kind to a key with parts: a ban for a minute.
 PLAIN = {name: effect for name, effect in VALID.items() if not name.startswith("limits")}
 BAN = f"2 {START_US} 0 1 0 0 1 {START_US + 60_000_000} 0"
 CONVERSIONS = {
     name: f"{effect.split()[0]} convert 1 {EXPIRY_MS + 1} {EXPIRY_MS} {BAN}"
     for name, effect in PLAIN.items()
 }
-# Or it is charged, by a name.
+# Conversion by a charge with a name.
 CHARGED = (
     f"rl-bucket convert 1 {EXPIRY_MS + 1} {EXPIRY_MS} 2 {START_US} 0 1 0 1"
     f" 1 2 4:part {START_US + 60_000_000} 2000000 {START_US} 0"
@@ -75,7 +75,7 @@ def check_refused(redis: Redis, *words: bytes | str, match: str = "^invalid effe
 
 
 def changed(effect: str, *changes: tuple[int, object]) -> str:
-    """With some of its words replaced."""
+    """Replaces some words of an effect."""
     words = effect.split(" ")
     for place, word in changes:
         words[place] = str(word)
@@ -83,21 +83,21 @@ def changed(effect: str, *changes: tuple[int, object]) -> str:
 
 
 def mutated(chosen: random.Random, effect: str, others: Sequence[str]) -> bytes:
-    """With a few of its words, or of its bytes, changed."""
+    """Changes a few words or bytes of an effect."""
     if chosen.random() < 0.6:
         return changed_words(chosen, effect, others).encode()
     return changed_bytes(chosen, effect.encode())
 
 
 class Sent(NamedTuple):
-    """What became of effects: the names of the keys, and why those that were refused were."""
+    """Results of sent effects: accepted keys, and errors of rejected ones."""
 
     accepted: list[str]
     refused: dict[str, str]
 
 
 def send(redis: Redis, effects: dict[str, bytes]) -> Sent:
-    """One effect to each key."""
+    """Sends one effect to each key."""
     pipeline = redis.pipeline(transaction=False)
     for name, effect in effects.items():
         pipeline.execute_command("RL.EFFECT", name, effect)
@@ -109,7 +109,7 @@ def send(redis: Redis, effects: dict[str, bytes]) -> Sent:
 
 
 def check_all_valid(redis: Redis, names: list[str]) -> None:
-    """As `check_valid`, of many at once; but for what may be gone already."""
+    """Checks many keys at once like `check_valid`, except for keys that may have expired."""
     held = state(redis)
     left = [name for name in names if name.encode() in held]
     pipeline = redis.pipeline(transaction=False)
@@ -125,7 +125,7 @@ def check_all_valid(redis: Redis, names: list[str]) -> None:
 
 
 def check_valid(redis: Redis, key: str) -> None:
-    """A key with a TTL, which can be saved; or none, if it has expired already."""
+    """Checks that a key has a TTL and can be dumped and restored, unless it has expired."""
     dump = redis.dump(key)
     if dump is None:
         return

@@ -1,20 +1,21 @@
-"""Runs a document's blocks from top to bottom on one server, and holds it to what it shows.
+"""Runs the blocks of a document from top to bottom on one server, and compares the output with the
+text.
 
-A block's language says what it is:
+The language of a block determines how it is run:
 
-* redis: calls, as they are pasted into redis-cli. One with BLOCK has a connection of its own; the
-  replies stand in the order in which they arrive;
-* python: a program, one for the whole document;
-* sh: lines for a shell. Those of redis-cli are run, of the others it is looked whether what they
-  name is there. A script that begins with #!/bin/sh and a comment with its name is kept; lines that
-  call it are run;
-* conf: a configuration, which a server is started with;
+* redis: calls, as pasted into redis-cli. A call with BLOCK has a connection of its own; replies
+appear in the order of arrival;
+* python: a program, one for the entire document;
+* sh: lines for a shell. Those of redis-cli are run; of others the named files and targets must
+exist. A script that begins with #!/bin/sh and a comment with its name is kept, and lines that call
+it are run;
+* conf: a configuration, with which a server is started;
 * yaml: a file of the gateway, which gateway/tests/test_file.py checks;
 * prometheus: series as the exporter's script returns them;
-* text: what the block before prints. A line of three dots stands for any lines.
+* text: the output of the previous block. A line of three dots matches any lines.
 
-"12 seconds later" in the text before a block moves the clock; a section begins where it began,
-and one that begins with RL.TOP with no denial.
+"12 seconds later" in the text before a block moves the clock. A section begins at the time at which
+it began, and one that begins with RL.TOP starts without denials.
 """
 
 import contextlib
@@ -46,12 +47,14 @@ from support.server import MODULE, REPOSITORY, Server
 LATER = re.compile(r"\b(\d+) (second|minute|hour|day)s? later\b")
 ANY_LINES = "...\n"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# As docs/docker.md calls it.
+# Name of the image in docs/docker.md.
 IMAGE = "redis-ratelimit"
 
 
 def redis_cli() -> str | None:
-    """The program, if it is of 7.0 or later: those print JSON, and know the commands of modules."""
+    """Returns the path of redis-cli 7.0 or later, which prints JSON and knows the commands of
+    modules.
+    """
     program = shutil.which("redis-cli")
     asked = [program, "--version"] if program else ["echo"]
     version = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -59,19 +62,18 @@ def redis_cli() -> str | None:
 
 
 class Examples:
-    """The state of a document that is run."""
+    """State of a document while its blocks are run."""
 
     def __init__(self, server: Server, clock: Clock, closing: contextlib.ExitStack) -> None:
         self._server, self._clock, self._closing = server, clock, closing
         self._client = closing.enter_context(server.client(protocol=3, decode_responses=True))
         self._globals: dict[str, Any] = {}
         closing.callback(self._close)
-        # What the block before has printed, if that is not yet shown; as in a terminal, and as with
-        # --json.
+        # Output of the previous block that is not shown yet: as in a terminal, and with --json.
         self._printed: tuple[str, str] | None = None
-        # The connections of calls that wait, in the order in which they were sent.
+        # Connections of blocked calls, in the order of sending.
         self._waiting: list[Connection] = []
-        # Scripts of the document, with a redis-cli that asks this server.
+        # Scripts of the document, with a redis-cli that connects to this server.
         self._scripts = Path(closing.enter_context(tempfile.TemporaryDirectory()))
         self._can_run_scripts = self._provide_redis_cli()
 
@@ -79,7 +81,8 @@ class Examples:
         if re.search("^## ", block.before, re.MULTILINE):
             self._clock.reset()
         if re.search(r"^RL\.TOP", block.text, re.MULTILINE):
-            # It shows what the block itself denies. Only here, as a reset is one more call in INFO.
+            # The section shows denials of its own block. The reset is conditional, as it counts as
+            # a call in INFO.
             self._client.execute_command("RL.TOP", "RESET")
         for count, unit in LATER.findall(block.before):
             self._clock.advance(f"{count}{unit[0]}")
@@ -113,7 +116,9 @@ class Examples:
         )
 
     def _replies(self, words: list[str]) -> list[object]:
-        """To this call, unless it waits, and then to those that wait no longer."""
+        """Returns the reply to a call, unless it blocks, followed by replies to calls that were
+        unblocked.
+        """
         replies = self._wait(words) if "BLOCK" in words else [self.reply(words)]
         return replies + self._replies_of_waiting()
 
@@ -136,7 +141,7 @@ class Examples:
     def _replies_of_waiting(self) -> list[object]:
         if not self._waiting:
             return []
-        # A caller answered because of a call has its reply before the next call but one is read.
+        # An unblocked caller has its reply before the next call but one is read.
         for _ in range(3):
             self._client.ping()
         answered = [connection for connection in self._waiting if connection.can_read(0)]
@@ -144,7 +149,7 @@ class Examples:
         return [self._read(connection) for connection in answered]
 
     def reply(self, words: list[str]) -> object:
-        """As it comes, where the client has methods of its own for some commands."""
+        """Returns the raw reply, without the client's conversions for some commands."""
         connection = self._client.connection_pool.get_connection()
         connection.send_command(*words)
         reply = self._read(connection)
@@ -164,7 +169,7 @@ class Examples:
         try:
             return connection.read_response()
         except ResponseError as error:
-            # The client takes the first word off, if that is the common one.
+            # The client removes the common error code ERR.
             text = str(error)
             return ResponseError(text if re.match("[A-Z]+ ", text) else f"ERR {text}")
         finally:
@@ -183,12 +188,12 @@ class Examples:
 
     def _run_yaml(self, text: str) -> None:
         of_gateway = ("domain:", "http:")
-        # gateway/tests/test_envoy_tokens.py runs them.
+        # Run by gateway/tests/test_envoy_tokens.py.
         of_envoy = ("{selectors:", "hits_addend:", "- actions:")
         assert text.startswith((*of_gateway, *of_envoy)), "files begin otherwise"
 
     def _run_python(self, text: str) -> None:
-        # The port is this server's, and a machine that is busy may take its time.
+        # Use this server's port, and longer timeouts for a busy machine.
         for shown, meant in {
             "port=6379": f"port={self._server.port}",
             "socket_timeout=0.1": "socket_timeout=20",
@@ -239,16 +244,18 @@ class Examples:
         try:
             printed, _ = process.communicate(timeout=20)
         finally:
-            # What it leaves running is its own affair in a terminal, but not here.
+            # Processes that it leaves running must not outlive the test.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         assert process.returncode == 0, f"{line}: status {process.returncode}"
         self._printed = (printed,) * 2
 
     def _run_help(self, line: str) -> None:
-        """In plain text, without the lines that redis-cli leaves empty before and behind it."""
+        """Runs a help line in plain text, without the empty lines that redis-cli prints around
+        it.
+        """
         if redis_cli() is None or self._server.version < (7,):
-            # Nothing can be seen of it here: the text below the block is any.
+            # The output is not available here, so accept any text.
             self._printed = (ANY_LINES,) * 2
             return
         self._run_script(line)
@@ -265,7 +272,7 @@ class Examples:
         check_make(words)
 
     def _sh_docker(self, words: list[str]) -> None:
-        """What the image is told. The image itself: scripts/try_dockerfile.py."""
+        """Checks the arguments of docker. scripts/try_dockerfile.py tests the image itself."""
         command, *rest = words
         if command == "build":
             assert rest == ["--tag", IMAGE, "."]
@@ -307,7 +314,7 @@ class Examples:
             assert found[key] == value, line
 
     def _run_conf(self, text: str) -> None:
-        """On a server of its own: those that know all of it."""
+        """Runs a configuration on a server of its own, if the server supports it."""
         if not knows(self._server.binary, text):
             return
         server = Server(self._server.binary)
@@ -325,7 +332,7 @@ class Examples:
                 elif name != "loadmodule":
                     assert as_told(client.config_get(name)[name]) == as_told(value), line
                 else:
-                    # Whoever loads the module as it is written can do all that is written.
+                    # The configuration enables all that the document describes.
                     assert client.execute_command("RL.POLICYSET", "policy", "FIXED", 1, 1) > 0
                     if "cell-compat yes" in value:
                         assert client.execute_command("CL.THROTTLE", "bucket", 1, 1, 1)
@@ -337,7 +344,7 @@ def in_pairs(flat: list) -> dict[str, Any]:
 
 
 def check_make(words: list[str]) -> None:
-    """That the Makefile has the targets and the settings."""
+    """Checks that the Makefile has the targets and the settings."""
     makefile = (REPOSITORY / "Makefile").read_text()
     for word in words:
         name, is_setting, value = word.partition("=")
@@ -346,18 +353,18 @@ def check_make(words: list[str]) -> None:
         else:
             assert re.search(rf"^{name}:.* ## ", makefile, re.MULTILINE), word
         if name == "BENCH":
-            # benches/run.py. What draws its charts takes each worker of pytest 0.8 s to import.
+            # benches/run.py. Importing its charts takes each worker of pytest 0.8 s.
             import run as bench  # noqa: PLC0415
 
             bench.arguments(shlex.split(re.sub(r"/path/to/[\w-]+(\.so)?", str(MODULE), value)))
 
 
 def knows(binary: Binary, conf: str) -> bool:
-    """Whether the server has what the configuration asks for; the documents say which do."""
+    """Returns `True` if the server supports the configuration; the documents name the versions."""
     needs = {
         "\nratelimit.": binary.has_module_config,
         "%R~": binary.version >= (7,),
-        # Categories for modules' commands, and categories of modules.
+        # Categories of modules' commands, and categories defined by modules.
         "+@read": binary.is_valkey or binary.version >= (7, 2),
         "+@ratelimit": binary.version >= ((8,) if binary.is_valkey else (7, 4)),
     }
@@ -365,12 +372,14 @@ def knows(binary: Binary, conf: str) -> bool:
 
 
 def as_told(value: str) -> str:
-    """A value in one form, since CONFIG GET tells bytes as a number, and flags in any order."""
+    """Returns a value in a canonical form, as CONFIG GET returns bytes as a number, and flags in
+    any order.
+    """
     return "".join(sorted(value.replace("1gb", str(2**30))))
 
 
 def in_a_terminal(reply: object) -> str:
-    """As redis-cli prints it, a line or more."""
+    """Formats a reply as redis-cli prints it in a terminal."""
     if isinstance(reply, list):
         return "".join(f"{n}) {in_a_terminal(item)}" for n, item in enumerate(reply, 1))
     if isinstance(reply, int):
@@ -381,7 +390,7 @@ def in_a_terminal(reply: object) -> str:
 
 
 def in_json(reply: object) -> str:
-    """As redis-cli prints it with --json."""
+    """Formats a reply as redis-cli prints it with --json."""
     if isinstance(reply, ResponseError):
         return f"error:{json.dumps(str(reply))}"
     return json.dumps(reply, separators=(",", ":"), ensure_ascii=False)

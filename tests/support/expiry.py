@@ -1,4 +1,4 @@
-"""What a key's expiry may be: no earlier than its recovery, and little later."""
+"""Bounds of a key's expiry: no earlier than its recovery, and little later."""
 
 from redis import Redis
 
@@ -13,9 +13,9 @@ def expires_at(redis: Redis, key: str = "k") -> int:
 
 
 def check_expiry(redis: Redis, clock: Clock, reset_ms: int, key: str = "k") -> None:
-    """`reset_ms` is what the charge that was made just now has replied."""
+    """Checks the expiry of a key. `reset_ms` is from the reply to the latest charge."""
     expiry = expires_at(redis, key) * 1000
-    # Up to a millisecond less, since the reply is rounded up.
+    # The reply is rounded up by less than a millisecond.
     assert expiry > clock.now + (reset_ms - 1) * 1000
     assert expiry <= clock.now + reset_ms * 1000 * 9 // 8 + 1_000_000
     if clock.now % 1000 == 0:

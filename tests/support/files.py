@@ -1,19 +1,19 @@
-"""How many files a process has open, sockets among them, and how many it may have."""
+"""Open files of a process, including sockets, and their limit."""
 
 import os
 import resource
 from contextlib import suppress
 from pathlib import Path
 
-# A test has some hundred clients open, and 1,024 files are what an ordinary account may have unless
-# it asks for more. More than these nothing here needs; some programs go through all that they may.
+# Upper bound of open files. A test has about a hundred clients open, and an ordinary account has a
+# soft limit of 1,024. A higher limit would slow programs that iterate over all descriptors.
 ENOUGH = 65_536
 
 FILES_OPEN = Path("/proc/self/fd")
 
 
 def allow_many() -> None:
-    """Raises what this process and those that it starts may have open, as far as they may."""
+    """Raises the limit of open files of this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -21,11 +21,13 @@ def allow_many() -> None:
 
 
 def opened() -> dict[int, str]:
-    """What this process has open, by number; nothing where the system does not tell."""
+    """Returns the open files of this process by descriptor; empty if the system does not list
+    them.
+    """
     found = {}
-    # Asked twice by each of thousands of tests: paths as objects take twice as long.
+    # Called twice in each of thousands of tests: path objects would take twice as long.
     for number in os.listdir(FILES_OPEN) if FILES_OPEN.exists() else ():  # noqa: PTH208
-        # Not that of the listing itself.
+        # The descriptor of the listing itself is closed by now.
         with suppress(FileNotFoundError):
             found[int(number)] = os.readlink(f"{FILES_OPEN}/{number}")  # noqa: PTH115
     return found

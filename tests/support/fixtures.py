@@ -1,6 +1,6 @@
 """Fixtures of all test suites: a server with the module, and the clock that it reads.
 
-A suite's conftest.py names this file in `pytest_plugins`, and overrides what it has otherwise.
+The conftest.py of a suite names this file in `pytest_plugins`, and overrides fixtures that differ.
 """
 
 import fcntl
@@ -22,7 +22,9 @@ def binary() -> Binary:
 
 @pytest.fixture(scope="session")
 def shared_clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
-    """Its library is compiled once in a run, by the first worker that needs it."""
+    """Clock of all servers. Its library is compiled once in a run, by the first worker that needs
+    it.
+    """
     run = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         run = run.parent
@@ -36,7 +38,7 @@ def shared_clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
 
 @pytest.fixture
 def clock(shared_clock: Clock) -> Clock:
-    """The server's wall clock. It stands still until a test moves it."""
+    """Wall clock of the server, which stands still until a test moves it."""
     shared_clock.reset()
     return shared_clock
 
@@ -48,8 +50,8 @@ def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
 
 
 @pytest.fixture
-def server(shared_server: Server, clock: Clock) -> Iterator[Server]:  # noqa: ARG001  it is reset
-    """Empty, with no policies, and running; a test may stop it."""
+def server(shared_server: Server, clock: Clock) -> Iterator[Server]:  # noqa: ARG001  resets it
+    """Empty and running server without policies; a test may stop it."""
     shared_server.empty()
     with shared_server.closing_clients():
         yield shared_server

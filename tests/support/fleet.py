@@ -1,8 +1,9 @@
-"""A hundred workers that share one upstream, which can do half as much for a while and refuses the
-rest (429). Each asks the policy before it calls the upstream, and tells the policy how that went.
+"""Simulated fleet of a hundred workers that share one upstream, whose capacity is halved for a
+while and which rejects the rest (429). Each worker asks the policy before it calls the upstream,
+and reports the result to the policy.
 
-The clock goes on by 5 ms from worker to worker: 75 seconds pass in some real ones, and the same
-happens each time.
+The clock advances by 5 ms from worker to worker: 75 simulated seconds take a few real ones, and the
+results are deterministic.
 """
 
 from collections import deque
@@ -12,22 +13,22 @@ from dataclasses import dataclass
 from redis import Redis
 
 WORKERS = 100
-# Each worker has a request every half second.
+# Each worker sends a request every half second.
 PAUSE_US = 500_000
-# How long the upstream takes to answer or to refuse. Half a hundred requests are under way.
+# Time in which the upstream responds. About fifty requests are in flight.
 LATENCY_US = 500_000
 END, HALF_FROM, HALF_UNTIL = 75, 15, 40
-# Requests a second that the upstream answers, and how many of them at once.
+# Capacity of the upstream in requests a second, and its burst.
 CAPACITY, BURST = 100, 10
 POLICY, KEY = "upstream", "{upstream}:all"
 SPECS = f"TOKENBUCKET 5 {CAPACITY} 1s"
 SECOND = 1_000_000
 
-# What a worker tells when it was refused, and when it was answered.
-# At a fifth, the bucket still holds the one unit that a call takes.
+# Reports of a worker after a rejected and an accepted request. At a fifth of the scale, the bucket
+# still holds the unit that a call takes.
 BRAKE = "MUL 0.8 MIN 0.2 EVERY 1s FOR 30s"
 PUSH = "ADD 0.02 EVERY 1s FOR 30s"
-# By the title of the run.
+# Reports by the title of the run.
 RUNS = {
     "nobody brakes": ("", ""),
     "each refusal brakes": ("MUL 0.8 MIN 0.2 FOR 30s", PUSH),
@@ -36,13 +37,13 @@ RUNS = {
 
 
 def capacity(at_us: int) -> int:
-    """Requests a second."""
+    """Returns the upstream's capacity in requests a second."""
     is_half = HALF_FROM * SECOND <= at_us < HALF_UNTIL * SECOND
     return CAPACITY // 2 if is_half else CAPACITY
 
 
 class Upstream:
-    """A bucket in micro-requests, which refuses what does not fit."""
+    """Upstream as a bucket in micro-requests, which rejects requests that do not fit."""
 
     def __init__(self) -> None:
         self._room, self._at_us = BURST * SECOND, 0
@@ -58,7 +59,7 @@ class Upstream:
 
 @dataclass
 class Tally:
-    """What happened in the second that begins at this time, and the scale at its end."""
+    """Results of a second, and the scale at its end."""
 
     at: int
     answered: int = 0
@@ -69,15 +70,15 @@ class Tally:
 def simulate(
     caller: Redis, nodes: Sequence[Redis], move_to: Callable[[int], None], *, title: str
 ) -> list[Tally]:
-    """By the second. The caller decides, each worker tells its own node how it went; `move_to`
-    brings the clock to so many microseconds from the beginning.
+    """Yields the results of each second. Each worker reports to its own node; `move_to` sets the
+    clock to a number of microseconds after the start.
     """
     brake, push = (
         ["RL.POLICYSCALE", POLICY, *words.split()] if words else None for words in RUNS[title]
     )
     nodes[0].execute_command("RL.POLICYSET", POLICY, *SPECS.split())
     upstream, tallies = Upstream(), [Tally(second) for second in range(END)]
-    # What workers will have been told by when: the step, and whose node it goes to.
+    # Reports in flight: their time, the step, and the node.
     under_way: deque[tuple[int, list[str], Redis]] = deque()
     scale = 1.0
     for number in range(END * SECOND // PAUSE_US * WORKERS):

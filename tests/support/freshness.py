@@ -1,4 +1,4 @@
-"""Whether a module is of the sources as they are, so that nobody tests what was changed since."""
+"""Freshness of a module, so that no test runs on a build older than the sources."""
 
 import re
 from functools import cache
@@ -9,8 +9,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 @cache
 def why_stale(module: Path) -> str | None:
-    """What says that it is older than its sources: those that cargo has listed beside it. Nothing
-    of one that was built elsewhere: it has no list, or one of files that are not this repository's.
+    """Returns the reason why a module is older than its sources, as listed by cargo. Returns None
+    for a module that was built elsewhere, without a list or with other files.
     """
     listed = module.with_suffix(".d")
     if not module.is_file() or not listed.is_file():

@@ -1,4 +1,4 @@
-"""Calls that are denied, and what RL.TOP tells of their keys."""
+"""Denied calls, and their keys in RL.TOP."""
 
 import pytest
 from redis import Redis
@@ -8,7 +8,7 @@ from support.server import Server
 
 
 def deny(redis: Redis, *names: str | bytes) -> None:
-    """Denies each, once for each time that it is named: so much never fits."""
+    """Denies each key once per occurrence, by a cost above the limit."""
     with redis.pipeline(transaction=False) as pipeline:
         for name in names:
             pipeline.execute_command("RL.FIXED", name, 1, "1h", "COST", 2)
@@ -20,7 +20,7 @@ def rows(redis: Redis, *words: str | int) -> list[list[bytes | int | None]]:
 
 
 def top(redis: Redis, *words: str | int) -> list[tuple[bytes, int, int]]:
-    """Each key, how often it was denied, and by how much that may be too high."""
+    """Returns each key with its number of denials and the possible error of that number."""
     told = rows(redis, *words)
     assert all(len(row) == 5 and row[4] is None for row in told), "only a sketch has items"
     return [tuple(row[:3]) for row in told]

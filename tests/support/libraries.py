@@ -1,19 +1,17 @@
-"""The client libraries of docs/clients.md, each in a small program that is asked one thing after
-another.
+"""Client libraries of docs/clients.md, each in a small program that answers questions.
 
-A program is given what it shall connect to and a port: "server" and "server-sure", one server, as
-the library comes and with what stops it sending anything twice; "cluster" and "cluster-sure", the
-same for a cluster; "replicas", a cluster whose replicas are read. A question is a line:
+The arguments of a program are a mode and a port. "server" and "server-sure" are one server, with
+the library's defaults and without resends; "cluster" and "cluster-sure" are the same for a cluster;
+"replicas" is a cluster whose replicas are read. A question is a line:
 
-* first: what the first call in the document has answered;
-* call WORDS, plain WORDS: that call, to one server or to a cluster, as the library comes;
+* first: the reply to the first call in the document;
+* call WORDS, plain WORDS: that call, to one server or to a cluster, with the library's defaults;
 * one KEY, several TAG, pipeline KEY...: the calls that the document shows for a cluster;
-* plain-pipeline KEY...: a pipeline as the library comes;
+* plain-pipeline KEY...: a pipeline with the library's defaults;
 * peek KEY: the peek that the document shows.
 
-The answer is a line: "=" and the integers in the reply, or "!" and the error. Other lines are what
-the library itself has to say. The parts of a program that are between [name] and [end] are shown in
-the document.
+The answer is a line: "=" and the integers of the reply, or "!" and the error. Other lines are
+output of the library. The document shows the parts of a program between [name] and [end].
 """
 
 import fcntl
@@ -40,27 +38,27 @@ from support.server import REPOSITORY
 PROGRAMS = REPOSITORY / "tests" / "clients"
 BUILT = REPOSITORY / "target" / "clients"
 
-# Seconds for an answer: a client that was told to wait for a lost connection waits for some.
+# Timeout of an answer in seconds: some clients wait for a lost connection for long.
 PATIENCE = 60
 
 
 class LibraryError(Exception):
-    """What a library has raised instead of a reply."""
+    """Error that a library raised instead of a reply."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """A client library, and how its program is started."""
+    """Client library, and the start of its program."""
 
-    # As the document's heading says it.
+    # Name in the document's heading.
     name: str
-    # Its program, which the document shows parts of.
+    # Program, of which the document shows parts.
     source: Path
-    # Builds what is needed and returns the words that start the program.
+    # Builds the program and returns the words that start it.
     made: Callable[[Path], list[str]]
-    # Of what is asked: by its lock file, or as it is installed.
+    # Returns the tested version, from the lock file or the installed package.
     version: Callable[[Path], str]
-    # Whether every run of the suite asks it: `make clients` asks them all.
+    # `True` if every run of the suite includes it; `make clients` tests all libraries.
     in_suite: bool = False
 
     def program(self, mode: str, port: int) -> "Program":
@@ -68,7 +66,7 @@ class Library:
 
 
 class Program:
-    """A library at work, from `with` to its end."""
+    """Running program of a library, within a `with` block."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words
@@ -80,13 +78,13 @@ class Program:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # What it was asked last may not have been written, if it has ended by itself.
+        # If it has ended, the last question may still be unwritten.
         with suppress(BrokenPipeError), self._process:
             self._process.kill()
 
     def ask(self, *words: object) -> list[int]:
         print(*words, file=self._process.stdin, flush=True)
-        # One that says nothing is ended, which is an end of file here.
+        # Kills a program that does not answer, which reads as an end of file.
         watch = threading.Timer(PATIENCE, self._process.kill)
         watch.start()
         answer = next((line for line in self._process.stdout if line[0] in "=!"), None)
@@ -98,7 +96,7 @@ class Program:
         return [int(word) for word in answer[1:].split()]
 
 
-# How programs are made
+# Builds of programs
 
 
 @cache
@@ -112,7 +110,7 @@ def by_this_python(source: Path) -> list[str]:
 
 
 def by_python(source: Path) -> list[str]:
-    """In an environment of its own, with what is in the requirements beside it."""
+    """Builds a program in an environment of its own, with the requirements beside it."""
     environment = BUILT / "python"
     python = environment / "bin" / "python"
     requirements = source.with_name("requirements.txt")
@@ -137,7 +135,7 @@ def by_node(source: Path) -> list[str]:
         run("npm", "ci", "--no-audit", "--no-fund", "--silent", cwd=directory)
 
     install(directory, lock_file, make_folder)
-    # A module is looked for beside the file that asks for it.
+    # Node.js looks for modules beside the importing file.
     for file in source.parent.glob("*.js"):
         copy_if_other(file, directory)
     return ["node", str(directory / source.name)]
@@ -152,13 +150,13 @@ def has_node() -> bool:
 
 def by_cargo(source: Path) -> list[str]:
     package = source.parents[1]
-    # Not with the flags of whoever builds the module.
+    # Without the flags of the module's build.
     run("cargo", "build", "--locked", "--target-dir", BUILT / package.name, cwd=package)
     return [str(BUILT / package.name / "debug" / f"ask-{package.name}")]
 
 
 def by_debian(interpreter: str, packages: str) -> Callable[[Path], list[str]]:
-    """By a program that reads the source, with the library of a Debian package."""
+    """Returns a builder for an interpreter and a library of a Debian package."""
 
     def made(source: Path) -> list[str]:
         needs_packages(packages)
@@ -177,7 +175,9 @@ def by_cc(source: Path) -> list[str]:
 
 
 def by_go(source: Path) -> list[str]:
-    """With the libraries that Debian's packages put where Go looked for them before modules."""
+    """Builds a program with the libraries that Debian's packages put into Go's path for code
+    without modules.
+    """
     needs_packages("golang-go golang-github-gomodule-redigo-dev golang-github-mna-redisc-dev")
     directory = BUILT / source.stem
     program = directory / source.stem
@@ -187,7 +187,7 @@ def by_go(source: Path) -> list[str]:
 
 
 def needs_packages(packages: str) -> None:
-    """Debian's, by their names."""
+    """Skips the test unless these Debian packages are installed."""
     if any(of_debian(package, "db:Status-Status") != "installed" for package in packages.split()):
         needs(f"the Debian packages {packages}")
 
@@ -204,7 +204,7 @@ def of_debian(package: str, field: str) -> str:
     return asked.stdout
 
 
-# Which version is asked
+# Tested versions
 
 
 def in_this_python(package: str) -> Callable[[Path], str]:
@@ -236,7 +236,7 @@ def in_cargo_lock(package: str) -> Callable[[Path], str]:
 
 
 def in_debian(package: str) -> Callable[[Path], str]:
-    """Without what Debian has added: 2:2.000-1 is 2.000."""
+    """Returns the version of a Debian package, without Debian's additions: 2.000 for 2:2.000-1."""
 
     def version(_: Path) -> str:
         needs_packages(package)
@@ -343,7 +343,8 @@ LIBRARIES = [
 EVERY = os.environ.get("RATELIMIT_CLIENTS") == "all"
 ASKED = [library for library in LIBRARIES if EVERY or library.in_suite]
 
-# Seconds for a test, of which the first builds the library: minutes, or a quarter of an hour.
+# Timeout of a test in seconds. The first one builds the library, which takes minutes, or a quarter
+# of an hour.
 PATIENT = 3600 if EVERY else 600
 
 each_library = pytest.mark.parametrize("library", ASKED, ids=lambda library: library.name)
@@ -354,7 +355,7 @@ def needs(what: str) -> None:
 
 
 def install(directory: Path, wanted: Path, how: Callable[[], None]) -> None:
-    """What the file names, into the directory, unless that was done already."""
+    """Installs the requirements in a file into the directory, unless they are installed already."""
     mark = directory / "installed"
     if not mark.exists() or mark.read_bytes() != wanted.read_bytes():
         directory.mkdir(parents=True, exist_ok=True)
@@ -363,7 +364,7 @@ def install(directory: Path, wanted: Path, how: Callable[[], None]) -> None:
 
 
 def copy_if_other(file: Path, directory: Path) -> None:
-    """In one step, as others may be reading what is there."""
+    """Replaces a file atomically if its content differs, as other processes may be reading it."""
     there = directory / file.name
     if not there.exists() or there.read_bytes() != file.read_bytes():
         Path(shutil.copy(file, directory / "copy")).replace(there)
@@ -371,7 +372,7 @@ def copy_if_other(file: Path, directory: Path) -> None:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Tests run in several processes, which share what was built."""
+    """Holds a lock, as tests in several processes share the builds."""
     BUILT.mkdir(parents=True, exist_ok=True)
     with (BUILT / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""The code of client libraries: as docs/clients.md shows it, and in the programs that are asked."""
+"""Code of client libraries, as docs/clients.md shows it, and in the test programs."""
 
 import re
 import textwrap
@@ -14,8 +14,8 @@ PART = re.compile(
 )
 
 
-# The names of a program's parts, by what the document says before their code. The first code of a
-# section has no such words.
+# Names of a program's parts, by the document's text before their code. The first block of a section
+# has no such text.
 NAMES = {
     "In a cluster": "cluster",
     "Peeks at": "replicas",
@@ -25,7 +25,7 @@ NAMES = {
 
 
 def parts(library: Library) -> dict[str, str]:
-    """Of its program, as the document shows them: what has one name is shown as one block."""
+    """Returns the parts of a library's program. Parts with one name are combined to one block."""
     shown: dict[str, list[str]] = {}
     for name, text in PART.findall(library.source.read_text()):
         shown.setdefault(name, []).append(textwrap.dedent(text).strip())
@@ -33,19 +33,19 @@ def parts(library: Library) -> dict[str, str]:
 
 
 def sections() -> dict[str, str]:
-    """By heading, those that are of a library that is asked."""
+    """Returns the sections of tested libraries by heading."""
     _, *found = re.split(r"^## ", DOCUMENT, flags=re.MULTILINE)
     return dict(section.split("\n", 1) for section in found)
 
 
-# For some libraries, the document names another one, and the words that differ in its code.
+# Reference of a library to another one, with the words that differ in its code.
 FORK = re.compile(r"\[.*?\]\(#([\w-]+)\).*?, with (`.+? in place of `.+?`)\.")
 IN_PLACE = re.compile(r"`([^`]+)` in place of `([^`]+)`")
 
 
 def shown(library: str) -> dict[str, str]:
-    """The code that a reader of the document has for the library: where it has none of its own,
-    that of the library which it names.
+    """Returns the code in the document for the library, or else that of the library that it refers
+    to.
     """
     section = sections()[library]
     blocks: dict[str, str] = {}

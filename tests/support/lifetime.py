@@ -1,5 +1,5 @@
-"""How a program that serves until Ctrl-C ends when something else ends it, so that no server stays
-on its port: the terminal is closed, `make` is killed, or it is killed itself.
+"""Orderly ends of programs that serve until Ctrl-C, when the terminal is closed, `make` is killed,
+or the program is killed, so that no server keeps its port.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Any
 try:
     import ctypes
 
-    # Linux's; elsewhere nobody hears of the end of a parent.
+    # Linux only; elsewhere a child is not notified of its parent's end.
     _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
 except (ImportError, OSError):
     _PRCTL = None
@@ -21,8 +21,8 @@ _SET_PARENT_DEATH_SIGNAL = 1
 
 
 def end_in_order() -> None:
-    """An ordinary kill and a terminal that closes leave by SystemExit, through every `finally`.
-    Under nohup the terminal may close.
+    """Turns SIGTERM and SIGHUP into SystemExit, so that every `finally` runs. Under nohup SIGHUP
+    stays ignored.
     """
     signals = [
         number
@@ -31,7 +31,7 @@ def end_in_order() -> None:
     ]
 
     def leave(*_: object) -> None:
-        # A second one, such as that of the parent which ends as well, would leave by half.
+        # A second signal, such as that of the ending parent, would interrupt the cleanup.
         for number in signals:
             signal.signal(number, signal.SIG_IGN)
         sys.exit(0)
@@ -41,15 +41,16 @@ def end_in_order() -> None:
 
 
 def end_with(parent: int) -> None:
-    """As an ordinary kill, once the parent, of this id, is gone: make, whatever ended it."""
+    """Sends this process SIGTERM when its parent, with this id, ends."""
     _ask_for_sigterm()
     if _PRCTL and os.getppid() != parent:
         sys.exit(f"what started this, process {parent}, has ended")
 
 
 def wait_for_end(process: subprocess.Popen[bytes]) -> None:
-    """Waits until it has ended. Python acts on Ctrl-C between its own steps only: one that comes
-    just before the system's wait would go unnoticed until the process ends, so no wait is long.
+    """Waits until a process has ended. Python handles Ctrl-C only between its own steps: one that
+    arrives just before a long system call would be delayed until the process ends, so waits are
+    short.
     """
     while process.returncode is None:
         with suppress(subprocess.TimeoutExpired):
@@ -57,8 +58,8 @@ def wait_for_end(process: subprocess.Popen[bytes]) -> None:
 
 
 def start(words: list[Any], **options: Any) -> subprocess.Popen[bytes]:
-    """As Popen, in a program without threads. The child gets an ordinary kill once this process is
-    gone, whatever ended that.
+    """Starts a process like Popen, in a program without threads. The child gets SIGTERM when this
+    process ends for any reason.
     """
     parent = os.getpid()
 

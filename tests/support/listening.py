@@ -1,4 +1,4 @@
-"""What a subscriber has been told."""
+"""Messages received by a subscriber."""
 
 from redis.client import PubSub
 
@@ -6,8 +6,8 @@ from support.server import PATIENCE
 
 
 def all_told(listener: PubSub) -> list[object]:
-    """All that the server had told this subscriber when it answers its PING: that comes after them,
-    however busy the machine is.
+    """Returns all messages sent to this subscriber before the reply to its PING, which comes after
+    them even on a busy machine.
     """
     listener.ping()
     told = []

@@ -1,6 +1,6 @@
-"""Clients that charge keys of every kind all at once, each in a thread, and count what they heard.
+"""Clients that concurrently charge keys of every kind, each in a thread, and count the replies.
 
-A load is as long as its `with`, or until its server dies; and bounded, should a test hang.
+A load lasts as long as its `with` block, or until its server dies; its duration is bounded.
 """
 
 import random
@@ -22,17 +22,17 @@ from support.workload import HOUR, LIMITERS, Limiter, Word, Workload
 MOST_TURNS = 100_000
 LONGEST = 120.0
 
-# Seconds between two turns of a client. Without it, clients take whole processors for as long as a
-# replica takes to connect again, which one of Valkey tries once a second.
+# Pause between two turns of a client in seconds. Without it, clients would use entire processors
+# while a replica reconnects, which a Valkey replica tries once a second.
 PAUSE = 0.002
 
-# More than a load can use, and no more leases than a key may have.
+# Limit above any load, and at most the number of leases that a key may have.
 ENDLESS = 100_000
 
 
 def wide(limiter: Limiter, limit: int) -> Limiter:
-    """The call with another limit, of which nothing recovers while a test runs: of a bucket, which
-    is refilled as slowly as one may be, a unit in a few hours by a clock that a test moves on.
+    """Returns the limiter with another limit, whose usage does not recover during a test: a bucket
+    is refilled as slowly as possible, by a unit in a few hours of the test clock.
     """
     words: dict[Word, Word] = {10: limit, "1h": "3650d"}
     spec = [words.get(word, word) for word in limiter.spec]
@@ -42,17 +42,17 @@ def wide(limiter: Limiter, limit: int) -> Limiter:
 
 
 def used(client: Redis, limiter: Limiter, key: Word, limit: int) -> int:
-    """How much of the limit is used, by the server's own count."""
+    """Returns the usage of the limit by the server's own count."""
     return limit - client.execute_command(*limiter.by("onlooker").peek(key, 1))[2]
 
 
 def total(counters: Iterable[Counter[str]]) -> Counter[str]:
-    """Of what clients have counted each by itself, and may be counting on."""
+    """Sums the counters of clients, which may be counting concurrently."""
     return sum((counter.copy() for counter in counters), Counter())
 
 
 class Load:
-    """Threads that take turns as long as they are answered. What a turn does is its subclass's."""
+    """Threads that take turns while they get replies. A subclass defines a turn."""
 
     def __init__(self, clients: int = 4) -> None:
         self._over = threading.Event()
@@ -68,11 +68,11 @@ class Load:
 
     @property
     def is_over(self) -> bool:
-        """All clients have come to an end."""
+        """`True` if all clients have ended."""
         return not any(thread.is_alive() for thread in self._threads)
 
     def wait_for(self, turns: int, timeout: float = poll.PATIENCE) -> None:
-        """Returns once so many more have been taken, and raises if that cannot be."""
+        """Waits until a number of further turns were taken. Raises if that is impossible."""
         enough = self.turns + turns
 
         def taken() -> bool:
@@ -82,12 +82,12 @@ class Load:
         poll.until(taken, f"{turns} turns under load", timeout)
 
     def check(self) -> None:
-        """Raises what a client met that its load does not expect."""
+        """Raises an unexpected error of a client."""
         for error in self._errors:
             raise error
 
     def join(self) -> None:
-        """Returns once all clients have come to an end by themselves, as when their server died."""
+        """Waits until all clients have ended by themselves, because their server died."""
         for thread in self._threads:
             thread.join()
         self.check()
@@ -109,24 +109,27 @@ class Load:
                 if self._over.is_set() or not take_turn():
                     return
                 self._turns[number] += 1
-                time.sleep(PAUSE)  # the pace of the load, not a wait
-        except Exception as error:  # It is raised in the thread of the test.
+                time.sleep(PAUSE)  # pace of the load, not a wait
+        except Exception as error:  # raised in the thread of the test
             self._errors.append(error)
 
     def turn(self, number: int) -> Callable[[], bool]:
-        """What the client of this number does again and again, until it says that it is done."""
+        """Returns a function for the turns of a client. It returns `True` when the client is
+        done.
+        """
         raise NotImplementedError
 
 
 UNREACHED = [wide(limiter, ENDLESS) for limiter in LIMITERS]
-# The keys of `Charging`: of each kind one that is charged alone, and one that is with all others.
+# Keys of `Charging`: of each kind one that is charged alone, and one that is charged with all
+# others.
 CHARGED = {f"{how} {one.name}": one for how in ("alone", "all") for one in UNREACHED}
 
 
 class Mixed(Load):
-    """Calls of every command with every option, most of them on keys of which little is left, while
-    the clock goes on. What a server makes of them depends on their order, so that only one that
-    was told all of it, in order, comes to the same bytes.
+    """Calls of every command with every option, mostly on nearly exhausted keys, while the clock
+    advances. The result depends on their order, so only a server that executed all of them in order
+    has the same bytes.
     """
 
     def __init__(self, server: Server, clock: Clock, seed: int = 0, clients: int = 4) -> None:
@@ -139,7 +142,7 @@ class Mixed(Load):
 
         def take_turn() -> bool:
             step = next(workload)
-            # Not by hours, after which little would be left to compare.
+            # Not by hours, after which most usage would have expired.
             if number == 0 and abs(step.move) < HOUR:
                 self._clock.advance(step.move)
             client.execute_command(*step.command)
@@ -149,13 +152,13 @@ class Mixed(Load):
 
 
 class Charging(Load):
-    """Charges a unit at a time of limits that nobody reaches: of one kind alone, and of all in one
-    RL.MTAKE. Counts what was sent, and of that what was answered; the server must have charged
-    no less than this and no more than that. It ends when the server dies.
+    """Charges of single units to limits that are never reached: of one kind alone, and of all kinds
+    in one RL.MTAKE. Counts sent and answered calls; the server must have charged at least the
+    latter and at most the former. Ends when the server dies.
     """
 
     def __init__(self, server: Server, clock: Clock, clients: int = 4, tick: int | str = 1) -> None:
-        """The clock moves by a tick each time that the first client has had its turn."""
+        """Creates the load. The clock moves by a tick after each turn of the first client."""
         super().__init__(clients)
         self._server, self._clock, self._tick = server, clock, tick
         self._lost: list[BaseException] = []
@@ -172,7 +175,9 @@ class Charging(Load):
 
     @staticmethod
     def used(client: Redis) -> Counter[str]:
-        """What the server holds of each key. One RL.MTAKE is whole, or was not."""
+        """Returns the usage of each key on the server. Each RL.MTAKE must be charged entirely or
+        not at all.
+        """
         counts = Counter({key: used(client, one, key, ENDLESS) for key, one in CHARGED.items()})
         together = {counts[key] for key in CHARGED if key.startswith("all ")}
         assert len(together) == 1, f"an RL.MTAKE is there by half: {counts}"
@@ -180,14 +185,14 @@ class Charging(Load):
 
     def check(self) -> None:
         super().check()
-        # Only a server that a test has killed, and waited for, may leave a call without an answer.
+        # Only a server that the test has killed may leave a call without a reply.
         if self._server.is_running:
             for error in self._lost:
                 raise error
 
     def turn(self, number: int) -> Callable[[], bool]:
         client = self._server.client()
-        # Holders that no other client has, in any load: each lease is one more unit.
+        # Holders unique to this client and load: each lease is one more unit.
         holder = f"{random.randrange(2**60)}"
         numbers = count()
         sent, answered = self._sent[number], self._answered[number]
@@ -219,13 +224,13 @@ class Charging(Load):
 
 
 class Hammering(Load):
-    """Clients that take a unit at a time of limits that they do reach, first of one primary and,
-    once that is lost, of its successor, until that denies them.
+    """Clients that exhaust limits with single units, first on one primary and, after it is lost, on
+    its successor, until that denies them.
 
-    After every few calls they WAIT until a replica has them. What was granted is counted, per kind:
-    `kept` with a replica when the primary was lost; `unacknowledged`, for all that the client
-    knows; `unanswered`, of which it does not even know whether it was granted; and `after`, by
-    the successor. They leave it half of each limit at least.
+    After every few calls they WAIT for a replica. Granted units are counted by kind: `kept` by a
+    replica when the primary was lost; `unacknowledged` by a replica; `unanswered`, of which the
+    client does not know if they were granted; and `after`, by the successor. At least half of each
+    limit is left for it.
     """
 
     def __init__(
@@ -278,7 +283,7 @@ class Hammering(Load):
             return bool(client.execute_command(*call)[0])
 
         def before() -> bool:
-            """A few calls, and a WAIT for a replica that has them."""
+            """Sends a few calls, and a WAIT for a replica."""
             nonlocal client, lost
             calling = None
             try:
@@ -291,8 +296,8 @@ class Hammering(Load):
                     pending[calling.name] += granted
                 client.execute_command("WAIT", 1, 0)
             except (RedisConnectionError, ResponseError) as error:
-                # The primary is gone; or it was told to be a replica, which unblocks who WAITs,
-                # and denies who calls: that was not charged.
+                # The primary is gone. Or it was demoted, which unblocks WAIT and rejects calls
+                # without charging them.
                 if str(error).startswith("You can't write against a read only replica"):
                     unanswered[calling.name] -= 1
                 elif isinstance(error, ResponseError) and not str(error).startswith("UNBLOCKED"):
@@ -304,7 +309,7 @@ class Hammering(Load):
             return True
 
         def beyond() -> bool:
-            """A call to the successor, of a kind that it has not denied three times."""
+            """Sends a call to the successor, of a kind that it has not denied three times."""
             limiter = choose.choice([one for one in self.limiters if denied[one.name] < 3])
             if take(limiter):
                 after[limiter.name] += 1

@@ -1,5 +1,5 @@
-"""A machine that lacks something: a copy of the repository, and a PATH where programs are missing,
-too old or not what they are taken for.
+"""Simulated machine that lacks programs: a copy of the repository, and a PATH where programs are
+missing, too old or fake.
 """
 
 import shutil
@@ -9,13 +9,13 @@ from pathlib import Path
 
 from support.server import REPOSITORY
 
-# What any system has that has `make`.
+# Tools of any system that has `make`.
 TOOLS = [
     *("sh", "cat", "chmod", "cp", "date", "dirname", "expand", "find", "grep", "gzip", "head"),
     *("install", "ln", "ls", "mkdir", "mv", "rm", "sed", "sort", "tar", "touch", "uname"),
 ]
 
-# A Python with venv and pip as far as make goes; LACKS names what it lacks.
+# Fake Python with the parts of venv and pip that make uses; LACKS names the missing one.
 PYTHON3 = """\
 case "$*" in
   *python_version*) echo "$VERSION" ;;
@@ -52,9 +52,7 @@ esac
 
 
 class Machine:
-    """A clone of the repository, and all the programs that are on the PATH. Its folder may have any
-    name.
-    """
+    """Clone of the repository in a folder of any name, with all programs on the PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.clone = folder / "my clone"
@@ -97,7 +95,7 @@ class Machine:
         (self.programs / program).unlink()
 
     def make(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """With nothing of the environment that this test runs in, such as an outer make's."""
+        """Runs make without the environment of this test, such as that of an outer make."""
         return subprocess.run(
             [self.make_program, *words],
             cwd=self.clone,
@@ -115,7 +113,7 @@ class Machine:
         return [line for line in lines if line.startswith(f"{program} ")]
 
     def from_pypi(self) -> list[str]:
-        """What pip was told to get, one at a time."""
+        """Returns the packages that pip was asked for, one at a time."""
         return [call.split()[-1] for call in self.calls("pip")]
 
 

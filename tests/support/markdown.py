@@ -1,4 +1,4 @@
-"""The parts of a document that a test can hold it to: blocks, spans of code, links, places."""
+"""Parser of the parts of a document that tests check: blocks, code spans, links, anchors."""
 
 import re
 import textwrap
@@ -11,7 +11,7 @@ FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block, with the text between the one before and it."""
+    """Fenced block, with the text between the previous block and it."""
 
     language: str
     text: str
@@ -30,22 +30,22 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def spans(text: str) -> list[str]:
-    """`Code` within the text, outside of blocks."""
+    """Returns the code spans of the text, outside of blocks."""
     return re.findall(r"`([^`\n]+)`", FENCED.sub("", text))
 
 
 def links(text: str) -> list[tuple[str, str]]:
-    """The path and the place that each link leads to; those on the net are left out."""
+    """Returns the path and anchor of each link, except links to the web."""
     found = re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", FENCED.sub("", text))
     return [(path, place) for path, place in found if "://" not in path]
 
 
 def places(document: Path) -> set[str]:
-    """What a link can have behind its #: the headings, as GitHub writes them."""
+    """Returns the anchors of a document: its headings in GitHub's form."""
     heads = re.findall(r"^#+ (.*)$", FENCED.sub("", document.read_text()), re.MULTILINE)
     return {place(head) for head in heads}
 
 
 def place(head: str) -> str:
-    """What leads to a heading."""
+    """Returns the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")

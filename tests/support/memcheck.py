@@ -1,4 +1,4 @@
-"""A server under valgrind's memcheck, which watches every byte that is read, written and freed."""
+"""Server under valgrind's memcheck, which checks every byte that is read, written and freed."""
 
 import re
 import shlex
@@ -10,22 +10,22 @@ from support.binaries import Binary
 
 OPTIONS = [
     "--leak-check=full",
-    # What the keyspace holds at the end is no leak, but shows that our blocks are seen at all.
+    # Reachable blocks of the keyspace are not leaks, but show that the module's blocks are seen.
     "--show-leak-kinds=definite,indirect,reachable",
-    # As far as the frames of the module, beneath those of the standard library.
+    # Deep enough to reach the module's frames below those of the standard library.
     "--num-callers=60",
     "--error-limit=no",
     f"--suppressions={Path(__file__).with_suffix('.supp')}",
-    # Debian's servers take their memory from a library of jemalloc's, not from the C library.
+    # Debian's servers allocate from a jemalloc library, not from the C library.
     "--soname-synonyms=somalloc=*jemalloc*",
 ]
-# A frame of the module: of its own code, or of generic code of the standard library's in its file.
+# Frame of the module, including generic code of the standard library in its file.
 OURS = re.compile(r"redis_ratelimit")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What memcheck says of one place: a line that says what, and the calls that led there."""
+    """Report of memcheck on one place: a description, and the stack."""
 
     what: str
     frames: tuple[str, ...]
@@ -40,12 +40,12 @@ class Finding:
 
     @property
     def is_leak(self) -> bool:
-        """A block to which no pointer is left."""
+        """`True` for a block without any pointer to it."""
         return re.search(r" (definitely|indirectly) lost in loss record", self.what) is not None
 
     @property
     def is_error(self) -> bool:
-        """Something wrong that was done, not a block that was left."""
+        """`True` for an invalid access, not a leaked block."""
         return " in loss record" not in self.what
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Finding:
 
 
 class Memcheck:
-    """What memcheck says of a server and of whatever it forks, in files of a directory."""
+    """Reports of memcheck on a server and its forks, in files of a directory."""
 
     def __init__(self, binary: Binary, directory: Path) -> None:
         self._logs = directory / "memcheck"
@@ -64,18 +64,18 @@ class Memcheck:
         )
         wrapper.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         wrapper.chmod(0o755)
-        # To be started in place of the server.
+        # Program to start in place of the server.
         self.binary = replace(binary, path=wrapper)
 
     def findings(self) -> list[Finding]:
-        """Of all servers that have ended."""
+        """Returns the reports on all servers that have ended."""
         logs = [log.read_text(errors="replace") for log in sorted(self._logs.iterdir())]
         return [finding for log in logs for finding in findings(log)]
 
 
 def findings(log: str) -> list[Finding]:
-    """What a log of memcheck's tells. Lines of forked processes, which begin with another process
-    id, come in between.
+    """Parses a log of memcheck. Lines of forked processes, with another process id, are
+    interleaved.
     """
     texts = defaultdict(str)
     for line in log.splitlines():
@@ -85,7 +85,7 @@ def findings(log: str) -> list[Finding]:
     found = []
     for text in texts.values():
         for paragraph in re.split(r"\n[ ]*\n", text):
-            # "Thread 3 bio_lazy_free:" may come before what is said, and be said for itself.
+            # A line such as "Thread 3 bio_lazy_free:" may precede a report, or stand alone.
             lines = [line for line in paragraph.splitlines() if not line.startswith("Thread ")]
             frames = tuple(line.strip() for line in lines if re.match(r" +(at|by) 0x", line))
             if frames:

@@ -1,4 +1,4 @@
-"""An exporter and a Prometheus that read a server, and calls of every kind that they count."""
+"""Exporter and Prometheus that read a server, and calls of every kind that they count."""
 
 import json
 import shutil
@@ -27,8 +27,9 @@ EXPORTER = shutil.which("prometheus-redis-exporter") or shutil.which("redis_expo
 PROMETHEUS = shutil.which("prometheus")
 PROMTOOL = shutil.which("promtool")
 
-# Their names, and as INFO and all that reads it has them. One has no letter, one looks like a count
-# of another, and one has whatever means something in INFO, Lua, PromQL or a regular expression.
+# Policy names, with their form in INFO and all that reads it. They include one without a letter,
+# one like another's counter, and one with special characters of INFO, Lua, PromQL and regular
+# expressions.
 NAMES = {
     b"plan:pro": "plan:pro",
     b"login": "login",
@@ -36,14 +37,14 @@ NAMES = {
     b"plan:pro:denied": "plan:pro:denied",
     b'a=1,b:2\r\n"$.*%d{}\\\xff': "a%3D1%2Cb:2%0D%0A%22%24.%2A%25d%7B%7D%5C%FF",
 }
-# What a user may do, and from what on a limit that is on trial would deny.
+# Limits of a user, with a shadow limit at half of them.
 LIMITS = ["FIXED", 10, "1d", "FIXED", 5, "1d", "AS", "new", "SHADOW", "BAN", 2, "1d", "1d"]
 COUNTS = ("calls", "admitted", "denied", "near", "shadow_denied", "banned", "repeated")
 
 
 @pytest.fixture
 def used(fresh_server: Callable[..., Server]) -> Server:
-    """A server that has admitted one call and denied one, and has policies nobody has called."""
+    """Server that has allowed one call and denied one, with policies that were never used."""
     server = fresh_server(module_args="policies yes")
     with server.client() as client:
         for _ in range(2):
@@ -54,11 +55,11 @@ def used(fresh_server: Callable[..., Server]) -> Server:
 
 
 def exercise(client: Redis, user: object) -> None:
-    """Calls on every policy, of every kind that is counted. Each user is limited for itself."""
+    """Calls every policy with every counted outcome. Each user has separate usage."""
     for name, shown in NAMES.items():
         key = f"{user}:{shown}"
-        # Ten are admitted, five of them past the shadow and three near the limit. Of three that are
-        # denied, the ban denies the last.
+        # Ten are allowed, five of them past the shadow limit and three near the limit. Three are
+        # denied, the last one by the ban.
         for _ in range(13):
             client.execute_command("RL.LIMIT", key, name)
         for _ in range(2):
@@ -67,7 +68,7 @@ def exercise(client: Redis, user: object) -> None:
         client.execute_command("RL.LIMIT", user, "no-such-policy")
 
 
-# What `exercise` adds to the counts of each policy.
+# Counts of each policy that `exercise` adds.
 EXERCISED = {
     "calls": 15,
     "admitted": 11,
@@ -102,7 +103,7 @@ def running(
 
 @contextmanager
 def waiting(server: Server, *keys: object) -> Iterator[None]:
-    """Somebody holds the lease of each key, and another waits for it."""
+    """Blocks a call on the lease of each key."""
     with ExitStack() as closing:
         for key in keys:
             client = closing.enter_context(server.client())
@@ -119,7 +120,7 @@ def waiting(server: Server, *keys: object) -> Iterator[None]:
 
 
 def waits_in_vain(client: Redis, clock: Clock) -> None:
-    """A call that waits for as long as it would."""
+    """Lets a blocked call run into its timeout."""
     client.execute_command("RL.ACQUIRE", "full", 1, "1d", "holder")
     connection = client.connection_pool.get_connection()
     connection.send_command("RL.ACQUIRE", "full", 1, "1d", "another", "BLOCK", "1us")
@@ -140,14 +141,14 @@ def get(address: str) -> str:
 
 @pytest.fixture
 def held() -> Iterator[ExitStack]:
-    """What is kept from other tests until this one has ended: ports."""
+    """Resources that other tests must not use until this one has ended: ports."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture
 def exporter(used: Server, held: ExitStack) -> Iterator[str]:
-    """The address of an exporter of that server."""
+    """Address of an exporter of that server."""
     if EXPORTER is None:
         pytest.skip("the Prometheus exporter for Redis is not installed")
     address = f"127.0.0.1:{reserve_port(held)}"
@@ -164,7 +165,9 @@ def exporter(used: Server, held: ExitStack) -> Iterator[str]:
 
 @pytest.fixture
 def scrape(exporter: str) -> Callable[[], dict[str, float]]:
-    """Asks an exporter: series by name and labels, as in the text of the scrape."""
+    """Returns a function that scrapes an exporter: series by name and labels, as in the text
+    format.
+    """
 
     def ask() -> dict[str, float]:
         lines = get(f"http://{exporter}/metrics").splitlines()
@@ -179,11 +182,11 @@ Ask = Callable[..., Any]
 
 @pytest.fixture
 def ask(exporter: str, tmp_path: Path, held: ExitStack) -> Iterator[Ask]:
-    """Asks a Prometheus that has read the exporter, and has our rules: the data of its answer."""
+    """Returns a function that queries a Prometheus that has read the exporter and has our rules."""
     if PROMETHEUS is None:
         pytest.skip("Prometheus is not installed")
     address = f"127.0.0.1:{reserve_port(held)}"
-    # JSON is YAML, too.
+    # JSON is valid YAML.
     config = {
         "global": {
             "scrape_interval": "500ms",
@@ -197,7 +200,7 @@ def ask(exporter: str, tmp_path: Path, held: ExitStack) -> Iterator[Ask]:
     file.write_text(json.dumps(config))
 
     def ask(what: str, **arguments: str) -> Any:
-        # An argument that may be given several times has brackets in its name.
+        # The name of a repeatable argument ends in brackets.
         words = {name.replace("match", "match[]"): value for name, value in arguments.items()}
         query = urllib.parse.urlencode(words)
         answer = json.loads(get(f"http://{address}/api/v1/{what}?{query}"))
@@ -223,7 +226,7 @@ def by_script(client: Redis) -> dict[str, float]:
 
 
 def until_none(are_none: Callable[[], bool], missing: set) -> None:
-    """Until Prometheus has read often enough; else says what is missing."""
+    """Waits until Prometheus has read all series. Otherwise reports the missing ones."""
     try:
         poll.until(are_none, "Prometheus has all", timeout=30)
     except TimeoutError:

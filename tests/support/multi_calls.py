@@ -2,7 +2,7 @@
 
 from redis import Redis
 
-# A spec of every algorithm with a limit of 10, all of which a minute of recovery makes new again.
+# Spec of every algorithm with a limit of 10, which recovers within a minute.
 SPECS = {
     "token bucket": "TOKENBUCKET 10 10 10s",
     "leaky bucket": "LEAKYBUCKET 10 10 10s",

@@ -1,8 +1,8 @@
-"""Payloads and effects that no command made: taken apart, changed at random, and sealed anew.
+"""Payloads and effects that no command created: parsed, mutated, and sealed again.
 
-A payload is what DUMP answers: the server's type byte, the module's type with the version of its
-encoding, fields each behind a byte that says what it is, a zero; then the version of the RDB
-format and a checksum, which every change here makes right again.
+A payload is a reply of DUMP: the server's type byte, the module's type with the version of its
+encoding, fields each after a byte with their type, and a zero; then the version of the RDB format
+and a checksum, which is recomputed after every change.
 """
 
 import os
@@ -13,22 +13,22 @@ from support.scale import scaled
 
 Field = int | bytes
 
-# How many payloads, and how many effects, a run of the suite tries, and which ones. `make fuzz`
-# tries a million of each, and other ones every time.
+# Number of mutated payloads, and of effects, in a run of the suite, and their seed. `make fuzz`
+# tries a million of each, with a new seed every time.
 MUTATIONS = int(os.environ.get("RATELIMIT_MUTATIONS") or scaled(12_000, 120_000))
 SEED = os.environ.get("RATELIMIT_SEED", "")
-# They are sent so many at a time.
+# Number of payloads sent at a time.
 BATCH = 500
 
 
 def batches(name: str, share: int) -> Iterator[random.Random]:
-    """For every batch of one of `share` equal parts: where its choices come from."""
+    """Yields a random generator for every batch of one of `share` equal parts."""
     for number in range(-(-MUTATIONS // share // BATCH)):
         yield random.Random(f"{SEED} {name} {number}")
 
 
 def crc64(payload: bytes) -> int:
-    """CRC-64 as in Jones, the checksum of a DUMP."""
+    """Returns the checksum of a DUMP, CRC-64 (Jones)."""
     crc, table = 0, CRC_TABLE
     for byte in payload:
         crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -47,40 +47,40 @@ CRC_TABLE = tuple(crc64_table())
 
 
 def sealed(body: bytes, dump: bytes) -> bytes:
-    """With the RDB version of a real dump, and the right checksum."""
+    """Adds the RDB version of a real dump, and the right checksum."""
     payload = body + dump[-10:-8]
     return payload + crc64(payload).to_bytes(8, "little")
 
 
 def rewritten(dump: bytes, fields: list[Field], version: int | None = None) -> bytes:
-    """A dump of the same type with other fields."""
+    """Returns a dump of the same type with other fields."""
     head = bytearray(dump[:HEAD])
     if version is not None:
-        # The type's name takes the upper 54 bits, the version of its encoding the lower ten.
+        # The name of the type has the upper 54 bits, the version of its encoding the lower ten.
         number = int.from_bytes(head[2:], "big")
         head[2:] = (number >> 10 << 10 | version).to_bytes(8, "big")
     return sealed(bytes(head) + b"".join(map(written, fields)) + b"\x00", dump)
 
 
-# The type byte, and the type and the version of a module as a number of 64 bits.
+# Length of the type byte, and of the module's type and version as a 64-bit number.
 HEAD = 10
 UNSIGNED, STRING = 2, 5
 
 
 def written(field: Field) -> bytes:
-    """With lengths and numbers in 64 bits, which is always allowed."""
+    """Encodes a field with lengths and numbers in 64 bits, which is always allowed."""
     if isinstance(field, bytes):
         return bytes([STRING, 0x81]) + len(field).to_bytes(8, "big") + field
     return bytes([UNSIGNED, 0x81]) + field.to_bytes(8, "big")
 
 
 def fields(dump: bytes) -> list[Field]:
-    """What a dump holds."""
+    """Parses the fields of a dump."""
     return fields_from(dump, HEAD)[0]
 
 
 def fields_from(dump: bytes, place: int) -> tuple[list[Field], bytes]:
-    """What is held from there on, and what is behind it."""
+    """Parses fields from `place` on. Returns them and the rest."""
     found: list[Field] = []
     while dump[place]:
         kind, place = dump[place], place + 1
@@ -89,7 +89,7 @@ def fields_from(dump: bytes, place: int) -> tuple[list[Field], bytes]:
             _, place = number(dump, place)
             found.append(decompressed(dump[place : place + length]))
         elif dump[place] >= 0xC0:
-            # A string that is an integer is held as one, of 8, 16 or 32 bits.
+            # A string that is an integer is encoded as one of 8, 16 or 32 bits.
             length, place = 1 << (dump[place] & 3), place + 1
             integer = int.from_bytes(dump[place : place + length], "little", signed=True)
             found.append(str(integer).encode())
@@ -104,7 +104,7 @@ def fields_from(dump: bytes, place: int) -> tuple[list[Field], bytes]:
 
 
 def decompressed(packed: bytes) -> bytes:
-    """What the server has packed by LZF: stretches as they are, or as they came before."""
+    """Decompresses LZF: literal runs, and references to earlier bytes."""
     text, place = bytearray(), 0
     while place < len(packed):
         head, place = packed[place], place + 1
@@ -122,7 +122,7 @@ def decompressed(packed: bytes) -> bytes:
 
 
 def number(dump: bytes, place: int) -> tuple[int, int]:
-    """A number of 6, 14, 32 or 64 bits, and where it ends."""
+    """Decodes a number of 6, 14, 32 or 64 bits. Returns it and the place after it."""
     first = dump[place]
     if first < 0x40:
         return first, place + 1
@@ -132,12 +132,12 @@ def number(dump: bytes, place: int) -> tuple[int, int]:
     return int.from_bytes(dump[place + 1 : end], "big"), end
 
 
-# Where arithmetic goes wrong, if it does: with the numbers next to them.
+# Numbers at which arithmetic may fail, tried with their neighbours.
 EDGES = (0, 1, 2**8, 2**16, 2**31, 2**32, 2**53, 2**63, 2**64 - 1)
 
 
 def other_number(chosen: random.Random, value: int) -> int:
-    """An extreme, a neighbour of the value, or another of about its size; in 64 bits."""
+    """Returns an extreme, a neighbour of the value, or a number of similar size, in 64 bits."""
     match chosen.randrange(6):
         case 0:
             other = chosen.choice(EDGES) + chosen.choice((-1, 0, 0, 1))
@@ -153,7 +153,7 @@ def other_number(chosen: random.Random, value: int) -> int:
 
 
 def other_string(chosen: random.Random, value: bytes) -> bytes:
-    """At the edges of what a holder's name may be, or nearly the same name."""
+    """Returns a name of extreme length, or nearly the same name."""
     edges = (b"", b"\x00", b"7", bytes(256), bytes(257), b"\xff" * 255)
     near = (value[:-1], value + b"\x00", value[::-1])
     return chosen.choice(edges + near)
@@ -162,7 +162,7 @@ def other_string(chosen: random.Random, value: bytes) -> bytes:
 def changed_fields(
     chosen: random.Random, held: Sequence[Field], others: Sequence[Field]
 ) -> list[Field]:
-    """One to three of the fields changed, at times one more or less."""
+    """Changes one to three fields, sometimes adding or removing one."""
     mutated = list(held)
     for _ in range(chosen.choice((1, 1, 2, 3))):
         place = chosen.randrange(len(mutated)) if mutated else 0
@@ -184,7 +184,7 @@ def changed_fields(
 
 
 def changed_bytes(chosen: random.Random, body: bytes, first: int = 0) -> bytes:
-    """One to three bytes from `first` on changed, at times some left out or put in."""
+    """Changes one to three bytes from `first` on, sometimes adding or removing some."""
     mutated = bytearray(body)
     for _ in range(chosen.choice((1, 1, 2, 3))):
         if len(mutated) <= first:
@@ -203,7 +203,7 @@ def changed_bytes(chosen: random.Random, body: bytes, first: int = 0) -> bytes:
 
 
 def changed_words(chosen: random.Random, text: str, others: Sequence[str]) -> str:
-    """One to three of the words of an effect changed, at times one more or less."""
+    """Changes one to three words of an effect, sometimes adding or removing one."""
     words = text.split(" ")
     for _ in range(chosen.choice((1, 1, 2, 3))):
         place = chosen.randrange(len(words))

@@ -1,4 +1,4 @@
-"""The policies of servers: changed at random, under load, and compared."""
+"""Policies of servers: changed at random, under load, and compared."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from support.load import Load
 from support.server import Server
 from support.workload import Word
 
-# What names and specs may be: bytes are bytes, and a policy may have several limits.
+# Names and specs of policies: names are any bytes, and a policy may have several limits.
 NAMES: tuple[bytes, ...] = (
     *(b"plan:%d" % number for number in range(12)),
     b"\x00\xff\r\n$3\r\n",
@@ -31,7 +31,7 @@ SPECS: tuple[tuple[Word, ...], ...] = (
 
 
 class Policy(NamedTuple):
-    """What a server says of one. Counts of its calls are each server's own, and no part."""
+    """State of a policy, without the counts of calls, which differ between servers."""
 
     version: int
     set_at: int
@@ -49,7 +49,7 @@ def policy(client: Redis, name: Word) -> Policy | None:
 
 
 def policies(client: Redis) -> dict[bytes, Policy]:
-    """All that a server has, by name."""
+    """Returns all policies of a server by name."""
     found = {}
     for name, *listed in client.execute_command("RL.POLICYLIST"):
         one = found[name] = policy(client, name)
@@ -59,8 +59,9 @@ def policies(client: Redis) -> dict[bytes, Policy]:
 
 
 def known(client: Redis) -> tuple[object, dict[bytes, tuple[int, int, bytes]]]:
-    """What servers have the same of, whose clocks may be apart: each tells by its own how much of a
-    scale is left. The digest is of all that a record says, when a scale ends among it.
+    """Returns the policy state that servers share even if their clocks differ: the rest of a
+    scale's time depends on the clock. The digest covers the entire records, including the end of a
+    scale.
     """
     digest = client.info("ratelimit")["ratelimit_policies_digest"]
     held = {name: (one.version, one.set_at, one.specs) for name, one in policies(client).items()}
@@ -74,14 +75,14 @@ def counts(client: Redis, name: Word) -> dict[bytes, int]:
 
 
 def record(name: bytes, at: int, specs: str = "FIXED 5 1h", born: int = 0) -> bytes:
-    """What a server tells of a policy that was set at that microsecond, and never scaled."""
+    """Encodes the record of a policy that was set at that microsecond, and never scaled."""
     heading = b"rl-policy 1 %d:%s" % (len(name), name)
     return heading + f" {at} 0 {born} 0 1 1 {len(specs)}:{specs} 0 0 1000000 0".encode()
 
 
 def knows_deletion(client: Redis, name: bytes) -> bool:
-    """Whether a server remembers that there was such a policy: then what is older is nothing to
-    it.
+    """Returns `True` if a server remembers the deletion of a policy, and so ignores older
+    records.
     """
     assert policy(client, name) is None
     client.execute_command("RL.POLICYEFFECT", record(name, 1))
@@ -93,8 +94,8 @@ def set_policy(client: Redis, name: Word, *words: Word) -> int:
 
 
 def calls(seed: int, length: int) -> Iterable[tuple[Word, ...]]:
-    """`length` changes of policies, at random but for the seed. Of what there is not they are
-    refused.
+    """Yields `length` random changes of policies for a seed. Changes of missing policies are
+    rejected.
     """
     chosen = random.Random(seed)
     for _ in range(length):
@@ -111,7 +112,7 @@ def calls(seed: int, length: int) -> Iterable[tuple[Word, ...]]:
 
 
 def change(clock: Clock, seed: int, length: int, *clients: Redis) -> None:
-    """Makes the same changes on each of the servers, at the same instants."""
+    """Makes the same changes on each of the servers, at the same times."""
     for call in calls(seed, length):
         clock.advance("1500ms")
         told = [_told(client, call) for client in clients]
@@ -127,8 +128,8 @@ def _told(client: Redis, call: tuple[Word, ...]) -> object:
 
 
 class Governing(Load):
-    """Clients that set, scale and delete, each policies of its own, so that each knows what has
-    become of them; until its server dies.
+    """Clients that set, scale and delete policies, each those of its own, so that it knows their
+    state; until the server dies.
     """
 
     EACH = 6
@@ -136,7 +137,7 @@ class Governing(Load):
     def __init__(self, server: Server, clock: Clock, tag: int = 0, clients: int = 4) -> None:
         super().__init__(clients)
         self._server, self._clock, self._tag = server, clock, b"%d:" % tag
-        # By name what was answered last, and all that was sent since: the specs and the scale.
+        # By name: the last answered change, and the last sent one, each with specs and scale.
         self._answered: dict[bytes, tuple[bytes, bytes] | None] = {}
         self._sent: dict[bytes, tuple[bytes, bytes] | None] = {}
 
@@ -174,7 +175,7 @@ class Governing(Load):
                 return ("RL.POLICYSET", name, *specs.split()), (specs, scale)
 
     def assert_kept(self, client: Redis) -> None:
-        """What was answered stands, or what was sent since."""
+        """Asserts that each policy has the state of the last answered change, or of a later one."""
         held = {
             name: (one.specs, one.scale)
             for name, one in policies(client).items()

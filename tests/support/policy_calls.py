@@ -1,4 +1,4 @@
-"""Policies that are set, and what a server answers about them."""
+"""Setting of policies, and replies about them."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,9 @@ Start = Callable[..., Server]
 
 
 def answer(redis: Redis, *words: str | bytes) -> object:
-    """The reply, or an error as it stands on the wire."""
+    """Returns the reply, or an error as on the wire."""
     try:
         return redis.execute_command(*words)
     except ResponseError as error:
-        # A code that the client does not know is a part of the text.
+        # The client leaves an unknown error code in the text.
         return f"{error.status_code or ''} {error}".lstrip()

@@ -1,4 +1,4 @@
-"""The files of a server that keeps policies."""
+"""Files of a server that keeps policies."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Policies on the nodes of a cluster: which each has, and whether all have the same."""
+"""Policies on the nodes of a cluster, and their agreement."""
 
 import random
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ SPECS = "TOKENBUCKET 10 10 1m"
 
 @pytest.fixture
 def name() -> str:
-    """Of a policy: another in each test, as deletions are remembered."""
+    """Returns a new name of a policy, as deletions are remembered."""
     return f"policy:{random.randrange(10**9)}"
 
 
 def version_on(node: Redis, name: str) -> int:
-    """0 if it has no such policy."""
+    """Returns the version of a policy on a node, or 0 if it has none."""
     policy = node.execute_command("RL.POLICYGET", name)
     return 0 if policy is None else as_map(policy)["version"]
 
@@ -34,7 +34,7 @@ def as_map(flat: object) -> dict[str, object]:
 
 
 def everywhere(cluster: Cluster, name: str, version: int, *but: Server) -> None:
-    """Returns once all nodes that are up have that version, 0 being none."""
+    """Waits until all running nodes have that version, where 0 is none."""
     nodes = [cluster.admin(node) for node in cluster.servers if node.is_running and node not in but]
     poll.until(
         lambda: all(version_on(node, name) == version for node in nodes),
@@ -44,7 +44,7 @@ def everywhere(cluster: Cluster, name: str, version: int, *but: Server) -> None:
 
 
 def of_one_mind(cluster: Cluster) -> None:
-    """Returns once no primary has heard of another that has other policies."""
+    """Waits until all primaries know of each other that they have the same policies."""
 
     def agree() -> bool:
         told = [cluster.admin(node).info("ratelimit_policies") for node in cluster.servers]
@@ -57,6 +57,6 @@ def of_one_mind(cluster: Cluster) -> None:
 
 @contextmanager
 def without_gossip(cluster: Cluster, *servers: Server) -> Iterator[None]:
-    """As if these nodes could not be reached by the others' policies."""
+    """Disables the exchange of policies with these nodes for the duration of the block."""
     with cluster.setting("ratelimit.policy-gossip", "no", *servers):
         yield

@@ -5,18 +5,17 @@ import socket
 from contextlib import ExitStack
 
 HOST = "127.0.0.1"
-# Below the ports that the system gives to outgoing connections, one of which could take a port
-# before its server does. The cluster bus of each is 10,000 higher, where no port is reserved.
+# Range below the system's ephemeral ports, which an outgoing connection could take before the
+# server does. The cluster bus of each is 10,000 higher, outside of this range.
 RESERVED = range(11_000, 21_000)
 BUS = 10_000
 
 
 def reserve_port(until: ExitStack) -> int:
-    """A free TCP port, which nobody else who reserves one gets before `until` closes, not even
-    while the server that has it is down.
+    """Reserves a free TCP port until `until` closes, even while its server is down.
 
-    Whoever has bound the UDP port of the same number has reserved it: a server needs only that of
-    TCP. The fixtures of all languages do so, as they run beside each other.
+    Binding the UDP port of the same number reserves it, as servers need only the TCP port. The
+    fixtures of all languages do so, as they run concurrently.
     """
     while True:
         port = random.choice(RESERVED)
@@ -34,7 +33,7 @@ def reserve_port(until: ExitStack) -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As servers do: a connection that has ended there is no obstacle.
+        # As servers do: ended connections in TIME_WAIT do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

@@ -1,4 +1,4 @@
-"""Servers under pressure: many keys, and how much memory they count."""
+"""Servers under pressure: many keys, and the memory that they use."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,7 +12,7 @@ from support.workload import (
 )
 
 Start = Callable[..., Server]
-# Of a flood, sent at a time.
+# Number of calls of a flood sent at a time.
 BATCH = 500
 
 
@@ -21,12 +21,14 @@ def limiter_of(number: int) -> Limiter:
 
 
 def cost_of(number: int) -> int:
-    """Each key of a flood is charged so much, by which it is known again."""
+    """Returns the charge of a key in a flood, which identifies the key."""
     return 1 + number // len(LIMITERS) % 9
 
 
 def flood(client: Redis, numbers: range, watch: Callable[[], None] = lambda: None) -> list[object]:
-    """Charges a key of its own for each number, the kinds in turn; the replies, errors included."""
+    """Charges a separate key for each number, of all kinds in turn. Returns the replies, including
+    errors.
+    """
     replies: list[object] = []
     for start in range(numbers.start, numbers.stop, BATCH):
         pipeline = client.pipeline(transaction=False)
@@ -39,7 +41,7 @@ def flood(client: Redis, numbers: range, watch: Callable[[], None] = lambda: Non
 
 
 def remaining(client: Redis, numbers: range) -> list[int]:
-    """What each key of a flood has left of its 10 units, as somebody else sees it."""
+    """Returns the units that each key of a flood has left of 10, as another caller sees it."""
     pipeline = client.pipeline(transaction=False)
     for number in numbers:
         pipeline.execute_command(*limiter_of(number).by("other").peek(f"flood:{number}"))
@@ -47,12 +49,14 @@ def remaining(client: Redis, numbers: range) -> list[int]:
 
 
 def quiet_memory(client: Redis) -> int:
-    """Without the buffers that the server keeps for a while of a connection used for much."""
+    """Returns the used memory without the buffers that the server keeps for recently used
+    connections.
+    """
     client.connection_pool.disconnect()
     return client.info("memory")["used_memory"]
 
 
-# As many as the setting allows by default; the long form goes past that.
+# Number of entries: the setting's default, and more in the long form.
 MOST = scaled(100_000, 1_000_000)
 
 
@@ -65,9 +69,9 @@ def full(setting: str) -> str:
 
 
 def fill_and_deny(client: Redis, numbers: Iterable[int]) -> None:
-    """Charges what `flood` has left of each key's limit, and is denied one unit more.
+    """Exhausts each key's limit after `flood`, and is denied one unit more.
 
-    A holder renews and a log adds to the entry of that instant, so that no key grows.
+    A holder renews its lease and a log extends its entry of that time, so no key grows.
     """
     numbers = list(numbers)
     pipeline = client.pipeline(transaction=False)

@@ -1,5 +1,5 @@
-"""A proxy that loses replies: a client's call is carried out, and its connection closed instead of
-an answer, as when a network fails between the two.
+"""Proxy that loses replies: a call is executed, and then its connection is closed instead of a
+reply, as when a network fails between the two.
 """
 
 import socket
@@ -11,14 +11,14 @@ from typing import BinaryIO
 
 
 class LossyProxy:
-    """Stands before a server's port, on a port of its own, while it is running. Of the replies to
-    the module's commands it loses every n-th.
+    """Proxy on a port of its own before a server's port, which loses every n-th reply to the
+    module's commands.
     """
 
     def __init__(self, port: int, every: int) -> None:
         self._target, self._every = port, every
         self._lock = threading.Lock()
-        # How many of the module's commands the server was sent, and how many replies were lost.
+        # Numbers of the module's commands that were sent, and of lost replies.
         self.sent = self.lost = 0
 
     @contextmanager
@@ -29,7 +29,7 @@ class LossyProxy:
             rbufsize = -1
 
             def handle(self) -> None:
-                # One end may have gone.
+                # One end may have disconnected.
                 with suppress(ConnectionError):
                     proxy._pass_on(self.rfile, self.wfile)
 
@@ -48,7 +48,7 @@ class LossyProxy:
                 thread.join()
 
     def _pass_on(self, client: BinaryIO, answers: BinaryIO) -> None:
-        """One command after another, until one end closes or a reply is lost."""
+        """Forwards one command after another, until one end closes or a reply is lost."""
         with (
             socket.create_connection(("127.0.0.1", self._target)) as upstream,
             upstream.makefile("rb") as replies,
@@ -69,12 +69,12 @@ class LossyProxy:
 
 
 def is_of_the_module(command: bytes) -> bool:
-    # An array's length, then its first word's, then that word.
+    # Length of the array, length of the first word, and the word.
     return command.split(b"\r\n", 3)[2].upper().startswith(b"RL.")
 
 
 def read_value(stream: BinaryIO) -> bytes:
-    """One value of the protocol as it is written, a command or a reply; nothing at the end."""
+    """Reads one encoded value of the protocol, a command or a reply; empty at the end."""
     line = stream.readline()
     sign, count = line[:1], line[1:].strip()
     if sign in {b"$", b"=", b"!"} and count != b"-1":

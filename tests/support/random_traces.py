@@ -6,14 +6,14 @@ from typing import Any
 
 from support.clock import UNITS_US
 
-# A trace yields how far the clock moves and the next call, and is sent the reply.
+# Generator of a trace: yields the movement of the clock and the next call, and receives the reply.
 Calls = Generator[tuple[int, str], Any]
 
 STEPS = 32
 
 SECOND, MINUTE, DAY = UNITS_US["s"], UNITS_US["m"], UNITS_US["d"]
 
-# Of each algorithm: about how long it takes to recover, and specs of one component.
+# For each algorithm: its approximate time of recovery, and specs of one component.
 KINDS = {
     "token bucket": (
         4 * SECOND,
@@ -91,7 +91,7 @@ def random_traces() -> Generator[tuple[str, Calls]]:
 
 
 def _one(random: Random, templates: str, **values: object) -> str:
-    """One line of several, filled in. A line behind a number counts so often."""
+    """Fills in a random line of a template. A line after a number has that weight."""
     lines: list[str] = []
     for line in templates.strip().splitlines():
         times, _, text = line.partition("|")
@@ -100,7 +100,7 @@ def _one(random: Random, templates: str, **values: object) -> str:
 
 
 def _pause(random: Random, time: int, reply: Any) -> int:
-    """None, a little, or up to the edge of what the last reply said."""
+    """Returns no pause, a short one, or one up to an edge in the last reply."""
     edges = [0, 0, 0, 1, 999, time // 20, time // 7, time // 3, time, time * 2 + 1]
     if isinstance(reply, list) and len(reply) >= 5 and all(isinstance(one, int) for one in reply):
         wait, reset = reply[3] * 1000, reply[4] * 1000
@@ -114,12 +114,12 @@ def _cost(random: Random, spec: str) -> str:
 
 
 def _id(random: Random, step: int) -> str:
-    """An id of a call of not long ago, or a new one."""
+    """Returns an id of a recent call, or a new one."""
     return f"i{random.randrange(max(0, step // 3 - 2), step // 3 + 1)}"
 
 
 def _options(random: Random, specs: list[str], time: int) -> Calls:
-    """Every option, on a key of one limit whose numbers change now and then."""
+    """Calls with every option, on a key of one limit whose numbers sometimes change."""
     reply: Any = None
     spec = specs[0]
     for _ in range(STEPS * 2):
@@ -155,7 +155,7 @@ def _options(random: Random, specs: list[str], time: int) -> Calls:
 
 
 def _settled(random: Random, specs: list[str], time: int) -> Calls:
-    """Calls with ids, repeated and settled, between others."""
+    """Calls with ids that are repeated and settled, between others."""
     reply: Any = None
     spec = specs[0]
     for step in range(STEPS):
@@ -197,7 +197,7 @@ SETS = [
 
 
 def _several(random: Random) -> Calls:
-    """Several limits on a key, which calls bring in changing sets."""
+    """Calls with changing sets of several limits on a key."""
     reply: Any = None
     for step in range(STEPS):
         call = _one(
@@ -237,7 +237,7 @@ SPECS_OF_KEYS = {
 
 
 def _several_keys(random: Random) -> Calls:
-    """A limit on each of several keys."""
+    """Calls with a limit on each of several keys."""
     reply: Any = None
     for step in range(STEPS):
         keys = random.sample(sorted(SPECS_OF_KEYS), random.randrange(1, 4))
@@ -269,7 +269,7 @@ def _several_keys(random: Random) -> Calls:
 
 
 def _leases(random: Random) -> Calls:
-    """Leases taken, renewed and released, with tokens."""
+    """Acquires, renewals and releases of leases, with tokens."""
     reply: Any = None
     for _ in range(STEPS * 2):
         call = _one(
@@ -329,7 +329,7 @@ def _leases_beside(random: Random) -> Calls:
 
 
 def _set_back(random: Random) -> Calls:
-    """A clock that is set back now and then."""
+    """Calls with a clock that is sometimes set back."""
     specs = [specs[0] for _, specs in KINDS.values()]
     several = " ".join(
         KINDS[name][1][0]

@@ -1,4 +1,4 @@
-"""Keys that are dumped, changed and restored, and whether a server serves what it has accepted."""
+"""Keys that are dumped, changed and restored, and checks that accepted keys are usable."""
 
 import pytest
 from redis import Redis, ResponseError
@@ -13,7 +13,7 @@ from support.workload import (
 
 HOUR = UNITS_US["h"]
 UNIT = 1_000_000
-# Of restored keys. As an instant, since Redis 6.2 passes a length of time on as it is.
+# Expiry of restored keys, absolute, as Redis 6.2 propagates a relative one unchanged.
 EXPIRY_MS = (START_US + 24 * HOUR) // 1000
 MAX_USED = 2**63 - 1
 MAX_INSTANT = 365_000 * UNITS_US["d"]
@@ -31,13 +31,15 @@ def is_accepted(redis: Redis, payload: bytes, key: str = "restored") -> bool:
 
 
 def check_usable(redis: Redis, key: str = "restored") -> None:
-    """Every command answers on a key that was restored, and leaves what can be restored again."""
+    """Checks that every command works on a restored key, and that the result can be restored
+    again.
+    """
     restored = redis.dump(key)
     assert is_accepted(redis, restored, "again")
     assert redis.dump("again") == restored
     assert redis.execute_command("RL.INFO", key)
     kind = redis.type(key)
-    # The one with a name last: it makes a key with parts of a bucket.
+    # The limiter with a name is last, as it converts a bucket to a key with parts.
     for limiter in sorted(LIMITERS, key=lambda limiter: limiter.type == b"rl-limits"):
         if not serves(kind, limiter):
             with pytest.raises(ResponseError, match="WRONGTYPE"):
@@ -60,13 +62,15 @@ def check_usable(redis: Redis, key: str = "restored") -> None:
 
 
 def serves(kind: bytes, limiter: Limiter) -> bool:
-    """A key with parts serves all; a bucket serves one with a name, and becomes such a key."""
+    """Returns `True` if a key of a type serves a limiter. A key with parts serves all; a bucket
+    serves one with a name, and is converted.
+    """
     if limiter.type == b"rl-limits":
         return kind in {b"rl-bucket", b"rl-limits"}
     return kind in {limiter.type, b"rl-limits"}
 
 
-# Of everything that a key with parts remembers.
+# Options for a key with parts with records of every kind.
 OF_ALL_KINDS = [
     *("COST", 2, "ONCE", "first", "1h", "FIXED", 10, "1h", "TOKENBUCKET", 10, 10, "1h"),
     *("SLIDING", 10, "1h", "SLIDING", 10, "1h", "STRICT", "SLIDINGLOG", 10, "1h"),
@@ -76,7 +80,7 @@ OF_ALL_KINDS = [
 
 @pytest.fixture
 def dumps(redis: Redis, clock: Clock) -> dict[str, bytes]:
-    """Of every limiter, one barely used and one that has seen much."""
+    """Returns dumps of every limiter, one with little usage and one with much."""
     for limiter in LIMITERS:
         redis.execute_command(*limiter.take(f"{limiter.name}, small"))
     for holder in [*HOLDERS, "b", "c"]:
@@ -94,7 +98,7 @@ def dumps(redis: Redis, clock: Clock) -> dict[str, bytes]:
 
 
 def restore(redis: Redis, payloads: dict[str, bytes], expiry: int = EXPIRY_MS) -> list[str]:
-    """The names of those that are accepted; all others are refused for what they are."""
+    """Restores payloads. Returns the accepted names; the others must be rejected as malformed."""
     pipeline = redis.pipeline(transaction=False)
     for name, payload in payloads.items():
         pipeline.restore(name, expiry, payload, absttl=True)
@@ -105,7 +109,7 @@ def restore(redis: Redis, payloads: dict[str, bytes], expiry: int = EXPIRY_MS) -
 
 
 def check_all_usable(redis: Redis, limiter: Limiter, names: list[str]) -> None:
-    """As `check_usable`, of many at once: what they hold can be restored, and a call answered."""
+    """Checks many keys at once like `check_usable`: they can be restored, and a call works."""
     pipeline = redis.pipeline(transaction=False)
     for name in names:
         pipeline.dump(name)

@@ -1,4 +1,4 @@
-"""Full and partial resyncs of a replica: how one is brought about, and how many there were."""
+"""Full and partial resyncs of a replica: how to cause and count them."""
 
 from collections.abc import Callable
 from itertools import product
@@ -9,8 +9,8 @@ from redis import Redis
 from support import poll
 from support.server import Server
 
-# How a snapshot gets to a replica, and how that one loads it. With swapdb the replica goes on
-# answering from what it had, where the history is the same.
+# Transfers of a snapshot to a replica, and ways of loading it. With swapdb the replica keeps
+# serving its old data, if the history is the same.
 each_transfer = pytest.mark.parametrize(
     ("loading", "transfer"),
     list(product(["disabled", "swapdb"], ["disk", "diskless", "a second connection"])),
@@ -18,7 +18,7 @@ each_transfer = pytest.mark.parametrize(
 
 
 def syncs(primary: Redis) -> tuple[int, int]:
-    """How many resyncs were full, and how many partial."""
+    """Returns the numbers of full and partial resyncs."""
     stats = primary.info("stats")
     return stats["sync_full"], stats["sync_partial_ok"]
 
@@ -33,14 +33,16 @@ def cut_link(primary: Server) -> None:
 
 
 def forget_history(primary: Server) -> None:
-    """The replica's history is no longer the primary's, so nothing of what it has is of use."""
+    """Changes the primary's replication id, so that replicas need a full resync."""
     with primary.client() as client:
         client.execute_command("DEBUG", "CHANGE-REPL-ID")
         client.client_kill_filter(_type="replica")
 
 
 def outgrow_backlog(primary: Server) -> None:
-    """The replica goes on in the same history, but has missed more of it than there is left."""
+    """Disconnects a replica and overflows the backlog, so that it needs a full resync with the same
+    history.
+    """
     with primary.client() as client, client.pipeline() as at_once:
         at_once.client_kill_filter(_type="replica")
         at_once.set("ballast", bytes(2**20)).delete("ballast")
@@ -48,7 +50,7 @@ def outgrow_backlog(primary: Server) -> None:
 
 
 def full_resync(primary: Server, replica: Redis, cut_off: Callable[[Server], None]) -> None:
-    """Returns once a replica that was cut off has the primary's snapshot."""
+    """Cuts a replica off, and waits until it has the primary's snapshot."""
     with primary.client() as client:
         before, _ = syncs(client)
         cut_off(primary)
@@ -62,7 +64,7 @@ def full_resync(primary: Server, replica: Redis, cut_off: Callable[[Server], Non
 def transferring(
     start: Callable[..., Server], transfer: str, loading: str
 ) -> tuple[Server, Server]:
-    """A primary with a small backlog, and its replica."""
+    """Starts a primary with a small backlog, and its replica."""
     settings = {
         "repl_backlog_size": "16kb",
         "repl_diskless_sync": "no" if transfer == "disk" else "yes",
@@ -77,7 +79,7 @@ def transferring(
 
 
 def sends_beside(client: Redis) -> None:
-    """A snapshot then comes by a connection of its own, while the first brings what goes on."""
+    """Sends snapshots on a connection of their own, while the first one continues to replicate."""
     for name in ("dual-channel-replication-enabled", "repl-rdb-channel"):
         if client.config_get(name):
             client.config_set(name, "yes")

@@ -1,4 +1,4 @@
-"""Waiting for a server's children that write snapshots and AOFs, and having it load these."""
+"""Waiting for a server's children that write snapshots and AOFs, and loading of these."""
 
 from redis import Redis
 
@@ -7,11 +7,12 @@ from support.server import Server
 
 
 def is_saved(client: Redis) -> bool:
-    """No child is writing, nor is about to be started. Raises if the last one has failed."""
+    """Returns `True` if no child is writing or scheduled. Raises if the last one failed."""
     info = client.info("persistence")
     children = ("rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_scheduled")
     if any(info[name] for name in children):
-        # Until it is done, what is told is of the one before, which a test may have cut short.
+        # Until it is done, the status is that of the previous one, which a test may have
+        # interrupted.
         return False
     for last in ("rdb_last_bgsave_status", "aof_last_bgrewrite_status"):
         if info[last] != "ok":
@@ -28,7 +29,7 @@ def rewrite_aof(client: Redis) -> None:
     wait_until_saved(client)
 
 
-# Of one with an RDB, and of one with an AOF
+# For servers with an RDB, and with an AOF
 
 
 def restart_from_rdb(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""How much of what could go on for ever a test does: little in every run, much in `make soak`."""
+"""Scale of long-running tests: small in every run, large in `make soak`."""
 
 import os
 from collections.abc import Iterable
@@ -10,13 +10,15 @@ LONG = os.environ.get("RATELIMIT_LONG") == "1"
 
 
 def scaled(short: int, long: int) -> int:
-    """The first in every run of the suite; the second with RATELIMIT_LONG=1 (`make soak`)."""
+    """Returns the first number in every run of the suite; the second with RATELIMIT_LONG=1 (`make
+    soak`).
+    """
     return long if LONG else short
 
 
 def first_on_every_server(cases: Iterable[object]) -> list[ParameterSet]:
-    """Cases of a test that is marked `every_server`, which differ in what is ours and not in what
-    is the server's: `make test` runs the first on every server, the others on one server.
+    """Marks the cases of a test with `every_server` that differ in the module, not in the server:
+    `make test` runs the first on every server, the others on one server.
     """
     first, *others = cases
     return [

@@ -1,4 +1,4 @@
-"""Sentinels that watch a primary and promote its replica when it is gone."""
+"""Sentinels that monitor a primary and promote its replica after a failure."""
 
 import os
 import subprocess
@@ -17,14 +17,14 @@ from support.ports import reserve_port
 from support.server import Server, ServerError
 
 NAME = "limits"
-# Seconds, for what takes three on an idle machine. On one so loaded that its clock seems to leap,
-# sentinels do nothing for half a minute.
+# Timeout in seconds for a failover that takes three on an idle machine. If their clock seems to
+# jump on a busy machine, sentinels pause for half a minute.
 PATIENCE = 120.0
 
 
 class Sentinels:
-    """Three of them, of which two must agree, from `with` to its end. The servers that they watch
-    must have the real time: sentinels tell by it who is down.
+    """Three sentinels with a quorum of two, within a `with` block. The monitored servers must have
+    the real time, by which sentinels detect failures.
     """
 
     def __init__(self, primary: Server, replicas: int = 1) -> None:
@@ -104,11 +104,11 @@ class Sentinels:
         )
 
     def client(self) -> redis.Redis:
-        """One of whoever is the primary when it connects. It sends nothing twice."""
+        """Returns a client that connects to the current primary. It resends nothing."""
         return self._owned.enter_context(self._manager.master_for(NAME))
 
     def primary_port(self) -> int | None:
-        """Of whom the sentinels tell clients that it is the primary."""
+        """Returns the port of the primary that the sentinels announce."""
         try:
             return self._manager.discover_master(NAME)[1]
         except redis.sentinel.MasterNotFoundError:

@@ -1,4 +1,4 @@
-"""A real server with the module loaded, for one test or for all."""
+"""Server with the module loaded, for one test or for all."""
 
 import atexit
 import os
@@ -28,12 +28,12 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def without_spaces(module: Path) -> Path:
-    """Another way to it, if its own has spaces: CONFIG REWRITE writes it without quotes."""
+    """Returns a path of the module without spaces, as CONFIG REWRITE writes it without quotes."""
     if not re.search(r"\s", str(module)):
         return module
     folder = Path(tempfile.mkdtemp(prefix="ratelimit-module-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    # With the folders that tell a release build from a debug one.
+    # Keeps the folder names, which distinguish release and debug builds.
     (folder / "target").symlink_to(module.parents[1])
     return folder / "target" / module.parent.name / module.name
 
@@ -43,31 +43,31 @@ MODULE = without_spaces(
         os.environ.get("RATELIMIT_MODULE", REPOSITORY / "target/release/libredis_ratelimit.so")
     ).absolute()
 )
-# The module in a debug build, which has commands for tests.
+# Debug build of the module, which has commands for tests.
 DEBUG_MODULE = MODULE.parents[1] / "debug" / MODULE.name
 
 
-# Seconds for a start, an answer and an end. The long forms send a million leases in one call, with
-# others beside them.
+# Timeout in seconds for a start, a reply and an end. The long forms send a million leases in one
+# call, while other tests run.
 PATIENCE = scaled(20, 120)
 
 
-# A path of a socket may not be longer, with the NUL behind it.
+# Longest path of a Unix socket, without the terminating NUL.
 LONGEST_SOCKET = 107
 
 
 class ServerError(Exception):
-    """The server did not start, or died."""
+    """Failed start, or crash, of a server."""
 
 
 class Server:
-    """A server on a port and in a temporary directory of its own, from `with` to its end.
+    """Server on a port and in a temporary directory of its own, within a `with` block.
 
-    Settings are given as keywords, `appendonly="yes"`, and written to a configuration file, so
-    that a restart keeps them and CONFIG REWRITE works. Without a clock it has the real time.
-    It has policies, for which an older one has to be told; without `policies` it is not told.
-    `others` are modules that are loaded beside ours, or without it. `patience` is how many seconds
-    it may take to start, to answer and to end.
+    Settings are keyword arguments, `appendonly="yes"`, and written to a configuration file, so that
+    a restart keeps them and CONFIG REWRITE works. Without a clock it has the real time. It keeps
+    policies, for which older servers need a setting; without `policies` that is left out. `others`
+    are modules that are loaded beside ours, or without it. `patience` is the timeout in seconds of
+    a start, a reply and an end.
     """
 
     def __init__(
@@ -86,12 +86,13 @@ class Server:
         self.clock = clock
         self._patience = patience
         self._owned = ExitStack()
-        # Closes the clients that are made next.
+        # Closes the clients that are created next.
         self._clients = self._owned
         files.allow_many()
         self.port = reserve_port(self._owned)
         self.directory = Path(
-            # A child of the server that rewrites its AOF may write a last file there meanwhile.
+            # A forked child that rewrites the AOF may still write a file while the directory is
+            # removed.
             self._owned.enter_context(
                 tempfile.TemporaryDirectory(prefix="ratelimit-", ignore_cleanup_errors=True)
             )
@@ -121,15 +122,15 @@ class Server:
             "port": self.port,
             "save": '""',
             **({"unixsocket": self.socket.name} if self._has_socket else {}),
-            # These are waited for by the wall clock, which stands still or jumps. The timeout is
-            # as long as it can be: servers keep it in milliseconds in an int.
+            # Waits by the wall clock, which stands still or jumps, so make the timeout as long as
+            # possible: servers keep it in milliseconds in an int.
             "repl-timeout": 2_000_000,
             "repl-diskless-sync-delay": 0,
             "repl-backlog-ttl": 0,
-            # A ping would move the replication offset, by which tests see what was propagated.
+            # A ping would move the replication offset, which tests compare.
             "repl-ping-replica-period": 2_000_000,
-            # It sleeps until a time of the wall clock, and so never sleeps under one that is behind
-            # the real time: it would take a processor for itself.
+            # The thread sleeps until a time of the wall clock, and would never sleep with a clock
+            # behind the real time, using an entire processor.
             "jemalloc-bg-thread": "no",
         }
         if self.version >= (7,):
@@ -181,10 +182,9 @@ class Server:
         database: int = 0,
         over_tcp: bool = False,
     ) -> redis.Redis:
-        """One that sends what it is told to and no more: no greetings, and no retries, which could
-        charge twice. After a restart it connects again by itself. It is closed with the server, if
-        not before: `closing_clients`. Unless told to go over TCP it uses a socket of Unix, which
-        takes a tenth of the CPU time less.
+        """Returns a client without a handshake and retries, which could charge twice. It reconnects
+        after a restart. It is closed with the server, or earlier by `closing_clients`. Without
+        `over_tcp` it uses a Unix socket, which takes a tenth less CPU time.
         """
         where: dict[str, Any] = {"host": "127.0.0.1", "port": self.port}
         if self._has_socket and not over_tcp:
@@ -202,18 +202,18 @@ class Server:
         return self._clients.enter_context(client)
 
     def empty(self) -> None:
-        """Deletes all keys and policies, of a server that the test before may have ended."""
+        """Deletes all keys and policies, after restarting a server that has ended."""
         if not self.is_running:
             self.start()
         self._admin.flushall()
-        # A name may be bytes that are no text.
+        # The name of a policy may be invalid UTF-8.
         policies = self._admin.execute_command("RL.POLICYLIST", **{NEVER_DECODE: True})
         if policies:
             self._admin.execute_command("RL.POLICYDEL", *(name for name, *_ in policies))
 
     @contextmanager
     def closing_clients(self) -> Iterator[None]:
-        """The clients that are made within are closed at the end, though the server goes on."""
+        """Closes the clients that are created within the block."""
         before = self._clients
         with ExitStack() as clients:
             self._clients = clients
@@ -243,11 +243,11 @@ class Server:
             info = self._admin.info()
         except (redis.ConnectionError, redis.TimeoutError):
             return False
-        # Another process id: some other server was faster to take the port.
+        # With another process id, some other server has taken the port.
         return info["process_id"] == self.pid and not info["loading"]
 
     def module_settings(self) -> dict[str, str]:
-        """The settings of the module; none where the server has no CONFIG for modules."""
+        """Returns the settings of the module; empty if the server has no CONFIG for modules."""
         return self._admin.config_get("ratelimit.*") if self.binary.has_module_config else {}
 
     def check(self) -> None:
@@ -258,7 +258,7 @@ class Server:
             raise ServerError(f"{self.binary} ended with status {status}\n{self._log_tail()}")
 
     def stop(self, how: Literal["nosave", "save", "kill"] = "nosave") -> None:
-        """By SHUTDOWN NOSAVE, SHUTDOWN SAVE or kill -9."""
+        """Stops the server by SHUTDOWN NOSAVE, SHUTDOWN SAVE or SIGKILL."""
         self.check()
         if self._process is None:
             return
@@ -274,7 +274,9 @@ class Server:
         self.start()
 
     def close(self) -> None:
-        """Ends it and its replicas and removes their directories. Raises if one had died."""
+        """Ends the server and its replicas and removes their directories. Raises if one had
+        died.
+        """
         with self._owned:
             try:
                 self.check()
@@ -282,15 +284,15 @@ class Server:
                 self._end()
 
     def _end(self) -> None:
-        # Nobody needs what it holds. Told to end, it would do so at its next turn, 100 ms later.
+        # Its data is no longer needed, and SIGTERM would take effect 100 ms later.
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def replica(self, *, clock: Clock | None = None, **settings: str | int) -> "Server":
-        """Starts a replica, by the same clock unless given another, and waits until it is in sync.
-        It lives as long as this server.
+        """Starts a replica with the same clock or another, and waits until it is in sync. It lives
+        as long as this server.
         """
         settings = {"replicaof": f"127.0.0.1 {self.port}", **settings}
         replica = Server(self.binary, clock=clock or self.clock, **settings)
@@ -300,7 +302,7 @@ class Server:
         return replica
 
     def follow(self, primary: "Server | None") -> None:
-        """Makes it a replica of another server, or of none."""
+        """Makes the server a replica of another, or a primary."""
         if primary is None:
             self._admin.replicaof("NO", "ONE")
         else:
@@ -308,7 +310,7 @@ class Server:
         self._primary = primary
 
     def wait_for_sync(self) -> None:
-        """Returns once this replica has applied all that its primary has written."""
+        """Waits until this replica has applied all writes of its primary."""
         primary = self._primary
         if primary is None:
             raise ServerError("not a replica")
@@ -325,7 +327,7 @@ class Server:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """It reads nothing and does nothing, but its connections stand."""
+        """Suspends the server for the duration of the block; its connections stay open."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
         try:
@@ -334,12 +336,13 @@ class Server:
             os.kill(self.pid, signal.SIGCONT)
 
     def aof_files(self) -> list[Path]:
-        """The files of the AOF, in the order they are loaded in."""
+        """Returns the files of the AOF, in the order of loading."""
         if self.version < (7,):
             return [self.directory / "appendonly.aof"]
         directory = self.directory / "appendonlydir"
         manifest = (directory / "appendonly.aof.manifest").read_text()
-        # "file appendonly.aof.1.base.rdb seq 1 type b"; h is history, about to be deleted
+        # Lines such as "file appendonly.aof.1.base.rdb seq 1 type b"; type h is history, about to
+        # be deleted.
         rows = [line.split() for line in manifest.splitlines()]
         return [directory / row[1] for row in rows if row[5] != "h"]
 

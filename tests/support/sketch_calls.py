@@ -1,4 +1,4 @@
-"""Calls on a sketch: the names of items, and the least size."""
+"""Calls on a sketch: names of items, and the smallest size."""
 
 import struct
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from support.server import Server
 
 Start = Callable[..., Server]
 AOF = {"appendonly": "yes", "appendfsync": "always"}
-# Of the least size items soon share cells.
+# With the smallest size, items soon share cells.
 SMALL = ("SIZE", "64kb")
 
 

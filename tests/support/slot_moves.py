@@ -1,4 +1,4 @@
-"""Slots of a cluster on their way from one primary to another."""
+"""Slots of a cluster that are migrated between primaries."""
 
 from collections.abc import Callable
 from typing import Self
@@ -9,8 +9,8 @@ from support.server import Server, ServerError
 
 
 class SlotMove:
-    """The slot of a key on its way to another primary, from `with` to its end, which carries what
-    keys are left.
+    """Migration of a key's slot to another primary, within a `with` block, which moves the
+    remaining keys at its end.
     """
 
     def __init__(self, cluster: Cluster, key: str, target: Server) -> None:
@@ -24,7 +24,7 @@ class SlotMove:
         return self
 
     def left(self, count: int = 100) -> list[str]:
-        """Keys that are still to be carried."""
+        """Returns the keys that are not yet moved."""
         admin = self._cluster.admin(self.source)
         return admin.execute_command("CLUSTER GETKEYSINSLOT", self._slot, count)
 
@@ -35,7 +35,7 @@ class SlotMove:
     def __exit__(self, *_: object) -> None:
         while keys := self.left():
             self.carry(*keys)
-        # The target first, so that at no time nobody owns it; then all others.
+        # The target first, so that the slot always has an owner; then all others.
         primaries = self._cluster.primaries()
         for server in sorted(primaries, key=lambda server: server is not self.target):
             self._set_slot(server, "NODE", self._cluster.id_of(self.target))
@@ -47,14 +47,14 @@ class SlotMove:
 def move_atomically(
     cluster: Cluster, key: str, target: Server, meanwhile: Callable[[], None] = lambda: None
 ) -> None:
-    """Meanwhile: once the target has a snapshot and is told of each change to it, where Valkey
-    is held. Redis cannot be, so there it is before.
+    """Migrates a slot atomically. The block runs after the target has a snapshot and receives
+    changes, where Valkey is paused. Redis cannot be paused, so there the block runs before.
     """
     slot, source = slot_of(key), cluster.owner(key)
     admin = cluster.admin(source)
 
     def job() -> dict[str, str]:
-        # The latest is the first: names and values.
+        # The first row is the latest job: names and values.
         words = admin.execute_command("CLUSTER GETSLOTMIGRATIONS")[0]
         told = dict(zip(words[::2], words[1::2], strict=True))
         if told["state"] in {"failed", "cancelled"}:
@@ -62,7 +62,7 @@ def move_atomically(
         return told
 
     def sends_changes() -> bool:
-        # In this state it may still be sending the snapshot, which a child does.
+        # In this state a child may still be sending the snapshot.
         forked = admin.info("persistence")["slot_migration_fork_in_progress"]
         return job()["state"] == "waiting-to-pause" and not forked
 

@@ -1,4 +1,4 @@
-"""Clients that keep a cluster busy, and count what was admitted."""
+"""Clients that keep a cluster busy, and count granted units."""
 
 import random
 from collections import Counter
@@ -21,17 +21,18 @@ from support.cluster import Cluster, slot_of
 from support.load import Load
 from support.workload import Limiter, Word
 
-# Answers by which a call was not made, and those by which there is no telling.
+# Errors of calls that were not executed, and of calls with an unknown outcome.
 NOT_MADE = (AskError, TryAgainError, ClusterError, SlotNotCoveredError)
 LOST = (RedisConnectionError, RedisTimeoutError)
 
 
 class Taking(Load):
-    """Clients with ways in of their own that take a unit at a time: mostly of one key, now and then
-    one of several keys in one slot by RL.MTAKE.
+    """Clients with separate entry nodes that take single units: mostly of one key, sometimes of
+    several keys in one slot by RL.MTAKE.
 
-    Counts, by key, the units `admitted`; of these those `kept`, if a replica is asked each time;
-    and those `unanswered`, which may have been charged. A call may be lost only if that is said.
+    Counts by key the `admitted` units, those of them that were `kept` by a replica, if replicas are
+    waited for, and the `unanswered` ones, which may have been charged. Lost calls must be allowed
+    explicitly.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Taking(Load):
         client = self._cluster.client(servers[number % len(servers)])
         self._opened.callback(client.close)
         choose = random.Random(number)
-        # Holders that no other client has, in any load: each lease is one more unit.
+        # Holders unique to this client and load: each lease is one more unit.
         holder = f"{random.randrange(2**60)}"
         names = list(self._limiters)
         numbers = count()
@@ -111,7 +112,7 @@ class Taking(Load):
                 admitted.update(keys * was_admitted)
                 kept.update(keys * was_kept)
                 return True
-            # A look charges nothing, so it may be taken again and again; it finds the way, too.
+            # A peek charges nothing, so it may be repeated; it also updates the client's layout.
             look = asked[0].peek(keys[0])
             poll.until(lambda: _is_answered(client, look), f"{look} is answered", timeout=120)
             return True
@@ -119,11 +120,11 @@ class Taking(Load):
         return take_turn
 
     def _ask(self, client: RedisCluster, key: str, call: tuple[Word, ...]) -> tuple[bool, bool]:
-        """Whether it was admitted, and whether a replica has it then."""
+        """Sends a call. Returns if it was granted, and if a replica has it."""
         if not self._asks_replicas:
             return client.execute_command(*call)[0] == 1, False
         node = client.get_redis_connection(client.get_node_from_key(key))
-        # WAIT is about what was written by the same connection.
+        # WAIT concerns only the writes of the same connection.
         with node.pipeline(transaction=False) as pipeline:
             pipeline.execute_command(*call).execute_command("WAIT", 1, 200)
             reply, replicas = pipeline.execute(raise_on_error=False)

@@ -1,6 +1,6 @@
 """Calls with the replies of a server, for limiters that decide in the process of an application.
 
-`clients/traces.json` holds them. The packages replay the file in their own tests, test_traces.py
+`clients/traces.json` contains them. The packages replay the file in their own tests, test_traces.py
 replays it on a server, and scripts/make_traces.py writes it.
 """
 
@@ -28,11 +28,11 @@ Step = tuple[int, str, Any]
 
 
 def recorded(client: redis.Redis, clock: Clock) -> dict[str, list[Step]]:
-    """Each trace with the replies of the server. Expired keys go when a call finds them, so that a
-    clock that is set back finds the same keys each time.
+    """Records each trace with the replies of the server. Expired keys are removed only when a call
+    finds them, so that a clock that is set back finds the same keys each time.
     """
     client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", "0")
-    # Fencing tokens grow over deleted keys, so each trace begins later than the one before.
+    # Fencing tokens grow over deleted keys, so each trace begins later than the previous one.
     return {
         name: list(_replies(calls, client, clock, place * 97 * UNITS_US["d"]))
         for place, (name, calls) in enumerate(_traces())
@@ -40,7 +40,7 @@ def recorded(client: redis.Redis, clock: Clock) -> dict[str, list[Step]]:
 
 
 def read() -> dict[str, list[Step]]:
-    """The traces of the file."""
+    """Reads the traces of the file."""
     traces = json.loads(FILE.read_text())["traces"]
     return {name: [tuple(step) for step in steps] for name, steps in traces.items()}
 

@@ -1,4 +1,4 @@
-"""Calls that wait: RL.ACQUIRE ... BLOCK, each on a connection of its own, and their replies."""
+"""Blocking calls, RL.ACQUIRE ... BLOCK, each on a connection of its own, and their replies."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -12,18 +12,19 @@ from support.clock import Clock
 from support.server import PATIENCE, Server
 from support.workload import Word
 
-# How a server says that somebody holds the one lease for its whole time: allowed, limit, remaining,
-# wait, reset.
+# Reply to a holder that gets the only lease for its entire time: allowed, limit, remaining, wait,
+# reset.
 GRANTED = [1, 1, 0, 0, 60_000]
-# What is the answer to who waits for a lease that another has just got so.
+# Reply to a waiter while another holder has just got that lease.
 DENIED = [0, 1, 0, 60_000, 60_000]
 
 
 class Caller:
-    """A client with a connection of its own, which may be waiting for a reply."""
+    """Client with a connection of its own, which may be waiting for a reply."""
 
     def __init__(self, server: Server, protocol: Literal[2, 3] = 2) -> None:
-        # Over TCP it can write once more to a connection that the server has closed; a read tells.
+        # Over TCP a write to a connection that the server has closed still succeeds; only a read
+        # fails.
         self._client = server.client(protocol, over_tcp=True)
         self._connection = self._client.connection_pool.get_connection()
         self.id = self.call("CLIENT", "ID")
@@ -34,29 +35,29 @@ class Caller:
 
     @property
     def is_answered(self) -> bool:
-        """Whether there is something to read, be it that the connection was closed."""
+        """`True` if there is anything to read, including the end of the connection."""
         try:
             return self._connection.can_read(0)
         except RedisConnectionError:
             return True
 
     def reply(self) -> object:
-        """What the server answers, however long that takes it. An error is raised."""
+        """Waits for the reply and returns it. Raises an error reply."""
         return self._connection.read_response()
 
     def call(self, *words: Word) -> object:
         return self.send(*words).reply()
 
     def hang_up(self) -> None:
-        """Closes the connection, whatever it waits for."""
+        """Closes the connection, even while it waits."""
         self._client.connection_pool.disconnect()
         self._client.close()
 
 
 class Queue:
-    """Those who wait on a server, from `with` to its end, at which nobody is left.
+    """Blocked clients on a server, within a `with` block, at whose end none may be left.
 
-    Unless told otherwise they ask for a lease of 60 seconds of the key "k", of which there is one.
+    By default they request a lease of 60 seconds of the key "k", of which there is one.
     """
 
     def __init__(self, server: Server, patience: float = PATIENCE) -> None:
@@ -74,7 +75,7 @@ class Queue:
             self.until(lambda: self.is_empty, "nobody waits any more")
         self.client.close()
 
-    # Callers
+    # Blocked clients
 
     def caller(self, protocol: Literal[2, 3] = 2) -> Caller:
         caller = Caller(self.server, protocol)
@@ -82,7 +83,7 @@ class Queue:
         return caller
 
     def send(self, *words: Word) -> Caller:
-        """Calls, on a connection of its own, and does not wait for the reply."""
+        """Sends a call on a connection of its own, without waiting for the reply."""
         return self.caller().send(*words)
 
     def joins(
@@ -95,7 +96,7 @@ class Queue:
         block: str = "0",
         by: Caller | None = None,
     ) -> Caller:
-        """Asks for a lease and returns once the server has it wait."""
+        """Requests a lease, and returns once the server has blocked the call."""
         caller = by or self.caller()
         caller.send("RL.ACQUIRE", key, limit, ttl, holder, *options, "BLOCK", block)
         poll.until(
@@ -106,10 +107,10 @@ class Queue:
         return caller
 
     def join(self, *holders: Word, **arguments: str | int) -> list[Caller]:
-        """One after another."""
+        """Blocks several holders, one after another."""
         return [self.joins(holder, **arguments) for holder in holders]
 
-    # Calls that do not wait
+    # Calls that do not block
 
     def acquire(
         self, holder: Word, *options: Word, key: Word = "k", limit: Word = 1, ttl: str = "60s"
@@ -123,23 +124,23 @@ class Queue:
         return leases_of(self.client, key)
 
     def waiting(self, key: Word = "k") -> list[bytes]:
-        """The callers that wait for the key, in order, by what the server says of it."""
+        """Returns the waiters of a key in order, by RL.INFO."""
         return [row[0] for row in told_of(self.client, key).get(b"queue", [])]
 
-    # What the server says of them all
+    # State of all blocked clients
 
     def is_blocked(self, caller: Caller) -> bool:
-        """Whether the server itself has this client in that state."""
+        """Returns `True` if the server lists this client as blocked."""
         listed = self.client.client_list(client_id=[caller.id])
         return any("b" in one["flags"] for one in listed)
 
     @property
     def blocked(self) -> int:
-        """How many are."""
+        """Number of blocked clients."""
         return self.client.info("clients")["blocked_clients"]
 
     def told(self) -> dict[str, object]:
-        """INFO ratelimit_waiting, without the module's name before each field."""
+        """Returns INFO ratelimit_waiting, without the module's name before each field."""
         section = self.client.info("ratelimit_waiting")
         return {name.removeprefix("ratelimit_"): value for name, value in section.items()}
 
@@ -149,21 +150,21 @@ class Queue:
         return not (self.blocked or told["blocked_clients"] or told["blocked_keys"])
 
     def settle(self) -> None:
-        """Returns once the server has done what the calls before this one have given cause for.
+        """Returns once the server has handled the effects of earlier calls.
 
-        A timer of the module runs before the server writes the reply to the call that armed it,
-        and who is answered by it is written to before the next call but one is read.
+        A timer of the module runs before the server writes the reply to the call that armed it, and
+        an unblocked caller has its reply before the next call but one is read.
         """
         for _ in range(3):
-            # A server that refuses writes refuses PING too.
+            # A server that rejects writes also rejects PING.
             self.client.echo("")
 
     def see_clock(self, clock: Clock) -> None:
-        """Returns once the server has looked at its clock by itself, some ten times a second, and
-        has done what that gave cause for.
+        """Returns once the server has checked its clock by itself, about ten times a second, and
+        handled the effects.
 
-        It moves the clock by 2 ms, in which a key expires that nobody asks for. Where nothing is
-        written or expires, a caller whose deadline is reached shows the same.
+        Moves the clock by 2 ms, in which a key that is not accessed expires. If nothing is written
+        or expires, a waiter whose deadline is reached can be used instead.
         """
         before = self.client.info("stats")["expired_keys"]
         self.client.set("expires by itself", "", px=1)
@@ -178,25 +179,25 @@ class Queue:
 
 
 def told_of(client: Redis, key: Word = "k") -> dict[bytes, object]:
-    """RL.INFO of a key; nothing, if it is missing."""
+    """Returns RL.INFO of a key; empty if it is missing."""
     flat = client.execute_command("RL.INFO", key) or []
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def leases_of(client: Redis, key: Word = "k") -> dict[bytes, bytes]:
-    """The holders with what each holds of it, in the order in which the leases expire."""
+    """Returns the units of each holder, in the order in which the leases expire."""
     return {holder: units for holder, units, _ in told_of(client, key).get(b"leases", [])}
 
 
 def answered(callers: Sequence[Caller]) -> list[bool]:
-    """Those of them that have been."""
+    """Returns for each caller if it has a reply."""
     return [caller.is_answered for caller in callers]
 
 
 def error_of(call: Callable[[], object]) -> str:
-    """The text of the error that the server answers."""
+    """Returns the text of an error reply."""
     try:
         reply = call()
-    except Exception as error:  # whatever class the client has for its code
+    except Exception as error:  # the class depends on the error code
         return str(error)
     raise AssertionError(f"no error, but {reply}")

@@ -1,4 +1,4 @@
-"""What several files of tests about waiting share: the pool, and a big claim that waits."""
+"""Calls shared by the tests of waiting: a pool, and a large request that waits."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ Start = Callable[..., Server]
 
 
 def big_one_waits(queue: Queue) -> None:
-    """Of 8 units "a" holds 5; who waits is to have 6, and 3 are free."""
+    """Holds 5 of 8 units as "a", and blocks a request for 6, while 3 are free."""
     queue.acquire("a", "COST", 5, limit=8)
     queue.joins("big", "COST", 6, limit=8)
 

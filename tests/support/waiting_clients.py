@@ -1,4 +1,4 @@
-"""Clients whose calls wait, as several files of tests make them."""
+"""Clients with blocking calls, shared by the tests of waiting."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,9 @@ Start = Callable[..., Server]
 
 
 def drain(queue: Queue, waiters: dict[str, Caller], holder: str = "a") -> None:
-    """Each is served when the one before releases, and the last leaves no key."""
+    """Releases one lease after another, and asserts that each waiter gets one and no key is
+    left.
+    """
     for name, waiter in waiters.items():
         assert queue.release(holder) == 1
         assert waiter.reply() == GRANTED

@@ -1,7 +1,7 @@
-"""A mixed workload over everything that the module stores, and what is compared after it.
+"""Mixed workload over all data of the module, and the comparison of servers after it.
 
-The same seed gives the same calls and the same movements of the clock, so that two servers can be
-played the same workload and must end up with the same bytes.
+A seed determines the calls and the movements of the clock, so two servers with the same workload
+must end with the same bytes.
 """
 
 import random
@@ -19,7 +19,7 @@ Word = str | int | bytes
 
 
 class Limiter(NamedTuple):
-    """A way of limiting, to 10 units. A key under it recovers within `recovery` microseconds."""
+    """Limiter with 10 units. A key recovers within `recovery` microseconds."""
 
     name: str
     type: bytes
@@ -31,18 +31,18 @@ class Limiter(NamedTuple):
         return "RL.ACQUIRE" if self.spec[0] == "CONCURRENCY" else f"RL.{self.spec[0]}"
 
     def take(self, key: Word, cost: Word = 1, *options: Word) -> tuple[Word, ...]:
-        """The call by the command of its own."""
+        """Returns a call by the limiter's own command."""
         return (self.command, key, *self.spec[1:], "COST", cost, *options)
 
     def full(self, cost: Word = 1, *options: Word) -> tuple[Word, ...]:
-        """What follows the key in RL.TAKE and RL.PEEK."""
+        """Returns the arguments after the key in RL.TAKE and RL.PEEK."""
         return (*self.spec, "COST", cost, *options)
 
     def peek(self, key: Word, cost: Word = 1, *options: Word) -> tuple[Word, ...]:
         return ("RL.PEEK", key, *self.full(cost, *options))
 
     def give_back(self, key: Word, amount: Word = 1000) -> tuple[Word, ...]:
-        """A lease is given back whole, the units of all others as many as are said."""
+        """Returns a call that gives back units, or releases the entire lease."""
         if self.leases:
             return ("RL.RELEASE", key, self.spec[3])
         return self.take(key, f"-{amount}")
@@ -52,7 +52,7 @@ class Limiter(NamedTuple):
         return self.type == b"rl-leases"
 
     def by(self, holder: Word) -> "Limiter":
-        """The call of another caller: another holder of a lease, no matter to the others."""
+        """Returns the limiter for another holder, if it needs one."""
         return self._replace(spec=(*self.spec[:3], holder)) if self.leases else self
 
 
@@ -65,7 +65,7 @@ LIMITERS = [
     Limiter("SLIDING", b"rl-slider", ("SLIDING", 10, "1h"), 2 * HOUR),
     Limiter("SLIDING STRICT", b"rl-strict", ("SLIDING", 10, "1h", "STRICT"), HOUR + HOUR // 60),
     Limiter("SLIDINGLOG", b"rl-reqlog", ("SLIDINGLOG", 10, "1h"), HOUR),
-    # A key with parts, of which this is one.
+    # Part of a key with parts.
     Limiter("TOKENBUCKET AS", b"rl-limits", ("TOKENBUCKET", 10, 10, "1h", "AS", "part"), HOUR),
     Limiter("CONCURRENCY", b"rl-leases", ("CONCURRENCY", 10, "1h", "holder"), HOUR),
 ]
@@ -73,21 +73,21 @@ LIMITERS = [
 each_limiter = pytest.mark.parametrize(
     "limiter", LIMITERS, ids=[limiter.name for limiter in LIMITERS]
 )
-# Of a test that costs seconds a limiter, and in which the server does the same with each.
+# For tests that take seconds for a limiter, in which the server does the same for each.
 each_limiter_on_one_server = pytest.mark.parametrize(
     "limiter", first_on_every_server(LIMITERS), ids=[limiter.name for limiter in LIMITERS]
 )
 
 
 class Step(NamedTuple):
-    """A movement of the clock, in microseconds, and the call after it."""
+    """Movement of the clock in microseconds, and the call after it."""
 
     move: int
     command: tuple[Word, ...]
 
 
 class Key(NamedTuple):
-    """A key under test: a limiter with small numbers, so that calls are admitted and denied."""
+    """Tested key with a small limit, so that calls are allowed and denied."""
 
     name: str
     kind: str
@@ -99,10 +99,10 @@ KINDS = ("bucket", "window", "slider", "strict", "reqlog", "leases", "limits")
 LIMITS = ("3", "8.5", "25")
 WINDOWS = ("2s", "30s", "1h")
 HOLDERS: tuple[Word, ...] = ("a", "b", "42", "worker-7", b"\x00\xff binary", "x" * 256)
-# Few, so that they come again, and are settled.
+# Few, so that they repeat and are settled.
 IDS: tuple[Word, ...] = ("1", "request-2", b"\x00\xff\r\n", "y" * 256)
 
-# The algorithm, and its flags, of each kind but the leases.
+# Algorithm and flags of each kind, except leases.
 ALGORITHMS = {
     "bucket": (("TOKENBUCKET",), ("LEAKYBUCKET",)),
     "window": (("FIXED",), ("FIXED", "ALIGNED")),
@@ -113,7 +113,7 @@ ALGORITHMS = {
 
 
 def keys(tag: str = "w") -> list[Key]:
-    """The keys that a workload works on. By their tag a cluster has them all in one place."""
+    """Returns the keys of a workload. In a cluster, the hash tag places them in one slot."""
     return [
         Key(f"{{{tag}}}:{kind}:{number}", kind, limit, window)
         for kind in KINDS
@@ -122,14 +122,14 @@ def keys(tag: str = "w") -> list[Key]:
 
 
 def steps(seed: int, count: int, tag: str = "w") -> list[Step]:
-    """`count` calls, at random but for the seed."""
+    """Returns `count` random calls for a seed."""
     return list(Workload(seed, tag).steps(count))
 
 
 def play(
     workload: Iterable[Step], clock: Clock, *clients: Redis, tag: str = "w"
 ) -> list[list[object]]:
-    """Plays it to each client; each one's replies."""
+    """Plays a workload to each client, and returns the replies of each."""
     names = [key.name for key in keys(tag)]
     replies: list[list[object]] = [[] for _ in clients]
     for step in workload:
@@ -137,8 +137,8 @@ def play(
         for client, heard in zip(clients, replies, strict=True):
             pipeline = client.pipeline(transaction=False)
             if step.move > 0:
-                # So that what has expired by now goes now: if the clock goes back before a server
-                # gets round to it, the key would live again, on this server and not on that.
+                # Access all keys, so that expired ones are removed now. If the clock went back
+                # before a server removed a key, the key would exist again on this server only.
                 pipeline.exists(*names)
             pipeline.execute_command(*step.command)
             heard.append(pipeline.execute()[-1])
@@ -146,7 +146,7 @@ def play(
 
 
 class Workload:
-    """Where calls come from."""
+    """Generator of random calls."""
 
     def __init__(self, seed: int, tag: str = "w") -> None:
         self._random = random.Random(seed)
@@ -179,7 +179,7 @@ class Workload:
         return self._pick(forms, [60, 15, 5, 20])(key)
 
     def _of_parts(self, key: Key) -> Sequence[Word]:
-        """A call on a key with parts, or one that makes it."""
+        """Returns a call on a key with parts, or one that creates it."""
         if self._chance(0.04):
             return ["RL.BAN", key.name, self._pick(["2s", "1500ms", "0"])]
         if self._chance(0.08):
@@ -196,7 +196,7 @@ class Workload:
         return ["RL.TAKE", key.name, *words]
 
     def _parts(self, key: Key) -> list[list[Word]]:
-        """Specs, of which any may stand together. They are of fewer parts than a key may have."""
+        """Returns specs that may be combined. They have fewer parts than a key may have."""
         limit, window = key.limit, key.window
         own_cost = self._pick([[], [], ["COST", "0.5"], ["COST", "0"]])
         lease = ["CONCURRENCY", limit, window, self._pick(HOLDERS), *self._pick([[], ["NX"]])]
@@ -255,7 +255,7 @@ class Workload:
         names = [len(chosen), *(key.name for key in chosen)]
         if self._chance(0.1):
             return ["RL.MPEEK", *names, *specs]
-        # An id makes keys with parts of those that are charged, so it is for some of them only.
+        # An id converts charged keys to keys with parts, so only some calls have one.
         if all(key.kind == "limits" or key.window == "2s" for key in chosen) and self._chance(0.7):
             if self._chance(0.3) and not {"KEEP", "MAXWAIT"} & {*specs}:
                 return ["RL.MTAKE", *names, "SETTLE", self._pick(IDS), "0.75", *specs]
@@ -281,7 +281,7 @@ class Workload:
         if key.kind == "bucket":
             rate = [self._pick([key.limit, "1", "0.3"])]
         if window == "2s" and self._chance(0.1):
-            # It becomes a key with parts, and is a plain one again once it has recovered.
+            # Converts it to a key with parts, which is plain again after it has recovered.
             options[0] = [*options[0], "AS", "named"]
         return [algorithm, limit, *rate, window, *options[0], *options[1]]
 
@@ -291,7 +291,7 @@ class Workload:
             ("COST", self._pick(["0.5", "2", "3.25", "1e-06"])): 15,
             ("COST", "0"): 5,
             ("COST", self._pick(["-0.5", "-1", "-3"])): 9,
-            # All of it: the key goes.
+            # Gives back everything, which deletes the key.
             ("COST", "-1000000"): 3,
             ("COST", self._pick(["1", "6", "40"]), "FORCE"): 8,
             ("KEEP", self._pick(["1", "10%", "100%"])): 4,
@@ -310,7 +310,7 @@ class Workload:
 
 
 class State(NamedTuple):
-    """What a server holds under a key. None of it depends on when it is asked."""
+    """Value of a key on a server, independent of the time of reading."""
 
     type: bytes
     dump: bytes
@@ -319,7 +319,7 @@ class State(NamedTuple):
 
 
 def state(client: Redis) -> dict[bytes, State]:
-    """Of every key in the client's database, on a clock that stands still."""
+    """Returns the state of every key in the client's database, with a frozen clock."""
     names = sorted(client.keys())
     seconds, microseconds = client.time()
     now = seconds * 1000 + microseconds // 1000
@@ -328,7 +328,7 @@ def state(client: Redis) -> dict[bytes, State]:
         pipeline.type(name).dump(name).pttl(name)
     answers = iter(pipeline.execute())
     found = {}
-    # One that has expired, but is still listed, has no type.
+    # A key that has expired, but is still listed, has the type none.
     for name, kind, dump, left in zip(names, answers, answers, answers, strict=True):
         if kind != b"none":
             found[name] = State(kind, dump, left if left == -1 else now + left)
@@ -336,14 +336,14 @@ def state(client: Redis) -> dict[bytes, State]:
 
 
 def digests(client: Redis, names: Iterable[bytes]) -> list[bytes]:
-    """What DEBUG DIGEST-VALUE says of each."""
+    """Returns DEBUG DIGEST-VALUE of each key."""
     return client.execute_command("DEBUG", "DIGEST-VALUE", *names)
 
 
 def written_commands(server: Server) -> list[tuple[bytes, ...]]:
-    """What the server has written to its AOF since the last rewrite, without SELECT, MULTI and EXEC
-    (which Redis 6.2 puts around whatever a module propagates). With `appendfsync always` a call
-    that was answered is in there.
+    """Returns the commands in the server's AOF since the last rewrite, without SELECT, MULTI and
+    EXEC (with which Redis 6.2 wraps the effects of a module). With `appendfsync always` they
+    include all answered calls.
     """
     text = server.aof_files()[-1].read_bytes()
     commands = []

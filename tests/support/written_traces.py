@@ -1,4 +1,4 @@
-"""Traces that are written out: edges, mistakes and rules that random calls may miss."""
+"""Hand-written traces: edge cases, errors and rules that random calls may miss."""
 
 from support.clock import UNITS_US
 
@@ -22,11 +22,11 @@ def _month(window: str, anchor: str) -> str:
 
 
 def _minutes(first: int, last: int) -> str:
-    """A limit for each window of so many minutes."""
+    """Returns a limit for each window of these minutes."""
     return "RL.TAKE k " + " ".join(f"FIXED 10 {n}m" for n in range(first, last + 1))
 
 
-# Traces that are written out, with the microseconds before a call where there are any.
+# Hand-written traces, with optional microseconds before a call.
 WRITTEN: dict[str, list[str | tuple[int, str]]] = {
     "kinds of keys": [
         "RL.TAKE k FIXED 5 1m",

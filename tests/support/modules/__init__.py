@@ -1,11 +1,11 @@
-"""Modules in C that tests load beside ours, or ours through."""
+"""Modules in C that tests load beside ours, or that load ours."""
 
 import subprocess
 from pathlib import Path
 
 
 def build(name: str, directory: Path, *more: str) -> Path:
-    """Compiles NAME.c into a directory, with more flags if it needs them."""
+    """Compiles NAME.c into a directory, with additional flags."""
     module = directory / f"{name}.so"
     source = Path(__file__).with_name(f"{name}.c")
     flags = ["-O2", "-Wall", "-Wextra", "-shared", "-fPIC", *more]
