@@ -1,4 +1,4 @@
-//! The core by itself, without a server: `cargo bench`.
+//! Benchmarks of the core without a server: `cargo bench`.
 
 #![allow(missing_docs, reason = "a bench is no library")]
 
@@ -8,7 +8,7 @@ use ratelimit_core::wire::args::Args;
 use ratelimit_core::{Limit, Request, Span, Timestamp, Usage, evaluate, with_limit};
 use std::any::Any;
 
-/// A call of every algorithm that always passes, and one that never does.
+/// Calls of every algorithm that always pass, and calls that never do.
 const CALLS: [&str; 12] = [
     "TOKENBUCKET 1e9 1e9 60s",
     "TOKENBUCKET 0 1e9 60s",
@@ -28,14 +28,14 @@ fn main() {
     divan::main();
 }
 
-/// From a call's words to a limit and what is asked of it.
+/// Parses the words of a call to a limit and a request.
 #[divan::bench(args = CALLS)]
 fn parse(bencher: Bencher, call: &str) {
     let words = words(call);
     bencher.bench(|| KeyRequest::take(&mut Args::new(black_box(&words))).is_ok());
 }
 
-/// From a usage to the answer, and to the usage after it, at calls 10 microseconds apart.
+/// Evaluates and charges calls 10 microseconds apart.
 #[divan::bench(args = CALLS)]
 fn decide_and_charge(bencher: Bencher, call: &str) {
     let words = words(call);
@@ -48,15 +48,15 @@ fn calls<L: Limit>(bencher: Bencher, limit: &L, request: Request) {
     let mut usage = L::Usage::default();
     bencher.bench_local(|| {
         now = now.plus(Span::from_micros(10));
-        let looked = evaluate(limit, &usage, now, black_box(request));
-        looked.change().apply(limit, &mut usage, now);
-        (looked.decision(limit, &usage, now, true), usage.is_unused())
+        let evaluation = evaluate(limit, &usage, now, black_box(request));
+        evaluation.change().apply(limit, &mut usage, now);
+        (evaluation.decision(limit, &usage, now, true), usage.is_unused())
     });
 }
 
-/// Looks at a key that remembers 100,000 calls, by the clock that wrote it and by one a millisecond behind.
+/// Peeks at a key with 100,000 calls, with the clock that wrote it and with one a millisecond behind.
 #[divan::bench(args = ["SLIDINGLOG 1e12 1h", "SLIDINGLOG 1 1h FORCE", "CONCURRENCY 1e12 1h #"], consts = [0, 1000])]
-fn look_at_much<const BEHIND: u64>(bencher: Bencher, call: &str) {
+fn peek_at_large_usage<const BEHIND: u64>(bencher: Bencher, call: &str) {
     let words = words(call);
     let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words)) else { return };
     with_limit!(spec, limit => {
@@ -70,7 +70,7 @@ fn look_at_much<const BEHIND: u64>(bencher: Bencher, call: &str) {
     });
 }
 
-/// A charge, if it is of the same kind.
+/// Charges a call if its usage is of the same kind.
 fn charge<U: Usage>(call: &str, usage: &mut U, now: Timestamp) {
     let words = words(call);
     let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words)) else { return };
@@ -86,7 +86,7 @@ fn unused<L: Limit>(_: &L) -> L::Usage {
     L::Usage::default()
 }
 
-/// `command word word ...` as the server hands it over.
+/// Splits `word word ...` into the words of a call.
 fn words(call: &str) -> Vec<&[u8]> {
     std::iter::once("RL.TAKE").chain(call.split(' ')).map(str::as_bytes).collect()
 }

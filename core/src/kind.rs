@@ -1,22 +1,21 @@
-//! The list of algorithms: a line each, from which whatever goes over all of them is made.
+//! List of algorithms, from which all code that dispatches over them is generated.
 //!
-//! A line says, in this order:
+//! Each line contains, in this order:
 //!
-//! * the kind, and its name as a type of the server: nine characters of `A-Za-z0-9-_`, never to change;
-//! * the limit that a call brings, and who asks for it: `anyone`, a `holder` of leases, or for an `item` of a sketch;
-//! * the usage that a key remembers, and how it is held among others in one key: a large one is `boxed`, so that one of
-//!   another kind is not as large;
-//! * the words that begin a spec of it, each with the function of [`Spec`](crate::syntax::Spec) that reads what
-//!   follows.
-//!   An algorithm that is an option of another has none.
+//! * the kind and its name as a type of the server: nine characters of `A-Za-z0-9-_`, which never change;
+//! * the limit in a call, and how it is selected: by `anyone`, for a `holder` of leases, or for an `item` of a sketch;
+//! * the usage at a key, and its storage in [`AnyUsage`](crate::AnyUsage): a large one is `boxed`, so that it does not
+//!   enlarge the others;
+//! * the words that begin its spec, each with the function of [`Spec`](crate::syntax::Spec) that parses the words after
+//!   it. An algorithm that is an option of another has none.
 //!
-//! A new line stands last: the place of a kind in the list is stored.
+//! A new line must come last, because the index of a kind is stored.
 
-/// Calls the macro that is named, with the list of algorithms behind whatever else it is to be told.
+/// Calls the given macro with the given tokens, followed by the list of algorithms.
 ///
 /// ```
 /// macro_rules! names {
-///     ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $held:ident, $words:tt;)+) => {
+///     ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
 ///         [$($name),+]
 ///     };
 /// }
@@ -24,9 +23,9 @@
 /// ```
 #[macro_export]
 macro_rules! algorithms {
-    ($($callback:ident)::+, {$($told:tt)*}) => {
+    ($($callback:ident)::+, {$($arguments:tt)*}) => {
         $($callback)::+! {
-            {$($told)*}
+            {$($arguments)*}
             /// Token bucket, leaky bucket and GCRA.
             Bucket = "rl-bucket", $crate::algorithm::bucket::Bucket: anyone,
                 $crate::algorithm::bucket::BucketUsage: inline, [TOKENBUCKET token_bucket, LEAKYBUCKET leaky_bucket];
@@ -53,33 +52,33 @@ macro_rules! algorithms {
 }
 
 macro_rules! kinds {
-    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $held:ident, $words:tt;)+) => {
-        /// The kinds of usage: the type that a key shows in TYPE.
+    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
+        /// Kinds of usage, which are the types of keys in TYPE.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Kind {
             $($(#[doc = $doc])+ $kind,)+
-            /// Several limits on one key, ids, a ban.
+            /// Composite key: several limits, ids and a ban.
             Limits,
         }
 
         impl Kind {
-            /// Every kind.
+            /// All kinds.
             pub const ALL: [Kind; [$($name),+].len() + 1] = [$(Kind::$kind,)+ Kind::Limits];
 
-            /// Whether a usage of this kind is alone in its key: it cannot be a component of several.
+            /// Returns `true` if a usage of this kind cannot be a component of a composite key.
             #[must_use]
             pub fn stands_alone(self) -> bool {
                 self == Kind::Sketch
             }
 
-            /// Its place among them.
+            /// Returns the index of the kind in the list.
             #[must_use]
-            #[allow(clippy::as_conversions, reason = "of a variant without fields, its number")]
+            #[allow(clippy::as_conversions, reason = "discriminant of a variant without fields")]
             pub const fn index(self) -> usize {
                 self as usize
             }
 
-            /// Its name as a type of the server.
+            /// Returns the name of the kind as a type of the server.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {

@@ -1,19 +1,18 @@
-//! Whether what a call has made can be read: by a replica, by an AOF, by a snapshot.
+//! Checks that a change can be decoded by replicas, from an AOF and from a snapshot.
 //!
-//! What is written of a key is read back by another piece of code, perhaps years later, and that refuses what no call
-//! can have made. So whoever makes a change can be held to this: a debug build of the module holds every change of a
-//! key to it, and so do the fuzz targets.
+//! The encoding of a key is decoded by other code, perhaps years later, which rejects states that no call can create.
+//! These checks apply that code to each change: in a debug build of the module, and in the fuzz targets.
 
 use crate::effect::{Effect, Fields, Text};
 use crate::limit::Usage;
 use std::fmt;
 
-/// What could not be read.
+/// Error of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// What is wrong with it.
+    /// Description of the error.
     what: &'static str,
-    /// As it was written.
+    /// Encoded text that failed the check.
     text: String,
 }
 
@@ -24,18 +23,18 @@ impl fmt::Display for Unreadable {
 }
 
 impl Unreadable {
-    /// The reason, and the text that would not be read.
+    /// Creates an error with its description and the encoded text.
     pub(crate) fn because(what: &'static str, text: &Text) -> Unreadable {
         Unreadable { what, text: String::from_utf8_lossy(text.as_bytes()).escape_debug().collect() }
     }
 }
 
-/// Whether a usage that is stored will be read back as what it is: from a snapshot, and as a whole effect.
+/// Checks that a stored usage is decoded to the same state, from a snapshot and as a whole effect.
 ///
 /// # Errors
-/// What would not be read.
+/// Returns an error if it is rejected or decoded to another state.
 pub fn stored<U: Usage>(usage: &U) -> Result<(), Unreadable> {
-    // The key of one is deleted.
+    // The key of an unused usage is deleted.
     if usage.is_unused() {
         return Ok(());
     }
@@ -48,24 +47,24 @@ pub fn stored<U: Usage>(usage: &U) -> Result<(), Unreadable> {
     propagated(&U::default(), &Text::of_whole(usage, 1), usage)
 }
 
-/// Whether the effect of a call, which has made `after` of `before`, does the same where it is applied.
+/// Checks that the effect of a call, which changed `before` to `after`, has the same result on a copy.
 ///
 /// # Errors
-/// The effect.
+/// Returns an error if the effect is rejected or has another result.
 pub fn propagated<U: Usage>(before: &U, effect: &Text, after: &U) -> Result<(), Unreadable> {
-    let refused = || Unreadable::because("an effect is refused", effect);
+    let rejected = || Unreadable::because("an effect is rejected", effect);
     let Some(Effect::Change { version, fields, .. }) = Effect::read::<U>(effect.as_bytes()) else {
-        return Err(refused());
+        return Err(rejected());
     };
     let (mut checked, mut applied, mut elsewhere) = (fields, fields, before.clone());
     if !before.accepts_effect(&mut checked, version) || !checked.end() {
-        return Err(refused());
+        return Err(rejected());
     }
     elsewhere.apply_effect(&mut applied, version);
     alike(&elsewhere, after, effect)
 }
 
-/// Whether an effect has made elsewhere what the call has made here.
+/// Checks that applying an effect to a copy gave the same state as the call.
 pub(crate) fn alike<U: Usage>(elsewhere: &U, here: &U, effect: &Text) -> Result<(), Unreadable> {
     if written(elsewhere).as_bytes() == written(here).as_bytes() {
         Ok(())
@@ -74,14 +73,14 @@ pub(crate) fn alike<U: Usage>(elsewhere: &U, here: &U, effect: &Text) -> Result<
     }
 }
 
-/// The usage that is read from what is stored of one: it shares no block with that. `None` if it cannot be read.
+/// Decodes an encoded usage to a copy that shares no memory with the original. Returns `None` if it is rejected.
 #[must_use]
 pub fn read_back<U: Usage>(text: &Text) -> Option<U> {
     let mut fields = Fields::of(text);
     U::decode(&mut fields, U::VERSION).filter(|_| fields.end())
 }
 
-/// A usage as it is stored, in words.
+/// Encodes a usage as text.
 pub fn written<U: Usage>(usage: &U) -> Text {
     let mut text = Text::beginning_with(b"");
     usage.encode(&mut text);

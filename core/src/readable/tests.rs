@@ -5,7 +5,7 @@ use crate::limit::{InfoField, Limit};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 
-/// A bucket's number, whose writer and reader do not agree on some of them.
+/// Usage of one number, some of which are encoded and decoded differently.
 #[derive(Clone, Debug, Default)]
 struct Number(u64);
 
@@ -44,32 +44,32 @@ fn effect_of(number: u64) -> Text {
 }
 
 #[test]
-fn what_is_read_back_as_it_is_is_readable() {
+fn usage_that_is_decoded_to_the_same_passes() {
     assert_eq!(stored(&Number(3)), Ok(()));
     assert_eq!(propagated(&Number(1), &effect_of(3), &Number(3)), Ok(()));
 }
 
 #[test]
-fn what_its_own_reader_refuses_or_changes_is_told() {
-    let told = |unreadable: Result<(), Unreadable>| unreadable.unwrap_err().to_string();
-    assert_eq!(told(stored(&Number(7))), "what is stored cannot be read:  7");
-    assert_eq!(told(stored(&Number(8))), "what is stored is read as something else:  8");
-    assert_eq!(told(propagated(&Number(1), &effect_of(7), &Number(7))), "an effect is refused: rl-bucket 1 1 7");
+fn usage_that_is_rejected_or_decoded_differently_fails() {
+    let message = |unreadable: Result<(), Unreadable>| unreadable.unwrap_err().to_string();
+    assert_eq!(message(stored(&Number(7))), "what is stored cannot be read:  7");
+    assert_eq!(message(stored(&Number(8))), "what is stored is read as something else:  8");
+    assert_eq!(message(propagated(&Number(1), &effect_of(7), &Number(7))), "an effect is refused: rl-bucket 1 1 7");
     assert_eq!(
-        told(propagated(&Number(1), &effect_of(3), &Number(4))),
+        message(propagated(&Number(1), &effect_of(3), &Number(4))),
         "an effect makes something else: rl-bucket 1 1 3"
     );
     let deletion = Text::deletion::<Number>();
-    assert_eq!(told(propagated(&Number(1), &deletion, &Number(0))), "an effect is refused: rl-bucket del");
+    assert_eq!(message(propagated(&Number(1), &deletion, &Number(0))), "an effect is refused: rl-bucket del");
 }
 
 #[test]
-fn of_nothing_nothing_is_stored() {
+fn unused_usage_passes() {
     assert_eq!(stored(&Number(0)), Ok(()));
 }
 
 #[test]
-fn what_follows_an_effect_is_no_part_of_it() {
+fn effect_with_trailing_fields_fails() {
     let (mut usage, second) = (BucketUsage::default(), Period::new(Span::SECOND).unwrap());
     let bucket = Bucket::new(Amount::ONE, Amount::ONE, second, Discipline::Burst).unwrap();
     bucket.charge(&mut usage, Timestamp::EPOCH, Amount::ONE);
