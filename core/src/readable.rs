@@ -52,7 +52,7 @@ pub fn stored<U: Usage>(usage: &U) -> Result<(), Unreadable> {
 /// # Errors
 /// Returns an error if the effect is rejected or has another result.
 pub fn propagated<U: Usage>(before: &U, effect: &Text, after: &U) -> Result<(), Unreadable> {
-    let rejected = || Unreadable::because("an effect is rejected", effect);
+    let rejected = || Unreadable::because("an effect is refused", effect);
     let Some(Effect::Change { version, fields, .. }) = Effect::read::<U>(effect.as_bytes()) else {
         return Err(rejected());
     };
