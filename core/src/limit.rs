@@ -81,9 +81,18 @@ pub trait Limit {
     }
 }
 
+/// Seal of [`Usage`].
+pub(crate) mod listed {
+    /// Usage in the list of algorithms, or that of composite keys.
+    pub trait Listed {}
+}
+
 /// What a key remembers. `Default` is "never seen". It may be freed on another thread than it was made on.
-pub trait Usage: Clone + Default + Send + 'static {
-    /// Its kind: one native type of the server.
+///
+/// It is implemented for the list of [`algorithms`](crate::algorithms!) and for composite keys alone, so that a kind has
+/// one usage.
+pub trait Usage: Clone + Default + Send + listed::Listed + 'static {
+    /// Kind of the usage: one native type of the server.
     const KIND: Kind;
 
     /// The version of its encoding that is written. Raised only if an older reader would misread it.

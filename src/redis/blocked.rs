@@ -8,14 +8,14 @@ use super::api::{OK, api, call, config, has_flag};
 use super::server_entry::ServerEntry;
 use super::waiting_callbacks::{callbacks, tell};
 use super::{Redis, acl, guard, on_key};
-use crate::server::queues::outbox::Answer;
-use crate::server::queues::{Client, ClientHandle};
+use crate::server::queues::{Answer, BlockedClient, Caller, Client, ClientId};
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-/// Whether the client of a call can be blocked: not in a transaction or a script, nor where nobody waits for its reply.
+/// Returns `true` if the client of a call can be blocked: not in a transaction or a script, nor where nobody waits for
+/// its reply.
 pub fn may_block(redis: &Redis) -> bool {
     const NOT_IN: [u32; 4] = [
         raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING,
@@ -39,9 +39,11 @@ pub fn may_block(redis: &Redis) -> bool {
     can.into_iter().all(|can| can) && !NOT_IN.into_iter().any(|flag| has_flag(flags, flag))
 }
 
-/// Blocks the client of a call, which may block: it is not to reply any more. `None` if this server blocks no clients.
+/// Blocks the client of a call that may block, which must not reply any more. Returns `None` if this server blocks no
+/// clients.
 pub fn block(redis: &Redis) -> Option<Client> {
-    let (block, on_disconnection) = (api!(RedisModule_BlockClient)?, api!(RedisModule_SetDisconnectCallback)?);
+    let (block, unblock) = (api!(RedisModule_BlockClient)?, api!(RedisModule_UnblockClient)?);
+    let on_disconnection = api!(RedisModule_SetDisconnectCallback)?;
     // SAFETY: `ctx` is that of the current call.
     let user = unsafe { acl::user_of(redis.ctx) };
     let unblocked: Option<ReplyCallback> = if unblockable(redis.entry()) { Some(unblocked) } else { None };
@@ -50,17 +52,18 @@ pub fn block(redis: &Redis) -> Option<Client> {
     let client = unsafe { block(redis.ctx, Some(answered), unblocked, Some(free), 0) };
     // SAFETY: it has just been blocked.
     unsafe { on_disconnection(client, Some(disconnected)) };
-    Some(Client { handle: ClientHandle(client.cast()), stats: redis.stats, user })
+    let hand_back = move |answer: Option<Box<Answer>>| {
+        let answer = answer.map_or(null_mut(), |answer| Box::into_raw(answer).cast());
+        // SAFETY: the client has been blocked, and is handed back once: the closure is consumed.
+        unsafe { unblock(client, answer) };
+    };
+    let blocked = BlockedClient::new(id_of(client), hand_back);
+    Some(Client { blocked, caller: Caller { stats: redis.stats, user } })
 }
 
-/// Hands a client back to the server, with what it is answered if it has not been told.
-pub fn hand_back(ClientHandle(client): ClientHandle, answer: Option<Box<Answer>>) {
-    if let Some(unblock) = api!(RedisModule_UnblockClient) {
-        let answer = answer.map_or(null_mut(), |answer| Box::into_raw(answer).cast());
-        // SAFETY: each blocked client is handed back once: whoever calls has just taken it out of the queues, or out of
-        // the outbox.
-        unsafe { unblock(client.cast(), answer) };
-    }
+/// Returns the identity of a blocked client.
+fn id_of(client: *const raw::RedisModuleBlockedClient) -> ClientId {
+    ClientId(client.addr())
 }
 
 type ReplyCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
@@ -139,14 +142,14 @@ guard::entry_point! {
         length: c_int,
     ) -> c_int, or OK => {
         // SAFETY: the context of a callback of a blocked client.
-        let handle = api!(RedisModule_GetBlockedClientHandle).map(|handle| ClientHandle(unsafe { handle(ctx) }.cast()));
-        let (Some(client), Some(callbacks)) = (handle, callbacks()) else { return OK };
+        let client = api!(RedisModule_GetBlockedClientHandle).map(|handle| id_of(unsafe { handle(ctx) }));
+        let (Some(client), Some(callbacks)) = (client, callbacks()) else { return OK };
         // SAFETY: the server times clients out with its lock held. The words are those of the call that waited, which live
         // until it is answered.
         let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &on_key::STATS) };
-        if let Some(answer) = (callbacks.client_unblocked)(&mut redis, client) {
-            redis.replies().send(&answer);
-            hand_back(client, None);
+        if let Some((client, reply)) = (callbacks.client_unblocked)(&mut redis, client) {
+            redis.replies().send(&reply);
+            client.hand_back(None);
         }
         OK
     }
@@ -156,6 +159,6 @@ guard::entry_point! {
     /// Hears that a blocked client is gone.
     fn disconnected(ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
         // SAFETY: the server drops clients with its lock held.
-        unsafe { tell(ctx, |callbacks, entry| (callbacks.client_gone)(entry, ClientHandle(client.cast()))) };
+        unsafe { tell(ctx, |callbacks, entry| (callbacks.client_gone)(entry, id_of(client))) };
     }
 }

@@ -9,86 +9,53 @@ use super::debug_readback::check_stored;
 use super::rdb::Rdb;
 use super::{defragmentation, global::global, guard, lazy_free, memory, outgoing, policy_lifetime};
 use crate::server::Global;
-use ratelimit_core::algorithm::bucket::BucketUsage;
-use ratelimit_core::algorithm::count_min::SketchUsage;
-use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::Text;
 use ratelimit_core::wire::codec::Encoder;
 use ratelimit_core::{Kind, Usage};
 use redis_module::raw;
-use std::any::TypeId;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// The registered types, by kind. Written at load, before anything else of ours runs.
-static TYPES: [Registered; Kind::ALL.len()] =
-    [const { Registered { usage: OnceLock::new(), native: AtomicPtr::new(null_mut()) } }; Kind::ALL.len()];
+/// Registered types by kind. Written at load, before other code of the module runs.
+static TYPES: [AtomicPtr<raw::RedisModuleType>; Kind::ALL.len()] =
+    [const { AtomicPtr::new(null_mut()) }; Kind::ALL.len()];
 
-/// A type of the server, and what its values are.
-struct Registered {
-    usage: OnceLock<TypeId>,
-    native: AtomicPtr<raw::RedisModuleType>,
-}
-
-fn slot(kind: Kind) -> Option<&'static Registered> {
+fn slot(kind: Kind) -> Option<&'static AtomicPtr<raw::RedisModuleType>> {
     TYPES.get(kind.index())
 }
 
-/// The server's pointer to a type of ours.
+/// Native type of the server for a usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Native(*mut raw::RedisModuleType);
 
 impl Native {
-    /// What the server knows it by; null for a type that is not registered.
+    /// Returns the server's pointer; null for a type that is not registered.
     pub fn pointer(self) -> *mut raw::RedisModuleType {
         self.0
     }
 }
 
-/// The server's type whose values are of type `U`: a usage that claims another's kind has none.
+/// Returns the native type whose values are of type `U`: no other usage has its kind (see [`Usage`]).
 #[inline(always)]
 pub fn of<U: Usage>() -> Native {
-    match slot(U::KIND) {
-        Some(slot) if slot.usage.get() == Some(&TypeId::of::<U>()) => Native(slot.native.load(Relaxed)),
-        _ => Native(null_mut()),
-    }
+    Native(slot(U::KIND).map_or(null_mut(), |native| native.load(Relaxed)))
 }
 
-/// The kind of a native type of ours.
+/// Returns the kind of a native type of this module.
 pub fn kind(native: *mut raw::RedisModuleType) -> Option<Kind> {
     let mut kinds = Kind::ALL.into_iter().zip(&TYPES);
-    kinds.find(|(_, slot)| !native.is_null() && slot.native.load(Relaxed) == native).map(|(kind, _)| kind)
+    kinds.find(|(_, slot)| !native.is_null() && slot.load(Relaxed) == native).map(|(kind, _)| kind)
 }
 
-/// Whether a native type is the one whose values are of type `U`.
+/// Returns `true` if a native type is the one whose values are of type `U`. Null is taken for that of a kind that is not
+/// registered: a key of that type has no value.
 #[inline(always)]
 pub fn is<U: Usage>(native: *mut raw::RedisModuleType) -> bool {
-    !native.is_null() && native == of::<U>().pointer()
+    native == of::<U>().pointer()
 }
 
-/// A usage that is the only one of its kind, so that the kind's native type tells that a value is one.
-///
-/// # Safety
-/// No other usage has its [`Usage::KIND`].
-pub unsafe trait OnlyOfItsKind: Usage {}
-
-// SAFETY: no other usage has the kind of buckets.
-unsafe impl OnlyOfItsKind for BucketUsage {}
-// SAFETY: no other usage has the kind of sketches.
-unsafe impl OnlyOfItsKind for SketchUsage {}
-// SAFETY: no other usage has the kind of composite keys.
-unsafe impl OnlyOfItsKind for CompositeUsage {}
-
-/// Whether a native type is the one whose values are of type `U`, as [`is`] says. It takes null for that of a kind that
-/// is not registered: a key of that type has no value.
-#[inline(always)]
-pub fn is_of_only<U: OnlyOfItsKind>(native: *mut raw::RedisModuleType) -> bool {
-    slot(U::KIND).is_some_and(|slot| slot.native.load(Relaxed) == native)
-}
-
-/// Registers the type for `U`. `Err` if the server refuses it.
+/// Registers the native type of `U`. Returns `Err` if the server refuses it.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
@@ -121,9 +88,10 @@ pub unsafe fn register<U: Usage>(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'
     if registered.is_null() {
         return Err("the server refuses a native type (is a module with the same types loaded?)");
     }
-    // A second usage of a kind would have its values taken for the first's.
-    let slot = slot(U::KIND).filter(|slot| *slot.usage.get_or_init(TypeId::of::<U>) == TypeId::of::<U>());
-    slot.map(|slot| slot.native.store(registered, Relaxed)).ok_or("two native types of one kind")
+    if let Some(slot) = slot(U::KIND) {
+        slot.store(registered, Relaxed);
+    }
+    Ok(())
 }
 
 /// Makes `usage` a value that the server can hold.
@@ -155,7 +123,9 @@ guard::entry_point! {
     fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void, or null_mut() => {
         let known = u32::try_from(version).ok().filter(|version| (1..=U::VERSION).contains(version));
         // What cannot be told for certain is refused: a payload from a later version, or one that no command made.
-        let usage = known.and_then(|version| U::decode(&mut Rdb(io), version));
+        // SAFETY: the handle is that of the callback.
+        let mut rdb = unsafe { Rdb::new(io) };
+        let usage = known.and_then(|version| U::decode(&mut rdb, version));
         usage.as_ref().inspect(|usage| check_stored(*usage));
         if let Some(token) = usage.as_ref().map(Usage::latest_token).filter(|token| *token > 0) {
             // SAFETY: the server loads with its lock held.
@@ -179,7 +149,8 @@ guard::entry_point! {
     fn rdb_save<U: Usage>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
         // SAFETY: see `usage`.
         if let Some(usage) = unsafe { usage::<U>(value) } {
-            usage.encode(&mut Rdb(io));
+            // SAFETY: the handle is that of the callback.
+            usage.encode(&mut unsafe { Rdb::new(io) });
         }
     }
 }
@@ -222,12 +193,20 @@ guard::entry_point! {
     }
 }
 
-/// The digest of a value, which DEBUG DIGEST-VALUE compares.
+/// Digest of a value, which DEBUG DIGEST-VALUE compares.
 struct Digest(*mut raw::RedisModuleDigest);
+
+impl Digest {
+    /// # Safety
+    /// `digest` is the server's handle, used within its callback.
+    unsafe fn new(digest: *mut raw::RedisModuleDigest) -> Digest {
+        Digest(digest)
+    }
+}
 
 impl Encoder for Digest {
     fn integer(&mut self, value: u64) {
-        // SAFETY: the server's handle, for the length of the callback.
+        // SAFETY: the handle is live (see `new`).
         unsafe {
             call!(RedisModule_DigestAddLongLong(self.0, value.cast_signed()));
             call!(RedisModule_DigestEndSequence(self.0));
@@ -248,7 +227,8 @@ guard::entry_point! {
     fn digest<U: Usage>(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
         // SAFETY: see `usage`.
         if let Some(usage) = unsafe { usage::<U>(value) } {
-            usage.encode(&mut Digest(digest));
+            // SAFETY: the handle is that of the callback.
+            usage.encode(&mut unsafe { Digest::new(digest) });
         }
     }
 }

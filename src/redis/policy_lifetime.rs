@@ -105,9 +105,9 @@ guard::entry_point! {
 guard::entry_point! {
     /// Saves policies, even if there are none: for servers that cannot leave them out.
     fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
-        // SAFETY: the server saves with its lock held.
-        let records = records(unsafe { global() });
-        write(&mut Rdb(io), &records);
+        // SAFETY: the server saves with its lock held; the handle is that of the callback.
+        let (records, mut rdb) = unsafe { (records(global()), Rdb::new(io)) };
+        write(&mut rdb, &records);
     }
 }
 
@@ -129,10 +129,10 @@ fn write(to: &mut impl Encoder, records: &[Vec<u8>]) {
 guard::entry_point! {
     /// Saves policies, if there are any.
     fn save_any(io: *mut raw::RedisModuleIO, _when: c_int) {
-        // SAFETY: the server saves with its lock held.
-        let records = records(unsafe { global() });
+        // SAFETY: the server saves with its lock held; the handle is that of the callback.
+        let (records, mut rdb) = unsafe { (records(global()), Rdb::new(io)) };
         if !records.is_empty() {
-            write(&mut Rdb(io), &records);
+            write(&mut rdb, &records);
         }
     }
 }
@@ -140,8 +140,9 @@ guard::entry_point! {
 guard::entry_point! {
     /// Loads policies.
     fn load(io: *mut raw::RedisModuleIO, version: c_int, _when: c_int) -> c_int, or ERR => {
-        // SAFETY: the server loads with its lock held.
-        let is_read = version == VERSION && read(unsafe { global() }, &mut Rdb(io)).is_some();
+        // SAFETY: the server loads with its lock held; the handle is that of the callback.
+        let (global, mut rdb) = unsafe { (global(), Rdb::new(io)) };
+        let is_read = version == VERSION && read(global, &mut rdb).is_some();
         if is_read { OK } else { ERR }
     }
 }

@@ -4,12 +4,20 @@ use super::api::call;
 use ratelimit_core::wire::codec::{Decoder, Encoder};
 use redis_module::raw;
 
-/// The server's handle of it, for the length of a callback.
-pub(super) struct Rdb(pub(super) *mut raw::RedisModuleIO);
+/// Payload that a callback of the server writes or reads.
+pub(super) struct Rdb(*mut raw::RedisModuleIO);
+
+impl Rdb {
+    /// # Safety
+    /// `io` is the server's handle, and the payload is used within its callback.
+    pub(super) unsafe fn new(io: *mut raw::RedisModuleIO) -> Rdb {
+        Rdb(io)
+    }
+}
 
 impl Encoder for Rdb {
     fn integer(&mut self, value: u64) {
-        // SAFETY: the server's handle, for the length of the callback.
+        // SAFETY: the handle is live (see `new`).
         unsafe { call!(RedisModule_SaveUnsigned(self.0, value)) }
     }
 

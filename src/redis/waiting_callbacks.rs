@@ -6,9 +6,8 @@ use super::api::api;
 use super::guard;
 use super::server_entry::ServerEntry;
 use crate::reply::Reply;
-use crate::server::queues::ClientHandle;
-use crate::server::queues::outbox::Answer;
 use crate::server::queues::schedule::TimerId;
+use crate::server::queues::{Answer, BlockedClient, ClientId};
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
@@ -27,13 +26,16 @@ pub struct WaitingCallbacks {
     /// The server's cron event, some ten times a second.
     pub cron: fn(ServerEntry),
     /// A client that waited is gone.
-    pub client_gone: fn(ServerEntry, ClientHandle),
-    /// CLIENT UNBLOCK, in a context of the waiting call: what the client is answered at once, after which it is handed
-    /// back. `None` if it has been handed back before.
-    pub client_unblocked: fn(&mut Redis, ClientHandle) -> Option<Result<Reply, Error>>,
+    pub client_gone: fn(ServerEntry, ClientId),
+    /// CLIENT UNBLOCK, in a context of the waiting call: returns the client and its reply, which is sent before the
+    /// client is handed back. `None` if it has been handed back before.
+    pub client_unblocked: fn(&mut Redis, ClientId) -> Option<UnblockedClient>,
     /// An answer was not sent.
     pub answer_lost: fn(ServerEntry, Answer),
 }
+
+/// Client that CLIENT UNBLOCK unblocks, and its reply.
+pub type UnblockedClient = (BlockedClient, Result<Reply, Error>);
 
 static CALLBACKS: OnceLock<WaitingCallbacks> = OnceLock::new();
 

@@ -3,10 +3,10 @@
 use super::{queue_order, serve, timer};
 use crate::charge;
 use crate::redis::server_entry::ServerEntry;
+use crate::redis::waiting_callbacks::UnblockedClient;
 use crate::redis::{self, Redis, blocked, guard, key_events};
 use crate::reply::Reply;
-use crate::server::queues::outbox::Answer;
-use crate::server::queues::{ClientHandle, QueueKey, WaitingCall};
+use crate::server::queues::{Answer, BlockedClient, ClientId, QueueKey, WaitingCall};
 use crate::server::{Global, settings};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{Block, KeyRequest};
@@ -71,41 +71,44 @@ pub fn waiting_without_lease<'h>(
 
 /// Denies the call of a holder that waits for a lease of a key, if one does.
 pub fn give_up(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) {
-    if let Some(call) = redis.global.queues.take_away(redis.db(), redis.key_bytes(name), holder) {
+    if let Some((call, client)) = redis.global.queues.take_away(redis.db(), redis.key_bytes(name), holder) {
         let denial = denial(redis, name, &call, now);
-        redis.global.outbox.answer(&call.client, denial, None);
+        redis.global.outbox.answer(client, denial, None);
         timer::arm(redis.entry());
     }
 }
 
-/// A wait that a client ends, and how far it had come.
+/// State of a wait that a client has ended.
 enum EndedWait {
     Waiting(WaitingCall),
     Answered(Box<Answer>),
 }
 
-/// Takes the call of a client out of the queues, or its answer out of the outbox; `None` if it has been handed back
-/// already.
-fn end(global: &Global, client: ClientHandle) -> Option<EndedWait> {
-    let waiting = global.queues.gone(client).map(EndedWait::Waiting);
-    waiting.or_else(|| global.outbox.take(client).map(EndedWait::Answered))
+/// Removes a client from the queues, or from the outbox. Returns `None` if it has been handed back already.
+fn end(global: &Global, client: ClientId) -> Option<(BlockedClient, EndedWait)> {
+    if let Some((call, client)) = global.queues.gone(client) {
+        return Some((client.blocked, EndedWait::Waiting(call)));
+    }
+    let (blocked, answer) = global.outbox.take(client)?;
+    Some((blocked, EndedWait::Answered(answer)))
 }
 
-/// A client that waited is gone.
-pub fn gone(entry: ServerEntry, client: ClientHandle) {
-    let Some(ended) = end(entry.global, client) else { return };
-    blocked::hand_back(client, None);
+/// Ends the wait of a client that is gone.
+pub fn gone(entry: ServerEntry, client: ClientId) {
+    let Some((client, ended)) = end(entry.global, client) else { return };
+    client.hand_back(None);
     match ended {
         EndedWait::Waiting(_) => timer::arm(entry),
         EndedWait::Answered(answer) => answer_lost(entry, *answer),
     }
 }
 
-/// CLIENT UNBLOCK: what the client is answered at once. `None` if it has been handed back already.
-pub fn unblocked(redis: &mut Redis, client: ClientHandle) -> Option<Result<Reply, Error>> {
-    let ended = end(redis.global, client)?;
+/// Ends the wait of a client that CLIENT UNBLOCK unblocks. Returns the client and its reply, or `None` if it has been
+/// handed back already.
+pub fn unblocked(redis: &mut Redis, client: ClientId) -> Option<UnblockedClient> {
+    let (client, ended) = end(redis.global, client)?;
     redis.stats = match &ended {
-        EndedWait::Waiting(call) => call.client.stats,
+        EndedWait::Waiting(call) => call.caller.stats,
         EndedWait::Answered(answer) => answer.stats,
     };
     let told = guard::catch_panic(None, || {
@@ -121,10 +124,10 @@ pub fn unblocked(redis: &mut Redis, client: ClientHandle) -> Option<Result<Reply
         EndedWait::Answered(answer) if told.is_none() => answer_lost(entry, *answer),
         EndedWait::Waiting(_) | EndedWait::Answered(_) => timer::arm(entry),
     });
-    Some(told.unwrap_or(Err(Error::Internal)))
+    Some((client, told.unwrap_or(Err(Error::Internal))))
 }
 
-/// An answer was not sent: a lease that it grants is given back.
+/// Gives back the lease that an answer grants, as the answer was not sent.
 pub fn answer_lost(entry: ServerEntry, answer: Answer) {
     if let Some(grant) = answer.grant {
         entry.global.queues.undelivered(grant);
@@ -135,6 +138,6 @@ pub fn answer_lost(entry: ServerEntry, answer: Answer) {
 /// What a call is answered that was taken out of its queue, and is granted nothing.
 fn denial(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
     let denial = catch_unwind(AssertUnwindSafe(|| serve::deny(redis, name, call, now)));
-    call.client.stats.decided(false);
+    call.caller.stats.decided(false);
     denial.unwrap_or(Err(Error::Internal)).map(|decision| serve::denied(call, &decision))
 }

@@ -10,7 +10,7 @@ use crate::charge;
 use crate::redis::{Redis, acl, write_permission};
 use crate::reply::Reply;
 use crate::server::Global;
-use crate::server::queues::{Client, Grant, QueueKey, WaitingCall};
+use crate::server::queues::{Caller, Grant, QueueKey, WaitingCall};
 use ratelimit_core::syntax::KeyRequest;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
@@ -82,14 +82,14 @@ fn its_turn(
 /// Answers a call that waits as one would be answered that came now.
 fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, reason: AnswerReason, turn: &mut Turn) {
     let now = turn.now;
-    redis.stats = call.client.stats;
+    redis.stats = call.caller.stats;
     let mut request = call.claim.request(call.limit, call.callers_wait_ahead);
     let passes = match reason {
         AnswerReason::Room => true,
         AnswerReason::Never => false,
         AnswerReason::Over => peek(redis, name, &request, now).is_ok_and(|seen| seen.verdict.allowed()),
     };
-    if passes && !may_acquire(redis, name, &call.client) {
+    if passes && !may_acquire(redis, name, &call.caller) {
         return conclude(redis.global, key, call, Err(Error::NoPermission), None, true, now);
     }
     // A denial writes the clock that has gone back.
@@ -135,7 +135,7 @@ fn conclude(
     });
     let reply = decided.map(|decision| reply.unwrap_or_else(|| denied(call, &decision)));
     match (global.queues.leave(key, call.place), grant) {
-        (Some(_), grant) => global.outbox.answer(&call.client, reply, grant),
+        (Some(waiter), grant) => global.outbox.answer(waiter.client, reply, grant),
         // It has gone while others ran.
         (None, Some(grant)) => global.queues.undelivered(grant),
         (None, None) => {}
@@ -163,8 +163,8 @@ pub fn deny(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp
 }
 
 /// Whether the user of a call that waits may still run RL.ACQUIRE on its key.
-fn may_acquire(redis: &Redis, name: KeyName, client: &Client) -> bool {
-    client.user.as_deref().is_none_or(|user| acl::may_acquire(redis, user, name))
+fn may_acquire(redis: &Redis, name: KeyName, caller: &Caller) -> bool {
+    caller.user.as_deref().is_none_or(|user| acl::may_acquire(redis, user, name))
 }
 
 /// The decision on a call that changes nothing.

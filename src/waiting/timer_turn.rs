@@ -8,7 +8,7 @@ use super::turn::{EFFORT, Turn};
 use super::{serve, timer};
 use crate::charge;
 use crate::redis::server_entry::ServerEntry;
-use crate::redis::{blocked, cluster_slots, guard, on_key};
+use crate::redis::{cluster_slots, guard, on_key};
 use crate::server::Global;
 use crate::server::queues::{Grant, QueueKey, WaitingCall, Work};
 use ratelimit_core::wire::error::Error;
@@ -37,10 +37,10 @@ pub fn run(entry: ServerEntry) {
     guard::catch_panic((), || timer::arm(entry));
 }
 
-/// Hands the clients of answered calls back to the server; how many those were.
+/// Hands the clients of answered calls back to the server; returns their number.
 fn hand_back_answered(global: &Global) -> usize {
     let answered = std::iter::from_fn(|| global.outbox.next());
-    answered.take(EFFORT).map(|(client, answer)| blocked::hand_back(client, Some(answer))).count()
+    answered.take(EFFORT).map(|(client, answer)| client.hand_back(Some(answer))).count()
 }
 
 /// Gives a lease back that was granted to a client that had gone, unless its holder has renewed it since: now, or when
@@ -89,6 +89,7 @@ fn look_at(turn: &mut Turn, key: &QueueKey) {
 
 /// Answers a call that waits with an error.
 fn refuse(global: &Global, key: &QueueKey, call: &WaitingCall, error: Error) {
-    global.queues.leave(key, call.place);
-    global.outbox.answer(&call.client, Err(error), None);
+    if let Some(waiter) = global.queues.leave(key, call.place) {
+        global.outbox.answer(waiter.client, Err(error), None);
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::algorithms;
 use crate::kind::Kind;
+use crate::limit::listed::Listed;
 use crate::limit::{Identity, Limit, Usage};
 use crate::number::Amount;
 use std::borrow::{Borrow, BorrowMut};
@@ -162,6 +163,8 @@ macro_rules! any {
         }
 
         $(
+            impl Listed for $usage {}
+
             const _: () = assert!(matches!(<$usage as Usage>::KIND, Kind::$kind));
 
             impl Single for $usage {

@@ -9,6 +9,7 @@ use crate::algorithm::any::{AnyUsage, with_usage};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::ban::Ban;
 use crate::kind::Kind;
+use crate::limit::listed::Listed;
 use crate::limit::{Identity, InfoField, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{MAX_SPEC_NAME, is_name};
@@ -126,6 +127,8 @@ impl CompositeUsage {
         })
     }
 }
+
+impl Listed for CompositeUsage {}
 
 impl Usage for CompositeUsage {
     const KIND: Kind = Kind::Limits;

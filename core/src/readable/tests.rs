@@ -1,6 +1,7 @@
 use super::*;
 use crate::algorithm::bucket::{Bucket, BucketUsage, Discipline};
 use crate::kind::Kind;
+use crate::limit::listed::Listed;
 use crate::limit::{InfoField, Limit};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
@@ -8,6 +9,8 @@ use crate::wire::codec::{Decoder, Encoder};
 /// Usage of one number, some of which are encoded and decoded differently.
 #[derive(Clone, Debug, Default)]
 struct Number(u64);
+
+impl Listed for Number {}
 
 impl Usage for Number {
     const KIND: Kind = Kind::Bucket;

@@ -7,7 +7,6 @@ use super::super::api::call;
 use super::super::current_call::{DENIED, TAKEN, is_out_of_memory};
 use super::super::debug_readback::Readback;
 use super::super::effect_demand;
-use super::super::native_type::OnlyOfItsKind;
 use super::super::replies::Replies;
 use super::super::{guard, native_type};
 use super::handle::{Handle, WRITE};
@@ -90,14 +89,13 @@ impl<'a> FastCall<'a> {
 
     /// Opens a key that holds a `U`, if nobody wants to hear of what becomes of it. `None`: the call takes the slow path.
     #[inline(always)]
-    pub fn open_plain<U: OnlyOfItsKind>(&self, name: KeyName) -> Option<PlainKey<'_, 'a, U>> {
+    pub fn open_plain<U: Usage>(&self, name: KeyName) -> Option<PlainKey<'_, 'a, U>> {
         if effect_demand::any() {
             return None;
         }
         let string = self.string(name)?;
         let handle = Handle::open_string(self.ctx, string, WRITE);
-        let value =
-            if native_type::is_of_only::<U>(handle.native()) { NonNull::new(handle.value().cast()) } else { None };
+        let value = if native_type::is::<U>(handle.native()) { NonNull::new(handle.value().cast()) } else { None };
         let Some(value) = value else {
             self.left_open.set(Some((name, handle)));
             return None;

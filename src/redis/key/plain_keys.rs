@@ -6,13 +6,12 @@
 
 use super::super::api::call;
 use super::super::debug_readback::Readback;
-use super::super::native_type::OnlyOfItsKind;
 use super::super::{effect_demand, native_type};
 use super::handle::{Handle, WRITE};
 use super::plain::{FastCall, announce_taken};
-use ratelimit_core::Timestamp;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
 use std::ptr::NonNull;
 
@@ -34,7 +33,7 @@ struct FoundKey<U> {
     expires_at: Option<u64>,
 }
 
-impl<'c, 'a, U: OnlyOfItsKind> PlainKeys<'c, 'a, U> {
+impl<'c, 'a, U: Usage> PlainKeys<'c, 'a, U> {
     /// A call whose keys, of these names, are still to be found. `None`: somebody wants to hear of its effect, or the
     /// server only asks which words are keys.
     #[inline(always)]
@@ -59,8 +58,7 @@ impl<'c, 'a, U: OnlyOfItsKind> PlainKeys<'c, 'a, U> {
         debug_assert!(room.is_none(), "a key was missing");
         let string = self.call.string(name)?;
         let handle = Handle::open_string(self.call.context(), string, WRITE);
-        let value =
-            if native_type::is_of_only::<U>(handle.native()) { NonNull::new(handle.value().cast::<U>()) } else { None };
+        let value = if native_type::is::<U>(handle.native()) { NonNull::new(handle.value().cast::<U>()) } else { None };
         let (value, expires_at) = (value?, handle.expires_at(now));
         drop(handle);
         if self.found.iter().flatten().any(|found| found.value == value) {

@@ -1,6 +1,6 @@
 //! The queues of all keys, and the lists of which of them is to be looked at when.
 
-use super::waiting_call::{Client, ClientHandle, Grant, QueueKey};
+use super::waiting_call::{Client, ClientId, Grant, QueueKey};
 use ratelimit_core::queue::{Queue, QueuePlace, Steady, SteadyClock, Waiter};
 use ratelimit_core::{Amount, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -31,7 +31,7 @@ pub struct Lines {
     /// The queues, by database and name of the key.
     pub by_key: HashMap<c_int, HashMap<Arc<[u8]>, Line>>,
     /// Where the call of each client waits.
-    pub by_client: HashMap<ClientHandle, (QueueKey, QueuePlace)>,
+    pub by_client: HashMap<ClientId, (QueueKey, QueuePlace)>,
     /// By when somebody may pass or has waited long enough.
     pub by_due: BTreeSet<(Steady, QueueKey)>,
     /// By since when the one waits who has waited longest.
@@ -172,7 +172,7 @@ impl Lines {
             line.head_due = None;
             self.touch(key);
         }
-        self.by_client.remove(&waiter.client.handle);
+        self.by_client.remove(&waiter.client.blocked.id);
         self.relist(key);
         Some(waiter)
     }

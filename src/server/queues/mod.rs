@@ -21,7 +21,7 @@ use ratelimit_core::queue::{Claim, Queue, QueuePlace, Waiter};
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-pub use waiting_call::{Client, ClientHandle, Grant, QueueKey, WaitingCall};
+pub use waiting_call::{Answer, BlockedClient, Caller, Client, ClientId, Grant, QueueKey, WaitingCall};
 
 /// The queues of this server, and what came of those who waited.
 #[derive(Default)]
@@ -101,10 +101,10 @@ impl Queues {
         now: Timestamp,
     ) {
         let lines = &mut *self.lines.borrow_mut();
-        let (since, handle) = (lines.read_clock(now), client.handle);
+        let (since, id) = (lines.read_clock(now), client.blocked.id);
         let until = block.map(|block| since.plus(block));
         let place = lines.line_or_new(key, limit).queue.join(Waiter { claim, since, until, client });
-        lines.by_client.insert(handle, (key.clone(), place));
+        lines.by_client.insert(id, (key.clone(), place));
         lines.touch(key);
         lines.relist(key);
     }
@@ -114,9 +114,9 @@ impl Queues {
         self.lines.borrow_mut().leave(key, place)
     }
 
-    /// Takes the call of a client away that is gone, or is answered otherwise.
-    pub fn gone(&self, handle: ClientHandle) -> Option<WaitingCall> {
-        let (key, place) = self.lines.borrow().by_client.get(&handle).cloned()?;
+    /// Removes the call of a client that is gone, or is answered otherwise.
+    pub fn gone(&self, client: ClientId) -> Option<(WaitingCall, Client)> {
+        let (key, place) = self.lines.borrow().by_client.get(&client).cloned()?;
         self.take_from(&key, |_| Some(place))
     }
 
@@ -129,28 +129,28 @@ impl Queues {
         let lines = &mut *self.lines.borrow_mut();
         let queue = &lines.line(key)?.queue;
         let (place, waiter) = of(queue)?;
-        let (callers_wait_ahead, client) = (queue.others_wait_before(place), waiter.client.clone());
-        Some(WaitingCall { place, claim: waiter.claim.clone(), client, limit: queue.limit(), callers_wait_ahead })
+        let (callers_wait_ahead, caller) = (queue.others_wait_before(place), waiter.client.caller.clone());
+        Some(WaitingCall { place, claim: waiter.claim.clone(), caller, limit: queue.limit(), callers_wait_ahead })
     }
 
-    /// Takes the call of a holder away that waits for a lease of a key.
-    pub fn take_away(&self, db: c_int, name: &[u8], holder: &[u8]) -> Option<WaitingCall> {
+    /// Removes the call of a holder that waits for a lease of a key.
+    pub fn take_away(&self, db: c_int, name: &[u8], holder: &[u8]) -> Option<(WaitingCall, Client)> {
         let key = self.lines.borrow().key(db, name)?;
         self.take_from(&key, |queue| queue.place_of(holder))
     }
 
-    /// Takes a call out of a key's queue.
+    /// Removes a call from a key's queue.
     fn take_from(
         &self,
         key: &QueueKey,
         place: impl FnOnce(&Queue<Client>) -> Option<QueuePlace>,
-    ) -> Option<WaitingCall> {
+    ) -> Option<(WaitingCall, Client)> {
         let taken = self.next(key, |queue| {
             let place = place(queue)?;
             Some((place, queue.at(place)?))
         })?;
-        self.leave(key, taken.place)?;
-        Some(taken)
+        let waiter = self.leave(key, taken.place)?;
+        Some((taken, waiter.client))
     }
 
     /// The call whose turn it is.

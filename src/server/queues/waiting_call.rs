@@ -1,56 +1,97 @@
-//! A call that waits for a lease: its client, its key, and what it is granted.
+//! A call that waits for a lease: its client, its key, and its answer.
 
+use crate::reply::Reply;
 use crate::server::stats::CommandStats;
 use ratelimit_core::queue::{Claim, QueuePlace};
+use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Amount, Timestamp};
-use std::ffi::{c_int, c_void};
+use std::cell::Cell;
+use std::ffi::c_int;
 use std::sync::Arc;
 
-/// A call that waits, as its queue has it.
+/// Copy of a waiting call, without its client.
 pub struct WaitingCall {
-    /// Where it waits.
+    /// Place in the queue.
     pub place: QueuePlace,
-    /// What it asks for.
+    /// Lease that the call requests.
     pub claim: Claim,
-    /// How it is answered.
-    pub client: Client,
-    /// The limit that holds.
+    /// Origin of the call.
+    pub caller: Caller,
+    /// Limit of the key.
     pub limit: Amount,
-    /// Whether others wait before it.
+    /// `true` if others wait before it.
     pub callers_wait_ahead: bool,
 }
 
-/// The server's handle of a blocked client, as a name that is compared with others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ClientHandle(pub *mut c_void);
-
-/// How one who waits is answered.
+/// Origin of a waiting call.
 #[derive(Clone, Debug)]
-pub struct Client {
-    /// By what the server knows it.
-    pub handle: ClientHandle,
-    /// Where its call is counted.
+pub struct Caller {
+    /// Counters of its command.
     pub stats: &'static CommandStats,
-    /// The name of its user; `None` where the server does not tell.
+    /// Name of its user; `None` where the server does not tell.
     pub user: Option<Arc<[u8]>>,
 }
 
-/// A key for a lease of which somebody waits.
+/// Identity of a blocked client, which can be compared but not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientId(pub usize);
+
+/// Client that the server has blocked. Handing it back consumes it: the server would free it twice otherwise.
+#[must_use = "a client that is not handed back is never answered"]
+pub struct BlockedClient {
+    /// Identity of the client.
+    pub id: ClientId,
+    hand_back: Box<dyn FnOnce(Option<Box<Answer>>)>,
+}
+
+impl BlockedClient {
+    /// Creates a client that `hand_back` hands back to the server.
+    pub fn new(id: ClientId, hand_back: impl FnOnce(Option<Box<Answer>>) + 'static) -> BlockedClient {
+        BlockedClient { id, hand_back: Box::new(hand_back) }
+    }
+
+    /// Hands the client back to the server, with its answer unless it has been told already.
+    pub fn hand_back(self, answer: Option<Box<Answer>>) {
+        (self.hand_back)(answer);
+    }
+}
+
+/// Client of a waiting call.
+pub struct Client {
+    /// The client itself.
+    pub blocked: BlockedClient,
+    /// Origin of its call.
+    pub caller: Caller,
+}
+
+/// Answer to a client that has waited.
+pub struct Answer {
+    /// Reply to its call.
+    pub reply: Result<Reply, Error>,
+    /// Counters of its command.
+    pub stats: &'static CommandStats,
+    /// Lease that it was granted and that nobody else knows of.
+    pub grant: Option<Grant>,
+    /// `true` once it has been sent.
+    pub told: Cell<bool>,
+}
+
+/// Key for a lease of which calls wait.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueKey {
-    /// Its database.
+    /// Database of the key.
     pub db: c_int,
-    /// Its name.
+    /// Name of the key.
     pub name: Arc<[u8]>,
 }
 
-/// A lease that has been granted to who waited.
+/// Lease that a waiting call has been granted.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// The key of which it is one.
+    /// Key of the lease.
     pub key: QueueKey,
-    /// The holder of the lease.
+    /// Holder of the lease.
     pub holder: Box<[u8]>,
-    /// When it expires.
+    /// Expiry of the lease.
     pub expires_at: Timestamp,
 }
