@@ -1,8 +1,8 @@
 """The server's ACL checks the command and every key of a call, in MULTI and in scripts too. A call
 that it refuses charges nothing.
 
-Which rules hold which commands is in test_introspection.py. Here they are met by every way to call:
-directly, in a transaction and from a script.
+test_introspection.py checks the ACL categories of each command; here, calls are made directly, in a
+transaction and from a script.
 """
 
 import re
@@ -19,18 +19,18 @@ from support.workload import Limiter, State, Word, each_limiter, state
 
 pytestmark = pytest.mark.every_server
 
-# The first servers on which a user may have selectors, and patterns for reading alone.
+# Redis 7.0, where a user may have selectors and patterns for reading alone.
 SELECTORS = (7, 0)
 CATEGORIZED = (7, 2)
 ADDS_CATEGORIES = (7, 4)
 
 EFFECT = f"rl-bucket 1 {START_US // 1000 + 3_600_000} 1000000 {START_US}"
-# What is not for users.
+# Commands that ordinary users need no right to.
 DANGEROUS = (
     *("rl.effect", "rl.top"),
     *("rl.policyset", "rl.policyscale", "rl.policydel", "rl.policyeffect"),
 )
-# What a user needs to call anything by the ways below.
+# Rights that a user needs to send calls in the three ways below.
 WAYS = "+multi +exec +eval"
 
 Call = tuple[Word, ...]
@@ -38,7 +38,7 @@ Call = tuple[Word, ...]
 
 @pytest.fixture
 def user(pair: Pair) -> Iterator[Callable[[str], Redis]]:
-    """`user("+@all ~app:*")`: a client of a user with these rights."""
+    """`user("+@all ~app:*")` returns a client of a user with these rights."""
     with pair.primary.client() as admin, pair.primary.client() as client:
 
         def allow(rules: str) -> Redis:
@@ -61,7 +61,7 @@ def in_a_transaction(client: Redis, call: Call) -> object:
 
 
 def by_a_script(client: Redis, call: Call) -> object:
-    # It declares no key: what the call itself may do is asked, not what EVAL may.
+    # The script declares no key, so the ACL checks the call itself and not EVAL's keys.
     return client.eval("return redis.call(unpack(ARGV))", 0, *call)
 
 
@@ -72,7 +72,7 @@ def may(send: Callable[[Redis, Call], object], client: Redis, call: Call) -> boo
     try:
         send(client, call)
     except ResponseError as error:
-        # Each way, and each server, has words of its own for it.
+        # The error text depends on the way and on the server.
         text = f"{error.status_code or ''} {error}"
         refused = "NOPERM" in text or "ACL failure" in text or "permission" in text
         if not refused and "can't" not in text:
@@ -83,7 +83,7 @@ def may(send: Callable[[Redis, Call], object], client: Redis, call: Call) -> boo
 
 @contextmanager
 def unchanged(pair: Pair) -> Iterator[None]:
-    """Nothing there is changed meanwhile, and nothing is propagated."""
+    """Checks that the block changes no key and propagates nothing."""
 
     def held_and_told() -> tuple[dict[bytes, State], int]:
         client = pair.primary.client()
@@ -95,7 +95,7 @@ def unchanged(pair: Pair) -> Iterator[None]:
 
 
 def calls(limiter: Limiter, key: str) -> list[Call]:
-    """Every command that there is for a key of the limiter's."""
+    """Returns a call of every command on a key of this limiter."""
     found: list[Call] = [
         limiter.take(key, 2),
         ("RL.TAKE", key, *limiter.full(2)),
@@ -108,7 +108,7 @@ def calls(limiter: Limiter, key: str) -> list[Call]:
         found.append(("RL.RELEASE", key, "holder"))
     if limiter.type == b"rl-bucket":
         found += [("RL.THROTTLE", key, 9, 10, 3600), ("RL.EFFECT", key, EFFECT)]
-    # It makes a key with parts of any other.
+    # It creates a key with several limits if another limiter's key is missing.
     return [*found, ("RL.BAN", key, "1s")]
 
 
@@ -155,7 +155,7 @@ def test_one_key_that_is_not_allowed_refuses_the_whole_call_whichever_it_is(
             for call in several([*allowed[:place], "b", *allowed[place + 1 :]]):
                 assert not may(send, client, call), call
     for call in several(allowed):
-        # By this, too, it is told that it was the key which was not allowed.
+        # The error text shows that the key was refused, not the command.
         assert may(send, client, call), call
         pair.primary.client().flushall()
 
@@ -214,7 +214,7 @@ def test_who_may_only_read_a_key_looks_at_it_and_charges_nothing(
     with unchanged(pair):
         for call in calls(limiter, "k"):
             assert may(send, client, call) == (call[0] in {"RL.PEEK", "RL.MPEEK", "RL.INFO"}), call
-        # Not even where it may write the other key.
+        # The same user may write another key.
         client = user("+@all ~mine %R~k")
         for keys in (("mine", "k"), ("k", "mine")):
             both = (*keys, *limiter.full(), *limiter.full())
@@ -250,7 +250,7 @@ def test_a_selector_grants_its_commands_on_its_keys_and_mixes_with_no_other(
 
 
 def without_dangerous(server: Server) -> list[str]:
-    """Rules of a user who may do all but what is dangerous."""
+    """Returns ACL rules of a user who may call everything but dangerous commands."""
     rules = [f"+@all {' '.join(f'-{name}' for name in DANGEROUS)} ~*"]
     if server.version >= CATEGORIZED:
         rules += ["+@all -@dangerous ~*", f"+@read +@write -@dangerous {WAYS} ~*"]
@@ -352,7 +352,7 @@ def test_the_lines_that_name_commands_name_every_one(pair: Pair, file: str) -> N
     told = [(user, set(re.findall(r"([+-])(rl\.\w+)", rules))) for user, rules in lines]
     names = {name for name in pair.primary.client().command() if name.startswith("rl.")}
     for_operators = {*DANGEROUS, "rl.ban"}
-    # Of the lines for a user, the one with the most names is for servers without categories.
+    # The longest of the lines for users is for servers without ACL categories.
     limiter = max((rules for user, rules in told if user == "limiter"), key=len)
     assert limiter == {("+", name) for name in names - for_operators}
     app = max((rules for user, rules in told if user == "app"), key=len)

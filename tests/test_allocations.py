@@ -1,4 +1,4 @@
-"""A decision on one key asks for no memory, once the key is there. (A debug build counts.)"""
+"""A decision on one existing key allocates no memory. A debug build counts the allocations."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,8 +9,8 @@ from support.clock import Clock
 from support.server import DEBUG_MODULE, Server
 from support.workload import LIMITERS, Limiter, Word
 
-# A lease is a name and its places in two orders, which is memory; a log grows with its entries; a
-# call on a key with parts has lists of them.
+# A lease allocates its name and two tree nodes, a log grows with its entries, and a call on a key
+# with several limits allocates lists.
 GROWING = {b"rl-leases", b"rl-reqlog", b"rl-limits"}
 FIXED_SIZE = [limiter for limiter in LIMITERS if limiter.type not in GROWING]
 LOG = next(limiter for limiter in LIMITERS if limiter.type == b"rl-reqlog")
@@ -30,7 +30,7 @@ def counting(
 
 
 def allocations(redis: Redis, *call: Word) -> int:
-    """Of one call."""
+    """Returns how many allocations one call makes."""
     before = redis.execute_command("RL.ALLOCATIONS", "k")
     redis.execute_command(*call)
     return redis.execute_command("RL.ALLOCATIONS", "k") - before
@@ -39,7 +39,7 @@ def allocations(redis: Redis, *call: Word) -> int:
 @each_fixed_size
 def test_a_decision_asks_for_no_memory(limiter: Limiter, counting: Redis, clock: Clock) -> None:
     assert allocations(counting, *limiter.take("k", 1)) > 0
-    # A key that is denied for the first time takes an entry of RL.TOP.
+    # The first denial of a key adds an entry to RL.TOP.
     assert allocations(counting, *limiter.take("k", 100)) > 0
     clock.advance("1s")
     calls = [limiter.take("k", cost) for cost in (1, 0, "0.5", "-0.5", 100)]
@@ -70,7 +70,7 @@ def test_a_call_on_a_key_with_parts_asks_for_as_much_memory_however_often(
         clock.advance("1s")
         asked.append(allocations(counting, *call.split()))
     assert len(set(asked[1:])) == 1
-    # A few lists, whatever the number of limits.
+    # A few lists, for any number of limits.
     assert asked[1] <= 12, asked
 
 
@@ -92,7 +92,7 @@ def test_a_key_that_is_converted_is_moved_and_not_copied(
         for holder in holders:
             pipeline.execute_command("RL.ACQUIRE", "k", 5000, "1h", holder)
         pipeline.execute()
-        # A tree of 2,000 leases has some 200 nodes.
+        # A tree of 2,000 leases has about 200 nodes.
         assert allocations(client, *call.split()) < 50
         assert client.type("k") == b"rl-limits"
         assert client.execute_command("RL.RELEASE", "k", *holders) == 2000, "none was lost"

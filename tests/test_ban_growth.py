@@ -19,7 +19,7 @@ LOGIN = "FIXED 1 1m BAN 1 1m 1h MAX 7h"
 
 
 def strike(redis: Redis, key: str = "k", words: str = LOGIN) -> float:
-    """Brings the key to its next ban. For how many hours it is banned."""
+    """Makes the key's next ban start, and returns the ban's length in hours."""
     assert redis.execute_command("RL.TAKE", key, *words.split())[0] == 1
     denied, *_, wait_ms, _ = redis.execute_command("RL.TAKE", key, *words.split())
     assert denied == 0
@@ -52,7 +52,8 @@ def test_a_level_passes_with_each_longest(redis: Redis, clock: Clock) -> None:
 
 def test_the_key_lives_until_the_level_has_passed(redis: Redis, clock: Clock) -> None:
     strike(redis)
-    # At least an hour of the ban and 7 of its level; at most an eighth and a second more.
+    # At least the hour of the ban and the 7 hours of its level; at most an eighth and a second
+    # more.
     assert 8 * HOUR_MS <= redis.pttl("k") <= 9 * HOUR_MS + 1000
     clock.advance("10h")
     assert redis.exists("k") == 0
@@ -87,7 +88,7 @@ def test_levels_pass_by_the_longest_of_the_ban_that_was_and_bans_last_by_that_of
             assert strike(redis) == each
             clock.advance(f"{each}h")
         clock.advance("8h")
-        # Of two levels one has passed, in 7 hours.
+        # After 7 hours, one of two levels has passed.
         assert info(redis)[b"ban_level"] == 1
         assert strike(redis, words=f"FIXED 1 1m BAN 1 1m 1h MAX {longest}") == hours
         redis.execute_command("RL.BAN", "k", 0)
@@ -106,7 +107,7 @@ def test_a_shorter_ban_by_hand_changes_neither_end_nor_level(redis: Redis, clock
 def test_a_clock_gone_back_moves_the_level_along(redis: Redis, clock: Clock) -> None:
     strike(redis)
     clock.advance("-10h")
-    # The call writes that the clock has gone back.
+    # This call writes that the clock has gone back.
     assert redis.execute_command("RL.TAKE", "k", *LOGIN.split())[3] == HOUR_MS
     clock.advance("8h")
     clock.advance("-1us")

@@ -17,11 +17,11 @@ DAY = UNITS_US["d"]
 
 
 def us(text: str) -> int:
-    """The microseconds since the epoch of `2024-02-29` or `2024-02-29 15:00`, UTC."""
+    """Converts `2024-02-29` or `2024-02-29 15:00`, UTC, to microseconds since the epoch."""
     return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
-# The window's words, some time in it, and its end.
+# The window's arguments, a time within the window, and the window's end.
 WINDOWS = [
     ("1mo ALIGNED", "2023-02-10 12:00", "2023-03-01"),
     ("1mo ALIGNED", "2024-02-10 12:00", "2024-03-01"),
@@ -43,7 +43,7 @@ each_window = pytest.mark.parametrize(("words", "now", "end"), WINDOWS)
 
 
 def check_end(redis: Redis, clock: Clock, words: str, end: str) -> None:
-    """The key is used up until just before the end."""
+    """Checks that a used-up key denies until just before `end`, and allows at `end`."""
     clock.set(us(end) - 1)
     assert redis.execute_command(f"RL.FIXED k 10 {words}") == [0, 10, 0, 1, 1]
     clock.set(us(end))
@@ -161,7 +161,7 @@ def test_words_that_make_no_window_are_refused_and_write_nothing(words: str, red
 def test_day_when_clocks_go_back_is_granted_once_or_twice(
     redis: Redis, clock: Clock, call: Callable[[datetime], str], granted: dict[int, int]
 ) -> None:
-    """In Berlin they do on 25 October 2026. The client calls every quarter of an hour."""
+    """Clocks go back in Berlin on 25 October 2026. The client calls every quarter of an hour."""
     berlin = ZoneInfo("Europe/Berlin")
     start, end = datetime(2026, 10, 24, 1, tzinfo=berlin), datetime(2026, 10, 27, tzinfo=berlin)
     found: Counter[int] = Counter()

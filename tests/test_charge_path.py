@@ -1,10 +1,10 @@
-"""The charge path has fast paths, which come to the same as the slow ones: to the same replies,
-stored values, effects and counts.
+"""The fast paths of a charge give the same replies, stored values, effects and counts as the slow
+path.
 
-* A call on one key keeps it open, and a call on several closes each to open the next: RL.TAKE goes
-  one way, and RL.MTAKE with one key the other.
-* A call that says no more than a token bucket for each of its keys, or a policy, is decided in one
-  go if nobody hears of its effect. An AOF does.
+* A call on one key keeps it open, a call on several keys closes each before it opens the next.
+RL.TAKE and RL.MTAKE with one key compare the two.
+* A call whose keys have one token bucket each, or a policy, is decided without effects if the
+server has no replica and no AOF. Servers with and without an AOF compare the two.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,14 +33,14 @@ POLICIES = {
 
 
 class Both(NamedTuple):
-    """One call in the words of a command on one key, and of one on several."""
+    """A call as a one-key command, and the same call as a command over several keys."""
 
     one: tuple[Word, ...]
     several: tuple[Word, ...]
 
 
 class OneKey(Workload):
-    """Calls on one key that either command has words for."""
+    """Calls on one key that both commands can express."""
 
     def calls(self, count: int) -> list[tuple[int, Both]]:
         return [(self._move(), self._both()) for _ in range(count)]
@@ -51,7 +51,7 @@ class OneKey(Workload):
             return self._by_policy(key)
         ids = key.kind == "limits" or key.window == "2s"
         options = self._of_the_call() if ids and self._chance(0.5) else []
-        # What is settled says its cost before the spec, and a repetition never costs less.
+        # A settled call has its cost before the spec. A repetition never costs less.
         words = self._spec(key, alone=False)
         return self._of(
             key, "RL.PEEK" if self._chance(0.1) and not options else "RL.TAKE", options, words
@@ -64,7 +64,7 @@ class OneKey(Workload):
     def _by_policy(self, key: Key) -> Both:
         policy = self._pick(list(POLICIES))
         options = self._pick([[], [], [], ["COST", "2"], ["COST", "0"], self._of_the_call()])
-        # A policy finds whatever another definition of it has left.
+        # A policy accepts the state that another definition of it left.
         name = self._pick([f"{policy}:{self._pick('ab')}", key.name])
         one = ("RL.LIMIT", name, policy, *options)
         return Both(one, ("RL.MTAKE", 1, name, *options, "POLICY", policy))
@@ -75,8 +75,8 @@ class OneKey(Workload):
 
 
 def heard_or_refused(redis: Redis, names: list[str], words: tuple[Word, ...]) -> object:
-    """The reply, or the error. Whatever has expired of these keys goes before, whether or not the
-    call comes to it.
+    """Returns the reply or the error. Removes the expired keys among `names` first, whether or not
+    the call reads them.
     """
     pipeline = redis.pipeline(transaction=False).exists(*names).execute_command(*words)
     _, reply = pipeline.execute(raise_on_error=False)
@@ -84,14 +84,14 @@ def heard_or_refused(redis: Redis, names: list[str], words: tuple[Word, ...]) ->
 
 
 def decision(redis: Redis, names: list[str], words: tuple[Word, ...]) -> object:
-    """The decision, or the error."""
+    """Returns the decision or the error."""
     reply = heard_or_refused(redis, names, words)
     is_of_several = isinstance(reply, list) and words[0] in {"RL.MTAKE", "RL.MPEEK"}
     return reply[2][0] if is_of_several else reply
 
 
 def counted(redis: Redis) -> object:
-    """What a server has counted: by kind of limiter, by key and by policy."""
+    """Returns the server's counts: by limiter kind, by key and by policy."""
     kinds = {
         name: count
         for name, count in redis.info("ratelimit_kinds").items()
@@ -103,12 +103,12 @@ def counted(redis: Redis) -> object:
 
 @pytest.fixture
 def started(fresh_server: Callable[..., Server]) -> list[Server]:
-    """Of each path one server, in whose AOF all effects are."""
+    """Starts one server for each path, with an AOF that records all effects."""
     started = [fresh_server(appendonly="yes", appendfsync="always") for _ in range(2)]
     for server in started:
         with server.client() as redis:
             redis.config_set("auto-aof-rewrite-percentage", 0)
-            # In the background, what has expired would go in an order of each server's own.
+            # Background expiry would delete keys in a different order on each server.
             redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
             for name, specs in POLICIES.items():
                 redis.execute_command("RL.POLICYSET", name, *specs.split())
@@ -152,7 +152,9 @@ BUCKET_POLICIES = {
 
 
 class Everyday(Workload):
-    """Calls on token buckets: mostly everyday ones, and such as change what those find."""
+    """Random calls on token buckets: mostly fast-path calls, and some that change the keys in other
+    ways.
+    """
 
     def calls(self, count: int) -> list[tuple[int, tuple[Word, ...]]]:
         return [(self._move(), self._call()) for _ in range(count)]
@@ -162,7 +164,7 @@ class Everyday(Workload):
         limit = self._pick(BUCKETS)
         policy = self._pick(list(BUCKET_POLICIES))
         bucket = ("RL.TOKENBUCKET", key, *limit.split())
-        # Keys of their own, so that they have the components of one policy.
+        # Separate keys, so that they hold the components of one policy.
         own = f"{self._pick('ab')}:{policy}"
         everyday = [
             bucket,
@@ -181,7 +183,7 @@ class Everyday(Workload):
                 ("RL.LEAKYBUCKET", *bucket[1:]),
                 ("RL.FIXED", key, 5, "10s"),
                 ("RL.BAN", key, "2s"),
-                # Without FOR: when a server's tick sees its end come nearer is that server's own.
+                # Without FOR: each server's own tick decides when a temporary scale ends.
                 ("RL.POLICYSCALE", policy, self._pick([0.5, 1, 3])),
                 ("RL.TOKENBUCKET", key, 0, 5, "1s"),
                 ("RL.TOKENBUCKET", key, 5, 5, "1w1"),
@@ -193,7 +195,7 @@ class Everyday(Workload):
 
 
 def everyday_counts(redis: Redis) -> object:
-    """What a server has counted of everyday calls, but for effects and what came before."""
+    """Returns the server's counts of fast-path calls, without effects and earlier counts."""
     counts = {
         name: count
         for section in ("ratelimit_commands", "ratelimit_kinds")
@@ -244,7 +246,7 @@ def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(
 
 
 class EverydayOfSeveral(Everyday):
-    """Calls of RL.MTAKE with a token bucket for each key: mostly everyday ones."""
+    """Random calls of RL.MTAKE with a token bucket for each key, mostly on the fast path."""
 
     def _call(self) -> tuple[Word, ...]:
         if self._chance(0.3):

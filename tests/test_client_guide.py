@@ -25,7 +25,7 @@ GUIDE = REPOSITORY / "docs/write-a-client.md"
 EVENTS = REPOSITORY / "clients/events.json"
 TABLE = re.compile(r"(?<=--write -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
-# The program is Go's and asks one server of any kind.
+# The page's program is written in Go and connects to one server.
 pytestmark = pytest.mark.once
 
 Ask = Callable[..., dict[str, Any]]
@@ -164,7 +164,7 @@ def test_program_pauses_after_three_failures(program: Path, stub: Stub) -> None:
         sent = len(stub.calls)
         stub.reply = b"*5\r\n:1\r\n:1\r\n:0\r\n:0\r\n:1\r\n"
         poll.until(lambda: ask("RL.FIXED", "k", 1, "1m")["reply"], "a call after the pause")
-        # One call after the pause: those before it were not sent.
+        # The server received one call after the pause, and none during it.
         assert len(stub.calls) == sent + 1
 
 

@@ -74,7 +74,7 @@ def test_a_peek_answers_as_if_the_step_back_were_written_and_does_not_write_it(
     redis.execute_command("RL.INFO", "k")
     assert state(redis) == before
     assert several[2] == [peeked]
-    # A denied call writes it. It is told the same, and so is a peek after it.
+    # A denied call writes the step. Its reply is the same, and so is the reply of a peek after it.
     assert redis.execute_command(*other.take("k", 4)) == peeked
     assert redis.execute_command(*other.peek("k", 4)) == peeked
 
@@ -85,7 +85,7 @@ def test_a_denied_call_writes_the_step_back_and_its_replica_is_told(
     jump: str, limiter: Limiter, pair: Pair, clock: Clock
 ) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
-    # Of a bucket and of a window the instant that is stored is that of the first charge.
+    # A bucket and a window store the instant of the first charge.
     primary.execute_command(*limiter.take("k", 7))
     primary.execute_command(*limiter.by("other").take("k", 3))
     before = state(primary)
@@ -95,7 +95,7 @@ def test_a_denied_call_writes_the_step_back_and_its_replica_is_told(
     assert written[b"k"].dump != before[b"k"].dump
     pair.replica.wait_for_sync()
     assert state(replica) == written
-    # It is written once.
+    # A second denied call writes nothing.
     offset = primary.info("replication")["master_repl_offset"]
     assert primary.execute_command(*limiter.by("third").take("k", 1))[0] == 0
     assert primary.info("replication")["master_repl_offset"] == offset
@@ -119,7 +119,7 @@ def test_a_denied_mtake_writes_the_step_back_of_every_key_and_nothing_else(
     assert state(replica) == state(primary)
     assert set(state(primary)) == {b"a", b"b"}
     for key in ("a", "b"):
-        # Once it is written, time goes on from there: the usage is gone after a full recovery.
+        # After the step is written, the usage recovers fully in one recovery time.
         *_, reset_ms = primary.execute_command(*limiter.peek(key))
         assert 0 < reset_ms <= limiter.recovery // 1000
     clock.advance(limiter.recovery)
@@ -139,8 +139,8 @@ def test_a_release_of_nothing_writes_the_step_back(pair: Pair, clock: Clock) -> 
 
 
 def check_after_a_step(client: Redis, clock: Clock, step: str) -> None:
-    """That of a key of every limiter, of which 7 of 10 units were used just before the step,
-    nothing is forgiven but what the time that has gone by gives back.
+    """After a clock step, checks a key of every limiter of which 7 of 10 units were used just
+    before: only elapsed time has given units back.
     """
     start = clock.now
     for limiter in LIMITERS:
@@ -153,7 +153,7 @@ def check_after_a_step(client: Redis, clock: Clock, step: str) -> None:
         elif step == "365d" or limiter.recovery == HOUR:
             assert (allowed, remaining) == (1, 6), key
         else:
-            # A window follows in which the last one's count still weighs; or a slot counts whole.
+            # A sliding window still weighs the last window's count, and a slot counts in full.
             assert (allowed, remaining) == (0, 3), key
     for limiter in sorted(LIMITERS, key=lambda limiter: limiter.recovery):
         clock.set(start + limiter.recovery)
@@ -168,7 +168,7 @@ def test_a_step_while_the_server_is_down_is_as_one_while_it_runs(
 ) -> None:
     server = fresh_server(appendonly=appendonly)
     client = server.client()
-    # So that an aligned window's end does not lie within the step.
+    # Starts at an instant such that no aligned window ends within the step.
     clock.set(START_US // (2 * HOUR) * 2 * HOUR)
     for limiter in LIMITERS:
         client.execute_command(*limiter.take(limiter.name, 7))
@@ -209,7 +209,7 @@ def test_a_clock_that_is_at_the_epoch_or_at_the_end_of_time_does_no_harm(
             assert 0 <= reply[4] <= limiter.recovery // 1000
             held = redis.dump(limiter.name)
             if instant == end_of_time and limiter.type == b"rl-limits":
-                # By then at the latest every part has recovered.
+                # Every part has recovered by then.
                 assert held is None
                 continue
             redis.restore(limiter.name, 0, held, replace=True)
@@ -218,7 +218,7 @@ def test_a_clock_that_is_at_the_epoch_or_at_the_end_of_time_does_no_harm(
 
 @contextmanager
 def clock_that_runs(clock: Clock) -> Iterator[None]:
-    """Goes on by a second again and again, whatever else happens."""
+    """Sets the clock forward by a second, over and over, while the block runs."""
     stopped = threading.Event()
 
     def run() -> None:
@@ -311,7 +311,7 @@ def test_what_a_clock_gone_back_to_the_epoch_leaves_can_be_saved_and_replicated(
 def test_an_aligned_window_that_begins_twice_is_a_fresh_one_if_it_was_called_in_between(
     between: str, redis: Redis, clock: Clock
 ) -> None:
-    # What is documented as not guaranteed: what is charged counts where the clock shows it.
+    # Documented as not guaranteed: a charge counts in the window that the clock shows.
     noon = START_US // HOUR * HOUR
     spec = ("FIXED", 10, "1h", "ALIGNED")
     clock.set(noon + 5 * UNITS_US["m"])

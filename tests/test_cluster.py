@@ -24,9 +24,9 @@ from support.taking import Taking
 from support.workload import LIMITERS, digests, play, state, steps
 
 pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
-# Set on every primary.
+# Policies that are set on every primary.
 POLICY = "a-policy"
-# Those that have no key, and go to whichever node.
+# Calls without a key, which any node may receive.
 KEYLESS = {
     *("rl.policyset", "rl.policyscale", "rl.policydel", "rl.policyget", "rl.policylist"),
     *("rl.policyeffect", "rl.top"),
@@ -40,7 +40,7 @@ def _policy(cluster: Cluster) -> None:
 
 
 def calls(tag: str) -> dict[str, Call]:
-    """A call of every command, on keys of one tag that nothing else has used."""
+    """Returns a call of every command, on new keys that share a tag."""
     key, other = f"{{{tag}}}:key", f"{{{tag}}}:other"
     effect = f"rl-bucket 1 {int(time.time() * 1000) + 60_000} 1 1"
     return {
@@ -79,8 +79,8 @@ def test_a_cluster_client_sends_every_command_where_its_keys_are(cluster: Cluste
             stats = cluster.admin(server).info("commandstats")
             for command in calls(tag):
                 told = stats.get(f"cmdstat_{command}", {"calls": 0})
-                # Sent there at once: nowhere else was it called, or refused with a MOVED. What a
-                # primary writes its replica is told by an effect.
+                # The client sent it to the right node at once: no other node counted the call or
+                # answered MOVED. The replica receives an effect instead.
                 if command == "rl.effect" and server not in cluster.tags():
                     continue
                 assert told["calls"] == (server is owner), (command, server.port)
@@ -91,7 +91,7 @@ def test_the_first_key_that_the_server_tells_of_leads_to_the_node(cluster: Clust
     told = cluster.client().command()
     for owner, (tag, _) in cluster.tags().items():
         for name, call in calls(tag).items():
-            # As clients do that know no more of the command.
+            # As a client does that knows only the first key's position.
             key = call[told[name]["first_key_pos"]]
             assert cluster.owner(key) is owner, name
             cluster.admin(owner).execute_command(*call)
@@ -125,7 +125,7 @@ def test_keys_of_two_slots_are_refused_and_nothing_is_charged(cluster: Cluster) 
     effect = calls("t")["rl.effect"][2]
     for owner, (tag, other) in tags.items():
         elsewhere = next(there[0] for server, there in tags.items() if server is not owner)
-        # Whether the node has both slots or one of them.
+        # The node may have both slots or one of them.
         for second in (other, elsewhere):
             keys = (f"{{{tag}}}:k", f"{{{second}}}:k")
             refused: list[Call] = [
@@ -204,7 +204,7 @@ def test_replicas_answer_peeks(cluster: Cluster) -> None:
                     here.execute_command(*peek)
             here.readonly()
             for peek in peeks:
-                # What is left, and not for how long: the time goes on.
+                # Compares the remaining units and not the times, which go on.
                 told = here.execute_command(*peek)[:3]
                 assert told == there.execute_command(*peek)[:3] == [0, 10, 3]
             assert here.execute_command("RL.MPEEK", 2, *several, *specs)[0] == 1
@@ -242,8 +242,8 @@ def test_in_a_cluster_too_a_replica_has_the_same_bytes_after_any_workload(
 
 @pytest.fixture
 def turned_cluster(binary: Binary, shared_clock: Clock, tmp_path: Path) -> Iterator[Cluster]:
-    """A cluster of one test, whose clock it may turn. Once that is set back, the nodes have heard
-    of each other "in the future", and by their own rules miss none that dies from then on.
+    """A cluster for one test, which may set the clock back. After that, the nodes have heard from
+    each other "in the future" and detect no failed node.
     """
     with running_cluster(binary, shared_clock, tmp_path) as cluster:
         yield cluster
@@ -251,7 +251,7 @@ def turned_cluster(binary: Binary, shared_clock: Clock, tmp_path: Path) -> Itera
 
 @contextmanager
 def standing_still(cluster: Cluster) -> Iterator[None]:
-    """The clock shows what a workload sets. However much that is, nobody is taken for dead."""
+    """Lets a workload step the clock by any amount without nodes being marked as failed."""
     with cluster.node_timeout(1_000_000_000_000):
         cluster.clock.set(time.time_ns() // 1000)
         try:

@@ -17,12 +17,14 @@ from support.workload import LIMITERS, Limiter
 
 pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
 
-# Nobody takes so much.
+# A limit that no test reaches.
 ENDLESS = 100_000
 
 
 def limiters(cluster: Cluster, prefix: str) -> dict[str, Limiter]:
-    """By key: one of every kind on every primary, of which nothing recovers while a test runs."""
+    """Returns limiters by key: one of every kind on every primary, none of which recovers during a
+    test.
+    """
     return {
         f"{{{tag}}}:{prefix}:{limiter.name}": wide(limiter, ENDLESS)
         for tag, _ in cluster.tags().values()
@@ -35,7 +37,7 @@ def usage(client: RedisCluster, limits: Mapping[str, Limiter]) -> Counter[str]:
 
 
 def assert_limited(cluster: Cluster, limits: Mapping[str, Limiter], found: Counter[str]) -> None:
-    """Under limits of which ten units are left, everybody together gets these ten."""
+    """Sets limits that leave ten units, and checks that all clients together get exactly ten."""
     narrow = {key: narrowed(limiter, found[key] + 10) for key, limiter in limits.items()}
     with Taking(cluster, narrow, turns=400) as load:
         load.join()
@@ -58,7 +60,7 @@ def test_a_failover_by_hand_loses_nothing_and_lets_nobody_in(cluster: Cluster) -
                 cluster.fail_over(primary)
                 load.wait_for(100)
         admitted, found = load.admitted, usage(cluster.client(), limits)
-        # A call without an answer may have been charged; no other may that was not admitted.
+        # A call without an answer may have been charged; every other charge was admitted.
         for key in limits:
             assert admitted[key] <= found[key] <= admitted[key] + load.unanswered[key], key
         assert_limited(cluster, limits, found)
@@ -86,7 +88,7 @@ def test_a_primary_that_is_killed_loses_only_what_its_replica_did_not_have(
             load.wait_for(100)
         kept, admitted, found = load.kept, load.admitted, usage(cluster.client(), limits)
         assert kept.total() > 0
-        # What was admitted and not kept was told to a client before a replica knew of it.
+        # Charges that were admitted and lost were answered before a replica had them.
         for key in limits:
             assert kept[key] <= found[key] <= admitted[key] + load.unanswered[key], key
         assert_limited(cluster, limits, found)

@@ -26,7 +26,7 @@ from support.taking import Taking
 from support.workload import LIMITERS, Limiter, Word, digests
 
 pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
-# Nobody takes so much.
+# A limit that no test reaches.
 ENDLESS = 100_000
 
 
@@ -34,13 +34,13 @@ ENDLESS = 100_000
 
 
 def another(cluster: Cluster, key: str) -> Server:
-    """A primary that has not the key's slot."""
+    """Returns a primary that does not have the key's slot."""
     owner = cluster.owner(key)
     return random.choice([server for server in cluster.primaries() if server is not owner])
 
 
 def asking(client: Redis, *call: Word) -> object:
-    # One after the other on one connection, which alone may ask.
+    # ASKING holds for the next command on the same connection.
     client.execute_command("ASKING")
     return client.execute_command(*call)
 
@@ -62,7 +62,7 @@ def test_a_slot_on_its_way_is_served_at_both_ends(cluster: Cluster) -> None:
     gone, left = list(limits)[::2], list(limits)[1::2]
 
     def take(*keys: str) -> Call:
-        """One unit of each, in the name of somebody new."""
+        """Returns a call that takes one unit of each key for a new holder."""
         asked = [limits[key].by(f"holder {taken.total()}") for key in keys]
         if len(keys) == 1:
             return asked[0].take(keys[0])
@@ -90,7 +90,7 @@ def test_a_slot_on_its_way_is_served_at_both_ends(cluster: Cluster) -> None:
             taken.update(keys)
             assert client.execute_command(*take(*keys))[0] == 1
             taken.update(keys)
-        # In two places at once: refused as a command of the server's own is.
+        # Keys on two nodes at once: refused as a native command would be.
         for keys in [(gone[0], left[0]), (left[0], gone[0])]:
             assert refusal(target, *take(*keys), ask=True) is TryAgainError
             assert refusal(target, "EXISTS", *keys, ask=True) is TryAgainError
@@ -133,7 +133,7 @@ def at_once(cluster: Cluster, key: str, load: Taking) -> None:
 
 @pytest.fixture(params=[key_by_key, at_once])
 def move(request: pytest.FixtureRequest, cluster: Cluster) -> Mover:
-    """Carries the slot of a key to another primary. The load goes on before, during and after."""
+    """Moves a key's slot to another primary, with load before, during and after the move."""
     if request.param is at_once:
         request.getfixturevalue("atomic")
 
@@ -176,7 +176,7 @@ def test_a_limit_holds_while_its_slot_moves(cluster: Cluster, move: Mover) -> No
 
 
 def wait_until_full(client: RedisCluster, limits: Mapping[str, Limiter], limit: int) -> None:
-    """Returns once a load has taken all that there is, if not more."""
+    """Waits until a load has used up every limit."""
     poll.until(
         lambda: min(usage(client, limits, limit).values()) >= limit,
         "the load has taken all that there is",
@@ -195,7 +195,7 @@ def test_an_id_and_a_ban_move_with_their_slot(cluster: Cluster, move: Mover) -> 
     with Taking(cluster, limiters(ENDLESS, "{way}:other ")) as load:
         move("{way}", load)
     for call in (settled, both):
-        # By a client whose reply was lost while the slot moved.
+        # The repetition of a client whose reply was lost during the move.
         assert client.execute_command(*call)[0] == 1
     assert client.execute_command("RL.TAKE", "{way}:k", "SETTLE", "first", 1, *window, *log)[0] == 1
     assert client.execute_command("RL.PEEK", "{way}:k", *window)[2] == 96
@@ -212,7 +212,7 @@ def test_a_fencing_token_moves_with_its_slot(cluster: Cluster, move: Mover) -> N
         move("{way}", load)
     assert client.execute_command(*lock, "one", "FENCE")[5] == first, "a renewal keeps it"
     assert client.execute_command("RL.RELEASE", "{way}:lock", "one") == 1
-    # The new node has seen it with the key.
+    # The new node has received the token with the key.
     assert client.execute_command(*lock, "two", "FENCE")[5] > first
 
 
@@ -224,7 +224,7 @@ def test_a_slot_that_has_moved_at_once_has_the_same_bytes(
     if replicas:
         move_and_compare(atomic)
     else:
-        # Nobody but the slot's new node listens.
+        # Only the slot's new node subscribes to the effects.
         with Cluster(binary, atomic.clock, replicas=False) as alone:
             move_and_compare(alone)
 
@@ -263,7 +263,7 @@ def move_and_compare(cluster: Cluster) -> None:
 
 
 def held(server: Server) -> dict[bytes, tuple[bytes, bytes, int, bytes]]:
-    """All of a node's keys, at whatever time: with the instant that each expires at."""
+    """Returns all keys of a node, each with its dump, type, expiry and digest."""
     with server.client() as client:
         client.readonly()
         names = sorted(client.keys())

@@ -1,4 +1,4 @@
-"""Whom the server lets call a command, by its name, its category and its keys: as a native one."""
+"""The server's ACL grants the module's commands by name, category and key, as native ones."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,7 @@ from support.server import Server
 
 pytestmark = pytest.mark.every_server
 each_call_on_keys = pytest.mark.parametrize("call", [call for call in KEYS if call not in KEYLESS])
-# What is not for users.
+# Commands that ordinary users need no right to.
 ADMIN = {"rl.top", "rl.policyset", "rl.policyscale", "rl.policydel"}
 DANGEROUS = ADMIN | {"rl.effect", "rl.policyeffect"}
 CATEGORIZED = (7, 2)
@@ -23,7 +23,7 @@ ADDS_CATEGORIES = (7, 4)
 
 @pytest.fixture
 def user(server: Server, redis: Redis) -> Iterator[Callable[[str], Redis]]:
-    """`user("+@all ~app:*")`: a client of a user with these rights."""
+    """`user("+@all ~app:*")` returns a client of a user with these rights."""
     with server.client() as client:
 
         def allow(rules: str) -> Redis:
@@ -41,12 +41,12 @@ def may(client: Redis, call: str) -> bool:
     except NoPermissionError:
         return False
     except ResponseError:
-        pass  # refused for another reason: the type of the key, or an effect that is none
+        pass  # refused for another reason: the key's type, or an invalid effect
     return True
 
 
 def allowed(client: Redis) -> set[str]:
-    """The commands that the client may call."""
+    """Returns the commands that the client may call."""
     return {call.split()[0].lower() for call in KEYS if may(client, call)}
 
 

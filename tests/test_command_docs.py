@@ -1,4 +1,4 @@
-"""What COMMAND DOCS says of a command's words is what the command takes."""
+"""COMMAND DOCS documents exactly the arguments that each command takes."""
 
 import random
 from collections import Counter
@@ -14,8 +14,8 @@ from support.server import Server
 
 pytestmark = pytest.mark.every_server
 
-# A value for every argument that is not a word of the syntax, by its name. {n} tells those apart of
-# which there are several: two limits of one window would be one.
+# A value for every argument that is not a literal, by name. `{n}` makes repeated values differ: two
+# limits must have different windows.
 VALUES = {
     **dict.fromkeys(["capacity", "refill", "leak", "limit", "max_burst", "count"], "10"),
     "window": "6{n}s",
@@ -50,7 +50,7 @@ VALUES = {
     "effect": f"rl-bucket 1 {START_US // 1000 + 60_000} 1 1",
 }
 
-# The options that there are. Any may stand behind any algorithm's numbers, as far as words go.
+# All options. As far as the grammar goes, any option may follow any algorithm's numbers.
 OPTIONS = [
     ("ALIGNED",),
     ("ALIGNED", "OFFSET", "+09:00"),
@@ -70,14 +70,13 @@ OPTIONS = [
     ("ITEM", "item{n}"),
 ]
 
-# What the syntax line allows and the reference rules out.
+# Calls that the syntax line allows and the reference rules out.
 APART = [
     {"KEEP", "FORCE"},
     *({"SETTLE", other} for other in ("COST", "UPTO", "FORCE", "MAXWAIT", "KEEP")),
 ]
 
-# What a refusal says where one word does not go with another, though each may stand where it does;
-# or where it is not the version that stands.
+# Errors about two arguments that exclude each other, or about another version than expected.
 REASONS = (
     ", since ",
     "cannot be combined with",
@@ -86,17 +85,17 @@ REASONS = (
     "has version",
 )
 
-# Any word is a holder, a policy's name, or a record.
+# Arguments that may be any text: holders, policy names, records.
 WITHOUT_OPTIONS = {"rl.release", "rl.policydel", "rl.policyeffect"}
 
-# What a call by a policy's name finds.
+# Errors of a call by a policy's name.
 POLICIES = [("RL.POLICYSET", f"name{number}", "FIXED", "10", "60s") for number in range(1, 5)]
 
 Words = tuple[str, ...]
 
 
 class Call(NamedTuple):
-    """A call, and which of its words could be left out."""
+    """A call, and which of its arguments are optional."""
 
     words: Words
     options: frozenset[Words] = frozenset()
@@ -110,7 +109,7 @@ Docs = dict[str, list[dict[bytes, object]]]
 
 @pytest.fixture
 def docs(resp3: Redis, server: Server) -> Docs:
-    """The arguments of every command."""
+    """Returns the documented arguments of every command."""
     if server.version < (7,):
         pytest.skip("the server has no COMMAND DOCS")
     names = [name for name in resp3.command() if name.startswith("rl.")]
@@ -120,7 +119,7 @@ def docs(resp3: Redis, server: Server) -> Docs:
 
 
 def sequences(arguments: list[dict[bytes, object]], times: int) -> Iterator[Call]:
-    """The calls that some arguments allow, each that may come again `times` times."""
+    """Generates the calls that these arguments allow, each repeatable one up to `times` times."""
     for parts in product(*(list(forms(argument, times)) for argument in arguments)):
         yield sum(parts, Call(()))
 
@@ -155,7 +154,7 @@ def forms_of_one(argument: dict[bytes, object], times: int) -> Iterator[Call]:
 
 
 def drawn(arguments: list[dict[bytes, object]], times: int, draw: random.Random) -> Call:
-    """One of the calls that some arguments allow."""
+    """Draws one of the calls that these arguments allow."""
     return sum((drawn_form(argument, times, draw) for argument in arguments), Call(()))
 
 
@@ -196,11 +195,11 @@ def is_ruled_out(options: frozenset[Words]) -> bool:
 
 
 def answers(redis: Redis, calls: list[Words]) -> list[object]:
-    """Each call's, on a server without keys."""
+    """Returns each call's answer on a server without keys."""
     pipeline, places = redis.pipeline(transaction=False), []
     for call in calls:
         if not places or call[0].startswith("rl.policy"):
-            # The one before may have changed them.
+            # The previous call may have changed the keys or policies.
             for policy in POLICIES:
                 pipeline.execute_command("RL.POLICYDEL", policy[1]).execute_command(*policy)
         places.append(len(pipeline))
@@ -212,8 +211,8 @@ def answers(redis: Redis, calls: list[Words]) -> list[object]:
 TAKE_SPECS = ("rl.take", "rl.peek", "rl.mtake", "rl.mpeek")
 SPECS = (*TAKE_SPECS, "rl.policyset")
 
-# What is documented is one table for all servers, so calls by it are tried on one. That each server
-# shows the table, the tests above ask.
+# All servers document the same table, so its calls are tried on one server. The tests above check
+# that every server has the table.
 
 
 @pytest.mark.one_server
@@ -232,7 +231,7 @@ def test_every_call_that_is_documented_is_accepted(redis: Redis, docs: Docs, tim
         for call, answer in zip(calls, answers(redis, calls), strict=True)
         if isinstance(answer, Exception)
     }
-    # No call here can know the version that stands.
+    # No generated call knows the current version of a policy.
     assert refused.pop("rl.policydel name1 VERSION 1").endswith(", not 1")
     assert refused == {}
 
@@ -243,7 +242,7 @@ def test_every_call_that_is_documented_is_accepted(redis: Redis, docs: Docs, tim
 def test_a_call_of_specs_that_is_documented_is_accepted_or_told_what_excludes_what(
     redis: Redis, docs: Docs, name: str, times: int
 ) -> None:
-    """There are too many of them to try all."""
+    """There are too many such calls to try all of them, so some are drawn at random."""
     draw = random.Random(times)
     calls = [(name, *numbered(drawn(docs[name], times, draw).words)) for _ in range(2000)]
     refused = {
@@ -278,7 +277,9 @@ def test_every_option_that_a_command_takes_is_documented_and_no_other(
 def places(
     name: str, arguments: list[dict[bytes, object]]
 ) -> Iterator[tuple[Words, Words, set[frozenset[Words]]]]:
-    """The words before and behind each place of options, and which options are documented there."""
+    """Returns the arguments before and after each place of options, and the options documented
+    there.
+    """
     if name in TAKE_SPECS:
         optional = [one for one in arguments if b"optional" in one.get(b"flags", [])]
         arguments = [one for one in arguments if one not in optional]

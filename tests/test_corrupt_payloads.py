@@ -65,8 +65,8 @@ def test_every_truncation_is_refused(dumps: dict[str, bytes], redis: Redis) -> N
     for name, dump in dumps.items():
         body = dump[:-10]
         for length in range(len(body)):
-            # The server reads on into the version and the checksum, ten bytes, and can take them
-            # for what is missing.
+            # The server reads on into the version and checksum (ten bytes) and may take them for
+            # the missing fields.
             if is_accepted(redis, sealed(body[:length], dump)):
                 assert length >= len(body) - 10, (name, length)
                 check_usable(redis)
@@ -83,7 +83,7 @@ def test_what_follows_a_payload_is_refused_or_ignored(
         for more in [b"\x00", b"\x02\x01\x00", body]:
             if is_accepted(redis, sealed(body + more, dump)):
                 assert redis.dump("restored") == dump
-        # One field more, before the end of the value.
+        # One more field before the end of the value.
         assert not is_accepted(redis, sealed(body[:-1] + b"\x02\x01\x00", dump))
 
 
@@ -101,11 +101,11 @@ def test_every_other_version_of_an_encoding_is_refused(
 def mutated(
     chosen: random.Random, own: Sequence[tuple[bytes, list[Field]]], others: Sequence[Field]
 ) -> bytes:
-    """One of its own dumps with a few of its fields, or of its bytes, changed."""
+    """Changes some fields or bytes of one of the server's own dumps."""
     dump, held = chosen.choice(own)
     if chosen.random() < 0.6:
         return rewritten(dump, changed_fields(chosen, held, others))
-    # The first byte says which of the server's own types follows, which is no concern of ours.
+    # The first byte selects one of the server's own types, so it stays.
     return sealed(changed_bytes(chosen, dump[:-10], first=1), dump)
 
 
@@ -129,7 +129,7 @@ def test_a_mutated_payload_is_refused_or_makes_a_valid_limiter(
         check_all_usable(primary, limiter, restored)
         if restored:
             check_usable(primary, chosen.choice(restored))
-        # Looking at a key that has expired deletes it, which the replica is told.
+        # Looking at an expired key deletes it, and the deletion is propagated.
         held = state(primary)
         pair.replica.wait_for_sync()
         assert state(replica) == held

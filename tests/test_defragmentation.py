@@ -1,5 +1,5 @@
-"""Active defragmentation changes nothing of a limiter, and moves all blocks but those with pages of
-their own and tables of more than 4,096.
+"""Active defragmentation does not change a limiter. It moves all blocks except those with pages of
+their own and tables of more than 4,096 entries.
 """
 
 import struct
@@ -18,24 +18,24 @@ pytestmark = pytest.mark.every_server
 
 Start = Callable[..., Server]
 
-# Kinds whose values are one block each.
+# Kinds whose values are a single block.
 PLAIN = {b"rl-bucket", b"rl-window", b"rl-slider", b"rl-strict"}
 
 
 @pytest.fixture
 def mover(tmp_path: Path, fresh_server: Start) -> Redis:
-    """A server that moves the value of a key when it is told."""
+    """Starts a server that moves a key's value on request."""
     shim = modules.build("mover", tmp_path)
     return fresh_server(module=shim, module_args=str(MODULE)).client()
 
 
 def move(redis: Redis, key: Word, steps: int = 0) -> tuple[int, int]:
-    """Moves a value; in how many calls, and how many blocks that were. It stays what it is."""
+    """Moves a value without changing it. Returns the number of calls and of moved blocks."""
     before = (digests(redis, [key]), redis.dump(key), redis.pttl(key), redis.memory_usage(key))
     calls, blocks = redis.execute_command("MOVE.VALUE", key, steps)
     digest, dump, left, memory = before
     assert (digests(redis, [key]), redis.dump(key), redis.pttl(key)) == (digest, dump, left)
-    # Room for what is to come may be gone; how much a table takes is an estimate.
+    # Spare capacity may be dropped; a table's size is an estimate.
     assert redis.memory_usage(key) <= memory + memory // 4
     return calls, blocks
 

@@ -1,4 +1,4 @@
-"""What the documents show is what happens, and what they name is there."""
+"""The documentation's examples give the shown output, and the names that it mentions exist."""
 
 import importlib
 import re
@@ -22,18 +22,18 @@ DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glo
 README, COMMANDS = REPOSITORY / "README.md", REPOSITORY / "docs/commands.md"
 INTERNALS = REPOSITORY / "docs/internals.md"
 
-# Folders with documents of others.
+# Folders that contain third-party documents.
 SKIPPED = {"target", "node_modules", ".venv", ".venv-litellm"}
-# What an unfinished replacement leaves in a sentence: a link without its target, a placeholder.
+# Leftovers of an unfinished replacement: a link without its target, a placeholder.
 LEFTOVER = re.compile(r"\]\w|\]\($|REPLACED|\b(TODO|FIXME|XXX)\b|@@|\{\{\w+\}\}", re.MULTILINE)
 
-# All that the documents show, on every server.
+# Every document, on every server.
 EVERYTHING = "cell-compat yes policies yes"
 
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 
 
-# test_client_libraries.py and test_client_guide.py run the code of these.
+# Their code is run by test_client_libraries.py and test_client_guide.py.
 OF_CLIENTS = ("clients.md", "write-a-client.md")
 
 
@@ -49,7 +49,7 @@ def test_what_a_document_shows_is_what_happens(
 
 
 def lines_of(file: str) -> str:
-    """Of a configuration, those that count."""
+    """Returns a configuration file's lines without comments and blank lines."""
     lines = (REPOSITORY / file).read_text().splitlines()
     return "".join(f"{line}\n" for line in lines if line and not line.startswith("#"))
 
@@ -65,7 +65,9 @@ def lines_of(file: str) -> str:
 def test_who_installs_the_module_as_it_is_written_has_policies(
     server: Server, clock: Clock, conf: str
 ) -> None:
-    """As test_what_a_document_shows_is_what_happens sees it of the documents."""
+    """Installs the module as the documents say, where
+    test_examples_in_a_document_print_the_shown_output uses test settings.
+    """
     run(f"```conf\n{conf.strip()}\n```", server, clock)
 
 
@@ -165,20 +167,20 @@ def test_replies_are_shown_as_redis_cli_prints_them(
         examples = Examples(server, clock, closing)
         examples.reply(["FLUSHALL"])
         ours = [written(examples.reply(call.split())) for call in calls]
-    # Behind an error redis-cli leaves a line empty.
+    # redis-cli prints an empty line after an error.
     assert "\n".join(ours).split() == printed.split()
 
 
 @pytest.fixture(scope="module")
 def synopses() -> dict[str, str]:
-    """What each command takes, as the reference says below its heading."""
+    """Returns each command's syntax line, which the reference has below its heading."""
     text = COMMANDS.read_text() + INTERNALS.read_text()
     return dict(re.findall(r"^## (RL\.[A-Z]+)\n\n`\1 (.*)`$", text, re.MULTILINE))
 
 
 @pytest.fixture
 def ours(redis: Redis) -> set[str]:
-    """The names of all commands."""
+    """Returns the names of all commands of the module."""
     return {name.upper() for name in redis.command() if name.upper().startswith("RL.")}
 
 
@@ -198,7 +200,7 @@ def test_the_reference_says_what_a_command_takes(
         assert words == set(re.findall(r"[A-Za-z_]+", synopses[name.decode().upper()])), name
 
 
-# What the reference calls, by what they are, the words behind these.
+# Placeholders of the reference and the arguments that they stand for.
 SHOWN = {
     "COST": "amount",
     "MAXWAIT": "duration",
@@ -226,10 +228,10 @@ def test_the_front_page_has_every_command_and_is_short(
     text = README.read_text()
     assert len(text.splitlines()) < 250
     rows = dict(re.findall(r"^\| `(RL\.[A-Z]+) ([^`]*)` \|", text, re.MULTILINE))
-    # Those are for servers.
+    # Commands for servers only.
     assert rows.keys() == ours - {"RL.EFFECT", "RL.POLICYEFFECT"}
     for name, takes in rows.items():
-        # Options have a table of their own, for all commands.
+        # Options common to all commands have a separate table.
         options = r" \[(COST|BAN|NX) .*?(?= spec |$)| \| MUL .*(?= \[FOR)|name VERSION version \| "
         assert re.sub(options, "", synopses[name]) == takes
 
@@ -244,7 +246,7 @@ def test_a_call_within_a_sentence_is_a_call(
         return
     with fresh_server(module_args=EVERYTHING).client() as client:
         commands = set(client.command())
-        # A sentence speaks of the policies that the blocks around it set.
+        # Calls in a sentence use the policies that the surrounding blocks set.
         for block in markdown.blocks(text):
             for line in re.findall(r"^RL\.POLICYSET .*", block.text, re.MULTILINE):
                 with suppress(ResponseError):
@@ -267,7 +269,7 @@ def test_a_target_of_make_within_a_sentence_is_there(document: Path) -> None:
             check_make(shlex.split(span)[1:])
 
 
-# What the errors about policies speak of. The last one has words that no version has yet.
+# Policies that the error texts mention. The last one has arguments that no version has yet.
 POLICIES = [
     "RL.POLICYSET plan:a FIXED 5 1m",
     "RL.POLICYSET plan:b FIXED 5 1m",
@@ -285,8 +287,8 @@ def test_an_error_is_what_the_call_beside_it_gets(
     table = COMMANDS.read_text().split("\n## Errors\n")[1]
     rows = re.findall(r"^\| `(.+?)` \| (?:`(.+)`|.*) \|$", table, re.MULTILINE)
     assert len(rows) == table.count("\n| `") > 10
-    # What takes a full log, a key full of limits, a full table, a full server, one without
-    # policies, a record from the future or a defect has tests elsewhere.
+    # Other tests cover errors that need a full log, key, table or server, a server without
+    # policies, a record from the future, or a defect.
     assert sum(not call for _, call in rows) == 7
     redis = fresh_server(module_args=EVERYTHING).client()
     redis.set("a-string", "a string")
@@ -297,7 +299,7 @@ def test_an_error_is_what_the_call_beside_it_gets(
         if call:
             with pytest.raises(ResponseError) as raised:
                 redis.execute_command(*call.split())
-            # The client takes the first word off. Redis 6.2 tells a command's name as it was sent.
+            # The client removes the first word. Redis 6.2 repeats a command's name as it was sent.
             told, expected = str(raised.value), error.removeprefix("ERR ")
             if binary.version < (7,):
                 told, expected = told.lower(), expected.lower()

@@ -40,8 +40,8 @@ from support.workload import (
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
-# How far the clock goes each time that the first client has had a turn. It has to go on: by it
-# servers tell when to fsync, and Redis 6.2 when a rewritten AOF is near enough to the present.
+# How far the clock moves after each turn of the first client. It has to move: servers decide by it
+# when to fsync, and Redis 6.2 when a rewritten AOF is close enough to the present.
 TICK = "10ms"
 
 AOF = {"appendonly": "yes", "appendfsync": "always"}
@@ -55,7 +55,7 @@ def assert_between(
 
 
 def is_written(client: Redis) -> bool:
-    """No byte of the AOF waits in the server: the system has them all."""
+    """Tells whether the whole AOF has been written to the operating system."""
     return client.info("persistence")["aof_buffer_length"] == 0
 
 
@@ -65,10 +65,10 @@ def is_written(client: Redis) -> bool:
 def test_a_restart_keeps_what_the_aof_promises(
     end: str, policy: str, preamble: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
-    """A server that is told to end keeps all that it has answered. One that is killed does too: the
-    system keeps what was written to it before each answer. Only everysec may put a write off, while
-    the disk is busy: what it promises is what it had written. (A whole machine that dies takes what
-    was not yet on the disk with it, but with always; no test can kill that.)
+    """A server that shuts down keeps all it has answered. So does a killed one, as the operating
+    system keeps what was written before each answer. Only `everysec` may delay a write while the
+    disk is busy; it keeps what was written. A power failure also loses writes that were not synced,
+    except with `always`; no test can simulate that.
     """
     server = fresh_server(appendonly="yes", appendfsync=policy, aof_use_rdb_preamble=preamble)
     client = server.client()
@@ -89,8 +89,8 @@ def test_a_restart_keeps_what_the_aof_promises(
 
 
 def is_over(load: Charging, clock: Clock) -> bool:
-    # A child of Redis 6.2 that rewrites an AOF holds the clients' connections, and goes on waiting
-    # for its parent's last word for seconds of this clock.
+    # A child of Redis 6.2 that rewrites an AOF keeps the clients' connections open and waits for
+    # its parent for seconds of this clock.
     clock.advance("1s")
     return load.is_over
 
@@ -105,7 +105,7 @@ def test_a_server_that_is_killed_under_load_again_and_again_loses_nothing_that_w
         with Charging(server, clock, tick=TICK) as load:
             load.wait_for(turns=150)
             if number % 3 == 1:
-                # It dies with a child that writes.
+                # The server is killed together with a child that is writing.
                 client.bgrewriteaof()
             if number % 5 == 2:
                 client.bgsave()
@@ -158,7 +158,7 @@ def test_a_snapshot_under_load_is_of_one_instant(
             assert_between(answered, Charging.used(restored), sent)
         server.stop("kill")
         load.join()
-    # Without an AOF it goes on from the last snapshot, which is what the other has.
+    # Without an AOF it continues from the last snapshot, which the other server has.
     server.start()
     assert Charging.used(client) == Charging.used(restored)
     assert state(client) == state(restored)
@@ -169,8 +169,8 @@ HOLDERS = ("a", "b", b"\x00\xff\r\n$3\r\n")
 
 
 def charge_before(client: Redis, clock: Clock, limiter: Limiter) -> None:
-    """Something of every kind, and of this one several leases, entries or slots. Nothing of it
-    expires while the test goes on: a server that drops a key writes to its AOF by itself.
+    """Charges something of every kind, and several leases, entries or slots of this kind. Nothing
+    expires during the test, as a server that drops a key writes to its AOF.
     """
     for one in LIMITERS:
         client.execute_command(*one.take(f"another {one.name}", 2))
@@ -180,7 +180,7 @@ def charge_before(client: Redis, clock: Clock, limiter: Limiter) -> None:
 
 
 def last_calls(limiter: Limiter) -> dict[str, tuple]:
-    """Each takes another way into the AOF."""
+    """Returns one call for each way to write an AOF."""
     name, last = limiter.name, limiter.by("last")
     return {
         "take": last.take(name, 2),
@@ -189,7 +189,7 @@ def last_calls(limiter: Limiter) -> dict[str, tuple]:
             ("RL.RELEASE", name, *HOLDERS) if limiter.leases else limiter.give_back(name)
         ),
         "a new key": last.take("new", 2),
-        # By one effect of a key with parts, and by two, in a transaction, of any other.
+        # A key with several limits writes one effect; every other writes two, in a transaction.
         "a ban": ("RL.BAN", name, "1h"),
         "several": ("RL.MTAKE", 2, name, "other", *last.full(2), *FIXED),
     }
@@ -213,9 +213,9 @@ def test_an_aof_that_is_cut_anywhere_in_its_last_call_has_all_but_that(
         for end in ends(server, begun, len(whole)):
             load_aof(server, aof, whole[:end])
             assert state(client) == (after if end == len(whole) else before), (what, end)
-        # What is written next follows what was whole. (Redis 6.2 puts each call into a MULTI of its
-        # own, and leaves of one that is cut after its beginning what it has: the next one's EXEC
-        # then does both. So there this one is cut in its beginning.)
+        # The next write follows the complete part. Redis 6.2 wraps each call in its own MULTI and
+        # keeps the part of a cut call that was complete, so that the next EXEC runs both. There,
+        # the cut is within the first bytes.
         server.stop("kill")
         aof.write_bytes(whole[: begun + 1] if server.version < (7,) else whole[:-1])
         server.start()
@@ -225,13 +225,13 @@ def test_an_aof_that_is_cut_anywhere_in_its_last_call_has_all_but_that(
 
 
 def ends(server: Server, begun: int, whole: int) -> list[int]:
-    """Where to cut: anywhere where that is quick."""
+    """Returns offsets at which to cut the AOF; all if the server can load it while running."""
     step = 1 if can_load_while_it_runs(server) else scaled(60, 20)
     return sorted({*range(begun, whole, step), whole - 1, whole})
 
 
 def can_load_while_it_runs(server: Server) -> bool:
-    # Newer ones end themselves then, if the AOF was cut.
+    # Newer servers exit if the AOF was cut.
     return server.version < (7,)
 
 
@@ -247,7 +247,7 @@ def load_aof(server: Server, aof: Path, content: bytes) -> None:
 
 
 class Identified(Load):
-    """Charges two keys in one call, each call by an id of its own; it ends when the server dies."""
+    """Charges two keys in one call, with a new id for each call, until the server dies."""
 
     KEYS = ("a", "b")
     SPEC: tuple[Word, ...] = ("SLIDINGLOG", 100_000, "1h", "FIXED", 100_000, "1d")
@@ -304,7 +304,7 @@ def test_an_id_that_was_answered_is_known_however_often_the_server_is_killed(
         server.start()
         (after,) = Identified.used(client)
         assert sent + len(load.answered) <= after <= sent + len(load.sent)
-        # A client that was answered sends it again and is not charged; any other is charged once.
+        # A repetition of an answered call charges nothing; any other call charges once.
         for identifier in load.answered:
             assert client.execute_command(*Identified.call(identifier))[0] == 1
         assert Identified.used(client) == {after}

@@ -20,7 +20,7 @@ from support.server import Server
 from support.workload import LIMITERS, play, state, steps, written_commands
 
 pytestmark = pytest.mark.every_server
-# "limits, changed" with a word for each fact, as the first version wrote it.
+# "limits, changed" with one field for each value, as the first version wrote it.
 SPELLED = (
     f"rl-limits 1 {EXPIRY_MS} 1 {START_US} 0 1 1 2:id {START_US + 60_000_000} {START_US} 0"
     f" 1 0 2000000 1 0 0 1 2 4:part {START_US + 12_000_000} 1 1 2000000 {START_US} 1 0 0"
@@ -34,7 +34,7 @@ def test_the_effects_of_a_workload_applied_one_by_one_make_the_same_keys(
     target = fresh_server()
     play(steps(seed=50, count=800), clock, source.client())
     now = clock.now
-    # Effects are absolute: it does not matter what time it is, so long as nothing has expired.
+    # Effects are absolute, so the time does not matter as long as nothing has expired.
     clock.set(START_US // 2)
     client = target.client()
     commands = written_commands(source)
@@ -69,7 +69,7 @@ def test_a_deletion_deletes(kind: str, primary: Redis, pair: Pair) -> None:
     (effect, *_) = [effect for effect in VALID.values() if effect.startswith(kind)]
     apply(primary, "k", effect)
     apply(primary, "k", f"{kind} del")
-    # What is missing already is no error: replicas may have lost it.
+    # A key that is already missing is no error: a replica may have lost it.
     apply(primary, "k", f"{kind} del")
     assert not primary.exists("k")
     pair.replica.wait_for_sync()
@@ -78,12 +78,13 @@ def test_a_deletion_deletes(kind: str, primary: Redis, pair: Pair) -> None:
 
 def test_a_change_is_applied_to_what_is_there(primary: Redis) -> None:
     apply(primary, "k", VALID["log, whole"])
-    # 1 microsecond back; the oldest entry goes; 3 of 7 millionths are given back; 9 are added.
+    # 1 microsecond back; the oldest entry is removed; 3 of 7 millionths are given back; 9 are
+    # added.
     apply(primary, "k", f"rl-reqlog 1 {EXPIRY_MS} 1 1 1 3 1 {START_US + 5} 9")
     apply(primary, "expected", f"rl-reqlog 1 {EXPIRY_MS} 0 2 {START_US} 4 {START_US + 5} 9")
     assert primary.dump("k") == primary.dump("expected")
     apply(primary, "l", VALID["leases, whole"])
-    # One is given back, then another comes.
+    # One unit is given back, then another charge comes.
     apply(primary, "l", f"rl-leases 1 {EXPIRY_MS} 1 0 {START_US + 1} 1 1:a 0")
     apply(primary, "l", f"rl-leases 1 {EXPIRY_MS} 1 0 {START_US + 2} 0 1 1:c {START_US + 9} 3")
     apply(
@@ -109,7 +110,7 @@ def test_a_change_that_leaves_nothing_leaves_no_key(primary: Redis) -> None:
     apply(primary, "k", f"rl-reqlog 1 {EXPIRY_MS} 1 0 2 0 0")
     apply(primary, "l", VALID["leases, changed"])
     apply(primary, "l", f"rl-leases 1 {EXPIRY_MS} 1 0 {START_US} 1 2:h1 0")
-    # Nor does one that adds nothing to a key that was never seen.
+    # An effect that adds nothing to a missing key creates no key either.
     apply(primary, "m", f"rl-reqlog 1 {EXPIRY_MS} 1 0 0 0 0")
     assert primary.dbsize() == 0
 

@@ -35,7 +35,7 @@ def test_a_conversion_makes_one_with_parts_of_what_is_there(
     check_valid(primary, "k")
     pair.replica.wait_for_sync()
     assert state(pair.replica.client()) == state(primary)
-    # It is converted once.
+    # A second conversion changes nothing.
     check_refused(primary, "k", conversion, match="^WRONGTYPE")
 
 
@@ -75,7 +75,7 @@ def test_a_malformed_conversion_is_an_error_and_leaves_everything_be(
     for why, effect in malformed.items():
         check_refused(primary, "k", effect)
         assert (state(primary), offset()) == before, why
-    # Down to the last field, whose front is a smaller number.
+    # Truncated down to the last field, whose prefix is a smaller number.
     for length in range(len(conversion.rsplit(" ", 1)[0]) + 2):
         check_refused(primary, "k", conversion[:length], match="^(invalid effect|WRONGTYPE.*)$")
     assert (state(primary), offset()) == before

@@ -24,8 +24,8 @@ from support.workload import state
 pytestmark = pytest.mark.every_server
 
 
-# The tag of a component has its flags in the lowest three bits, above them its kind, of 16, its
-# serial number, of 32, and its version less one.
+# A component's tag has flags in the lowest three bits, then the kind (up to 16), the serial number
+# (up to 32) and the version minus one.
 MALFORMED = {
     "nothing": "",
     "a space": " ",
@@ -153,7 +153,7 @@ def test_every_truncation_of_an_effect_is_an_error(
     effect: str, primary: Redis, offset: Callable[[], int]
 ) -> None:
     before = offset()
-    # Down to the last field, whose front is a smaller number.
+    # Truncated down to the last field, whose prefix is a smaller number.
     for length in range(len(effect.rsplit(" ", 1)[0]) + 2):
         check_refused(primary, "k", effect[:length])
     assert primary.dbsize() == 0

@@ -32,19 +32,20 @@ def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
     tried = accepted = 0
     for chosen in batches(effect, len(VALID)):
         primary.flushall()
-        # Every other one is sent to a key that holds what the effect makes as it stands.
+        # Every other effect goes to a key that holds what the unchanged effect makes.
         effects = {str(name): mutated(chosen, effect, others) for name in range(BATCH)}
         held = send(primary, dict.fromkeys(list(effects)[::2], effect.encode()))
         assert not held.refused
         outcome = send(primary, effects)
-        # What has expired by now goes now, and replicas are told, not in the midst of what follows.
+        # Expired keys are removed first, so that their deletion is not propagated among the
+        # effects.
         primary.exists(*effects)
         assert all(
             text == "invalid effect" or (text.startswith("WRONGTYPE") and name in held.accepted)
             for name, text in outcome.refused.items()
         )
         check_all_valid(primary, outcome.accepted)
-        # Sent again, those that were refused are refused again, and tell nobody.
+        # Refused effects are refused again, and propagate nothing.
         before = state(primary), offset()
         assert send(primary, {name: effects[name] for name in outcome.refused}) == (
             [],

@@ -10,7 +10,7 @@ from support.server import Server
 
 
 def info(client: Redis) -> str:
-    # Of a reply of its own the client makes a dictionary.
+    # The client parses a reply to INFO into a dictionary.
     return client.eval("return redis.call('INFO', 'ratelimit')", 0)
 
 
@@ -36,7 +36,7 @@ def test_the_script_returns_what_info_counts(used: Server) -> None:
                 expected |= {f"{of}:{field}": float(count) for field, count in fields.items()}
             elif name not in ("policies_digest", "version"):
                 expected[f"ratelimit:{name}"] = int(value)
-    # The calls of INFO and of the script are no calls of ours.
+    # INFO and the script's call are not counted as calls of the module.
     assert counts == expected
 
 
@@ -69,7 +69,7 @@ def test_the_script_leaves_out_what_has_become_of_no_calls(used: Server) -> None
 def test_a_digest_of_digits_is_no_count(used: Server) -> None:
     with used.client(decode_responses=True) as client:
         client.execute_command("RL.POLICYDEL", *NAMES)
-        # Of no policies it is all zeros.
+        # The digest of no policies consists of zeros.
         assert "ratelimit_policies_digest:0000000000000000" in info(client)
         assert [key for key in by_script(client) if "polic" in key and "rl." not in key] == [
             "ratelimit:policies",

@@ -35,7 +35,7 @@ def assert_no_more_than_was_lost(load: Hammering, successor: Redis) -> None:
         assert granted <= load.limit + unacknowledged[name], name
         assert granted + load.unanswered[name] >= load.limit, name
         assert kept[name] > 0 < after[name], name
-    # All clients were denied in the end.
+    # Every client was denied in the end.
     assert load.used(successor) == {limiter.name: load.limit for limiter in load.limiters}
 
 
@@ -60,7 +60,7 @@ def test_a_replica_that_is_promoted_under_load_grants_what_is_left(
     with Hammering(200, primary.client, replica.client, seed=seed) as load:
         poll.until(lambda: enough_is_kept(load), "a tenth of each limit is charged", 60)
         new.replicaof("NO", "ONE")
-        # All go on charging the old primary until they wait for a replica that it has no more.
+        # Clients go on charging the old primary until they wait for a replica that has left.
         poll.until(
             lambda: old.info("clients")["blocked_clients"] == load.clients,
             "all clients wait for a replica",
@@ -84,7 +84,7 @@ def test_a_replica_that_is_promoted_under_load_grants_what_is_left(
 def test_sentinels_promote_a_replica_under_load_and_it_grants_what_is_left(
     seed: int, fresh_server: Callable[..., Server]
 ) -> None:
-    # Sentinels and their WAITs need time to go on; the periods are so long that nothing recovers.
+    # Sentinels and WAITs need the clock to run; the periods are so long that nothing recovers.
     settings = {"clock": None, "repl_timeout": 60, "repl_ping_replica_period": 1}
     primary = fresh_server(**settings)
     replica = primary.replica(**settings)
@@ -117,7 +117,7 @@ def test_sentinels_promote_a_replica_under_load_and_it_grants_what_is_left(
             try:
                 return old.info("replication").get("master_link_status") == "up"
             except RedisConnectionError:
-                # Making a server a replica closes its clients' connections.
+                # A server that becomes a replica closes its clients' connections.
                 return False
 
         poll.until(follows, "the old primary is a replica", PATIENCE)
@@ -137,7 +137,7 @@ def test_sentinels_promote_a_replica_under_load_and_it_grants_what_is_left(
 
 
 def expiry(client: Redis, name: bytes) -> tuple[int, int]:
-    """Between which milliseconds it lies. Only newer servers tell it, others what is left."""
+    """Returns the bounds of the key's expiry in ms. Older servers tell only the remaining time."""
     earliest, left, latest = client.time(), client.pttl(name), client.time()
     return (
         earliest[0] * 1000 + earliest[1] // 1000 + left - 1,

@@ -30,7 +30,7 @@ def acquire(client: Redis, holder: str = "a", *options: str | int, key: str = "k
 
 
 def token(client: Redis, holder: str = "a", *options: str | int, key: str = "k") -> int:
-    """That of a lease which the holder gets."""
+    """Acquires a lease and returns its token."""
     *decision, fence = acquire(client, holder, *options, "FENCE", key=key)
     assert decision == [1, 1, 0, 0, 60_000]
     assert 0 < fence < 2**53
@@ -71,7 +71,7 @@ def test_a_lease_without_a_token_gets_one_from_the_renewal_that_asks(
     clock.advance("1s")
     fence = token(redis)
     assert leases(redis) == [[b"a", b"1", START_US // 1000 + 61_000, fence]]
-    # A lapse forgets it, for a lease that does not ask too.
+    # A lapse drops the token, also for a lease that did not ask for one.
     clock.advance("60s")
     acquire(redis)
     assert len(leases(redis)[0]) == 3
@@ -154,7 +154,7 @@ def test_tokens_grow_over_a_restart(fresh_server: Start, clock: Clock, way: str,
             client.delete("k")
         if "rewritten" in way:
             rewrite_aof(client)
-    # What the disk says is believed, however wrong the clock.
+    # The token from disk is used however wrong the clock is.
     clock.advance("-10d")
     server.restart("save" if way == "snapshot" else "nosave")
     with server.client() as client:
@@ -171,7 +171,7 @@ def test_a_replica_has_the_tokens_and_goes_on_from_them(pair: Pair) -> None:
         assert digests(replica, [b"k"]) == digests(primary, [b"k"])
         assert leases(replica) == leases(primary)
         assert leases(replica)[0][3] == first
-        # An effect carries it in its own form, which a later call leaves as it is.
+        # An effect carries the token, and later calls leave it unchanged.
         acquire(primary)
         pair.replica.wait_for_sync()
         assert replica.dump("k") == primary.dump("k")

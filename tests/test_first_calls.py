@@ -1,6 +1,6 @@
-"""The first call on a key has a fast path while nobody hears of its effect. It comes to the same as
-the slow one: to the same replies, stored values, events and counts, whatever the key was before,
-and whatever other modules do as they hear that it has expired or is new.
+"""The fast path of a key's first call, which servers without a replica or an AOF take, gives the
+same replies, stored values, events and counts as the slow path. This holds whatever the key was
+before, and whatever other modules do on the events of its expiry or creation.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from support.workload import state
 pytestmark = pytest.mark.every_server
 
 BEGIN_AOF = ["CONFIG", "SET", "appendonly", "yes"]
-# The fast path knows a bucket by the words that have said it before.
+# The fast path recognizes a bucket by arguments that were parsed before.
 KNOWN = ["RL.TOKENBUCKET", "known", 5, 5, "1s"]
 CALLS = ["RL.TOKENBUCKET k 5 5 1s", "RL.LIMIT k bucket", "RL.DELAY k bucket"]
 
 
 def answer(redis: Redis, call: str) -> object:
-    """What the call is answered, or the error."""
+    """Returns the call's reply or the error."""
     try:
         return redis.execute_command(*call.split())
     except ResponseError as error:
@@ -86,12 +86,12 @@ WAYS = [
     at_a_string,
     of_less_than_a_unit,
 ]
-# What was in the key, and has expired: the call itself is the first to find that.
+# Former contents of the key, which have expired. The call is the first to notice.
 BEFORE = ["PING", "RL.TOKENBUCKET k 9 9 1m", "RL.TAKE k FIXED 5 1m FIXED 6 2m", "SET k x PX 1000"]
 
 
 def pair(fresh_server: Callable[..., Server], **settings: object) -> list[Server]:
-    """A server to which nobody listens, and one with an AOF."""
+    """Starts a server without a replica or an AOF, and one with an AOF."""
     settings |= {"module_args": "denial-events yes", "notify_keyspace_events": "KEA"}
     servers = [fresh_server(**settings), fresh_server(**settings, appendonly="yes")]
     for server in servers:
@@ -103,7 +103,7 @@ def pair(fresh_server: Callable[..., Server], **settings: object) -> list[Server
 
 
 def counted(redis: Redis) -> object:
-    """What a server has counted of calls, but for effects."""
+    """Returns the server's counts of calls, without effects."""
     sections = [redis.info(f"ratelimit_{name}") for name in ("commands", "kinds")]
     top = redis.execute_command("RL.TOP", "COUNT", 100)
     return sections, top, redis.execute_command("RL.POLICYGET", "bucket")[-1]
@@ -183,7 +183,7 @@ def test_a_first_call_is_heard_by_an_aof_that_began_as_the_key_before_it_expired
     held = state(redis)
     assert held
     wait_until_saved(redis)
-    # The call itself, instead of its effect, would be decided anew then.
+    # Replaying the call instead of its effect would decide it again.
     clock.advance("100ms")
     redis.execute_command("DEBUG", "LOADAOF")
     assert state(redis) == held

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def call(redis):
-    """`call("RL.FIXED k 10 60s")`: the client splits the words."""
+    """`call("RL.FIXED k 10 60s")` splits the arguments and sends the call."""
     return redis.execute_command
 
 

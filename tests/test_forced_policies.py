@@ -18,7 +18,7 @@ from support.server import Server
 
 pytestmark = pytest.mark.every_server
 HOUR_MS = 3_600_000
-# A plain key, a name, a cost of another limit, a limit beside it that denies nothing.
+# A plain key, a named limit, a cost of another limit, and a second limit that denies nothing.
 FORMS = [
     "FIXED 10 1h FORCE",
     "FIXED 10 1h AS tokens FORCE",
@@ -70,7 +70,7 @@ def test_plain_key_of_a_policy_stays_plain_when_it_gets_force(redis: Redis) -> N
     define(redis, "TOKENBUCKET 10 10 10h FORCE")
     assert [limit(redis)[0] for _ in range(3)] == [1, 0, 0]
     assert redis.type("k") == b"rl-bucket"
-    # Two units of debt, and one to be there.
+    # Two units of debt, and one unit that has to be free.
     assert limit(redis, "COST 0")[3] == 2 * HOUR_MS
     define(redis, "TOKENBUCKET 10 10 10h")
     assert limit(redis)[3] == 3 * HOUR_MS
@@ -86,7 +86,7 @@ def test_nothing_is_charged_if_another_limit_denies(redis: Redis) -> None:
         [1, 10, 6, 0, HOUR_MS],
         [0, 5, 1, 24 * HOUR_MS, 24 * HOUR_MS],
     ]
-    # So it is among several keys.
+    # The same holds among several keys.
     denied = ("RL.MTAKE", 2, "{k}1", "{k}2", "POLICY", "tokens", "FIXED", 0, "1m")
     assert redis.execute_command(*denied)[0] == 0
     assert not redis.exists("{k}1")
@@ -105,7 +105,7 @@ def test_forced_limit_of_several_keys_lets_the_call_pass(redis: Redis) -> None:
 def test_charge_past_the_limit_is_no_strike(redis: Redis) -> None:
     define(redis, "FIXED 1 1h FORCE FIXED 5 1d BAN 2 1m 1h")
     assert [limit(redis)[0] for _ in range(5)] == [1, 0, 0, 0, 0]
-    # Five a day are used up: the day denies, and has two strikes.
+    # The five units a day are used up: the daily limit denies, and counts two strikes.
     assert [limit(redis)[3] for _ in range(3)] == [24 * HOUR_MS] * 3
     assert counts(redis, "tokens")[b"banned"] == 1
 
@@ -117,11 +117,11 @@ def test_upto_maxwait_and_keep_do_not_apply_to_a_forced_limit(redis: Redis) -> N
     for key, words in (("waits", "MAXWAIT 30d"), ("keeps", "KEEP 9")):
         assert limit(redis, f"COST 7 {words}", key)[:4] == [1, 10, 3, 0]
         assert limit(redis, f"COST 7 {words}", key)[:4] == [0, 10, 0, 4 * HOUR_MS]
-    # Of a look, KEEP is one.
+    # A peek keeps one unit.
     assert limit(redis, "COST 0 KEEP 1", "fresh")[0] == 1
     limit(redis, "COST 9", "low")
     assert [limit(redis, f"COST 0 KEEP {kept}", "low")[0] for kept in (1, 2)] == [1, 0]
-    # What others grant, the forced limit does not lower.
+    # The forced limit does not lower what the other limits grant.
     define(redis, "FIXED 10 1h FORCE FIXED 3 1d")
     assert limit(redis, "COST 8 UPTO EACH", "two")[2] == [
         [1, 10, 2, 0, HOUR_MS, 3],

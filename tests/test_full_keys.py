@@ -31,7 +31,7 @@ HOUR = UNITS_US["h"]
 
 
 def fill_log(client: Redis, key: str, count: int, now: int = START_US) -> None:
-    """With an entry of 0.0001 for each of the last microseconds."""
+    """Adds an entry of 0.0001 for each of the last `count` microseconds."""
     entries = " ".join(f"{now - count + n} 100" for n in range(count))
     expiry_ms = (now + HOUR) // 1000
     effect = f"rl-reqlog 1 {expiry_ms} 0 {count} {entries}"
@@ -39,7 +39,7 @@ def fill_log(client: Redis, key: str, count: int, now: int = START_US) -> None:
 
 
 def fill_leases(client: Redis, key: str, count: int, now: int = START_US) -> None:
-    """With as many holders of 0.0001 each, for an hour from now."""
+    """Adds `count` leases of 0.0001 for an hour from `now`, each of another holder."""
     expires_at = now + HOUR
     leases = " ".join(f"14:{holder(number)} {expires_at} 100" for number in range(count))
     effect = f"rl-leases 1 {expires_at // 1000} 0 {now} {count} {leases}"
@@ -47,7 +47,7 @@ def fill_leases(client: Redis, key: str, count: int, now: int = START_US) -> Non
 
 
 def fill_ids(client: Redis, key: str, count: int, now: int = START_US) -> None:
-    """With as many ids, for an hour from now."""
+    """Adds `count` idempotency ids for an hour from `now`."""
     expires_at = now + HOUR
     ids = " ".join(f"10:id {number:07} {expires_at} {now} 0 0" for number in range(count))
     effect = f"rl-limits 1 {expires_at // 1000} 0 {now} 0 1 {count} {ids} 0 0"
@@ -78,7 +78,7 @@ def test_a_log_at_its_most_is_an_error_and_all_else_goes_on(limits: Server, cloc
             client.execute_command(*call)
     assert client.dump("k") == held
     assert not client.exists("other")
-    # What adds no entry is answered: the look, the denied, and the given back.
+    # Calls that add no entry are answered: a peek, a denied call, and units given back.
     used = MOST // 10_000
     left = 10**6 - used
     assert client.execute_command("RL.PEEK", "k", *spec, "COST", 0)[:3] == [1, 10**6, left]
@@ -86,7 +86,7 @@ def test_a_log_at_its_most_is_an_error_and_all_else_goes_on(limits: Server, cloc
     assert client.execute_command("RL.SLIDINGLOG", "other", *spec[1:])[:3] == [1, 10**6, 10**6 - 1]
     assert client.execute_command("RL.SLIDINGLOG", "k", *spec[1:], "COST", "-0.0001")[0] == 1
     assert client.execute_command("RL.SLIDINGLOG", "k", *spec[1:])[0] == 1
-    # So it is with what has left the window.
+    # The same holds after entries have left the window.
     clock.advance(1)
     with pytest.raises(ResponseError, match=full("max-log-entries")):
         client.execute_command("RL.SLIDINGLOG", "k", *spec[1:])
@@ -123,7 +123,7 @@ def test_a_lease_table_at_its_most_is_an_error_and_all_else_goes_on(
     assert client.execute_command("RL.ACQUIRE", "k", *spec)[0] == 1
     with pytest.raises(ResponseError, match=full("max-leases")):
         client.execute_command("RL.ACQUIRE", "k", 10**6, "1h", "one more")
-    # All but the one that was renewed for longer expire.
+    # All leases expire except the renewed one.
     clock.advance("1h")
     assert client.execute_command("RL.ACQUIRE", "k", 10**6, "1h", "one more")[2] == 10**6 - 3
     assert client.execute_command("RL.INFO", "k")[7] == 2
@@ -153,7 +153,7 @@ def test_a_key_with_as_many_ids_as_it_may_have_is_an_error_and_all_else_goes_on(
     ]:
         assert client.execute_command(*call)[:3] == [1, 100, 99], call
     assert client.execute_command("RL.BAN", "k", "1m") == 60_000
-    # As they expire, they make room.
+    # Expired ids make room.
     clock.advance("1h")
     assert client.execute_command("RL.TAKE", "k", *spec, "ONCE", "new", "1h")[:3] == [1, 100, 98]
 
@@ -168,7 +168,7 @@ REMOVALS: dict[str, Callable[[Redis, Clock], object]] = {
     "emptied": lambda client, _: (
         client.execute_command("RL.SLIDINGLOG", "log", 1, "1h", "COST", -(10**6)),
         client.execute_command("RL.RELEASE", "leases", *map(holder, range(MOST))),
-        # Ids only expire.
+        # Ids are removed only by expiry.
         client.delete("ids"),
     ),
 }
@@ -199,7 +199,7 @@ def test_the_largest_log_lease_table_and_set_of_ids_give_their_memory_back(
         fill_leases(client, "leases", count)
         fill_ids(client, "ids", count)
 
-    # What the server makes itself once: a histogram of each command's times, say.
+    # Memory that the server allocates once, such as each command's latency histogram.
     fill(1000)
     REMOVALS[how](client, clock)
     client.execute_command("FLUSHALL", "SYNC")
@@ -228,7 +228,7 @@ def test_limiters_that_the_server_moves_to_better_places_stay_what_they_are(
     play(steps(seed=100, count=1000), clock, client)
     fill_log(client, "large log", 20_000, clock.now)
     fill_leases(client, "large leases", 20_000, clock.now)
-    # Between the blocks of those that stay are holes, where others have been.
+    # Deleted keys left holes between the blocks of the remaining ones.
     numbers = range(scaled(20_000, 1_000_000))
     flood(client, numbers)
     client.delete(*(f"flood:{number}" for number in numbers if number % 5))
@@ -243,7 +243,7 @@ def test_limiters_that_the_server_moves_to_better_places_stay_what_they_are(
     before = client.info("stats")["active_defrag_key_hits"]
     client.config_set("activedefrag", "yes")
     poll.until(
-        # Every key that stays is a value of a block, at the least.
+        # Every remaining key is at least one block.
         lambda: client.info("stats")["active_defrag_key_hits"] - before > len(numbers) // 20,
         "keys are moved",
         timeout=60,
@@ -251,7 +251,7 @@ def test_limiters_that_the_server_moves_to_better_places_stay_what_they_are(
     assert state(client) == held
     assert digests(client, names) == digested
     assert remaining(client, numbers) == left
-    # While it goes on, all is charged as ever; and what comes is moved, too.
+    # During defragmentation calls are charged as usual, and new keys are moved too.
     fill_and_deny(client, numbers[::5])
     assert client.execute_command("RL.SLIDINGLOG", "large log", 100, "1h", "COST", 98)[0] == 1
     assert client.execute_command("RL.RELEASE", "large leases", holder(0), holder(19_999)) == 2

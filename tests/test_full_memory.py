@@ -67,7 +67,7 @@ def test_with_memory_full_what_exists_goes_on(limiter: Limiter, fresh: Redis) ->
     fresh.execute_command(*limiter.take("k", 3))
     fresh.execute_command(*limiter.by("other").take("k", 1))
     fill_memory(fresh)
-    # A log adds to the entry of the same instant, a holder's lease is replaced.
+    # A log adds to the entry of the same instant; a holder's new lease replaces the old one.
     assert fresh.execute_command(*limiter.peek("k"))[:3] == [1, 10, 6]
     assert fresh.execute_command(*limiter.by("third").take("k", 7))[:3] == [0, 10, 6]
     units = 5 if limiter.leases else 2
@@ -105,7 +105,7 @@ def test_with_memory_full_a_log_goes_on_in_the_place_of_what_has_left(
     for _ in range(8):
         fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
         clock.advance("10m")
-    # Three have left the window, for which one comes. The next would be one more.
+    # Three entries have left the window and one is added. The next would be one more.
     fill_memory(fresh)
     assert fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")[:3] == [1, 10, 4]
     clock.advance(1)
@@ -143,7 +143,7 @@ def test_with_memory_full_a_lease_table_goes_on_in_the_place_of_what_has_expired
 
 
 def sketch_calls(item: str) -> list[tuple[Word, ...]]:
-    """Calls of one unit of an item, by each command that charges a sketch."""
+    """Returns a call of one unit of an item for each command that charges a sketch."""
     limit = ("SKETCH", 3, 1, "1h")
     return [
         ("RL.SKETCH", "k", item, 3, 1, "1h"),
@@ -161,13 +161,13 @@ def test_with_memory_full_a_sketch_gets_no_new_piece(fresh: Redis) -> None:
     fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
     fill_memory(fresh)
     held = state(fresh), fresh.memory_usage("k")
-    # An attacker chooses the items: no two of them have their cells in the same pieces.
+    # Chosen as an attacker would: no two items have their cells in the same pieces.
     for number in range(20):
         for call in sketch_calls(f"item {number}"):
             with pytest.raises(OutOfMemoryError):
                 fresh.execute_command(*call)
     assert (state(fresh), fresh.memory_usage("k")) == held
-    # What needs no memory is answered.
+    # Calls that need no memory are answered.
     assert fresh.execute_command("RL.SKETCH", "k", "new", 3, 1, "1h", "COST", 4)[0] == 0
     assert fresh.execute_command("RL.PEEK", "k", "SKETCH", 3, 1, "1h", "new")[:3] == [1, 3, 3]
     for left in (1, 0):
@@ -213,7 +213,7 @@ def test_with_memory_full_what_a_key_with_parts_has_goes_on(fresh: Redis) -> Non
     fresh.execute_command("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h")
     fill_memory(fresh)
     for call, left in [
-        # An id that is known charges nothing; a denied call would make nothing.
+        # A known id charges nothing; a denied call would create nothing.
         (("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h"), 6),
         (("RL.TAKE", "k", *named, "COST", 1), 5),
         (("RL.TAKE", "k", *named, "SETTLE", "id", 1), 8),
@@ -237,7 +237,7 @@ def test_with_memory_full_mtake_charges_all_or_nothing(fresh: Redis) -> None:
     with pytest.raises(OutOfMemoryError):
         fresh.execute_command(*both)
     assert state(fresh) == held
-    # Whatever it costs the second key: that of 0 makes none.
+    # Even a cost of 0 for the second key, which would create no key.
     assert fresh.execute_command(*both, "COST", 0)[0] == 1
     assert fresh.dbsize() == 1
 

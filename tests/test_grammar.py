@@ -1,6 +1,6 @@
-"""What a server answers, and does not do, if a call has wrong words.
+"""A call with wrong arguments gets a precise error and changes nothing.
 
-Which words are wrong is specified in core/src/syntax/tests.rs.
+Which arguments are wrong is specified in core/src/syntax/tests.rs.
 """
 
 import pytest
@@ -8,7 +8,7 @@ from redis import Redis, ResponseError
 
 pytestmark = pytest.mark.every_server
 
-# Every algorithm's positional arguments: name in the syntax line, kind, and a value.
+# Every algorithm's positional arguments: name in the syntax line, type, and a valid value.
 ALGORITHMS = {
     "TOKENBUCKET": [
         ("capacity", "amount", "10"),
@@ -25,14 +25,14 @@ ALGORITHMS = {
     "SLIDINGLOG": [("limit", "amount", "10"), ("window", "duration", "60s")],
 }
 
-# Every way to call them: the words up to the key or the algorithm's name, and its arguments.
+# Every form of call: the arguments up to the key or the algorithm's name, and its own arguments.
 FORMS = {
     form: arguments
     for name, arguments in ALGORITHMS.items()
     for form in (f"RL.{name} k", f"RL.TAKE k {name}", f"RL.PEEK k {name}")
 }
 
-# What each must be: what is none, and what is one but none of these.
+# Error texts by type: for a malformed value, and for one out of range.
 MUST_BE = {
     "amount": ("a number such as 100", "a number from 0 to 1000000000000, such as 100"),
     "rate": ("a number such as 100", "a number from 0.000001 to 1000000000000, such as 100"),
@@ -46,12 +46,12 @@ MUST_BE = {
 MUST_BE["window"] = MUST_BE["duration"]
 CALENDAR = "a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y, such as 60s"
 UNITS = " (units: us ms s m h d)"
-# Every algorithm's name, and the leases'.
+# Names of all algorithms, and of leases.
 NAMES = f"{', '.join(ALGORITHMS)}, CONCURRENCY or SKETCH"
 OPTIONS = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH"
 
 
-# Of each kind of argument a few words that are none.
+# Malformed values for each type of argument.
 REFUSED = {
     "amount": ["x", "1000000000001", "-1"],
     "rate": ["x", "1000000000001", "-1", "0"],
@@ -63,7 +63,7 @@ REFUSED = {
 
 
 def answer(redis: Redis, *words: str) -> object:
-    """The reply, or an error as it stands on the wire."""
+    """Returns the reply, or an error as it stands on the wire."""
     try:
         return redis.execute_command(*words)
     except ResponseError as error:
@@ -71,7 +71,7 @@ def answer(redis: Redis, *words: str) -> object:
 
 
 def refused(name: str, kind: str, value: str) -> str:
-    """What a value of those above is answered, up to a hint where it stands in a spec."""
+    """Returns the error for a value of that type, up to the hint that errors in a spec have."""
     is_none, out_of_range = MUST_BE[kind]
     if value in ("2w", "1mo"):
         missing = " (ALIGNED is missing)" if value == "1mo" else ""
@@ -87,7 +87,7 @@ def valid(form: str) -> list[str]:
 
 
 def wrong_arity(words: list[str]) -> str:
-    # Servers differ in whether they tell the name in lower case or as it was sent.
+    # Some servers show the name in lower case, others as it was sent.
     return f"ERR wrong number of arguments for '{words[0].lower()}' command"
 
 
@@ -104,7 +104,7 @@ def test_an_argument_is_refused_by_its_name(redis, form):
             answers[value] = answer(redis, *words)
         expected = {value: refused(name, kind, value) for value in answers}
         if kind in ("amount", "rate"):
-            # It may be a key, or something else that stands before or after.
+            # The value may be a key, or an argument that is valid in this place.
             algorithm = (
                 form.split()[-1]
                 if form.startswith(("RL.TAKE", "RL.PEEK"))

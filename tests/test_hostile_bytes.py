@@ -72,14 +72,14 @@ CALLS = [
 def commands(shared_server) -> list[str]:
     with shared_server.client() as client:
         found = sorted(name for name in client.command() if name.startswith("rl."))
-    # All that CALLS has, and so nothing of the module goes untried.
+    # Checks that CALLS has all commands, so that none goes untested.
     assert found == sorted({call.split()[0].decode().lower() for call in CALLS})
     return found
 
 
 def answer(redis: Redis, *words: bytes | str) -> object:
-    """The reply, or the text of the error, which is one printable line; the client and the server
-    go on, and are at the same place.
+    """Returns the reply, or the error's text, which must be one printable line. Afterwards the
+    connection must still be in step.
     """
     pipeline = redis.pipeline(transaction=False).execute_command(*words).echo(b"here")
     reply, echo = pipeline.execute(raise_on_error=False)
@@ -87,7 +87,7 @@ def answer(redis: Redis, *words: bytes | str) -> object:
         reply = f"{reply.status_code or ''} {reply}".strip()
         assert reply.isascii()
         assert reply.isprintable()
-        # The name of a policy may be 256 bytes long, and an error tells which.
+        # A policy's name may have 256 bytes, and an error repeats it.
         assert len(reply) < (1000 if " policy '" in reply else 300)
         assert "internal error" not in reply  # a panic, caught
     assert echo == b"here"
@@ -100,7 +100,7 @@ def every_key_expires(redis: Redis) -> bool:
 
 @contextmanager
 def telling(what: str) -> Iterator[None]:
-    """Whatever fails within is told with what was sent."""
+    """Adds the sent call to any failure within the block."""
     try:
         yield
     except BaseException as error:
@@ -112,7 +112,7 @@ def telling(what: str) -> Iterator[None]:
 def test_any_word_may_be_anything(server, redis, call):
     words = call.split()
     for hostile, value in HOSTILE.items():
-        # Policies too: those that others made decide what a call is answered.
+        # Policies are deleted too, as those from earlier calls would change the reply.
         server.empty()
         for place in range(1, len(words)):
             with telling(f"{hostile} for word {place}"):
@@ -278,7 +278,7 @@ def test_the_server_may_ask_for_the_keys_of_any_words(redis, call):
         answer(redis, "COMMAND GETKEYS", words[0], number, *words[2:])
 
 
-# Words that get further into a call than random bytes do.
+# Arguments that pass further into the grammar than random bytes do.
 WORDS = st.one_of(
     st.binary(max_size=20),
     st.binary(max_size=3),

@@ -1,4 +1,4 @@
-"""RL.INFO: what is used of a limiter now, and what its key stores, for people."""
+"""RL.INFO shows a limiter's current usage and the state that its key stores, for people."""
 
 import pytest
 from redis import Redis, ResponseError
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.every_server
 # All calls are made 1.5 s after START.
 NOW = START_US // 1000 + 1500
 
-# How a key is made, and what is said of it.
+# Calls that make a key, and the reply of RL.INFO.
 KINDS = {
     "token bucket": (
         "RL.TOKENBUCKET k 10 1 1s COST 2.5",
@@ -95,7 +95,7 @@ def test_in_resp3_it_is_a_map(
     redis.execute_command(*call.split())
     reply = resp3.execute_command("RL.INFO", "k")
     if server.version < (7,):
-        # Redis 6.2 has no way for a module to reply a map.
+        # Modules of Redis 6.2 cannot reply a map.
         assert reply == redis.execute_command("RL.INFO", "k")
         assert as_text(reply) == [word for pair in expected.items() for word in pair]
     else:
@@ -145,7 +145,7 @@ def test_only_the_first_100_leases_are_told(redis: Redis) -> None:
     told = info(redis)
     assert (told["holders"], told["used"]) == (150, "75")
     assert len(told["leases"]) == 100
-    # Those that expire first.
+    # The leases that expire first.
     assert told["leases"][0] == ["h149", "0.5", START_US // 1000 + 851_000]
     expires = [expires_at for _, _, expires_at in told["leases"]]
     assert expires == sorted(expires)
@@ -199,7 +199,7 @@ def test_it_tells_of_a_debt(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", "0.25", "FORCE")
     assert info(redis)["used"] == "1000000000000.25"
     clock.advance(UNITS_US["h"])
-    # It takes longer than times are counted, which its key does not tell.
+    # The recovery takes longer than the maximum time, which RL.INFO does not show.
     assert info(redis)["used"] == "1000000000000.25"
     redis.delete("k")
     redis.execute_command("RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", 100_000, "FORCE")
@@ -232,7 +232,7 @@ def test_expired_leases_are_left_out(redis: Redis, clock: Clock) -> None:
 def test_usage_of_a_component_is_as_of_now(
     redis: Redis, clock: Clock, spec: str, used: list[str]
 ) -> None:
-    # The other component keeps the key.
+    # The second component keeps the key alive.
     redis.execute_command(*f"RL.TAKE k COST 5 {spec} FIXED 10 1h".split())
 
     def part() -> dict[str, object]:
@@ -246,7 +246,7 @@ def test_usage_of_a_component_is_as_of_now(
         clock.advance(step)
         told.append(part()["used"])
     assert told == used
-    # What it was derived from stays: the stored instants.
+    # The stored instants, from which usage is derived, are unchanged.
     stored = ("recovers_at", "drained_to", "start", "charged", "oldest", "newest")
     assert [part().get(name) for name in stored] == [first.get(name) for name in stored]
 
@@ -264,12 +264,12 @@ def test_usage_of_one_limit_is_no_less_than_what_is_used_now(
 ) -> None:
     redis.execute_command(*call.split())
     clock.advance("6s")
-    # Its key does not store its numbers: its expiry tells until when it has recovered, about.
+    # The key does not store the limit's numbers; its expiry shows roughly when it has recovered.
     assert least <= float(info(redis)["used"]) <= min(10, least + 2)
 
 
 def as_map(value: object) -> object:
-    """A map as RESP3 has it, or as the flat array that it is in RESP2."""
+    """Converts a RESP3 map, or the flat array of RESP2, to a map."""
     if isinstance(value, dict):
         return {as_text(name): as_text(told) for name, told in value.items()}
     flat = as_text(value)
@@ -322,7 +322,7 @@ def test_of_a_key_that_is_only_banned_it_tells_no_more_than_that(
     banned = {"kind": "rl-limits", "written": now, "banned_until": now + 60_000}
     assert info(redis) == banned
     clock.advance("-10s")
-    # As of when it was written: the next charge moves both back.
+    # As of the last write: the next charge moves both back.
     assert info(redis) == banned
 
 

@@ -1,4 +1,4 @@
-"""What the server tells of the commands, as of native ones: COMMAND INFO, DOCS and GETKEYS."""
+"""COMMAND INFO, DOCS and GETKEYS describe the module's commands as they do native ones."""
 
 import pytest
 from redis import ResponseError
@@ -9,8 +9,8 @@ pytestmark = pytest.mark.every_server
 
 KEEP_AND_AS = "[KEEP keep] [AS name]"
 ONCE = "[ONCE id ttl | SETTLE id amount]"
-# What each algorithm takes. Alone it takes what is for the whole call as well, which in RL.MTAKE
-# stands before the first spec.
+# Each algorithm's arguments. A command for one algorithm also takes the options of the whole call,
+# which stand before the first spec in RL.MTAKE.
 ALGORITHMS = {
     "TOKENBUCKET": "capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT maxwait]",
     "LEAKYBUCKET": "capacity leak period [COST cost] [UPTO | FORCE]",
@@ -49,7 +49,7 @@ def looking(words: str) -> str:
 
 SPECS_OF_KEYS = one_or_more(ALL, POLICY).replace(" [EACH]", "").replace(f" {ONCE}", "")
 SEVERAL = of_several_keys(f"{OF_ALL} {SPECS_OF_KEYS}")
-# What comes with the call is in no policy, nor is the holder of a lease.
+# Policies contain no options of the call and no lease holder.
 IN_POLICY = {
     name: words.replace(" holder", "").replace(" item", "").split(" [COST", maxsplit=1)[0]
     + {
@@ -89,7 +89,7 @@ SYNTAX = {
     "rl.effect": "(key effect)...",
 }
 
-# The first servers on which a module may say more.
+# Versions since which a module can describe more.
 
 
 # COMMAND INFO, COMMAND DOCS, COMMAND GETKEYS
@@ -108,7 +108,8 @@ def test_every_command_is_listed_with_its_arity_its_flags_and_its_keys(redis, se
     if server.version >= DOCUMENTED:
         assert found == COMMANDS
     else:
-        # It takes no arity from a module: the module counts by itself. It has no flag for waiting.
+        # Servers take no arity from a module, which checks it itself. There is no flag for blocking
+        # here.
         assert found == {
             name: (-1, flags - {"blocking"}, keys) for name, (_, flags, keys) in COMMANDS.items()
         }
@@ -126,7 +127,7 @@ def test_the_first_key_is_told_and_what_is_done_to_it(resp3, server):
         assert spec[b"begin_search"] == {b"type": b"index", b"spec": {b"index": first}}
         range_of = {b"lastkey": 0 if last == first else last, b"keystep": step}
         assert spec[b"find_keys"] == {b"type": b"range", b"spec": {**range_of, b"limit": 0}}
-        # Of the others only the call tells; whoever has to know asks COMMAND GETKEYS.
+        # The other keys depend on the call: clients ask COMMAND GETKEYS for them.
         assert (b"incomplete" in spec[b"flags"]) == ("movablekeys" in flags)
         assert set(spec[b"flags"]) - {b"incomplete"} == done_to_keys(name)
 

@@ -1,4 +1,4 @@
-"""KEEP and NX on a server: what a call leaves for others, and who may not hold twice."""
+"""KEEP leaves units for other callers, and NX gives a holder at most one lease."""
 
 import pytest
 from redis import Redis, ResponseError
@@ -15,7 +15,7 @@ each_rate = pytest.mark.parametrize("limiter", RATES, ids=[limiter.name for limi
 
 
 def take(redis: Redis, limiter: Limiter, cost: object, *options: object) -> list[int]:
-    """By the command of its own; each holder of a lease is another."""
+    """Calls the limiter's own command; each call for a lease has a new holder."""
     return redis.execute_command(*limiter.by(f"{cost} {options}").take("k", cost, *options))
 
 
@@ -27,7 +27,7 @@ def test_a_call_that_keeps_leaves_so_much_to_others(
     denied = take(redis, limiter, 8, *keep)
     assert denied[:4] == [0, 10, 7, -1], "never: not even of all"
     taken = take(redis, limiter, 7, *keep)
-    # The limit is told whole, and what remains without what is kept.
+    # The reply shows the full limit, and the remaining units without the kept ones.
     assert taken[:3] == [1, 10, 0]
     assert take(redis, limiter, 1, *keep)[:3] == [0, 10, 0]
     assert take(redis, limiter, 1)[:3] == [1, 10, 2]
@@ -45,7 +45,7 @@ def test_a_wait_is_until_so_much_stays_available(
     asked = ("COST", 2, "KEEP", "10%")
     wait_ms = redis.execute_command("RL.PEEK", "k", *limiter.by("new").spec, *asked)[3]
     assert wait_ms > 0
-    # As long as a call waits that asks for as much more, and no shorter.
+    # As long as a call waits that takes as many units more.
     assert wait_ms == redis.execute_command(*limiter.by("new").peek("k", 3))[3]
     now = clock.now
     for ms, passes in ((wait_ms - 1, 0), (wait_ms, 1)):
@@ -58,7 +58,7 @@ def test_a_wait_is_until_so_much_stays_available(
 def test_upto_grants_what_is_not_kept(redis: Redis, limiter: Limiter) -> None:
     assert take(redis, limiter, 2)[0] == 1
     reply = take(redis, limiter, 100, "UPTO", "KEEP", "45%")
-    # 8 remain, of which 4.5 are to stay: 3 whole units.
+    # 8 units remain, of which 4.5 are kept: 3 whole units are granted.
     assert (reply[0], reply[1], reply[2], reply[5]) == (1, 10, 0, 3)
     reply = take(redis, limiter, 100, "UPTO", "KEEP", 5)
     assert (reply[0], reply[1], reply[2], reply[5]) == (0, 10, 0, 0)
@@ -76,7 +76,7 @@ def test_to_keep_more_than_the_limit_never_passes_and_writes_nothing(
 
 @each_limiter
 def test_what_is_kept_is_nothing_to_the_key(pair: tuple[Server, Server], limiter: Limiter) -> None:
-    """The key is the same as of a call that keeps nothing: in memory, and on the replica."""
+    """A call with KEEP stores and replicates the same state as a call without it."""
     primary_server, replica_server = pair
     with primary_server.client() as primary, replica_server.client() as replica:
         primary.execute_command(*limiter.take("k", 3, "KEEP", "20%"))
@@ -133,7 +133,7 @@ def test_a_holder_that_only_looks_keeps_its_lease(redis: Redis, clock: Clock) ->
     redis.execute_command("RL.ACQUIRE", "k", 10, "60s", "a", "COST", 9)
     before = redis.dump("k")
     clock.advance("10s")
-    # A renewal ignores KEEP, and so does a look at one.
+    # A renewal ignores KEEP, and so does a peek by the holder.
     look = ("CONCURRENCY", 10, "60s", "a", "KEEP", 11)
     assert redis.execute_command("RL.TAKE", "k", "COST", 0, *look) == [1, 10, 0, 0, 50_000]
     look = ("CONCURRENCY", 10, "60s", "b", "KEEP", 11)
@@ -149,7 +149,7 @@ def test_a_holder_has_one_lease_at_most_with_nx(redis: Redis, clock: Clock) -> N
     assert redis.execute_command(*acquire) == [0, 2, 1, 50_000, 50_000]
     assert redis.execute_command("RL.PEEK", "k", "CONCURRENCY", 2, "1s", "a", "nx")[0] == 0
     assert (redis.dump("k"), redis.pttl("k")) == before
-    # Another may, and who renews needs no NX.
+    # Another holder gets a lease, and a renewal needs no NX.
     assert redis.execute_command(*acquire[:4], "b", "NX")[0] == 1
     assert redis.execute_command(*acquire[:5]) == [1, 2, 0, 0, 60_000]
     assert redis.execute_command("RL.RELEASE", "k", "a") == 1

@@ -1,4 +1,6 @@
-"""Subscribers hear of a charge as `rl.take`, of a key that goes as `del` or `expired`."""
+"""Subscribers get an event `rl.take` for a charge, and `del` or `expired` for a key that is
+removed.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -29,7 +31,7 @@ def client(listened: Server) -> Redis:
 
 @pytest.fixture
 def heard(listened: Server, client: Redis) -> Iterator[Heard]:
-    """What subscribers to all classes of events have heard since the last time: keys, events."""
+    """Subscribes to all classes of events. `heard()` returns the new ones: key and event."""
     with listened.client(decode_responses=True).pubsub() as subscriber:
         subscriber.psubscribe("__keyspace@0__:*", "end")
         messages(subscriber, 2)
@@ -145,7 +147,7 @@ def test_a_step_back_of_the_clock_is_heard_when_a_denied_call_writes_it(
     assert heard() == [("k", "rl.take")]
 
 
-# On a plain key of which 7 of 10 units are used.
+# Calls on a plain key of which 7 of 10 units are used.
 HEARD = {
     "RL.TAKE k FIXED 10 1h FIXED 10 1m": ["del", "rl.take"],
     "RL.FIXED k 10 1h ONCE id 1h": ["del", "rl.take"],

@@ -1,11 +1,11 @@
-"""RL.LEAKYBUCKET on the wire: an admitted call is told when its turn comes."""
+"""RL.LEAKYBUCKET on the wire: the reply tells an admitted call how long to wait for its turn."""
 
 import pytest
 
 
 @pytest.fixture
 def call(redis):
-    """`call("RL.LEAKYBUCKET k 5 10 1s")`: the client splits the words."""
+    """`call("RL.LEAKYBUCKET k 5 10 1s")` splits the arguments and sends the call."""
     return redis.execute_command
 
 

@@ -1,4 +1,4 @@
-"""Every answer about leases is that of a table of them."""
+"""Random calls on leases get the answers of a simple table of leases."""
 
 from dataclasses import dataclass, field
 
@@ -16,10 +16,10 @@ SECOND = UNITS_US["s"]
 
 @dataclass
 class Oracle:
-    """Leases by holder, and nothing clever. Amounts are millionths, times microseconds."""
+    """A simple table of leases by holder. Amounts are millionths, times microseconds."""
 
     leases: dict[str, tuple[int, int]] = field(default_factory=dict)
-    # When the leases were last changed, and whether all have expired since: then they may be gone.
+    # When the leases last changed, and whether all have expired since: the key may then be gone.
     written: int = 0
     had_expired: bool = True
 
@@ -93,7 +93,7 @@ pauses = st.sampled_from(
 )
 
 
-# It is the module's own doing, whatever the server; what servers differ in, the other tests ask.
+# The module decides this alone, so one server is enough.
 @pytest.mark.once
 @given(
     steps=sequences(

@@ -1,4 +1,4 @@
-"""RL.ACQUIRE and RL.RELEASE: at most so many units held at once, each for at most its time."""
+"""RL.ACQUIRE and RL.RELEASE limit how many units are held at once, and for how long each."""
 
 import random
 import socket
@@ -79,7 +79,7 @@ def test_the_last_lease_expired_leaves_no_key(redis: Redis, clock: Clock, second
     redis.execute_command("RL.ACQUIRE", "k", 3, f"{seconds}s", "a")
     clock.advance(seconds * SECOND - 1)
     assert redis.exists("k") == 1
-    # An eighth of the time and a second later at most; the server has it to the millisecond.
+    # The server deletes the key by an eighth of the time and a second later; it stores ms.
     clock.advance(seconds * SECOND // 8 + SECOND + 1001)
     assert redis.exists("k") == 0
 
@@ -175,7 +175,7 @@ def test_past_max_leases_only_a_renewal_passes(
     assert redis.dump("k") == before
     assert redis.exists("j") == 0
     assert redis.execute_command(*acquire, "a", "COST", 5) == [1, 100, 93, 0, 60_000]
-    # What is denied is denied, and an expired lease is none.
+    # A denied call stays denied, and an expired lease does not count.
     assert redis.execute_command("RL.ACQUIRE", "k", 7, "60s", "d")[0] == 0
     clock.advance("58s")
     assert redis.execute_command(*acquire, "d")[0] == 1
@@ -207,7 +207,7 @@ def test_100000_holders_of_one_key_are_still_served(fresh_server: Callable[..., 
 
 
 def flood(server: Server, commands: object) -> None:
-    """Calls commands that reply five integers each in one go."""
+    """Sends many calls at once whose replies are five integers each."""
     sent = list(commands)
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(b"".join(sent))
@@ -243,7 +243,7 @@ def test_mtake_leases_all_or_none(redis: Redis) -> None:
     assert (redis.exists("a"), redis.dump("b")) == (0, before)
     passed = redis.execute_command("RL.MTAKE", 2, "a", "b", *spec, "h", *spec, "h")
     assert passed == [1, 0, [[1, 3, 2, 0, 60_000], [1, 3, 0, 0, 60_000]]]
-    # Together with a limit on how often.
+    # Combined with a limit on the rate.
     both = ("RL.MTAKE", 2, "a", "c", *spec, "i", "FIXED", 1, "60s")
     assert redis.execute_command(*both)[0] == 1
     assert redis.execute_command(*both) == [

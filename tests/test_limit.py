@@ -33,7 +33,7 @@ def counts(redis: Redis, name: str = "gold") -> dict[bytes, int]:
     return dict(zip(policy[b"counts"][::2], policy[b"counts"][1::2], strict=True))
 
 
-# What a call is
+# Calls
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_delay_tells_no_hold_to_the_repetition_of_a_call(redis: Redis) -> None
     held = redis.execute_command("RL.LIMIT", *once, "MAXWAIT", "30s")
     assert held[:4] == [1, 1, 0, 10_000]
     assert redis.execute_command("RL.LIMIT", *once) == held
-    # More than 0 is a denial.
+    # A reply above 0 is a denial.
     assert redis.execute_command("RL.DELAY", *once) == 0
 
 
@@ -150,7 +150,7 @@ def test_a_ban_counts_what_a_policy_denies_among_several_keys(redis: Redis) -> N
     call = ("RL.MTAKE", 2, "{t}1", "{t}2", "POLICY", "gold", "FIXED", 9, "1m")
     answers = [redis.execute_command(*call)[:2] for _ in range(4)]
     assert answers == [[1, 0], [0, 60_000], [0, 3_600_000], [0, 3_600_000]]
-    # It was banned, and the other key was not charged for it.
+    # The first key was banned, so the other key was not charged.
     assert redis.execute_command("RL.PEEK", "{t}1", "FIXED", 1, "1m")[3] == 3_600_000
     assert redis.execute_command("RL.PEEK", "{t}2", "FIXED", 9, "1m")[2] == 8
     assert (counts(redis)[b"denied"], counts(redis)[b"banned"]) == (3, 1)
@@ -167,7 +167,7 @@ def test_a_limit_in_the_shadow_never_denies_and_is_counted(redis: Redis, clock: 
     assert limit(redis, "gold")[:3] == [0, 5, 0]
     assert counts(redis)[b"shadow_denied"] == 5
     clock.advance("1m")
-    # What it let pass was charged to it, and nothing else.
+    # The shadow limit was charged for allowed calls only.
     assert limit(redis, "gold EACH")[2] == [[1, 5, 4, 0, 60_000], [0, 2, 0, 3_540_000, 3_540_000]]
 
 
@@ -177,7 +177,7 @@ def test_a_policy_that_is_all_shadow_limits_nothing(redis: Redis) -> None:
     assert [limit(redis, "gold") for _ in range(3)] == [[1, most, most, 0, 0]] * 3
     assert counts(redis)[b"admitted"] == 3
     assert counts(redis)[b"shadow_denied"] == 2
-    # It bites once it is no shadow any more, by what it has seen.
+    # Without SHADOW the limit denies, by its earlier usage.
     define(redis, "FIXED 1 1m")
     assert limit(redis, "gold")[:3] == [0, 1, 0]
 
@@ -193,7 +193,7 @@ def test_a_limit_in_the_shadow_that_has_no_room_is_left_out(
     assert redis.execute_command("RL.PEEK", "k", "COST", 0, "SLIDINGLOG", 100, "1m")[2] == 98
     key = ("RL.MTAKE", 1, "k", "POLICY", "gold")
     assert redis.execute_command(*key)[0] == 1
-    # As many as one key can have.
+    # Fills the key up to its 16 limits.
     for part in range(14):
         take(redis, f"FIXED 1 {part + 2}m")
     define(redis, "FIXED 9 1m FIXED 1 17m SHADOW")
@@ -254,14 +254,14 @@ def test_a_settlement_of_an_id_that_has_lapsed_gives_the_lease_back(
     assert limit(redis, "gold ONCE r2 1s")[0] == 1
 
 
-# A policy changes
+# Changes of policies
 
 MANY = scaled(300, 1_000_000)
 A_WHILE = pytest.mark.timeout(scaled(180, 3600))
 
 
 def of_all(redis: Redis, *words: str) -> set[tuple]:
-    """The answers to a call on every key."""
+    """Returns the different replies to a call on every key."""
     found: set[tuple] = set()
     for start in range(0, MANY, 10_000):
         with redis.pipeline(transaction=False) as pipe:
@@ -279,7 +279,7 @@ def test_new_numbers_on_many_live_keys_forgive_nobody(redis: Redis, clock: Clock
     assert of_all(redis, "RL.LIMIT", "gold", "COST", "2") == {(0, 8, 1, 3_600_000, 3_600_000)}
     define(redis, "FIXED 6 1h")
     assert of_all(redis, "RL.LIMIT", "gold") == {(0, 6, 0, 3_600_000, 3_600_000)}
-    # A plain key keeps what it has under another window, as it does without a policy.
+    # A plain key keeps its usage under another window, as it does without a policy.
     define(redis, "FIXED 8 2h")
     assert of_all(redis, "RL.LIMIT", "gold") == {(1, 8, 0, 0, 7_200_000)}
     clock.advance("30m")
@@ -292,7 +292,7 @@ def test_another_algorithm_and_back_forgives_nobody(redis: Redis, clock: Clock) 
     define(redis, "FIXED 10 1h")
     assert of_all(redis, "RL.LIMIT", "gold", "COST", "7") == {(1, 10, 3, 0, 3_600_000)}
     define(redis, "TOKENBUCKET 5 5 1h")
-    # It starts empty, beside the old part.
+    # The new algorithm starts empty, beside the old component.
     assert of_all(redis, "RL.LIMIT", "gold", "COST", "4") == {(1, 5, 1, 0, 2_880_000)}
     assert redis.execute_command("RL.INFO", "user:0")[1] == b"rl-limits"
     clock.advance("36m")
@@ -300,7 +300,7 @@ def test_another_algorithm_and_back_forgives_nobody(redis: Redis, clock: Clock) 
     assert of_all(redis, "RL.LIMIT", "gold", "COST", "2") == {(1, 10, 1, 0, 1_440_000)}
     define(redis, "TOKENBUCKET 5 5 1h")
     assert of_all(redis, "RL.LIMIT", "gold", "COST", "5") == {(0, 5, 4, 720_000, 720_000)}
-    # What has recovered has gone.
+    # Components that have recovered are gone.
     clock.advance("24m")
     assert of_all(redis, "RL.LIMIT", "gold", "COST", "5") == {(1, 5, 0, 0, 3_600_000)}
     assert len(redis.execute_command("RL.INFO", "user:0")[5]) == 1
@@ -318,10 +318,10 @@ def test_a_scale_that_ends_leaves_every_unit_used(redis: Redis, clock: Clock) ->
     define(redis, "TOKENBUCKET 10 10 1h")
     redis.execute_command("RL.POLICYSCALE", "gold", 10, "FOR", "6m")
     assert limit(redis, "gold COST 20")[:3] == [1, 100, 80]
-    # Under the scale it would have recovered by now, had it not ended.
+    # Under the scale alone, everything would have recovered by now.
     assert redis.pttl("k") >= 2 * 3_600_000
     clock.advance("6m")
-    # What drains is priced at the rate that stands: 19 are used, and 10 of them have to go.
+    # The wait is computed at the current rate: 19 units are used, and 10 have to drain.
     assert limit(redis, "gold")[:4] == [0, 10, 0, 3_600_000]
     redis.execute_command("RL.POLICYSCALE", "gold", 0)
     before = redis.dump("k")

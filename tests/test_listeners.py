@@ -28,13 +28,13 @@ def told(client: Redis) -> int:
 
 
 class Listening:
-    """A server, and what may listen to it: a replica that comes and goes, and an AOF."""
+    """A server with a replica that comes and goes, and an AOF that is turned on and off."""
 
     def __init__(self, server: Server, replica: Server) -> None:
         self.server, self.replica = server, replica
         self._client, self._follower = server.client(), replica.client()
         self.has_replica = self.has_aof = False
-        # How many keys have been compared, each time that it was asked.
+        # The number of compared keys, for each comparison.
         self.compared: list[int] = []
 
     def attach(self) -> None:
@@ -64,7 +64,7 @@ class Listening:
         try:
             self._client.bgsave()
         except ResponseError as error:
-            # Another child is at work.
+            # Another child process is running.
             if "in progress" not in str(error).lower():
                 raise
 
@@ -76,7 +76,7 @@ class Listening:
         chance.choice(events)()
 
     def assert_nothing_was_missed(self) -> None:
-        """With the load over."""
+        """Call it when the load is over."""
         held = state(self._client)
         assert held
         self.compared.append(len(held))
@@ -96,8 +96,8 @@ class Listening:
 def test_who_begins_to_listen_at_any_moment_misses_nothing(
     seed: int, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
-    # A second after its last replica has left, a primary lets go of its backlog, and nobody
-    # listens any more.
+    # A second after its last replica has left, a primary frees its backlog, and has no listener
+    # left.
     server = fresh_server(**AOF, repl_backlog_ttl=1)
     listening = Listening(server, fresh_server())
     chance = random.Random(seed)
@@ -112,7 +112,7 @@ def test_who_begins_to_listen_at_any_moment_misses_nothing(
                     listening.something(chance)
                 load.wait_for(turns=chance.randint(1, 120))
             listening.assert_nothing_was_missed()
-        # And at last both, that every seed compares something.
+        # Both at last, so that every seed compares something.
         with Mixed(server, clock, seed=seed + 1) as load:
             load.wait_for(turns=chance.randint(1, 120))
             listening.attach()
@@ -120,15 +120,15 @@ def test_who_begins_to_listen_at_any_moment_misses_nothing(
             load.wait_for(turns=50)
         listening.assert_nothing_was_missed()
         assert told(client) > 0
-    # Now and then nearly all have recovered.
+    # At times, nearly all keys have recovered.
     assert fmean(listening.compared) > 5
 
 
-# What nobody hears is not counted as propagated, though it may go out.
+# Effects without a listener are not counted as propagated, although the server may send them.
 
 
 def long_child(client: Redis) -> None:
-    """Has the server's next child take as long as the test."""
+    """Makes the server's next child process last as long as the test."""
     client.execute_command("RL.FIXED", "before", 9, "1h")
     client.config_set("rdb-key-save-delay", 100_000_000)
 
@@ -198,7 +198,7 @@ def test_what_nobody_hears_in_a_cluster_is_not_counted(
     client.config_set("appendonly", "yes")
     client.execute_command("RL.FIXED", "k", 9, "1h")
     assert told(client) == 1
-    # A child that is cut short would leave a file behind in the server's directory.
+    # A killed child would leave a file in the server's directory.
     wait_until_saved(client)
 
 

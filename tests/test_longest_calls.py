@@ -20,7 +20,7 @@ NAMES = [f"{number:036}" for number in range(COUNT)]
 
 
 class Compared(NamedTuple):
-    """A call, and a command of the server on as many elements. Each is told how often it ran."""
+    """A call, and a native command on as many elements. Both get the number of earlier runs."""
 
     prepare: Callable[[Redis, Clock], object]
     call: Callable[[Redis, int], object]
@@ -68,8 +68,8 @@ def _policies(redis: Redis, _: Clock) -> None:
 
 
 def _rows_of_five(redis: Redis) -> None:
-    # A policy is listed as a name, its words and three numbers, and a denied key has five fields
-    # too: as many as two fields and a half of a hash.
+    # A listed policy has a name, a definition and three numbers, and a denied key has five fields:
+    # as many elements as two and a half fields of a hash.
     ends = {name: "abc"[: 2 + number % 2] for number, name in enumerate(NAMES)}
     fields = (name + end for name in NAMES for end in ends[name])
     redis.hset("hash", mapping=dict.fromkeys(fields, "1700000000000000"))
@@ -106,7 +106,7 @@ COMPARED = {
 }
 
 
-# A word of 16 MB in the place of a number, or of a unit.
+# An argument of 16 MB in the place of a number or of a unit.
 LONG_WORDS = [
     f"{call} {word}"
     for call in (
@@ -141,7 +141,7 @@ def _least(redis: Redis, run: Callable[[Redis, int], object]) -> float:
 
 @pytest.fixture(scope="module")
 def echo_seconds(shared_server: Server) -> float:
-    """CPU seconds in which the server reads a word of 16 MB, and sends it back."""
+    """Measures the CPU seconds in which the server reads and returns an argument of 16 MB."""
     with shared_server.client() as redis:
         return _least(redis, lambda redis, _: redis.echo("1" * LONG))
 

@@ -1,4 +1,4 @@
-"""Limiters that have recovered leave no memory behind."""
+"""Limiters that have recovered leave no memory allocated."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from support.workload import LIMITERS, Limiter, each_limiter
 
 pytestmark = pytest.mark.every_server
 
-# Bytes of one key with a short name and a TTL, as MEMORY USAGE has them, by the kind.
+# MEMORY USAGE in bytes of one key with a short name and a TTL, by kind.
 MOST_BYTES = {
     b"rl-bucket": 150,
     b"rl-window": 150,
@@ -29,7 +29,7 @@ MOST_BYTES = {
 @each_limiter
 def test_memory_usage_of_a_key_is_plausible(limiter: Limiter, redis: Redis) -> None:
     redis.execute_command(*limiter.take("k"))
-    # The state of a bucket is 16 bytes; Valkey 8.1 counts that alone, others the key with it.
+    # A bucket's state is 16 bytes. Valkey 8.1 counts that alone, other servers add the key.
     assert 16 <= redis.memory_usage("k") <= MOST_BYTES[limiter.type]
 
 
@@ -47,7 +47,7 @@ def test_memory_usage_of_a_log_is_sixteen_bytes_an_entry(redis: Redis, clock: Cl
     for _ in range(1000):
         clock.advance(1)
         redis.execute_command("RL.SLIDINGLOG", "k", 10_000, "1h")
-    # An eighth of it may be room for more, and the allocator rounds up.
+    # Up to an eighth may be spare capacity, and the allocator rounds up.
     assert 16_000 < redis.memory_usage("k") < 16_000 * 9 // 8 * 5 // 4
     redis.execute_command("RL.SLIDINGLOG", "k", 10_000, "1h", "COST", -990)
     redis.execute_command("RL.SLIDINGLOG", "k", 10_000, "1h")
@@ -66,7 +66,7 @@ def test_memory_usage_of_leases_follows_their_number(redis: Redis) -> None:
 
 
 def use_much(client: Redis, clock: Clock) -> None:
-    """Keys of all kinds, some thousands, and some of them big."""
+    """Creates thousands of keys of all kinds, some of them large."""
     pipeline = client.pipeline(transaction=False)
     for limiter in LIMITERS:
         for number in range(1000):
@@ -90,14 +90,14 @@ REMOVALS: dict[str, Callable[[Redis, Clock], object]] = {
 
 
 def used_memory(client: Redis) -> int:
-    # Of a connection that was used for much the server keeps the buffers for a while.
+    # The server keeps the buffers of a busy connection for a while, so this one is new.
     client.connection_pool.disconnect()
     return client.info("memory")["used_memory"]
 
 
 @pytest.mark.parametrize("how", first_on_every_server(REMOVALS))
 def test_all_memory_is_given_back(how: str, fresh: Redis, clock: Clock) -> None:
-    # A first round, after which the server has made itself the room that it keeps.
+    # After a first round the server has allocated what it keeps.
     use_much(fresh, clock)
     fresh.execute_command("FLUSHALL", "SYNC")
     empty = used_memory(fresh)
@@ -133,7 +133,7 @@ def test_a_large_key_is_freed_on_a_thread_of_its_own(
         pipeline.execute()
         client.set("other", "value")
 
-    # From 7.4 on Redis frees what is flushed on a thread of its own, whatever the call says.
+    # Since 7.4 Redis frees flushed keys on a background thread, even without ASYNC.
     is_asked = remove != "FLUSHALL SYNC" or server.is_valkey or server.version < (7, 4)
     fill(100)
     client.execute_command(*remove.split())
@@ -158,7 +158,7 @@ def test_a_large_key_that_is_evicted_makes_room_at_once(
     pipeline = client.pipeline(transaction=False)
     for number in range(5000):
         pipeline.execute_command("RL.ACQUIRE", "large", 5000, "1m", f"holder {number}")
-        # Few enough that each sample has all.
+        # Few enough keys that each eviction sample contains all of them.
         pipeline.execute_command("RL.FIXED", f"small {number % 50}", 10000, "1h")
     pipeline.execute()
     client.config_set("maxmemory", used_memory(client) - 100_000)
@@ -180,8 +180,8 @@ def test_memory_does_not_grow_however_long_a_limiter_is_used(fresh: Redis, clock
     # The window is 180 calls long.
     after_some_windows = use(400)
     for name, used in use(1600).items():
-        # A hash table that is always added to and taken from doubles once, whenever that is, to be
-        # rid of the marks of what is gone: here from 224 places of 41 bytes.
+        # A hash table with constant insertions and removals doubles once, at some time, to drop its
+        # tombstones: here from 224 slots of 41 bytes.
         doubled = 224 * 8 // 7 * 41 if name == "CONCURRENCY" else 0
         assert used <= after_some_windows[name] * 9 / 8 + doubled, name
 

@@ -1,4 +1,4 @@
-"""What is shipped for Prometheus and Grafana: the exporter's script, the dashboard, the alerts."""
+"""The shipped exporter script, dashboard and alerts work in Prometheus and Grafana."""
 
 import re
 import subprocess
@@ -54,7 +54,7 @@ def test_the_exporter_shows_every_count(scrape: Callable[[], dict[str, float]]) 
 
 
 def panels() -> Iterator[dict]:
-    """Those that ask for something; rows do not."""
+    """Returns the panels that have queries; rows have none."""
     yield from (panel for panel in DASHBOARD["panels"] if "targets" in panel)
 
 
@@ -63,7 +63,7 @@ def expressions() -> list[str]:
 
 
 def documented() -> list[str]:
-    """The expressions of the table of what to watch, where a bar is escaped."""
+    """Returns the expressions in the document's table of what to watch."""
     table = DOCUMENT.partition("### What to watch\n")[2]
     cells = re.findall(r"^\| (`.*?`) \| ", table, re.MULTILINE)
     spans = re.findall("`(.*?)`", " ".join(cells))
@@ -76,8 +76,8 @@ def variable(name: str) -> dict:
 
 
 def in_grafana(expression: str, **values: str) -> str:
-    """As Grafana asks for it: it escapes a variable of which there may be several values for a
-    regular expression, and that for a string.
+    """Inserts values as Grafana does: it escapes a multi-value variable for a regular expression,
+    and the result for a string.
     """
     for name, value in values.items():
         is_all = value == variable(name).get("allValue")
@@ -128,7 +128,7 @@ def test_prometheus_answers_all_that_the_dashboard_and_the_document_ask(
         def all_is_answered() -> bool:
             user = next(rounds)
             exercise(client, user)
-            # A key that is new, and a denial by a plain limit.
+            # A new key, and a denial by a plain limit.
             for _ in range(2):
                 client.execute_command("RL.FIXED", f"{user}:plain", 1, "1d")
             unanswered.difference_update(list(filter(is_answered, unanswered)))
@@ -172,12 +172,12 @@ def test_the_dashboard_shows_each_policy_by_its_name(used: Server, ask: Ask) -> 
 
 
 def query(ask: Ask, expression: str, policy: str = "") -> list[dict]:
-    """What a panel shows of all servers, and of one policy."""
+    """Returns the result of a panel's query for all servers and one policy."""
     return ask("query", query=in_grafana(expression, instance=".*", policy=policy))["result"]
 
 
 def values_of(ask: Ask, name: str) -> set[str]:
-    """What a variable of the dashboard may be."""
+    """Returns the possible values of a dashboard's variable."""
     asked = variable(name)
     series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", asked["query"]["query"]).groups()
     found = ask(f"label/{label}/values", match=in_grafana(series, instance=".*"))
@@ -185,7 +185,7 @@ def values_of(ask: Ask, name: str) -> set[str]:
     return {re.search(pattern, value)[1] for value in found}
 
 
-# Those that calls on one server can cause.
+# Alerts that calls on one server can cause.
 BY_POLICY = {
     "RatelimitPolicyDenies",
     "RatelimitPolicyNear",
@@ -224,7 +224,7 @@ def test_calls_raise_the_alerts(used: Server, ask: Ask, clock: Clock) -> None:
             return not missing
 
         until_none(all_are_raised, missing)
-    # Nor that of a cluster, which this server is no part of.
+    # The cluster's alert is not raised either: this server is in no cluster.
     assert not others
     rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
     assert {rule["name"]: rule["health"] for rule in rules} == {
@@ -243,7 +243,7 @@ def test_the_alerts_are_raised_when_they_are_meant_to_be() -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    # Each is expected somewhere, and nowhere too early.
+    # Each alert is expected at some point, and at no earlier one.
     expected = dict.fromkeys(re.findall(r"- alert: (\w+)", ALERTS.read_text()), ())
     assert expected
     tests = (MONITORING / "alerts_test.yml").read_text()

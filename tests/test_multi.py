@@ -45,7 +45,7 @@ def test_a_denied_call_leaves_every_key_as_it_was(
         clock.advance("1s")
         other = denied.replace(" ", "-")
         full = {"new": "FIXED 10 10s", **specs}
-        # A lease of one more holder, or the costs of others, that do not fit.
+        # A new holder's lease, or a cost, that does not fit.
         full[other] = full[other].format(key="another-holder") + " COST 10"
         before, was_at = state_of(redis, *full), offset(redis)
         peeked = multi(redis, "RL.MPEEK", full)
@@ -66,7 +66,7 @@ def test_each_decision_is_what_that_limit_says_by_itself(redis: Redis, clock: Cl
         assert allowed == 1
         assert decisions == [take(redis, key, spec) for key, spec in twins.items()]
     for key, twin in zip(specs, twins, strict=True):
-        # The lease's holder is its key's name, and so is not the same.
+        # The lease's holder is its key's name, so it differs between the two.
         if key != "concurrency":
             assert state_of(redis, key) == state_of(redis, twin)
 
@@ -74,7 +74,7 @@ def test_each_decision_is_what_that_limit_says_by_itself(redis: Redis, clock: Cl
 @pytest.mark.parametrize(
     ("specs", "wait_ms"),
     [
-        # Denied: the longest wait of those that denied, not of those that would have held.
+        # Denied: the longest wait among the limits that denied.
         (["FIXED 10 60s COST 1", "FIXED 10 20s COST 9", "FIXED 10 30s COST 8"], 30_000),
         (["FIXED 10 60s COST 1", "FIXED 10 20s COST 9"], 20_000),
         (["LEAKYBUCKET 10 1 60s COST 1", "FIXED 10 20s COST 9"], 20_000),
@@ -82,7 +82,7 @@ def test_each_decision_is_what_that_limit_says_by_itself(redis: Redis, clock: Cl
         (["TOKENBUCKET 10 1 60s COST 7 MAXWAIT 59s", "FIXED 10 20s COST 9"], 20_000),
         (["TOKENBUCKET 10 1 60s COST 7 MAXWAIT 10s", "FIXED 10 20s COST 9"], 50_000),
         (["FIXED 10 60s COST 7 FORCE", "FIXED 10 20s COST 9"], 20_000),
-        # -1 if one never can pass.
+        # -1 if one of them can never pass.
         (["FIXED 10 60s COST 9", "FIXED 10 20s COST 11"], -1),
         (["FIXED 10 60s COST 11", "FIXED 10 20s COST 9"], -1),
         (["FIXED 10 60s COST 11 FORCE", "FIXED 10 20s COST 9"], 20_000),
@@ -92,7 +92,7 @@ def test_each_decision_is_what_that_limit_says_by_itself(redis: Redis, clock: Cl
         (["TOKENBUCKET 10 1 1s COST 8 MAXWAIT 1m", "LEAKYBUCKET 10 2 1s"], 2_000),
         (["TOKENBUCKET 10 1 1s COST 8 MAXWAIT 1m", "LEAKYBUCKET 10 1 2s"], 8_000),
         (["TOKENBUCKET 10 1 1s COST 8 MAXWAIT 1m", "LEAKYBUCKET 10 1 2s COST -1"], 2_000),
-        # A FORCE that did not fit has no hold, and one that did has.
+        # A FORCE that did not fit has no hold; one that did has a hold.
         (["LEAKYBUCKET 10 1 1s", "FIXED 10 60s COST 9 FORCE"], 4_000),
         (["LEAKYBUCKET 10 1 1s", "LEAKYBUCKET 10 1 9s COST 9 FORCE"], 4_000),
         (["LEAKYBUCKET 10 1 1s", "LEAKYBUCKET 10 1 2s COST 3 FORCE"], 8_000),
@@ -103,7 +103,7 @@ def test_the_whole_waits_for_the_longest_of_what_counts(
 ) -> None:
     keys = [f"k{n}" for n in range(len(specs))]
     for key, spec in zip(keys, specs, strict=True):
-        # Four or, for those that wait by their cost, more than fits are used.
+        # Four units are used, or more than fit where the wait depends on the cost.
         take(redis, key, f"{' '.join(spec.split()[: 4 if 'BUCKET' in spec else 3])} COST 4")
     named = dict(zip(keys, specs, strict=True))
     assert multi(redis, "RL.MPEEK", named)[1] == wait_ms
@@ -120,7 +120,7 @@ def test_requests_and_tokens_per_minute_go_together(redis: Redis, clock: Clock) 
 
     assert call(4000)[2] == [[1, 3, 2, 0, 61_000], [1, 10_000, 6000, 0, 24_000]]
     assert call(4000)[0] == 1
-    # The tokens deny, and no request is counted; as soon as told they do not.
+    # The tokens deny and no request is counted. After the wait they allow.
     assert call(4000) == [0, 12_000, [[1, 3, 1, 0, 61_000], [0, 10_000, 2000, 12_000, 48_000]]]
     assert call(20_000)[1] == -1
     clock.advance("11.999s")
@@ -140,7 +140,7 @@ def test_what_is_forced_never_denies_and_applies_only_if_all_others_pass(redis: 
         [[0, 10, 0, 60_000, 60_000], [1, 1, 0, 0, 30_000]],
     ]
     before = state_of(redis, "a", "b")
-    # Denied: what the force would answer, and what stands uncharged.
+    # Denied: the reply has the forced limit's decision, and its usage uncharged.
     assert mtake(redis, a="FIXED 10 60s COST 5 FORCE", b="FIXED 1 30s") == [
         0,
         30_000,
@@ -176,7 +176,7 @@ def test_nothing_denies_a_give_back_or_has_it_wait_whatever_its_keys_are(
 ) -> None:
     assert take(redis, "a", f"FIXED 10 60s COST 4{name}")[0] == 1
     assert take(redis, "b", f"LEAKYBUCKET 5 1 10s{name}")[0] == 1
-    # A limit with a COST of its own is left alone.
+    # A limit with a COST of its own keeps it.
     words = f"COST -1 FIXED 10 60s{name} LEAKYBUCKET {limit} 1 10s COST 1{name}".split()
     left_alone = [1, int(limit), 4 if limit == 5 else 0, 0, 10_000]
     for command, left in (("RL.MPEEK", 6), ("RL.MTAKE", 7)):
@@ -184,7 +184,7 @@ def test_nothing_denies_a_give_back_or_has_it_wait_whatever_its_keys_are(
         assert reply == [1, 0, [[1, 10, left, 0, 60_000], left_alone]]
 
 
-# What a plain key remembers after them is no more than its kind can.
+# Options after which a plain key must stay plain, or must get several limits.
 LEAVES_A_KEY_PLAIN = {
     "a ban that has no strike yet": ("FIXED 10 1h BAN 3 1m 1m", ""),
     "a look at several limits": ("FIXED 10 1h SLIDING 10 1h", "COST 0"),
@@ -233,7 +233,7 @@ def test_what_was_taken_in_one_call_is_given_back_in_one(redis: Redis, clock: Cl
 
 
 class Gateway:
-    """One that limits globally, by endpoint, by user and by IP."""
+    """A gateway that limits globally, by endpoint, by user and by IP."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
@@ -266,19 +266,19 @@ def test_the_hierarchy_denies_by_its_first_full_level_and_charges_no_other(
     for ip in ("ip2", "ip3", "ip4"):
         for _ in range(50):
             assert gateway.request("alice", ip)[0] == 1
-    # The burst of 200 is used up, from four addresses; the next is let in at 100 a minute.
+    # The burst of 200 is used up from four addresses; from then on 100 a minute pass.
     allowed, wait_ms, decisions = gateway.request("alice", "ip5")
     assert [decision[0] for decision in decisions] == [1, 1, 0, 1]
     assert (allowed, wait_ms) == (0, 600)
     assert gateway.left("alice", "ip5") == [999_800, 9800, 0, 50]
-    # Both deny: who waits as told waits for the longer one.
+    # Both levels deny: the reply has the longer wait.
     assert gateway.request("alice", "ip1")[:2] == [0, 61_000]
     clock.advance("599ms")
     assert gateway.request("alice", "ip5")[:2] == [0, 1]
     clock.advance("1ms")
     assert gateway.request("alice", "ip5")[0] == 1
     assert gateway.request("alice", "ip5")[0] == 0
-    # Meanwhile the larger levels have recovered, and serve others.
+    # Meanwhile the larger levels have recovered and allow other callers.
     assert gateway.left("bob", "ip6") == [999_999, 9999, 200, 50]
 
 
@@ -332,7 +332,7 @@ calls = st.dictionaries(
 pauses = st.sampled_from([0, 0, 0, 1, 1000, UNITS_US["s"] - 1, UNITS_US["s"], 4 * UNITS_US["s"]])
 
 
-# It is the module's own doing, whatever the server; what servers differ in, the other tests ask.
+# The module decides this alone, so one server is enough.
 @pytest.mark.once
 @given(steps=sequences(st.tuples(pauses, calls), 20))
 @settings(max_examples=80)

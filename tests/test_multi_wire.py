@@ -1,4 +1,4 @@
-"""RL.MTAKE and RL.MPEEK on the wire: what is refused, propagated, and allowed by ACLs and slots."""
+"""RL.MTAKE and RL.MPEEK on the wire: errors, propagation, ACLs and cluster slots."""
 
 from collections.abc import Callable
 
@@ -59,7 +59,7 @@ def test_a_wrong_numkeys_is_answered_with_numkeys_and_a_wrong_algorithm_with_tho
 ) -> None:
     with pytest.raises(ResponseError) as raised:
         redis.execute_command(command, *words.split())
-    # The client takes ERR off.
+    # The client strips ERR.
     assert str(raised.value) == error.removeprefix("ERR ")
 
 
@@ -90,7 +90,7 @@ def test_a_wrong_call_is_an_error_that_writes_nothing(
         before, was_at = state_of(redis, "a", "b", "bucket"), offset(redis)
         with pytest.raises(ResponseError) as raised:
             redis.execute_command(command, *words.split())
-        # The client takes ERR off.
+        # The client strips ERR.
         assert str(raised.value).startswith(error.removeprefix("ERR "))
         assert (state_of(redis, "a", "b", "bucket"), offset(redis)) == (before, was_at)
 
@@ -103,7 +103,7 @@ def test_mpeek_writes_nothing(pair: tuple[Server, Server]) -> None:
         specs = {"a": "FIXED 5 60s", "b": "SLIDING 3 1s"}
         assert mpeek(redis, **specs) == reply
         assert (state_of(redis, "a", "b"), offset(redis)) == ([*before, None, -2], was_at)
-        # So it works on a read-only replica.
+        # It also works on a read-only replica.
         pair[1].wait_for_sync()
         assert mpeek(replica, **specs) == reply
         with pytest.raises(ResponseError, match="read only replica"):

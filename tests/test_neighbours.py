@@ -31,7 +31,7 @@ BUCKET = ("TOKENBUCKET", 10, 10, "1h")
 
 @pytest.fixture(scope="module")
 def shared_pair(neighbour: Path, binary: Binary, shared_clock: Clock) -> Iterator[Pair]:
-    """The replica has no neighbour: what that one does is told to it."""
+    """The replica has no neighbour module, and receives its changes by replication."""
     with Server(binary, clock=shared_clock, others=[neighbour]) as primary:
         yield Pair(primary, primary.replica())
 
@@ -40,7 +40,7 @@ def shared_pair(neighbour: Path, binary: Binary, shared_clock: Clock) -> Iterato
 def primary(shared_pair: Pair) -> Iterator[Server]:
     with emptied(shared_pair):
         with shared_pair.primary.client() as redis:
-            # An order that is never carried out, in place of one that a test has left.
+            # Replaces an order that an earlier test may have left by one that is never carried out.
             redis.execute_command("NEIGHBOUR.ON", "none", "none", "PING")
         yield shared_pair.primary
 
@@ -62,8 +62,8 @@ def tells_of_new_keys(primary: Server) -> None:
 
 
 def check_replica(primary: Server, replica: Server) -> None:
-    """That it has what its primary has. Redis 6.2 tells replicas what a neighbour does at once, and
-    what the call itself has done behind that, whatever the order; there nothing can be compared.
+    """Checks that the replica has its primary's data. Redis 6.2 propagates a neighbour's changes
+    before the call's own, so nothing is compared there.
     """
     replica.wait_for_sync()
     replica.check()
@@ -87,7 +87,7 @@ def test_who_deletes_the_key_of_a_call_as_it_hears_of_it_harms_nobody(
         assert not redis.exists("k")
     redis.execute_command(*limiter.take("k", 4))
     redis.execute_command("NEIGHBOUR.ON", "rl.take", "k", "DEL", "k")
-    # Of a key that is there, and a give-back.
+    # A charge of an existing key, and a give-back.
     redis.execute_command(*limiter.by("other").take("k", 1))
     redis.execute_command(*limiter.take("k", 4))
     redis.execute_command("NEIGHBOUR.ON", "del", "k", "RL.TAKE", "k", *limiter.full(3))
@@ -118,7 +118,7 @@ def test_who_puts_something_else_into_the_key_of_a_call_harms_nobody(
 def test_who_changes_another_key_of_an_mtake_harms_nobody(
     order: str, there: tuple[str, ...], primary: Server, replica: Server, redis: Redis
 ) -> None:
-    # A server ends, by SET as well, if the very key that it tells of as new is deleted then.
+    # A server crashes if the key that it announces as new is deleted then, also by SET.
     events = ("rl.take",) if {"a", "FLUSHALL"} & set(order.split()) else ("rl.take", "new")
     for event in events:
         redis.flushall()
@@ -138,7 +138,7 @@ def test_who_changes_another_key_of_an_mtake_harms_nobody(
 def test_who_hears_that_a_later_key_has_expired_harms_nobody(
     command: str, order: str, primary: Server, replica: Server, redis: Redis, clock: Clock
 ) -> None:
-    # The server's own expiry, which looks for such keys in the background, would come first.
+    # The server's background expiry would find the keys first.
     redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
     keys = ("a", "b", "c")
     mtake(redis, *keys, cost=4)
@@ -152,7 +152,7 @@ def test_who_hears_that_a_later_key_has_expired_harms_nobody(
     else:
         allowed, _, decisions = redis.execute_command(command, 3, *keys, *specs)
         assert allowed == 1
-        # A call that only looks has looked at "a" before it was deleted.
+        # A peek has read "a" before it was deleted.
         expected = [9, 9] if command == "RL.MTAKE" else [6, 10]
         assert [decision[2] for decision in decisions][:2] == expected
     check_replica(primary, replica)
@@ -209,12 +209,12 @@ def test_who_fills_a_key_that_an_mtake_is_about_to_make_harms_nobody(
     redis.execute_command("NEIGHBOUR.ON", "new", "a", *order.split())
     reply = redis.execute_command("RL.MTAKE", 2, "a", "b", *BUCKET, *limiter.full(4))
     assert [reply[0], reply[2][1][2]] == [1, 6]
-    # It was told that it may go on; and the key goes on from there.
+    # The neighbour's value is kept, and the call goes on from there.
     assert redis.execute_command(*limiter.by("other").take("b", 3))[:3] == [1, 10, 3]
     check_replica(primary, replica)
 
 
-# Each makes a key with parts of the plain key "k".
+# Calls that turn the plain key "k" into a key with several limits.
 CONVERSIONS = [
     "RL.TAKE k FIXED 10 1h SLIDING 10 1h",
     "RL.BAN k 1m",
@@ -240,7 +240,7 @@ def test_who_hears_that_a_plain_key_becomes_one_with_parts_harms_nobody(
     check_replica(primary, replica)
 
 
-# A lease is given back by its holder alone, in a call of its own.
+# RL.MTAKE is not tried with leases: only their holder gives them back, in a separate call.
 @pytest.mark.usefixtures("tells_of_new_keys")
 @pytest.mark.parametrize(
     "limiter", [limiter for limiter in LIMITERS if not limiter.leases], ids=lambda each: each.name
@@ -253,7 +253,7 @@ def test_what_others_take_while_an_mtake_sees_to_its_keys_stays(
     words = (*BUCKET, *limiter.full("-4"))
     assert redis.execute_command("RL.MTAKE", 2, "a", "b", *words)[0] == 1
     assert redis.execute_command(*limiter.peek("b", 0))[2] == 7
-    # A later expiry, that of a limit that remembers longer, is not overwritten either.
+    # A later expiry, of a limit with a longer memory, is not overwritten either.
     redis.delete("a")
     longer = [word if word != "1h" else "30d" for word in limiter.full(1)]
     redis.execute_command("NEIGHBOUR.ON", "new", "a", "RL.TAKE", "b", *longer)
@@ -318,7 +318,7 @@ def test_a_key_that_others_delete_while_an_mtake_converts_another_is_charged_ane
     check_replica(primary, replica)
 
 
-# What RL.EFFECT would change in a key that is not there.
+# Effects on keys that do not exist.
 EFFECTS = {
     "bucket": VALID["bucket"],
     **{kind: VALID[f"{kind}, changed"] for kind in ("log", "leases", "limits")},
@@ -326,7 +326,7 @@ EFFECTS = {
 
 
 def apply(redis: Redis, *effects: str) -> bool:
-    """Whether all of it could be applied."""
+    """Tells whether the server applied all effects."""
     try:
         return redis.execute_command("RL.EFFECT", *effects) == b"OK"
     except ResponseError as refused:
@@ -352,9 +352,9 @@ def test_an_effect_makes_nothing_unsound_of_what_others_put_there_after_it_was_c
 ) -> None:
     redis.execute_command("NEIGHBOUR.ON", "new", "a", *order.split())
     assert apply(redis, "a", EFFECTS["bucket"], "k", EFFECTS[kind]) == (kind == fits)
-    # What others leave alone is applied all the same.
+    # Effects on unchanged keys are applied.
     assert redis.type("a") == b"rl-bucket"
-    # Its own decoder takes it.
+    # The neighbour's value is one that the module's decoder accepts.
     redis.restore("copy", 0, redis.dump("k"))
     assert redis.dump("copy") == redis.dump("k")
     primary.check()
@@ -382,7 +382,7 @@ def test_a_module_that_owns_a_command_of_ours_has_our_load_refused_and_nothing_l
         with pytest.raises(ResponseError):
             redis.execute_command("MODULE", "LOAD", str(MODULE), "cell-compat", "yes")
         assert "the server refuses the command cl.throttle" in server.log()
-        # Each of these is an event of the server that the module listens to, once it is loaded.
+        # Each of these sends a server event that the loaded module subscribes to.
         redis.bgsave()
         poll.until(lambda: not redis.info("persistence")["rdb_bgsave_in_progress"], "it is written")
         redis.execute_command("REPLICAOF", "127.0.0.1", "1")
@@ -392,7 +392,7 @@ def test_a_module_that_owns_a_command_of_ours_has_our_load_refused_and_nothing_l
         assert redis.execute_command("CL.THROTTLE") == b"mine"
         with pytest.raises(ResponseError, match="unknown command"):
             redis.execute_command(*LIMITERS[0].take("k"))
-    # Nor do the arguments of a load that was refused hold for the next.
+    # The arguments of a refused load do not apply to the next one.
     assert redis.execute_command("MODULE", "LOAD", str(MODULE)) == b"OK"
     assert redis.execute_command(*LIMITERS[0].take("k"))[:3] == [1, 10, 9]
     assert redis.execute_command("CL.THROTTLE") == b"mine"

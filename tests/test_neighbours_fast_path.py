@@ -1,4 +1,4 @@
-"""Other modules find the same keys whether a call takes the fast path, unheard, or the slow one."""
+"""Other modules see the same keys whether a call takes the fast path or the slow path."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +18,14 @@ Start = Callable[..., Server]
 
 @pytest.fixture
 def unheard(fresh_server: Start, neighbour: Path) -> Redis:
-    """A server without replicas or an AOF, which decides everyday calls of RL.MTAKE in one go."""
+    """Starts a server without replicas or an AOF, which decides RL.MTAKE on the fast path."""
     redis = fresh_server(others=[neighbour]).client()
     redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
     return redis
 
 
 def everyday_mtake(redis: Redis) -> list[int]:
-    """What is left of each key."""
+    """Calls RL.MTAKE on three keys and returns what remains of each."""
     specs = [word for _ in "abc" for word in BUCKET]
     allowed, _, decisions = redis.execute_command("RL.MTAKE", 3, *"abc", *specs)
     assert allowed == 1
@@ -49,7 +49,7 @@ def test_who_changes_keys_of_an_everyday_mtake_as_it_hears_of_it_harms_nobody(
         ("DEL a", [9, 9, 8]),
         ("FLUSHALL", [9, 9, 9]),
         ("SET b mine", None),
-        # On Redis 6.2 the call then finds what was in "a" in both keys.
+        # On Redis 6.2 the call then finds the former value of "a" in both keys.
         ("RENAME a b", [9, 8, 8]),
     ],
 )

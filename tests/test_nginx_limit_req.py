@@ -27,7 +27,7 @@ DOCUMENT = (REPOSITORY / "docs/migrating.md").read_text()
 ROW = re.compile(r"^\| `rate=(\d+)r/s (burst=(\d+)( nodelay| delay=(\d+)|))` \| `([A-Z0-9a-z ]+)`")
 PROGRAM = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
-# One process, and no file outside its folder.
+# A single process that writes only in its own folder.
 CONFIGURATION = """
 daemon off;
 master_process off;
@@ -53,7 +53,7 @@ http {
 
 
 class Row(NamedTuple):
-    """A line of the table: nginx's limit, and the words here."""
+    """A row of the table: nginx's limit and the equivalent arguments."""
 
     rate: int
     words: str
@@ -62,7 +62,7 @@ class Row(NamedTuple):
     spec: str
 
     def scaled(self, factor: Fraction) -> list[str]:
-        """The words of the spec, with its times multiplied."""
+        """Returns the spec's arguments with all durations multiplied."""
 
         def word(text: str) -> str:
             found = re.fullmatch(r"(\d+)(ms|s)", text)
@@ -80,7 +80,7 @@ def rows() -> list[Row]:
             rate=int(one[1]),
             words=one[2],
             burst=int(one[3]),
-            # Without delay= all wait but the first, with nodelay none.
+            # Without delay= all requests of the burst wait, with nodelay none.
             delay=int(one[3]) if "nodelay" in one[4] else int(one[5] or 0),
             spec=one[6],
         )
@@ -89,14 +89,14 @@ def rows() -> list[Row]:
 
 
 class Outcome(NamedTuple):
-    """A decision of nginx, and its count in thousandths of a request, where it logs that."""
+    """nginx's decision, and its logged excess in thousandths of a request, if any."""
 
     allowed: bool
     excess: int | None
 
 
 class Nginx:
-    """A process, from `with` to its end. It limits all requests together."""
+    """Runs nginx within a `with` block. It limits all requests together."""
 
     def __init__(self, rate: str, words: str, folder: Path) -> None:
         self._owned = ExitStack()
@@ -123,7 +123,9 @@ class Nginx:
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
     def ask(self) -> Outcome:
-        """Asks once, and returns as soon as nginx has decided: one that waits is not waited for."""
+        """Sends a request and returns once nginx has decided, without waiting for a delayed
+        response.
+        """
         self._asked += 1
         connection = socket.create_connection(("127.0.0.1", self._port), 30)
         self._owned.callback(connection.close)
@@ -172,7 +174,7 @@ def test_table_has_every_kind_of_burst() -> None:
 def test_burst_is_decided_as_nginx_decides_it(
     row: Row, redis: Redis, nginx: Callable[[str, str], Nginx]
 ) -> None:
-    # At nginx's slowest rate, a busy machine takes no request's time for another's.
+    # At nginx's slowest rate, a slow machine makes no request count for the next one.
     running = nginx("1r/m", row.words)
     algorithm, *words = row.scaled(Fraction(60 * row.rate))
     for number in range(row.burst + 3):
@@ -196,15 +198,15 @@ def test_waits_of_the_documented_delays(redis: Redis) -> None:
 def test_waits_follow_nginx_to_the_millisecond(
     redis: Redis, clock: Clock, nginx: Callable[[str, str], Nginx]
 ) -> None:
-    """nginx logs its count, which tells the time that has passed for it since its last request."""
+    """nginx logs its excess, which shows how much time it counted since its last request."""
     row = rows()[1]
-    # Ten times the documented rate: ten thousandths of a request in each millisecond.
+    # Ten times the documented rate: the excess falls by ten thousandths of a request each ms.
     running = nginx(f"{10 * row.rate}r/s", row.words)
     algorithm, *words = row.scaled(Fraction(1, 10))
     assert running.ask() == (True, None)
     redis.execute_command(f"RL.{algorithm}", "limited", *words)
     last, held, delayed, denied = clock.now, 0, 0, 0
-    # Bounded, as a machine may be too busy to ask nginx faster than its limit.
+    # A limited number of tries, as a slow machine may never send requests faster than the limit.
     for _ in range(500):
         allowed, excess = running.ask()
         elapsed = held + 1000 - (excess or 0)

@@ -1,4 +1,4 @@
-"""ONCE and SETTLE: a call that counts once, however often it is sent."""
+"""ONCE and SETTLE: a call counts once, however often it is sent."""
 
 import pytest
 from redis import Redis, ResponseError
@@ -6,7 +6,7 @@ from redis import Redis, ResponseError
 from support.clock import Clock
 from support.multi_calls import SPECS as ALL_SPECS
 
-# A lease has a holder, which says by itself whether a call is sent again.
+# Leases are left out, as their holder identifies a repeated call.
 SPECS = {name: spec for name, spec in ALL_SPECS.items() if name != "concurrency"}
 every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 
@@ -125,7 +125,7 @@ def test_each_key_remembers_for_itself_in_mtake(redis: Redis) -> None:
         [[1, 10, 7, 0, 3_600_000], [1, 5, 2, 0, 3_600_000]],
     ]
     redis.delete("a")
-    # The one that knows it neither charges nor denies.
+    # The key that knows the id is neither charged nor denies.
     assert mtake(f"COST 3 ONCE r 5m {specs}") == [
         1,
         0,
@@ -201,7 +201,7 @@ def test_a_call_that_was_held_beside_a_force_is_held_again_when_it_is_repeated(
     assert take(redis, words) == [1, 1, 0, 500, 1500]
     clock.advance("200ms")
     assert take(redis, words) == [1, 1, 0, 300, 1300]
-    # What was forced past its limit says so again.
+    # The repeated reply shows again that the limit was exceeded.
     words = "ONCE b 1m TOKENBUCKET 1 1 1s MAXWAIT 1s COST 0.5 FIXED 1 1h FORCE"
     first = take(redis, words)
     assert (first[0], take(redis, words)) == (0, first)

@@ -1,4 +1,4 @@
-"""COST 0, COST -amount, UPTO and FORCE through the server, whatever the algorithm."""
+"""COST 0, COST -amount, UPTO and FORCE work the same with every algorithm."""
 
 import pytest
 from redis import Redis
@@ -6,7 +6,7 @@ from redis import Redis
 from support.clock import Clock
 from support.workload import LIMITERS, Limiter
 
-# Each limits to 10 and recovers within an hour or two. Leases have no options but their cost.
+# Each limits to 10 units and recovers within two hours. Leases have no options but their cost.
 OPTIONED = [limiter for limiter in LIMITERS if not limiter.leases]
 each_limiter = pytest.mark.parametrize(
     "limiter", OPTIONED, ids=[limiter.name for limiter in OPTIONED]
@@ -50,8 +50,9 @@ def test_a_cost_of_0_looks_and_writes_nothing(redis: Redis, limiter: Limiter) ->
         assert state(redis) == before
 
 
-# From 25 down to 10: by the rate; at the window's end, which aligned is that of the hour; when the
-# previous count weighs two fifths; once a slot of a minute that ends in 40 s is an hour old.
+# Time from 25 used units down to 10: by the rate; at the window's end, which is the hour's end if
+# aligned; when the previous window weighs two fifths; once a one-minute slot that ends in 40 s is
+# an hour old.
 DEBT_MS = {
     "TOKENBUCKET": 5_400_000,
     "LEAKYBUCKET": 5_400_000,
@@ -73,7 +74,7 @@ def test_what_is_forced_past_the_limit_is_charged_in_full(
     forced = take(redis, limiter, 25, "FORCE")
     assert forced[:4] == [0, 10, 0, DEBT_MS[limiter.name]]
     assert peeked[3] == forced[3]
-    # It waits until the debt is paid off: a look passes then.
+    # The wait lasts until the debt is paid off: a peek passes then.
     assert take(redis, limiter, 0)[:4] == forced[:4]
     passes_exactly_after(redis, clock, limiter, forced[3], (0,))
 
@@ -110,9 +111,9 @@ def test_giving_back_to_a_missing_key_does_nothing(redis: Redis, limiter: Limite
 def test_a_call_that_charges_nothing_shortens_no_memory(
     redis: Redis, clock: Clock, limiter: Limiter, cost: int
 ) -> None:
-    """Not even where it writes: after the clock has gone back."""
+    """This also holds if the call writes because the clock has gone back."""
     take(redis, limiter, 10)
-    # By a limit under which all would be forgotten in a second.
+    # A limit under which all usage would be forgotten in a second.
     quick = limiter._replace(spec=tuple("1s" if word == "1h" else word for word in limiter.spec))
     clock.advance("-10s")
     take(redis, quick, cost)

@@ -1,7 +1,6 @@
-"""A panic in the module is an error for one client and a line in the log. Replicas have what the
-server has.
+"""A panic in the module gives one client an error and the log a line, and replicas stay in sync.
 
-A debug build can be told to panic at the n-th point of what follows.
+A debug build can be made to panic at the n-th point of the next command.
 """
 
 from collections.abc import Callable
@@ -48,7 +47,9 @@ def test_panic_after_a_reply_does_not_reply_again(debug: Server, redis: Redis) -
 
 
 def panics(redis: Redis, point: int, *call: Word) -> bool:
-    """Whether the call panics at its n-th point. The connection goes on, in step."""
+    """Tells whether the call panics at its n-th point, and checks that the connection stays in
+    step.
+    """
     redis.execute_command("RL.PANIC", point)
     replies = redis.pipeline(transaction=False).execute_command(*call).echo("in step")
     reply, echo = replies.execute(raise_on_error=False)
@@ -67,9 +68,9 @@ def test_wherever_a_call_panics_replicas_have_what_the_server_has(
 ) -> None:
     replica = debug.replica(module=DEBUG_MODULE)
     other = limiter.by("other")
-    # One that charges, one that gives back all, and a denied one that writes a clock gone back.
+    # A charge, a give-back of everything, and a denied call that writes a clock step.
     calls = [(other.take("k", 1), 0), (limiter.give_back("k"), 0), (other.take("k", 9), -1_000_000)]
-    # What comes next must not repeat what the call has left half done.
+    # The next call must not repeat the half-done one.
     nexts = [limiter.by("third").take, limiter.give_back]
     with replica.client() as reader:
         for (call, step), following in product(calls, nexts):
@@ -94,7 +95,7 @@ def test_wherever_a_call_panics_replicas_have_what_the_server_has(
             assert point > 1
 
 
-# By each a plain key becomes one with parts.
+# Calls that turn a plain key into one with several limits.
 CONVERSIONS = [
     "RL.TAKE k FIXED 10 1h SLIDINGLOG 10 1h",
     "RL.TAKE k FIXED 10 1h ONCE id 1h",
@@ -119,7 +120,7 @@ def test_wherever_a_plain_key_becomes_one_with_parts_replicas_have_what_the_serv
             for _ in range(2):
                 replica.wait_for_sync()
                 assert state(reader) == state(redis), point
-                # The key goes on, whichever it is.
+                # The key continues in either form.
                 redis.execute_command("RL.FIXED", "k", 10, "1h", "COST", -1)
                 clock.advance("1s")
             if not panicked:
@@ -160,7 +161,7 @@ def test_the_module_that_is_shipped_has_no_command_for_it(server: Server) -> Non
 
 
 def answer_of(call: Callable[[], object]) -> object:
-    """The reply, or that the call has panicked."""
+    """Returns the reply, or a marker if the call panicked."""
     try:
         return call()
     except ResponseError as error:
@@ -180,13 +181,13 @@ def test_wherever_the_service_of_who_waits_panics_nobody_hangs(debug: Server) ->
             queue.release("a")
             for holder, waiter in zip("bc", waiters, strict=True):
                 answers.append(answer_of(waiter.reply))
-                # It may hold what it was not told of.
+                # It may hold a lease without having been answered.
                 queue.release(holder)
             replica.wait_for_sync()
             assert state(reader) == state(queue.client), point
             if answers == [1, GRANTED, GRANTED]:
                 break
-            # One of the three was cut short, and the others are as ever.
+            # One of the three replies is an error, and the others are as usual.
             assert answers.count(INTERNAL_ERROR) == 1, answers
             assert all(answer in (INTERNAL_ERROR, 1, GRANTED) for answer in answers), answers
         assert answers == [1, GRANTED, GRANTED]
@@ -219,7 +220,7 @@ def test_wherever_the_end_of_a_wait_panics_nobody_hangs(
             cut_short.append(answers)
             assert answers.count(INTERNAL_ERROR) == 1, answers
         assert answers == [DENIED, reply]
-    # The error is told to whoever it is about.
+    # The error goes to the caller whose wait ended.
     assert [INTERNAL_ERROR, reply] in cut_short
     assert [GRANTED, INTERNAL_ERROR] in cut_short
 

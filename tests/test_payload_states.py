@@ -29,7 +29,7 @@ from support.workload import (
 pytestmark = pytest.mark.every_server
 
 
-# By limiter: fields that some command could have stored, and fields that none could have.
+# By limiter: fields that some command can store, and fields that no command can.
 STATES: dict[str, tuple[list[list], list[list]]] = {
     "TOKENBUCKET": (
         # used, drained to
@@ -60,7 +60,7 @@ STATES: dict[str, tuple[list[list], list[list]]] = {
         ],
     ),
     "SLIDING STRICT": (
-        # window, instant of the last charge, how many slots are in use, of each its age and count
+        # window, instant of the last charge, number of slots in use, each slot's age and count
         [
             [HOUR, START_US, 1, 0, UNIT],
             [HOUR, START_US, 3, 0, UNIT, 7, 1, 60, MAX_USED],
@@ -87,7 +87,7 @@ STATES: dict[str, tuple[list[list], list[list]]] = {
         ],
     ),
     "SLIDINGLOG": (
-        # how many entries, then of each its instant and cost
+        # number of entries, then each entry's instant and cost
         [[1, 0, 1], [2, START_US, UNIT, START_US + 1, 2], [1, MAX_INSTANT, MAX_USED]],
         [
             [0],
@@ -102,7 +102,7 @@ STATES: dict[str, tuple[list[list], list[list]]] = {
         ],
     ),
     "CONCURRENCY": (
-        # when it was written, how many leases, then of each its holder, its expiry and its units
+        # instant of writing, number of leases, then each lease's holder, expiry and units
         [
             [START_US, 1, b"h", START_US + HOUR, UNIT],
             [START_US, 2, bytes(256), START_US + 1, 1, b"h", START_US + MAX_DURATION, UNIT],
@@ -121,7 +121,7 @@ STATES: dict[str, tuple[list[list], list[list]]] = {
             [START_US, 2**64 - 1, b"h", START_US + HOUR, UNIT],
             [START_US, 1, b"h", START_US + HOUR, UNIT, b"i", START_US + HOUR, UNIT],
             [START_US, 1, 7, START_US + HOUR, UNIT],
-            # No lease lasts longer than 3650 days.
+            # Leases last at most 3650 days.
             [START_US, 1, b"h", START_US + MAX_DURATION + 1, UNIT],
         ],
     ),
@@ -135,7 +135,7 @@ def part(
     recovers_at: int = START_US + HOUR,
     track: tuple[Field, ...] = (0,),
 ) -> list[Field]:
-    """A bucket with a name, or a window by its length."""
+    """Returns the fields of a named bucket, or of a window by its length."""
     usage = (UNIT, START_US) if kind == 0 else (UNIT, START_US, 0)
     return [serial, *known_by, kind, 1, 1, *usage, recovers_at, *track]
 
@@ -145,7 +145,7 @@ def limits(*parts: list[Field], beside: tuple[Field, ...] = (0,)) -> list[Field]
 
 
 WINDOW = (1, 60_000_000, 0)
-# A track of one charge, and an id that made it.
+# A component with one charge, and the id that made it.
 TRACK = (1, 0, 1, 0, 0)
 CHARGE = (0, UNIT, 0, 0, 0)
 ID = (b"id", START_US + HOUR, START_US, 0)
@@ -155,7 +155,7 @@ STATES["TOKENBUCKET AS"] = (
         limits(part()),
         limits(part(0), part(1, known_by=WINDOW, kind=1), part(7, known_by=(0,), kind=1)),
         limits(part(track=TRACK), beside=(1, 1, *ID, 1, *CHARGE, *NO_BAN)),
-        # A ban and strikes alone, or an id of a call that charged no part.
+        # Only a ban and strikes, or an id of a call that charged no component.
         limits(beside=(1, 0, START_US + HOUR, 2, START_US, HOUR)),
         limits(beside=(1, 1, *ID, 0, *NO_BAN)),
     ],
@@ -174,18 +174,19 @@ STATES["TOKENBUCKET AS"] = (
         limits(part(kind=7)),
         limits(part(recovers_at=START_US)),
         limits(part(recovers_at=MAX_INSTANT + 1)),
-        # A track of no charge, a charge of no track, of no part, of nothing, and two of one id.
+        # A component without charges, a charge without a component, an empty charge, and two of one
+        # id.
         limits(part(track=TRACK)),
         limits(part(), beside=(1, 1, *ID, 1, *CHARGE, *NO_BAN)),
         limits(part(track=TRACK), beside=(1, 1, *ID, 1, 5, *CHARGE[1:], *NO_BAN)),
         limits(part(track=TRACK), beside=(1, 1, *ID, 1, 0, 0, *CHARGE[2:], *NO_BAN)),
         limits(part(track=TRACK), beside=(1, 1, *ID, 2, *CHARGE, *CHARGE, *NO_BAN)),
-        # An id that comes twice, an empty one, one that is too long, one that lasts too long.
+        # A repeated id, an empty one, one that is too long, one that lasts too long.
         limits(beside=(1, 2, *ID, 0, *ID, 0, *NO_BAN)),
         limits(beside=(1, 1, b"", *ID[1:], 0, *NO_BAN)),
         limits(beside=(1, 1, bytes(257), *ID[1:], 0, *NO_BAN)),
         limits(beside=(1, 1, b"id", START_US + MAX_DURATION + 1, START_US, 0, 0, *NO_BAN)),
-        # One that is settled has no charges left.
+        # A settled id with charges left.
         limits(part(track=TRACK), beside=(1, 1, *ID[:3], 1, 1, *CHARGE, *NO_BAN)),
         limits(beside=(1, 0, MAX_INSTANT + 1, 0)),
         limits(beside=(1, 0, 0, 2**32, START_US, HOUR)),
@@ -250,7 +251,7 @@ def test_an_extreme_state_is_refused_or_replicated_like_any_other(
     assert state(replica) == state(primary)
 
 
-# Of each, 10 units used as late as can be said.
+# Payloads of each kind with 10 units used at the latest possible instant.
 FUTURES: dict[str, list[Field]] = {
     "TOKENBUCKET": [10 * UNIT, MAX_INSTANT],
     "LEAKYBUCKET": [10 * UNIT, MAX_INSTANT],
@@ -276,7 +277,7 @@ def test_a_state_from_further_ahead_than_its_expiry_is_kept_until_it_has_recover
         payload = rewritten(dumps[f"{limiter.name}, small"], FUTURES[limiter.name])
         primary.restore("k", expiry, payload, replace=True, absttl=True)
         call = limiter.by("another").take("k")
-        # It stands as if charged now. The call that sees to that, denied as it is, writes.
+        # The state counts as charged now. The first call, though denied, writes that.
         reply = primary.execute_command(*call)
         assert reply[:3] == [0, 10, 0]
         assert primary.execute_command(*call) == reply

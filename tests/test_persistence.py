@@ -51,7 +51,7 @@ INTERRUPTIONS = {
 
 @pytest.fixture
 def limiters(redis: Redis, clock: Clock) -> Redis:
-    """A client of a server with limiters of every kind in many states."""
+    """Creates limiters of every kind in many states, and returns a client of their server."""
     play(steps(seed=1, count=600), clock, redis)
     found = {held.type for held in state(redis).values()}
     assert found == {limiter.type for limiter in LIMITERS}
@@ -101,8 +101,8 @@ def test_what_happens_during_a_rewrite_is_in_the_rewritten_aof(
     client = server.client()
     play(steps(seed=3, count=300), clock, client)
     client.bgrewriteaof()
-    # By a clock that stands still: Redis 6.2 gives a rewrite up if what it last hears of it has
-    # taken 5 s by the wall clock, and a step may be longer.
+    # On a clock that stands still: Redis 6.2 gives up a rewrite whose last message took 5 s of wall
+    # time, and a step may be longer.
     play([step._replace(move=0) for step in steps(seed=4, count=300)], clock, client)
     wait_until_saved(client)
     before = state(client)
@@ -143,8 +143,8 @@ def test_an_aof_that_is_replayed_an_hour_later_charges_nothing_twice_and_forgets
             for client in clients
         )
         assert heard == expected
-        # Of 7 units used 80 minutes ago and 2 used half an hour ago, so many still count: the
-        # bucket has refilled, the fixed window has ended.
+        # 7 units were used 80 minutes ago and 2 half an hour ago. The bucket has refilled and the
+        # fixed window has ended, so these remain.
         counting = {
             "TOKENBUCKET": 0,
             "LEAKYBUCKET": 0,
@@ -271,7 +271,7 @@ def test_databases_that_are_swapped_have_each_others_limiters(
         assert (state(limiters), state(other)) == (second, first)
         assert (digests(limiters, second), digests(other, first)) == expected[::-1]
         for limiter in LIMITERS:
-            # What is charged now is charged where it now is.
+            # Later charges go to the key's current database.
             limiters.execute_command(*limiter.take(f"new {limiter.name}"))
         assert state(other) == first
 
@@ -325,7 +325,7 @@ def test_a_big_log_and_lease_table_are_removed(
     def used_memory() -> int:
         return client.info("memory")["used_memory"]
 
-    # The first call of a command makes its latency histogram: 24 KB that stay.
+    # The first call of each command allocates its latency histogram: 24 KB that stay.
     for first_call in (lambda: remove(client), client.dbsize, used_memory):
         first_call()
     for number in range(5000):
@@ -336,8 +336,7 @@ def test_a_big_log_and_lease_table_are_removed(
     full = used_memory()
     remove(client)
     assert client.dbsize() == 0
-    # Half of the smaller key is more than the buffers of two clients, which grow and shrink by
-    # 15 KB each.
+    # Half of the smaller key is more than the buffers of two clients, which vary by 15 KB each.
     assert min(log, leases) > 80_000
     expected = log + leases - 40_000
     poll.until(lambda: full - used_memory() > expected, "the memory is free again")

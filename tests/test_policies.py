@@ -1,7 +1,7 @@
-"""Policies on a server: set, read, scaled and deleted by name, and what a call on them then finds.
+"""Policies are set, read, scaled and deleted by name, and later calls use them.
 
-Which words make a policy is specified in core/src/syntax/policy/tests.rs, and what servers agree on
-in core/src/policy/tests.rs. How they last is in test_policy_persistence.py.
+The grammar of policies is specified in core/src/syntax/policy/tests.rs, and how servers agree on
+them in core/src/policy/tests.rs. Persistence is in test_policy_persistence.py.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +38,7 @@ def test_what_is_set_is_read_back_and_is_gone_when_it_is_deleted(
     assert fresh.execute_command("RL.POLICYDEL", name) == 0
     assert fresh.execute_command("RL.POLICYGET", name) is None
     assert fresh.execute_command("RL.POLICYLIST") == []
-    # A server that knew the second must not take another for it: the deletion has had a stamp too.
+    # The deletion has a stamp too, so that the next version differs from the deleted one.
     assert fresh.execute_command("RL.POLICYSET", name, *MINUTE.split()) == second + 2
 
 
@@ -119,7 +119,7 @@ def test_a_policy_of_another_version_is_not_deleted(fresh: Redis) -> None:
     other = f"ERR policy 'gold' has version {second}, not {first}"
     assert answer(fresh, f"RL.POLICYDEL gold VERSION {first}") == other
     assert policy(fresh, "gold").specs == HOUR.encode()
-    # A scale leaves the version.
+    # A scale does not change the version.
     fresh.execute_command("RL.POLICYSCALE gold 0.5")
     assert fresh.execute_command(f"RL.POLICYDEL gold version {second}") == 1
     assert policies(fresh) == {}
@@ -151,14 +151,14 @@ def test_of_a_change_and_a_deletion_of_one_version_one_succeeds(fresh_server: St
             assert (b"gold" in policies(one)) == changed
 
 
-# What calls then find
+# Calls by a policy
 
 
 def test_a_policy_that_is_missing_is_an_error_with_a_code_of_its_own(fresh: Redis) -> None:
     assert answer(fresh, "RL.LIMIT k gold") == "NOPOLICY no policy 'gold'"
     assert answer(fresh, "RL.LIMIT k gold OR pro") == "NOPOLICY no policy 'gold' or 'pro'"
     assert fresh.dbsize() == 0
-    # So that a client can set it, and call again.
+    # The code lets a client set the policy and call again.
     fresh.execute_command(f"RL.POLICYSET gold NX {MINUTE}")
     assert fresh.execute_command("RL.LIMIT k gold") == [1, 60, 59, 0, 1000]
 
@@ -188,7 +188,7 @@ def test_calls_are_counted_for_the_policy_that_ruled_and_outlast_its_changes(fre
     for _ in range(7):
         fresh.execute_command("RL.LIMIT k gold OR pro")
     fresh.execute_command("RL.LIMIT k pro COST 0")
-    # The fourth and the fifth left a fifth or less.
+    # The fourth and fifth call left a fifth or less.
     told = NO_COUNTS | {b"calls": 8, b"admitted": 5, b"denied": 2, b"near": 2}
     assert counts(fresh, "pro") == told
     fresh.execute_command("RL.POLICYSET pro FIXED 6 1h")
@@ -208,7 +208,7 @@ def test_a_scale_holds_at_once_and_ends_by_itself(fresh: Redis, clock: Clock) ->
     assert fresh.execute_command("RL.POLICYSCALE gold 0.50 FOR 10s") == [START_US, b"0.5", 10_000]
     assert policy(fresh, "gold").specs == MINUTE.encode(), "told as it was set"
     assert fresh.execute_command("RL.LIMIT k gold COST 29") == [1, 30, 1, 0, 58_000]
-    # At the rate as it stands, half a unit a second.
+    # At half a unit a second, from the current fill.
     assert fresh.execute_command("RL.LIMIT k gold COST 2") == [0, 30, 1, 2000, 58_000]
     clock.advance("1999999us")
     assert fresh.execute_command("RL.LIMIT k gold COST 2")[0] == 0
@@ -218,7 +218,7 @@ def test_a_scale_holds_at_once_and_ends_by_itself(fresh: Redis, clock: Clock) ->
     assert policy(fresh, "gold")[2:4] == (b"0.5", 1)
     clock.advance("500us")
     assert policy(fresh, "gold")[2:4] == (b"1", -1)
-    # 8 seconds at half the rate were part of the way; what is used is used.
+    # 8 seconds at half the rate were part of the way; used units stay used.
     assert fresh.execute_command("RL.LIMIT k gold COST 0")[:2] == [1, 60]
 
 

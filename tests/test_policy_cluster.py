@@ -1,5 +1,5 @@
-"""All nodes of a cluster have the same policies, whichever primary was told, also after nodes were
-apart or killed.
+"""All nodes of a cluster have the same policies, whichever primary received them, also after a
+partition or killed nodes.
 """
 
 import time
@@ -58,7 +58,7 @@ def test_a_version_is_deleted_on_every_node_by_any_primary(cluster: Cluster, nam
 
 
 def test_what_is_told_reaches_idle_nodes_by_the_first_message(cluster: Cluster, name: str) -> None:
-    """And not by the digests: those are sent by timers, for which time stands still here."""
+    """The digests would not do it: timers send them, and time stands still here."""
     cluster.wait_until_well()
     cluster.clock.set(time.time_ns() // 1000)
     try:
@@ -127,7 +127,7 @@ def test_it_survives_that_every_primary_is_killed_in_turn(cluster: Cluster, name
     of_one_mind(cluster)
 
 
-# A record that somebody makes up, or whose stamp was made by a clock that was wrong
+# Records that a client forged, or whose stamp came from a wrong clock
 
 
 def test_a_forged_record_makes_no_policy_of_a_cluster_unchangeable(

@@ -254,18 +254,19 @@ def test_an_aof_that_was_rewritten_has_every_policy(
     else:
         rewrite_aof(client)
     poll.until(lambda: b"RL.POLICYEFFECT" in last_of_aof(server), "the AOF has what it is owed")
-    # And nothing of what made the server rewrite it, which it would do again at each start.
+    # It does not contain the setting that triggered the rewrite, which would trigger one at each
+    # start.
     assert not re.search(b"bgrewriteaof|config", last_of_aof(server), re.IGNORECASE)
     before = policies(client)
     server.restart("kill")
     assert policies(client) == before
     assert client.dbsize() == {"no keys": 0, "other keys": 1, "keys of ours": 2}[keys]
-    # What was deleted is still known to have been.
+    # Deletions are remembered too.
     assert any(knows_deletion(client, name) for name in NAMES if name not in before)
 
 
 def last_of_aof(server: Server) -> bytes:
-    """What is behind the rewritten part; of Redis 6.2, which has one file, that too."""
+    """Returns the AOF after its rewritten part; all of it for Redis 6.2, which has one file."""
     return server.aof_files()[-1].read_bytes()
 
 
@@ -304,8 +305,8 @@ def test_a_server_that_is_killed_while_it_rewrites_its_aof_loses_no_policy(
             client.bgrewriteaof()
             load.wait_for(turns=number)
             server.stop("kill")
-            # A child of Redis 6.2 that rewrites an AOF holds the clients' connections, and goes on
-            # waiting for its parent's last word for seconds of this clock.
+            # A child of Redis 6.2 that rewrites an AOF keeps the clients' connections open, and
+            # waits for its parent for seconds of this clock.
             poll.until(lambda load=load: has_ended(load, clock), "all clients have lost it", 30)
             load.join()
         server.start()

@@ -32,7 +32,7 @@ def test_policies_change_in_transactions_and_scripts_as_they_come(pair: Pair) ->
         redis.call('RL.POLICYDEL', 'gold')
         return {before[2], redis.pcall('RL.LIMIT', KEYS[1], 'gold')['err']}
     """
-    # One and a half are none.
+    # One and a half units are not enough.
     limit, error = primary.eval(script, 1, "k")
     assert (limit, error) == (1, b"NOPOLICY no policy 'gold'")
     pair.replica.wait_for_sync()
@@ -55,7 +55,7 @@ def test_replicas_have_the_policies_of_their_primary(fresh_server: Start, clock:
     client.execute_command("RL.POLICYSCALE gold 0.5 FOR 1h")
     client.execute_command(f"RL.POLICYSET gone {MINUTE}")
     client.execute_command("RL.POLICYDEL gone")
-    # Each counts on from when it hears of the scale.
+    # Each server counts from when it received the scale.
     replica.wait_for_sync()
     behind.wait_for_sync()
     clock.advance("1s")
@@ -76,7 +76,7 @@ def test_replicas_have_the_policies_of_their_primary(fresh_server: Start, clock:
                 with pytest.raises(ReadOnlyError):
                     follower.execute_command(call)
             assert policies(follower) == held
-    # One that becomes a primary goes on where the other was.
+    # A promoted replica continues from the primary's versions.
     replica.client().replicaof("NO", "ONE")
     second = START_US + 2_000_000
     assert replica.client().execute_command(f"RL.POLICYSET gold {MINUTE}") == second
@@ -127,7 +127,7 @@ def test_several_that_are_deleted_at_once_are_all_propagated(pair: Pair) -> None
 
 
 def records_of(server: Server) -> list[bytes]:
-    """What was propagated of policies."""
+    """Returns the propagated records of policies."""
     return [words[1] for words in written_commands(server) if words[0] == b"RL.POLICYEFFECT"]
 
 
@@ -149,7 +149,7 @@ def test_records_make_the_same_policies_in_any_order_and_any_number_of_times(
         for record in (*records[::-2], *records, *records[::3]):
             assert other.execute_command("RL.POLICYEFFECT", record) == b"OK"
         assert policies(other) == policies(client) != {}
-        # All in one call.
+        # All records in one call.
         with fresh_server().client() as third:
             assert third.execute_command("RL.POLICYEFFECT", *reversed(records)) == b"OK"
             assert policies(third) == policies(client)
@@ -207,7 +207,7 @@ def test_a_policy_of_a_later_version_is_kept_passed_on_and_an_error_to_call(
             assert answer(client, call) == unreadable
         assert answer(client, "RL.LIMIT k none OR gold OR pro") == unreadable
         assert client.dbsize() == 0
-        # A server that can read none of it can still replace it.
+        # A server that cannot read it can still replace it.
         assert client.execute_command(f"RL.POLICYSET gold NX {MINUTE}") == START_US
         over = f"RL.POLICYSET gold VERSION {START_US} {MINUTE}"
         assert client.execute_command(over) == START_US + 1

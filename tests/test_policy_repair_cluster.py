@@ -34,7 +34,7 @@ def test_without_gossip_each_primary_is_told_by_hand(cluster: Cluster, name: str
         assert version_on(cluster.admin(second), name) == 0
         theirs = cluster.admin(third).execute_command("RL.POLICYSET", name, "FIXED", 3, "1m")
     of_one_mind(cluster)
-    # No two are of one version, so who set the first one knows that another stands.
+    # All versions differ, so the client that set the first one learns that another is current.
     assert theirs > mine
     everywhere(cluster, name, theirs)
 
@@ -71,7 +71,7 @@ def test_nodes_that_were_apart_agree_afterwards(cluster: Cluster, name: str) -> 
 
 
 def test_thousands_reach_a_node_that_was_away(cluster: Cluster, name: str) -> None:
-    """More than fit one message."""
+    """They do not fit in one message."""
     first, _, third = cluster.primaries()
     count = scaled(500, 4000)
     long = " ".join(
@@ -122,7 +122,7 @@ def test_a_slot_that_moves_to_a_node_just_added_finds_its_policies(
                 "the new node is up",
                 timeout=30,
             )
-            # The slot, and the key in it, goes over.
+            # Moves the slot with its key.
             source = cluster.admin(first)
             slot = source.execute_command("CLUSTER KEYSLOT", key)
             added_id = admin.execute_command("CLUSTER MYID")
@@ -137,11 +137,11 @@ def test_a_slot_that_moves_to_a_node_just_added_finds_its_policies(
             assert admin.execute_command("RL.LIMIT", key, name)[:3] == [1, 10, 5]
 
 
-# Work in pieces
+# Bounded messages
 
 
 def messages(node: Redis) -> dict[str, int]:
-    """How many messages of modules it has sent and received."""
+    """Returns how many module messages the node has sent and received."""
     told = node.execute_command("CLUSTER INFO")
     return {
         way: int(told.get(f"cluster_stats_messages_module_{way}", 0))
@@ -162,7 +162,7 @@ def test_what_is_asked_for_comes_in_pieces(cluster: Cluster, name: str) -> None:
             before = messages(cluster.admin(third))["received"]
         everywhere(cluster, f"{name}:{count - 1}", last)
         of_one_mind(cluster)
-        # None of them with more than so many records.
+        # No message has more than `most` records.
         assert messages(cluster.admin(third))["received"] - before >= count // most
         for start in range(0, count, 500):
             names = (f"{name}:{number}" for number in range(start, min(start + 500, count)))
@@ -200,15 +200,15 @@ def test_who_may_not_write_asks_for_nothing_and_keeps_one_record_of_each_name(
         digests = 5
 
         def heard_meanwhile() -> int:
-            """How many messages it receives while it sends its digest a few times."""
+            """Returns how many messages the node receives while it sends its digest a few times."""
             before = messages(paused)
             sent = before["sent"] + digests * (len(cluster.servers) - 1)
             told = "it has sent its digest a few times"
             poll.until(lambda: messages(paused)["sent"] >= sent, told, timeout=30)
             return messages(paused)["received"] - before["received"]
 
-        # It hears theirs as often, and is sent nothing else, once it has received what was under
-        # way as the others agreed. On a busy machine that takes a while.
+        # It receives their digests, and nothing else once messages in flight have arrived, which
+        # takes a while on a slow machine.
         most = (digests + 3) * (len(cluster.primaries()) - 1)
         assert min(heard_meanwhile() for _ in range(3)) <= most
         assert version_on(paused, names[0]) == 0

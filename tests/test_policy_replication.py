@@ -38,7 +38,7 @@ def offset(client: Redis) -> int:
 
 @pytest.fixture
 def both(pair: Pair) -> tuple[Redis, Redis]:
-    """A primary and its replica, without policies."""
+    """Starts a primary and a replica without policies."""
     primary, replica = pair.primary.client(), pair.replica.client()
     names = policies(primary)
     if names:
@@ -88,7 +88,7 @@ def test_what_changes_no_policy_is_not_propagated(pair: Pair, both: tuple[Redis,
     primary.execute_command("RL.POLICYDEL", "nobody")
     primary.execute_command("RL.POLICYGET", "a")
     primary.execute_command("RL.POLICYLIST")
-    # Denied: counted for the policy, by this server.
+    # Denied: this server counts it for the policy.
     assert primary.execute_command("RL.LIMIT", "k", "a")[0] == 0
     for refused in (
         ("RL.POLICYSET", "a", "VERSION", 1000, *SPECS[1]),
@@ -205,7 +205,7 @@ def test_a_replica_has_in_its_own_aof_what_a_snapshot_has_brought(
     assert known(follower) == before
 
 
-# Another primary
+# Promotion
 
 
 @pytest.mark.parametrize("skew", first_on_every_server(["-10d", "-23h", "23h", "10d"]))
@@ -223,8 +223,8 @@ def test_a_replica_that_is_promoted_goes_on_from_the_policies_it_has(
     before = policies(old)
     replica.wait_for_sync()
     replica.follow(None)
-    # What it sets is later than all that it has, whatever its clock says; if that is more than a
-    # day behind, what it has counts as the oldest there is.
+    # New policies are later than all existing ones, whatever its clock shows. If the clock is more
+    # than a day behind, existing policies count as the oldest.
     version = set_policy(new, "gold", "FIXED", 20, "1h")
     assert (version > before[b"gold"].version) == (skew != "-10d")
     assert policy(new, "gold").version == version
@@ -232,7 +232,7 @@ def test_a_replica_that_is_promoted_goes_on_from_the_policies_it_has(
     new.execute_command("RL.POLICYSCALE", "gold", 2)
     change(wrong, 3, 40, new)
     assert_the_same(replica, last)
-    # The old one had set something meanwhile, which is lost, as of keys.
+    # The old primary set a policy in the meantime, which is lost like keys.
     set_policy(old, "gold", "FIXED", 30, "1h")
     set_policy(old, "lost")
     primary.follow(replica)
@@ -278,7 +278,7 @@ def test_sentinels_promote_a_replica_that_has_the_policies(fresh_server: Start) 
         assert policy(old, "gold").version == version
 
 
-# Slots that move
+# Moving slots
 
 
 def test_a_slot_that_moves_takes_its_keys_along_and_no_policies(cluster: Cluster) -> None:
@@ -287,7 +287,7 @@ def test_a_slot_that_moves_takes_its_keys_along_and_no_policies(cluster: Cluster
     source = cluster.owner("k")
     target = next(server for server in cluster.primaries() if server is not source)
     client, other = source.client(), target.client()
-    # They tell each other no policies: what one has now, it has by itself.
+    # These nodes exchange no policies, so the target needs its own.
     with cluster.setting("ratelimit.policy-gossip", "no", source, target):
         set_policy(client, "gold", "FIXED", 10, "1h")
         client.execute_command("RL.LIMIT", "k", "gold")

@@ -101,7 +101,7 @@ def test_who_becomes_a_replica_has_its_primarys_policies_and_no_other(
     assert policies(client) == policies(follower) == {}
     set_policy(client, "gold")
     assert_the_same(primary, other)
-    # Nor is anything known of what it had deleted.
+    # The replica's own deletions are forgotten too.
     other.follow(None)
     assert not any(knows_deletion(follower, name) for name in NAMES)
 
@@ -122,18 +122,18 @@ def test_a_restarted_replica_goes_on_with_what_its_snapshot_has(
     assert (full, partial) == (before[0], before[1] + 1)
 
 
-# A load beside what there was
+# Loading beside old data
 
 
 def begin_to_load(primary: Server, replica: Server, meanwhile: Callable[[Redis], None]) -> None:
-    """The replica loads a snapshot, slowly, beside what it has. It has not heard of what happens to
-    the primary meanwhile. Redis 6.2 has what it had when such a load fails, but answers nothing
-    while it lasts.
+    """Makes the replica load a snapshot slowly, while it keeps its old data. It has not received
+    what happens to the primary in the meantime. Redis 6.2 restores the old data if such a load
+    fails, but does not answer while loading.
     """
     client, follower = primary.client(), replica.client()
     client.config_set("repl-diskless-sync", "yes")
     follower.config_set("repl-diskless-load", "swapdb")
-    # More than sockets hold, so that it is not all there when the primary ends.
+    # Larger than the socket buffers, so that part of it is still unsent when the primary ends.
     for number in range(256):
         client.set(f"large {number}", random.randbytes(2**17))
     replica.wait_for_sync()
@@ -153,7 +153,7 @@ def is_loading(follower: Redis) -> bool:
 
 @pytest.fixture
 def loading_pair(fresh_server: Start, clock: Clock) -> Pair:
-    """The replica has policies."""
+    """Returns a pair that is about to load; the replica has policies."""
     primary = fresh_server(repl_backlog_size="16kb")
     replica = primary.replica(repl_backlog_size="16kb")
     change(clock, 1, 40, primary.client())
@@ -179,7 +179,7 @@ def test_a_replica_that_loads_beside_its_old_data_has_its_old_policies_until_it_
 
     def becomes_none(client: Redis) -> None:
         client.execute_command("RL.POLICYDEL", *before)
-        # After a day it is forgotten that they ever were.
+        # Deletions are forgotten after a day.
         clock.advance("25h")
         client.save()
         named = b"rl-policy" in (primary.directory / "dump.rdb").read_bytes()
@@ -208,7 +208,7 @@ def test_a_replica_whose_load_is_aborted_has_its_old_policies(loading_pair: Pair
     primary.stop("kill")
     poll.until(lambda: not is_loading(follower), "the load is aborted", timeout=30)
     assert policies(follower) == before
-    # And nothing of what it had read appears with what it loads next.
+    # The next load contains nothing of the aborted one.
     primary.start()
     set_policy(primary.client(), "third")
     follower.config_set("key-load-delay", 0)

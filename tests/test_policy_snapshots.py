@@ -39,11 +39,13 @@ from support.server import Server, ServerError
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
 
-# What is in a snapshot, and who can read it
+# Contents of a snapshot, and who can read it
 
 
 def snapshot_goes_to(server: Server, other: Server) -> None:
-    """Another server takes over the snapshot, and starts with it. Raises if it refuses it."""
+    """Moves the snapshot to another server and starts it. Raises if the server refuses the
+    snapshot.
+    """
     with server.client() as client:
         client.save()
     other.stop()
@@ -121,12 +123,12 @@ def test_a_server_that_gets_policies_it_does_not_save_says_so(
 
 
 OTHERS = [Binary.at(path) for path in binaries.available()]
-# The formats of snapshots that Redis has had since Valkey parted from it, and Valkey refuses.
+# Snapshot versions that Redis has introduced since Valkey forked. Valkey refuses them.
 REDIS_ALONE = range(12, 80)
 
 
 def rdb_format(server: Server) -> tuple[bytes, int]:
-    """What the server's snapshots begin with: whose format they are of, and which."""
+    """Returns the magic word and the version at the start of the server's snapshots."""
     head = (server.directory / "dump.rdb").read_bytes()[:9]
     return head.rstrip(b"0123456789"), int(head[-3:])
 
@@ -144,10 +146,10 @@ def test_policies_move_to_a_server_of_another_kind_and_back(
         move = {"RDB": rdb_goes_to, "AOF": aof_goes_to}[way]
         for server, to in ((here, there), (there, here)):
             if not move(server, to):
-                # An older server does not read the snapshots of a newer one.
+                # An older server does not read a newer one's snapshots.
                 break
             assert policies(to.client()) == expected
-            # What was deleted is not what never was.
+            # A deleted policy is not the same as one that never existed.
             gone = [name for name in NAMES if name not in expected]
             assert any(knows_deletion(to.client(), name) for name in gone)
             to.client().execute_command("RL.POLICYDEL", *gone)
@@ -159,7 +161,7 @@ def rdb_goes_to(server: Server, to: Server) -> bool:
         with one.client() as client:
             client.save()
     (name, number), (own, newest) = rdb_format(server), rdb_format(to)
-    # What came after they parted, neither reads of the other.
+    # Versions introduced after the fork are not readable for the other server.
     is_foreign = name != own and (own == b"REDIS" or number in REDIS_ALONE)
     if is_foreign or number > newest:
         return False
@@ -168,7 +170,7 @@ def rdb_goes_to(server: Server, to: Server) -> bool:
 
 
 def aof_goes_to(server: Server, to: Server) -> bool:
-    """As one file, which any server takes."""
+    """Moves the AOF as one file, which any server accepts."""
     with server.client() as client:
         rewrite_aof(client)
     server.stop("kill")
@@ -181,7 +183,7 @@ def aof_goes_to(server: Server, to: Server) -> bool:
     return True
 
 
-# What is no policy
+# Things that are no policies
 
 
 def test_what_empties_and_swaps_databases_leaves_policies(redis: Redis, clock: Clock) -> None:
@@ -196,7 +198,7 @@ def test_what_empties_and_swaps_databases_leaves_policies(redis: Redis, clock: C
 
 
 def module_id(version: int) -> int:
-    """How a server writes the type's name: six bits a letter, and ten for the version."""
+    """Encodes the type's name as a server does: six bits a letter, and ten for the version."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     number = 0
     for letter in "rl-policy":
@@ -217,12 +219,12 @@ def test_no_key_is_restored_as_policies(redis: Redis) -> None:
     assert policies(redis) == {}
 
 
-# Without a checksum the last eight bytes of a snapshot are zeros, and anything may be changed.
+# A snapshot whose last eight bytes are zeros has no checksum, so it can be changed freely.
 NO_CHECKSUM = {"rdbchecksum": "no"}
 
 
 class Snapshot:
-    """The snapshot of a server that has policies, taken apart."""
+    """A server's snapshot with policies, split into its parts."""
 
     def __init__(self, server: Server, client: Redis) -> None:
         client.save()
@@ -232,13 +234,13 @@ class Snapshot:
         assert whole.count(mark) == 1
         begin = whole.index(mark)
         self._before = whole[:begin]
-        # Behind the type: when it was saved, a number behind a byte that says so.
+        # The type is followed by the time of saving: a number after a byte that announces it.
         self._when = whole[begin + len(mark) : begin + len(mark) + 2]
         self.held, self._after = fields_from(whole, begin + len(mark) + 2)
 
     def write(self, held: Sequence[Field], version: int = 1) -> None:
-        """With other fields. (One that is cut short has servers check it for ever, whatever module
-        it is of: their checker does not know the end of a file from an end of fields.)
+        """Writes the snapshot with other fields. Do not truncate them: the servers' checker
+        confuses the end of the file with the end of fields, and runs forever.
         """
         mark = bytes([0x81]) + module_id(version).to_bytes(8, "big")
         own = self._when + b"".join(map(written, held)) + b"\x00"
@@ -246,7 +248,7 @@ class Snapshot:
 
 
 def refusal(server: Server) -> str | None:
-    """Why the server ends rather than start with what is there; None if it starts."""
+    """Returns why the server exits at start; None if it starts."""
     try:
         server.start()
     except ServerError as error:
@@ -255,7 +257,7 @@ def refusal(server: Server) -> str | None:
 
 
 def is_orderly(refusal: str) -> bool:
-    """The server has ended itself, and nothing of ours has panicked."""
+    """Tells whether the server exited by itself, without a panic of the module."""
     return bool(re.search("ended with status [01]\\b", refusal)) and "panicked" not in refusal
 
 
@@ -288,7 +290,7 @@ def test_a_snapshot_whose_policies_are_not_as_any_version_writes_them_is_refused
         [2, records[0][:-1], records[1]],
         [2, b"", records[1]],
         [2, b"x" * 100_000, records[1]],
-        # It says that there are more, and fewer.
+        # Its count of records is too high, and too low.
         [3, *records],
         [1, *records],
         [2**64 - 1, *records],
@@ -343,7 +345,7 @@ def test_a_snapshot_whose_policies_were_changed_at_random_is_refused_or_read(
         snapshot.write(changed(chosen, snapshot.held))
         reason = refusal(server)
         if reason is None:
-            # What it reads is what some server can have written.
+            # The records that it reads could have been written by a server.
             policies(client)
             server.stop()
         else:
@@ -353,7 +355,7 @@ def test_a_snapshot_whose_policies_were_changed_at_random_is_refused_or_read(
 
 
 def changed(chosen: random.Random, held: Sequence[Field]) -> list[Field]:
-    """A record, how many there are, or which."""
+    """Changes a record, or the number or selection of records."""
     if chosen.randrange(2):
         return changed_fields(chosen, held, held)
     mutated = list(held)

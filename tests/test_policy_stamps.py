@@ -25,7 +25,7 @@ pytestmark = pytest.mark.every_server
 
 AOF = {"appendonly": "yes", "appendfsync": "always"}
 DAY_US = 86_400_000_000
-# The last microsecond that a record may have.
+# The latest stamp, in microseconds, that a record may have.
 LAST_US = 31_536_000_000_000_000
 
 AHEAD = "the version of the policy is more than a day ahead of this server's clock"
@@ -53,10 +53,10 @@ def test_a_forged_record_makes_no_policy_unchangeable(at: int, fresh_server: Sta
         forged = record(name, at, "FIXED 0 1h", born=at)
         with pytest.raises(ResponseError, match=AHEAD):
             client.execute_command("RL.POLICYEFFECT", forged)
-        # All or nothing.
+        # All of them or none.
         with pytest.raises(ResponseError, match=AHEAD):
             client.execute_command("RL.POLICYEFFECT", record(b"good", START_US), forged)
-    # A scale alone, too.
+    # The same holds for a scale alone.
     text = f"rl-policy 1 4:gold 5 0 0 0 1 1 10:FIXED 5 1h {at} 9 0 0"
     with pytest.raises(ResponseError, match=AHEAD):
         client.execute_command("RL.POLICYEFFECT", text)
@@ -134,7 +134,7 @@ def test_a_replica_takes_what_its_primary_says_whatever_either_clock(
             assert known(server.client()) == known(client), step
             assert must(server.client(), "gold").scale == b"%d" % (number + 1)
     before = known(client)
-    # Its own disk says the same, whatever its clock.
+    # Its own disk has the same policies, whatever its clock shows.
     for step in ("-3650d", "7300d"):
         own.advance(step)
         replica.stop("kill")
@@ -147,7 +147,7 @@ def test_a_replica_takes_what_its_primary_says_whatever_either_clock(
     assert replica.client().execute_command("RL.LIMIT", "k", "gold")[1] == 99 * 6
 
 
-# Scales for a time
+# Temporary scales
 
 
 def denies(client: Redis) -> bool:
@@ -168,7 +168,7 @@ def test_a_clock_set_back_does_not_prolong_a_scale(fresh_server: Start, clock: C
     clock.advance("1ms")
     assert not denies(client)
     assert must(client, "gold")[2:4] == (b"1", -1)
-    # Nor does it come back.
+    # It does not return either.
     clock.advance("-1d")
     assert not denies(client)
 
@@ -184,7 +184,7 @@ def test_a_scale_for_a_time_lasts_as_long_on_a_replica_with_another_clock(
     set_policy(client, "gold", "FIXED", 10, "1h")
     client.execute_command("RL.POLICYSCALE", "gold", "0", "FOR", "10s")
     clock.advance("4s")
-    # By a snapshot, and then by what is propagated.
+    # First from a snapshot, then by propagation.
     replicas = [primary.replica(clock=own) for own in clocks]
     for left in (6, 60):
         if left == 60:
@@ -211,8 +211,8 @@ def test_from_disk_a_scale_is_for_what_is_left_and_never_longer(
     clock.advance("20m")
     server.restart("kill" if way == "AOF" else "save")
     assert must(client, "gold").scale_ms == 40 * 60_000
-    # A clock that is set back while the server is down. A snapshot tells how much was left, and the
-    # AOF how much there was when it was set.
+    # The clock is set back while the server is down. A snapshot stores the remaining time, and the
+    # AOF the original time.
     server.stop("kill" if way == "AOF" else "save")
     clock.advance("-30d")
     server.start()
@@ -224,7 +224,7 @@ def test_from_disk_a_scale_is_for_what_is_left_and_never_longer(
     assert not denies(client)
 
 
-# What the first version of the module has stored
+# Data of the module's first version
 
 
 def test_a_scale_of_the_first_version_ends_when_it_says(fresh_server: Start, clock: Clock) -> None:

@@ -33,13 +33,13 @@ def fresh(fresh_server: Callable[..., Server]) -> Redis:
 
 
 def scale(client: Redis, words: str, name: str = "gold") -> list:
-    """The factor, and the milliseconds that it still stands."""
+    """Returns the factor, and the milliseconds until it ends."""
     _, factor, ms = client.execute_command("RL.POLICYSCALE", name, *words.split())
     return [float(factor), ms]
 
 
 def changes(client: Redis) -> int:
-    """How many writes the server has counted since the last snapshot."""
+    """Returns the server's count of writes since the last snapshot."""
     return client.info("persistence")["rdb_changes_since_last_save"]
 
 
@@ -82,7 +82,7 @@ def test_a_clock_that_is_set_back_holds_a_change_no_longer_than_every(
     assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
     clock.advance("-1s")
     assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
-    # Ten seconds after the change, whatever the clock showed meanwhile.
+    # Ten seconds after the change, by either clock.
     clock.advance("9999999us")
     assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
     clock.advance("1us")
@@ -103,7 +103,7 @@ def test_a_change_that_is_loaded_from_ahead_holds_no_longer_than_every(
         assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
         clock.advance("1us")
         assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.25
-        # A definition that comes later leaves it as it was learned.
+        # A later definition keeps the learned factor.
         clock.advance("1799999999us")
         client.execute_command("RL.POLICYSET", "gold", "FIXED", 7, "1m")
         clock.advance("1800000000us")
@@ -127,7 +127,7 @@ def test_a_replica_promoted_after_its_clock_was_put_right_brakes_no_second_time(
     if told == "by an effect":
         assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
         replica.wait_for_sync()
-    # The clock of the replica is put right, and the replica takes over.
+    # The replica's clock is set right, and the replica is promoted.
     clock.advance("1m")
     wrong.set(clock.now)
     replica.follow(None)
@@ -193,7 +193,7 @@ def test_a_hundred_workers_on_three_primaries_brake_once(cluster: Cluster) -> No
     version = primaries[0].execute_command("RL.POLICYSET", name, *MINUTE.split())
 
     def told() -> set[tuple[int, str] | None]:
-        """What each node has; None if one has not heard of it."""
+        """Returns each node's factor; None for a node that has not received the policy."""
         nodes = (cluster.admin(node).execute_command("RL.POLICYLIST") for node in cluster.servers)
         return {next(((one[1], one[3]) for one in node if one[0] == name), None) for node in nodes}
 
@@ -204,7 +204,7 @@ def test_a_hundred_workers_on_three_primaries_brake_once(cluster: Cluster) -> No
             scale(primary, "MUL 0.5 EVERY 1h", name)
 
     with ThreadPoolExecutor(len(primaries)) as pool:
-        # On the three at once. Who has not heard of another's brake yet brakes from 1, as that did.
+        # On all three at once. A node that has not received the others' step also starts from 1.
         list(pool.map(brake, primaries))
     poll.until(lambda: told() == {(version, "0.5")}, "all nodes have braked, and once")
     assert scale(primaries[0], "ADD 0.1 EVERY 1h", name)[0] == 0.6
@@ -213,11 +213,11 @@ def test_a_hundred_workers_on_three_primaries_brake_once(cluster: Cluster) -> No
     primaries[0].execute_command("RL.POLICYDEL", name)
 
 
-# A fleet of a hundred workers, whose upstream can do half as much for a while
+# A fleet of a hundred workers, whose upstream has half its capacity for a while
 
 
 def between(tallies: list[Tally], begin: int, end: int) -> tuple[float, float]:
-    """Requests a second that the upstream answered, and that it refused."""
+    """Returns the rates of requests that the upstream answered and refused, per second."""
     part = tallies[begin:end]
     return tuple(
         sum(counts) / len(part)
@@ -230,7 +230,7 @@ def check_one_brake(tallies: list[Tally]) -> None:
     answered, refused = between(tallies, 1, fleet.HALF_FROM)
     assert answered > 0.95 * fleet.CAPACITY
     assert refused == 0
-    # From when the fleet has found the new capacity.
+    # Counted from when the fleet has found the new capacity.
     answered, refused = between(tallies, fleet.HALF_FROM + 5, fleet.HALF_UNTIL)
     assert answered > 0.85 * half
     assert refused < 0.05 * half
@@ -240,7 +240,7 @@ def check_one_brake(tallies: list[Tally]) -> None:
     assert tallies[-1].scale == 1
 
 
-# The algorithm is ours.
+# The module decides this alone, so one server is enough.
 @pytest.mark.one_server
 def test_one_brake_finds_what_the_upstream_can_do(
     fresh_server: Callable[..., Server], clock: Clock

@@ -98,7 +98,7 @@ def test_a_wrong_call_is_refused_with_the_reason_and_changes_nothing(
 ) -> None:
     fresh.execute_command(f"RL.POLICYSET there {MINUTE}")
     before = policies(fresh)
-    # Servers differ in whether they tell a command's name in lower case or as it was sent.
+    # Some servers show a command's name in lower case, others as it was sent.
     command, *words = call.split()
     command = command.lower()
     if error == "arity":
@@ -149,7 +149,7 @@ def test_there_may_be_as_many_policies_as_the_setting_says(fresh_server: Start) 
             pytest.skip(NO_MODULE_CONFIG)
         client.config_set("ratelimit.max-policies", 3)
         assert client.execute_command(f"RL.POLICYSET b {MINUTE}") > START_US
-        # What there is stays, and can be changed.
+        # Existing policies stay and can be changed.
         client.config_set("ratelimit.max-policies", 1)
         assert client.execute_command(f"RL.POLICYSET b {HOUR}") > START_US
         assert list(policies(client)) == [b"a", b"b", b"c"]
@@ -159,11 +159,11 @@ def test_there_may_be_4096_unless_it_says_more(fresh: Redis) -> None:
     with fresh.pipeline(transaction=False) as pipeline:
         for number in range(4096):
             pipeline.execute_command(f"RL.POLICYSET plan:{number} FIXED {number} 1h")
-        # On a clock that stands still, none twice.
+        # Distinct names, as the clock stands still.
         assert pipeline.execute() == list(range(START_US, START_US + 4096))
     full = "ERR there are 4096 policies, as many as ratelimit.max-policies allows"
     assert answer(fresh, f"RL.POLICYSET one-more {MINUTE}") == full
-    # Each rules by itself.
+    # Each policy decides separately.
     for number in (0, 1, 77, 4095):
         decision = fresh.execute_command(f"RL.LIMIT k{number} plan:{number}")
         assert decision[:2] == [int(number > 0), number]

@@ -41,12 +41,13 @@ POLICIES = [
     "volatile-random",
     "volatile-ttl",
 ]
-# As much is evicted at once as has to be; and what is kept for replicas, which counts, is little.
+# The server evicts everything necessary at once, and keeps little memory for replicas, which
+# counts.
 EVICTING = {"maxmemory_eviction_tenacity": 100, "repl_backlog_size": 16_384}
 
 
 def counted_memory(client: Redis) -> int:
-    """What the server compares with maxmemory."""
+    """Returns the memory use that the server compares with maxmemory."""
     memory = client.info("memory")
     return memory["used_memory"] - memory["mem_not_counted_for_evict"]
 
@@ -66,7 +67,7 @@ def test_with_an_eviction_policy_a_flood_of_keys_is_answered_within_the_memory_t
     client.config_set("maxmemory", most)
 
     def watch() -> None:
-        # The server has evicted before it tells, but telling takes memory, too.
+        # The server has evicted before it replies, but the reply needs memory too.
         assert counted_memory(client) < most + 20_000
 
     numbers = range(scaled(8_000, 80_000))
@@ -85,7 +86,7 @@ def test_with_an_eviction_policy_a_flood_of_keys_is_answered_within_the_memory_t
         assert evicted + len(living) == len(numbers)
     found = remaining(client, numbers)
     for number, units in zip(numbers, found, strict=True):
-        # What was evicted is as if it had never been seen.
+        # An evicted key starts anew.
         lives = b"flood:%d" % number in living
         assert units == (10 - cost_of(number) if lives else 10)
 
@@ -103,14 +104,14 @@ def test_of_volatile_ttl_the_limiters_that_expire_first_go_first(
     client.config_set("maxmemory", counted_memory(client) + 1_000_000)
 
     def charge(name: str, window: str, count: int) -> None:
-        # A few at a time, as what a client sends and is answered takes memory, too.
+        # A few at a time, as requests and replies need memory too.
         for first in range(0, count, 100):
             pipeline = client.pipeline(transaction=False)
             for number in range(first, first + 100):
                 pipeline.execute_command("RL.FIXED", f"{name}:{number}", 10, window)
             pipeline.execute()
 
-    # More of the short ones than there is room for, then some that outlast them.
+    # More short windows than fit, then some windows that last longer.
     charge("short", "10m", 16_000)
     before = client.info("stats")["evicted_keys"]
     charge("long", "1h", 1000)
@@ -141,12 +142,12 @@ def test_with_noeviction_a_flood_fills_the_memory_and_what_is_there_goes_on(
 def test_after_many_keys_of_all_kinds_have_expired_memory_is_where_it_began(
     fresh_server: Start, clock: Clock
 ) -> None:
-    """The server shrinks its tables of keys step by step once they are empty. Then there is left
-    less than what would be if each key had left a byte or two behind.
+    """The server shrinks empty tables of keys step by step. Afterwards, less memory is left than if
+    each key had leaked a byte or two.
     """
     client = fresh_server().client()
     numbers = range(scaled(40_000, 1_000_000))
-    # What the server makes itself once, for a few keys.
+    # Memory that the server allocates once, for a few keys.
     flood(client, range(len(LIMITERS)))
     clock.advance("1d")
     poll.until(lambda: client.dbsize() == 0, "the first few have expired", timeout=30)
@@ -157,7 +158,7 @@ def test_after_many_keys_of_all_kinds_have_expired_memory_is_where_it_began(
     full = quiet_memory(client)
     assert full > empty + 100 * len(numbers)
     clock.advance("1d")
-    # Some go when they are looked at, the others in the background.
+    # Some keys are removed on access, the others in the background.
     client.exists(*(f"flood:{number}" for number in range(0, len(numbers), 10)))
     poll.until(lambda: client.dbsize() == 0, "all keys have expired", timeout=600)
     bound = empty + 2 * len(numbers)
@@ -172,7 +173,7 @@ CLIENTS = 1000
 
 @pytest.fixture
 def connections(pair: Pair) -> Iterator[list[Connection]]:
-    """Of as many clients, all of them connected at once."""
+    """Opens a thousand connections at once."""
     client = pair.primary.client()
     pool = client.connection_pool
     pool.max_connections = CLIENTS + 1
@@ -190,7 +191,7 @@ def connections(pair: Pair) -> Iterator[list[Connection]]:
 def at_once(
     connections: Sequence[Connection], call: Callable[[int], tuple[Word, ...]]
 ) -> list[list[int]]:
-    """Every client has sent its call before the first one reads its reply."""
+    """Sends every client's call before reading the first reply."""
     for number, connection in enumerate(connections):
         connection.send_command(*call(number))
     return [connection.read_response() for connection in connections]
@@ -200,12 +201,12 @@ def at_once(
 def test_of_a_thousand_clients_exactly_the_limit_is_admitted(
     limiter: Limiter, connections: list[Connection], pair: Pair, clock: Clock
 ) -> None:
-    # A fiftieth of a unit each, so that 500 fit.
+    # Each call takes a fiftieth of a unit, so that 500 fit.
     replies = at_once(connections, lambda n: limiter.by(f"{n}").take("k", "0.02"))
     assert [allowed for allowed, *_ in replies].count(1) == 500
     replies = at_once(connections, lambda n: limiter.by(f"new {n}").take("k", "0.02"))
     assert {(allowed, left) for allowed, _, left, _, _ in replies} == {(0, 0)}
-    # So it is, of several keys in one call, by whichever has the least.
+    # The same holds for several keys in one call, by the key with the least left.
     several = at_once(
         connections,
         lambda n: (
@@ -219,7 +220,7 @@ def test_of_a_thousand_clients_exactly_the_limit_is_admitted(
     assert client.execute_command("RL.PEEK", "c", "SLIDINGLOG", 456, "1h")[2] == 456 - 123
     pair.replica.wait_for_sync()
     assert state(pair.replica.client()) == state(client)
-    # All may come again once what was admitted has recovered.
+    # After recovery, as many are admitted again.
     clock.advance(limiter.recovery)
     replies = at_once(connections, lambda n: limiter.by(f"later {n}").take("k", "0.02"))
     assert [allowed for allowed, *_ in replies].count(1) == 500

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.every_server
 TOKEN_BUCKET = ("TOKENBUCKET", 10, 10, "1h")
 LOG = ("SLIDINGLOG", 10, "1h")
 LEASE = ("CONCURRENCY", 10, "1h", "holder")
-# Later than what was set before, and not so much that it is not believed.
+# Later than earlier stamps, and not so far ahead that it is refused.
 RECORD = f"rl-policy 1 4:gold {START_US + UNITS_US['h']} 1 1 1 1 1 10:FIXED 5 1h 0 0 1000000 0"
-# With this there is every command that can be.
+# Enables every optional command.
 CELL_COMPAT = {"module_args": "cell-compat yes"}
 # For every command that writes: a call that changes something on a server where the key "lease"
 # has a lease of "holder" and "gold" is a policy, and the keys that it changes.
@@ -72,7 +72,7 @@ def compatible_pair(shared_compatible_pair: Pair) -> Iterator[Pair]:
 
 
 def own_commands(server: Server) -> dict[str, set[str]]:
-    """All that the module registers, with their flags."""
+    """Returns all commands that the module registers, with their flags."""
     client = server.client()
     listed = client.execute_command("COMMAND")
     found = {}
@@ -81,7 +81,7 @@ def own_commands(server: Server) -> dict[str, set[str]]:
         name = name.decode() if isinstance(name, bytes) else name
         found[name] = {flag.decode() if isinstance(flag, bytes) else flag for flag in flags}
     if server.version < (7,):
-        # It does not tell whose a command is.
+        # The server does not say which module a command belongs to.
         return {name: flags for name, flags in found.items() if name.startswith(("rl.", "cl."))}
     ours = client.execute_command("COMMAND LIST", "FILTERBY", "MODULE", "ratelimit")
     return {name.decode(): found[name.decode()] for name in ours}
@@ -91,14 +91,14 @@ def test_every_command_that_writes_has_a_case_here(compatible_pair: Pair) -> Non
     writing, reading = set(), set()
     for name, flags in own_commands(compatible_pair.primary).items():
         if name == "rl.top":
-            # It is about this server alone.
+            # It changes settings of this server only.
             continue
-        # Neither flag would hide from replicas, and from this test, that it writes.
+        # A command that writes must not have either flag: replicas, and this test, would miss it.
         assert len(flags & {"write", "readonly"}) == 1, name
         (writing if "write" in flags else reading).add(name)
     assert writing == set(CHARGES)
     assert all(call[0].lower() == name for name, (call, _) in CHARGES.items())
-    # Those that say that they only read are seen to do so.
+    # Commands that are flagged as readonly propagate nothing.
     idle = {call[0].lower() for limiter in LIMITERS for call in idle_calls(limiter).values()}
     assert reading
     assert reading <= idle | {"rl.policyget", "rl.policylist"}
@@ -146,7 +146,7 @@ def test_a_plain_key_that_becomes_one_with_parts_propagates_that_as_one_effect(
         assert told[0][:2] == (b"RL.EFFECT", b"k"), call
         assert told[0][2].startswith(b"rl-window convert "), call
         assert len(told[0]) == 3
-        # And the other key of RL.MTAKE.
+        # The other key of RL.MTAKE.
         assert [words[1] for words in told[1:]] == ([b"new"] if "new" in call else [])
 
 
@@ -207,7 +207,7 @@ def test_an_effect_of_several_keys_names_only_those_that_changed(
 
 
 def idle_calls(limiter: Limiter) -> dict[str, tuple]:
-    """Calls that change nothing on a key of which 7 units are used."""
+    """Returns calls that change nothing on a key of which 7 units are used."""
     other = limiter.by("other")
     full, peeked = other.full(4), other.full(1)
     calls = {
@@ -286,7 +286,7 @@ def test_an_effect_does_not_grow_with_the_log_or_the_lease_table(
 
 
 def test_holders_that_are_numbers_have_the_same_bytes_everywhere(pair: Pair) -> None:
-    # Servers write short strings of digits as numbers.
+    # Servers store short strings of digits as numbers.
     primary, replica = pair.primary.client(), pair.replica.client()
     holders = [str(10**digits + number) for digits in range(12) for number in range(20)]
     for holder in holders:

@@ -25,7 +25,7 @@ from support.workload import state
 
 AOF = {"appendonly": "yes", "appendfsync": "always", "aof_use_rdb_preamble": "no"}
 
-# An UPTO of the call beside a FORCE of one limit's own: granted, and forced.
+# Calls with UPTO and one limit with FORCE: granted, and forced.
 MIXED = "RL.TAKE k UPTO ONCE a 10m FIXED 10 1h FIXED 5 1d COST 1 FORCE"
 
 
@@ -99,7 +99,7 @@ def test_an_effect_makes_no_part_later_than_its_key(redis: Redis, clock: Clock) 
     later = START_US + UNITS_US["h"]
 
     def effect(instant: int) -> str:
-        # The key has changed, and so has its part, to which an entry is added.
+        # The key and its component have changed; an entry is added to the component.
         expires_at = START_US // 1000 + 3_600_000
         return (
             f"rl-limits 1 {expires_at} 2 {START_US} 0 1 0 1 {4 * 8} {START_US + UNITS_US['h']}"
@@ -128,11 +128,11 @@ ARRIVALS = {
 @pytest.mark.parametrize(
     "call",
     [
-        # Of these the key becomes one with parts, and none charges what it held.
+        # These calls convert the key, and charge none of its earlier limits.
         "RL.BAN k 1s",
         "RL.TAKE k COST 10 {spec} BAN 3 1m 1m",
         "RL.TAKE k CONCURRENCY 1 1s h FIXED 9 1m AS other",
-        # These only move it back with the clock.
+        # These only move the key back with the clock.
         "RL.TAKE k COST 10 {spec}",
         "RL.TAKE k COST 10 {short}",
     ],
@@ -141,12 +141,12 @@ def test_what_arrives_from_a_server_whose_clock_is_ahead_forgives_nothing(
     call: str, spec: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:
     behind = Clock(clock.library, tmp_path / "clock")
-    # By more than what any of them remembers.
+    # By more than the memory of any of them.
     behind.set(clock.now - 3 * UNITS_US["h"])
     source, target = fresh_server(), fresh_server(clock=behind)
     with source.client() as there, target.client() as here:
         there.execute_command("RL.TAKE", "k", *spec.split(), "COST", 10)
-        # MIGRATE sends just these.
+        # MIGRATE sends these payloads.
         here.restore("k", there.pttl("k"), there.dump("k"))
         short = spec.replace("1h", "1s").replace(" 10 10 ", " 10 1000 ")
         here.execute_command(*call.format(spec=spec, short=short).split())
@@ -178,7 +178,7 @@ MOVES_US = [0, 0, 0, 1, 999, 1_000_000, 60_000_000, 3_600_000_000]
 
 
 def calls(chosen: random.Random, keys: Sequence[str]) -> Iterator[list[str]]:
-    """Of any words that the grammar has; about half of them are refused."""
+    """Generates calls of random arguments from the grammar; about half of them are refused."""
     while True:
         key = chosen.choice(keys)
         match chosen.randrange(12):

@@ -92,7 +92,8 @@ def test_a_replica_whose_clock_is_wrong_has_the_same_bytes(
     play(steps(seed=11, count=500), clock, primary.client())
     replica.wait_for_sync()
     second.wait_for_sync()
-    # A replica whose clock is ahead takes keys for expired, but keeps them until it is told.
+    # A replica whose clock is ahead hides expired keys, but keeps them until the primary deletes
+    # them.
     wrong.set(clock.now)
     held = state(primary.client())
     assert len(held) > 5
@@ -111,7 +112,7 @@ def test_who_begins_to_listen_in_the_midst_of_a_workload_misses_nothing(
         client.config_set("appendonly", "yes")
     replica = None
     if "replica" in listeners:
-        # Not until it is in sync: calls come while the snapshot is made and sent.
+        # Calls go on while the snapshot is made and sent, until the replica is in sync.
         replica = fresh_server()
         replica.follow(primary)
     workload = steps(seed=13, count=800)
@@ -188,7 +189,7 @@ def test_a_primary_that_restarts_has_its_replicas_follow_again(
     client, follower = primary.client(), replica.client()
     for seed in range(40, 43):
         play(steps(seed, 200), clock, client)
-        # From its snapshot, by which the replica may go on where it was, without a full sync.
+        # It restarts from its snapshot, and the replica may continue without a full sync.
         primary.restart("save")
         play(steps(seed + 100, 200), clock, client)
         replica.wait_for_sync()

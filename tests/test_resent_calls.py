@@ -15,8 +15,8 @@ from support.proxy import LossyProxy
 from support.scale import scaled
 from support.server import Server
 
-# When a client sends a call again is its own doing; that an id counts once, test_once.py asks of
-# every server. Building a client in another language takes a minute or two.
+# Each client decides itself when to resend. test_once.py checks on every server that an id counts
+# once. Building a client in another language takes a minute or two.
 pytestmark = [pytest.mark.once, pytest.mark.timeout(PATIENT)]
 
 CALLS = scaled(32, 200)
@@ -26,15 +26,15 @@ MOST_ATTEMPTS = 5
 
 
 class Answer(NamedTuple):
-    """What a caller has heard."""
+    """The result of a call as its caller knows it."""
 
     allowed: bool
-    # How often it has sent the call, as far as it knows.
+    # How often the caller knows it sent the call.
     attempts: int
 
 
 def answers(library: Library, proxy: LossyProxy, calls: Sequence[Sequence[str]]) -> list[Answer]:
-    """To one call after another. What its library gives up, the caller sends again."""
+    """Sends the calls one by one. The caller resends a call that its library gives up."""
 
     def send(program: Program, call: Sequence[str]) -> Answer:
         for attempts in range(1, MOST_ATTEMPTS):
@@ -46,7 +46,7 @@ def answers(library: Library, proxy: LossyProxy, calls: Sequence[Sequence[str]])
 
     proxy.sent = 0
     with library.program("server", proxy.port) as program:
-        # It begins with a call of its own, which is none of ours.
+        # The library's first call is its own.
         program.ask("first")
         proxy.sent = 0
         return [send(program, call) for call in calls]
@@ -54,7 +54,7 @@ def answers(library: Library, proxy: LossyProxy, calls: Sequence[Sequence[str]])
 
 @pytest.fixture
 def proxy(server: Server) -> Iterator[LossyProxy]:
-    """Every third reply is lost, so that a call that is sent again is answered then."""
+    """Loses every third reply, so that a resent call gets its reply."""
     with LossyProxy(server.port, every=3).running() as proxy:
         yield proxy
 

@@ -37,7 +37,7 @@ def assert_the_same_bytes(primary: Server, *replicas: Server) -> None:
         replica.wait_for_sync()
     with primary.client() as client:
         held = state(client)
-        # At any moment some have recovered, or were given back.
+        # At any time, some keys have recovered or were given back.
         assert len(held) > 2
         expected = digests(client, held)
     for replica in replicas:
@@ -117,18 +117,17 @@ def test_a_chain_of_replicas_that_is_cut_under_load_has_the_same_bytes(
 
 
 def unsent(primary: Redis) -> int:
-    """Bytes that the primary itself holds for its replicas, since their sockets take no more. What
-    it is in the midst of sending, a MiB at most, may count as a whole.
+    """Returns the bytes that the primary buffers for its replicas because their sockets are full.
+    The block being sent, up to 1 MiB, may count completely.
     """
     return sum(int(one["omem"]) + int(one["obl"]) for one in primary.client_list(_type="replica"))
 
 
 def fill_buffer(primary: Server, load: Load) -> None:
-    """Writes until the primary itself holds 8 MiB for a replica that is stopped, or has cut it off.
+    """Writes until the primary buffers 8 MiB for a stopped replica, or has disconnected it.
 
-    First the sockets fill, and how much they take is up to the kernel: 5 MiB, or 30 on a connection
-    that has been busy before. They take it by and by, so that it counts only if the primary holds
-    as much after many more calls.
+    First the sockets fill; the kernel lets them take 5 MiB, or 30 on a connection that was busy
+    before. As they fill slowly, the buffer counts only if it is as large after many more calls.
     """
 
     def is_full() -> bool:
@@ -162,7 +161,7 @@ def test_a_replica_that_lags_under_load_comes_to_the_same_bytes(
     clock: Clock,
 ) -> None:
     primary = fresh_server(
-        # A replica that lags by more is cut off.
+        # The primary disconnects a replica that lags by more.
         client_output_buffer_limit=f"replica {limit} 0 0",
         repl_backlog_size=2 * MOST_BALLAST if cut else "16kb",
     )
@@ -211,7 +210,8 @@ def test_a_replica_whose_clock_is_wrong_has_the_same_bytes_after_resyncs_under_l
                 timeout=30,
             )
             load.wait_for(turns=200)
-        # A replica whose clock is ahead takes keys for expired, but keeps them until it is told.
+        # A replica whose clock is ahead hides expired keys, but keeps them until the primary
+        # deletes them.
         shown = wrong.now
         wrong.set(clock.now)
         assert_the_same_bytes(primary, replica)

@@ -22,7 +22,7 @@ CALLS = (
 
 
 def most(redis: Redis, clock: Clock) -> tuple[int, ...]:
-    """How many entries, leases and ids a key may have, found out by filling one."""
+    """Fills a key to find out how many entries, leases and ids it may have."""
     counts = []
     for command in CALLS:
         redis.delete("k")
@@ -115,7 +115,7 @@ def test_loading_it_twice_is_refused_with_the_reason_in_the_log(fresh_server: St
     assert sum(reason in line for line in server.log().splitlines()) == 1
     assert redis.execute_command("RL.FIXED", "k", 5, "60s") == [1, 5, 4, 0, 60_000]
     names = [dict(zip(row[::2], row[1::2], strict=True))[b"name"] for row in modules(redis)]
-    # Servers have modules of their own: lua, vectorset.
+    # Servers have modules of their own, such as lua and vectorset.
     assert names.count(b"ratelimit") == 1
 
 
@@ -155,7 +155,7 @@ def test_config_set_holds_at_once(configurable: Server, clock: Clock) -> None:
         redis.config_set("ratelimit.max-log-entries", 1)
         redis.config_set("ratelimit.max-ids", 5)
         assert most(redis, clock) == (1, 7, 5)
-        # A key that has more than are allowed now keeps them.
+        # A key with more entries than are now allowed keeps them.
         redis.delete("k")
         for n in range(7):
             redis.execute_command("RL.ACQUIRE", "k", 1000, "1h", f"holder{n}")
@@ -214,7 +214,7 @@ def test_config_rewrite_keeps_what_was_set(configurable: Server, clock: Clock) -
     [
         ("", (20, 6, 20)),
         ("max-log-entries 5", (5, 6, 20)),
-        # The configuration file has the last word.
+        # The configuration file overrides the module arguments.
         ("max-leases 3", (20, 6, 20)),
     ],
 )

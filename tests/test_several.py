@@ -64,13 +64,13 @@ def test_all_are_charged_or_none_is(redis: Redis) -> None:
 
 def test_the_limit_that_runs_out_first_governs(redis: Redis, clock: Clock) -> None:
     specs = "TOKENBUCKET 10 1 1s AS a TOKENBUCKET 100 1 1s AS b"
-    # 9 left at 1 each; 80 left at 20 each.
+    # 9 units remain at 1 each; 80 at 20 each.
     assert take(redis, "k", "TOKENBUCKET 10 1 1s AS a COST 1 TOKENBUCKET 100 1 1s AS b COST 20")[
         1:3
     ] == [100, 80]
     assert take(redis, "k", specs)[1:3] == [10, 8]
     assert take(redis, "k", f"COST 9 {specs}") == [0, 10, 8, 1_000, 2_000]
-    # Of two that deny, the one with the longer wait.
+    # If two limits deny, the longer wait counts.
     assert take(redis, "k", f"COST 80 {specs}") == [0, 10, 8, -1, 2_000]
     clock.advance("1s")
     assert take(redis, "k", f"COST 9 {specs}") == [1, 10, 0, 0, 10_000]

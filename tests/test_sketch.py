@@ -1,5 +1,5 @@
 """RL.SKETCH limits any number of items in a key of a fixed size. No item is granted more than its
-limit, whatever comes; honest items are denied only where the sketch is too small.
+limit; other items are denied only if the sketch is too small.
 """
 
 import random
@@ -26,12 +26,14 @@ pytestmark = pytest.mark.every_server
 
 @pytest.fixture
 def call(redis: Redis) -> Callable[[str], object]:
-    """`call("RL.SKETCH k item 5 5 1m")`: the client splits the words."""
+    """`call("RL.SKETCH k item 5 5 1m")` splits the arguments and sends the call."""
     return redis.execute_command
 
 
 def described(reply: object) -> dict:
-    """What RL.INFO says: a map, or before RESP3 names and values in turn."""
+    """Converts a reply of RL.INFO to a dictionary. Before RESP3 it has names and values
+    alternately.
+    """
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
@@ -113,7 +115,7 @@ def test_people_are_told_shares_and_never_the_secret(redis, resp3):
     redis.execute_command("RL.SKETCH", "k", "a", 5, 2, "1m", "KEEP", 1)
     told = described(resp3.execute_command("RL.INFO", "k"))
     assert set(told) == {b"kind", b"size", b"numbers", b"filled", b"unseen_denied"}
-    # The whole capacity, not what KEEP leaves of it.
+    # Of the full capacity, without KEEP.
     assert told[b"numbers"] == b"5 2 1m"
     for share in (told[b"filled"], told[b"unseen_denied"]):
         assert re.fullmatch(rb"0\.[0-9]{4}|1\.0000", share)
@@ -121,7 +123,7 @@ def test_people_are_told_shares_and_never_the_secret(redis, resp3):
 
 def test_new_numbers_hold_at_once_and_forgive_nobody(call, clock):
     assert call("RL.SKETCH k a 10 10 1m COST 8") == [1, 10, 2, 0, 48_000]
-    # What was used drains at the new rate, of every item.
+    # Used units drain at the new rate, for every item.
     assert call("RL.SKETCH k b 10 1 1s COST 4") == [1, 10, 6, 0, 4000]
     assert call("RL.SKETCH k a 10 1 1s COST 3") == [0, 10, 2, 1000, 8000]
     # The capacity may differ from call to call.
@@ -178,7 +180,7 @@ def test_nobody_is_granted_more_than_a_bucket_of_its_own_in_any_traffic(redis, c
 def test_with_all_that_writes_attached_no_honest_call_is_denied_and_no_greedy_one_passes(
     fresh_server: Start, clock: Clock
 ) -> None:
-    """What benches/sketches.py measures of a million addresses, in a hundredth of the calls."""
+    """Repeats the measurement of benches/sketches.py in a hundredth of the calls."""
     server = fresh_server(**AOF)
     replica = server.replica()
     with server.client() as client, replica.client() as other:
@@ -200,8 +202,9 @@ def test_with_all_that_writes_attached_no_honest_call_is_denied_and_no_greedy_on
 
 
 def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(fresh_server, clock):
-    """One of the two servers takes the fast path. The cells of items differ from key to key, so
-    there are few items, which share none.
+    """Compares two servers, of which one takes the fast path.
+
+    The cells of an item differ from key to key, so the items are few enough to share none.
     """
     settings = {"module_args": "denial-events yes", "notify_keyspace_events": "KEA"}
     servers = [fresh_server(**settings), fresh_server(**settings, **AOF)]
@@ -301,7 +304,7 @@ def test_a_cost_a_shadow_and_a_scale_are_for_items_too(redis, call):
     assert call("RL.LIMIT scaled p ITEM a COST 2") == [1, 2, 0, 0, 4000]
     call("RL.POLICYSCALE p 2 FOR 1m")
     assert call("RL.LIMIT faster p ITEM a COST 8") == [1, 8, 0, 0, 4000]
-    # It stays until the usage has drained at the rate that comes back.
+    # It stays until the usage has drained at the original rate.
     assert redis.pttl("faster") >= 8000
     assert {redis.type(key) for key in ("cost", "shadow", "scaled", "faster")} == {b"rl-sketch"}
 

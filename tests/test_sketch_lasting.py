@@ -1,4 +1,4 @@
-"""Snapshots, the AOF, replicas and copies hold a sketch byte for byte."""
+"""Snapshots, the AOF, replicas and copies keep a sketch byte for byte."""
 
 import random
 import re
@@ -38,7 +38,7 @@ INTERRUPTIONS = {
 
 
 def fill(redis: Redis, clock: Clock, calls: int, *, key: str = "k", seed: int = 1) -> list[object]:
-    """Calls of 2000 items, by a clock that goes on, and now and then back; what was replied."""
+    """Calls 2000 items as the clock goes forward and sometimes back. Returns the replies."""
     chosen = random.Random(seed)
     replies = []
     for _ in range(calls // 100):
@@ -51,7 +51,7 @@ def fill(redis: Redis, clock: Clock, calls: int, *, key: str = "k", seed: int = 
     return replies
 
 
-# Lasting
+# Persistence
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_interruption_changes_no_byte_and_no_later_reply(
     interrupt(server)
     assert state(client) == before
     assert digests(client, ["k", "copy"]) == before_digests
-    # The secret has lasted: every item finds its cells.
+    # The secret is kept: every item finds its cells.
     looks = [("SKETCH", 5, 5, "1m", item(number)) for number in range(0, 2000, 40)]
     peeked = [
         [client.execute_command("RL.PEEK", key, *look) for look in looks] for key in ("k", "copy")
@@ -101,7 +101,7 @@ def test_a_call_propagates_four_cells_and_a_denied_one_nothing(fresh_server, clo
         assert client.execute_command("RL.SKETCH", "k", "a", 2, 2, "1m")[0] == 0
         effects = [words[2].split() for words in written_commands(server) if b"k" in words]
     assert [effect[0] for effect in effects] == [b"rl-sketch"] * 2
-    # Kind, version, expiry, that it is a change, 9 numbers of the sketch, and four cells.
+    # Kind, version, expiry, a flag for a change, 9 numbers of the sketch, and four cells.
     assert {len(effect) for effect in effects} == {3 + 1 + 9 + 1 + 2 * 4}
 
 
@@ -123,7 +123,7 @@ def test_a_large_one_is_rewritten_in_parts(fresh_server):
 
 
 def cpu_ms(server: Server) -> float:
-    """What the server's main thread has computed: waiting for a processor does not count."""
+    """Returns the CPU time of the server's main thread, which excludes waiting for a processor."""
     with server.client() as client:
         pid = client.info("server")["process_id"]
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e6
@@ -151,7 +151,7 @@ def test_the_largest_makes_no_pause(fresh_server: Start) -> None:
         assert client.memory_usage("k") > 200_000_000
         measured("copied", lambda: client.execute_command("COPY", "k", "copy"))
         measured("written", lambda: client.execute_command(*call))
-        # A deletion is not among them: the allocator may return pages to the system at that time.
+        # Deletion is not measured: the allocator may return pages to the system at that time.
         assert max(took, key=took.get) == "2,000 calls", took
 
 
@@ -162,7 +162,7 @@ def test_dump_restore_and_copy_keep_it_and_copies_go_their_own_way(redis, clock)
     redis.execute_command("COPY", "k", "copy")
     assert redis.dump("restored") == redis.dump("copy") == payload
     assert redis.memory_usage("copy") > 60_000
-    # The cells of any item may be full of others', by the secret, which is random.
+    # Items of other keys may fill any item's cells, by the random secret.
     another = ("another", 5, 5, "1m", "COST", 5, "FORCE")
     redis.execute_command("RL.SKETCH", "copy", *another)
     assert redis.dump("copy") != redis.dump("k") == payload
@@ -177,7 +177,7 @@ def test_two_keys_hash_by_different_secrets(redis):
         redis.execute_command("RL.SKETCH", key, "a", 5, 5, "1m")
     first, second = digests(redis, ["k", "other"])
     assert first != second
-    # So do a key and the one that comes after it.
+    # A key and its successor of the same name have different secrets, too.
     redis.delete("k")
     redis.execute_command("RL.SKETCH", "k", "a", 5, 5, "1m")
     assert digests(redis, ["k"]) != [first]
@@ -190,7 +190,7 @@ def test_memory_comes_as_it_is_touched(redis):
     for number in range(100):
         redis.execute_command("RL.SKETCH", "k", item(number), 5, 5, "1m")
     assert 300 * 4096 < redis.memory_usage("k") < 410 * 7000
-    # A copy shares the pieces, and outlives the original.
+    # A copy shares the pieces and outlives the original.
     redis.execute_command("COPY", "k", "copy")
     redis.delete("k")
     assert redis.execute_command("RL.PEEK", "copy", "SKETCH", 5, 5, "1m", "a")[2] == 4

@@ -1,4 +1,6 @@
-"""RL.SLIDINGLOG by the server's clock; how long a log may be, and what it costs; core/ counts."""
+"""RL.SLIDINGLOG by the server's clock, its maximum length and its memory. core/ tests the
+arithmetic.
+"""
 
 import random
 import socket
@@ -45,7 +47,7 @@ def info(redis: Redis) -> dict[bytes, object]:
 
 @pytest.fixture
 def short(fresh_server: Callable[..., Server]) -> Redis:
-    """A client of a server whose logs hold 5 entries at most."""
+    """Returns a client of a server whose logs have at most 5 entries."""
     return fresh_server(module_args="max-log-entries 5").client()
 
 
@@ -69,13 +71,13 @@ def test_a_full_log_still_answers_what_adds_no_entry(short: Redis, clock: Clock)
     for seconds in range(5):
         clock.advance(seconds * UNIT)
         ask(short, 6 * UNIT, MINUTE, UNIT)
-    # Of the same microsecond: into the entry that is there.
+    # A charge of the same microsecond is added to the existing entry.
     assert ask(short, 6 * UNIT, MINUTE, UNIT) == [1, 6, 0, 0, 60_000]
     clock.advance("1s")
     assert ask(short, 6 * UNIT, MINUTE, UNIT) == [0, 6, 0, 49_000, 59_000]
     assert ask(short, 6 * UNIT, MINUTE, 0)[0] == 1
     assert ask(short, 6 * UNIT, MINUTE, -UNIT) == [1, 6, 1, 0, 59_000]
-    # Which has made room.
+    # The give-back has made room.
     assert ask(short, 6 * UNIT, MINUTE, UNIT) == [1, 6, 0, 0, 60_000]
 
 
@@ -91,7 +93,7 @@ def test_a_full_log_takes_on_once_its_oldest_entry_has_left(short: Redis, clock:
     clock.advance(1)
     with pytest.raises(ResponseError, match="max-log-entries"):
         ask(short, 100 * UNIT, MINUTE, UNIT)
-    # By a shorter window fewer count.
+    # A shorter window counts fewer entries.
     assert ask(short, 100 * UNIT, 30 * UNIT, UNIT)[2] == 98
 
 
@@ -142,7 +144,7 @@ def test_an_entry_takes_16_bytes_and_a_log_an_eighth_of_room_to_grow(
         ask(redis, 10**6 * UNIT, MINUTE, UNIT)
         if entries % 10 == 0:
             assert redis.memory_usage("k") <= 16 * (entries + entries // 8 + 4) + overhead
-    # An hour later only one counts, and the memory is given back.
+    # An hour later a single entry counts, and the memory is given back.
     clock.advance("1m")
     ask(redis, 10**6 * UNIT, MINUTE, UNIT)
     assert redis.memory_usage("k") <= 16 * 8 + overhead
@@ -153,7 +155,9 @@ LARGE = 100_000
 
 @pytest.fixture
 def large(fresh_server: Callable[..., Server]) -> Server:
-    """With a log of 100000 entries in `k`: by the real clock, or all would be of one instant."""
+    """Fills a log of 100000 entries in `k`, by the real clock, as otherwise all would have one
+    instant.
+    """
     server = fresh_server(clock=None)
     redis = server.client()
     missing = LARGE
@@ -164,7 +168,7 @@ def large(fresh_server: Callable[..., Server]) -> Server:
 
 
 def flood(server: Server, command: bytes, times: int) -> None:
-    """Calls a command that replies five integers so many times in one go."""
+    """Sends `times` calls at once whose replies are five integers each."""
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall((command + b"\r\n") * times)
         lines = 0
@@ -195,7 +199,7 @@ def test_a_log_of_100000_entries_outlives_snapshots_aof_rewrites_and_syncs(large
     dump, digest = redis.dump("k"), debug_digest(redis)
     replica = large.replica().client()
     assert replica.dump("k") == dump
-    # On the way it gets what happens, too.
+    # The replica also receives the calls that arrive during the sync.
     redis.execute_command("RL.SLIDINGLOG", "k", 1_000_000, "1d", "COST", -3)
     redis.execute_command("RL.SLIDINGLOG", "k", 1_000_000, "1d", "COST", 3)
     dump, digest = redis.dump("k"), debug_digest(redis)

@@ -1,11 +1,11 @@
-"""RL.SLIDING on the wire and by the server's clock; core/ has the arithmetic."""
+"""RL.SLIDING on the wire and by the server's clock. core/ tests the arithmetic."""
 
 import pytest
 
 
 @pytest.fixture
 def call(redis):
-    """`call("RL.SLIDING k 100 10s")`: the client splits the words."""
+    """`call("RL.SLIDING k 100 10s")` splits the arguments and sends the call."""
     return redis.execute_command
 
 

@@ -1,7 +1,7 @@
-"""Common mistakes of users, with the exact error messages of core/src/syntax/slips.txt from a server.
+"""Common mistakes of users get the exact error messages of core/src/syntax/slips.txt from a server.
 
-What only a server can answer is below: the wrong kind of key, a policy that there is not, and words
-that are missing where the server counts them.
+Errors that only a server can give are tested below: the wrong kind of key, an unknown policy, and
+missing arguments where the server checks the arity.
 """
 
 from collections.abc import Callable
@@ -18,18 +18,18 @@ TABLE = Path(__file__).parents[1] / "core/src/syntax/slips.txt"
 
 
 def slips() -> list[tuple[str, str]]:
-    """The calls, and the answer to each."""
+    """Returns the calls and the answer to each."""
     lines = [line for line in TABLE.read_text().splitlines() if line and not line.startswith("#")]
     calls = [call.removeprefix("> ") for call in lines[::2]]
     return list(zip(calls, lines[1::2], strict=True))
 
 
 def answer(redis: Redis, call: str) -> str:
-    """The error as it stands on the wire, or the reply."""
+    """Returns the error as it stands on the wire, or the reply."""
     try:
         return str(redis.execute_command(*call.split(" ")))
     except ResponseError as error:
-        # The client takes ERR off, and nothing else.
+        # The client strips ERR and nothing else.
         return f"{error.status_code} {error}" if error.status_code else str(error)
 
 
@@ -39,7 +39,7 @@ def test_slips_that_people_make_are_answered_with_what_helps(fresh_server: Start
     with fresh_server().client() as redis:
         redis.execute_command("RL.POLICYSET there FIXED 5 1m")
         told = {call: answer(redis, call) for call, _ in table}
-        # On Redis 6.2 the module counts words by the same arity as later servers do.
+        # On Redis 6.2 the module checks the same arity as later servers do.
         assert told == dict(table)
         assert redis.dbsize() == 0
         assert redis.execute_command("RL.POLICYLIST")[0][2] == b"FIXED 5 1m"

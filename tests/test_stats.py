@@ -1,4 +1,4 @@
-"""INFO ratelimit: what came of calls since the load, by command, by kind and in all."""
+"""INFO ratelimit counts the outcomes of calls since the load, by command, by kind and in total."""
 
 import tomllib
 from collections.abc import Callable
@@ -15,17 +15,17 @@ KINDS = {limiter.type.decode() for limiter in LIMITERS} | {"rl-sketch"}
 
 @pytest.fixture
 def counting(fresh_server: Callable[..., Server]) -> Redis:
-    """Of a server that has counted nothing yet."""
+    """Returns a client of a server whose counts are all zero."""
     return fresh_server().client(decode_responses=True)
 
 
 def stats(redis: Redis, section: str = "ratelimit_stats") -> dict[str, object]:
-    """The fields of a section, without the module's name before each."""
+    """Returns the fields of a section, without the module's prefix."""
     return {name.removeprefix("ratelimit_"): value for name, value in redis.info(section).items()}
 
 
 def counts(redis: Redis, name: str) -> dict[str, int]:
-    """What has been counted of a command or of a kind, without the zeros."""
+    """Returns the counts of a command or of a kind, without the zeros."""
     found = stats(redis, "ratelimit_kinds" if name.startswith("rl-") else "ratelimit_commands")
     return {what: count for what, count in found[name].items() if count}
 
@@ -34,7 +34,7 @@ def test_info_ratelimit_shows_all_sections(counting: Redis) -> None:
     found = stats(counting, "ratelimit")
     totals = {"calls", "admitted", "denied", "errors", "keys_made"}
     totals |= {"effects_propagated", "effects_applied"}
-    # Of the only place that has it.
+    # The only server that has this field.
     version = found.pop("version")
     manifest = Path(__file__).parents[1] / "Cargo.toml"
     assert version == tomllib.loads(manifest.read_text())["workspace"]["package"]["version"]
@@ -83,7 +83,7 @@ def test_a_call_over_several_keys_is_one_call_and_a_limit_of_each_kind(counting:
     counting.execute_command("RL.MPEEK", *call[1:])
     assert counts(counting, "rl.mtake") == {"calls": 2, "admitted": 1, "denied": 1}
     assert counts(counting, "rl.mpeek") == {"calls": 1}
-    # What would have let the denied call pass was neither charged nor in its way.
+    # The limits that would have allowed the denied call were neither charged nor counted as denied.
     assert counts(counting, "rl-window") == {"admitted": 1, "keys_made": 1}
     assert counts(counting, "rl-reqlog") == {"admitted": 1, "denied": 1, "keys_made": 1}
 
@@ -102,7 +102,7 @@ def test_a_call_over_several_limits_of_one_key_counts_each_and_the_key_with_them
     once = [*call[:2], "ONCE", "id", "1h", *call[5:]]
     for _ in range(2):
         counting.execute_command(*once)
-    # The second was admitted, as the first had been.
+    # The second call was admitted, as the first one was.
     assert counts(counting, "rl-limits") == {"admitted": 4, "denied": 1, "keys_made": 1}
     counting.execute_command("RL.BAN", "k", "1m")
     counting.execute_command(*call[:2], *call[5:])
@@ -190,7 +190,7 @@ def test_effects_count_where_they_leave_and_where_they_arrive(
     assert stats(client)["effects_propagated"] == 2
     assert stats(client)["effects_applied"] == 0
     assert stats(follower)["effects_applied"] == 2
-    # What is applied is no decision.
+    # An applied effect is no decision.
     assert stats(follower)["keys_made"] == 0
     assert counts(follower, "rl.effect") == {"calls": 2}
 

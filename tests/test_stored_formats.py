@@ -21,7 +21,7 @@ pytestmark = pytest.mark.every_server
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FORMATS = sorted(FIXTURES.glob("format-*"), key=lambda path: int(path.name.split("-")[1]))
-# The one that this version writes.
+# The format that this version writes.
 CURRENT = FORMATS[-1]
 
 # A server appends ten bytes to a payload: its own version and a checksum.
@@ -29,7 +29,7 @@ FOOTER = 10
 
 
 def binary(text: object) -> object:
-    """As JSON has it -> as a client has it."""
+    """Converts bytes from their form in JSON to the client's form."""
     if isinstance(text, str):
         return text.encode("latin-1")
     if isinstance(text, list):
@@ -38,7 +38,7 @@ def binary(text: object) -> object:
 
 
 class Format:
-    """What is expected of the files in one directory."""
+    """The files in one directory, and the replies that they must lead to."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -72,7 +72,7 @@ class Format:
 
 @pytest.fixture(params=FORMATS, ids=[directory.name for directory in FORMATS])
 def stored(request: pytest.FixtureRequest, clock: Clock) -> Format:
-    """The files of one format, at the instant that they are of."""
+    """Returns the files of one format and sets the clock to their instant."""
     found = Format(request.param)
     clock.set(found.instant)
     return found
@@ -94,7 +94,7 @@ def assert_is_what_was_stored(client: Redis, stored: Format) -> None:
 
 
 def test_every_kind_is_in_every_format(stored: Format) -> None:
-    """Of what there was then; the newest has all that there is."""
+    """Checks that a format has every kind of its time, and the newest one all kinds."""
     types = {held.type for held in stored.held().values()}
     known = {limiter.type for limiter in LIMITERS}
     assert types <= known
@@ -115,13 +115,13 @@ def test_an_aof_is_read_and_goes_on(
 ) -> None:
     server = fresh_server(appendonly="yes", appendfsync="always")
     server.stop()
-    # As Redis 6.2 has it: one file, which a newer server takes into its directory.
+    # As Redis 6.2 writes it: one file, which a newer server moves into its directory.
     shutil.rmtree(server.directory / "appendonlydir", ignore_errors=True)
     shutil.copy(stored.directory / file, server.directory / "appendonly.aof")
     server.start()
     client = server.client()
     assert_is_what_was_stored(client, stored)
-    # What it wrote since went after what was there.
+    # New writes follow the existing ones.
     before = state(client)
     server.restart("kill")
     assert state(client) == before

@@ -1,4 +1,4 @@
-"""RL.SLIDING with STRICT by the server's clock, in its memory and on a replica."""
+"""RL.SLIDING with STRICT by the server's clock, its memory, and its replication."""
 
 import random
 
@@ -11,7 +11,7 @@ from support.server import Server
 def test_a_slot_leaves_once_its_last_microsecond_is_as_old_as_the_window(
     redis: Redis, clock: Clock
 ) -> None:
-    # Slots of a minute are of a second, and START lies at the beginning of one.
+    # Slots of a minute's window last a second, and START is the beginning of one.
     take = ("RL.SLIDING", "k", 1, "60s", "STRICT")
     assert redis.execute_command(*take) == [1, 1, 0, 0, 61_000]
     clock.advance("60999998us")

@@ -1,4 +1,6 @@
-"""RL.TAKE is the generic form of every algorithm's command; RL.PEEK tells what it would answer."""
+"""RL.TAKE is the generic form of every algorithm's command, and RL.PEEK shows the reply it would
+give.
+"""
 
 from collections.abc import Callable
 
@@ -19,7 +21,7 @@ ALGORITHMS = [
     "SLIDINGLOG 10 60s",
 ]
 
-# What may be asked of each of them.
+# Options that each algorithm is tried with.
 ASKED = [
     "",
     "COST 0",
@@ -35,7 +37,7 @@ ASKED = [
     "COST 0 FORCE",
 ]
 
-# What came before: a charge, and time.
+# Earlier calls on the key: a charge, and elapsed time.
 HISTORIES = {
     "never seen": ("COST 0", "0s"),
     "partly used": ("COST 5.5", "0s"),
@@ -47,7 +49,7 @@ HISTORIES = {
 
 @pytest.fixture
 def call(redis):
-    """`call("RL.PEEK k FIXED 10 60s")`: the client splits the words."""
+    """`call("RL.PEEK k FIXED 10 60s")` splits the arguments and sends the call."""
     return redis.execute_command
 
 
@@ -82,7 +84,7 @@ def test_take_and_peek_have_every_option_of_the_algorithm_s_own_command(
         own = call(f"RL.{name} own {words} {asked}")
         assert call(f"RL.TAKE generic {spec} {asked}") == own, asked
         assert redis.dump("own") == redis.dump("generic")
-        # allowed, limit, wait_ms and the units granted as the call had them; the rest as it stood
+        # allowed, limit, wait_ms and the granted units are the call's; the others as before it
         allowed, limit, _, wait_ms, _, *granted = own
         assert peeked == [allowed, limit, standing[2], wait_ms, standing[4], *granted], asked
 

@@ -33,7 +33,7 @@ def redis(primary: Server) -> Redis:
 
 
 def in_thread(redis: Redis, *words: str | int) -> object:
-    """Has a thread of another module call it."""
+    """Calls a command from a thread of another module."""
     return redis.execute_command("THREADS.CALL", *words)
 
 
@@ -96,7 +96,7 @@ def test_a_thread_comes_behind_the_callers_that_wait(primary: Server, redis: Red
         queue.acquire("holder")
         waits = queue.joins("next")
         assert in_thread(redis, "RL.ACQUIRE", "k", 1, "60s", "thread") == DENIED
-        # It may not block, so it is answered at once.
+        # A module's call cannot block, so it gets an answer at once.
         assert in_thread(redis, "RL.ACQUIRE", "k", 1, "60s", "thread", "BLOCK", 0) == DENIED
         assert in_thread(redis, "RL.RELEASE", "k", "next") == 0
         assert waits.reply() == DENIED

@@ -16,10 +16,11 @@ SECOND = UNITS_US["s"]
 
 def test_redis_cells_own_table_of_calls_and_replies(redis: Redis, clock: Clock) -> None:
     begin = clock.now
-    # Its limit of 5 is a burst of 4 and one more. At ms: quantity, then limited, limit, remaining,
-    # and the seconds, rounded up, after which to retry and after which all is reset.
+    # Its limit of 5 is a burst of 4 and one more. Columns: ms, quantity, then limited, limit,
+    # remaining, and the seconds, rounded up, until a retry can pass and until the limiter is full
+    # again.
     table = [
-        # More than the limit never passes.
+        # A quantity above the limit never passes.
         (0, 6, [1, 5, 5, -1, 0]),
         (0, 1, [0, 5, 4, -1, 1]),
         (0, 1, [0, 5, 3, -1, 2]),
@@ -32,7 +33,7 @@ def test_redis_cells_own_table_of_calls_and_replies(redis: Redis, clock: Clock) 
         (4000, 1, [0, 5, 1, -1, 4]),
         (8000, 1, [0, 5, 4, -1, 1]),
         (9500, 1, [0, 5, 4, -1, 1]),
-        # Nothing but a look.
+        # A peek.
         (9500, 0, [0, 5, 4, -1, 1]),
         (9500, 2, [0, 5, 2, -1, 3]),
         (9500, 5, [1, 5, 2, 3, 3]),
@@ -63,7 +64,7 @@ def test_the_quantity_is_one_if_not_given(redis: Redis) -> None:
 def test_a_wrong_call_is_an_error_that_leaves_no_key(redis: Redis, words: str, error: str) -> None:
     with pytest.raises(ResponseError) as raised:
         redis.execute_command("RL.THROTTLE", *words.split())
-    # The client takes ERR off.
+    # The client strips ERR.
     assert str(raised.value).startswith(error.removeprefix("ERR "))
     assert redis.dbsize() == 0
 
@@ -89,7 +90,7 @@ def test_it_is_the_token_bucket_of_the_burst_and_one_more(redis: Redis, clock: C
     clock.advance("1500ms")
     assert redis.execute_command("RL.PEEK", "k", *bucket) == [0, 5, 0, 500, 8500]
     assert redis.execute_command("RL.THROTTLE", "k", 4, 30, 60) == [1, 5, 0, 1, 9]
-    # A debt is one for both, and so is what is given back.
+    # Debts and give-backs are the same for both commands.
     redis.execute_command("RL.TAKE", "k", *bucket, "COST", 5, "FORCE")
     assert redis.execute_command("RL.THROTTLE", "k", 4, 30, 60, 0) == [1, 5, 0, 9, 19]
     redis.execute_command("RL.TAKE", "k", *bucket, "COST", -6)
@@ -149,7 +150,9 @@ def test_with_cell_compat_cl_throttle_is_rl_throttle(compatible: Redis) -> None:
 
 
 def leave_behind(redis: Redis, clock: Clock, recovers_in_us: int) -> None:
-    """A key as redis-cell sets it: the nanosecond at which it recovers, and expires."""
+    """Sets a key as redis-cell does: the nanosecond at which it recovers, and an expiry at that
+    time.
+    """
     recovers_in_ms = max(1, -(-recovers_in_us // 1000))
     redis.set("k", f"{clock.now + recovers_in_us}000", px=recovers_in_ms)
 
@@ -166,7 +169,7 @@ def leave_behind(redis: Redis, clock: Clock, recovers_in_us: int) -> None:
         ((3 * SECOND + 1, 2), [1, 5, 1, 1, 4]),
         ((5 * SECOND, 1), [1, 5, 0, 1, 5]),
         ((3 * SECOND, 6), [1, 5, 2, -1, 3]),
-        # Made under a higher limit: under this one a debt.
+        # Written under a higher limit: a debt under this one.
         ((8 * SECOND, 1), [1, 5, 0, 4, 8]),
     ],
 )
@@ -195,7 +198,7 @@ def test_a_key_that_has_recovered_is_as_good_as_none(compatible: Redis, clock: C
     ("tat_us", "expires_in_ms"),
     [
         (5 * SECOND, None),
-        # A second off is near enough, a microsecond more is not.
+        # A second off is close enough, a microsecond more is not.
         (5 * SECOND, 3999),
         (5 * SECOND + 1, 4000),
         (5 * SECOND, 6001),

@@ -1,4 +1,4 @@
-"""RL.TOKENBUCKET on the wire and by the server's clock; core/ has the arithmetic."""
+"""RL.TOKENBUCKET on the wire and by the server's clock. core/ tests the arithmetic."""
 
 import pytest
 from redis import ResponseError
@@ -8,7 +8,7 @@ from support.clock import START_US, UNITS_US
 
 @pytest.fixture
 def call(redis):
-    """`call("RL.TOKENBUCKET k 10 1 1s")`: the client splits the words."""
+    """`call("RL.TOKENBUCKET k 10 1 1s")` splits the arguments and sends the call."""
     return redis.execute_command
 
 

@@ -1,4 +1,4 @@
-"""RL.TOP: the keys that this server has denied most."""
+"""RL.TOP lists the keys that this server has denied most."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,13 +16,13 @@ Start = Callable[..., Server]
 
 @pytest.fixture
 def redis(server: Server) -> Iterator[Redis]:
-    """Nothing has been denied yet."""
+    """Empties the table before each test."""
     with server.client() as client:
         client.execute_command("RL.TOP", "RESET")
         yield client
 
 
-# What counts
+# Counting
 
 
 @each_limiter
@@ -89,7 +89,7 @@ def test_calls_by_the_words_of_redis_cell_count(fresh_server: Start) -> None:
         redis.execute_command("RL.THROTTLE other 0 1 3600")
     assert top(redis) == exact(k=2, other=2)
     redis.execute_command("RL.TOP RESET")
-    # What redis-cell left behind: full for an hour.
+    # A key that redis-cell wrote: full for an hour.
     now, _ = redis.time()
     redis.set("left", str((now + 3600) * 10**9), ex=3600)
     assert redis.execute_command("CL.THROTTLE left 0 1 3600")[0] == 1
@@ -154,7 +154,7 @@ def test_time_that_passes_and_keys_that_go_take_nothing_away(redis: Redis, clock
     assert top(redis) == exact(k=2)
 
 
-# What is told
+# Replies
 
 
 def test_the_keys_that_are_denied_most_come_first(redis: Redis) -> None:
@@ -164,7 +164,7 @@ def test_the_keys_that_are_denied_most_come_first(redis: Redis) -> None:
     assert top(redis, "COUNT", 2) == top(redis)[:2]
     assert top(redis, "count", 65_536) == top(redis)
     deny(redis, *map(str, range(20)))
-    # Of those denied as often, by name; and ten, unless another number is asked for.
+    # Equal counts are sorted by name, and ten keys are listed by default.
     assert [name for name, *_ in top(redis)] == b"c b 0 1 10 11 12 13 14 15".split()
     assert len(top(redis, "COUNT", 100)) == 23
 
@@ -210,7 +210,7 @@ def test_a_wrong_word_is_an_error_and_resets_nothing(
     assert top(redis) == exact(k=1)
 
 
-# By which policy
+# Policies
 
 
 def test_the_policy_that_denied_a_key_last_is_told(fresh_server: Start) -> None:
@@ -241,10 +241,10 @@ def test_the_policy_that_denied_a_key_last_is_told(fresh_server: Start) -> None:
         *["FIXED", "1", "1h", "POLICY", "silver", "POLICY", "gold", "POLICY", "gold"],
     )
     assert policies() == {b"inline": None, b"limit": b"silver", b"take": b"gold"}
-    # A call that brings its limits is by no policy.
+    # A call with its own limits has no policy.
     redis.execute_command("RL.FIXED limit 1 1h COST 2")
     assert rows(redis, "COUNT", 1) == [[b"limit", 2, 0, b"silver", None]]
-    # Nor does a look change anything, or a call that is admitted.
+    # Neither a peek nor an admitted call changes anything.
     redis.execute_command("RL.LIMIT inline gold COST 0")
     redis.execute_command("RL.PEEK inline POLICY gold")
     assert policies()[b"inline"] is None
@@ -260,11 +260,11 @@ def test_a_banned_key_is_denied_by_the_policy_of_the_call(fresh_server: Start) -
     assert rows(redis) == [[b"k", 1, 0, b"login", None]]
 
 
-# By item
+# Items
 
 
 def items(redis: Redis, *words: str | int) -> list[tuple[bytes, bytes | None, int]]:
-    """Each key and item, and how often it was denied."""
+    """Returns each key and item, and how often it was denied."""
     return [(key, item, denied) for key, denied, _, _, item in rows(redis, *words)]
 
 
@@ -284,7 +284,7 @@ SKETCH_CALLS = [
 def test_a_sketch_counts_by_key_and_item(
     fresh_server: Start, clock: Clock, appendonly: str
 ) -> None:
-    """With and without an AOF, which the fast path of the everyday call is not for."""
+    """Runs with and without an AOF, as the fast path is only taken without one."""
     redis = fresh_server(appendonly=appendonly).client()
     redis.execute_command("RL.POLICYSET addresses SKETCH 1 1 1h")
     long, empty, strange = b"x" * 600, b"", b"\x00\r\n\xff"
@@ -301,7 +301,8 @@ def test_a_sketch_counts_by_key_and_item(
     assert items(redis) == items(redis, "SINCE", "1m") == expected
     assert all(policy == b"addresses" for _, _, _, policy, _ in rows(redis))
     assert items(redis, "COUNT", 1) == expected[:1]
-    # A look or an admitted call is no denial; another key's item is another's, a key has none.
+    # Peeks and admitted calls are no denials. Items of different keys count separately, and a key
+    # without items has none.
     redis.execute_command("RL.PEEK k SKETCH 1 1 1h a")
     redis.execute_command("RL.SKETCH other b 1 1 1h")
     redis.execute_command("RL.SKETCH other a 1 1 1h COST 2")
@@ -314,7 +315,7 @@ def test_a_sketch_counts_by_key_and_item(
     assert rows(redis) == []
 
 
-# Of late
+# Recent denials
 
 
 def test_the_denials_of_the_last_minutes_are_told(redis: Redis, clock: Clock) -> None:

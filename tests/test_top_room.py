@@ -1,4 +1,4 @@
-"""RL.TOP with more keys than there is room for, of other sizes, on replicas, after a restart."""
+"""RL.TOP with more keys than fit, with other sizes, on replicas and after a restart."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Start = Callable[..., Server]
 
 @pytest.fixture
 def start(fresh_server: Start) -> Callable[..., Redis]:
-    """A fresh server with room for so many keys."""
+    """Starts a server that keeps at most `count` keys."""
 
     def with_room(count: int, **arguments: object) -> Redis:
         server = fresh_server(module_args=f"top-keys {count}", **arguments)
@@ -76,7 +76,7 @@ def test_noise_takes_no_more_memory_than_there_is_room_for(
 
     before = used_memory(redis)
     full = after(0, 2000)
-    # An entry, and its name in a block of its own.
+    # An entry, and a block for its name.
     assert full - before < room * (420 + 2 * length) + 100_000
     assert abs(after(2000, 20_000) - full) < 50_000
     redis.execute_command("RL.TOP RESET")
@@ -108,7 +108,7 @@ def test_a_size_that_changes_keeps_the_heaviest(fresh_server: Start) -> None:
         deny(redis, "c")
         assert top(redis) == [(b"a", 4, 0), (b"c", 4, 3)]
         set_room(redis, server, 3)
-        # A new key may have been denied as often as any that went.
+        # A new key may have been denied as often as the removed ones.
         deny(redis, "e")
         assert top(redis) == [(b"a", 4, 0), (b"c", 4, 3), (b"e", 4, 3)]
         set_room(redis, server, 65_536)
@@ -128,7 +128,7 @@ def test_what_is_turned_off_forgets_and_frees(fresh_server: Start) -> None:
         set_room(redis, server, 4096)
         assert top(redis) == []
         deny(redis, "k:1")
-        # What was denied meanwhile is not known.
+        # Denials while it was turned off are not counted.
         assert [name for name, *_ in top(redis)] == [b"k:1"]
 
 

@@ -1,5 +1,6 @@
-"""The calls of clients/traces.json, which hold limiters in the process of an application to the
-server's decisions. scripts/make_traces.py writes the file anew."""
+"""The server's decisions match clients/traces.json, which the clients' in-process limiters are also
+tested with. scripts/make_traces.py writes the file.
+"""
 
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from support.server import Server
 def test_server_replies_what_the_traces_say(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
-    # Another test may have made fencing tokens of a later time.
+    # Other tests may have made fencing tokens of a later time.
     recorded = traces.recorded(fresh_server().client(), clock)
     stored = traces.read()
     assert recorded.keys() == stored.keys()

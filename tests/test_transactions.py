@@ -1,6 +1,4 @@
-"""To WATCH, MULTI, scripts and client-side caches, a charge is a change of the key, and a denial is
-none.
-"""
+"""To WATCH, MULTI, scripts and client-side caches, a charge changes the key. A denial does not."""
 
 import pytest
 from redis import Redis, ResponseError, WatchError
@@ -13,7 +11,7 @@ pytestmark = pytest.mark.every_server
 
 
 def changing(limiter: Limiter) -> dict[str, tuple[Word, ...]]:
-    """Calls that change the key "k", of which "holder" has used 6 units."""
+    """Returns calls that change the key "k", of which "holder" has used 6 units."""
     other = limiter.by("other")
     calls = {
         "charge": other.take("k", 4),
@@ -27,7 +25,7 @@ def changing(limiter: Limiter) -> dict[str, tuple[Word, ...]]:
 
 
 def unchanging(limiter: Limiter) -> dict[str, tuple[Word, ...]]:
-    """Calls that leave it as it is."""
+    """Returns calls that do not change the key "k"."""
     other = limiter.by("other")
     calls = {
         "denied": other.take("k", 5),
@@ -215,7 +213,7 @@ def test_a_cached_answer_is_invalidated_by_a_charge_and_by_nothing_else(
 def invalidated(
     server: Server, read: tuple[Word, ...], caller: Redis, call: tuple[Word, ...]
 ) -> list[bytes]:
-    """The keys that a client which caches what it has read is told to forget after a call."""
+    """Returns the keys whose invalidation a caching client receives for a call."""
     told: list[bytes] = []
     with server.client(protocol=3) as cache:
         connection = cache.connection_pool.get_connection()
@@ -228,7 +226,7 @@ def invalidated(
         send("CLIENT", "TRACKING", "on")
         send(*read)
         caller.execute_command(*call)
-        # It is told before it gets its next reply.
+        # An invalidation arrives before the next reply.
         send("PING")
         cache.connection_pool.release(connection)
     return told

@@ -94,7 +94,7 @@ def test_no_sequence_of_charges_lets_a_key_expire_before_its_recovery(
                 redis.execute_command("RL.RELEASE", "k", words[2])
                 assert redis.pttl("k") != -1
                 continue
-        # So that no charge is denied. A bucket must not take too long to recover.
+        # Costs low enough that no charge is denied. A bucket must not take too long to recover.
         words[0] = 100 if algorithm.endswith("BUCKET") else 10**12
         options = cost[:2] if limiter.leases else cost
         *_, reset_ms = redis.execute_command("RL.TAKE", "k", algorithm, *words, *options)
@@ -179,7 +179,7 @@ def test_a_give_back_mends_a_key_without_an_expiry(redis: Redis, clock: Clock) -
 @pytest.mark.parametrize(
     ("limiter", "after"),
     [
-        # 10 units take an hour; of 9 the last two go within a fifth of it.
+        # 10 units take an hour; of 9, the last two recover within a fifth of it.
         pytest.param(LIMITERS[0], HOUR_MS // 10 * 2, id="TOKENBUCKET"),
         pytest.param(LIMITERS[1], HOUR_MS // 10 * 2, id="LEAKYBUCKET"),
     ],
@@ -241,7 +241,7 @@ def test_an_idle_key_is_gone_after_its_recovery_and_the_slack(
     limiter: Limiter, redis: Redis, clock: Clock
 ) -> None:
     *_, reset_ms = redis.execute_command(*limiter.take("k", 7))
-    # A server takes a key for expired when its last millisecond is over.
+    # A key is expired for the server when its last millisecond is over.
     clock.advance(reset_ms * 1000 * 9 // 8 + 1_001_000)
     assert not redis.exists("k")
     assert redis.dbsize() == 0
@@ -256,7 +256,7 @@ def test_keys_that_nobody_asks_for_go_by_themselves(redis: Redis, clock: Clock) 
 
 
 def test_the_longest_recovery_has_an_expiry(redis: Redis, clock: Clock) -> None:
-    # A debt beyond counting saturates at 365000 days.
+    # A debt beyond the maximum time saturates at 365000 days.
     for cost in (1, 10**12):
         reply = redis.execute_command("RL.TOKENBUCKET", "k", 1, 1, "3650d", "COST", cost, "FORCE")
         check_expiry(redis, clock, reply[4])

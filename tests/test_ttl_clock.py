@@ -51,12 +51,13 @@ def test_a_charge_after_a_step_back_takes_no_expiry_of_before(
     take(10)
     clock.advance("5s")
     take(3)
-    # 8 are used: an eighth of 8 s later, and a second, but for the millisecond that is kept in
-    # reserve.
+    # 8 units are used, which recover in 8 s. The expiry is an eighth and a second later, minus a
+    # spare millisecond.
     assert expires_at(redis) == clock.now // 1000 + 10_000 - 1
     clock.advance(-50_000)
     take("0.1")
-    # 8.1 are used. What the key had would still do, by its numbers, but was told by another clock.
+    # 8.1 units are used. The old expiry would be within bounds, but was computed by the earlier
+    # clock.
     assert expires_at(redis) == (clock.now + 8_100_000 * 9 // 8 + 1_000_000) // 1000 - 1
 
 
@@ -83,7 +84,7 @@ MINUTE = 60 * UNITS_US["s"]
     "asks",
     [
         ("FIXED", 10, "60s", "ALIGNED"),
-        # Another limit, which forgets later, never, or sooner.
+        # Another limit, which recovers later, never, or sooner.
         ("FIXED", 10, "1h", "ALIGNED"),
         ("FIXED", 10, "1h"),
         ("FIXED", 10, "1s"),
@@ -142,8 +143,8 @@ def test_many_steps_back_below_a_millisecond_do_not_add_up(
 def test_an_expiry_set_by_somebody_else_neither_frees_nor_diverges_after_a_step_back(
     expires_in_s: int, pair: Pair, clock: Clock
 ) -> None:
-    # Moved back with the clock, the first would lie in the past, and the second is later than any
-    # that an effect can say.
+    # Moved back with the clock, the first would lie in the past, and the second is later than the
+    # maximum of an effect.
     with pair.primary.client() as primary, pair.replica.client() as replica:
         for limiter in LIMITERS:
             primary.execute_command(*limiter.take(limiter.name, 10))

@@ -1,7 +1,7 @@
 """Under valgrind's memcheck, the module makes no invalid memory access and leaks nothing.
 
-That the method sees errors of the module was tried with one that was made to have them; what
-memcheck said of it is kept here, shortened, so that what is read out of its log stays right.
+That memcheck detects errors in the module was tried with a module that had some. The shortened
+output is kept below, to test how logs are parsed.
 """
 
 import random
@@ -21,7 +21,7 @@ from support.server import Server
 from support.waiting import Queue, error_of, told_of
 from support.workload import LIMITERS, digests, play, state, steps
 
-# Seconds. Starting takes some, and a call some fifty times as long as without.
+# Timeout in seconds. A start is slow, and a call takes about fifty times as long as usual.
 PATIENCE = 120
 pytestmark = pytest.mark.timeout(scaled(300, 3600))
 
@@ -37,7 +37,7 @@ def memcheck(binary: Binary, tmp_path: Path) -> Memcheck:
 
 @pytest.fixture
 def watched(memcheck: Memcheck, clock: Clock) -> Iterator[Server]:
-    # With no preamble a rewritten AOF is made by the module.
+    # Without a preamble the module writes the rewritten AOF.
     settings = {"appendonly": "yes", "aof-use-rdb-preamble": "no"}
     with Server(memcheck.binary, clock=clock, patience=PATIENCE, **settings) as server:
         yield server
@@ -58,13 +58,13 @@ def test_a_server_at_work_shows_no_error_and_no_leak(
         wait_in_turn(queue, clock)
         for limiter in LIMITERS:
             client.execute_command(*limiter.take(f"left, {limiter.name}", 5))
-        # Some still wait as the server ends.
+        # Some callers still wait when the server shuts down.
         queue.acquire("a")
         queue.join("b", "c", "b", block="1h")
         watched.stop()
 
     found = memcheck.findings()
-    # What is left in the keyspace was allocated by us, and memcheck knows so.
+    # The values left in the keyspace belong to the module, and memcheck must know them.
     assert any(finding.is_ours and finding.is_reachable for finding in found)
     assert [str(finding) for finding in found if finding.is_error] == []
     assert [str(finding) for finding in found if finding.is_ours and finding.is_leak] == []
@@ -120,7 +120,7 @@ def test_what_memcheck_says_is_told_apart() -> None:
 
 
 def wrong_calls(client: Redis) -> None:
-    """What is an error, with missing words, wrong ones, too many, and of another type."""
+    """Sends wrong calls: with missing, wrong and surplus arguments, and on keys of another type."""
     client.set("string", "x")
     calls = [
         ["RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", 1, "MAXWAIT", "1s"],
@@ -154,7 +154,7 @@ def wrong_calls(client: Redis) -> None:
 
 
 def restore_copies(client: Redis) -> None:
-    """What is dumped, copied, renamed and told of every key."""
+    """Dumps, restores, copies, renames and inspects every key."""
     held = state(client)
     assert {one.type for one in held.values()} == {limiter.type for limiter in LIMITERS}
     for key, (_, dump, expires_at) in held.items():
@@ -170,7 +170,7 @@ def restore_copies(client: Redis) -> None:
 
 
 def restore_mutations(client: Redis, count: int) -> None:
-    """Payloads with some bytes changed. The most are refused; who is not, is used."""
+    """Restores payloads with some bytes changed. Most are refused; the others are used."""
     dumps = [held.dump for held in state(client).values()]
     chosen = random.Random(91)
     client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
@@ -178,7 +178,7 @@ def restore_mutations(client: Redis, count: int) -> None:
     for _ in range(count):
         dump = bytearray(chosen.choice(dumps))
         for _ in range(chosen.randint(1, 3)):
-            # Behind the byte that names one of the server's own types, before the server's version.
+            # After the byte of the server's own type, and before the server's version.
             dump[chosen.randrange(9, len(dump) - 10)] = chosen.choice([0, 1, 2, 5, 0x81, 0xFF])
         if chosen.random() < 0.2:
             del dump[chosen.randrange(10, len(dump) - 10) : -10]
@@ -204,7 +204,7 @@ def transactions_and_scripts(client: Redis) -> None:
 
 
 def rewrite_and_load(server: Server, clock: Clock) -> None:
-    """Both ways of saving all keys: for an AOF and for an RDB."""
+    """Saves all keys both ways, as an AOF and as an RDB file, and loads them."""
     client = server.client()
     held = state(client)
     client.bgrewriteaof()
@@ -223,7 +223,7 @@ def rewrite_and_load(server: Server, clock: Clock) -> None:
 
 
 def wait_in_turn(queue: Queue, clock: Clock) -> None:
-    """Calls that wait, and every way in which that ends."""
+    """Starts waiting calls, and ends them in every way."""
     client = queue.client
     for options in (), ("AS", "pool", "COST", 1, "KEEP", 0, "NX"):
         queue.acquire("a", *options[:2])
@@ -258,7 +258,7 @@ def wait_in_turn(queue: Queue, clock: Clock) -> None:
 
 
 def remove_all(client: Redis) -> None:
-    """In the background, where a key is large enough to be worth it."""
+    """Removes all keys, the large ones in the background."""
     pipeline = client.pipeline(transaction=False)
     for number in range(300):
         pipeline.execute_command("RL.SLIDINGLOG", "log", 1000, f"{3600 + number}s")

@@ -12,7 +12,7 @@ from support.server import REPOSITORY
 CARGO = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())
 VERSION = CARGO["workspace"]["package"]["version"]
 
-# What states it because a tool reads it there, or because people do: how often, and how.
+# Files that state the version, for a tool or for people, with the pattern and the number of times.
 PLACES = {
     "Cargo.lock": (2, r'^name = "(?:redis-ratelimit|ratelimit-core)"\nversion = "(.*)"$'),
     "fuzz/Cargo.lock": (1, r'^name = "ratelimit-core"\nversion = "(.*)"$'),
@@ -41,7 +41,8 @@ PLACES = {
     "docs/observability.md": (1, r"^ratelimit_version:(.*)$"),
 }
 
-# Our name with a version behind it, as in redis-ratelimit-client==N or "redis-ratelimit": "^N".
+# The project's name followed by a version, as in redis-ratelimit-client==N or "redis-ratelimit":
+# "^N".
 OF_OURS = re.compile(r"ratelimit[\w-]*?[\"'/@:=~^<>v_ -]+(\d+\.\d+\.\d+)(?![\d.])")
 
 
@@ -83,7 +84,7 @@ def test_no_file_states_another_version_beside_our_name() -> None:
     assert others == []
 
 
-# N stands for the version: this file, too, is one of the repository.
+# N stands for the version, as this file is checked too.
 @pytest.mark.parametrize(
     "text",
     [

@@ -17,7 +17,7 @@ from support.workload import Word
 pytestmark = pytest.mark.every_server
 
 
-# To be let in at once
+# Immediate replies
 
 
 def test_who_finds_room_is_let_in_at_once(queue: Queue) -> None:
@@ -44,7 +44,7 @@ def test_who_waits_is_answered_with_the_ordinary_decision(queue: Queue, protocol
     assert served.reply() == GRANTED
     queue.client.set("k", "text")
     assert "WRONGTYPE" in error_of(refused.reply)
-    # It goes on with the same connection.
+    # The connection stays usable.
     assert served.call("PING") in (b"PONG", "PONG")
     assert refused.call("RL.ACQUIRE", "j", 1, "60s", "c", "BLOCK", 0) == GRANTED
 
@@ -58,7 +58,7 @@ def test_what_is_sent_behind_a_call_that_waits_is_answered_after_it(queue: Queue
     assert [b.reply() for _ in range(3)] == [GRANTED, 1, b"PONG"]
 
 
-# What makes room
+# Events that free a lease
 
 
 def lapses(_: Queue, clock: Clock) -> None:
@@ -126,7 +126,7 @@ def test_who_waits_is_served_when_the_key_is_evicted(own_queue: Queue) -> None:
     b = own_queue.joins("b", limit=2000)
     client.config_set("maxmemory-policy", "volatile-lru")
     client.config_set("lazyfree-lazy-eviction", "no")
-    # It is the only key that may be evicted, and large, so that there is memory enough after that.
+    # The only evictable key, and large enough that its eviction frees sufficient memory.
     client.config_set("maxmemory", client.info("memory")["used_memory"] - 50_000)
     assert b.reply() == [1, 2000, 1999, 0, 60_000]
     assert client.info("stats")["evicted_keys"] == 1
@@ -139,7 +139,7 @@ def swap_in(client: Redis) -> None:
     client.swapdb(0, 1)
 
 
-# Of two leases of "k" none is free, of those of "other" one.
+# Neither of the two leases of "k" is free; one of "other" is.
 PUTS = {
     "RENAME": lambda client: client.rename("other", "k"),
     "RESTORE": lambda client: client.restore("k", 0, client.dump("other"), replace=True),
@@ -211,7 +211,7 @@ def test_a_lease_that_makes_a_key_too_many_is_an_error_for_who_waits(
         queue.acquire("a", "COST", 2, limit=3)
         queue.acquire("x", limit=3)
         b, c = queue.join("b", "c", limit=3)
-        # It renews for less. There is room for another unit, and for no other lease.
+        # The holder renews for less. One unit is free, but no further lease fits.
         queue.acquire("a", limit=3)
         for waiter in (b, c):
             assert "ratelimit.max-leases" in error_of(waiter.reply)

@@ -11,7 +11,7 @@ from support.waiting import GRANTED, Queue, answered, told_of
 pytestmark = pytest.mark.every_server
 
 
-# The clock
+# Clock steps
 
 
 def test_a_clock_that_is_set_back_takes_deadlines_back_with_it(queue: Queue, clock: Clock) -> None:
@@ -23,7 +23,7 @@ def test_a_clock_that_is_set_back_takes_deadlines_back_with_it(queue: Queue, clo
     clock.advance("-1h")
     queue.see_clock(clock)
     assert answered([c, d]) == [False, False]
-    # Ten seconds of their times are over.
+    # Ten seconds have passed by then.
     due = {"5s": queue.joins("late", block="5s"), "5000ms": d, "10s": c}
     for after in list(due):
         clock.advance(after)
@@ -88,7 +88,7 @@ def test_a_clock_that_is_set_back_while_writes_are_paused_keeps_nobody_waiting(
     queue.until(lambda: told_of(queue.client)[b"queue"][1][3] < 3_600_000, "deadlines move back")
     queue.client.execute_command("CLIENT", "UNPAUSE")
     queue.see_clock(clock)
-    # The lease lasts from when that could be written, for as long as it may last at most.
+    # The lease lasts from when it can be written, for its full time at most.
     clock.advance("60s")
     assert b.reply() == GRANTED
 

@@ -44,7 +44,7 @@ SERVED = [1, 1, 0, 0]
 
 @pytest.fixture
 def queue(cluster: Cluster) -> Iterator[Queue]:
-    """Of the primary that has "k", on which "a" has the one lease."""
+    """Connects to the primary of key "k", on which "a" holds the only lease."""
     with Queue(cluster.owner("k")) as queue:
         queue.acquire("a", ttl=HOUR)
         yield queue
@@ -52,12 +52,12 @@ def queue(cluster: Cluster) -> Iterator[Queue]:
 
 @pytest.fixture
 def target(cluster: Cluster, queue: Queue) -> Server:
-    """Another primary."""
+    """Returns another primary."""
     return next(server for server in cluster.primaries() if server is not queue.server)
 
 
 def assert_served_at(server: Server) -> None:
-    """A caller that is sent there finds the lease, and is served when it is given back."""
+    """Checks that a caller redirected there finds the lease, and gets it when it is released."""
     with Queue(server) as queue:
         assert list(queue.holders()) == [b"a"]
         b, c = queue.join("b", "c", ttl=HOUR)
@@ -83,7 +83,7 @@ def test_a_key_that_is_carried_to_another_node_sends_who_waits_after_it(
             with pytest.raises(TryAgainError):
                 waiter.reply()
     assert_served_at(target)
-    # Of the other slots of the node this is no concern.
+    # The node's other slots are not affected.
     assert not stays.is_answered
     queue.release("a", key=other)
     assert stays.reply()[:4] == SERVED
@@ -96,7 +96,7 @@ def test_a_slot_that_has_moved_away_sends_who_waits_there(
         pytest.skip("Valkey tells its replicas first, and who waits is sent away meanwhile")
     b, c = queue.join("b", "c", ttl=HOUR)
     with SlotMove(cluster, "k", target):
-        # At once, so that nobody is asked about in between.
+        # In one message, so that no node is asked in between.
         with queue.client.pipeline(transaction=False) as pipeline:
             where = ("127.0.0.1", target.port, "", 0, 20_000)
             pipeline.execute_command("MIGRATE", *where, "KEYS", "k")
@@ -117,12 +117,12 @@ def test_in_a_slot_that_is_on_its_way_a_key_that_is_gone_sends_who_waits_away(
 ) -> None:
     b = queue.joins("b", ttl=HOUR)
     with SlotMove(cluster, "k", target):
-        # As long as the key is here, so is its queue.
+        # The queue exists as long as the key does.
         assert queue.acquire("late", ttl=HOUR)[0] == 0
         queue.release("a")
         with pytest.raises(TryAgainError):
             b.reply()
-        # Whoever asks again is sent to where the slot goes, and makes the key there.
+        # A repeated call is redirected to the slot's target, and creates the key there.
         client = cluster.client()
         acquire = ("RL.ACQUIRE", "k", 1, HOUR, "b", "BLOCK", 0)
         assert client.execute_command(*acquire)[:4] == SERVED
@@ -197,13 +197,14 @@ def test_a_server_that_refuses_every_call_of_a_module_keeps_nobody_waiting(
                 assert waiter.reply()[:4] == SERVED
             except TryAgainError as error:
                 told.append(str(error))
-                # Whoever asks again is granted what there is.
+                # A caller that tries again gets the free lease.
                 assert queue.acquire(holder, ttl=HOUR)[0] == 1
             assert queue.release(holder) == 1
 
         waiters = {}
         queue.acquire("a", ttl=HOUR)
-        # Waiting callers have some of the server's own clients, so that each script finds another.
+        # Waiting callers keep some of the server's internal clients, so that each script uses
+        # another.
         for number in range(4):
             with pytest.raises(ResponseError):
                 queue.client.eval("return redis.call('MGET', 'k', 'other')", 0)
@@ -224,8 +225,8 @@ def test_a_server_that_refuses_every_call_of_a_module_keeps_nobody_waiting(
 
 
 def assert_sent_to(server: Server, waiter: Caller) -> None:
-    """As its primary becomes a replica; or, if the slot is known to be elsewhere before, as when a
-    slot has moved. Redis does the first, Valkey the other.
+    """Checks that the call ended as on a primary that becomes a replica (Redis), or as on a node
+    whose slot has moved (Valkey).
     """
     with pytest.raises(ResponseError) as raised:
         waiter.reply()
@@ -271,7 +272,7 @@ def test_a_replica_of_a_cluster_lets_nobody_wait(cluster: Cluster, queue: Queue)
             caller.call("READONLY")
 
 
-# A turn that was cut off: nothing was granted, or the same holder asks again.
+# A turn that was cut off: nothing was granted, or the same holder calls again.
 CUT_OFF = (
     *(RedisConnectionError, RedisTimeoutError, ResponseError),
     *(ClusterError, SlotNotCoveredError),
@@ -279,8 +280,8 @@ CUT_OFF = (
 
 
 class Workers(Load):
-    """Clients of a cluster that wait for one of a few leases, hold it for a moment, and give it
-    back. Counts the leases that are held, as far as their holders know.
+    """Cluster clients that wait for one of a few leases, hold it briefly and release it. Counts the
+    leases that the holders know they hold.
     """
 
     LEASES = 3
@@ -311,7 +312,7 @@ class Workers(Load):
                 return True
             if allowed:
                 self._hold(1)
-                # It works for a moment.
+                # The holder works for a moment.
                 with suppress(*CUT_OFF):
                     client.execute_command("RL.INFO", self._key)
                 self._hold(-1)
@@ -343,7 +344,8 @@ def test_through_failovers_under_load_never_more_is_held_than_the_limit(cluster:
     for server in cluster.servers:
         with Queue(server) as queue:
             poll.until(lambda queue=queue: queue.is_empty, "nobody waits")
-    # A caller that was cut off as it got a lease has it until that expires; no other has one.
+    # A caller that was disconnected as it got a lease keeps it until it expires; other callers hold
+    # none.
     client = cluster.client()
     names = [f"worker {number}" for number in range(8)]
     client.execute_command("RL.RELEASE", "pool", *names)

@@ -1,4 +1,4 @@
-"""A thousand callers wait and are served in order, and leave no memory behind."""
+"""A thousand waiting callers are served in order, and leave no memory allocated."""
 
 import random
 import selectors
@@ -35,7 +35,7 @@ def test_a_grant_for_which_there_is_no_memory_is_an_error(own_queue: Queue) -> N
 
 
 def quiet_memory(queue: Queue) -> int:
-    """Without the buffers of a connection used for much."""
+    """Returns the used memory without the buffers of a busy connection."""
     queue.client.connection_pool.disconnect()
     queue.client.info("memory")
     return queue.client.info("memory")["used_memory"]
@@ -65,23 +65,23 @@ def test_after_many_have_joined_and_gone_memory_is_where_it_was(own_queue: Queue
             timeout=60,
         )
 
-    # What the server makes itself for so many, once.
+    # Memory that the server allocates once for so many callers.
     join_and_go()
     before = quiet_memory(queue)
     join_and_go()
-    # Less than if each had left a word behind.
+    # Less than if each caller had leaked a word.
     poll.until(lambda: quiet_memory(queue) < before + 8 * CLIENTS, "the memory is free again", 60)
 
 
-# A thousand of them
+# A thousand callers
 
 
 class Crowd:
-    """This many connections at once, from `with` to its end."""
+    """Opens many connections at once, and closes them at the end of the `with` block."""
 
     def __init__(self, queue: Queue, size: int) -> None:
         self.queue, self.size = queue, size
-        # As those of `support.waiting.Caller`: some of them are killed.
+        # Without retries, as in `support.waiting.Caller`: some of them are killed.
         self._client = queue.server.client(over_tcp=True)
         self._opened = ExitStack()
         self.connections: list[Connection] = []
@@ -109,7 +109,7 @@ class Crowd:
         return self.connections[number].read_response()
 
     def join_in_order(self, *options: Word, limit: int, block: str = "0") -> None:
-        """Holders by their numbers. One waits before the next one calls."""
+        """Calls RL.ACQUIRE for holders "0", "1" and so on, each once the previous one waits."""
         for number in range(self.size):
             words = ("RL.ACQUIRE", "k", limit, "60s", f"h{number}", *options, "BLOCK", block)
             self.send(number, *words)
@@ -124,7 +124,7 @@ def crowd(queue: Queue) -> Iterator[Crowd]:
         yield crowd
 
 
-# More than the module serves in one go, too.
+# One size is more than the module serves in one go.
 @pytest.mark.timeout(scaled(180, 600))
 @pytest.mark.parametrize("size", first_on_every_server([5 * CLIENTS // 2, CLIENTS]))
 def test_many_are_served_in_the_order_in_which_they_came(queue: Queue, size: int) -> None:
@@ -149,7 +149,7 @@ def test_a_thousand_are_served_one_by_one_as_leases_lapse_and_are_released(
         assert crowd.reply(number)[:2] == [1, 8], number
         if number % 100 == 99:
             queue.settle()
-            # As many as there are units, and no more.
+            # Exactly as many as there are free units.
             assert queue.blocked == max(0, CLIENTS - number - 8), number
         queue.release(f"h{number}")
     assert queue.is_empty
@@ -169,10 +169,10 @@ def test_of_a_thousand_all_are_denied_at_their_deadlines(
 
 
 class Working:
-    """A crowd that works: each gets a lease, gives it back some time later, and asks for the next,
-    until it has had as many as it has jobs. Some are killed as they wait.
+    """Callers that each acquire a lease, release it after a while and start over until their jobs
+    are done. Some are killed while they wait.
 
-    Counts the units that are held by what their holders know: from the answer to the release.
+    Counts the held units by what their holders know: from the reply to the release.
     """
 
     def __init__(self, crowd: Crowd, limit: int, jobs: int, seed: int) -> None:
@@ -205,7 +205,7 @@ class Working:
         self.crowd.send(number, "RL.ACQUIRE", "k", *words)
 
     def _hear(self, number: int) -> bool:
-        """Whether there is more to come."""
+        """Processes a reply. Tells whether the caller has jobs left."""
         try:
             reply = self.crowd.reply(number)
         except RedisConnectionError:
@@ -227,13 +227,13 @@ class Working:
 
     def _release(self) -> None:
         number = self._at_work.pop(self._chosen.randrange(len(self._at_work)))
-        # From here on its units may be somebody else's.
+        # From here on, another caller may get these units.
         self.held -= self._costs[number]
         self._release_sent.add(number)
         self.crowd.send(number, "RL.RELEASE", "k", f"h{number}")
 
     def _clean_up(self, number: int) -> None:
-        """It was killed: as it waited, so that it holds nothing, or just after it was answered."""
+        """Releases the lease that a killed caller may hold if it was answered just before."""
         self.killed += 1
         held = self.crowd.queue.release(f"h{number}")
         if number in self._at_work:
@@ -244,7 +244,7 @@ class Working:
             assert held == 0
 
     def _kill(self, number: int) -> None:
-        """If it waits."""
+        """Kills the caller if it waits."""
         client = self.crowd.queue.client
         listed = client.client_list(client_id=[self.crowd.ids[number]])
         if any("b" in one["flags"] for one in listed):
@@ -265,7 +265,7 @@ def test_a_thousand_at_work_are_all_served_and_never_hold_more_than_the_limit(
         work.run()
     assert work.served > CLIENTS
     assert work.killed > 0
-    # Whatever the head asks for, less than that was left to others.
+    # Other callers were left less than the head of the queue needs.
     assert work.most_held > work.limit - 3
     poll.until(lambda: own_queue.is_empty, "nobody waits")
     assert not own_queue.client.exists("k")

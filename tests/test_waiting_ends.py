@@ -9,7 +9,7 @@ from support.waiting_calls import big_one_waits
 pytestmark = pytest.mark.every_server
 
 
-# The deadline
+# Deadlines
 
 
 @pytest.mark.parametrize("block", ["5s", "5", "5000ms"])
@@ -87,7 +87,7 @@ def test_0_is_without_end(queue: Queue, clock: Clock) -> None:
     assert b.reply() == GRANTED
 
 
-# A holder that calls again
+# Repeated calls of a holder
 
 
 def test_a_holder_that_asks_again_keeps_its_place_and_its_older_call_is_denied(
@@ -139,7 +139,7 @@ def test_a_connection_may_wait_again_and_again(queue: Queue) -> None:
         holder = f"b{number}"
 
 
-# To give up
+# Callers that give up
 
 
 def test_who_is_released_while_it_waits_is_denied_and_leaves_the_queue(
@@ -148,7 +148,7 @@ def test_who_is_released_while_it_waits_is_denied_and_leaves_the_queue(
     queue.acquire("a")
     b, c, d = queue.join("b", "c", "d")
     clock.advance("10s")
-    # Nobody's lease is released: neither at the head nor behind it has one.
+    # No lease was released: neither the head nor the other caller has one.
     assert queue.release("b", "c", "nobody") == 0
     assert [b.reply(), c.reply()] == [[0, 1, 0, 50_000, 50_000]] * 2
     queue.settle()
@@ -159,7 +159,7 @@ def test_who_is_released_while_it_waits_is_denied_and_leaves_the_queue(
 
 
 def test_who_has_given_up_is_in_nobodys_way(queue: Queue) -> None:
-    """Before the next call is read, and within one transaction."""
+    """The caller's place is free before the next call is read, and within the same transaction."""
     queue.acquire("a")
     b = queue.joins("b")
     with queue.client.pipeline(transaction=True) as pipeline:
@@ -168,7 +168,7 @@ def test_who_has_given_up_is_in_nobodys_way(queue: Queue) -> None:
         pipeline.execute_command("RL.INFO", "k")
         pipeline.execute_command("RL.ACQUIRE", "k", 1, "60s", "c")
         assert pipeline.execute() == [0, 1, None, GRANTED]
-    # It is told what held when it gave up.
+    # It gets the state of the moment when it gave up.
     assert b.reply() == DENIED
     c = queue.joins("b")
     assert queue.release("b") == 0
@@ -215,7 +215,7 @@ def test_who_gives_its_lease_back_waits_on_for_more(queue: Queue) -> None:
 
 @pytest.mark.parametrize("order", ["close first", "release first"])
 def test_who_goes_away_and_releases_elsewhere_is_granted_nothing(queue: Queue, order: str) -> None:
-    """In whatever order the server hears of it, and of the lease that becomes free."""
+    """The server may read the disconnection first, or the release."""
     queue.acquire("a")
     b = queue.joins("b")
     with queue.client.pipeline(transaction=False) as pipeline:

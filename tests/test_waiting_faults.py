@@ -32,7 +32,7 @@ from support.waiting_clients import Start, drain
 pytestmark = pytest.mark.every_server
 
 
-# Clients that go away
+# Clients that disconnect
 
 
 def hangs_up(_: Queue, victim: Caller) -> None:
@@ -85,14 +85,14 @@ def test_once_all_have_gone_nobody_is_waited_for(
     queue.release("a")
     assert not queue.client.exists("k")
     assert queue.acquire("late") == GRANTED
-    # Nothing that they left behind becomes due.
+    # Their former waits leave nothing to do later.
     clock.advance("2h")
     queue.see_clock(clock)
     assert not queue.client.exists("k")
 
 
 def test_who_is_killed_just_before_its_turn_is_passed_over(queue: Queue) -> None:
-    """The release and its end are read before anybody is served."""
+    """The server reads both the release and the kill before it serves a caller."""
     queue.acquire("a")
     b, c = queue.join("b", "c")
     with queue.client.pipeline(transaction=False) as pipeline:
@@ -149,7 +149,7 @@ def test_who_is_unblocked_is_denied(queue: Queue, clock: Clock, place: str) -> N
     assert queue.waiting() == [name.encode() for name in waiters]
     assert queue.client.client_unblock(victim.id) == 0
     drain(queue, waiters)
-    # It may wait again.
+    # The connection may wait again.
     queue.acquire("a")
     queue.joins(place, by=victim)
 
@@ -202,7 +202,7 @@ def test_behind_others_who_is_unblocked_is_told_to_come_again(queue: Queue) -> N
     assert small.reply() == [0, 8, 3, 1, 60_000]
 
 
-# Writes that are paused
+# Paused writes
 
 
 def test_while_writes_are_paused_nobody_is_granted_and_deadlines_end(
@@ -248,7 +248,7 @@ def test_while_all_clients_are_paused_who_waits_is_answered_as_when_writes_are(
     queue.client.execute_command("CLIENT", "PAUSE", 90_000, "ALL")
     clock.advance("30s")
     assert c.reply() == [0, 1, 0, 30_000, 30_000]
-    # It ends by itself: nothing that is sent is read until then.
+    # It ends by itself: the server reads no commands until then.
     clock.advance("61s")
     assert b.reply() == GRANTED
 
@@ -291,7 +291,7 @@ def test_who_goes_away_while_writes_are_paused_is_not_served_later(queue: Queue)
     drain(queue, {"c": c})
 
 
-# The end of the server, and its data anew
+# Shutdown, and reloaded data
 
 
 def ended_well(server: Server) -> bool:
@@ -325,7 +325,7 @@ def test_a_server_that_waits_for_a_replica_before_it_ends_grants_nothing(
         b, c = queue.joins("b"), queue.joins("c", block="30s")
         ending = threading.Thread(target=primary.stop)
         with replica.stopped():
-            # Which the replica has not got.
+            # A write that the replica has not received.
             queue.client.set("last", "words")
             ending.start()
             queue.until(lambda: "Waiting for replicas" in primary.log(), "it is about to end")
@@ -338,7 +338,7 @@ def test_a_server_that_waits_for_a_replica_before_it_ends_grants_nothing(
     assert ended_well(primary)
     with replica.client() as client:
         assert client.get("last") == b"words"
-        # The lease of "a" is over, and "b" has none.
+        # The lease of "a" has expired, and "b" has none.
         assert list(leases_of(client)) == []
 
 

@@ -14,12 +14,12 @@ from support.workload import Word, state
 pytestmark = pytest.mark.every_server
 
 
-# Another module, which hears of a grant at once
+# Another module that handles the event of a grant
 
 
 @pytest.fixture
 def watched(neighbour: Path, fresh_server: Start) -> Iterator[Queue]:
-    """Of a server with another module, which does something when it hears of an event."""
+    """Starts a server with a module that runs a command on an event."""
     with Queue(fresh_server(others=[neighbour])) as queue:
         queue.acquire("a")
         yield queue
@@ -48,7 +48,9 @@ def test_the_last_lease_that_is_granted_to_nobody_leaves_no_key(watched: Queue) 
 
 
 def test_a_lease_that_its_holder_had_before_is_not_taken_away(watched: Queue) -> None:
-    """It has waited for more, and was killed as it got it: others may hold by its name."""
+    """The caller waited for more units, and was killed as it got them: another client may use its
+    name.
+    """
     watched.acquire("a", "COST", 5, limit=8)
     watched.acquire("b", limit=8)
     more = watched.joins("b", "COST", 6, limit=8)
@@ -109,7 +111,7 @@ def test_who_waits_may_be_unblocked_as_a_lease_is_granted(
     watched.release("a")
     first = waiters.pop("b")
     if name == "b":
-        # It is told of no lease, and has none: what it was granted is given back.
+        # It gets no lease: the granted units are given back.
         poll.until(lambda: first.is_answered, "it is answered")
         if error:
             assert error_of(first.reply).startswith("UNBLOCKED")

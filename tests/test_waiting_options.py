@@ -17,7 +17,7 @@ pytestmark = pytest.mark.every_server
 
 
 def test_a_waiting_call_has_the_options_of_any_other(queue: Queue, clock: Clock) -> None:
-    """What it is answered is what it would be answered if it came now."""
+    """The reply is the one that the same call would get if it arrived now."""
     for options in (
         ("COST", "2.5"),
         ("KEEP", 2),
@@ -43,7 +43,7 @@ def test_a_waiting_call_has_the_options_of_any_other(queue: Queue, clock: Clock)
 def test_what_is_kept_for_others_keeps_who_waits_waiting(queue: Queue) -> None:
     queue.acquire("a", "COST", 3, limit=4)
     b = queue.joins("b", "KEEP", 2, limit=4)
-    # Two units are free, and two are to be kept.
+    # Two units are free, and KEEP reserves two.
     queue.acquire("a", "COST", 2, limit=4)
     queue.settle()
     assert not b.is_answered
@@ -82,7 +82,7 @@ def test_a_key_with_several_limits_has_a_queue_as_well(queue: Queue) -> None:
     for holder, waiter in (("a", b), ("b", c)):
         assert queue.release(holder) == 1
         assert waiter.reply()[:4] == [1, 1, 0, 0]
-    # The other limit has been charged once.
+    # The other limit was charged once.
     assert queue.client.execute_command("RL.PEEK", "k", "FIXED", 5, "1h")[2] == 4
 
 
@@ -102,7 +102,7 @@ WRONG = {
     "3651d": "block must be 0",
     "5w": "block must be 0",
     "inf": "block must be 0",
-    # Only the bare 0 has no end: what is left of somebody's time-out may be none.
+    # Only a bare 0 means no deadline; `0ms` may be the rest of a caller's timeout.
     "0ms": "block must be 0",
     "0.0": "block must be 0",
     "-0": "block must be 0",
@@ -152,7 +152,7 @@ def test_block_elsewhere_is_an_error_that_says_where_it_may_stand(queue: Queue, 
     assert "RL.ACQUIRE" in error
 
 
-# Where nobody may wait
+# Contexts that cannot block
 
 ASKS = ("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
 
@@ -200,22 +200,22 @@ def test_by_a_module_that_lets_nobody_block_it_is_answered_at_once(
         assert b.reply() == GRANTED
 
 
-# How many may wait
+# Maximum number of waiting callers
 
 
 def assert_two_may_wait(queue: Queue) -> None:
     queue.acquire("a")
     older, c = queue.join("b", "c")
-    # A holder that waits already takes its own place.
+    # A holder that waits already takes its earlier place.
     b = queue.joins("b")
     assert older.reply() == DENIED
     said = "the key has 2 entries, as many as ratelimit.max-blocked allows"
     assert said in error_of(lambda: queue.acquire("d", "BLOCK", 0))
-    # A holder that waits already does not become one more.
+    # A holder that waits already is not counted twice.
     again = queue.joins("b")
     assert b.reply() == DENIED
     b = again
-    # A call that would not wait is answered as ever, and so is one that waits for another key.
+    # Calls that would not wait, or that wait for another key, are answered as usual.
     assert queue.acquire("d") == DENIED
     queue.acquire("a", key="j")
     queue.joins("d", key="j")

@@ -10,7 +10,7 @@ from support.workload import Word, state
 pytestmark = pytest.mark.every_server
 
 
-# The order
+# Order
 
 
 def test_who_waits_is_served_in_the_order_in_which_they_came(queue: Queue) -> None:
@@ -65,7 +65,7 @@ def test_a_big_one_at_the_head_is_not_overtaken_by_small_ones(queue: Queue) -> N
     queue.settle()
     assert not big.is_answered
     assert not small.is_answered
-    # There is room for one who comes now, and waits as well.
+    # The next one would fit, and waits as well.
     late = queue.joins("late", limit=8)
     queue.release("a")
     assert [one.reply()[:3] for one in (big, small, late)] == [[1, 8, 2], [1, 8, 1], [1, 8, 0]]
@@ -94,7 +94,7 @@ def test_nobody_overtakes_who_waits(queue: Queue, call: tuple[Word, ...]) -> Non
     queue.client.execute_command(*POOL)
     big_one_waits(queue)
     before = state(queue.client)
-    # There is room, but it is not for who comes now.
+    # Units are free, but a new caller does not get them.
     assert queue.client.execute_command(*call) == [0, 8, 3, 1, 60_000]
     assert state(queue.client) == before
     assert queue.waiting() == [b"big"]
@@ -120,7 +120,7 @@ def test_of_several_limits_of_a_key_that_of_the_leases_has_who_comes_wait(queue:
     big_one_waits(queue)
     take = ("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 8, "60s", "late")
     assert queue.client.execute_command(*take)[:4] == [0, 8, 3, 1]
-    # What takes no lease has nothing to wait for.
+    # A call that takes no lease does not wait.
     assert queue.client.execute_command("RL.TAKE", "k", "FIXED", 5, "1h")[:3] == [1, 5, 3]
     assert queue.waiting() == [b"big"]
 
@@ -145,11 +145,11 @@ def test_a_renewal_passes_those_who_wait(queue: Queue, clock: Clock) -> None:
     clock.advance("20s")
     assert queue.acquire("a", "COST", 5, limit=8) == [1, 8, 3, 0, 60_000]
     assert queue.acquire("a", "COST", 4, "BLOCK", 0, limit=8) == [1, 8, 4, 0, 60_000]
-    # For more it comes behind them, as anybody.
+    # A renewal for more queues behind them.
     assert queue.acquire("a", "COST", 5, limit=8) == [0, 8, 4, 1, 60_000]
     more = queue.joins("a", "COST", 5, limit=8)
     assert queue.waiting() == [b"big", b"a"]
-    # The renewal for less has made room for nobody yet.
+    # The renewal for less has not made room for anyone.
     queue.release("a")
     queue.settle()
     assert queue.holders() == {b"big": b"6"}
@@ -182,7 +182,7 @@ def test_a_script_that_releases_does_not_overtake_either(queue: Queue) -> None:
     assert queue.holders() == {b"b": b"1"}
 
 
-# The limit is that of the last call
+# Changed limits
 
 
 @pytest.mark.parametrize("call", [*TAKES, "RL.MTAKE"])
@@ -191,14 +191,14 @@ def test_a_higher_limit_of_another_call_lets_who_waits_in(queue: Queue, call: st
     for holder in "ax":
         queue.acquire(holder, limit=2)
     b, c = queue.joins("b", limit=2), queue.joins("c", "COST", 6, limit=7)
-    # "c" has brought a limit by which "b" is let in.
+    # "c" raises the limit, so that "b" fits.
     assert b.reply() == [1, 7, 4, 0, 60_000]
     queue.settle()
     assert not c.is_answered
     queue.release("x")
     queue.client.execute_command(*(TAKES | SEVERAL)[call])
     queue.settle()
-    # Of 8 units two are held, if who only looks brings no limit: of 7.
+    # Two of 8 units are held if a peek does not change the limit, of 7 otherwise.
     assert c.is_answered == ("PEEK" not in call)
     if c.is_answered:
         assert c.reply() == [1, 8, 0, 0, 60_000]
@@ -236,7 +236,7 @@ def test_under_a_lower_limit_those_wait_on_who_still_fit(queue: Queue) -> None:
     big = queue.joins("big", "COST", 3, limit=3)
     small = queue.joins("small", "COST", 2, limit=3)
     assert queue.acquire("late", limit=2) == [0, 2, 1, 1, 60_000]
-    # It can never be, and does not keep the next from waiting.
+    # The head can never fit, and does not block the next one.
     assert big.reply() == [0, 2, 1, -1, 60_000]
     queue.settle()
     assert not small.is_answered

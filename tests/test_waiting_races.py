@@ -1,9 +1,9 @@
-"""A waiting call that two things end at the same time, such as a release and a `CLIENT KILL`, is
+"""A waiting call that two events end at the same time, such as a release and a `CLIENT KILL`, is
 answered once.
 
-What ends it is sent together with what ends it otherwise: in one packet, in one transaction, behind
-a script, and from two connections. Whoever comes first decides; what counts is that there is one
-reply, that the connection is in step, and that nobody holds a lease of which nobody was told.
+Both events are sent together: in one packet, in one transaction, from a script, and from two
+connections. Either may win. In every case there is one reply, the connection is in step, and no
+lease is held without its holder's knowledge.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from support.workload import Word
 Call = tuple[Word, ...]
 Send = Callable[[Queue, Call, Call], None]
 
-# What makes room for b, or has it wait no longer.
+# Events that serve b, or end its wait.
 POOL = ("RL.POLICYSET", "pool", "CONCURRENCY", 2, "60s")
 ENDS: dict[str, Call] = {
     "the lease is released": ("RL.RELEASE", "k", "a"),
@@ -36,7 +36,7 @@ ENDS: dict[str, Call] = {
 }
 ends = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 
-# What the server itself does to the client, whose id comes behind.
+# Commands that act on the client, whose id is appended.
 OTHERWISE: dict[str, Call] = {
     "it is unblocked": ("CLIENT", "UNBLOCK"),
     "it is unblocked with an error": ("CLIENT", "UNBLOCK", "ERROR"),
@@ -46,11 +46,11 @@ otherwise = pytest.mark.parametrize("other", OTHERWISE.values(), ids=OTHERWISE)
 
 
 def about(client: Caller, call: Call) -> Call:
-    """`CLIENT UNBLOCK id [ERROR]`, `CLIENT KILL ID id`."""
+    """Appends the client's id: `CLIENT UNBLOCK id [ERROR]`, `CLIENT KILL ID id`."""
     return (*call[:2], client.id, *call[2:]) if "UNBLOCK" in call else (*call, client.id)
 
 
-# How they are sent
+# Ways to send two events
 
 
 def pipelined(client: Redis, calls: Sequence[Call], transaction: bool) -> list[object]:
@@ -70,7 +70,7 @@ def in_one_transaction(queue: Queue, one: Call, other: Call) -> None:
 
 def from_a_script(queue: Queue, one: Call, other: Call) -> None:
     def scripted(call: Call) -> Call:
-        # Scripts have no CLIENT.
+        # Scripts cannot call CLIENT.
         return call if call[0] == "CLIENT" else ("EVAL", f"return redis.call({words(call)})", 0)
 
     def words(call: Call) -> str:
@@ -98,7 +98,7 @@ def reply_of(caller: Caller) -> object:
 
 
 def race(queue: Queue, send: Send, end: Call, other: Call, *, end_first: bool) -> None:
-    """One of each, at once. Whatever has come first, b is answered once."""
+    """Sends both events at once, and checks that b is answered once whichever wins."""
     queue.client.flushall()
     queue.client.execute_command(*POOL)
     queue.acquire("a")
@@ -106,7 +106,7 @@ def race(queue: Queue, send: Send, end: Call, other: Call, *, end_first: bool) -
     calls = (end, about(b, other))
     send(queue, *(calls if end_first else calls[::-1]))
     answer = reply_of(b)
-    # It may have been killed once it was answered.
+    # The client may have been killed after its reply.
     echo = reply_of(b.send("ECHO", "in step"))
     assert echo == b"in step" or ("KILL" in other and isinstance(echo, RedisConnectionError)), (
         answer

@@ -21,7 +21,7 @@ Start = Callable[..., Server]
 
 
 def assert_cut_off(waiters: list[Caller]) -> None:
-    """As who waits by BLPOP is."""
+    """Checks that the server ended the calls as it ends BLPOP."""
     for waiter in waiters:
         assert error_of(waiter.reply).startswith("UNBLOCKED")
         with pytest.raises(RedisConnectionError):
@@ -33,7 +33,7 @@ def role(client: Redis) -> str:
 
 
 def with_replica(start: Start) -> tuple[Server, Server]:
-    """A primary that may fail over to its replica."""
+    """Starts a primary that may fail over to its replica."""
     primary = start()
     replica = primary.replica()
     with primary.client() as client:
@@ -55,7 +55,7 @@ def test_who_waits_on_a_server_that_becomes_a_replica_is_told_so(
         assert_cut_off(waiters)
         assert queue.is_empty
         server.wait_for_sync()
-        # What was due is not any more.
+        # Due grants are not made any more.
         clock.advance("2m")
         assert state(queue.client) == {}
         server.follow(None)
@@ -67,7 +67,7 @@ def test_who_waits_on_a_server_that_becomes_a_replica_is_told_so(
 def test_a_lease_that_lapses_on_a_replica_is_granted_to_nobody(
     fresh_server: Start, clock: Clock
 ) -> None:
-    """Not even where clients may write to a replica, once they may no more."""
+    """Even if clients may write to the replica, once they no longer may."""
     replica = fresh_server().replica(replica_read_only="no")
     with Queue(replica) as queue:
         queue.acquire("a")
@@ -89,7 +89,7 @@ def test_a_replica_lets_nobody_wait(pair: Pair) -> None:
         for holder in ("b", "c"):
             with pytest.raises(ReadOnlyError):
                 replica.execute_command("RL.ACQUIRE", "k", 1, "60s", holder, "BLOCK", 0)
-        # It knows of no queue, only of leases.
+        # A replica has leases, but no queues.
         peek = ("RL.PEEK", "k", "CONCURRENCY", 2, "60s", "c")
         assert replica.execute_command(*peek) == [1, 2, 1, 0, 60_000]
         assert queue.client.execute_command(*peek) == [0, 2, 1, 1, 60_000]
@@ -106,7 +106,7 @@ def test_after_a_failover_who_waited_waits_on_the_new_primary(
         before.client.execute_command("FAILOVER", "TO", "127.0.0.1", new.port)
         assert_cut_off(waiters)
         poll.until(lambda: role(after.client) == "master", "the replica has taken over")
-        # The lease is still held, for as long as it was.
+        # The lease is still held for its remaining time.
         assert after.acquire("b") == [0, 1, 0, 50_000, 50_000]
         b, c = after.join("b", "c")
         clock.advance("50s")
@@ -160,7 +160,7 @@ def test_on_a_replica_that_is_promoted_workers_go_on_where_they_were(
     with Queue(replica) as queue:
         assert queue.holders() == {b"b": b"1"}
         c = queue.joins("c")
-        # It holds its lease by its name, wherever it asks.
+        # The holder keeps its lease by its name, on any server.
         assert queue.acquire("b", "BLOCK", 0) == GRANTED
         clock.advance("60s")
         assert c.reply() == GRANTED

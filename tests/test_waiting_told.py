@@ -1,4 +1,4 @@
-"""What RL.INFO, INFO, events, replicas and the AOF tell of waiting calls, and of their grants."""
+"""RL.INFO, INFO, events, replicas and the AOF show waiting calls and their grants."""
 
 import pytest
 from redis import Redis, WatchError
@@ -15,7 +15,7 @@ from support.workload import state, written_commands
 pytestmark = pytest.mark.every_server
 
 
-# What is told
+# Introspection
 
 
 def test_info_tells_who_waits_and_for_how_long(own_queue: Queue, clock: Clock) -> None:
@@ -27,7 +27,7 @@ def test_info_tells_who_waits_and_for_how_long(own_queue: Queue, clock: Clock) -
         "served": 0,
         "timed_out": 0,
     }
-    # How much the timer has done is not about anybody.
+    # The timer's counts do not describe a caller.
     turns = {"looks", "busiest_turn"}
 
     def told() -> dict[str, object]:
@@ -119,7 +119,7 @@ def test_of_a_key_for_which_nobody_waits_no_queue_is_told(queue: Queue) -> None:
 def test_the_server_says_that_the_command_may_block(redis: Redis, server: Server) -> None:
     flags = set(redis.command()["rl.acquire"]["flags"])
     if server.version < (7,):
-        # It has no such flag for modules.
+        # Redis 6.2 has no such flag for modules.
         assert "write" in flags
     else:
         assert {"write", "blocking"} <= flags
@@ -129,7 +129,7 @@ def test_the_server_says_that_the_command_may_block(redis: Redis, server: Server
 
 
 def counts(queue: Queue) -> dict[str, dict[str, int]]:
-    """By command and kind, what INFO has counted, without the zeros."""
+    """Returns the counts of INFO by command and kind, without the zeros."""
     info = queue.client.info("ratelimit")
     names = {"acquire": "ratelimit_rl.acquire", "leases": "ratelimit_rl-leases"}
     return {
@@ -199,7 +199,7 @@ def test_what_is_granted_is_a_change_to_who_watches_the_key(queue: Queue, clock:
             pipeline.execute()
 
 
-# What others get of it
+# Replication
 
 
 def test_a_replica_has_what_is_granted_to_the_byte(pair: Pair, clock: Clock) -> None:

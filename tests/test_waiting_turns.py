@@ -1,6 +1,6 @@
-"""Waiting calls, however many, are served in portions, between which other calls are served.
+"""Many waiting calls are served in portions, between which the server serves other calls.
 
-They are counted here, not timed: the clock stands still.
+The tests count the portions instead of timing them, as the clock stands still.
 """
 
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from support.clock import Clock
 from support.server import Server
 from support.waiting import GRANTED, Caller, Queue
 
-# Looks at queues and answers in one turn, and more than fit into one.
+# Maximum queue checks and replies of one portion, and a number above it.
 MOST, MANY = 100, 270
 
 
 @pytest.fixture
 def keys(own_queue: Queue) -> list[Caller]:
-    """Somebody waits for each of many keys."""
+    """Starts one waiting call for each of many keys."""
     with own_queue.client.pipeline(transaction=False) as pipeline:
         for key in range(MANY):
             pipeline.execute_command("RL.ACQUIRE", key, 1, "60s", "a")
@@ -57,7 +57,7 @@ def test_a_clock_set_back_is_seen_to_in_several_turns(
 ) -> None:
     looks = own_queue.told()["looks"]
     clock.advance(-3_600_000_000)
-    # The leases are moved back with it: each queue is looked at once.
+    # The clock takes the leases back with it: each queue is checked once.
     own_queue.until(lambda: own_queue.told()["looks"] == looks + MANY, "all are looked at")
     assert not any(caller.is_answered for caller in keys)
     clock.advance("60s")
@@ -93,7 +93,7 @@ def test_many_who_give_up_at_once_are_answered_in_several_turns(own_queue: Queue
 
 
 def test_a_key_with_many_who_can_be_granted_does_not_hold_the_others_up(own_queue: Queue) -> None:
-    """Heard of by the events of what is granted."""
+    """The grants' events show the order."""
     own_queue.client.config_set("notify-keyspace-events", "Ed")
     own_queue.acquire("a", key="big")
     own_queue.acquire("a", key="small")
@@ -127,17 +127,17 @@ def test_info_of_many_queues_names_the_longest(own_queue: Queue, keys: list[Call
 def test_in_a_cluster_keys_to_which_nothing_happens_are_not_looked_at(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
-    """They are asked after, some at a time, whether they are still this node's."""
+    """The node only checks, a few at a time, whether it still serves their slots."""
     with Queue(fresh_server(cluster_enabled="yes")) as queue:
         queue.client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
         queue.until(lambda: is_up(queue, clock), "the cluster is up")
         for key in range(5):
             queue.acquire("a", key=key, ttl="1d")
         callers = join(queue, [(key, 1, "b") for key in range(5)])
-        # The module has another timer in a cluster, and the clock was moved while that slept.
+        # In a cluster the module has another timer, which was sleeping when the clock was moved.
         queue.until(lambda: queue.told()["looks"] == 5, "each is looked at as it joins")
         for _ in range(12):
-            # A cron event each.
+            # Each round triggers a cron event.
             queue.see_clock(clock)
         assert queue.told()["looks"] == 5
         for key, caller in enumerate(callers):

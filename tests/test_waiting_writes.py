@@ -22,7 +22,7 @@ Step = Callable[[Queue], None]
 
 
 def looks(queue: Queue) -> int:
-    """How often the server has looked at a queue."""
+    """Returns how often the server has checked a queue."""
     looks = queue.told()["looks"]
     assert isinstance(looks, int)
     return looks
@@ -70,14 +70,14 @@ def test_while_the_server_refuses_writes_nobody_is_granted_a_lease(
     before = queue.client.dump("k")
     begins(queue)
     assert error in error_of(lambda: queue.acquire("late"))
-    # The lease expires, and the head would be let in.
+    # The lease expires, and the head would be granted one.
     seen = looks(queue)
     clock.advance("60s")
     queue.until(lambda: looks(queue) > seen, "the queue is looked at")
     queue.settle()
     assert not b.is_answered
     assert queue.client.dump("k") == before
-    # Waits end, in denials.
+    # Deadlines end in denials.
     clock.advance("30s")
     assert c.reply() == [0, 1, 1, 1, 0]
     assert queue.client.client_unblock(d.id) == 1
@@ -103,8 +103,8 @@ def test_while_the_server_refuses_writes_queues_are_not_looked_at_again_and_agai
     assert others[0].reply()[0] == 0
     queue.settle()
     seen = looks(queue)
-    # Some ten times a second the server is asked whether it takes writes again. What is due is
-    # looked at, and nothing else.
+    # The module asks the server about ten times a second whether it accepts writes. Only due queues
+    # are checked.
     clock.advance("100ms")
     assert [others[1].reply()[0], looks(queue)] == [0, seen + 1]
     assert error in error_of(lambda: queue.acquire("late"))
@@ -112,7 +112,7 @@ def test_while_the_server_refuses_writes_queues_are_not_looked_at_again_and_agai
     assert [waiter.reply() for waiter in waiters] == [GRANTED] * 3
 
 
-# Before the keys themselves expire, which are looked at then.
+# Before the keys themselves expire, which would be checked then.
 TIMES = [("c", "60s"), ("d", "60100ms")]
 
 
@@ -136,7 +136,7 @@ def test_while_a_cluster_takes_no_writes_though_it_lets_reads_pass_nobody_is_gra
         assert "cluster is down" in error_of(lambda: queue.acquire("late"))
         clock.advance("1h")
         if server.is_valkey or server.version >= (7, 2):
-            # It is told so, as its call would be.
+            # The caller gets this error, as a new call would.
             assert "cluster is down" in error_of(b.reply)
         else:
             queue.settle()
@@ -147,7 +147,7 @@ def test_while_a_cluster_takes_no_writes_though_it_lets_reads_pass_nobody_is_gra
             assert b.reply() == GRANTED
 
 
-# A user who may not call any more
+# Users that lose their permission
 
 
 def worker(queue: Queue, holder: str) -> Caller:
@@ -179,7 +179,7 @@ def test_a_user_who_may_not_call_any_more_is_granted_nothing(
     queue.client.execute_command("ACL", "SETUSER", "worker", *rules)
     queue.release("a")
     if queue.server.version < (7,) and not queue.server.is_valkey:
-        # It does not tell a module whose call it is.
+        # Redis 6.2 does not tell a module which user made a call.
         assert b.reply() == GRANTED
         queue.release("b")
     else:
@@ -195,7 +195,7 @@ NO_PERMISSION = (
 
 
 def test_a_user_who_may_not_log_in_any_more_is_granted_its_lease(with_worker: Queue) -> None:
-    """As the server goes on with the connections that there are."""
+    """The server, too, keeps existing connections of such a user."""
     b = worker(with_worker, "b")
     with_worker.client.execute_command("ACL", "SETUSER", "worker", "off", "resetpass")
     with_worker.release("a")
@@ -226,7 +226,8 @@ def test_wait_counts_replicas_that_have_a_lease_granted_in_turn(pair: Pair, cloc
             queue.release("a")
             assert b.reply() == GRANTED
             if queue.server.version < (7,) and not queue.server.is_valkey:
-                # It goes by what the connection's last call wrote, and takes no grant for a call.
+                # WAIT uses the offset of the connection's last call, and does not count a grant as
+                # a call.
                 b.call("PING")
             b.send("WAIT", 1, 1000)
             queue.settle()
@@ -240,7 +241,7 @@ def test_wait_counts_replicas_that_have_a_lease_granted_in_turn(pair: Pair, cloc
         queue.release("b")
 
 
-# CLIENT UNBLOCK where threads read
+# CLIENT UNBLOCK with I/O threads
 
 
 def test_where_threads_read_nobody_is_unblocked_into_silence(fresh_server: Start) -> None:

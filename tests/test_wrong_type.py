@@ -1,11 +1,11 @@
-"""A key that holds anything else is an error that names what it holds and what is needed."""
+"""A key of another type is an error that names its type and the one that the call needs."""
 
 import pytest
 from redis import ResponseError
 
 pytestmark = pytest.mark.every_server
 
-# What a key may hold, as TYPE says it, and the command that makes it so.
+# Types that a key may have, as TYPE shows them, and a command that creates each.
 HOLDS = {
     "string": "SET k value",
     "list": "RPUSH k value",
@@ -21,10 +21,10 @@ HOLDS = {
     "rl-leases": "RL.ACQUIRE k 10 60s holder",
     "rl-limits": "RL.FIXED k 10 60s AS name",
 }
-# A key with parts serves every call.
+# Every call works on a key with several limits.
 SERVES_ALL = "rl-limits"
 
-# The algorithms, and the kind that each needs.
+# Each algorithm and the kind of key that it needs.
 NEEDS = {
     "TOKENBUCKET k 10 1 1s": "rl-bucket",
     "LEAKYBUCKET k 10 1 1s": "rl-bucket",

@@ -1,4 +1,4 @@
-"""The machine on which `make` runs in these tests."""
+"""A simulated machine on which `make` runs in these tests."""
 
 import shutil
 from pathlib import Path

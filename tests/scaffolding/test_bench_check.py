@@ -1,4 +1,4 @@
-"""`make bench-check`: a call that has become dearer than its budget is found out."""
+"""`make bench-check` detects a call that has become more expensive than its budget."""
 
 from collections import Counter
 from contextlib import nullcontext
@@ -111,7 +111,7 @@ def test_what_a_server_does_each_second_is_not_counted(monkeypatch):
         def run(self, *_):
             pass
 
-    # Two cache lines of every call, and one of what comes each second.
+    # Two cache lines of every call, and one of the work of each second.
     seconds = iter([2_000_000, 100_000, 0, 200_000])
     counting = SimpleNamespace(
         server=SimpleNamespace(port=0, admin=SimpleNamespace(flushall=lambda: None)),
@@ -189,7 +189,7 @@ def test_calls_on_servers_of_other_settings_are_not_compared():
     [
         (pair(0.85, 0.80, 0.90), False),
         (pair(0.85, 0.60, 0.90), True),
-        # The medians are of a machine of another speed than the rounds.
+        # The medians come from a machine of another speed than the rounds.
         (Pair(940, 1000, 0.85, 0.80, 0.90), False),
         (Pair(960, 1000, 0.85, 0.80, 0.90), True),
         (Pair(740, 1000, 0.85, 0.80, 0.90), True),
@@ -208,7 +208,7 @@ def test_rounds_that_contradict_each_other_are_noise_in_every_section(found, is_
 
 
 def test_ratio_of_a_pair_is_that_to_the_runs_of_the_reference_next_to_it():
-    # A machine that becomes slower all the time: only neighbours can be compared.
+    # On a machine that becomes slower all the time, only neighbouring runs can be compared.
     runs = count(1)
     found = pairs.by_turns(
         lambda: next(runs), {"half": lambda: 0.5 * next(runs), "same": lambda: next(runs)}, rounds=5
@@ -239,7 +239,7 @@ def test_noisy_pairs_are_measured_again(noisy_turns):
 
 @pytest.fixture
 def whole_run(monkeypatch, tmp_path):
-    """Runs `make bench`, which measures nothing, and fails in one section."""
+    """Runs `make bench` without measuring, with one section that fails."""
     sections = Results(valkey=Valkey("Valkey", {}), memory=Memory(1, {}, {}, {}))
     (tmp_path / "measured").mkdir()
     monkeypatch.setattr(record, "FOLDER", tmp_path / "measured")
@@ -290,7 +290,7 @@ def test_no_two_figures_that_are_published_contradict_each_other():
 
 
 def production() -> Costs:
-    # Each costs more than the one before, so that no two of the multiples are the same by chance.
+    # Each costs more than the previous one, so that no two multiples are equal by chance.
     counts = {call.name: count_of(1000 + 100 * at) for at, call in enumerate(PRODUCTION)}
     bases = report.BASES.values()
     return Costs({name: pair(1.0) for name in counts if name not in bases}, counts)

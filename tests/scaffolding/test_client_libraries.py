@@ -1,7 +1,7 @@
-"""docs/clients.md is right about every client library: the code that it shows is the code that is
-asked here, and its table says what came of it.
+"""docs/clients.md is right about every client library: its code is run here, and its table shows
+the results.
 
-Every run asks four libraries, `make clients` all that this machine can have.
+Every run tests four libraries; `make clients` tests all that this machine can have.
 """
 
 import re
@@ -26,7 +26,7 @@ from support.proxy import LossyProxy
 from support.server import Server
 from support.slot_moves import SlotMove
 
-# Where a library sends a call is its own doing, whatever the server. Building one takes a minute.
+# A library decides where to send a call, whatever the server. Building one takes a minute.
 pytestmark = [pytest.mark.once, pytest.mark.timeout(PATIENT)]
 
 # The code
@@ -46,7 +46,7 @@ def test_three_libraries_are_shown_by_what_differs_from_another() -> None:
 
 
 def cells() -> dict[str, dict[str, str]]:
-    """The table's, by the library's name and the column's, of which "client" has the version."""
+    """Returns the table's cells by library and column. The column "client" has the version."""
     head, _, *rows = (
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in DOCUMENT.split("\n## ")[0].splitlines()
@@ -56,8 +56,8 @@ def cells() -> dict[str, dict[str, str]]:
 
 
 def told(library: Library, column: str) -> dict[str, str]:
-    """What is said of the library: as it is shown in its section and, before an arrow, without the
-    lines that the section has for it.
+    """Returns the table's cell as the library's section shows it. The part before an arrow omits
+    the lines that the section shows.
     """
     cell = cells()[library.name][column]
     plain, arrow, shown = cell.partition(" → ")
@@ -92,7 +92,7 @@ LIMITS = (*LIMIT, "FIXED", "5000", "1d")
 
 @pytest.fixture
 def tags(cluster: Cluster) -> list[tuple[str, str]]:
-    """Two of each primary, by which keys are put into different slots."""
+    """Returns two tags of each primary, which put keys into different slots."""
     if not cluster.servers[0].binary.counts_subcommands:
         pytest.skip("the server counts no subcommands, by which is seen what a library asks it")
     return list(cluster.tags().values())
@@ -106,8 +106,8 @@ def stats(cluster: Cluster, section: str, name: str, value: str) -> dict[Server,
 
 
 def outcome(cluster: Cluster, questions: Sequence[Sequence[str]], program: Program) -> str:
-    """What a library does once it has found its way: all is asked once before it is watched, and
-    then so often that one that goes anywhere goes wrong.
+    """Returns how a library routes the calls. Each is sent once before counting, and then so often
+    that a library which picks random nodes is detected.
     """
 
     def ask_all() -> None:
@@ -168,7 +168,7 @@ def test_a_call_with_several_keys(
 
 @each_library
 def test_a_pipeline(library: Library, cluster: Cluster, tags: list[tuple[str, str]]) -> None:
-    # The widest keys that one can have.
+    # Keys as far apart as possible.
     wide = {
         "direct": [[tag for pair in tags for tag in pair]],
         "one node": tags,
@@ -196,13 +196,13 @@ def test_a_pipeline(library: Library, cluster: Cluster, tags: list[tuple[str, st
 
 
 def wait_until_replicas_are_told_of(cluster: Cluster, tags: list[tuple[str, str]]) -> None:
-    """A node tells clients of a replica once it has heard of one that has received something."""
+    """A node lists a replica for clients once it knows that the replica has received data."""
 
     def told_of() -> bool:
         slots = [
             cluster.admin(server).execute_command("CLUSTER SLOTS") for server in cluster.servers
         ]
-        # Of each part: where it begins and ends, its primary, its replicas.
+        # Each part has its first and last slot, its primary and its replicas.
         return all(len(part) > 3 for told in slots for part in told)
 
     for tag, _ in tags:
@@ -230,14 +230,16 @@ def test_a_peek(library: Library, cluster: Cluster, tags: list[tuple[str, str]])
 
 # A reply that is lost
 
-# More are not made to have three replies lost.
+# Send at most this many calls to have three replies lost.
 MOST_CALLS = 60
 
 
 def after_lost_replies(
     proxy: LossyProxy, server: Server, prefix: str, take: Callable[[str], object]
 ) -> str:
-    """Every third reply is lost. A call that its library gives up is not made again."""
+    """Counts charges while every third reply is lost. A call that its library gives up is not
+    repeated.
+    """
     keys, errors = [], 0
     while proxy.lost < 3 and len(keys) < MOST_CALLS:
         keys.append(f"{prefix}call-{len(keys)}")
@@ -280,8 +282,8 @@ def test_a_reply_that_one_server_sends_and_that_is_lost(library: Library, server
 
 @pytest.fixture
 def two_nodes(fresh_server: Callable[..., Server]) -> list[Server]:
-    """A cluster of its own, so that a library that leaves one node for a while has another."""
-    # They serve some time after their start, so that their clock runs.
+    """Starts a separate cluster, so that a library that avoids one node for a while has another."""
+    # Nodes serve some time after their start, so their clock runs.
     settings = {"clock": None, "cluster_enabled": "yes", "cluster_announce_ip": "127.0.0.1"}
     servers = [fresh_server(**settings) for _ in range(2)]
     with servers[0].client() as first, servers[1].client() as second:
@@ -292,7 +294,7 @@ def two_nodes(fresh_server: Callable[..., Server]) -> list[Server]:
 
 
 def announce(server: Server, port: int, nodes: Sequence[Server]) -> None:
-    """All nodes send clients to this port for the server's keys, and the cluster is well."""
+    """Makes all nodes announce this port for the server's keys, and waits for the cluster."""
     with ExitStack() as connected:
         admins = [connected.enter_context(node.client(decode_responses=True)) for node in nodes]
         admins[nodes.index(server)].config_set("cluster-announce-port", port)
@@ -322,7 +324,7 @@ def test_a_reply_that_a_cluster_sends_and_that_is_lost(
         with LossyProxy(server.port, every=3).running() as proxy:
             announce(server, proxy.port, two_nodes)
             with library.program(mode, proxy.port) as program:
-                # So that it has both nodes, if it can.
+                # So that the library knows both nodes, if it can.
                 with suppress(LibraryError):
                     program.ask("one", other_nodes)
                 proxy.sent = 0
@@ -360,6 +362,6 @@ def test_a_slot_that_moves(library: Library, cluster: Cluster, tags: list[tuple[
     if said == {"shown": "none"}:
         pytest.skip("the library has none")
     assert found("cluster") == said.get("plain", said["shown"])
-    # What stops it sending a call again may stop this, too.
+    # The setting that stops it from resending a call may stop this too.
     if "plain" in told(library, "lost reply: cluster"):
         assert found("cluster-sure") == said["shown"]

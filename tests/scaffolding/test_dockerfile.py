@@ -1,4 +1,4 @@
-"""What can be seen of the images without making them; `make image-check` carries the steps out."""
+"""The Dockerfiles are checked without building the images. `make image-check` runs their steps."""
 
 import tomllib
 from pathlib import Path
@@ -9,7 +9,7 @@ from support import dockerfile
 from support.dockerfile import Copy
 from support.server import MODULE, REPOSITORY
 
-# No server takes part.
+# No server is needed.
 pytestmark = pytest.mark.once
 
 NAMES = ["Dockerfile", "gateway/Dockerfile", "console/Dockerfile"]
@@ -17,7 +17,7 @@ BUILD, IMAGE = dockerfile.read(REPOSITORY)[0]
 
 
 def copies(text: str) -> list[tuple[str, Copy]]:
-    """With the images that they begin with."""
+    """Returns the COPY steps, each with its base image."""
     found = dockerfile.stages(text)
     return [(stage.base, Copy.of(rest)) for stage in found for rest in stage.all("COPY")]
 
@@ -35,7 +35,7 @@ def test_the_compiler_is_that_of_the_project(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_images_are_of_one_debian(name: str):
-    """Since a program is built for the C library that it runs with."""
+    """A program needs the C library that it was built for."""
     (build, image), _ = dockerfile.read(REPOSITORY, name)
     assert build.suite == image.suite == "trixie"
 

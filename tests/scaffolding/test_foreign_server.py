@@ -1,4 +1,4 @@
-"""Servers out of container images, by a docker that is made up."""
+"""Servers are extracted from container images, with a fake docker."""
 
 import os
 import subprocess
@@ -10,15 +10,15 @@ import pytest
 
 from support.server import REPOSITORY
 
-# No server takes part.
+# No server is needed.
 pytestmark = pytest.mark.once
 
-# It tells what it was asked to run.
+# It prints its arguments.
 LOADER = """\
 #!/bin/sh
 echo "$@"
 """
-# One container at a time, of which nothing is to stay.
+# One container at a time, which must be removed afterwards.
 DOCKER = """\
 #!/bin/sh
 case "$1" in
@@ -31,7 +31,7 @@ esac
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """Where the image's files are."""
+    """Creates the image's files and returns their folder."""
     image = tmp_path / "image"
     for name, text in {
         "usr/lib64/ld-linux-any.so.2": LOADER,
@@ -48,7 +48,7 @@ def image(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def get(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
-    """Asks the script for the server of an image."""
+    """Runs the script that extracts an image's server."""
     programs = tmp_path / "my bin"
     programs.mkdir()
     (programs / "docker").write_text(DOCKER)

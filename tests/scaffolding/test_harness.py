@@ -1,4 +1,4 @@
-"""The tests' own ground: files that may be open, and a module of the sources as they are."""
+"""The test harness: limits on open files, and the check that the module is up to date."""
 
 import os
 import random
@@ -17,7 +17,7 @@ from support import files, freshness
 from support.ports import reserve_port
 from support.server import REPOSITORY, without_spaces
 
-# No server takes part.
+# No server is needed.
 pytestmark = pytest.mark.once
 
 
@@ -81,7 +81,7 @@ def test_a_test_that_leaves_a_socket_open_fails(pytester_folder: Path) -> None:
 
 @pytest.fixture
 def pytester_folder(tmp_path: Path) -> Path:
-    """A folder whose tests have our fixtures, though it is elsewhere."""
+    """Creates a folder outside the repository whose tests use our fixtures."""
     (tmp_path / "conftest.py").write_text(
         f"import sys\nsys.path.insert(0, {str(REPOSITORY / 'tests')!r})\n"
         "from conftest_of_ours import *\n"
@@ -95,7 +95,7 @@ def pytester_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """A module and one of its two sources, which are older; a folder on the way has a space."""
+    """Creates a module that is newer than its two sources, in a path with a space."""
     repository = tmp_path / "my clone"
     sources = [repository / "src" / name for name in ("lib.rs", "other.rs")]
     module = repository / "target/release/libmodule.so"

@@ -18,7 +18,7 @@ LIBRARY, BINARY = ("--crate-type", "lib"), ("--crate-type", "bin")
 def linted(
     folder: Path, source: str, *words: str, primary: str = "1"
 ) -> subprocess.CompletedProcess[str]:
-    """As cargo calls it for a crate of this source."""
+    """Runs the script as cargo does, for a crate with this source."""
     (folder / "lib.rs").write_text(source)
     (folder / "debug/deps").mkdir(parents=True, exist_ok=True)
     return subprocess.run(

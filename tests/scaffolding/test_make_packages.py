@@ -1,4 +1,4 @@
-"""What `make package` puts into a tarball and a Debian package, and when it makes only the one."""
+"""`make package` puts the right files into a tarball and a Debian package."""
 
 import platform
 import re

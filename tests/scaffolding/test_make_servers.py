@@ -1,4 +1,4 @@
-"""Which port and which server `make` takes or refuses, and that no server outlives `make run`."""
+"""`make` accepts or refuses a port and a server, and no server outlives `make run`."""
 
 import contextlib
 import os
@@ -126,13 +126,13 @@ def test_a_server_that_does_not_start_is_told_with_what_it_printed(machine, port
 
 @pytest.fixture
 def running(machine, port):
-    """`make run` with a real server and the real module: make's process, and the server's port."""
+    """Runs `make run` with a real server; yields make's process and the server's port."""
     machine.has(
         "cargo",
         f"mkdir -p target/release; cp '{MODULE}' target/release/libredis_ratelimit.so",
     )
     make = subprocess.Popen(
-        # As a shell starts it from a terminal, also where these tests run behind it.
+        # Started as a shell does from a terminal, also if these tests run in the background.
         [
             shutil.which("env"),
             "--default-signal=HUP,INT",
@@ -160,7 +160,7 @@ def running(machine, port):
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(make.pid, signal.SIGKILL)
-            # A server that is still there, as the test has found.
+            # A server that is still running, which the test has reported.
             with (
                 contextlib.suppress(OSError),
                 socket.create_connection(("127.0.0.1", port)) as left,
@@ -173,7 +173,7 @@ def running(machine, port):
     [
         ("make", signal.SIGTERM),
         ("make", signal.SIGKILL),
-        # Of a terminal that is closed, and Ctrl-C.
+        # The signals of a closed terminal, and of Ctrl-C.
         ("all in the terminal", signal.SIGHUP),
         ("all in the terminal", signal.SIGINT),
         ("the script", signal.SIGTERM),
@@ -194,7 +194,7 @@ def test_no_server_stays_on_its_port(machine, running, whom, number):
 
 
 def test_under_nohup_the_terminal_may_close():
-    """What nohup does is to ignore the signal, and that is inherited."""
+    """nohup ignores the signal, and child processes inherit that."""
     code = (
         "import signal; from support import lifetime; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
         "lifetime.end_in_order(); print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"

@@ -1,4 +1,6 @@
-"""What `make test-ordinary-account` does on a machine, and that it tells what it cannot do."""
+"""`make test-ordinary-account` runs its commands as an ordinary user, and reports what it cannot
+check.
+"""
 
 import importlib
 import os
@@ -10,7 +12,7 @@ import pytest
 
 from support.server import REPOSITORY
 
-# No server takes part.
+# No server is needed.
 pytestmark = pytest.mark.once
 
 
@@ -24,7 +26,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def ran(account: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
-    """Where and how the two commands were run."""
+    """Returns how and where the two commands were run."""
     calls: list[tuple] = []
     monkeypatch.setattr(account.two_commands, "run_both", lambda *words: calls.append(words))
     return calls
@@ -86,7 +88,7 @@ def test_what_is_in_a_folder_that_others_may_not_enter_is_mounted_there_again(
     for folder in (tools, cargo, work, tmp_path / "open"):
         folder.mkdir(parents=True)
     home.chmod(0o700)
-    # What others may do above is this machine's affair.
+    # The access rights of the folders above depend on this machine.
     hidden_by = account.hidden_by
     assert hidden_by(Path("/usr/bin")) is None
     tmp_path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What `make` tells a machine that lacks something, and when it makes .venv anew."""
+"""`make` reports a missing tool in one line, and makes .venv anew only if it has to."""
 
 import shutil
 import venv
@@ -12,7 +12,7 @@ from support.server import REPOSITORY
 pytestmark = pytest.mark.once
 
 
-# What make cannot get by itself
+# Tools that make cannot install by itself
 
 
 def test_a_python_that_is_too_old_is_told_in_one_line_before_anything_else(machine):
@@ -52,7 +52,7 @@ def test_a_venv_of_another_python_than_the_one_that_is_named_is_made_anew(machin
     target = ".venv/.has-redis" if folder == "." else ".venv/.ready"
 
     def made(*words: str) -> tuple[bool, str]:
-        """Whether it was made, and what it is made with."""
+        """Returns whether it was made, and with which Python."""
         run = machine.make("-C", folder, target, *words)
         assert run.returncode == 0, run.stderr
         of = (machine.clone / folder / ".venv/of").read_text().strip()
@@ -100,7 +100,7 @@ def test_what_is_missing_is_told_in_one_line(machine, program, script, line):
     assert machine.calls("cargo") == []
 
 
-# As it does when it has not yet what rust-toolchain.toml names.
+# The output while it fetches the toolchain of rust-toolchain.toml.
 RUSTUP = """\
 echo "info: syncing channel updates for '1.95.0-x86_64-unknown-linux-gnu'" >&2
 echo "warning: a newer rustup is to be had" >&2
@@ -150,7 +150,7 @@ def test_a_libclang_without_headers_finds_those_of_the_compiler(machine, path):
 
 def test_what_cargo_and_npm_download_is_kept_here_where_nobody_may_write_at_home(machine, tmp_path):
     machine.has("cargo", 'echo "cargo ${CARGO_HOME:-none} ${npm_config_cache:-none}" >> calls')
-    # Root may write to any folder, whatever its modes; not into what is none.
+    # Root may write to any folder whatever its mode, but not into a file.
     for home in (tmp_path, tmp_path / "not yet there", "/dev/null"):
         run = machine.make("build", LIBCLANG_PATH="/usr/lib", HOME=str(home))
         assert run.returncode == 0, run.stderr

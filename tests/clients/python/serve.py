@@ -1,4 +1,4 @@
-"""What the programs in this folder share: a verb and its words a line in, an answer a line out."""
+"""Shared loop of these programs: reads a verb and its arguments per line, and prints an answer."""
 
 import asyncio
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 
 def integers(reply: object) -> Iterator[int]:
-    """Those of a reply, however deep it has them."""
+    """Yields the integers of a nested reply."""
     if isinstance(reply, list | tuple):
         for item in reply:
             yield from integers(item)
