@@ -133,7 +133,7 @@ def test_only_keys_that_the_pattern_allows_are_charged(
 
 @each_way
 @pytest.mark.parametrize("count", [2, 3, 20])
-def test_one_key_that_is_not_allowed_refuses_the_whole_call_whichever_it_is(
+def test_one_forbidden_key_refuses_the_whole_call(
     count: int,
     send: Callable[[Redis, Call], object],
     user: Callable[[str], Redis],
@@ -203,7 +203,7 @@ def selectors(pair: Pair) -> None:
 @each_way
 @each_limiter
 @pytest.mark.usefixtures("selectors")
-def test_who_may_only_read_a_key_looks_at_it_and_charges_nothing(
+def test_read_permission_on_a_key_allows_peeks_and_no_charges(
     limiter: Limiter,
     send: Callable[[Redis, Call], object],
     user: Callable[[str], Redis],
@@ -260,7 +260,7 @@ def without_dangerous(server: Server) -> list[str]:
 
 
 @each_way
-def test_who_may_do_nothing_dangerous_applies_no_effect(
+def test_users_without_dangerous_commands_apply_no_effect(
     send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
 ) -> None:
     limited = ("RL.TAKE", "k", "TOKENBUCKET", 10, 1, "1h", "COST", 4)
@@ -275,7 +275,7 @@ def test_who_may_do_nothing_dangerous_applies_no_effect(
 
 
 @each_way
-def test_who_may_do_nothing_dangerous_sees_no_names_of_others_keys(
+def test_users_without_dangerous_commands_see_no_other_key_names(
     send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
 ) -> None:
     admin = pair.primary.client()
@@ -290,7 +290,7 @@ def test_who_may_do_nothing_dangerous_sees_no_names_of_others_keys(
 
 
 @each_way
-def test_who_may_do_nothing_dangerous_reads_policies_and_changes_none(
+def test_users_without_dangerous_commands_read_policies_and_change_none(
     send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
 ) -> None:
     admin = pair.primary.client()
@@ -313,7 +313,7 @@ def test_who_may_do_nothing_dangerous_reads_policies_and_changes_none(
 
 
 @each_way
-def test_who_may_ask_for_policies_alone_cannot_choose_their_own_limits(
+def test_users_with_permission_for_policies_alone_cannot_choose_limits(
     send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
 ) -> None:
     pair.primary.client().execute_command("RL.POLICYSET gold FIXED 10 1h")
@@ -334,7 +334,7 @@ def test_who_may_ask_for_policies_alone_cannot_choose_their_own_limits(
 
 
 @each_way
-def test_who_may_call_the_effect_makes_what_is_valid_and_nothing_else(
+def test_users_with_permission_for_effects_make_only_valid_states(
     send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
 ) -> None:
     client = user(f"+rl.effect {WAYS} ~k")

@@ -37,7 +37,7 @@ def allocations(redis: Redis, *call: Word) -> int:
 
 
 @each_fixed_size
-def test_a_decision_asks_for_no_memory(limiter: Limiter, counting: Redis, clock: Clock) -> None:
+def test_a_decision_allocates_no_memory(limiter: Limiter, counting: Redis, clock: Clock) -> None:
     assert allocations(counting, *limiter.take("k", 1)) > 0
     # The first denial of a key adds an entry to RL.TOP.
     assert allocations(counting, *limiter.take("k", 100)) > 0
@@ -49,7 +49,7 @@ def test_a_decision_asks_for_no_memory(limiter: Limiter, counting: Redis, clock:
         assert allocations(counting, *call) == 0, call
 
 
-def test_a_log_asks_for_memory_only_to_grow(counting: Redis, clock: Clock) -> None:
+def test_a_log_allocates_only_to_grow(counting: Redis, clock: Clock) -> None:
     asked = []
     for _ in range(10):
         clock.advance("1s")
@@ -61,7 +61,7 @@ def test_a_log_asks_for_memory_only_to_grow(counting: Redis, clock: Clock) -> No
     assert allocations(counting, *LOG.peek("k", 1)) == 0
 
 
-def test_a_call_on_a_key_with_parts_asks_for_as_much_memory_however_often(
+def test_a_call_on_a_key_with_several_limits_allocates_the_same_each_time(
     counting: Redis, clock: Clock
 ) -> None:
     call = "RL.TAKE k TOKENBUCKET 100 100 1h FIXED 100 1h SLIDING 100 1h SLIDING 100 1h STRICT"

@@ -134,7 +134,7 @@ def test_a_window_of_another_mode_counts_until_the_end_of_its_month(
         "1mo ALIGNED OFFSET Asia/Tokyo",
     ],
 )
-def test_words_that_make_no_window_are_refused_and_write_nothing(words: str, redis: Redis) -> None:
+def test_invalid_windows_are_refused_and_write_nothing(words: str, redis: Redis) -> None:
     with pytest.raises(ResponseError):
         redis.execute_command(f"RL.FIXED k 10 {words}")
     assert redis.dbsize() == 0

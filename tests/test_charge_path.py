@@ -238,7 +238,7 @@ def compare_heard_with_unheard(
 
 
 @pytest.mark.parametrize("seed", first_on_every_server(range(4)))
-def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(
+def test_a_fast_path_call_is_the_same_with_and_without_an_aof(
     seed: int, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     names = [*"abcde", *(f"{end}:{policy}" for policy in BUCKET_POLICIES for end in "ab")]
@@ -268,7 +268,7 @@ class EverydayOfSeveral(Everyday):
 
 
 @pytest.mark.parametrize("seed", first_on_every_server(range(4)))
-def test_an_everyday_call_on_several_keys_is_the_same_whether_or_not_its_effect_is_heard(
+def test_a_fast_path_call_on_several_keys_is_the_same_with_and_without_an_aof(
     seed: int, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     compare_heard_with_unheard(

@@ -120,7 +120,7 @@ def test_program_allows_and_denies(program: Path, server: Server) -> None:
     assert (denied["allowed"], denied["reply"][:3]) == (False, [0, 1, 0])
 
 
-def test_program_raises_what_the_server_refuses(program: Path, server: Server) -> None:
+def test_program_raises_errors_of_the_server(program: Path, server: Server) -> None:
     with asking(program, server.port) as ask:
         answer = ask("RL.FIXED", "k", "many", "1m")
     assert not answer["allowed"]

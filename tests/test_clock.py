@@ -45,7 +45,7 @@ def test_a_clock_gone_back_forgives_nothing(
 
 @each_limiter
 @each_jump
-def test_a_clock_gone_back_locks_nobody_out_for_longer_than_a_full_recovery(
+def test_a_clock_gone_back_denies_for_at_most_one_full_recovery(
     jump: str, limiter: Limiter, redis: Redis, clock: Clock
 ) -> None:
     redis.execute_command(*limiter.take("k", 10))
@@ -81,7 +81,7 @@ def test_a_peek_answers_as_if_the_step_back_were_written_and_does_not_write_it(
 
 @each_limiter
 @each_jump
-def test_a_denied_call_writes_the_step_back_and_its_replica_is_told(
+def test_a_denied_call_writes_and_propagates_the_step_back(
     jump: str, limiter: Limiter, pair: Pair, clock: Clock
 ) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
@@ -163,7 +163,7 @@ def check_after_a_step(client: Redis, clock: Clock, step: str) -> None:
 
 @each_step
 @pytest.mark.parametrize("appendonly", ["no", "yes"], ids=["RDB", "AOF"])
-def test_a_step_while_the_server_is_down_is_as_one_while_it_runs(
+def test_a_clock_step_while_the_server_is_down_acts_as_one_while_it_runs(
     appendonly: str, step: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(appendonly=appendonly)
@@ -179,7 +179,7 @@ def test_a_step_while_the_server_is_down_is_as_one_while_it_runs(
 
 
 @pytest.mark.parametrize("step", first_on_every_server(STEPS))
-def test_a_replica_whose_clock_is_off_by_a_step_forgives_nothing_once_it_is_promoted(
+def test_a_promoted_replica_with_a_wrong_clock_forgives_nothing(
     step: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:
     clock.set(START_US // (2 * HOUR) * 2 * HOUR)
@@ -286,7 +286,7 @@ def test_a_transaction_is_charged_like_calls_one_by_one(redis: Redis, clock: Clo
 
 
 @each_limiter
-def test_what_a_clock_gone_back_to_the_epoch_leaves_can_be_saved_and_replicated(
+def test_keys_after_a_step_back_to_the_epoch_can_be_saved_and_replicated(
     limiter: Limiter, pair: Pair, clock: Clock
 ) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
@@ -308,7 +308,7 @@ def test_what_a_clock_gone_back_to_the_epoch_leaves_can_be_saved_and_replicated(
 
 
 @pytest.mark.parametrize("between", ["RL.PEEK", "RL.TAKE"])
-def test_an_aligned_window_that_begins_twice_is_a_fresh_one_if_it_was_called_in_between(
+def test_an_aligned_window_starts_anew_after_a_call_in_an_earlier_one(
     between: str, redis: Redis, clock: Clock
 ) -> None:
     # Documented as not guaranteed: a charge counts in the window that the clock shows.

@@ -87,7 +87,7 @@ def test_a_cluster_client_sends_every_command_where_its_keys_are(cluster: Cluste
                 assert told.get("rejected_calls", 0) == 0, (command, server.port)
 
 
-def test_the_first_key_that_the_server_tells_of_leads_to_the_node(cluster: Cluster) -> None:
+def test_the_first_key_of_command_info_leads_to_the_node(cluster: Cluster) -> None:
     told = cluster.client().command()
     for owner, (tag, _) in cluster.tags().items():
         for name, call in calls(tag).items():
@@ -102,7 +102,7 @@ def test_every_command_has_a_case_here(cluster: Cluster) -> None:
     assert {name for name in listed if name.startswith("rl.")} == set(calls("t")) | KEYLESS
 
 
-def test_a_node_that_has_not_the_slot_of_a_call_tells_who_has(cluster: Cluster) -> None:
+def test_a_node_without_the_slot_redirects_to_its_owner(cluster: Cluster) -> None:
     for owner, (tag, _) in cluster.tags().items():
         for server in cluster.servers:
             if server is owner:
@@ -142,7 +142,7 @@ def test_keys_of_two_slots_are_refused_and_nothing_is_charged(cluster: Cluster) 
     assert is_empty(cluster)
 
 
-def test_a_script_takes_what_its_keys_allow_and_no_more(cluster: Cluster) -> None:
+def test_a_script_may_only_use_keys_of_its_slot(cluster: Cluster) -> None:
     script = "return redis.call('RL.MTAKE', 2, KEYS[1], ARGV[1], unpack(ARGV, 2))"
     limits = ("FIXED", 10, "1h", "FIXED", 20, "1h")
     tags = cluster.tags()
@@ -169,7 +169,7 @@ def test_a_script_that_crosses_slots_changes_nothing(own_cluster: Cluster) -> No
     assert sum(own_cluster.admin(server).dbsize() for server in tags) == 0
 
 
-def test_a_limit_holds_for_all_who_ask_anywhere(cluster: Cluster) -> None:
+def test_a_limit_holds_for_clients_of_all_nodes(cluster: Cluster) -> None:
     client = cluster.client()
     limits = limiters(50)
     assert {cluster.owner(key) for key in limits} == set(cluster.primaries())
@@ -179,7 +179,7 @@ def test_a_limit_holds_for_all_who_ask_anywhere(cluster: Cluster) -> None:
     assert usage(client, limits, 50) == load.admitted
 
 
-def test_several_limits_hold_together_for_all_who_ask_anywhere(cluster: Cluster) -> None:
+def test_several_limits_hold_together_for_clients_of_all_nodes(cluster: Cluster) -> None:
     client = cluster.client()
     for tag, _ in cluster.tags().values():
         limits = limiters(50, f"{{{tag}}}:")

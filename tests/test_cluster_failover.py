@@ -50,7 +50,7 @@ def narrowed(limiter: Limiter, limit: int) -> Limiter:
 
 
 @pytest.mark.timeout(scaled(300, 1800))
-def test_a_failover_by_hand_loses_nothing_and_lets_nobody_in(cluster: Cluster) -> None:
+def test_a_manual_failover_loses_no_charge(cluster: Cluster) -> None:
     for number in range(scaled(1, 10)):
         limits = limiters(cluster, f"{number}")
         cluster.wait_for_elections()
@@ -68,7 +68,7 @@ def test_a_failover_by_hand_loses_nothing_and_lets_nobody_in(cluster: Cluster) -
 
 
 @pytest.mark.timeout(scaled(300, 1800))
-def test_a_primary_that_is_killed_loses_only_what_its_replica_did_not_have(
+def test_a_killed_primary_loses_only_unreplicated_charges(
     cluster: Cluster,
 ) -> None:
     for number in range(scaled(1, 10)):
@@ -96,7 +96,7 @@ def test_a_primary_that_is_killed_loses_only_what_its_replica_did_not_have(
 
 
 @pytest.mark.timeout(scaled(180, 600))
-def test_what_an_id_has_charged_a_failover_charges_no_more(cluster: Cluster) -> None:
+def test_an_id_charges_once_over_a_failover(cluster: Cluster) -> None:
     client, spec = cluster.client(), ("FIXED", ENDLESS, "1h")
     cluster.wait_for_elections()
     tags = [tag for tag, _ in cluster.tags().values()]

@@ -65,7 +65,7 @@ def test_key_patterns_hold_for_every_key_of_a_call(user, call):
 
 
 @pytest.mark.parametrize("call", KEYS)
-def test_words_may_be_missing_where_the_server_looks_for_keys_first(user, call):
+def test_missing_arguments_are_accepted_where_the_server_looks_for_keys_first(user, call):
     client = user("+@all ~a")
     words = call.split()
     arity = COMMANDS[words[0].lower()][0]
@@ -81,7 +81,7 @@ def test_a_command_is_granted_by_its_name(user, call):
     assert allowed(user(f"+@all -{name} ~*")) == set(COMMANDS) - {name}
 
 
-def test_a_user_who_may_only_peek_charges_nothing(user, redis):
+def test_a_user_with_permission_to_peek_charges_nothing(user, redis):
     client = user("+rl.peek ~*")
     assert not may(client, "RL.TAKE k FIXED 10 60s")
     assert not may(client, "RL.FIXED k 10 60s")

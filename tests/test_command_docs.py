@@ -239,7 +239,7 @@ def test_every_call_that_is_documented_is_accepted(redis: Redis, docs: Docs, tim
 @pytest.mark.one_server
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("name", SPECS)
-def test_a_call_of_specs_that_is_documented_is_accepted_or_told_what_excludes_what(
+def test_a_documented_call_with_specs_is_accepted_or_refused_for_conflicting_arguments(
     redis: Redis, docs: Docs, name: str, times: int
 ) -> None:
     """There are too many such calls to try all of them, so some are drawn at random."""

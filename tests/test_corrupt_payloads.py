@@ -75,7 +75,7 @@ def test_every_truncation_is_refused(dumps: dict[str, bytes], redis: Redis) -> N
     assert not redis.exists("truncated")
 
 
-def test_what_follows_a_payload_is_refused_or_ignored(
+def test_trailing_data_after_a_payload_is_refused_or_ignored(
     dumps: dict[str, bytes], redis: Redis
 ) -> None:
     for dump in dumps.values():

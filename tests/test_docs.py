@@ -42,7 +42,7 @@ OF_CLIENTS = ("clients.md", "write-a-client.md")
     [document for document in DOCUMENTS if document.name not in OF_CLIENTS],
     ids=lambda document: document.name,
 )
-def test_what_a_document_shows_is_what_happens(
+def test_examples_in_a_document_print_the_shown_output(
     document: Path, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     run(document.read_text(), fresh_server(module_args=EVERYTHING), clock)
@@ -62,7 +62,7 @@ def lines_of(file: str) -> str:
     ],
     ids=["redis.conf.example", "the Debian package"],
 )
-def test_who_installs_the_module_as_it_is_written_has_policies(
+def test_installing_the_module_as_documented_enables_policies(
     server: Server, clock: Clock, conf: str
 ) -> None:
     """Installs the module as the documents say, where
@@ -113,12 +113,12 @@ def run(text: str, server: Server, clock: Clock) -> None:
         "```conf\nmaxmemory-policy no-such-policy\n```",
     ],
 )
-def test_what_does_not_happen_is_noticed(server: Server, clock: Clock, text: str) -> None:
+def test_a_wrong_example_fails(server: Server, clock: Clock, text: str) -> None:
     with pytest.raises((AssertionError, ServerError)):
         run(text, server, clock)
 
 
-def test_help_that_redis_cli_does_not_print_is_noticed(server: Server, clock: Clock) -> None:
+def test_wrong_help_output_fails(server: Server, clock: Clock) -> None:
     if server.version < (7,) or redis_cli() is None:
         pytest.skip("there is no HELP: it takes redis-cli and a server of 7.0 or later")
     with pytest.raises(AssertionError, match=r"RL\.FIXED key limit window"):
@@ -188,7 +188,7 @@ def test_the_reference_has_every_command(synopses: dict[str, str], ours: set[str
     assert synopses.keys() == ours
 
 
-def test_the_reference_says_what_a_command_takes(
+def test_the_reference_has_the_arguments_of_each_command(
     redis: Redis, synopses: dict[str, str], ours: set[str], binary: Binary
 ) -> None:
     if binary.version < (7,):
@@ -281,7 +281,7 @@ POLICIES = [
 LATER = "rl-policy 1 5:later 1 0 1 0 1 1 13:NEW-ALGORITHM 0 0 1000000 0"
 
 
-def test_an_error_is_what_the_call_beside_it_gets(
+def test_documented_errors_are_those_of_the_documented_calls(
     fresh_server: Callable[..., Server], binary: Binary
 ) -> None:
     table = COMMANDS.read_text().split("\n## Errors\n")[1]
@@ -313,7 +313,7 @@ def test_a_test_that_a_document_names_exists() -> None:
             assert f"\ndef {test}(" in source, f"{file}::{test}"
 
 
-def test_the_promises_and_their_limits_are_those_of_the_tests(
+def test_documented_promises_and_limits_are_those_of_the_tests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(REPOSITORY / "scripts")

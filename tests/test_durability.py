@@ -62,7 +62,7 @@ def is_written(client: Redis) -> bool:
 @pytest.mark.parametrize("preamble", ["yes", "no"])
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 @pytest.mark.parametrize("end", ["nosave", "kill"])
-def test_a_restart_keeps_what_the_aof_promises(
+def test_a_restart_keeps_what_appendfsync_promises(
     end: str, policy: str, preamble: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     """A server that shuts down keeps all it has answered. So does a killed one, as the operating

@@ -76,7 +76,7 @@ def test_a_deletion_deletes(kind: str, primary: Redis, pair: Pair) -> None:
     assert state(pair.replica.client()) == {}
 
 
-def test_a_change_is_applied_to_what_is_there(primary: Redis) -> None:
+def test_a_change_is_applied_to_the_existing_state(primary: Redis) -> None:
     apply(primary, "k", VALID["log, whole"])
     # 1 microsecond back; the oldest entry is removed; 3 of 7 millionths are given back; 9 are
     # added.
@@ -172,7 +172,7 @@ def test_effects_apply_in_transactions_and_scripts(pair: Pair, primary: Redis) -
 
 
 @each_valid
-def test_a_replica_takes_effects_from_nobody_but_its_primary(effect: str, pair: Pair) -> None:
+def test_a_replica_applies_only_its_primarys_effects(effect: str, pair: Pair) -> None:
     replica = pair.replica.client()
     with pytest.raises(ReadOnlyError):
         replica.execute_command("RL.EFFECT", "k", effect)
@@ -180,7 +180,7 @@ def test_a_replica_takes_effects_from_nobody_but_its_primary(effect: str, pair: 
 
 
 @each_valid
-def test_who_watches_a_key_is_told_of_an_effect(effect: str, server: Server) -> None:
+def test_an_effect_aborts_transactions_that_watch_the_key(effect: str, server: Server) -> None:
     watcher, caller = server.client(), server.client()
     with watcher.pipeline() as pipeline:
         pipeline.watch("k")

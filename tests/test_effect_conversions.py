@@ -22,7 +22,7 @@ pytestmark = pytest.mark.every_server
 
 
 @each_conversion
-def test_a_conversion_makes_one_with_parts_of_what_is_there(
+def test_a_conversion_turns_a_plain_key_into_one_with_several_limits(
     held: str, conversion: str, primary: Redis, pair: Pair
 ) -> None:
     apply(primary, "k", held)

@@ -14,7 +14,7 @@ def info(client: Redis) -> str:
     return client.eval("return redis.call('INFO', 'ratelimit')", 0)
 
 
-def test_the_script_returns_what_info_counts(used: Server) -> None:
+def test_the_script_returns_the_counts_of_info(used: Server) -> None:
     with used.client(decode_responses=True) as client, waiting(used, *NAMES):
         exercise(client, "user")
         client.execute_command("RL.POLICYSCALE", "login", "0.5", "FOR", "10m")
@@ -40,7 +40,7 @@ def test_the_script_returns_what_info_counts(used: Server) -> None:
     assert counts == expected
 
 
-def test_the_script_returns_what_policyget_counts_of_each_policy(used: Server) -> None:
+def test_the_script_returns_the_counts_of_each_policy(used: Server) -> None:
     with used.client(decode_responses=True) as client:
         exercise(client, "user")
         counts = by_script(client)
@@ -54,7 +54,7 @@ def test_the_script_returns_what_policyget_counts_of_each_policy(used: Server) -
         assert len(ours) == len(NAMES) * (len(COUNTS) + 3)
 
 
-def test_the_script_leaves_out_what_has_become_of_no_calls(used: Server) -> None:
+def test_the_script_leaves_out_outcomes_without_calls(used: Server) -> None:
     with used.client(decode_responses=True) as client:
         client.execute_command("RL.LIMIT", "user", "login", "COST", 0)
         ours = [key for key in by_script(client) if key.startswith("policy:")]

@@ -51,7 +51,7 @@ def same_bytes(one: Redis, other: Redis) -> bool:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", range(scaled(2, 20)))
-def test_a_replica_that_is_promoted_under_load_grants_what_is_left(
+def test_a_replica_promoted_under_load_grants_the_remaining_units(
     seed: int, fresh_server: Callable[..., Server]
 ) -> None:
     primary = fresh_server()
@@ -81,7 +81,7 @@ def test_a_replica_that_is_promoted_under_load_grants_what_is_left(
 
 @pytest.mark.timeout(5 * PATIENCE)
 @pytest.mark.parametrize("seed", range(scaled(1, 5)))
-def test_sentinels_promote_a_replica_under_load_and_it_grants_what_is_left(
+def test_a_replica_promoted_by_sentinels_under_load_grants_the_remaining_units(
     seed: int, fresh_server: Callable[..., Server]
 ) -> None:
     # Sentinels and WAITs need the clock to run; the periods are so long that nothing recovers.

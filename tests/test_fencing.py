@@ -63,9 +63,7 @@ def test_a_renewal_keeps_its_token(redis: Redis, clock: Clock) -> None:
     assert token(redis) > first, "after a lapse it is a new lease"
 
 
-def test_a_lease_without_a_token_gets_one_from_the_renewal_that_asks(
-    redis: Redis, clock: Clock
-) -> None:
+def test_a_lease_without_a_token_gets_one_on_renewal_with_fence(redis: Redis, clock: Clock) -> None:
     acquire(redis)
     assert leases(redis) == [[b"a", b"1", START_US // 1000 + 60_000]]
     clock.advance("1s")
@@ -88,7 +86,7 @@ def test_a_token_with_several_units_and_holders(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("way", ["DEL k", "FLUSHALL", "RENAME k other", "SWAPDB 0 1", "UNLINK k"])
-def test_tokens_grow_whatever_becomes_of_the_key(redis: Redis, clock: Clock, way: str) -> None:
+def test_tokens_grow_over_every_change_of_the_key(redis: Redis, clock: Clock, way: str) -> None:
     first = token(redis)
     redis.execute_command(*way.split())
     clock.advance("-1h")
@@ -126,7 +124,7 @@ def test_one_given_twice_is_an_error(redis: Redis) -> None:
         acquire(redis, "a", "FENCE", "FENCE")
 
 
-def test_who_waits_gets_its_token_with_the_lease(queue: Queue, clock: Clock) -> None:
+def test_a_waiting_call_gets_its_token_with_the_lease(queue: Queue, clock: Clock) -> None:
     first = token(queue.client)
     waits = queue.joins("b", "FENCE")
     late = queue.joins("c", "FENCE", block="1s")
@@ -205,7 +203,9 @@ def test_a_restored_key_has_its_token_which_is_seen(fresh_server: Start, clock: 
         assert token(here, key="other") > first
 
 
-def test_nobody_moves_the_tokens_to_their_end(fresh_server: Start, clock: Clock) -> None:
+def test_foreign_tokens_more_than_a_day_ahead_are_ignored(
+    fresh_server: Start, clock: Clock
+) -> None:
     with fresh_server().client() as there, fresh_server().client() as here:
         clock.advance("2d")
         first = token(there)
@@ -220,7 +220,7 @@ def test_nobody_moves_the_tokens_to_their_end(fresh_server: Start, clock: Clock)
         assert token(here, key="third") == START_US + 5_000_001
 
 
-def test_a_token_that_a_client_tells_of_is_seen_by_replicas_and_the_aof(
+def test_a_token_from_a_client_reaches_replicas_and_the_aof(
     fresh_server: Start,
 ) -> None:
     seen = START_US + 5_000_000
@@ -240,7 +240,7 @@ def test_a_token_that_a_client_tells_of_is_seen_by_replicas_and_the_aof(
             assert token(client) == seen + 1
 
 
-def test_whatever_is_called_a_new_lease_has_the_largest_token(
+def test_a_new_lease_has_the_largest_token_after_any_calls(
     fresh_server: Start, clock: Clock
 ) -> None:
     """Random calls by a clock that goes both ways, restarts in between, and a failover."""

@@ -110,7 +110,7 @@ def counted(redis: Redis) -> object:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_first_call_is_the_same_whether_or_not_its_effect_is_heard(
+def test_a_first_call_is_the_same_with_and_without_an_aof(
     call: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     clients = [server.client() for server in pair(fresh_server)]
@@ -147,7 +147,7 @@ def test_a_first_call_is_the_same_whether_or_not_its_effect_is_heard(
         ("rl.take", "DEL k"),
     ],
 )
-def test_a_first_call_is_the_same_whether_or_not_it_is_heard_whatever_others_do_meanwhile(
+def test_a_first_call_is_the_same_on_both_paths_whatever_other_modules_do(
     event: str,
     order: str,
     call: str,
@@ -169,7 +169,7 @@ def test_a_first_call_is_the_same_whether_or_not_it_is_heard_whatever_others_do_
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_first_call_is_heard_by_an_aof_that_began_as_the_key_before_it_expired(
+def test_a_first_call_reaches_an_aof_that_started_before_the_old_key_expired(
     call: str, neighbour: Path, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     redis = fresh_server(others=[neighbour], appendfsync="always").client()

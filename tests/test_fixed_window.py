@@ -29,7 +29,7 @@ def test_a_call_late_in_an_aligned_window_does_not_prolong_it(call, clock):
     assert call("RL.FIXED k 10 1m ALIGNED") == [1, 10, 9, 0, 60_000]
 
 
-def test_amounts_are_told_in_whole_units_rounded_down(call):
+def test_amounts_are_whole_units_rounded_down(call):
     assert call("RL.FIXED k 2.9 1s COST 0.3") == [1, 2, 2, 0, 1000]
     assert call("RL.FIXED k 2.9 1s COST 1.8") == [1, 2, 0, 0, 1000]
     assert call("RL.FIXED k 2.9 1s COST 0.800001") == [0, 2, 0, 1000, 1000]

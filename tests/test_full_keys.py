@@ -61,7 +61,7 @@ def limits(fresh_server: Start) -> Server:
 
 
 @pytest.mark.one_server
-def test_a_log_at_its_most_is_an_error_and_all_else_goes_on(limits: Server, clock: Clock) -> None:
+def test_a_full_log_is_an_error_and_other_calls_continue(limits: Server, clock: Clock) -> None:
     client = limits.client()
     fill_log(client, "k", MOST)
     held = client.dump("k")
@@ -99,7 +99,7 @@ def test_a_log_at_its_most_is_an_error_and_all_else_goes_on(limits: Server, cloc
 
 
 @pytest.mark.one_server
-def test_a_lease_table_at_its_most_is_an_error_and_all_else_goes_on(
+def test_a_full_lease_table_is_an_error_and_other_calls_continue(
     limits: Server, clock: Clock
 ) -> None:
     client = limits.client()
@@ -130,7 +130,7 @@ def test_a_lease_table_at_its_most_is_an_error_and_all_else_goes_on(
 
 
 @pytest.mark.one_server
-def test_a_key_with_as_many_ids_as_it_may_have_is_an_error_and_all_else_goes_on(
+def test_a_full_set_of_ids_is_an_error_and_other_calls_continue(
     limits: Server, clock: Clock
 ) -> None:
     client = limits.client()
@@ -214,9 +214,7 @@ def test_the_largest_log_lease_table_and_set_of_ids_give_their_memory_back(
 # Active defragmentation
 
 
-def test_limiters_that_the_server_moves_to_better_places_stay_what_they_are(
-    fresh_server: Start, clock: Clock
-) -> None:
+def test_limiters_are_unchanged_by_defragmentation(fresh_server: Start, clock: Clock) -> None:
     server = fresh_server()
     client = server.client()
     try:

@@ -45,7 +45,9 @@ def test_with_memory_full_throttle_answers_oom_too(fresh: Redis) -> None:
 
 
 @each_limiter
-def test_with_memory_full_what_makes_no_key_is_answered(limiter: Limiter, fresh: Redis) -> None:
+def test_with_memory_full_calls_that_create_no_key_are_answered(
+    limiter: Limiter, fresh: Redis
+) -> None:
     fill_memory(fresh)
     missing: list[tuple[Word, ...]] = [
         limiter.take("k", 11),
@@ -63,7 +65,7 @@ def test_with_memory_full_what_makes_no_key_is_answered(limiter: Limiter, fresh:
 
 
 @each_limiter
-def test_with_memory_full_what_exists_goes_on(limiter: Limiter, fresh: Redis) -> None:
+def test_with_memory_full_existing_limiters_continue(limiter: Limiter, fresh: Redis) -> None:
     fresh.execute_command(*limiter.take("k", 3))
     fresh.execute_command(*limiter.by("other").take("k", 1))
     fill_memory(fresh)
@@ -99,9 +101,7 @@ def test_with_memory_full_a_log_does_not_grow(fresh: Redis, clock: Clock) -> Non
     assert fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", -3)[:3] == [1, 10, 5]
 
 
-def test_with_memory_full_a_log_goes_on_in_the_place_of_what_has_left(
-    fresh: Redis, clock: Clock
-) -> None:
+def test_with_memory_full_a_log_reuses_the_place_of_old_entries(fresh: Redis, clock: Clock) -> None:
     for _ in range(8):
         fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
         clock.advance("10m")
@@ -131,7 +131,7 @@ def test_with_memory_full_a_lease_table_does_not_grow(fresh: Redis) -> None:
     assert fresh.execute_command("RL.RELEASE", "k", "b", "c") == 1
 
 
-def test_with_memory_full_a_lease_table_goes_on_in_the_place_of_what_has_expired(
+def test_with_memory_full_a_lease_table_reuses_the_place_of_expired_leases(
     fresh: Redis, clock: Clock
 ) -> None:
     for holder in ("a", "b", "c"):
@@ -185,7 +185,7 @@ def test_with_memory_full_a_limit_in_the_shadow_of_a_sketch_is_left_out(fresh: R
     assert fresh.memory_usage("k") == held
 
 
-def test_with_memory_full_a_key_with_parts_gets_no_more_parts_and_ids(fresh: Redis) -> None:
+def test_with_memory_full_a_key_gets_no_more_limits_and_ids(fresh: Redis) -> None:
     spec = ("FIXED", 10, "1h")
     fresh.execute_command("RL.TAKE", "k", *spec, "AS", "a", "ONCE", "id", "1h")
     fresh.execute_command("RL.TAKE", "plain", *spec)
@@ -208,7 +208,7 @@ def test_with_memory_full_a_key_with_parts_gets_no_more_parts_and_ids(fresh: Red
     assert state(fresh) == held
 
 
-def test_with_memory_full_what_a_key_with_parts_has_goes_on(fresh: Redis) -> None:
+def test_with_memory_full_existing_limits_of_a_key_continue(fresh: Redis) -> None:
     named = ("FIXED", 10, "1h", "AS", "a")
     fresh.execute_command("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h")
     fill_memory(fresh)
@@ -242,7 +242,7 @@ def test_with_memory_full_mtake_charges_all_or_nothing(fresh: Redis) -> None:
     assert fresh.dbsize() == 1
 
 
-def test_with_memory_full_a_script_is_told_the_same(fresh: Redis) -> None:
+def test_with_memory_full_a_script_gets_the_same_error(fresh: Redis) -> None:
     fresh.execute_command("RL.FIXED", "k", 10, "1h")
     fill_memory(fresh)
     script = "return redis.call('RL.FIXED', KEYS[1], 10, '1h')"

@@ -142,7 +142,7 @@ def test_a_maxwait_is_refused(redis, form):
         ("RL.SLIDING k 10 60s FORCE STRICT UPTO", "UPTO"),
     ],
 )
-def test_a_word_too_many_is_a_syntax_error(redis, line, word):
+def test_a_surplus_argument_is_a_syntax_error(redis, line, word):
     command, _, words = line.removeprefix("RL.").partition(" k ")
     for call in (line, f"RL.TAKE k {command} {words}", f"RL.PEEK k {command} {words}"):
         assert answer(redis, call).startswith(f"ERR syntax error, unexpected '{word}'"), call
@@ -168,7 +168,7 @@ def test_a_word_too_many_is_a_syntax_error(redis, line, word):
         ),
     ],
 )
-def test_a_word_out_of_place_is_answered_with_those_that_there_are(redis, line, word, options):
+def test_a_misplaced_argument_is_answered_with_the_possible_ones(redis, line, word, options):
     command, _, words = line.removeprefix("RL.").partition(" k ")
     unexpected = f"ERR syntax error, unexpected '{word}', where an option"
     assert answer(redis, line) == f"{unexpected} is needed: {options}"
@@ -185,9 +185,7 @@ def test_a_word_out_of_place_is_answered_with_those_that_there_are(redis, line, 
     ],
 )
 @pytest.mark.parametrize("command", ["RL.TAKE", "RL.PEEK"])
-def test_an_unknown_algorithm_is_answered_with_those_that_there_are(
-    redis, command, spec, word, meant
-):
+def test_an_unknown_algorithm_is_answered_with_the_existing_ones(redis, command, spec, word, meant):
     needed = f"where an option, POLICY or an algorithm is needed: {OPTIONS}; {NAMES}"
     expected = f"ERR syntax error, unexpected '{word}', {needed}; {meant.format(command)}"
     assert answer(redis, f"{command} k {spec}") == expected
@@ -203,7 +201,9 @@ def test_a_second_spec_of_one_window_needs_a_name(redis, command):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_missing_word_is_told_with_those_around_it_unless_the_server_counts(redis, form):
+def test_a_missing_argument_is_named_with_its_neighbours_unless_the_server_checks_arity(
+    redis, form
+):
     words = [word.lower() for word in valid(form)]
     named, algorithm = len(form.split()), form.split()[-1]
     counted = 3 if form.startswith(("RL.TAKE", "RL.PEEK")) else len(words)

@@ -109,7 +109,7 @@ def telling(what: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.decode())
-def test_any_word_may_be_anything(server, redis, call):
+def test_any_argument_may_be_any_bytes(server, redis, call):
     words = call.split()
     for hostile, value in HOSTILE.items():
         # Policies are deleted too, as those from earlier calls would change the reply.
@@ -234,7 +234,7 @@ def test_a_number_of_more_than_64_characters_is_refused(redis, call):
     ],
     ids=lambda value: f"{len(value)} of {value[:3]!r}",
 )
-def test_an_unexpected_word_is_cut_and_escaped(redis, word, shown):
+def test_an_unexpected_argument_is_truncated_and_escaped(redis, word, shown):
     unexpected = f"ERR syntax error, unexpected '{shown}', where an option"
     options = "COST, UPTO, FORCE, KEEP, AS, STRICT, ONCE or SETTLE"
     assert answer(redis, "RL.SLIDING", "k", 10, 60, word) == f"{unexpected} is needed: {options}"
@@ -251,7 +251,7 @@ def test_an_unexpected_word_is_cut_and_escaped(redis, word, shown):
 
 
 @pytest.mark.parametrize("word", [b"COST", b"1", b"UPTO", b"", b"\xff", b"FIXED"])
-def test_two_thousand_words_are_no_more_than_too_many(redis, commands, word):
+def test_two_thousand_arguments_are_an_ordinary_error(redis, commands, word):
     for command in commands:
         reply = answer(redis, command, *[word] * 2000)
         of_names = command in {"rl.release", "rl.policydel"}
@@ -259,7 +259,7 @@ def test_two_thousand_words_are_no_more_than_too_many(redis, commands, word):
     assert redis.dbsize() == 0
 
 
-def test_two_thousand_options_are_no_more_than_too_many(redis):
+def test_two_thousand_options_are_an_ordinary_error(redis):
     def unexpected(option):
         return f"ERR syntax error, unexpected '{option}', which is given twice"
 
@@ -270,7 +270,7 @@ def test_two_thousand_options_are_no_more_than_too_many(redis):
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.decode())
-def test_the_server_may_ask_for_the_keys_of_any_words(redis, call):
+def test_command_getkeys_accepts_any_arguments(redis, call):
     words = call.split()
     for length in range(1, len(words) + 1):
         answer(redis, "COMMAND GETKEYS", *words[:length])
@@ -293,7 +293,7 @@ ARGUMENTS = st.lists(WORDS, max_size=12)
 
 @settings(max_examples=40)
 @given(calls=st.lists(ARGUMENTS, min_size=1, max_size=8))
-def test_random_words_get_an_answer_from_every_command(redis, commands, calls):
+def test_random_arguments_get_an_answer_from_every_command(redis, commands, calls):
     redis.flushall()
     for command in commands:
         for words in calls:
@@ -303,7 +303,7 @@ def test_random_words_get_an_answer_from_every_command(redis, commands, calls):
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_a_call_with_a_few_words_changed_gets_an_answer(redis, data):
+def test_a_call_with_a_few_arguments_changed_gets_an_answer(redis, data):
     redis.flushall()
     for _ in range(5):
         words = data.draw(st.sampled_from(CALLS)).split()

@@ -33,7 +33,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_at_every_moment_exactly_the_burst_and_what_has_been_refilled_is_admitted(
+def test_at_every_moment_exactly_the_burst_and_the_refill_are_admitted(
     clients, threads, clock, limit
 ):
     admitted, expected = [], []
@@ -47,7 +47,7 @@ def test_at_every_moment_exactly_the_burst_and_what_has_been_refilled_is_admitte
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_so_it_is_while_the_clock_moves_under_the_calls(clients, threads, clock, limit):
+def test_the_limit_holds_while_the_clock_moves(clients, threads, clock, limit):
     moving = Lock()
     end = START_US + 3_000_000
 

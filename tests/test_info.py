@@ -77,7 +77,7 @@ def info(redis: Redis) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_every_kind_it_tells_usage_and_times(redis: Redis, clock: Clock, kind: str) -> None:
+def test_info_shows_usage_and_times_of_every_kind(redis: Redis, clock: Clock, kind: str) -> None:
     call, expected = KINDS[kind]
     clock.advance("1.5s")
     redis.execute_command(*call.split())
@@ -87,7 +87,7 @@ def test_of_every_kind_it_tells_usage_and_times(redis: Redis, clock: Clock, kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_resp3_it_is_a_map(
+def test_the_reply_is_a_map_in_resp3(
     server: Server, redis: Redis, resp3: Redis, clock: Clock, kind: str
 ) -> None:
     call, expected = KINDS[kind]
@@ -103,23 +103,23 @@ def test_in_resp3_it_is_a_map(
         assert {name.decode(): as_text(value) for name, value in reply.items()} == expected
 
 
-def test_that_a_server_has_no_maps_is_said_at_load(server: Server) -> None:
+def test_a_server_without_maps_is_reported_at_load(server: Server) -> None:
     said = "maps in RESP3 (RL.INFO and RL.POLICYGET reply flat arrays)" in server.log()
     assert said == (server.version < (7,))
 
 
-def test_of_a_missing_key_it_tells_nothing(redis: Redis, resp3: Redis) -> None:
+def test_info_of_a_missing_key_is_empty(redis: Redis, resp3: Redis) -> None:
     assert redis.execute_command("RL.INFO", "k") is None
     assert resp3.execute_command("RL.INFO", "k") is None
 
 
-def test_what_has_recovered_is_a_missing_key(redis: Redis, clock: Clock) -> None:
+def test_a_recovered_limiter_is_shown_as_a_missing_key(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.FIXED", "k", 10, "8s")
     clock.advance("10.1s")
     assert redis.execute_command("RL.INFO", "k") is None
 
 
-def test_both_counts_of_a_sliding_window_are_told(redis: Redis, clock: Clock) -> None:
+def test_both_counts_of_a_sliding_window_are_shown(redis: Redis, clock: Clock) -> None:
     for cost in (6, 3):
         redis.execute_command("RL.SLIDING", "k", 10, "10s", "COST", cost)
         clock.advance("10s")
@@ -130,7 +130,7 @@ def test_both_counts_of_a_sliding_window_are_told(redis: Redis, clock: Clock) ->
     assert info(redis)["used"] == "1.5"
 
 
-def test_of_a_log_the_ends_are_told(redis: Redis, clock: Clock) -> None:
+def test_info_shows_a_logs_oldest_and_newest_entry(redis: Redis, clock: Clock) -> None:
     for _ in range(5):
         redis.execute_command("RL.SLIDINGLOG", "k", 10, "1m")
         clock.advance("1s")
@@ -139,7 +139,7 @@ def test_of_a_log_the_ends_are_told(redis: Redis, clock: Clock) -> None:
     assert (told["entries"], told["oldest"], told["newest"]) == (5, begin, begin + 4000)
 
 
-def test_only_the_first_100_leases_are_told(redis: Redis) -> None:
+def test_info_shows_the_first_100_leases(redis: Redis) -> None:
     for n in range(150):
         redis.execute_command("RL.ACQUIRE", "k", 1000, f"{1000 - n}s", f"h{n}", "COST", "0.5")
     told = info(redis)
@@ -151,7 +151,7 @@ def test_only_the_first_100_leases_are_told(redis: Redis) -> None:
     assert expires == sorted(expires)
 
 
-def test_a_holder_is_told_as_it_is(redis: Redis) -> None:
+def test_a_holders_name_is_shown_unchanged(redis: Redis) -> None:
     redis.execute_command("RL.ACQUIRE", "k", 1, "1s", b"\xff\0\r\n")
     flat = redis.execute_command("RL.INFO", "k")
     assert flat[flat.index(b"leases") + 1][0][0] == b"\xff\0\r\n"
@@ -168,19 +168,19 @@ def test_a_holder_is_told_as_it_is(redis: Redis) -> None:
         (("XADD", "k", "*", "a", "b"), "stream"),
     ],
 )
-def test_of_another_type_it_is_an_error(redis: Redis, command: tuple, holds: str) -> None:
+def test_info_of_another_type_is_an_error(redis: Redis, command: tuple, holds: str) -> None:
     redis.execute_command(*command)
     with pytest.raises(ResponseError, match=f"WRONGTYPE.*{holds}"):
         redis.execute_command("RL.INFO", "k")
 
 
 @pytest.mark.parametrize("keys", [[], ["k", "j"]])
-def test_it_takes_one_key(redis: Redis, keys: list[str]) -> None:
+def test_info_takes_one_key(redis: Redis, keys: list[str]) -> None:
     with pytest.raises(ResponseError, match="wrong number of arguments"):
         redis.execute_command("RL.INFO", *keys)
 
 
-def test_it_changes_nothing_and_works_on_a_replica(pair: tuple[Server, Server]) -> None:
+def test_info_changes_nothing_and_works_on_a_replica(pair: tuple[Server, Server]) -> None:
     primary_server, replica_server = pair
     with primary_server.client() as primary, replica_server.client() as replica:
         for call, _ in KINDS.values():
@@ -194,7 +194,7 @@ def test_it_changes_nothing_and_works_on_a_replica(pair: tuple[Server, Server]) 
             assert before == (primary.dump("k"), primary.info("replication")["master_repl_offset"])
 
 
-def test_it_tells_of_a_debt(redis: Redis, clock: Clock) -> None:
+def test_a_debt_is_shown(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", 10**12, "FORCE")
     redis.execute_command("RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", "0.25", "FORCE")
     assert info(redis)["used"] == "1000000000000.25"
@@ -259,7 +259,7 @@ def test_usage_of_a_component_is_as_of_now(
         ("RL.SLIDINGLOG k 10 10s COST 10", 10),
     ],
 )
-def test_usage_of_one_limit_is_no_less_than_what_is_used_now(
+def test_shown_usage_of_one_limit_is_no_less_than_the_actual_usage(
     redis: Redis, clock: Clock, call: str, least: int
 ) -> None:
     redis.execute_command(*call.split())
@@ -277,7 +277,7 @@ def as_map(value: object) -> object:
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_of_a_key_with_parts_it_tells_each_and_what_is_beside_them(
+def test_info_of_a_key_with_several_limits_shows_limits_ban_and_ids(
     server: Server, clock: Clock, protocol: int
 ) -> None:
     clock.advance("1.5s")
@@ -314,9 +314,7 @@ def test_of_a_key_with_parts_it_tells_each_and_what_is_beside_them(
     assert as_text(leases["leases"]) == [["holder", "1", NOW + 60_000]]
 
 
-def test_of_a_key_that_is_only_banned_it_tells_no_more_than_that(
-    redis: Redis, clock: Clock
-) -> None:
+def test_info_of_a_key_with_only_a_ban_shows_the_ban(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.BAN k 1m")
     now = START_US // 1000
     banned = {"kind": "rl-limits", "written": now, "banned_until": now + 60_000}

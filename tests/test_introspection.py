@@ -115,7 +115,7 @@ def test_every_command_is_listed_with_its_arity_its_flags_and_its_keys(redis, se
         }
 
 
-def test_the_first_key_is_told_and_what_is_done_to_it(resp3, server):
+def test_command_info_shows_the_first_key_and_its_use(resp3, server):
     if server.version < DOCUMENTED:
         pytest.skip("the server tells nothing more of a command's keys")
     for name, (_, flags, (first, last, step)) in COMMANDS.items():
@@ -168,7 +168,7 @@ def test_every_command_is_documented(resp3, server):
         assert told[b"group"] == b"module"
 
 
-def test_the_server_can_tell_which_arguments_are_keys(redis):
+def test_command_getkeys_shows_the_keys(redis):
     assert [call.split()[0].lower() for call in KEYS] == list(COMMANDS)
     for call, keys in KEYS.items():
         if call in KEYLESS:
@@ -178,7 +178,7 @@ def test_the_server_can_tell_which_arguments_are_keys(redis):
             assert redis.execute_command("COMMAND GETKEYS", *call.split()) == keys
 
 
-def test_the_server_can_tell_what_is_done_to_a_key(redis, server):
+def test_command_getkeysandflags_shows_the_use_of_each_key(redis, server):
     if server.version < DOCUMENTED:
         pytest.skip("the server has no COMMAND GETKEYSANDFLAGS")
 

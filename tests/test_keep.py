@@ -21,7 +21,7 @@ def take(redis: Redis, limiter: Limiter, cost: object, *options: object) -> list
 
 @each_limiter
 @pytest.mark.parametrize("keep", [("KEEP", 3), ("KEEP", "30%"), ("keep", "2.9999999")])
-def test_a_call_that_keeps_leaves_so_much_to_others(
+def test_a_call_with_keep_leaves_these_units_to_others(
     redis: Redis, limiter: Limiter, keep: tuple[object, ...]
 ) -> None:
     denied = take(redis, limiter, 8, *keep)
@@ -36,7 +36,7 @@ def test_a_call_that_keeps_leaves_so_much_to_others(
 
 
 @each_limiter
-def test_a_wait_is_until_so_much_stays_available(
+def test_a_wait_with_keep_lasts_until_these_units_remain(
     redis: Redis, clock: Clock, limiter: Limiter
 ) -> None:
     for cost in (4, 5):
@@ -55,7 +55,7 @@ def test_a_wait_is_until_so_much_stays_available(
 
 
 @each_rate
-def test_upto_grants_what_is_not_kept(redis: Redis, limiter: Limiter) -> None:
+def test_upto_grants_the_units_that_are_not_kept(redis: Redis, limiter: Limiter) -> None:
     assert take(redis, limiter, 2)[0] == 1
     reply = take(redis, limiter, 100, "UPTO", "KEEP", "45%")
     # 8 units remain, of which 4.5 are kept: 3 whole units are granted.
@@ -75,7 +75,9 @@ def test_to_keep_more_than_the_limit_never_passes_and_writes_nothing(
 
 
 @each_limiter
-def test_what_is_kept_is_nothing_to_the_key(pair: tuple[Server, Server], limiter: Limiter) -> None:
+def test_keep_does_not_change_the_stored_state(
+    pair: tuple[Server, Server], limiter: Limiter
+) -> None:
     """A call with KEEP stores and replicates the same state as a call without it."""
     primary_server, replica_server = pair
     with primary_server.client() as primary, replica_server.client() as replica:
@@ -87,7 +89,7 @@ def test_what_is_kept_is_nothing_to_the_key(pair: tuple[Server, Server], limiter
         assert replica.dump("k") == primary.dump("k")
 
 
-def test_several_keys_keep_what_the_call_says_or_the_spec(redis: Redis) -> None:
+def test_keep_of_several_keys_comes_from_the_call_or_the_spec(redis: Redis) -> None:
     call = ("RL.MTAKE", 2, "a", "b", "KEEP", "50%", "COST", 4)
     specs = ("FIXED", 10, "1h", "FIXED", 8, "1h", "KEEP", 4)
     assert redis.execute_command(*call, *specs) == [
@@ -111,7 +113,7 @@ def test_options_before_the_spec_are_for_it(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("option", [("FORCE",), ("COST", "-1")])
-def test_what_is_forced_or_given_back_keeps_nothing(redis: Redis, option: tuple[str, ...]) -> None:
+def test_keep_does_not_apply_to_force_and_give_backs(redis: Redis, option: tuple[str, ...]) -> None:
     with pytest.raises(
         ResponseError, match="unexpected 'KEEP', which cannot be combined with FORCE, SETTLE"
     ):
@@ -122,14 +124,14 @@ def test_what_is_forced_or_given_back_keeps_nothing(redis: Redis, option: tuple[
 # Leases
 
 
-def test_a_renewal_ignores_what_is_kept(redis: Redis) -> None:
+def test_a_renewal_ignores_keep(redis: Redis) -> None:
     acquire = ("RL.ACQUIRE", "k", 10, "60s")
     assert redis.execute_command(*acquire, "a", "COST", 9)[0] == 1
     assert redis.execute_command(*acquire, "a", "COST", 9, "KEEP", 5)[:3] == [1, 10, 0]
     assert redis.execute_command(*acquire, "b", "KEEP", 1)[:4] == [0, 10, 0, 60_000]
 
 
-def test_a_holder_that_only_looks_keeps_its_lease(redis: Redis, clock: Clock) -> None:
+def test_a_peek_by_the_holder_keeps_its_lease(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.ACQUIRE", "k", 10, "60s", "a", "COST", 9)
     before = redis.dump("k")
     clock.advance("10s")

@@ -63,7 +63,7 @@ def messages(subscriber: PubSub, count: int) -> list[dict[str, str]]:
 
 
 @each_limiter
-def test_a_charge_is_heard_as_rl_take(limiter: Limiter, client: Redis, heard: Heard) -> None:
+def test_a_charge_sends_an_rl_take_event(limiter: Limiter, client: Redis, heard: Heard) -> None:
     client.execute_command(*limiter.take("k", 3))
     assert heard() == [("k", "rl.take")]
     client.execute_command(*limiter.by("other").take("k", 3))
@@ -73,7 +73,7 @@ def test_a_charge_is_heard_as_rl_take(limiter: Limiter, client: Redis, heard: He
 
 
 @each_limiter
-def test_what_changes_nothing_is_not_heard(limiter: Limiter, client: Redis, heard: Heard) -> None:
+def test_calls_without_change_send_no_event(limiter: Limiter, client: Redis, heard: Heard) -> None:
     client.execute_command(*limiter.take("k", 7))
     heard()
     other = limiter.by("other")
@@ -98,7 +98,7 @@ def test_what_changes_nothing_is_not_heard(limiter: Limiter, client: Redis, hear
 
 
 @each_limiter
-def test_a_give_back_is_heard_as_rl_take_and_the_last_as_del(
+def test_a_give_back_sends_rl_take_and_the_last_one_del(
     limiter: Limiter, client: Redis, heard: Heard
 ) -> None:
     client.execute_command(*limiter.take("k", 3))
@@ -111,7 +111,7 @@ def test_a_give_back_is_heard_as_rl_take_and_the_last_as_del(
     assert not client.exists("k")
 
 
-def test_a_call_over_several_keys_is_heard_for_each_that_it_charges(
+def test_a_call_over_several_keys_sends_an_event_for_each_charged_key(
     client: Redis, heard: Heard
 ) -> None:
     names = [limiter.name for limiter in LIMITERS]
@@ -124,7 +124,7 @@ def test_a_call_over_several_keys_is_heard_for_each_that_it_charges(
 
 
 @each_limiter
-def test_a_key_that_expires_is_heard_as_expired(
+def test_a_key_that_expires_sends_an_expired_event(
     limiter: Limiter, client: Redis, heard: Heard, clock: Clock
 ) -> None:
     client.execute_command(*limiter.take("k", 3))
@@ -135,7 +135,7 @@ def test_a_key_that_expires_is_heard_as_expired(
 
 
 @each_limiter
-def test_a_step_back_of_the_clock_is_heard_when_a_denied_call_writes_it(
+def test_a_denied_call_that_writes_a_step_back_sends_an_event(
     limiter: Limiter, client: Redis, heard: Heard, clock: Clock
 ) -> None:
     client.execute_command(*limiter.take("k", 7))
@@ -160,7 +160,7 @@ HEARD = {
 
 
 @pytest.mark.parametrize("call", HEARD)
-def test_a_plain_key_that_becomes_one_with_parts_is_heard_to_go_and_to_be_charged(
+def test_a_converted_plain_key_sends_del_and_rl_take_events(
     call: str, client: Redis, heard: Heard
 ) -> None:
     client.execute_command("RL.FIXED", "k", 10, "1h", "COST", 7)
@@ -169,7 +169,7 @@ def test_a_plain_key_that_becomes_one_with_parts_is_heard_to_go_and_to_be_charge
     assert heard() == [("k", event) for event in HEARD[call]]
 
 
-def test_of_a_key_with_parts_only_what_changes_it_is_heard(client: Redis, heard: Heard) -> None:
+def test_only_changes_of_a_key_with_several_limits_send_events(client: Redis, heard: Heard) -> None:
     for call, events in {
         "RL.TAKE k COST 3 ONCE id 1h FIXED 10 1h SLIDING 10 1h": ["rl.take"],
         "RL.FIXED k 10 1h ONCE id 1h": [],
@@ -186,7 +186,7 @@ def test_of_a_key_with_parts_only_what_changes_it_is_heard(client: Redis, heard:
         assert heard() == [("k", event) for event in events], call
 
 
-def test_an_effect_is_heard_like_the_call_that_it_comes_from(client: Redis, heard: Heard) -> None:
+def test_an_effect_sends_the_events_of_its_call(client: Redis, heard: Heard) -> None:
     client.execute_command("RL.EFFECT", "k", f"rl-bucket 1 1800000000000 5 {START_US}")
     assert heard() == [("k", "rl.take")]
     client.execute_command("RL.EFFECT", "k", "rl-bucket del")
@@ -204,7 +204,7 @@ def denials_are_events(client: Redis, listened: Server) -> None:
 
 @pytest.mark.usefixtures("denials_are_events")
 @each_limiter
-def test_a_denial_is_heard_as_rl_denied_if_the_setting_says_so(
+def test_a_denial_sends_an_rl_denied_event_if_enabled(
     limiter: Limiter, client: Redis, heard: Heard
 ) -> None:
     client.execute_command(*limiter.take("k", 7))
@@ -224,7 +224,7 @@ def test_a_denial_is_heard_as_rl_denied_if_the_setting_says_so(
 
 
 @pytest.mark.usefixtures("denials_are_events")
-def test_of_several_keys_those_that_stood_in_the_way_are_heard(client: Redis, heard: Heard) -> None:
+def test_denial_events_name_the_keys_that_denied(client: Redis, heard: Heard) -> None:
     specs = ["FIXED", 1, "1h", "FIXED", 0, "1h", "SLIDINGLOG", 0, "1h"]
     client.execute_command("RL.MTAKE", 3, "a", "b", "c", *specs)
     assert heard() == [("b", "rl.denied"), ("c", "rl.denied")]
@@ -243,7 +243,7 @@ def test_denial_events_may_be_an_argument_of_the_module(
         assert [message["data"] for message in messages(subscriber, 1)] == ["rl.denied"]
 
 
-def test_a_throttled_call_is_heard_if_it_charges(client: Redis, heard: Heard) -> None:
+def test_a_throttle_call_sends_an_event_if_it_charges(client: Redis, heard: Heard) -> None:
     client.execute_command("RL.THROTTLE", "k", 2, 1, 3600, 3)
     assert heard() == [("k", "rl.take")]
     client.execute_command("RL.THROTTLE", "k", 2, 1, 3600)
@@ -264,7 +264,7 @@ def test_charges_are_module_events_and_deletions_generic_ones(
     assert [event for _, event in heard()] == expected
 
 
-def test_a_replica_tells_its_own_subscribers(fresh_server: Callable[..., Server]) -> None:
+def test_a_replica_sends_events_to_its_own_subscribers(fresh_server: Callable[..., Server]) -> None:
     primary = fresh_server()
     replica = primary.replica()
     replica.client().config_set("notify-keyspace-events", "KA")

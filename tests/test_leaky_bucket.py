@@ -18,7 +18,7 @@ def test_turns_come_one_after_another_until_the_queue_is_full(call):
     ]
 
 
-def test_it_shares_its_state_with_tokenbucket_and_throttle(call, clock):
+def test_a_leaky_bucket_shares_its_state_with_tokenbucket_and_throttle(call, clock):
     assert call("RL.LEAKYBUCKET k 10 1 1s COST 4") == [1, 10, 6, 0, 4000]
     assert call("RL.TOKENBUCKET k 10 1 1s COST 3") == [1, 10, 3, 0, 7000]
     assert call("RL.THROTTLE k 9 1 1 1") == [0, 10, 2, -1, 8]

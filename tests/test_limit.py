@@ -49,7 +49,7 @@ def counts(redis: Redis, name: str = "gold") -> dict[bytes, int]:
         "TOKENBUCKET 10 5 1s FIXED 100 1h COST 2 AS slow BAN 3 1m 5m",
     ],
 )
-def test_a_policy_decides_as_its_words_do(specs: str, redis: Redis, clock: Clock) -> None:
+def test_a_policy_decides_as_its_specs_do(specs: str, redis: Redis, clock: Clock) -> None:
     define(redis, specs)
     for words in ("", "COST 3", "COST 0", "COST 9", "COST -1", "KEEP 50%", "COST 2 FORCE"):
         # Options of the call stand before the specs.
@@ -78,7 +78,7 @@ def test_the_first_name_that_is_a_policy_rules(redis: Redis) -> None:
     )
 
 
-def test_each_limit_is_told_and_the_name_that_ruled(redis: Redis) -> None:
+def test_the_reply_has_each_limit_and_the_deciding_policys_name(redis: Redis) -> None:
     define(redis, "FIXED 5 1m AS calls FIXED 3 1h")
     first = redis.execute_command("RL.POLICYGET", "gold")[1]
     assert limit(redis, "gold EACH") == [
@@ -105,7 +105,7 @@ def test_a_delay_is_one_integer(redis: Redis) -> None:
     assert [redis.execute_command("RL.DELAY", "d", "two") for _ in range(2)] == [0, 60_000]
 
 
-def test_a_delay_tells_no_hold_to_the_repetition_of_a_call(redis: Redis) -> None:
+def test_a_delay_has_no_hold_for_a_repeated_call(redis: Redis) -> None:
     define(redis, "TOKENBUCKET 1 1 10s")
     once = ("k", "gold", "ONCE", "req-17", "1m")
     redis.execute_command("RL.LIMIT", "k", "gold")
@@ -126,7 +126,7 @@ def test_a_delay_tells_no_hold_to_the_repetition_of_a_call(redis: Redis) -> None
         ("TOKENBUCKET 1 1 1s", "gold EACH", "EACH"),
     ],
 )
-def test_a_delay_that_would_have_more_to_tell_is_refused(
+def test_a_delay_whose_reply_needs_more_fields_is_refused(
     specs: str, words: str, why: str, redis: Redis
 ) -> None:
     define(redis, specs)
@@ -145,7 +145,7 @@ def test_a_policy_is_one_decision_among_several_keys(redis: Redis) -> None:
     assert counts(redis)[b"admitted"] == counts(redis)[b"denied"] == 1
 
 
-def test_a_ban_counts_what_a_policy_denies_among_several_keys(redis: Redis) -> None:
+def test_a_ban_counts_denials_of_a_policy_among_several_keys(redis: Redis) -> None:
     define(redis, "FIXED 1 1m BAN 2 10m 1h")
     call = ("RL.MTAKE", 2, "{t}1", "{t}2", "POLICY", "gold", "FIXED", 9, "1m")
     answers = [redis.execute_command(*call)[:2] for _ in range(4)]
@@ -232,7 +232,7 @@ def test_the_gateway_is_two_calls_each_safe_to_resend(redis: Redis, clock: Clock
     assert limit(redis, "gold COST 4000 ONCE r2 5m")[:4] == [0, 2, 0, 30_000], "no room is left"
 
 
-def test_a_lease_needs_an_id_and_a_look_does_not(redis: Redis) -> None:
+def test_a_lease_needs_an_id_and_a_peek_does_not(redis: Redis) -> None:
     define(redis, "CONCURRENCY 2 30s")
     with pytest.raises(
         ResponseError, match=r"the call needs ONCE id ttl, and the id is the holder$"
@@ -272,7 +272,7 @@ def of_all(redis: Redis, *words: str) -> set[tuple]:
 
 
 @A_WHILE
-def test_new_numbers_on_many_live_keys_forgive_nobody(redis: Redis, clock: Clock) -> None:
+def test_new_numbers_on_many_live_keys_forgive_no_usage(redis: Redis, clock: Clock) -> None:
     define(redis, "FIXED 10 1h")
     assert of_all(redis, "RL.LIMIT", "gold", "COST", "7") == {(1, 10, 3, 0, 3_600_000)}
     define(redis, "FIXED 8 1h")
@@ -288,7 +288,7 @@ def test_new_numbers_on_many_live_keys_forgive_nobody(redis: Redis, clock: Clock
 
 
 @A_WHILE
-def test_another_algorithm_and_back_forgives_nobody(redis: Redis, clock: Clock) -> None:
+def test_another_algorithm_and_back_forgives_no_usage(redis: Redis, clock: Clock) -> None:
     define(redis, "FIXED 10 1h")
     assert of_all(redis, "RL.LIMIT", "gold", "COST", "7") == {(1, 10, 3, 0, 3_600_000)}
     define(redis, "TOKENBUCKET 5 5 1h")

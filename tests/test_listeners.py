@@ -93,7 +93,7 @@ class Listening:
 
 
 @pytest.mark.parametrize("seed", first_on_every_server(range(scaled(4, 60))))
-def test_who_begins_to_listen_at_any_moment_misses_nothing(
+def test_a_listener_that_starts_at_any_moment_misses_nothing(
     seed: int, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     # A second after its last replica has left, a primary frees its backlog, and has no listener
@@ -133,7 +133,7 @@ def long_child(client: Redis) -> None:
     client.config_set("rdb-key-save-delay", 100_000_000)
 
 
-def test_what_goes_out_while_a_child_works_is_counted_only_if_it_is_heard(
+def test_effects_during_a_fork_are_counted_only_with_a_listener(
     fresh_server: Callable[..., Server],
 ) -> None:
     client = fresh_server().client()
@@ -145,7 +145,7 @@ def test_what_goes_out_while_a_child_works_is_counted_only_if_it_is_heard(
     assert told(client) == 0
 
 
-def test_what_an_aof_hears_while_it_is_first_written_is_counted(
+def test_effects_during_the_first_write_of_an_aof_are_counted(
     fresh_server: Callable[..., Server],
 ) -> None:
     client = fresh_server().client()
@@ -157,7 +157,7 @@ def test_what_an_aof_hears_while_it_is_first_written_is_counted(
         assert told(client) == taken
 
 
-def test_what_a_replica_in_its_first_sync_hears_is_counted(
+def test_effects_for_a_replica_in_its_first_sync_are_counted(
     fresh_server: Callable[..., Server],
 ) -> None:
     server, replica = fresh_server(), fresh_server()
@@ -170,7 +170,7 @@ def test_what_a_replica_in_its_first_sync_hears_is_counted(
     assert told(client) == 1
 
 
-def test_a_lease_granted_in_turn_that_nobody_hears_of_is_not_counted(
+def test_an_unpropagated_grant_to_a_waiting_call_is_not_counted(
     fresh_server: Callable[..., Server],
 ) -> None:
     with Queue(fresh_server()) as queue:
@@ -181,7 +181,7 @@ def test_a_lease_granted_in_turn_that_nobody_hears_of_is_not_counted(
         assert told(queue.client) == 0
 
 
-def test_what_nobody_hears_in_a_cluster_is_not_counted(
+def test_effects_without_a_listener_in_a_cluster_are_not_counted(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(cluster_enabled="yes")
@@ -202,7 +202,7 @@ def test_what_nobody_hears_in_a_cluster_is_not_counted(
     wait_until_saved(client)
 
 
-def test_what_a_writable_replica_is_told_itself_is_not_counted(
+def test_calls_on_a_writable_replica_are_not_counted_as_propagated(
     fresh_server: Callable[..., Server],
 ) -> None:
     primary = fresh_server()

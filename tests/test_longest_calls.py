@@ -147,7 +147,7 @@ def echo_seconds(shared_server: Server) -> float:
 
 
 @pytest.mark.parametrize("call", LONG_WORDS)
-def test_a_long_word_is_refused_as_fast_as_it_is_echoed(
+def test_a_long_argument_is_refused_as_fast_as_it_is_echoed(
     call: str, redis: Redis, echo_seconds: float
 ) -> None:
     *words, last = call.split()

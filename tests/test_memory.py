@@ -186,7 +186,7 @@ def test_memory_does_not_grow_however_long_a_limiter_is_used(fresh: Redis, clock
         assert used <= after_some_windows[name] * 9 / 8 + doubled, name
 
 
-def test_of_a_crowd_that_has_left_a_pool_keeps_no_room(fresh: Redis) -> None:
+def test_a_pool_frees_the_space_of_many_removed_keys(fresh: Redis) -> None:
     holders = [f"holder {number}" for number in range(20_000)]
     empty = used_memory(fresh)
     pipeline = fresh.pipeline(transaction=False)

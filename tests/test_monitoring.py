@@ -88,7 +88,7 @@ def in_grafana(expression: str, **values: str) -> str:
     return expression
 
 
-def test_the_dashboard_asks_for_what_there_is(used: Server) -> None:
+def test_the_dashboard_queries_existing_metrics(used: Server) -> None:
     with used.client(decode_responses=True) as client, waiting(used, "pool"):
         exercise(client, "user")
         keys = list(by_script(client))
@@ -112,7 +112,7 @@ def test_the_dashboard_has_a_row_for_each_policy() -> None:
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-def test_prometheus_answers_all_that_the_dashboard_and_the_document_ask(
+def test_prometheus_answers_all_queries_of_the_dashboard_and_the_document(
     used: Server, ask: Ask
 ) -> None:
     rounds = iter(range(1000))

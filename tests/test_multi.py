@@ -35,7 +35,7 @@ def test_keys_are_charged_in_order_however_many(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("denied", SPECS)
-def test_a_denied_call_leaves_every_key_as_it_was(
+def test_a_denied_call_changes_no_key(
     pair: tuple[Server, Server], clock: Clock, denied: str
 ) -> None:
     with pair[0].client() as redis:
@@ -57,7 +57,7 @@ def test_a_denied_call_leaves_every_key_as_it_was(
         assert (state_of(redis, *full), offset(redis)) == (before, was_at)
 
 
-def test_each_decision_is_what_that_limit_says_by_itself(redis: Redis, clock: Clock) -> None:
+def test_each_decision_is_that_of_the_limit_alone(redis: Redis, clock: Clock) -> None:
     specs = {name.replace(" ", "-"): f"{spec} COST 3" for name, spec in SPECS.items()}
     twins = {f"{key}-twin": spec for key, spec in specs.items()}
     for _ in range(3):
@@ -98,7 +98,7 @@ def test_each_decision_is_what_that_limit_says_by_itself(redis: Redis, clock: Cl
         (["LEAKYBUCKET 10 1 1s", "LEAKYBUCKET 10 1 2s COST 3 FORCE"], 8_000),
     ],
 )
-def test_the_whole_waits_for_the_longest_of_what_counts(
+def test_the_call_has_the_longest_wait_of_the_limits_that_count(
     redis: Redis, specs: list[str], wait_ms: int
 ) -> None:
     keys = [f"k{n}" for n in range(len(specs))]
@@ -132,7 +132,7 @@ def test_requests_and_tokens_per_minute_go_together(redis: Redis, clock: Clock) 
     assert call(0)[0] == 0
 
 
-def test_what_is_forced_never_denies_and_applies_only_if_all_others_pass(redis: Redis) -> None:
+def test_a_forced_limit_never_denies_and_is_charged_only_if_the_others_pass(redis: Redis) -> None:
     take(redis, "a", "FIXED 10 60s COST 8")
     assert mtake(redis, a="FIXED 10 60s COST 5 FORCE", b="FIXED 1 30s") == [
         1,
@@ -150,7 +150,7 @@ def test_what_is_forced_never_denies_and_applies_only_if_all_others_pass(redis: 
     assert mtake(redis, a="FIXED 10 60s FORCE", b="FIXED 9 30s FORCE")[0] == 1
 
 
-def test_what_is_given_back_never_denies_and_applies_only_if_all_others_pass(redis: Redis) -> None:
+def test_a_give_back_never_denies_and_is_made_only_if_the_others_pass(redis: Redis) -> None:
     take(redis, "a", "FIXED 10 60s COST 8")
     take(redis, "b", "FIXED 1 30s")
     before = state_of(redis, "a", "b")
@@ -171,9 +171,7 @@ def test_what_is_given_back_never_denies_and_applies_only_if_all_others_pass(red
 
 @pytest.mark.parametrize("name", ["", " AS name"], ids=["plain", "with parts"])
 @pytest.mark.parametrize("limit", [5, 0.5], ids=["its turn", "over its limit"])
-def test_nothing_denies_a_give_back_or_has_it_wait_whatever_its_keys_are(
-    redis: Redis, name: str, limit: float
-) -> None:
+def test_a_give_back_is_never_denied_or_delayed(redis: Redis, name: str, limit: float) -> None:
     assert take(redis, "a", f"FIXED 10 60s COST 4{name}")[0] == 1
     assert take(redis, "b", f"LEAKYBUCKET 5 1 10s{name}")[0] == 1
     # A limit with a COST of its own keeps it.
@@ -197,7 +195,7 @@ LEAVES_A_KEY_PLAIN = {
 
 @pytest.mark.parametrize("case", LEAVES_A_KEY_PLAIN.values(), ids=LEAVES_A_KEY_PLAIN)
 @pytest.mark.parametrize("back", ["0s", "10s"], ids=["", "the clock goes back"])
-def test_a_plain_key_becomes_one_with_parts_only_if_it_has_to(
+def test_a_plain_key_gets_several_limits_only_if_necessary(
     pair: tuple[Server, Server], clock: Clock, case: tuple[str, str], back: str
 ) -> None:
     specs, options = case
@@ -223,7 +221,7 @@ def test_a_plain_key_becomes_one_with_parts_only_if_it_has_to(
         assert reader.dump("two") == redis.dump("two")
 
 
-def test_what_was_taken_in_one_call_is_given_back_in_one(redis: Redis, clock: Clock) -> None:
+def test_a_call_over_several_keys_is_given_back_in_one_call(redis: Redis, clock: Clock) -> None:
     specs = {name.replace(" ", "-"): spec for name, spec in SPECS.items() if name != "concurrency"}
     assert multi(redis, "RL.MTAKE", {key: f"{spec} COST 3" for key, spec in specs.items()})[0] == 1
     clock.advance("100ms")

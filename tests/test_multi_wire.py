@@ -54,7 +54,7 @@ def left_behind(word: str) -> str:
         ),
     ],
 )
-def test_a_wrong_numkeys_is_answered_with_numkeys_and_a_wrong_algorithm_with_those_there_are(
+def test_a_wrong_numkeys_or_algorithm_is_named(
     redis: Redis, command: str, words: str, error: str
 ) -> None:
     with pytest.raises(ResponseError) as raised:

@@ -78,7 +78,7 @@ def mtake(redis: Redis, *keys: str, cost: int | str = 1) -> list:
 
 
 @each_limiter
-def test_who_deletes_the_key_of_a_call_as_it_hears_of_it_harms_nobody(
+def test_a_module_may_delete_the_key_of_a_call_on_its_event(
     limiter: Limiter, primary: Server, replica: Server, redis: Redis
 ) -> None:
     for number in range(3):
@@ -100,7 +100,7 @@ def test_who_deletes_the_key_of_a_call_as_it_hears_of_it_harms_nobody(
 
 
 @each_limiter
-def test_who_puts_something_else_into_the_key_of_a_call_harms_nobody(
+def test_a_module_may_replace_the_key_of_a_call(
     limiter: Limiter, primary: Server, replica: Server, redis: Redis
 ) -> None:
     redis.execute_command("NEIGHBOUR.ON", "rl.take", "k", "SET", "k", "mine")
@@ -115,7 +115,7 @@ def test_who_puts_something_else_into_the_key_of_a_call_harms_nobody(
 @pytest.mark.parametrize(
     "order", ["DEL b", "DEL a b c", "SET b mine", "FLUSHALL", "RL.TAKE b FIXED 5 1m"]
 )
-def test_who_changes_another_key_of_an_mtake_harms_nobody(
+def test_a_module_may_change_another_key_of_an_mtake(
     order: str, there: tuple[str, ...], primary: Server, replica: Server, redis: Redis
 ) -> None:
     # A server crashes if the key that it announces as new is deleted then, also by SET.
@@ -135,7 +135,7 @@ def test_who_changes_another_key_of_an_mtake_harms_nobody(
 
 @pytest.mark.parametrize("order", ["DEL a", "DEL a c", "SET a mine", "FLUSHALL"])
 @pytest.mark.parametrize("command", ["RL.MTAKE", "RL.MPEEK"])
-def test_who_hears_that_a_later_key_has_expired_harms_nobody(
+def test_a_module_may_change_keys_when_a_later_key_has_expired(
     command: str, order: str, primary: Server, replica: Server, redis: Redis, clock: Clock
 ) -> None:
     # The server's background expiry would find the keys first.
@@ -203,7 +203,7 @@ def test_a_key_that_is_freed_as_another_expires_is_charged_in_no_mtake(
 @each_limiter
 @pytest.mark.usefixtures("tells_of_new_keys")
 @pytest.mark.parametrize("order", ["SET b mine", "RL.TAKE b FIXED 5 1m", "RL.ACQUIRE b 9 1m x"])
-def test_who_fills_a_key_that_an_mtake_is_about_to_make_harms_nobody(
+def test_a_module_may_create_a_key_that_an_mtake_is_about_to_create(
     order: str, limiter: Limiter, primary: Server, replica: Server, redis: Redis
 ) -> None:
     redis.execute_command("NEIGHBOUR.ON", "new", "a", *order.split())
@@ -227,7 +227,7 @@ CONVERSIONS = [
     "order", ["DEL other", "SET k mine", "SET third mine", "RL.TAKE k SLIDING 5 1m", "FLUSHALL"]
 )
 @pytest.mark.parametrize("call", CONVERSIONS, ids=lambda call: call.split(" ")[0])
-def test_who_hears_that_a_plain_key_becomes_one_with_parts_harms_nobody(
+def test_a_module_may_change_a_plain_key_as_it_is_converted(
     call: str, order: str, event: str, primary: Server, replica: Server, redis: Redis
 ) -> None:
     if event == "new" and order in {"SET k mine", "FLUSHALL"}:
@@ -245,7 +245,7 @@ def test_who_hears_that_a_plain_key_becomes_one_with_parts_harms_nobody(
 @pytest.mark.parametrize(
     "limiter", [limiter for limiter in LIMITERS if not limiter.leases], ids=lambda each: each.name
 )
-def test_what_others_take_while_an_mtake_sees_to_its_keys_stays(
+def test_charges_by_other_modules_during_an_mtake_are_kept(
     limiter: Limiter, primary: Server, replica: Server, redis: Redis
 ) -> None:
     redis.execute_command(*limiter.take("b", 4))
@@ -261,7 +261,7 @@ def test_what_others_take_while_an_mtake_sees_to_its_keys_stays(
     check_replica(primary, replica)
 
 
-def test_who_deletes_keys_as_an_effect_is_applied_harms_no_replica(
+def test_a_module_may_delete_keys_as_an_effect_is_applied(
     neighbour: Path, fresh_server: Start
 ) -> None:
     primary = fresh_server()
@@ -285,7 +285,7 @@ def test_who_deletes_keys_as_an_effect_is_applied_harms_no_replica(
     ],
 )
 @pytest.mark.parametrize("words", ["COST 1 ONCE id 1m", "COST -1", "SETTLE first 0"])
-def test_an_mtake_makes_nothing_unsound_of_what_others_change_while_it_converts_another_key(
+def test_an_mtake_corrupts_no_key_changed_during_a_conversion(
     words: str, order: str, event: str, primary: Server, replica: Server, redis: Redis
 ) -> None:
     if event == "new" and primary.version < (7,):
@@ -305,7 +305,7 @@ def test_an_mtake_makes_nothing_unsound_of_what_others_change_while_it_converts_
 
 @pytest.mark.usefixtures("tells_of_new_keys")
 @pytest.mark.parametrize("made", ["FIXED 10 1h AS name", "FIXED 10 1h"], ids=["composite", "plain"])
-def test_a_key_that_others_delete_while_an_mtake_converts_another_is_charged_anew(
+def test_a_key_deleted_while_an_mtake_converts_another_is_charged_anew(
     made: str, primary: Server, replica: Server, redis: Redis
 ) -> None:
     redis.execute_command("RL.FIXED", "plain", 10, "1h")
@@ -347,7 +347,7 @@ def apply(redis: Redis, *effects: str) -> bool:
     ],
 )
 @pytest.mark.parametrize("kind", EFFECTS)
-def test_an_effect_makes_nothing_unsound_of_what_others_put_there_after_it_was_checked(
+def test_an_effect_does_not_corrupt_a_key_replaced_after_its_check(
     kind: str, order: str, fits: str | None, redis: Redis, primary: Server
 ) -> None:
     redis.execute_command("NEIGHBOUR.ON", "new", "a", *order.split())
@@ -361,7 +361,7 @@ def test_an_effect_makes_nothing_unsound_of_what_others_put_there_after_it_was_c
 
 
 @pytest.mark.usefixtures("tells_of_new_keys")
-def test_an_effect_is_not_applied_to_a_key_that_others_delete_after_it_was_checked(
+def test_an_effect_is_not_applied_to_a_key_deleted_after_its_check(
     redis: Redis,
 ) -> None:
     for change in ("1 0 2 0 0", f"1 0 0 0 2 {START_US} 1000000"):
@@ -373,7 +373,7 @@ def test_an_effect_is_not_applied_to_a_key_that_others_delete_after_it_was_check
         redis.delete("a")
 
 
-def test_a_module_that_owns_a_command_of_ours_has_our_load_refused_and_nothing_left_behind(
+def test_a_load_is_refused_without_traces_if_another_module_has_a_command_of_the_name(
     neighbour: Path, fresh_server: Start
 ) -> None:
     server = fresh_server(module=neighbour, module_args="owner")

@@ -33,7 +33,7 @@ def everyday_mtake(redis: Redis) -> list[int]:
 
 
 @pytest.mark.parametrize("order", ["DEL b", "DEL a b c", "SET b mine", "FLUSHALL"])
-def test_who_changes_keys_of_an_everyday_mtake_as_it_hears_of_it_harms_nobody(
+def test_a_module_may_change_keys_of_a_fast_path_mtake_on_its_event(
     order: str, unheard: Redis
 ) -> None:
     for _ in range(3):
@@ -53,7 +53,7 @@ def test_who_changes_keys_of_an_everyday_mtake_as_it_hears_of_it_harms_nobody(
         ("RENAME a b", [9, 8, 8]),
     ],
 )
-def test_who_hears_that_a_later_key_of_an_everyday_mtake_has_expired_harms_nobody(
+def test_a_module_may_change_keys_when_a_later_key_of_a_fast_path_mtake_has_expired(
     order: str, left: list[int] | None, unheard: Redis, clock: Clock
 ) -> None:
     for _ in range(3):
@@ -73,7 +73,7 @@ def test_who_hears_that_a_later_key_of_an_everyday_mtake_has_expired_harms_nobod
 @pytest.mark.parametrize(
     "order", ["SET k mine", "RL.TOKENBUCKET k 10 10 1h COST 3", "RL.FIXED k 5 1m", "FLUSHALL"]
 )
-def test_a_first_call_comes_to_the_same_whether_or_not_its_effect_is_heard(
+def test_a_first_call_is_the_same_on_the_fast_and_the_slow_path(
     order: str, event: str, fresh_server: Start, neighbour: Path, clock: Clock
 ) -> None:
     if (event, order) == ("new", "FLUSHALL"):

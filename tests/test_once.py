@@ -32,7 +32,7 @@ def test_an_id_is_charged_once(redis: Redis, spec: str) -> None:
 
 @every_spec
 @pytest.mark.parametrize(("amount", "remains"), [(0, 10), (1, 9), (4, 6), (7, 3), (12, 0)])
-def test_a_settlement_makes_usage_what_it_would_have_been(
+def test_a_settlement_corrects_the_usage_to_the_actual_cost(
     redis: Redis, spec: str, amount: int, remains: int
 ) -> None:
     take(redis, f"{spec} COST 4 ONCE a 5m")
@@ -79,7 +79,7 @@ def test_neither_a_denied_call_nor_one_that_charges_nothing_is_remembered(
     assert take(redis, f"{spec} COST 4 ONCE b 5m")[2] == 2
 
 
-def test_a_queue_tells_what_is_left_of_the_turn(redis: Redis, clock: Clock) -> None:
+def test_a_repeated_call_shows_the_remaining_hold(redis: Redis, clock: Clock) -> None:
     spec = "LEAKYBUCKET 10 1 1s"
     take(redis, f"{spec} COST 3")
     assert take(redis, f"{spec} ONCE a 5m") == [1, 10, 6, 3_000, 4_000]
@@ -138,9 +138,7 @@ def test_each_key_remembers_for_itself_in_mtake(redis: Redis) -> None:
     assert mtake(f"SETTLE other 1 {specs}")[:2] == [0, -1]
 
 
-def test_a_settlement_long_after_charges_more_to_what_has_recovered(
-    redis: Redis, clock: Clock
-) -> None:
+def test_a_late_settlement_charges_more_to_a_recovered_limit(redis: Redis, clock: Clock) -> None:
     spec = "TOKENBUCKET 10 10 1s"
     take(redis, f"{spec} COST 4 ONCE a 1h")
     clock.advance("10m")
@@ -171,7 +169,7 @@ def test_a_clock_gone_back_moves_ids_with_their_usage(redis: Redis, clock: Clock
         clock.reset()
 
 
-def test_there_are_so_many_ids_and_no_more(redis: Redis, clock: Clock) -> None:
+def test_the_number_of_ids_is_limited(redis: Redis, clock: Clock) -> None:
     for n in range(300):
         take(redis, f"FIXED 1000 1h ONCE id{n} 1m")
     before = redis.dump("k")
@@ -193,7 +191,7 @@ def _has_config(redis: Redis) -> bool:
     return bool(redis.config_get("ratelimit.max-ids"))
 
 
-def test_a_call_that_was_held_beside_a_force_is_held_again_when_it_is_repeated(
+def test_a_repeated_call_with_maxwait_beside_a_force_gets_its_hold_again(
     redis: Redis, clock: Clock
 ) -> None:
     take(redis, "TOKENBUCKET 1 1 1s FIXED 5 1h")

@@ -36,7 +36,7 @@ def passes_exactly_after(
 
 
 @each_limiter
-def test_a_cost_of_0_looks_and_writes_nothing(redis: Redis, limiter: Limiter) -> None:
+def test_a_cost_of_0_is_a_peek_and_writes_nothing(redis: Redis, limiter: Limiter) -> None:
     assert take(redis, limiter, 0) == [1, 10, 10, 0, 0]
     assert redis.exists("k") == 0
     for cost, remaining in ((4, 6), (6, 0)):
@@ -66,7 +66,7 @@ DEBT_MS = {
 
 
 @each_limiter
-def test_what_is_forced_past_the_limit_is_charged_in_full(
+def test_a_forced_charge_past_the_limit_is_made_in_full(
     redis: Redis, clock: Clock, limiter: Limiter
 ) -> None:
     peeked = peek(redis, limiter, 25, "FORCE")
@@ -89,7 +89,7 @@ def test_upto_grants_exactly_what_remains(redis: Redis, limiter: Limiter) -> Non
 
 
 @each_limiter
-def test_what_is_given_back_was_never_taken(redis: Redis, limiter: Limiter) -> None:
+def test_a_give_back_undoes_its_charge(redis: Redis, limiter: Limiter) -> None:
     take(redis, limiter, 8)
     back = take(redis, limiter, "-2.5")
     assert (back[0], back[2], back[3]) == (1, 4, 0)

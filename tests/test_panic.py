@@ -63,7 +63,7 @@ def panics(redis: Redis, point: int, *call: Word) -> bool:
 
 @each_limiter
 @pytest.mark.parametrize("there", [False, True], ids=["a key that is made", "one that is there"])
-def test_wherever_a_call_panics_replicas_have_what_the_server_has(
+def test_replicas_stay_in_sync_wherever_a_call_panics(
     there: bool, limiter: Limiter, debug: Server, redis: Redis, clock: Clock
 ) -> None:
     replica = debug.replica(module=DEBUG_MODULE)
@@ -108,7 +108,7 @@ CONVERSIONS = [
 @pytest.mark.parametrize(
     "call", CONVERSIONS, ids=["two limits", "an id", "a name", "a ban", "RL.MTAKE"]
 )
-def test_wherever_a_plain_key_becomes_one_with_parts_replicas_have_what_the_server_has(
+def test_replicas_stay_in_sync_wherever_a_conversion_panics(
     call: str, debug: Server, redis: Redis, clock: Clock
 ) -> None:
     replica = debug.replica(module=DEBUG_MODULE)
@@ -130,7 +130,7 @@ def test_wherever_a_plain_key_becomes_one_with_parts_replicas_have_what_the_serv
 
 
 @pytest.mark.parametrize("there", [(), ("b",), ("a", "b", "c")], ids=str)
-def test_wherever_an_mtake_panics_replicas_have_what_the_server_has(
+def test_replicas_stay_in_sync_wherever_an_mtake_panics(
     there: tuple[str, ...], debug: Server, redis: Redis, clock: Clock
 ) -> None:
     replica = debug.replica(module=DEBUG_MODULE)
@@ -168,7 +168,7 @@ def answer_of(call: Callable[[], object]) -> object:
         return INTERNAL_ERROR if INTERNAL_ERROR in str(error) else error
 
 
-def test_wherever_the_service_of_who_waits_panics_nobody_hangs(debug: Server) -> None:
+def test_all_calls_are_answered_wherever_serving_a_queue_panics(debug: Server) -> None:
     replica = debug.replica(module=DEBUG_MODULE)
     with Queue(debug) as queue, replica.client() as reader:
         for point in range(1, 60):
@@ -199,7 +199,7 @@ GIVES_UP = ("RL.RELEASE", "k", "b")
 
 
 @pytest.mark.parametrize(("call", "reply"), [(REPLACED, GRANTED), (GIVES_UP, 0)])
-def test_wherever_the_end_of_a_wait_panics_nobody_hangs(
+def test_all_calls_are_answered_wherever_the_end_of_a_wait_panics(
     debug: Server, call: tuple[Word, ...], reply: object
 ) -> None:
     cut_short = []
@@ -226,7 +226,7 @@ def test_wherever_the_end_of_a_wait_panics_nobody_hangs(
 
 
 @pytest.mark.parametrize("answered", [False, True], ids=["it waits", "its answer is on its way"])
-def test_wherever_an_unblocked_client_is_answered_a_panic_leaves_it_in_step(
+def test_a_panic_while_an_unblocked_client_is_answered_keeps_it_in_step(
     debug: Server, answered: bool
 ) -> None:
     cut_short = 0

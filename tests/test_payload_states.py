@@ -269,7 +269,7 @@ FUTURES: dict[str, list[Field]] = {
 
 
 @each_limiter
-def test_a_state_from_further_ahead_than_its_expiry_is_kept_until_it_has_recovered(
+def test_a_state_from_the_future_is_kept_until_it_has_recovered(
     limiter: Limiter, dumps: dict[str, bytes], pair: Pair, clock: Clock
 ) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
@@ -286,7 +286,7 @@ def test_a_state_from_further_ahead_than_its_expiry_is_kept_until_it_has_recover
         assert state(replica) == state(primary)
 
 
-def test_a_state_restored_from_the_far_future_locks_nobody_out(
+def test_a_state_restored_from_the_far_future_denies_for_at_most_one_recovery(
     dumps: dict[str, bytes], redis: Redis
 ) -> None:
     for limiter in LIMITERS:

@@ -94,7 +94,7 @@ def test_a_rewritten_aof_has_a_ttl_for_every_key(
     assert all(expiry > 0 for expiry in expiries)
 
 
-def test_what_happens_during_a_rewrite_is_in_the_rewritten_aof(
+def test_changes_during_a_rewrite_are_in_the_rewritten_aof(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(**AOF)
@@ -176,7 +176,7 @@ def test_an_aof_that_is_replayed_after_the_recovery_leaves_nothing(
         assert client.execute_command(*limiter.take(limiter.name, 7))[:3] == [1, 10, 3]
 
 
-def test_a_key_comes_back_from_its_dump_as_it_was(limiters: Redis) -> None:
+def test_a_key_restored_from_its_dump_is_unchanged(limiters: Redis) -> None:
     before = state(limiters)
     before_digests = digests(limiters, before)
     limiters.flushall()
@@ -222,7 +222,7 @@ def test_a_copy_in_place_of_another_limiter_takes_its_kind(
             assert digests(client, [b"copy"]) == digests(limiters, [name])
 
 
-def test_a_key_that_is_renamed_there_and_back_is_as_it_was(limiters: Redis) -> None:
+def test_a_key_that_is_renamed_there_and_back_is_unchanged(limiters: Redis) -> None:
     before = state(limiters)
     before_digests = digests(limiters, before)
     for (name, held), digest in zip(before.items(), before_digests, strict=True):
@@ -298,7 +298,9 @@ def test_keys_that_migrate_to_another_server_are_as_they_were(
 
 
 @each_limiter
-def test_what_differs_has_another_digest(limiter: Limiter, redis: Redis, clock: Clock) -> None:
+def test_different_states_have_different_digests(
+    limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
     redis.execute_command(*limiter.take("a", 2))
     redis.execute_command(*limiter.take("same", 2))
     redis.execute_command(*limiter.take("more", 3))
@@ -342,7 +344,7 @@ def test_a_big_log_and_lease_table_are_removed(
     poll.until(lambda: full - used_memory() > expected, "the memory is free again")
 
 
-def test_holders_are_kept_whatever_bytes_they_are(
+def test_holders_of_any_bytes_are_kept(
     fresh_server: Callable[..., Server],
 ) -> None:
     server = fresh_server(**AOF)

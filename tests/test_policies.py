@@ -23,7 +23,7 @@ NO_COUNTS = dict.fromkeys(COUNTED.split(), 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_set_is_read_back_and_is_gone_when_it_is_deleted(
+def test_a_policy_is_read_back_and_is_gone_after_its_deletion(
     name: bytes, fresh: Redis, clock: Clock
 ) -> None:
     assert fresh.execute_command("RL.POLICYGET", name) is None
@@ -42,7 +42,7 @@ def test_what_is_set_is_read_back_and_is_gone_when_it_is_deleted(
     assert fresh.execute_command("RL.POLICYSET", name, *MINUTE.split()) == second + 2
 
 
-def test_a_policy_is_told_as_a_map_in_resp3(fresh_server: Start) -> None:
+def test_a_policy_is_a_map_in_resp3(fresh_server: Start) -> None:
     server = fresh_server()
     if server.version < (7,):
         pytest.skip("the server has no maps for modules")
@@ -71,7 +71,7 @@ def test_the_text_of_a_policy_sets_it_again(fresh: Redis) -> None:
         assert fresh.execute_command("RL.POLICYSET", "gold", *told.specs.split()) == version
 
 
-def test_nx_leaves_what_there_is(fresh: Redis) -> None:
+def test_nx_keeps_an_existing_policy(fresh: Redis) -> None:
     version = fresh.execute_command(f"RL.POLICYSET gold NX {MINUTE}")
     assert fresh.execute_command(f"RL.POLICYSET gold nx {HOUR}") == version
     assert policy(fresh, "gold").specs == MINUTE.encode()
@@ -163,7 +163,7 @@ def test_a_policy_that_is_missing_is_an_error_with_a_code_of_its_own(fresh: Redi
     assert fresh.execute_command("RL.LIMIT k gold") == [1, 60, 59, 0, 1000]
 
 
-def test_new_numbers_hold_at_the_next_call_and_forgive_nobody(fresh: Redis) -> None:
+def test_new_numbers_hold_at_the_next_call_and_forgive_no_usage(fresh: Redis) -> None:
     fresh.execute_command("RL.POLICYSET gold FIXED 10 1h")
     assert fresh.execute_command("RL.LIMIT k gold COST 8") == [1, 10, 2, 0, 3_600_000]
     fresh.execute_command("RL.POLICYSET gold FIXED 9 1h")

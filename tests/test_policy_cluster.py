@@ -18,7 +18,7 @@ from support.workload import LIMITERS
 pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
 
 
-def test_what_one_primary_is_told_holds_on_all_nodes(cluster: Cluster, name: str) -> None:
+def test_a_policy_set_on_one_primary_holds_on_all_nodes(cluster: Cluster, name: str) -> None:
     primaries, last = cluster.primaries(), 0
     for primary in primaries:
         version = cluster.admin(primary).execute_command("RL.POLICYSET", name, *SPECS.split())
@@ -57,7 +57,7 @@ def test_a_version_is_deleted_on_every_node_by_any_primary(cluster: Cluster, nam
     of_one_mind(cluster)
 
 
-def test_what_is_told_reaches_idle_nodes_by_the_first_message(cluster: Cluster, name: str) -> None:
+def test_changes_reach_idle_nodes_by_the_first_message(cluster: Cluster, name: str) -> None:
     """The digests would not do it: timers send them, and time stands still here."""
     cluster.wait_until_well()
     cluster.clock.set(time.time_ns() // 1000)
@@ -81,7 +81,7 @@ def test_a_replica_refuses_and_decides(cluster: Cluster, name: str) -> None:
     assert replica.execute_command("RL.PEEK", f"{{{tag}}}", "POLICY", name)[:3] == [1, 10, 10]
 
 
-def test_two_primaries_that_are_told_at_once_agree(cluster: Cluster, name: str) -> None:
+def test_two_primaries_that_are_set_at_once_agree(cluster: Cluster, name: str) -> None:
     for _ in range(scaled(5, 50)):
         for factor, primary in enumerate(cluster.primaries()):
             spec = ("FIXED", 10 + factor, "1m")
@@ -111,7 +111,7 @@ def test_under_load_and_with_a_failover_in_the_middle(cluster: Cluster, name: st
 
 
 @pytest.mark.timeout(scaled(300, 1800))
-def test_it_survives_that_every_primary_is_killed_in_turn(cluster: Cluster, name: str) -> None:
+def test_policies_survive_that_every_primary_is_killed_in_turn(cluster: Cluster, name: str) -> None:
     first = cluster.admin(cluster.primaries()[0])
     version = first.execute_command("RL.POLICYSET", name, *SPECS.split())
     everywhere(cluster, name, version)

@@ -67,7 +67,7 @@ INTERRUPTIONS = {
 @pytest.mark.parametrize(
     ("interrupt", "settings"), INTERRUPTIONS.values(), ids=INTERRUPTIONS.keys()
 )
-def test_an_interruption_changes_no_policy_and_nothing_of_what_becomes_of_it(
+def test_an_interruption_changes_neither_policies_nor_their_later_changes(
     interrupt: Callable[[Server], None], settings: dict[str, str], fresh_server: Start, clock: Clock
 ) -> None:
     interrupted, other = fresh_server(**settings), fresh_server()
@@ -117,7 +117,7 @@ def test_counts_outlast_a_reload_and_no_restart(fresh_server: Start) -> None:
         pytest.param(restart_from_rewritten_aof, WITHOUT_PREAMBLE, id="rewritten AOF"),
     ],
 )
-def test_a_scale_ends_when_it_was_to_end_whatever_happens_meanwhile(
+def test_a_temporary_scale_ends_on_time_despite_interruptions(
     restart: Callable[[Server], None], settings: dict[str, str], fresh_server: Start, clock: Clock
 ) -> None:
     server = fresh_server(**settings)
@@ -199,7 +199,7 @@ def test_a_server_that_is_killed_has_every_policy_that_was_answered(
         assert policies(client) == held
 
 
-def test_the_aof_has_what_has_become_of_a_policy_and_nothing_of_what_was_refused(
+def test_the_aof_has_policy_changes_and_no_refused_calls(
     fresh_server: Start,
 ) -> None:
     server = fresh_server(**AOF, auto_aof_rewrite_percentage=0)

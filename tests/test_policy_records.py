@@ -83,7 +83,7 @@ def test_replicas_have_the_policies_of_their_primary(fresh_server: Start, clock:
     assert replica.client().execute_command(f"RL.POLICYSET gone {MINUTE}") == second + 1
 
 
-def test_a_change_propagates_one_record_and_what_changes_nothing_none(fresh_server: Start) -> None:
+def test_a_change_propagates_one_record_and_a_call_without_change_none(fresh_server: Start) -> None:
     server = fresh_server(appendonly="yes", appendfsync="always")
     with server.client() as client:
         for call in (
@@ -183,7 +183,7 @@ def test_a_record_makes_a_policy_that_rules(fresh_server: Start) -> None:
         RECORD.replace(str(START_US), "31536000000000001"),
     ],
 )
-def test_what_is_no_record_is_refused_with_all_that_come_with_it(record: str, fresh: Redis) -> None:
+def test_an_invalid_record_is_refused_with_the_whole_call(record: str, fresh: Redis) -> None:
     assert answer(fresh, "RL.POLICYEFFECT", record) == "ERR invalid effect"
     assert answer(fresh, "RL.POLICYEFFECT", RECORD, record) == "ERR invalid effect"
     assert policies(fresh) == {}

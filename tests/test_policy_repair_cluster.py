@@ -23,7 +23,7 @@ from support.server import Server
 pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
 
 
-def test_without_gossip_each_primary_is_told_by_hand(cluster: Cluster, name: str) -> None:
+def test_without_gossip_each_primary_is_set_separately(cluster: Cluster, name: str) -> None:
     first, second, third = cluster.primaries()
     with without_gossip(cluster, *cluster.servers):
         mine = cluster.admin(first).execute_command("RL.POLICYSET", name, *SPECS.split())
@@ -149,7 +149,7 @@ def messages(node: Redis) -> dict[str, int]:
     }
 
 
-def test_what_is_asked_for_comes_in_pieces(cluster: Cluster, name: str) -> None:
+def test_requested_records_come_in_several_messages(cluster: Cluster, name: str) -> None:
     first, second, third = cluster.primaries()
     count, most = scaled(3000, 60_000), 200
     with cluster.setting("ratelimit.max-policies", 65_536, first, second, third):
@@ -182,7 +182,7 @@ def of_one_mind_but(cluster: Cluster, but: Server) -> None:
     poll.until(agree, "the others have the same", timeout=30)
 
 
-def test_who_may_not_write_asks_for_nothing_and_keeps_one_record_of_each_name(
+def test_a_node_that_may_not_write_requests_nothing_and_keeps_one_record_per_name(
     cluster: Cluster, name: str
 ) -> None:
     first, _, third = cluster.primaries()

@@ -78,7 +78,9 @@ def test_the_deletion_of_a_version_reaches_the_replica(
     assert policies(replica) == policies(primary) == {}
 
 
-def test_what_changes_no_policy_is_not_propagated(pair: Pair, both: tuple[Redis, Redis]) -> None:
+def test_calls_that_change_no_policy_are_not_propagated(
+    pair: Pair, both: tuple[Redis, Redis]
+) -> None:
     primary, _ = both
     set_policy(primary, "a", "FIXED", 1, "1h")
     primary.execute_command("RL.LIMIT", "k", "a")
@@ -120,7 +122,7 @@ def test_changes_in_transactions_and_scripts_reach_the_replica(
     assert policies(primary).keys() == {b"b"}
 
 
-def test_a_replica_refuses_changes_and_decides_by_the_policies_it_has(
+def test_a_replica_refuses_changes_and_decides_by_its_policies(
     pair: Pair, both: tuple[Redis, Redis]
 ) -> None:
     primary, replica = both
@@ -185,7 +187,7 @@ def test_an_aof_that_is_rewritten_or_switched_on_is_the_servers_own_affair(
 
 
 @pytest.mark.parametrize("preamble", ["yes", "no"])
-def test_a_replica_has_in_its_own_aof_what_a_snapshot_has_brought(
+def test_a_replica_writes_policies_from_a_snapshot_to_its_aof(
     preamble: str, fresh_server: Start, clock: Clock
 ) -> None:
     primary = fresh_server()
@@ -209,7 +211,7 @@ def test_a_replica_has_in_its_own_aof_what_a_snapshot_has_brought(
 
 
 @pytest.mark.parametrize("skew", first_on_every_server(["-10d", "-23h", "23h", "10d"]))
-def test_a_replica_that_is_promoted_goes_on_from_the_policies_it_has(
+def test_a_promoted_replica_continues_with_its_policies(
     skew: str, fresh_server: Start, clock: Clock, tmp_path: Path
 ) -> None:
     primary = fresh_server()

@@ -89,9 +89,7 @@ def test_a_replica_of_a_replica_has_the_same_policies(
     assert_the_same(primary, middle, last)
 
 
-def test_who_becomes_a_replica_has_its_primarys_policies_and_no_other(
-    fresh_server: Start, clock: Clock
-) -> None:
+def test_a_new_replica_has_only_its_primarys_policies(fresh_server: Start, clock: Clock) -> None:
     primary, other = fresh_server(), fresh_server()
     client, follower = primary.client(), other.client()
     change(clock, 1, 40, follower)
@@ -106,7 +104,7 @@ def test_who_becomes_a_replica_has_its_primarys_policies_and_no_other(
     assert not any(knows_deletion(follower, name) for name in NAMES)
 
 
-def test_a_restarted_replica_goes_on_with_what_its_snapshot_has(
+def test_a_restarted_replica_continues_with_its_snapshots_policies(
     fresh_server: Start, clock: Clock
 ) -> None:
     primary = fresh_server(repl_backlog_size="64mb")
@@ -168,7 +166,7 @@ def becomes_other(client: Redis) -> None:
 
 
 @pytest.mark.parametrize("becomes", first_on_every_server(["other policies", "none"]))
-def test_a_replica_that_loads_beside_its_old_data_has_its_old_policies_until_it_is_done(
+def test_a_loading_replica_uses_its_old_policies_until_the_end(
     becomes: str, loading_pair: Pair, clock: Clock
 ) -> None:
     primary, replica = loading_pair

@@ -96,7 +96,7 @@ def test_every_server_takes_the_setting_that_turns_policies_on(fresh_server: Sta
     assert policies(client) == before
 
 
-def test_without_the_setting_an_older_server_says_what_to_do(
+def test_an_older_server_without_the_setting_explains_the_remedy(
     binary: Binary, fresh_server: Start
 ) -> None:
     server = fresh_server(policies=False)
@@ -110,7 +110,7 @@ def test_without_the_setting_an_older_server_says_what_to_do(
     assert "no snapshot of this server" not in server.log()
 
 
-def test_a_server_that_gets_policies_it_does_not_save_says_so(
+def test_a_server_that_does_not_save_its_policies_warns(
     binary: Binary, fresh_server: Start
 ) -> None:
     server, other = fresh_server(), fresh_server(policies=False)
@@ -186,7 +186,7 @@ def aof_goes_to(server: Server, to: Server) -> bool:
 # Things that are no policies
 
 
-def test_what_empties_and_swaps_databases_leaves_policies(redis: Redis, clock: Clock) -> None:
+def test_flushall_and_swapdb_keep_policies(redis: Redis, clock: Clock) -> None:
     change(clock, 11, 30, redis)
     before = policies(redis)
     redis.execute_command("RL.FIXED", "k", 10, "1h")
@@ -305,7 +305,7 @@ def test_a_snapshot_whose_policies_are_not_as_any_version_writes_them_is_refused
     assert policies(client) == before
 
 
-def test_a_policy_that_only_a_later_version_can_read_is_kept_as_it_is(
+def test_a_policy_of_a_later_version_is_kept_unchanged(
     fresh_server: Start,
 ) -> None:
     server = fresh_server(**NO_CHECKSUM)

@@ -74,7 +74,7 @@ def test_a_forged_record_makes_no_policy_unchangeable(at: int, fresh_server: Sta
     assert must(client, "gold").specs == b"FIXED 30 1h"
 
 
-def test_what_a_client_forges_within_a_day_is_followed_by_later_sets(fresh_server: Start) -> None:
+def test_sets_after_a_forged_record_within_a_day_are_later(fresh_server: Start) -> None:
     client = fresh_server().client()
     at = START_US + DAY_US
     client.execute_command("RL.POLICYEFFECT", record(b"gold", at, "FIXED 0 1h", born=at))
@@ -113,7 +113,7 @@ def test_a_server_whose_clock_was_ahead_recovers(
     assert refused(client) == 0
 
 
-def test_a_replica_takes_what_its_primary_says_whatever_either_clock(
+def test_a_replica_accepts_its_primarys_records_whatever_the_clocks(
     fresh_server: Start, clock: Clock, tmp_path: Path
 ) -> None:
     own = Clock(clock.library, tmp_path / "clock")
@@ -201,7 +201,7 @@ def test_a_scale_for_a_time_lasts_as_long_on_a_replica_with_another_clock(
 
 
 @pytest.mark.parametrize("way", ["RDB", "AOF"])
-def test_from_disk_a_scale_is_for_what_is_left_and_never_longer(
+def test_a_loaded_scale_lasts_for_at_most_its_remaining_time(
     way: str, fresh_server: Start, clock: Clock
 ) -> None:
     server = fresh_server(**(AOF if way == "AOF" else {}))
@@ -227,7 +227,7 @@ def test_from_disk_a_scale_is_for_what_is_left_and_never_longer(
 # Data of the module's first version
 
 
-def test_a_scale_of_the_first_version_ends_when_it_says(fresh_server: Start, clock: Clock) -> None:
+def test_a_scale_of_the_first_version_ends_on_time(fresh_server: Start, clock: Clock) -> None:
     server = fresh_server(**AOF)
     client = server.client()
     until = START_US + 60_000_000

@@ -43,7 +43,7 @@ def changes(client: Redis) -> int:
     return client.info("persistence")["rdb_changes_since_last_save"]
 
 
-def test_mul_and_add_change_what_stands(fresh: Redis) -> None:
+def test_mul_and_add_change_the_current_factor(fresh: Redis) -> None:
     assert scale(fresh, "MUL 0.5") == [0.5, -1]
     assert scale(fresh, "MUL 0.5 FOR 10s") == [0.25, 10_000]
     assert scale(fresh, "ADD 0.1") == [0.35, 10_000], "the end that stands stays"
@@ -138,7 +138,7 @@ def test_a_replica_promoted_after_its_clock_was_put_right_brakes_no_second_time(
 
 
 @pytest.mark.parametrize("way", ["snapshot", "AOF", "rewritten AOF"])
-def test_a_restart_keeps_the_factor_and_when_it_was_changed(
+def test_a_restart_keeps_the_factor_and_its_time_of_change(
     way: str, fresh_server: Callable[..., Server]
 ) -> None:
     server = fresh_server(
@@ -181,7 +181,7 @@ def test_a_replica_has_the_factor_and_goes_on_with_it(
         ("ADD", r"step is missing: ADD step \[MAX most\] \[EVERY duration\] \[FOR duration\]"),
     ],
 )
-def test_what_is_wrong_is_told_and_changes_nothing(fresh: Redis, words: str, told: str) -> None:
+def test_wrong_arguments_are_errors_and_change_nothing(fresh: Redis, words: str, told: str) -> None:
     with pytest.raises(ResponseError, match=told):
         scale(fresh, words)
     assert scale(fresh, "MUL 1") == [1, -1]
@@ -242,7 +242,7 @@ def check_one_brake(tallies: list[Tally]) -> None:
 
 # The module decides this alone, so one server is enough.
 @pytest.mark.one_server
-def test_one_brake_finds_what_the_upstream_can_do(
+def test_one_brake_finds_the_upstreams_capacity(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     def run(title: str) -> list[Tally]:
@@ -259,7 +259,7 @@ def test_one_brake_finds_what_the_upstream_can_do(
 
 
 @pytest.mark.one_server
-def test_in_a_cluster_it_is_the_same_brake(
+def test_one_brake_suffices_in_a_cluster(
     binary: Binary, shared_clock: Clock, tmp_path: Path
 ) -> None:
     with running_cluster(binary, shared_clock, tmp_path, replicas=False) as cluster:

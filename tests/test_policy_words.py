@@ -134,7 +134,7 @@ def test_a_name_that_is_no_text_is_shown_escaped(fresh: Redis) -> None:
 # Bounds
 
 
-def test_there_may_be_as_many_policies_as_the_setting_says(fresh_server: Start) -> None:
+def test_the_setting_limits_the_number_of_policies(fresh_server: Start) -> None:
     server = fresh_server(module_args="max-policies 2")
     with server.client() as client:
         for name in "ab":
@@ -155,7 +155,7 @@ def test_there_may_be_as_many_policies_as_the_setting_says(fresh_server: Start) 
         assert list(policies(client)) == [b"a", b"b", b"c"]
 
 
-def test_there_may_be_4096_unless_it_says_more(fresh: Redis) -> None:
+def test_4096_policies_are_allowed_by_default(fresh: Redis) -> None:
     with fresh.pipeline(transaction=False) as pipeline:
         for number in range(4096):
             pipeline.execute_command(f"RL.POLICYSET plan:{number} FIXED {number} 1h")
@@ -193,7 +193,7 @@ def test_info_shows_the_100_with_the_most_calls_and_how_many_there_are(fresh: Re
     assert len(fresh.execute_command("RL.POLICYLIST")) == 300
 
 
-def test_a_policys_line_in_info_says_how_it_is_scaled(fresh: Redis, clock: Clock) -> None:
+def test_a_policys_line_in_info_has_its_scale(fresh: Redis, clock: Clock) -> None:
     fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
 
     def line() -> dict[str, object]:

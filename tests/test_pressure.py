@@ -56,7 +56,7 @@ def counted_memory(client: Redis) -> int:
 
 
 @pytest.mark.parametrize("policy", first_on_every_server(POLICIES))
-def test_with_an_eviction_policy_a_flood_of_keys_is_answered_within_the_memory_that_there_is(
+def test_with_an_eviction_policy_a_flood_of_keys_is_answered_within_maxmemory(
     policy: str, fresh_server: Start
 ) -> None:
     server = fresh_server(maxmemory_policy=policy, **EVICTING)
@@ -121,7 +121,7 @@ def test_of_volatile_ttl_the_limiters_that_expire_first_go_first(
     assert client.execute_command("RL.PEEK", "long:0", "FIXED", 10, "1h")[:3] == [1, 10, 9]
 
 
-def test_with_noeviction_a_flood_fills_the_memory_and_what_is_there_goes_on(
+def test_with_noeviction_a_flood_fills_the_memory_and_existing_keys_continue(
     fresh_server: Start,
 ) -> None:
     client = fresh_server().client()
@@ -139,9 +139,7 @@ def test_with_noeviction_a_flood_fills_the_memory_and_what_is_there_goes_on(
     fill_and_deny(client, made)
 
 
-def test_after_many_keys_of_all_kinds_have_expired_memory_is_where_it_began(
-    fresh_server: Start, clock: Clock
-) -> None:
+def test_many_expired_keys_leave_no_memory_allocated(fresh_server: Start, clock: Clock) -> None:
     """The server shrinks empty tables of keys step by step. Afterwards, less memory is left than if
     each key had leaked a byte or two.
     """

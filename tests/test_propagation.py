@@ -128,7 +128,7 @@ def test_a_charge_propagates_exactly_one_effect(fresh_server: Callable[..., Serv
         assert [key.decode() for key in keys_and_effects[::2]] == keys
 
 
-def test_a_plain_key_that_becomes_one_with_parts_propagates_that_as_one_effect(
+def test_a_conversion_of_a_plain_key_propagates_one_effect(
     fresh_server: Callable[..., Server],
 ) -> None:
     server = fresh_server(appendonly="yes", appendfsync="always")
@@ -151,7 +151,7 @@ def test_a_plain_key_that_becomes_one_with_parts_propagates_that_as_one_effect(
 
 
 @pytest.mark.parametrize("fill", ["RL.ACQUIRE k 5000 1h", "RL.SLIDINGLOG k 5000 1h"])
-def test_what_a_large_key_propagates_as_it_is_converted_is_no_more_than_of_a_small_one(
+def test_the_effect_of_a_conversion_does_not_grow_with_the_key(
     fill: str, pair: Pair, clock: Clock
 ) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
@@ -195,7 +195,7 @@ def test_a_charge_reaches_the_replica(command: str, compatible_pair: Pair) -> No
     assert digests(replica, held) == digests(primary, held)
 
 
-def test_an_effect_of_several_keys_names_only_those_that_changed(
+def test_an_effect_of_several_keys_names_only_the_changed_ones(
     fresh_server: Callable[..., Server],
 ) -> None:
     server = fresh_server(appendonly="yes", appendfsync="always")

@@ -66,7 +66,7 @@ def test_a_force_beside_an_upto_lasts(
         assert state(client) == held
 
 
-def test_what_upto_grants_is_told_though_a_force_beside_it_does_not_fit(redis: Redis) -> None:
+def test_upto_returns_its_grant_though_a_force_beside_it_does_not_fit(redis: Redis) -> None:
     call = words("RL.TAKE k COST 3 UPTO ONCE a 10m EACH FIXED 10 1h FIXED 5 1d COST 9 FORCE")
     day_ms = UNITS_US["d"] // 1000
     told = [0, day_ms, [[1, 10, 7, 0, 3_600_000, 3], [0, 5, 0, day_ms, day_ms]]]
@@ -137,7 +137,7 @@ ARRIVALS = {
         "RL.TAKE k COST 10 {short}",
     ],
 )
-def test_what_arrives_from_a_server_whose_clock_is_ahead_forgives_nothing(
+def test_keys_from_a_server_whose_clock_is_ahead_forgive_nothing(
     call: str, spec: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:
     behind = Clock(clock.library, tmp_path / "clock")
@@ -200,7 +200,7 @@ def calls(chosen: random.Random, keys: Sequence[str]) -> Iterator[list[str]]:
         yield text.split()
 
 
-def test_whatever_calls_a_key_has_seen_replicas_and_snapshots_have_it(
+def test_replicas_and_snapshots_have_a_key_after_any_calls(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     primary = fresh_server(module=DEBUG_MODULE, **AOF)

@@ -42,7 +42,7 @@ def test_a_replica_has_the_same_bytes_after_any_workload(
     assert digests(replica, held) == digests(primary, held)
 
 
-def test_the_workload_reaches_all_that_it_is_for(redis: Redis, clock: Clock) -> None:
+def test_the_workload_covers_its_cases(redis: Redis, clock: Clock) -> None:
     workload = steps(seed=0, count=4000)
     (replies,) = play(workload, clock, redis)
     seen = set()
@@ -102,7 +102,7 @@ def test_a_replica_whose_clock_is_wrong_has_the_same_bytes(
 
 
 @pytest.mark.parametrize("listeners", ["replica", "AOF", "replica and AOF"])
-def test_who_begins_to_listen_in_the_midst_of_a_workload_misses_nothing(
+def test_a_listener_that_starts_during_a_workload_misses_nothing(
     listeners: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     primary = fresh_server(appendfsync="always")
@@ -268,7 +268,7 @@ def test_a_replica_answers_peeks_and_refuses_takes(limiter: Limiter, pair: Pair)
     assert state(replica) == state(primary)
 
 
-def test_on_a_writable_replica_what_its_own_clients_charge_stays_there(pair: Pair) -> None:
+def test_charges_of_a_writable_replicas_clients_stay_there(pair: Pair) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
     primary.execute_command("RL.FIXED", "k", 10, "1h", "COST", 2)
     pair.replica.wait_for_sync()

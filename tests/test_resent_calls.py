@@ -69,7 +69,7 @@ def admitted(answered: list[Answer]) -> int:
 
 
 @each_library
-def test_with_once_exactly_the_limit_is_charged_and_told(
+def test_with_once_exactly_the_limit_is_charged_and_admitted(
     library: Library, proxy: LossyProxy, redis: Redis
 ) -> None:
     spec = ("FIXED", str(LIMIT), "1h")
@@ -81,7 +81,7 @@ def test_with_once_exactly_the_limit_is_charged_and_told(
 
 
 @each_library
-def test_so_it_is_over_several_limits_and_several_keys(
+def test_with_once_the_limit_holds_over_several_limits_and_keys(
     library: Library, proxy: LossyProxy, redis: Redis
 ) -> None:
     window, log = ("FIXED", str(LIMIT), "1h"), ("SLIDINGLOG", "1000", "1h")
@@ -114,7 +114,7 @@ def test_a_settlement_that_is_sent_again_settles_once(
 
 
 @each_library
-def test_without_once_every_lost_reply_is_charged_beside_what_was_admitted(
+def test_without_once_every_lost_reply_is_charged_additionally(
     library: Library, proxy: LossyProxy, redis: Redis
 ) -> None:
     spec = ("FIXED", "1000", "1h")

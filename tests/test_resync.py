@@ -218,7 +218,7 @@ def test_a_replica_whose_clock_is_wrong_has_the_same_bytes_after_resyncs_under_l
         wrong.set(shown)
 
 
-def test_what_was_charged_while_a_replica_joined_is_there_to_the_unit(
+def test_charges_while_a_replica_joined_are_complete(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     primary = fresh_server(repl_diskless_sync="yes")

@@ -106,7 +106,7 @@ def test_a_wrong_argument_is_refused_at_load_with_the_reason_in_the_log(
     assert "module ratelimit not loaded" in lines[0]
 
 
-def test_loading_it_twice_is_refused_with_the_reason_in_the_log(fresh_server: Start) -> None:
+def test_a_second_load_is_refused_with_the_reason_in_the_log(fresh_server: Start) -> None:
     server = fresh_server()
     redis = server.client()
     with pytest.raises(ResponseError):
@@ -131,7 +131,7 @@ def configurable(fresh_server: Start) -> Server:
     return server
 
 
-def test_config_get_tells_all_settings(configurable: Server) -> None:
+def test_config_get_shows_all_settings(configurable: Server) -> None:
     with configurable.client(decode_responses=True) as redis:
         assert redis.config_get("ratelimit.*") == {
             "ratelimit.max-log-entries": "100000",
@@ -177,7 +177,7 @@ def test_config_set_holds_at_once(configurable: Server, clock: Clock) -> None:
         ("sketch-size", 65_536, 268_435_456),
     ],
 )
-def test_config_set_refuses_what_is_out_of_range(
+def test_config_set_refuses_values_out_of_range(
     configurable: Server, setting: str, least: int, most: int
 ) -> None:
     name = f"ratelimit.{setting}"
@@ -199,7 +199,7 @@ def test_cell_compat_is_only_for_the_load(configurable: Server) -> None:
         assert redis.config_get("ratelimit.cell-compat") == {"ratelimit.cell-compat": "no"}
 
 
-def test_config_rewrite_keeps_what_was_set(configurable: Server, clock: Clock) -> None:
+def test_config_rewrite_keeps_changed_settings(configurable: Server, clock: Clock) -> None:
     with configurable.client() as redis:
         redis.config_set("ratelimit.max-leases", 7)
         redis.config_set("ratelimit.max-log-entries", 4)
@@ -249,5 +249,5 @@ def test_a_wrong_line_of_the_configuration_file_is_refused_at_load(
         fresh_server(**{"ratelimit.max-leases": 0})
 
 
-def test_where_modules_have_no_config_it_knows_no_settings(server: Server, redis: Redis) -> None:
+def test_config_has_no_settings_where_modules_cannot_add_any(server: Server, redis: Redis) -> None:
     assert bool(redis.config_get("ratelimit.*")) == server.binary.has_module_config

@@ -89,7 +89,7 @@ def test_each_limit_says_its_own_with_each(redis: Redis) -> None:
     ]
 
 
-def test_a_limit_with_a_name_shows_it_behind_its_decision(redis: Redis) -> None:
+def test_a_named_limit_shows_its_name_after_its_decision(redis: Redis) -> None:
     named = take(redis, "k", "EACH COST 2 UPTO FIXED 5 1m AS burst SLIDING 9 1m")
     assert named == [1, 0, [[1, 5, 3, 0, 60_000, 2, b"burst"], [1, 9, 7, 0, 120_000, 2]]]
 
@@ -104,7 +104,7 @@ def test_a_part_is_found_by_kind_and_window_or_by_its_name(redis: Redis) -> None
     assert [part.get(b"name") for part in parts(redis, "k")] == [None, None, None, b"burst"]
 
 
-def test_what_no_call_finds_stays_until_it_has_recovered(redis: Redis, clock: Clock) -> None:
+def test_an_unused_limit_stays_until_it_has_recovered(redis: Redis, clock: Clock) -> None:
     take(redis, "k", "FIXED 10 1m FIXED 10 1h COST 7")
     for _ in range(3):
         take(redis, "k", "FIXED 10 1m")
@@ -119,7 +119,7 @@ def test_what_no_call_finds_stays_until_it_has_recovered(redis: Redis, clock: Cl
 
 
 @pytest.mark.parametrize(("kind", "spec"), SPECS.items(), ids=SPECS)
-def test_a_plain_key_keeps_its_usage_when_it_gets_company(
+def test_a_plain_key_keeps_its_usage_when_it_gets_a_second_limit(
     redis: Redis, clock: Clock, kind: str, spec: str
 ) -> None:
     other = "SLIDING 10 1m" if kind == "rl-window" else "FIXED 10 1m"
@@ -183,7 +183,7 @@ def test_a_key_has_sixteen_parts_at_most(redis: Redis, clock: Clock) -> None:
     assert take(redis, "k", "FIXED 10 1h AS more")[0] == 1
 
 
-def test_upto_grants_what_all_can_grant(redis: Redis) -> None:
+def test_upto_grants_the_minimum_of_all_limits(redis: Redis) -> None:
     assert take(redis, "k", "COST 9 UPTO FIXED 5 1m TOKENBUCKET 7 7 1m") == [1, 5, 0, 0, 60_000, 5]
     assert peek(redis, "k", "TOKENBUCKET 7 7 1m")[2] == 2
     assert take(redis, "k", "COST 9 UPTO FIXED 5 1m TOKENBUCKET 7 7 1m")[0] == 0
@@ -238,7 +238,7 @@ def test_an_effect_is_one_command_and_the_replica_is_byte_equal(pair: Pair, cloc
     assert abs(primary.pttl("k") - replica.pttl("k")) <= 1
 
 
-def test_a_plain_key_that_becomes_one_with_parts_does_so_on_the_replica(pair: Pair) -> None:
+def test_a_plain_key_is_converted_on_the_replica_too(pair: Pair) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
     for spec in SPECS.values():
         take(primary, "k", spec)
@@ -250,7 +250,7 @@ def test_a_plain_key_that_becomes_one_with_parts_does_so_on_the_replica(pair: Pa
         primary.delete("k")
 
 
-def test_it_is_the_same_after_a_restart_a_copy_and_a_dump(redis: Redis) -> None:
+def test_a_key_is_the_same_after_a_restart_a_copy_and_a_dump(redis: Redis) -> None:
     specs = "TOKENBUCKET 10 10 10s FIXED 10 1m AS minute SLIDINGLOG 10 1m CONCURRENCY 9 1m me"
     take(redis, "k", f"COST 2 ONCE id 1h {specs}")
     redis.execute_command("RL.BAN", "k", "5m")
@@ -265,7 +265,7 @@ def test_it_is_the_same_after_a_restart_a_copy_and_a_dump(redis: Redis) -> None:
     assert redis.memory_usage("k") > 500
 
 
-def test_a_server_without_del_makes_a_key_with_parts_of_a_plain_one_too(
+def test_a_plain_key_is_converted_on_a_server_without_del(
     fresh_server: Callable[..., Server],
 ) -> None:
     primary = fresh_server(rename_command='DEL ""')

@@ -69,7 +69,7 @@ def test_the_key_goes_when_its_fullest_item_has_recovered(redis, call, clock):
     assert redis.exists("k") == 0
 
 
-def test_a_key_keeps_the_size_that_it_was_made_in(call):
+def test_a_key_keeps_its_initial_size(call):
     def size(key: str) -> object:
         return described(call(f"RL.INFO {key}"))[b"size"]
 
@@ -96,7 +96,7 @@ def test_the_setting_is_the_size_of_new_keys(fresh_server: Start, binary: Binary
             redis.config_set("ratelimit.sketch-size", wrong)
 
 
-def test_people_are_told_how_well_it_serves(redis, resp3):
+def test_info_shows_the_quality_of_a_sketch(redis, resp3):
     for number in range(2000):
         redis.execute_command("RL.SKETCH", "k", item(number), 2, 2, "1m", "COST", 2, *SMALL)
     told = described(resp3.execute_command("RL.INFO", "k"))
@@ -111,7 +111,7 @@ def test_people_are_told_how_well_it_serves(redis, resp3):
     assert 0.4 < float(told[b"filled"]) < 0.7
 
 
-def test_people_are_told_shares_and_never_the_secret(redis, resp3):
+def test_info_shows_shares_and_never_the_secret(redis, resp3):
     redis.execute_command("RL.SKETCH", "k", "a", 5, 2, "1m", "KEEP", 1)
     told = described(resp3.execute_command("RL.INFO", "k"))
     assert set(told) == {b"kind", b"size", b"numbers", b"filled", b"unseen_denied"}
@@ -121,7 +121,7 @@ def test_people_are_told_shares_and_never_the_secret(redis, resp3):
         assert re.fullmatch(rb"0\.[0-9]{4}|1\.0000", share)
 
 
-def test_new_numbers_hold_at_once_and_forgive_nobody(call, clock):
+def test_new_numbers_hold_at_once_and_forgive_no_usage(call, clock):
     assert call("RL.SKETCH k a 10 10 1m COST 8") == [1, 10, 2, 0, 48_000]
     # Used units drain at the new rate, for every item.
     assert call("RL.SKETCH k b 10 1 1s COST 4") == [1, 10, 6, 0, 4000]
@@ -145,7 +145,7 @@ def test_a_call_that_would_wait_is_admitted_or_denied_at_once(redis, call):
     assert redis.type("limit") == b"rl-sketch"
 
 
-def test_what_is_kept_for_others_is_kept_of_each_item(call):
+def test_keep_applies_to_each_item(call):
     assert call("RL.SKETCH k a 4 1 1s KEEP 50%") == [1, 4, 1, 0, 1000]
     assert call("RL.SKETCH k a 4 1 1s KEEP 50%") == [1, 4, 0, 0, 2000]
     assert call("RL.SKETCH k a 4 1 1s KEEP 50%") == [0, 4, 0, 1000, 2000]
@@ -153,7 +153,7 @@ def test_what_is_kept_for_others_is_kept_of_each_item(call):
     assert call("RL.SKETCH k b 4 1 1s KEEP 50%") == [1, 4, 1, 0, 1000]
 
 
-def test_nobody_is_granted_more_than_a_bucket_of_its_own_in_any_traffic(redis, clock):
+def test_no_item_is_granted_more_than_its_own_bucket_in_any_traffic(redis, clock):
     """A greedy item among thousands, in the smallest sketch: ten a minute, and a burst of ten."""
     granted, begin = [], clock.now
     for minute in range(3):
@@ -201,7 +201,7 @@ def test_with_all_that_writes_attached_no_honest_call_is_denied_and_no_greedy_on
             assert digests(client, ["k"]) == held
 
 
-def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(fresh_server, clock):
+def test_a_fast_path_call_is_the_same_with_and_without_an_aof(fresh_server, clock):
     """Compares two servers, of which one takes the fast path.
 
     The cells of an item differ from key to key, so the items are few enough to share none.
@@ -260,7 +260,7 @@ def test_a_policy_has_a_sketch_whose_item_the_call_names(redis, call):
             call(line)
 
 
-def test_where_the_policy_has_no_sketch_the_item_is_ignored(redis, call):
+def test_an_item_is_ignored_if_the_policy_has_no_sketch(redis, call):
     call("RL.POLICYSET plain FIXED 9 1m")
     call("RL.POLICYSET several FIXED 9 1m FIXED 20 1h")
     for policy in ("plain", "several"):
@@ -357,7 +357,7 @@ def test_a_key_of_another_kind_is_refused_and_so_is_a_sketch_for_others(redis, c
     assert state(redis) == before
 
 
-def test_what_was_merged_cannot_be_taken_apart(call):
+def test_options_that_need_each_items_usage_are_refused(call):
     why = "since a SKETCH cannot tell apart again what it has merged"
     for line in (
         "RL.SKETCH k a 5 5 1m COST -1",

@@ -183,7 +183,7 @@ def test_two_keys_hash_by_different_secrets(redis):
     assert digests(redis, ["k"]) != [first]
 
 
-def test_memory_comes_as_it_is_touched(redis):
+def test_memory_is_allocated_when_it_is_used(redis):
     redis.execute_command("RL.SKETCH", "k", "a", 5, 5, "1m", "SIZE", "256mb")
     few = redis.memory_usage("k")
     assert few < 50_000

@@ -67,7 +67,7 @@ def test_past_max_log_entries_a_call_is_an_error_that_writes_nothing(
     assert short.exists("j") == 0
 
 
-def test_a_full_log_still_answers_what_adds_no_entry(short: Redis, clock: Clock) -> None:
+def test_a_full_log_answers_calls_that_add_no_entry(short: Redis, clock: Clock) -> None:
     for seconds in range(5):
         clock.advance(seconds * UNIT)
         ask(short, 6 * UNIT, MINUTE, UNIT)
@@ -97,7 +97,7 @@ def test_a_full_log_takes_on_once_its_oldest_entry_has_left(short: Redis, clock:
     assert ask(short, 100 * UNIT, 30 * UNIT, UNIT)[2] == 98
 
 
-def test_what_a_call_propagates_does_not_grow_with_the_log(
+def test_a_calls_effect_does_not_grow_with_the_log(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(appendonly="yes", appendfsync="no", auto_aof_rewrite_percentage=0)

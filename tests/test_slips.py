@@ -33,7 +33,7 @@ def answer(redis: Redis, call: str) -> str:
         return f"{error.status_code} {error}" if error.status_code else str(error)
 
 
-def test_slips_that_people_make_are_answered_with_what_helps(fresh_server: Start) -> None:
+def test_common_mistakes_get_helpful_errors(fresh_server: Start) -> None:
     table = slips()
     assert len(dict(table)) == len(table) > 100
     with fresh_server().client() as redis:
@@ -78,7 +78,7 @@ def test_slips_that_people_make_are_answered_with_what_helps(fresh_server: Start
         ("SET other x", "RL.POLICYSCALE gold 0.5", "NOPOLICY no policy 'gold'"),
     ],
 )
-def test_what_a_key_holds_and_which_policies_there_are_is_told(
+def test_errors_name_the_keys_type_and_the_existing_policies(
     redis: Redis, key: str, call: str, told: str
 ) -> None:
     redis.execute_command(*key.split())
@@ -95,14 +95,14 @@ def test_what_a_key_holds_and_which_policies_there_are_is_told(
         *("RL.BAN k", "RL.BAN k 1m 1m", "RL.THROTTLE k 15 30", "RL.POLICYSCALE there"),
     ],
 )
-def test_the_first_words_are_counted_by_the_server(redis: Redis, call: str) -> None:
+def test_the_server_checks_the_minimum_arity(redis: Redis, call: str) -> None:
     name = call.partition(" ")[0].lower()
     expected = f"ERR wrong number of arguments for '{name}' command"
     assert answer(redis, name + call[len(name) :]) == expected
 
 
 @pytest.mark.parametrize("call", ["RL.FIXED k {} 1m", "RL.FIXED k 5 {}", "RL.TAKE k {} 5 1m"])
-def test_what_is_shown_of_a_word_is_short_and_escaped(redis: Redis, call: str) -> None:
+def test_arguments_in_errors_are_truncated_and_escaped(redis: Redis, call: str) -> None:
     for word, shown in [
         (b"\x00\r\n\xff", r"\x00\r\n\xff"),
         (b"'", r"\'"),

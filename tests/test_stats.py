@@ -59,7 +59,7 @@ def test_a_server_without_modules_in_its_info_shows_none_of_it(counting: Redis) 
 
 
 @each_limiter
-def test_a_call_counts_by_what_came_of_it(limiter: Limiter, counting: Redis) -> None:
+def test_a_call_counts_by_its_outcome(limiter: Limiter, counting: Redis) -> None:
     kind, command = limiter.type.decode(), limiter.command.lower()
     other = limiter.by("other")
     counting.execute_command(*limiter.take("k", 7))
@@ -141,7 +141,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("call", LOOKS.values(), ids=LOOKS)
-def test_a_look_is_never_counted_as_denied(call: str, counting: Redis) -> None:
+def test_a_peek_is_never_counted_as_denied(call: str, counting: Redis) -> None:
     for policy in ("plain FIXED 4 1h", "several FIXED 4 1h FIXED 9 1d BAN 1 1h 1h"):
         counting.execute_command("RL.POLICYSET", *policy.split())
     counting.execute_command("RL.FIXED", "k", 10, "1h", "COST", 5)
@@ -169,7 +169,7 @@ def test_a_release_counts_as_a_call(counting: Redis) -> None:
     assert counts(counting, "rl.release") == {"calls": 1}
 
 
-def test_wrong_words_count_as_errors(counting: Redis) -> None:
+def test_wrong_arguments_count_as_errors(counting: Redis) -> None:
     for call in [("RL.TAKE", "k", "NOTHING", 1, "1h"), ("RL.MTAKE", 3, "a", "FIXED", 1, "1h")]:
         with pytest.raises(ResponseError):
             counting.execute_command(*call)
@@ -195,7 +195,7 @@ def test_effects_count_where_they_leave_and_where_they_arrive(
     assert counts(follower, "rl.effect") == {"calls": 2}
 
 
-def test_cl_throttle_counts_where_it_is_there(fresh_server: Callable[..., Server]) -> None:
+def test_cl_throttle_counts_if_enabled(fresh_server: Callable[..., Server]) -> None:
     redis = fresh_server(module_args="cell-compat yes").client(decode_responses=True)
     redis.execute_command("CL.THROTTLE", "k", 0, 1, 60)
     redis.execute_command("CL.THROTTLE", "k", 0, 1, 60)

@@ -20,7 +20,7 @@ def test_a_slot_leaves_once_its_last_microsecond_is_as_old_as_the_window(
     assert redis.execute_command(*take) == [1, 1, 0, 0, 60_000]
 
 
-def test_a_key_takes_at_most_600_bytes_however_much_it_counts(redis: Redis, clock: Clock) -> None:
+def test_a_key_takes_at_most_600_bytes(redis: Redis, clock: Clock) -> None:
     for _ in range(200):
         redis.execute_command("RL.SLIDING", "k", 10**9, "60s", "STRICT", "COST", "1000.000001")
         clock.advance("500ms")

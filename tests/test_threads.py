@@ -70,7 +70,7 @@ def test_a_snapshot_that_a_thread_saves_has_the_policies(
 
 
 @pytest.mark.parametrize("again", [reload, load_aof], ids=["reload", "aof"])
-def test_what_a_thread_charges_is_loaded_again(
+def test_charges_by_a_thread_are_persisted(
     again: Callable[[Server], None], primary: Server, redis: Redis
 ) -> None:
     redis.execute_command("RL.POLICYSET", "gold", "TOKENBUCKET", 10, 10, "1h", "FIXED", 100, "1d")

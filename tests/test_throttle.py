@@ -82,7 +82,7 @@ def test_a_key_may_be_any_bytes(redis: Redis, key: bytes) -> None:
     assert redis.keys() == [key]
 
 
-def test_it_is_the_token_bucket_of_the_burst_and_one_more(redis: Redis, clock: Clock) -> None:
+def test_throttle_is_a_token_bucket_of_the_burst_and_one_more(redis: Redis, clock: Clock) -> None:
     bucket = ("TOKENBUCKET", 5, 30, "60s")
     assert redis.execute_command("RL.THROTTLE", "k", 4, 30, 60, 2) == [0, 5, 3, -1, 4]
     assert redis.execute_command("RL.TAKE", "k", *bucket) == [1, 5, 2, 0, 6000]
@@ -174,7 +174,7 @@ def leave_behind(redis: Redis, clock: Clock, recovers_in_us: int) -> None:
     ],
 )
 @pytest.mark.parametrize("command", ["CL.THROTTLE", "RL.THROTTLE"])
-def test_the_first_call_goes_on_from_what_redis_cell_left(
+def test_the_first_call_continues_from_redis_cells_state(
     compatible: Redis, clock: Clock, command: str, call: tuple[int, int], reply: list[int]
 ) -> None:
     recovers_in_us, quantity = call
@@ -244,7 +244,7 @@ def stays_a_string(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("command", ["GET", "DEL"])
-def test_where_a_command_that_it_takes_has_another_name_a_string_stays(
+def test_a_string_stays_if_a_command_for_its_conversion_is_renamed(
     command: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(module_args="cell-compat yes", rename_command=f'{command} ""')
@@ -287,7 +287,7 @@ def test_without_cell_compat_its_keys_are_strings(redis: Redis, clock: Clock) ->
     [(3 * SECOND, 1), (5 * SECOND, 1), (3 * SECOND, 0), (-SECOND // 2, 0)],
     ids=["charged", "denied", "looked at", "recovered"],
 )
-def test_replicas_and_the_aof_take_it_over_too(
+def test_replicas_and_the_aof_get_the_converted_key(
     fresh_server: Callable[..., Server], clock: Clock, recovers_in_us: int, quantity: int
 ) -> None:
     server = fresh_server(module_args="cell-compat yes", appendonly="yes", appendfsync="no")

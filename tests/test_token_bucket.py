@@ -30,7 +30,7 @@ def test_the_worked_trace_to_the_unit(call, clock):
     [(60, 50), (1, 59)],
     ids=["60 at once each second", "one every sixtieth of a second"],
 )
-def test_after_the_burst_a_client_that_asks_six_times_the_rate_gets_a_sixth(
+def test_after_the_burst_a_client_at_six_times_the_rate_gets_a_sixth(
     call, clock, requests_at_once, first_second
 ):
     allowed = []
@@ -60,7 +60,7 @@ def test_a_cost_above_the_capacity_never_passes(call):
     assert call("EXISTS k") == 0
 
 
-def test_maxwait_admits_what_would_fit_within_it_and_tells_how_long_to_hold(call):
+def test_maxwait_admits_a_call_that_fits_in_time_and_returns_its_hold(call):
     assert [call("RL.TOKENBUCKET k 1 1 1s MAXWAIT 2500ms") for _ in range(4)] == [
         [1, 1, 0, 0, 1000],
         [1, 1, 0, 1000, 2000],
@@ -75,14 +75,14 @@ def test_upto_answers_with_the_units_that_were_granted_behind_the_rest(call):
     assert call("RL.TOKENBUCKET k 10 1 1s COST 7 UPTO") == [0, 10, 0, 1500, 10_500, 0]
 
 
-def test_a_debt_that_takes_longer_than_can_be_told_is_told_as_365000_days(call):
+def test_a_debt_beyond_the_maximum_time_is_shown_as_365000_days(call):
     days_ms = 365_000 * 86_400_000
     reply = call("RL.TOKENBUCKET k 1 1 3650d COST 1e12 FORCE")
     assert reply == [0, 1, 0, days_ms, days_ms]
     assert call("PTTL k") >= days_ms
 
 
-def test_a_key_lives_as_long_as_the_limit_that_it_was_last_charged_under_remembers(call, clock):
+def test_a_key_expires_when_its_last_charged_limit_has_recovered(call, clock):
     call("RL.TOKENBUCKET k 10 1 1s COST 4")
     call("RL.TOKENBUCKET k 10 1 1m COST 1")
     assert call("PTTL k") >= 5 * 60_000

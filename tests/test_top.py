@@ -43,7 +43,7 @@ def test_every_denied_call_counts_for_its_key(limiter: Limiter, redis: Redis) ->
     assert top(redis) == exact(k=3, missing=1), "who only looks, or is mistaken, is not denied"
 
 
-def test_a_call_over_several_keys_counts_for_those_that_stood_in_its_way(redis: Redis) -> None:
+def test_a_call_over_several_keys_counts_for_the_keys_that_denied(redis: Redis) -> None:
     redis.execute_command("RL.MTAKE 3 a b c FIXED 5 1h FIXED 1 1h FIXED 1 1h")
     redis.execute_command("RL.MTAKE 3 a b c FIXED 5 1h FIXED 1 1h FIXED 1 1h")
     redis.execute_command("RL.MTAKE 2 a b FIXED 5 1h FIXED 1 1h AS part")
@@ -58,7 +58,7 @@ def test_a_call_over_several_limits_on_a_key_counts_once(redis: Redis) -> None:
     assert top(redis) == exact(k=2)
 
 
-def test_who_is_banned_goes_on_counting(redis: Redis) -> None:
+def test_denials_of_a_banned_key_count(redis: Redis) -> None:
     redis.execute_command("RL.BAN k 1h")
     redis.execute_command("RL.BAN k 2h")
     assert top(redis) == []
@@ -67,7 +67,7 @@ def test_who_is_banned_goes_on_counting(redis: Redis) -> None:
     assert top(redis) == exact(k=3)
 
 
-def test_a_lease_that_is_not_to_be_had_counts(redis: Redis) -> None:
+def test_a_denied_lease_counts(redis: Redis) -> None:
     for holder in ("one", "two", "two", "one"):
         redis.execute_command("RL.ACQUIRE pool 1 1h", holder)
     assert top(redis) == exact(pool=2)
@@ -82,7 +82,7 @@ def test_an_id_that_comes_again_is_not_denied_again(redis: Redis) -> None:
     assert top(redis) == exact(k=1)
 
 
-def test_calls_by_the_words_of_redis_cell_count(fresh_server: Start) -> None:
+def test_calls_of_cl_throttle_count(fresh_server: Start) -> None:
     redis = fresh_server(module_args="cell-compat yes").client()
     for _ in range(3):
         redis.execute_command("CL.THROTTLE k 0 1 3600")
@@ -112,7 +112,7 @@ def test_calls_by_a_policy_count(fresh_server: Start) -> None:
     assert top(redis, "COUNT", 1) == exact(a=2)
 
 
-def test_what_only_a_limit_in_the_shadow_would_deny_does_not_count(fresh_server: Start) -> None:
+def test_denials_by_a_shadow_limit_alone_do_not_count(fresh_server: Start) -> None:
     redis = fresh_server().client()
     redis.execute_command("RL.POLICYSET new FIXED 5 1h FIXED 1 1d SHADOW")
     assert [redis.execute_command("RL.LIMIT k new")[0] for _ in range(3)] == [1, 1, 1]
@@ -169,12 +169,12 @@ def test_the_keys_that_are_denied_most_come_first(redis: Redis) -> None:
     assert len(top(redis, "COUNT", 100)) == 23
 
 
-def test_it_is_the_same_in_resp3(redis: Redis, resp3: Redis) -> None:
+def test_the_reply_is_the_same_in_resp3(redis: Redis, resp3: Redis) -> None:
     deny(redis, *"aab")
     assert resp3.execute_command("RL.TOP") == [[b"a", 2, 0, None, None], [b"b", 1, 0, None, None]]
 
 
-def test_who_resets_is_told_what_is_forgotten(redis: Redis) -> None:
+def test_a_reset_returns_the_forgotten_counts(redis: Redis) -> None:
     deny(redis, *"aab")
     assert top(redis, "RESET", "COUNT", 1) == exact(a=2)
     assert top(redis) == []
@@ -200,7 +200,7 @@ def test_who_resets_is_told_what_is_forgotten(redis: Redis) -> None:
         ("RESET x", "syntax error, unexpected 'x', where COUNT, SINCE or RESET is needed"),
     ],
 )
-def test_a_wrong_word_is_an_error_and_resets_nothing(
+def test_a_wrong_argument_is_an_error_and_resets_nothing(
     redis: Redis, words: str, message: str
 ) -> None:
     deny(redis, "k")
@@ -213,7 +213,7 @@ def test_a_wrong_word_is_an_error_and_resets_nothing(
 # Policies
 
 
-def test_the_policy_that_denied_a_key_last_is_told(fresh_server: Start) -> None:
+def test_the_policy_that_denied_a_key_last_is_shown(fresh_server: Start) -> None:
     redis = fresh_server().client()
     redis.execute_command("RL.POLICYSET gold FIXED 1 1h")
     redis.execute_command("RL.POLICYSET silver FIXED 1 1h FIXED 5 1d AS day")
@@ -318,7 +318,7 @@ def test_a_sketch_counts_by_key_and_item(
 # Recent denials
 
 
-def test_the_denials_of_the_last_minutes_are_told(redis: Redis, clock: Clock) -> None:
+def test_recent_denials_are_shown(redis: Redis, clock: Clock) -> None:
     # START is 20 s into a minute.
     deny(redis, "a", "a", "b")
     assert top(redis, "SINCE", "1m") == exact(a=2, b=1)

@@ -56,7 +56,7 @@ def test_heavy_keys_are_found_among_noise(start: Callable[..., Redis]) -> None:
     assert {name.decode() for name in certain[:10]} == set(heavy)
 
 
-def test_a_new_key_goes_on_from_the_count_of_the_one_that_goes(start: Callable[..., Redis]) -> None:
+def test_a_new_key_continues_from_the_count_of_the_removed_one(start: Callable[..., Redis]) -> None:
     redis = start(2)
     deny(redis, *"aaabb", "c")
     assert top(redis) == [(b"a", 3, 0), (b"c", 3, 2)]
@@ -115,7 +115,7 @@ def test_a_size_that_changes_keeps_the_heaviest(fresh_server: Start) -> None:
         assert len(top(redis)) == 3
 
 
-def test_what_is_turned_off_forgets_and_frees(fresh_server: Start) -> None:
+def test_a_size_of_0_forgets_and_frees_the_table(fresh_server: Start) -> None:
     server = fresh_server()
     with server.client() as redis:
         set_room(redis, server, 4096)
@@ -139,7 +139,7 @@ def offset(server: Server) -> int:
     return server.client().info("replication")["master_repl_offset"]
 
 
-def test_each_server_knows_what_it_has_denied_itself(pair: Pair) -> None:
+def test_each_server_counts_its_own_denials(pair: Pair) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
     for redis in (primary, replica):
         redis.execute_command("RL.TOP RESET")
@@ -153,7 +153,7 @@ def test_each_server_knows_what_it_has_denied_itself(pair: Pair) -> None:
     assert offset(pair.primary) == before, "nothing of it is propagated"
 
 
-def test_a_replica_answers_whatever_state_it_is_in(fresh_server: Start) -> None:
+def test_a_replica_answers_in_every_state(fresh_server: Start) -> None:
     primary = fresh_server()
     replica = primary.replica()
     with replica.client() as redis:

@@ -9,9 +9,7 @@ from support.clock import Clock
 from support.server import Server
 
 
-def test_server_replies_what_the_traces_say(
-    fresh_server: Callable[..., Server], clock: Clock
-) -> None:
+def test_server_replies_match_the_traces(fresh_server: Callable[..., Server], clock: Clock) -> None:
     # Other tests may have made fencing tokens of a later time.
     recorded = traces.recorded(fresh_server().client(), clock)
     stored = traces.read()

@@ -44,7 +44,7 @@ def unchanging(limiter: Limiter) -> dict[str, tuple[Word, ...]]:
 
 
 @each_limiter
-def test_a_charge_aborts_who_watches_the_key(limiter: Limiter, server: Server) -> None:
+def test_a_charge_aborts_transactions_that_watch_the_key(limiter: Limiter, server: Server) -> None:
     watcher, caller = server.client(), server.client()
     for what, call in changing(limiter).items():
         caller.flushall()
@@ -59,7 +59,7 @@ def test_a_charge_aborts_who_watches_the_key(limiter: Limiter, server: Server) -
 
 
 @each_limiter
-def test_the_first_charge_of_a_missing_key_aborts_who_watches_it(
+def test_the_first_charge_of_a_missing_key_aborts_transactions_that_watch_it(
     limiter: Limiter, server: Server
 ) -> None:
     watcher, caller = server.client(), server.client()
@@ -73,7 +73,7 @@ def test_the_first_charge_of_a_missing_key_aborts_who_watches_it(
 
 
 @each_limiter
-def test_what_changes_nothing_does_not_disturb_who_watches_the_key(
+def test_calls_without_change_abort_no_transaction_that_watches_the_key(
     limiter: Limiter, server: Server
 ) -> None:
     watcher, caller = server.client(), server.client()
@@ -113,7 +113,7 @@ def test_a_step_back_of_the_clock_that_a_denied_call_writes_is_a_change(
 
 
 @each_limiter
-def test_a_transaction_charges_what_its_calls_charge(limiter: Limiter, redis: Redis) -> None:
+def test_a_transaction_charges_the_sum_of_its_calls(limiter: Limiter, redis: Redis) -> None:
     calls = [limiter.by(f"holder {number}").take("k", 3) for number in range(4)]
     expected = [redis.execute_command(*call) for call in calls]
     assert [allowed for allowed, *_ in expected] == [1, 1, 1, 0]
@@ -173,7 +173,7 @@ def test_a_script_gets_the_same_replies(limiter: Limiter, redis: Redis) -> None:
 
 
 @each_limiter
-def test_a_script_is_told_errors(limiter: Limiter, redis: Redis) -> None:
+def test_a_script_gets_errors(limiter: Limiter, redis: Redis) -> None:
     redis.set("string", "x")
     for call, text in [(limiter.take("string"), "WRONGTYPE"), (limiter.take("k", "x"), "cost")]:
         with pytest.raises(ResponseError, match=text):

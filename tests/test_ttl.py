@@ -105,9 +105,7 @@ def test_no_sequence_of_charges_lets_a_key_expire_before_its_recovery(
 
 
 @each_limiter
-def test_what_changes_nothing_leaves_the_expiry_alone(
-    limiter: Limiter, redis: Redis, clock: Clock
-) -> None:
+def test_calls_without_change_keep_the_expiry(limiter: Limiter, redis: Redis, clock: Clock) -> None:
     redis.execute_command(*limiter.take("k", 7))
     before = state(redis)
     clock.advance("3m")
@@ -200,7 +198,7 @@ def test_a_release_shortens_the_life_of_a_lease_table(redis: Redis, clock: Clock
     check_expiry(redis, clock, 60_000)
 
 
-def test_a_key_with_parts_lives_as_long_as_what_lasts_longest(redis: Redis, clock: Clock) -> None:
+def test_a_key_with_several_limits_expires_with_the_longest(redis: Redis, clock: Clock) -> None:
     take = ("RL.TAKE", "k")
     redis.execute_command(*take, "FIXED", 10, "1m", "SLIDINGLOG", 10, "1h")
     check_expiry(redis, clock, 3_600_000)
@@ -247,7 +245,7 @@ def test_an_idle_key_is_gone_after_its_recovery_and_the_slack(
     assert redis.dbsize() == 0
 
 
-def test_keys_that_nobody_asks_for_go_by_themselves(redis: Redis, clock: Clock) -> None:
+def test_unused_keys_are_removed_in_the_background(redis: Redis, clock: Clock) -> None:
     for limiter in LIMITERS:
         for number in range(10):
             redis.execute_command(*limiter.take(f"{limiter.name} {number}", 7))

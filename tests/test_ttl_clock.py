@@ -140,7 +140,7 @@ def test_many_steps_back_below_a_millisecond_do_not_add_up(
 
 
 @pytest.mark.parametrize("expires_in_s", [60, 90_000_000_000], ids=["soon", "far off"])
-def test_an_expiry_set_by_somebody_else_neither_frees_nor_diverges_after_a_step_back(
+def test_an_external_expiry_neither_frees_nor_diverges_after_a_step_back(
     expires_in_s: int, pair: Pair, clock: Clock
 ) -> None:
     # Moved back with the clock, the first would lie in the past, and the second is later than the

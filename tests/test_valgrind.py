@@ -105,7 +105,7 @@ SAID = """\
 """
 
 
-def test_what_memcheck_says_is_told_apart() -> None:
+def test_memcheck_findings_are_classified() -> None:
     found = findings(SAID)
     assert [(one.what, one.is_ours) for one in found if one.is_error] == [
         ("Invalid read of size 1", True),

@@ -20,13 +20,13 @@ pytestmark = pytest.mark.every_server
 # Immediate replies
 
 
-def test_who_finds_room_is_let_in_at_once(queue: Queue) -> None:
+def test_a_call_that_fits_is_granted_at_once(queue: Queue) -> None:
     assert queue.acquire("a", "BLOCK", "5s") == GRANTED
     assert queue.acquire("b", "BLOCK", 0, key="j") == GRANTED
     assert (queue.blocked, queue.is_empty) == (0, True)
 
 
-def test_who_can_never_be_let_in_is_denied_at_once(queue: Queue) -> None:
+def test_a_call_that_can_never_be_granted_is_denied_at_once(queue: Queue) -> None:
     assert queue.acquire("a", "COST", 2, "BLOCK", 0) == [0, 1, 1, -1, 0]
     assert queue.acquire("a", "BLOCK", "1h", limit=0) == [0, 0, 0, -1, 0]
     queue.acquire("a")
@@ -36,7 +36,7 @@ def test_who_can_never_be_let_in_is_denied_at_once(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_who_waits_is_answered_with_the_ordinary_decision(queue: Queue, protocol: int) -> None:
+def test_a_waiting_call_is_answered_with_the_ordinary_decision(queue: Queue, protocol: int) -> None:
     queue.acquire("a")
     served = queue.joins("b", by=queue.caller(protocol))
     refused = queue.joins("c", by=queue.caller(protocol))
@@ -49,7 +49,7 @@ def test_who_waits_is_answered_with_the_ordinary_decision(queue: Queue, protocol
     assert refused.call("RL.ACQUIRE", "j", 1, "60s", "c", "BLOCK", 0) == GRANTED
 
 
-def test_what_is_sent_behind_a_call_that_waits_is_answered_after_it(queue: Queue) -> None:
+def test_commands_sent_after_a_waiting_call_are_answered_after_it(queue: Queue) -> None:
     queue.acquire("a")
     b = queue.joins("b").send("RL.RELEASE", "k", "b").send("PING")
     queue.settle()
@@ -105,7 +105,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("ending", ENDS.values(), ids=ENDS)
-def test_who_waits_is_served_when_a_lease_ends(
+def test_a_waiting_call_is_served_when_a_lease_ends(
     queue: Queue, clock: Clock, ending: Callable[[Queue, Clock], None]
 ) -> None:
     queue.acquire("a")
@@ -119,7 +119,7 @@ def test_who_waits_is_served_when_a_lease_ends(
     assert c.reply() == GRANTED
 
 
-def test_who_waits_is_served_when_the_key_is_evicted(own_queue: Queue) -> None:
+def test_a_waiting_call_is_served_when_the_key_is_evicted(own_queue: Queue) -> None:
     client = own_queue.client
     for holder in range(2000):
         own_queue.acquire(f"holder {holder}", limit=2000)
@@ -149,7 +149,7 @@ PUTS = {
 
 
 @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
-def test_who_waits_is_served_by_what_takes_the_place_of_the_key(
+def test_waiting_calls_are_served_by_the_keys_replacement(
     queue: Queue, put: Callable[[Redis], object]
 ) -> None:
     queue.acquire("x", key="other", limit=2)
@@ -163,7 +163,7 @@ def test_who_waits_is_served_by_what_takes_the_place_of_the_key(
     assert set(queue.holders()) == {b"x", b"b"}
 
 
-def test_a_ban_that_is_lifted_or_over_lets_who_waits_in(queue: Queue, clock: Clock) -> None:
+def test_waiting_calls_are_granted_when_a_ban_ends_or_is_lifted(queue: Queue, clock: Clock) -> None:
     for end in (
         lambda: queue.client.execute_command("RL.BAN", "k", 0),
         lambda: clock.advance("30s"),
@@ -179,7 +179,7 @@ def test_a_ban_that_is_lifted_or_over_lets_who_waits_in(queue: Queue, clock: Clo
         assert c.reply() == GRANTED
 
 
-def test_a_ban_keeps_who_waits_waiting(queue: Queue, clock: Clock) -> None:
+def test_waiting_calls_stay_queued_during_a_ban(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
     b = queue.joins("b")
     queue.client.execute_command("RL.BAN", "k", "10m")
@@ -191,7 +191,7 @@ def test_a_ban_keeps_who_waits_waiting(queue: Queue, clock: Clock) -> None:
     assert b.reply() == GRANTED
 
 
-def test_another_value_in_the_keys_place_is_an_error_for_all_who_wait(queue: Queue) -> None:
+def test_another_type_of_value_is_an_error_for_all_waiting_calls(queue: Queue) -> None:
     for put in (("SET", "k", "text"), ("RESTORE", "k"), ("RENAME", "other", "k")):
         queue.client.flushall()
         queue.acquire("a")
@@ -204,7 +204,7 @@ def test_another_value_in_the_keys_place_is_an_error_for_all_who_wait(queue: Que
         assert queue.is_empty
 
 
-def test_a_lease_that_makes_a_key_too_many_is_an_error_for_who_waits(
+def test_a_lease_beyond_the_limit_of_leases_is_an_error_for_the_waiting_call(
     fresh_server: Start,
 ) -> None:
     with Queue(fresh_server(module_args="max-leases 2")) as queue:

@@ -32,7 +32,7 @@ def test_a_clock_that_is_set_back_takes_deadlines_back_with_it(queue: Queue, clo
         assert not any(answered(list(due.values())))
 
 
-def test_a_lease_lapses_after_the_clock_was_set_back_though_nobody_calls(
+def test_a_lease_lapses_after_the_clock_was_set_back_without_further_calls(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
@@ -48,7 +48,7 @@ def test_a_lease_lapses_after_the_clock_was_set_back_though_nobody_calls(
     assert b.reply() == GRANTED
 
 
-def test_a_clock_that_is_set_on_answers_what_is_due(queue: Queue, clock: Clock) -> None:
+def test_a_clock_set_forward_answers_calls_that_are_due(queue: Queue, clock: Clock) -> None:
     queue.acquire("a", ttl="2h")
     b, c = queue.joins("b", block="30m"), queue.joins("c", block="90m")
     clock.advance("1h")
@@ -59,7 +59,7 @@ def test_a_clock_that_is_set_on_answers_what_is_due(queue: Queue, clock: Clock) 
     assert c.reply()[0] == 1
 
 
-def test_a_clock_set_back_while_nobody_waits_is_no_matter_to_who_comes_then(
+def test_a_clock_set_back_before_a_wait_does_not_change_its_deadline(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
@@ -75,7 +75,7 @@ def test_a_clock_set_back_while_nobody_waits_is_no_matter_to_who_comes_then(
     assert late.reply()[0] == 0
 
 
-def test_a_clock_that_is_set_back_while_writes_are_paused_keeps_nobody_waiting(
+def test_a_clock_set_back_while_writes_are_paused_prolongs_no_wait(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
@@ -93,7 +93,7 @@ def test_a_clock_that_is_set_back_while_writes_are_paused_keeps_nobody_waiting(
     assert b.reply() == GRANTED
 
 
-def test_a_clock_that_goes_to_and_fro_forgives_nobody_and_keeps_nobody(
+def test_a_clock_that_goes_to_and_fro_neither_frees_leases_nor_prolongs_waits(
     queue: Queue, clock: Clock
 ) -> None:
     chosen = random.Random(17)
@@ -109,7 +109,7 @@ def test_a_clock_that_goes_to_and_fro_forgives_nobody_and_keeps_nobody(
         assert waiter.reply()[:2] == [1, 1], number
 
 
-def test_however_far_ahead_the_clock_has_been_a_call_waits_for_as_long_as_it_says(
+def test_a_call_waits_for_its_timeout_however_far_ahead_the_clock_was(
     own_queue: Queue, clock: Clock
 ) -> None:
     queue = own_queue

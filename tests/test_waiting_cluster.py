@@ -67,7 +67,7 @@ def assert_served_at(server: Server) -> None:
         assert c.reply()[:4] == SERVED
 
 
-def test_a_key_that_is_carried_to_another_node_sends_who_waits_after_it(
+def test_a_key_that_migrates_redirects_waiting_calls(
     cluster: Cluster, queue: Queue, target: Server
 ) -> None:
     (_, near) = cluster.tags()[queue.server]
@@ -89,7 +89,7 @@ def test_a_key_that_is_carried_to_another_node_sends_who_waits_after_it(
     assert stays.reply()[:4] == SERVED
 
 
-def test_a_slot_that_has_moved_away_sends_who_waits_there(
+def test_a_moved_slot_redirects_waiting_calls(
     cluster: Cluster, queue: Queue, target: Server
 ) -> None:
     if queue.server.is_valkey:
@@ -112,7 +112,7 @@ def test_a_slot_that_has_moved_away_sends_who_waits_there(
     assert_served_at(target)
 
 
-def test_in_a_slot_that_is_on_its_way_a_key_that_is_gone_sends_who_waits_away(
+def test_a_missing_key_in_a_migrating_slot_ends_its_waits(
     cluster: Cluster, queue: Queue, target: Server
 ) -> None:
     b = queue.joins("b", ttl=HOUR)
@@ -131,7 +131,7 @@ def test_in_a_slot_that_is_on_its_way_a_key_that_is_gone_sends_who_waits_away(
         assert there.execute_command("RL.RELEASE", "k", "b") == 1
 
 
-def test_a_slot_that_moves_at_one_go_sends_who_waits_there(
+def test_a_slot_that_moves_atomically_redirects_waiting_calls(
     cluster: Cluster, queue: Queue, target: Server
 ) -> None:
     if not cluster.moves_atomically:
@@ -145,7 +145,7 @@ def test_a_slot_that_moves_at_one_go_sends_who_waits_there(
     assert_served_at(target)
 
 
-def test_a_slot_that_nobody_serves_keeps_nobody_waiting(cluster: Cluster, queue: Queue) -> None:
+def test_an_unserved_slot_ends_all_waits(cluster: Cluster, queue: Queue) -> None:
     b = queue.joins("b", ttl=HOUR)
     admin, slot = cluster.admin(queue.server), slot_of("k")
     admin.execute_command("CLUSTER DELSLOTS", slot)
@@ -161,7 +161,7 @@ def test_a_slot_that_nobody_serves_keeps_nobody_waiting(cluster: Cluster, queue:
     assert c.reply()[:4] == SERVED
 
 
-def test_a_cluster_that_is_down_keeps_nobody_waiting(
+def test_a_cluster_that_is_down_ends_all_waits(
     binary: Binary, shared_clock: Clock, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     running = Clock(shared_clock.library, tmp_path_factory.mktemp("clock") / "clock")
@@ -186,7 +186,7 @@ def gets_over_it(queue: Queue) -> bool:
     return pong == b"PONG"
 
 
-def test_a_server_that_refuses_every_call_of_a_module_keeps_nobody_waiting(
+def test_a_server_that_refuses_every_call_of_a_module_ends_all_waits(
     own_cluster: Cluster,
 ) -> None:
     with Queue(own_cluster.owner("k")) as queue:
@@ -238,7 +238,9 @@ def assert_sent_to(server: Server, waiter: Caller) -> None:
             waiter.reply()
 
 
-def test_a_failover_sends_who_waits_to_the_new_primary(cluster: Cluster, queue: Queue) -> None:
+def test_a_failover_redirects_waiting_calls_to_the_new_primary(
+    cluster: Cluster, queue: Queue
+) -> None:
     cluster.wait_for_elections()
     waiters = [*queue.join("b", "c", ttl=HOUR), queue.joins("d", ttl=HOUR, block=HOUR)]
     new = cluster.fail_over(queue.server)
@@ -249,7 +251,7 @@ def test_a_failover_sends_who_waits_to_the_new_primary(cluster: Cluster, queue: 
     cluster.wait_until_well()
 
 
-def test_a_replica_of_a_cluster_has_what_is_granted(cluster: Cluster, queue: Queue) -> None:
+def test_a_replica_of_a_cluster_receives_grants(cluster: Cluster, queue: Queue) -> None:
     b, c = queue.join("b", "c", ttl=HOUR)
     queue.release("a")
     assert b.reply()[:4] == SERVED
@@ -262,7 +264,7 @@ def test_a_replica_of_a_cluster_has_what_is_granted(cluster: Cluster, queue: Que
         assert reader.call("DUMP", "k") == queue.client.dump("k")
 
 
-def test_a_replica_of_a_cluster_lets_nobody_wait(cluster: Cluster, queue: Queue) -> None:
+def test_no_call_waits_on_a_replica_of_a_cluster(cluster: Cluster, queue: Queue) -> None:
     replica = cluster.replica_of(queue.server)
     with Queue(replica) as there:
         caller = there.caller()
@@ -329,7 +331,7 @@ class Workers(Load):
             assert self._held <= self.LEASES
 
 
-def test_through_failovers_under_load_never_more_is_held_than_the_limit(cluster: Cluster) -> None:
+def test_held_units_never_exceed_the_limit_through_failovers_under_load(cluster: Cluster) -> None:
     cluster.wait_for_elections()
     with Workers(cluster, "pool") as load:
         for number in range(scaled(1, 5)):

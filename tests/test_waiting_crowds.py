@@ -45,7 +45,7 @@ CLIENTS = 1000
 
 
 @pytest.mark.timeout(scaled(180, 900))
-def test_after_many_have_joined_and_gone_memory_is_where_it_was(own_queue: Queue) -> None:
+def test_many_past_waits_leave_no_memory_allocated(own_queue: Queue) -> None:
     queue = own_queue
     queue.acquire("a")
 

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.every_server
 
 
 @pytest.mark.parametrize("block", ["5s", "5", "5000ms"])
-def test_at_the_deadline_it_is_denied_as_it_then_is(queue: Queue, clock: Clock, block: str) -> None:
+def test_a_denial_at_the_deadline_shows_the_current_state(
+    queue: Queue, clock: Clock, block: str
+) -> None:
     queue.acquire("a")
     b = queue.joins("b", block=block)
     clock.advance("4997ms")
@@ -59,7 +61,7 @@ def test_deadlines_end_in_their_order_wherever_in_the_queue(queue: Queue, clock:
     assert waiters["e"].reply() == GRANTED
 
 
-def test_who_is_denied_at_the_head_makes_way_for_the_next(queue: Queue, clock: Clock) -> None:
+def test_a_denial_of_the_head_makes_way_for_the_next(queue: Queue, clock: Clock) -> None:
     queue.acquire("a", "COST", 5, limit=8)
     big = queue.joins("big", "COST", 6, limit=8, block="10s")
     small = queue.joins("small", "COST", 2, limit=8)
@@ -68,7 +70,7 @@ def test_who_is_denied_at_the_head_makes_way_for_the_next(queue: Queue, clock: C
     assert small.reply() == [1, 8, 1, 0, 60_000]
 
 
-def test_behind_others_the_denial_says_to_come_again_if_there_is_room(
+def test_a_call_denied_behind_others_is_told_to_retry_if_units_are_free(
     queue: Queue, clock: Clock
 ) -> None:
     big_one_waits(queue)
@@ -90,7 +92,7 @@ def test_0_is_without_end(queue: Queue, clock: Clock) -> None:
 # Repeated calls of a holder
 
 
-def test_a_holder_that_asks_again_keeps_its_place_and_its_older_call_is_denied(
+def test_a_second_call_of_a_waiting_holder_takes_the_place_of_the_first(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
@@ -117,7 +119,7 @@ def test_a_holder_that_waits_does_not_overtake_itself(queue: Queue) -> None:
     assert b.reply() == GRANTED
 
 
-def test_a_holder_that_asks_without_block_is_denied_and_its_older_call_waits_on(
+def test_a_call_without_block_of_a_waiting_holder_is_denied(
     queue: Queue,
 ) -> None:
     queue.acquire("a")
@@ -142,9 +144,7 @@ def test_a_connection_may_wait_again_and_again(queue: Queue) -> None:
 # Callers that give up
 
 
-def test_who_is_released_while_it_waits_is_denied_and_leaves_the_queue(
-    queue: Queue, clock: Clock
-) -> None:
+def test_a_release_of_a_waiting_holder_denies_its_call(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
     b, c, d = queue.join("b", "c", "d")
     clock.advance("10s")
@@ -158,7 +158,7 @@ def test_who_is_released_while_it_waits_is_denied_and_leaves_the_queue(
     assert b.call("RL.RELEASE", "k", "d") == 1
 
 
-def test_who_has_given_up_is_in_nobodys_way(queue: Queue) -> None:
+def test_a_call_that_gave_up_blocks_no_other(queue: Queue) -> None:
     """The caller's place is free before the next call is read, and within the same transaction."""
     queue.acquire("a")
     b = queue.joins("b")
@@ -177,7 +177,7 @@ def test_who_has_given_up_is_in_nobodys_way(queue: Queue) -> None:
     assert queue.holders() == {b"c": b"1"}
 
 
-def test_what_waits_for_other_keys_costs_a_release_no_lookup(own_queue: Queue) -> None:
+def test_a_release_looks_up_no_waits_for_other_keys(own_queue: Queue) -> None:
     own_queue.acquire("a")
     own_queue.acquire("b", key="j")
     c = own_queue.joins("c")
@@ -193,7 +193,7 @@ def test_what_waits_for_other_keys_costs_a_release_no_lookup(own_queue: Queue) -
     assert c.reply() == DENIED
 
 
-def test_a_big_one_that_gives_up_makes_way_for_small_ones(queue: Queue) -> None:
+def test_a_large_call_that_gives_up_makes_way_for_small_ones(queue: Queue) -> None:
     queue.acquire("a", "COST", 7, limit=8)
     big = queue.joins("big", "COST", 8, limit=8)
     small = queue.joins("small", limit=8)
@@ -201,7 +201,7 @@ def test_a_big_one_that_gives_up_makes_way_for_small_ones(queue: Queue) -> None:
     assert (big.reply()[0], small.reply()[0]) == (0, 1)
 
 
-def test_who_gives_its_lease_back_waits_on_for_more(queue: Queue) -> None:
+def test_a_holder_that_releases_its_lease_keeps_waiting_for_more(queue: Queue) -> None:
     queue.acquire("a", limit=2)
     queue.acquire("b", limit=2)
     more = queue.joins("a", "COST", 2, limit=2)
@@ -214,7 +214,9 @@ def test_who_gives_its_lease_back_waits_on_for_more(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("order", ["close first", "release first"])
-def test_who_goes_away_and_releases_elsewhere_is_granted_nothing(queue: Queue, order: str) -> None:
+def test_a_client_that_disconnects_and_releases_elsewhere_is_granted_nothing(
+    queue: Queue, order: str
+) -> None:
     """The server may read the disconnection first, or the release."""
     queue.acquire("a")
     b = queue.joins("b")

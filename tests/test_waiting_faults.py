@@ -49,7 +49,7 @@ goes = pytest.mark.parametrize("goes", WAYS.values(), ids=WAYS)
 
 @goes
 @pytest.mark.parametrize("place", ["b", "c", "d"])
-def test_who_goes_away_leaves_the_queue(
+def test_a_client_that_disconnects_leaves_the_queue(
     queue: Queue, goes: Callable[[Queue, Caller], None], place: str
 ) -> None:
     queue.acquire("a")
@@ -62,7 +62,7 @@ def test_who_goes_away_leaves_the_queue(
 
 
 @goes
-def test_a_big_one_that_goes_away_makes_way_for_small_ones(
+def test_a_large_call_that_disconnects_makes_way_for_small_ones(
     queue: Queue, goes: Callable[[Queue, Caller], None]
 ) -> None:
     queue.acquire("a", "COST", 5, limit=8)
@@ -75,7 +75,7 @@ def test_a_big_one_that_goes_away_makes_way_for_small_ones(
 
 
 @goes
-def test_once_all_have_gone_nobody_is_waited_for(
+def test_after_all_clients_have_disconnected_the_queue_is_empty(
     queue: Queue, clock: Clock, goes: Callable[[Queue, Caller], None]
 ) -> None:
     queue.acquire("a")
@@ -91,7 +91,7 @@ def test_once_all_have_gone_nobody_is_waited_for(
     assert not queue.client.exists("k")
 
 
-def test_who_is_killed_just_before_its_turn_is_passed_over(queue: Queue) -> None:
+def test_a_client_killed_just_before_its_turn_is_passed_over(queue: Queue) -> None:
     """The server reads both the release and the kill before it serves a caller."""
     queue.acquire("a")
     b, c = queue.join("b", "c")
@@ -115,7 +115,7 @@ def test_a_user_that_is_deleted_leaves_the_queue(queue: Queue) -> None:
     drain(queue, {"c": c})
 
 
-def test_who_wants_no_reply_is_served_as_well(queue: Queue) -> None:
+def test_clients_with_reply_off_are_served_too(queue: Queue) -> None:
     queue.acquire("a")
     caller = queue.caller().send("CLIENT", "REPLY", "SKIP")
     caller.send("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0).send("PING")
@@ -139,7 +139,7 @@ def test_an_older_call_that_is_closed_leaves_its_holders_later_one(queue: Queue)
 
 
 @pytest.mark.parametrize("place", ["b", "c", "d"])
-def test_who_is_unblocked_is_denied(queue: Queue, clock: Clock, place: str) -> None:
+def test_client_unblock_denies_the_call(queue: Queue, clock: Clock, place: str) -> None:
     queue.acquire("a")
     waiters = {name: queue.joins(name) for name in "bcd"}
     clock.advance("10s")
@@ -155,7 +155,7 @@ def test_who_is_unblocked_is_denied(queue: Queue, clock: Clock, place: str) -> N
 
 
 @pytest.mark.parametrize("place", ["b", "c", "d"])
-def test_who_is_unblocked_with_an_error_is_told_so(queue: Queue, place: str) -> None:
+def test_client_unblock_error_answers_unblocked(queue: Queue, place: str) -> None:
     queue.acquire("a")
     waiters = {name: queue.joins(name) for name in "bcd"}
     victim = waiters.pop(place)
@@ -168,7 +168,7 @@ def test_who_is_unblocked_with_an_error_is_told_so(queue: Queue, place: str) -> 
 
 
 @pytest.mark.parametrize("error", [False, True])
-def test_a_big_one_that_is_unblocked_makes_way(queue: Queue, error: bool) -> None:
+def test_a_large_call_that_is_unblocked_makes_way(queue: Queue, error: bool) -> None:
     queue.acquire("a", "COST", 5, limit=8)
     big = queue.joins("big", "COST", 6, limit=8)
     small = queue.joins("small", limit=8)
@@ -177,7 +177,7 @@ def test_a_big_one_that_is_unblocked_makes_way(queue: Queue, error: bool) -> Non
     queue.until(lambda: big.is_answered, "it is answered")
 
 
-def test_in_another_database_who_is_unblocked_is_denied_by_what_is_held_there(
+def test_an_unblocked_call_is_denied_by_the_leases_of_its_database(
     queue: Queue, clock: Clock
 ) -> None:
     holder, waiter, other = (queue.caller() for _ in range(3))
@@ -194,7 +194,7 @@ def test_in_another_database_who_is_unblocked_is_denied_by_what_is_held_there(
     assert holder.call("EXISTS", "k") == 0
 
 
-def test_behind_others_who_is_unblocked_is_told_to_come_again(queue: Queue) -> None:
+def test_a_call_unblocked_behind_others_is_told_to_retry(queue: Queue) -> None:
     queue.acquire("a", "COST", 5, limit=8)
     queue.joins("big", "COST", 6, limit=8)
     small = queue.joins("small", limit=8)
@@ -205,7 +205,7 @@ def test_behind_others_who_is_unblocked_is_told_to_come_again(queue: Queue) -> N
 # Paused writes
 
 
-def test_while_writes_are_paused_nobody_is_granted_and_deadlines_end(
+def test_no_lease_is_granted_while_writes_are_paused_and_deadlines_end(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
@@ -228,9 +228,7 @@ def test_while_writes_are_paused_nobody_is_granted_and_deadlines_end(
     drain(queue, {"d": d}, "b")
 
 
-def test_while_writes_are_paused_a_deadline_is_a_denial_though_there_is_room(
-    queue: Queue, clock: Clock
-) -> None:
+def test_a_deadline_while_writes_are_paused_is_a_denial(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
     b = queue.joins("b", block="60s")
     queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
@@ -240,7 +238,7 @@ def test_while_writes_are_paused_a_deadline_is_a_denial_though_there_is_room(
     assert queue.acquire("c") == GRANTED
 
 
-def test_while_all_clients_are_paused_who_waits_is_answered_as_when_writes_are(
+def test_a_pause_of_all_clients_answers_waiting_calls_as_a_pause_of_writes(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
@@ -253,7 +251,7 @@ def test_while_all_clients_are_paused_who_waits_is_answered_as_when_writes_are(
     assert b.reply() == GRANTED
 
 
-def test_a_pause_that_ends_by_itself_lets_who_waits_in(queue: Queue, clock: Clock) -> None:
+def test_waiting_calls_are_granted_when_a_pause_times_out(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
     b, c = queue.joins("b"), queue.joins("c", block="60s")
     queue.client.execute_command("CLIENT", "PAUSE", 90_000, "WRITE")
@@ -265,7 +263,7 @@ def test_a_pause_that_ends_by_itself_lets_who_waits_in(queue: Queue, clock: Cloc
     assert b.reply() == GRANTED
 
 
-def test_what_was_sent_while_writes_were_paused_does_not_overtake(queue: Queue) -> None:
+def test_calls_sent_while_writes_were_paused_do_not_overtake(queue: Queue) -> None:
     queue.acquire("a")
     b = queue.joins("b")
     queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
@@ -280,7 +278,9 @@ def test_what_was_sent_while_writes_were_paused_does_not_overtake(queue: Queue) 
     assert b.reply() == GRANTED
 
 
-def test_who_goes_away_while_writes_are_paused_is_not_served_later(queue: Queue) -> None:
+def test_a_client_that_disconnects_while_writes_are_paused_is_not_served_later(
+    queue: Queue,
+) -> None:
     queue.acquire("a")
     b, c, d = queue.join("b", "c", "d")
     queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
@@ -312,7 +312,7 @@ def test_a_server_with_callers_that_wait_shuts_down(fresh_server: Start) -> None
     assert ended_well(server)
 
 
-def test_a_server_that_waits_for_a_replica_before_it_ends_grants_nothing(
+def test_a_server_that_waits_for_a_replica_at_shutdown_grants_nothing(
     fresh_server: Start, clock: Clock
 ) -> None:
     primary = fresh_server()
@@ -343,7 +343,7 @@ def test_a_server_that_waits_for_a_replica_before_it_ends_grants_nothing(
 
 
 @pytest.mark.parametrize("loading", ["RELOAD", "LOADAOF"])
-def test_who_waits_while_the_data_is_loaded_anew_goes_on(fresh_server: Start, loading: str) -> None:
+def test_calls_go_on_waiting_while_data_is_reloaded(fresh_server: Start, loading: str) -> None:
     with Queue(fresh_server(appendonly="yes")) as queue:
         queue.acquire("a")
         waiters = {name: queue.joins(name) for name in "bc"}
@@ -354,7 +354,7 @@ def test_who_waits_while_the_data_is_loaded_anew_goes_on(fresh_server: Start, lo
         drain(queue, waiters)
 
 
-def test_who_waits_for_a_key_that_is_not_in_what_is_loaded_is_served(own_queue: Queue) -> None:
+def test_calls_waiting_for_a_key_missing_in_the_loaded_data_are_served(own_queue: Queue) -> None:
     queue = own_queue
     queue.client.save()
     queue.acquire("a")

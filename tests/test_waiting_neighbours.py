@@ -30,7 +30,7 @@ def on(queue: Queue, event: str, *order: Word) -> None:
     queue.client.execute_command("NEIGHBOUR.ON", event, "k", *order)
 
 
-def test_a_lease_that_is_granted_to_who_is_killed_meanwhile_is_given_back(watched: Queue) -> None:
+def test_a_lease_granted_to_a_killed_client_is_given_back(watched: Queue) -> None:
     b, c = watched.join("b", "c")
     on(watched, "rl.take", "CLIENT", "KILL", "ID", b.id)
     watched.release("a")
@@ -40,7 +40,7 @@ def test_a_lease_that_is_granted_to_who_is_killed_meanwhile_is_given_back(watche
     assert watched.holders() == {b"c": b"1"}
 
 
-def test_the_last_lease_that_is_granted_to_nobody_leaves_no_key(watched: Queue) -> None:
+def test_a_returned_grant_of_the_last_lease_leaves_no_key(watched: Queue) -> None:
     b = watched.joins("b")
     on(watched, "rl.take", "CLIENT", "KILL", "ID", b.id)
     watched.release("a")
@@ -64,7 +64,7 @@ def test_a_lease_that_its_holder_had_before_is_not_taken_away(watched: Queue) ->
 @pytest.mark.parametrize(
     "order", ["DEL k", "FLUSHALL", "RL.RELEASE k b", "RENAME k j", "PEXPIRE k -1"]
 )
-def test_who_takes_a_lease_away_as_it_is_granted_makes_room_for_the_next(
+def test_a_module_that_releases_a_lease_during_its_grant_serves_the_next(
     watched: Queue, order: str
 ) -> None:
     b, c = watched.join("b", "c")
@@ -75,7 +75,7 @@ def test_who_takes_a_lease_away_as_it_is_granted_makes_room_for_the_next(
     assert watched.holders() == {b"c": b"1"}
 
 
-def test_who_puts_something_else_there_as_a_lease_is_granted_harms_nobody(watched: Queue) -> None:
+def test_a_module_may_replace_the_key_as_a_lease_is_granted(watched: Queue) -> None:
     b, c = watched.join("b", "c")
     on(watched, "rl.take", "SET", "k", "mine")
     watched.release("a")
@@ -85,7 +85,7 @@ def test_who_puts_something_else_there_as_a_lease_is_granted_harms_nobody(watche
 
 
 @pytest.mark.parametrize("event", ["del", "rl.take"])
-def test_a_module_does_not_overtake_as_it_hears_of_an_event(watched: Queue, event: str) -> None:
+def test_a_module_that_handles_an_event_does_not_overtake(watched: Queue, event: str) -> None:
     b, c = watched.join("b", "c")
     on(watched, event, "RL.ACQUIRE", "k", 1, "60s", "late")
     watched.release("a")
@@ -95,7 +95,7 @@ def test_a_module_does_not_overtake_as_it_hears_of_an_event(watched: Queue, even
     assert c.reply() == GRANTED
 
 
-def test_another_who_waits_may_be_killed_as_a_lease_is_granted(watched: Queue) -> None:
+def test_another_waiting_client_may_be_killed_during_a_grant(watched: Queue) -> None:
     waiters = {name: watched.joins(name) for name in "bcd"}
     on(watched, "rl.take", "CLIENT", "KILL", "ID", waiters.pop("c").id)
     drain(watched, waiters)
@@ -103,7 +103,7 @@ def test_another_who_waits_may_be_killed_as_a_lease_is_granted(watched: Queue) -
 
 @pytest.mark.parametrize("name", ["b", "c"])
 @pytest.mark.parametrize("error", [(), ("ERROR",)], ids=["TIMEOUT", "ERROR"])
-def test_who_waits_may_be_unblocked_as_a_lease_is_granted(
+def test_a_waiting_client_may_be_unblocked_during_its_grant(
     watched: Queue, name: str, error: tuple[Word, ...]
 ) -> None:
     waiters = {name: watched.joins(name) for name in "bcd"}
@@ -127,7 +127,7 @@ def test_who_waits_may_be_unblocked_as_a_lease_is_granted(
     assert first.call("PING") == b"PONG"
 
 
-def test_a_replica_has_what_became_of_it_all(neighbour: Path, fresh_server: Start) -> None:
+def test_a_replica_has_the_same_keys_afterwards(neighbour: Path, fresh_server: Start) -> None:
     primary = fresh_server(others=[neighbour])
     if primary.version < (7,):
         pytest.skip("Redis 6.2 propagates what a neighbour does before what the call has done")

@@ -40,7 +40,7 @@ def test_a_waiting_call_has_the_options_of_any_other(queue: Queue, clock: Clock)
         assert queue.client.dump("k") == queue.client.dump("twin"), options
 
 
-def test_what_is_kept_for_others_keeps_who_waits_waiting(queue: Queue) -> None:
+def test_kept_units_are_not_granted_to_waiting_calls(queue: Queue) -> None:
     queue.acquire("a", "COST", 3, limit=4)
     b = queue.joins("b", "KEEP", 2, limit=4)
     # Two units are free, and KEEP reserves two.
@@ -86,7 +86,7 @@ def test_a_key_with_several_limits_has_a_queue_as_well(queue: Queue) -> None:
     assert queue.client.execute_command("RL.PEEK", "k", "FIXED", 5, "1h")[2] == 4
 
 
-def test_a_settlement_that_releases_a_lease_serves_who_waits(queue: Queue) -> None:
+def test_a_settlement_that_releases_a_lease_serves_waiting_calls(queue: Queue) -> None:
     queue.client.execute_command("RL.POLICYSET", "pool", "CONCURRENCY", 1, "60s")
     queue.client.execute_command("RL.LIMIT", "k", "pool", "ONCE", "a", "1h")
     b = queue.joins("b")
@@ -145,7 +145,7 @@ def test_block_stands_once_with_a_duration(
         "RL.LIMIT k pool ONCE a 1m BLOCK 1s",
     ],
 )
-def test_block_elsewhere_is_an_error_that_says_where_it_may_stand(queue: Queue, call: str) -> None:
+def test_misplaced_block_is_an_error_that_names_its_place(queue: Queue, call: str) -> None:
     queue.client.execute_command(*POOL)
     error = error_of(lambda: queue.client.execute_command(*call.split()))
     assert "syntax error, unexpected 'BLOCK'" in error
@@ -157,7 +157,7 @@ def test_block_elsewhere_is_an_error_that_says_where_it_may_stand(queue: Queue, 
 ASKS = ("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
 
 
-def test_in_a_transaction_it_is_answered_at_once(queue: Queue) -> None:
+def test_a_waiting_call_in_a_transaction_is_answered_at_once(queue: Queue) -> None:
     queue.acquire("a")
     with queue.client.pipeline(transaction=True) as pipeline:
         pipeline.execute_command(*ASKS)
@@ -166,7 +166,7 @@ def test_in_a_transaction_it_is_answered_at_once(queue: Queue) -> None:
     assert queue.is_empty
 
 
-def test_in_a_script_it_is_answered_at_once(queue: Queue) -> None:
+def test_a_waiting_call_in_a_script_is_answered_at_once(queue: Queue) -> None:
     queue.acquire("a")
     script = "return redis.call(unpack(ARGV))"
     assert queue.client.eval(script, 1, "k", *ASKS) == DENIED
@@ -174,7 +174,7 @@ def test_in_a_script_it_is_answered_at_once(queue: Queue) -> None:
     assert queue.client.eval(script, 1, "k", *ASKS) == GRANTED
 
 
-def test_in_a_function_it_is_answered_at_once(queue: Queue) -> None:
+def test_a_waiting_call_in_a_function_is_answered_at_once(queue: Queue) -> None:
     if queue.server.version < (7,):
         pytest.skip("functions came with 7.0")
     library = (
@@ -187,7 +187,7 @@ def test_in_a_function_it_is_answered_at_once(queue: Queue) -> None:
     queue.client.function_delete("waiting")
 
 
-def test_by_a_module_that_lets_nobody_block_it_is_answered_at_once(
+def test_a_waiting_call_from_a_module_that_cannot_block_is_answered_at_once(
     fresh_server: Start, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     asker = modules.build("asker", tmp_path_factory.mktemp("asker"))
@@ -228,12 +228,12 @@ def assert_two_may_wait(queue: Queue) -> None:
     assert d.reply() == GRANTED
 
 
-def test_so_many_may_wait_for_a_key_as_the_module_is_told(fresh_server: Start) -> None:
+def test_a_module_argument_limits_the_waiting_calls_of_a_key(fresh_server: Start) -> None:
     with Queue(fresh_server(module_args="max-blocked 2")) as queue:
         assert_two_may_wait(queue)
 
 
-def test_so_many_may_wait_for_a_key_as_config_says(own_queue: Queue) -> None:
+def test_config_set_limits_the_waiting_calls_of_a_key(own_queue: Queue) -> None:
     if not own_queue.server.binary.has_module_config:
         pytest.skip(NO_MODULE_CONFIG)
     name = "ratelimit.max-blocked"

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.every_server
 # Order
 
 
-def test_who_waits_is_served_in_the_order_in_which_they_came(queue: Queue) -> None:
+def test_waiting_calls_are_served_in_order_of_arrival(queue: Queue) -> None:
     queue.acquire("a")
     names = [f"holder {number}" for number in range(20)]
     waiters = queue.join(*names)
@@ -26,7 +26,7 @@ def test_who_waits_is_served_in_the_order_in_which_they_came(queue: Queue) -> No
         queue.release(names[number])
 
 
-def test_who_waits_is_served_before_later_calls_are_read(queue: Queue) -> None:
+def test_waiting_calls_are_served_before_later_calls_are_read(queue: Queue) -> None:
     queue.acquire("a")
     waiters = queue.join(*(f"holder {number}" for number in range(20)))
     holder = "a"
@@ -56,7 +56,7 @@ def test_a_release_of_several_units_serves_as_many_as_fit(queue: Queue) -> None:
     assert waiters[4].reply() == [1, 8, 7, 0, 60_000]
 
 
-def test_a_big_one_at_the_head_is_not_overtaken_by_small_ones(queue: Queue) -> None:
+def test_small_calls_do_not_overtake_a_large_one_at_the_head(queue: Queue) -> None:
     queue.acquire("a", "COST", 5, limit=8)
     queue.acquire("x", "COST", 3, limit=8)
     big = queue.joins("big", "COST", 6, limit=8)
@@ -90,7 +90,7 @@ SEVERAL: dict[str, tuple[Word, ...]] = {
 
 
 @pytest.mark.parametrize("call", TAKES.values(), ids=TAKES)
-def test_nobody_overtakes_who_waits(queue: Queue, call: tuple[Word, ...]) -> None:
+def test_no_later_call_overtakes_waiting_calls(queue: Queue, call: tuple[Word, ...]) -> None:
     queue.client.execute_command(*POOL)
     big_one_waits(queue)
     before = state(queue.client)
@@ -101,7 +101,7 @@ def test_nobody_overtakes_who_waits(queue: Queue, call: tuple[Word, ...]) -> Non
 
 
 @pytest.mark.parametrize("call", SEVERAL.values(), ids=SEVERAL)
-def test_nobody_overtakes_who_waits_by_a_call_over_several_keys(
+def test_no_call_over_several_keys_overtakes_waiting_calls(
     queue: Queue, call: tuple[Word, ...]
 ) -> None:
     queue.client.execute_command(*POOL)
@@ -114,7 +114,7 @@ def test_nobody_overtakes_who_waits_by_a_call_over_several_keys(
     assert state(queue.client) == before
 
 
-def test_of_several_limits_of_a_key_that_of_the_leases_has_who_comes_wait(queue: Queue) -> None:
+def test_of_several_limits_only_that_on_leases_queues_new_calls(queue: Queue) -> None:
     queue.client.execute_command("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 8, "60s", "x")
     queue.release("x")
     big_one_waits(queue)
@@ -125,14 +125,14 @@ def test_of_several_limits_of_a_key_that_of_the_leases_has_who_comes_wait(queue:
     assert queue.waiting() == [b"big"]
 
 
-def test_a_gateway_is_told_to_come_again(queue: Queue) -> None:
+def test_rl_delay_behind_a_queue_is_told_to_retry(queue: Queue) -> None:
     queue.client.execute_command(*POOL)
     big_one_waits(queue)
     delay = ("RL.DELAY", "k", "pool", "ONCE", "late", "1m")
     assert queue.client.execute_command(*delay) == 1
 
 
-def test_who_finds_no_room_is_told_what_the_leases_say(queue: Queue, clock: Clock) -> None:
+def test_a_denial_behind_a_queue_shows_when_leases_expire(queue: Queue, clock: Clock) -> None:
     big_one_waits(queue)
     clock.advance("20s")
     assert queue.acquire("late", "COST", 4, limit=8) == [0, 8, 3, 40_000, 40_000]
@@ -140,7 +140,7 @@ def test_who_finds_no_room_is_told_what_the_leases_say(queue: Queue, clock: Cloc
     assert queue.acquire("late", "COST", 9, limit=8) == [0, 8, 3, -1, 40_000]
 
 
-def test_a_renewal_passes_those_who_wait(queue: Queue, clock: Clock) -> None:
+def test_a_renewal_overtakes_waiting_calls(queue: Queue, clock: Clock) -> None:
     big_one_waits(queue)
     clock.advance("20s")
     assert queue.acquire("a", "COST", 5, limit=8) == [1, 8, 3, 0, 60_000]
@@ -161,7 +161,7 @@ AT_ONCE = [("RL.RELEASE", "k", "a"), ("RL.ACQUIRE", "k", 1, "60s", "late")]
 
 
 @pytest.mark.parametrize("transaction", [False, True], ids=["a pipeline", "MULTI"])
-def test_nobody_overtakes_before_who_waits_could_be_served(queue: Queue, transaction: bool) -> None:
+def test_no_call_overtakes_before_waiting_calls_are_served(queue: Queue, transaction: bool) -> None:
     queue.acquire("a")
     b = queue.joins("b")
     with queue.client.pipeline(transaction=transaction) as pipeline:
@@ -186,7 +186,7 @@ def test_a_script_that_releases_does_not_overtake_either(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("call", [*TAKES, "RL.MTAKE"])
-def test_a_higher_limit_of_another_call_lets_who_waits_in(queue: Queue, call: str) -> None:
+def test_a_higher_limit_of_another_call_serves_waiting_calls(queue: Queue, call: str) -> None:
     queue.client.execute_command(*POOL)
     for holder in "ax":
         queue.acquire(holder, limit=2)
@@ -214,7 +214,7 @@ def test_a_renewal_brings_a_limit_too(queue: Queue) -> None:
     assert not c.is_answered
 
 
-def test_a_policy_that_is_changed_lets_who_waits_in_at_the_next_call(queue: Queue) -> None:
+def test_a_changed_policy_serves_waiting_calls_at_the_next_call(queue: Queue) -> None:
     def limit(holder: str) -> list[int]:
         return queue.client.execute_command("RL.LIMIT", "k", "pool", "ONCE", holder, "1h")
 
@@ -231,7 +231,7 @@ def test_a_policy_that_is_changed_lets_who_waits_in_at_the_next_call(queue: Queu
     assert d.reply() == [1, 6, 2, 0, 60_000]
 
 
-def test_under_a_lower_limit_those_wait_on_who_still_fit(queue: Queue) -> None:
+def test_under_a_lower_limit_calls_that_still_fit_go_on_waiting(queue: Queue) -> None:
     queue.acquire("a", limit=3)
     big = queue.joins("big", "COST", 3, limit=3)
     small = queue.joins("small", "COST", 2, limit=3)
@@ -244,7 +244,7 @@ def test_under_a_lower_limit_those_wait_on_who_still_fit(queue: Queue) -> None:
     assert small.reply() == [1, 2, 0, 0, 60_000]
 
 
-def test_a_limit_of_0_answers_all_who_wait(queue: Queue) -> None:
+def test_a_limit_of_0_answers_all_waiting_calls(queue: Queue) -> None:
     queue.acquire("a")
     waiters = queue.join("b", "c")
     assert queue.acquire("late", limit=0) == [0, 0, 0, -1, 60_000]

@@ -122,7 +122,7 @@ def race(queue: Queue, send: Send, end: Call, other: Call, *, end_first: bool) -
 @ends
 @otherwise
 @sent
-def test_who_is_answered_twice_at_once_is_answered_once(
+def test_a_call_ended_by_two_events_at_once_is_answered_once(
     queue: Queue, send: Send, end: Call, other: Call
 ) -> None:
     for end_first in (True, False):
@@ -130,7 +130,7 @@ def test_who_is_answered_twice_at_once_is_answered_once(
 
 
 @pytest.mark.parametrize("error", [(), ("ERROR",)], ids=["TIMEOUT", "ERROR"])
-def test_who_is_unblocked_from_another_connection_is_answered_once_each_time(
+def test_a_call_unblocked_from_another_connection_is_answered_once(
     queue: Queue, error: Call
 ) -> None:
     b, release, unblock = (queue.caller() for _ in range(3))
@@ -149,9 +149,7 @@ def test_who_is_unblocked_from_another_connection_is_answered_once_each_time(
     assert told > 0
 
 
-def test_who_is_denied_as_its_deadline_ends_and_is_unblocked_is_answered_once(
-    queue: Queue, clock: Clock
-) -> None:
+def test_a_call_unblocked_at_its_deadline_is_answered_once(queue: Queue, clock: Clock) -> None:
     b, unblock = queue.caller(), queue.caller()
     queue.acquire("a", ttl="1h")
     for _ in range(scaled(50, 2_000)):
@@ -168,7 +166,7 @@ def test_who_is_denied_as_its_deadline_ends_and_is_unblocked_is_answered_once(
 
 @ends
 @pytest.mark.parametrize("end_first", [True, False], ids=["the end first", "the role first"])
-def test_who_is_answered_as_the_server_becomes_a_replica_is_told_one_thing(
+def test_a_call_answered_as_the_server_becomes_a_replica_gets_one_reply(
     own_queue: Queue, end: Call, end_first: bool
 ) -> None:
     """Redis 6.2 and 7.0 send the answer or an error and close the connection, as for BLPOP."""

@@ -44,7 +44,7 @@ def with_replica(start: Start) -> tuple[Server, Server]:
     return primary, replica
 
 
-def test_who_waits_on_a_server_that_becomes_a_replica_is_told_so(
+def test_waiting_calls_on_a_server_that_becomes_a_replica_get_unblocked(
     fresh_server: Start, clock: Clock
 ) -> None:
     server, other = fresh_server(), fresh_server()
@@ -64,9 +64,7 @@ def test_who_waits_on_a_server_that_becomes_a_replica_is_told_so(
         assert queue.told()["served"] == 0
 
 
-def test_a_lease_that_lapses_on_a_replica_is_granted_to_nobody(
-    fresh_server: Start, clock: Clock
-) -> None:
+def test_a_lapsed_lease_is_not_granted_on_a_replica(fresh_server: Start, clock: Clock) -> None:
     """Even if clients may write to the replica, once they no longer may."""
     replica = fresh_server().replica(replica_read_only="no")
     with Queue(replica) as queue:
@@ -81,7 +79,7 @@ def test_a_lease_that_lapses_on_a_replica_is_granted_to_nobody(
         assert b.reply() == GRANTED
 
 
-def test_a_replica_lets_nobody_wait(pair: Pair) -> None:
+def test_no_call_waits_on_a_replica(pair: Pair) -> None:
     with Queue(pair.primary) as queue, pair.replica.client() as replica:
         queue.acquire("a")
         queue.joins("b")
@@ -95,7 +93,7 @@ def test_a_replica_lets_nobody_wait(pair: Pair) -> None:
         assert queue.client.execute_command(*peek) == [0, 2, 1, 1, 60_000]
 
 
-def test_after_a_failover_who_waited_waits_on_the_new_primary(
+def test_after_a_failover_callers_wait_on_the_new_primary(
     fresh_server: Start, clock: Clock
 ) -> None:
     old, new = with_replica(fresh_server)
@@ -119,7 +117,7 @@ def test_after_a_failover_who_waited_waits_on_the_new_primary(
         assert leases_of(before.client) == {b"c": b"1"}
 
 
-def test_while_a_failover_waits_for_its_replica_nobody_is_granted(
+def test_no_lease_is_granted_while_a_failover_waits_for_its_replica(
     fresh_server: Start, clock: Clock
 ) -> None:
     primary, replica = with_replica(fresh_server)
@@ -166,7 +164,7 @@ def test_on_a_replica_that_is_promoted_workers_go_on_where_they_were(
         assert c.reply() == GRANTED
 
 
-def test_a_replica_of_a_replica_has_what_is_granted(fresh_server: Start, clock: Clock) -> None:
+def test_a_replica_of_a_replica_receives_grants(fresh_server: Start, clock: Clock) -> None:
     primary = fresh_server()
     middle = primary.replica()
     last = middle.replica()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.every_server
 # Introspection
 
 
-def test_info_tells_who_waits_and_for_how_long(own_queue: Queue, clock: Clock) -> None:
+def test_info_shows_the_number_and_duration_of_waits(own_queue: Queue, clock: Clock) -> None:
     queue = own_queue
     none = {
         "blocked_clients": 0,
@@ -81,7 +81,7 @@ def test_a_key_of_any_bytes_is_one_line_of_info(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_of_a_key_its_queue_is_told(queue: Queue, clock: Clock, protocol: int) -> None:
+def test_info_shows_the_queue_of_a_key(queue: Queue, clock: Clock, protocol: int) -> None:
     queue.acquire("a", "COST", 5, limit=8)
     queue.joins("big", "COST", "6.5", limit=8)
     clock.advance("1500ms")
@@ -95,7 +95,7 @@ def test_of_a_key_its_queue_is_told(queue: Queue, clock: Clock, protocol: int) -
     assert told[b"queue"] == [[b"big", b"6.5", 2000, -1], [b"\xff\0\r\n", b"1", 500, 9500]]
 
 
-def test_of_a_long_queue_the_first_100_are_told(queue: Queue) -> None:
+def test_info_shows_the_first_100_of_a_long_queue(queue: Queue) -> None:
     queue.acquire("a")
     waiters = [
         queue.send("RL.ACQUIRE", "k", 1, "60s", f"holder {number}", "BLOCK", 0)
@@ -107,7 +107,7 @@ def test_of_a_long_queue_the_first_100_are_told(queue: Queue) -> None:
     assert not any(waiter.is_answered for waiter in waiters)
 
 
-def test_of_a_key_for_which_nobody_waits_no_queue_is_told(queue: Queue) -> None:
+def test_info_shows_no_queue_of_a_key_without_waiting_calls(queue: Queue) -> None:
     queue.acquire("a")
     assert not {b"waiting", b"queue"} & told_of(queue.client).keys()
     b = queue.joins("b")
@@ -138,7 +138,7 @@ def counts(queue: Queue) -> dict[str, dict[str, int]]:
     }
 
 
-def test_a_call_that_waits_counts_once_when_it_is_answered(own_queue: Queue, clock: Clock) -> None:
+def test_a_waiting_call_counts_once_when_it_is_answered(own_queue: Queue, clock: Clock) -> None:
     queue = own_queue
     queue.acquire("a")
     served, denied, refused = (
@@ -162,7 +162,7 @@ def test_a_call_that_waits_counts_once_when_it_is_answered(own_queue: Queue, clo
     assert (found["leases"]["admitted"], found["leases"]["denied"]) == (2, 1)
 
 
-def test_what_is_granted_is_heard_as_rl_take(fresh_server: Start) -> None:
+def test_a_grant_sends_an_rl_take_event(fresh_server: Start) -> None:
     with Queue(fresh_server(notify_keyspace_events="KA")) as queue:
         queue.acquire("a")
         b, c = queue.join("b", "c")
@@ -186,7 +186,7 @@ def test_what_is_granted_is_heard_as_rl_take(fresh_server: Start) -> None:
         assert heard == ["del", "rl.take", "del", "rl.take", "set"]
 
 
-def test_what_is_granted_is_a_change_to_who_watches_the_key(queue: Queue, clock: Clock) -> None:
+def test_a_grant_aborts_transactions_that_watch_the_key(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
     b = queue.joins("b")
     with queue.client.pipeline() as pipeline:
@@ -202,7 +202,7 @@ def test_what_is_granted_is_a_change_to_who_watches_the_key(queue: Queue, clock:
 # Replication
 
 
-def test_a_replica_has_what_is_granted_to_the_byte(pair: Pair, clock: Clock) -> None:
+def test_a_replica_receives_grants_byte_for_byte(pair: Pair, clock: Clock) -> None:
     with Queue(pair.primary) as queue:
         queue.acquire("a", "COST", 2, limit=2)
         waiters = queue.join("b", "c", "d", limit=2)
@@ -220,7 +220,7 @@ def test_a_replica_has_what_is_granted_to_the_byte(pair: Pair, clock: Clock) -> 
         assert set(queue.holders()) == {b"c", b"d"}
 
 
-def test_a_replica_has_what_is_granted_in_any_database(pair: Pair, clock: Clock) -> None:
+def test_a_replica_receives_grants_in_any_database(pair: Pair, clock: Clock) -> None:
     with Queue(pair.primary) as queue:
         callers = [queue.caller() for _ in range(3)]
         holder, *waiting = callers
@@ -259,7 +259,7 @@ def test_a_wait_alone_is_not_propagated(own_queue: Queue, clock: Clock) -> None:
     assert (offset(), queue.client.dump("k")) == (before, dump)
 
 
-def test_an_aof_has_what_is_granted(fresh_server: Start, clock: Clock) -> None:
+def test_an_aof_contains_grants(fresh_server: Start, clock: Clock) -> None:
     server = fresh_server(appendonly="yes", appendfsync="always")
     with Queue(server) as queue:
         queue.acquire("a")

@@ -44,7 +44,7 @@ def is_bounded(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("what", ["FLUSHALL", "SWAPDB 0 1"])
-def test_what_may_have_happened_to_every_key_is_seen_to_in_several_turns(
+def test_events_that_may_affect_every_key_are_handled_in_several_portions(
     own_queue: Queue, keys: list[Caller], what: str
 ) -> None:
     own_queue.client.execute_command(*what.split())
@@ -52,7 +52,7 @@ def test_what_may_have_happened_to_every_key_is_seen_to_in_several_turns(
     is_bounded(own_queue)
 
 
-def test_a_clock_set_back_is_seen_to_in_several_turns(
+def test_a_clock_set_back_is_handled_in_several_portions(
     own_queue: Queue, keys: list[Caller], clock: Clock
 ) -> None:
     looks = own_queue.told()["looks"]
@@ -65,7 +65,7 @@ def test_a_clock_set_back_is_seen_to_in_several_turns(
     is_bounded(own_queue)
 
 
-def test_leases_that_expire_together_are_seen_to_in_several_turns(
+def test_leases_that_expire_together_are_handled_in_several_portions(
     own_queue: Queue, keys: list[Caller], clock: Clock
 ) -> None:
     clock.advance("60s")
@@ -73,7 +73,7 @@ def test_leases_that_expire_together_are_seen_to_in_several_turns(
     is_bounded(own_queue)
 
 
-def test_waits_that_end_together_are_seen_to_in_several_turns(
+def test_waits_that_end_together_are_handled_in_several_portions(
     own_queue: Queue, clock: Clock
 ) -> None:
     own_queue.acquire("a")
@@ -83,7 +83,7 @@ def test_waits_that_end_together_are_seen_to_in_several_turns(
     is_bounded(own_queue)
 
 
-def test_many_who_give_up_at_once_are_answered_in_several_turns(own_queue: Queue) -> None:
+def test_many_calls_that_give_up_at_once_are_answered_in_several_portions(own_queue: Queue) -> None:
     own_queue.acquire("a")
     holders = [f"b{place}" for place in range(MANY)]
     callers = join(own_queue, [("k", 1, holder) for holder in holders])
@@ -92,7 +92,7 @@ def test_many_who_give_up_at_once_are_answered_in_several_turns(own_queue: Queue
     is_bounded(own_queue)
 
 
-def test_a_key_with_many_who_can_be_granted_does_not_hold_the_others_up(own_queue: Queue) -> None:
+def test_a_key_with_many_due_grants_does_not_delay_other_keys(own_queue: Queue) -> None:
     """The grants' events show the order."""
     own_queue.client.config_set("notify-keyspace-events", "Ed")
     own_queue.acquire("a", key="big")

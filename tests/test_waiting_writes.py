@@ -61,7 +61,7 @@ states = pytest.mark.parametrize(("error", "begins", "ends"), STATES, ids=[s[0] 
 
 
 @states
-def test_while_the_server_refuses_writes_nobody_is_granted_a_lease(
+def test_no_lease_is_granted_while_the_server_refuses_writes(
     own_queue: Queue, clock: Clock, error: str, begins: Step, ends: Step
 ) -> None:
     queue = own_queue
@@ -89,7 +89,7 @@ def test_while_the_server_refuses_writes_nobody_is_granted_a_lease(
 
 
 @states
-def test_while_the_server_refuses_writes_queues_are_not_looked_at_again_and_again(
+def test_queues_are_not_polled_while_the_server_refuses_writes(
     own_queue: Queue, clock: Clock, error: str, begins: Step, ends: Step
 ) -> None:
     queue = own_queue
@@ -116,9 +116,7 @@ def test_while_the_server_refuses_writes_queues_are_not_looked_at_again_and_agai
 TIMES = [("c", "60s"), ("d", "60100ms")]
 
 
-def test_while_a_cluster_takes_no_writes_though_it_lets_reads_pass_nobody_is_granted_a_lease(
-    fresh_server: Start, clock: Clock
-) -> None:
+def test_a_cluster_that_only_reads_grants_no_lease(fresh_server: Start, clock: Clock) -> None:
     server = fresh_server(cluster_enabled="yes", cluster_allow_reads_when_down="yes")
     with Queue(server) as queue:
 
@@ -171,7 +169,7 @@ def with_worker(own_queue: Queue) -> Queue:
 
 
 @pytest.mark.parametrize("rules", TAKEN_AWAY.values(), ids=TAKEN_AWAY)
-def test_a_user_who_may_not_call_any_more_is_granted_nothing(
+def test_a_user_that_lost_its_permission_is_granted_nothing(
     with_worker: Queue, rules: tuple[str, ...]
 ) -> None:
     queue = with_worker
@@ -194,7 +192,7 @@ NO_PERMISSION = (
 )
 
 
-def test_a_user_who_may_not_log_in_any_more_is_granted_its_lease(with_worker: Queue) -> None:
+def test_a_disabled_user_that_waits_is_granted_its_lease(with_worker: Queue) -> None:
     """The server, too, keeps existing connections of such a user."""
     b = worker(with_worker, "b")
     with_worker.client.execute_command("ACL", "SETUSER", "worker", "off", "resetpass")
@@ -202,7 +200,7 @@ def test_a_user_who_may_not_log_in_any_more_is_granted_its_lease(with_worker: Qu
     assert b.reply() == GRANTED
 
 
-def test_a_user_who_may_not_call_any_more_is_denied_at_the_deadline(
+def test_a_user_without_permission_is_denied_at_the_deadline(
     with_worker: Queue, clock: Clock
 ) -> None:
     caller = with_worker.caller()
@@ -244,7 +242,7 @@ def test_wait_counts_replicas_that_have_a_lease_granted_in_turn(pair: Pair, cloc
 # CLIENT UNBLOCK with I/O threads
 
 
-def test_where_threads_read_nobody_is_unblocked_into_silence(fresh_server: Start) -> None:
+def test_unblocked_calls_get_a_reply_with_io_threads(fresh_server: Start) -> None:
     server = fresh_server(io_threads=2, io_threads_do_reads="yes")
     with Queue(server) as queue:
         queue.acquire("a")

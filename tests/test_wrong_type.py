@@ -77,7 +77,7 @@ def test_a_call_on_another_type_names_both_and_changes_nothing(pair, call, holds
         "RL.RELEASE k holder",
     ],
 )
-def test_so_do_the_calls_of_leases(redis, call, holds):
+def test_lease_calls_on_another_type_name_both_types(redis, call, holds):
     redis.execute_command(HOLDS[holds])
     before = redis.dump("k"), redis.pttl("k")
     with pytest.raises(ResponseError, match=rf"^WRONGTYPE .*\b{holds}\b.*\brl-leases\b"):
@@ -85,7 +85,7 @@ def test_so_do_the_calls_of_leases(redis, call, holds):
     assert (redis.dump("k"), redis.pttl("k")) == before
 
 
-def test_an_argument_out_of_range_is_told_before_the_type(redis):
+def test_an_argument_out_of_range_is_reported_before_the_type(redis):
     redis.set("k", "value")
     with pytest.raises(ResponseError, match="window must be a duration"):
         redis.execute_command("RL.FIXED k 10 60x")
@@ -130,7 +130,7 @@ def test_other_commands_refuse_a_limiter_s_key(redis):
         "RL.MTAKE 2 other k FIXED 10 60s FIXED 10 60s AS name",
     ],
 )
-def test_a_call_that_needs_a_key_with_parts_names_what_there_is(redis, call, holds):
+def test_a_call_that_needs_several_limits_names_the_type_of_the_key(redis, call, holds):
     redis.execute_command(HOLDS[holds])
     before = redis.dump("k"), redis.dbsize()
     with pytest.raises(ResponseError, match=rf"^WRONGTYPE .*\b{holds}\b.*\brl-limits\b"):

@@ -52,13 +52,13 @@ def test_one_call_above_its_budget_is_enough():
     assert not budgets.are_kept(budgets.compare(two, {"ours": 60, "theirs": 100}))
 
 
-def test_a_goal_not_reached_is_told_but_is_no_failure():
+def test_a_missed_goal_is_reported_but_is_no_failure():
     (verdict,) = budgets.compare(BUDGETS, {"ours": 75, "theirs": 100})
     assert verdict.is_kept
     assert not verdict.reaches_goal
 
 
-def test_an_update_allows_what_was_measured_and_not_a_tenth_more():
+def test_an_update_allows_the_measured_cost_and_less_than_a_tenth_more():
     text = budgets.updated(TEXT, budgets.compare(BUDGETS, {"ours": 60, "theirs": 100}))
     (budget,) = budgets.parse(text).budgets
     assert budgets.are_kept(budgets.compare([budget], {"ours": 60, "theirs": 100}))
@@ -100,13 +100,13 @@ def test_a_call_above_its_budget_is_measured_on_more_servers(
 
 
 @pytest.mark.parametrize(("mean", "is_kept"), [(101, True), (104, True), (110, False)])
-def test_what_a_call_does_less_than_once_a_stretch_is_held_against_its_budget(mean, is_kept):
+def test_rare_work_of_a_call_is_compared_with_its_budget(mean, is_kept):
     wanted = [Budget("RL.TAKE", "SET EX", at_most=1.0)]
     counts = {"RL.TAKE": Count(99, mean), "SET EX": Count(100, 100)}
     assert budgets.are_kept(check.verdicts_of(wanted, counts)) == is_kept
 
 
-def test_what_a_server_does_each_second_is_not_counted(monkeypatch):
+def test_periodic_work_of_the_server_is_not_counted(monkeypatch):
     class Nothing(SimpleNamespace):
         def run(self, *_):
             pass
@@ -141,7 +141,7 @@ totals: 45
 
 
 @pytest.mark.skipif(not valgrind.is_there(), reason="no valgrind")
-def test_whoever_has_a_name_can_count_more_than_once(monkeypatch):
+def test_a_name_can_count_more_than_once(monkeypatch):
     monkeypatch.setenv("LOGNAME", "carol")
     counts = valgrind.counts(binaries.chosen(), [SET_EX], servers=1)
     assert counts[SET_EX.name].least > 1000
@@ -332,7 +332,7 @@ def _without(figures: dict[str, Count], name: str) -> dict[str, Count]:
     return {each: figure for each, figure in figures.items() if each != name}
 
 
-def test_the_pages_tell_what_was_measured():
+def test_the_pages_show_the_measured_figures():
     run, waits = record.read(Everything), record.read(Waits)
     pages = {
         "benchmarks": report.write(run.server, run.scale, run.results, run.load),
@@ -344,7 +344,7 @@ def test_the_pages_tell_what_was_measured():
 
 
 @pytest.mark.parametrize("kind", [Everything, Waits])
-def test_what_was_measured_is_kept_as_it_is(kind, tmp_path, monkeypatch):
+def test_measured_results_are_stored_unchanged(kind, tmp_path, monkeypatch):
     run = record.read(kind)
     record.write(run, tmp_path)
     monkeypatch.setattr(record, "FOLDER", tmp_path)

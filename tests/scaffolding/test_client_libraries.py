@@ -33,11 +33,11 @@ pytestmark = [pytest.mark.once, pytest.mark.timeout(PATIENT)]
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
-def test_the_code_in_the_document_is_the_code_that_is_asked(library: Library) -> None:
+def test_the_documents_code_is_the_tested_code(library: Library) -> None:
     assert shown(library.name) == parts(library)
 
 
-def test_three_libraries_are_shown_by_what_differs_from_another() -> None:
+def test_three_libraries_are_shown_by_their_differences_from_another() -> None:
     forks = {name for name, text in sections().items() if FORK.search(text)}
     assert forks == {"valkey-py", "iovalkey", "Redis::Fast"}
 
@@ -64,12 +64,12 @@ def told(library: Library, column: str) -> dict[str, str]:
     return {"plain": plain, "shown": shown} if arrow else {"shown": cell}
 
 
-def test_every_library_of_the_table_is_asked() -> None:
+def test_every_library_of_the_table_is_tested() -> None:
     assert list(cells()) == [library.name for library in LIBRARIES]
 
 
 @each_library
-def test_the_version_in_the_table_is_the_one_that_is_asked(library: Library) -> None:
+def test_the_version_in_the_table_is_the_tested_one(library: Library) -> None:
     version = library.version(library.source)
     assert re.search(rf"\) {re.escape(version)}\b", cells()[library.name]["client"])
 

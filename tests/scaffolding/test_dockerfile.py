@@ -41,7 +41,7 @@ def test_both_images_are_of_one_debian(name: str):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_copied_is_sent_to_the_build_and_all_that_is_sent_is_copied(name: str):
+def test_the_build_context_has_exactly_the_copied_files(name: str):
     found = copies((REPOSITORY / name).read_text())
     copied = [source for _, copy in found if not copy.stage for source in copy.sources]
     assert all((REPOSITORY / source).exists() for source in copied)
@@ -75,7 +75,7 @@ def test_a_step_is_read_with_the_lines_that_go_on():
 
 
 @pytest.mark.parametrize("step", ["ADD a b", "COPY --chown=1 a b", "COPY a"])
-def test_a_step_that_nobody_would_carry_out_is_an_error(step: str):
+def test_an_unsupported_step_is_an_error(step: str):
     with pytest.raises(ValueError, match="not understood"):
         copies(f"FROM a\n{step}\n")
 

@@ -100,7 +100,7 @@ def test_an_image_that_could_not_be_unpacked_is_unpacked_the_next_time(image, ge
     assert get("any:9").returncode == 0
 
 
-def test_an_image_without_a_server_is_told(image, get):
+def test_an_image_without_a_server_is_reported(image, get):
     (image / "usr/local/bin/redis-server").unlink()
     run = get("any:9")
     assert run.returncode != 0

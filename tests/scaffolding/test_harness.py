@@ -33,7 +33,7 @@ def run(code: str, *words: str, **settings: object) -> subprocess.CompletedProce
 
 
 @pytest.mark.parametrize("soft", [256, 1024])
-def test_what_starts_servers_may_have_as_many_files_as_the_account_may(soft: int) -> None:
+def test_processes_that_start_servers_may_open_as_many_files_as_the_account(soft: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     code = (
         "import resource, sys; from support import binaries; from support.server import Server;"
@@ -55,7 +55,7 @@ def test_the_hard_limit_stays_and_the_soft_one_never_falls() -> None:
     assert soft >= before[0]
 
 
-def test_what_is_open_is_seen() -> None:
+def test_open_files_are_detected() -> None:
     before = files.opened()
     with socket.socket() as opened:
         assert files.opened().keys() - before.keys() == {opened.fileno()}
@@ -136,7 +136,7 @@ def test_a_source_that_is_not_built_in_does_not_matter(built: tuple[Path, Path])
 
 
 @pytest.mark.parametrize("missing", ["the module", "its list"])
-def test_a_module_that_was_built_elsewhere_is_taken_as_it_is(
+def test_a_module_that_was_built_elsewhere_is_not_checked(
     built: tuple[Path, Path], missing: str
 ) -> None:
     module, source = built
@@ -146,7 +146,7 @@ def test_a_module_that_was_built_elsewhere_is_taken_as_it_is(
     assert freshness.why_stale(module) is None
 
 
-def test_a_module_of_another_folders_sources_is_taken_as_it_is(
+def test_a_module_of_another_folders_sources_is_not_checked(
     built: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     os.utime(built[0], (0, 0))
@@ -192,7 +192,7 @@ def test_a_cluster_that_does_not_get_over_a_test_fails_the_next_one_and_no_more(
     assert running == []
 
 
-def test_nobody_else_gets_a_port_that_is_reserved(monkeypatch):
+def test_a_reserved_port_is_not_given_to_others(monkeypatch):
     with ExitStack() as one, ExitStack() as other:
         first, second = reserve_port(one), reserve_port(other)
         other.close()

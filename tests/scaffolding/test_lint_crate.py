@@ -42,7 +42,7 @@ def test_a_library_is_compiled_and_documented(tmp_path: Path) -> None:
     assert (tmp_path / "doc/made/index.html").is_file()
 
 
-def test_a_program_may_link_to_what_is_its_own_alone(tmp_path: Path) -> None:
+def test_a_programs_docs_may_link_to_private_items(tmp_path: Path) -> None:
     told = linted(tmp_path, PROGRAM, *BINARY)
     assert told.returncode == 0, told.stderr
     told = linted(tmp_path, PROGRAM.replace("[`own`]", "[`Nowhere`]"), *BINARY)
@@ -55,7 +55,7 @@ def test_a_program_may_link_to_what_is_its_own_alone(tmp_path: Path) -> None:
     [(LINK_TO_NOTHING, "broken-intra-doc-links"), (NEEDLESS, "needless-return")],
     ids=["by rustdoc", "by Clippy"],
 )
-def test_what_is_found_is_an_error(tmp_path: Path, source: str, lint: str) -> None:
+def test_a_finding_is_an_error(tmp_path: Path, source: str, lint: str) -> None:
     told = linted(tmp_path, source, *LIBRARY)
     assert told.returncode != 0
     assert lint in told.stderr

@@ -77,7 +77,7 @@ def test_a_build_leaves_git_status_clean(tmp_path, folder):
     assert sorted(listed) == sorted({".gitignore", f"{folder}/.gitignore"})
 
 
-def test_the_demo_draws_over_no_picture_of_the_documents_unless_it_is_asked_to(machine):
+def test_the_demo_replaces_the_documents_pictures_only_on_request(machine):
     def pictures(*words: str) -> set[str]:
         planned = machine.make("--dry-run", "demo", "LIBCLANG_PATH=/usr/lib", *words).stdout
         return set(re.findall(r"\S+\.(?:png|svg)", planned))

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.once
 # Packages
 
 
-def test_all_links_of_a_package_lead_to_what_is_in_it(machine, tmp_path):
+def test_all_links_of_a_package_lead_into_it(machine, tmp_path):
     machine.has("dpkg-shlibdeps", "")
     run = machine.make("package", LIBCLANG_PATH="/usr/lib")
     assert run.returncode == 0, run.stderr
@@ -55,7 +55,7 @@ def test_the_debian_package_has_the_same_documents_and_an_address_of_no_made_up_
     assert re.fullmatch(r"[\w -]+ <[\w-]+@localhost>", package["maintainer"])
 
 
-def test_without_what_finds_dependencies_there_is_a_tarball_and_no_debian_package(machine):
+def test_without_dpkg_dev_only_a_tarball_is_made(machine):
     (line,) = missing(machine.make("package", LIBCLANG_PATH="/usr/lib"))
     assert line.startswith("made the tarball, but no .deb")
     assert line.endswith("(Debian, Ubuntu: apt install dpkg-dev)")

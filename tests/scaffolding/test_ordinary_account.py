@@ -48,7 +48,7 @@ def test_on_its_path_is_all_but_servers(
     assert (found / "cc").readlink() == tmp_path / "a/cc"
 
 
-def test_who_is_not_root_runs_them_here(
+def test_ordinary_users_run_the_commands_in_place(
     account: ModuleType,
     ran: list[tuple],
     monkeypatch: pytest.MonkeyPatch,
@@ -65,7 +65,7 @@ def test_who_is_not_root_runs_them_here(
     assert capsys.readouterr().out.startswith("as nobody, who runs this")
 
 
-def test_root_that_may_not_mount_says_what_was_not_checked(
+def test_root_without_mount_reports_what_was_not_checked(
     account: ModuleType,
     ran: list[tuple],
     monkeypatch: pytest.MonkeyPatch,
@@ -80,7 +80,7 @@ def test_root_that_may_not_mount_says_what_was_not_checked(
     )
 
 
-def test_what_is_in_a_folder_that_others_may_not_enter_is_mounted_there_again(
+def test_files_in_an_inaccessible_folder_are_mounted_again(
     account: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     home, work = tmp_path / "root", tmp_path / "work"

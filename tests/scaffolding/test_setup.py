@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once
 # Tools that make cannot install by itself
 
 
-def test_a_python_that_is_too_old_is_told_in_one_line_before_anything_else(machine):
+def test_an_old_python_is_reported_first_in_one_line(machine):
     run = machine.make("run", VERSION="3.9.2")
     assert missing(run) == [
         "missing: Python 3.11 or later: python3 is 3.9.2. Name another, such as PYTHON3=python3.12"
@@ -46,7 +46,7 @@ def test_the_examples_take_the_python_that_is_named(machine):
 
 
 @pytest.mark.parametrize("folder", [".", "examples/workers"])
-def test_a_venv_of_another_python_than_the_one_that_is_named_is_made_anew(machine, folder):
+def test_a_venv_of_another_python_than_the_named_one_is_made_anew(machine, folder):
     with_example(machine)
     shutil.copy(machine.programs / "python3", machine.programs / "python3.12")
     target = ".venv/.has-redis" if folder == "." else ".venv/.ready"
@@ -66,14 +66,14 @@ def test_a_venv_of_another_python_than_the_one_that_is_named_is_made_anew(machin
     assert made("PYTHON3=python3") == (True, "python3")
 
 
-def test_a_python_that_is_named_and_is_none_is_told_though_there_is_a_venv(machine):
+def test_an_invalid_named_python_is_reported_despite_a_venv(machine):
     assert machine.make(".venv/.has-redis").returncode == 0
     (line,) = missing(machine.make("run", "PYTHON3=python3.99"))
     assert line.startswith("missing: Python 3.11 or later: python3.99 does not run")
 
 
 @pytest.mark.parametrize("target", ["run", "test", "lint", "build"])
-def test_a_python_without_venv_is_told_in_one_line(machine, target):
+def test_a_python_without_venv_is_reported_in_one_line(machine, target):
     (line,) = missing(machine.make(target, LACKS="venv"))
     assert line.endswith("the venv module of python3 (Debian, Ubuntu: apt install python3-venv)")
     assert machine.calls("cargo") == []
@@ -91,7 +91,7 @@ def test_a_python_without_venv_is_told_in_one_line(machine, target):
         ("rustc", "echo tea", "missing: Rust 1.88 or later: rustc tells no version, but: tea"),
     ],
 )
-def test_what_is_missing_is_told_in_one_line(machine, program, script, line):
+def test_a_missing_tool_is_reported_in_one_line(machine, program, script, line):
     machine.lacks(program)
     if script is not None:
         machine.has(program, script)
@@ -107,7 +107,7 @@ echo "warning: a newer rustup is to be had" >&2
 """
 
 
-def test_what_rustup_tells_while_it_fetches_the_compiler_is_shown_and_is_no_version(machine):
+def test_rustups_progress_is_shown_and_not_taken_for_a_version(machine):
     machine.has("rustc", f"{RUSTUP}echo 'rustc 1.95.0 (f2d3ce0bd 2026-03-21)'")
     run = machine.make("build", LIBCLANG_PATH="/usr/lib")
     assert run.returncode == 0, run.stderr
@@ -115,20 +115,20 @@ def test_what_rustup_tells_while_it_fetches_the_compiler_is_shown_and_is_no_vers
     assert machine.calls("cargo") == ["cargo build --release --locked"]
 
 
-def test_why_there_is_no_compiler_is_told_by_rustup_itself(machine):
+def test_a_missing_compiler_is_reported_by_rustups_error(machine):
     machine.has("rustc", f"{RUSTUP}echo 'error: no network' >&2; exit 1")
     *told, line = missing(machine.make("run"))
     assert told[-1] == "error: no network"
     assert line == "missing: Rust 1.88 or later: rustc does not run"
 
 
-def test_a_python_that_warns_is_told_by_its_version_alone(machine):
+def test_a_python_with_warnings_is_recognized_by_its_version(machine):
     machine.has("python3", f"echo a warning >&2\n{PYTHON3}")
     *_, line = missing(machine.make("run", VERSION="3.9.2"))
     assert "python3 is 3.9.2. Name another" in line
 
 
-def test_all_that_is_missing_is_told_at_once(machine):
+def test_all_missing_tools_are_reported_together(machine):
     for program in ("python3", "cc", "cargo"):
         machine.lacks(program)
     assert len(missing(machine.make("run"))) == 3
@@ -148,7 +148,7 @@ def test_a_libclang_without_headers_finds_those_of_the_compiler(machine, path):
     assert machine.calls("cargo") == ["cargo -idirafter/where/cc/has/include"]
 
 
-def test_what_cargo_and_npm_download_is_kept_here_where_nobody_may_write_at_home(machine, tmp_path):
+def test_downloads_are_kept_in_the_clone_if_the_home_is_read_only(machine, tmp_path):
     machine.has("cargo", 'echo "cargo ${CARGO_HOME:-none} ${npm_config_cache:-none}" >> calls')
     # Root may write to any folder whatever its mode, but not into a file.
     for home in (tmp_path, tmp_path / "not yet there", "/dev/null"):
@@ -205,7 +205,7 @@ def test_a_venv_that_works_is_left_alone(machine):
     assert len(machine.calls("pip")) == 1
 
 
-def test_what_pip_did_not_finish_is_installed_again(machine):
+def test_an_unfinished_pip_install_is_repeated(machine):
     assert machine.make(".venv/.has-redis").returncode == 0
     python = machine.clone / ".venv/bin/python"
     works = python.read_text()
@@ -216,6 +216,6 @@ def test_what_pip_did_not_finish_is_installed_again(machine):
     assert machine.from_pypi() == ["redis", "tqdm"]
 
 
-def test_nothing_is_installed_on_the_system_unless_it_is_asked_for(machine):
+def test_nothing_is_installed_on_the_system_unless_requested(machine):
     assert "apt-get" not in machine.make("--dry-run", "test").stdout
     assert "apt-get" in machine.make("--dry-run", "test", CI="true").stdout

@@ -68,7 +68,7 @@ def found(tmp_path: Path) -> list[str]:
     return [line.split(": ", 1)[1] for line in ran.stderr.splitlines()[1:]]
 
 
-def test_what_is_public_and_has_no_doc_is_found(tmp_path: Path) -> None:
+def test_undocumented_public_items_are_found(tmp_path: Path) -> None:
     (tmp_path / "lib.rs").write_text(ROOT)
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/deeper.rs").write_text("//! Told.\n\npub static SILENT_STATIC: u8 = 1;\n")
