@@ -1,4 +1,4 @@
-// The console's API. Each failure is an ApiError with the status, or 0 where the console did not answer.
+// Client of the console's API. Failures are an ApiError with the status, or 0 if the console did not reply.
 
 export class ApiError extends Error {
   constructor(status, body) {
@@ -14,10 +14,10 @@ let remembered = "";
 try {
   remembered = sessionStorage.getItem(TOKEN) ?? "";
 } catch {
-  // A browser that keeps nothing: the token is for this page alone.
+  // The browser forbids storage: the token is kept only until the page is reloaded.
 }
 
-/** The token that is sent. It is kept for this tab only. */
+/** Token of requests. It is stored for this tab only. */
 export const token = {
   get: () => remembered,
   set(value) {
@@ -26,16 +26,16 @@ export const token = {
       if (value) sessionStorage.setItem(TOKEN, value);
       else sessionStorage.removeItem(TOKEN);
     } catch {
-      // As above.
+      // The browser forbids storage.
     }
   },
 };
 
-/** "token": one is needed, or another. "reached": the console answered (detail: true) or did not (false). */
+/** Events: "token" if a token is missing or rejected; "reached" with detail true or false after each request. */
 export const on = (name, heard, options) => events.addEventListener(name, (event) => heard(event.detail), options);
 const tell = (name, detail) => events.dispatchEvent(new CustomEvent(name, { detail }));
 
-/** A request to the console as fetch makes it, with the token. For streams; else use get, put, post and remove. */
+/** Sends a request with the token and returns the response of fetch. Meant for streams; otherwise use get, put, post and remove. */
 export async function request(path, options = {}) {
   const headers = new Headers(options.headers);
   if (remembered) headers.set("Authorization", `Bearer ${remembered}`);
@@ -65,5 +65,5 @@ export const put = (path, body, options) => json("PUT", path, body, options);
 export const post = (path, body, options) => json("POST", path, body ?? {}, options);
 export const remove = (path, options) => json("DELETE", path, undefined, options);
 
-/** A name as it stands in JSON, for a path. Browsers would take a name of dots alone for a folder. */
+/** Encodes a name for a path. Names that consist of dots are escaped, because browsers would resolve them as folders. */
 export const segment = (name) => encodeURIComponent(/^\.+$/.test(name) ? name.replaceAll(".", "\\x2e") : name);

@@ -1,4 +1,4 @@
-// The shell: which view is open (by the part of the address behind #), who is signed in, whether the server is there.
+// Shell of the page: navigation between views (by the fragment of the URL), sign-in, and the state of the server.
 import * as api from "./api.js";
 import { dialog, failed, field, loading, tell } from "./dialog.js";
 import { every, h, put } from "./dom.js";
@@ -7,25 +7,25 @@ import { views as known } from "./views.js";
 const at = (id) => document.getElementById(id);
 const shell = { session: { role: "look", views: [], server: null }, view: null, stop: null };
 
-/** What a view is given besides its element. */
+/** Context of a view. */
 function context(parts, query, signal) {
   return {
     api,
-    /** The parts of the address behind the view: #/key/a%20b has ["a b"]. */
+    /** Path segments after the view: #/key/a%20b has ["a b"]. */
     parts,
-    /** What stands behind ? in it: URLSearchParams. */
+    /** URLSearchParams of the fragment. */
     query,
-    /** Aborted when the view goes. Give it to fetches, timers and listeners. */
+    /** Signal that is aborted when the view is closed. Pass it to fetches, timers and listeners. */
     signal,
-    /** Whether whoever is signed in may change something. */
+    /** `true` if the token allows changes. */
     canChange: () => shell.session.role === "change",
-    /** Opens another address: go("key", ["a b"], { policy: "login" }). `replace`: no new entry in the history. */
+    /** Opens a view: go("key", ["a b"], { policy: "login" }). With `replace`, the history gets no new entry. */
     go: (route, parts = [], query = {}, replace = false) => {
       const address = link(route, parts, query);
       if (replace) history.replaceState(null, "", address);
       else location.hash = address;
     },
-    /** The address of a view, for links. */
+    /** Returns the URL of a view, for links. */
     link,
   };
 }
@@ -84,7 +84,7 @@ function draw(view) {
   if (server === null) put(at("server"));
 }
 
-/** Who this is to the console, and what there is. */
+/** Loads the session: role, views and server. */
 async function session() {
   try {
     shell.session = { signed: api.token.get() !== "", ...(await api.get("api/session")) };
@@ -96,7 +96,7 @@ async function session() {
 }
 
 let asking = null;
-/** Asks for a token until the console knows it, or nobody wants to any more. One dialog at a time. */
+/** Asks for a token until the console accepts one or the dialog is closed. Only one dialog is open at a time. */
 function signIn(why) {
   asking ??= ask(why).finally(() => (asking = null));
   return asking;
@@ -131,7 +131,7 @@ function theme() {
   try {
     localStorage.setItem("theme", dark ? "light" : "dark");
   } catch {
-    // It lasts as long as the page.
+    // Never aborted: the listener lasts as long as the page.
   }
 }
 
@@ -159,7 +159,7 @@ function pressed(event) {
   event.preventDefault();
 }
 
-// The console may be away, or the server behind it: one line says so, and goes when both are back.
+// A banner shows an outage of the console or of its server.
 const reach = { console: true, server: true, why: "" };
 function reached() {
   const banner = at("away");
@@ -171,7 +171,7 @@ function reached() {
   if (shell.session.server !== null) put(at("server"), h("span", { class: "wide" }, line ? "away" : shell.session.server));
 }
 
-/** Whether the server is there, each second. */
+/** Checks the state of the server each second. */
 async function watch() {
   try {
     const state = await api.get("api/state");
@@ -217,7 +217,7 @@ async function start() {
       await new Promise((later) => setTimeout(later, 1000));
     }
   }
-  // A token that has been taken back meanwhile.
+  // The stored token may have been revoked.
   api.on("token", async () => {
     if (asking === null && (await signIn("The console does not know this token any more."))) route();
   });

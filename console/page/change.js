@@ -1,4 +1,4 @@
-// Changing a policy: each dialog shows what changes before it does, and none overwrites what somebody else has set since.
+// Dialogs that change a policy. Each shows the change first, and none overwrites a concurrent change.
 import { dialog, field, segmented, tell } from "./dialog.js";
 import { every, h, put } from "./dom.js";
 import { duration, number, visible } from "./format.js";
@@ -6,7 +6,7 @@ import { ALGORITHMS, consequences, difference, flagSays, lines, parse, says, sca
 
 const SIGN = { gone: "−", new: "+", same: "" };
 
-/** What changes, line by line. */
+/** Shows a change line by line. */
 function drawDifference(element, before, after) {
   const rows = difference(before, after);
   const changes = rows.some((row) => row.sign !== "same");
@@ -20,7 +20,7 @@ function drawDifference(element, before, after) {
 
 const blank = (algorithm) => ({ algorithm, numbers: ALGORITHMS[algorithm].fields.map((one) => one.example), flags: [], options: [], cost: "", name: "", shadow: false });
 
-/** The fields of one limit. `changed` runs at each change, `remove` takes the limit away. */
+/** Creates the fields of one limit. `changed` is called at each change, `remove` removes the limit. */
 function limitFields(limit, changed, remove) {
   const kind = h("select", { class: "select", "aria-label": "Algorithm", onchange: () => {
     const { name, shadow, cost } = limit;
@@ -61,8 +61,8 @@ function banFields(ban, changed, remove) {
 }
 
 /**
- * Sets a policy, or a new one (version: null). `proposed`: words to begin with. Gives the policy as it then stands, or
- * undefined.
+ * Sets a policy, or creates one (version: null). `proposed` are the initial words. Resolves to the new state of the
+ * policy, or undefined if cancelled.
  */
 export function editDialog(context, policy, proposed = "") {
   const { api } = context;
@@ -86,13 +86,13 @@ export function editDialog(context, policy, proposed = "") {
   function changed() {
     const changes = drawDifference(change, base.specs, words() || null);
     put(told, words() === "" ? null : consequences(base.specs, words()).map((line) => h("p", { class: "notice" }, line)));
-    // A sketch stands alone, and nobody in it can be banned.
+    // A policy with a sketch has no other limit and no ban.
     more.hidden = asText || model?.limits.some(({ algorithm }) => algorithm === "SKETCH") === true;
     apply.disabled = !changes || words() === "" || (fresh && name.value === "");
     clearTimeout(checking);
     checking = setTimeout(check, 250);
   }
-  /** Words that the server would refuse are told while they are written. */
+  /** Checks the words while they are written. */
   async function check() {
     const asked = words();
     if (asked === "" || watched.signal.aborted) return;
@@ -128,7 +128,7 @@ export function editDialog(context, policy, proposed = "") {
   });
   if (model?.limits.length === 0) model.limits.push(blank("TOKENBUCKET"));
 
-  /** Somebody else has set it meanwhile: whoever edits says what is to become of theirs. */
+  /** Resolves a concurrent change: the user decides which version is kept. */
   function conflict(stands) {
     const gone = stands === null || stands.version === undefined;
     put(stale, h("div", { class: "notice warn stack tight", role: "alert" },
@@ -177,7 +177,7 @@ export function editDialog(context, policy, proposed = "") {
   return done.finally(() => watched.abort());
 }
 
-/** Scales a policy, with the limits as they would be. */
+/** Scales a policy, with a preview of the scaled limits. */
 export function scaleDialog({ api }, policy) {
   const model = parse(policy.specs);
   let factor = policy.scale === 1 ? 1.5 : policy.scale;
@@ -221,7 +221,7 @@ export function scaleDialog({ api }, policy) {
   return done;
 }
 
-/** Deletes a policy. Gives "deleted", or undefined. */
+/** Deletes a policy. Resolves to "deleted", or undefined if cancelled. */
 export function deleteDialog({ api }, policy) {
   let { version } = policy;
   const change = h("div");

@@ -1,17 +1,17 @@
-// Lines over time, of SVG. The drawing is a picture for those who see it; what it says stands in words or a table beside.
+// Line charts as SVG. A text or a table beside each chart has the same information for screen readers.
 import { h, put, s } from "./dom.js";
 import { instant, rate } from "./format.js";
 
 const WIDTH = 1000;
 
-/** The next number above that is 1, 2 or 5 and zeros: where an axis ends. */
+/** Rounds up to 1, 2 or 5 times a power of ten, for the end of an axis. */
 export function ceiling(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * (1 - 1e-9));
 }
 
-/** The path of points [x, y], x and y from 0 to 1; a null y is a gap. */
+/** Returns the SVG path of points [x, y] from 0 to 1. A null y is a gap. */
 function path(points, height) {
   let pen = "M";
   let out = "";
@@ -28,13 +28,13 @@ function path(points, height) {
 
 /**
  * Draws lines into an element: { from, to } of the time axis in milliseconds, `lines` of { colour: "--admitted", points:
- * [[ms, value or null], ...] }, `height` in pixels, `most` where the value axis ends (else by the values), `told` the
- * words for those who do not see it, `told_of(value)` how a value is written.
+ * [[ms, value or null], ...] }, `height` in pixels, `maximum` of the value axis (else by the values), `description`
+ * the text for screen readers, `format(value)` formats a value.
  */
-export function lines(element, { from, to, lines: drawn, height = 120, most, told, told_of = rate }) {
-  const top = most ?? ceiling(Math.max(0, ...drawn.flatMap((line) => line.points.map(([, value]) => value ?? 0))));
+export function lines(element, { from, to, lines: drawn, height = 120, maximum, description, format = rate }) {
+  const top = maximum ?? ceiling(Math.max(0, ...drawn.flatMap((line) => line.points.map(([, value]) => value ?? 0))));
   const place = ([at, value]) => [(at - from) / (to - from), value === null ? null : Math.min(1, value / top)];
-  const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", height, role: "img", "aria-label": told });
+  const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", height, role: "img", "aria-label": description });
   for (const share of [0, 0.5, 1]) {
     const y = Math.min(height - 0.5, Math.max(0.5, share * height));
     picture.append(s("line", { class: "grid-line", x1: 0, x2: WIDTH, y1: y, y2: y }));
@@ -44,13 +44,13 @@ export function lines(element, { from, to, lines: drawn, height = 120, most, tol
     picture.append(s("path", { class: "line", d: path(points, height), style: { stroke: `var(${line.colour})` } }));
   }
   const labels = h("div", { class: "labels", "aria-hidden": "true" },
-    h("span", { style: { top: "2px", left: "0" } }, told_of(top)),
+    h("span", { style: { top: "2px", left: "0" } }, format(top)),
     h("span", { style: { bottom: "2px", left: "0" } }, instant(from)),
     h("span", { style: { bottom: "2px", right: "0" } }, instant(to)));
   return put(element, picture, labels);
 }
 
-/** A small line without axes, for a row of a table. `points`: [[0 to 1, 0 to 1 or null], ...] */
+/** Draws a small line without axes, for a row of a table. `points`: [[0 to 1, 0 to 1 or null], ...] */
 export function spark(points, colour, width = 96, height = 22) {
   const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", width, height, "aria-hidden": "true", class: "spark" });
   picture.append(s("path", { class: "line", d: path(points, height), style: { stroke: `var(${colour})`, fill: "none", strokeWidth: 1.5 }, "vector-effect": "non-scaling-stroke" }));

@@ -1,7 +1,7 @@
-// Dialogs, what is told in passing, and the shapes that all views share.
+// Dialogs, toasts, and elements that all views share.
 import { h, put } from "./dom.js";
 
-/** A line that goes away by itself, and is read out. */
+/** Shows a toast, which screen readers announce. */
 export function tell(text) {
   const line = h("div", {}, text);
   document.getElementById("told").append(line);
@@ -9,8 +9,9 @@ export function tell(text) {
 }
 
 /**
- * A dialog: `body` and `actions` are elements; `aside` is always in sight, above the actions. `submit` runs on Enter and on the first action of type submit; what it
- * throws is shown in the dialog, which stays. The promise has what `close(value)` was given, or undefined.
+ * Opens a dialog. `body` and `actions` are elements; `aside` is always visible above the actions. `submit` runs on Enter
+ * and on the first action of type submit; an error that it throws is shown in the dialog, which stays open. The promise
+ * resolves to the argument of `close(value)`, or undefined.
  */
 export function dialog({ title, body, aside, actions = [], small = false, submit }) {
   return new Promise((done) => {
@@ -56,10 +57,10 @@ export function dialog({ title, body, aside, actions = [], small = false, submit
   });
 }
 
-/** A field with its label: field("Limit", input, "in whole units") */
+/** Creates a field with its label: field("Limit", input, "in whole units") */
 export const field = (label, input, hint) => h("label", { class: "field" }, h("span", {}, label), input, hint && h("small", {}, hint));
 
-/** Buttons of which one is pressed. `choices`: [[value, label], ...] */
+/** Creates buttons of which one is pressed. `choices`: [[value, label], ...] */
 export function segmented(label, choices, value, chosen) {
   const group = h("div", { class: "segmented", role: "group", "aria-label": label });
   const press = (now) => {
@@ -72,16 +73,16 @@ export function segmented(label, choices, value, chosen) {
   return group;
 }
 
-/** While something is fetched for the first time. */
+/** Placeholder during the first load. */
 export const loading = () => h("div", { class: "loading", role: "status", "aria-label": "Loading" }, h("i"), h("i"), h("i"));
 
-/** What stands where nothing does: a short line, and what it means or what to do. */
+/** Placeholder of an empty view: a title and an explanation. */
 export const empty = (line, more) => h("div", { class: "empty" }, h("b", {}, line), more);
 
-/** What went wrong, where a view would have been. */
+/** Error in place of a view. */
 export const failed = (error) => h("div", { class: "notice error", role: "alert" }, error.message);
 
-/** A button that copies a text. */
+/** Creates a button that copies a text. */
 export const copy = (text, label = "Copy") => h("button", {
   type: "button", class: "button small", onclick: async () => {
     try {

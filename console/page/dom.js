@@ -1,4 +1,4 @@
-// Elements without HTML: what a server, a key or a policy is called never becomes markup.
+// Creation of elements without HTML, so that names of servers, keys and policies never become markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -8,7 +8,7 @@ function fill(element, attributes, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "class") element.setAttribute("class", value);
     else if (name === "dataset") Object.assign(element.dataset, value);
-    else if (name === "style") Object.assign(element.style, value); // By the object: the policy forbids the attribute.
+    else if (name === "style") Object.assign(element.style, value); // The content security policy forbids the attribute.
     else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
@@ -16,28 +16,28 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** An element: h("button", { class: "button", onclick }, "Ban"). Children are elements or text. */
+/** Creates an element: h("button", { class: "button", onclick }, "Ban"). Children are elements or text. */
 export function h(tag, attributes, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** An element of SVG. */
+/** Creates an SVG element. */
 export function s(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** Puts these children in place of what an element has. */
+/** Replaces the children of an element. */
 export function put(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 
-/** Runs a function again and again until the signal: the next run begins `pause` milliseconds after the last ended. */
+/** Runs a function repeatedly until the signal aborts, with `pause` milliseconds between two runs. */
 export function every(pause, signal, run) {
   let timer;
   const turn = async () => {
     if (signal.aborted) return;
-    // Nobody looks at a page in the background.
+    // Paused while the page is in the background.
     if (!document.hidden) await run().catch(() => {});
     if (!signal.aborted) timer = setTimeout(turn, pause);
   };
@@ -51,8 +51,8 @@ export function every(pause, signal, run) {
 }
 
 /**
- * Shows one element for each item, and keeps those that are there: what has the focus or is selected stays so.
- * `make(item)` gives [element, update]; update(item) is called with each newer state of the item.
+ * Shows one element for each item. Existing elements are reused, so that focus and selection are kept. `make(item)` returns
+ * [element, update]; update(item) is called with each new state of the item.
  */
 export function keyed(parent, items, keyOf, make) {
   const known = (parent.known ??= new Map());
@@ -62,7 +62,7 @@ export function keyed(parent, items, keyOf, make) {
     element.remove();
     known.delete(key);
   }
-  // Moving an element takes its focus away: as long as somebody is in here, nothing moves.
+  // Moving an element would lose its focus, so nothing is moved while an element inside has it.
   const still = parent.contains(document.activeElement);
   let place = parent.firstElementChild;
   for (const item of items) {

@@ -1,4 +1,4 @@
-// A key: how full its limits are, what it remembers, and what can be done about it.
+// View of a key: the state of its limits, its stored fields, and changes to it.
 import { dialog, empty, failed, field, loading, segmented, tell } from "./dialog.js";
 import { every, h, put } from "./dom.js";
 import { compact, duration, instant, number, percent, visible } from "./format.js";
@@ -6,10 +6,10 @@ import { isSketch, lines } from "./specs.js";
 
 const BANS = [["10m", "10 min"], ["1h", "1 h"], ["1d", "1 day"], ["7d", "7 days"]];
 
-/** Which item of a sketch it is, behind the name of its key. */
+/** Returns the item of a sketch, to be shown after the name of its key. */
 export const ofSketch = (item) => h("span", { class: "item" }, h("span", { class: "tag" }, "item"), visible(item));
 
-/** Bans a key once whoever asks has seen what that does. */
+/** Bans a key, after a dialog that explains the effect. */
 export function banDialog({ api }, key, until = 0, now = Date.now()) {
   let lasting = "1h";
   const told = h("p", { class: "notice warn", "aria-live": "polite" });
@@ -41,7 +41,7 @@ export function banDialog({ api }, key, until = 0, now = Date.now()) {
   });
 }
 
-/** Asks before something is done; `submit` does it. */
+/** Opens a confirmation dialog; `submit` carries out the change. */
 const sure = (title, told, action, submit, danger = true) => dialog({
   title, small: true, body: h("div", { class: "stack" }, told),
   actions: [h("button", { class: `button primary${danger ? " danger" : ""}` }, action)], submit,
@@ -70,12 +70,12 @@ function giveBackDialog({ api }, key, policy, limits) {
   });
 }
 
-/** Whether it is an instant, and how its name reads. */
+/** Fields with instants, and the labels of fields. */
 const INSTANTS = new Set(["drained_to", "start", "charged", "written", "oldest", "newest", "recovers_at", "banned_until", "first_strike"]);
 const readable = (name) => name.replaceAll("_", " ");
-/** Of a sketch, for which a server writes bytes and shares. */
+/** Fields of a sketch, with sizes and shares. */
 const SKETCHED = { size: (bytes) => `${number(bytes / 1024)} KB`, filled: (share) => percent(Number(share)), unseen_denied: (share) => percent(Number(share)) };
-/** From this share of new items that are denied on, a sketch is too small. */
+/** Share of denied new items from which on a sketch is too small. */
 const TOO_SMALL = 0.01;
 
 function facts(info) {
@@ -143,7 +143,7 @@ export async function mount(root, context) {
   const memory = h("div", { class: "stack" });
   const actions = h("div", { class: "row" });
   const cannot = h("span", { class: "muted small", hidden: true }, "Nobody in a sketch can be banned or given units back: what it has merged it cannot tell apart again. Resetting it forgets all items.");
-  // The field shows it already, unless it has something in it that does not show there.
+  // Shown only if the name has invisible characters, since the input field shows it already.
   put(body, visible(key) !== key && title, banned,
     h("section", { class: "panel", "aria-label": "Limits" },
       h("div", { class: "panel-head" }, h("h2", {}, "How full its limits are"), h("div", { class: "end row" }, h("label", { class: "row small muted" }, "under the policy", choice), which, names)),
@@ -169,7 +169,7 @@ export async function mount(root, context) {
 
   actions.append(cannot);
 
-  /** The limits of the answer, with their words. */
+  /** Shows the limits of the response with their words. */
   function limitsOf(answer) {
     const known = lines(specs.get(answer?.policy) ?? answer?.spec ?? "").filter((line) => !line.ban);
     return (answer?.ruled?.limits ?? []).map((limit, place) => ({

@@ -1,4 +1,4 @@
-// What happens now: decisions a second by policy, who is denied and who waits, the nodes.
+// Live view: decisions a second by policy, denied keys, waiting calls, and the nodes.
 import { lines, spark } from "./chart.js";
 import { empty, failed, loading, segmented } from "./dialog.js";
 import { every, h, keyed, put } from "./dom.js";
@@ -9,7 +9,7 @@ const MINUTES = 5;
 const SPARK = 60_000;
 const SHOWN = 12;
 
-/** The mean of the last seconds: a single one jumps. */
+/** Returns the mean of the last seconds, which is steadier than a single one. */
 function mean(ticks, pick, count = 5) {
   const last = ticks.slice(-count);
   return last.length === 0 ? 0 : last.reduce((sum, tick) => sum + (pick(tick) ?? 0), 0) / last.length;
@@ -75,7 +75,7 @@ export async function mount(root, context) {
     lines(chart, {
       from, to, height: 110,
       lines: [{ colour: "--admitted", points: points(0) }, { colour: "--denied", points: points(1) }],
-      told: `The last ${MINUTES} minutes: now ${rate(admitted)} admitted and ${rate(refused)} denied a second`,
+      description: `The last ${MINUTES} minutes: now ${rate(admitted)} admitted and ${rate(refused)} denied a second`,
     });
   }
 
@@ -138,7 +138,7 @@ export async function mount(root, context) {
   }
 
   let body = null;
-  // Of the longest bar; the rows outlive the answer that they were made for.
+  // Relative to the longest bar. Rows are reused for later responses, so the maximum is kept outside.
   let most = 1;
   async function top() {
     try {

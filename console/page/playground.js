@@ -1,4 +1,4 @@
-// The playground: algorithms side by side under the same traffic. The console decides, by the core; the page draws.
+// Playground: algorithms side by side under the same traffic. The console simulates them; the page draws the results.
 import { copy, segmented } from "./dialog.js";
 import { h, put } from "./dom.js";
 import { compact, duration, number, percent } from "./format.js";
@@ -51,7 +51,7 @@ export async function mount(root, context) {
   });
 
   function heard({ now, calls, lanes: states }) {
-    // Of a change of the algorithms, the first ticks may be from before.
+    // The first ticks after a change may still have the previous algorithms.
     if (states.length !== lanes.length) return;
     const at = now / 1e6;
     const before = at - span() - 2;
@@ -66,11 +66,11 @@ export async function mount(root, context) {
   }
 
   const span = () => Math.max(15, Math.min(180, scene.window * 3));
-  /** The time that is drawn: between two ticks it goes on. */
+  /** Returns the time to draw, interpolated between two ticks. */
   const drawnNow = () => (quiet.matches || scene.speed === 0 ? clock.now
     : clock.now + Math.min(0.1, (performance.now() - clock.heard) / 1000) * (scene.speed / 100));
 
-  /** Something was changed by hand: the link says it, and the console hears of it. */
+  /** Applies a change by the user: updates the link and sends the change to the console. */
   function changed(what, keepsExample = false) {
     Object.assign(scene, what);
     if (!keepsExample) drawChips();
@@ -106,7 +106,7 @@ export async function mount(root, context) {
       class: "slider", type: "range", min: least, max: most, step, "aria-label": label, dataset: { name },
       oninput: () => {
         const value = Number(input.value);
-        // A bucket goes along with the limit, until somebody sets it apart.
+        // The refill follows the capacity until the user changes it.
         const follows = name === "limit" && scene.burst === scene.limit ? { burst: value } : {};
         changed({ [name]: value, ...follows });
         show();
@@ -124,7 +124,7 @@ export async function mount(root, context) {
     return h("div", { class: "pg-slider" }, h("div", { class: "row spread" }, h("span", {}, label), shown), input, hint && h("small", { class: "muted" }, hint));
   }
 
-  /** A panel that can be closed: on a narrow screen it is, so that the pictures are not far down. */
+  /** Creates a collapsible panel, which is closed on narrow screens to keep the pictures visible. */
   function group(title, what) {
     const closed = folded.get(title) ?? narrow.matches;
     return h("details", { class: "panel", open: !closed, ontoggle: (event) => folded.set(title, !event.target.open) },
@@ -157,7 +157,7 @@ export async function mount(root, context) {
   function show(id, yes) {
     const next = algorithms.map((one) => one.id).filter((one) => (one === id ? yes : scene.shown.includes(one)));
     if (next.length === 0) return drawControls();
-    // Another set of limits is another scene.
+    // A different set of limits starts a new simulation.
     return open({ ...scene, shown: next });
   }
 
@@ -176,7 +176,7 @@ export async function mount(root, context) {
       lanes.map((one) => one.element));
   }
 
-  /** A row: what an algorithm is, what it remembers, what happened. */
+  /** Creates the row of an algorithm: description, stored state and history. */
   function lane(algorithm) {
     const code = h("code", { class: "pg-code" });
     const figures = h("div", { class: "pg-figures", role: "status", "aria-live": "off" });
@@ -195,7 +195,7 @@ export async function mount(root, context) {
         const { admitted, denied, most, longest, state } = one.history;
         const others = state?.others;
         const unfair = others?.denied > 0;
-        // Of a sketch the flaw is not what passes.
+        // A sketch never passes too much; its flaw is early denials.
         const over = others ? unfair : algorithm.id !== "concurrency" && most > scene.limit + 1e-9;
         const figure = (value, word, colour) => h("div", {}, h("b", { class: colour }, value), " ", h("span", { class: "muted" }, word));
         put(figures,
@@ -230,7 +230,7 @@ export async function mount(root, context) {
   function draw(time) {
     if (signal.aborted) return;
     requestAnimationFrame(draw);
-    // 30 pictures a second are enough, and one each half second for who wants no motion.
+    // 30 frames a second suffice, and two a second with reduced motion.
     if (time - drawn < (quiet.matches ? 500 : 30)) return;
     drawn = time;
     const now = drawnNow();

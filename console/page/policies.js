@@ -1,4 +1,4 @@
-// Policies: all of them, one of them.
+// Views of the list of policies and of a single policy.
 import { deleteDialog, editDialog, scaleDialog } from "./change.js";
 import { copy, empty, failed, loading } from "./dialog.js";
 import { every, h, keyed, put } from "./dom.js";
@@ -11,7 +11,7 @@ const STEP = 100;
 const limitList = (specs) => h("ul", { class: "limits" }, lines(specs).map((line) => h("li", {}, line.says,
   line.name && h("span", { class: "muted" }, ` (${line.name})`), line.shadow && h("span", { class: "tag shadowed" }, "shadow"))));
 
-/** × 1.5 for 9 min more, or nothing where the scale is 1. */
+/** Formats a scale: × 1.5 for 9 min more, or an empty text for 1. */
 export function scaleTag(policy) {
   if (policy.scale === 1) return null;
   const left = policy.scale_ms < 0 ? "until changed" : `${duration(policy.scale_ms)} more`;
@@ -20,7 +20,7 @@ export function scaleTag(policy) {
 
 const shareDenied = ({ admitted, denied }) => (admitted + denied > 0 ? percent(denied / (admitted + denied)) : "–");
 
-/** The buttons of a policy, for those who may change it. */
+/** Creates the buttons of a policy, if the token allows changes. */
 function tools(context, policy, done) {
   if (!context.canChange()) return [];
   const button = (text, open, more = "") => h("button", { type: "button", class: `button small ${more}`, onclick: () => open(context, policy()).then((changed) => changed && done(changed)) }, text,
@@ -113,8 +113,8 @@ async function all(root, context) {
   every(2000, signal, async () => {
     const { digest, policies } = await api.get("api/now?since=9007199254740991", { signal });
     turn += 1;
-    // The counts of those that are called most come with each look; all of them are fetched when one is changed, and
-    // now and then, less often where they are many.
+    // Each sample has the counts of the most called policies. All policies are fetched after a change, and periodically,
+    // less often if there are many.
     if (digest !== view.digest || view.policies === null || turn % (view.policies.length > 500 ? 15 : 3) === 0) {
       view.digest = digest;
       return fetched();

@@ -1,4 +1,4 @@
-// Replay: a log under a limit that is not set yet. The console decides, by the core; nothing is kept of the log.
+// View of the replay of a log under limits. The console evaluates the calls and stores nothing of the log.
 import { editDialog } from "./change.js";
 import { copy, dialog, empty, field, loading, tell } from "./dialog.js";
 import { h, put } from "./dom.js";
@@ -9,7 +9,7 @@ const LONGEST = 16 * 1024 * 1024;
 const SUGGESTIONS = ["FIXED 100 1m", "SLIDING 100 1m STRICT", "TOKENBUCKET 20 100 1m", "LEAKYBUCKET 20 100 1m", "SLIDINGLOG 100 1m",
   "TOKENBUCKET 10 10 1s FIXED 1000 1d"];
 
-/** A log to try it with: an hour of some clients, one of which hammers the login. */
+/** Example log: one hour of some clients, one of which calls the login excessively. */
 function example() {
   const lines = [];
   const start = Date.UTC(2026, 0, 5, 9);
@@ -143,7 +143,7 @@ export async function mount(root, context) {
     ];
   }
 
-  /** Tries a limit on live traffic: it counts whom it would deny, beside the limits that stand. */
+  /** Adds the limits to a policy in shadow mode, to count what they would deny of live traffic. */
   function shadow(specs) {
     return context.canChange() && h("button", { class: "button small", type: "button", onclick: () => setInShadow(specs) }, "Set in the shadow…");
   }

@@ -1,4 +1,4 @@
-// The words of a policy's limits: read, written, explained.
+// Parsing, formatting and explanation of the limits of a policy.
 import { number } from "./format.js";
 
 const bucket = (first, second, firstHint) => [
@@ -11,7 +11,7 @@ const window = (hint) => [
   { name: "window", label: "in each", hint: hint ?? "such as 1s, 5m, 1h, 1d", example: "1m", time: true },
 ];
 
-/** The algorithms: what they are called, when to take which, and their numbers in the order of the words. */
+/** Algorithms with their names, recommendations, and numbers in the order of the words. */
 export const ALGORITHMS = {
   TOKENBUCKET: { label: "Token bucket", says: "Lets a burst pass, and then a steady rate.", fields: bucket("Burst", "Refill", "units at once"), flags: ["FORCE"] },
   FIXED: { label: "Fixed window", says: "Counts in windows. Cheap; two bursts may meet at a boundary.", fields: window("such as 1m, 1d; of the calendar: 1w, 1mo, 3mo, 1y"), flags: ["ALIGNED", "FORCE"] },
@@ -26,7 +26,7 @@ export const ALGORITHMS = {
 const FLAGS = { ALIGNED: "Windows begin by the clock", STRICT: "Never more in any window", FORCE: "Charge past the limit" };
 export const flagSays = (flag) => FLAGS[flag];
 
-/** { limits: [{ algorithm, numbers, flags, options, cost, name, shadow }], ban } or null for words it does not know. */
+/** Parses words to { limits: [{ algorithm, numbers, flags, options, cost, name, shadow }], ban }, or null if a word is unknown. */
 export function parse(text) {
   const words = text.trim().split(/\s+/).filter(Boolean);
   const limits = [];
@@ -56,17 +56,17 @@ export function parse(text) {
   return { limits, ban };
 }
 
-/** A limit as words. */
+/** Formats a limit as words. */
 export const wordsOf = (limit) => [limit.algorithm, ...limit.numbers, ...limit.flags, ...limit.options,
   limit.cost && `COST ${limit.cost}`, limit.name && `AS ${limit.name}`, limit.shadow && "SHADOW"].filter(Boolean).join(" ");
 
 const banWords = (ban) => `BAN ${ban.strikes} ${ban.window} ${ban.block}${ban.longest ? ` MAX ${ban.longest}` : ""}`;
 
-/** Limits and ban as words. */
+/** Formats limits and ban as words. */
 export const write = ({ limits, ban }) => [...limits.map(wordsOf), ban && banWords(ban)].filter(Boolean).join(" ");
 
 const UNITS = { us: "µs", ms: "ms", s: "s", m: "min", h: "h", d: "d", w: "week", mo: "month", y: "year" };
-/** 1m as "1 min", 90 as "90 s". */
+/** Formats a duration: 1m as "1 min", 90 as "90 s". */
 export function time(word) {
   const [, count, unit] = /^([\d.e+-]+?)(us|ms|s|m|h|d|w|mo|y)?$/.exec(word ?? "") ?? [];
   return count === undefined ? String(word) : `${count} ${UNITS[unit ?? "s"]}`;
@@ -76,7 +76,7 @@ const count = (word) => (Number.isFinite(Number(word)) && word !== "" ? number(N
 const WHOLE = { "1 s": "second", "1 min": "minute", "1 h": "hour", "1 d": "day" };
 const per = (word) => WHOLE[time(word)] ?? time(word).replace(/^1 /, "");
 
-/** What a limit says, for people. */
+/** Explains a limit in words. */
 export function says(limit) {
   const [first, second, third] = limit.numbers;
   const main = {
@@ -96,7 +96,7 @@ export function says(limit) {
 export const banSays = (ban) => `ban for ${time(ban.block)} at the ${count(ban.strikes)}${ordinal(ban.strikes)} denied call within ${time(ban.window)}${ban.longest ? `, doubled each time up to ${time(ban.longest)}` : ""}`;
 const ordinal = (word) => ({ 1: "st", 2: "nd", 3: "rd" })[/1[123]$/.test(word) ? 0 : Number(String(word).at(-1))] ?? "th";
 
-/** The lines of a policy: [{ words, says, shadow, limit }], of specs that cannot be read one line. */
+/** Returns the lines of a policy: [{ words, says, shadow, limit }], or a single line if it cannot be parsed. */
 export function lines(specs) {
   const policy = parse(specs);
   if (!policy) return [{ words: specs, says: specs }];
@@ -105,7 +105,7 @@ export function lines(specs) {
   return all;
 }
 
-/** A limit times a factor, as the server rounds: down to millionths, a refill never below one. */
+/** Scales a limit and rounds as the server does: down to millionths, a refill to at least one millionth. */
 export function scaled(limit, factor) {
   const times = (word, least = 0) => {
     const value = Math.floor(Number(word) * factor * 1e6 + 1e-6) / 1e6;
@@ -117,7 +117,7 @@ export function scaled(limit, factor) {
   return { ...limit, numbers };
 }
 
-/** What changes between two policies, as lines: { sign: "gone" | "new" | "same", line }. */
+/** Compares two policies line by line: { sign: "gone" | "new" | "same", line }. */
 export function difference(before, after) {
   const [was, is] = [before === null ? [] : lines(before), after === null ? [] : lines(after)];
   const kept = (line, others) => others.some((other) => other.words === line.words);
@@ -127,18 +127,18 @@ export function difference(before, after) {
   ];
 }
 
-/** Whether a policy is a sketch, by its words. */
+/** Returns true if the policy is a sketch. */
 export const isSketch = (specs) => /^SKETCH\b/i.test(specs);
 const sketched = ({ limits }) => limits[0]?.algorithm === "SKETCH";
 
-/** What somebody should know before they set `after` in place of `before`. */
+/** Returns warnings about the replacement of `before` by `after`. */
 export function consequences(before, after) {
   const [was, is] = [before === null ? null : parse(before), parse(after)];
   if (!is) return [];
   const told = [];
   if (is.limits.length > 0 && is.limits.every((limit) => limit.shadow)) told.push("All limits are in the shadow: nobody is denied, only counted.");
   if (was && sketched(was) !== sketched(is)) {
-    // No usage goes from one to the other, and none of it can be looked at.
+    // Their usages cannot be converted or compared.
     told.push(sketched(is) ? "Calls on keys that are in use get an error: a sketch needs a key of its own. Calls must name an item."
       : "Calls on the key of the sketch get an error until all of it has recovered: other limits need other keys.");
     return told;
@@ -157,7 +157,7 @@ export function consequences(before, after) {
   return told;
 }
 
-/** The limits of a policy with those of `tried` in the shadow beside them, under a name where one of its kind is there. */
+/** Adds the limits of `tried` to a policy in shadow mode. A limit gets a name if the policy has one of the same kind. */
 export function shadowed(standing, tried) {
   const [policy, beside] = [parse(standing), parse(tried)];
   if (!policy || !beside) return standing;

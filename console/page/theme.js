@@ -1,4 +1,4 @@
-// Before the page is drawn, so that it does not flash: the colours that were chosen, else the system's.
+// Sets the chosen colour theme, or that of the system, before the page is first drawn, so that it does not flash.
 {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const show = () => {
@@ -6,7 +6,7 @@
     try {
       chosen = localStorage.getItem("theme");
     } catch {
-      // A browser that keeps nothing: the system's colours.
+      // The browser forbids storage: the system's theme is used.
     }
     document.documentElement.dataset.theme = chosen === "light" || chosen === "dark" ? chosen : dark.matches ? "dark" : "light";
   };

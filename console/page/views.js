@@ -1,5 +1,5 @@
-// The views, in the order of the navigation. `key`: what opens it behind "g". Which of them there are says the console
-// (GET api/session, "views"): one without a server has only those that need none.
+// Views in the order of the navigation. `key` opens a view after "g". The console lists the available ones (GET api/session,
+// "views"): without a server, only those that need none.
 export const views = [
   { route: "now", title: "Now", key: "n", load: () => import("./now.js") },
   { route: "policies", title: "Policies", key: "p", load: () => import("./policies.js") },

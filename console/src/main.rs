@@ -1,8 +1,9 @@
-//! `ratelimit-console`: a page for operators, the playground, and logs under limits that are to be tried. It is a program
-//! beside the gateway, which stands before production traffic and has no page.
+//! `ratelimit-console`: a web page for operators, a playground for algorithms, and the replay of logs under limits. It
+//! is a program of its own, so that the gateway, which serves production traffic, has no web page.
 //!
-//! The layers, from below: what is shared with `ratelimit-gateway` ([`ratelimit_link`]); logs under limits ([`replay`]) and
-//! limits to play with ([`playground`]); the page and its API ([`web`]); the service ([`serve_command`]).
+//! The layers, from the lowest: the library shared with `ratelimit-gateway` ([`ratelimit_link`]); replay of logs
+//! ([`replay`]) and simulation of algorithms ([`playground`]); the page and its API ([`web`]); the commands that serve
+//! them ([`serve_command`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 

@@ -1,12 +1,13 @@
-//! The playground: limits of several algorithms under the same traffic, to be looked at and played with. The core
-//! decides, on a clock that the scene moves; no server is asked.
+//! Playground: simulates limits of several algorithms under the same traffic. The core decides, on a simulated clock
+//! and without a server.
 //!
-//! A [`lane`] is a limit and what it remembers; [`traffic`] makes calls, and a [`crowd`] those of others; a [`scene`] takes
-//! every call to all lanes as its clock goes on; [`stream`] sends it to a page of the console.
+//! A [`simulated_limit`] is a limit with its usage. [`traffic`] generates the calls of one caller, and
+//! [`other_callers`] those of others. A [`simulation`] sends each call to all limits while its clock advances, and
+//! [`stream`] sends its state to the page.
 
-mod crowd;
-mod lane;
-mod scene;
+mod other_callers;
+mod simulated_limit;
+mod simulation;
 mod stream;
 mod traffic;
 

@@ -1,9 +1,9 @@
-//! The console: a page for operators, and the API behind it. It shows what the servers count, and changes policies and
-//! keys for those who may.
+//! Web page for operators, and its API: shows the counters of the servers, and changes policies and keys.
 //!
-//! The layers, from below: names as [`text`] and replies ([`reply_json`], [`info`]); the servers ([`upstream`]) and
-//! what goes wrong with them ([`failure`]); what happens now ([`live`]), [`policies`] and [`keys`], each change with a
-//! line in the log ([`audit`]); who may do what ([`access`], [`tokens`]); the page ([`assets`]) and all routes ([`routes`]).
+//! The layers, from the lowest: names as [`text`] and parsing of replies ([`reply_json`], [`info`]); connections to the
+//! servers ([`upstream`]) and errors ([`failure`]); samples of the counters ([`live`]), [`policies`] and [`keys`],
+//! whose changes are logged ([`audit`]); permissions ([`access`], [`tokens`]); the page ([`assets`]) and all routes
+//! ([`routes`]).
 
 mod access;
 mod assets;
@@ -22,7 +22,7 @@ mod upstream;
 pub use access::Guard;
 use axum::Router;
 use failure::Failure;
-use live::Live;
+use live::Sampler;
 use ratelimit_link::address::Address;
 use ratelimit_link::listener::{Protocol, Service, TlsAcceptor};
 use routes::VIEWS;
@@ -32,39 +32,39 @@ use std::time::Duration;
 pub use tokens::Tokens;
 use upstream::Upstream;
 
-/// How long a request may take: a long log is replayed for a while.
-const PATIENCE: Duration = Duration::from_mins(10);
+/// Timeout of a request, long enough for the replay of a long log.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Bytes that the requests in flight of one connection may hold: more than a log that is replayed.
+/// Maximum number of bytes that the requests in flight of one connection may hold, more than an uploaded log.
 const CONNECTION_BYTES: usize = 24 << 20;
 
-/// What the console's routes share.
+/// State that the routes share.
 pub struct Console {
-    /// The servers; none for a console that only has views that need none.
+    /// Connections to the servers, or `None` if no view needs a server.
     upstream: Option<Arc<Upstream>>,
-    live: Option<Arc<Live>>,
+    sampler: Option<Arc<Sampler>>,
     views: &'static [&'static str],
 }
 
 impl Console {
-    /// A console of servers at an address.
+    /// Creates a console with all views for the servers at an address.
     #[must_use]
-    pub fn of(address: Address) -> Console {
+    pub fn with_server(address: Address) -> Console {
         let upstream = Arc::new(Upstream::new(address));
-        let live = Arc::new(Live::new(Arc::clone(&upstream)));
-        Console { upstream: Some(upstream), live: Some(live), views: VIEWS }
+        let sampler = Arc::new(Sampler::new(Arc::clone(&upstream)));
+        Console { upstream: Some(upstream), sampler: Some(sampler), views: VIEWS }
     }
 
-    /// A console of views that need no server.
+    /// Creates a console with views that need no server.
     #[must_use]
     pub fn without_server(views: &'static [&'static str]) -> Console {
-        Console { upstream: None, live: None, views }
+        Console { upstream: None, sampler: None, views }
     }
 
-    /// Starts what has to run beside the routes.
+    /// Starts the background tasks.
     pub fn start(&self) {
-        if let Some(live) = self.live.clone() {
-            tokio::spawn(async move { live.keep().await });
+        if let Some(sampler) = self.sampler.clone() {
+            tokio::spawn(async move { sampler.run().await });
         }
     }
 
@@ -77,11 +77,11 @@ fn without_server() -> Failure {
     Failure::Missing("this console has no server".to_owned())
 }
 
-/// Counts nothing: the console has no metrics.
+/// Ignores the result of a reload, because the console has no metrics.
 pub fn uncounted(_: bool) {}
 
 /// Returns the service of a console.
 pub fn service(tls: Option<TlsAcceptor>, router: Router) -> Service {
-    let (protocol, request_timeout) = (Protocol::Http, PATIENCE);
+    let (protocol, request_timeout) = (Protocol::Http, REQUEST_TIMEOUT);
     Service { tls, protocol, router, request_timeout, connection_bytes: CONNECTION_BYTES }
 }

@@ -1,9 +1,9 @@
-// The pictures of a lane: what happened over time, and what the limit remembers now.
+// Pictures of a simulated limit: its history, and its stored state.
 import { outcome } from "./history.js";
 
 const NAMES = ["surface", "sunken", "line", "line-strong", "text", "muted", "accent", "admitted", "admitted-soft", "denied", "denied-soft", "shadowed", "shadowed-soft", "warn"];
 
-/** The colours of the page as they are now. */
+/** Returns the current colours of the page. */
 export function colours() {
   const style = getComputedStyle(document.documentElement);
   const all = Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
@@ -11,7 +11,7 @@ export function colours() {
   return all;
 }
 
-/** A canvas cleared and scaled to the pixels of the screen: its pen, width and height. */
+/** Clears a canvas and scales it to the pixels of the screen. Returns its context, width and height. */
 export function cleared(canvas) {
   const ratio = window.devicePixelRatio || 1;
   const { clientWidth: width, clientHeight: height } = canvas;
@@ -25,10 +25,10 @@ export function cleared(canvas) {
   return { pen, width, height };
 }
 
-const CURVES = 74; // The height of the upper part, where the curves are.
+const CURVES = 74; // Height of the upper part with the curves.
 const BRICK = 5;
 
-/** Time from left to right: above how much is used and how much passed, below each call. `now` is at the right end, once so much time has gone by. */
+/** Draws the history: usage and passed calls in the upper part, single calls in the lower part. Time goes from left to right; `now` is at the right end once the picture is full. */
 export function timeline(canvas, lane, { now, span, window, limit, colour }) {
   const { pen, width, height } = cleared(canvas);
   const from = Math.max(0, now - span);
@@ -39,7 +39,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
   const base = CURVES - 0.5;
   const y = (value) => base - (Math.min(value, top) / top) * (CURVES - 4);
 
-  // Seconds: a line at each round number of them.
+  // Grid lines at round numbers of seconds.
   const step = [1, 2, 5, 10, 30, 60, 120].find((one) => (one / span) * width > 44) ?? 300;
   pen.font = `10px ${colour.font}`;
   pen.textBaseline = "bottom";
@@ -52,7 +52,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
     if (place + pen.measureText(label).width < width) pen.fillText(label, place, height);
   }
 
-  // Where a window begins, and where it is over.
+  // Beginning and end of windows.
   pen.strokeStyle = colour["line-strong"];
   pen.setLineDash([3, 3]);
   pen.lineWidth = 1;
@@ -65,7 +65,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
   }
   pen.setLineDash([]);
 
-  // How much of the limit is used, as the algorithm sees it.
+  // Usage according to the algorithm.
   const levels = history.levels.filter(([at]) => at >= from - 1);
   if (levels.length > 1) {
     pen.beginPath();
@@ -77,7 +77,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
     pen.fill();
   }
 
-  // How much has passed within the last window, whatever the algorithm thinks: above the limit in red.
+  // Units passed within the last window, regardless of the algorithm. Red above the limit.
   if (rate) {
     const steps = history.trailing(from, now, window);
     let last = [from, history.within(from, window)];
@@ -115,7 +115,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
     pen.fillRect(Math.round(x(now)), 0, 1.5, height - 12);
   }
 
-  // Each call a brick; those of one instant stand on each other.
+  // A brick for each call. Calls of the same instant are stacked.
   const floor = height - 14;
   const room = floor - CURVES - 4;
   const column = Math.max(3, Math.min(7, width / 90));
@@ -134,7 +134,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
       const bottom = floor - nth * brick;
       const tall = Math.max(1, brick - (brick > 3 ? 1 : 0.3));
       if (what === "denied") {
-        // Hollow, so that nobody needs the colours to tell.
+        // Hollow, so that denials are recognizable without colours.
         pen.strokeStyle = colour.denied;
         pen.lineWidth = 1;
         if (tall > 2.5) pen.strokeRect(x(left) + 0.5, bottom - tall + 0.5, column - 2, tall - 1);
@@ -150,7 +150,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
   }
 }
 
-/** What is remembered now, drawn as what the algorithm is likened to. */
+/** Draws the stored state as the metaphor of the algorithm. */
 export function vessel(canvas, lane, { now, window, limit, colour, still }) {
   const { pen, width, height } = cleared(canvas);
   const { state, acts } = { state: lane.history.state, acts: lane.history.acts };
@@ -167,7 +167,7 @@ function outline(pen, box, colour) {
   pen.strokeRect(box.x + 0.5, box.y + 0.5, box.w - 1, box.h - 1);
 }
 
-/** A bucket: of tokens that are left, or of calls that wait. */
+/** Draws a bucket, of tokens left or of delayed calls. */
 function bucket({ pen, box, used, state, now, colour, still, limit, window, leaky }) {
   const share = Math.min(1, (leaky ? used : state.left) / state.limit);
   const inset = box.w * 0.13;
@@ -194,7 +194,7 @@ function bucket({ pen, box, used, state, now, colour, still, limit, window, leak
   pen.lineWidth = 1.75;
   pen.lineJoin = "round";
   pen.stroke();
-  // A drop for each unit that comes in, or goes out.
+  // A drop for each unit that flows in or out.
   const moves = leaky ? used > 0 : share < 1;
   if (moves && !still) {
     const phase = (now * (limit / window)) % 1;
@@ -206,7 +206,7 @@ function bucket({ pen, box, used, state, now, colour, still, limit, window, leak
   }
 }
 
-/** A count in cells, and how much of its window is over. */
+/** Draws a count as cells, and the elapsed part of its window. */
 function cells({ pen, box, used, state, now, window, colour }) {
   const start = (state.remembers.start ?? 0) / 1e6;
   const open = used > 0 && now < start + window;
@@ -218,7 +218,7 @@ function cells({ pen, box, used, state, now, window, colour }) {
   if (open) pen.fillRect(box.x, y, box.w * Math.min(1, (now - start) / window), 4);
 }
 
-/** Places, of which some are taken. */
+/** Draws places, some of which are taken. */
 function seats({ pen, box, state, used, colour }) {
   grid(pen, box, Math.max(1, Math.round(state.limit)), Math.round(used), colour.shadowed, colour);
 }
@@ -237,11 +237,11 @@ function grid(pen, box, count, taken, fill, colour) {
   }
 }
 
-/** Two counts: of the last window what still overlaps, and this one's. */
+/** Draws two counts: the part of the previous window that still counts, and the current window. */
 function slider({ pen, box, state, now, window, limit, colour }) {
   const { previous = 0, current = 0, start = 0 } = state.remembers;
   const elapsed = now - start / 1e6;
-  // Two windows may have passed since.
+  // More than one window may have passed since the last call.
   const [last, present, part] = elapsed < window ? [previous, current, elapsed / window]
     : elapsed < 2 * window ? [current, 0, elapsed / window - 1] : [0, 0, 0];
   const half = box.w / 2 - 3;
@@ -267,7 +267,7 @@ function slider({ pen, box, state, now, window, limit, colour }) {
   pen.textAlign = "left";
 }
 
-/** 60 slots in a ring, each as full as it is; the hand is now. */
+/** Draws 60 slots as a ring, each with its count. The hand is at the current time. */
 function slots({ pen, box, acts, now, window, limit, colour }) {
   const width = window / 60;
   const counts = new Array(61).fill(0);
@@ -299,7 +299,7 @@ function slots({ pen, box, acts, now, window, limit, colour }) {
   pen.stroke();
 }
 
-/** Each remembered call by its age: new ones at the right, those that leave at the left. */
+/** Draws stored calls by age: new ones at the right, expiring ones at the left. */
 function log({ pen, box, acts, now, window, colour }) {
   outline(pen, box, colour);
   const kept = acts.filter(([at]) => at > now - window && at <= now);
@@ -315,7 +315,7 @@ function log({ pen, box, acts, now, window, colour }) {
   }
 }
 
-/** The four cells of an address, as full as they are: the emptiest decides, and stands out. */
+/** Draws the four cells of an address. The emptiest, which decides, is highlighted. */
 function rows({ pen, box, state, colour }) {
   const emptiest = Math.max(...state.cells);
   const chosen = state.cells.indexOf(emptiest);

@@ -1,6 +1,6 @@
-// What has happened in a lane, as long as it can be seen, and how much passed within any window.
+// History of a simulated limit for the visible time, and the units passed within any window.
 
-/** A call's answer: it passes at once, is held first, is denied for a time, or never passes. */
+/** Kinds of decisions: passed at once, delayed, denied for a time, or never passing. */
 export const outcome = (answer) => (answer === null || answer < 0 ? "denied" : answer > 0 ? "held" : "admitted");
 
 export class History {
@@ -8,15 +8,15 @@ export class History {
     this.admitted = 0;
     this.denied = 0;
     this.longest = 0;
-    /** The most that passed within any window, ever. */
+    /** Maximum number of units that passed within any window. */
     this.most = 0;
-    /** [instant, answer] of each call; instants in seconds. */
+    /** [instant, decision] of each call, with instants in seconds. */
     this.calls = [];
-    /** [instant, how much is used] at each tick. */
+    /** [instant, units used] at each tick. */
     this.levels = [];
-    /** [instant, cost] of each call that passes, at the time at which it acts. */
+    /** [instant, cost] of each passed call, at the instant at which it takes effect. */
     this.acts = [];
-    /** When windows began, of a limit that has some. */
+    /** Beginnings of windows, if the limit has windows. */
     this.starts = [];
     this.state = null;
   }
@@ -33,7 +33,7 @@ export class History {
     this.most = Math.max(this.most, this.within(at + answer / 1000, window));
   }
 
-  /** How much passed within the window that ends at `at`. */
+  /** Returns the units passed within the window that ends at `at`. */
   within(at, window) {
     let sum = 0;
     for (let place = this.acts.length - 1; place >= 0; place -= 1) {
@@ -53,12 +53,12 @@ export class History {
     }
   }
 
-  /** Forgets what is older than that. */
+  /** Removes entries older than an instant. */
   forget(before, window) {
     const drop = (list, at) => {
       let count = 0;
       while (count < list.length && list[count][0] < at) count += 1;
-      // In one go, once it is worth it.
+      // In batches, because removing from the front of an array is slow.
       if (count > 200) list.splice(0, count - 1);
     };
     drop(this.calls, before);
@@ -66,7 +66,7 @@ export class History {
     drop(this.acts, before - window);
   }
 
-  /** The steps of what passed within the last window: [instant, sum], from one instant to another. */
+  /** Returns the steps of the sum within the last window, [instant, sum], between two instants. */
   trailing(from, to, window) {
     const changes = [];
     for (const [at, cost] of this.acts) {
@@ -78,7 +78,7 @@ export class History {
     let sum = 0;
     changes.forEach(([at, change], place) => {
       sum += change;
-      // Of one instant only what it comes to.
+      // Only the last sum of each instant.
       const more = place + 1 < changes.length && changes[place + 1][0] - at < 1e-6;
       if (at <= to && !more) steps.push([Math.max(at, from), sum]);
     });

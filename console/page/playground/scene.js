@@ -1,6 +1,6 @@
-// What can be played with: the algorithms, the examples, and how a scene stands in a link.
+// Settings of a simulation (a scene): algorithms, examples, and their encoding in a link.
 
-/** The algorithms, in the order of the page. `spec(scene)`: the words of its limit. `flaw`: what to watch out for. */
+/** Algorithms in the order of the page. `spec(scene)` returns the words of the limit; `flaw` is the known flaw. */
 export const algorithms = [
   {
     id: "fixed", picture: "cells", title: "Fixed window", command: "RL.FIXED",
@@ -52,7 +52,7 @@ export const algorithms = [
   },
 ];
 
-/** What a scene has, with its bounds. `others`: how many other addresses call in a second. `size`: of a sketch, in KB. */
+/** Fields of a scene with their bounds. `others`: other callers a second. `size`: size of a sketch in KB. */
 export const numbers = {
   limit: { least: 1, most: 60, step: 1, value: 10 },
   window: { least: 1, most: 60, step: 1, value: 10 },
@@ -70,7 +70,7 @@ export const numbers = {
 export const speeds = [[0, "Pause"], [50, "½×"], [100, "1×"], [300, "3×"], [1000, "10×"]];
 const shown = ["fixed", "sliding", "strict", "log", "token", "leaky"];
 
-/** The examples. `bursts`: [seconds, calls]. */
+/** Examples. `bursts`: [seconds, calls]. */
 export const examples = [
   {
     id: "boundary", title: "Two bursts across a boundary",
@@ -114,7 +114,7 @@ const plain = () => ({
   random: false, bursts: [], shown, speed: 100, example: "",
 });
 
-/** A scene that begins as an example. */
+/** Creates a scene from an example. */
 export function ofExample(id) {
   const example = examples.find((one) => one.id === id) ?? examples[0];
   return { ...plain(), ...structuredClone(example.scene), example: example.id };
@@ -126,7 +126,7 @@ const within = (name, text) => {
   return text !== "" && Number.isFinite(value) ? Math.min(most, Math.max(least, value)) : null;
 };
 
-/** The scene that a link has; what it does not say, or says wrong, is that of its example. */
+/** Parses the scene of a link. Missing and malformed fields have the values of the example. */
 export function ofLink(query) {
   const scene = ofExample(query.get("example"));
   for (const name of Object.keys(numbers)) {
@@ -147,7 +147,7 @@ export function ofLink(query) {
   return scene;
 }
 
-/** What a link says of a scene: what differs from its example. */
+/** Encodes a scene for a link: the fields that differ from its example. */
 export function toLink(scene) {
   const example = ofExample(scene.example);
   const query = { example: example.example };
@@ -160,10 +160,10 @@ export function toLink(scene) {
   return query;
 }
 
-/** The algorithms that a scene shows, in the order of the page. */
+/** Returns the algorithms of a scene in the order of the page. */
 export const lanesOf = (scene) => algorithms.filter(({ id }) => scene.shown.includes(id));
 
-/** A scene as the console is asked for it. */
+/** Returns the body of the request for a simulation. */
 export const asked = (scene) => ({
   limits: lanesOf(scene).map(({ spec }) => spec(scene)),
   traffic: {
@@ -175,7 +175,7 @@ export const asked = (scene) => ({
   speed: scene.speed,
 });
 
-/** The command that decides a call as a lane does. */
+/** Returns the command that decides like a simulated limit. */
 export function command(algorithm, scene, as) {
   const words = algorithm.spec(scene);
   const cost = scene.cost === 1 ? "" : ` COST ${scene.cost}`;

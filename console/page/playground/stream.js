@@ -1,6 +1,6 @@
-// The stream of a scene: server-sent events, read by fetch, which sends the token.
+// Stream of a simulation: server-sent events, read by fetch because EventSource cannot send the token.
 
-/** Calls `heard(event, data)` for each event until the stream or the signal ends. */
+/** Calls `heard(event, data)` for each event until the stream ends or the signal aborts. */
 export async function events(response, heard) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -17,15 +17,15 @@ export async function events(response, heard) {
         if (line.startsWith("event:")) name = line.slice(6).trim();
         else if (line.startsWith("data:")) data += line.slice(5).trim();
       }
-      // A line that only keeps the connection has no data.
+      // Keep-alive comments have no data.
       if (data) heard(name, JSON.parse(data));
     }
   }
 }
 
 /**
- * A scene in the console: begins it, begins it anew when its stream ends, and tells it what has changed, the latest
- * state after the one before was heard of. `began` is called each time it begins, `told` for each tick.
+ * Runs a simulation in the console, restarts it when its stream ends, and sends changes one after another, always the
+ * latest state. `began` is called at each start, `told` for each tick.
  */
 export function connect({ api, signal, wanted, began, told, failed }) {
   let id = null;
@@ -60,7 +60,7 @@ export function connect({ api, signal, wanted, began, told, failed }) {
     }
   }
 
-  /** Sends what has changed: together, if more has meanwhile. */
+  /** Sends changes. Those made during a request are sent together after it. */
   async function send(more) {
     change = { ...change, ...more, calls: (change?.calls ?? 0) + (more.calls ?? 0) };
     if (changing || id === null) return;
@@ -78,7 +78,7 @@ export function connect({ api, signal, wanted, began, told, failed }) {
   run();
   return {
     send,
-    /** Begins anew, with nothing used. */
+    /** Restarts the simulation with unused limits. */
     again() {
       change = null;
       turn?.abort();

@@ -1,7 +1,7 @@
-//! The playground over HTTP: a scene is streamed as server-sent events, and changed by requests that name it. It ends
+//! Playground over HTTP: a simulation is streamed as server-sent events, and changed by requests with its id. It ends
 //! with its stream.
 
-use super::scene::{Changed, Scene, SceneRequest};
+use super::simulation::{Simulation, SimulationChange, SimulationRequest};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
@@ -18,119 +18,126 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-/// How many scenes are played at once.
-const MOST_SCENES: usize = 64;
-/// The longest that a scene goes on.
-const LONGEST: Duration = Duration::from_mins(30);
-/// How often a scene is told.
+/// Maximum number of simulations that run at once.
+const MAX_SIMULATIONS: usize = 64;
+/// Maximum duration of a simulation.
+const MAX_DURATION: Duration = Duration::from_mins(30);
+/// Interval between two events.
 const TICK: Duration = Duration::from_millis(50);
-/// The most that a request may say, in bytes.
-const LONGEST_REQUEST: usize = 16 * 1024;
+/// Maximum size of a request, in bytes.
+const MAX_REQUEST: usize = 16 * 1024;
 
-type SharedScene = Arc<Mutex<Scene>>;
-type Scenes = Arc<Mutex<HashMap<String, SharedScene>>>;
+type SharedSimulation = Arc<Mutex<Simulation>>;
+/// Running simulations by id.
+type Simulations = Arc<Mutex<HashMap<String, SharedSimulation>>>;
 
-/// `POST api/playground` begins a scene and streams it; `POST api/playground/{id}` changes it.
+/// Returns the routes: `POST api/playground` starts a simulation and streams it; `POST api/playground/{id}` changes it.
 pub fn routes() -> Router {
     Router::new()
-        .route("/api/playground", post(begin))
+        .route("/api/playground", post(start))
         .route("/api/playground/{id}", post(change))
-        .layer(DefaultBodyLimit::max(LONGEST_REQUEST))
-        .with_state(Scenes::default())
+        .layer(DefaultBodyLimit::max(MAX_REQUEST))
+        .with_state(Simulations::default())
 }
 
-/// A scene that is being streamed. It is forgotten with its stream.
-struct Running {
+/// Stream of a simulation. Dropping it ends the simulation.
+struct SimulationStream {
     id: String,
-    scene: SharedScene,
-    scenes: Scenes,
+    simulation: SharedSimulation,
+    simulations: Simulations,
     ticks: Interval,
     last: Instant,
     end: Instant,
-    begun: bool,
+    has_started: bool,
 }
 
-impl Drop for Running {
+impl Drop for SimulationStream {
     fn drop(&mut self) {
-        locked(&self.scenes).remove(&self.id);
+        lock(&self.simulations).remove(&self.id);
     }
 }
 
-async fn begin(State(scenes): State<Scenes>, asked: Result<Json<SceneRequest>, JsonRejection>) -> Response {
-    let scene = match asked.map_err(|told| told.body_text()).and_then(|Json(asked)| Scene::new(asked)) {
-        Ok(scene) => Arc::new(Mutex::new(scene)),
-        Err(told) => return refused(StatusCode::BAD_REQUEST, &told),
+async fn start(
+    State(simulations): State<Simulations>,
+    request: Result<Json<SimulationRequest>, JsonRejection>,
+) -> Response {
+    let simulation = request.map_err(|error| error.body_text()).and_then(|Json(request)| Simulation::new(request));
+    let simulation = match simulation {
+        Ok(simulation) => Arc::new(Mutex::new(simulation)),
+        Err(error) => return error_response(StatusCode::BAD_REQUEST, &error),
     };
     let mut random = [0_u8; 16];
     if getrandom::fill(&mut random).is_err() {
-        return refused(StatusCode::INTERNAL_SERVER_ERROR, "there is no chance to be had");
+        return error_response(StatusCode::INTERNAL_SERVER_ERROR, "there is no chance to be had");
     }
     let id = format!("{:032x}", u128::from_be_bytes(random));
     {
-        let mut all = locked(&scenes);
-        if all.len() >= MOST_SCENES {
-            return refused(StatusCode::SERVICE_UNAVAILABLE, "too many playgrounds are open: try again later");
+        let mut all = lock(&simulations);
+        if all.len() >= MAX_SIMULATIONS {
+            return error_response(StatusCode::SERVICE_UNAVAILABLE, "too many playgrounds are open: try again later");
         }
-        all.insert(id.clone(), Arc::clone(&scene));
+        all.insert(id.clone(), Arc::clone(&simulation));
     }
     let mut ticks = interval(TICK);
-    // A page that is slow, or away, makes its scene slow: nothing piles up.
+    // A client that reads slowly slows its simulation down instead of accumulating events.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let now = Instant::now();
-    let running = Running { id, scene, scenes, ticks, last: now, end: now + LONGEST, begun: false };
-    let events = stream::unfold(running, |mut running| async move {
-        let event = running.next().await?;
-        Some((Ok::<_, Infallible>(event), running))
+    let end = now + MAX_DURATION;
+    let source = SimulationStream { id, simulation, simulations, ticks, last: now, end, has_started: false };
+    let events = stream::unfold(source, |mut source| async move {
+        let event = source.next().await?;
+        Some((Ok::<_, Infallible>(event), source))
     });
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
-impl Running {
+impl SimulationStream {
+    /// Returns the next event, or `None` at the end. The first has the id and the limits.
     async fn next(&mut self) -> Option<Event> {
-        if !self.begun {
-            self.begun = true;
-            let told = json!({ "id": self.id, "limits": locked(&self.scene).limits() });
-            return Some(Event::default().event("scene").data(told.to_string()));
+        if !self.has_started {
+            self.has_started = true;
+            let head = json!({ "id": self.id, "limits": lock(&self.simulation).limits() });
+            return Some(Event::default().event("scene").data(head.to_string()));
         }
         loop {
             let now = self.ticks.tick().await;
             if now > self.end {
                 return None;
             }
-            // At most two ticks: a scene does not jump.
+            // At most two ticks, so that the clock does not jump after a pause.
             let real = now.saturating_duration_since(self.last).min(TICK * 2);
             self.last = now;
             let micros = u64::try_from(real.as_micros()).unwrap_or_default();
-            if let Some(told) = locked(&self.scene).step(Span::from_micros(micros)) {
-                return Some(Event::default().data(told.to_string()));
+            if let Some(step) = lock(&self.simulation).step(Span::from_micros(micros)) {
+                return Some(Event::default().data(step.to_string()));
             }
         }
     }
 }
 
 async fn change(
-    State(scenes): State<Scenes>,
+    State(simulations): State<Simulations>,
     Path(id): Path<String>,
-    changed: Result<Json<Changed>, JsonRejection>,
+    change: Result<Json<SimulationChange>, JsonRejection>,
 ) -> Response {
-    let Some(scene) = locked(&scenes).get(&id).cloned() else {
-        return refused(StatusCode::NOT_FOUND, "this playground has ended");
+    let Some(simulation) = lock(&simulations).get(&id).cloned() else {
+        return error_response(StatusCode::NOT_FOUND, "this playground has ended");
     };
-    let done = changed.map_err(|told| told.body_text()).and_then(|Json(changed)| {
-        let mut scene = locked(&scene);
-        scene.change(changed).map(|()| scene.limits())
+    let limits = change.map_err(|error| error.body_text()).and_then(|Json(change)| {
+        let mut simulation = lock(&simulation);
+        simulation.change(change).map(|()| simulation.limits())
     });
-    match done {
+    match limits {
         Ok(limits) => Json(json!({ "limits": limits })).into_response(),
-        Err(told) => refused(StatusCode::BAD_REQUEST, &told),
+        Err(error) => error_response(StatusCode::BAD_REQUEST, &error),
     }
 }
 
-fn refused(status: StatusCode, told: &str) -> Response {
-    (status, Json(json!({ "error": told }))).into_response()
+fn error_response(status: StatusCode, error: &str) -> Response {
+    (status, Json(json!({ "error": error }))).into_response()
 }
 
-/// Locks a mutex even if a thread has panicked with it: each change is made at once, so the state is whole.
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Locks a mutex even if a thread has panicked while it held it. No change leaves the state inconsistent.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

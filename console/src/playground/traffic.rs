@@ -1,28 +1,28 @@
-//! Traffic: calls at a rate, even or random, bursts at set times, and clicks.
+//! Simulated traffic: calls at an even or random rate, and bursts at set times.
 
 use ratelimit_core::{Amount, Span, Timestamp};
 use serde::Deserialize;
 
-/// The finest step of random traffic: at most one call in each.
+/// Time slot of random traffic, with at most one call.
 const SLOT: Span = Span::MILLISECOND;
-/// How many calls are made in one go at most; the rest are not made.
-pub const MOST_AT_ONCE: u32 = 2000;
-/// How many bursts there are at most.
-const MOST_BURSTS: usize = 64;
+/// Maximum number of calls in one step. Further ones are dropped.
+pub const MAX_CALLS_PER_STEP: u32 = 2000;
+/// Maximum number of bursts.
+const MAX_BURSTS: usize = 64;
 
-/// What traffic there is.
+/// Description of traffic.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Traffic {
-    /// Calls in a thousand seconds, up to a million: a call a millisecond.
+    /// Calls in 1000 seconds, up to 1,000,000.
     pub rate: u32,
-    /// Whether they come at random.
+    /// `true` for random intervals between calls.
     pub random: bool,
-    /// Bursts: after how many milliseconds, and how many calls.
+    /// Bursts, each with its time in milliseconds and its number of calls.
     pub bursts: Vec<(u32, u32)>,
-    /// After how many milliseconds the bursts begin again; 0: never.
+    /// Period after which the bursts repeat, in milliseconds, or 0 if they do not.
     pub every: u32,
-    /// What a call costs.
+    /// Cost of a call.
     pub cost: u32,
 }
 
@@ -33,19 +33,19 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Refuses more than a scene can bear.
+    /// Checks the bounds of all values.
     ///
     /// # Errors
-    /// What is too much.
-    pub fn checked(self) -> Result<Traffic, String> {
+    /// If a value is out of range.
+    pub fn validated(self) -> Result<Traffic, String> {
         if self.rate > 1_000_000 {
             return Err("rate must be a number of calls in 1000 seconds, up to 1000000".to_owned());
         }
         if !(1..=1000).contains(&self.cost) {
             return Err("cost must be a whole number from 1 to 1000".to_owned());
         }
-        if self.bursts.len() > MOST_BURSTS || self.bursts.iter().any(|(_, calls)| *calls > MOST_AT_ONCE) {
-            return Err(format!("bursts must be at most {MOST_BURSTS}, of at most {MOST_AT_ONCE} calls each"));
+        if self.bursts.len() > MAX_BURSTS || self.bursts.iter().any(|(_, calls)| *calls > MAX_CALLS_PER_STEP) {
+            return Err(format!("bursts must be at most {MAX_BURSTS}, of at most {MAX_CALLS_PER_STEP} calls each"));
         }
         if self.every > 0 && self.every < 100 {
             return Err("every must be 0 or a number of milliseconds from 100".to_owned());
@@ -53,51 +53,52 @@ impl Traffic {
         Ok(self)
     }
 
-    /// What a call costs.
+    /// Returns the cost of a call.
     #[must_use]
     pub fn cost(&self) -> Amount {
         Amount::saturating(u64::from(self.cost) * Amount::ONE.millionths())
     }
 }
 
-/// Where traffic stands.
+/// Generator of traffic.
 #[derive(Clone, Debug)]
 pub struct TrafficSource {
     traffic: Traffic,
-    /// When its bursts count from.
+    /// Start of the first period of bursts.
     from: Timestamp,
-    /// When the next call of an even rate is due.
+    /// Time of the next call at an even rate.
     due: Timestamp,
-    chance: u64,
+    /// State of the random number generator.
+    random_state: u64,
 }
 
 impl TrafficSource {
-    /// Traffic from that instant on; the same seed makes the same.
+    /// Creates a generator that starts at `from`. The same seed generates the same traffic.
     #[must_use]
     pub fn new(traffic: Traffic, seed: u64, from: Timestamp) -> TrafficSource {
-        // Of nothing, nothing would come.
-        TrafficSource { traffic, from, due: from, chance: seed.max(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) }
+        // The state must not be 0, which the generator never leaves.
+        TrafficSource { traffic, from, due: from, random_state: seed.max(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) }
     }
 
-    /// What a call costs.
+    /// Returns the cost of a call.
     #[must_use]
     pub fn cost(&self) -> Amount {
         self.traffic.cost()
     }
 
-    /// Goes on with other traffic. Its bursts begin anew if they are others.
+    /// Changes the traffic. The period of bursts starts anew if they differ.
     pub fn change(&mut self, traffic: Traffic, now: Timestamp) {
         if (&traffic.bursts, traffic.every) != (&self.traffic.bursts, self.traffic.every) {
             self.from = now;
         }
         if traffic.rate != self.traffic.rate {
-            // At once: whoever moves a slider wants to see it.
+            // At once, so that a user who moves a slider sees the effect.
             self.due = now;
         }
         self.traffic = traffic;
     }
 
-    /// The instants of the calls from `from` on and before `to`, in order.
+    /// Returns the instants of the calls from `from` up to, but excluding, `to`, in order.
     pub fn calls(&mut self, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
         let mut calls = self.bursts(from, to);
         if self.traffic.random {
@@ -106,7 +107,7 @@ impl TrafficSource {
             self.even(to, &mut calls);
         }
         calls.sort_unstable();
-        calls.truncate(MOST_AT_ONCE as usize);
+        calls.truncate(MAX_CALLS_PER_STEP as usize);
         calls
     }
 
@@ -118,7 +119,7 @@ impl TrafficSource {
             if at < from && round > Span::ZERO {
                 at = at.plus(round.times(from.since(at).micros().div_ceil(round.micros())));
             }
-            while at >= from && at < to && calls.len() <= MOST_AT_ONCE as usize {
+            while at >= from && at < to && calls.len() <= MAX_CALLS_PER_STEP as usize {
                 calls.extend(std::iter::repeat_n(at, *count as usize));
                 if round == Span::ZERO {
                     break;
@@ -131,7 +132,7 @@ impl TrafficSource {
 
     fn even(&mut self, to: Timestamp, calls: &mut Vec<Timestamp>) {
         let Some(gap) = 1_000_000_000_u64.checked_div(self.traffic.rate.into()) else { return };
-        while self.due < to && calls.len() <= MOST_AT_ONCE as usize {
+        while self.due < to && calls.len() <= MAX_CALLS_PER_STEP as usize {
             calls.push(self.due);
             self.due = self.due.plus(Span::from_micros(gap));
         }
@@ -139,8 +140,8 @@ impl TrafficSource {
 
     fn random(&mut self, from: Timestamp, to: Timestamp, calls: &mut Vec<Timestamp>) {
         let mut at = from;
-        while at < to && calls.len() <= MOST_AT_ONCE as usize {
-            if self.next() % 1_000_000 < self.traffic.rate.into() {
+        while at < to && calls.len() <= MAX_CALLS_PER_STEP as usize {
+            if self.next_random() % 1_000_000 < self.traffic.rate.into() {
                 calls.push(at);
             }
             at = at.plus(SLOT);
@@ -148,12 +149,12 @@ impl TrafficSource {
         self.due = to;
     }
 
-    /// A random number: xorshift64* (Vigna, 2016).
-    fn next(&mut self) -> u64 {
-        self.chance ^= self.chance >> 12;
-        self.chance ^= self.chance << 25;
-        self.chance ^= self.chance >> 27;
-        self.chance.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 20
+    /// Returns a random number: xorshift64* (Vigna, 2016).
+    fn next_random(&mut self) -> u64 {
+        self.random_state ^= self.random_state >> 12;
+        self.random_state ^= self.random_state << 25;
+        self.random_state ^= self.random_state >> 27;
+        self.random_state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 20
     }
 }
 
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_rate_is_even_however_the_time_is_cut() {
+    fn even_rate_does_not_depend_on_the_length_of_steps() {
         let traffic = Traffic { rate: 4000, ..Traffic::default() };
         let mut whole = TrafficSource::new(traffic.clone(), 1, at(0));
         let mut cut = whole.clone();
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn random_traffic_is_the_same_for_the_same_seed_and_has_its_rate() {
+    fn random_traffic_is_reproducible_and_keeps_its_rate() {
         let traffic = Traffic { rate: 20_000, random: true, ..Traffic::default() };
         let run = |seed| TrafficSource::new(traffic.clone(), seed, at(0)).calls(at(0), at(50_000));
         assert_eq!(run(7), run(7));
@@ -193,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn bursts_come_at_their_times_and_again() {
+    fn bursts_occur_at_their_times_and_repeat() {
         let traffic = Traffic { bursts: vec![(900, 2), (1100, 1)], every: 2000, ..Traffic::default() };
         let mut source = TrafficSource::new(traffic.clone(), 1, at(0));
         assert_eq!(millis(&source.calls(at(0), at(1000))), [900, 900]);
         assert_eq!(millis(&source.calls(at(1000), at(4000))), [1100, 2900, 2900, 3100]);
-        // Others begin anew, the same go on.
+        // Unchanged bursts continue, different ones start anew.
         source.change(Traffic { rate: 1, ..traffic.clone() }, at(4000));
         assert_eq!(millis(&source.calls(at(4000), at(5000))), [4000, 4900, 4900]);
         source.change(Traffic { bursts: vec![(100, 1)], ..Traffic::default() }, at(5000));
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_calls_are_made_at_once_than_a_scene_can_bear() {
+    fn calls_per_step_and_traffic_are_bounded() {
         let traffic = Traffic { rate: 1_000_000, bursts: vec![(0, 2000)], ..Traffic::default() };
         assert_eq!(TrafficSource::new(traffic, 1, at(0)).calls(at(0), at(10_000)).len(), 2000);
         for wrong in [
@@ -216,7 +217,7 @@ mod tests {
             Traffic { bursts: vec![(0, 1); 65], ..Traffic::default() },
             Traffic { every: 1, ..Traffic::default() },
         ] {
-            assert!(wrong.checked().is_err());
+            assert!(wrong.validated().is_err());
         }
     }
 }

@@ -1,60 +1,60 @@
-//! A log as it is read: its lines, in the order of their times, and the names of its keys.
+//! Reading of a log: its calls in the order of their times, and the names of its keys.
 
-use super::line::{Clients, Fields, Lines, Read};
+use super::line::{Clients, Fields, LineParser, ParsedLine};
 use super::logged_calls::{Calls, LoggedCall, Writer};
-use super::work::Work;
+use super::work_budget::WorkBudget;
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::{self, BufRead};
 use std::rc::Rc;
 
-/// The longest line that is read, in bytes: of a longer one the rest is passed over, and it is not understood.
-const LONGEST: u64 = 64 * 1024;
-/// Number of characters that are shown of a line that was not understood.
-const SHOWN: usize = 160;
-/// The longest key, in bytes.
-const LONGEST_KEY: usize = 1024;
-/// How long the names of all keys may be together, in bytes.
-const MOST_NAMES: usize = 256 * 1024 * 1024;
-/// How many lines wait for earlier ones at most.
-const MOST_WAITING: usize = 1_000_000;
+/// Maximum length of a line, in bytes. Longer lines are skipped.
+const MAX_LINE: u64 = 64 * 1024;
+/// Maximum number of characters of a malformed line in the report.
+const MAX_SHOWN: usize = 160;
+/// Maximum length of a key, in bytes.
+const MAX_KEY: usize = 1024;
+/// Maximum length of the names of all keys together, in bytes.
+const MAX_NAMES: usize = 256 * 1024 * 1024;
+/// Maximum number of calls that wait for earlier ones.
+const MAX_WAITING: usize = 1_000_000;
 
-/// How a log is to be read.
+/// Options for the reading of a log.
 #[derive(Clone, Debug)]
-pub struct Reading {
-    /// Where JSON lines say it.
+pub struct LogOptions {
+    /// Names of the fields of JSON lines.
     pub fields: Fields,
     /// Rules by which addresses become keys.
     pub clients: Clients,
-    /// How much later than its time a line may stand in the log.
+    /// Time by which a line may follow lines of a later time.
     pub late: Span,
-    /// How many keys are followed.
-    pub most_keys: usize,
+    /// Maximum number of keys.
+    pub max_keys: usize,
 }
 
-/// Lines that were passed over.
+/// Numbers of skipped lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Nobody could tell when or who.
+    /// Malformed lines.
     pub not_understood: u64,
-    /// They stand behind lines of a later time.
+    /// Lines that follow lines of a later time.
     pub out_of_order: u64,
-    /// Of keys beyond those that are followed.
+    /// Lines of keys beyond the maximum number.
     pub beyond_keys: u64,
 }
 
-/// A log that was read.
+/// Calls of a log.
 pub struct Log {
-    /// Its calls.
+    /// Calls, in the order of their times.
     pub calls: Calls,
-    /// The names of the keys, by their numbers.
+    /// Names of the keys, by their numbers.
     pub names: Vec<Rc<str>>,
-    /// What is not among the calls.
+    /// Skipped lines.
     pub skipped: Skipped,
-    /// Number and text of the first line that was not understood, with its end cut off.
+    /// Number and beginning of the first malformed line.
     pub first_not_understood: Option<(u64, String)>,
-    /// The times of the first and the last call.
+    /// Times of the first and the last call.
     pub span: Option<(Timestamp, Timestamp)>,
 }
 
@@ -62,12 +62,12 @@ impl Log {
     /// Reads a log to its end.
     ///
     /// # Errors
-    /// It cannot be read, there is no room for what is kept of it, or reading it is too much work.
-    pub fn read(mut from: impl BufRead, reading: Reading, work: &Work) -> io::Result<Log> {
-        let mut lines = Lines::new(reading.fields, reading.clients);
-        let mut keys = Keys { numbers: HashMap::new(), names: vec![], bytes: 0, most: reading.most_keys };
-        let mut ordered = Ordered {
-            late: reading.late,
+    /// If the log cannot be read, if the temporary file cannot be written, or if the work exceeds its bound.
+    pub fn read(mut from: impl BufRead, options: LogOptions, work: &WorkBudget) -> io::Result<Log> {
+        let mut parser = LineParser::new(options.fields, options.clients);
+        let mut keys = Keys { numbers: HashMap::new(), names: vec![], bytes: 0, limit: options.max_keys };
+        let mut ordered = Reorderer {
+            late: options.late,
             waiting: BinaryHeap::new(),
             newest: Timestamp::EPOCH,
             written: None,
@@ -75,18 +75,18 @@ impl Log {
         };
         let (mut skipped, mut first_not_understood) = (Skipped::default(), None);
         let (mut buffer, mut number, mut serial) = (vec![], 0_u64, 0_u64);
-        while let Some(whole) = next(&mut from, &mut buffer)? {
+        while let Some(is_complete) = read_line(&mut from, &mut buffer)? {
             work.spend(1)?;
             number += 1;
             if buffer.trim_ascii().is_empty() {
                 continue;
             }
-            // What is no UTF-8 is told as if it were: two keys that differ only there are taken for one.
+            // Keys that differ only in bytes that are not UTF-8 become one key.
             let text = String::from_utf8_lossy(&buffer);
-            let line = match lines.read(&text) {
-                Read::Call(line) if whole && line.key.len() <= LONGEST_KEY => line,
-                Read::Directive => continue,
-                Read::Call(_) | Read::Refused => {
+            let line = match parser.parse(&text) {
+                ParsedLine::Call(line) if is_complete && line.key.len() <= MAX_KEY => line,
+                ParsedLine::Directive => continue,
+                ParsedLine::Call(_) | ParsedLine::Malformed => {
                     skipped.not_understood += 1;
                     first_not_understood.get_or_insert_with(|| (number, beginning(&text)));
                     continue;
@@ -108,39 +108,40 @@ impl Log {
     }
 }
 
-/// Returns the beginning of a line, to be shown.
+/// Returns the beginning of a line, for the report.
 fn beginning(line: &str) -> String {
     let line = line.trim_end();
-    let shown: String = line.chars().take(SHOWN).collect();
+    let shown: String = line.chars().take(MAX_SHOWN).collect();
     if shown.len() < line.len() { shown + "..." } else { shown }
 }
 
-/// Reads a line into the buffer. Whether that is the whole of it; `None` at the end.
-fn next(from: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Option<bool>> {
+/// Reads a line into the buffer. Returns `Some(false)` if it was too long and has been cut off, and `None` at the end.
+fn read_line(from: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Option<bool>> {
     buffer.clear();
-    let read = io::Read::take(&mut *from, LONGEST).read_until(b'\n', buffer)?;
-    if read as u64 == LONGEST && buffer.last() != Some(&b'\n') {
+    let read = io::Read::take(&mut *from, MAX_LINE).read_until(b'\n', buffer)?;
+    if read as u64 == MAX_LINE && buffer.last() != Some(&b'\n') {
         from.skip_until(b'\n')?;
         return Ok(Some(false));
     }
     Ok((read > 0).then_some(true))
 }
 
-/// The keys that have come, by number.
+/// Numbers and names of the keys.
 struct Keys {
     numbers: HashMap<Rc<str>, usize>,
     names: Vec<Rc<str>>,
     bytes: usize,
-    most: usize,
+    limit: usize,
 }
 
 impl Keys {
+    /// Returns the number of a key, or `None` if it is new and there is no room for it.
     fn number(&mut self, name: &str) -> Option<usize> {
         if let Some(number) = self.numbers.get(name) {
             return Some(*number);
         }
         let number = self.names.len();
-        if number >= self.most || self.bytes + name.len() > MOST_NAMES {
+        if number >= self.limit || self.bytes + name.len() > MAX_NAMES {
             return None;
         }
         self.bytes += name.len();
@@ -151,17 +152,18 @@ impl Keys {
     }
 }
 
-/// Puts lines that are late in their order: those of one time stay in that of the log.
-struct Ordered {
+/// Sorter of calls that follow later ones. Calls of the same time keep their order.
+struct Reorderer {
     late: Span,
     waiting: BinaryHeap<Reverse<(Timestamp, u64, usize, Amount)>>,
-    /// The latest time that was seen, and that of the first and the last call that was written.
+    /// Latest time of a call so far.
     newest: Timestamp,
+    /// Times of the first and the last call that were written.
     written: Option<(Timestamp, Timestamp)>,
     to: Writer,
 }
 
-impl Ordered {
+impl Reorderer {
     fn is_too_late(&self, at: Timestamp) -> bool {
         self.written.is_some_and(|(_, last)| at < last) || self.late == Span::ZERO && at < self.newest
     }
@@ -174,7 +176,7 @@ impl Ordered {
         self.waiting.push(Reverse((at, serial, key, cost)));
         let due = self.newest.minus(self.late);
         while let Some(Reverse((at, _, key, cost))) = self.waiting.peek().copied() {
-            if at > due && self.waiting.len() <= MOST_WAITING {
+            if at > due && self.waiting.len() <= MAX_WAITING {
                 break;
             }
             self.waiting.pop();
@@ -194,7 +196,7 @@ impl Ordered {
             self.write(LoggedCall { at, key, cost })?;
         }
         let (first, last) = self.written.unzip();
-        Ok((first, last, self.to.end()?))
+        Ok((first, last, self.to.finish()?))
     }
 }
 
@@ -202,14 +204,14 @@ impl Ordered {
 mod tests {
     use super::*;
 
-    fn log(text: &str, late: u64, most_keys: usize) -> (Vec<(u64, String)>, Skipped) {
+    fn read_log(text: &str, late: u64, max_keys: usize) -> (Vec<(u64, String)>, Skipped) {
         let late = Span::SECOND.times(late);
-        let reading = Reading { fields: Fields::default(), clients: Clients::default(), late, most_keys };
-        let mut log = Log::read(text.as_bytes(), reading, &Work::default()).unwrap();
+        let options = LogOptions { fields: Fields::default(), clients: Clients::default(), late, max_keys };
+        let mut log = Log::read(text.as_bytes(), options, &WorkBudget::default()).unwrap();
         let mut calls = vec![];
         let names = log.names.clone();
         log.calls
-            .each(&Work::default(), |call| {
+            .for_each(&WorkBudget::default(), |call| {
                 calls.push((call.at.micros() / 1_000_000, names[call.key].to_string()));
                 true
             })
@@ -217,37 +219,37 @@ mod tests {
         (calls, log.skipped)
     }
 
-    fn called(calls: &[(u64, &str)]) -> Vec<(u64, String)> {
+    fn expected(calls: &[(u64, &str)]) -> Vec<(u64, String)> {
         calls.iter().map(|(at, key)| (*at, (*key).to_owned())).collect()
     }
 
     #[test]
-    fn lines_of_an_earlier_time_are_skipped_and_so_is_rubbish_and_empty_lines_are_none() {
-        let (calls, skipped) = log("10 a\n\n# rubbish of words\n11 b\n10.5 c\n11 a\n  \nx", 0, 10);
-        assert_eq!(calls, called(&[(10, "a"), (11, "b"), (11, "a")]));
+    fn late_and_malformed_lines_are_skipped_and_empty_lines_ignored() {
+        let (calls, skipped) = read_log("10 a\n\n# rubbish of words\n11 b\n10.5 c\n11 a\n  \nx", 0, 10);
+        assert_eq!(calls, expected(&[(10, "a"), (11, "b"), (11, "a")]));
         assert_eq!(skipped, Skipped { not_understood: 2, out_of_order: 1, beyond_keys: 0 });
     }
 
     #[test]
-    fn lines_that_are_late_are_put_in_order_if_they_are_not_later_than_that() {
-        let (calls, skipped) = log("10 a\n12 b\n11 c\n12 d\n20 e\n9 f\n15 g\n18 h\n", 5, 10);
+    fn late_lines_are_sorted_within_the_allowed_time() {
+        let (calls, skipped) = read_log("10 a\n12 b\n11 c\n12 d\n20 e\n9 f\n15 g\n18 h\n", 5, 10);
         let ordered = [(10, "a"), (11, "c"), (12, "b"), (12, "d"), (15, "g"), (18, "h"), (20, "e")];
-        assert_eq!(calls, called(&ordered));
+        assert_eq!(calls, expected(&ordered));
         assert_eq!(skipped, Skipped { out_of_order: 1, ..Skipped::default() });
     }
 
     #[test]
-    fn keys_beyond_the_bound_are_not_followed_and_that_is_told() {
-        let (calls, skipped) = log("1 a\n2 b\n3 c\n4 a\n5 c\n", 0, 2);
-        assert_eq!(calls, called(&[(1, "a"), (2, "b"), (4, "a")]));
+    fn lines_of_keys_beyond_the_maximum_are_skipped_and_counted() {
+        let (calls, skipped) = read_log("1 a\n2 b\n3 c\n4 a\n5 c\n", 0, 2);
+        assert_eq!(calls, expected(&[(1, "a"), (2, "b"), (4, "a")]));
         assert_eq!(skipped, Skipped { beyond_keys: 2, ..Skipped::default() });
     }
 
     #[test]
-    fn a_line_that_is_too_long_takes_no_memory_and_hides_no_other() {
+    fn line_that_is_too_long_is_skipped() {
         let text = format!("1 a\n2 {}\n3 b\n", "k".repeat(200_000));
-        let (calls, skipped) = log(&text, 0, 10);
-        assert_eq!(calls, called(&[(1, "a"), (3, "b")]));
+        let (calls, skipped) = read_log(&text, 0, 10);
+        assert_eq!(calls, expected(&[(1, "a"), (3, "b")]));
         assert_eq!(skipped.not_understood, 1);
     }
 }

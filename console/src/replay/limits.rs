@@ -1,47 +1,47 @@
-//! Limits that are tried: the words of a policy, read by the core, and the same words with their numbers scaled.
+//! Limits of a replay: parsed from the words of a policy, and with their numbers scaled.
 
 use ratelimit_core::Amount;
 use ratelimit_core::syntax::{CompositeRequest, Policy, Spec};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
 
-/// The limits of a policy, with the words that they were read from.
+/// Limits of a policy, with the words that they were parsed from.
 #[derive(Clone, Debug)]
 pub struct Limits {
     words: Vec<String>,
     policy: Policy,
 }
 
-/// What a call that costs 1 asks of limits.
+/// Request of a call with a cost of 1.
 #[derive(Clone, Debug)]
 pub enum TrialRequest<'l> {
-    /// A limit that a key of its own kind remembers.
+    /// Single limit with a usage of its own.
     One(Spec<'static>),
-    /// Anything more.
+    /// Several limits, or a limit with further options.
     Several(CompositeRequest<'l>),
 }
 
 impl Limits {
-    /// The limits that the words of a policy say.
+    /// Parses the limits of a policy.
     ///
     /// # Errors
-    /// What the server would say of the words.
-    pub fn read(text: &str) -> Result<Limits, String> {
-        Limits::of(text.split_ascii_whitespace().map(str::to_owned).collect())
+    /// If the server would reject them: its error.
+    pub fn parse(text: &str) -> Result<Limits, String> {
+        Limits::from_words(text.split_ascii_whitespace().map(str::to_owned).collect())
     }
 
-    fn of(words: Vec<String>) -> Result<Limits, String> {
+    fn from_words(words: Vec<String>) -> Result<Limits, String> {
         let command = std::iter::once("RL.POLICYSET");
-        let said: Vec<&[u8]> = command.chain(words.iter().map(String::as_str)).map(str::as_bytes).collect();
-        let policy = Policy::read(&mut Args::new(&said)).map_err(|error| error.to_string())?;
+        let arguments: Vec<&[u8]> = command.chain(words.iter().map(String::as_str)).map(str::as_bytes).collect();
+        let policy = Policy::read(&mut Args::new(&arguments)).map_err(|error| error.to_string())?;
         Ok(Limits { words, policy })
     }
 
-    /// What a call that costs 1 asks of them.
+    /// Returns the request of a call with a cost of 1.
     ///
     /// # Errors
-    /// Limits that a log does not tell enough for.
-    pub fn asked(&self) -> Result<TrialRequest<'_>, String> {
+    /// If a log lacks what the limits need.
+    pub fn request(&self) -> Result<TrialRequest<'_>, String> {
         if let Some(spec) = self.policy.plain() {
             return Ok(TrialRequest::One(spec));
         }
@@ -58,29 +58,29 @@ impl Limits {
         }
     }
 
-    /// How many limits there are, those in the shadow too.
+    /// Returns the number of limits, including those in shadow mode.
     #[must_use]
     pub fn count(&self) -> usize {
-        numbers(&self.words).1
+        scalable_numbers(&self.words).1
     }
 
-    /// The scale on which these limits can be made smaller and larger together; `None` if all of them are 0, or in the
-    /// shadow, where they deny nothing.
+    /// Returns the scale that makes all limits smaller or larger together. Returns `None` if all of them are 0 or in
+    /// shadow mode.
     #[must_use]
     pub fn scale(&self) -> Option<Scale> {
-        self.scale_of(numbers(&self.words).0)
+        self.scale_of(scalable_numbers(&self.words).0)
     }
 
-    /// The scale of one of these limits, by its place among them.
+    /// Returns the scale of one limit, by its index.
     #[must_use]
-    pub fn scale_alone(&self, limit: usize) -> Option<Scale> {
-        let (numbers, _) = numbers(&self.words);
+    pub fn scale_one(&self, limit: usize) -> Option<Scale> {
+        let (numbers, _) = scalable_numbers(&self.words);
         self.scale_of(numbers.into_iter().filter(|number| number.limit == limit).collect())
     }
 
     fn scale_of(&self, numbers: Vec<ScalableNumber>) -> Option<Scale> {
-        let leading = numbers.iter().filter(|number| number.leads).max_by_key(|number| number.amount)?;
-        // The steps are those of the number as it is written: of 10 they are 1, of 0.5 they are 0.1.
+        let leading = numbers.iter().filter(|number| number.is_capacity).max_by_key(|number| number.amount)?;
+        // A step is a unit of the last decimal: 1 for 10, 0.1 for 0.5.
         let mut step = Amount::ONE.millionths();
         while !leading.amount.millionths().is_multiple_of(step) {
             step /= 10;
@@ -96,53 +96,54 @@ impl std::fmt::Display for Limits {
     }
 }
 
-/// A number that can be scaled.
+/// Number in the words of limits that can be scaled.
 #[derive(Clone, Copy, Debug)]
 struct ScalableNumber {
-    /// Which of the words it is.
-    place: usize,
-    /// Which of the limits it is of.
+    /// Index of the word.
+    word: usize,
+    /// Index of the limit.
     limit: usize,
     amount: Amount,
-    /// Whether it is how much may be used at once: a limit or a capacity, and no refill.
-    leads: bool,
-    /// Whether it stays a whole number: a limit that is one. A refill may become a fraction.
-    whole: bool,
+    /// `true` for a limit or a capacity, `false` for a refill or a leak.
+    is_capacity: bool,
+    /// `true` if the scaled number must be whole, like the original. A refill may become a fraction.
+    is_whole: bool,
 }
 
-/// Limits of which some numbers go up and down together, in the steps of the largest.
+/// Limits whose numbers are scaled together, in steps of the largest number.
 #[derive(Clone, Debug)]
 pub struct Scale {
     words: Vec<String>,
     numbers: Vec<ScalableNumber>,
-    /// How many steps the largest number is as it was given.
+    /// Number of steps of the unscaled limits.
     pub steps: u64,
 }
 
 impl Scale {
-    /// The limits whose largest number is so many steps; `None` above what a limit can be. The others are rounded up.
+    /// Returns the limits with `steps` as their largest number. Other numbers are rounded up. Returns `None` if a
+    /// number is out of range.
     #[must_use]
     pub fn at(&self, steps: u64) -> Option<Limits> {
         let mut words = self.words.clone();
         for number in &self.numbers {
             let scaled = u128::from(number.amount.millionths()) * u128::from(steps);
-            let unit = if number.whole { Amount::ONE.millionths() } else { 1 };
+            let unit = if number.is_whole { Amount::ONE.millionths() } else { 1 };
             let scaled = scaled.div_ceil(u128::from(self.steps) * u128::from(unit)) * u128::from(unit);
             let amount = u64::try_from(scaled).ok().and_then(Amount::from_millionths)?;
-            if let Some(word) = words.get_mut(number.place) {
+            if let Some(word) = words.get_mut(number.word) {
                 *word = amount.to_string();
             }
         }
-        Limits::of(words).ok()
+        Limits::from_words(words).ok()
     }
 }
 
-/// The numbers among the words of a policy that are scaled: limits, capacities, refills and leaks, but none of a limit in
-/// the shadow. And how many limits there are.
-fn numbers(words: &[String]) -> (Vec<ScalableNumber>, usize) {
-    let (mut found, mut limits, mut place): (Vec<ScalableNumber>, usize, usize) = (vec![], 0, 0);
-    while let Some(word) = words.get(place) {
-        // How many words it takes behind it, and how many of these are scaled.
+/// Returns the numbers in the words of a policy that are scaled (limits, capacities, refills and leaks, except those of
+/// limits in shadow mode), and the number of limits.
+fn scalable_numbers(words: &[String]) -> (Vec<ScalableNumber>, usize) {
+    let (mut found, mut limits, mut index): (Vec<ScalableNumber>, usize, usize) = (vec![], 0, 0);
+    while let Some(word) = words.get(index) {
+        // Number of arguments of the word, and how many of them are scaled.
         let (arguments, scaled) = match word.to_ascii_uppercase().as_str() {
             "TOKENBUCKET" | "LEAKYBUCKET" => (3, 2),
             "FIXED" | "SLIDING" | "SLIDINGLOG" => (2, 1),
@@ -156,12 +157,12 @@ fn numbers(words: &[String]) -> (Vec<ScalableNumber>, usize) {
         };
         let limit = limits;
         found.extend((1..=scaled).filter_map(|nth| {
-            let amount = Amount::parse_down(words.get(place + nth)?.as_bytes())?;
-            let whole = nth == 1 && amount.floor() == amount;
-            Some(ScalableNumber { place: place + nth, limit, amount, leads: nth == 1, whole })
+            let amount = Amount::parse_down(words.get(index + nth)?.as_bytes())?;
+            let is_whole = nth == 1 && amount.floor() == amount;
+            Some(ScalableNumber { word: index + nth, limit, amount, is_capacity: nth == 1, is_whole })
         }));
         limits += usize::from(scaled > 0);
-        place += 1 + arguments;
+        index += 1 + arguments;
     }
     (found, limits)
 }

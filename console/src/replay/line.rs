@@ -1,5 +1,5 @@
-//! A line of a log: when, who, and at what cost. JSON is told by its first character, the columns of W3C logs by their
-//! directives, and the other formats by their shape; each may stand behind what a logging system puts before it.
+//! Parsing of a line of a log into time, key and cost. JSON is recognized by its first character, W3C logs by their
+//! directives, and other formats by their structure. Each may follow the prefix of a logging system.
 
 mod columns;
 mod forwarded;
@@ -15,30 +15,29 @@ use serde_json::Value;
 use std::borrow::Cow;
 use times::Times;
 
-/// A call, as a line tells of it.
+/// Call of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     /// Time of the call.
     pub at: Timestamp,
-    /// The key that is limited. Of an access log: the client's address, as the gateway's keys have it.
+    /// Key of the call. For an access log, the client's address in the form of the gateway's keys.
     pub key: Cow<'a, str>,
-    /// What it costs; 1 if the line does not tell.
+    /// Cost of the call, or 1 if the line has none.
     pub cost: Amount,
 }
 
-/// Outcome of reading a line.
+/// Result of parsing a line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Read<'a> {
-    /// A call.
+pub enum ParsedLine<'a> {
+    /// Call.
     Call(Line<'a>),
-    /// A line about the log itself, such as the names of its columns.
+    /// Line about the log itself, such as the names of its columns.
     Directive,
-    /// A line without a time, a key or a valid cost.
-    Refused,
+    /// Line without a time, a key or a valid cost.
+    Malformed,
 }
 
-/// Where JSON and LTSV lines say it, if the caller knows better than the usual names: fields, those inside of others
-/// with a dot.
+/// Names of fields in JSON and LTSV lines that replace the usual ones. Nested fields are separated by dots.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     /// Field of the time.
@@ -49,48 +48,48 @@ pub struct Fields {
     pub cost: Option<String>,
 }
 
-/// Number of logging systems whose words may stand before a line: Docker's JSON around a syslog line, for example.
-const WRAPPERS: usize = 4;
+/// Maximum number of nested prefixes of logging systems, such as Docker's JSON around a syslog line.
+const MAX_WRAPPERS: usize = 4;
 
-/// Reads lines.
+/// Parser of lines.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct LineParser {
     fields: Fields,
     clients: Clients,
     times: Times,
     columns: Option<Columns>,
 }
 
-impl Lines {
-    /// Creates a reader with what the caller knows of the log.
+impl LineParser {
+    /// Creates a parser for a log with these fields and trusted proxies.
     #[must_use]
-    pub fn new(fields: Fields, clients: Clients) -> Lines {
-        Lines { fields, clients, ..Lines::default() }
+    pub fn new(fields: Fields, clients: Clients) -> LineParser {
+        LineParser { fields, clients, ..LineParser::default() }
     }
 
-    /// Reads a line.
-    pub fn read<'a>(&mut self, line: &'a str) -> Read<'a> {
+    /// Parses a line.
+    pub fn parse<'a>(&mut self, line: &'a str) -> ParsedLine<'a> {
         if let Some(directive) = line.strip_prefix('#') {
             if let Some(fields) = directive.strip_prefix("Fields:") {
-                self.columns = Columns::read(fields);
+                self.columns = Columns::parse(fields);
             }
             let name = directive.split(':').next().filter(|_| directive.contains(':'));
             let is_directive = name.is_some_and(|name| columns::DIRECTIVES.contains(&name));
-            return if is_directive { Read::Directive } else { Read::Refused };
+            return if is_directive { ParsedLine::Directive } else { ParsedLine::Malformed };
         }
-        let of_columns = self.columns.as_ref().and_then(|columns| columns.line(line, &mut self.times, &self.clients));
-        of_columns.or_else(|| self.wrapped(line, WRAPPERS)).map_or(Read::Refused, Read::Call)
+        let from_columns = self.columns.as_ref().and_then(|columns| columns.line(line, &mut self.times, &self.clients));
+        from_columns.or_else(|| self.parse_wrapped(line, MAX_WRAPPERS)).map_or(ParsedLine::Malformed, ParsedLine::Call)
     }
 
-    /// Reads a line that may stand behind the words of so many logging systems.
-    fn wrapped<'a>(&mut self, line: &'a str, wrappers: usize) -> Option<Line<'a>> {
+    /// Parses a line with up to `wrappers` nested prefixes of logging systems.
+    fn parse_wrapped<'a>(&mut self, line: &'a str, wrappers: usize) -> Option<Line<'a>> {
         let line = line.trim();
         if line.starts_with('{') {
             let value: Value = serde_json::from_str(line).ok()?;
             let has_key = self.fields.key.as_ref().is_some_and(|key| named::field(&value, key).is_some());
-            // The file of Docker's driver json-file, or of a forwarder that keeps its form.
-            if let (Some(inner), false, Some(left)) = (named::logged(&value), has_key, wrappers.checked_sub(1)) {
-                let Line { at, key, cost } = self.wrapped(inner, left)?;
+            // A file of Docker's driver json-file, or of a forwarder that keeps its form.
+            if let (Some(inner), false, Some(left)) = (named::docker_line(&value), has_key, wrappers.checked_sub(1)) {
+                let Line { at, key, cost } = self.parse_wrapped(inner, left)?;
                 return Some(Line { at, key: key.into_owned().into(), cost });
             }
             return named::line(&value, &self.fields, &mut self.times, &self.clients);
@@ -103,7 +102,7 @@ impl Lines {
             return Some(call);
         }
         if let (Some(inner), Some(left)) = (wrapper::inner(line), wrappers.checked_sub(1)) {
-            return self.wrapped(inner, left);
+            return self.parse_wrapped(inner, left);
         }
         plain::alb(line, &mut self.times, &self.clients)
             .or_else(|| plain::envoy(line, &mut self.times, &self.clients))
@@ -111,8 +110,8 @@ impl Lines {
     }
 }
 
-/// Returns a cost as a command takes it: from 0.
-fn cost(text: impl AsRef<str>) -> Option<Amount> {
+/// Parses a cost of at least 0.
+fn parse_cost(text: impl AsRef<str>) -> Option<Amount> {
     Amount::parse_up(text.as_ref().as_bytes())
 }
 

@@ -1,4 +1,4 @@
-//! What a replay has found: as text for people, and as JSON.
+//! Report of a replay, as text and as JSON.
 
 use super::call_log::{Log, Skipped};
 use super::limits::Limits;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::fmt;
 
-/// What a replay has found.
+/// Report of a replay.
 #[derive(Debug)]
 pub struct Report {
     limit: String,
@@ -17,8 +17,9 @@ pub struct Report {
     admitted: u64,
     denied: u64,
     keys: usize,
-    /// Those that were denied most, and how often; and how many there are in all.
+    /// Most denied keys, with their number of denials.
     denied_keys: Vec<(String, u64)>,
+    /// Number of all keys with a denial.
     keys_denied: usize,
     skipped: Skipped,
     first_not_understood: Option<(u64, String)>,
@@ -28,7 +29,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of a log under these limits; it has the `top` keys that were denied most.
+    /// Creates a report with the `top` most denied keys.
     #[must_use]
     pub fn new(
         limits: &Limits,
@@ -38,10 +39,10 @@ impl Report {
         goal: Goal,
         top: usize,
     ) -> Report {
-        let denied = outcomes.denied_of.iter().zip(&log.names).filter(|(denied, _)| **denied > 0);
+        let denied = outcomes.denied_by_key.iter().zip(&log.names).filter(|(denied, _)| **denied > 0);
         let mut denied: Vec<_> = denied.map(|(denied, name)| (name, *denied)).collect();
         let keys_denied = denied.len();
-        // Of two that were denied as often, the one whose name comes first, so that a report is the same each time.
+        // Sorted by name second, so that equal logs have equal reports.
         denied.sort_unstable_by_key(|(name, denied)| (Reverse(*denied), *name));
         Report {
             limit: limits.to_string(),
@@ -68,7 +69,7 @@ impl Report {
         not_understood + out_of_order + beyond_keys + self.overfull
     }
 
-    /// For programs.
+    /// Returns the report as JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         let Skipped { not_understood, out_of_order, beyond_keys } = self.skipped;
@@ -99,7 +100,13 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} of {}{}", counted(self.calls(), "call"), counted(self.keys as u64, "key"), self.over_time())?;
+        writeln!(
+            f,
+            "{} of {}{}",
+            count_of(self.calls(), "call"),
+            count_of(self.keys as u64, "key"),
+            self.time_range()
+        )?;
         writeln!(
             f,
             "{}: {} admitted, {} denied ({}), of {}",
@@ -107,9 +114,9 @@ impl fmt::Display for Report {
             grouped(self.admitted),
             grouped(self.denied),
             share(self.denied, self.calls()),
-            counted(self.keys_denied as u64, "key"),
+            count_of(self.keys_denied as u64, "key"),
         )?;
-        self.skipped_lines(f)?;
+        self.write_skipped(f)?;
         if !self.denied_keys.is_empty() {
             writeln!(f, "\n{:>12}  key", "denied")?;
             for (key, denied) in &self.denied_keys {
@@ -134,19 +141,19 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    fn over_time(&self) -> String {
+    fn time_range(&self) -> String {
         let Some((first, last)) = self.span else { return String::new() };
-        let length = rounded(last.since(first).micros() / 1_000_000);
+        let length = round_seconds(last.since(first).micros() / 1_000_000);
         format!(", {} to {} ({length})", instant(first), instant(last))
     }
 
-    fn skipped_lines(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_skipped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.skipped() == 0 {
             return Ok(());
         }
-        writeln!(f, "{} skipped:", counted(self.skipped(), "line"))?;
+        writeln!(f, "{} skipped:", count_of(self.skipped(), "line"))?;
         let Skipped { not_understood, out_of_order, beyond_keys } = self.skipped;
-        let first = self.first_not_understood.as_ref().map(quoted).unwrap_or_default();
+        let first = self.first_not_understood.as_ref().map(first_line_note).unwrap_or_default();
         for (lines, why) in [
             (not_understood, format!("not understood{first}").as_str()),
             (out_of_order, "behind a later line; --late 10s puts lines in order that are up to 10 seconds late"),
@@ -161,34 +168,34 @@ impl Report {
     }
 }
 
-/// Returns the first line that was not understood, to be put behind a sentence.
-pub fn quoted((number, line): &(u64, String)) -> String {
+/// Returns a note about the first malformed line, to be appended to a sentence.
+pub fn first_line_note((number, line): &(u64, String)) -> String {
     format!(", the first is line {}: {}", grouped(*number), line.escape_debug())
 }
 
-/// Seconds, in a unit of which there are at least ten, to the nearest.
-fn rounded(seconds: u64) -> Span {
+/// Rounds seconds to the largest unit of which there are at least ten.
+fn round_seconds(seconds: u64) -> Span {
     let unit = [86_400, 3600, 60].into_iter().find(|unit| seconds >= 10 * unit).unwrap_or(1);
     Span::SECOND.times((seconds + unit / 2) / unit * unit)
 }
 
-/// `2000-10-10T20:55:36Z`.
+/// Formats an instant: `2000-10-10T20:55:36Z`.
 fn instant(at: Timestamp) -> String {
     let micros = i64::try_from(at.micros()).unwrap_or(i64::MAX);
     jiff::Timestamp::from_microsecond(micros).map(|at| at.to_string()).unwrap_or_default()
 }
 
-/// `1,234 calls`.
-fn counted(count: u64, what: &str) -> String {
-    format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
+/// Formats a count with its noun: `1,234 calls`.
+fn count_of(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// `1,234`.
+/// Formats a count with separators: `1,234`.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -196,7 +203,7 @@ fn grouped(count: u64) -> String {
     text
 }
 
-/// `1.23 %`; what is not nothing is never told as nothing, and what is not all never as all.
+/// Formats a share, rounded down: `1.23 %`. A share above 0 is never shown as 0.
 fn share(part: u64, whole: u64) -> String {
     let Some(hundredths) = (u128::from(part) * 10_000).checked_div(u128::from(whole)) else {
         return "0 %".to_owned();
@@ -209,12 +216,12 @@ fn share(part: u64, whole: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::rounded;
+    use super::round_seconds;
 
     #[test]
-    fn a_log_of_a_day_is_not_a_minute_less() {
-        let told = [0, 1, 599, 600, 659, 35_969, 86_399, 100_000, 864_000, 31_535_999]
-            .map(|seconds| rounded(seconds).to_string());
-        assert_eq!(told, ["0", "1s", "599s", "10m", "11m", "599m", "1d", "28h", "10d", "365d"]);
+    fn durations_are_rounded_to_the_nearest_unit() {
+        let rounded = [0, 1, 599, 600, 659, 35_969, 86_399, 100_000, 864_000, 31_535_999]
+            .map(|seconds| round_seconds(seconds).to_string());
+        assert_eq!(rounded, ["0", "1s", "599s", "10m", "11m", "599m", "1d", "28h", "10d", "365d"]);
     }
 }

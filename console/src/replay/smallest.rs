@@ -1,83 +1,82 @@
-//! The smallest limits that deny no more than a share of the calls: all numbers go up and down together, and then each of
-//! several limits is lowered by itself. The calls are judged anew under each that is tried. Limits in the shadow stay as
-//! they are.
+//! Search for the smallest limits that deny no more than a share of the calls. All numbers are scaled together first,
+//! and then each of several limits is lowered alone. The calls are evaluated anew under each candidate. Limits in
+//! shadow mode are not changed.
 //!
-//! The search halves what is left, which takes for granted that larger limits deny no more. That need not hold: a large
-//! call that passes may push out several small ones. What is found keeps to the goal in any case, and one step less
-//! does not.
+//! The binary search assumes that larger limits never deny more. There are exceptions: a large call that passes may
+//! displace several small ones. The result always meets the goal, and one step less does not.
 
 use super::limits::{Limits, Scale};
 use super::logged_calls::Calls;
 use super::trial::{Trial, TrialOutcome};
-use super::work::Work;
-use super::{Goal, MOST_HELD};
+use super::work_budget::WorkBudget;
+use super::{Goal, MAX_USAGE_BYTES};
 use std::io;
 
-/// Limits that keep to the goal.
+/// Limits that meet the goal.
 #[derive(Debug)]
 pub struct Smallest {
-    /// Their words.
     pub limits: Limits,
-    /// How many calls they deny.
+    /// Number of calls that the limits deny.
     pub denied: u64,
 }
 
-/// Calls, and the work that may be done on them.
-struct Bounded<'c> {
+/// Calls, and the bound on the work of their evaluation.
+struct BoundedCalls<'c> {
     calls: &'c mut Calls,
-    work: &'c Work,
+    work: &'c WorkBudget,
 }
 
-/// The smallest; `None` if there are none. So many calls are denied by the limits as they are.
+/// Finds the smallest limits that meet the goal, or returns `None` if there are none. `denied` is the number of calls
+/// that the unscaled limits deny.
 ///
 /// # Errors
-/// The calls cannot be read, or the search is too much work.
-pub fn smallest(
+/// If the calls cannot be read, or if the search exceeds the bound on its work.
+pub fn find_smallest(
     limits: &Limits,
     calls: &mut Calls,
     denied: u64,
     goal: Goal,
-    work: &Work,
+    work: &WorkBudget,
 ) -> io::Result<Option<Smallest>> {
-    let most = goal.of(calls.count);
-    let calls = &mut Bounded { calls, work };
+    let max_denied = goal.share_of(calls.count);
+    let calls = &mut BoundedCalls { calls, work };
     let Some(scale) = limits.scale() else {
-        return Ok((denied <= most).then(|| Smallest { limits: limits.clone(), denied }));
+        return Ok((denied <= max_denied).then(|| Smallest { limits: limits.clone(), denied }));
     };
-    // What is known to deny too much, and what is known to keep to the goal.
+    // `below` steps deny too much; `above` steps meet the goal once `found` is set.
     let (mut below, mut above) = (0, scale.steps);
-    let mut found = if denied <= most { tried(&scale, above, calls, most)? } else { None };
+    let mut found = if denied <= max_denied { try_steps(&scale, above, calls, max_denied)? } else { None };
     while found.is_none() {
         below = above;
         above = above.saturating_mul(2);
         if scale.at(above).is_none() {
             return Ok(None);
         }
-        found = tried(&scale, above, calls, most)?;
+        found = try_steps(&scale, above, calls, max_denied)?;
     }
     let Some(mut found) = found else { return Ok(None) };
-    lower(&mut found, &scale, (below, above), calls, most)?;
+    lower(&mut found, &scale, (below, above), calls, max_denied)?;
     let limits = found.limits.count();
     for limit in (0..limits).filter(|_| limits > 1) {
-        if let Some(scale) = found.limits.scale_alone(limit) {
+        if let Some(scale) = found.limits.scale_one(limit) {
             let above = scale.steps;
-            lower(&mut found, &scale, (0, above), calls, most)?;
+            lower(&mut found, &scale, (0, above), calls, max_denied)?;
         }
     }
     Ok(Some(found))
 }
 
-/// Lowers what is found, on a scale of which so many steps deny too much and so many do not.
+/// Lowers limits by binary search on a scale: `below` steps deny too much, and `above` steps meet the goal.
 fn lower(
     found: &mut Smallest,
     scale: &Scale,
     (mut below, mut above): (u64, u64),
-    calls: &mut Bounded,
-    most: u64,
+    calls: &mut BoundedCalls,
+    max_denied: u64,
 ) -> io::Result<()> {
     while above - below > 1 {
         let middle = below + (above - below) / 2;
-        match tried(scale, middle, calls, most)? {
+        match try_steps(scale, middle, calls, max_denied)? {
             Some(smaller) => (above, *found) = (middle, smaller),
             None => below = middle,
         }
@@ -85,19 +84,19 @@ fn lower(
     Ok(())
 }
 
-/// The limits at so many steps, if they keep to the goal.
-fn tried(scale: &Scale, steps: u64, calls: &mut Bounded, most: u64) -> io::Result<Option<Smallest>> {
+/// Returns the limits at `steps` if they meet the goal.
+fn try_steps(scale: &Scale, steps: u64, calls: &mut BoundedCalls, max_denied: u64) -> io::Result<Option<Smallest>> {
     let Some(limits) = scale.at(steps) else { return Ok(None) };
-    Ok(denied_by(&limits, calls, most)?.map(|denied| Smallest { limits, denied }))
+    Ok(count_denied(&limits, calls, max_denied)?.map(|denied| Smallest { limits, denied }))
 }
 
-/// How many calls the limits deny; `None` if that is more than `most`.
-fn denied_by(limits: &Limits, calls: &mut Bounded, most: u64) -> io::Result<Option<u64>> {
-    let mut judge = Trial::new(limits, MOST_HELD).map_err(io::Error::other)?;
+/// Returns the number of calls that the limits deny, or `None` if it exceeds `max_denied`.
+fn count_denied(limits: &Limits, calls: &mut BoundedCalls, max_denied: u64) -> io::Result<Option<u64>> {
+    let mut trial = Trial::new(limits, MAX_USAGE_BYTES).map_err(io::Error::other)?;
     let mut denied = 0;
-    calls.calls.each(calls.work, |call| {
-        denied += u64::from(judge.decide(call.key, call.at, call.cost) != TrialOutcome::Admitted);
-        denied <= most
+    calls.calls.for_each(calls.work, |call| {
+        denied += u64::from(trial.decide(call.key, call.at, call.cost) != TrialOutcome::Admitted);
+        denied <= max_denied
     })?;
-    Ok((denied <= most).then_some(denied))
+    Ok((denied <= max_denied).then_some(denied))
 }

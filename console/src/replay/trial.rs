@@ -1,5 +1,5 @@
-//! What limits say of calls, one after another: each key starts empty, and the time is that of the call. The core
-//! decides, as it does in the server.
+//! Evaluation of calls under limits, in order. Each key starts unused, and the clock is the time of the call. The core
+//! decides, as in the server.
 
 use super::limits::{Limits, TrialRequest};
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
@@ -8,97 +8,97 @@ use ratelimit_core::{
     Amount, AnyUsage, Change, Limit, Request, Single, Span, Timestamp, Usage, evaluate, with_limit, with_usage,
 };
 
-/// How many entries a key of the server may have (`ratelimit.max-log-entries`, as it is by default).
-const ENTRIES_OF_A_KEY: usize = 100_000;
+/// Maximum number of entries of a key: the default of the server's `ratelimit.max-log-entries`.
+const MAX_ENTRIES: usize = 100_000;
 
-/// The outcome of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialOutcome {
-    /// It passes.
+    /// The call passes.
     Admitted,
-    /// It does not.
+    /// The call is denied.
     Denied,
-    /// Its key remembers more calls than a server lets it, or all keys more than there is memory for here.
+    /// The key would have too many entries for a server, or there is no memory for another entry.
     Overfull,
 }
 
-/// What the limits remember of each key.
+/// Limits with the usage of each key.
 pub struct Trial<'l> {
-    asked: TrialRequest<'l>,
-    /// What each of several limits asks by itself.
-    own: Vec<Request>,
-    /// Whether what a key remembers grows with the calls.
+    request: TrialRequest<'l>,
+    /// Request of each limit for a call with a cost of 1.
+    unit_requests: Vec<Request>,
+    /// `true` if usages grow with the number of calls.
     grows: bool,
-    usages: Vec<Option<Remembered>>,
-    /// How many bytes the keys remember that grow, and how many they may.
-    held: usize,
-    most_held: usize,
+    usages: Vec<Option<KeyUsage>>,
+    /// Memory of growing usages in bytes, and its maximum.
+    bytes: usize,
+    max_bytes: usize,
 }
 
-/// What a key remembers.
-enum Remembered {
+/// Usage of a key.
+enum KeyUsage {
     One(AnyUsage),
     Several(CompositeUsage),
 }
 
 impl<'l> Trial<'l> {
-    /// Under these limits. What grows with the calls may grow to so many bytes.
+    /// Creates a trial without usage. Growing usages may have `max_bytes` together.
     ///
     /// # Errors
-    /// Limits that a log does not tell enough for.
-    pub fn new(limits: &'l Limits, most_held: usize) -> Result<Trial<'l>, String> {
-        let asked = limits.asked()?;
-        let specs = match &asked {
+    /// If a log lacks what the limits need.
+    pub fn new(limits: &'l Limits, max_bytes: usize) -> Result<Trial<'l>, String> {
+        let request = limits.request()?;
+        let specs = match &request {
             TrialRequest::One(spec) => std::slice::from_ref(spec),
             TrialRequest::Several(call) => call.specs.as_slice(),
         };
         let grows = specs.iter().any(|spec| spec.limit.grows());
-        let own = specs.iter().map(|spec| spec.request).collect();
-        Ok(Trial { asked, own, grows, usages: vec![], held: 0, most_held })
+        let unit_requests = specs.iter().map(|spec| spec.request).collect();
+        Ok(Trial { request, unit_requests, grows, usages: vec![], bytes: 0, max_bytes })
     }
 
-    /// The outcome of a call of a key, which is told by its number.
+    /// Decides and charges a call of the key with this number.
     pub fn decide(&mut self, key: usize, now: Timestamp, cost: Amount) -> TrialOutcome {
         if self.usages.len() <= key {
             self.usages.resize_with(key + 1, || None);
         }
-        if self.grows && self.held > self.most_held {
-            self.forget(now);
+        if self.grows && self.bytes > self.max_bytes {
+            self.drop_recovered(now);
         }
-        let full = self.held > self.most_held;
-        let Some(remembered) = self.usages.get_mut(key) else { return TrialOutcome::Overfull };
-        let before = if self.grows { size(remembered.as_ref()) } else { 0 };
-        let outcome = match &mut self.asked {
-            TrialRequest::One(spec) => of_one(*spec, remembered, now, cost, full),
+        let is_full = self.bytes > self.max_bytes;
+        let Some(usage) = self.usages.get_mut(key) else { return TrialOutcome::Overfull };
+        let before = if self.grows { size(usage.as_ref()) } else { 0 };
+        let outcome = match &mut self.request {
+            TrialRequest::One(spec) => decide_one(*spec, usage, now, cost, is_full),
             TrialRequest::Several(call) => {
-                at_cost(call, &self.own, cost);
-                of_several(call, remembered, now, full)
+                set_cost(call, &self.unit_requests, cost);
+                decide_several(call, usage, now, is_full)
             }
         };
         if self.grows {
-            self.held = (self.held + size(remembered.as_ref())).saturating_sub(before);
+            self.bytes = (self.bytes + size(usage.as_ref())).saturating_sub(before);
         }
         outcome
     }
 
-    /// Forgets what has recovered: it is as good as never seen.
-    fn forget(&mut self, now: Timestamp) {
-        let asked = &self.asked;
+    /// Drops usages that have recovered, which are equivalent to unused keys.
+    fn drop_recovered(&mut self, now: Timestamp) {
+        let request = &self.request;
         for usage in self.usages.iter_mut().filter(|usage| usage.is_some()) {
-            usage.take_if(|usage| usage.recovery(asked, now) == Span::ZERO);
+            usage.take_if(|usage| usage.recovery(request, now) == Span::ZERO);
         }
-        self.held = self.usages.iter().map(|usage| size(usage.as_ref())).sum();
+        self.bytes = self.usages.iter().map(|usage| size(usage.as_ref())).sum();
     }
 }
 
-impl Remembered {
-    fn recovery(&self, asked: &TrialRequest, now: Timestamp) -> Span {
-        match (self, asked) {
-            (Remembered::One(usage), TrialRequest::One(spec)) => {
+impl KeyUsage {
+    fn recovery(&self, request: &TrialRequest, now: Timestamp) -> Span {
+        match (self, request) {
+            (KeyUsage::One(usage), TrialRequest::One(spec)) => {
                 with_limit!(spec, limit => recovery_of(limit, usage, now))
             }
-            (Remembered::Several(usage), _) => usage.reset(now),
-            (Remembered::One(_), TrialRequest::Several(_)) => Span::MAX,
+            (KeyUsage::Several(usage), _) => usage.reset(now),
+            (KeyUsage::One(_), TrialRequest::Several(_)) => Span::MAX,
         }
     }
 }
@@ -110,59 +110,65 @@ where
     L::Usage::of(usage).map_or(Span::MAX, |usage| limit.recovery(usage, now))
 }
 
-/// How many bytes a usage takes beside its place.
-fn size(remembered: Option<&Remembered>) -> usize {
-    match remembered {
+/// Returns the memory of a usage in bytes.
+fn size(usage: Option<&KeyUsage>) -> usize {
+    match usage {
         None => 0,
-        Some(Remembered::One(usage)) => with_usage!(usage, usage => size_of_val(usage) + usage.heap_size()),
-        Some(Remembered::Several(usage)) => usage.heap_size(),
+        Some(KeyUsage::One(usage)) => with_usage!(usage, usage => size_of_val(usage) + usage.heap_size()),
+        Some(KeyUsage::Several(usage)) => usage.heap_size(),
     }
 }
 
-fn of_one(spec: Spec, remembered: &mut Option<Remembered>, now: Timestamp, cost: Amount, full: bool) -> TrialOutcome {
-    if remembered.is_none() {
-        *remembered = AnyUsage::unused(spec.limit.kind()).map(Remembered::One);
+fn decide_one(
+    spec: Spec,
+    key_usage: &mut Option<KeyUsage>,
+    now: Timestamp,
+    cost: Amount,
+    is_full: bool,
+) -> TrialOutcome {
+    if key_usage.is_none() {
+        *key_usage = AnyUsage::unused(spec.limit.kind()).map(KeyUsage::One);
     }
-    let Some(Remembered::One(usage)) = remembered else { return TrialOutcome::Overfull };
-    with_limit!(spec, limit => take(limit, usage, now, cost, full))
+    let Some(KeyUsage::One(usage)) = key_usage else { return TrialOutcome::Overfull };
+    with_limit!(spec, limit => take(limit, usage, now, cost, is_full))
 }
 
-fn take<L: Limit>(limit: &L, usage: &mut AnyUsage, now: Timestamp, cost: Amount, full: bool) -> TrialOutcome
+fn take<L: Limit>(limit: &L, usage: &mut AnyUsage, now: Timestamp, cost: Amount, is_full: bool) -> TrialOutcome
 where
     L::Usage: Single,
 {
     let Some(usage) = L::Usage::of_mut(usage) else { return TrialOutcome::Overfull };
-    let seen = evaluate(limit, usage, now, Request::Take(cost));
-    if !seen.verdict().allowed() {
+    let evaluation = evaluate(limit, usage, now, Request::Take(cost));
+    if !evaluation.verdict().allowed() {
         return TrialOutcome::Denied;
     }
-    if let (true, Change::Charge(_)) = (L::Usage::GROWS, seen.change()) {
+    if let (true, Change::Charge(_)) = (L::Usage::GROWS, evaluation.change()) {
         let entries = limit.entries_after_charge(usage, now);
-        if entries.is_some_and(|entries| entries > ENTRIES_OF_A_KEY || full && entries > usage.entries()) {
+        if entries.is_some_and(|entries| entries > MAX_ENTRIES || is_full && entries > usage.entries()) {
             return TrialOutcome::Overfull;
         }
     }
-    seen.change().apply(limit, usage, now);
+    evaluation.change().apply(limit, usage, now);
     TrialOutcome::Admitted
 }
 
-/// Lets a call have that cost, where its limits have none of their own. A call that costs nothing charges none.
-fn at_cost(call: &mut CompositeRequest, own: &[Request], cost: Amount) {
-    let looks = cost == Amount::ZERO;
-    call.purpose = if looks { Purpose::Check } else { Purpose::Charge };
-    for (spec, own) in call.specs.iter_mut().zip(own) {
-        spec.request = if spec.own_cost && !looks { *own } else { Request::Take(cost) };
+/// Sets the cost of a call for the limits without a cost of their own. A cost of 0 charges no limit.
+fn set_cost(call: &mut CompositeRequest, unit_requests: &[Request], cost: Amount) {
+    let is_check = cost == Amount::ZERO;
+    call.purpose = if is_check { Purpose::Check } else { Purpose::Charge };
+    for (spec, unit_request) in call.specs.iter_mut().zip(unit_requests) {
+        spec.request = if spec.own_cost && !is_check { *unit_request } else { Request::Take(cost) };
     }
 }
 
-fn of_several(
+fn decide_several(
     call: &CompositeRequest,
-    remembered: &mut Option<Remembered>,
+    key_usage: &mut Option<KeyUsage>,
     now: Timestamp,
-    full: bool,
+    is_full: bool,
 ) -> TrialOutcome {
-    let usage = remembered.get_or_insert_with(|| Remembered::Several(CompositeUsage::default()));
-    let Remembered::Several(usage) = usage else { return TrialOutcome::Overfull };
+    let usage = key_usage.get_or_insert_with(|| KeyUsage::Several(CompositeUsage::default()));
+    let KeyUsage::Several(usage) = usage else { return TrialOutcome::Overfull };
     if let Some(fast) = usage.evaluate_fast(call, now) {
         if fast.denies() {
             return TrialOutcome::Denied;
@@ -173,13 +179,13 @@ fn of_several(
     let held = Held::Composite(usage);
     let mut evaluation = CompositeEvaluation::at(call, held, now);
     let admits = evaluation.allows();
-    let is_over = |evaluation: &CompositeEvaluation| {
-        evaluation.entries(call, held, now).any(|(_, entries, grows)| entries > ENTRIES_OF_A_KEY || full && grows)
+    let is_overfull = |evaluation: &CompositeEvaluation| {
+        evaluation.entries(call, held, now).any(|(_, entries, grows)| entries > MAX_ENTRIES || is_full && grows)
     };
-    if admits && is_over(&evaluation) {
-        // As in the server, what only limits in the shadow would add is left out first.
+    if admits && is_overfull(&evaluation) {
+        // As in the server, entries of limits in shadow mode are left out first.
         evaluation.leave_shadows_out();
-        if is_over(&evaluation) {
+        if is_overfull(&evaluation) {
             return TrialOutcome::Overfull;
         }
     }

@@ -1,4 +1,4 @@
-//! The console's guard: which requests are let in, and what a browser may do with the answers.
+//! Access control: permissions of requests, and security headers of responses.
 
 use super::tokens::{LOOK, Refusals, Role, Tokens};
 use axum::Json;
@@ -11,32 +11,32 @@ use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What is sent by POST and changes nothing: what it begins with.
-const HARMLESS: [&str; 3] = ["/api/check", "/api/playground", "/api/replay"];
+/// Prefixes of the paths whose POST requests change nothing.
+const READ_ONLY_POSTS: [&str; 3] = ["/api/check", "/api/playground", "/api/replay"];
 
-/// Guard of the console: its tokens, and the names that it goes by.
+/// Access control of the console: its tokens and its host names.
 pub struct Guard {
     tokens: Arc<Tokens>,
     hosts: Vec<String>,
     refusals: Refusals,
 }
 
-/// Why somebody may not.
+/// Reason for which a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// No token, or one that is not known.
+pub enum AccessError {
+    /// The request has no token, or an unknown one.
     Unknown,
-    /// The token is for looking.
+    /// The token allows only reads.
     LookOnly,
-    /// Nobody may change anything.
+    /// The console allows no changes.
     ReadOnly,
 }
 
 impl Guard {
-    /// Creates the guard of a listener, with names besides those of loopback and the listener.
+    /// Creates the guard of a listener, with host names besides those of loopback and of the listener.
     ///
     /// # Errors
-    /// If the console listens to others and has no token for looking.
+    /// If the listener is off loopback and there is no token for reading.
     pub fn new(at: IpAddr, tokens: Arc<Tokens>, hosts: &[String]) -> Result<Guard, String> {
         if !tokens.are_needed() && !at.is_loopback() {
             return Err(format!(
@@ -47,7 +47,7 @@ impl Guard {
         Ok(Guard { tokens, hosts, refusals: Refusals::default() })
     }
 
-    /// Returns `true` if nobody may change anything.
+    /// Returns `true` if the console allows no changes.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.tokens.are_read_only()
@@ -56,43 +56,44 @@ impl Guard {
     /// Returns the role of the client that sent these headers.
     ///
     /// # Errors
-    /// If a token is needed, or if the client's is not known.
-    pub fn role(&self, headers: &HeaderMap) -> Result<Role, Refused> {
+    /// If a token is required and missing, or if the client's is unknown.
+    pub fn role(&self, headers: &HeaderMap) -> Result<Role, AccessError> {
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         match (given.next(), given.next()) {
-            (None, _) if self.tokens.are_needed() => Err(Refused::Unknown),
+            (None, _) if self.tokens.are_needed() => Err(AccessError::Unknown),
             (None, _) => Ok(Role::Look),
             (Some(given), None) => {
                 let given = given.as_bytes().split_at_checked(7);
                 let token = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
-                token.and_then(|(_, token)| self.tokens.role(token)).ok_or(Refused::Unknown)
+                token.and_then(|(_, token)| self.tokens.role(token)).ok_or(AccessError::Unknown)
             }
-            (Some(_), Some(_)) => Err(Refused::Unknown),
+            (Some(_), Some(_)) => Err(AccessError::Unknown),
         }
     }
 
-    /// Whether a request may go on: of this method, to this path, by whoever sent these headers.
+    /// Checks that the client may send a request with this method and path, and returns its role.
     ///
     /// # Errors
-    /// Why not.
-    pub fn admits(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Role, Refused> {
+    /// If the client lacks the permission.
+    pub fn authorize(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Role, AccessError> {
         let role = self.role(headers)?;
-        let looks = [Method::GET, Method::HEAD].contains(method)
-            || HARMLESS
+        let is_read = [Method::GET, Method::HEAD].contains(method)
+            || READ_ONLY_POSTS
                 .iter()
-                .any(|start| path.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
+                .any(|prefix| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
         match role {
-            _ if looks => Ok(role),
+            _ if is_read => Ok(role),
             Role::Change => Ok(role),
-            Role::Look if self.is_read_only() => Err(Refused::ReadOnly),
-            Role::Look if headers.contains_key(header::AUTHORIZATION) => Err(Refused::LookOnly),
-            Role::Look => Err(Refused::Unknown),
+            Role::Look if self.is_read_only() => Err(AccessError::ReadOnly),
+            Role::Look if headers.contains_key(header::AUTHORIZATION) => Err(AccessError::LookOnly),
+            Role::Look => Err(AccessError::Unknown),
         }
     }
 
-    /// Whether the console goes by this name: a page from elsewhere whose name was pointed here says its own.
+    /// Returns `true` if a host name is one of the console's. A page of another site whose name resolves to this
+    /// address (DNS rebinding) sends its own.
     #[must_use]
-    pub fn is_named(&self, host: &str, own: Option<IpAddr>) -> bool {
+    pub fn is_own_host(&self, host: &str, local: Option<IpAddr>) -> bool {
         let host = host.to_ascii_lowercase();
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split_once(']').map_or("", |(name, _)| name),
@@ -100,64 +101,65 @@ impl Guard {
         };
         if let Ok(address) = name.parse::<IpAddr>() {
             let address = address.to_canonical();
-            return address.is_loopback() || Some(address) == own || self.hosts.iter().any(|named| named == name);
+            return address.is_loopback() || Some(address) == local || self.hosts.iter().any(|host| host == name);
         }
-        name == "localhost" || self.hosts.iter().any(|named| *named == name || *named == host)
+        name == "localhost" || self.hosts.iter().any(|own| *own == name || *own == host)
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for AccessError {
     fn into_response(self) -> Response {
-        let (status, told) = match self {
-            Refused::Unknown => (StatusCode::UNAUTHORIZED, "a token is needed, as Authorization: Bearer"),
-            Refused::LookOnly => (StatusCode::FORBIDDEN, "this token may look and not change"),
-            Refused::ReadOnly => {
+        let (status, error) = match self {
+            AccessError::Unknown => (StatusCode::UNAUTHORIZED, "a token is needed, as Authorization: Bearer"),
+            AccessError::LookOnly => (StatusCode::FORBIDDEN, "this token may look and not change"),
+            AccessError::ReadOnly => {
                 (StatusCode::FORBIDDEN, "the console only shows: it has no RATELIMIT_CONSOLE_WRITE_TOKEN")
             }
         };
-        let mut response = (status, Json(json!({ "error": told }))).into_response();
-        if self == Refused::Unknown {
+        let mut response = (status, Json(json!({ "error": error }))).into_response();
+        if self == AccessError::Unknown {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }
 }
 
-/// The host that a request names.
+/// Returns the host name in a request.
 fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
-    let named = headers.get(header::HOST).and_then(|value| value.to_str().ok());
-    uri.authority().map(axum::http::uri::Authority::as_str).or(named)
+    let header = headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    uri.authority().map(axum::http::uri::Authority::as_str).or(header)
 }
 
-/// Lets a request pass or refuses it, and tells the browser what it may do with the answer.
-pub async fn guarded(
+/// Middleware that rejects requests without permission, and adds security headers to responses.
+pub async fn guard_requests(
     State(guard): State<Arc<Guard>>,
-    ConnectInfo(ends): ConnectInfo<Endpoints>,
+    ConnectInfo(endpoints): ConnectInfo<Endpoints>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let path = request.uri().path();
-    let named = host(request.uri(), request.headers()).is_some_and(|host| guard.is_named(host, ends.local));
-    // Browsers say where a request comes from: none of another page's is answered.
-    let from = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
-    let foreign = from.is_some_and(|from| from == b"cross-site" || from == b"same-site");
+    let is_own_host =
+        host(request.uri(), request.headers()).is_some_and(|host| guard.is_own_host(host, endpoints.local));
+    // Browsers send the site of the page that makes a request.
+    let site = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let is_cross_site = site.is_some_and(|site| site == b"cross-site" || site == b"same-site");
     let is_api = path.starts_with("/api/");
-    let mut response = if !named {
-        let told = "the console does not go by this name: see --host";
-        (StatusCode::MISDIRECTED_REQUEST, Json(json!({ "error": told }))).into_response()
-    } else if is_api && foreign {
+    let mut response = if !is_own_host {
+        let error = "the console does not go by this name: see --host";
+        (StatusCode::MISDIRECTED_REQUEST, Json(json!({ "error": error }))).into_response()
+    } else if is_api && is_cross_site {
         (StatusCode::FORBIDDEN, Json(json!({ "error": "not from another page" }))).into_response()
     } else if is_api {
-        match guard.admits(request.method(), path, request.headers()) {
+        match guard.authorize(request.method(), path, request.headers()) {
             Ok(role) => {
                 request.extensions_mut().insert(role);
                 next.run(request).await
             }
-            Err(refused) => {
-                if refused == Refused::Unknown && request.headers().contains_key(header::AUTHORIZATION) {
-                    guard.refusals.delay(ends.peer.ip()).await;
+            Err(error) => {
+                if error == AccessError::Unknown && request.headers().contains_key(header::AUTHORIZATION) {
+                    guard.refusals.delay(endpoints.peer.ip()).await;
                 }
-                refused.into_response()
+                error.into_response()
             }
         }
     } else {

@@ -1,4 +1,4 @@
-//! The audit log: a line for each change, with who made it.
+//! Audit log: a line for each change, with the client that made it.
 
 use super::tokens::Role;
 use axum::extract::FromRequestParts;
@@ -8,41 +8,41 @@ use ratelimit_link::listener::Endpoints;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// The client that changes something: its role, its address, and the one that the proxy before the console names.
-pub struct Who {
-    /// What its token allows.
+/// Client of a change: its role, its address, and the address that a proxy in front of the console names.
+pub struct Actor {
+    /// Role of the client's token.
     pub role: Role,
     peer: Option<SocketAddr>,
     forwarded: Option<String>,
 }
 
-impl<S: Sync> FromRequestParts<S> for Who {
+impl<S: Sync> FromRequestParts<S> for Actor {
     type Rejection = StatusCode;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Who, StatusCode> {
-        let ends = parts.extensions.get::<axum::extract::ConnectInfo<Endpoints>>();
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Actor, StatusCode> {
+        let endpoints = parts.extensions.get::<axum::extract::ConnectInfo<Endpoints>>();
         let forwarded = parts.headers.get("x-forwarded-for").and_then(|value| value.to_str().ok());
-        // The guard has let nobody through without one.
+        // Always set: the guard adds it to each request.
         let role = parts.extensions.get::<Role>().copied().unwrap_or(Role::Look);
-        Ok(Who { role, peer: ends.map(|ends| ends.0.peer), forwarded: forwarded.map(str::to_owned) })
+        Ok(Actor { role, peer: endpoints.map(|endpoints| endpoints.0.peer), forwarded: forwarded.map(str::to_owned) })
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.peer {
             Some(peer) => write!(f, "{}", peer.ip())?,
             None => write!(f, "unknown")?,
         }
-        // It is their own word.
+        // Quoted, because any client can send this header.
         self.forwarded.as_ref().map_or(Ok(()), |forwarded| write!(f, " for {forwarded:?}"))
     }
 }
 
-/// Writes the line of a change: who, what, and fields as of [`tracing::info!`].
-macro_rules! changed {
-    ($who:expr, $what:literal, $($field:tt)*) => {
-        tracing::info!(target: "ratelimit_console::audit", who = %$who, role = $who.role.word(), change = $what, $($field)*)
+/// Logs a change: the actor, the name of the change, and fields like those of [`tracing::info!`].
+macro_rules! log_change {
+    ($actor:expr, $what:literal, $($field:tt)*) => {
+        tracing::info!(target: "ratelimit_console::audit", who = %$actor, role = $actor.role.word(), change = $what, $($field)*)
     };
 }
-pub(super) use changed;
+pub(super) use log_change;

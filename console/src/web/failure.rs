@@ -1,4 +1,4 @@
-//! What a request of the console fails by, and what it is answered with.
+//! Errors of requests of the console, and their responses.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -7,34 +7,34 @@ use ratelimit_link::server_error::{explain, lacks_module};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use serde_json::{Value, json};
 
-/// Why a request is not answered as it was asked.
+/// Error of a request.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// The server does not answer.
+    /// The server does not reply.
     Away(String),
-    /// The request is wrong.
-    Wrong(String),
-    /// There is no such thing.
+    /// The request is malformed.
+    BadRequest(String),
+    /// The requested item does not exist.
     Missing(String),
-    /// Something else stands: this.
+    /// The item has changed since the client read it. The value is its current state.
     Conflict(String, Value),
-    /// The server does not let the console's user do that.
+    /// The console's user lacks a permission on the server.
     NotAllowed(String),
-    /// The server cannot, for a reason of its own.
+    /// The server replied with another error.
     Server(String),
 }
 
 impl Failure {
-    /// What people read.
+    /// Returns the error message.
     #[must_use]
-    pub fn told(&self) -> &str {
+    pub fn message(&self) -> &str {
         match self {
-            Failure::Away(told)
-            | Failure::Wrong(told)
-            | Failure::Missing(told)
-            | Failure::Conflict(told, _)
-            | Failure::NotAllowed(told)
-            | Failure::Server(told) => told,
+            Failure::Away(message)
+            | Failure::BadRequest(message)
+            | Failure::Missing(message)
+            | Failure::Conflict(message, _)
+            | Failure::NotAllowed(message)
+            | Failure::Server(message) => message,
         }
     }
 }
@@ -44,14 +44,14 @@ impl From<RedisError> for Failure {
         if lacks_module(&error) {
             return Failure::Server(explain(&error));
         }
-        let told = |error: &RedisError| error.detail().map_or_else(|| error.to_string(), str::to_owned);
+        let detail = |error: &RedisError| error.detail().map_or_else(|| error.to_string(), str::to_owned);
         match (error.kind(), error.code()) {
-            (_, Some("NOPOLICY")) => Failure::Missing(told(&error)),
+            (_, Some("NOPOLICY")) => Failure::Missing(detail(&error)),
             (_, Some("WRONGTYPE")) | (ErrorKind::Server(ServerErrorKind::ResponseError), _) => {
-                Failure::Wrong(told(&error))
+                Failure::BadRequest(detail(&error))
             }
             (_, Some("NOPERM")) => {
-                Failure::NotAllowed(format!("the server does not let the console's user do that: {}", told(&error)))
+                Failure::NotAllowed(format!("the server does not let the console's user do that: {}", detail(&error)))
             }
             (ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::BusyLoading), _) => {
                 Failure::Away(error.to_string())
@@ -66,15 +66,15 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = match &self {
             Failure::Away(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Failure::Wrong(_) => StatusCode::BAD_REQUEST,
+            Failure::BadRequest(_) => StatusCode::BAD_REQUEST,
             Failure::Missing(_) => StatusCode::NOT_FOUND,
             Failure::Conflict(..) => StatusCode::CONFLICT,
             Failure::NotAllowed(_) => StatusCode::FORBIDDEN,
             Failure::Server(_) => StatusCode::BAD_GATEWAY,
         };
-        let mut body = json!({ "error": self.told() });
-        if let (Failure::Conflict(_, stands), Some(body)) = (&self, body.as_object_mut()) {
-            body.insert("stands".to_owned(), stands.clone());
+        let mut body = json!({ "error": self.message() });
+        if let (Failure::Conflict(_, current), Some(body)) = (&self, body.as_object_mut()) {
+            body.insert("stands".to_owned(), current.clone());
         }
         (status, Json(body)).into_response()
     }

@@ -1,31 +1,31 @@
-//! What INFO of the module and of replication says, read.
+//! Parsing of INFO: the sections of the module, of replication and of the server.
 
 use super::text;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What calls under a policy came to, on one server since it started.
+/// Numbers of calls by outcome on one server since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All of them.
+    /// All calls.
     pub calls: u64,
-    /// Those that were charged.
+    /// Charged calls.
     pub admitted: u64,
-    /// Those that were denied.
+    /// Denied calls.
     pub denied: u64,
-    /// Those that were admitted with 80 % used.
+    /// Admitted calls with at least 80 % of a limit used.
     pub near: u64,
-    /// Those that a limit with SHADOW would have denied.
+    /// Calls that a limit with SHADOW would have denied.
     pub shadow_denied: u64,
-    /// Those that a ban denied.
+    /// Calls denied by a ban.
     pub banned: u64,
-    /// Those that had been charged before.
+    /// Calls that repeated an idempotency key.
     pub repeated: u64,
 }
 
 impl Counts {
-    /// Of names and numbers; names that are none of them are passed over.
-    pub fn of<'a>(fields: impl IntoIterator<Item = (&'a str, u64)>) -> Counts {
+    /// Creates counts from names and numbers. Unknown names are skipped.
+    pub fn from_fields<'a>(fields: impl IntoIterator<Item = (&'a str, u64)>) -> Counts {
         let mut counts = Counts::default();
         for (name, count) in fields {
             match name {
@@ -42,7 +42,7 @@ impl Counts {
         counts
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Counts) -> Counts {
         Counts {
@@ -56,7 +56,8 @@ impl Counts {
         }
     }
 
-    /// What has come since `before`. Counts that are less than then have begun anew: the server has.
+    /// Returns the difference from earlier counts. After a restart of the server, whose counts are less, returns them
+    /// all.
     #[must_use]
     pub fn since(self, before: Counts) -> Counts {
         if self.calls < before.calls {
@@ -73,7 +74,7 @@ impl Counts {
         }
     }
 
-    /// As JSON.
+    /// Returns the counts as JSON.
     #[must_use]
     pub fn json(self) -> Value {
         json!({
@@ -83,69 +84,68 @@ impl Counts {
     }
 }
 
-/// A key that calls wait for.
+/// Key with waiting calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Its name, as text.
+    /// Name of the key, as text.
     pub key: String,
-    /// Its database.
+    /// Number of the database.
     pub db: u64,
-    /// How many calls wait.
+    /// Number of waiting calls.
     pub calls: u64,
-    /// How long the first of them has waited, in milliseconds.
+    /// Time that the first of them has waited, in milliseconds.
     pub longest_ms: u64,
 }
 
-/// A replica, as its primary knows it.
+/// Replica, according to its primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
-    /// Its host and port.
+    /// Host and port.
     pub name: String,
-    /// Whether it is up to date but for its lag, `online`.
+    /// State of the replication, `online` after the first synchronization.
     pub state: String,
     /// Seconds since the primary heard from it.
     pub lag: u64,
-    /// The bytes that it has not confirmed.
+    /// Number of bytes that the replica has not acknowledged.
     pub behind: u64,
 }
 
-/// What a server says of itself.
+/// State of a server according to INFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerState {
-    /// The version of the module; none if the server has none.
+    /// Version of the module, or `None` if the server lacks it.
     pub module: Option<String>,
-    /// The version of the server.
+    /// Version of the server.
     pub version: String,
-    /// What its clock shows, in milliseconds since 1970.
+    /// Time of the server's clock, in milliseconds since the Unix epoch.
     pub time_ms: Option<u64>,
-    /// Whether it is a replica.
+    /// `true` for a replica.
     pub is_replica: bool,
-    /// All calls, admitted, denied.
+    /// Counts of all calls.
     pub all: Counts,
-    /// Calls that got an error.
+    /// Number of calls that failed with an error.
     pub errors: u64,
-    /// How many policies there are.
+    /// Number of policies.
     pub policies: u64,
-    /// Of all policies.
+    /// Digest of all policies.
     pub digest: String,
-    /// How many of the other primaries have others.
+    /// Number of other primaries whose policies differ.
     pub differ: u64,
-    /// The policies that were called most, by their names as text.
+    /// Counts of the policies that INFO lists, the most called, by their names as text.
     pub shown: BTreeMap<String, Counts>,
-    /// How many calls wait.
+    /// Number of waiting calls.
     pub waiting_calls: u64,
-    /// For how many keys.
+    /// Number of keys with waiting calls.
     pub waiting_keys: u64,
-    /// Those of them that waited longest.
+    /// Keys whose calls have waited longest.
     pub waiting: Vec<Waiting>,
-    /// Its replicas.
     pub replicas: Vec<Replica>,
 }
 
 impl ServerState {
-    /// Of INFO's text.
+    /// Parses the text of INFO.
     #[must_use]
-    pub fn read(info: &str) -> ServerState {
+    pub fn parse(info: &str) -> ServerState {
         let mut state = ServerState::default();
         let mut offset = 0;
         for line in info.lines() {
@@ -167,26 +167,27 @@ impl ServerState {
                 "ratelimit_blocked_clients" => state.waiting_calls = count(),
                 "ratelimit_blocked_keys" => state.waiting_keys = count(),
                 "master_repl_offset" => offset = count(),
-                _ if numbered(name, "ratelimit_policy_") => {
+                _ if is_numbered(name, "ratelimit_policy_") => {
                     let fields = fields(value);
                     let numbers = fields.iter().filter_map(|(name, value)| Some((*name, value.parse().ok()?)));
-                    state.shown.insert(text_of(&fields, "name"), Counts::of(numbers));
+                    state.shown.insert(text_of(&fields, "name"), Counts::from_fields(numbers));
                 }
-                _ if numbered(name, "ratelimit_blocked_") => state.waiting.push(waiting(&fields(value))),
-                _ if numbered(name, "slave") => state.replicas.push(replica(&fields(value))),
+                _ if is_numbered(name, "ratelimit_blocked_") => state.waiting.push(parse_waiting(&fields(value))),
+                _ if is_numbered(name, "slave") => state.replicas.push(parse_replica(&fields(value))),
                 _ => {}
             }
         }
         for replica in &mut state.replicas {
-            // Until here it held what was confirmed.
+            // The field has the acknowledged offset until here.
             replica.behind = u64::saturating_sub(offset, replica.behind);
         }
         state
     }
 }
 
-fn numbered(name: &str, start: &str) -> bool {
-    name.strip_prefix(start).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
+/// Returns `true` if a name consists of a prefix and a number.
+fn is_numbered(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn fields(value: &str) -> BTreeMap<&str, &str> {
@@ -202,7 +203,7 @@ fn text_of(fields: &BTreeMap<&str, &str>, name: &str) -> String {
     text::shown(&percent_encoding::percent_decode_str(escaped).collect::<Vec<u8>>())
 }
 
-fn waiting(fields: &BTreeMap<&str, &str>) -> Waiting {
+fn parse_waiting(fields: &BTreeMap<&str, &str>) -> Waiting {
     Waiting {
         key: text_of(fields, "key"),
         db: number(fields, "db"),
@@ -211,7 +212,7 @@ fn waiting(fields: &BTreeMap<&str, &str>) -> Waiting {
     }
 }
 
-fn replica(fields: &BTreeMap<&str, &str>) -> Replica {
+fn parse_replica(fields: &BTreeMap<&str, &str>) -> Replica {
     let text = |name| fields.get(name).copied().unwrap_or_default();
     Replica {
         name: format!("{}:{}", text("ip"), text("port")),
@@ -226,8 +227,8 @@ mod tests {
     use super::{Counts, Replica, ServerState, Waiting};
 
     #[test]
-    fn what_a_server_says_is_read() {
-        let state = ServerState::read(
+    fn info_is_parsed() {
+        let state = ServerState::parse(
             "# ratelimit_module\r\nratelimit_version:0.1.0\r\nratelimit_calls:9\r\nratelimit_admitted:5\r\n\
              ratelimit_denied:3\r\nratelimit_errors:1\r\nratelimit_blocked_clients:2\r\nratelimit_blocked_keys:1\r\n\
              ratelimit_blocked_0:key=a%FF,db=3,waiting=2,longest_ms=70\r\nratelimit_policies:7\r\n\
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_begin_anew_count_from_there() {
+    fn counts_after_a_restart_are_not_subtracted() {
         let counts = |calls, admitted| Counts { calls, admitted, ..Counts::default() };
         assert_eq!(counts(9, 7).since(counts(4, 3)), counts(5, 4));
         assert_eq!(counts(2, 1).since(counts(4, 3)), counts(2, 1));

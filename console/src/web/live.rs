@@ -1,4 +1,4 @@
-//! What happens now: samples of each server's counts, a second apart, for as long as somebody looks.
+//! Live view: samples of each server's counters once a second, as long as clients request them.
 
 use super::failure::Failure;
 use super::info::{Counts, ServerState};
@@ -10,85 +10,89 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// How far samples lie apart.
-const EVERY: Duration = Duration::from_secs(1);
-/// How long they go on once nobody looks any more: whoever comes back finds what happened meanwhile.
-const LINGER: Duration = Duration::from_mins(5);
-/// How many are kept: five minutes.
-const KEPT: usize = 300;
-/// Of so many the shares of the nodes are told.
-const SHARED: usize = 10;
-/// How many policies have a line in INFO.
-const SHOWN: usize = 100;
+/// Interval between samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for which sampling continues after the last request, so that a returning client finds the time in between.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
+/// Number of ticks that are kept, those of five minutes.
+const MAX_TICKS: usize = 300;
+/// Number of recent ticks from which the shares of nodes are computed.
+const SHARE_TICKS: usize = 10;
+/// Maximum number of policies that INFO lists.
+const LISTED_POLICIES: usize = 100;
 
-/// What one server said.
+/// Sample of one server.
 struct NodeSample {
     name: String,
-    reply: Duration,
+    /// Time until the server replied to a PING.
+    latency: Duration,
     state: Result<ServerState, String>,
 }
 
-/// What happened in about a second, by policy and by node.
+/// Calls between two samples, by policy and by node.
 #[derive(Default)]
 struct Tick {
-    /// When it ended, in milliseconds since 1970.
+    /// End of the tick, in milliseconds since the Unix epoch.
     at: u64,
-    /// Its length in seconds.
+    /// Length of the tick in seconds.
     seconds: f64,
     all: Counts,
     policies: BTreeMap<String, Counts>,
     nodes: BTreeMap<String, Counts>,
 }
 
+/// Samples so far.
 #[derive(Default)]
-struct Seen {
-    asked: Option<Instant>,
+struct Samples {
+    requested_at: Option<Instant>,
     latest: Vec<NodeSample>,
-    /// The last counts of each server, also of one that is away for a moment.
+    /// Last state of each server, including those that do not reply at the moment.
     known: BTreeMap<String, ServerState>,
-    taken: Option<Instant>,
+    taken_at: Option<Instant>,
     ticks: VecDeque<Tick>,
     failure: Option<Failure>,
 }
 
-/// The samples, shared by all who look.
-pub struct Live {
+/// Sampler of the servers, shared by all clients.
+pub struct Sampler {
     upstream: Arc<Upstream>,
-    seen: Mutex<Seen>,
-    wanted: Notify,
+    samples: Mutex<Samples>,
+    /// Wakes the sampler at a request.
+    requested: Notify,
+    /// Wakes requests after a sample.
     sampled: Notify,
 }
 
-impl Live {
-    /// Without samples, until [`Live::keep`] runs and somebody looks.
+impl Sampler {
+    /// Creates a sampler without samples. [`Sampler::run`] takes them.
     #[must_use]
-    pub fn new(upstream: Arc<Upstream>) -> Live {
-        Live { upstream, seen: Mutex::default(), wanted: Notify::new(), sampled: Notify::new() }
+    pub fn new(upstream: Arc<Upstream>) -> Sampler {
+        Sampler { upstream, samples: Mutex::default(), requested: Notify::new(), sampled: Notify::new() }
     }
 
-    fn seen<T>(&self, with: impl FnOnce(&mut Seen) -> T) -> T {
-        with(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_samples<T>(&self, with: impl FnOnce(&mut Samples) -> T) -> T {
+        with(&mut self.samples.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes samples while somebody looks.
-    pub async fn keep(&self) {
-        let mut clock = interval(EVERY);
+    /// Takes samples while clients request them. Never completes.
+    pub async fn run(&self) {
+        let mut clock = interval(SAMPLE_INTERVAL);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            if !self.seen(|seen| seen.asked.is_some_and(|asked| asked.elapsed() < LINGER)) {
-                self.wanted.notified().await;
+            if !self.with_samples(|samples| samples.is_requested()) {
+                self.requested.notified().await;
                 clock.reset_immediately();
             }
             clock.tick().await;
             let sample = self.sample().await;
-            self.seen(|seen| seen.take(sample));
+            self.with_samples(|samples| samples.add(sample));
             self.sampled.notify_waiters();
         }
     }
 
     async fn sample(&self) -> Result<Vec<NodeSample>, Failure> {
         let server = self.upstream.server().await?;
-        let mut samples = asked(&server).await;
+        let mut samples = sample_nodes(&server).await;
         if samples.iter().all(|sample| sample.state.is_err())
             && let Some(why) = samples.iter().find_map(|sample| sample.state.as_ref().err())
         {
@@ -96,7 +100,7 @@ impl Live {
         }
         let away = server.away.iter().map(|(name, why)| NodeSample {
             name: name.clone(),
-            reply: Duration::ZERO,
+            latency: Duration::ZERO,
             state: Err(why.clone()),
         });
         samples.extend(away);
@@ -104,44 +108,52 @@ impl Live {
         Ok(samples)
     }
 
-    /// Takes note that somebody looks, and waits for the first sample.
-    async fn look(&self) {
+    /// Records a request, and waits for the first sample if there is none.
+    async fn request(&self) {
         let sampled = self.sampled.notified();
         tokio::pin!(sampled);
         sampled.as_mut().enable();
-        let fresh = self.seen(|seen| {
-            let fresh = seen.asked.is_some_and(|asked| asked.elapsed() < LINGER)
-                && (seen.taken.is_some() || seen.failure.is_some());
-            seen.asked = Some(Instant::now());
-            fresh
+        let is_fresh = self.with_samples(|samples| {
+            let has_sample = samples.taken_at.is_some() || samples.failure.is_some();
+            let is_fresh = samples.is_requested() && has_sample;
+            samples.requested_at = Some(Instant::now());
+            is_fresh
         });
-        if !fresh {
-            self.wanted.notify_one();
+        if !is_fresh {
+            self.requested.notify_one();
             let _ = tokio::time::timeout(Duration::from_secs(5), sampled).await;
         }
     }
 
-    /// Whether the server is there.
-    pub async fn reachable(&self) -> Result<(), Failure> {
-        self.look().await;
-        self.seen(|seen| seen.failure.clone().map_or(Ok(()), Err))
-    }
-
-    /// What is to be seen now, with the seconds after `since`.
+    /// Checks that the servers can be reached.
     ///
     /// # Errors
-    /// If the server is away.
+    /// If no server can be reached.
+    pub async fn reachable(&self) -> Result<(), Failure> {
+        self.request().await;
+        self.with_samples(|samples| samples.failure.clone().map_or(Ok(()), Err))
+    }
+
+    /// Returns the current state as JSON, with the ticks after `since`.
+    ///
+    /// # Errors
+    /// If no server can be reached.
     pub async fn now(&self, since: u64) -> Result<Value, Failure> {
-        self.look().await;
-        self.seen(|seen| match &seen.failure {
+        self.request().await;
+        self.with_samples(|samples| match &samples.failure {
             Some(failure) => Err(failure.clone()),
-            None => Ok(seen.told(since)),
+            None => Ok(samples.json(since)),
         })
     }
 }
 
-impl Seen {
-    fn take(&mut self, sample: Result<Vec<NodeSample>, Failure>) {
+impl Samples {
+    /// Returns `true` if a client has requested samples recently.
+    fn is_requested(&self) -> bool {
+        self.requested_at.is_some_and(|at| at.elapsed() < IDLE_TIMEOUT)
+    }
+
+    fn add(&mut self, sample: Result<Vec<NodeSample>, Failure>) {
         let samples = match sample {
             Ok(samples) => samples,
             Err(failure) => {
@@ -151,20 +163,20 @@ impl Seen {
         };
         self.failure = None;
         let now = Instant::now();
-        if let Some(taken) = self.taken {
-            self.ticks.push_back(tick(&self.known, &samples, now - taken));
-            if self.ticks.len() > KEPT {
+        if let Some(taken_at) = self.taken_at {
+            self.ticks.push_back(tick(&self.known, &samples, now - taken_at));
+            if self.ticks.len() > MAX_TICKS {
                 self.ticks.pop_front();
             }
         }
-        self.taken = Some(now);
+        self.taken_at = Some(now);
         self.known.retain(|name, _| samples.iter().any(|sample| sample.name == *name));
         let states = samples.iter().filter_map(|sample| Some((sample.name.clone(), sample.state.clone().ok()?)));
         self.known.extend(states);
         self.latest = samples;
     }
 
-    fn told(&self, since: u64) -> Value {
+    fn json(&self, since: u64) -> Value {
         let states: Vec<&ServerState> = self.latest.iter().filter_map(|sample| sample.state.as_ref().ok()).collect();
         let mut policies: BTreeMap<&str, Counts> = BTreeMap::new();
         for (name, counts) in states.iter().flat_map(|state| &state.shown) {
@@ -172,7 +184,7 @@ impl Seen {
             *sum = sum.plus(*counts);
         }
         let digests: Vec<&str> = states.iter().map(|state| state.digest.as_str()).collect();
-        let recent: Vec<&Tick> = self.ticks.iter().rev().take(SHARED).collect();
+        let recent: Vec<&Tick> = self.ticks.iter().rev().take(SHARE_TICKS).collect();
         let waiting: Vec<Value> = self
             .latest
             .iter()
@@ -187,8 +199,8 @@ impl Seen {
             .collect();
         json!({
             "at": now_ms(),
-            "ticks": self.ticks.iter().filter(|tick| tick.at > since).map(Tick::told).collect::<Vec<_>>(),
-            "nodes": self.latest.iter().map(|sample| sample.told(&recent, &digests)).collect::<Vec<_>>(),
+            "ticks": self.ticks.iter().filter(|tick| tick.at > since).map(Tick::json).collect::<Vec<_>>(),
+            "nodes": self.latest.iter().map(|sample| sample.json(&recent, &digests)).collect::<Vec<_>>(),
             "policies": policies.into_iter().map(|(name, counts)| (name.to_owned(), counts.json())).collect::<Map<_, _>>(),
             "count": states.iter().map(|state| state.policies).max(),
             "digest": digests.first(),
@@ -202,10 +214,10 @@ impl Seen {
 }
 
 impl Tick {
-    fn told(&self) -> Value {
+    fn json(&self) -> Value {
         let rates = |counts: &Counts| {
             let rate = |count: u64| {
-                // Counts of a second are far below what a float holds exactly.
+                // Counts of a second are far below 2^52.
                 #[allow(clippy::cast_precision_loss)]
                 let rate = count as f64 / self.seconds;
                 (rate * 100.0).round() / 100.0
@@ -222,7 +234,7 @@ impl Tick {
 }
 
 impl NodeSample {
-    fn told(&self, recent: &[&Tick], digests: &[&str]) -> Value {
+    fn json(&self, recent: &[&Tick], digests: &[&str]) -> Value {
         let state = match &self.state {
             Ok(state) => state,
             Err(why) => return json!({ "name": self.name, "away": why }),
@@ -242,7 +254,7 @@ impl NodeSample {
             "module": state.module,
             "rate": if seconds > 0.0 { own / seconds } else { 0.0 },
             "share": (all > 0.0).then(|| own / all),
-            "reply_ms": self.reply.as_secs_f64() * 1000.0,
+            "reply_ms": self.latency.as_secs_f64() * 1000.0,
             "errors": state.errors,
             "policies": state.policies,
             "digest": state.digest,
@@ -252,19 +264,19 @@ impl NodeSample {
     }
 }
 
-/// What happened between two samples.
+/// Returns the calls between two samples.
 fn tick(before: &BTreeMap<String, ServerState>, after: &[NodeSample], length: Duration) -> Tick {
     let mut tick = Tick { at: now_ms(), seconds: length.as_secs_f64().max(0.001), ..Tick::default() };
     for (name, state) in after.iter().filter_map(|sample| Some((&sample.name, sample.state.as_ref().ok()?))) {
-        // Of a node that is seen for the first time nobody knows since when it counts.
+        // A node without an earlier sample has no difference.
         let Some(known) = before.get(name) else { continue };
         let own = state.all.since(known.all);
         tick.all = tick.all.plus(own);
         tick.nodes.insert(name.clone(), own);
         for (policy, counts) in &state.shown {
-            // One that was not shown was not called, unless there were more than are shown.
-            let all_shown = known.shown.len() < SHOWN;
-            let Some(known) = known.shown.get(policy).copied().or(all_shown.then(Counts::default)) else { continue };
+            // A policy that was not listed had no calls, unless the list was full.
+            let all_listed = known.shown.len() < LISTED_POLICIES;
+            let Some(known) = known.shown.get(policy).copied().or(all_listed.then(Counts::default)) else { continue };
             let sum = tick.policies.entry(policy.clone()).or_default();
             *sum = sum.plus(counts.since(known));
         }
@@ -276,44 +288,45 @@ fn tick(before: &BTreeMap<String, ServerState>, after: &[NodeSample], length: Du
     tick
 }
 
-async fn asked(server: &Server) -> Vec<NodeSample> {
-    let one = |node: Arc<Node>| async move {
+/// Samples all primaries concurrently.
+async fn sample_nodes(server: &Server) -> Vec<NodeSample> {
+    let sample = |node: Arc<Node>| async move {
         let sent = Instant::now();
-        let answered = node.ask(&redis::cmd("PING")).await;
-        let reply = sent.elapsed();
-        let state = match answered {
-            Ok(_) => state(&node).await,
+        let reply = node.send(&redis::cmd("PING")).await;
+        let latency = sent.elapsed();
+        let state = match reply {
+            Ok(_) => read_state(&node).await,
             Err(failure) => Err(failure),
         };
-        NodeSample { name: node.name.clone(), reply, state: state.map_err(|failure| failure.told().to_owned()) }
+        NodeSample { name: node.name.clone(), latency, state: state.map_err(|failure| failure.message().to_owned()) }
     };
-    futures_util::future::join_all(server.nodes().iter().cloned().map(one)).await
+    futures_util::future::join_all(server.nodes().iter().cloned().map(sample)).await
 }
 
-async fn state(node: &Node) -> Result<ServerState, Failure> {
+async fn read_state(node: &Node) -> Result<ServerState, Failure> {
     let mut sections = redis::pipe();
-    // Redis 6.2 takes one section at a time.
+    // Redis 6.2 accepts only one section in a call.
     for section in ["ratelimit", "replication", "server"] {
         sections.cmd("INFO").arg(section);
     }
-    let told = node.ask_all(&sections).await?;
+    let replies = node.send_all(&sections).await?;
     let mut info = String::new();
-    for section in told {
+    for section in replies {
         info.push_str(&redis::from_redis_value::<String>(section).map_err(|error| Failure::Server(error.to_string()))?);
     }
-    let state = ServerState::read(&info);
+    let state = ServerState::parse(&info);
     match (&state.module, state.is_replica) {
         (None, _) => Err(Failure::Server("the server does not have the module".to_owned())),
         (_, true) => {
-            // The primary is elsewhere by now.
-            node.give_up();
+            // After a failover, another server is the primary.
+            node.mark_broken();
             Err(Failure::Away("the server is a replica".to_owned()))
         }
         _ => Ok(state),
     }
 }
 
-/// Milliseconds since 1970.
+/// Returns the time in milliseconds since the Unix epoch.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -1,10 +1,10 @@
-//! Replies of the server, read and as JSON.
+//! Parsing of replies of the server, and their conversion to JSON.
 
 use super::text;
 use redis::Value;
 use serde_json::{Value as Json, json};
 
-/// An integer.
+/// Returns the integer of a reply.
 #[must_use]
 pub fn int(value: &Value) -> Option<i64> {
     match value {
@@ -14,7 +14,7 @@ pub fn int(value: &Value) -> Option<i64> {
     }
 }
 
-/// A string as text.
+/// Returns the string of a reply as text.
 #[must_use]
 pub fn text_of(value: &Value) -> Option<String> {
     match value {
@@ -24,7 +24,7 @@ pub fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// The items of an array; nothing of what is none.
+/// Returns the items of an array, or none for any other reply.
 #[must_use]
 pub fn items(value: &Value) -> &[Value] {
     match value {
@@ -33,7 +33,7 @@ pub fn items(value: &Value) -> &[Value] {
     }
 }
 
-/// Names and values, which servers send as a flat array.
+/// Returns the names and values of a flat array.
 #[must_use]
 pub fn pairs(value: &Value) -> Option<Vec<(String, &Value)>> {
     let Value::Array(flat) = value else { return None };
@@ -42,7 +42,7 @@ pub fn pairs(value: &Value) -> Option<Vec<(String, &Value)>> {
         .collect()
 }
 
-/// Names and values as an object; `parts` are objects too.
+/// Converts a flat array of names and values to an object. The items of `parts` become objects as well.
 #[must_use]
 pub fn object(value: &Value) -> Json {
     let fields = pairs(value).unwrap_or_default().into_iter().map(|(name, value)| {
@@ -52,7 +52,7 @@ pub fn object(value: &Value) -> Json {
     Json::Object(fields.collect())
 }
 
-/// Any other value.
+/// Converts any other reply.
 fn plain(value: &Value) -> Json {
     match value {
         Value::Int(number) => json!(number),
@@ -67,7 +67,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_a_key_remembers_is_an_object() {
+    fn reply_of_rl_info_becomes_an_object() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let lease = Value::Array(vec![Value::BulkString(b"\xffa".to_vec()), text("1.5"), Value::Int(7)]);
         let part = Value::Array(vec![text("kind"), text("rl-leases"), text("leases"), Value::Array(vec![lease])]);

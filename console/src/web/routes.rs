@@ -1,6 +1,6 @@
-//! What the console answers: the page, and the API behind the guard.
+//! Routes of the console: the page, and the API with access control.
 
-use super::access::{Guard, guarded};
+use super::access::{Guard, guard_requests};
 use super::tokens::Role;
 use super::{Console, assets, keys, policies};
 use axum::extract::{Query, State};
@@ -13,16 +13,16 @@ use std::sync::Arc;
 
 use super::failure::Failure;
 
-/// The views of a console with a server.
+/// Views of a console with a server.
 pub const VIEWS: &[&str] = &["now", "policies", "key", "playground", "replay"];
 
-/// All routes.
+/// Returns all routes.
 pub fn router(console: Console, guard: Guard) -> Router {
     let guard = Arc::new(guard);
     api(Arc::new(console))
         .layer(Extension(Arc::clone(&guard)))
         .fallback(assets::file)
-        .layer(middleware::from_fn_with_state(guard, guarded))
+        .layer(middleware::from_fn_with_state(guard, guard_requests))
 }
 
 fn api(console: Arc<Console>) -> Router {
@@ -30,7 +30,7 @@ fn api(console: Arc<Console>) -> Router {
         .route("/api/session", get(session))
         .route("/api/state", get(state))
         .route("/api/now", get(now))
-        .route("/api/{*other}", get(nothing))
+        .route("/api/{*other}", get(not_found))
         .merge(policies::routes())
         .merge(keys::routes())
         .with_state(console)
@@ -38,11 +38,11 @@ fn api(console: Arc<Console>) -> Router {
         .merge(crate::replay::routes())
 }
 
-async fn nothing() -> (StatusCode, Json<Value>) {
+async fn not_found() -> (StatusCode, Json<Value>) {
     (StatusCode::NOT_FOUND, Json(json!({ "error": "there is no such request" })))
 }
 
-/// The role of the client, and what the console can show.
+/// Returns the role of the client, and the views of the console.
 async fn session(
     State(console): State<Arc<Console>>,
     Extension(guard): Extension<Arc<Guard>>,
@@ -51,30 +51,30 @@ async fn session(
     Json(json!({
         "role": role.word(),
         "readonly": guard.is_read_only(),
-        "server": console.upstream.as_ref().map(|upstream| upstream.told()),
+        "server": console.upstream.as_ref().map(|upstream| upstream.address_text()),
         "views": console.views,
         "version": env!("CARGO_PKG_VERSION"),
     }))
 }
 
-/// Whether the server is there.
+/// Returns the address of the server, and whether it can be reached.
 async fn state(State(console): State<Arc<Console>>) -> Json<Value> {
-    let told = console.upstream.as_ref().map(|upstream| upstream.told());
-    let failure = match &console.live {
-        Some(live) => live.reachable().await.err(),
+    let server = console.upstream.as_ref().map(|upstream| upstream.address_text());
+    let failure = match &console.sampler {
+        Some(sampler) => sampler.reachable().await.err(),
         None => None,
     };
-    let why = failure.as_ref().map(Failure::told);
-    Json(json!({ "server": told, "reachable": failure.is_none(), "why": why }))
+    let why = failure.as_ref().map(Failure::message);
+    Json(json!({ "server": server, "reachable": failure.is_none(), "why": why }))
 }
 
-/// What somebody has already.
+/// Query of `/api/now`: the time of the last sample that the client has.
 #[derive(Deserialize)]
-struct Since {
+struct NowQuery {
     since: Option<u64>,
 }
 
-async fn now(State(console): State<Arc<Console>>, Query(has): Query<Since>) -> Result<Json<Value>, Failure> {
-    let live = console.live.as_ref().ok_or_else(super::without_server)?;
-    Ok(Json(live.now(has.since.unwrap_or_default()).await?))
+async fn now(State(console): State<Arc<Console>>, Query(query): Query<NowQuery>) -> Result<Json<Value>, Failure> {
+    let sampler = console.sampler.as_ref().ok_or_else(super::without_server)?;
+    Ok(Json(sampler.now(query.since.unwrap_or_default()).await?))
 }

@@ -1,36 +1,37 @@
-//! Names and keys as text. Servers have bytes; JSON has text. A byte that is no UTF-8 stands as `\xff`, and a backslash
-//! that would read as such as `\x5c`, so that each text names one sequence of bytes.
+//! Conversion of names and keys between bytes and text, because JSON cannot have arbitrary bytes. A byte that is not
+//! UTF-8 is written as `\xff`, and a backslash that begins such a sequence as `\x5c`, so that different bytes have
+//! different texts.
 
 use percent_encoding::percent_decode_str;
 use std::fmt::Write as _;
 
-/// The text of these bytes.
+/// Returns the text of bytes.
 #[must_use]
 pub fn shown(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         let valid = chunk.valid();
-        for (place, character) in valid.char_indices() {
-            if character == '\\' && escape(valid.get(place..).unwrap_or_default()).is_some() {
+        for (index, character) in valid.char_indices() {
+            if character == '\\' && parse_escape(valid.get(index..).unwrap_or_default()).is_some() {
                 out.push_str("\\x5c");
             } else {
                 out.push(character);
             }
         }
         for byte in chunk.invalid() {
-            push(&mut out, *byte);
+            push_escaped(&mut out, *byte);
         }
     }
     out
 }
 
-/// The bytes of this text.
+/// Returns the bytes of a text that [`shown`] returned.
 #[must_use]
 pub fn bytes(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some(character) = rest.chars().next() {
-        let length = if let Some(byte) = escape(rest) {
+        let length = if let Some(byte) = parse_escape(rest) {
             out.push(byte);
             4
         } else {
@@ -43,28 +44,28 @@ pub fn bytes(text: &str) -> Vec<u8> {
     out
 }
 
-/// The bytes of a part of a path: percent-encoded, and then text as above.
+/// Returns the bytes of a path segment, which is a percent-encoded text.
 #[must_use]
-pub fn of_path(part: &str) -> Vec<u8> {
+pub fn decode_path(part: &str) -> Vec<u8> {
     let decoded: Vec<u8> = percent_decode_str(part).collect();
-    // Bytes that are no UTF-8 stand for themselves: they are shown as they would be written.
+    // Bytes that are not UTF-8 are accepted as well.
     bytes(&decoded.utf8_chunks().fold(String::new(), |mut text, chunk| {
         text.push_str(chunk.valid());
         for byte in chunk.invalid() {
-            push(&mut text, *byte);
+            push_escaped(&mut text, *byte);
         }
         text
     }))
 }
 
-/// Adds a byte as `\xff`.
-fn push(text: &mut String, byte: u8) {
-    // A string takes whatever is written to it.
+/// Appends a byte as `\xff`.
+fn push_escaped(text: &mut String, byte: u8) {
+    // Writing to a string never fails.
     let _ = write!(text, "\\x{byte:02x}");
 }
 
-/// The byte that a text begins with as `\xff`.
-fn escape(text: &str) -> Option<u8> {
+/// Parses the byte at the beginning of a text if it is written as `\xff`.
+fn parse_escape(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("\\x")?.get(..2)?;
     let hexadecimal = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     hexadecimal.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
@@ -72,17 +73,17 @@ fn escape(text: &str) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, of_path, shown};
+    use super::{bytes, decode_path, shown};
 
     #[test]
-    fn bytes_that_are_no_text_are_shown_as_numbers() {
+    fn bytes_that_are_not_utf8_are_escaped() {
         assert_eq!(shown(b"caf\xc3\xa9 \xff\x00"), "caf\u{e9} \\xff\u{0}");
-        assert_eq!(shown(br"a\xfg \x4"), r"a\xfg \x4", "nothing that could be misread");
+        assert_eq!(shown(br"a\xfg \x4"), r"a\xfg \x4", "no escape sequence");
         assert_eq!(shown(br"a\x41"), r"a\x5cx41");
     }
 
     #[test]
-    fn each_sequence_of_bytes_has_a_text_of_its_own() {
+    fn text_converts_back_to_the_same_bytes() {
         for case in
             [&b"plain"[..], b"", b"\\", b"\\x", b"\\x4", b"\\x41", b"\\\\x41", b"\\x\xff", b"\xf0\x9f", b"\\x5cx41"]
         {
@@ -95,11 +96,11 @@ mod tests {
     }
 
     #[test]
-    fn a_path_takes_bytes_and_text() {
-        assert_eq!(of_path("plan%3Afree%2F1"), b"plan:free/1");
-        assert_eq!(of_path("%ff"), b"\xff");
-        assert_eq!(of_path("%5Cxff"), b"\xff");
-        assert_eq!(of_path("%5Cx2e%5Cx2e"), b"..");
-        assert_eq!(of_path("100%"), b"100%", "what encodes nothing is itself");
+    fn path_segment_may_have_bytes_and_text() {
+        assert_eq!(decode_path("plan%3Afree%2F1"), b"plan:free/1");
+        assert_eq!(decode_path("%ff"), b"\xff");
+        assert_eq!(decode_path("%5Cxff"), b"\xff");
+        assert_eq!(decode_path("%5Cx2e%5Cx2e"), b"..");
+        assert_eq!(decode_path("100%"), b"100%", "a lone % is kept");
     }
 }

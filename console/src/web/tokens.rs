@@ -1,4 +1,4 @@
-//! The tokens of the console, which are read again at SIGHUP, and what becomes of requests whose token is refused.
+//! Tokens of the console, which are reloaded at SIGHUP, and the delay of responses to rejected tokens.
 
 use super::uncounted;
 use arc_swap::ArcSwap;
@@ -14,30 +14,30 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-/// Variable of the token for looking.
+/// Variable of the token for reading.
 pub const LOOK: &str = "RATELIMIT_CONSOLE_TOKEN";
 /// Variable of the token for changes.
 pub const CHANGE: &str = "RATELIMIT_CONSOLE_WRITE_TOKEN";
 /// Minimum length of a token, in bytes.
-const SHORTEST: usize = 16;
-/// Time by which the answer to a refused token is delayed.
+const MIN_LENGTH: usize = 16;
+/// Delay of the response to a rejected token.
 const DELAY: Duration = Duration::from_secs(1);
-/// Maximum number of refused tokens whose answers are delayed at once; others wait for their turn.
-const DELAYED: usize = 64;
-/// Time between two lines of the log about refused tokens.
-const QUIET: Duration = Duration::from_secs(1);
+/// Maximum number of responses that are delayed concurrently. Others are delayed one after another.
+const MAX_DELAYED: usize = 64;
+/// Minimum time between two log lines about rejected tokens.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Permission of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Look.
+    /// Read.
     Look,
-    /// Look, and change limits.
+    /// Read, and change limits.
     Change,
 }
 
 impl Role {
-    /// Returns the role as the page and the log have it.
+    /// Returns the name of the role for the page and the log.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -47,14 +47,14 @@ impl Role {
     }
 }
 
-/// Tokens, and where they are read from.
+/// Tokens and their sources.
 pub struct Tokens {
     look: Option<Secret>,
     change: Option<Secret>,
     hashes: ArcSwap<Hashes>,
 }
 
-/// Hash of a token. Two hashes are compared in the same time, whatever they and their tokens have in common.
+/// Hash of a token. Hashes are compared in constant time.
 type Hash = [u8; 32];
 
 #[derive(Default)]
@@ -64,7 +64,7 @@ struct Hashes {
 }
 
 impl Tokens {
-    /// Finds the tokens in their variables, or in the files that those name.
+    /// Reads both tokens from their variables, or from the files that those name.
     ///
     /// # Errors
     /// As for [`Secret::find`] and [`Tokens::new`].
@@ -72,7 +72,7 @@ impl Tokens {
         Tokens::new(Secret::find(LOOK)?, Secret::find(CHANGE)?)
     }
 
-    /// Finds the token for looking alone.
+    /// Reads only the token for reading.
     ///
     /// # Errors
     /// As for [`Tokens::find`].
@@ -80,7 +80,7 @@ impl Tokens {
         Tokens::new(Secret::find(LOOK)?, None)
     }
 
-    /// Reads the tokens.
+    /// Creates tokens from their secrets.
     ///
     /// # Errors
     /// If one cannot be read, is too short, or cannot be sent as a header, or if both are the same. The error names the
@@ -91,7 +91,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Returns `true` if a token is needed for looking.
+    /// Returns `true` if a token is required for reading.
     #[must_use]
     pub fn are_needed(&self) -> bool {
         self.look.is_some()
@@ -103,13 +103,13 @@ impl Tokens {
         self.change.is_none()
     }
 
-    /// Returns the role of a token, if it is known.
+    /// Returns the role of a token, or `None` if it is unknown.
     #[must_use]
     pub fn role(&self, token: &[u8]) -> Option<Role> {
         let hashes = self.hashes.load();
         let given: Hash = Sha256::digest(token).into();
         let is = |hash: Option<Hash>| hash.is_some_and(|hash| bool::from(hash.ct_eq(&given)));
-        // Both are compared, whichever it is.
+        // Always compared with both, so that the time does not depend on the token.
         match (is(hashes.change), is(hashes.look)) {
             _ if token.is_empty() => None,
             (true, _) => Some(Role::Change),
@@ -118,10 +118,10 @@ impl Tokens {
         }
     }
 
-    /// Reads tokens of files again when the files change, and at SIGHUP.
+    /// Reloads tokens of files when the files change, and at SIGHUP.
     ///
     /// # Errors
-    /// If a token is wrong now.
+    /// If a token is invalid now.
     pub fn watch(tokens: &Arc<Tokens>) -> Result<(), String> {
         if tokens.files().next().is_some() {
             reload::load_and_watch(Arc::<Tokens>::clone(tokens), uncounted)
@@ -145,8 +145,9 @@ impl Reloadable for Tokens {
     }
 
     fn read(&self) -> Result<(), String> {
-        let read = |token: &Option<Secret>, name| token.as_ref().map(|token| valid(token.read()?, name)).transpose();
-        let (look, change) = (read(&self.look, LOOK)?, read(&self.change, CHANGE)?);
+        let load =
+            |token: &Option<Secret>, name| token.as_ref().map(|token| validated(token.read()?, name)).transpose();
+        let (look, change) = (load(&self.look, LOOK)?, load(&self.change, CHANGE)?);
         if look.is_some() && look == change {
             return Err(format!("{CHANGE} must be another token than {LOOK}"));
         }
@@ -156,43 +157,43 @@ impl Reloadable for Tokens {
     }
 }
 
-fn valid(token: String, name: &str) -> Result<String, String> {
-    if token.len() < SHORTEST {
-        return Err(format!("{name} must have at least {SHORTEST} bytes, such as those of `openssl rand -hex 16`"));
+fn validated(token: String, name: &str) -> Result<String, String> {
+    if token.len() < MIN_LENGTH {
+        return Err(format!("{name} must have at least {MIN_LENGTH} bytes, such as those of `openssl rand -hex 16`"));
     }
-    // A header could not have them, or would lose them at its ends.
+    // A header cannot contain other bytes, or loses spaces at its ends.
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(format!("{name} must consist of ASCII letters, digits and punctuation"));
     }
     Ok(token)
 }
 
-/// Delay and log of refused tokens.
+/// Delay and log of rejected tokens.
 pub struct Refusals {
-    places: Semaphore,
+    permits: Semaphore,
     log: Mutex<RefusalLog>,
 }
 
 impl Default for Refusals {
     fn default() -> Refusals {
-        Refusals { places: Semaphore::new(DELAYED), log: Mutex::default() }
+        Refusals { permits: Semaphore::new(MAX_DELAYED), log: Mutex::default() }
     }
 }
 
 impl Refusals {
-    /// Logs a refused token and delays its answer. Requests with a right token do not wait.
+    /// Logs a rejected token and delays its response. Requests with a valid token are not delayed.
     pub async fn delay(&self, peer: IpAddr) {
         let refused = self.log.lock().unwrap_or_else(PoisonError::into_inner).count(Instant::now());
         if let Some(refused) = refused {
             tracing::warn!(%peer, refused, "the console refused a token");
         }
-        // It is never closed.
-        let _place = self.places.acquire().await;
+        // Never fails: the semaphore is never closed.
+        let _permit = self.permits.acquire().await;
         sleep(DELAY).await;
     }
 }
 
-/// Refused tokens that the log has not told of.
+/// Rejected tokens that have not been logged yet.
 #[derive(Default)]
 struct RefusalLog {
     refused: u64,
@@ -200,10 +201,10 @@ struct RefusalLog {
 }
 
 impl RefusalLog {
-    /// Counts a refused token. Returns the number since the last line if it is time for another.
+    /// Counts a rejected token. Returns the number since the last log line if another line is due.
     fn count(&mut self, now: Instant) -> Option<u64> {
         self.refused += 1;
-        if self.last.is_some_and(|last| now.duration_since(last) < QUIET) {
+        if self.last.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
             return None;
         }
         self.last = Some(now);
@@ -213,7 +214,9 @@ impl RefusalLog {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHANGE, DELAY, DELAYED, LOOK, QUIET, RefusalLog, Refusals, Reloadable, Role, Secret, Tokens};
+    use super::{
+        CHANGE, DELAY, LOG_INTERVAL, LOOK, MAX_DELAYED, RefusalLog, Refusals, Reloadable, Role, Secret, Tokens,
+    };
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
     use tokio::time::Instant;
@@ -227,57 +230,62 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_its_role() {
-        let tokens = tokens(Some(READS), Some(WRITES)).expect("right");
+    fn role_is_that_of_the_token() {
+        let tokens = tokens(Some(READS), Some(WRITES)).expect("valid tokens");
         let roles =
             [READS, WRITES, "", "reads-012345678", "reads-01234567890"].map(|text| tokens.role(text.as_bytes()));
         assert_eq!(roles, [Some(Role::Look), Some(Role::Change), None, None, None]);
     }
 
     #[test]
-    fn short_and_unsendable_tokens_are_refused_by_their_setting() {
+    fn error_names_the_setting_of_an_invalid_token() {
         for wrong in ["", "123456789012345", "1234567890 123456", "1234567890123456 ", "ab\u{e9}4567890123456"] {
-            assert!(tokens(Some(wrong), None).is_err_and(|told| told.starts_with(&format!("{LOOK} must"))), "{wrong}");
             assert!(
-                tokens(None, Some(wrong)).is_err_and(|told| told.starts_with(&format!("{CHANGE} must"))),
+                tokens(Some(wrong), None).is_err_and(|error| error.starts_with(&format!("{LOOK} must"))),
+                "{wrong}"
+            );
+            assert!(
+                tokens(None, Some(wrong)).is_err_and(|error| error.starts_with(&format!("{CHANGE} must"))),
                 "{wrong}"
             );
         }
-        assert!(tokens(Some(READS), Some(READS)).is_err_and(|told| told.starts_with(CHANGE)));
+        assert!(tokens(Some(READS), Some(READS)).is_err_and(|error| error.starts_with(CHANGE)));
         assert!(tokens(None, None).is_ok_and(|tokens| tokens.are_read_only() && !tokens.are_needed()));
     }
 
     #[test]
-    fn an_unreadable_token_leaves_the_last_one() {
+    fn invalid_file_keeps_the_last_token() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("token");
         std::fs::write(&file, format!("{WRITES}\n")).expect("written");
-        let tokens = Tokens::new(None, Some(Secret::from_file(CHANGE, file.clone()).expect("a secret"))).expect("right");
+        let tokens =
+            Tokens::new(None, Some(Secret::from_file(CHANGE, file.clone()).expect("a secret"))).expect("valid tokens");
         for wrong in ["\n", "short\n"] {
             std::fs::write(&file, wrong).expect("written");
             assert!(tokens.read().is_err());
             assert_eq!(tokens.role(WRITES.as_bytes()), Some(Role::Change));
         }
         std::fs::write(&file, format!("{READS}\n")).expect("written");
-        tokens.read().expect("right");
+        tokens.read().expect("valid tokens");
         assert_eq!([READS, WRITES].map(|token| tokens.role(token.as_bytes())), [Some(Role::Change), None]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_to_refused_tokens_are_delayed() {
+    async fn responses_to_rejected_tokens_are_delayed() {
         let (refusals, peer) = (Refusals::default(), IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let began = Instant::now();
+        let started = Instant::now();
         refusals.delay(peer).await;
-        assert_eq!(began.elapsed(), DELAY);
-        futures_util::future::join_all((0..=DELAYED).map(|_| refusals.delay(peer))).await;
-        assert_eq!(began.elapsed(), DELAY * 3);
+        assert_eq!(started.elapsed(), DELAY);
+        futures_util::future::join_all((0..=MAX_DELAYED).map(|_| refusals.delay(peer))).await;
+        assert_eq!(started.elapsed(), DELAY * 3);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_log_has_at_most_a_line_a_second() {
-        let (mut log, began) = (RefusalLog::default(), Instant::now());
-        let lines: Vec<u64> = (0..30).filter_map(|step| log.count(began + Duration::from_millis(100) * step)).collect();
+    async fn log_has_at_most_one_line_a_second() {
+        let (mut log, started) = (RefusalLog::default(), Instant::now());
+        let lines: Vec<u64> =
+            (0..30).filter_map(|step| log.count(started + Duration::from_millis(100) * step)).collect();
         assert_eq!(lines, [1, 10, 10]);
-        assert_eq!(log.count(began + QUIET * 60), Some(10));
+        assert_eq!(log.count(started + LOG_INTERVAL * 60), Some(10));
     }
 }

@@ -1,5 +1,5 @@
-//! The servers behind the console, over connections of their own: a list of thousands of policies must not stand before
-//! a decision. Keys are asked of whoever has their slot, and each primary by itself of what it counts.
+//! Connections to the servers. They are separate from those of the gateway, so that a list of thousands of policies
+//! does not delay decisions. Commands on keys go to the primary of their slot, and counters are read from each primary.
 
 use super::failure::Failure;
 use futures_util::future::join_all;
@@ -16,40 +16,40 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-/// How long a server is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long one node of a cluster is waited for: the others have something to tell meanwhile.
-const PATIENCE_WITH_NODE: Duration = Duration::from_secs(1);
-/// How long nobody tries again who could not be reached.
-const PAUSE: Duration = Duration::from_millis(250);
-/// How long it is taken for granted which primaries a cluster has; and while one of them does not answer.
-const KNOWN: Duration = Duration::from_secs(5);
-const KNOWN_BROKEN: Duration = Duration::from_secs(1);
+/// Timeout of a server.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of a node of a cluster, shorter because the other nodes suffice.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time after a failed attempt to connect in which no other attempt is made.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// Time after which the primaries of a cluster are looked up again.
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
+/// Time after which they are looked up again while a primary does not reply.
+const BROKEN_LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A server with keys of its own: the one there is, or a primary of a cluster.
+/// Single server, or a primary of a cluster.
 pub struct Node {
-    /// Its host and port.
+    /// Host and port.
     pub name: String,
     connection: MultiplexedConnection,
-    /// How long it is waited for.
-    patience: Duration,
+    timeout: Duration,
     broken: Arc<AtomicBool>,
 }
 
-/// What the console asks.
+/// Connected server, or all connected primaries of a cluster.
 pub struct Server {
     address: Arc<Address>,
-    /// Slots of a cluster; `None` if there is none.
+    /// Slots of a cluster, or `None` for a single server.
     slots: Option<Vec<SlotRange>>,
-    /// The primaries that can be reached, by name. There is one at least.
+    /// Primaries that can be reached, sorted by name. There is at least one.
     nodes: Vec<Arc<Node>>,
-    /// The primaries of a cluster that cannot be reached, and why.
+    /// Primaries that cannot be reached, with the reason.
     pub away: Vec<(String, String)>,
     broken: Arc<AtomicBool>,
     since: Instant,
 }
 
-/// The way to the servers: connected when somebody asks, and again when a connection broke.
+/// Connections to the servers, opened at the first request and again after they broke.
 pub struct Upstream {
     address: Arc<Address>,
     state: Arc<Mutex<UpstreamState>>,
@@ -59,44 +59,44 @@ pub struct Upstream {
 struct UpstreamState {
     server: Option<Arc<Server>>,
     failed: Option<(Instant, Failure)>,
-    /// Whether the primaries of the cluster are being looked up anew.
-    renewing: bool,
+    /// `true` while the primaries of the cluster are being looked up again.
+    is_renewing: bool,
 }
 
 impl Upstream {
-    /// The way to the servers at an address.
+    /// Creates closed connections to the servers at an address.
     #[must_use]
     pub fn new(address: Address) -> Upstream {
         Upstream { address: Arc::new(address), state: Arc::default() }
     }
 
-    /// Where they are, without who the console is to them.
+    /// Returns the address without credentials, for the page.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn address_text(&self) -> String {
         let hosts: Vec<String> = self.address.hosts.iter().map(format_host).collect();
         self.address.primary.clone().unwrap_or_else(|| hosts.join(", "))
     }
 
-    /// The servers, as they can be reached now.
+    /// Returns the connected servers, and connects to them if necessary.
     ///
     /// # Errors
-    /// If none can be.
+    /// If no server can be reached.
     pub async fn server(&self) -> Result<Arc<Server>, Failure> {
         let mut state = self.state.lock().await;
         if let Some(server) = state.server.clone().filter(|server| !server.broken.load(Ordering::Relaxed)) {
-            if server.is_dated() && !state.renewing {
-                state.renewing = true;
-                // Nobody who asks waits for a node that does not answer.
+            if server.is_outdated() && !state.is_renewing {
+                state.is_renewing = true;
+                // In the background, so that requests do not wait for a node that does not reply.
                 tokio::spawn(renew(Arc::clone(&self.address), Arc::clone(&self.state), Arc::clone(&server)));
             }
             return Ok(server);
         }
         if let Some((at, failure)) = &state.failed
-            && at.elapsed() < PAUSE
+            && at.elapsed() < RETRY_PAUSE
         {
             return Err(failure.clone());
         }
-        match in_time(PATIENCE, Server::find(&self.address, None)).await {
+        match with_timeout(SERVER_TIMEOUT, Server::find(&self.address, None)).await {
             Ok(server) => {
                 let server = Arc::new(server);
                 (state.server, state.failed) = (Some(Arc::clone(&server)), None);
@@ -110,12 +110,12 @@ impl Upstream {
     }
 }
 
-/// Looks up which primaries the cluster has now, beside those who ask.
+/// Looks up the primaries of a cluster again, and replaces those in use.
 async fn renew(address: Arc<Address>, state: Arc<Mutex<UpstreamState>>, before: Arc<Server>) {
-    // Of each node so long, one after another, and then of all at once.
-    let found = in_time(PATIENCE * 4, Server::find(&address, Some(&before))).await;
+    // Time to query several nodes one after another, and then to connect to all of them concurrently.
+    let found = with_timeout(SERVER_TIMEOUT * 4, Server::find(&address, Some(&before))).await;
     let mut state = state.lock().await;
-    state.renewing = false;
+    state.is_renewing = false;
     match found {
         Ok(server) => state.server = Some(Arc::new(server)),
         Err(_) => before.broken.store(true, Ordering::Relaxed),
@@ -123,7 +123,7 @@ async fn renew(address: Arc<Address>, state: Arc<Mutex<UpstreamState>>, before: 
 }
 
 impl Server {
-    /// Connects to those that serve at an address; what was connected before is kept.
+    /// Connects to the server or the primaries at an address. Working connections of `before` are kept.
     async fn find(address: &Arc<Address>, before: Option<&Server>) -> Result<Server, Failure> {
         let broken = before.map(|before| Arc::clone(&before.broken)).unwrap_or_default();
         let (nodes, away, since) = (vec![], vec![], Instant::now());
@@ -131,13 +131,13 @@ impl Server {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
         let slots = if let Some(before) = before {
-            // Of any node: the first may be the one that does not answer.
-            slot_ranges(&before.ask_any(&command).await?, &before.host())
+            // Any node, because the first may be the one that does not reply.
+            slot_ranges(&before.send_any(&command).await?, &before.host())
         } else {
             let ServerConnection { connection, host, is_cluster } = connect::connect(address).await?;
             if !is_cluster {
                 let (name, broken) = (format_host(&host), Arc::clone(&server.broken));
-                server.nodes.push(Arc::new(Node { name, connection, patience: PATIENCE, broken }));
+                server.nodes.push(Arc::new(Node { name, connection, timeout: SERVER_TIMEOUT, broken }));
                 return Ok(server);
             }
             slot_ranges(&send(connection, &command).await?, &host.0)
@@ -155,16 +155,15 @@ impl Server {
             if let Some(node) = known(&name) {
                 return Ok(node);
             }
-            // A process that hangs still has its connections accepted.
-            let greeted = async {
+            // The system accepts connections even for a process that hangs, so a reply is awaited.
+            let connect = async {
                 let connection = connect::connect_to_node(address, &host).await?;
                 send(connection.clone(), &redis::cmd("PING")).await?;
                 Ok::<_, RedisError>(connection)
             };
-            // One that never answers keeps nobody from the others.
-            match timeout(PATIENCE_WITH_NODE, greeted).await {
+            match timeout(NODE_TIMEOUT, connect).await {
                 Ok(Ok(connection)) => {
-                    Ok(Arc::new(Node { name, connection, patience: PATIENCE_WITH_NODE, broken: Arc::default() }))
+                    Ok(Arc::new(Node { name, connection, timeout: NODE_TIMEOUT, broken: Arc::default() }))
                 }
                 Ok(Err(error)) => Err((name, error.to_string())),
                 Err(_) => Err((name, "no reply in time".to_owned())),
@@ -183,87 +182,88 @@ impl Server {
         Ok(server)
     }
 
-    /// The host of a primary: those of a cluster that do not know their own address are at the same.
+    /// Returns the host of the first primary, which replaces the host of nodes that do not know their own.
     fn host(&self) -> String {
         let name = self.nodes.first().map_or("", |node| node.name.as_str());
         let (host, _) = name.rsplit_once(':').unwrap_or((name, ""));
         host.trim_matches(['[', ']']).to_owned()
     }
 
-    /// Whether it is a cluster.
+    /// Returns `true` for a cluster.
     #[must_use]
     pub fn is_cluster(&self) -> bool {
         self.slots.is_some()
     }
 
-    /// The primaries that can be reached, by name.
+    /// Returns the primaries that can be reached, sorted by name.
     #[must_use]
     pub fn nodes(&self) -> &[Arc<Node>] {
         &self.nodes
     }
 
-    /// Whether to look up anew which primaries there are.
-    fn is_dated(&self) -> bool {
-        let known = if self.nodes.iter().any(|node| node.is_broken()) { KNOWN_BROKEN } else { KNOWN };
-        self.is_cluster() && self.since.elapsed() >= known
+    /// Returns `true` if the primaries should be looked up again.
+    fn is_outdated(&self) -> bool {
+        let is_broken = self.nodes.iter().any(|node| node.is_broken());
+        let interval = if is_broken { BROKEN_LOOKUP_INTERVAL } else { LOOKUP_INTERVAL };
+        self.is_cluster() && self.since.elapsed() >= interval
     }
 
-    /// The primary that policies are read from and set on: always the same, as long as it answers, so that two people who
-    /// change one policy meet there, before the nodes of a cluster have told each other.
+    /// Returns the primary that policies are read from and set on. It is the same one as long as it replies, so that
+    /// concurrent changes of a policy conflict there before they reach the other nodes.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no primary.
     pub fn first(&self) -> Result<&Node, Failure> {
         let node = self.nodes.iter().find(|node| !node.is_broken()).or(self.nodes.first());
         node.map(AsRef::as_ref).ok_or_else(|| Failure::Away("no primary answers".to_owned()))
     }
 
-    /// Asks the first primary that answers something that all know.
+    /// Sends a command to the first primary that replies.
     ///
     /// # Errors
-    /// The server's error, or that none answers.
-    pub async fn ask_any(&self, command: &Cmd) -> Result<Value, Failure> {
+    /// If the reply is an error, or if no primary replies.
+    pub async fn send_any(&self, command: &Cmd) -> Result<Value, Failure> {
         for _ in 1..self.nodes.len() {
-            match self.first()?.ask(command).await {
+            match self.first()?.send(command).await {
                 Err(Failure::Away(_)) => {}
-                answered => return answered,
+                result => return result,
             }
         }
-        self.first()?.ask(command).await
+        self.first()?.send(command).await
     }
 
-    /// Asks whoever has the key of this command.
+    /// Sends a command to the primary of its key.
     ///
     /// # Errors
-    /// The server's error, or that it does not answer.
-    pub async fn ask_key(&self, command: Cmd) -> Result<Value, Failure> {
-        let Some(slots) = &self.slots else { return self.first()?.ask(&command).await };
+    /// If the reply is an error, or if there is no reply in time.
+    pub async fn send_by_key(&self, command: Cmd) -> Result<Value, Failure> {
+        let Some(slots) = &self.slots else { return self.first()?.send(&command).await };
         let key = command.args_iter().nth(1);
         let slot = slot_of(if let Some(Arg::Simple(key)) = key { key } else { &[] });
-        let deadline = Instant::now() + PATIENCE_WITH_NODE;
-        let asked = async {
+        let deadline = Instant::now() + NODE_TIMEOUT;
+        let request = async {
             let (mut redirects, mut target) = (Redirects::until(deadline), Target::Primary);
             loop {
-                let reply = self.send(&command, primary_of(slots, slot), &target).await;
+                let reply = self.send_to(&command, primary_of(slots, slot), &target).await;
                 match redirects.next(&reply).await {
                     Some(next) => target = next,
                     None => return Ok(reply?),
                 }
             }
         };
-        in_time(PATIENCE_WITH_NODE, asked).await
+        with_timeout(NODE_TIMEOUT, request).await
     }
 
-    async fn send(&self, command: &Cmd, primary: Option<&HostPort>, target: &Target) -> RedisResult<Value> {
-        let none = || RedisError::from((ErrorKind::Client, "no node of the cluster has the slot"));
+    async fn send_to(&self, command: &Cmd, primary: Option<&HostPort>, target: &Target) -> RedisResult<Value> {
+        let no_primary = || RedisError::from((ErrorKind::Client, "no node of the cluster has the slot"));
         match target {
-            Target::Primary => send(self.connection_to(primary.ok_or_else(none)?).await?, command).await,
+            Target::Primary => send(self.connection_to(primary.ok_or_else(no_primary)?).await?, command).await,
             Target::Node(host) => send(self.connection_to(host).await?, command).await,
             Target::Importing(host) => send_asking(self.connection_to(host).await?, command.clone()).await,
         }
     }
 
-    /// Returns the connection to a node of the cluster. One that has become a primary since gets a new connection.
+    /// Returns the connection to a node of the cluster, or a new one for a node that became a primary only recently.
     async fn connection_to(&self, host: &HostPort) -> RedisResult<MultiplexedConnection> {
         let name = format_host(host);
         match self.nodes.iter().find(|node| node.name == name && !node.is_broken()) {
@@ -274,55 +274,51 @@ impl Server {
 }
 
 impl Node {
-    /// Gives up the connection; the next call connects anew.
-    pub fn give_up(&self) {
+    /// Marks the connection as broken, so that the next request connects again.
+    pub fn mark_broken(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it did not answer when it was asked last.
+    /// Returns `true` if the node did not reply to the last command.
     fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// Asks this server.
+    /// Sends a command to this node.
     ///
     /// # Errors
-    /// The server's error, or that it does not answer.
-    pub async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
-        self.watched(async { Ok(send(self.connection.clone(), command).await?) }).await
+    /// If the reply is an error, or if there is no reply in time.
+    pub async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
+        self.run(async { Ok(send(self.connection.clone(), command).await?) }).await
     }
 
-    /// Waits for an answer, but not for that of a server that did not answer the last time.
-    async fn watched<T>(&self, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    /// Waits for a request, and marks the connection as broken if it fails. Fails at once if it is already broken.
+    async fn run<T>(&self, request: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         if self.is_broken() {
             return Err(Failure::Away("it did not answer a moment ago".to_owned()));
         }
-        watched(&self.broken, in_time(self.patience, asked).await)
+        let result = with_timeout(self.timeout, request).await;
+        if let Err(Failure::Away(_)) = &result {
+            self.mark_broken();
+        }
+        result
     }
 
-    /// Asks it several things at once.
+    /// Sends several commands as a pipeline.
     ///
     /// # Errors
-    /// The first error of the server, or that it does not answer.
-    pub async fn ask_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+    /// If a reply is an error, or if there is no reply in time.
+    pub async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         let mut connection = self.connection.clone();
         let count = commands.len();
-        let asked = async {
+        let request = async {
             let replies = connection.req_packed_commands(commands, 0, count).await?;
             replies.into_iter().map(|reply| Ok(reply.extract_error()?)).collect()
         };
-        self.watched(asked).await
+        self.run(request).await
     }
 }
 
-/// Takes note of a connection that is of no use any more.
-fn watched<T>(broken: &AtomicBool, asked: Result<T, Failure>) -> Result<T, Failure> {
-    if let Err(Failure::Away(_)) = &asked {
-        broken.store(true, Ordering::Relaxed);
-    }
-    asked
-}
-
-async fn in_time<T>(patience: Duration, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    timeout(patience, asked).await.unwrap_or_else(|_| Err(Failure::Away("no reply in time".to_owned())))
+async fn with_timeout<T>(duration: Duration, request: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    timeout(duration, request).await.unwrap_or_else(|_| Err(Failure::Away("no reply in time".to_owned())))
 }

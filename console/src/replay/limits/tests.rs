@@ -1,11 +1,11 @@
 use super::*;
 
 fn scaled(text: &str, steps: u64) -> String {
-    Limits::read(text).unwrap().scale().unwrap().at(steps).unwrap().to_string()
+    Limits::parse(text).unwrap().scale().unwrap().at(steps).unwrap().to_string()
 }
 
 #[test]
-fn all_numbers_are_scaled_by_the_largest_and_nothing_else() {
+fn only_numbers_of_limits_are_scaled_by_the_largest() {
     assert_eq!(scaled("FIXED 100 1m", 43), "FIXED 43 1m");
     assert_eq!(scaled("tokenbucket 200 100 60s", 67), "TOKENBUCKET 67 33.5 1m");
     assert_eq!(scaled("TOKENBUCKET 3 1 1s", 1), "TOKENBUCKET 1 0.333334 1s");
@@ -21,35 +21,35 @@ fn all_numbers_are_scaled_by_the_largest_and_nothing_else() {
 }
 
 #[test]
-fn a_limit_in_the_shadow_stays_and_another_can_be_scaled_by_itself() {
-    let limits = Limits::read("TOKENBUCKET 8 4 1s SLIDING 100 1h SHADOW FIXED 10 1d").unwrap();
+fn limit_in_shadow_mode_is_not_scaled_and_others_can_be_scaled_alone() {
+    let limits = Limits::parse("TOKENBUCKET 8 4 1s SLIDING 100 1h SHADOW FIXED 10 1d").unwrap();
     let together = limits.scale().unwrap();
     assert_eq!(together.steps, 10);
     assert_eq!(together.at(5).unwrap().to_string(), "TOKENBUCKET 4 2 1s SLIDING 100 1h SHADOW FIXED 5 1d");
     assert_eq!(limits.count(), 3);
-    let alone = |limit: usize| limits.scale_alone(limit).map(|scale| scale.at(2).unwrap().to_string());
+    let alone = |limit: usize| limits.scale_one(limit).map(|scale| scale.at(2).unwrap().to_string());
     assert_eq!(alone(0).unwrap(), "TOKENBUCKET 2 1 1s SLIDING 100 1h SHADOW FIXED 10 1d");
     assert_eq!(alone(1), None);
     assert_eq!(alone(2).unwrap(), "TOKENBUCKET 8 4 1s SLIDING 100 1h SHADOW FIXED 2 1d");
 }
 
 #[test]
-fn the_steps_are_those_of_the_largest_number_as_it_is_written() {
-    let steps = |text: &str| Limits::read(text).unwrap().scale().map(|scale| scale.steps);
+fn step_is_the_last_decimal_of_the_largest_number() {
+    let steps = |text: &str| Limits::parse(text).unwrap().scale().map(|scale| scale.steps);
     assert_eq!(steps("FIXED 100 1m"), Some(100));
     assert_eq!(steps("FIXED 2.50 1m"), Some(25));
     assert_eq!(steps("TOKENBUCKET 0.25 1 1m"), Some(25));
     assert_eq!(steps("FIXED 0 1m"), None);
-    let scale = Limits::read("FIXED 2.5 1m").unwrap().scale().unwrap();
+    let scale = Limits::parse("FIXED 2.5 1m").unwrap().scale().unwrap();
     assert!(scale.at(u64::MAX).is_none());
 }
 
 #[test]
-fn what_a_log_cannot_tell_is_refused_and_so_are_words_that_a_server_refuses() {
-    let refused = |text: &str| Limits::read(text).and_then(|limits| limits.asked().map(|_| ())).unwrap_err();
-    assert!(refused("FIXED 10 1m CONCURRENCY 3 1m").starts_with("CONCURRENCY cannot be replayed"));
-    let sketch = refused("sketch 10 5 1m SIZE 2mb");
+fn limits_that_cannot_be_replayed_are_rejected() {
+    let error = |text: &str| Limits::parse(text).and_then(|limits| limits.request().map(|_| ())).unwrap_err();
+    assert!(error("FIXED 10 1m CONCURRENCY 3 1m").starts_with("CONCURRENCY cannot be replayed"));
+    let sketch = error("sketch 10 5 1m SIZE 2mb");
     assert!(sketch.starts_with("SKETCH cannot be replayed") && sketch.contains("TOKENBUCKET 10 5 1m,"), "{sketch}");
-    assert!(refused("FIXED ten 1m").contains("limit must be"), "{}", refused("FIXED ten 1m"));
-    assert!(!refused("").is_empty());
+    assert!(error("FIXED ten 1m").contains("limit must be"), "{}", error("FIXED ten 1m"));
+    assert!(!error("").is_empty());
 }

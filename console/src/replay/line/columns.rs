@@ -1,13 +1,13 @@
-//! Logs with columns that a directive names, as `CloudFront` and IIS write them (W3C extended log format).
+//! W3C extended log format, with columns that a directive names, as written by `CloudFront` and IIS.
 
 use super::forwarded::Clients;
 use super::times::Times;
 use super::{Amount, Line};
 
-/// Directives, which are no calls.
+/// Names of the directives.
 pub const DIRECTIVES: [&str; 7] = ["Version", "Fields", "Software", "Start-Date", "End-Date", "Date", "Remark"];
 
-/// Places of the columns that say when and who.
+/// Indexes of the columns with the time and the client.
 #[derive(Debug)]
 pub struct Columns {
     date: usize,
@@ -17,23 +17,23 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Reads the directive `Fields`, or returns `None` if it names no time or no client.
-    pub fn read(fields: &str) -> Option<Columns> {
+    /// Parses the directive `Fields`. Returns `None` if it lacks the time or the client.
+    pub fn parse(fields: &str) -> Option<Columns> {
         let names: Vec<&str> = fields.split_ascii_whitespace().collect();
         let at = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
         let forwarded = at("x-forwarded-for").or_else(|| at("cs(X-Forwarded-For)"));
         Some(Columns { date: at("date")?, time: at("time")?, client: at("c-ip")?, forwarded })
     }
 
-    /// Reads a line. `CloudFront` separates values by tabs, IIS by spaces.
+    /// Parses a line. `CloudFront` separates values by tabs, IIS by spaces.
     pub fn line(&self, line: &str, times: &mut Times, clients: &Clients) -> Option<Line<'static>> {
         let separator = if line.contains('\t') { '\t' } else { ' ' };
         let values: Vec<&str> = line.trim().split(separator).collect();
-        let at = |place: usize| values.get(place).copied();
+        let at = |index: usize| values.get(index).copied();
         // Both write a space within a value as `+` or `%20`.
         let forwarded = self.forwarded.and_then(at).map(|chain| chain.replace("%20", " ").replace('+', " "));
         let key = clients.behind(at(self.client)?, forwarded.as_deref())?;
-        let at = times.read(&format!("{} {}", at(self.date)?, at(self.time)?))?;
+        let at = times.parse(&format!("{} {}", at(self.date)?, at(self.time)?))?;
         Some(Line { at, key: key.into(), cost: Amount::ONE })
     }
 }

@@ -1,4 +1,4 @@
-//! Clients of log lines, resolved as the gateway resolves those of requests.
+//! Clients of log lines, resolved like those of requests by the gateway.
 
 use ipnet::IpNet;
 use ratelimit_link::client_address::{Ipv6Prefix, loopback_networks, parse, request_client};
@@ -20,14 +20,13 @@ impl Default for Clients {
 }
 
 impl Clients {
-    /// Returns the client of a request that came from `peer` with such an `X-Forwarded-For`, or `None` if the peer is no
-    /// address.
+    /// Returns the client of a request from `peer` with this `X-Forwarded-For`, or `None` if the peer is no address.
     pub fn behind(&self, peer: &str, forwarded: Option<&str>) -> Option<String> {
         let forwarded = forwarded.map(str::as_bytes);
         Some(request_client(parse(peer)?, forwarded.as_slice(), &self.trusted, self.ipv6_prefix))
     }
 
-    /// Returns the client of an address, or of a chain of them of which the last is the peer.
+    /// Returns the client of an address, or of a list of addresses of which the last is the peer.
     pub fn of_chain(&self, chain: &str) -> Option<String> {
         let chain = chain.trim_matches([' ', ',']);
         match chain.rsplit_once(',') {
@@ -36,7 +35,7 @@ impl Clients {
         }
     }
 
-    /// Returns the key of a text that need be no address.
+    /// Returns the key of a text: the client if it consists of addresses, otherwise the text.
     pub fn key<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let are_addresses = text.split(',').all(|element| parse(element).is_some());
         match self.of_chain(text).filter(|_| are_addresses) {

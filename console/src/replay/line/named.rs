@@ -1,8 +1,8 @@
-//! Lines whose values have names: JSON and LTSV.
+//! Lines with named values: JSON and LTSV.
 
 use super::forwarded::Clients;
 use super::times::Times;
-use super::{Amount, Fields, Line, cost};
+use super::{Amount, Fields, Line, parse_cost};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -44,17 +44,18 @@ const FORWARDED: [&str; 7] = [
     "request.headers.X-Forwarded-For",
     "request_X-Forwarded-For",
 ];
-/// Usual names of keys that need be no address.
+/// Usual names of keys that may be any text.
 const KEYS: [&str; 3] = ["key", "client", "user"];
+/// Usual name of the cost.
 const COST: &str = "cost";
 
-/// Returns the line that Docker's driver json-file has wrapped: `{"log":"LINE\n","stream":"stdout","time":"..."}`.
-pub fn logged(value: &Value) -> Option<&str> {
+/// Returns the inner line of Docker's driver json-file: `{"log":"LINE\n","stream":"stdout","time":"..."}`.
+pub fn docker_line(value: &Value) -> Option<&str> {
     value.get("stream")?;
     value.get("log")?.as_str()
 }
 
-/// Reads a line of LTSV, `time:...<tab>host:...`, or returns `None` if its first value has no label.
+/// Parses a line of LTSV, `time:...<tab>host:...`. Returns `None` if a value has no label.
 pub fn ltsv(line: &str) -> Option<Value> {
     let pair = |field: &str| {
         let (label, value) = field.split_once(':')?;
@@ -66,31 +67,31 @@ pub fn ltsv(line: &str) -> Option<Value> {
     (pairs.len() > 1).then_some(Value::Object(pairs))
 }
 
-/// Reads a line from its values.
+/// Returns the call of a line with these values.
 pub fn line<'a>(value: &Value, fields: &Fields, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
     let time = found(value, fields.time.as_deref(), &TIMES).and_then(text)?;
     let cost = match found(value, fields.cost.as_deref(), &[COST]) {
         None | Some(Value::Null) => Amount::ONE,
-        Some(said) => cost(&text(said)?)?,
+        Some(cost) => parse_cost(&text(cost)?)?,
     };
     let key = match &fields.key {
         Some(name) => clients.key(&text(field(value, name)?)?).into_owned(),
         None => key(value, clients)?,
     };
-    (!key.is_empty()).then_some(Line { at: times.read(&time)?, key: key.into(), cost })
+    (!key.is_empty()).then_some(Line { at: times.parse(&time)?, key: key.into(), cost })
 }
 
-/// Returns the key by the usual names: one that is meant as a key, the client of an address, or a name.
+/// Returns the key by the usual names: a field `key`, the client of an address, or the name of a client or user.
 fn key(value: &Value, clients: &Clients) -> Option<String> {
-    let free = |name: &str| field(value, name).and_then(text).map(|text| clients.key(&text).into_owned());
+    let by_name = |name: &str| field(value, name).and_then(text).map(|text| clients.key(&text).into_owned());
     let chain = || FORWARDED.iter().find_map(|name| field(value, name).and_then(joined));
     let address = |name: &&str| {
         let peer = field(value, name).and_then(text)?;
         if peer.contains(',') { clients.of_chain(&peer) } else { clients.behind(&peer, chain().as_deref()) }
     };
     let [first, others @ ..] = KEYS;
-    // A host that is no address is mostly the server's own name.
-    free(first).or_else(|| ADDRESSES.iter().find_map(address)).or_else(|| others.into_iter().find_map(free))
+    // Names that are no address are skipped: a field `host` usually has the server's own name.
+    by_name(first).or_else(|| ADDRESSES.iter().find_map(address)).or_else(|| others.into_iter().find_map(by_name))
 }
 
 /// Returns the value of a field. A field may itself have a dot in its name.
@@ -98,9 +99,9 @@ pub fn field<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     value.get(name).or_else(|| name.split('.').try_fold(value, |value, part| value.get(part)))
 }
 
-/// Returns the value of the field that the caller names, or of the first of the usual ones that is there.
-fn found<'v>(value: &'v Value, told: Option<&str>, usual: &[&str]) -> Option<&'v Value> {
-    told.as_ref().map_or(usual, std::slice::from_ref).iter().find_map(|name| field(value, name))
+/// Returns the value of the given field, or else of the first usual one that exists.
+fn found<'v>(value: &'v Value, given: Option<&str>, usual: &[&str]) -> Option<&'v Value> {
+    given.as_ref().map_or(usual, std::slice::from_ref).iter().find_map(|name| field(value, name))
 }
 
 fn text(value: &Value) -> Option<Cow<'_, str>> {
@@ -111,7 +112,7 @@ fn text(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Returns the text of a header, whose lines may be a list.
+/// Returns the text of a header, whose values may be a list.
 fn joined(value: &Value) -> Option<String> {
     match value {
         Value::Array(lines) => {

@@ -1,30 +1,30 @@
-//! Lines of words: `time key cost`, access logs, and the logs of Envoy, `HAProxy` and AWS's load balancer.
+//! Plain text lines: `time key cost`, access logs, and the logs of Envoy, `HAProxy` and AWS's load balancer.
 
 use super::forwarded::Clients;
 use super::times::{Times, is_rfc3339};
-use super::{Amount, Line, cost};
+use super::{Amount, Line, parse_cost};
 use ratelimit_link::client_address::parse;
 use std::borrow::Cow;
 
 /// Types of the requests in a log of an Application Load Balancer.
-const OF_ALB: [&str; 6] = ["http", "https", "h2", "grpcs", "ws", "wss"];
+const ALB_TYPES: [&str; 6] = ["http", "https", "h2", "grpcs", "ws", "wss"];
 
-/// Reads `time key [cost]`.
+/// Parses `time key [cost]`.
 pub fn words<'a>(line: &'a str, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
     let mut words = line.split_ascii_whitespace();
     let (time, key) = (words.next()?, words.next()?);
-    let cost = words.next().map_or(Some(Amount::ONE), cost)?;
-    // Of JSON behind a time, the time of the call is inside.
+    let cost = words.next().map_or(Some(Amount::ONE), parse_cost)?;
+    // JSON after a time has the time of the call inside.
     if words.next().is_some() || key.starts_with('{') {
         return None;
     }
-    Some(Line { at: times.read(time)?, key: clients.key(key), cost })
+    Some(Line { at: times.parse(time)?, key: clients.key(key), cost })
 }
 
-/// Reads `https time load-balancer client:port target:port ...`.
+/// Parses `https time load-balancer client:port target:port ...`.
 pub fn alb<'a>(line: &str, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
     let mut words = line.split(' ');
-    if !OF_ALB.contains(&words.next()?) {
+    if !ALB_TYPES.contains(&words.next()?) {
         return None;
     }
     let time = words.next().filter(|time| is_rfc3339(time))?;
@@ -32,7 +32,7 @@ pub fn alb<'a>(line: &str, times: &mut Times, clients: &Clients) -> Option<Line<
     call(times, time, key)
 }
 
-/// Reads Envoy's default text, `[time] "request" status flags received sent duration upstream "x-forwarded-for" ...`,
+/// Parses Envoy's default text, `[time] "request" status flags received sent duration upstream "x-forwarded-for" ...`,
 /// and that of Istio, which has three more values before the received bytes.
 pub fn envoy<'a>(line: &str, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
     let (time, rest) = line.strip_prefix('[')?.split_once(']')?;
@@ -46,19 +46,21 @@ pub fn envoy<'a>(line: &str, times: &mut Times, clients: &Clients) -> Option<Lin
     call(times, time, clients.of_chain(chain)?)
 }
 
-/// Reads `address identity user [time] "request" status size`, and whatever follows: the common and the combined log
-/// format, with the name of a host or other words before it, and `HAProxy`'s `address:port [time]`. If the address is that
-/// of a trusted proxy, the last quoted value is taken for `X-Forwarded-For`, as in the log format of nginx's packages.
+/// Parses `address identity user [time] "request" status size`, with or without further values: the common and the
+/// combined log format, with the name of a host or other words before them, and `HAProxy`'s `address:port [time]`. If
+/// the address is that of a trusted proxy, the last quoted value is taken as `X-Forwarded-For`, as in the log format of
+/// nginx's packages.
 pub fn access_log<'a>(line: &str, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
-    for (place, _) in line.match_indices('[') {
-        let (before, rest) = line.split_at_checked(place)?;
-        let (time, behind) = rest.get(1..)?.split_once(']')?;
-        let Some(at) = calendar(time).and_then(|time| times.read(time)) else { continue };
+    for (index, _) in line.match_indices('[') {
+        let (before, rest) = line.split_at_checked(index)?;
+        let (time, after) = rest.get(1..)?.split_once(']')?;
+        let Some(at) = calendar(time).and_then(|time| times.parse(time)) else { continue };
         let words: Vec<&str> = before.split_ascii_whitespace().collect();
         let key = if time.contains(' ') {
-            client(&words, behind, clients)?.into_owned()
+            client(&words, after, clients)?.into_owned()
         } else {
-            // The time of `HAProxy` has no zone. Its addresses of IPv6 have no brackets: the last colon is the port's.
+            // `HAProxy` writes a time without a zone, and IPv6 addresses without brackets, so that the last colon
+            // precedes the port.
             clients.behind(words.last()?.rsplit_once(':')?.0, None)?
         };
         return Some(Line { at, key: key.into(), cost: Amount::ONE });
@@ -66,11 +68,11 @@ pub fn access_log<'a>(line: &str, times: &mut Times, clients: &Clients) -> Optio
     None
 }
 
-/// Returns the client of an access log, from the words before its time and what stands behind it.
-fn client<'a>(words: &[&'a str], behind: &str, clients: &Clients) -> Option<Cow<'a, str>> {
+/// Returns the client of an access log, from the words before its time and the text after it.
+fn client<'a>(words: &[&'a str], after: &str, clients: &Clients) -> Option<Cow<'a, str>> {
     let bare = |word: &str| parse(word.trim_end_matches(',')).is_some();
     let Some(first) = words.iter().position(|word| bare(word)) else {
-        // A host whose name the server has looked up.
+        // The server has resolved the address to a host name.
         return match words {
             [host, "-", ..] if is_host(host) => Some((*host).into()),
             _ => None,
@@ -81,7 +83,7 @@ fn client<'a>(words: &[&'a str], behind: &str, clients: &Clients) -> Option<Cow<
     if more > 0 {
         return clients.of_chain(&words.get(..=more)?.join(" ")).map(Cow::from);
     }
-    clients.behind(words.first()?, forwarded(behind)).map(Cow::from)
+    clients.behind(words.first()?, forwarded(after)).map(Cow::from)
 }
 
 fn is_host(word: &str) -> bool {
@@ -89,10 +91,10 @@ fn is_host(word: &str) -> bool {
     word.bytes().all(is_of_name) && word.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Returns the fourth of the quoted values, or a later one, if it ends the line: the first three are the request, the
-/// referrer and the agent.
-fn forwarded(behind: &str) -> Option<&str> {
-    let values: Vec<&str> = behind.trim_end().split('"').collect();
+/// Returns the last quoted value if it ends the line and is at least the fourth. The first three are the request, the
+/// referrer and the user agent.
+fn forwarded(after: &str) -> Option<&str> {
+    let values: Vec<&str> = after.trim_end().split('"').collect();
     match values.as_slice() {
         [_, _, _, _, _, _, .., forwarded, ""] if values.len() >= 9 => Some(forwarded),
         _ => None,
@@ -105,5 +107,5 @@ fn calendar(text: &str) -> Option<&str> {
 }
 
 fn call<'a>(times: &mut Times, time: &str, key: String) -> Option<Line<'a>> {
-    Some(Line { at: times.read(time)?, key: key.into(), cost: Amount::ONE })
+    Some(Line { at: times.parse(time)?, key: key.into(), cost: Amount::ONE })
 }

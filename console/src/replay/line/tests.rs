@@ -2,25 +2,25 @@ use super::*;
 use ratelimit_link::client_address::Ipv6Prefix;
 
 /// Returns microseconds, key and cost of a line.
-fn read(line: &str) -> Option<(u64, String, String)> {
-    read_with(Fields::default(), line)
+fn parse(line: &str) -> Option<(u64, String, String)> {
+    parse_with(Fields::default(), line)
 }
 
-fn read_with(fields: Fields, line: &str) -> Option<(u64, String, String)> {
-    match Lines::new(fields, Clients::default()).read(line) {
-        Read::Call(line) => Some((line.at.micros(), line.key.into_owned(), line.cost.to_string())),
-        Read::Directive | Read::Refused => None,
+fn parse_with(fields: Fields, line: &str) -> Option<(u64, String, String)> {
+    match LineParser::new(fields, Clients::default()).parse(line) {
+        ParsedLine::Call(line) => Some((line.at.micros(), line.key.into_owned(), line.cost.to_string())),
+        ParsedLine::Directive | ParsedLine::Malformed => None,
     }
 }
 
-fn told(micros: u64, key: &str, cost: &str) -> (u64, String, String) {
+fn call(micros: u64, key: &str, cost: &str) -> (u64, String, String) {
     (micros, key.to_owned(), cost.to_owned())
 }
 
 const AT: u64 = 971_211_336_000_000;
 
 #[test]
-fn access_logs_tell_the_clients_address_and_the_instant_whatever_the_zone() {
+fn access_log_lines_give_client_and_time_in_any_zone() {
     let request = r#""GET /a b HTTP/1.1" 200 2326"#;
     for (time, client) in [
         ("10/Oct/2000:13:55:36 -0700", "192.0.2.1 - frank"),
@@ -29,22 +29,22 @@ fn access_logs_tell_the_clients_address_and_the_instant_whatever_the_zone() {
         ("10/Oct/2000:20:55:36 +0000", "shop.example:443 192.0.2.1 - -"),
         ("10/Oct/2000:20:55:36 +0000", "192.0.2.1:5060 - -"),
     ] {
-        assert_eq!(read(&format!("{client} [{time}] {request}")), Some(told(AT, "192.0.2.1", "1")), "{time} {client}");
+        assert_eq!(parse(&format!("{client} [{time}] {request}")), Some(call(AT, "192.0.2.1", "1")), "{time} {client}");
         let combined = format!(r#"{client} [{time}] {request} "http://referer" "Agent [x] 1""#);
-        assert_eq!(read(&combined), Some(told(AT, "192.0.2.1", "1")));
+        assert_eq!(parse(&combined), Some(call(AT, "192.0.2.1", "1")));
     }
     assert_eq!(
-        read(&format!("2001:db8::1 - - [10/Oct/2000:20:55:36 +0000] {request}")),
-        Some(told(AT, "2001:db8::/64", "1"))
+        parse(&format!("2001:db8::1 - - [10/Oct/2000:20:55:36 +0000] {request}")),
+        Some(call(AT, "2001:db8::/64", "1"))
     );
     assert_eq!(
-        read(&format!("a.host.example - - [10/Oct/2000:20:55:36 +0000] {request}")),
-        Some(told(AT, "a.host.example", "1"))
+        parse(&format!("a.host.example - - [10/Oct/2000:20:55:36 +0000] {request}")),
+        Some(call(AT, "a.host.example", "1"))
     );
 }
 
 #[test]
-fn words_tell_a_time_a_key_and_a_cost() {
+fn plain_lines_give_time_key_and_cost() {
     for time in [
         "971211336",
         "971211336.0",
@@ -55,20 +55,20 @@ fn words_tell_a_time_a_key_and_a_cost() {
         "2000-10-10T13:55:36-07:00",
         "2000-10-10T20:55:36",
     ] {
-        assert_eq!(read(&format!("{time} user:7")), Some(told(AT, "user:7", "1")), "{time}");
-        assert_eq!(read(&format!(" {time}\tuser:7  2.5\r\n")), Some(told(AT, "user:7", "2.5")), "{time}");
+        assert_eq!(parse(&format!("{time} user:7")), Some(call(AT, "user:7", "1")), "{time}");
+        assert_eq!(parse(&format!(" {time}\tuser:7  2.5\r\n")), Some(call(AT, "user:7", "2.5")), "{time}");
     }
-    assert_eq!(read("971211336.123456789 k"), Some(told(AT + 123_456, "k", "1")));
-    assert_eq!(read("971211336.05 k"), Some(told(AT + 50_000, "k", "1")));
-    assert_eq!(read("971211336123.5 k"), Some(told(AT + 123_500, "k", "1")));
-    assert_eq!(read("2000-10-10T20:55:36.000007Z k"), Some(told(AT + 7, "k", "1")));
-    assert_eq!(read("971211336 k 0"), Some(told(AT, "k", "0")));
-    // Against the caller, as a command does.
-    assert_eq!(read("971211336 k 0.0000001"), Some(told(AT, "k", "0.000001")));
+    assert_eq!(parse("971211336.123456789 k"), Some(call(AT + 123_456, "k", "1")));
+    assert_eq!(parse("971211336.05 k"), Some(call(AT + 50_000, "k", "1")));
+    assert_eq!(parse("971211336123.5 k"), Some(call(AT + 123_500, "k", "1")));
+    assert_eq!(parse("2000-10-10T20:55:36.000007Z k"), Some(call(AT + 7, "k", "1")));
+    assert_eq!(parse("971211336 k 0"), Some(call(AT, "k", "0")));
+    // Rounded up, like the costs of commands.
+    assert_eq!(parse("971211336 k 0.0000001"), Some(call(AT, "k", "0.000001")));
 }
 
 #[test]
-fn json_lines_tell_by_the_usual_names() {
+fn json_lines_are_parsed_by_the_usual_names() {
     for line in [
         r#"{"time":"2000-10-10T20:55:36Z","key":"192.0.2.1","cost":3}"#,
         r#"{"ts":971211336.0,"request":{"remote_ip":"192.0.2.1","uri":"/"},"cost":"3"}"#,
@@ -78,16 +78,16 @@ fn json_lines_tell_by_the_usual_names() {
         r#"{"@timestamp":"2000-10-10T20:55:36Z","client.ip":"192.0.2.1","cost":3}"#,
         r#"{"msec":"971211336.000","remote_addr":"192.0.2.1","cost":3}"#,
     ] {
-        assert_eq!(read(line), Some(told(AT, "192.0.2.1", "3")), "{line}");
+        assert_eq!(parse(line), Some(call(AT, "192.0.2.1", "3")), "{line}");
     }
-    assert_eq!(read(r#"{"ts":971211336,"user":42}"#), Some(told(AT, "42", "1")));
+    assert_eq!(parse(r#"{"ts":971211336,"user":42}"#), Some(call(AT, "42", "1")));
     let fields = Fields { time: Some("a.when".into()), key: Some("who".into()), cost: Some("tokens".into()) };
     let line = r#"{"a":{"when":971211336},"who":"u","tokens":7,"time":1,"key":"other","cost":9}"#;
-    assert_eq!(read_with(fields, line), Some(told(AT, "u", "7")));
+    assert_eq!(parse_with(fields, line), Some(call(AT, "u", "7")));
 }
 
 #[test]
-fn what_is_not_all_there_is_no_line() {
+fn incomplete_lines_are_malformed() {
     for line in [
         "",
         "rubbish",
@@ -113,7 +113,7 @@ fn what_is_not_all_there_is_no_line() {
         r#"{"time":1,"key":"k","cost":"much"}"#,
         r#"{"time":1,"key":"k","cost":-1}"#,
     ] {
-        assert_eq!(read(line), None, "{line}");
+        assert_eq!(parse(line), None, "{line}");
     }
 }
 
@@ -121,7 +121,7 @@ const COMBINED: &str =
     r#"192.0.2.1 - - [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.1" 200 2326 "-" "Mozilla/5.0 (X11; [x])""#;
 
 #[test]
-fn words_of_a_logging_system_before_a_line_are_skipped() {
+fn prefixes_of_logging_systems_are_skipped() {
     for before in [
         // Files of a Kubernetes node, kubectl logs with --timestamps and --prefix, docker logs --timestamps.
         "2000-10-10T20:55:37.123456789Z stdout F ",
@@ -141,30 +141,30 @@ fn words_of_a_logging_system_before_a_line_are_skipped() {
         "<190>2000-10-10T20:55:37Z 10.9.9.9 nginx[812]: ",
         "<165>1 2000-10-10T20:55:37.003Z 10.9.9.9 nginx 812 - - ",
         r#"<165>1 2000-10-10T20:55:37.003Z 10.9.9.9 nginx 812 ID47 [origin ip="10.8.8.8"] "#,
-        // Two of them
+        // Nested prefixes.
         "2000-10-10T20:55:37Z stdout F <190>Oct 10 13:55:37 10.9.9.9 nginx: ",
     ] {
-        assert_eq!(read(&format!("{before}{COMBINED}")), Some(told(AT, "192.0.2.1", "1")), "{before}");
+        assert_eq!(parse(&format!("{before}{COMBINED}")), Some(call(AT, "192.0.2.1", "1")), "{before}");
         let json = format!(r#"{before}{{"ts":971211336,"request":{{"client_ip":"192.0.2.1"}}}}"#);
-        assert_eq!(read(&json), Some(told(AT, "192.0.2.1", "1")), "{json}");
+        assert_eq!(parse(&json), Some(call(AT, "192.0.2.1", "1")), "{json}");
     }
     let quoted = serde_json::to_string(&format!("{COMBINED}\n")).unwrap();
     for file in [
         format!(r#"{{"log":{quoted},"stream":"stdout","time":"2000-10-10T20:55:37.1Z"}}"#),
         format!(r#"{{"log":{quoted},"stream":"stderr","attrs":{{"tag":"web"}},"time":"2000-10-10T20:55:37.1Z"}}"#),
     ] {
-        assert_eq!(read(&file), Some(told(AT, "192.0.2.1", "1")), "{file}");
+        assert_eq!(parse(&file), Some(call(AT, "192.0.2.1", "1")), "{file}");
     }
     let fields = || Fields { key: Some("who".into()), ..Fields::default() };
     let inner = r#"{"log":"{\"ts\":971211336,\"who\":\"u\"}\n","stream":"stdout","time":"2000-10-10T20:55:37.1Z"}"#;
-    assert_eq!(read_with(fields(), inner), Some(told(AT, "u", "1")));
+    assert_eq!(parse_with(fields(), inner), Some(call(AT, "u", "1")));
     let outer = r#"{"log":"a line","stream":"stdout","time":"2000-10-10T20:55:36Z","who":"u"}"#;
-    assert_eq!(read_with(fields(), outer), Some(told(AT, "u", "1")));
-    assert_eq!(read(&format!("2000-10-10T20:55:37.1Z stdout P {COMBINED}")), None, "a part of a line");
+    assert_eq!(parse_with(fields(), outer), Some(call(AT, "u", "1")));
+    assert_eq!(parse(&format!("2000-10-10T20:55:37.1Z stdout P {COMBINED}")), None, "a part of a line");
 }
 
 #[test]
-fn each_format_tells_the_client_and_the_time() {
+fn each_format_gives_client_and_time() {
     const ENVOY: &str = concat!(
         r#"[2000-10-10T20:55:36.000Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "CHAIN" "nsq2http" "#,
         r#""cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2" "locations" "tcp://10.0.2.1:80""#
@@ -207,7 +207,7 @@ fn each_format_tells_the_client_and_the_time() {
         ("LTSV", "host:192.0.2.1\tuser:-\ttime:[10/Oct/2000:13:55:36 -0700]\treq:GET / HTTP/1.1\tstatus:200".into(), "192.0.2.1"),
         ("LTSV, a chain", "time:2000-10-10T20:55:36Z\thost:127.0.0.1\tforwardedfor:203.0.113.9, 192.0.2.1".into(), "192.0.2.1"),
     ] {
-        assert_eq!(read(&line), Some(told(AT, key, "1")), "{format}: {line}");
+        assert_eq!(parse(&line), Some(call(AT, key, "1")), "{format}: {line}");
     }
     for (format, line) in [
         ("Envoy without a chain", envoy(ENVOY, "-")),
@@ -223,12 +223,12 @@ fn each_format_tells_the_client_and_the_time() {
         ),
         ("a host that is no address", r#"{"time":971211336,"host":"www.example.com"}"#.to_owned()),
     ] {
-        assert_eq!(read(&line), None, "{format}: {line}");
+        assert_eq!(parse(&line), None, "{format}: {line}");
     }
 }
 
 #[test]
-fn directives_name_the_columns_of_cloudfront_and_iis() {
+fn directives_name_columns_of_cloudfront_and_iis() {
     let cloudfront = [
         "#Version: 1.0",
         "#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status x-forwarded-for",
@@ -244,22 +244,24 @@ fn directives_name_the_columns_of_cloudfront_and_iis() {
         "2000-10-10 20:55:36 10.9.9.9 GET /default.htm 80 - 127.0.0.1 Mozilla/5.0+(x) 200 203.0.113.9,+192.0.2.1",
     ];
     for log in [cloudfront.as_slice(), &iis] {
-        let mut lines = Lines::default();
+        let mut lines = LineParser::default();
         for line in log {
-            match lines.read(line) {
-                Read::Directive => assert!(line.starts_with('#'), "{line}"),
-                Read::Call(call) => assert_eq!((call.at.micros(), call.key.as_ref()), (AT, "192.0.2.1"), "{line}"),
-                Read::Refused => panic!("{line}"),
+            match lines.parse(line) {
+                ParsedLine::Directive => assert!(line.starts_with('#'), "{line}"),
+                ParsedLine::Call(call) => {
+                    assert_eq!((call.at.micros(), call.key.as_ref()), (AT, "192.0.2.1"), "{line}");
+                }
+                ParsedLine::Malformed => panic!("{line}"),
             }
         }
-        // Without the names of its columns a log tells nothing.
-        assert_eq!(read(log.last().unwrap()), None);
+        // Without a directive, the columns are unknown.
+        assert_eq!(parse(log.last().unwrap()), None);
     }
-    assert_eq!(Lines::default().read("# rubbish"), Read::Refused);
+    assert_eq!(LineParser::default().parse("# rubbish"), ParsedLine::Malformed);
 }
 
 #[test]
-fn addresses_become_the_keys_that_the_gateway_has() {
+fn addresses_become_keys_like_in_the_gateway() {
     for (text, key) in [
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("[2001:db8:1:2::6]:443", "2001:db8:1:2::/64"),
@@ -271,23 +273,23 @@ fn addresses_become_the_keys_that_the_gateway_has() {
         ("user:7", "user:7"),
         ("tenant,192.0.2.1", "tenant,192.0.2.1"),
     ] {
-        assert_eq!(read(&format!("971211336 {text}")), Some(told(AT, key, "1")));
-        assert_eq!(read(&format!(r#"{{"time":971211336,"key":"{text}"}}"#)), Some(told(AT, key, "1")));
+        assert_eq!(parse(&format!("971211336 {text}")), Some(call(AT, key, "1")));
+        assert_eq!(parse(&format!(r#"{{"time":971211336,"key":"{text}"}}"#)), Some(call(AT, key, "1")));
         let named = Fields { key: Some("who".into()), ..Fields::default() };
-        assert_eq!(read_with(named, &format!(r#"{{"time":971211336,"who":"{text}"}}"#)), Some(told(AT, key, "1")));
+        assert_eq!(parse_with(named, &format!(r#"{{"time":971211336,"who":"{text}"}}"#)), Some(call(AT, key, "1")));
         if key != text && !text.contains(',') {
             let json = format!(r#"{{"time":971211336,"remote_addr":"{text}"}}"#);
-            assert_eq!(read(&json), Some(told(AT, key, "1")));
-            assert_eq!(read(&COMBINED.replace("192.0.2.1", text)), Some(told(AT, key, "1")));
+            assert_eq!(parse(&json), Some(call(AT, key, "1")));
+            assert_eq!(parse(&COMBINED.replace("192.0.2.1", text)), Some(call(AT, key, "1")));
         }
     }
 }
 
 #[test]
-fn chains_are_resolved_by_the_trusted_proxies() {
+fn forwarded_addresses_are_resolved_through_trusted_proxies() {
     let trusted = ["10.0.0.0/8", "2001:db8:ffff::/48"].map(|text| text.parse().unwrap()).to_vec();
     let clients = Clients { trusted, ipv6_prefix: Ipv6Prefix::new(48).unwrap() };
-    let mut lines = Lines::new(Fields::default(), clients);
+    let mut lines = LineParser::new(Fields::default(), clients);
     for (line, key) in [
         (r#"{"time":1,"remote_addr":"10.0.0.1","x_forwarded_for":"203.0.113.9, 192.0.2.1"}"#, "192.0.2.1"),
         (r#"{"time":1,"remote_addr":"10.0.0.1","http_x_forwarded_for":"192.0.2.1, 10.0.0.2"}"#, "192.0.2.1"),
@@ -305,7 +307,7 @@ fn chains_are_resolved_by_the_trusted_proxies() {
             "192.0.2.1",
         ),
     ] {
-        let Read::Call(call) = lines.read(line) else { panic!("{line}") };
+        let ParsedLine::Call(call) = lines.parse(line) else { panic!("{line}") };
         assert_eq!(call.key, key, "{line}");
     }
 }

@@ -1,18 +1,18 @@
-//! Words that logging systems put before a line: Kubernetes, Docker, syslog.
+//! Prefixes that logging systems put before a line: Kubernetes, Docker, syslog.
 
 use super::times::is_rfc3339;
 
-/// Returns the line behind the words of a logging system, or `None` if there are none.
+/// Returns the line after the prefix of a logging system, or `None` if there is no prefix.
 pub fn inner(line: &str) -> Option<&str> {
     kubectl(line).or_else(|| compose(line)).or_else(|| container(line)).or_else(|| syslog(line))
 }
 
-/// `[pod/web-7d4/nginx] LINE`, as kubectl logs --prefix prints it.
+/// Parses `[pod/web-7d4/nginx] LINE`, the output of kubectl logs --prefix.
 fn kubectl(line: &str) -> Option<&str> {
     line.strip_prefix("[pod/")?.split_once("] ").map(|(_, inner)| inner)
 }
 
-/// `web-1  | LINE`, as docker compose logs prints it.
+/// Parses `web-1  | LINE`, the output of docker compose logs.
 fn compose(line: &str) -> Option<&str> {
     let (service, inner) = line.split_once("| ")?;
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -20,18 +20,18 @@ fn compose(line: &str) -> Option<&str> {
     (!service.is_empty() && service.bytes().all(is_name)).then_some(inner)
 }
 
-/// `TIME stdout F LINE`, a file of a Kubernetes node, or `TIME LINE`, as docker logs --timestamps prints it. Of a line that
-/// the node has split (`P`), the inner line is empty.
+/// Parses `TIME stdout F LINE`, a file of a Kubernetes node, or `TIME LINE`, the output of docker logs --timestamps.
+/// The inner line is empty for a line that the node has split (`P`).
 fn container(line: &str) -> Option<&str> {
     let (_, inner) = line.split_once(' ').filter(|(time, _)| is_rfc3339(time))?;
     match inner.strip_prefix("stdout ").or_else(|| inner.strip_prefix("stderr ")) {
         Some(tagged) => Some(tagged.strip_prefix("F ").unwrap_or_default()),
-        // As syslog writes it where its times are those of RFC 3339.
+        // Also the form of syslog with times of RFC 3339.
         None => syslog_message(inner).or(Some(inner)),
     }
 }
 
-/// `<190>Sep 10 13:55:36 HOST nginx: LINE` (RFC 3164, the number is optional), or
+/// Parses `<190>Sep 10 13:55:36 HOST nginx: LINE` (RFC 3164, the number is optional), or
 /// `<190>1 TIME HOST nginx 12 - - LINE` (RFC 5424).
 fn syslog(line: &str) -> Option<&str> {
     let numbered = line.strip_prefix('<').and_then(|rest| rest.split_once('>'));
@@ -47,24 +47,24 @@ fn syslog(line: &str) -> Option<&str> {
     }
     let mut rest = line;
     for is_part in [is_month as fn(&str) -> bool, is_day, is_time_of_day] {
-        let (part, behind) = rest.split_once(' ')?;
+        let (part, after) = rest.split_once(' ')?;
         is_part(part).then_some(())?;
-        rest = behind.trim_start();
+        rest = after.trim_start();
     }
     syslog_message(rest)
 }
 
-/// `HOST nginx[12]: LINE`. A host that writes its own log may leave its name out.
+/// Parses `HOST nginx[12]: LINE`. The local host's own log may lack the host.
 fn syslog_message(text: &str) -> Option<&str> {
-    let (first, behind) = text.split_once(' ')?;
+    let (first, after) = text.split_once(' ')?;
     if is_tag(first) {
-        return Some(behind);
+        return Some(after);
     }
-    let (second, behind) = behind.split_once(' ')?;
-    is_tag(second).then_some(behind)
+    let (second, after) = after.split_once(' ')?;
+    is_tag(second).then_some(after)
 }
 
-/// `TIME HOST APP PROCESS MESSAGE-ID DATA LINE`.
+/// Parses `TIME HOST APP PROCESS MESSAGE-ID DATA LINE`.
 fn rfc5424(text: &str) -> Option<&str> {
     let mut rest = text;
     for _ in 0..5 {
@@ -76,7 +76,7 @@ fn rfc5424(text: &str) -> Option<&str> {
     }
 }
 
-/// Returns `true` for the name of a program, with its process or without: `nginx:`, `haproxy[12]:`.
+/// Returns `true` for the name of a program, with or without its process id: `nginx:`, `haproxy[12]:`.
 fn is_tag(word: &str) -> bool {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./[]".contains(&byte);
     word.strip_suffix(':')

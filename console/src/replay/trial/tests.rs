@@ -2,10 +2,10 @@ use super::*;
 use ratelimit_core::syntax::{ByPolicy, KeyRequest, Policy};
 use ratelimit_core::wire::args::Args;
 
-/// A call as RL.LIMIT would read it.
-fn of_the_syntax(limits: &str, cost: &str) -> String {
-    let said: Vec<&[u8]> = ["RL.POLICYSET"].into_iter().chain(limits.split(' ')).map(str::as_bytes).collect();
-    let policy = Policy::read(&mut Args::new(&said)).unwrap();
+/// Returns the request that the parser of `RL.LIMIT` makes of a call.
+fn parsed_request(limits: &str, cost: &str) -> String {
+    let arguments: Vec<&[u8]> = ["RL.POLICYSET"].into_iter().chain(limits.split(' ')).map(str::as_bytes).collect();
+    let policy = Policy::read(&mut Args::new(&arguments)).unwrap();
     let words: [&[u8]; 3] = [b"RL.LIMIT", b"COST", cost.as_bytes()];
     match ByPolicy::after_first_name(b"name", &mut Args::new(&words)).unwrap().request(&policy).unwrap() {
         KeyRequest::Composite(call) => format!("{call:?}"),
@@ -14,44 +14,44 @@ fn of_the_syntax(limits: &str, cost: &str) -> String {
 }
 
 #[test]
-fn a_call_at_a_cost_is_the_one_that_the_syntax_makes_of_it() {
+fn call_with_a_cost_equals_the_parsed_request() {
     for text in [
         "FIXED 10 1s FIXED 100 1h",
         "FIXED 10 1s COST 2 TOKENBUCKET 5 5 1s AS t",
         "SLIDING 3 1m SHADOW FIXED 5 1m BAN 3 1m 1h",
         "FIXED 3 1m AS name",
     ] {
-        let limits = Limits::read(text).unwrap();
-        let mut judge = Trial::new(&limits, usize::MAX).unwrap();
-        let TrialRequest::Several(call) = &mut judge.asked else { panic!("{text}") };
+        let limits = Limits::parse(text).unwrap();
+        let mut trial = Trial::new(&limits, usize::MAX).unwrap();
+        let TrialRequest::Several(call) = &mut trial.request else { panic!("{text}") };
         for cost in ["1", "2.5", "0", "3", "1"] {
-            at_cost(call, &judge.own, Amount::parse_up(cost.as_bytes()).unwrap());
-            assert_eq!(format!("{call:?}"), of_the_syntax(text, cost), "{text} at {cost}");
+            set_cost(call, &trial.unit_requests, Amount::parse_up(cost.as_bytes()).unwrap());
+            assert_eq!(format!("{call:?}"), parsed_request(text, cost), "{text} at {cost}");
         }
     }
 }
 
 #[test]
-fn what_has_recovered_is_forgotten_when_memory_is_short_and_more_is_not_remembered() {
-    let limits = Limits::read("SLIDINGLOG 10 1s").unwrap();
-    let mut judge = Trial::new(&limits, 10_000).unwrap();
+fn recovered_usages_are_dropped_when_memory_is_full() {
+    let limits = Limits::parse("SLIDINGLOG 10 1s").unwrap();
+    let mut trial = Trial::new(&limits, 10_000).unwrap();
     let at = |micros: u64| Timestamp::from_micros(1_700_000_000_000_000 + micros).unwrap();
-    let full = (0..10_000).find(|key| judge.decide(*key, at(0), Amount::ONE) == TrialOutcome::Overfull).unwrap();
+    let full = (0..10_000).find(|key| trial.decide(*key, at(0), Amount::ONE) == TrialOutcome::Overfull).unwrap();
     assert!((10..1000).contains(&full), "{full}");
-    // A key that is followed goes on being denied, a second later there is room again.
+    // A second later the other usages have recovered, and there is memory for the key.
     for _ in 0..9 {
-        judge.decide(0, at(0), Amount::ONE);
+        trial.decide(0, at(0), Amount::ONE);
     }
-    assert_eq!(judge.decide(full, at(1_000_000), Amount::ONE), TrialOutcome::Admitted);
+    assert_eq!(trial.decide(full, at(1_000_000), Amount::ONE), TrialOutcome::Admitted);
 }
 
 #[test]
-fn a_key_that_remembers_more_than_a_server_lets_it_is_told() {
+fn key_with_too_many_entries_is_overfull() {
     for text in ["SLIDINGLOG 200000 1h", "SLIDINGLOG 200000 1h FIXED 1000000 1d"] {
-        let limits = Limits::read(text).unwrap();
-        let mut judge = Trial::new(&limits, usize::MAX).unwrap();
+        let limits = Limits::parse(text).unwrap();
+        let mut trial = Trial::new(&limits, usize::MAX).unwrap();
         let at = |micros: u64| Timestamp::from_micros(1_700_000_000_000_000 + micros).unwrap();
-        let outcomes: Vec<TrialOutcome> = (0..100_002).map(|call| judge.decide(0, at(call), Amount::ONE)).collect();
+        let outcomes: Vec<TrialOutcome> = (0..100_002).map(|call| trial.decide(0, at(call), Amount::ONE)).collect();
         assert!(outcomes.iter().take(100_000).all(|outcome| *outcome == TrialOutcome::Admitted), "{text}");
         assert_eq!(outcomes[100_000..], [TrialOutcome::Overfull; 2], "{text}");
     }

@@ -26,7 +26,7 @@ fn whole(log: impl Into<Bytes>) -> impl Stream<Item = Result<Bytes, Infallible>>
     stream::once(async move { Ok(log) })
 }
 
-/// Upload that goes on for ever, with a line every so many seconds.
+/// Returns an endless upload, with a line each `seconds`.
 fn trickle(seconds: u64) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
     stream::unfold((), move |()| async move {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -49,18 +49,18 @@ async fn body(response: Response) -> (StatusCode, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn upload_that_stalls_ends_after_the_pause_and_a_trickle_at_the_deadline() {
-    let begun = Instant::now();
-    let router = bounded(BOUNDS);
+async fn stalled_upload_ends_after_the_pause_and_a_slow_one_at_the_deadline() {
+    let started = Instant::now();
+    let router = bounded_routes(BOUNDS);
     assert_eq!(upload(&router, stalled(LINES)).await.status(), StatusCode::REQUEST_TIMEOUT);
-    assert_eq!(begun.elapsed().as_secs(), BOUNDS.pause.as_secs());
+    assert_eq!(started.elapsed().as_secs(), BOUNDS.pause.as_secs());
     assert_eq!(upload(&router, trickle(1)).await.status(), StatusCode::REQUEST_TIMEOUT);
-    assert_eq!(begun.elapsed().as_secs(), (BOUNDS.pause + BOUNDS.upload).as_secs());
+    assert_eq!(started.elapsed().as_secs(), (BOUNDS.pause + BOUNDS.upload).as_secs());
 }
 
 #[tokio::test]
-async fn stalled_uploads_hold_up_no_other() {
-    let router = bounded(BOUNDS);
+async fn stalled_uploads_do_not_block_others() {
+    let router = bounded_routes(BOUNDS);
     let mut waiting: Vec<_> = (0..100).map(|_| upload(&router, stalled(LINES))).collect();
     for answer in &mut waiting {
         assert!(is_pending(answer).await);
@@ -69,13 +69,13 @@ async fn stalled_uploads_hold_up_no_other() {
 }
 
 #[tokio::test]
-async fn bytes_of_all_logs_are_bounded_and_free_again_once_an_upload_ends() {
-    let router = bounded(Bounds { all: LINES.len() + 10, ..BOUNDS });
+async fn bytes_of_all_logs_are_bounded_until_their_uploads_end() {
+    let router = bounded_routes(Bounds { all: LINES.len() + 10, ..BOUNDS });
     let mut first = upload(&router, stalled(LINES));
     assert!(is_pending(&mut first).await);
-    let refused = upload(&router, whole(LINES)).await;
-    assert_eq!(refused.headers().get(header::RETRY_AFTER).unwrap(), "10");
-    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let rejected = upload(&router, whole(LINES)).await;
+    assert_eq!(rejected.headers().get(header::RETRY_AFTER).unwrap(), "10");
+    assert_eq!(rejected.status(), StatusCode::SERVICE_UNAVAILABLE);
     drop(first);
     for _ in 0..3 {
         assert_eq!(upload(&router, whole(LINES)).await.status(), StatusCode::OK);
@@ -84,7 +84,7 @@ async fn bytes_of_all_logs_are_bounded_and_free_again_once_an_upload_ends() {
 
 #[tokio::test]
 async fn log_is_bounded_with_gzip_and_without() {
-    let router = bounded(Bounds { log: 10_000, unzipped: 20_000, ..BOUNDS });
+    let router = bounded_routes(Bounds { log: 10_000, uncompressed: 20_000, ..BOUNDS });
     let zipped = |lines: usize| {
         let mut gzip = GzEncoder::new(vec![], Compression::best());
         gzip.write_all(LINES.repeat(lines).as_bytes()).unwrap();
@@ -93,25 +93,34 @@ async fn log_is_bounded_with_gzip_and_without() {
     assert_eq!(upload(&router, whole(LINES.repeat(300))).await.status(), StatusCode::OK);
     assert_eq!(upload(&router, whole(LINES.repeat(400))).await.status(), StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(upload(&router, whole(zipped(600))).await.status(), StatusCode::OK);
-    let (status, told) = body(upload(&router, whole(zipped(100_000))).await).await;
+    let (status, error) = body(upload(&router, whole(zipped(100_000))).await).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert!(told.contains("the log is longer than"), "{told}");
+    assert!(error.contains("the log is longer than"), "{error}");
+}
+
+#[tokio::test]
+async fn request_without_a_limit_is_rejected_as_json() {
+    let request = Request::post("/api/replay").body(Body::from(LINES)).unwrap();
+    let (status, text) = body(bounded_routes(BOUNDS).oneshot(request).await.unwrap()).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let error: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(error["error"].as_str().unwrap().contains("limit"), "{text}");
 }
 
 #[tokio::test]
 async fn work_of_a_replay_is_bounded() {
-    // Two lines, two decisions under the limit, and as many again under each that is tried.
+    // Two lines, two evaluations under the limit, and two more under each candidate.
     for (work, expected) in [(3, StatusCode::BAD_REQUEST), (5, StatusCode::BAD_REQUEST), (1000, StatusCode::OK)] {
-        let router = bounded(Bounds { work, ..BOUNDS });
-        let (status, told) = body(upload(&router, whole(LINES)).await).await;
-        assert_eq!(status, expected, "{work} {told}");
-        assert_eq!(told.contains("more work than the page does"), status == StatusCode::BAD_REQUEST, "{told}");
+        let router = bounded_routes(Bounds { work, ..BOUNDS });
+        let (status, error) = body(upload(&router, whole(LINES)).await).await;
+        assert_eq!(status, expected, "{work} {error}");
+        assert_eq!(error.contains("more work than the page does"), status == StatusCode::BAD_REQUEST, "{error}");
     }
 }
 
 #[tokio::test]
-async fn replay_of_a_client_that_hangs_up_ends() {
-    let work = Work::new(1000);
+async fn replay_ends_when_its_client_disconnects() {
+    let work = WorkBudget::new(1000);
     let cancel = work.cancel_on_drop();
     assert!(work.spend(1).is_ok());
     drop(cancel);

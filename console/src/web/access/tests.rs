@@ -1,4 +1,4 @@
-use super::{Guard, Refused, Role, Tokens};
+use super::{AccessError, Guard, Role, Tokens};
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use ratelimit_link::secrets::Secret;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,12 +8,12 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn tokens(look: Option<&str>, change: Option<&str>) -> Arc<Tokens> {
     let secret = |text: &str| Secret::from(format!("{text}-0123456789"));
-    Arc::new(Tokens::new(look.map(secret), change.map(secret)).expect("right"))
+    Arc::new(Tokens::new(look.map(secret), change.map(secret)).expect("valid tokens"))
 }
 
 fn guard(look: Option<&str>, change: Option<&str>) -> Guard {
     let hosts = ["ops.example".to_owned(), "10.9.9.9".to_owned()];
-    Guard::new(LOOPBACK, tokens(look, change), &hosts).expect("right")
+    Guard::new(LOOPBACK, tokens(look, change), &hosts).expect("valid tokens")
 }
 
 fn with(value: &str) -> HeaderMap {
@@ -21,67 +21,67 @@ fn with(value: &str) -> HeaderMap {
 }
 
 #[test]
-fn a_token_says_what_its_owner_may_do() {
+fn role_is_that_of_the_token() {
     let guard = guard(Some("reads"), Some("writes"));
     for (headers, expected) in [
-        (HeaderMap::new(), Err(Refused::Unknown)),
+        (HeaderMap::new(), Err(AccessError::Unknown)),
         (with("Bearer reads-0123456789"), Ok(Role::Look)),
         (with("bearer writes-0123456789"), Ok(Role::Change)),
-        (with("Bearer reads-012345678"), Err(Refused::Unknown)),
-        (with("Bearer reads-0123456789x"), Err(Refused::Unknown)),
-        (with("Bearer "), Err(Refused::Unknown)),
-        (with("reads-0123456789"), Err(Refused::Unknown)),
-        (with("Basic reads-0123456789"), Err(Refused::Unknown)),
+        (with("Bearer reads-012345678"), Err(AccessError::Unknown)),
+        (with("Bearer reads-0123456789x"), Err(AccessError::Unknown)),
+        (with("Bearer "), Err(AccessError::Unknown)),
+        (with("reads-0123456789"), Err(AccessError::Unknown)),
+        (with("Basic reads-0123456789"), Err(AccessError::Unknown)),
     ] {
         assert_eq!(guard.role(&headers), expected, "{headers:?}");
     }
-    let mut twice = with("Bearer writes-0123456789");
-    twice.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer writes-0123456789"));
-    assert_eq!(guard.role(&twice), Err(Refused::Unknown));
+    let mut duplicate = with("Bearer writes-0123456789");
+    duplicate.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer writes-0123456789"));
+    assert_eq!(guard.role(&duplicate), Err(AccessError::Unknown));
 }
 
 #[test]
-fn changing_takes_the_token_for_it() {
-    let put = |guard: &Guard, headers| guard.admits(&Method::PUT, "/api/policies/a", &headers);
+fn changes_require_the_write_token() {
+    let put = |guard: &Guard, headers| guard.authorize(&Method::PUT, "/api/policies/a", &headers);
     let both = guard(Some("reads"), Some("writes"));
     assert_eq!(put(&both, with("Bearer writes-0123456789")), Ok(Role::Change));
-    assert_eq!(put(&both, with("Bearer reads-0123456789")), Err(Refused::LookOnly));
-    assert_eq!(put(&both, HeaderMap::new()), Err(Refused::Unknown));
+    assert_eq!(put(&both, with("Bearer reads-0123456789")), Err(AccessError::LookOnly));
+    assert_eq!(put(&both, HeaderMap::new()), Err(AccessError::Unknown));
     let open = guard(None, Some("writes"));
-    assert_eq!(open.admits(&Method::GET, "/api/policies", &HeaderMap::new()), Ok(Role::Look));
-    assert_eq!(put(&open, HeaderMap::new()), Err(Refused::Unknown));
+    assert_eq!(open.authorize(&Method::GET, "/api/policies", &HeaderMap::new()), Ok(Role::Look));
+    assert_eq!(put(&open, HeaderMap::new()), Err(AccessError::Unknown));
     assert_eq!(
         open.role(&with("Bearer wrong-0123456789")),
-        Err(Refused::Unknown),
-        "a slip is told, not taken for none"
+        Err(AccessError::Unknown),
+        "an unknown token is not treated as no token"
     );
-    let shows = guard(None, None);
-    assert_eq!(put(&shows, HeaderMap::new()), Err(Refused::ReadOnly));
-    assert_eq!(shows.admits(&Method::POST, "/api/check", &HeaderMap::new()), Ok(Role::Look));
-    assert_eq!(shows.admits(&Method::POST, "/api/checked", &HeaderMap::new()), Err(Refused::ReadOnly));
+    let read_only = guard(None, None);
+    assert_eq!(put(&read_only, HeaderMap::new()), Err(AccessError::ReadOnly));
+    assert_eq!(read_only.authorize(&Method::POST, "/api/check", &HeaderMap::new()), Ok(Role::Look));
+    assert_eq!(read_only.authorize(&Method::POST, "/api/checked", &HeaderMap::new()), Err(AccessError::ReadOnly));
 }
 
 #[test]
-fn off_loopback_it_takes_a_token() {
+fn listener_off_loopback_requires_a_token() {
     let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let refused = Guard::new(everywhere, tokens(None, Some("writes")), &[]);
-    assert!(refused.is_err_and(|told| told.contains("CONSOLE_TOKEN")));
+    let result = Guard::new(everywhere, tokens(None, Some("writes")), &[]);
+    assert!(result.is_err_and(|error| error.contains("CONSOLE_TOKEN")));
     assert!(Guard::new(everywhere, tokens(Some("reads"), None), &[]).is_ok());
 }
 
 #[test]
-fn it_goes_by_its_own_names() {
+fn only_own_host_names_are_accepted() {
     let guard = guard(None, None);
-    let own = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+    let local = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
     for host in ["localhost", "LOCALHOST:8090", "127.0.0.1:8090", "127.9.9.9", "[::1]:8090", "192.0.2.1:80"] {
-        assert!(guard.is_named(host, own), "{host}");
+        assert!(guard.is_own_host(host, local), "{host}");
     }
     assert!(
-        guard.is_named("ops.example:8090", own)
-            && guard.is_named("OPS.example", own)
-            && guard.is_named("10.9.9.9", own)
+        guard.is_own_host("ops.example:8090", local)
+            && guard.is_own_host("OPS.example", local)
+            && guard.is_own_host("10.9.9.9", local)
     );
     for host in ["evil.example", "192.0.2.2", "localhost.evil.example", "", "127.0.0.1.evil.example", "[::2]", "["] {
-        assert!(!guard.is_named(host, own), "{host}");
+        assert!(!guard.is_own_host(host, local), "{host}");
     }
 }

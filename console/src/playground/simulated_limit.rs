@@ -1,4 +1,4 @@
-//! A limit under traffic, and what it remembers.
+//! Limit with its usage, under simulated traffic.
 
 use ratelimit_core::algorithm::count_min::SketchUsage;
 use ratelimit_core::algorithm::leases::ConcurrencyUsage;
@@ -12,67 +12,68 @@ use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The word that stands for the holder, in a limit whose calls hold a lease each.
+/// Placeholder for the holder of a lease.
 const HOLDER: &str = "holder";
-/// Whose calls the traffic is, where a limit counts each caller apart.
+/// Item of the caller whose traffic is shown, in a sketch.
 const CALLER: &str = "203.0.113.42";
-/// The largest sketch, in bytes: many pages can play at once.
-const LARGEST_SKETCH: u64 = 1 << 20;
+/// Maximum size of a sketch in bytes, because many simulations can run at once.
+const MAX_SKETCH_BYTES: u64 = 1 << 20;
 
-/// A limit under traffic.
-pub struct Lane {
+/// Limit with its usage.
+pub struct SimulatedLimit {
     spec: Spec<'static>,
     usage: AnyUsage,
-    /// When calls end that hold a lease, and which they are.
-    holding: BinaryHeap<Reverse<(Timestamp, u64)>>,
-    /// What became of the calls of others.
-    others: Others,
+    /// End and serial number of the calls that hold leases.
+    leases: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    /// Decisions on the calls of other callers.
+    others: OtherDecisions,
 }
 
-/// How many calls of others, of which each is the caller's first, have passed and have not.
+/// Numbers of decisions on the calls of other callers.
 #[derive(Clone, Copy, Default)]
-struct Others {
+struct OtherDecisions {
     passed: u64,
     denied: u64,
 }
 
-impl Lane {
-    /// Of an algorithm's name and numbers: `FIXED 10 10s`, `CONCURRENCY 3 30s`.
+impl SimulatedLimit {
+    /// Parses an algorithm with its numbers: `FIXED 10 10s`, `CONCURRENCY 3 30s`.
     ///
     /// # Errors
-    /// What the server would say of the words, and anything else than an algorithm with its numbers.
-    pub fn read(words: &str) -> Result<Lane, String> {
-        let mut said: Vec<&str> = words.split_ascii_whitespace().collect();
-        if said.first().is_some_and(|word| word.eq_ignore_ascii_case("CONCURRENCY")) {
-            said.push(HOLDER);
+    /// If the server would reject the words, or if they are anything but one algorithm with its numbers.
+    pub fn parse(text: &str) -> Result<SimulatedLimit, String> {
+        let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
+        if words.first().is_some_and(|word| word.eq_ignore_ascii_case("CONCURRENCY")) {
+            words.push(HOLDER);
         }
-        if said.first().is_some_and(|word| word.eq_ignore_ascii_case("SKETCH")) {
-            // Behind its three numbers.
-            said.insert(said.len().min(4), CALLER);
+        if words.first().is_some_and(|word| word.eq_ignore_ascii_case("SKETCH")) {
+            // The item follows the three numbers.
+            words.insert(words.len().min(4), CALLER);
         }
-        let said: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(said).map(str::as_bytes).collect();
-        let asked = KeyRequest::take(&mut Args::new(&said)).map_err(|error| error.to_string())?;
-        let KeyRequest::One(Spec { limit, request: Request::Take(Amount::ONE), kept: Amount::ZERO, .. }) = asked else {
+        let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(words).map(str::as_bytes).collect();
+        let request = KeyRequest::take(&mut Args::new(&words)).map_err(|error| error.to_string())?;
+        let KeyRequest::One(Spec { limit, request: Request::Take(Amount::ONE), kept: Amount::ZERO, .. }) = request
+        else {
             return Err("a limit must be an algorithm and its numbers, such as FIXED 10 10s".to_owned());
         };
         if let AnyLimit::Sketch(sketch) = limit
-            && sketch.size().bytes() > LARGEST_SKETCH
+            && sketch.size().bytes() > MAX_SKETCH_BYTES
         {
             return Err("SIZE must be at most 1mb in the playground".to_owned());
         }
         let usage = AnyUsage::unused(limit.kind()).ok_or("a limit must be one algorithm")?;
         let spec = Spec::of(limit, Request::Take(Amount::ONE));
-        Ok(Lane { spec, usage, holding: BinaryHeap::new(), others: Others::default() })
+        Ok(SimulatedLimit { spec, usage, leases: BinaryHeap::new(), others: OtherDecisions::default() })
     }
 
-    /// Whether it counts each of many callers apart, in memory that they share.
+    /// Returns `true` if many callers share the memory of the limit.
     pub fn is_shared(&self) -> bool {
         matches!(self.spec.limit, AnyLimit::Sketch(_))
     }
 
-    /// Goes on under other numbers, with what was used so far: as a key does whose limit is changed. Another algorithm
-    /// starts empty, and so does a sketch of another size, which on a server is another key.
-    pub fn change(&mut self, to: Lane) {
+    /// Replaces the limit and keeps its usage, like a key whose limit is changed. Another algorithm starts unused, and
+    /// so does a sketch of another size, which on a server would be another key.
+    pub fn change(&mut self, to: SimulatedLimit) {
         let is_same = match (&self.spec.limit, &to.spec.limit) {
             (AnyLimit::Sketch(one), AnyLimit::Sketch(other)) => one.size() == other.size(),
             (one, other) => one.kind() == other.kind(),
@@ -84,68 +85,70 @@ impl Lane {
         }
     }
 
-    /// What becomes of a call: 0 if it passes, the milliseconds that it is held first, less than 0 the milliseconds
-    /// after which it would pass, or null if it never would. One that holds a lease gives it back after `hold`.
+    /// Decides and charges a call.
+    ///
+    /// Returns 0 if it passes at once, the milliseconds that it is delayed if it passes later, the negated milliseconds
+    /// until a retry would pass if it is denied, and null if it never passes. A lease is released after `hold`.
     pub fn take(&mut self, serial: u64, cost: Amount, hold: Span, now: Timestamp) -> Value {
-        self.let_go(now);
+        self.release_leases(now);
         let serial_bytes = serial.to_be_bytes();
         let holder: &[u8] = if self.is_shared() { CALLER.as_bytes() } else { &serial_bytes };
         let spec = Spec { holder, ..self.spec };
         let usage = &mut self.usage;
-        let verdict = with_limit!(spec, limit => taken(limit, usage, cost, now));
+        let verdict = with_limit!(spec, limit => charge(limit, usage, cost, now));
         if verdict.allowed() && matches!(self.spec.limit, AnyLimit::Concurrency(_)) {
-            self.holding.push(Reverse((now.plus(hold), serial)));
+            self.leases.push(Reverse((now.plus(hold), serial)));
         }
-        told(verdict)
+        verdict_json(verdict)
     }
 
-    /// A call of a unit by another caller, who has not called before. Only a limit that is shared hears of it.
-    pub fn take_of_other(&mut self, caller: u64, now: Timestamp) {
+    /// Decides and charges the first call of another caller, with a cost of 1. It concerns only a sketch.
+    pub fn take_by_other_caller(&mut self, caller: u64, now: Timestamp) {
         if !self.is_shared() {
             return;
         }
         let item = caller.to_be_bytes();
         let spec = Spec { holder: &item, ..self.spec };
         let usage = &mut self.usage;
-        let passes = with_limit!(spec, limit => taken(limit, usage, Amount::ONE, now)).allowed();
+        let passes = with_limit!(spec, limit => charge(limit, usage, Amount::ONE, now)).allowed();
         self.others.passed += u64::from(passes);
         self.others.denied += u64::from(!passes);
     }
 
-    /// Gives back the leases of calls that have ended.
-    fn let_go(&mut self, now: Timestamp) {
-        while let Some(Reverse((at, serial))) = self.holding.peek().copied().filter(|Reverse((at, _))| *at <= now) {
-            self.holding.pop();
+    /// Releases the leases of calls that have ended.
+    fn release_leases(&mut self, now: Timestamp) {
+        while let Some(Reverse((at, serial))) = self.leases.peek().copied().filter(|Reverse((at, _))| *at <= now) {
+            self.leases.pop();
             if let Some(leases) = ConcurrencyUsage::of_mut(&mut self.usage) {
                 leases.release(&[&serial.to_be_bytes()], at);
             }
         }
     }
 
-    /// What it shows: how much is left of the limit, what would become of a call, and what it remembers; of a sketch also
-    /// how much each of the caller's cells leaves, and what became of others' calls. Instants are told by their distance
-    /// from `start`.
+    /// Returns the state as JSON: what is left, the decision on a call of `cost`, and the fields of the usage. A sketch
+    /// also has what each of the caller's cells leaves, and the decisions on other callers. Instants are relative to
+    /// `start`.
     pub fn state(&mut self, cost: Amount, start: Timestamp, now: Timestamp) -> Value {
-        self.let_go(now);
+        self.release_leases(now);
         let holder: &[u8] = if self.is_shared() { CALLER.as_bytes() } else { &[] };
         let spec = Spec { holder, ..self.spec };
         let usage = &self.usage;
-        let (limit, left, reset, next) = with_limit!(spec, limit => seen(limit, usage, cost, now));
-        let remembered = with_usage!(usage, usage => described(usage, start, now));
+        let (limit, left, reset, next) = with_limit!(spec, limit => peek(limit, usage, cost, now));
+        let usage_fields = with_usage!(usage, usage => usage_json(usage, start, now));
         let mut state = json!({
             "limit": number(limit),
             "left": number(left),
             "reset": reset.ceil_millis(),
-            "next": told(next),
+            "next": verdict_json(next),
             "kind": usage.kind().name(),
-            "held": self.holding.len(),
-            "remembers": remembered,
+            "held": self.leases.len(),
+            "remembers": usage_fields,
         });
         if let (AnyLimit::Sketch(sketch), Some(usage)) = (&spec.limit, SketchUsage::of(usage))
             && let Some(fields) = state.as_object_mut()
         {
             let left = sketch.of_item(spec.holder).remaining_by_cell(usage, now).map(number);
-            let Others { passed, denied } = self.others;
+            let OtherDecisions { passed, denied } = self.others;
             fields.insert("cells".to_owned(), json!(left));
             fields.insert("others".to_owned(), json!({ "passed": passed, "denied": denied }));
         }
@@ -153,34 +156,35 @@ impl Lane {
     }
 }
 
-impl std::fmt::Display for Lane {
+impl std::fmt::Display for SimulatedLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.spec.limit.fmt(f)
     }
 }
 
-fn taken<L: Limit>(limit: &L, usage: &mut AnyUsage, cost: Amount, now: Timestamp) -> Verdict
+fn charge<L: Limit>(limit: &L, usage: &mut AnyUsage, cost: Amount, now: Timestamp) -> Verdict
 where
     L::Usage: Single,
 {
     let Some(usage) = L::Usage::of_mut(usage) else { return Verdict::Never };
-    let seen = evaluate(limit, usage, now, Request::Take(cost));
-    seen.change().apply(limit, usage, now);
-    seen.verdict()
+    let evaluation = evaluate(limit, usage, now, Request::Take(cost));
+    evaluation.change().apply(limit, usage, now);
+    evaluation.verdict()
 }
 
-fn seen<L: Limit>(limit: &L, usage: &AnyUsage, cost: Amount, now: Timestamp) -> (Amount, Amount, Span, Verdict)
+/// Returns limit, remaining units, reset and the verdict on a call, without charging it.
+fn peek<L: Limit>(limit: &L, usage: &AnyUsage, cost: Amount, now: Timestamp) -> (Amount, Amount, Span, Verdict)
 where
     L::Usage: Single,
 {
-    let nothing = (limit.limit(), limit.limit(), Span::ZERO, Verdict::Never);
-    L::Usage::of(usage).map_or(nothing, |usage| {
+    let unused = (limit.limit(), limit.limit(), Span::ZERO, Verdict::Never);
+    L::Usage::of(usage).map_or(unused, |usage| {
         (limit.limit(), limit.remaining(usage, now), limit.reset(usage, now), limit.verdict(usage, now, cost))
     })
 }
 
-fn told(verdict: Verdict) -> Value {
-    // Below 2^53, so that a page reads them as they are.
+fn verdict_json(verdict: Verdict) -> Value {
+    // Below 2^53, which JavaScript represents exactly.
     let millis = |span: Span| i64::try_from(span.ceil_millis()).unwrap_or(i64::MAX);
     match verdict {
         Verdict::Allowed(hold) => millis(hold).into(),
@@ -193,8 +197,8 @@ fn number(amount: Amount) -> f64 {
     amount.to_string().parse().unwrap_or_default()
 }
 
-/// What a usage says of itself, with instants and spans in microseconds.
-fn described(usage: &impl Usage, start: Timestamp, now: Timestamp) -> Value {
+/// Returns the fields of a usage, with instants and spans in microseconds.
+fn usage_json(usage: &impl Usage, start: Timestamp, now: Timestamp) -> Value {
     let fields = usage.describe(now, None).into_iter().filter_map(|(name, field)| {
         let value = match field {
             InfoField::Amount(amount) => number(amount).into(),
