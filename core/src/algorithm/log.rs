@@ -1,18 +1,18 @@
-//! The sliding log: every admitted call's time is kept, so a trailing window is counted exactly.
+//! Sliding log: limits the usage in any trailing window by the timestamp of each granted call.
 //!
-//! The usage is the sum of the costs in `(now - window, now]`. When to use it: where both the guarantee and every
-//! last unit of the limit matter, and calls are few. Its price: memory grows with the calls in the window, 16 bytes
-//! an instant (calls of the same microsecond share an entry).
+//! **When to use it:** where both the guarantee and the last unit of the limit matter, and calls are few. **Cost:**
+//! memory grows with the number of calls in the window: 16 bytes per timestamp. Calls in the same microsecond share an
+//! entry. **Exactness:** exact. The usage is the sum of the costs in `(now - window, now]`.
 //!
-//! An entry holds its instant and the running total up to and with it, not its own cost: the sum of any stretch is
-//! the difference of two totals, so a decision is a binary search, however long the log is and however much of it is
-//! out of date. (A denied call must not tidy up: it changes nothing.) Totals wrap; their differences do not, since
-//! what is in the log never exceeds 2^63-1.
+//! An entry holds its timestamp and the running total up to and including it, not its own cost. The sum of any range is
+//! the difference of two totals, so a decision is a binary search, independent of the length of the log and of the
+//! number of expired entries. (A denied call must not change the state, so it cannot remove expired entries.) Totals
+//! wrap. Their differences do not, because the sum of a log is at most 2^63-1.
 //!
-//! A clock gone back moves all entries back by one number (`Shift`), and a look from before the newest entry adds to
-//! it in passing, so neither costs more in a long log.
+//! When the clock has moved backwards, all entries are shifted by one number (`Shift`), and a peek with a time before
+//! the newest entry computes that shift without storing it. Neither depends on the length of the log.
 //!
-//! What is propagated of a call is what it changed (`LogDelta`), not the log.
+//! The effect of a call holds the change of the log (`LogDelta`), not the log.
 
 mod log_usage;
 
@@ -23,7 +23,7 @@ pub use log_usage::SlidingLogUsage;
 use log_usage::{LogDelta, LogEntry};
 use std::fmt;
 
-/// A log's numbers.
+/// Sliding log limiter.
 ///
 /// ```
 /// use ratelimit_core::algorithm::log::{SlidingLog, SlidingLogUsage};
@@ -35,7 +35,7 @@ use std::fmt;
 ///     limit.charge(&mut usage, now.plus(Span::SECOND.times(second)), Amount::ONE);
 /// }
 /// assert_eq!(usage.entries(), 2);
-/// // The first leaves when it is a minute old, to the microsecond.
+/// // The first entry expires when it is a minute old, exact to the microsecond.
 /// let then = now.plus(Span::SECOND.times(20));
 /// assert_eq!(limit.verdict(&usage, then, Amount::ONE), Verdict::After(Span::SECOND.times(40)));
 /// ```
@@ -46,46 +46,46 @@ pub struct SlidingLog {
 }
 
 impl SlidingLog {
-    /// At most `limit` in any trailing `window`.
+    /// Creates a limiter that grants at most `limit` in any trailing `window`.
     #[must_use]
     pub fn new(limit: Amount, window: Period) -> SlidingLog {
         SlidingLog { limit, window }
     }
 
-    /// This log with another limit.
+    /// Returns this limiter with another limit.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> SlidingLog {
         SlidingLog { limit, ..self }
     }
 
-    /// Whether what is used recovers by a rate, which a scale changes.
+    /// `false`: a scale does not change the time of recovery.
     pub const RECOVERS_BY_RATE: bool = false;
 
-    /// This log with its limit times `factor`, rounded down.
+    /// Returns this limiter with its limit multiplied by `factor`, rounded down.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> SlidingLog {
         self.limited_to(self.limit.times(factor))
     }
 
-    /// What it is known by without a name.
+    /// Returns the identity of the limit without a name.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::by(self.window)
     }
 
-    /// How many entries, from the oldest on, no longer count.
-    fn out_of_date(&self, usage: &SlidingLogUsage, now: Timestamp) -> usize {
-        usage.out_of_date(self.window.span(), now)
+    /// Returns the number of entries, from the oldest on, that have expired.
+    fn expired_entries(&self, usage: &SlidingLogUsage, now: Timestamp) -> usize {
+        usage.expired_entries(self.window.span(), now)
     }
 
-    /// When an entry stops counting.
-    fn leaves(&self, entry: &LogEntry, shift: Shift) -> Timestamp {
+    /// Returns the time at which an entry expires.
+    fn expires_at(&self, entry: &LogEntry, shift: Shift) -> Timestamp {
         shift.instant(entry.at).plus(self.window.span())
     }
 
-    /// What counts now.
-    fn present(&self, usage: &SlidingLogUsage, now: Timestamp) -> Amount {
-        usage.sum_from(self.out_of_date(usage, now))
+    /// Returns the sum of the entries that have not expired.
+    fn current(&self, usage: &SlidingLogUsage, now: Timestamp) -> Amount {
+        usage.sum_from(self.expired_entries(usage, now))
     }
 }
 
@@ -103,46 +103,46 @@ impl Limit for SlidingLog {
     }
 
     fn verdict(&self, usage: &SlidingLogUsage, now: Timestamp, cost: Amount) -> Verdict {
-        if self.present(usage, now).excess(cost, self.limit) == Amount::ZERO {
+        if self.current(usage, now).excess(cost, self.limit) == Amount::ZERO {
             return Verdict::Allowed(Span::ZERO);
         }
         let Some(room) = self.limit.checked_minus(cost) else { return Verdict::Never };
-        // The first entry that what comes after it leaves room for: it is the last that has to leave the window.
+        // Finds the last entry that has to expire: the first one for which the entries after it leave enough room.
         let end = usage.total();
-        let last_to_leave = usage.entries.partition_point(|entry| end.wrapping_sub(entry.total) > room.millionths());
+        let last_to_expire = usage.entries.partition_point(|entry| end.wrapping_sub(entry.total) > room.millionths());
         let shift = usage.shift_at(now);
-        let leaves = usage.entries.get(last_to_leave).map_or(now, |entry| self.leaves(entry, shift));
-        Verdict::After(leaves.since(now))
+        let expiry = usage.entries.get(last_to_expire).map_or(now, |entry| self.expires_at(entry, shift));
+        Verdict::After(expiry.since(now))
     }
 
     fn remaining(&self, usage: &SlidingLogUsage, now: Timestamp) -> Amount {
-        self.limit.minus(self.present(usage, now))
+        self.limit.minus(self.current(usage, now))
     }
 
     fn reset(&self, usage: &SlidingLogUsage, now: Timestamp) -> Span {
         let shift = usage.shift_at(now);
-        usage.entries.back().map_or(Span::ZERO, |newest| self.leaves(newest, shift).since(now))
+        usage.entries.back().map_or(Span::ZERO, |newest| self.expires_at(newest, shift).since(now))
     }
 
     fn debt_after_charge(&self, usage: &SlidingLogUsage, now: Timestamp, cost: Amount) -> Span {
-        // What of it counts: `add` drops what is past saturation.
-        let cost = cost.min(Amount::MAX.minus(self.present(usage, now)));
+        // Only the part below saturation counts: `add` drops the rest.
+        let cost = cost.min(Amount::MAX.minus(self.current(usage, now)));
         match self.verdict(usage, now, cost) {
             Verdict::Allowed(_) => Span::ZERO,
-            // The others have to leave until it fits beside what is left of them,
+            // Older entries have to expire until the cost fits,
             Verdict::After(wait) => wait,
-            // or it has to leave itself.
+            // or the charge itself has to expire.
             Verdict::Never => self.window.span(),
         }
     }
 
     fn charge(&self, usage: &mut SlidingLogUsage, now: Timestamp, cost: Amount) {
-        let forgotten = self.out_of_date(usage, now);
+        let forgotten = self.expired_entries(usage, now);
         usage.change(LogDelta { forgotten, added: Some((now, cost)), ..usage.delta });
     }
 
     fn give_back(&self, usage: &mut SlidingLogUsage, now: Timestamp, amount: Amount) {
-        let forgotten = self.out_of_date(usage, now);
+        let forgotten = self.expired_entries(usage, now);
         usage.change(LogDelta { forgotten, given_back: amount, ..usage.delta });
     }
 
@@ -152,7 +152,7 @@ impl Limit for SlidingLog {
 
     fn entries_after_charge(&self, usage: &SlidingLogUsage, now: Timestamp) -> Option<usize> {
         let shared = usage.newest().is_some_and(|newest| newest >= now);
-        let kept = usage.entries.len().saturating_sub(self.out_of_date(usage, now));
+        let kept = usage.entries.len().saturating_sub(self.expired_entries(usage, now));
         (!shared).then(|| kept.saturating_add(1))
     }
 }

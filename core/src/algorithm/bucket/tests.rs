@@ -23,23 +23,24 @@ fn one() -> Request {
 }
 
 #[test]
-fn the_worked_trace_comes_out_to_the_unit() {
+fn documented_trace_is_exact_to_the_unit() {
     let (limit, mut key) = (bucket(200, 100, "60s"), Key::default());
-    for (second, calls, admitted, left) in [(0, 150, 150, 50), (30, 80, 80, 20), (70, 50, 50, 36), (75, 50, 45, 0)] {
-        assert_eq!(key.admitted(&limit, second * 1000, calls), admitted);
-        assert_eq!(key.peek(&limit, second * 1000, one())[2], left);
+    for (second, calls, granted, remaining) in [(0, 150, 150, 50), (30, 80, 80, 20), (70, 50, 50, 36), (75, 50, 45, 0)]
+    {
+        assert_eq!(key.admitted(&limit, second * 1000, calls), granted);
+        assert_eq!(key.peek(&limit, second * 1000, one())[2], remaining);
     }
     assert_eq!(key.call(&limit, 75_000, one()), [0, 200, 0, 600, 120_000]);
 }
 
 #[test]
-fn the_burst_passes_and_then_exactly_the_refill() {
+fn burst_is_granted_and_then_exactly_the_refill() {
     let (limit, mut usage) = (bucket(50, 10, "1s"), BucketUsage::default());
     // 60 requests a second, evenly: the first second adds 9 to the burst before it ends.
-    for (second, admitted) in [(0, 59), (1, 10), (2, 10), (3, 10), (4, 10)] {
+    for (second, granted) in [(0, 59), (1, 10), (2, 10), (3, 10), (4, 10)] {
         let times = (0..60).map(|request| Timestamp::from_micros(second * 1_000_000 + request * 1_000_000 / 60));
         let passes = |now: Option<Timestamp>| call(&limit, &mut usage, now.unwrap(), one()).verdict.allowed();
-        assert_eq!(times.map(passes).filter(|passed| *passed).count(), admitted);
+        assert_eq!(times.map(passes).filter(|passed| *passed).count(), granted);
     }
 }
 
@@ -60,13 +61,13 @@ fn costs_may_be_decimals() {
 }
 
 #[test]
-fn times_a_factor_it_holds_and_refills_as_much_more() {
+fn scale_multiplies_capacity_and_refill() {
     let tenth = Amount::parse_down(b"0.1").unwrap();
     for (factor, capacity, refill) in [
         (units(10), 30_000_000, 10_000_000),
         (units(1), 3_000_000, 1_000_000),
         (tenth, 300_000, 100_000),
-        // Not below a millionth, and none at all leaves usage to drain as before.
+        // The refill is at least a millionth, and a factor of 0 leaves it unchanged.
         (millionths(1), 3, 1),
         (units(0), 0, 1_000_000),
     ] {
@@ -75,7 +76,7 @@ fn times_a_factor_it_holds_and_refills_as_much_more() {
     }
     let least = Bucket::new(units(5), millionths(1), period("1us"), Discipline::Queue).unwrap().scaled(tenth);
     assert_eq!((least.capacity.millionths(), least.refill.get()), (500_000, 1));
-    // Nor so low that it would never be full again.
+    // The refill is high enough for a full recovery within 36500 days.
     let slow = Bucket::new(millionths(10), millionths(9), period("3650d"), Discipline::Burst).unwrap();
     let scaled = slow.scaled(Amount::parse_down(b"1.1").unwrap());
     assert_eq!((scaled.capacity.millionths(), scaled.refill.get()), (11, 9));
@@ -84,18 +85,18 @@ fn times_a_factor_it_holds_and_refills_as_much_more() {
 }
 
 #[test]
-fn a_prepared_bucket_drains_by_the_refill_that_it_is_scaled_to() {
+fn prepared_bucket_drains_by_the_scaled_refill() {
     let scaled = bucket(10, 1, "7s").prepared().scaled(units(2));
     for limit in [scaled, scaled.prepared()] {
         let mut key = Key::default();
         assert_eq!(key.call(&limit, 0, Take(units(20))), [1, 20, 0, 0, 70_000]);
-        // A charge takes off what has drained by then.
+        // A charge subtracts the usage that has drained by then.
         assert_eq!(key.call(&limit, 35_000, Take(units(10))), [1, 20, 0, 0, 70_000]);
     }
 }
 
 #[test]
-fn a_wait_is_rounded_up_to_the_millisecond() {
+fn wait_is_rounded_up_to_the_millisecond() {
     // A unit takes 333.3 ms.
     let (limit, mut key) = (bucket(1, 3, "1s"), Key::default());
     for (at, reply) in
@@ -106,31 +107,31 @@ fn a_wait_is_rounded_up_to_the_millisecond() {
 }
 
 #[test]
-fn a_leaky_bucket_tells_turns_evenly_spaced() {
+fn leaky_bucket_reports_evenly_spaced_delays() {
     let (limit, mut key) = (queue(5, 2, "1s"), Key::default());
-    for turn in [0, 500, 1000, 1500, 2000] {
+    for delay in [0, 500, 1000, 1500, 2000] {
         let before = key.peek(&limit, 0, Take(Amount::ZERO));
-        assert_eq!([before[0], before[3]], [1, turn], "COST 0 tells the turn it would have");
-        let told = key.call(&limit, 0, one());
-        assert_eq!([told[0], told[3]], [1, turn]);
+        assert_eq!([before[0], before[3]], [1, delay], "COST 0 reports the delay that a charge would have");
+        let reply = key.call(&limit, 0, one());
+        assert_eq!([reply[0], reply[3]], [1, delay]);
     }
     assert_eq!(key.call(&limit, 0, one()), [0, 5, 0, 500, 2500]);
     assert_eq!(key.call(&limit, 700, one()), [1, 5, 0, 1800, 2300]);
-    // A turn is for the first unit that UPTO is granted; turns that were told stand when usage is given back.
+    // The delay of an UPTO is that of its first unit. A refund does not change delays that were reported.
     assert_eq!(key.call(&limit, 2000, Request::UpTo(units(9))), [1, 5, 0, 1000, 2500]);
     assert_eq!(key.call(&limit, 2000, GiveBack(units(4))), [1, 5, 4, 0, 500]);
     assert_eq!(key.call(&limit, 2000, one()), [1, 5, 3, 500, 1000]);
 }
 
 #[test]
-fn a_leaky_bucket_of_one_admits_at_the_rate() {
+fn leaky_bucket_of_one_grants_at_the_rate() {
     let (limit, mut key) = (queue(1, 10, "1s"), Key::default());
-    let admitted = (0..1000).filter(|at| key.call(&limit, *at, one())[0] == 1);
-    assert!(admitted.eq((0..1000).step_by(100)));
+    let granted = (0..1000).filter(|at| key.call(&limit, *at, one())[0] == 1);
+    assert!(granted.eq((0..1000).step_by(100)));
 }
 
 #[test]
-fn maxwait_admits_what_fits_soon_enough() {
+fn maxwait_grants_calls_that_fit_in_time() {
     let (limit, mut key) = (bucket(2, 1, "1s"), Key::default());
     let within = |cost, seconds: u64| Within(units(cost), Span::from_micros(seconds * 1_000_000));
     for (request, reply) in [
@@ -149,7 +150,7 @@ fn maxwait_admits_what_fits_soon_enough() {
 }
 
 #[test]
-fn a_forced_debt_is_worked_off() {
+fn forced_debt_drains() {
     let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
     assert_eq!(key.call(&limit, 0, Force(units(4))), [1, 10, 6, 0, 4000]);
     assert_eq!(key.peek(&limit, 0, Force(units(20))), [0, 10, 6, 14_000, 4000], "as if charged");
@@ -167,7 +168,7 @@ fn a_forced_debt_is_worked_off() {
 }
 
 #[test]
-fn upto_grants_the_whole_units_that_there_are() {
+fn upto_grants_the_whole_units_that_are_available() {
     let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
     for (at, most, granted) in [(0, 4, 4), (500, 9, 6), (500, 9, 0), (999, 1, 0), (1000, 1, 1), (99_000, 99, 10)] {
         assert_eq!(key.granted(&limit, at, most), granted, "{at}");
@@ -177,7 +178,7 @@ fn upto_grants_the_whole_units_that_there_are() {
 }
 
 #[test]
-fn giving_back_lowers_the_usage_and_deletes_a_key_at_nothing() {
+fn refund_lowers_usage_and_deletes_an_unused_key() {
     let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
     for (at, request, reply, gone) in [
         (0, GiveBack(units(3)), [1, 10, 10, 0, 0], true),
@@ -193,7 +194,7 @@ fn giving_back_lowers_the_usage_and_deletes_a_key_at_nothing() {
 }
 
 #[test]
-fn a_capacity_of_nothing_admits_nothing_but_looks() {
+fn zero_capacity_grants_only_peeks() {
     let (limit, mut key) = (bucket(0, 1, "1s"), Key::default());
     assert_eq!(key.call(&limit, 0, Take(millionths(1))), [0, 0, 0, -1, 0]);
     assert_eq!(key.call(&limit, 0, Take(Amount::ZERO)), [1, 0, 0, 0, 0]);
@@ -201,7 +202,7 @@ fn a_capacity_of_nothing_admits_nothing_but_looks() {
 }
 
 #[test]
-fn another_limit_holds_at_once_for_what_was_used() {
+fn changed_limit_applies_to_existing_usage() {
     let mut key = Key::default();
     assert_eq!(key.call(&bucket(10, 1, "1s"), 0, Take(units(10))), [1, 10, 0, 0, 10_000]);
     assert_eq!(key.peek(&bucket(15, 1, "1s"), 0, one()), [1, 15, 5, 0, 10_000]);
@@ -211,21 +212,21 @@ fn another_limit_holds_at_once_for_what_was_used() {
 }
 
 #[test]
-fn a_clock_gone_back_starts_over_from_what_was_used() {
+fn backwards_clock_keeps_the_stored_usage() {
     let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
     assert_eq!(key.call(&limit, 100_000, Take(units(10))), [1, 10, 0, 0, 10_000]);
     assert_eq!(key.peek(&limit, 40_000, one()), [0, 10, 0, 1000, 10_000]);
-    assert_eq!(key.peek(&limit, 105_000, one()), [1, 10, 5, 0, 5000], "a peek has written nothing");
+    assert_eq!(key.peek(&limit, 105_000, one()), [1, 10, 5, 0, 5000], "a peek changes nothing");
     assert_eq!(key.call(&limit, 40_000, one()), [0, 10, 0, 1000, 10_000]);
-    assert_eq!(key.peek(&limit, 50_000, one()), [1, 10, 10, 0, 0], "a denied call has written that");
+    assert_eq!(key.peek(&limit, 50_000, one()), [1, 10, 10, 0, 0], "a denied call stores the moved-back time");
 }
 
 #[test]
-fn a_usage_can_be_made_to_recover_at_an_instant() {
+fn recovering_at_returns_a_usage_with_that_recovery() {
     let at = |micros| Timestamp::from_micros(micros).unwrap();
     for (limit, instant, reset) in [
         (bucket(10, 1, "1s"), 7_500_000, 5_500_000),
-        // Less than the drain of a millionth later, as no more than whole millionths are kept.
+        // Up to the drain time of a millionth later, because usage is stored in whole millionths.
         (bucket(10, 1, "3s"), 7_500_001, 5_500_002),
         (bucket(10, 1, "1s"), 2_000_000, 0),
         (bucket(10, 1, "1s"), 1_999_999, 0),
@@ -237,7 +238,7 @@ fn a_usage_can_be_made_to_recover_at_an_instant() {
 }
 
 #[test]
-fn what_is_used_saturates() {
+fn usage_saturates() {
     let (limit, mut key) = (bucket(1_000_000_000_000, 1_000_000_000_000, "1s"), Key::default());
     for _ in 0..20 {
         key.call(&limit, 0, Force(Amount::MAX_ARGUMENT));
@@ -248,7 +249,7 @@ fn what_is_used_saturates() {
 }
 
 #[test]
-fn refuses_a_bucket_that_refills_too_slowly() {
+fn refill_that_is_too_slow_is_rejected() {
     for (capacity, refill, refused) in [
         (Amount::ZERO, Amount::ZERO, Some(Refused::NoRefill)),
         (Amount::ZERO, millionths(1), None),
@@ -262,7 +263,7 @@ fn refuses_a_bucket_that_refills_too_slowly() {
 }
 
 #[test]
-fn a_key_is_16_bytes_and_takes_nothing_for_one_that_is_none() {
+fn usage_takes_16_bytes_and_malformed_fields_are_rejected() {
     assert_eq!(size_of::<BucketUsage>(), 16);
     let last = Timestamp::MAX.micros();
     for fields in [[1, 0], [1, last], [Amount::MAX.millionths(), last]] {
@@ -277,7 +278,7 @@ fn a_key_is_16_bytes_and_takes_nothing_for_one_that_is_none() {
 }
 
 #[test]
-fn people_are_told_what_was_used_and_as_of_when() {
+fn described_facts_hold_the_usage_and_its_time() {
     let mut key = Key::default();
     key.call(&bucket(10, 1, "1s"), 7000, Take(units(3)));
     let at = Timestamp::from_micros(7_000_000).unwrap();
@@ -288,7 +289,7 @@ fn people_are_told_what_was_used_and_as_of_when() {
 }
 
 #[test]
-fn people_are_told_what_is_left_until_it_has_recovered() {
+fn described_usage_drains_until_the_recovery() {
     let mut key = Key::default();
     key.call(&bucket(10, 1, "1s"), 7000, Take(units(3)));
     let used = |millis: u64, recovers_at| match &key.0.describe(us(millis * 1000), recovers_at)[0] {
@@ -296,32 +297,32 @@ fn people_are_told_what_is_left_until_it_has_recovered() {
         fact => unreachable!("{fact:?}"),
     };
     let recovers_at = Some(us(10_000_000));
-    let told = [7000, 8000, 8500, 9999, 10_000, 12_000].map(|millis| used(millis, recovers_at));
-    assert_eq!(told, ["3", "2", "1.5", "0.001", "0", "0"]);
-    // By a clock that was set back it is as it was written, and so it is of a key that never expires.
+    let described = [7000, 8000, 8500, 9999, 10_000, 12_000].map(|millis| used(millis, recovers_at));
+    assert_eq!(described, ["3", "2", "1.5", "0.001", "0", "0"]);
+    // The stored usage is described after the clock moved backwards, and for a key that never expires.
     assert_eq!(used(0, recovers_at), "3");
     assert_eq!(used(60_000, None), "3");
     assert_eq!(used(60_000, Some(us(7_000_000).plus(Span::MAX))), "3");
-    // A later instant is an upper bound.
+    // With a later recovery, the described usage is an upper bound.
     assert_eq!(used(8000, Some(us(11_000_000))), "2.25");
 }
 
 proptest! {
     #[test]
-    fn told_usage_is_no_less_than_what_is_used_and_hardly_more(
+    fn described_usage_is_a_tight_upper_bound(
         limit in Bucket::limits(), cost in 1..=1_000_000_000_000_u64, share in 0..=1000_u64,
     ) {
         let (mut key, cost) = (BucketUsage::default(), Amount::saturating(cost).min(limit.limit()));
         limit.charge(&mut key, us(5), cost);
         let reset = limit.reset(&key, us(5));
         let now = us(5).plus(Span::from_micros(reset.micros() / 1000 * share));
-        let told = match &key.describe(now, Some(us(5).plus(reset)))[0].1 {
+        let described = match &key.describe(now, Some(us(5).plus(reset)))[0].1 {
             InfoField::Amount(used) => used.millionths(),
             fact => unreachable!("{fact:?}"),
         };
         let used = limit.present(&key, now).millionths();
         let [_, refill, period] = limit.fields();
-        prop_assert!(used <= told && told <= used.saturating_add(refill / period + 1), "{used} {told}");
+        prop_assert!(used <= described && described <= used.saturating_add(refill / period + 1), "{used} {described}");
     }
 }
 
@@ -337,7 +338,7 @@ impl Lawful for Bucket {
         )
     }
 
-    /// In any stretch of time: the capacity, and what is refilled meanwhile.
+    /// Asserts that every interval grants at most the capacity plus the refill in it.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
         let period = u128::from(self.period.micros().get());
         for (index, (from, _)) in admitted.iter().enumerate() {
@@ -350,8 +351,8 @@ impl Lawful for Bucket {
         }
     }
 
-    /// Only the stored instant is compared with now, and that may lie up to a step before the last charge: what
-    /// has drained in between is taken for undrained.
+    /// Returns one step: only the stored time is compared with `now`, and it may lie up to a step before the last
+    /// charge. The usage that has drained in between counts as undrained.
     fn lockout_beyond_recovery(&self) -> Span {
         let step = self.period.micros().get() / ratio::gcd(self.period.micros(), self.refill);
         Span::from_micros(step)

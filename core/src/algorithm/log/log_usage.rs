@@ -1,10 +1,11 @@
-//! What the key of a sliding log remembers: an entry for each instant, and the running total at it.
+//! State of a sliding log: an entry for each timestamp, with the running total.
 //!
-//! The shape of the entries, and why they hold totals, is told at the head of [`log`](super).
+//! See the head of [`log`](super) for the reason why entries hold totals.
 //!
-//! The words of an effect are: 1 (0: the whole log follows, in a rewritten AOF); the microseconds by which a clock that
-//! was set back has moved the log; the number of oldest entries removed; the millionths given back; 0 or 1 entries
-//! added, with instant and cost.
+//! The words of an effect are: 1 (0: the whole log follows, in a rewritten AOF); the microseconds by which the log was
+//! shifted back after the clock moved backwards; the number of oldest entries removed; the refunded millionths; 1 if an
+//! entry was added, 2 if some cost of an entry was taken back, 0 otherwise, followed by the timestamp and the cost of
+//! that entry.
 
 use crate::kind::Kind;
 use crate::limit::{InfoField, Usage};
@@ -15,52 +16,52 @@ use crate::testing::effort;
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use std::collections::VecDeque;
 
-/// What a log's key remembers.
+/// State of a sliding log.
 #[derive(Clone, Debug, Default)]
 pub struct SlidingLogUsage {
-    /// The oldest first; instants and totals rise from each to the next.
+    /// Entries, oldest first. Timestamps and totals are strictly increasing.
     pub(super) entries: VecDeque<LogEntry>,
-    /// The running total before the first entry.
+    /// Running total before the first entry.
     before: u64,
-    /// How far all entries have moved back.
+    /// Span by which all entries have been shifted back.
     shift: Shift,
-    /// What the current call has changed.
+    /// Change made by the current call.
     pub(super) delta: LogDelta,
 }
 
-/// What was charged at one instant.
+/// Entry of a sliding log: the charges of one timestamp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogEntry {
-    /// The instant, which moves back with the whole log.
+    /// Timestamp, relative to the shift of the log.
     pub(super) at: Mark,
-    /// The running total up to and with this entry, in millionths, wrapping.
+    /// Running total up to and including this entry, in millionths, wrapping.
     pub(super) total: u64,
 }
 
 const _: () = assert!(size_of::<LogEntry>() == 16);
 
-/// What a call changes in a log, in this order.
+/// Change of a log by one call. The fields are applied in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogDelta {
-    /// Every entry moves back by this span, because the clock did.
+    /// Span by which every entry is shifted back because the clock moved backwards.
     pub(super) moved_back: Span,
-    /// How many of the oldest entries go.
+    /// Number of oldest entries to remove.
     pub(super) forgotten: usize,
-    /// How much is given back, from the oldest entry on.
+    /// Amount to refund, starting at the oldest entry.
     pub(super) given_back: Amount,
-    /// An entry is added, or its cost to the newest one if that is of the same instant.
+    /// Timestamp and cost of an entry to add. The cost is added to the newest entry if that has the same timestamp.
     pub(super) added: Option<(Timestamp, Amount)>,
-    /// Or so much is taken back of the entry of an instant.
+    /// Timestamp of an entry and the cost to take back from it.
     pub(super) taken: Option<(Timestamp, Amount)>,
 }
 
 impl SlidingLogUsage {
-    /// The running total at the end.
+    /// Returns the running total at the end of the log.
     pub(super) fn total(&self) -> u64 {
         self.entries.back().map_or(self.before, |newest| newest.total)
     }
 
-    /// The sum of the entries from `index` on.
+    /// Returns the sum of the entries from `index` on.
     pub(super) fn sum_from(&self, index: usize) -> Amount {
         let before = match index.checked_sub(1) {
             None => self.before,
@@ -69,35 +70,36 @@ impl SlidingLogUsage {
         Amount::saturating(self.total().wrapping_sub(before))
     }
 
-    /// The instant of the newest entry.
+    /// Returns the timestamp of the newest entry.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.entries.back().map(|newest| self.shift.instant(newest.at))
     }
 
-    /// How far all entries have moved back if the clock shows `now`: a look goes by that, written or not.
+    /// Returns the shift of all entries at the time `now`. A peek uses the shift without storing it.
     pub(super) fn shift_at(&self, now: Timestamp) -> Shift {
         self.shift.back(self.ahead(now))
     }
 
-    /// Returns the number of entries, from the oldest on, that no longer count in a window of that length.
-    pub(super) fn out_of_date(&self, window: Span, now: Timestamp) -> usize {
+    /// Returns the number of entries, from the oldest on, that have expired in a window of the given length.
+    pub(super) fn expired_entries(&self, window: Span, now: Timestamp) -> usize {
         let shift = self.shift_at(now);
         self.entries.partition_point(|entry| shift.instant(entry.at).plus(window) <= now)
     }
 
-    /// Whether `delta` can have been caused by a call on this log.
+    /// Returns `true` if a call on this log can have caused `delta`.
     fn accepts(&self, delta: LogDelta) -> bool {
         let newest = self.newest().map_or(Timestamp::EPOCH, |newest| newest.minus(delta.moved_back));
         delta.forgotten <= self.entries.len()
             && delta.added.is_none_or(|(at, cost)| at >= newest && cost != Amount::ZERO)
             && delta.taken.is_none_or(|(at, amount)| {
-                let held = self.cost_at(at, self.shift.back(delta.moved_back)).map_or(Amount::ZERO, |(_, held)| held);
+                let current =
+                    self.cost_at(at, self.shift.back(delta.moved_back)).map_or(Amount::ZERO, |(_, cost)| cost);
                 let alone = delta.forgotten == 0 && delta.given_back == Amount::ZERO;
-                alone && amount != Amount::ZERO && amount <= held
+                alone && amount != Amount::ZERO && amount <= current
             })
     }
 
-    /// Changes the log as a call does, and keeps what that is for the effect.
+    /// Changes the log as a call does, and keeps the change for the effect.
     pub(super) fn change(&mut self, delta: LogDelta) {
         self.forget(delta.forgotten);
         self.give_back(delta.given_back);
@@ -123,20 +125,20 @@ impl SlidingLogUsage {
                 entry.at = self.shift.mark(far.instant(entry.at));
             }
         }
-        // Instants end at the epoch; those that meet there share an entry, whose total is the latest one's.
+        // The epoch is the earliest timestamp. Entries that meet there are merged, with the total of the latest one.
         let at_epoch = self.entries.partition_point(|entry| self.shift.instant(entry.at) == Timestamp::EPOCH);
         self.entries.drain(..at_epoch.saturating_sub(1));
     }
 
-    /// Drops a number of the oldest entries.
+    /// Removes a number of the oldest entries.
     pub(super) fn forget(&mut self, oldest: usize) {
         if let Some(newest_gone) = oldest.checked_sub(1).and_then(|index| self.entries.get(index)) {
             self.before = newest_gone.total;
             self.entries.drain(..oldest);
         }
-        // Amortized: a log has to lose half of its entries before it is moved to a smaller place.
-        if self.entries.capacity() > Self::room_for(self.entries.len().saturating_mul(2)) {
-            self.entries.shrink_to(Self::room_for(self.entries.len()));
+        // Amortized: the buffer shrinks only after the log has lost half of its entries.
+        if self.entries.capacity() > Self::capacity_for(self.entries.len().saturating_mul(2)) {
+            self.entries.shrink_to(Self::capacity_for(self.entries.len()));
         }
     }
 
@@ -158,7 +160,7 @@ impl SlidingLogUsage {
             Some(newest) if shared => newest.total = total,
             _ => {
                 if self.entries.len() == self.entries.capacity() {
-                    let more = Self::room_for(self.entries.len()).saturating_sub(self.entries.len());
+                    let more = Self::capacity_for(self.entries.len()).saturating_sub(self.entries.len());
                     self.entries.reserve_exact(more);
                 }
                 self.entries.push_back(LogEntry { at: self.shift.mark(at), total });
@@ -166,13 +168,13 @@ impl SlidingLogUsage {
         }
     }
 
-    /// Whether what was charged may not all be in it.
+    /// Returns `true` if the sum is saturated, so that it may be less than the charged amount.
     pub(super) fn is_saturated(&self) -> bool {
         self.sum_from(0) == Amount::MAX
     }
 
-    /// The place and the cost of the entry of an instant, once all have moved back so far. Those that meet at the epoch
-    /// count as one.
+    /// Returns the index and the cost of the entry with the timestamp `at` after `shift`. Entries that meet at the
+    /// epoch count as one.
     fn cost_at(&self, at: Timestamp, shift: Shift) -> Option<(usize, Amount)> {
         let first = self.entries.partition_point(|entry| shift.instant(entry.at) < at);
         let last = self.entries.partition_point(|entry| shift.instant(entry.at) <= at).checked_sub(1)?;
@@ -180,8 +182,8 @@ impl SlidingLogUsage {
         (first <= last).then_some((last, cost))
     }
 
-    /// Takes up to `amount` off the entry of an instant; by how much that is lower. Of the entries on both sides of it
-    /// the fewer get other totals.
+    /// Takes up to `amount` off the entry with the timestamp `at` and returns the reduction. Adjusts the totals on the
+    /// shorter side of the entry.
     fn take(&mut self, at: Timestamp, amount: Amount) -> Amount {
         let Some((index, cost)) = self.cost_at(at, self.shift) else { return Amount::ZERO };
         let taken = amount.min(cost);
@@ -203,13 +205,12 @@ impl SlidingLogUsage {
         taken
     }
 
-    /// How much room is made for a log of `length`: a sixteenth more, where doubling would waste up to 16 bytes an
-    /// entry.
-    pub(super) fn room_for(length: usize) -> usize {
+    /// Returns the capacity for a log of `length`: a sixteenth more. Doubling would waste up to 16 bytes per entry.
+    pub(super) fn capacity_for(length: usize) -> usize {
         length.saturating_add(length / 16).saturating_add(4)
     }
 
-    /// The entries with their own costs, the oldest first.
+    /// Returns the entries with their own costs, oldest first.
     pub(super) fn costs(&self) -> impl Iterator<Item = (Timestamp, Amount)> + '_ {
         self.entries.iter().scan(self.before, |before, entry| {
             let cost = entry.total.wrapping_sub(std::mem::replace(before, entry.total));
@@ -218,7 +219,7 @@ impl SlidingLogUsage {
     }
 }
 
-/// What follows in an effect: nothing, an entry that is added, or one of which is taken back.
+/// Tags of the entry that follows in an effect: none, one to add, or one whose cost is taken back.
 const NONE: u64 = 0;
 const ADDED: u64 = 1;
 const TAKEN: u64 = 2;
@@ -258,7 +259,7 @@ impl Usage for SlidingLogUsage {
         self.delta.moved_back = span;
     }
 
-    /// The instant of the newest entry.
+    /// Returns the timestamp of the newest entry.
     fn place(&self) -> Option<Timestamp> {
         self.newest()
     }
@@ -320,7 +321,7 @@ impl Usage for SlidingLogUsage {
         match from.integer() {
             Some(WHOLE) => SlidingLogUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
             Some(CHANGE) => LogDelta::decode(from).is_some_and(|delta| {
-                // What is there already is no later than whoever asks was last changed.
+                // The caller checks the stored entries against `latest`.
                 let in_time = delta.added.is_none_or(|(at, _)| at <= latest);
                 in_time && self.accepts(delta)
             }),
@@ -354,9 +355,9 @@ impl Usage for SlidingLogUsage {
     }
 
     fn describe(&self, now: Timestamp, recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
-        // The newest entry is the last to leave.
+        // The newest entry is the last to expire, so its expiry gives the window.
         let window = self.newest().and_then(|newest| recovers_at.map(|at| at.since(newest)));
-        let first = window.map_or(0, |window| self.out_of_date(window, now));
+        let first = window.map_or(0, |window| self.expired_entries(window, now));
         let entries = self.entries.len().saturating_sub(first);
         let mut facts = vec![
             ("used", InfoField::Amount(self.sum_from(first))),

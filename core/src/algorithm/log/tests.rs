@@ -24,11 +24,11 @@ fn one() -> Request {
     Take(units(1))
 }
 
-fn look() -> Request {
+fn peek_request() -> Request {
     Take(Amount::ZERO)
 }
 
-/// Runs calls on a new key, each with its time in milliseconds, and compares the replies.
+/// Runs calls on a new key, each at a time in milliseconds, and asserts the replies.
 fn check(limit: &SlidingLog, calls: &[(u64, Request, [i64; 5])]) -> Key<SlidingLogUsage> {
     let mut key = Key::default();
     for (at, request, reply) in calls {
@@ -38,7 +38,7 @@ fn check(limit: &SlidingLog, calls: &[(u64, Request, [i64; 5])]) -> Key<SlidingL
 }
 
 #[test]
-fn an_entry_leaves_when_it_is_a_window_old() {
+fn entry_expires_when_it_is_a_window_old() {
     for window in [1, 59, 61, 60_000_000, LONGEST] {
         let limit = SlidingLog::new(units(10), Period::new(Span::from_micros(window)).unwrap());
         for charged in [0, 1, 7, 1_700_000_000_000_000] {
@@ -48,7 +48,7 @@ fn an_entry_leaves_when_it_is_a_window_old() {
 }
 
 #[test]
-fn a_trailing_window_is_counted_exactly() {
+fn trailing_window_is_counted_exactly() {
     let key = check(
         &log(10, "60s"),
         &[
@@ -66,20 +66,20 @@ fn a_trailing_window_is_counted_exactly() {
 }
 
 #[test]
-fn equal_instants_share_an_entry() {
+fn calls_with_equal_timestamps_share_an_entry() {
     let (limit, mut usage) = (log(10, "60s"), SlidingLogUsage::default());
     for (micros, entries, more) in [(5, 1, None), (5, 1, None), (6, 2, None), (6, 2, None)] {
         call_and_tell(&limit, &mut usage, us(micros), one());
         assert_eq!((usage.entries.len(), limit.entries_after_charge(&usage, us(micros))), (entries, more));
     }
-    // What has left makes room for what comes.
+    // A charge removes expired entries.
     for (micros, entries) in [(7, 3), (60_000_004, 3), (60_000_005, 2), (60_000_006, 1)] {
         assert_eq!(limit.entries_after_charge(&usage, us(micros)), Some(entries), "{micros}");
     }
 }
 
 #[test]
-fn usage_counts_as_far_back_as_the_calls_window_reaches() {
+fn window_of_the_call_determines_counted_entries() {
     let mut key = check(&log(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 60_000])]);
     for (window, cost, reply) in [
         ("10s", 10, [1, 10, 10, 0, 0]),
@@ -89,16 +89,16 @@ fn usage_counts_as_far_back_as_the_calls_window_reaches() {
     ] {
         assert_eq!(key.peek(&log(10, window), 30_000, Take(units(cost))), reply, "{window}");
     }
-    // A charge forgets what it does not reach.
+    // A charge removes the entries before its window.
     assert_eq!(key.call(&log(10, "10s"), 30_000, one()), [1, 10, 9, 0, 10_000]);
-    assert_eq!(key.peek(&log(10, "60s"), 30_000, look()), [1, 10, 9, 0, 60_000]);
+    assert_eq!(key.peek(&log(10, "60s"), 30_000, peek_request()), [1, 10, 9, 0, 60_000]);
     for (window, leaves) in [("10s", 10_000_500), ("1h", 3_600_000_500)] {
         assert_leaves(&log(10, "60s"), &log(10, window), 500, leaves);
     }
 }
 
 #[test]
-fn giving_back_takes_the_oldest_first() {
+fn refund_takes_the_oldest_first() {
     let key = check(
         &log(10, "60s"),
         &[
@@ -107,7 +107,7 @@ fn giving_back_takes_the_oldest_first() {
             (30_000, Take(units(5)), [1, 10, 0, 0, 60_000]),
             (31_000, GiveBack(units(4)), [1, 10, 4, 0, 59_000]),
             (32_000, Take(units(4)), [1, 10, 0, 0, 60_000]),
-            // Of what came first only 1 is left to leave.
+            // Only 1 unit of the first entry is left to expire.
             (59_999, one(), [0, 10, 0, 1, 32_001]),
             (60_000, Take(units(2)), [0, 10, 1, 30_000, 32_000]),
             (60_000, GiveBack(units(5)), [1, 10, 6, 0, 32_000]),
@@ -116,7 +116,7 @@ fn giving_back_takes_the_oldest_first() {
         ],
     );
     assert!(key.is_gone());
-    // What has left is not what is given back.
+    // An expired entry is not refunded.
     check(
         &log(10, "60s"),
         &[
@@ -128,13 +128,13 @@ fn giving_back_takes_the_oldest_first() {
 }
 
 #[test]
-fn a_forced_debt_is_forgotten_as_it_leaves() {
+fn forced_debt_expires_with_its_entries() {
     let limit = log(10, "60s");
     let mut key = check(&limit, &[(0, Force(units(8)), [1, 10, 2, 0, 60_000])]);
     assert_eq!(key.peek(&limit, 30_000, Force(units(25))), [0, 10, 2, 60_000, 30_000], "as if charged");
     for (at, request, reply) in [
         (30_000, Force(units(25)), [0, 10, 0, 60_000, 60_000]),
-        (60_000, look(), [0, 10, 0, 30_000, 30_000]),
+        (60_000, peek_request(), [0, 10, 0, 30_000, 30_000]),
         (89_999, Force(Amount::ZERO), [0, 10, 0, 1, 1]),
         (90_000, one(), [1, 10, 9, 0, 60_000]),
     ] {
@@ -143,7 +143,7 @@ fn a_forced_debt_is_forgotten_as_it_leaves() {
 }
 
 #[test]
-fn upto_grants_the_whole_units_that_there_are() {
+fn upto_grants_the_whole_units_that_are_available() {
     let (limit, mut key) = (SlidingLog::new(millionths(10_500_000), period("60s")), Key::default());
     for (at, most, granted) in [(0, 4, 4), (1000, 9, 6), (1000, 1, 0), (59_999, 9, 0), (60_000, 9, 4), (61_000, 9, 6)] {
         assert_eq!(key.granted(&limit, at, most), granted, "{at}");
@@ -153,22 +153,22 @@ fn upto_grants_the_whole_units_that_there_are() {
 }
 
 #[test]
-fn a_limit_of_nothing_admits_nothing_but_looks() {
-    check(&log(0, "60s"), &[(0, Take(millionths(1)), [0, 0, 0, -1, 0]), (0, look(), [1, 0, 0, 0, 0])]);
+fn zero_limit_grants_only_peeks() {
+    check(&log(0, "60s"), &[(0, Take(millionths(1)), [0, 0, 0, -1, 0]), (0, peek_request(), [1, 0, 0, 0, 0])]);
 }
 
 #[test]
-fn a_clock_gone_back_takes_the_entries_along() {
+fn backwards_clock_shifts_entries() {
     let limit = log(10, "60s");
     let mut key = check(
         &limit,
         &[(990_000, Take(units(4)), [1, 10, 6, 0, 60_000]), (1_000_000, Take(units(6)), [1, 10, 0, 0, 60_000])],
     );
     assert_eq!(key.peek(&limit, 40_000, Take(units(4))), [0, 10, 0, 50_000, 60_000]);
-    assert_eq!(key.peek(&limit, 1_060_000, look()), [1, 10, 10, 0, 0], "a peek has written nothing");
+    assert_eq!(key.peek(&limit, 1_060_000, peek_request()), [1, 10, 10, 0, 0], "a peek changes nothing");
     assert_eq!(key.call(&limit, 40_000, Take(units(4))), [0, 10, 0, 50_000, 60_000]);
-    assert_eq!(key.peek(&limit, 90_000, Take(units(4))), [1, 10, 4, 0, 10_000], "a denied call has written that");
-    // To the epoch, where all meet that lies before.
+    assert_eq!(key.peek(&limit, 90_000, Take(units(4))), [1, 10, 4, 0, 10_000], "a denied call stores the shift");
+    // Entries before the epoch are merged at the epoch.
     for (millis, fields) in [(4, &[2, 0, 4_000_000, 4_000, 6_000_000][..]), (0, &[1, 0, 10_000_000])] {
         assert_eq!(key.call(&limit, millis, Take(units(10)))[3], 60_000);
         assert_eq!(encoded(&key.0), EncodedFields::integers(fields.iter().copied()));
@@ -176,7 +176,7 @@ fn a_clock_gone_back_takes_the_entries_along() {
 }
 
 #[test]
-fn a_clock_may_go_through_its_whole_range_however_often() {
+fn clock_may_cross_its_whole_range_repeatedly() {
     let (limit, mut usage, mut moved) = (log(100, "10s"), SlidingLogUsage::default(), 0);
     for _ in 0..1000 {
         for at in [Timestamp::MAX.micros() - 1, Timestamp::MAX.micros(), 0, 5] {
@@ -186,19 +186,19 @@ fn a_clock_may_go_through_its_whole_range_however_often() {
         usage.forget(2);
         usage.delta = LogDelta::default();
     }
-    // In dozens of rounds all are moved once, one by one.
+    // The entries are moved one by one only once in dozens of rounds.
     assert!((1..100).contains(&moved), "{moved}");
 }
 
 #[test]
-fn what_is_counted_saturates() {
+fn usage_saturates() {
     let (limit, mut usage) = (log(1_000_000_000_000, "60s"), SlidingLogUsage::default());
     for micros in 0..20 {
         call_and_tell(&limit, &mut usage, us(micros), Force(Amount::MAX_ARGUMENT));
     }
-    assert_eq!((usage.sum_from(0), usage.entries.len()), (Amount::MAX, 10), "what adds nothing has no entry");
-    // What of a FORCE is past saturation is not waited for: with nothing given back first, and with half a million
-    // million units.
+    assert_eq!((usage.sum_from(0), usage.entries.len()), (Amount::MAX, 10), "a charge past saturation adds no entry");
+    // The wait ignores the part of a FORCE past saturation: without a refund before it, and after a refund of half a
+    // million million units.
     let forced = Force(Amount::MAX_ARGUMENT);
     for (limit, full, half) in [(9_223_372, 0, 0), (8_223_372, 1, 1), (600_000, 8, 9), (400_000, 8, 20)] {
         let limit = log(limit * 1_000_000, "60s");
@@ -220,22 +220,22 @@ fn what_is_counted_saturates() {
 }
 
 #[test]
-fn running_totals_wrap_unnoticed() {
+fn wrapping_totals_keep_sums_correct() {
     let (limit, mut usage) = (log(1_000_000_000_000, "60s"), SlidingLogUsage::default());
     for second in (0..).step_by(12).take(50) {
-        let told = call_and_tell(&limit, &mut usage, us(second * 1_000_000), Force(Amount::MAX_ARGUMENT)).0;
-        let held = (second / 12 + 1).min(5);
-        assert_eq!(usage.sum_from(0).whole_units(), held * 1_000_000_000_000);
-        assert_eq!(told.verdict.allowed(), held == 1);
-        // All but the last have to leave, and they do so at 12, 24, 36 and 48 s from now.
+        let reply = call_and_tell(&limit, &mut usage, us(second * 1_000_000), Force(Amount::MAX_ARGUMENT)).0;
+        let expected = (second / 12 + 1).min(5);
+        assert_eq!(usage.sum_from(0).whole_units(), expected * 1_000_000_000_000);
+        assert_eq!(reply.verdict.allowed(), expected == 1);
+        // All entries except the last have to expire, at 12, 24, 36 and 48 s from now.
         let wait = Span::from_micros((60 - 12) * 1_000_000);
-        let look = limit.verdict(&usage, us(second * 1_000_000), Amount::ZERO);
-        assert_eq!(look, if held == 1 { Verdict::Allowed(Span::ZERO) } else { Verdict::After(wait) });
+        let verdict = limit.verdict(&usage, us(second * 1_000_000), Amount::ZERO);
+        assert_eq!(verdict, if expected == 1 { Verdict::Allowed(Span::ZERO) } else { Verdict::After(wait) });
     }
 }
 
 #[test]
-fn what_is_taken_back_of_an_entry_leaves_the_others_as_they_are() {
+fn take_back_leaves_other_entries_unchanged() {
     let (limit, mut usage) = (log(10, "1s"), SlidingLogUsage::default());
     for micros in 1..=5 {
         call_and_tell(&limit, &mut usage, us(micros), Take(units(2)));
@@ -260,7 +260,7 @@ fn what_is_taken_back_of_an_entry_leaves_the_others_as_they_are() {
 }
 
 #[test]
-fn nothing_is_taken_back_of_what_has_saturated() {
+fn take_back_of_a_saturated_log_is_ignored() {
     let (limit, mut usage) = (log(1, "1s"), SlidingLogUsage::default());
     limit.charge(&mut usage, us(1), Amount::MAX.minus(millionths(1)));
     assert_eq!(limit.low(&usage, us(2)), None);
@@ -276,7 +276,7 @@ impl Lawful for SlidingLog {
         })
     }
 
-    /// In any trailing window, the limit: it is fullest when something has just come.
+    /// Asserts that the sum in every trailing window is at most the limit. The sum is highest right after a grant.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
         for (now, _) in admitted {
             let trailing = admitted.iter().filter(|(at, _)| at <= now && at.plus(self.window.span()) > *now);

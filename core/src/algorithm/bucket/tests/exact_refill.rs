@@ -3,19 +3,19 @@
 use super::*;
 
 #[test]
-fn time_that_gave_no_whole_unit_stays_to_be_counted() {
-    // A unit takes 3 s, and calls come every 700 ms for 210 s. None of the time is lost; but a full bucket spills, and
-    // has room for one unit only: then a call passes every 3.5 s.
-    for (capacity, admitted) in [(2, 70), (1, 60)] {
+fn fractions_of_a_unit_are_carried_to_the_next_call() {
+    // A unit takes 3 s, and calls come every 700 ms for 210 s. No time is lost. A full bucket overflows, though: with
+    // room for one unit only, a call is granted every 3.5 s.
+    for (capacity, granted) in [(2, 70), (1, 60)] {
         let (limit, mut key) = (bucket(capacity, 1, "3s"), Key::default());
         key.call(&limit, 0, Take(units(capacity)));
         let passed = (1..=300).filter(|call| key.call(&limit, call * 700, one())[0] == 1);
-        assert_eq!(passed.count(), admitted, "{capacity}");
+        assert_eq!(passed.count(), granted, "{capacity}");
     }
 }
 
 #[test]
-fn thousands_of_tiny_charges_add_up_to_what_they_are() {
+fn small_charges_add_up_exactly() {
     let (limit, mut usage) = (bucket(1000, 7, "3s"), BucketUsage::default());
     let at = |micros| Timestamp::from_micros(micros).unwrap();
     call(&limit, &mut usage, at(0), Take(units(1000)));
@@ -24,15 +24,15 @@ fn thousands_of_tiny_charges_add_up_to_what_they_are() {
     }
     // 1000.016 units less 7 ms of 7 in 3 s: 1000.016 - 0.016333..; a unit takes 3/7 s.
     let used_millionths_by_3 = 3 * 1_000_016_000 - 7 * 7000;
-    let told = call(&limit, &mut usage, at(7000), Take(units(1000)));
-    assert_eq!(told.remaining, millionths(333));
-    assert_eq!(told.reset, Span::from_micros(u64::div_ceil(used_millionths_by_3, 7)));
-    assert_eq!(told.verdict, Verdict::After(told.reset));
+    let decision = call(&limit, &mut usage, at(7000), Take(units(1000)));
+    assert_eq!(decision.remaining, millionths(333));
+    assert_eq!(decision.reset, Span::from_micros(u64::div_ceil(used_millionths_by_3, 7)));
+    assert_eq!(decision.verdict, Verdict::After(decision.reset));
 }
 
 #[test]
 fn high_rates_are_exact_to_the_microsecond() {
-    // Whoever rounds a unit to whole nanoseconds, as redis-cell does, gets these wrong.
+    // Rounding a unit to whole nanoseconds, as redis-cell does, gives wrong results here.
     for (rate, refills) in [(600_000, 2), (2_000_000, 1), (3_000_000, 1), (999_983, 2), (1_000_000_000_000, 1)] {
         let (limit, mut usage) = (bucket(11, rate, "1s"), BucketUsage::default());
         let mut passes =
@@ -46,20 +46,20 @@ fn high_rates_are_exact_to_the_microsecond() {
 }
 
 #[test]
-fn giving_back_keeps_the_time_that_a_division_left_over() {
+fn refund_keeps_the_fraction_of_a_step() {
     let (limit, mut usage) = (bucket(10, 3, "7s"), BucketUsage::default());
     let at = |micros| Timestamp::from_micros(micros).unwrap();
     call(&limit, &mut usage, at(0), Take(units(10)));
     // 9 stay used, less what a microsecond has drained.
-    let told = call(&limit, &mut usage, at(1), GiveBack(units(1)));
-    assert_eq!(told.reset, Span::from_micros(20_999_999));
+    let decision = call(&limit, &mut usage, at(1), GiveBack(units(1)));
+    assert_eq!(decision.reset, Span::from_micros(20_999_999));
     assert!(!usage.is_unused());
     assert!(call(&limit, &mut usage, at(21_000_000), Take(units(10))).verdict.allowed());
 }
 
 #[test]
-fn a_key_goes_by_what_is_used_now_and_not_by_what_is_stored() {
-    // 7 millionths a minute: in half of one 3.5 of 10 have drained, and 6.5 are left to give back.
+fn key_is_deleted_by_its_current_usage_and_not_the_stored_one() {
+    // 7 millionths a minute: in 30 s, 3.5 of 10 have drained, and 6.5 are left to refund.
     let limit = Bucket::new(units(1), millionths(7), period("60s"), Discipline::Burst).unwrap();
     let mut key = Key::default();
     key.call(&limit, 0, Take(millionths(10)));
@@ -70,14 +70,14 @@ fn a_key_goes_by_what_is_used_now_and_not_by_what_is_stored() {
 }
 
 #[test]
-fn another_rate_prices_the_time_since_the_last_charge() {
+fn changed_rate_applies_to_the_time_since_the_last_charge() {
     let mut key = Key::default();
     key.call(&bucket(10, 1, "1s"), 0, Take(units(10)));
-    let look = Take(Amount::ZERO);
-    assert_eq!(key.peek(&bucket(10, 2, "1s"), 3000, look), [1, 10, 6, 0, 2000]);
-    assert_eq!(key.peek(&bucket(10, 1, "1s"), 3000, look), [1, 10, 3, 0, 7000]);
-    // A charge settles what its own rate has drained.
+    let peek = Take(Amount::ZERO);
+    assert_eq!(key.peek(&bucket(10, 2, "1s"), 3000, peek), [1, 10, 6, 0, 2000]);
+    assert_eq!(key.peek(&bucket(10, 1, "1s"), 3000, peek), [1, 10, 3, 0, 7000]);
+    // A charge subtracts the usage that has drained at its own rate.
     assert_eq!(key.call(&bucket(10, 1, "1s"), 3000, one()), [1, 10, 2, 0, 8000]);
-    assert_eq!(key.peek(&bucket(10, 2, "1s"), 3000, look), [1, 10, 2, 0, 4000]);
-    assert_eq!(key.peek(&bucket(10, 10, "1m"), 3000, look), [1, 10, 2, 0, 48_000]);
+    assert_eq!(key.peek(&bucket(10, 2, "1s"), 3000, peek), [1, 10, 2, 0, 4000]);
+    assert_eq!(key.peek(&bucket(10, 10, "1m"), 3000, peek), [1, 10, 2, 0, 48_000]);
 }

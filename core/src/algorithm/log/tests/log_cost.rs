@@ -1,9 +1,9 @@
-//! What a log takes of memory and of time, however long it is.
+//! Memory and time of a log, independent of its length.
 
 use super::*;
 
 #[test]
-fn an_entry_is_16_bytes_and_a_sixteenth_to_spare() {
+fn entry_takes_16_bytes_plus_a_sixteenth_of_spare_capacity() {
     let (limit, mut usage) = (log(1_000_000, "1ms"), SlidingLogUsage::default());
     let most = |length: usize| 16 * (length + length / 16 + 4);
     for micros in 0..1000 {
@@ -12,11 +12,8 @@ fn an_entry_is_16_bytes_and_a_sixteenth_to_spare() {
         assert!((16 * length..=most(length)).contains(&usage.heap_size()));
     }
     assert_eq!(usage.entries.len(), 1000);
-    assert!(
-        decoded::<SlidingLogUsage>(&encoded(&usage)).unwrap().heap_size() <= most(1000),
-        "likewise when it is read"
-    );
-    // It shrinks with what leaves, if not at every step.
+    assert!(decoded::<SlidingLogUsage>(&encoded(&usage)).unwrap().heap_size() <= most(1000), "after decoding");
+    // The buffer shrinks as entries expire, but not at every step.
     for micros in (1000..2000).step_by(7) {
         call_and_tell(&limit, &mut usage, us(micros), one());
         assert!(usage.heap_size() <= most(2 * usage.entries.len()));
@@ -26,7 +23,7 @@ fn an_entry_is_16_bytes_and_a_sixteenth_to_spare() {
 }
 
 #[test]
-fn a_log_is_moved_to_more_room_now_and_then_and_to_less_once_it_has_lost_more_than_half() {
+fn buffer_grows_in_steps_and_shrinks_below_half() {
     let (limit, mut usage, mut sizes) = (log(1_000_000, "1ms"), SlidingLogUsage::default(), vec![0]);
     for micros in 0..1000 {
         call_and_tell(&limit, &mut usage, us(micros), one());
@@ -34,7 +31,7 @@ fn a_log_is_moved_to_more_room_now_and_then_and_to_less_once_it_has_lost_more_th
     }
     sizes.dedup();
     assert!(sizes.is_sorted() && sizes.len() < 100, "{} moves", sizes.len());
-    // Eight entries, of which two are kept, or one.
+    // Of eight entries, two remain, or one.
     for (now, room) in [(1005, 8), (1006, 5)] {
         let mut usage = SlidingLogUsage::default();
         for micros in 0..8 {
@@ -46,34 +43,34 @@ fn a_log_is_moved_to_more_room_now_and_then_and_to_less_once_it_has_lost_more_th
 }
 
 #[test]
-fn in_a_long_log_nothing_costs_more() {
+fn decisions_visit_no_entries_of_a_long_log() {
     let mut usage = SlidingLogUsage::default();
     for micros in 1_000_000..1_010_000 {
         call_and_tell(&log(10_000, "10s"), &mut usage, us(micros), one());
     }
     let (limit, last) = (log(10_000, "10s"), us(1_009_999));
-    let looks = |usage: &SlidingLogUsage, now: Timestamp| {
+    let run_peeks = |usage: &SlidingLogUsage, now: Timestamp| {
         for request in [one(), Force(units(1)), Force(units(20_000)), UpTo(units(9)), GiveBack(units(1))] {
             peek(&limit, usage, now, request);
         }
         assert_eq!(peek(&limit, usage, now, Force(units(2))).verdict, Verdict::After(Span::from_micros(9_990_002)));
     };
-    let walked = effort::without_copies(|| {
+    let visited = effort::without_copies(|| {
         for back in [0, 1, 1000, 1_000_000] {
-            looks(&usage, last.minus(Span::from_micros(back)));
+            run_peeks(&usage, last.minus(Span::from_micros(back)));
         }
         for back in [1, 1000] {
             call(&limit, &mut usage, last.minus(Span::from_micros(back)), one());
-            looks(&usage, last.minus(Span::from_micros(back)));
+            run_peeks(&usage, last.minus(Span::from_micros(back)));
         }
         call(&limit, &mut usage, Timestamp::EPOCH, one());
         call(&limit, &mut usage, last, one());
     });
-    assert_eq!(walked, 0);
+    assert_eq!(visited, 0);
 }
 
 #[test]
-fn what_is_taken_back_moves_the_totals_of_the_fewer_entries() {
+fn take_back_adjusts_the_shorter_side() {
     let (limit, mut usage) = (log(1000, "1s"), SlidingLogUsage::default());
     for micros in 1..=1000 {
         limit.charge(&mut usage, us(micros), units(1));
@@ -84,8 +81,8 @@ fn what_is_taken_back_moves_the_totals_of_the_fewer_entries() {
 }
 
 #[test]
-fn room_for_an_entry_is_made_a_sixteenth_at_a_time() {
+fn capacity_is_a_sixteenth_above_the_length() {
     for (length, room) in [(0, 4), (1, 5), (15, 19), (16, 21), (160, 174)] {
-        assert_eq!(SlidingLogUsage::room_for(length), room, "{length}");
+        assert_eq!(SlidingLogUsage::capacity_for(length), room, "{length}");
     }
 }

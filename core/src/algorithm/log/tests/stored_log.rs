@@ -1,31 +1,31 @@
-//! What is stored and told of a log.
+//! Stored fields, effects and facts of a log.
 
 use super::*;
 
 #[test]
-fn takes_nothing_for_a_log_that_is_none() {
+fn malformed_log_is_rejected() {
     let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
     for fields in [&[1, 0, 1][..], &[1, last, most], &[2, 5, 1, 6, most - 1], &[3, 0, 7, 1, 8, 2, 9]] {
         let fields = EncodedFields::integers(fields.iter().copied());
         assert_eq!(decoded::<SlidingLogUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
         assert!(fields.cut_short().all(|fields| decoded::<SlidingLogUsage>(&fields).is_none()));
     }
-    for (what, fields) in [
-        ("no entry", &[0][..]),
-        ("more entries than can be", &[u64::MAX, 5, 1]),
-        ("a cost of nothing", &[1, 5, 0]),
-        ("a cost past saturation", &[1, 5, most + 1]),
-        ("a sum past saturation", &[2, 5, most, 6, 1]),
-        ("too late an instant", &[1, last + 1, 1]),
-        ("instants out of order", &[2, 6, 1, 5, 1]),
-        ("an instant twice", &[2, 5, 1, 5, 1]),
+    for (case, fields) in [
+        ("no entries", &[0][..]),
+        ("entry count out of range", &[u64::MAX, 5, 1]),
+        ("cost of zero", &[1, 5, 0]),
+        ("cost past saturation", &[1, 5, most + 1]),
+        ("sum past saturation", &[2, 5, most, 6, 1]),
+        ("timestamp out of range", &[1, last + 1, 1]),
+        ("timestamps out of order", &[2, 6, 1, 5, 1]),
+        ("duplicate timestamp", &[2, 5, 1, 5, 1]),
     ] {
-        assert!(decoded::<SlidingLogUsage>(&EncodedFields::integers(fields.iter().copied())).is_none(), "{what}");
+        assert!(decoded::<SlidingLogUsage>(&EncodedFields::integers(fields.iter().copied())).is_none(), "{case}");
     }
 }
 
 #[test]
-fn an_effect_tells_what_a_call_has_changed() {
+fn effect_holds_the_change_of_a_call() {
     let (limit, mut usage) = (log(10, "1ms"), SlidingLogUsage::default());
     for (micros, request, effect) in [
         (1000, Take(units(2)), &[CHANGE, 0, 0, 0, 1, 1000, 2_000_000][..]),
@@ -34,17 +34,17 @@ fn an_effect_tells_what_a_call_has_changed() {
         (1500, GiveBack(units(4)), &[CHANGE, 0, 0, 4_000_000, 0]),
         (1600, one(), &[CHANGE, 0, 0, 0, 1, 1600, 1_000_000]),
         (2500, one(), &[CHANGE, 0, 1, 0, 1, 2500, 1_000_000]),
-        // The clock goes back: seen to by a denied call, by one that is admitted, by a give-back.
+        // The clock moves backwards before a denied call, a granted call and a refund.
         (2400, Take(units(11)), &[CHANGE, 100, 0, 0, 0]),
         (2300, one(), &[CHANGE, 100, 0, 0, 1, 2300, 1_000_000]),
         (2200, GiveBack(units(1)), &[CHANGE, 100, 0, 1_000_000, 0]),
         (0, one(), &[CHANGE, 2200, 0, 0, 1, 0, 1_000_000]),
     ] {
         let before = usage.clone();
-        let (_, told) = call_and_tell(&limit, &mut usage, us(micros), request);
-        assert_eq!(told, EncodedFields::integers(effect.iter().copied()), "{request:?} at {micros}");
-        assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
-        assert!(told.cut_short().all(|told| applied(&before, &told).is_none()));
+        let (_, sent) = call_and_tell(&limit, &mut usage, us(micros), request);
+        assert_eq!(sent, EncodedFields::integers(effect.iter().copied()), "{request:?} at {micros}");
+        assert_eq!(encoded(&applied(&before, &sent).unwrap()), encoded(&usage));
+        assert!(sent.cut_short().all(|fields| applied(&before, &fields).is_none()));
 
         let whole = whole_effect(&usage);
         assert_eq!(whole, encoded(&usage).behind(WHOLE));
@@ -55,7 +55,7 @@ fn an_effect_tells_what_a_call_has_changed() {
 }
 
 #[test]
-fn refuses_an_effect_that_no_call_can_have_had() {
+fn impossible_effect_is_rejected() {
     let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
     let usage = decoded::<SlidingLogUsage>(&EncodedFields::integers([3, 5, 1, 7, 2, 9, 3])).unwrap();
     for (effect, becomes) in [
@@ -100,7 +100,7 @@ fn refuses_an_effect_that_no_call_can_have_had() {
 }
 
 #[test]
-fn people_are_told_how_many_entries_there_are_and_from_when_to_when() {
+fn described_facts_hold_entries_and_their_range() {
     let (limit, mut key) = (log(10, "60s"), Key(SlidingLogUsage::default()));
     assert_eq!(key.0.entries(), 0);
     for (at, cost) in [(5000, 4), (7000, 1), (9000, 2)] {
@@ -116,12 +116,12 @@ fn people_are_told_how_many_entries_there_are_and_from_when_to_when() {
             ("newest", InfoField::Instant(us(9_000_000))),
         ]
     );
-    let told = |now| key.0.describe(us(now), Some(us(69_000_000)))[..2].to_vec();
+    let describe = |now| key.0.describe(us(now), Some(us(69_000_000)))[..2].to_vec();
     let facts = |used, entries| vec![("used", InfoField::Amount(units(used))), ("entries", InfoField::Count(entries))];
-    assert_eq!(told(64_999_999), facts(7, 3));
-    assert_eq!(told(65_000_000), facts(3, 2));
-    assert_eq!(told(69_000_000), facts(0, 0));
-    assert_eq!(told(0), facts(7, 3), "by a clock that was set back");
+    assert_eq!(describe(64_999_999), facts(7, 3));
+    assert_eq!(describe(65_000_000), facts(3, 2));
+    assert_eq!(describe(69_000_000), facts(0, 0));
+    assert_eq!(describe(0), facts(7, 3), "after the clock moved backwards");
     let unused = [("used", InfoField::Amount(Amount::ZERO)), ("entries", InfoField::Count(0))];
     assert_eq!(SlidingLogUsage::default().describe(Timestamp::EPOCH, None), unused);
 }
