@@ -1,4 +1,4 @@
-//! What a call is told: each limit's own decision, and the one of the whole.
+//! Reply to a call: the decisions of its limits, and the combined decision.
 
 use super::composite_evaluation::{CompositeEvaluation, Few, Outcome, Repeated};
 use super::held::Held;
@@ -9,38 +9,38 @@ use crate::limit::{Decision, Limit, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{CompositeRequest, Purpose, Spec};
 
-/// The answer to a call.
+/// Reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The call's, whatever the number of its limits.
+    /// Combined decision of the call.
     pub decision: Decision,
-    /// Each limit's own; none of a call that takes the fast path, which does not ask for them.
+    /// Decisions of the limits. Empty after the fast path, which does not compute them.
     pub each: Vec<Decision>,
-    /// Whether a limit that decides for itself would have denied the call.
+    /// `true`: a limit in shadow mode would have denied the call.
     pub shadow_denied: bool,
-    /// Whether a ban denied it.
+    /// `true`: a ban denied the call.
     pub banned: bool,
-    /// Whether its id had been charged before.
+    /// `true`: the id had been charged before.
     pub repeated: bool,
 }
 
 impl Answer {
-    /// Of a call that is decided by its limits alone.
+    /// Creates the reply to a call that is decided by its limits alone.
     #[must_use]
     pub fn of(decision: Decision) -> Answer {
         Answer { decision, each: Vec::new(), shadow_denied: false, banned: false, repeated: false }
     }
 }
 
-/// Whether the repetition of a call that was forced tells of this limit that it is past it: of each that the call
-/// forces, or of all if it does not say any more which those were. Any other one was held, and said for how long.
-fn told_past(request: &CompositeRequest, spec: &Spec) -> bool {
+/// Returns `true` if the repetition of a forced call reports the denial of this limit. Applies to each limit that the
+/// repetition forces, or to all if it forces none. Any other limit reports the delay of the first call.
+fn repeats_denial(request: &CompositeRequest, spec: &Spec) -> bool {
     let forces = |spec: &Spec| spec.request.is_forced();
     forces(spec) || !request.specs.iter().any(forces)
 }
 
 impl Decision {
-    /// Where no limit governs, nothing limits.
+    /// Returns a decision without a limit.
     pub(super) fn unlimited(verdict: Verdict) -> Decision {
         let most = Amount::MAX_ARGUMENT;
         Decision { verdict, limit: most, remaining: most, reset: Span::ZERO, granted: None }
@@ -48,40 +48,40 @@ impl Decision {
 }
 
 impl CompositeEvaluation {
-    /// The answer, with what is in the key as it now stands: after [`charge`](super::CompositeUsage::charge) if it was
-    /// `charged`.
+    /// Creates the reply from the current state of the key: the state after [`charge`](super::CompositeUsage::charge)
+    /// if the call was `charged`.
     #[must_use]
     pub fn answer(&self, request: &CompositeRequest, held: Held, now: Timestamp, charged: bool) -> Answer {
         let of_limit = |((spec, evaluation), place): ((&Spec, &LimitEvaluation), Option<usize>)| {
             let takes = charged && self.changes() && evaluation.evaluation.change() != Change::Nothing;
             let decision =
                 with_limit!(spec, limit => decision_of(limit, held, place, now, &evaluation.evaluation, takes));
-            self.overridden(request, spec, decision.keeping(spec.kept))
+            self.adjusted(request, spec, decision.keeping(spec.kept))
         };
-        let seen_at = || self.limits.iter().map(|evaluation| evaluation.place);
-        // Nothing has come or gone since the look.
+        let evaluated = || self.limits.iter().map(|evaluation| evaluation.place);
+        // No component has been added or removed since the evaluation.
         let places: Few<Option<usize>> = if self.new_components() == 0 && held.components() == self.components {
-            seen_at().collect()
+            evaluated().collect()
         } else {
             held.places(request).into_iter().collect()
         };
         let each: Vec<Decision> = request.specs.iter().zip(&self.limits).zip(places).map(of_limit).collect();
-        let decision = self.whole(request, held, &each, now);
+        let decision = self.combined(request, held, &each, now);
         let (banned, repeated) = (self.is_banned(), self.is_repeated());
         Answer { decision, each, shadow_denied: self.shadow_denies(request), banned, repeated }
     }
 
-    /// A limit's decision, of a call that is not decided by its limits.
-    fn overridden(&self, request: &CompositeRequest, spec: &Spec, decision: Decision) -> Decision {
+    /// Returns the decision of a limit, adjusted to the outcome of the call.
+    fn adjusted(&self, request: &CompositeRequest, spec: &Spec, decision: Decision) -> Decision {
         let at_once = Verdict::Allowed(Span::ZERO);
         let verdict = match self.outcome {
             Outcome::Passes if request.purpose == Purpose::GiveBack => at_once,
             Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned(_) => decision.verdict,
             Outcome::Unknown => Verdict::Never,
-            // What has no say is told by itself.
+            // A limit in shadow mode reports its own decision.
             Outcome::Repeated(_) | Outcome::LostLease if spec.shadow => decision.verdict,
             Outcome::Repeated(Repeated { forced: true, .. })
-                if !decision.verdict.allowed() && told_past(request, spec) =>
+                if !decision.verdict.allowed() && repeats_denial(request, spec) =>
             {
                 decision.verdict
             }
@@ -90,7 +90,7 @@ impl CompositeEvaluation {
             Outcome::LostLease | Outcome::Settles | Outcome::Settled => at_once,
         };
         let granted = spec.most().map(|most| match self.outcome {
-            // What was granted was charged, though a FORCE beside it has gone past its limit.
+            // The recorded grant was charged, even if a FORCE beside it exceeded its limit.
             Outcome::Repeated(Repeated { granted: Some(granted), .. }) if !spec.shadow => granted,
             Outcome::Repeated(Repeated { granted, .. }) if verdict.allowed() => granted.unwrap_or(most),
             _ => decision.granted.unwrap_or_default(),
@@ -98,15 +98,15 @@ impl CompositeEvaluation {
         Decision { verdict, granted, ..decision }
     }
 
-    /// What a call with UPTO that passes is granted, and charged.
+    /// Returns the amount that a granted call with UPTO is charged.
     pub(super) fn granted(&self, request: &CompositeRequest) -> Option<Amount> {
         let most = request.most(&self.limits)?;
         Some(least_granted(&self.limits).unwrap_or(most))
     }
 
-    /// What a call with UPTO is told that it was granted. A FORCE beside it, or a ban, may have the reply say that the
-    /// call did not fit: what was charged stands all the same.
-    fn told_granted(&self, request: &CompositeRequest, verdict: Verdict) -> Option<Amount> {
+    /// Returns the amount that the reply to an UPTO reports as granted. The charge stands even if the reply denies the
+    /// call because of a FORCE beside it or a ban.
+    fn reported_grant(&self, request: &CompositeRequest, verdict: Verdict) -> Option<Amount> {
         let most = request.most(&self.limits)?;
         Some(match self.outcome {
             Outcome::Passes => return self.granted(request),
@@ -116,15 +116,15 @@ impl CompositeEvaluation {
         })
     }
 
-    /// The one decision of all.
-    fn whole(&self, request: &CompositeRequest, held: Held, each: &[Decision], now: Timestamp) -> Decision {
-        let stands_in_the_way = |decision: &Decision, evaluation: &LimitEvaluation| match self.outcome {
+    /// Returns the combined decision of all limits.
+    fn combined(&self, request: &CompositeRequest, held: Held, each: &[Decision], now: Timestamp) -> Decision {
+        let denies = |decision: &Decision, evaluation: &LimitEvaluation| match self.outcome {
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => evaluation.denies(),
             _ => !decision.verdict.allowed(),
         };
-        // A limit that decides only for itself is told only by itself.
+        // A limit in shadow mode does not affect the combined decision.
         let each = || each.iter().zip(&request.specs).zip(&self.limits).filter(|((_, spec), _)| !spec.shadow);
-        let denying = each().filter(|((decision, _), evaluation)| stands_in_the_way(decision, evaluation));
+        let denying = each().filter(|((decision, _), evaluation)| denies(decision, evaluation));
         let mut denying = denying.map(|((decision, _), _)| decision);
         let longest = denying.clone().map(|decision| decision.verdict).max();
         let (mut verdict, governing) = if let Some(longest) = longest {
@@ -160,25 +160,25 @@ impl CompositeEvaluation {
             limit: governing.limit,
             remaining,
             reset: governing.reset,
-            granted: self.told_granted(request, verdict),
+            granted: self.reported_grant(request, verdict),
         }
     }
 
-    /// Whether the key is banned, and that stands in the call's way.
+    /// Returns `true` if a ban denies the call.
     fn is_banned(&self) -> bool {
         matches!(self.outcome, Outcome::Banned(_))
     }
 
-    /// Whether the call has been charged before.
+    /// Returns `true` if the call has been charged before.
     fn is_repeated(&self) -> bool {
         matches!(self.outcome, Outcome::Repeated(_))
     }
 
-    /// Whether a limit that decides for itself would have denied the call.
+    /// Returns `true` if a limit in shadow mode would have denied the call.
     fn shadow_denies(&self, request: &CompositeRequest) -> bool {
-        // Nothing denies the others.
+        // Refunds and settlements are never denied.
         let decides = matches!(request.purpose, Purpose::Charge | Purpose::Check);
-        decides && self.limits.iter().any(LimitEvaluation::denies_by_itself)
+        decides && self.limits.iter().any(LimitEvaluation::denies_in_shadow)
     }
 }
 
@@ -199,8 +199,8 @@ where
     }
 }
 
-/// Of the limits that let a call pass, the one that would run out first under calls like it: what remains beside what
-/// it costs, compared without dividing. The first of equals.
+/// Returns the value of the limit that would run out first under repeated calls: the lowest ratio of remaining to cost,
+/// compared without dividing. The first of equal ones.
 pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
     let cost = |spec: &Spec| match spec.request {
         Request::GiveBack(_) | Request::LookPastLimit => Amount::ONE,
@@ -223,7 +223,7 @@ pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Sp
     first.found()
 }
 
-/// The one that would run out first of those that it has seen.
+/// Selects the limit that would run out first.
 #[derive(Debug)]
 pub(super) struct FirstToRunOut<T>(Option<(Amount, Amount, T)>);
 
@@ -234,19 +234,21 @@ impl<T> Default for FirstToRunOut<T> {
 }
 
 impl<T> FirstToRunOut<T> {
-    /// Sees one of which so much remains beside a cost that is more than nothing.
+    /// Adds a limit with `remaining` units and a cost above zero.
     #[inline(always)]
     pub(super) fn see(&mut self, remaining: Amount, cost: Amount, of: T) {
         let product =
             |one: Amount, other: Amount| u128::from(one.millionths()).saturating_mul(u128::from(other.millionths()));
-        let is_sooner =
-            self.0.as_ref().is_none_or(|(least, its_cost, _)| product(remaining, *its_cost) < product(*least, cost));
+        let is_sooner = self
+            .0
+            .as_ref()
+            .is_none_or(|(least, least_cost, _)| product(remaining, *least_cost) < product(*least, cost));
         if is_sooner {
             self.0 = Some((remaining, cost, of));
         }
     }
 
-    /// The first of equals; `None` if it has seen none.
+    /// Returns the value of the first limit to run out; `None` if none was added.
     pub(super) fn found(self) -> Option<T> {
         self.0.map(|(_, _, of)| of)
     }

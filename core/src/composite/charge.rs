@@ -42,7 +42,7 @@ impl CompositeUsage {
     /// Makes the changes that a look has announced, or counts its strike. Nothing later than `now` is in it.
     pub fn charge(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
         let id = match request.idempotency {
-            Idempotency::Once { id, .. } if evaluation.remembers(request) => Some(id),
+            Idempotency::Once { id, .. } if evaluation.records_id(request) => Some(id),
             _ => None,
         };
         self.begin(now, id);
@@ -63,7 +63,7 @@ impl CompositeUsage {
     }
 
     fn charge_all(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
-        let remembers = evaluation.remembers(request);
+        let remembers = evaluation.records_id(request);
         let mut charges = Vec::new();
         for (spec, limit) in request.specs.iter().zip(&evaluation.limits) {
             let change = limit.evaluation.change();

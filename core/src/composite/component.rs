@@ -1,4 +1,4 @@
-//! One limit's usage in a key with several.
+//! Usage of one limit of a key with several limits.
 
 use super::Extras;
 use super::identity::{ComponentIdentity, ShortIdentity};
@@ -7,111 +7,112 @@ use crate::kind::Kind;
 use crate::limit::{Recovery, Usage};
 use crate::number::{Span, Timestamp};
 
-/// One limit's usage. It takes 32 bytes: all that is not the usage itself fits beside the usage's tag and into one
-/// instant.
+/// Usage of one limit. A component takes 32 bytes: the label fits beside the tag of the usage.
 #[derive(Clone, Debug)]
 pub(super) struct Component {
-    /// What is used, and beside it what the component is known by.
+    /// Usage, with the label of the component.
     pub(super) usage: AnyUsage<ComponentLabel>,
-    /// When it will have recovered, under the limit that charged it last.
+    /// Time of full recovery, under the limit that charged it last.
     pub(super) recovers_at: Timestamp,
 }
 
 const _: () = assert!(size_of::<Component>() == 32, "a key with two limits is to take no more than a quarter more");
 
-/// What a component is known by, and what the current call has done to it.
+/// Label of a component: its identity and the change made by the current call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ComponentLabel {
-    /// Its [`serial`](Component::serial) number.
+    /// [Serial number](Component::serial).
     pub(super) serial: u8,
-    /// What its limit finds it by.
+    /// Identity by which a limit finds the component.
     pub(super) identity: ShortIdentity,
-    /// What the current call has done to it.
+    /// Change made by the current call.
     pub(super) change: ComponentChange,
 }
 
-/// What the current call has done to a component.
+/// Change of a component by the current call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ComponentChange {
-    /// Nothing.
+    /// No change.
     #[default]
     Nothing,
-    /// It has changed its usage.
+    /// Change of the usage.
     Usage,
-    /// It has given it an identity as well.
+    /// Change of the usage, and a new identity.
     Named,
-    /// It has made it.
+    /// Creation of the component.
     Made,
 }
 
 impl Component {
-    /// A component of a serial number that none has, known by nothing yet.
+    /// Creates a component with an unused serial number and without an identity.
     pub(super) fn new(serial: u8, usage: AnyUsage, recovers_at: Timestamp) -> Component {
         let label = ComponentLabel { serial, identity: ShortIdentity::Nothing, change: ComponentChange::Nothing };
         Component { usage: usage.with(label), recovers_at }
     }
 
-    /// By which the idempotency records and the effects know it: the smallest that was free. None of a component that
-    /// has gone is known any more, since it stays as long as any of its charges may be settled.
+    /// Returns the serial number, by which idempotency records and effects refer to the component: the smallest unused
+    /// one at its creation. A number is reused only after its component is removed, and a component stays as long as
+    /// any of its charges may be settled.
     #[inline(always)]
     pub(super) fn serial(&self) -> u8 {
         self.usage.label().serial
     }
 
-    /// The kind of its usage.
+    /// Returns the kind of the usage.
     #[inline(always)]
     pub(super) fn kind(&self) -> Kind {
         self.usage.kind()
     }
 
-    /// Whether it is known by nothing yet.
+    /// Returns `true` if the component has no identity yet.
     pub(super) fn is_unclaimed(&self) -> bool {
         self.usage.label().identity == ShortIdentity::Nothing
     }
 
-    /// Notes what the current call has done to it.
+    /// Records the change made by the current call.
     #[inline(always)]
     pub(super) fn note(&mut self, change: ComponentChange) {
         self.usage.label_mut().change = change;
     }
 
-    /// What the current call has done to it.
+    /// Returns the change made by the current call.
     #[inline(always)]
     pub(super) fn change(&self) -> ComponentChange {
         self.usage.label().change
     }
 
-    /// What it is known by.
+    /// Returns the identity.
     pub(super) fn identity(&self, extras: Option<&Extras>) -> ComponentIdentity {
         let long = || extras.and_then(|extras| extras.long_identity(self.serial())).cloned();
         self.usage.label().identity.whole().or_else(long).unwrap_or(ComponentIdentity::Nothing)
     }
 
-    /// Whether there is anything to remember of it: it has not recovered, or may be settled.
+    /// Returns `true` if the component must be kept: it has not recovered, or a charge may be settled.
     #[inline(always)]
     pub(super) fn stays(&self, extras: Option<&Extras>, now: Timestamp) -> bool {
         self.may_be_settled(extras) || (now < self.recovers_at && !self.is_unused())
     }
 
-    /// Whether a key that was last changed at `written` can have it: it stays, and was changed no later than the key.
-    /// (A later one would move back with the clock by more than the instant at which it goes.)
+    /// Returns `true` if a key that was last changed at `written` can have this component: it must be kept, and its
+    /// usage is not later than `written`. (A later usage would move back with the clock by more than the time of its
+    /// removal.)
     pub(super) fn is_sound(&self, extras: Option<&Extras>, written: Timestamp) -> bool {
         self.stays(extras, written) && with_usage!(&self.usage, usage => !usage.is_after(written))
     }
 
-    /// Whether nothing of it is used.
+    /// Returns `true` if nothing is used.
     #[inline(always)]
     pub(super) fn is_unused(&self) -> bool {
         with_usage!(&self.usage, usage => usage.is_unused())
     }
 
-    /// Whether any of its charges may be settled.
+    /// Returns `true` if any of the charges may be settled.
     #[inline(always)]
     pub(super) fn may_be_settled(&self, extras: Option<&Extras>) -> bool {
         extras.is_some_and(|extras| extras.records.may_be_settled(self.serial()))
     }
 
-    /// Moves back with the clock, and with it what the idempotency records remember of it.
+    /// Shifts the timestamps later than `now` back to `now`, also those in the idempotency records of this component.
     pub(super) fn move_back(&mut self, extras: Option<&mut Extras>, now: Timestamp) {
         if let Some(extras) = extras {
             with_usage!(&self.usage, usage => extras.records.move_charges_back(self.serial(), usage, now));
@@ -120,7 +121,7 @@ impl Component {
             let ahead = usage.ahead(now);
             if ahead != Span::ZERO {
                 usage.move_back(now);
-                // It moves back with all else, which is an effect by itself: no part of the next.
+                // The whole key moves back in an effect of its own, so the move is not part of the next effect.
                 usage.encode_effect(&mut crate::wire::codec::Discard);
             }
             (ahead, usage.recovery())
@@ -128,17 +129,17 @@ impl Component {
         let moved = self.recovers_at.minus(ahead);
         self.recovers_at = match recovery {
             Recovery::MovesAlong => moved,
-            // Of what a plain key remembered it may be told sooner than the component goes.
+            // The usage of a former plain key may report an earlier recovery than that of the component.
             Recovery::IsTold => {
                 let reset = with_usage!(&self.usage, usage => usage.time_to_recovery(now));
                 moved.max(now.plus(reset)).min(Timestamp::MAX)
             }
-            // It comes no later than before.
+            // A move back never makes the recovery later.
             Recovery::IsHidden => self.recovers_at,
         }
     }
 
-    /// How many bytes it holds beside itself.
+    /// Returns the heap memory in bytes.
     pub(super) fn heap_size(&self) -> usize {
         self.usage.boxed_size().saturating_add(with_usage!(&self.usage, usage => usage.heap_size()))
     }

@@ -1,4 +1,4 @@
-//! What most keys with several limits have none of: idempotency records, a ban, names.
+//! Rarely used state of a key with several limits: idempotency records, a ban, names.
 
 use super::idempotency::IdempotencyRecords;
 use super::identity::ComponentIdentity;
@@ -6,48 +6,48 @@ use crate::ban::Ban;
 use crate::kind::Kind;
 use crate::number::Span;
 
-/// What a key remembers beside its components.
+/// State of a key beside its components.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Extras {
-    /// What makes calls idempotent.
+    /// Idempotency records.
     pub(super) records: IdempotencyRecords,
     ban: Option<Box<Ban>>,
-    /// What components are known by, by their serial numbers, where it is too long to stand beside their usage.
+    /// Identities that do not fit beside the usage, by the serial number of the component.
     identities: Box<[(u8, ComponentIdentity)]>,
-    /// What the current call has changed, but for the components and the records, which know that themselves.
+    /// Change made by the current call, except of the components and records, which keep their own changes.
     delta: Option<Box<ExtrasDelta>>,
 }
 
-/// What is rare among the changes of one call.
+/// Rare changes made by one call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExtrasDelta {
-    /// By how much the clock has gone back.
+    /// Span by which the key is shifted back because the clock moved backwards.
     pub(super) moved_back: Span,
-    /// Nothing more than that has been done: what has expired was not swept, and what has recovered has not gone.
+    /// `true`: the call has only moved the key back. Expired records and recovered components are still there.
     pub(super) only_moved: bool,
-    /// The ban has changed.
+    /// `true`: the ban has changed.
     pub(super) ban: bool,
-    /// These components have changed and gone: their serial numbers and kinds.
+    /// Serial numbers and kinds of the components that the call has changed and removed.
     pub(super) gone: Vec<(u8, Kind)>,
 }
 
 impl Extras {
-    /// Whether it has nothing to remember.
+    /// Returns `true` if there is no state.
     pub(super) fn is_empty(&self) -> bool {
         self.rules_nothing() && self.identities.is_empty()
     }
 
-    /// Whether it has neither idempotency records nor a ban.
+    /// Returns `true` if there are neither idempotency records nor a ban.
     pub(super) fn rules_nothing(&self) -> bool {
         self.records.is_empty() && self.ban.is_none()
     }
 
-    /// Whether it can be dropped: it is empty, and has nothing to tell of the current call.
+    /// Returns `true` if the extras can be dropped: they are empty and hold no change of the current call.
     pub(super) fn is_needless(&self) -> bool {
         self.is_empty() && self.delta.is_none()
     }
 
-    /// The ban.
+    /// Returns the ban.
     pub(super) fn ban(&self) -> Ban {
         self.ban.as_deref().copied().unwrap_or_default()
     }
@@ -61,7 +61,7 @@ impl Extras {
         }
     }
 
-    /// Changes the ban, and notes that it has changed.
+    /// Changes the ban and records the change.
     pub(super) fn change_ban(&mut self, change: impl FnOnce(&mut Ban)) {
         let mut ban = self.ban();
         change(&mut ban);
@@ -69,12 +69,12 @@ impl Extras {
         self.delta().ban = true;
     }
 
-    /// What a component is known by, if that is kept here.
+    /// Returns the identity of a component, if it is stored here.
     pub(super) fn long_identity(&self, serial: u8) -> Option<&ComponentIdentity> {
         self.identities.iter().find(|(own, _)| *own == serial).map(|(_, identity)| identity)
     }
 
-    /// Keeps what a component is known by.
+    /// Stores the identity of a component.
     pub(super) fn keep_identity(&mut self, serial: u8, identity: ComponentIdentity) {
         let mut identities = std::mem::take(&mut self.identities).into_vec();
         identities.retain(|(own, _)| *own != serial);
@@ -83,7 +83,7 @@ impl Extras {
         self.identities = identities.into();
     }
 
-    /// Forgets what a component that has gone was known by.
+    /// Removes the identity of a removed component.
     pub(super) fn forget_identity(&mut self, serial: u8) {
         if self.long_identity(serial).is_some() {
             let mut identities = std::mem::take(&mut self.identities).into_vec();
@@ -92,24 +92,24 @@ impl Extras {
         }
     }
 
-    /// What the current call has changed, to note more of it.
+    /// Returns the change made by the current call, for extension.
     pub(super) fn delta(&mut self) -> &mut ExtrasDelta {
         self.delta.get_or_insert_default()
     }
 
-    /// Notes that more is done than the clock has gone back, if that was noted.
+    /// Records that the current call does more than moving the key back.
     pub(super) fn begin(&mut self) {
         if let Some(delta) = &mut self.delta {
             delta.only_moved = false;
         }
     }
 
-    /// Takes what the current call has changed.
+    /// Takes the change made by the current call.
     pub(super) fn take_delta(&mut self) -> ExtrasDelta {
         self.delta.take().map_or_else(ExtrasDelta::default, |delta| *delta)
     }
 
-    /// How many bytes it takes, itself too.
+    /// Returns the memory in bytes, including the struct itself.
     pub(super) fn size(&self) -> usize {
         let ban = self.ban.as_ref().map_or(0, |_| size_of::<Ban>());
         let names = self.identities.iter().map(|(_, identity)| identity.heap_size());

@@ -1,4 +1,4 @@
-//! What is in the key that a call is on: components, or the usage of a plain key, which a call sees as one component.
+//! State of the key of a call: components, or the usage of a plain key, which a call treats as one component.
 
 use super::{CompositeUsage, Extras};
 use crate::algorithm::any::Single;
@@ -9,29 +9,29 @@ use crate::number::{Span, Timestamp};
 use crate::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Spec};
 use std::any::Any;
 
-/// What is in the key that a call is on.
+/// State of the key of a call.
 #[derive(Clone, Copy)]
 pub enum Held<'a> {
-    /// Components; none, if the key is missing.
+    /// Key with components; without any if the key is missing.
     Composite(&'a CompositeUsage),
-    /// The usage of a plain key.
+    /// Usage of a plain key, with its kind.
     Plain(&'a dyn Any, Kind),
 }
 
 impl<'a> Held<'a> {
-    /// A plain key's usage.
+    /// Creates the state of a plain key from its usage.
     pub fn plain<U: Single>(usage: &'a U) -> Held<'a> {
         Held::Plain(usage, U::KIND)
     }
 
-    /// A missing key that will be a plain one of that kind.
+    /// Creates the state of a missing key that a charge will create as a plain key of the given kind.
     #[must_use]
     pub fn missing(kind: Kind) -> Held<'a> {
         Held::Plain(&(), kind)
     }
 
-    /// The place of the component that the limit of a spec finds, which most likely stands `at` there, beside those that
-    /// others have `taken`. A plain key's usage is at 0: there it would be if this were a key with components.
+    /// Returns the index of the component for the limit of `spec`. Tries the index `at` first and skips the components
+    /// that other specs have `taken`. The usage of a plain key has the index 0, as after a conversion to components.
     fn place(self, spec: &Spec, at: usize, taken: &[Option<usize>]) -> Option<usize> {
         match self {
             Held::Composite(components) => components.place(spec, at, taken),
@@ -39,7 +39,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// What a limit's component remembers, if there is one.
+    /// Returns the usage of the component at `place`, if there is one.
     pub(super) fn usage<U: Single>(self, place: Option<usize>) -> Option<&'a U> {
         match self {
             Held::Composite(components) => U::of(&components.components.get(place?)?.usage),
@@ -47,7 +47,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// The ids and the ban of a key that has components, if there are any.
+    /// Returns the idempotency records and the ban of a key with components, if there are any.
     pub(super) fn extras(self) -> Option<&'a Extras> {
         match self {
             Held::Composite(components) => components.extras.as_deref(),
@@ -55,7 +55,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// How many components there are.
+    /// Returns the number of components.
     pub(super) fn components(self) -> usize {
         match self {
             Held::Composite(components) => components.components.len(),
@@ -63,7 +63,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// For how long the key is banned.
+    /// Returns the remaining duration of the ban.
     pub(super) fn banned(self, now: Timestamp) -> Span {
         match self {
             Held::Composite(components) => components.banned(now),
@@ -71,7 +71,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// The instant that a look at `now` is at: none is before the key was last changed.
+    /// Returns the later of `now` and the time of the last change of the key.
     pub(super) fn at(self, now: Timestamp) -> Timestamp {
         match self {
             Held::Composite(components) => components.at(now),
@@ -79,8 +79,8 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// What it remembers of the id of a call.
-    pub(super) fn remembered(self, request: &CompositeRequest, now: Timestamp) -> Option<RecordedCall<()>> {
+    /// Returns the idempotency record for the id of a call.
+    pub(super) fn recorded_call(self, request: &CompositeRequest, now: Timestamp) -> Option<RecordedCall<()>> {
         let id = match request.idempotency {
             Idempotency::Every => return None,
             Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } => id,
@@ -88,7 +88,7 @@ impl<'a> Held<'a> {
         self.extras()?.records.find(id, self.at(now))
     }
 
-    /// The places of the components that the limits of a call find.
+    /// Returns the indices of the components for the limits of a call.
     pub(super) fn places(self, request: &CompositeRequest) -> [Option<usize>; MAX_SPECS] {
         let mut places = [None; MAX_SPECS];
         for (at, spec) in request.specs.iter().enumerate() {
@@ -100,15 +100,15 @@ impl<'a> Held<'a> {
         places
     }
 
-    /// Whether the id of a call that settles holds a lease under one of its limits.
+    /// Returns `true` if the id of a settling call holds a lease under one of its limits.
     pub(super) fn has_lease(self, request: &CompositeRequest, now: Timestamp) -> bool {
-        let mut of_leases = request.specs.iter().filter(|spec| spec.is_held_by_id());
+        let mut held_by_id = request.specs.iter().filter(|spec| spec.is_held_by_id());
         let leases = match self {
             Held::Composite(components) => {
                 components.components.iter().find_map(|component| ConcurrencyUsage::of(&component.usage))
             }
             Held::Plain(usage, _) => usage.downcast_ref(),
         };
-        leases.is_some_and(|leases: &ConcurrencyUsage| of_leases.any(|spec| leases.has_lease(spec.holder, now)))
+        leases.is_some_and(|leases: &ConcurrencyUsage| held_by_id.any(|spec| leases.has_lease(spec.holder, now)))
     }
 }

@@ -1,43 +1,43 @@
-//! What a component is known by, and how most of it fits into five bytes.
+//! Identity of a component, and a short form of five bytes for common identities.
 
 use crate::limit::Identity;
 use crate::syntax::Spec;
 
-/// What a component is known by.
+/// Identity of a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ComponentIdentity {
-    /// Nothing yet: a plain key's usage.
+    /// No identity yet: the usage of a former plain key.
     Nothing,
-    /// Its window, or the like.
+    /// Window, or other parameters that tell limits of one kind apart.
     Window(Identity),
-    /// Its name.
+    /// Name.
     Name(Box<[u8]>),
 }
 
-/// What identifies a component, in five bytes, aligned to one, so that it fits beside the tag of a usage.
+/// Identity of a component in five bytes, aligned to one byte, so that it fits beside the tag of a usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShortIdentity {
-    /// Nothing yet.
+    /// No identity yet.
     Nothing,
-    /// A window of whole seconds.
+    /// Window in whole seconds.
     Seconds([u8; 4]),
-    /// A window of whole seconds whose bounds are multiples of it in UTC.
+    /// Window in whole seconds that is aligned in UTC.
     AlignedSeconds([u8; 4]),
-    /// A window of less than 72 minutes that is no number of seconds.
+    /// Window of less than 72 minutes that is not a whole number of seconds.
     Micros([u8; 4]),
-    /// A window of a calendar, as a number.
+    /// Calendar window, as a number.
     Words([u8; 4]),
-    /// Anything else, which the key keeps apart by the component's serial number.
+    /// Any other identity, which the key stores by the serial number of the component.
     Long,
 }
 
-/// What [`Identity::words`] are of a window whose bounds are multiples of it in UTC.
+/// [`Identity::words`] of a window that is aligned in UTC.
 const ALIGNED: u32 = 1;
 
 const SECOND: u64 = 1_000_000;
 
 impl ComponentIdentity {
-    /// What the limit of a spec is known by.
+    /// Returns the identity for the limit of a spec.
     pub(super) fn of(spec: &Spec) -> ComponentIdentity {
         spec.name.map_or_else(
             || ComponentIdentity::Window(spec.limit.identity()),
@@ -45,7 +45,7 @@ impl ComponentIdentity {
         )
     }
 
-    /// Whether it is that name, or without one that window.
+    /// Returns `true` if the identity is `name` or, without a name, `window`.
     pub(super) fn is(&self, name: Option<&[u8]>, window: Identity) -> bool {
         match (self, name) {
             (ComponentIdentity::Name(own), Some(name)) => **own == *name,
@@ -54,7 +54,7 @@ impl ComponentIdentity {
         }
     }
 
-    /// It in short; [`ShortIdentity::Long`] if it does not fit.
+    /// Returns the short form; [`ShortIdentity::Long`] if it does not fit.
     pub(super) fn short(&self) -> ShortIdentity {
         match self {
             ComponentIdentity::Nothing => ShortIdentity::Nothing,
@@ -63,14 +63,14 @@ impl ComponentIdentity {
         }
     }
 
-    /// How many bytes it holds beside itself.
+    /// Returns the heap memory in bytes.
     pub(super) fn heap_size(&self) -> usize {
         if let ComponentIdentity::Name(name) = self { name.len() } else { 0 }
     }
 }
 
 impl ShortIdentity {
-    /// A window in short; [`ShortIdentity::Long`] if it does not fit.
+    /// Returns the short form of a window; [`ShortIdentity::Long`] if it does not fit.
     #[inline(always)]
     pub(super) fn of(Identity { micros, words }: Identity) -> ShortIdentity {
         let (seconds, rest) = (micros / SECOND, micros % SECOND);
@@ -84,7 +84,7 @@ impl ShortIdentity {
         }
     }
 
-    /// Whether it is short for that window. It multiplies where [`of`](ShortIdentity::of) divides.
+    /// Returns `true` if this is the short form of `window`. Multiplies, where [`of`](ShortIdentity::of) divides.
     #[inline(always)]
     pub(super) fn is(self, Identity { micros, words }: Identity) -> bool {
         let number = |bytes| u64::from(u32::from_le_bytes(bytes));
@@ -97,7 +97,7 @@ impl ShortIdentity {
         }
     }
 
-    /// What it is short for; `None` of [`ShortIdentity::Long`], which does not say.
+    /// Returns the full identity; `None` for [`ShortIdentity::Long`].
     pub(super) fn whole(self) -> Option<ComponentIdentity> {
         let window = |micros, words| ComponentIdentity::Window(Identity { micros, words });
         let micros = |seconds| u64::from(u32::from_le_bytes(seconds)).saturating_mul(SECOND);
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_short_says_what_it_is_short_for(
+        fn short_identity_round_trips(
             micros in prop_oneof![0..10_u64, 0..u64::MAX, (0..400_000_000_u64).prop_map(|n| n * SECOND)],
             words in prop_oneof![0..3_u32, any::<u32>()],
         ) {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_windows_of_every_day_are_short() {
+    fn common_windows_have_a_short_identity() {
         let words = u32::from_le_bytes([2, 1, 0x10, 0]);
         for (micros, words) in [(60 * SECOND, 0), (3650 * 86400 * SECOND, 0), (60 * SECOND, 1), (1500, 0), (0, words)] {
             assert_ne!(ShortIdentity::of(Identity { micros, words }), ShortIdentity::Long);

@@ -1,4 +1,4 @@
-//! What a look at a key has shown one limit of a call, and what the limits of a call come to together.
+//! Evaluation of one limit of a call at a key, and functions of all limits of a call.
 
 use super::held::Held;
 use crate::algorithm::any::{AnyLimit, Single, with_limit};
@@ -8,25 +8,25 @@ use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Timestamp};
 use crate::syntax::{CompositeRequest, Spec};
 
-/// What it has shown one limit.
+/// Evaluation of one limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LimitEvaluation {
-    /// Where its component is.
+    /// Index of the component, if there is one.
     pub(super) place: Option<usize>,
-    /// What a look at its component has shown.
+    /// Evaluation at the component.
     pub(super) evaluation: Evaluation,
-    /// How many entries the component would have after a charge that adds one.
+    /// Number of entries of the component after a charge that adds one.
     pub(super) entries: Option<usize>,
-    /// Whether that is more than it has.
+    /// `true`: the number of entries grows.
     pub(super) grows: bool,
-    /// Whether it decides: not if the call has been charged already.
+    /// `false`: the call has been charged before, so this limit does not decide.
     pub(super) decides: bool,
-    /// Whether that is for itself alone, with no say in what becomes of the call.
+    /// Shadow mode: the decision is recorded but not enforced.
     pub(super) shadow: bool,
 }
 
 impl LimitEvaluation {
-    /// Looks at the component in a place, or at an unused one, for a limit.
+    /// Evaluates `limit` at the component with the index `place`, or at an unused one.
     pub(super) fn at<L: Limit>(
         limit: &L,
         held: Held,
@@ -51,12 +51,12 @@ impl LimitEvaluation {
         LimitEvaluation { place, evaluation, entries, grows, decides: true, shadow: false }
     }
 
-    /// Whether a spec is for a lease that its holder has.
+    /// Returns `true` if the spec renews a lease that its holder has.
     pub(super) fn renews(&self, spec: &Spec, held: Held, now: Timestamp) -> bool {
         if spec.request.is_look() || !matches!(spec.limit, AnyLimit::Concurrency(_)) {
             return false;
         }
-        // With no room at all only a renewal passes.
+        // Without any room, only a renewal is granted.
         let full = Spec { limit: spec.limit.lowered_by(Amount::MAX), ..*spec };
         with_limit!(full, limit => LimitEvaluation::at(limit, held, self.place, now, spec.request))
             .evaluation
@@ -64,8 +64,8 @@ impl LimitEvaluation {
             .allowed()
     }
 
-    /// Whether a limit that denies does so by itself, and not because of what is kept, or for want of a lease.
-    pub(super) fn would_deny_all(&self, spec: &Spec, held: Held, now: Timestamp) -> bool {
+    /// Returns `true` if the limit denies the call even without KEEP. `false` for a concurrency limit.
+    pub(super) fn denies_without_keep(&self, spec: &Spec, held: Held, now: Timestamp) -> bool {
         if spec.limit.kind() == Kind::Concurrency {
             return false;
         }
@@ -76,30 +76,30 @@ impl LimitEvaluation {
         with_limit!(whole, limit => LimitEvaluation::at(limit, held, self.place, now, spec.request)).evaluation.denies()
     }
 
-    /// Whether it stands in the call's way.
+    /// Returns `true` if the limit denies the call.
     pub(super) fn denies(&self) -> bool {
         self.decides && !self.shadow && self.evaluation.denies()
     }
 
-    /// Whether it would tell the call that it is denied, and has no say.
-    pub(super) fn denies_by_itself(&self) -> bool {
+    /// Returns `true` if a limit in shadow mode would deny the call.
+    pub(super) fn denies_in_shadow(&self) -> bool {
         self.decides && self.shadow && !self.evaluation.verdict().allowed()
     }
 }
 
-/// Whether a call is charged in any case: as the limits say that have a say, or if none has, as all do.
+/// Returns `true` if the call is charged in any case. Only enforced limits count, or all limits if none is enforced.
 pub(super) fn forces(limits: &[LimitEvaluation]) -> bool {
-    let none_rules = limits.iter().all(|evaluation| evaluation.shadow);
-    limits.iter().any(|evaluation| (none_rules || !evaluation.shadow) && evaluation.evaluation.is_forced())
+    let all_shadow = limits.iter().all(|evaluation| evaluation.shadow);
+    limits.iter().any(|evaluation| (all_shadow || !evaluation.shadow) && evaluation.evaluation.is_forced())
 }
 
-/// The least that the limits that have a say grant of an UPTO.
+/// Returns the smallest amount that the enforced limits grant of an UPTO.
 pub(super) fn least_granted(limits: &[LimitEvaluation]) -> Option<Amount> {
     limits.iter().filter(|evaluation| !evaluation.shadow).filter_map(|evaluation| evaluation.evaluation.granted()).min()
 }
 
-/// Of an UPTO all grant what the one grants that has least. One that decides only for itself has to grant as much, or
-/// denies; all that was asked for, if there is no other.
+/// Reduces the grants of an UPTO to the smallest one. A limit in shadow mode has to grant that amount or denies the
+/// call. If all limits are in shadow mode, the amount is the requested one.
 pub(super) fn grant_the_least(request: &CompositeRequest, held: Held, limits: &mut [LimitEvaluation], now: Timestamp) {
     let most = request.specs.iter().find_map(Spec::most);
     let Some(least) = least_granted(limits).or(most) else { return };
@@ -115,7 +115,7 @@ pub(super) fn grant_the_least(request: &CompositeRequest, held: Held, limits: &m
 }
 
 impl Spec<'_> {
-    /// How much an UPTO asks for.
+    /// Returns the requested amount of an UPTO.
     pub(super) fn most(&self) -> Option<Amount> {
         match self.request {
             Request::UpTo(most) | Request::ForceUpTo(most) => Some(most),
@@ -125,10 +125,10 @@ impl Spec<'_> {
 }
 
 impl CompositeRequest<'_> {
-    /// How much an UPTO asks for of the limits that have a say, or if none has, of all.
+    /// Returns the requested amount of an UPTO among the enforced limits, or among all limits if none is enforced.
     pub(super) fn most(&self, limits: &[LimitEvaluation]) -> Option<Amount> {
-        let none_rules = limits.iter().all(|evaluation| evaluation.shadow);
-        let mut ruling = self.specs.iter().filter(|spec| none_rules || !spec.shadow);
-        ruling.find_map(Spec::most)
+        let all_shadow = limits.iter().all(|evaluation| evaluation.shadow);
+        let mut enforced = self.specs.iter().filter(|spec| all_shadow || !spec.shadow);
+        enforced.find_map(Spec::most)
     }
 }

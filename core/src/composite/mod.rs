@@ -1,18 +1,19 @@
-//! Several limits on one key: a usage that is made of others.
+//! Several limits on one key: a usage made of the usages of other kinds.
 //!
-//! Each is a *component*: a usage of one of the other kinds, with what it is known by and when it will have recovered.
-//! A call brings up to eight limits; each finds its component, or starts one, and is evaluated at it
-//! (`limit_evaluation.rs`). All are evaluated before any is charged, and all are charged or none is
-//! (`composite_evaluation.rs`). A component that no limit of a call finds is left as it is until it has recovered, so
-//! that nothing is forgiven by calling in another way and back.
+//! Each of them is a *component*: a usage of one of the other kinds, with its identity and the time of its full
+//! recovery. A call has up to eight limits. Each limit finds its component, or creates one, and is evaluated at it
+//! (`limit_evaluation.rs`). All limits are evaluated before any is charged, and all are charged or none is
+//! (`composite_evaluation.rs`). A component that no limit of a call finds stays unchanged until it has recovered, so a
+//! call with other limits does not reset usage.
 //!
-//! A limit finds its component by its name, or, without one, by its kind and window. What a plain key remembered before
-//! it became one with components is known by nothing yet: the first limit of its kind takes it over.
+//! A limit finds its component by its name, or, without a name, by its kind and window. The usage of a plain key that
+//! is converted to a composite key has no identity at first: the first limit of its kind claims it.
 //!
-//! Beside the components stand what makes calls idempotent ([`idempotency`]) and the key's [ban](crate::ban).
+//! Beside the components, a key holds the records that make calls idempotent ([`idempotency`]) and its
+//! [ban](crate::ban).
 //!
-//! When to use it: two windows on one client, requests and tokens, a rate and a concurrency limit. Cost: 32 bytes, and
-//! 32 for each component; a usage of more than 16 bytes is boxed, and takes its own size as well.
+//! **When to use it:** two windows for one client, requests and tokens, a rate and a concurrency limit. **Cost:** 32
+//! bytes per key and 32 bytes per component. A usage of more than 16 bytes is boxed and takes its own size as well.
 
 mod answer;
 mod charge;
@@ -45,64 +46,63 @@ pub use fast_path::FastEvaluation;
 pub use held::Held;
 use identity::{ComponentIdentity, ShortIdentity};
 
-/// How many components a key may have.
+/// Maximum number of components per key.
 pub const MAX_COMPONENTS: usize = 16;
 
-/// How many components there can be at once, while a call goes on: those that there were, and those that it makes.
+/// Maximum number of components during a call: the existing ones and those that the call creates.
 const MOST_SERIALS: u8 = 24;
 
-/// What a key with several limits remembers.
+/// State of a key with several limits.
 #[derive(Clone, Debug, Default)]
 pub struct CompositeUsage {
-    /// In the order in which they came.
+    /// Components, in the order of their creation.
     components: Box<[Component]>,
-    /// When any of it was last changed.
+    /// Time of the last change.
     written: Timestamp,
-    /// What is rare: most keys have none of it.
+    /// Rarely used state; most keys have none.
     extras: Option<Box<Extras>>,
 }
 
 impl CompositeUsage {
-    /// The place of the component that the limit of a spec finds, which most likely stands `at` there, among those that
-    /// no other spec of the call has `taken`.
+    /// Returns the index of the component for the limit of `spec`. Tries the index `at` first and skips the components
+    /// that other specs of the call have `taken`.
     fn place(&self, spec: &Spec, at: usize, taken: &[Option<usize>]) -> Option<usize> {
         let kind = spec.limit.kind();
         self.place_known(spec, at).or_else(|| {
-            let unknown = |component: &Component| component.kind() == kind && component.is_unclaimed();
-            self.components.iter().position(unknown).filter(|place| !taken.contains(&Some(*place)))
+            let unclaimed = |component: &Component| component.kind() == kind && component.is_unclaimed();
+            self.components.iter().position(unclaimed).filter(|place| !taken.contains(&Some(*place)))
         })
     }
 
-    /// The place of the component that is known by what the limit of a spec is known by, which most likely stands `at`
-    /// there.
+    /// Returns the index of the component with the identity of the limit of `spec`. Tries the index `at` first.
     #[inline(always)]
     fn place_known(&self, spec: &Spec, at: usize) -> Option<usize> {
         match self.components.get(at) {
-            Some(component) if self.is_known_by(component, spec) => Some(at),
+            Some(component) if self.matches_spec(component, spec) => Some(at),
             _ => self.place_known_elsewhere(spec),
         }
     }
 
     fn place_known_elsewhere(&self, spec: &Spec) -> Option<usize> {
-        self.components.iter().position(|component| self.is_known_by(component, spec))
+        self.components.iter().position(|component| self.matches_spec(component, spec))
     }
 
-    /// Whether a component is known by what the limit of a spec is known by.
+    /// Returns `true` if `component` has the identity of the limit of `spec`.
     #[inline(always)]
-    fn is_known_by(&self, component: &Component, spec: &Spec) -> bool {
+    fn matches_spec(&self, component: &Component, spec: &Spec) -> bool {
         let (kind, window) = (spec.limit.kind(), spec.limit.identity());
-        // A key has one table of leases, whatever it is called by.
+        // A key has one table of leases, independent of its name.
         component.kind() == kind
             && (kind == Kind::Concurrency
                 || match component.usage.label().identity {
-                    ShortIdentity::Long => self.is_known_as(component, spec.name, window),
+                    ShortIdentity::Long => self.has_long_identity(component, spec.name, window),
                     short => spec.name.is_none() && short.is(window),
                 })
     }
 
-    /// Whether a component whose identity is long is known by that name, or without one by that window.
+    /// Returns `true` if the long identity of `component` is `name` or, without a name, `window`.
     #[cold]
-    fn is_known_as(&self, component: &Component, name: Option<&[u8]>, window: Identity) -> bool {
+    fn has_long_identity(&self, component: &Component, name: Option<&[u8]>, window: Identity) -> bool {
         let identity = self.extras().and_then(|extras| extras.long_identity(component.serial()));
         identity.is_some_and(|identity| identity.is(name, window))
     }
@@ -114,16 +114,16 @@ impl CompositeUsage {
 
     #[cfg(test)]
     fn has_delta(&self) -> bool {
-        let noted = |component: &Component| component.change() != ComponentChange::Nothing;
-        self.components.iter().any(noted) || self.extras().is_some_and(Extras::has_delta)
+        let changed = |component: &Component| component.change() != ComponentChange::Nothing;
+        self.components.iter().any(changed) || self.extras().is_some_and(Extras::has_delta)
     }
 
     fn extras_mut(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
     }
 
-    /// How many components there would be once `more` have come, some have been `charged`, and those that have
-    /// recovered have gone.
+    /// Returns the number of components after `more` are added and the recovered ones are removed, unless they are
+    /// `charged` or may be settled.
     fn components_with(&self, more: usize, charged: impl Fn(usize, &Component) -> bool, now: Timestamp) -> usize {
         let stays = |(place, component): &(usize, &Component)| {
             component.may_be_settled(self.extras())
@@ -133,12 +133,12 @@ impl CompositeUsage {
         self.components.iter().enumerate().filter(stays).count().saturating_add(more)
     }
 
-    /// The smallest serial number that no component has.
+    /// Returns the smallest serial number that is not in use.
     fn free_serial(&self) -> u8 {
         (0..MOST_SERIALS).find(|serial| self.component(*serial).is_none()).unwrap_or(MOST_SERIALS)
     }
 
-    /// One more. A key has few and keeps them long, so it keeps no room for others.
+    /// Adds a component. Reserves no spare capacity, because a key has few components and keeps them long.
     fn push(&mut self, component: Component) {
         let mut components = std::mem::take(&mut self.components).into_vec();
         components.reserve_exact(1);
@@ -146,7 +146,7 @@ impl CompositeUsage {
         self.components = components.into();
     }
 
-    /// Makes a component known by that.
+    /// Sets the identity of a component.
     fn name(&mut self, place: usize, identity: ComponentIdentity) {
         let Some(component) = self.components.get_mut(place) else { return };
         let short = identity.short();
@@ -165,10 +165,10 @@ impl CompositeUsage {
         self.components.iter().position(|component| component.serial() == serial)
     }
 
-    /// Takes the live leases of `holders` back; how many there were.
+    /// Releases the active leases of `holders` and returns their number.
     pub fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
         let released = self.release_leases(holders, now);
-        // Nothing is propagated of none, so nothing may change.
+        // A release of no lease has no effect to propagate, so it must not change the state.
         if released > 0 {
             self.begin(now, None);
             self.end(now);
@@ -176,13 +176,13 @@ impl CompositeUsage {
         released
     }
 
-    /// When a holder's lease expires; `None` if it has none.
+    /// Returns the time at which the lease of a holder expires; `None` if the holder has no lease.
     #[must_use]
     pub fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
         self.leases()?.lease_until(holder, now)
     }
 
-    /// The fencing token of a holder's lease; `None` if it has no lease, or did not ask for a token.
+    /// Returns the fencing token of the lease of a holder; `None` if the holder has no lease or requested no token.
     #[must_use]
     pub fn lease_token(&self, holder: &[u8], now: Timestamp) -> Option<Token> {
         self.leases()?.lease_token(holder, now)
@@ -205,14 +205,15 @@ impl CompositeUsage {
         released
     }
 
-    /// Bans the key by hand, or lifts its ban.
+    /// Bans the key manually for `duration`; zero lifts the ban.
     pub fn ban(&mut self, duration: Span, now: Timestamp) {
         self.begin(now, None);
         self.extras_mut().change_ban(|ban| ban.by_hand(duration, now));
         self.end(now);
     }
 
-    /// Whether that would change anything: a ban is never shortened, and none cannot be lifted.
+    /// Returns `true` if [`ban`](CompositeUsage::ban) would change the state. A ban is never shortened, and a missing
+    /// ban cannot be lifted.
     #[must_use]
     pub fn can_ban(&self, duration: Span, now: Timestamp) -> bool {
         let before = self.extras().map_or(Ban::default(), Extras::ban);
@@ -221,19 +222,19 @@ impl CompositeUsage {
         after != before
     }
 
-    /// How long the key is banned, on its own clock.
+    /// Returns the remaining duration of the ban, by the clock of the key.
     #[must_use]
     pub fn banned(&self, now: Timestamp) -> Span {
         self.extras().map_or(Span::ZERO, |extras| extras.ban().left(self.at(now)))
     }
 
-    /// The instant, on the key's own clock, that a look at `now` is at: one from before it was last changed sees it as
-    /// it was then.
+    /// Returns the later of `now` and the time of the last change. A peek with an earlier time uses the state of the
+    /// last change.
     fn at(&self, now: Timestamp) -> Timestamp {
         now.max(self.written)
     }
 
-    /// How long until all of it has recovered.
+    /// Returns the time until the whole state has recovered.
     #[must_use]
     pub fn reset(&self, now: Timestamp) -> Span {
         let components = self.components.iter().map(|component| component.recovers_at).max().unwrap_or_default();
@@ -243,7 +244,7 @@ impl CompositeUsage {
         components.max(extras).since(self.at(now))
     }
 
-    /// Begins a change: what has expired is swept. The call may be about to be remembered by an id.
+    /// Begins a change: removes expired records, among them that of the id `coming`, which the call is about to record.
     #[inline(always)]
     fn begin(&mut self, now: Timestamp, coming: Option<&[u8]>) {
         if let Some(extras) = &mut self.extras {
@@ -255,7 +256,7 @@ impl CompositeUsage {
         }
     }
 
-    /// Ends it: what has recovered by now goes.
+    /// Ends a change: removes the components that have recovered.
     #[inline(always)]
     fn end(&mut self, now: Timestamp) {
         self.written = now;
@@ -286,7 +287,7 @@ impl CompositeUsage {
             if let Some(extras) = &mut self.extras {
                 extras.forget_identity(serial);
             }
-            // Of one that the call has made nobody else knows.
+            // Replicas do not know a component that the current call has created.
             if matches!(change, ComponentChange::Usage | ComponentChange::Named) {
                 self.extras_mut().delta().gone.push((serial, kind));
             }
