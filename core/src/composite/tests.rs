@@ -27,21 +27,21 @@ fn seconds(seconds: u64) -> Span {
 }
 
 impl Server {
-    /// What RL.TAKE does, so many seconds after a first moment; the replicas follow.
+    /// Runs RL.TAKE at a number of seconds after the start time.
     fn take(&mut self, text: &str, second: u64) -> Answer {
         self.try_to_take(text, second).unwrap()
     }
 
     fn try_to_take(&mut self, text: &str, second: u64) -> Result<Answer, Refused> {
-        composite_laws::tell(self, text, at(second), false).map(|told| told.answer)
+        composite_laws::run_inline(self, text, at(second), false).map(|result| result.answer)
     }
 
     fn peek(&mut self, text: &str, second: u64) -> Answer {
-        composite_laws::tell(self, text, at(second), true).unwrap().answer
+        composite_laws::run_inline(self, text, at(second), true).unwrap().answer
     }
 
-    /// Panics if the call writes anything.
-    fn takes_nothing(&mut self, text: &str, second: u64) -> Answer {
+    /// Runs RL.TAKE and asserts that it writes nothing.
+    fn take_without_write(&mut self, text: &str, second: u64) -> Answer {
         let before = self.stored();
         let answer = self.take(text, second);
         assert_eq!(self.stored(), before, "{text}");
@@ -49,13 +49,13 @@ impl Server {
     }
 }
 
-/// Whole units.
-fn left(answer: &Answer) -> Vec<u64> {
+/// Returns the remaining whole units of each limit.
+fn remaining_units(answer: &Answer) -> Vec<u64> {
     answer.each.iter().map(|decision| decision.remaining.whole_units()).collect()
 }
 
 #[test]
-fn a_component_is_no_sketch_and_no_key_of_several_limits() {
+fn component_kind_excludes_sketch_and_composite() {
     for kind in Kind::ALL {
         let component = component_fields::component_kind(u64::try_from(kind.index()).unwrap());
         let is_held = !matches!(kind, Kind::Sketch | Kind::Limits);
@@ -65,7 +65,7 @@ fn a_component_is_no_sketch_and_no_key_of_several_limits() {
 }
 
 #[test]
-fn a_component_has_one_of_so_many_serial_numbers() {
+fn serial_number_out_of_range_is_rejected() {
     for serial in [0, MOST_SERIALS - 1, MOST_SERIALS, MOST_SERIALS + 1] {
         let tag = ComponentTag { serial, kind: Kind::Bucket, version: 3, named: true, used: false, settled: true };
         let mut fields = EncodedFields::default();
@@ -76,56 +76,56 @@ fn a_component_has_one_of_so_many_serial_numbers() {
 }
 
 #[test]
-fn all_are_charged_or_none_is() {
+fn all_limits_are_charged_or_none() {
     let mut server = Server::default();
     let both = "TOKENBUCKET 10 1 1s FIXED 3 1h";
     for left in [2, 1, 0] {
         let answer = server.take(both, 0);
         assert_eq!((answer.decision.verdict.allowed(), answer.decision.remaining.whole_units()), (true, left));
     }
-    let denied = server.takes_nothing(both, 0);
+    let denied = server.take_without_write(both, 0);
     assert_eq!(denied.decision.verdict, Verdict::After(seconds(3600)));
-    assert_eq!(left(&denied), [7, 0]);
+    assert_eq!(remaining_units(&denied), [7, 0]);
 }
 
 #[test]
-fn a_denial_writes_nothing_unless_it_is_a_strike() {
+fn denied_call_writes_only_strikes() {
     let mut plain = Server::default();
     plain.take("FIXED 1 1h", 0);
-    plain.takes_nothing("FIXED 1 1h", 0);
-    plain.takes_nothing("FIXED 1 1h SLIDING 1 1h", 0);
-    assert!(plain.plain().is_some(), "nor does it make components");
+    plain.take_without_write("FIXED 1 1h", 0);
+    plain.take_without_write("FIXED 1 1h SLIDING 1 1h", 0);
+    assert!(plain.plain().is_some(), "a denied call creates no components");
     let mut components = Server::default();
     components.take("FIXED 1 1h AS a", 0);
-    components.takes_nothing("FIXED 1 1h AS a", 0);
+    components.take_without_write("FIXED 1 1h AS a", 0);
     for (text, verdict) in [
         ("FIXED 1 1h AS a BAN 2 1h 2h", Verdict::After(seconds(3600))),
         ("FIXED 1 1h AS a BAN 2 1h 2h", Verdict::After(seconds(7200))),
     ] {
         assert_eq!(components.take(text, 0).decision.verdict, verdict);
     }
-    components.takes_nothing("FIXED 1 1h AS a BAN 2 1h 2h", 0);
-    // What never passes is none, nor what is denied by KEEP or for want of a lease.
+    components.take_without_write("FIXED 1 1h AS a BAN 2 1h 2h", 0);
+    // A call that can never be granted is no strike, nor is a denial by KEEP or a concurrency limit.
     let mut server = Server::default();
     server.take("FIXED 2 1h", 0);
     for text in ["COST 3 FIXED 2 1h", "KEEP 1 FIXED 2 1h", "CONCURRENCY 0 1h h FIXED 2 1h COST 1"] {
-        assert!(!server.takes_nothing(&format!("{text} BAN 1 1h 2h"), 0).decision.verdict.allowed(), "{text}");
+        assert!(!server.take_without_write(&format!("{text} BAN 1 1h 2h"), 0).decision.verdict.allowed(), "{text}");
     }
 }
 
 #[test]
-fn a_plain_key_that_becomes_one_with_components_goes_back_with_the_clock() {
+fn conversion_moves_the_plain_usage_back_with_the_clock() {
     let mut server = Server::default();
     server.take("FIXED 9 1m", 100);
     assert!(server.plain().is_some());
-    assert_eq!(left(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 50)), [7, 8]);
-    // Its window, of the call at 100, is one of the call at 50 now.
-    assert_eq!(left(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 109)), [6, 7]);
-    assert_eq!(left(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 110)), [8, 6]);
+    assert_eq!(remaining_units(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 50)), [7, 8]);
+    // The window opened at 100 s is moved back to 50 s.
+    assert_eq!(remaining_units(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 109)), [6, 7]);
+    assert_eq!(remaining_units(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 110)), [8, 6]);
 }
 
 #[test]
-fn a_lease_beside_other_limits_is_found_by_its_holder() {
+fn lease_beside_other_limits_is_found_by_its_holder() {
     let mut server = Server::default();
     server.take("FIXED 9 1h SLIDING 9 1h", 0);
     assert_eq!(server.components().unwrap().lease_until(b"me", at(0)), None);
@@ -136,7 +136,7 @@ fn a_lease_beside_other_limits_is_found_by_its_holder() {
 }
 
 #[test]
-fn a_component_of_which_nothing_is_left_goes() {
+fn unused_component_is_removed() {
     let mut server = Server::default();
     server.take("FIXED 9 1h SLIDING 9 1h COST 3", 0);
     server.take("COST -1 FIXED 9 1h SLIDING 9 1h", 0);
@@ -144,7 +144,7 @@ fn a_component_of_which_nothing_is_left_goes() {
     server.take("CONCURRENCY 9 1h me", 0);
     assert_eq!(server.release(b"me", at(0)), Some((1, true)));
     assert_eq!(server.components().unwrap().components.len(), 1);
-    // A settlement leaves nothing of it as well.
+    // A settlement may leave a component unused as well.
     server.take("ONCE r1 1h FIXED 9 1h", 0);
     assert_eq!(server.components().unwrap().components.len(), 2);
     server.take("SETTLE r1 0 FIXED 9 1h", 0);
@@ -152,11 +152,11 @@ fn a_component_of_which_nothing_is_left_goes() {
 }
 
 #[test]
-fn a_component_of_nothing_stays_while_a_charge_of_it_may_be_settled_and_forgets_when_it_was_charged() {
+fn unused_component_stays_while_a_charge_may_be_settled() {
     let mut server = Server::default();
     server.take("ONCE r1 1h SLIDING 9 1m AS a FIXED 9 1h", 10);
     server.take("COST -1 SLIDING 9 1m AS a", 20);
-    // It moves back with the rest, though the replicas do not know how old it is.
+    // The component moves back with the key, although replicas do not know its time of charge.
     server.take("FIXED 9 1h", 5);
     assert_eq!(server.components().unwrap().components.len(), 2);
     server.take("SETTLE r1 0 SLIDING 9 1m AS a FIXED 9 1h", 6);
@@ -164,20 +164,20 @@ fn a_component_of_nothing_stays_while_a_charge_of_it_may_be_settled_and_forgets_
 }
 
 #[test]
-fn an_id_that_expires_is_forgotten_by_the_component_that_it_charged() {
+fn expired_id_no_longer_holds_its_component() {
     let mut server = Server::default();
     server.take("ONCE b 1h FIXED 99 1h AS b", 0);
     for n in 0..20 {
         server.take(&format!("ONCE a{n} 1m FIXED 99 1h AS a"), 0);
     }
-    // What is stored, which is read back, would have another count of charges.
+    // The counts of charges are compared when the stored key is decoded.
     server.take("FIXED 99 1h AS a", 60);
     server.take("FIXED 99 1h AS a", 60);
     assert_eq!(server.components().unwrap().extras().unwrap().records.len(), 1);
 }
 
 #[test]
-fn there_are_sixteen_components_at_most() {
+fn number_of_components_is_limited_to_sixteen() {
     let mut server = Server::default();
     for n in 0..15 {
         server.take(&format!("FIXED 9 1h AS n{n}"), 0);
@@ -185,7 +185,7 @@ fn there_are_sixteen_components_at_most() {
     server.take("FIXED 9 1m", 0);
     assert_eq!(server.try_to_take("FIXED 9 1h", 0).err(), Some(Refused::TooManyComponents));
     server.take("FIXED 9 1m", 0);
-    // One has recovered, and is charged again.
+    // A component that has recovered is charged again.
     assert_eq!(server.try_to_take("FIXED 9 1m FIXED 9 1h", 60).err(), Some(Refused::TooManyComponents));
     server.take("FIXED 9 1h", 60);
     assert_eq!(server.components().unwrap().components.len(), 16);
@@ -193,7 +193,7 @@ fn there_are_sixteen_components_at_most() {
 }
 
 #[test]
-fn numbers_of_components_do_not_grow_with_the_calls() {
+fn serial_numbers_are_reused() {
     let mut server = Server::default();
     for second in 0..100 {
         server.take(&format!("FIXED 9 1h AS n{} SLIDING 9 1us", second % 3), second);
@@ -202,7 +202,7 @@ fn numbers_of_components_do_not_grow_with_the_calls() {
 }
 
 #[test]
-fn a_key_has_one_table_of_leases_by_whatever_name() {
+fn key_has_one_table_of_leases_for_all_names() {
     let mut server = Server::default();
     for (n, text) in ["CONCURRENCY 2 1m a AS x", "CONCURRENCY 2 1m b", "CONCURRENCY 2 1m c AS y"].iter().enumerate() {
         assert_eq!(server.take(&format!("{text} FIXED 9 1h COST 0"), 0).decision.verdict.allowed(), n < 2);
@@ -211,22 +211,22 @@ fn a_key_has_one_table_of_leases_by_whatever_name() {
 }
 
 #[test]
-fn what_is_released_by_nobody_and_settled_again_writes_nothing() {
+fn release_of_no_lease_and_repeated_settlement_write_nothing() {
     let mut server = Server::default();
-    // One id expires, and is there until something changes.
+    // An expired id stays until the next change.
     server.take("ONCE r1 1s FIXED 9 1h SLIDING 9 1h", 0);
     server.take("ONCE r2 1h FIXED 9 1h CONCURRENCY 9 1h me", 0);
     server.take("SETTLE r2 3 FIXED 9 1h", 0);
     assert_eq!(server.release(b"you", at(2)), Some((0, false)));
-    assert!(server.takes_nothing("SETTLE r2 5 FIXED 9 1h", 2).decision.verdict.allowed());
-    assert!(server.takes_nothing("COST 99 ONCE r2 1h FIXED 9 1h", 2).decision.verdict.allowed());
-    assert_eq!(server.takes_nothing("SETTLE r3 1 FIXED 9 1h", 2).decision.verdict, Verdict::Never);
+    assert!(server.take_without_write("SETTLE r2 5 FIXED 9 1h", 2).decision.verdict.allowed());
+    assert!(server.take_without_write("COST 99 ONCE r2 1h FIXED 9 1h", 2).decision.verdict.allowed());
+    assert_eq!(server.take_without_write("SETTLE r3 1 FIXED 9 1h", 2).decision.verdict, Verdict::Never);
     server.take("FIXED 9 1h", 2);
     assert_eq!(server.components().unwrap().extras().unwrap().records.len(), 1);
 }
 
 #[test]
-fn a_clock_gone_back_sweeps_nothing_by_itself() {
+fn backwards_clock_sweeps_no_records() {
     let mut server = Server::default();
     for id in 0..40 {
         server.take(&format!("ONCE r{id} 1s FIXED 99 1h SLIDING 99 2s AS a"), 0);
@@ -234,7 +234,7 @@ fn a_clock_gone_back_sweeps_nothing_by_itself() {
     let ids = |server: &Server| server.components().unwrap().extras().map_or(0, |extras| extras.records.len());
     server.take("FIXED 99 1h", 10);
     assert_eq!(ids(&server), 24);
-    // Denied, so only the time is written.
+    // A denied call only stores the time.
     server.take("COST 99 FIXED 99 1h", 5);
     assert_eq!((ids(&server), server.components().unwrap().written), (24, at(5)));
     server.take("FIXED 99 1h", 5);
@@ -244,13 +244,13 @@ fn a_clock_gone_back_sweeps_nothing_by_itself() {
 }
 
 #[test]
-fn of_those_that_deny_the_one_with_the_longest_wait_governs() {
+fn denying_limit_with_the_longest_wait_governs() {
     let mut server = Server::default();
     server.take("COST 5 FIXED 5 1h SLIDINGLOG 7 1h COST 7", 0);
-    // The first would be in debt for as long as the second denies, but is not what denies.
-    let denied = server.takes_nothing("COST 1 FORCE FIXED 5 1h SLIDINGLOG 7 1h COST 1", 0).decision;
+    // The first limit would be in debt for as long as the second denies, but is not the one that denies.
+    let denied = server.take_without_write("COST 1 FORCE FIXED 5 1h SLIDINGLOG 7 1h COST 1", 0).decision;
     assert_eq!((denied.verdict, denied.limit.whole_units()), (Verdict::After(seconds(3600)), 7));
-    // What costs nothing is as if it cost 1.
+    // A cost of zero is compared as a cost of one.
     for mode in ["FORCE", "MAXWAIT 1s"] {
         let mut server = Server::default();
         server.take("COST 1 TOKENBUCKET 9 9 1h TOKENBUCKET 5 5 2h", 0);
@@ -266,23 +266,23 @@ fn of_those_that_deny_the_one_with_the_longest_wait_governs() {
 }
 
 #[test]
-fn upto_grants_what_all_grant_and_of_nothing_nothing() {
+fn upto_grants_the_smallest_grant_of_all_limits() {
     let mut server = Server::default();
     let granted = |answer: &Answer| {
-        answer.each.iter().map(|told| told.granted.map(crate::number::Amount::whole_units)).collect::<Vec<_>>()
+        answer.each.iter().map(|decision| decision.granted.map(crate::number::Amount::whole_units)).collect::<Vec<_>>()
     };
     let text = "COST 9 UPTO ONCE r1 1h SLIDINGLOG 7 1h COST 2 FIXED 5 1h TOKENBUCKET 7 7 1h";
     let first = server.take(text, 0);
-    assert_eq!((granted(&first), left(&first)), (vec![None, Some(5), Some(5)], vec![5, 0, 2]));
-    let again = server.takes_nothing(text, 0);
-    assert_eq!(granted(&again), [None, Some(5), Some(5)], "in the form of the call");
-    let denied = server.takes_nothing("COST 9 UPTO FIXED 5 1h TOKENBUCKET 7 7 1h", 0);
+    assert_eq!((granted(&first), remaining_units(&first)), (vec![None, Some(5), Some(5)], vec![5, 0, 2]));
+    let again = server.take_without_write(text, 0);
+    assert_eq!(granted(&again), [None, Some(5), Some(5)], "for a call with UPTO");
+    let denied = server.take_without_write("COST 9 UPTO FIXED 5 1h TOKENBUCKET 7 7 1h", 0);
     assert_eq!(granted(&denied), [Some(0), Some(0)]);
     assert_eq!(denied.decision.granted.map(crate::number::Amount::whole_units), Some(0));
 }
 
 #[test]
-fn a_ban_lets_pass_what_frees_or_repeats_or_is_forced() {
+fn banned_key_grants_repetitions_renewals_and_refunds() {
     let mut server = Server::default();
     server.take("ONCE r1 1h FIXED 9 1h CONCURRENCY 2 1h me", 0);
     server.ban(seconds(60), at(0));
@@ -294,8 +294,8 @@ fn a_ban_lets_pass_what_frees_or_repeats_or_is_forced() {
         "COST 0 CONCURRENCY 2 1h you",
         "COST 0 CONCURRENCY 2 1h me",
     ] {
-        let told = server.takes_nothing(text, 0).decision;
-        assert_eq!((told.verdict, told.remaining), (banned, crate::number::Amount::ZERO), "{text}");
+        let decision = server.take_without_write(text, 0).decision;
+        assert_eq!((decision.verdict, decision.remaining), (banned, crate::number::Amount::ZERO), "{text}");
     }
     assert!(server.take("CONCURRENCY 2 1h me", 0).decision.verdict.allowed());
     assert!(server.take("ONCE r1 1h FIXED 9 1h", 0).decision.verdict.allowed());
@@ -303,22 +303,22 @@ fn a_ban_lets_pass_what_frees_or_repeats_or_is_forced() {
     assert_eq!(server.take("COST 3 FORCE FIXED 9 1h", 0).decision.verdict, banned);
     assert!(server.take("COST -1 FIXED 9 1h", 0).decision.verdict.allowed());
     assert_eq!(server.ban(Span::ZERO, at(0)).0, Span::ZERO);
-    assert_eq!(left(&server.peek("FIXED 9 1h", 0)), [5]);
+    assert_eq!(remaining_units(&server.peek("FIXED 9 1h", 0)), [5]);
 }
 
 #[test]
-fn what_a_plain_key_remembered_is_the_first_limits_of_its_kind() {
+fn plain_usage_is_claimed_by_the_first_limit_of_its_kind() {
     let mut server = Server::default();
     server.take("COST 3 FIXED 9 1h", 0);
-    // Looked at, it is nobody's yet.
-    assert_eq!(left(&server.take("FIXED 9 1m COST 0 FIXED 9 1d", 0)), [6, 8]);
-    assert_eq!(left(&server.peek("FIXED 9 1d FIXED 9 1m FIXED 9 2m", 0)), [8, 6, 9]);
-    assert_eq!(left(&server.take("FIXED 9 1h AS a FIXED 9 1m", 0)), [5, 8]);
-    assert_eq!(left(&server.peek("FIXED 9 1h", 0)), [9]);
+    // A peek does not claim the component.
+    assert_eq!(remaining_units(&server.take("FIXED 9 1m COST 0 FIXED 9 1d", 0)), [6, 8]);
+    assert_eq!(remaining_units(&server.peek("FIXED 9 1d FIXED 9 1m FIXED 9 2m", 0)), [8, 6, 9]);
+    assert_eq!(remaining_units(&server.take("FIXED 9 1h AS a FIXED 9 1m", 0)), [5, 8]);
+    assert_eq!(remaining_units(&server.peek("FIXED 9 1h", 0)), [9]);
 }
 
 #[test]
-fn a_plain_key_of_another_kind_serves_no_single_limit() {
+fn plain_key_of_another_kind_is_a_wrong_type() {
     let mut server = Server::default();
     server.take("FIXED 9 1h", 0);
     for text in ["SLIDING 9 1h", "ONCE r1 1h SLIDING 9 1h AS a"] {
@@ -328,7 +328,7 @@ fn a_plain_key_of_another_kind_serves_no_single_limit() {
 }
 
 #[test]
-fn of_a_ban_that_was_over_nothing_is_left_before_the_epoch() {
+fn expired_ban_is_dropped_by_a_move_back_to_the_epoch() {
     let mut usage = CompositeUsage::default();
     usage.ban(seconds(1), Timestamp::EPOCH);
     let mut later = usage.clone();
@@ -340,9 +340,9 @@ fn of_a_ban_that_was_over_nothing_is_left_before_the_epoch() {
 }
 
 #[test]
-fn a_call_that_is_repeated_is_not_denied_for_the_lease_that_it_took() {
+fn repeated_call_is_not_denied_by_its_own_lease() {
     let mut server = Server::default();
     let call = "COST 3 FORCE ONCE r0 1h CONCURRENCY 2 1h me NX FIXED 5 1m";
     assert_eq!(server.take(call, 0).decision.verdict, Verdict::Allowed(Span::ZERO));
-    assert_eq!(server.takes_nothing(call, 1).decision.verdict, Verdict::Allowed(Span::ZERO));
+    assert_eq!(server.take_without_write(call, 1).decision.verdict, Verdict::Allowed(Span::ZERO));
 }

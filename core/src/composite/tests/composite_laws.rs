@@ -1,9 +1,9 @@
-//! What must hold of a key with several limits wherever calls have led it.
+//! Properties of a key with several limits that hold after any calls.
 
 mod refused_payloads;
 
-use super::script::{ALL, Command, PLAIN, Said, Step, histories, words};
-use super::server::{Refused, Server, Told};
+use super::script::{ALL, CallText, Command, PLAIN, Step, histories, words};
+use super::server::{CallResult, Refused, Server};
 use crate::algorithm::any::{AnyUsage, Single, with_limit};
 use crate::composite::idempotency::{Charge, IdempotencyTable};
 use crate::composite::{Component, ComponentIdentity, CompositeEvaluation, CompositeUsage, Held};
@@ -18,120 +18,120 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
 
-/// Makes a call, or only looks.
-pub fn tell(server: &mut Server, text: &str, now: Timestamp, peeks: bool) -> Result<Told, Refused> {
+/// Runs a call, or peeks.
+pub fn run_inline(server: &mut Server, text: &str, now: Timestamp, peeks: bool) -> Result<CallResult, Refused> {
     let words = words(text);
     server.call(&KeyRequest::take(&mut Args::new(&words)).unwrap(), now, peeks)
 }
 
-/// Makes a call, by a policy or not, or only looks.
-pub fn tell_said(server: &mut Server, said: &Said, now: Timestamp, peeks: bool) -> Result<Told, Refused> {
-    said.asks(peeks, |asked| server.call(asked, now, peeks)).unwrap_or(Err(Refused::NoHolder))
+/// Runs a call, by a policy or inline, or peeks.
+pub fn run_call(server: &mut Server, call_text: &CallText, now: Timestamp, peeks: bool) -> Result<CallResult, Refused> {
+    call_text.with_request(peeks, |request| server.call(request, now, peeks)).unwrap_or(Err(Refused::NoHolder))
 }
 
 fn decide(server: &mut Server, text: &str, now: Timestamp) -> Decision {
-    tell(server, text, now, false).unwrap().answer.decision
+    run_inline(server, text, now, false).unwrap().answer.decision
 }
 
 fn at(seconds: u64) -> Timestamp {
     us(1_700_000_000_000_000 + seconds * 1_000_000)
 }
 
-/// Says a law of each call of a history, before it is made. `clock` is given where the history wants to go and where it
-/// was.
-pub fn of_each_call(
+/// Runs `law` before each call of a history. `clock` maps the time of the history and the previous time to the time of
+/// the call.
+pub fn check_each_call(
     (begin, steps): (Timestamp, Vec<Step>),
     clock: fn(Timestamp, Timestamp) -> Timestamp,
-    law: impl Fn(&mut Server, &Said, Timestamp),
+    law: impl Fn(&mut Server, &CallText, Timestamp),
 ) {
     let (mut server, mut now, mut last) = (Server::default(), begin, None);
     for step in steps {
         now = clock(step.when.after(now, last.as_ref()), now);
-        if let Command::Take(said) = &step.command {
-            law(&mut server, said, now);
-            last = tell_said(&mut server, said, now, false).ok().map(|told| told.answer.decision);
+        if let Command::Take(call_text) = &step.command {
+            law(&mut server, call_text, now);
+            last = run_call(&mut server, call_text, now, false).ok().map(|result| result.answer.decision);
         }
     }
 }
 
 proptest! {
     #[test]
-    fn a_wait_is_exact(history in histories(PLAIN)) {
-        of_each_call(history, Timestamp::max, |server, said, now| {
-            let forces = said.has("FORCE");
-            // A renewal ignores KEEP, until the lease has lapsed.
-            if said.has("CONCURRENCY") && said.has("KEEP") {
+    fn wait_is_exact(history in histories(PLAIN)) {
+        check_each_call(history, Timestamp::max, |server, call_text, now| {
+            let forces = call_text.has("FORCE");
+            // A renewal ignores KEEP until the lease has expired.
+            if call_text.has("CONCURRENCY") && call_text.has("KEEP") {
                 return;
             }
-            let Ok(told) = tell_said(server, said, now, true) else { return };
+            let Ok(result) = run_call(server, call_text, now, true) else { return };
             let passes = |server: &mut Server, then: Timestamp| {
-                tell_said(server, said, then, true).unwrap().answer.decision.verdict.allowed()
+                run_call(server, call_text, then, true).unwrap().answer.decision.verdict.allowed()
             };
-            match told.answer.decision.verdict {
+            match result.answer.decision.verdict {
                 Verdict::After(wait) if !forces && now.plus(wait) < Timestamp::MAX => {
-                    assert!(!passes(server, now.plus(wait.minus(Span::from_micros(1)))), "{said:?}");
-                    assert!(passes(server, now.plus(wait)), "{said:?}");
+                    assert!(!passes(server, now.plus(wait.minus(Span::from_micros(1)))), "{call_text:?}");
+                    assert!(passes(server, now.plus(wait)), "{call_text:?}");
                 }
-                Verdict::Never => assert!(!passes(&mut Server::default(), now) || said.has("SETTLE"), "{said:?}"),
+                Verdict::Never => assert!(!passes(&mut Server::default(), now) || call_text.has("SETTLE"), "{call_text:?}"),
                 Verdict::After(_) | Verdict::Allowed(_) => {}
             }
         });
     }
 
     #[test]
-    fn an_id_is_charged_once_and_settled_once(
+    fn id_is_charged_once_and_settled_once(
         history in histories(ALL),
     ) {
-        of_each_call(history, |now, _| now, |server, said, now| {
-            let Ok(first) = tell_said(server, said, now, false) else { return };
-            // What stands before the repetition: of a plain key there is none.
-            let once = said.has("ONCE") && first.writes && server.components().is_some();
+        check_each_call(history, |now, _| now, |server, call_text, now| {
+            let Ok(first) = run_call(server, call_text, now, false) else { return };
+            // The state before the repetition is known for composite keys only.
+            let once = call_text.has("ONCE") && first.writes && server.components().is_some();
             let before = server.stored();
             let admitted = first.answer.decision.verdict.allowed();
-            if !admitted || !(once || said.has("SETTLE")) {
+            if !admitted || !(once || call_text.has("SETTLE")) {
                 return;
             }
-            let again = tell_said(server, said, now, false).unwrap();
+            let again = run_call(server, call_text, now, false).unwrap();
             let ids = server.components().and_then(CompositeUsage::extras).map_or(0, |extras| extras.records.len());
             if ids > 0 {
-                assert!(again.answer.decision.verdict.allowed(), "{said:?}");
-                assert_eq!(again.answer.decision.granted, first.answer.decision.granted, "{said:?}");
-                assert_eq!(server.stored(), before, "{said:?}");
+                assert!(again.answer.decision.verdict.allowed(), "{call_text:?}");
+                assert_eq!(again.answer.decision.granted, first.answer.decision.granted, "{call_text:?}");
+                assert_eq!(server.stored(), before, "{call_text:?}");
             }
         });
     }
 
 }
 
-// What takes its time.
+// Slow properties, with fewer cases.
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
     #[test]
-    fn calling_in_another_way_and_back_forgives_nothing(
+    fn calls_with_other_limits_reset_no_usage(
         history in histories(PLAIN), others in others(),
     ) {
-        of_each_call(history, Timestamp::max, |server, said, now| {
-            // What a plain key remembered is for whoever comes first.
+        check_each_call(history, Timestamp::max, |server, call_text, now| {
+            // The usage of a plain key is claimed by the first limit of its kind.
             let claimed = |component: &Component| !component.is_unclaimed();
             if !server.components().is_some_and(|components| components.components.iter().all(claimed)) {
                 return;
             }
-            // They may be refused: so be it.
-            let call_others = |server: &mut Server| others.iter().for_each(|other| drop(tell(server, other, now, false)));
-            // What has recovered has gone by then.
+            // The other calls may be rejected.
+            let call_others = |server: &mut Server| others.iter().for_each(|other| drop(run_inline(server, other, now, false)));
+            // The first calls remove the components that have recovered.
             call_others(server);
-            let Ok(told) = tell_said(server, said, now, true) else { return };
+            let Ok(result) = run_call(server, call_text, now, true) else { return };
             call_others(server);
-            let Ok(after) = tell_said(server, said, now, true) else { return };
-            for (before, after) in told.answer.each.iter().zip(&after.answer.each) {
-                assert!(after.remaining <= before.remaining, "{said:?}");
+            let Ok(after) = run_call(server, call_text, now, true) else { return };
+            for (before, after) in result.answer.each.iter().zip(&after.answer.each) {
+                assert!(after.remaining <= before.remaining, "{call_text:?}");
             }
         });
     }
 }
 
-/// Calls that look and charge, by other names and windows than any in the scripts, or by none of these.
+/// Generates calls that peek and charge, with names and windows that the scripts do not use, or without any.
 fn others() -> impl Strategy<Value = Vec<&'static str>> {
     subsequence(
         vec![
@@ -147,12 +147,12 @@ fn others() -> impl Strategy<Value = Vec<&'static str>> {
 }
 
 #[test]
-fn an_effect_that_is_forgotten_leaves_what_one_that_is_written_out_leaves() {
+fn discarded_effect_leaves_the_same_state_as_an_encoded_one() {
     let take = |usage: &mut CompositeUsage, text: &str, now: Timestamp| {
         let words = words(text);
         let call = call_of_text(&words);
-        let seen = CompositeEvaluation::at(&call, Held::Composite(usage), now);
-        usage.charge(&call, &seen, now);
+        let evaluation = CompositeEvaluation::at(&call, Held::Composite(usage), now);
+        usage.charge(&call, &evaluation, now);
     };
     let rates = "TOKENBUCKET 9 1 1s FIXED 9 1h SLIDING 9 1h SLIDING 9 2h STRICT SLIDINGLOG 9 1h";
     for first in [rates.to_owned(), format!("ONCE id 1h {rates}"), format!("{rates} AS name")] {
@@ -168,8 +168,8 @@ fn an_effect_that_is_forgotten_leaves_what_one_that_is_written_out_leaves() {
 }
 
 #[test]
-fn effort_of_a_call_does_not_grow_with_the_ids_and_components_beside_it() {
-    // Sixteen components, of which the call charges four.
+fn steps_of_a_call_are_independent_of_ids_and_other_components() {
+    // The key has sixteen components. A call charges four of them.
     let components = |kinds: &str, from: u32| -> String {
         let named = (from..from + 4).map(|n| kinds.replace('#', &format!("n{n}")));
         named.collect::<Vec<_>>().join(" ")
@@ -178,12 +178,12 @@ fn effort_of_a_call_does_not_grow_with_the_ids_and_components_beside_it() {
     let take = |usage: &mut CompositeUsage, text: &str, now: Timestamp| {
         let words = words(text);
         let call = call_of_text(&words);
-        let seen = CompositeEvaluation::at(&call, Held::Composite(usage), now);
-        if seen.changes() {
-            usage.charge(&call, &seen, now);
+        let evaluation = CompositeEvaluation::at(&call, Held::Composite(usage), now);
+        if evaluation.changes() {
+            usage.charge(&call, &evaluation, now);
             usage.encode_effect(&mut crate::wire::codec::Discard);
         }
-        seen.answer(&call, Held::Composite(usage), now, true)
+        evaluation.answer(&call, Held::Composite(usage), now, true)
     };
     let efforts = [1, 1000].map(|ids| {
         let mut usage = CompositeUsage::default();
@@ -212,15 +212,15 @@ fn effort_of_a_call_does_not_grow_with_the_ids_and_components_beside_it() {
     }
 }
 
-/// A call of a history whose costs are known later.
+/// Event of a history whose costs become known later.
 #[derive(Clone, Debug)]
 enum Event {
     Charge(u64),
-    /// Which call, and what it turned out to cost.
+    /// Settlement: the call, and its actual cost.
     Settle(Index, u64),
 }
 
-/// Limits that settle, of different windows: each with as much room as any history uses.
+/// Limits that support settlements, with different windows and enough room for any history.
 const SETTLED: [&str; 9] = [
     "TOKENBUCKET 1000 7 1s",
     "LEAKYBUCKET 1000 3 2s",
@@ -234,16 +234,17 @@ const SETTLED: [&str; 9] = [
 ];
 
 proptest! {
-    /// "Usage becomes what it would be had the call cost that from the start." More is charged when it is known.
+    /// "Usage becomes what it would be had the call cost that from the start." A higher cost is charged at the
+    /// settlement.
     #[test]
-    fn usage_after_a_settlement_is_that_of_the_history_with_the_other_cost(
+    fn settled_usage_equals_that_of_a_history_with_the_actual_costs(
         specs in subsequence(SETTLED.to_vec(), 1..=4),
         events in vec((0..4_000_000u64, event()), 1..=30),
         later in vec(0..12_000_000u64, 1..=3),
     ) {
         let specs = specs.join(" ");
         let mut server = Server::default();
-        // What each call has turned out to cost, and what was charged beyond.
+        // The actual cost of each call, and the charges beyond the estimated cost.
         let mut history: Vec<(Timestamp, u64)> = Vec::new();
         let mut calls = Vec::new();
         let mut now = at(0);
@@ -275,7 +276,7 @@ proptest! {
         let call = super::server::call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
         for later in std::iter::once(0).chain(later) {
             let then = now.plus(Span::from_micros(later));
-            let real = tell(&mut server, &format!("EACH COST 0 {specs}"), then, true).unwrap().answer.each;
+            let real = run_inline(&mut server, &format!("EACH COST 0 {specs}"), then, true).unwrap().answer.each;
             for (spec, real) in call.specs.iter().zip(real) {
                 let replayed = with_limit!(spec, limit => replay(limit, &history, then));
                 prop_assert!(real.remaining <= replayed, "{} forgave {:?} {replayed:?}", spec.limit, real.remaining);
@@ -290,12 +291,12 @@ proptest! {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => (1..=9u64).prop_map(Event::Charge),
-        // One that cost nothing has opened its window all the same: here nothing else does.
+        // Without an amount of 0: a call that cost nothing would still have opened its window.
         2 => (any::<Index>(), 1..=12u64).prop_map(|(call, amount)| Event::Settle(call, amount)),
     ]
 }
 
-/// What remains of a limit after these charges.
+/// Returns the remaining amount of a limit after the given charges.
 fn replay<L: Limit>(limit: &L, history: &[(Timestamp, u64)], then: Timestamp) -> Amount {
     let mut usage = L::Usage::default();
     for (now, cost) in history {
@@ -304,7 +305,7 @@ fn replay<L: Limit>(limit: &L, history: &[(Timestamp, u64)], then: Timestamp) ->
     limit.remaining(&usage, then)
 }
 
-/// A call of one limit, on a plain key or one with components, as `KeyRequest` reads it.
+/// Parses a call with inline limits.
 pub fn call_of_text(words: &dyn Words) -> CompositeRequest<'_> {
     super::server::call_of(&KeyRequest::take(&mut Args::new(words)).unwrap())
 }

@@ -1,4 +1,4 @@
-//! A plain key that becomes one with components: what is told of it, what that takes, and what is refused.
+//! Conversion of a plain key to a composite key: its effect, its cost and rejected effects.
 
 use super::composite_laws::call_of_text;
 use super::script::words;
@@ -18,7 +18,7 @@ use crate::testing::encoded_fields::{EncodedFields, encoded};
 use crate::wire::codec::Discard;
 use crate::wire::codec::{CHANGE, WHOLE};
 
-/// A key that expires an hour after it was charged.
+/// Returns the expiry of a key one hour after its charge.
 fn expiry() -> u64 {
     at(3600).floor_millis()
 }
@@ -48,16 +48,16 @@ fn window() -> FixedWindowUsage {
     usage
 }
 
-/// The text of a conversion by that call, which here and there walks over nothing of what the key remembers.
-fn told<U: Single>(plain: &U, text: &str) -> Text {
+/// Returns the text of the effect of a conversion. Asserts that neither side visits the entries of the key.
+fn conversion_effect<U: Single>(plain: &U, text: &str) -> Text {
     let words = words(text);
     let call = call_of_text(&words);
     let [mut here, mut there] = [plain.clone(), plain.clone()];
-    let mut told = None;
-    let walked = effort::of(|| {
-        let seen = CompositeEvaluation::at(&call, Held::plain(&here), at(10));
+    let mut converted = None;
+    let visited = effort::of(|| {
+        let evaluation = CompositeEvaluation::at(&call, Held::plain(&here), at(10));
         let (mut components, ()) = CompositeUsage::convert(&mut here, Some(expiry()), at(10), |components| {
-            components.charge(&call, &seen, at(10));
+            components.charge(&call, &evaluation, at(10));
         });
         let text = Text::of_conversion::<U, _>(Some(expiry()), &mut components, 1);
         let Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) = Effect::read::<U>(text.as_bytes())
@@ -67,18 +67,18 @@ fn told<U: Single>(plain: &U, text: &str) -> Text {
         assert_eq!(plain_expiry, Some(expiry()));
         assert!(CompositeUsage::accepts_conversion(&there, plain_expiry, &mut fields.clone(), version));
         let followed = CompositeUsage::apply_conversion(&mut there, plain_expiry, &mut fields);
-        told = Some((text, components, followed));
+        converted = Some((text, components, followed));
     });
-    let (text, components, followed) = told.unwrap();
-    assert_eq!((walked, here.is_unused(), there.is_unused()), (0, true, true));
+    let (text, components, followed) = converted.unwrap();
+    assert_eq!((visited, here.is_unused(), there.is_unused()), (0, true, true));
     assert_eq!(encoded(&followed), encoded(&components));
     text
 }
 
 #[test]
-fn a_conversion_tells_and_walks_as_little_of_a_large_key_as_of_a_small_one() {
+fn conversion_effect_is_independent_of_the_size_of_the_key() {
     fn length<U: Single>(plain: &U, text: &str) -> usize {
-        told(plain, text).as_bytes().len()
+        conversion_effect(plain, text).as_bytes().len()
     }
     for text in ["CONCURRENCY 1000000 1h me FIXED 9 1h", "CONCURRENCY 1000000 1h me AS name"] {
         assert_eq!(length(&leases(2000), text), length(&leases(1), text), "{text}");
@@ -89,25 +89,25 @@ fn a_conversion_tells_and_walks_as_little_of_a_large_key_as_of_a_small_one() {
 }
 
 #[test]
-fn a_conversion_is_refused_unless_it_is_a_change_of_what_is_there() {
-    // When, nothing moved back, more is told: no id, no component, and a ban without strikes.
+fn impossible_conversion_is_rejected() {
+    // The time, no move back, a full change: no id, no component, and a ban without strikes.
     let ban = EncodedFields::integers([CHANGE, at(10).micros(), 0, 1, 0, 0, 1, at(70).micros(), 0]);
     let components = converted(&window(), Some(expiry()), &ban).unwrap();
     assert_eq!(
         (components.components.len(), components.components[0].recovers_at, components.banned(at(10))),
         (1, at(3600), seconds(60))
     );
-    for (why, refused) in [
-        ("the whole", ban.with(0, WHOLE)),
-        ("moved back once more", ban.with(2, 1)),
-        ("nothing is changed", EncodedFields::integers([CHANGE, at(10).micros(), 0, 0])),
-        ("no ban, and then one is left over", ban.with(6, 0)),
-        ("a ban for too long", ban.with(7, at(10).plus(Span::MAX_ARGUMENT).micros() + 1)),
+    for (case, refused) in [
+        ("whole state", ban.with(0, WHOLE)),
+        ("moved back again", ban.with(2, 1)),
+        ("no change", EncodedFields::integers([CHANGE, at(10).micros(), 0, 0])),
+        ("fields of a ban without a ban", ban.with(6, 0)),
+        ("duration of the ban out of range", ban.with(7, at(10).plus(Span::MAX_ARGUMENT).micros() + 1)),
     ] {
-        assert!(converted(&window(), Some(expiry()), &refused).is_none(), "{why}");
+        assert!(converted(&window(), Some(expiry()), &refused).is_none(), "{case}");
     }
-    // What is told of leases fits no window.
-    let text = told(&leases(2), "CONCURRENCY 9 1h me AS name");
+    // The effect of a conversion of leases does not apply to a window.
+    let text = conversion_effect(&leases(2), "CONCURRENCY 9 1h me AS name");
     let Some(Effect::Conversion { version, fields, .. }) = Effect::read::<ConcurrencyUsage>(text.as_bytes()) else {
         unreachable!()
     };
@@ -115,6 +115,6 @@ fn a_conversion_is_refused_unless_it_is_a_change_of_what_is_there() {
     assert!(CompositeUsage::accepts_conversion(&leases, Some(expiry()), &mut fields.clone(), version));
     assert!(!CompositeUsage::accepts_conversion(&window(), Some(expiry()), &mut fields.clone(), version));
     assert!(!CompositeUsage::accepts_conversion(&leases, Some(expiry()), &mut fields.clone(), version + 1));
-    // Nor does a plain key of any kind read it as one of its own.
+    // A plain key of any kind rejects the effect.
     assert!(Effect::read::<FixedWindowUsage>(text.as_bytes()).is_none());
 }

@@ -1,7 +1,7 @@
-//! Calls that take the fast path. `Server` asserts of each that the slow path comes to the same.
+//! Calls on the fast path. `Server` asserts that the slow path has the same result.
 
 use super::at;
-use super::script::Said;
+use super::script::CallText;
 use super::server::{Server, call_of};
 use crate::limit::Verdict;
 use crate::number::Span;
@@ -9,26 +9,28 @@ use crate::number::Span;
 const RATES: &str = "FIXED 9 1h TOKENBUCKET 5 1 1h AS t SLIDING 9 1h SLIDING 9 1h STRICT";
 
 impl Server {
-    fn looks_fast(&self, said: &Said, second: u64) -> bool {
+    fn takes_fast_path_with(&self, call_text: &CallText, second: u64) -> bool {
         let Some(components) = self.components() else { return false };
-        said.asks(false, |asked| components.evaluate_fast(&call_of(asked), at(second)).is_some()).unwrap()
+        call_text
+            .with_request(false, |request| components.evaluate_fast(&call_of(request), at(second)).is_some())
+            .unwrap()
     }
 
-    fn goes_fast(&self, text: &str, second: u64) -> bool {
-        self.looks_fast(&Said::inline(text), second)
+    fn takes_fast_path(&self, text: &str, second: u64) -> bool {
+        self.takes_fast_path_with(&CallText::inline(text), second)
     }
 
-    fn goes_fast_by(&self, policy: &str, factor: &'static str) -> bool {
-        self.looks_fast(&Said::by_policy("", policy, factor), 0)
+    fn takes_fast_path_by_policy(&self, policy: &str, factor: &'static str) -> bool {
+        self.takes_fast_path_with(&CallText::by_policy("", policy, factor), 0)
     }
 }
 
 #[test]
-fn rates_whose_components_are_there_go_the_fast_path() {
+fn rate_limits_with_existing_components_take_the_fast_path() {
     let mut server = Server::default();
-    assert!(!server.goes_fast(RATES, 0), "no key");
+    assert!(!server.takes_fast_path(RATES, 0), "missing key");
     server.take("FIXED 9 1h", 0);
-    assert!(!server.goes_fast("FIXED 9 1h SLIDING 9 1h", 0), "a plain key");
+    assert!(!server.takes_fast_path("FIXED 9 1h SLIDING 9 1h", 0), "plain key");
     server.take(RATES, 0);
     for fast in [
         RATES,
@@ -39,13 +41,13 @@ fn rates_whose_components_are_there_go_the_fast_path() {
         "FIXED 90 1h SLIDING 1 1h",
         "COST 6 TOKENBUCKET 5 1 1h AS t FIXED 9 1h",
     ] {
-        assert!(server.goes_fast(fast, 0) && server.goes_fast(fast, 99), "{fast}");
+        assert!(server.takes_fast_path(fast, 0) && server.takes_fast_path(fast, 99), "{fast}");
         server.take(fast, 0);
     }
 }
 
 #[test]
-fn whatever_asks_for_more_goes_the_general_way() {
+fn other_calls_take_the_slow_path() {
     let mut server = Server::default();
     server.take(RATES, 0);
     server.take("SLIDINGLOG 9 1h CONCURRENCY 9 1h me", 0);
@@ -67,51 +69,55 @@ fn whatever_asks_for_more_goes_the_general_way() {
         "FIXED 9 1h SLIDINGLOG 9 1h",
         "FIXED 9 1h CONCURRENCY 9 1h me",
     ] {
-        assert!(!server.goes_fast(general, 0), "{general}");
+        assert!(!server.takes_fast_path(general, 0), "{general}");
     }
-    assert!(server.goes_fast(RATES, 0));
+    assert!(server.takes_fast_path(RATES, 0));
 }
 
 #[test]
-fn a_policys_limits_go_fast_unless_they_have_a_shadow_or_are_scaled_up() {
+fn policy_limits_take_the_fast_path_unless_in_shadow_mode_or_scaled_up() {
     let mut server = Server::default();
     server.take(RATES, 0);
-    assert!(server.goes_fast_by(RATES, "1") && server.goes_fast_by(RATES, "0.5"));
-    assert!(!server.goes_fast_by(RATES, "2"), "a bucket may recover more slowly again");
-    assert!(server.goes_fast_by("FIXED 9 1h SLIDING 9 1h", "2"));
-    assert!(!server.goes_fast_by("FIXED 9 1h SLIDING 9 1h SHADOW", "1"));
-    assert!(!server.goes_fast_by("FIXED 9 1h SHADOW SLIDING 9 1h", "1"));
+    assert!(server.takes_fast_path_by_policy(RATES, "1") && server.takes_fast_path_by_policy(RATES, "0.5"));
+    assert!(!server.takes_fast_path_by_policy(RATES, "2"), "a bucket may recover at the lower rate later");
+    assert!(server.takes_fast_path_by_policy("FIXED 9 1h SLIDING 9 1h", "2"));
+    assert!(!server.takes_fast_path_by_policy("FIXED 9 1h SLIDING 9 1h SHADOW", "1"));
+    assert!(!server.takes_fast_path_by_policy("FIXED 9 1h SHADOW SLIDING 9 1h", "1"));
 }
 
 #[test]
-fn after_the_clock_has_gone_back_or_beside_an_id_or_a_ban_no_call_goes_fast() {
+fn backwards_clock_ids_and_bans_disable_the_fast_path() {
     let mut server = Server::default();
     server.take(RATES, 10);
-    assert!(server.goes_fast(RATES, 10) && !server.goes_fast(RATES, 9));
+    assert!(server.takes_fast_path(RATES, 10) && !server.takes_fast_path(RATES, 9));
     let mut banned = server.clone();
     banned.ban(Span::SECOND, at(10));
-    assert!(!banned.goes_fast(RATES, 10));
+    assert!(!banned.takes_fast_path(RATES, 10));
     server.take("ONCE a 1s FIXED 9 1h SLIDING 9 1h", 10);
-    assert!(!server.goes_fast(RATES, 10));
-    // What the id kept has gone with the change after it had expired.
+    assert!(!server.takes_fast_path(RATES, 10));
+    // The expired record is removed by the next change.
     server.take(RATES, 12);
-    assert!(server.goes_fast(RATES, 12));
+    assert!(server.takes_fast_path(RATES, 12));
 }
 
 #[test]
-fn of_those_that_deny_the_one_with_the_longest_wait_governs() {
+fn denying_limit_with_the_longest_wait_governs() {
     let mut server = Server::default();
     server.take("FIXED 3 1m FIXED 2 1h SLIDING 3 1m", 0);
-    let told = |server: &mut Server, text| {
-        let decision = server.takes_nothing(text, 0).decision;
+    let decide = |server: &mut Server, text| {
+        let decision = server.take_without_write(text, 0).decision;
         (decision.verdict, decision.limit.whole_units(), decision.remaining.whole_units())
     };
-    assert!(server.goes_fast("COST 2 FIXED 3 1m FIXED 2 1h SLIDING 3 1m", 0));
+    assert!(server.takes_fast_path("COST 2 FIXED 3 1m FIXED 2 1h SLIDING 3 1m", 0));
     let hour = Verdict::After(Span::SECOND.times(3600));
-    assert_eq!(told(&mut server, "COST 2 FIXED 3 1m FIXED 2 1h SLIDING 3 1m"), (hour, 2, 1));
-    assert_eq!(told(&mut server, "COST 3 FIXED 3 1m FIXED 3 1h SLIDING 2 1m"), (Verdict::Never, 2, 1));
-    assert_eq!(told(&mut server, "COST 4 FIXED 3 1m FIXED 2 1h SLIDING 1 1m"), (Verdict::Never, 3, 2), "of equals");
-    // Nothing denies: the one that runs out first.
+    assert_eq!(decide(&mut server, "COST 2 FIXED 3 1m FIXED 2 1h SLIDING 3 1m"), (hour, 2, 1));
+    assert_eq!(decide(&mut server, "COST 3 FIXED 3 1m FIXED 3 1h SLIDING 2 1m"), (Verdict::Never, 2, 1));
+    assert_eq!(
+        decide(&mut server, "COST 4 FIXED 3 1m FIXED 2 1h SLIDING 1 1m"),
+        (Verdict::Never, 3, 2),
+        "the first of equal ones"
+    );
+    // A granted call reports the limit that runs out first.
     let passes = server.take("FIXED 9 1m FIXED 8 1h SLIDING 8 1m COST 3", 0).decision;
     assert_eq!((passes.limit.whole_units(), passes.remaining.whole_units()), (8, 4));
 }

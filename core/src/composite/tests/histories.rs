@@ -1,4 +1,4 @@
-//! Random calls on a key and on its model, side by side; replicas follow by what they are told.
+//! Random calls on a key and on a model of it. The replicas apply the propagated effects.
 
 use super::model::Model;
 use super::script::{ALL, Command, PLAIN, Step, histories};
@@ -7,8 +7,8 @@ use crate::number::{Span, Timestamp};
 use crate::wire::error::Error;
 use proptest::prelude::*;
 
-/// Makes the calls on both.
-pub fn side_by_side((begin, steps): (Timestamp, Vec<Step>)) {
+/// Runs the calls on both and compares the replies and the state.
+pub fn compare_with_model((begin, steps): (Timestamp, Vec<Step>)) {
     let (mut server, mut model) = (Server::default(), Model::default());
     let (mut now, mut last) = (begin, None);
     for step in steps {
@@ -35,33 +35,37 @@ pub fn side_by_side((begin, steps): (Timestamp, Vec<Step>)) {
                 }
                 writes
             }
-            Command::Take(ref said) | Command::Peek(ref said) => {
+            Command::Take(ref call_text) | Command::Peek(ref call_text) => {
                 let peeks = matches!(step.command, Command::Peek(_));
-                let called = said.asks(peeks, |asked| match server.call(asked, now, peeks) {
+                let called = call_text.with_request(peeks, |request| match server.call(request, now, peeks) {
                     Err(Refused::WrongType) => false,
                     Err(Refused::TooManyComponents) => {
-                        assert!(model.has_no_room(asked, now));
+                        assert!(model.has_no_room(request, now));
                         false
                     }
-                    Err(Refused::NoHolder) => unreachable!("it is asked"),
-                    Ok(told) => {
+                    Err(Refused::NoHolder) => unreachable!("calls by text have a holder"),
+                    Ok(result) => {
                         let ahead = model.clone();
-                        let (answer, writes) = model.call(asked, now, peeks, expires_at);
-                        assert_eq!(told.answer, answer, "{said:?} at {now:?} on {ahead:#?}");
-                        assert!(told.writes || !writes, "{said:?}");
+                        let (answer, writes) = model.call(request, now, peeks, expires_at);
+                        assert_eq!(result.answer, answer, "{call_text:?} at {now:?} on {ahead:#?}");
+                        assert!(result.writes || !writes, "{call_text:?}");
                         last = Some(answer.decision);
-                        told.writes
+                        result.writes
                     }
                 });
-                // A lease needs its id.
+                // A lease by a policy needs an id.
                 called.unwrap_or_else(|refused| {
-                    assert_eq!((refused, peeks, said.has("ONCE")), (Error::NoHolder, false, false), "{said:?}");
+                    assert_eq!(
+                        (refused, peeks, call_text.has("ONCE")),
+                        (Error::NoHolder, false, false),
+                        "{call_text:?}"
+                    );
                     false
                 })
             }
         };
         if !writes {
-            assert_eq!(server.stored(), before, "written without being told");
+            assert_eq!(server.stored(), before, "state changed without a write");
         }
         match (server.components(), server.plain()) {
             (Some(components), _) => model.compare(components),
@@ -73,12 +77,12 @@ pub fn side_by_side((begin, steps): (Timestamp, Vec<Step>)) {
 
 proptest! {
     #[test]
-    fn a_key_with_several_limits_is_as_many_keys(history in histories(ALL)) {
-        side_by_side(history);
+    fn key_with_several_limits_matches_the_model(history in histories(ALL)) {
+        compare_with_model(history);
     }
 
     #[test]
-    fn and_so_it_is_without_ids_and_bans(history in histories(PLAIN)) {
-        side_by_side(history);
+    fn key_without_ids_and_bans_matches_the_model(history in histories(PLAIN)) {
+        compare_with_model(history);
     }
 }

@@ -1,7 +1,6 @@
-//! A key with several limits in other words: each limit has a usage of its own, which the limit itself knows how to
-//! look at and charge; ids are a map; a ban is four fields, of which the levels are the instants at which each passes. A
-//! component is dropped once it has recovered under the
-//! limit that charged it last, and never before.
+//! Model of a key with several limits. Each limit has a usage of its own, which the limit itself evaluates and charges.
+//! Ids are a map. A ban is four fields, with the expiry time of each level. A component is removed once it has
+//! recovered under the limit that charged it last, and never before.
 
 mod model_parts;
 mod model_writes;
@@ -22,19 +21,19 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// A key that knows nothing but one usage.
+    /// Plain key: one usage without any other state.
     plain: bool,
     components: Vec<Component>,
     ids: BTreeMap<Vec<u8>, Id>,
     banned_until: Timestamp,
-    /// The window of the strikes and each strike.
+    /// Window of the strikes, and the time of each strike.
     strikes: (Span, Vec<Timestamp>),
-    /// When each level of the last ban passes, the next to pass first.
+    /// Expiry time of each level of the last ban, earliest first.
     levels: Vec<Timestamp>,
-    /// The time from one of them to the next.
+    /// Time between two of them.
     longest: Span,
     written: Timestamp,
-    /// How many components there have been.
+    /// Number of components ever created.
     made: usize,
 }
 
@@ -43,12 +42,12 @@ struct Component {
     number: usize,
     identity: ComponentIdentity,
     usage: AnyUsage,
-    /// None if that is not known; two if its policy was scaled.
+    /// Limits of the last charge. Empty if they are not known; two if the policy was scaled.
     charged_by: Vec<AnyLimit>,
     recovers_at: Timestamp,
-    /// That is beyond the last instant, where nobody counts.
+    /// `true`: `recovers_at` is beyond the last timestamp, where times saturate.
     is_far: bool,
-    /// It had recovered when it was charged or settled last, and stays to be settled.
+    /// `true`: the component had recovered at its last charge or settlement and is kept for settlements.
     is_over: bool,
     settlement: Settlement,
     to_settle: usize,
@@ -68,20 +67,20 @@ struct Id {
     settled: bool,
     forced: bool,
     granted: Option<Amount>,
-    /// The numbers of the components.
+    /// Charges, by the numbers of the components.
     charges: Vec<(usize, Charge)>,
 }
 
 #[derive(Clone, Debug)]
-enum Fate {
+enum Outcome {
     Passes,
     Denied {
         strikes: bool,
     },
     Banned,
-    /// What is left of its hold.
+    /// Repetition: the record of the id, and the remaining delay of the first call.
     Repeated(Id, Span),
-    /// The id has been charged before, but the lease that it had does not fit any more.
+    /// The id has been charged before, but its lease does not fit any more.
     LostLease,
     Settles,
     Settled,
@@ -98,7 +97,7 @@ impl Component {
         (self.recovers_at, self.is_far) = (recovers_at.min(Timestamp::MAX), recovers_at >= Timestamp::MAX);
     }
 
-    /// Until it has recovered, by the limits that it was charged by.
+    /// Returns the time to full recovery, under the limits of the last charge.
     fn reset(&self, now: Timestamp) -> Span {
         self.charged_by.iter().map(|limit| reset(*limit, &self.usage, now)).max().unwrap()
     }
@@ -124,15 +123,15 @@ impl Component {
         });
         let known = !self.charged_by.is_empty() && !self.is_far && !self.is_over;
         self.recovers_at = match recovery {
-            // When an aligned window ends is known to the limit that opened it, or never was.
+            // The end of an aligned window is known only to the limit that opened it.
             Recovery::IsHidden => self.recovers_at,
             Recovery::MovesAlong if ahead == Span::ZERO => self.recovers_at,
             Recovery::MovesAlong if known => now.plus(self.reset(now)).min(Timestamp::MAX),
             Recovery::MovesAlong => self.recovers_at.minus(ahead),
-            // Slots are whole: it may be told later than the difference says.
+            // Slots are whole, so the reported recovery may be later than the difference.
             Recovery::IsTold => {
-                let told = now.plus(told_reset(&self.usage, now));
-                self.recovers_at.minus(ahead).max(told).min(Timestamp::MAX)
+                let reported = now.plus(reported_reset(&self.usage, now));
+                self.recovers_at.minus(ahead).max(reported).min(Timestamp::MAX)
             }
         };
     }
@@ -144,14 +143,14 @@ impl Model {
     }
 
     pub fn is_missing(&self) -> bool {
-        self.components.is_empty() && self.ids.is_empty() && !self.remembers_ban()
+        self.components.is_empty() && self.ids.is_empty() && !self.has_ban()
     }
 
-    fn remembers_ban(&self) -> bool {
+    fn has_ban(&self) -> bool {
         self.banned_until != Timestamp::EPOCH || !self.strikes.1.is_empty() || !self.levels.is_empty()
     }
 
-    /// The key has expired: nothing was left to remember.
+    /// Expires the key and asserts that no state was left.
     pub fn expire(&mut self, now: Timestamp) {
         for component in &self.components {
             let recovered = match component.charged_by.as_slice() {
@@ -171,7 +170,7 @@ impl Model {
         *self = Model::default();
     }
 
-    /// What it remembers and what `real` does are the same.
+    /// Asserts that the state equals that of `real`.
     pub fn compare(&self, real: &CompositeUsage) {
         let components = real.components.iter();
         assert_eq!(real.components.len(), self.components.len());
@@ -188,8 +187,8 @@ impl Model {
         assert_eq!(real.is_unused(), self.is_missing());
     }
 
-    /// "A spec finds its component by its name, else by kind and window." What a plain key remembered is "the part of
-    /// the first spec of its kind".
+    /// Returns the numbers of the components for the limits of a call. "A spec finds its component by its name, else by
+    /// kind and window." The usage of a plain key becomes "the part of the first spec of its kind".
     fn find(&self, call: &CompositeRequest) -> Vec<Option<usize>> {
         let mut found = Vec::new();
         for spec in &call.specs {
@@ -217,19 +216,25 @@ impl Model {
         component.map_or_else(|| with_limit!(spec, limit => unused_of(limit)), |component| component.usage.clone())
     }
 
-    /// Refused for want of room: the call would leave more components than there may be.
-    pub fn has_no_room(&self, asked: &KeyRequest, now: Timestamp) -> bool {
+    /// Returns `true` if the call would exceed the maximum number of components.
+    pub fn has_no_room(&self, request: &KeyRequest, now: Timestamp) -> bool {
         let before = self.components.len();
         let mut after = self.clone();
-        after.call(asked, now, false, None);
+        after.call(request, now, false, None);
         after.components.len() > MAX_COMPONENTS && after.made > self.made && before > 0
     }
 
-    /// The answer to a call, which is made if it is no peek; whether it was to write. Of a plain key when it expires.
-    pub fn call(&mut self, asked: &KeyRequest, now: Timestamp, peeks: bool, expires_at: Option<u64>) -> (Answer, bool) {
-        let call = super::server::call_of(asked);
+    /// Runs a call or a peek; returns the reply, and `true` if it writes. `expires_at` is the expiry of a plain key.
+    pub fn call(
+        &mut self,
+        request: &KeyRequest,
+        now: Timestamp,
+        peeks: bool,
+        expires_at: Option<u64>,
+    ) -> (Answer, bool) {
+        let call = super::server::call_of(request);
         if self.is_missing() {
-            *self = Model { plain: matches!(asked, KeyRequest::One(_)), ..Model::default() };
+            *self = Model { plain: matches!(request, KeyRequest::One(_)), ..Model::default() };
             if self.plain {
                 let usage = self.usage(&call.specs[0], None);
                 self.components.push(Component::unclaimed(usage));
@@ -245,115 +250,118 @@ impl Model {
             Idempotency::Every => None,
         };
         let known = known.cloned();
-        let mut looks = Vec::new();
+        let mut evaluations = Vec::new();
         for (spec, number) in call.specs.iter().zip(&found) {
             let usage = self.usage(spec, *number);
             // The lease of a policy "is decided every time: a settled one takes none".
             let again = spec.is_held_by_id() && known.as_ref().is_none_or(|id| !id.settled);
             let request = if known.is_some() && !again { Request::Take(Amount::ZERO) } else { spec.request };
             let spec = Spec { request, nx: spec.nx && known.is_none(), ..*spec };
-            looks.push(with_limit!(spec, limit => look_at(limit, &usage, now, request)));
+            evaluations.push(with_limit!(spec, limit => evaluate_any(limit, &usage, now, request)));
         }
-        // "With UPTO: the least that all grant." One in the shadow denies if it has less than the others grant; if
-        // there are no others, that is all.
+        // "With UPTO: the least that all grant." A limit in shadow mode denies if it grants less than the others. If
+        // all are in shadow mode, the amount is the requested one.
         let most = |n: usize| upto(call.specs[n].request);
-        let rulers = (0..looks.len()).filter(|n| !call.specs[*n].shadow);
-        let granted = rulers.filter_map(|n| looks[n].granted()).min();
-        for n in 0..looks.len() {
-            let (spec, own) = (&call.specs[n], looks[n].granted());
+        let enforced = (0..evaluations.len()).filter(|n| !call.specs[*n].shadow);
+        let granted = enforced.filter_map(|n| evaluations[n].granted()).min();
+        for n in 0..evaluations.len() {
+            let (spec, own) = (&call.specs[n], evaluations[n].granted());
             let Some(granted) = granted.or(most(n)).filter(|_| own.is_some()) else { continue };
             if spec.shadow && own.unwrap() < granted {
                 let (usage, request) = (self.usage(spec, found[n]), Request::Take(granted));
-                looks[n] = with_limit!(spec, limit => look_at(limit, &usage, now, request));
-                assert!(!looks[n].verdict().allowed());
+                evaluations[n] = with_limit!(spec, limit => evaluate_any(limit, &usage, now, request));
+                assert!(!evaluations[n].verdict().allowed());
             }
-            looks[n].grant_at_most(granted);
+            evaluations[n].grant_at_most(granted);
         }
         let settled = known.as_ref().is_some_and(|id| id.settled);
-        let fate = self.fate(&call, &found, &looks, known, now, at);
+        let outcome = self.outcome(&call, &found, &evaluations, known, now, at);
         let releases = self.releases(&call, now);
-        let changes = match fate {
-            Fate::Passes | Fate::Repeated(..) => looks.iter().any(|evaluation| evaluation.change() != Change::Nothing),
-            Fate::Settles => true,
+        let changes = match outcome {
+            Outcome::Passes | Outcome::Repeated(..) => {
+                evaluations.iter().any(|evaluation| evaluation.change() != Change::Nothing)
+            }
+            Outcome::Settles => true,
             _ => releases,
         };
-        let strikes = matches!(fate, Fate::Denied { strikes: true });
+        let strikes = matches!(outcome, Outcome::Denied { strikes: true });
         let writes = !peeks && (changes || strikes);
         if writes {
-            self.write(&call, &found, &looks, &fate, now, expires_at);
+            self.write(&call, &found, &evaluations, &outcome, now, expires_at);
         } else if !peeks {
             self.move_back(now);
         }
-        let mut answer = self.answer(&call, &found, &looks, &fate, now, writes && changes);
-        answer.shadow_denied = call.specs.iter().zip(&answer.each).any(|(spec, told)| {
-            let decided = match fate {
-                Fate::Passes if call.purpose == Purpose::GiveBack => false,
-                Fate::Passes | Fate::Denied { .. } | Fate::Banned => true,
-                Fate::Repeated(..) | Fate::LostLease => spec.is_held_by_id() && !settled,
-                Fate::Settles | Fate::Settled | Fate::Unknown => false,
+        let mut answer = self.answer(&call, &found, &evaluations, &outcome, now, writes && changes);
+        answer.shadow_denied = call.specs.iter().zip(&answer.each).any(|(spec, own)| {
+            let decided = match outcome {
+                Outcome::Passes if call.purpose == Purpose::GiveBack => false,
+                Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned => true,
+                Outcome::Repeated(..) | Outcome::LostLease => spec.is_held_by_id() && !settled,
+                Outcome::Settles | Outcome::Settled | Outcome::Unknown => false,
             };
-            decided && spec.shadow && !told.verdict.allowed()
+            decided && spec.shadow && !own.verdict.allowed()
         });
         if self.plain {
-            // Of nothing used there is no key.
+            // An unused plain key does not exist.
             self.components.retain(|component| !is_unused(&component.usage));
         }
         (answer, writes)
     }
 
-    fn fate(
+    fn outcome(
         &self,
         call: &CompositeRequest,
         found: &[Option<usize>],
-        looks: &[Evaluation],
+        evaluations: &[Evaluation],
         known: Option<Id>,
         now: Timestamp,
         at: Timestamp,
-    ) -> Fate {
+    ) -> Outcome {
         match (call.purpose, known) {
-            (Purpose::Settle, Some(id)) if id.settled => return Fate::Settled,
-            (Purpose::Settle, Some(_)) => return Fate::Settles,
-            (Purpose::Settle, None) => return Fate::Unknown,
+            (Purpose::Settle, Some(id)) if id.settled => return Outcome::Settled,
+            (Purpose::Settle, Some(_)) => return Outcome::Settles,
+            (Purpose::Settle, None) => return Outcome::Unknown,
             (_, Some(id)) => {
-                let mut leases = call.specs.iter().zip(looks).filter(|(spec, _)| spec.is_held_by_id() && !spec.shadow);
+                let mut leases =
+                    call.specs.iter().zip(evaluations).filter(|(spec, _)| spec.is_held_by_id() && !spec.shadow);
                 if !id.settled && leases.any(|(_, evaluation)| !evaluation.verdict().allowed()) {
-                    return Fate::LostLease;
+                    return Outcome::LostLease;
                 }
                 let hold = id.hold_until.since(at);
-                return Fate::Repeated(id, hold);
+                return Outcome::Repeated(id, hold);
             }
-            (Purpose::GiveBack, None) => return Fate::Passes,
+            (Purpose::GiveBack, None) => return Outcome::Passes,
             (Purpose::Charge | Purpose::Check, None) => {}
         }
         // "It never denies."
-        let ruling: Vec<usize> = (0..looks.len()).filter(|n| !call.specs[*n].shadow).collect();
+        let enforced: Vec<usize> = (0..evaluations.len()).filter(|n| !call.specs[*n].shadow).collect();
         let denies = |evaluation: &Evaluation| !evaluation.is_forced() && !evaluation.verdict().allowed();
-        let is_denied = ruling.iter().any(|n| denies(&looks[*n]));
+        let is_denied = enforced.iter().any(|n| denies(&evaluations[*n]));
         if at < self.banned_until {
             // "What passes: give-backs, settlements, releases, renewals, the repetition of an admitted id; a FORCE."
-            let forced = !is_denied && is_forced(call, looks);
-            let renews = matches!(ruling[..], [n] if self.renews(&call.specs[n], &looks[n], found[n], now));
-            return if forced || renews { Fate::Passes } else { Fate::Banned };
+            let forced = !is_denied && is_forced(call, evaluations);
+            let renews = matches!(enforced[..], [n] if self.renews(&call.specs[n], &evaluations[n], found[n], now));
+            return if forced || renews { Outcome::Passes } else { Outcome::Banned };
         }
         if !is_denied {
-            return Fate::Passes;
+            return Outcome::Passes;
         }
         // "A take that this key's limits denied for a time: not a look, not one that never passes, not KEEP's or
         // CONCURRENCY's denial."
-        let denying = ruling.iter().map(|n| &looks[*n]).filter(|evaluation| denies(evaluation));
+        let denying = enforced.iter().map(|n| &evaluations[*n]).filter(|evaluation| denies(evaluation));
         let for_a_time = denying.into_iter().all(|evaluation| evaluation.verdict() != Verdict::Never);
-        let by_a_limit = ruling.iter().any(|n| {
-            let (spec, evaluation) = (&call.specs[*n], &looks[*n]);
+        let by_a_limit = enforced.iter().any(|n| {
+            let (spec, evaluation) = (&call.specs[*n], &evaluations[*n]);
             let whole = Spec { limit: spec.limit.raised_by(spec.kept), kept: Amount::ZERO, ..*spec };
             let usage = self.usage(spec, found[*n]);
-            let without_keep = with_limit!(whole, limit => look_at(limit, &usage, now, spec.request));
+            let without_keep = with_limit!(whole, limit => evaluate_any(limit, &usage, now, spec.request));
             denies(evaluation) && denies(&without_keep) && spec.limit.kind() != Kind::Concurrency
         });
         let strikes = call.purpose == Purpose::Charge && call.ban.is_some() && for_a_time && by_a_limit;
-        Fate::Denied { strikes }
+        Outcome::Denied { strikes }
     }
 
-    /// Whether it asks for no more than the lease that its holder has.
+    /// Returns `true` if the call requests no more than the lease that its holder has.
     fn renews(&self, spec: &Spec, evaluation: &Evaluation, number: Option<usize>, now: Timestamp) -> bool {
         let (AnyLimit::Concurrency(_), Change::Charge(takes)) = (spec.limit, evaluation.change()) else { return false };
         let component = self.components.iter().find(|component| Some(component.number) == number);
@@ -362,7 +370,7 @@ impl Model {
             .is_some_and(|units| takes <= units)
     }
 
-    /// Whether a settlement takes back the lease of its id.
+    /// Returns `true` if a settlement releases the lease of its id.
     fn releases(&self, call: &CompositeRequest, now: Timestamp) -> bool {
         let mut holders = call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder);
         let leases = self.components.iter().find(|component| component.usage.kind() == Kind::Concurrency);

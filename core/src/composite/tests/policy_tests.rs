@@ -1,10 +1,10 @@
-//! Calls by a policy: limits in the shadow, leases by the call's id, definitions and scales that change.
+//! Calls by a policy: limits in shadow mode, leases by the id of the call, changed definitions and scales.
 
 mod scaled_policies;
 
-use super::script::{ALL, PLAIN, Said, histories, limits, policy};
+use super::script::{ALL, CallText, PLAIN, histories, limits, policy};
 use super::server::{Refused, Server, Value};
-use super::{at, composite_laws, left, seconds};
+use super::{at, composite_laws, remaining_units, seconds};
 use crate::algorithm::any::with_usage;
 use crate::composite::Answer;
 use crate::evaluate::Request;
@@ -18,16 +18,16 @@ use proptest::sample::select;
 const NOW: Verdict = Verdict::Allowed(Span::ZERO);
 
 impl Server {
-    /// What RL.LIMIT does with a policy of these words.
+    /// Runs RL.LIMIT with a policy of the given words.
     fn limit(&mut self, options: &str, policy: &str, second: u64) -> Answer {
         self.limit_scaled(options, policy, "1", second)
     }
 
     fn limit_scaled(&mut self, options: &str, policy: &str, factor: &'static str, second: u64) -> Answer {
-        composite_laws::tell_said(self, &Said::by_policy(options, policy, factor), at(second), false).unwrap().answer
+        composite_laws::run_call(self, &CallText::by_policy(options, policy, factor), at(second), false).unwrap().answer
     }
 
-    fn limits_nothing(&mut self, options: &str, policy: &str, second: u64) -> Answer {
+    fn limit_without_write(&mut self, options: &str, policy: &str, second: u64) -> Answer {
         let before = self.key_as_stored();
         let answer = self.limit(options, policy, second);
         assert_eq!(self.key_as_stored(), before, "{options} {policy}");
@@ -42,7 +42,7 @@ impl Server {
 }
 
 fn granted(answer: &Answer) -> Vec<Option<u64>> {
-    answer.each.iter().map(|told| told.granted.map(Amount::whole_units)).collect()
+    answer.each.iter().map(|decision| decision.granted.map(Amount::whole_units)).collect()
 }
 
 fn unlimited(answer: &Answer) -> bool {
@@ -51,23 +51,23 @@ fn unlimited(answer: &Answer) -> bool {
 }
 
 #[test]
-fn a_limit_in_the_shadow_is_charged_when_all_pass_and_never_denies_or_governs() {
+fn shadow_limit_is_charged_with_the_others_and_never_denies_or_governs() {
     let mut server = Server::default();
     let policy = "FIXED 3 1h SLIDINGLOG 2 1h SHADOW";
-    for (rulers, shadow, denied) in [(2, 1, false), (1, 0, false), (0, 0, true)] {
+    for (enforced, shadow, denied) in [(2, 1, false), (1, 0, false), (0, 0, true)] {
         let answer = server.limit("", policy, 0);
         assert_eq!((answer.decision.verdict, answer.decision.limit.whole_units()), (NOW, 3));
-        assert_eq!((left(&answer), answer.shadow_denied), (vec![rulers, shadow], denied));
+        assert_eq!((remaining_units(&answer), answer.shadow_denied), (vec![enforced, shadow], denied));
     }
     assert_eq!(server.limit("EACH", policy, 0).each[1].verdict, Verdict::After(seconds(3600)));
-    // What the others deny is not charged, and is for it to say.
-    let denied = server.limits_nothing("", "FIXED 3 1h SLIDINGLOG 9 1h SHADOW", 0);
+    // A call denied by the other limits is not charged, and is no denial by the limit in shadow mode.
+    let denied = server.limit_without_write("", "FIXED 3 1h SLIDINGLOG 9 1h SHADOW", 0);
     assert_eq!((denied.decision.verdict, denied.each[1].verdict), (Verdict::After(seconds(3600)), NOW));
     assert!(!denied.shadow_denied);
 }
 
 #[test]
-fn where_all_are_in_the_shadow_every_call_passes_and_nothing_limits_it() {
+fn policy_in_shadow_mode_is_unlimited() {
     let policy = "FIXED 2 1h SHADOW LEAKYBUCKET 9 1 1h SHADOW";
     let mut server = Server::default();
     for text in ["", "", "", "COST 5 FORCE", "COST 3 MAXWAIT 1s", "COST 0", "COST -1", "KEEP 1"] {
@@ -76,39 +76,39 @@ fn where_all_are_in_the_shadow_every_call_passes_and_nothing_limits_it() {
     }
     let upto = server.limit("COST 7 UPTO", policy, 0);
     assert_eq!((upto.decision.granted.unwrap().whole_units(), granted(&upto)), (7, vec![Some(0), Some(0)]));
-    // An id that is not known is not settled, though.
+    // An unknown id is not settled even so.
     assert_eq!(server.limit("SETTLE r9 1", policy, 0).decision.verdict, Verdict::Never);
     server.ban(seconds(60), at(0));
-    assert_eq!(server.limits_nothing("", policy, 0).decision.verdict, Verdict::After(seconds(60)));
+    assert_eq!(server.limit_without_write("", policy, 0).decision.verdict, Verdict::After(seconds(60)));
     let empty = &mut Server::default();
     assert_eq!(granted(&empty.limit("COST 2 UPTO ONCE r1 1h", policy, 0)), [Some(2), Some(2)]);
-    let again = empty.limits_nothing("COST 2 UPTO ONCE r1 1h", policy, 0);
+    let again = empty.limit_without_write("COST 2 UPTO ONCE r1 1h", policy, 0);
     assert_eq!((again.repeated, granted(&again)), (true, vec![Some(2), Some(2)]));
     assert_eq!(again.decision.granted.unwrap().whole_units(), 2);
 }
 
 #[test]
-fn of_an_upto_the_shadow_has_to_grant_what_the_others_do() {
+fn shadow_limit_has_to_grant_the_upto_of_the_others() {
     let policy = "FIXED 5 1h SLIDING 3 1h SHADOW SLIDINGLOG 9 1h SHADOW";
     let mut server = Server::default();
     let answer = server.limit("COST 8 UPTO", policy, 0);
-    assert_eq!((granted(&answer), left(&answer)), (vec![Some(5), Some(0), Some(5)], vec![0, 3, 4]));
+    assert_eq!((granted(&answer), remaining_units(&answer)), (vec![Some(5), Some(0), Some(5)], vec![0, 3, 4]));
     assert!(answer.shadow_denied);
     assert_eq!(answer.decision.granted.unwrap().whole_units(), 5);
-    // Nor does it give a call a grant that its others, of costs of their own, have none of.
+    // A limit in shadow mode adds no grant to a call whose enforced limits have costs of their own.
     let own = server.limit("COST 8 UPTO", "FIXED 9 1h AS own COST 1 SLIDING 3 1h SHADOW", 0);
-    assert_eq!((own.decision.verdict, own.decision.granted, left(&own)), (NOW, None, vec![8, 3]));
+    assert_eq!((own.decision.verdict, own.decision.granted, remaining_units(&own)), (NOW, None, vec![8, 3]));
 }
 
 #[test]
-fn a_shadow_holds_nobody_and_is_not_remembered_to_have() {
+fn shadow_limit_delays_no_call() {
     let policy = "TOKENBUCKET 9 9 1h LEAKYBUCKET 9 1 1m AS queue SHADOW";
     let mut server = Server::default();
     server.limit("", policy, 0);
     let held = server.limit("ONCE r1 1h", policy, 0);
     assert_eq!((held.decision.verdict, held.each[1].verdict), (NOW, Verdict::Allowed(seconds(60))));
     assert_eq!(server.limit("ONCE r1 1h", policy, 0).decision.verdict, NOW);
-    // What it would wait for within MAXWAIT it passes, too.
+    // A limit in shadow mode accepts a wait within MAXWAIT as well.
     let waits = "FIXED 99 1h TOKENBUCKET 1 1 1m SHADOW";
     assert_eq!(server.limit("", waits, 0).each[1].verdict, NOW);
     let waited = server.limit("MAXWAIT 2m", waits, 0);
@@ -118,77 +118,77 @@ fn a_shadow_holds_nobody_and_is_not_remembered_to_have() {
 }
 
 #[test]
-fn a_force_charges_the_shadow_past_its_limit_and_tells_it_by_itself() {
+fn force_charges_the_shadow_limit_past_its_limit() {
     let mut server = Server::default();
     let policy = "FIXED 9 1h SLIDINGLOG 2 1h SHADOW";
     let forced = server.limit("COST 3 FORCE", policy, 0);
-    assert_eq!((forced.decision.verdict, left(&forced)), (NOW, vec![6, 0]));
+    assert_eq!((forced.decision.verdict, remaining_units(&forced)), (NOW, vec![6, 0]));
     assert!(forced.shadow_denied && !forced.each[1].verdict.allowed());
-    // Under a ban only those that have a say can be forced.
+    // Under a ban, only an enforced limit can be forced.
     server.ban(seconds(60), at(0));
     let fixed = "FIXED 9 1h COST 1 SLIDINGLOG 9 1h SHADOW";
-    assert_eq!(server.limits_nothing("COST 3 FORCE", fixed, 0).decision.verdict, Verdict::After(seconds(60)));
-    assert_eq!(left(&server.limit("COST 3 FORCE", policy, 0)), [3, 0]);
+    assert_eq!(server.limit_without_write("COST 3 FORCE", fixed, 0).decision.verdict, Verdict::After(seconds(60)));
+    assert_eq!(remaining_units(&server.limit("COST 3 FORCE", policy, 0)), [3, 0]);
 }
 
 #[test]
-fn what_a_shadow_was_charged_is_given_back_and_settled() {
+fn shadow_charge_is_refunded_and_settled() {
     let mut server = Server::default();
     let policy = "FIXED 99 1h SLIDINGLOG 5 1h SHADOW";
     server.limit("COST 4 ONCE r1 1h", policy, 0);
-    // It would have denied this one: there is nothing to settle.
+    // The limit in shadow mode would have denied this call, so it has no charge to settle.
     assert!(server.limit("COST 3 ONCE r2 1h", policy, 0).shadow_denied);
-    assert!(!server.limits_nothing("COST 3 ONCE r2 1h", policy, 0).shadow_denied);
-    assert_eq!(left(&server.limit("SETTLE r2 1", policy, 0)), [94, 1]);
-    assert_eq!(left(&server.limit("SETTLE r1 1", policy, 0)), [97, 4]);
-    assert_eq!(left(&server.limit("COST -1", policy, 0)), [98, 5]);
-    // More is charged as a FORCE is.
+    assert!(!server.limit_without_write("COST 3 ONCE r2 1h", policy, 0).shadow_denied);
+    assert_eq!(remaining_units(&server.limit("SETTLE r2 1", policy, 0)), [94, 1]);
+    assert_eq!(remaining_units(&server.limit("SETTLE r1 1", policy, 0)), [97, 4]);
+    assert_eq!(remaining_units(&server.limit("COST -1", policy, 0)), [98, 5]);
+    // A higher cost is charged as by FORCE.
     server.limit("COST 1 ONCE r3 1h", policy, 0);
-    assert_eq!(left(&server.limit("SETTLE r3 9", policy, 0)), [89, 0]);
+    assert_eq!(remaining_units(&server.limit("SETTLE r3 9", policy, 0)), [89, 0]);
 }
 
 #[test]
-fn a_lease_is_renewed_whenever_its_id_comes_again() {
+fn repeated_id_renews_its_lease() {
     let policy = "FIXED 9 1h CONCURRENCY 1 1m";
     let mut server = Server::default();
     server.limit("ONCE r1 1h", policy, 0);
     assert_eq!(server.limit("ONCE r2 1h", policy, 30).decision.verdict, Verdict::After(seconds(30)));
     let again = server.limit("ONCE r1 1h", policy, 50);
-    assert_eq!((again.decision.verdict, left(&again), again.repeated), (NOW, vec![8, 0], true));
-    assert_eq!(server.limits_nothing("ONCE r2 1h", policy, 100).decision.verdict, Verdict::After(seconds(10)));
-    // It has lapsed, and another has come.
+    assert_eq!((again.decision.verdict, remaining_units(&again), again.repeated), (NOW, vec![8, 0], true));
+    assert_eq!(server.limit_without_write("ONCE r2 1h", policy, 100).decision.verdict, Verdict::After(seconds(10)));
+    // The lease has expired, and another one was acquired.
     assert!(server.limit("ONCE r2 1h", policy, 110).decision.verdict.allowed());
-    let lost = server.limits_nothing("ONCE r1 1h", policy, 120);
-    assert_eq!((lost.decision.verdict, left(&lost)), (Verdict::After(seconds(50)), vec![7, 0]));
+    let lost = server.limit_without_write("ONCE r1 1h", policy, 120);
+    assert_eq!((lost.decision.verdict, remaining_units(&lost)), (Verdict::After(seconds(50)), vec![7, 0]));
     assert_eq!((lost.decision.limit.whole_units(), lost.repeated), (1, false));
     assert_eq!(lost.each[0].verdict, NOW);
-    // What was charged stays, and there is room again when it says.
+    // The charge stays, and the lease is acquired again at the reported time.
     assert_eq!(server.limit("ONCE r1 1h", policy, 170).decision.verdict, NOW);
     assert_eq!(server.leases(), 1);
 }
 
 #[test]
-fn a_settlement_takes_the_lease_of_its_id_and_no_other_comes() {
+fn settlement_releases_the_lease_of_its_id() {
     let policy = "FIXED 9 1h CONCURRENCY 2 1m";
     let mut server = Server::default();
     server.limit("COST 3 ONCE r1 1h", policy, 0);
     let settled = server.limit("SETTLE r1 1", policy, 0);
-    assert_eq!((settled.decision.verdict, left(&settled), server.leases()), (NOW, vec![8, 2], 0));
-    let late = server.limits_nothing("COST 3 ONCE r1 1h", policy, 0);
+    assert_eq!((settled.decision.verdict, remaining_units(&settled), server.leases()), (NOW, vec![8, 2], 0));
+    let late = server.limit_without_write("COST 3 ONCE r1 1h", policy, 0);
     assert_eq!((late.decision.verdict, late.repeated), (NOW, true));
-    // Of an id that has lapsed, or never was one.
+    // An id that has expired, and an unknown id.
     for id in ["r2", "r3"] {
         let _ = (server.limit(&format!("ONCE {id} 1s"), policy, 0), server.release(b"r3", at(0)));
         assert_eq!(server.leases(), usize::from(id == "r2"));
         let unknown = server.limit(&format!("SETTLE {id} 1"), policy, 2 + u64::from(id == "r3"));
         assert_eq!((unknown.decision.verdict, server.leases()), (Verdict::Never, 0), "{id}");
     }
-    // One that was taken by name.
+    // A lease that was acquired under the id as its name.
     let mut plain = Server::default();
     plain.take("CONCURRENCY 2 1m r1", 0);
     assert_eq!(plain.limit("SETTLE r1 1", policy, 0).decision.verdict, Verdict::Never);
     assert!(plain.key.is_none());
-    // What is left is a plain key's, which goes on as that.
+    // The key stays a plain key.
     for holder in ["r1", "another"] {
         plain.take(&format!("CONCURRENCY 2 1m {holder}"), 0);
     }
@@ -198,7 +198,7 @@ fn a_settlement_takes_the_lease_of_its_id_and_no_other_comes() {
 }
 
 #[test]
-fn a_lease_without_an_id_is_refused_but_to_look_and_to_give_back() {
+fn lease_without_an_id_is_rejected_except_for_peeks_and_refunds() {
     let policy = "FIXED 9 1h CONCURRENCY 2 1m";
     let mut server = Server::default();
     server.limit("COST 2 ONCE r1 1h", policy, 0);
@@ -210,39 +210,40 @@ fn a_lease_without_an_id_is_refused_but_to_look_and_to_give_back() {
         ("COST -1", false, false),
         ("COST 2", true, false),
     ] {
-        let told = Said::by_policy(options, policy, "1").asks(peeks, |asked| server.call(asked, at(0), peeks).is_ok());
-        assert_eq!(told, if refused { Err(Error::NoHolder) } else { Ok(true) }, "{options}");
+        let result = CallText::by_policy(options, policy, "1")
+            .with_request(peeks, |request| server.call(request, at(0), peeks).is_ok());
+        assert_eq!(result, if refused { Err(Error::NoHolder) } else { Ok(true) }, "{options}");
     }
 }
 
 #[test]
-fn a_ban_lets_pass_the_lease_of_an_id_that_was_admitted() {
+fn ban_grants_the_lease_of_a_granted_id() {
     let policy = "CONCURRENCY 2 1m FIXED 9 1h SHADOW";
     let mut server = Server::default();
     server.limit("ONCE r1 1s", policy, 0);
     server.ban(seconds(600), at(0));
     assert_eq!(server.limit("ONCE r1 1s", policy, 0).decision.verdict, NOW);
-    // The id has lapsed, its lease has not: the shadow beside it changes nothing.
+    // The id has expired, but its lease has not. The limit in shadow mode beside it does not matter.
     let renewed = server.limit("ONCE r1 1s", policy, 30);
-    assert_eq!((renewed.decision.verdict, left(&renewed), renewed.repeated), (NOW, vec![1, 7], false));
-    let denied = server.limits_nothing("ONCE r2 1s", policy, 30);
+    assert_eq!((renewed.decision.verdict, remaining_units(&renewed), renewed.repeated), (NOW, vec![1, 7], false));
+    let denied = server.limit_without_write("ONCE r2 1s", policy, 30);
     assert_eq!((denied.decision.verdict, denied.banned), (Verdict::After(seconds(570)), true));
-    // A lease that was lost waits for room, not for the ban.
+    // A lost lease waits for room, not for the end of the ban.
     server.limit("ONCE r1 1h", policy, 31);
     let full = "CONCURRENCY 0 1m FIXED 9 1h SHADOW";
-    assert_eq!(server.limits_nothing("ONCE r1 1h", full, 92).decision.verdict, Verdict::Never);
+    assert_eq!(server.limit_without_write("ONCE r1 1h", full, 92).decision.verdict, Verdict::Never);
     assert_eq!(server.limit("ONCE r1 1h", policy, 92).decision.verdict, NOW);
 }
 
 #[test]
-fn a_lease_in_the_shadow_is_taken_if_there_is_room_and_denies_nobody() {
+fn shadow_lease_is_acquired_if_it_fits_and_never_denies() {
     let policy = "FIXED 9 1h CONCURRENCY 1 1m SHADOW";
     let mut server = Server::default();
     server.limit("ONCE r1 1h", policy, 0);
     let denied = server.limit("ONCE r2 1h", policy, 0);
     assert_eq!((denied.decision.verdict, denied.shadow_denied, server.leases()), (NOW, true, 1));
-    // Its repetition is without, and would have been denied again.
-    let again = server.limits_nothing("ONCE r2 1h", policy, 0);
+    // The repetition has no lease and would have been denied again.
+    let again = server.limit_without_write("ONCE r2 1h", policy, 0);
     assert_eq!((again.decision.verdict, again.repeated, again.shadow_denied), (NOW, true, true));
     server.limit("SETTLE r1 1", policy, 0);
     assert_eq!(server.leases(), 0);
@@ -251,15 +252,15 @@ fn a_lease_in_the_shadow_is_taken_if_there_is_room_and_denies_nobody() {
 }
 
 #[test]
-fn a_repetition_that_takes_a_lease_adds_an_entry() {
+fn repetition_that_acquires_a_lease_adds_an_entry() {
     use crate::composite::{CompositeEvaluation, Held};
     let policy = "FIXED 9 1h CONCURRENCY 1 1m";
     let mut server = Server::default();
     server.limit("ONCE r1 1h", policy, 0);
     for (second, adds) in [(30, false), (60, true)] {
-        let said = Said::by_policy("ONCE r1 1h", policy, "1");
-        let entries = said.asks(false, |asked| {
-            let (call, held) = (super::server::call_of(asked), Held::Composite(server.components().unwrap()));
+        let call_text = CallText::by_policy("ONCE r1 1h", policy, "1");
+        let entries = call_text.with_request(false, |request| {
+            let (call, held) = (super::server::call_of(request), Held::Composite(server.components().unwrap()));
             CompositeEvaluation::at(&call, held, at(second)).entries(&call, held, at(second)).collect::<Vec<_>>()
         });
         let expected = if adds { vec![(crate::kind::Kind::Concurrency, 1, false)] } else { Vec::new() };
@@ -268,8 +269,8 @@ fn a_repetition_that_takes_a_lease_adds_an_entry() {
 }
 
 #[test]
-fn a_mode_goes_with_the_cost_that_it_was_said_with() {
-    // As in a call of inline specs: what stands behind one wins, and fits whole or denies.
+fn mode_applies_to_the_cost_that_it_was_given_with() {
+    // As in a call with inline specs: options after a spec take precedence, and such a cost fits whole or is denied.
     for (before, behind) in [
         ("COST 3 FORCE", ""),
         ("COST 3 FORCE", "COST 1"),
@@ -285,14 +286,14 @@ fn a_mode_goes_with_the_cost_that_it_was_said_with() {
         ("SETTLE r1 0", "COST 1"),
         ("COST 1", "COST 3 MAXWAIT 3650d"),
     ] {
-        // With room left, and with less than nothing.
+        // With remaining units, and in debt.
         for numbers in ["TOKENBUCKET 4 4 1h", "TOKENBUCKET 2 2 1h"] {
             let [inline, by_policy] = [numbers, "POLICY p"].map(|limit| {
                 let text = format!("{before} {limit} {behind}").trim_end().to_owned();
                 let (mut server, policy) = (Server::default(), Some((numbers.to_owned(), "1")));
                 server.limit("COST 3 ONCE r1 1h", "TOKENBUCKET 4 4 1h", 0);
-                let told = composite_laws::tell_said(&mut server, &Said { text, policy }, at(0), false).unwrap();
-                (told.answer, server.key_as_stored())
+                let result = composite_laws::run_call(&mut server, &CallText { text, policy }, at(0), false).unwrap();
+                (result.answer, server.key_as_stored())
             });
             assert_eq!(by_policy, inline, "{before} {numbers} {behind}");
         }

@@ -2,7 +2,7 @@
 
 use super::script::words;
 use super::server::{Server, call_of};
-use super::{at, left, seconds};
+use super::{at, remaining_units, seconds};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leases::Concurrency;
 use crate::algorithm::log::SlidingLog;
@@ -70,25 +70,25 @@ fn a_force_of_one_limit_stands_beside_an_upto_of_the_others() {
     assert_eq!((first.verdict, first.granted), (Verdict::Allowed(Span::ZERO), Some(units(3))));
     // Sent again, it is answered as it was, whatever has become of the other limit.
     server.take("COST 4 FORCE FIXED 5 1d", 1);
-    let again = server.takes_nothing(call, 1).decision;
+    let again = server.take_without_write(call, 1).decision;
     let until_the_day_is_over = Verdict::After(seconds(86_400 - 1));
     assert_eq!((again.verdict, again.granted), (until_the_day_is_over, Some(units(3))));
     // So is each limit, though it has been forced past by then.
     server.take("COST 4 FORCE FIXED 3 1h", 1);
-    let each = server.takes_nothing(&format!("EACH {call}"), 1).each;
-    assert_eq!(each.iter().map(|told| told.granted).collect::<Vec<_>>(), [Some(units(3)), None]);
+    let each = server.take_without_write(&format!("EACH {call}"), 1).each;
+    assert_eq!(each.iter().map(|decision| decision.granted).collect::<Vec<_>>(), [Some(units(3)), None]);
     // One that has nothing to grant denies all; one that forces does not.
-    let denied = server.takes_nothing(call.replace("ONCE a", "ONCE b").as_str(), 2).decision;
+    let denied = server.take_without_write(call.replace("ONCE a", "ONCE b").as_str(), 2).decision;
     assert_eq!((denied.verdict, denied.granted), (Verdict::After(seconds(3600 - 2)), Some(Amount::ZERO)));
     let past = server.take("COST 2 UPTO ONCE c 10m FIXED 3 1m FIXED 5 1d COST 1 FORCE", 2).decision;
     assert_eq!(
         (past.verdict, past.granted),
         (Verdict::After(seconds(86_400 - 2)), Some(units(2))),
-        "charged, and told so"
+        "the charged amount is reported"
     );
     // Both are settled, but for the cost of its own.
     server.take("SETTLE c 0 FIXED 3 1m FIXED 5 1d COST 1", 3);
-    assert_eq!(left(&server.peek("EACH FIXED 3 1m FIXED 100 1d", 3)), [3, 91]);
+    assert_eq!(remaining_units(&server.peek("EACH FIXED 3 1m FIXED 100 1d", 3)), [3, 91]);
 }
 
 /// A key of one component of each kind that has its own instant, as it is stored, each charged at the tenth second.
@@ -122,8 +122,8 @@ fn an_effect_makes_no_component_that_is_later_than_its_key() {
     let words = words(limits);
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let now = at(20);
-    let seen = CompositeEvaluation::at(&call, Held::Composite(&usage), now);
-    usage.charge(&call, &seen, now);
+    let evaluation = CompositeEvaluation::at(&call, Held::Composite(&usage), now);
+    usage.charge(&call, &evaluation, now);
     let mut effect = EncodedFields::default();
     usage.encode_effect(&mut effect);
     assert!(applied(&before, &effect).is_some());
@@ -150,8 +150,8 @@ fn an_effect_of_any_kind_is_none_of_a_call_before_it() {
     let words = words("FIXED 9 1h SLIDINGLOG 9 1h CONCURRENCY 9 1h me");
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let mut charged = CompositeUsage::default();
-    let seen = CompositeEvaluation::at(&call, Held::Composite(&charged), at(10));
-    charged.charge(&call, &seen, at(10));
+    let evaluation = CompositeEvaluation::at(&call, Held::Composite(&charged), at(10));
+    charged.charge(&call, &evaluation, at(10));
     let mut change = EncodedFields::default();
     charged.encode_effect(&mut change);
     for effect in [whole, change] {
@@ -188,8 +188,8 @@ fn a_new_component_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let (before, now) = (CompositeUsage::default(), Timestamp::MAX);
     let mut usage = before.clone();
-    let seen = CompositeEvaluation::at(&call, Held::Composite(&usage), now);
-    usage.charge(&call, &seen, now);
+    let evaluation = CompositeEvaluation::at(&call, Held::Composite(&usage), now);
+    usage.charge(&call, &evaluation, now);
     assert_eq!(usage.components.iter().map(super::Component::serial).collect::<Vec<_>>(), [0, 2]);
     let mut effect = EncodedFields::default();
     usage.encode_effect(&mut effect);
@@ -255,8 +255,8 @@ fn a_plain_key_whose_expiry_is_newer_than_the_clocks_step_keeps_its_usage() {
         let left_at = |second: u64| {
             let mut server = server.clone();
             let gone = server.expire(at(second));
-            let looks = limit.replace(" COST 9", "").replace(" me", " other");
-            (gone, left(&server.peek(&looks, second))[0])
+            let evaluations = limit.replace(" COST 9", "").replace(" me", " other");
+            (gone, remaining_units(&server.peek(&evaluations, second))[0])
         };
         assert_eq!(left_at(arrives + 1), (false, 0), "{limit}");
         let recovering = if limit.starts_with("TOKEN") || limit == "SLIDING 9 1h" { 0..=9 } else { 0..=0 };
@@ -275,11 +275,11 @@ fn a_plain_key_that_somebody_lets_expire_sooner_does_so_unless_the_step_is_known
             let (value, _) = server.key.take().unwrap();
             server.key = Some((value, at(arrives + 10).floor_millis()));
             server.ban(seconds(3600), at(arrives));
-            let looks = limit.replace(" me", " other");
-            assert_eq!(left(&server.peek(&looks, arrives + 9)), [8], "{limit} at {arrives}");
+            let evaluations = limit.replace(" me", " other");
+            assert_eq!(remaining_units(&server.peek(&evaluations, arrives + 9)), [8], "{limit} at {arrives}");
             // What has recovered goes with the next change.
             server.ban(seconds(7200), at(arrives + 10));
-            assert_eq!(left(&server.peek(&looks, arrives + 10)), [remembered], "{limit}");
+            assert_eq!(remaining_units(&server.peek(&evaluations, arrives + 10)), [remembered], "{limit}");
         }
     }
 }
@@ -307,8 +307,8 @@ fn sixteenth() -> (Server, Vec<u64>) {
     let words = words("FIXED 9 1m FIXED 9 2h");
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let mut charged = server.components().unwrap().clone();
-    let seen = CompositeEvaluation::at(&call, Held::Composite(&charged), at(60));
-    charged.charge(&call, &seen, at(60));
+    let evaluation = CompositeEvaluation::at(&call, Held::Composite(&charged), at(60));
+    charged.charge(&call, &evaluation, at(60));
     let mut effect = EncodedFields::default();
     charged.encode_effect(&mut effect);
     let numbers = effect.numbers();

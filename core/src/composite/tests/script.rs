@@ -1,4 +1,4 @@
-//! Random calls on one key, as text: what `KeyRequest` reads, nothing that no client could say.
+//! Random calls on one key, as text that `KeyRequest` accepts.
 
 use crate::number::{Amount, Timestamp};
 use crate::syntax::{KeyRequest, Policy};
@@ -11,19 +11,19 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 use std::fmt;
 
-/// One command of a script.
+/// Command of a script.
 #[derive(Clone)]
 pub struct Step {
     pub when: When,
     pub command: Command,
-    /// The server has removed the key if it may by now.
+    /// `true`: the server removes the key before the command if it has expired.
     pub key_may_expire: bool,
-    /// How the effect of it is mutated: at which field, and to what.
+    /// Mutations of the effect: the index of a field and its new value.
     pub mutations: Vec<(Index, u64)>,
 }
 
 impl fmt::Debug for Step {
-    /// In one line.
+    /// Formats the step in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Step { when, command, key_may_expire, mutations } = self;
         let gone = if *key_may_expire { ", perhaps gone" } else { "" };
@@ -33,71 +33,77 @@ impl fmt::Debug for Step {
 
 #[derive(Clone, Debug)]
 pub enum Command {
-    Take(Said),
-    Peek(Said),
+    Take(CallText),
+    Peek(CallText),
     Release(String),
     Ban(u64),
 }
 
-/// What a call says: the words behind RL.TAKE and the key, and if these ask for a policy, its words and its scale.
+/// Text of a call: the words after RL.TAKE and the key, and for a call by a policy the words and the scale of the
+/// policy.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct CallText {
     pub text: String,
     pub policy: Option<(String, &'static str)>,
 }
 
-impl Said {
-    pub fn inline(text: &str) -> Said {
-        Said { text: text.to_owned(), policy: None }
+impl CallText {
+    pub fn inline(text: &str) -> CallText {
+        CallText { text: text.to_owned(), policy: None }
     }
 
-    /// These options, of a policy that says that, times a factor.
-    pub fn by_policy(options: &str, policy: &str, factor: &'static str) -> Said {
-        Said { text: format!("{options} POLICY p").trim_start().to_owned(), policy: Some((policy.to_owned(), factor)) }
+    /// Creates a call by a policy, scaled by a factor.
+    pub fn by_policy(options: &str, policy: &str, factor: &'static str) -> CallText {
+        CallText {
+            text: format!("{options} POLICY p").trim_start().to_owned(),
+            policy: Some((policy.to_owned(), factor)),
+        }
     }
 
-    /// What is asked; refused is only a call without an id, if its policy has leases.
-    pub fn asks<T>(&self, peeks: bool, then: impl FnOnce(&KeyRequest) -> T) -> Result<T, Error> {
+    /// Parses the call and passes the request to `then`. Fails only for a call without an id if the policy has leases.
+    pub fn with_request<T>(&self, peeks: bool, then: impl FnOnce(&KeyRequest) -> T) -> Result<T, Error> {
         let words = words(&self.text);
         let args = &mut Args::new(&words);
-        let asked = if peeks { KeyRequest::peek(args) } else { KeyRequest::take(args) }.unwrap();
-        let KeyRequest::Policy(by) = asked else { return Ok(then(&asked)) };
+        let request = if peeks { KeyRequest::peek(args) } else { KeyRequest::take(args) }.unwrap();
+        let KeyRequest::Policy(by) = request else { return Ok(then(&request)) };
         let (text, factor) = self.policy.as_ref().unwrap();
         let policy = policy(text).unwrap().scaled(Amount::parse_down(factor.as_bytes()).unwrap());
-        by.request(&policy).map(|asked| then(&asked))
+        by.request(&policy).map(|request| then(&request))
     }
 
-    /// Whether that word is among those of the call or of its policy.
+    /// Returns `true` if the call or its policy contains the word.
     pub fn has(&self, word: &str) -> bool {
         self.text.contains(word) || self.policy.as_ref().is_some_and(|(text, _)| text.contains(word))
     }
 }
 
-/// The policy of these words.
+/// Parses a policy.
 pub fn policy(text: &str) -> Result<Policy, Error> {
     Policy::read(&mut Args::new(&words(text)))
 }
 
-/// Whether there are calls with ids, and bans.
+/// Options of the generated calls.
 #[derive(Clone, Copy, Debug)]
 pub struct CommonOptions {
+    /// Calls with ids are generated.
     ids: bool,
+    /// Bans are generated.
     bans: bool,
 }
 
 pub const ALL: CommonOptions = CommonOptions { ids: true, bans: true };
 pub const PLAIN: CommonOptions = CommonOptions { ids: false, bans: false };
 
-/// A moment to begin at, and commands.
+/// Generates a start time and commands.
 pub fn histories(terms: CommonOptions) -> impl Strategy<Value = (Timestamp, Vec<Step>)> {
     let pool = vec(limits(), 1..=6);
-    let said = pool.prop_flat_map(move |pool| {
+    let call_text = pool.prop_flat_map(move |pool| {
         vec(policies(pool.clone(), terms), 1..=3)
             .prop_flat_map(move |policies| vec(commands(&pool, policies, terms), 20))
     });
     let mutations = vec(vec((any::<Index>(), values()), 3), 20);
-    (scripts(), said, mutations).prop_map(move |((begin, calls), said, mutations)| {
-        let steps = calls.into_iter().zip(said).zip(mutations).map(|((call, command), mutations)| {
+    (scripts(), call_text, mutations).prop_map(move |((begin, calls), call_text, mutations)| {
+        let steps = calls.into_iter().zip(call_text).zip(mutations).map(|((call, command), mutations)| {
             let calls::Call { when, key_may_expire, .. } = call;
             Step { when, command, key_may_expire, mutations }
         });
@@ -105,12 +111,12 @@ pub fn histories(terms: CommonOptions) -> impl Strategy<Value = (Timestamp, Vec<
     })
 }
 
-/// Numbers that a field of an effect may be, or may not.
+/// Generates valid and invalid values of a field of an effect.
 fn values() -> impl Strategy<Value = u64> {
     prop_oneof![0..=8u64, Just(u64::MAX), Just(1_700_000_000_000_000), any::<u64>()]
 }
 
-/// An amount, everyday or extreme.
+/// Generates an amount, common or extreme.
 fn amounts() -> impl Strategy<Value = &'static str> + Clone {
     prop_oneof![
         8 => select(vec!["1", "2", "3", "5"]),
@@ -125,7 +131,7 @@ fn lengths() -> impl Strategy<Value = &'static str> + Clone {
     ]
 }
 
-/// An algorithm and its numbers.
+/// Generates an algorithm with its arguments.
 pub fn limits() -> impl Strategy<Value = String> + Clone {
     let windows = (prop_oneof![8 => amounts().boxed(), 1 => Just("0").boxed()], lengths());
     let calendar = select(vec!["1w", "1mo", "3mo", "1y", "1mo OFFSET +09:00", "1mo ANCHOR 31"]);
@@ -147,33 +153,33 @@ pub fn limits() -> impl Strategy<Value = String> + Clone {
 
 fn commands(pool: &[String], policies: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = Command> + use<> {
     let call = prop_oneof![
-        1 => calls(pool.to_vec(), terms).prop_map(|text| Said { text, policy: None }).boxed(),
+        1 => calls(pool.to_vec(), terms).prop_map(|text| CallText { text, policy: None }).boxed(),
         1 => calls_by_policy(policies, terms).boxed(),
     ];
     prop_oneof![
         20 => call.clone().prop_map(Command::Take),
-        2 => call.prop_map(|said| Command::Peek(if said.has("SETTLE") { Said::inline("FIXED 1 1s") } else { said })),
+        2 => call.prop_map(|call_text| Command::Peek(if call_text.has("SETTLE") { CallText::inline("FIXED 1 1s") } else { call_text })),
         1 => (0..3u32).prop_map(|holder| Command::Release(format!("h{holder}"))),
         1 => (0..4u32).prop_map(|id| Command::Release(format!("r{id}"))),
         u32::from(terms.bans) => prop_oneof![Just(0), 1..=5_000_000u64].prop_map(Command::Ban),
     ]
 }
 
-/// A call on one of these policies.
-fn calls_by_policy(policies: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = Said> + Clone {
+/// Generates a call by one of these policies.
+fn calls_by_policy(policies: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = CallText> + Clone {
     let factor = prop_oneof![
         6 => Just("1"),
         4 => select(vec!["0", "0.5", "2", "10"]),
         1 => select(vec!["0.000001", "0.333333", "1000"]),
     ];
     let each = prop_oneof![3 => Just(""), 1 => Just("EACH")];
-    let said = (asks(terms), each, select(policies), factor);
-    said.prop_map(|(asks, each, policy, factor)| {
-        Said::by_policy(&in_one_line(&format!("{asks} {each}")), &policy, factor)
+    let call_text = (call_options(terms), each, select(policies), factor);
+    call_text.prop_map(|(options, each, policy, factor)| {
+        CallText::by_policy(&in_one_line(&format!("{options} {each}")), &policy, factor)
     })
 }
 
-/// A policy of some of these limits.
+/// Generates a policy with some of these limits.
 fn policies(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = String> {
     let most = pool.len().min(4);
     let specs = subsequence(pool, 1..=most).prop_shuffle();
@@ -185,9 +191,9 @@ fn policies(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = St
         ),
         4,
     );
-    let said = (specs, own, bans(terms)).prop_map(|(specs, own, ban)| {
+    let call_text = (specs, own, bans(terms)).prop_map(|(specs, own, ban)| {
         let specs = specs.iter().zip(own).map(|(spec, (name, cost, mark))| {
-            // The call's id is who holds a lease.
+            // The lease of a policy is held by the id of the call.
             let (spec, cost, mark) = match spec.split_once(" h") {
                 Some((lease, _)) => (lease, cost.replace("COST 0", ""), mark.replace("FORCE", "")),
                 None => (spec.as_str(), cost.to_owned(), mark.to_owned()),
@@ -196,7 +202,7 @@ fn policies(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = St
         });
         in_one_line(&format!("{} {ban}", specs.collect::<Vec<_>>().join(" ")))
     });
-    said.prop_filter("a policy that is read", |text| policy(text).is_ok())
+    call_text.prop_filter("valid policy", |text| policy(text).is_ok())
 }
 
 fn bans(terms: CommonOptions) -> impl Strategy<Value = &'static str> + Clone {
@@ -210,8 +216,8 @@ fn in_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What a call asks of all its limits.
-fn asks(terms: CommonOptions) -> impl Strategy<Value = String> + Clone {
+/// Generates the options that apply to all limits of a call.
+fn call_options(terms: CommonOptions) -> impl Strategy<Value = String> + Clone {
     let cost = select(vec!["0", "1", "1", "2", "3", "0.5", "7", "1e12"]);
     let id =
         (0..4u32, select(vec!["1us", "1s", "5s", "1m", "3650d"])).prop_map(|(id, ttl)| format!("ONCE r{id} {ttl}"));
@@ -221,23 +227,23 @@ fn asks(terms: CommonOptions) -> impl Strategy<Value = String> + Clone {
         4 => cost.clone().prop_map(|cost| format!("COST {cost}")),
         1 => cost.clone().prop_map(|cost| format!("COST {cost} FORCE")),
         1 => select(vec!["1", "3", "9"]).prop_map(|cost| format!("COST {cost} UPTO")),
-        1 => (cost, lengths()).prop_map(|(cost, patience)| format!("COST {cost} MAXWAIT {patience}")),
+        1 => (cost, lengths()).prop_map(|(cost, timeout)| format!("COST {cost} MAXWAIT {timeout}")),
     ];
     let keep = prop_oneof![8 => Just(""), 1 => select(vec!["KEEP 1", "KEEP 50%", "KEEP 100%", "KEEP 0.000001"])];
     let keep = keep.prop_map(str::to_owned);
     let once = prop_oneof![1 => Just(String::new()), u32::from(terms.ids) * 2 => id];
-    let asks = prop_oneof![
+    let options = prop_oneof![
         8 => (charges, keep, once).prop_map(|(charges, keep, once)| format!("{charges} {keep} {once}")),
         1 => select(vec!["0.5", "1", "2", "1e12"]).prop_map(|amount| format!("COST -{amount}")),
         u32::from(terms.ids) * 3 => settled.prop_map(|(id, amount)| format!("SETTLE r{id} {amount}")),
     ];
-    asks.prop_filter("options that go together", |asks| {
-        let said = in_one_line(&format!("{asks} POLICY p"));
-        KeyRequest::take(&mut Args::new(&words(&said))).is_ok()
+    options.prop_filter("compatible options", |options| {
+        let call_text = in_one_line(&format!("{options} POLICY p"));
+        KeyRequest::take(&mut Args::new(&words(&call_text))).is_ok()
     })
 }
 
-/// Calls that are read: of others nothing is to be said here.
+/// Generates valid calls.
 fn calls(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = String> + Clone {
     let most = pool.len().min(4);
     let specs = subsequence(pool, 1..=most).prop_shuffle();
@@ -250,18 +256,18 @@ fn calls(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = Strin
         ),
         4,
     );
-    let said = (asks(terms), specs, own, bans(terms)).prop_map(|(asks, specs, own, ban)| {
+    let call_text = (call_options(terms), specs, own, bans(terms)).prop_map(|(options, specs, own, ban)| {
         let specs = specs.iter().zip(own);
         let specs = specs.map(|(spec, (name, cost, mode, keep))| format!("{spec} {name} {cost} {mode} {keep}"));
-        in_one_line(&format!("{asks} {} {ban}", specs.collect::<Vec<_>>().join(" ")))
+        in_one_line(&format!("{options} {} {ban}", specs.collect::<Vec<_>>().join(" ")))
     });
-    said.prop_filter("a call that is read", |text| {
+    call_text.prop_filter("valid call", |text| {
         let words = words(text);
         KeyRequest::take(&mut Args::new(&words)).is_ok()
     })
 }
 
-/// The words of a call.
+/// Returns the words of a call, with the command name.
 pub fn words(text: &str) -> Vec<&[u8]> {
     std::iter::once("RL.TAKE").chain(text.split(' ')).map(str::as_bytes).collect()
 }

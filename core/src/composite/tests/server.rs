@@ -1,4 +1,4 @@
-//! One key as the server keeps it, plain or with components, and the replicas that it tells of its changes.
+//! One key of a server, plain or composite, and the replicas that apply its effects.
 
 use super::sent_effects::{check_any, check_each_number, converted};
 use crate::algorithm::any::{AnyUsage, Single, with_limit, with_usage};
@@ -12,30 +12,30 @@ use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, w
 use crate::wire::codec::Discard;
 use proptest::sample::Index;
 
-/// What a key holds.
+/// Value of a key.
 #[derive(Clone, Debug)]
 pub enum Value {
     Plain(AnyUsage),
     Composite(CompositeUsage),
 }
 
-/// A key with its expiry, in milliseconds since the epoch; `None` if there is none.
+/// Key with its expiry in milliseconds since the Unix epoch; `None` if the key is missing.
 pub type Key = Option<(Value, u64)>;
 
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     pub key: Key,
-    /// It knows what it is told, and no limits.
+    /// Replica, which applies effects and knows no limits.
     replica: CompositeUsage,
-    /// A replica that reads its key from the disk before each effect.
+    /// Replica that decodes its stored key before each effect.
     restarted: CompositeUsage,
-    /// How the next effect is mutated.
+    /// Mutations of the next effect.
     pub mutations: Vec<(Index, u64)>,
-    /// Whether each number of each effect is replaced by each other of it, by its neighbours and by small ones.
+    /// `true`: each number of each effect is replaced by the other numbers, by its neighbours and by small numbers.
     pub mutates_all: bool,
 }
 
-/// Why a call is not answered.
+/// Reason for a rejected call.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
     WrongType,
@@ -43,16 +43,16 @@ pub enum Refused {
     NoHolder,
 }
 
-/// What an answered call has shown and changed.
+/// Result of an accepted call.
 #[derive(Debug)]
-pub struct Told {
+pub struct CallResult {
     pub answer: Answer,
-    /// Whether it has written anything.
+    /// `true`: the call has written the key.
     pub writes: bool,
 }
 
-pub fn call_of<'a>(asked: &KeyRequest<'a>) -> CompositeRequest<'a> {
-    match asked {
+pub fn call_of<'a>(request: &KeyRequest<'a>) -> CompositeRequest<'a> {
+    match request {
         KeyRequest::One(spec) => CompositeRequest::of_one(*spec),
         KeyRequest::Composite(call) => (**call).clone(),
         KeyRequest::Policy(by) => unreachable!("{by:?}"),
@@ -66,7 +66,7 @@ where
     L::Usage::default().into_any()
 }
 
-/// A clock gone back, to a call that charges nothing.
+/// Moves a usage back for a call that charges nothing, if the clock moved backwards.
 fn step_back<U: Usage>(usage: &mut U, now: Timestamp, reset: impl Fn(&U, Timestamp) -> Span) -> Option<StepBack> {
     let back = usage.ahead(now);
     if back == Span::ZERO {
@@ -79,50 +79,50 @@ fn step_back<U: Usage>(usage: &mut U, now: Timestamp, reset: impl Fn(&U, Timesta
     Some(StepBack { now, back, recovery: usage.recovery(), before, after })
 }
 
-/// A call that took the fast path.
+/// Call on the fast path.
 struct FastCharge {
-    seen: FastEvaluation,
+    evaluation: FastEvaluation,
     answer: Answer,
-    told: CompositeUsage,
-    untold: CompositeUsage,
+    propagated: CompositeUsage,
+    unpropagated: CompositeUsage,
 }
 
 impl FastCharge {
     fn new(before: &CompositeUsage, call: &CompositeRequest, now: Timestamp) -> Option<FastCharge> {
-        let seen = before.evaluate_fast(call, now)?;
-        let (mut told, mut untold) = (before.clone(), before.clone());
-        let answer = if seen.denies() {
-            before.deny_fast(call, &seen, now)
+        let evaluation = before.evaluate_fast(call, now)?;
+        let (mut propagated, mut unpropagated) = (before.clone(), before.clone());
+        let answer = if evaluation.denies() {
+            before.deny_fast(call, &evaluation, now)
         } else {
-            let answer = told.charge_fast(call, &seen, true, now);
-            assert_eq!(untold.charge_fast(call, &seen, false, now), answer);
+            let answer = propagated.charge_fast(call, &evaluation, true, now);
+            assert_eq!(unpropagated.charge_fast(call, &evaluation, false, now), answer);
             answer
         };
-        Some(FastCharge { seen, answer: Answer::of(answer), told, untold })
+        Some(FastCharge { evaluation, answer: Answer::of(answer), propagated, unpropagated })
     }
 
-    /// The slow path has come to the same.
+    /// Asserts that the slow path has the same result.
     fn assert_same(
         mut self,
         call: &CompositeRequest,
-        seen: &CompositeEvaluation,
+        evaluation: &CompositeEvaluation,
         answer: &Answer,
         usage: &CompositeUsage,
         charged: bool,
     ) {
-        assert_eq!(!self.seen.denies(), charged, "{call:?}");
-        assert_eq!(self.seen.limits(call).collect::<Vec<_>>(), seen.limits(call).collect::<Vec<_>>());
+        assert_eq!(!self.evaluation.denies(), charged, "{call:?}");
+        assert_eq!(self.evaluation.limits(call).collect::<Vec<_>>(), evaluation.limits(call).collect::<Vec<_>>());
         assert_eq!(self.answer, Answer { each: vec![], ..answer.clone() }, "{call:?}");
-        for own in [&self.told, &self.untold] {
+        for own in [&self.propagated, &self.unpropagated] {
             assert_eq!(encoded(own), encoded(usage), "{call:?}");
         }
-        let (mut effect, mut told) = (EncodedFields::default(), EncodedFields::default());
+        let (mut effect, mut sent) = (EncodedFields::default(), EncodedFields::default());
         usage.clone().encode_effect(&mut effect);
-        self.told.encode_effect(&mut told);
-        assert_eq!(told, effect, "{call:?}");
-        // Nothing is left to tell with the next change.
-        self.untold.encode_effect(&mut Discard);
-        assert!(!self.told.has_delta() && !self.untold.has_delta());
+        self.propagated.encode_effect(&mut sent);
+        assert_eq!(sent, effect, "{call:?}");
+        // Nothing is left to propagate with the next change.
+        self.unpropagated.encode_effect(&mut Discard);
+        assert!(!self.propagated.has_delta() && !self.unpropagated.has_delta());
     }
 }
 
@@ -135,7 +135,7 @@ impl Server {
         if let Some((Value::Plain(usage), _)) = &self.key { Some(usage) } else { None }
     }
 
-    /// What it would write to the disk.
+    /// Returns the stored fields.
     pub fn stored(&self) -> Option<EncodedFields> {
         self.key.as_ref().map(|(value, _)| match value {
             Value::Plain(any) => with_usage!(any, usage => encoded(usage)),
@@ -143,12 +143,12 @@ impl Server {
         })
     }
 
-    /// What it would write to the disk, and when the key expires.
+    /// Returns the stored fields and the expiry.
     pub fn key_as_stored(&self) -> Option<(EncodedFields, u64)> {
         self.stored().zip(self.key.as_ref().map(|(_, at)| *at))
     }
 
-    /// The key expires, if it may by now; whether it does.
+    /// Removes the key if it has expired; returns `true` if so.
     pub fn expire(&mut self, now: Timestamp) -> bool {
         let expires = self.key.as_ref().is_some_and(|(_, at)| *at <= now.floor_millis());
         if expires {
@@ -157,10 +157,10 @@ impl Server {
         expires
     }
 
-    /// What RL.PEEK and RL.TAKE do.
-    pub fn call(&mut self, asked: &KeyRequest, now: Timestamp, peeks: bool) -> Result<Told, Refused> {
-        let call = call_of(asked);
-        let missing = || match asked {
+    /// Runs RL.PEEK or RL.TAKE.
+    pub fn call(&mut self, request: &KeyRequest, now: Timestamp, peeks: bool) -> Result<CallResult, Refused> {
+        let call = call_of(request);
+        let missing = || match request {
             KeyRequest::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
             KeyRequest::Composite(_) | KeyRequest::Policy(_) => Value::Composite(CompositeUsage::default()),
         };
@@ -168,7 +168,7 @@ impl Server {
         match self.key.as_ref().map_or_else(missing, |(value, _)| value.clone()) {
             Value::Composite(usage) => self.call_composite(&call, usage, expires_at, now, peeks),
             Value::Plain(any) => match call.specs.as_slice() {
-                // What another definition of a policy left is no mistake.
+                // A usage left by another definition of a policy is not a wrong type.
                 [spec] if spec.limit.kind() != any.kind() && !spec.by_policy => Err(Refused::WrongType),
                 _ => Ok(with_usage!(&any, usage => self.call_plain(&call, usage, expires_at, now, peeks))),
             },
@@ -182,40 +182,40 @@ impl Server {
         expires_at: Option<u64>,
         now: Timestamp,
         peeks: bool,
-    ) -> Result<Told, Refused> {
+    ) -> Result<CallResult, Refused> {
         let fast = if peeks { None } else { FastCharge::new(&usage, call, now) };
         let held = Held::Composite(&usage);
-        let seen = CompositeEvaluation::at(call, held, now);
-        if seen.has_too_many_components(held, now) {
+        let evaluation = CompositeEvaluation::at(call, held, now);
+        if evaluation.has_too_many_components(held, now) {
             assert!(fast.is_none());
             return Err(Refused::TooManyComponents);
         }
-        if peeks || (!seen.changes() && !seen.strikes()) {
-            let answer = seen.answer(call, held, now, false);
+        if peeks || (!evaluation.changes() && !evaluation.strikes()) {
+            let answer = evaluation.answer(call, held, now, false);
             if let Some(fast) = fast {
-                fast.assert_same(call, &seen, &answer, &usage, false);
+                fast.assert_same(call, &evaluation, &answer, &usage, false);
             }
             let step = if peeks { None } else { step_back(&mut usage, now, CompositeUsage::reset) };
             if let Some(step) = &step {
                 self.propagate(&mut usage);
                 self.put(usage, step.expiry(expires_at));
             }
-            return Ok(Told { answer, writes: step.is_some() });
+            return Ok(CallResult { answer, writes: step.is_some() });
         }
         let moved = usage.is_after(now);
-        let entries: Vec<_> = seen.entries(call, held, now).collect();
+        let entries: Vec<_> = evaluation.entries(call, held, now).collect();
         if moved {
             usage.move_back(now);
         }
-        usage.charge(call, &seen, now);
+        usage.charge(call, &evaluation, now);
         check_entries(&usage, &entries, now);
-        let answer = seen.answer(call, Held::Composite(&usage), now, true);
+        let answer = evaluation.answer(call, Held::Composite(&usage), now, true);
         if let Some(fast) = fast {
             assert!(!moved && entries.is_empty());
-            fast.assert_same(call, &seen, &answer, &usage, true);
+            fast.assert_same(call, &evaluation, &answer, &usage, true);
         }
         self.charged(usage, expires_at, moved, now);
-        Ok(Told { answer, writes: true })
+        Ok(CallResult { answer, writes: true })
     }
 
     fn call_plain<U: Single>(
@@ -225,42 +225,42 @@ impl Server {
         expires_at: Option<u64>,
         now: Timestamp,
         peeks: bool,
-    ) -> Told {
+    ) -> CallResult {
         let mut usage = usage.clone();
         let held = Held::plain(&usage);
-        let seen = CompositeEvaluation::at(call, held, now);
-        assert!(!seen.has_too_many_components(held, now));
+        let evaluation = CompositeEvaluation::at(call, held, now);
+        assert!(!evaluation.has_too_many_components(held, now));
         let reset = |usage: &U, now| call.reset_of_plain(usage, now);
         let put = |server: &mut Server, usage: U, at| {
             server.key = (!usage.is_unused()).then(|| (Value::Plain(usage.into_any()), at));
         };
-        if peeks || (!seen.changes() && !seen.strikes()) {
-            let answer = seen.answer(call, held, now, false);
+        if peeks || (!evaluation.changes() && !evaluation.strikes()) {
+            let answer = evaluation.answer(call, held, now, false);
             let step = if peeks { None } else { step_back(&mut usage, now, reset) };
             if let Some(step) = &step {
                 usage.encode_effect(&mut Discard);
                 put(self, usage, step.expiry(expires_at));
             }
-            return Told { answer, writes: step.is_some() };
+            return CallResult { answer, writes: step.is_some() };
         }
-        if seen.stays_plain(call) {
+        if evaluation.stays_plain(call) {
             let moved = usage.is_after(now);
             if moved {
                 usage.move_back(now);
             }
-            seen.charge_plain(call, &mut usage, now);
+            evaluation.charge_plain(call, &mut usage, now);
             usage.encode_effect(&mut Discard);
-            let answer = seen.answer(call, Held::plain(&usage), now, true);
+            let answer = evaluation.answer(call, Held::plain(&usage), now, true);
             let at = Expiry::of(now, reset(&usage, now)).after_charge(expires_at, moved);
             put(self, usage, at);
-            return Told { answer, writes: true };
+            return CallResult { answer, writes: true };
         }
-        let components = self.convert(&usage, expires_at, now, |components| components.charge(call, &seen, now));
-        let answer = seen.answer(call, Held::Composite(&components), now, true);
-        Told { answer, writes: true }
+        let components = self.convert(&usage, expires_at, now, |components| components.charge(call, &evaluation, now));
+        let answer = evaluation.answer(call, Held::Composite(&components), now, true);
+        CallResult { answer, writes: true }
     }
 
-    /// A plain key becomes one with components, and all of it is propagated.
+    /// Converts a plain key to a composite key and propagates the conversion.
     fn convert<U: Single>(
         &mut self,
         usage: &U,
@@ -270,13 +270,13 @@ impl Server {
     ) -> CompositeUsage {
         let mut plain = usage.clone();
         let (mut components, ()) = CompositeUsage::convert(&mut plain, expires_at, now, change);
-        assert!(plain.is_unused(), "it is moved");
+        assert!(plain.is_unused(), "the plain usage is moved");
         let mut effect = EncodedFields::default();
         components.encode_effect(&mut effect);
         for (place, value) in std::mem::take(&mut self.mutations) {
             converted(usage, expires_at, &effect.with_integer(place, value));
         }
-        // A replica has what was propagated of the plain key, or what it has read of it from the disk.
+        // A replica has the propagated usage of the plain key, or has decoded a stored one.
         self.replica = converted(usage, expires_at, &effect).unwrap();
         let stored: U = decoded(&encoded(usage)).unwrap();
         self.restarted = converted(&stored, expires_at, &effect).unwrap();
@@ -294,7 +294,7 @@ impl Server {
         components
     }
 
-    /// What RL.RELEASE does; how many leases there were.
+    /// Runs RL.RELEASE; returns the number of released leases, and `true` if it has written the key.
     pub fn release(&mut self, holder: &[u8], now: Timestamp) -> Option<(usize, bool)> {
         let (Value::Composite(mut usage), expires_at) = self.key.clone()? else { return None };
         let step = step_back(&mut usage, now, CompositeUsage::reset);
@@ -303,7 +303,7 @@ impl Server {
         if released > 0 {
             self.charged(usage, Some(expires_at), step.is_some(), now);
         } else {
-            assert_eq!(encoded(&usage), before, "nothing is told of it");
+            assert_eq!(encoded(&usage), before, "a release of no lease is not propagated");
             if let Some(step) = &step {
                 self.propagate(&mut usage);
                 self.put(usage, step.expiry(Some(expires_at)));
@@ -312,7 +312,7 @@ impl Server {
         Some((released, step.is_some() || released > 0))
     }
 
-    /// What RL.BAN does: how long it is banned, and whether anything was written.
+    /// Runs RL.BAN; returns the remaining duration, and `true` if it has written the key.
     pub fn ban(&mut self, duration: Span, now: Timestamp) -> (Span, bool) {
         let (mut usage, expires_at) = match self.key.clone() {
             Some((Value::Plain(any), at)) if duration != Span::ZERO => {
@@ -351,7 +351,7 @@ impl Server {
         self.key = (!usage.is_unused()).then_some((Value::Composite(usage), at));
     }
 
-    /// Tells the replicas what has changed, which then hold the same.
+    /// Propagates the change to the replicas and compares their state.
     fn propagate(&mut self, usage: &mut CompositeUsage) {
         let mut effect = EncodedFields::default();
         usage.encode_effect(&mut effect);
@@ -362,7 +362,7 @@ impl Server {
             check_each_number(&self.replica, &effect);
         }
         let followed = applied(&self.replica, &effect);
-        assert!(followed.is_some(), "{effect:?} is refused");
+        assert!(followed.is_some(), "{effect:?} is rejected");
         self.replica = followed.unwrap();
         if !self.restarted.is_unused() {
             self.restarted = decoded(&encoded(&self.restarted)).unwrap();
@@ -379,13 +379,13 @@ impl Server {
     }
 }
 
-/// Each component has as many entries after a call as it was said to get. (Of ids more may have expired, and
-/// at the last instant a lease has expired as it is taken.)
-fn check_entries(usage: &CompositeUsage, said: &[(Kind, usize, bool)], now: Timestamp) {
+/// Asserts that each component has the announced number of entries. (More ids may have expired, and at the last
+/// timestamp a lease expires as soon as it is acquired.)
+fn check_entries(usage: &CompositeUsage, call_text: &[(Kind, usize, bool)], now: Timestamp) {
     let is_kept = |kind: Kind| kind != Kind::Limits && (kind != Kind::Concurrency || now < Timestamp::MAX);
-    for (kind, entries, _) in said.iter().filter(|(kind, ..)| is_kept(*kind)) {
+    for (kind, entries, _) in call_text.iter().filter(|(kind, ..)| is_kept(*kind)) {
         let mut of_kind = usage.components.iter().filter(|component| component.usage.kind() == *kind);
         let gets = |component: &Component| with_usage!(&component.usage, usage => usage.entries()) == *entries;
-        assert!(of_kind.any(gets), "{said:?}");
+        assert!(of_kind.any(gets), "{call_text:?}");
     }
 }

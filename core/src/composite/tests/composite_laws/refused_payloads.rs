@@ -126,16 +126,16 @@ fn a_plain_key_that_is_a_component_answers_as_before() {
         for second in [0, 13, 14, 17, 19, 21, 22, 30] {
             let then = at(second);
             let (_, expires_at) = server.key.clone().unwrap();
-            let plain = tell(&mut server, text, then, true).unwrap().answer.decision;
+            let plain = run_inline(&mut server, text, then, true).unwrap().answer.decision;
             let usage = server.plain().unwrap();
             let components = crate::algorithm::any::with_usage!(usage, usage => {
                 of_plain(usage, expires_at, at(13))
             });
             let words = words(text);
             let call = call_of_text(&words);
-            let seen = CompositeEvaluation::at(&call, Held::Composite(&components), then);
+            let evaluation = CompositeEvaluation::at(&call, Held::Composite(&components), then);
             assert_eq!(
-                seen.answer(&call, Held::Composite(&components), then, false).decision,
+                evaluation.answer(&call, Held::Composite(&components), then, false).decision,
                 plain,
                 "{text} at {second}"
             );

@@ -1,4 +1,4 @@
-//! What the model asks of one limit and of one usage.
+//! Functions of the model for one limit and one usage.
 
 use super::*;
 
@@ -6,7 +6,7 @@ pub(super) fn of<U: Single>(any: &AnyUsage) -> &U {
     U::of(any).unwrap()
 }
 
-pub(super) fn look_at<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp, request: Request) -> Evaluation
+pub(super) fn evaluate_any<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp, request: Request) -> Evaluation
 where
     L::Usage: Single,
 {
@@ -64,10 +64,10 @@ pub(super) fn bytes<Label>(any: &AnyUsage<Label>) -> (Kind, crate::testing::enco
     (any.kind(), with_usage!(any, usage => crate::testing::encoded_fields::encoded(usage)))
 }
 
-/// What a holder has of a table of leases.
+/// Returns the units of the active lease of a holder.
 pub(super) fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Option<Amount> {
     let usage = of::<crate::algorithm::leases::ConcurrencyUsage>(any);
-    // As of when they were written, if the clock has gone back.
+    // After the clock moved backwards, leases are evaluated at the time of their last change.
     let at = now.max(now.plus(usage.ahead(now)));
     let facts = usage.describe(now, None);
     let mut leases = facts
@@ -77,26 +77,26 @@ pub(super) fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Optio
     leases.find(|(name, _, expires_at, _)| **name == *holder && at < *expires_at).map(|(_, units, ..)| *units)
 }
 
-/// Returns `true` if a call is charged in any case; those in the shadow say so only where they are alone.
-pub(super) fn is_forced(call: &CompositeRequest, looks: &[Evaluation]) -> bool {
-    let alone = call.specs.iter().all(|spec| spec.shadow);
-    call.specs.iter().zip(looks).any(|(spec, evaluation)| evaluation.is_forced() && (alone || !spec.shadow))
+/// Returns `true` if a call is charged in any case. Limits in shadow mode count only if all are.
+pub(super) fn is_forced(call: &CompositeRequest, evaluations: &[Evaluation]) -> bool {
+    let all_shadow = call.specs.iter().all(|spec| spec.shadow);
+    call.specs.iter().zip(evaluations).any(|(spec, evaluation)| evaluation.is_forced() && (all_shadow || !spec.shadow))
 }
 
-/// What an UPTO is granted if it passes.
-pub(super) fn granted_by(call: &CompositeRequest, looks: &[Evaluation]) -> Option<Amount> {
-    let mut rulers = call.specs.iter().zip(looks).filter(|(spec, _)| !spec.shadow);
-    rulers.find_map(|(_, evaluation)| evaluation.granted()).or_else(|| asked_upto(call))
+/// Returns the amount granted to an UPTO.
+pub(super) fn granted_by(call: &CompositeRequest, evaluations: &[Evaluation]) -> Option<Amount> {
+    let mut enforced = call.specs.iter().zip(evaluations).filter(|(spec, _)| !spec.shadow);
+    enforced.find_map(|(_, evaluation)| evaluation.granted()).or_else(|| asked_upto(call))
 }
 
-/// How much an UPTO asks for, of the limits that have a say; of the others if there are none.
+/// Returns the requested amount of an UPTO among the enforced limits, or among all limits if none is enforced.
 pub(super) fn asked_upto(call: &CompositeRequest) -> Option<Amount> {
-    let alone = call.specs.iter().all(|spec| spec.shadow);
-    let mut asks = call.specs.iter().filter(|spec| alone || !spec.shadow).map(|spec| spec.request);
-    asks.find_map(upto)
+    let all_shadow = call.specs.iter().all(|spec| spec.shadow);
+    let mut requests = call.specs.iter().filter(|spec| all_shadow || !spec.shadow).map(|spec| spec.request);
+    requests.find_map(upto)
 }
 
-/// How much an UPTO asks for.
+/// Returns the requested amount of an UPTO.
 pub(super) fn upto(request: Request) -> Option<Amount> {
     match request {
         Request::UpTo(most) | Request::ForceUpTo(most) => Some(most),
@@ -108,8 +108,8 @@ pub(super) fn is_unused(any: &AnyUsage) -> bool {
     with_usage!(any, usage => usage.is_unused())
 }
 
-/// Of the kinds whose recovery any limit tells.
-pub(super) fn told_reset(any: &AnyUsage, now: Timestamp) -> Span {
+/// Returns the time to full recovery for kinds whose recovery does not depend on the limit.
+pub(super) fn reported_reset(any: &AnyUsage, now: Timestamp) -> Span {
     let limit = match any.kind() {
         Kind::StrictWindow => "SLIDING 1 1s STRICT",
         _ => "CONCURRENCY 1 1s me",

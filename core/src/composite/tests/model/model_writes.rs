@@ -1,4 +1,4 @@
-//! What a call writes to the model of a composite key, and what it is answered.
+//! Changes of the model by a call, and the reply.
 
 use super::*;
 
@@ -15,20 +15,20 @@ impl Model {
         &mut self,
         call: &CompositeRequest,
         found: &[Option<usize>],
-        looks: &[Evaluation],
-        fate: &Fate,
+        evaluations: &[Evaluation],
+        outcome: &Outcome,
         now: Timestamp,
         expires_at: Option<u64>,
     ) {
-        let remembers = matches!(call.idempotency, Idempotency::Once { .. }) && matches!(fate, Fate::Passes);
+        let remembers = matches!(call.idempotency, Idempotency::Once { .. }) && matches!(outcome, Outcome::Passes);
         if self.plain {
-            let stays = call.specs.iter().zip(found).zip(looks).all(|((spec, number), evaluation)| {
+            let stays = call.specs.iter().zip(found).zip(evaluations).all(|((spec, number), evaluation)| {
                 evaluation.change() == Change::Nothing || (number.is_some() && spec.name.is_none())
             });
-            let charges = matches!(fate, Fate::Passes | Fate::Repeated(..));
+            let charges = matches!(outcome, Outcome::Passes | Outcome::Repeated(..));
             if stays && !remembers && charges {
                 self.move_back(now);
-                for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(looks) {
+                for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(evaluations) {
                     if let Some(number) = number.filter(|_| evaluation.change() != Change::Nothing) {
                         self.change(spec, number, evaluation.change(), now);
                     }
@@ -36,7 +36,7 @@ impl Model {
                 return;
             }
             if call.purpose == Purpose::Settle {
-                // It knows no id, and may hold the lease of one.
+                // A plain key has no record of the id, but may hold its lease.
                 self.move_back(now);
                 for spec in call.specs.iter().filter(|spec| spec.is_held_by_id()) {
                     self.take_back(spec.holder, now);
@@ -47,10 +47,10 @@ impl Model {
         }
         self.move_back(now);
         self.sweep(now);
-        match fate {
-            Fate::Passes | Fate::Repeated(..) => {
+        match outcome {
+            Outcome::Passes | Outcome::Repeated(..) => {
                 let mut charges = Vec::new();
-                for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(looks) {
+                for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(evaluations) {
                     let number = match (evaluation.change(), number) {
                         (Change::Nothing, _) | (Change::GiveBack(_), None) => continue,
                         (_, Some(number)) => *number,
@@ -77,28 +77,28 @@ impl Model {
                         charges.push((number, charge));
                     }
                 }
-                if let (Idempotency::Once { id, ttl }, Fate::Passes) = (call.idempotency, fate) {
-                    let ruling = call.specs.iter().zip(looks).filter(|(spec, _)| !spec.shadow);
-                    let holds = ruling.filter_map(|(_, evaluation)| match evaluation.verdict() {
+                if let (Idempotency::Once { id, ttl }, Outcome::Passes) = (call.idempotency, outcome) {
+                    let enforced = call.specs.iter().zip(evaluations).filter(|(spec, _)| !spec.shadow);
+                    let holds = enforced.filter_map(|(_, evaluation)| match evaluation.verdict() {
                         Verdict::Allowed(hold) => Some(hold),
                         _ => None,
                     });
                     let hold_until = now.plus(holds.max().unwrap_or_default()).min(Timestamp::MAX);
-                    let id_seen = Id {
+                    let record = Id {
                         expires_at: now.plus(ttl.span()).min(Timestamp::MAX),
                         hold_until,
                         settled: false,
-                        forced: is_forced(call, looks),
-                        granted: granted_by(call, looks),
+                        forced: is_forced(call, evaluations),
+                        granted: granted_by(call, evaluations),
                         charges,
                     };
-                    self.ids.insert(id.to_vec(), id_seen);
+                    self.ids.insert(id.to_vec(), record);
                 }
             }
-            Fate::Settles => self.settle(call, found, now),
-            Fate::Denied { .. } => self.strike(call.ban.unwrap(), now),
-            Fate::Settled | Fate::Unknown => {}
-            Fate::Banned | Fate::LostLease => unreachable!(),
+            Outcome::Settles => self.settle(call, found, now),
+            Outcome::Denied { .. } => self.strike(call.ban.unwrap(), now),
+            Outcome::Settled | Outcome::Unknown => {}
+            Outcome::Banned | Outcome::LostLease => unreachable!(),
         }
         if call.purpose == Purpose::Settle {
             for spec in call.specs.iter().filter(|spec| spec.is_held_by_id()) {
@@ -146,16 +146,16 @@ impl Model {
         self.plain = false;
         self.components.retain(|component| !is_unused(&component.usage));
         let Some(component) = self.components.first_mut() else { return };
-        // Whatever the clock has done: the expiry may be newer than that.
+        // The expiry may be newer than the clock, so it is compared with `now` directly.
         let left = Span::from_micros(expires_at.unwrap().saturating_sub(now.floor_millis()) * 1000);
         let (moved, recovery) = with_usage!(&component.usage, usage => (usage.is_after(now), usage.recovery()));
         component.move_back(now);
-        let told = match recovery {
-            Recovery::IsTold if moved => told_reset(&component.usage, now),
+        let reported = match recovery {
+            Recovery::IsTold if moved => reported_reset(&component.usage, now),
             _ => Span::ZERO,
         };
-        component.recovers_at = now.plus(left.max(told)).min(Timestamp::MAX);
-        // What its limit was is not stored.
+        component.recovers_at = now.plus(left.max(reported)).min(Timestamp::MAX);
+        // The limit of the former plain key is not stored.
         (component.charged_by, component.is_far, component.is_over) = (Vec::new(), false, false);
         self.written = now;
     }
@@ -164,54 +164,56 @@ impl Model {
         &self,
         call: &CompositeRequest,
         found: &[Option<usize>],
-        looks: &[Evaluation],
-        fate: &Fate,
+        evaluations: &[Evaluation],
+        outcome: &Outcome,
         now: Timestamp,
         changed: bool,
     ) -> Answer {
-        // As the next call finds them: new components are there now, and those with nothing left are gone.
+        // Finds the components as the next call does: new ones exist now, and unused ones are removed.
         let stands = if changed { self.find(call) } else { found.to_vec() };
         let mut each = Vec::new();
-        for (n, (spec, evaluation)) in call.specs.iter().zip(looks).enumerate() {
+        for (n, (spec, evaluation)) in call.specs.iter().zip(evaluations).enumerate() {
             let usage = self.usage(spec, stands[n]);
             let takes = changed && evaluation.change() != Change::Nothing;
-            let mut told = with_limit!(spec, limit => decision(limit, &usage, now, evaluation, takes));
-            told.limit = spec.limit.limit().plus(spec.kept);
-            match fate {
-                Fate::Passes if call.purpose == Purpose::GiveBack => told.verdict = Verdict::Allowed(Span::ZERO),
-                Fate::Settles | Fate::Settled => told.verdict = Verdict::Allowed(Span::ZERO),
-                Fate::Unknown => told.verdict = Verdict::Never,
-                // One in the shadow is told by itself.
-                Fate::Repeated(id, _) if spec.shadow => {
-                    if let (Some(most), true) = (upto(spec.request), told.verdict.allowed()) {
-                        told.granted = Some(id.granted.unwrap_or(most));
+            let mut own = with_limit!(spec, limit => decision(limit, &usage, now, evaluation, takes));
+            own.limit = spec.limit.limit().plus(spec.kept);
+            match outcome {
+                Outcome::Passes if call.purpose == Purpose::GiveBack => own.verdict = Verdict::Allowed(Span::ZERO),
+                Outcome::Settles | Outcome::Settled => own.verdict = Verdict::Allowed(Span::ZERO),
+                Outcome::Unknown => own.verdict = Verdict::Never,
+                // A limit in shadow mode reports its own decision.
+                Outcome::Repeated(id, _) if spec.shadow => {
+                    if let (Some(most), true) = (upto(spec.request), own.verdict.allowed()) {
+                        own.granted = Some(id.granted.unwrap_or(most));
                     }
                 }
-                Fate::LostLease => {
+                Outcome::LostLease => {
                     if !spec.shadow && !spec.is_held_by_id() {
-                        told.verdict = Verdict::Allowed(Span::ZERO);
+                        own.verdict = Verdict::Allowed(Span::ZERO);
                     }
                 }
-                Fate::Repeated(id, hold) => {
-                    // A call that says which limits it forces says so of these alone.
+                Outcome::Repeated(id, hold) => {
+                    // A repetition that forces some limits reports only these as exceeded.
                     let forces = |spec: &Spec| spec.request.is_forced();
                     let past = id.forced && (forces(spec) || !call.specs.iter().any(forces));
                     if !past || evaluation.verdict().allowed() {
-                        told.verdict = Verdict::Allowed(*hold);
+                        own.verdict = Verdict::Allowed(*hold);
                     }
                     if let Some(most) = upto(spec.request) {
-                        told.granted = id.granted.or(told.verdict.allowed().then_some(most));
+                        own.granted = id.granted.or(own.verdict.allowed().then_some(most));
                     }
                 }
-                Fate::Passes | Fate::Denied { .. } | Fate::Banned => {}
+                Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned => {}
             }
             if upto(spec.request).is_some() {
-                told.granted = told.granted.or(Some(Amount::ZERO));
+                own.granted = own.granted.or(Some(Amount::ZERO));
             }
-            each.push(told);
+            each.push(own);
         }
-        let denies = |n: &usize| match fate {
-            Fate::Denied { .. } | Fate::Banned => !looks[*n].is_forced() && !looks[*n].verdict().allowed(),
+        let denies = |n: &usize| match outcome {
+            Outcome::Denied { .. } | Outcome::Banned => {
+                !evaluations[*n].is_forced() && !evaluations[*n].verdict().allowed()
+            }
             _ => !each[*n].verdict.allowed(),
         };
         let cost = |n: usize| {
@@ -235,7 +237,8 @@ impl Model {
                 if left(n) * cost(first) < left(first) * cost(n) { n } else { first }
             });
             // "All limits in the shadow: the call passes."
-            let passes = if matches!(fate, Fate::Unknown) { Verdict::Never } else { Verdict::Allowed(Span::ZERO) };
+            let passes =
+                if matches!(outcome, Outcome::Unknown) { Verdict::Never } else { Verdict::Allowed(Span::ZERO) };
             (all.iter().map(|n| each[*n].verdict).max().unwrap_or(passes), first)
         };
         let nothing_limits = (Amount::MAX_ARGUMENT, Amount::MAX_ARGUMENT, Span::ZERO);
@@ -244,14 +247,14 @@ impl Model {
             (limit, remaining, reset)
         });
         // "Banned: denied, remaining 0; its wait is the longer of the ban's and its limits'."
-        let forced = is_forced(call, looks);
-        let told_of_it = match fate {
-            Fate::Banned | Fate::Denied { .. } => true,
-            Fate::Passes => forced && call.purpose != Purpose::GiveBack,
+        let forced = is_forced(call, evaluations);
+        let reports_ban = match outcome {
+            Outcome::Banned | Outcome::Denied { .. } => true,
+            Outcome::Passes => forced && call.purpose != Purpose::GiveBack,
             _ => false,
         };
         let banned = self.banned_until.since(now.max(if changed { now } else { self.written }));
-        if told_of_it && banned != Span::ZERO {
+        if reports_ban && banned != Span::ZERO {
             remaining = Amount::ZERO;
             verdict = match verdict {
                 Verdict::Allowed(_) => Verdict::After(banned),
@@ -259,18 +262,18 @@ impl Model {
                 Verdict::Never => Verdict::Never,
             };
         }
-        // "The number of units granted": what is charged is told, whether a FORCE beside it fitted or not.
-        let granted = asked_upto(call).and_then(|most| match fate {
-            Fate::Passes => granted_by(call, looks),
-            Fate::Repeated(id, _) => id.granted.or(verdict.allowed().then_some(most)).or(Some(Amount::ZERO)),
+        // "The number of units granted": the charged amount is reported, even if a FORCE beside it did not fit.
+        let granted = asked_upto(call).and_then(|most| match outcome {
+            Outcome::Passes => granted_by(call, evaluations),
+            Outcome::Repeated(id, _) => id.granted.or(verdict.allowed().then_some(most)).or(Some(Amount::ZERO)),
             _ => Some(Amount::ZERO),
         });
         let decision = Decision { verdict, limit, remaining, reset, granted };
-        let (banned, repeated) = (matches!(fate, Fate::Banned), matches!(fate, Fate::Repeated(..)));
+        let (banned, repeated) = (matches!(outcome, Outcome::Banned), matches!(outcome, Outcome::Repeated(..)));
         Answer { decision, each: each.into_iter().collect(), shadow_denied: false, banned, repeated }
     }
 
-    /// Takes the leases of a holder back.
+    /// Releases the leases of a holder.
     pub fn release(&mut self, holder: &[u8], now: Timestamp) {
         self.move_back(now);
         if self.take_back(holder, now) > 0 {
@@ -295,7 +298,7 @@ impl Model {
         self.finish(now);
     }
 
-    /// Takes it back.
+    /// Releases the leases of a holder and returns their number.
     pub(super) fn take_back(&mut self, holder: &[u8], now: Timestamp) -> usize {
         let Some(component) = self.components.iter_mut().find(|component| component.usage.kind() == Kind::Concurrency)
         else {
@@ -336,7 +339,7 @@ impl Model {
         self.written = now;
     }
 
-    /// What is over by now is as if it had never been.
+    /// Removes the state that has expired by `now`.
     pub(super) fn sweep(&mut self, now: Timestamp) {
         let gone: Vec<Vec<u8>> =
             self.ids.iter().filter(|(_, id)| id.expires_at <= now).map(|(id, _)| id.clone()).collect();
@@ -358,7 +361,7 @@ impl Model {
 }
 
 impl Model {
-    /// Counts a strike; the last one bans.
+    /// Counts a strike and bans at the last one.
     pub(super) fn strike(&mut self, rule: BanRule, now: Timestamp) {
         let counts = self.strikes.1.first().is_some_and(|first| now < first.plus(rule.window.span()));
         if !counts {
@@ -369,7 +372,7 @@ impl Model {
         if self.strikes.1.len() >= usize::try_from(rule.strikes).unwrap() {
             let (mut level, mut length) = (self.levels.len(), rule.block.span());
             if let Some(longest) = rule.longest {
-                // "One more than what is left of the former's level": as often its length is doubled.
+                // "One more than what is left of the former's level": the length is doubled once per level.
                 for _ in 0..level {
                     length = length.plus(length).min(longest.span());
                 }
@@ -383,7 +386,7 @@ impl Model {
         }
     }
 
-    /// Bans until then, from when on the levels pass.
+    /// Bans until the given time, at which the levels begin to expire.
     pub(super) fn end_ban(&mut self, until: Timestamp, level: usize) {
         self.banned_until = until.min(Timestamp::MAX);
         let passes = |number: usize| self.banned_until.plus(self.longest.times(u64::try_from(number).unwrap()));
