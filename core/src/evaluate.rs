@@ -1,30 +1,30 @@
-//! What a call asks of a limit, and the two steps that every algorithm shares: [`evaluate`], then perhaps
-//! [`Change::apply`]. The options are here once, in terms of the few methods of [`Limit`]; no algorithm knows them.
+//! Requests to a limit, and the two steps that all algorithms share: [`evaluate`] and [`Change::apply`]. The options of
+//! a call are implemented here only, in terms of the methods of [`Limit`].
 
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 
-/// What a call wants.
+/// Request of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// All of this cost, or nothing (`COST`). A cost of 0 only looks.
+    /// Charge of the whole cost or nothing (`COST`). A cost of 0 is a peek.
     Take(Amount),
-    /// As many whole units as there are, up to this many; at least one (`UPTO`).
+    /// Charge of as many whole units as are available, up to this number and at least one (`UPTO`).
     UpTo(Amount),
-    /// This cost, even past the limit (`FORCE`).
+    /// Charge of this cost, even past the limit (`FORCE`).
     Force(Amount),
-    /// This cost, even past the limit, by a call that tells what it is granted (`UPTO` under a policy's `FORCE`).
+    /// Charge of this cost, even past the limit, that reports the grant (`UPTO` under a limit of a policy with `FORCE`).
     ForceUpTo(Amount),
-    /// This cost, if it fits within so long (`MAXWAIT`).
+    /// Charge of this cost if it fits within the timeout (`MAXWAIT`).
     Within(Amount, Span),
-    /// Back with this much (`COST -amount`).
+    /// Refund of this amount (`COST -amount`).
     GiveBack(Amount),
-    /// A look (`COST 0`) that keeps more of the limit than it has (`KEEP`): only a holder of a lease passes it.
+    /// Peek (`COST 0`) that keeps more than the whole limit (`KEEP`). Only the holder of a lease is granted.
     LookPastLimit,
 }
 
 impl Request {
-    /// Whether it only looks: it charges nothing and gives nothing back.
+    /// Returns `true` for a peek, which neither charges nor refunds.
     #[must_use]
     pub fn is_look(self) -> bool {
         match self {
@@ -53,18 +53,18 @@ impl Request {
     }
 }
 
-/// What a call would change.
+/// Change that a call would make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing.
+    /// No change.
     Nothing,
-    /// The call uses this much more.
+    /// Charge of this cost.
     Charge(Amount),
-    /// The call uses this much less.
+    /// Refund of this amount.
     GiveBack(Amount),
 }
 
-/// The answer to a [`Request`] before anything is changed.
+/// Evaluation of a [`Request`], before any change.
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluation {
     verdict: Verdict,
@@ -73,13 +73,13 @@ pub struct Evaluation {
     forced: bool,
 }
 
-/// Looks at `usage`, which may be later than `now`.
+/// Evaluates a request. The usage may be later than `now`.
 #[inline(always)]
 pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) -> Evaluation {
     let cost = match request {
         Request::Take(cost) | Request::Force(cost) | Request::ForceUpTo(cost) | Request::Within(cost, _) => cost,
         Request::UpTo(_) => Amount::ONE,
-        // What is kept has lowered the limit to nothing, which the least cost never fits in.
+        // KEEP has lowered the limit to zero, so the smallest cost never fits.
         Request::LookPastLimit => Amount::saturating(1),
         Request::GiveBack(amount) => {
             let nothing = amount == Amount::ZERO || usage.is_unused();
@@ -89,7 +89,7 @@ pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: 
     };
     let verdict = limit.verdict(usage, now, cost);
     match request {
-        Request::Within(_, patience) => Evaluation::all_or_nothing(verdict.after_waiting(patience), cost),
+        Request::Within(_, timeout) => Evaluation::all_or_nothing(verdict.after_waiting(timeout), cost),
         Request::Force(_) => Evaluation { verdict, change: Change::of(cost), granted: None, forced: true },
         Request::ForceUpTo(cost) => Evaluation { verdict, change: Change::of(cost), granted: Some(cost), forced: true },
         Request::UpTo(most) => {
@@ -107,32 +107,32 @@ impl Evaluation {
         Evaluation { verdict, change, granted: None, forced: false }
     }
 
-    /// Whether it passes, or when.
+    /// Returns the verdict.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// Whether this limit denies the call, and with it all other limits of the call (all or none). It never denies what
-    /// is forced or given back.
+    /// Returns `true` if this limit denies the call, and with it all limits of the call (all or none). Forced requests
+    /// and refunds are never denied.
     #[must_use]
     pub fn denies(&self) -> bool {
         !self.forced && !self.verdict.allowed()
     }
 
-    /// Whether it is charged in any case.
+    /// Returns `true` if the request is charged in any case.
     #[must_use]
     pub fn is_forced(&self) -> bool {
         self.forced
     }
 
-    /// What an UPTO is granted.
+    /// Returns the amount granted to an UPTO.
     #[must_use]
     pub fn granted(&self) -> Option<Amount> {
         self.granted
     }
 
-    /// Grants an UPTO no more than that. What is forced is charged in full.
+    /// Limits the grant of an UPTO to `most`. A forced request is still charged in full.
     pub fn grant_at_most(&mut self, most: Amount) {
         if let Some(granted) = self.granted.filter(|granted| *granted > most) {
             self.granted = Some(granted.min(most));
@@ -142,22 +142,23 @@ impl Evaluation {
         }
     }
 
-    /// Changes nothing, whatever it shows.
+    /// Removes the change from the evaluation.
     pub fn leave_out(&mut self) {
         self.change = Change::Nothing;
     }
 
-    /// What taking would change.
+    /// Returns the change that the call would make.
     #[must_use]
     pub fn change(&self) -> Change {
         self.change
     }
 
-    /// The whole answer, with `usage` as it now stands: after [`Change::apply`] if it was `charged`, untouched if not.
+    /// Returns the decision from the current usage: the usage after [`Change::apply`] if the call was `charged`,
+    /// unchanged otherwise.
     #[inline(always)]
     pub fn decision<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp, charged: bool) -> Decision {
         let verdict = if self.forced && !self.verdict.allowed() {
-            // The charge stands, or would, so what is told is when its debt will have been worked off.
+            // A forced charge stands, so the reply reports when its debt will have drained.
             Verdict::After(match self.change {
                 Change::Charge(cost) if !charged => limit.debt_after_charge(usage, now, cost),
                 _ => limit.debt(usage, now),
@@ -176,18 +177,18 @@ impl Evaluation {
 }
 
 impl Verdict {
-    /// The verdict for a caller that waits for up to `patience` (MAXWAIT).
-    fn after_waiting(self, patience: Span) -> Verdict {
+    /// Returns the verdict for a caller that waits up to `timeout` (MAXWAIT).
+    fn after_waiting(self, timeout: Span) -> Verdict {
         match self {
-            Verdict::After(wait) if wait <= patience => Verdict::Allowed(wait),
-            Verdict::After(wait) => Verdict::After(wait.minus(patience)),
+            Verdict::After(wait) if wait <= timeout => Verdict::Allowed(wait),
+            Verdict::After(wait) => Verdict::After(wait.minus(timeout)),
             Verdict::Allowed(_) | Verdict::Never => self,
         }
     }
 }
 
 impl Change {
-    /// Makes the change that a look has announced. Nothing later than `now` is in `usage`.
+    /// Applies the change. The usage must not be later than `now`.
     #[inline(always)]
     pub fn apply<L: Limit>(self, limit: &L, usage: &mut L::Usage, now: Timestamp) {
         match self {

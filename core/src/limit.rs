@@ -1,41 +1,41 @@
-//! The two families, and what they say to each other: a [`Limit`] is what a call brings, a [`Usage`] is what its key
-//! remembers, and a [`Decision`] is what the call is told.
+//! Limits and usages: a [`Limit`] is part of a call, a [`Usage`] is the state stored at its key, and a [`Decision`] is
+//! the reply.
 
 use crate::kind::Kind;
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder};
 
-/// What a call brings: an algorithm with its numbers.
+/// Limit of a call: an algorithm with its arguments.
 ///
-/// A look may be told a time before the usage's, by a clock that has gone back. It answers exactly as if
-/// [`Usage::move_back`] had been called first, writes nothing, and copies nothing that grows with the calls. A change
-/// (`charge`, `give_back`) is told no such time: whoever calls has seen to that with `move_back`.
+/// The methods that take `&Usage` accept a time before that of the usage, after the clock moved backwards. They return
+/// the same as after [`Usage::move_back`], write nothing, and copy nothing that grows with the calls. `charge` and
+/// `give_back` require that the caller has called `move_back` if the usage is later than `now`.
 pub trait Limit {
-    /// What a key under this limit remembers.
+    /// State stored at the key.
     type Usage: Usage;
 
-    /// How much may be used at once.
+    /// Returns the maximum usage.
     fn limit(&self) -> Amount;
 
-    /// Whether `cost` more may be used now, and if not, when.
+    /// Decides whether `cost` fits now; if not, returns the wait.
     fn verdict(&self, usage: &Self::Usage, now: Timestamp, cost: Amount) -> Verdict;
 
-    /// How much more may be used now: the largest cost that passes, 0 if the limit is reached or passed.
+    /// Returns the largest cost that fits now, or zero.
     fn remaining(&self, usage: &Self::Usage, now: Timestamp) -> Amount;
 
-    /// How long until the usage is as good as never seen.
+    /// Returns the time until the usage has fully recovered.
     fn reset(&self, usage: &Self::Usage, now: Timestamp) -> Span;
 
-    /// Whether it looks at a part of what the key remembers: the whole may recover later than that.
+    /// `true`: the limit reads a part of the state only, so the whole state may recover later.
     const LOOKS_AT_A_PART: bool = false;
 
-    /// How long until all that the key remembers has recovered.
+    /// Returns the time until the whole state has recovered.
     fn recovery(&self, usage: &Self::Usage, now: Timestamp) -> Span {
         self.reset(usage, now)
     }
 
-    /// How long until the usage is within the limit; 0 if it is.
+    /// Returns the time until the usage is within the limit, or zero.
     fn debt(&self, usage: &Self::Usage, now: Timestamp) -> Span {
         match self.verdict(usage, now, Amount::ZERO) {
             Verdict::After(wait) => wait,
@@ -43,8 +43,8 @@ pub trait Limit {
         }
     }
 
-    /// How long until the usage is within the limit once `cost` more is charged now, whether it fits or not. This
-    /// default charges a copy; a limit whose usage grows with the calls computes it without one.
+    /// Returns the time until the usage is within the limit after a charge of `cost`. The default charges a copy. A
+    /// limit whose usage grows with the calls computes it without a copy.
     fn debt_after_charge(&self, usage: &Self::Usage, now: Timestamp, cost: Amount) -> Span {
         let mut charged = usage.clone();
         if charged.is_after(now) {
@@ -61,21 +61,21 @@ pub trait Limit {
         None
     }
 
-    /// Uses `cost` more, whether it fits or not.
+    /// Adds `cost` to the usage, even past the limit.
     fn charge(&self, usage: &mut Self::Usage, now: Timestamp, cost: Amount);
 
-    /// Uses `amount` less, never below nothing.
+    /// Subtracts `amount` from the usage, down to zero.
     fn give_back(&self, usage: &mut Self::Usage, now: Timestamp, amount: Amount);
 
-    /// The usage from which an earlier charge can still be taken back (SETTLE), rounded down. `Some` of 0: nothing that
-    /// was charged so far can be settled any more. So it is where a limit cannot settle, where the usage has saturated,
-    /// and where the next charge counts all anew. `None`: each charge lies in a place of its own ([`Usage::place`]),
-    /// and the next charge leaves those where they are. See [`idempotency`](crate::composite::idempotency).
+    /// Returns the lower bound of the usage from which an earlier charge can still be taken back (SETTLE), rounded
+    /// down. `Some(0)`: no earlier charge can be settled. That is so if the limit does not support settlements, if the
+    /// usage has saturated, and if the next charge starts a new count. `None`: each charge has a place of its own
+    /// ([`Usage::place`]) that the next charge leaves unchanged. See [`idempotency`](crate::composite::idempotency).
     fn low(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<Amount> {
         Some(Amount::ZERO)
     }
 
-    /// Returns how many entries, or pieces of a sketch, the key will hold if a charge adds one; `None` if it adds none.
+    /// Returns the number of entries, or of pieces of a sketch, after a charge that adds one; `None` if it adds none.
     fn entries_after_charge(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<usize> {
         None
     }
@@ -87,7 +87,8 @@ pub(crate) mod listed {
     pub trait Listed {}
 }
 
-/// What a key remembers. `Default` is "never seen". It may be freed on another thread than it was made on.
+/// State stored at a key. The default is an unused state. It may be freed on another thread than the one that created
+/// it.
 ///
 /// It is implemented for the list of [`algorithms`](crate::algorithms!) and for composite keys alone, so that a kind has
 /// one usage.
@@ -95,199 +96,198 @@ pub trait Usage: Clone + Default + Send + listed::Listed + 'static {
     /// Kind of the usage: one native type of the server.
     const KIND: Kind;
 
-    /// The version of its encoding that is written. Raised only if an older reader would misread it.
+    /// Version of the encoding. Raised only if an older reader would misread it.
     const VERSION: u32 = 1;
 
-    /// Whether it grows with the calls: it holds [entries](Usage::entries).
+    /// `true`: the usage grows with the calls: it holds [entries](Usage::entries).
     const GROWS: bool = false;
 
-    /// Whether it holds pieces that can be renewed one by one ([`renew_pieces`](Usage::renew_pieces)).
+    /// `true`: the usage holds pieces that can be reallocated one by one ([`renew_pieces`](Usage::renew_pieces)).
     const HAS_PIECES: bool = false;
 
-    /// Whether nothing is used, so that the key may go.
+    /// Returns `true` if nothing is used, so that the key can be removed.
     fn is_unused(&self) -> bool;
 
-    /// How much later than `now` it was written: the clock has gone back by so much. 0 if it has not.
+    /// Returns how far the stored time is ahead of `now`, or zero. Positive only after the clock moved backwards.
     fn ahead(&self, now: Timestamp) -> Span;
 
-    /// Whether it was written later than `now`.
+    /// Returns `true` if the stored time is later than `now`.
     fn is_after(&self, now: Timestamp) -> bool {
         self.ahead(now) != Span::ZERO
     }
 
-    /// Moves what was written later than `now` back to `now`: nothing is forgiven, and nobody is locked out for
-    /// longer than one full recovery from now. Takes no longer for a usage that has grown.
+    /// Shifts timestamps later than `now` back to `now`, so that a clock that moved backwards neither resets usage nor
+    /// extends a denial beyond one full recovery. The cost does not depend on the number of entries.
     fn move_back(&mut self, now: Timestamp);
 
-    /// Where the newest charge was counted, where each charge lies in a place of its own: a window, a slot, an entry.
+    /// Returns the place of the newest charge, if each charge has a place of its own: a window, a slot or an entry.
     fn place(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Where a place will be once this usage is moved back to `now`; `None` if that would be before the epoch.
+    /// Returns the place after a move back of this usage to `now`; `None` if that would be before the epoch.
     fn place_after_move_back(&self, place: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let span = self.ahead(now);
         (place.since(Timestamp::EPOCH) >= span).then(|| place.minus(span))
     }
 
-    /// Takes back up to so much of what was charged: from the place where it was counted, or from all where all lies
-    /// together; by how much the usage is lower. The instants in it stay: what is settled was charged when it was.
+    /// Takes back up to `amount` of a charge, from its place or from the whole usage, and returns the reduction.
+    /// Timestamps stay the same, because a settlement does not change the time of the charge.
     fn take_back(&mut self, _place: Option<Timestamp>, _amount: Amount) -> Amount {
         Amount::ZERO
     }
 
-    /// What a clock gone back does to the instant at which it will have recovered under the limit that charged it last.
+    /// Returns the effect of a move back on the time of full recovery, under the limit that charged the usage last.
     fn recovery(&self) -> Recovery {
         Recovery::MovesAlong
     }
 
-    /// How long until it will have recovered, of a usage that knows by itself; 0 where only its limit knows.
+    /// Returns the time until the usage has fully recovered, if it does not depend on the limit; otherwise zero.
     fn time_to_recovery(&self, _now: Timestamp) -> Span {
         Span::ZERO
     }
 
-    /// Writes it out, field by field.
+    /// Encodes the usage.
     fn encode(&self, to: &mut impl Encoder);
 
-    /// Reads what `encode` wrote in format `version`. `None` unless it is a state that some call could have made.
+    /// Decodes a usage in format `version`; `None` if no call can lead to it.
     fn decode(from: &mut impl Decoder, version: u32) -> Option<Self>;
 
-    // What is propagated of a call is the whole usage; of a kind that may be large, only what the call changed: it
+    // The default effect of a call is the whole usage. A kind that may be large propagates the change only: it
     // overrides `encode_effect`, `encode_whole_effect`, `accepts_effect_until` and `apply_effect` together.
 
-    /// Writes out what has changed since the last time that this was asked. To be asked after every change, even if
-    /// nothing is propagated: what was not asked for would be propagated with the next change.
+    /// Encodes the change since the last call of this method. Must be called after every change, even if nothing is
+    /// propagated: a pending change would be propagated with the next one.
     fn encode_effect(&mut self, to: &mut impl Encoder) {
         self.encode(to);
     }
 
-    /// Forgets what the last call has changed, as writing its effect out does: nobody is to be told.
+    /// Drops the pending change without encoding it.
     #[inline]
     fn forget_effect(&mut self) {
         self.encode_effect(&mut Discard);
     }
 
-    /// Writes the whole usage out as an effect.
+    /// Encodes the whole usage as an effect.
     fn encode_whole_effect(&self, to: &mut impl Encoder) {
         self.encode(to);
     }
 
-    /// Writes a part of the whole usage out as an effect, behind which the others do the rest: that `from` which it
-    /// goes on, 0 of the first. Where the next goes on, if there is one.
+    /// Encodes a part of the whole usage as an effect, from the position `from` on, which is 0 for the first part.
+    /// Returns the position of the next part, if there is one.
     fn encode_part_of_whole(&self, _from: usize, to: &mut impl Encoder) -> Option<usize> {
         self.encode_whole_effect(to);
         None
     }
 
-    /// Whether an effect is one that some call on this usage could have had.
+    /// Returns `true` if a call on this usage can have had the effect.
     fn accepts_effect(&self, from: &mut impl Decoder, version: u32) -> bool {
         self.accepts_effect_until(from, version, Timestamp::MAX)
     }
 
-    /// Whether an effect is one that some call on this usage could have had, at `latest` or before: what it makes is
-    /// not later ([`Usage::is_after`]).
+    /// Returns `true` if a call on this usage can have had the effect at `latest` or before. The usage after the effect
+    /// is not [later](Usage::is_after) than that.
     fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
         Self::decode(from, version).is_some_and(|usage| !usage.is_after(latest))
     }
 
-    /// Applies an effect that was accepted.
+    /// Applies an accepted effect.
     fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
         *self = Self::decode(from, version).unwrap_or_default();
     }
 
-    /// Returns how many entries it holds, for a kind that grows with the calls; for a sketch, how many pieces.
+    /// Returns the number of entries of a kind that grows with the calls; for a sketch, the number of pieces.
     fn entries(&self) -> usize {
         0
     }
 
-    /// How many bytes it holds beside itself.
+    /// Returns the heap memory in bytes.
     fn heap_size(&self) -> usize {
         0
     }
 
-    /// The latest fencing token that any lease in it has had, as far as is known; 0 if none had one.
+    /// Returns the latest known fencing token of all leases; 0 if there was none.
     fn latest_token(&self) -> u64 {
         0
     }
 
-    /// How many allocations it takes to free it, about.
+    /// Returns the approximate number of allocations to free.
     fn effort(&self) -> usize {
         1
     }
 
-    /// Copies its pieces into new blocks, for an allocator that has better places than those where they lie: from the
-    /// one with the number `from` on, as long as `may_go_on` says so. The number of the next, if there is one. What is
-    /// written of it stays as it is.
+    /// Copies pieces into new blocks, for an allocator with better places for them. Starts at the piece with the number
+    /// `from` and goes on while `may_go_on` returns `true`. Returns the number of the next piece, if there is one. The
+    /// encoding stays the same.
     fn renew_pieces(&mut self, _from: usize, _may_go_on: &mut impl FnMut() -> bool) -> Option<usize> {
         None
     }
 
-    /// Returns what it says to people: what is used at `now`, without what has recovered or expired by then, and the
-    /// instants that are stored. `recovers_at` is the instant at which it will have recovered, or a later one; a usage
-    /// that does not store its limit's numbers goes by that, and without it by what was used when it was written.
+    /// Returns the facts for RL.INFO: the current usage at `now`, without recovered or expired parts, and the stored
+    /// timestamps. `recovers_at` is the time of full recovery or an upper bound of it. A usage that does not store the
+    /// numbers of its limit derives the current usage from `recovers_at`; without it, it returns the stored usage.
     fn describe(&self, now: Timestamp, recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)>;
 }
 
-/// What is known of the instant at which a usage will have recovered, under the limit that charged it last, after it
-/// was moved back with the clock.
+/// Effect of a move back on the time of full recovery, under the limit that charged the usage last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// It has moved back by exactly as much.
+    /// The time moves back by the same span.
     MovesAlong,
-    /// It is told by [`Usage::time_to_recovery`].
+    /// The time is returned by [`Usage::time_to_recovery`].
     IsTold,
-    /// It comes no later than before, and perhaps no sooner; only the limit that charged it last knows.
+    /// The time stays at most the same. Only the limit of the last charge can compute it.
     IsHidden,
 }
 
-/// A fencing token: larger than those of all leases of its key before.
+/// Fencing token: larger than the tokens of all previous leases of the key.
 pub type Token = std::num::NonZeroU64;
 
-/// A lease: its holder, its units, when it expires, and its fencing token.
+/// Holder, units, expiry and fencing token of a lease.
 pub type LeaseInfo = (Box<[u8]>, Amount, Timestamp, Option<Token>);
 
-/// One thing that a usage says to people (RL.INFO).
+/// Value of a fact for RL.INFO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InfoField {
-    /// How much.
+    /// Amount.
     Amount(Amount),
-    /// When.
+    /// Timestamp.
     Instant(Timestamp),
-    /// How long.
+    /// Span.
     Span(Span),
-    /// How many.
+    /// Count.
     Count(u64),
-    /// A word.
+    /// Keyword.
     Word(&'static str),
-    /// Holders, their units, and when they expire.
+    /// Leases.
     Leases(Vec<LeaseInfo>),
-    /// What each component of several says.
+    /// Facts of each component.
     Components(Vec<Vec<(&'static str, InfoField)>>),
-    /// A word of a caller's.
+    /// Name given by a caller.
     Name(Box<[u8]>),
-    /// A limit's words.
+    /// Arguments of a limit.
     Text(String),
 }
 
-/// What a limit without a name is known by among others of its [`Kind`]: another window is another limit. It may be
-/// stored: what it says never changes.
+/// Identity of a limit without a name among the limits of its [`Kind`]. May be stored, so the identity of given
+/// parameters never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The microseconds of its period or window; 0 if that is no length of time, or tells nobody apart.
+    /// Period or window in microseconds; 0 for a calendar window, or if it does not tell limits apart.
     pub micros: u64,
-    /// The words that go with it (ALIGNED's), as a number; 0 if there are none.
+    /// Options of the window (ALIGNED), as a number; 0 if there are none.
     pub words: u32,
 }
 
 impl Identity {
-    /// By its period alone.
+    /// Creates the identity of a limit with the given period and no options.
     #[must_use]
     pub fn by(period: Period) -> Identity {
         Identity { micros: period.micros().get(), words: 0 }
     }
 }
 
-/// The answer to one cost. Of two, the greater is the one that says to wait longer.
+/// Verdict on one cost. Ordered by the wait: the maximum of two verdicts is the one with the longer wait.
 ///
 /// ```
 /// use ratelimit_core::{Span, Verdict};
@@ -297,34 +297,34 @@ impl Identity {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It passes; its caller acts on it after this long (0 but for a queue or a wait that the caller offered).
+    /// Granted; the caller acts after this span (zero except for a queue or an accepted wait).
     Allowed(Span),
-    /// Denied now; the same call passes after this long, if no other comes before.
+    /// Denied now; the same call is granted after this span, if there is no other call before.
     After(Span),
-    /// Denied for good: the cost is more than the limit.
+    /// Denied permanently: the cost is above the limit.
     Never,
 }
 
 impl Verdict {
-    /// Whether it passes.
+    /// Returns `true` if the cost is granted.
     #[must_use]
     pub fn allowed(self) -> bool {
         matches!(self, Verdict::Allowed(_))
     }
 }
 
-/// The answer to a call.
+/// Decision on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it passes, and when.
+    /// Verdict.
     pub verdict: Verdict,
-    /// How much may be used at once.
+    /// Maximum usage.
     pub limit: Amount,
-    /// How much more may be used: after the call if it charged, as it stands if it did not.
+    /// Remaining amount: after the call if it charged, otherwise at present.
     pub remaining: Amount,
-    /// How long until the key is as good as never seen: after the call if it charged, as it stands if it did not.
+    /// Time until full recovery: after the call if it charged, otherwise at present.
     pub reset: Span,
-    /// What an UPTO was granted, in whole units.
+    /// Amount granted to an UPTO, in whole units.
     pub granted: Option<Amount>,
 }
 
@@ -338,8 +338,8 @@ pub enum Taken<U> {
 }
 
 impl Decision {
-    /// Raises the limit of a decision by what the call keeps (KEEP): the decision was made under the lowered limit,
-    /// and the reply names the whole one.
+    /// Raises the limit by the amount of KEEP: the decision was made under the lowered limit, but the reply reports the
+    /// whole one.
     #[must_use]
     #[inline(always)]
     pub fn keeping(self, kept: Amount) -> Decision {

@@ -2,7 +2,7 @@ use super::*;
 use crate::algorithm::bucket::{Bucket, BucketUsage, Discipline};
 use crate::testing::calls::{period, units, us};
 
-/// A bucket of 10 of which 8 are used, at the epoch.
+/// Returns a bucket of 10 with 8 units used at the epoch.
 fn used() -> (Bucket, BucketUsage) {
     let limit = Bucket::new(units(10), units(1), period("1s"), Discipline::Burst).unwrap();
     let mut usage = BucketUsage::default();
@@ -11,7 +11,7 @@ fn used() -> (Bucket, BucketUsage) {
 }
 
 #[test]
-fn what_is_denied_stands_in_the_way_of_others_and_what_is_forced_or_given_back_never_does() {
+fn only_denied_requests_deny_the_other_limits() {
     let (limit, usage) = used();
     let within = |cost, seconds| Request::Within(units(cost), Span::SECOND.times(seconds));
     for (request, denies) in [
@@ -34,9 +34,9 @@ fn what_is_denied_stands_in_the_way_of_others_and_what_is_forced_or_given_back_n
 }
 
 #[test]
-fn a_look_announces_the_change_that_taking_makes() {
+fn evaluation_announces_the_change_that_apply_makes() {
     let (limit, usage) = used();
-    for (request, change, granted, left) in [
+    for (request, change, granted, remaining) in [
         (Request::Take(units(2)), Change::Charge(units(2)), None, 0),
         (Request::Take(units(3)), Change::Nothing, None, 2),
         (Request::Take(Amount::ZERO), Change::Nothing, None, 2),
@@ -53,7 +53,7 @@ fn a_look_announces_the_change_that_taking_makes() {
         assert_eq!(evaluation.change(), change, "{request:?}");
         evaluation.change().apply(&limit, &mut after, us(0));
         let decision = evaluation.decision(&limit, &after, us(0), true);
-        assert_eq!((decision.granted, decision.remaining), (granted, units(left)), "{request:?}");
+        assert_eq!((decision.granted, decision.remaining), (granted, units(remaining)), "{request:?}");
         assert_eq!(decision.verdict.allowed(), evaluation.verdict().allowed(), "{request:?}");
     }
     let nothing = evaluate(&limit, &BucketUsage::default(), us(0), Request::GiveBack(units(3)));
@@ -61,12 +61,12 @@ fn a_look_announces_the_change_that_taking_makes() {
 }
 
 #[test]
-fn a_peek_at_a_forced_cost_tells_the_debt_as_if_it_had_been_charged() {
+fn peek_at_a_forced_cost_reports_the_debt_after_the_charge() {
     let (limit, mut usage) = used();
     let evaluation = evaluate(&limit, &usage, us(0), Request::Force(units(5)));
-    let told = |usage: &BucketUsage, taken| evaluation.decision(&limit, usage, us(0), taken).verdict;
+    let verdict = |usage: &BucketUsage, charged| evaluation.decision(&limit, usage, us(0), charged).verdict;
     let debt = Verdict::After(Span::SECOND.times(3));
-    assert_eq!(told(&usage, false), debt);
+    assert_eq!(verdict(&usage, false), debt);
     evaluation.change().apply(&limit, &mut usage, us(0));
-    assert_eq!(told(&usage, true), debt);
+    assert_eq!(verdict(&usage, true), debt);
 }

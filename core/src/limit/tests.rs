@@ -20,15 +20,15 @@ fn charged(units_used: u64) -> BucketUsage {
 }
 
 #[test]
-fn a_usage_of_one_piece_is_told_in_one_part() {
+fn usage_without_pieces_is_encoded_as_one_part() {
     let mut part = EncodedFields::default();
     assert_eq!(charged(3).encode_part_of_whole(0, &mut part), None);
     assert_eq!(part, whole_effect(&charged(3)));
 }
 
-/// In what is stored, so that they never change.
+/// Names and versions are stored, so they never change.
 #[test]
-fn every_kind_has_the_name_and_the_version_that_it_always_had() {
+fn names_and_versions_of_kinds_are_stable() {
     let names =
         ["rl-bucket", "rl-window", "rl-slider", "rl-strict", "rl-reqlog", "rl-leases", "rl-sketch", "rl-limits"];
     assert_eq!(Kind::ALL.map(Kind::name), names);
@@ -45,7 +45,7 @@ fn every_kind_has_the_name_and_the_version_that_it_always_had() {
 }
 
 #[test]
-fn a_kind_that_never_grows_holds_nothing_beside_itself() {
+fn fixed_size_kind_uses_no_heap_memory() {
     let usage = charged(3);
     assert_eq!((usage.entries(), usage.heap_size(), usage.effort()), (0, 0, 1));
     assert_eq!(bucket().entries_after_charge(&usage, us(0)), None);
@@ -53,33 +53,33 @@ fn a_kind_that_never_grows_holds_nothing_beside_itself() {
 }
 
 #[test]
-fn the_effect_of_a_small_kind_is_all_of_its_usage() {
+fn effect_of_a_fixed_size_kind_is_its_whole_usage() {
     let mut usage = charged(3);
-    let mut told = EncodedFields::default();
-    usage.encode_effect(&mut told);
-    assert_eq!(told, encoded(&usage));
+    let mut sent = EncodedFields::default();
+    usage.encode_effect(&mut sent);
+    assert_eq!(sent, encoded(&usage));
     assert_eq!(whole_effect(&usage), encoded(&usage));
     let mut elsewhere = charged(9);
-    elsewhere.apply_effect(&mut told, 1);
+    elsewhere.apply_effect(&mut sent, 1);
     assert_eq!(elsewhere, usage);
 }
 
 #[test]
-fn a_small_kind_accepts_an_effect_if_it_is_a_usage() {
+fn effect_of_a_fixed_size_kind_must_be_a_valid_usage() {
     let accepts = |fields: &[u64]| charged(1).accepts_effect(&mut EncodedFields::integers(fields.iter().copied()), 1);
     assert!(accepts(&[1, 0]));
     assert!(!accepts(&[0, 0]) && !accepts(&[1]) && !accepts(&[]));
 }
 
 #[test]
-fn a_usage_is_after_now_if_it_was_written_later() {
+fn usage_is_after_an_earlier_time() {
     let mut usage = BucketUsage::default();
     bucket().charge(&mut usage, us(10), units(1));
     assert_eq!([9, 10, 11].map(|now| usage.is_after(us(now))), [true, false, false]);
 }
 
 #[test]
-fn a_debt_is_what_has_to_go_until_the_limit_is_kept() {
+fn debt_is_the_time_until_the_usage_is_within_the_limit() {
     let (limit, within, past) = (bucket(), charged(10), charged(12));
     let debt = |usage| limit.debt(usage, us(500_000));
     assert_eq!((debt(&within), debt(&past)), (Span::ZERO, Span::from_micros(1_500_000)));
@@ -88,11 +88,11 @@ fn a_debt_is_what_has_to_go_until_the_limit_is_kept() {
     assert_eq!(after(&within, 500_000, 3), Span::from_micros(2_500_000));
     let mut later = BucketUsage::default();
     limit.charge(&mut later, us(9_000_000), units(10));
-    assert_eq!(after(&later, 1_000_000, 3), Span::from_micros(3_000_000), "by a clock that has gone back");
+    assert_eq!(after(&later, 1_000_000, 3), Span::from_micros(3_000_000), "after the clock moved backwards");
 }
 
 #[test]
-fn only_what_is_allowed_passes() {
+fn only_allowed_verdicts_are_granted() {
     let verdicts = [Verdict::Allowed(Span::ZERO), Verdict::Allowed(Span::SECOND), Verdict::After(Span::ZERO)];
     assert_eq!(verdicts.map(Verdict::allowed), [true, true, false]);
     assert!(!Verdict::Never.allowed());
