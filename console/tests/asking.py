@@ -1,4 +1,4 @@
-"""How the console is asked."""
+"""Requests to the API of the console."""
 
 from urllib.parse import quote
 

@@ -75,7 +75,7 @@ class Visit:
         self.page.keyboard.type(text)
 
     def assert_accessible(self) -> None:
-        """By the rules of axe-core; and nothing is wider than the screen."""
+        """Check the page by the rules of axe-core, and that nothing is wider than the screen."""
         axe = pytest.importorskip("axe_playwright_python.sync_playwright")
         found = axe.Axe().run(self.page).response["violations"]
         assert [(one["id"], one["nodes"][0]["html"]) for one in found] == []

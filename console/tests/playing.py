@@ -27,7 +27,7 @@ class Playground:
         self.port = int(self.url.strip("/").rpartition(":")[2])
 
     def seconds(self) -> float:
-        """Of a processor that it has used."""
+        """Return the CPU seconds that a process has used."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -26,7 +26,7 @@ HOT, CALM = "203.0.113.66", "198.51.100.7"
 
 @pytest.fixture
 def server(binary: Binary) -> Iterator[Server]:
-    """By the real time, which the page compares with its own."""
+    """A clock that follows the real time, with which the page compares its own."""
     with Server(binary) as server:
         yield server
 
@@ -103,7 +103,7 @@ def raise_plan(one: Visit) -> None:
 
 
 def replay_yesterday(one: Visit, log: Path) -> None:
-    """What a new limit would have denied."""
+    """Replay a log under a new limit."""
     page = one.page
     page.keyboard.press("g")
     page.keyboard.press("r")
@@ -215,7 +215,7 @@ def raise_sketch(one: Visit) -> None:
 
 
 def change_sketch(one: Visit) -> None:
-    """Its size; and what becomes of keys if it is no sketch any more."""
+    """Change the size of a sketch, and replace a sketch by another algorithm."""
     page = one.page
     row = page.get_by_role("row").filter(has_text="per-address")
     one.press(row.get_by_role("button", name="Edit…"))

@@ -26,7 +26,7 @@ ENDING = {"light": "", "dark": "-dark"}
 
 @pytest.fixture
 def server(binary: Binary) -> Iterator[Server]:
-    """By the real time, which the page compares with its own."""
+    """A clock that follows the real time, with which the page compares its own."""
     with Server(binary) as server:
         yield server
 

@@ -33,7 +33,7 @@ LIMITS = [
 
 
 def replay(*words: str | Path, log: str | None = None, status: int = 0) -> str:
-    """What the command prints: its report, or of one that fails what went wrong."""
+    """Return the report that the command prints, or its error if it fails."""
     done = subprocess.run(
         [BINARY, "replay", *words],
         input=log,

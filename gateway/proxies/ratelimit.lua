@@ -1,6 +1,6 @@
--- Asks the gateway whether a request may pass. Requests pass while the gateway does not answer.
+-- Sends each request to the gateway and denies it if the gateway does. Requests pass while the gateway does not respond.
 local gateway = "http://127.0.0.1:8080/check"
--- In milliseconds: longer than the gateway's own --timeout.
+-- Timeout in milliseconds, longer than the gateway's own --timeout.
 local timeout = 250
 -- Request headers that belong to one connection.
 local hop_by_hop = {
@@ -27,9 +27,8 @@ core.register_action("ratelimit", { "http-req" }, function(txn)
         end
         return
     end
-    local kind = first("content-type")
-    -- HAProxy's own answer when it gets none from the gateway.
-    local unanswered = status == 0 or status >= 502 and status <= 504 and kind ~= "application/problem+json"
+    -- Without a response of the gateway, HAProxy makes one of its own, which has no Retry-After.
+    local unanswered = status == 0 or status >= 502 and status <= 504 and not first("retry-after")
     if unanswered then return end
     local reply = txn:reply({ status = status, body = answer.body })
     for _, name in ipairs({ "content-type", "retry-after", "ratelimit", "ratelimit-policy" }) do

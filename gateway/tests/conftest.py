@@ -1,4 +1,4 @@
-"""Servers with the module under a clock that tests set, and gateways before them."""
+"""Servers with the module, under a clock that tests set, and gateways before them."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ def redis(server: Server) -> Redis:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Gateway]]:
-    """Starts a gateway that ends with the test."""
+    """Start gateways that end with the test."""
     with ExitStack() as gateways:
         yield lambda *words, **more: gateways.enter_context(Gateway(*words, **more))
 
@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def policy(redis: Redis) -> Callable[..., int]:
-    """Sets a policy: its name, and the words of its limits."""
+    """Set a policy by its name and the words of its limits."""
     return lambda name, words: redis.execute_command("RL.POLICYSET", name, *words.split())
 
 

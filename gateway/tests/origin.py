@@ -1,4 +1,4 @@
-"""What stands behind the proxies."""
+"""Origin server behind the proxies."""
 
 import contextlib
 import json
@@ -8,12 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Origin(ThreadingHTTPServer):
-    """Answers each request; those for /slow once they are let go.
+    """HTTP server that answers each request, and requests for /slow only after `release` is set.
 
-    A path that ends in /json or /stream is that of a model, which tells the tokens that it used: in
-    JSON, or at the end of a stream of events; /unmetered does not tell them, and /dead hangs up.
+    A path that ends in /json or /stream is that of a model, which reports the tokens that it used:
+    in JSON, or at the end of an event stream. /unmetered does not report them, and /dead closes the
+    connection.
 
-    A POST is answered with its body; one to /broken not at all, and one to /500 as an error.
+    The response to a POST has its body. /broken closes the connection, and /500 returns an error.
     """
 
     daemon_threads = True
@@ -66,7 +67,7 @@ class Handler(BaseHTTPRequestHandler):
         return {"model": self.server.model, "choices": [], "usage": usage}
 
     def _model(self, kind: str, parts: Iterable[object]) -> None:
-        """Writes each part as it comes."""
+        """Write each part as soon as it is available."""
         self.send_response(200)
         self.send_header("content-type", kind)
         self.send_header("connection", "close")

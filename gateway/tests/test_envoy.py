@@ -1,4 +1,4 @@
-"""A stock Envoy before a small origin, by the configurations that docs/gateway.md shows."""
+"""Unmodified Envoy before an origin, with the configurations that docs/gateway.md shows."""
 
 import http.client
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from origin import Origin
-from proxies import Proxy, of_envoy
+from proxies import Proxy, envoy_kind
 from running import Gateway
 
 from support import poll
@@ -20,7 +20,7 @@ from support import poll
 def envoy(origin: Origin, tmp_path: Path) -> Iterator[Callable[..., Proxy]]:
     with ExitStack() as running:
         yield lambda file, gateway: running.enter_context(
-            Proxy("envoy", gateway, origin, tmp_path, kind=of_envoy(file))
+            Proxy("envoy", gateway, origin, tmp_path, kind=envoy_kind(file))
         )
 
 
@@ -52,7 +52,7 @@ def test_parallel_requests_are_counted_exactly(
     assert Counter(statuses) == {200: 100, 429: 50}
 
 
-def test_two_at_once_and_who_hangs_up_frees_the_place(
+def test_closed_connection_frees_its_lease(
     gateway: Gateway, envoy: Run, policy: Policy, origin: Origin
 ) -> None:
     policy("concurrent|user", "CONCURRENCY 2 1m")
@@ -63,14 +63,14 @@ def test_two_at_once_and_who_hangs_up_frees_the_place(
     assert all(origin.waiting.acquire(timeout=20) for _ in slow)
     assert running.statuses(2, x_user="1") == [429, 429]
     slow[0].close()
-    poll.until(lambda: running.get(x_user="1").status == 200, "who hung up is not counted")
+    poll.until(lambda: running.get(x_user="1").status == 200, "its lease is free")
     origin.release.set()
     assert slow[1].getresponse().status == 200
     slow[1].close()
     poll.until(lambda: running.statuses(4, x_user="1") == [200] * 4, "all are free again")
 
 
-def test_of_four_at_once_two_pass(
+def test_two_of_four_concurrent_requests_pass(
     gateway: Gateway, envoy: Run, policy: Policy, origin: Origin
 ) -> None:
     policy("concurrent|user", "CONCURRENCY 2 1m")
@@ -83,7 +83,7 @@ def test_of_four_at_once_two_pass(
     poll.until(lambda: running.statuses(4, x_user="1") == [200] * 4, "all are free again")
 
 
-def test_the_places_of_an_envoy_that_was_killed_lapse(
+def test_leases_of_a_killed_envoy_expire(
     gateway: Gateway, envoy: Run, policy: Policy, origin: Origin, clock: object
 ) -> None:
     policy("concurrent|user", "CONCURRENCY 1 1m")
@@ -99,7 +99,7 @@ def test_the_places_of_an_envoy_that_was_killed_lapse(
         assert running.statuses(1, x_user="1") == [200]
 
 
-def test_envoy_goes_on_without_a_gateway_and_with_it_again(
+def test_envoy_continues_without_a_gateway_and_enforces_limits_after_its_return(
     gateway: Gateway, envoy: Run, policy: Policy
 ) -> None:
     policy("web|user", "FIXED 2 1h")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from origin import Origin
-from proxies import Proxy, of_envoy
+from proxies import Proxy, envoy_kind
 from running import Gateway
 
 from support import poll
@@ -66,7 +66,7 @@ def gateway(server: Server, start: Callable[..., Gateway], file: Path) -> Gatewa
 def envoy(gateway: Gateway, origin: Origin, tmp_path: Path, clock: Clock) -> Iterator[Proxy]:
     # The begin of a minute.
     clock.set(1_700_000_040_000_000)
-    kind = of_envoy("envoy-ratelimit.yaml", folder=Path(__file__).parent)
+    kind = envoy_kind("envoy-ratelimit.yaml", folder=Path(__file__).parent)
     with Proxy("envoy", gateway, origin, tmp_path, kind=kind) as running:
         yield running
 

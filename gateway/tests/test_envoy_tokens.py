@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from origin import Origin
-from proxies import Proxy, of_envoy
+from proxies import Proxy, envoy_kind
 from redis import Redis
 from running import REPOSITORY, Gateway
 
@@ -26,7 +26,7 @@ def envoy(origin: Origin, tmp_path: Path) -> Iterator[Run]:
     with ExitStack() as running:
 
         def run(gateway: Gateway, **edits: str) -> Proxy:
-            kind = of_envoy("envoy-tokens.yaml")
+            kind = envoy_kind("envoy-tokens.yaml")
             proxy = Proxy("envoy", gateway, origin, tmp_path, kind=kind, **edits)
             return running.enter_context(proxy)
 

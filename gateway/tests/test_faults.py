@@ -1,4 +1,4 @@
-"""What goes wrong, and how much of it at once: what is lost, and what is bounded."""
+"""Faults under load: killed servers, many connections, and hostile requests."""
 
 import contextlib
 import http.client

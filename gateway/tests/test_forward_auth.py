@@ -1,6 +1,6 @@
-"""What stock proxies do with the decisions of a gateway, and without one.
+"""Unmodified proxies with the decisions of a gateway, and without a gateway.
 
-The table of docs/gateway.md says what becomes of a request; each of its cells is tested.
+Each cell of the table in docs/gateway.md is tested.
 """
 
 import contextlib
@@ -8,8 +8,11 @@ import http.client
 import os
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from origin import Origin
@@ -25,11 +28,11 @@ Start = Callable[..., Gateway]
 Policy = Callable[..., int]
 DOCUMENT = REPOSITORY / "docs/gateway.md"
 
-# Caddy alone is enough for each change; Envoy has tests of its own.
+# Short test runs use only Caddy; Envoy has tests of its own.
 ALL = [pytest.param(name, marks=[] if name == "caddy" else pytest.mark.proxies) for name in KINDS]
 BY_HTTP = [one for one in ALL if one.values != ("envoy",)]
 
-# The changes to the files by which requests are denied while the gateway does not answer.
+# Changes to the files that deny requests while the gateway does not respond.
 DENYING = {
     "envoy": {"failure_mode_deny: false": "failure_mode_deny: true"},
     "caddy": {"handle_errors 502 504": "handle_errors 599"},
@@ -40,7 +43,7 @@ DENYING = {
 
 
 def table() -> dict[str, list[str]]:
-    """The cells of the documented table behind the first, by proxy."""
+    """Return the cells of the documented table after the first, by proxy."""
     text = DOCUMENT.read_text()
     body = text[text.index("| proxy |") :].split("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
@@ -48,7 +51,7 @@ def table() -> dict[str, list[str]]:
 
 
 def documented(name: str, column: int) -> list[int]:
-    """The statuses that a cell names. A request that passes is answered 200 by the origin."""
+    """Return the statuses in a cell. The origin answers 200 to a request that passes."""
     cell = table()[name][column]
     return [200] if cell == "passes" else [int(number) for number in re.findall(r"\d+", cell)]
 
@@ -62,7 +65,7 @@ def test_table_has_a_row_for_each_proxy() -> None:
 
 
 def routed(proxy: Proxy) -> None:
-    """Waits for the routes: Traefik listens before it has them."""
+    """Wait for the routes: Traefik listens before it has them."""
     poll.until(lambda: proxy.get("/").status == 200, "the proxy has its routes")
 
 
@@ -73,6 +76,34 @@ def proxy(
     with Proxy(request.param, gateway, origin, tmp_path) as proxy:
         routed(proxy)
         yield proxy
+
+
+class Overloaded(BaseHTTPRequestHandler):
+    """Handler that rejects requests like a gateway that exceeds its byte budget."""
+
+    def do_GET(self) -> None:
+        self.send_response(503)
+        self.send_header("retry-after", "1")
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", BY_HTTP)
+def test_request_that_an_overloaded_gateway_rejects_is_denied(
+    name: str, origin: Origin, tmp_path: Path
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Overloaded) as overloaded:
+        thread = threading.Thread(target=overloaded.serve_forever, args=(0.01,))
+        thread.start()
+        gateway = SimpleNamespace(http=overloaded.server_port, grpc=overloaded.server_port)
+        with Proxy(name, gateway, origin, tmp_path) as proxy:
+            poll.until(lambda: proxy.get().status == 503, "the proxy has its routes")
+            assert proxy.statuses(3) == [503] * 3
+        overloaded.shutdown()
+        thread.join()
 
 
 @pytest.mark.parametrize("proxy", BY_HTTP, indirect=True)
@@ -181,7 +212,7 @@ def hung(gateway: Gateway) -> Iterator[None]:
 
 
 def ask(proxy: Proxy) -> http.client.HTTPResponse:
-    """As a client of the policy `web|user` in envoy.yaml, of `http|client` in the others."""
+    """Send a request that counts for `web|user` in envoy.yaml, or `http|client` elsewhere."""
     return proxy.get(x_user="1")
 
 

@@ -1,4 +1,4 @@
-"""What `make gateway` shows, once all are built."""
+"""Output of `make gateway`, once all programs are built."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ CONSOLE = Path(
 ).absolute()
 
 
-def test_a_first_request_for_each_door(binary: Binary) -> None:
+def test_first_requests_of_each_protocol_are_shown(binary: Binary) -> None:
     with ExitStack() as owned:
         ports = [str(reserve_port(owned)) for _ in range(4)]
         named = zip(("--port", "--grpc", "--http", "--console"), ports, strict=True)
@@ -27,7 +27,7 @@ def test_a_first_request_for_each_door(binary: Binary) -> None:
         words = [REPOSITORY / "scripts/gateway.py", MODULE, BINARY, CONSOLE]
         words += ["--server", binary.path]
         process = subprocess.Popen(
-            # As a shell starts it from a terminal, also where these tests run behind it.
+            # Background processes of a shell ignore SIGINT, so its default is restored.
             ["env", "--default-signal=INT", sys.executable, *words, *options],
             stdout=subprocess.PIPE,
             text=True,
@@ -45,4 +45,4 @@ def test_a_first_request_for_each_door(binary: Binary) -> None:
     assert "shutting all of them down" in printed
     for port in ports:
         with socket.socket() as probe:
-            assert probe.connect_ex(("127.0.0.1", int(port))) != 0, "nobody stays on its port"
+            assert probe.connect_ex(("127.0.0.1", int(port))) != 0, "each port is free again"

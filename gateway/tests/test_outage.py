@@ -1,4 +1,4 @@
-"""What is answered while the server is away, and how the gateway ends."""
+"""Responses while the server is away, and the shutdown of the gateway."""
 
 import contextlib
 import os

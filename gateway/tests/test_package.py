@@ -15,7 +15,7 @@ GATEWAY = REPOSITORY / "gateway"
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not shutil.which("dpkg-shlibdeps"), reason="needs dpkg-dev")
-def test_a_debian_package_that_can_be_unpacked_and_run(tmp_path: Path) -> None:
+def test_debian_package_can_be_unpacked_and_run(tmp_path: Path) -> None:
     script = REPOSITORY / "scripts/deb.sh"
     words = ["sh", script, "gateway", BINARY, tmp_path / "made", "somebody <somebody@localhost>"]
     made = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -44,7 +44,7 @@ def test_a_debian_package_that_can_be_unpacked_and_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd")
-def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     text = (GATEWAY / "packaging/ratelimit-gateway.service").read_text()
     # What it starts has to be there, and so has the page that it names.
     installed = {"/usr/bin/ratelimit-gateway": str(BINARY)}

@@ -1,4 +1,4 @@
-"""The protocol, as clients such as grpcurl learn it from the gateway itself."""
+"""gRPC reflection, by which clients such as grpcurl discover the protocol."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,9 @@ from running import Gateway
 SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 
 
-def test_a_client_that_knows_nothing_asks(gateway: Gateway, policy: Callable[..., int]) -> None:
+def test_client_without_the_protocol_sends_a_request(
+    gateway: Gateway, policy: Callable[..., int]
+) -> None:
     policy("api|user", "FIXED 1 1h")
     known = ProtoReflectionDescriptorDatabase(gateway.channel)
     assert {SERVICE, "grpc.health.v1.Health"} <= set(known.get_services())

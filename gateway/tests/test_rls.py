@@ -1,4 +1,4 @@
-"""What Envoy's rate limit service answers, by the policies of the server."""
+"""Responses of Envoy's rate limit service under the policies of the server."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

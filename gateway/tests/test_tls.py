@@ -37,7 +37,9 @@ def port(binary: Binary, certificates: Path) -> Iterator[int]:
         yield port
 
 
-def test_both_sides(port: int, start: Callable[..., Gateway], certificates: Path) -> None:
+def test_tls_to_server_and_from_envoy(
+    port: int, start: Callable[..., Gateway], certificates: Path
+) -> None:
     own = certificates / "own.crt", certificates / "own.key"
     server = ["--server-ca", certificates / "ca.crt", "--server-cert", own[0], "--server-key"]
     envoy = ["--grpc-cert", own[0], "--grpc-key", own[1]]
@@ -51,7 +53,7 @@ def test_both_sides(port: int, start: Callable[..., Gateway], certificates: Path
         poll.until(lambda: ask(asked, timeout=10).status == serving, "it is healthy")
 
 
-def test_proxies_ask_over_tls(
+def test_http_listener_speaks_tls(
     server: Server, start: Callable[..., Gateway], certificates: Path
 ) -> None:
     own = ["--http-cert", certificates / "own.crt", "--http-key", certificates / "own.key"]
@@ -78,7 +80,7 @@ def test_proxies_ask_over_tls(
     "empty",
     ["grpc-cert", "grpc-key", "http-cert", "http-key", "server-ca", "server-cert", "server-key"],
 )
-def test_empty_files_of_tls_are_refused_by_name(
+def test_error_names_an_empty_tls_file(
     empty: str, content: bytes | None, certificates: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "file"
@@ -102,7 +104,7 @@ def test_empty_files_of_tls_are_refused_by_name(
     assert f"{file}: " in started.stderr
 
 
-def test_renewed_certificates_are_shown_without_a_restart(
+def test_listeners_use_renewed_certificates_without_a_restart(
     server: Server, start: Callable[..., Gateway], certificates: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(certificates, tmp_path / "tls"))
@@ -127,7 +129,7 @@ def test_renewed_certificates_are_shown_without_a_restart(
     before = own["cert"].read_text().strip()
     assert shown() == {before}
     make_certificate(folder, "renewed")
-    # One of the files alone fits no other.
+    # The new certificate does not belong to the old key.
     shutil.copy(folder / "renewed.crt", own["cert"])
     poll.until(lambda: reloads("refused") >= 2, "the certificate without its key is refused")
     assert shown() == {before}
@@ -139,7 +141,7 @@ def test_renewed_certificates_are_shown_without_a_restart(
     assert "the certificate of a listener" in gateway.log
 
 
-def test_renewed_certificates_are_for_the_server_without_a_restart(
+def test_connections_use_renewed_certificates_without_a_restart(
     binary: Binary, start: Callable[..., Gateway], certificates: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(certificates, tmp_path / "tls"))
@@ -165,9 +167,7 @@ def test_renewed_certificates_are_for_the_server_without_a_restart(
             poll.until(lambda: gateway.get("/check").status in statuses, "the new one is trusted")
 
 
-def test_a_server_that_is_not_trusted_is_not_asked(
-    port: int, start: Callable[..., Gateway]
-) -> None:
+def test_untrusted_server_gets_no_calls(port: int, start: Callable[..., Gateway]) -> None:
     gateway = start(f"rediss://localhost:{port}", "--on-outage", "closed", wait=False)
     assert gateway.get("/check").status == 503
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "it is told of")

@@ -1,4 +1,4 @@
-"""A cluster, and a primary that Sentinels watch: each is followed wherever it goes."""
+"""Clusters and primaries behind Sentinels, whose changes the gateway follows."""
 
 import contextlib
 import socket
@@ -21,7 +21,7 @@ __all__ = ["cluster", "running_clock"]
 Start = Callable[..., Gateway]
 
 
-def test_a_request_across_slots_is_all_or_none(cluster: Cluster, start: Start) -> None:
+def test_request_across_slots_is_all_or_none(cluster: Cluster, start: Start) -> None:
     set_policy(cluster, "api|user", "FIXED", "100", "1d")
     set_policy(cluster, "api|tenant", "FIXED", "2", "1d")
     gateway = start(cluster.servers[1].port)
@@ -32,7 +32,7 @@ def test_a_request_across_slots_is_all_or_none(cluster: Cluster, start: Start) -
     assert [one.limit_remaining for one in left] == [99] * 2 + [100] * 18
 
 
-def test_a_slot_that_moves_is_followed(cluster: Cluster, start: Start) -> None:
+def test_calls_follow_a_moving_slot(cluster: Cluster, start: Start) -> None:
     set_policy(cluster, "api|user", "FIXED", "100", "1d")
     gateway = start(cluster.servers[0].port)
     key = "rl:api|user=1"
@@ -53,7 +53,7 @@ def test_a_slot_that_moves_is_followed(cluster: Cluster, start: Start) -> None:
 
 
 @pytest.mark.long
-def test_a_failover_by_sentinels_is_followed(
+def test_calls_follow_a_failover_by_sentinels(
     binary: Binary, running_clock: Clock, start: Start
 ) -> None:
     with Server(binary, clock=running_clock) as primary:
@@ -77,7 +77,7 @@ def test_a_failover_by_sentinels_is_followed(
 
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", ["redis", "redis-sentinel"])
-def test_host_that_hangs_does_not_keep_the_next_from_being_asked(
+def test_hanging_host_is_skipped(
     binary: Binary, running_clock: Clock, start: Start, scheme: str
 ) -> None:
     with contextlib.ExitStack() as owned:
@@ -94,7 +94,7 @@ def test_host_that_hangs_does_not_keep_the_next_from_being_asked(
 
 
 @pytest.mark.parametrize("server", binaries.available(), ids=lambda path: path.parents[1].name)
-def test_every_server_within_reach_is_asked(
+def test_every_available_server_is_supported(
     server: Path, shared_clock: Clock, start: Start
 ) -> None:
     """Redis 6.2 too, whose INFO takes one section in a call."""
