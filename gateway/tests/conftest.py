@@ -7,22 +7,16 @@ from pathlib import Path
 
 import pytest
 from origin import Origin
-from redis import Redis
 from running import BINARY, Gateway
 
 from support.server import Server
 
-pytest_plugins = ["support.fixtures"]
+pytest_plugins = ["support.fixtures", "support.program_fixtures"]
 
 
 def pytest_configure() -> None:
     if not BINARY.is_file():
         raise pytest.UsageError(f"{BINARY} is missing: run `make gateway-lint`")
-
-
-@pytest.fixture
-def redis(server: Server) -> Redis:
-    return server.client(decode_responses=True)
 
 
 @pytest.fixture
@@ -40,12 +34,6 @@ def gateway(server: Server, start: Callable[..., Gateway]) -> Gateway:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "gateway.yaml"
-
-
-@pytest.fixture
-def policy(redis: Redis) -> Callable[..., int]:
-    """Set a policy by its name and the words of its limits."""
-    return lambda name, words: redis.execute_command("RL.POLICYSET", name, *words.split())
 
 
 @pytest.fixture
