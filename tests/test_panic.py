@@ -46,6 +46,13 @@ def test_panic_after_a_reply_does_not_reply_again(debug: Server, redis: Redis) -
     assert debug.log().count("on purpose") == 1
 
 
+def test_panic_in_an_event_handler_is_a_line_in_the_log(debug: Server, redis: Redis) -> None:
+    redis.execute_command("RL.PANIC", 1)
+    assert redis.flushall()
+    assert debug.log().count("on purpose") == 1
+    assert redis.ping()
+
+
 def panics(redis: Redis, point: int, *call: Word) -> bool:
     """Tells whether the call panics at its n-th point, and checks that the connection stays in
     step.

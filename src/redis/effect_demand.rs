@@ -82,22 +82,18 @@ fn state(may_begin: bool) -> u8 {
     }
 }
 
-/// The events after which the answer may be another.
-pub const EVENTS: [u64; 4] = [
-    raw::REDISMODULE_EVENT_FORK_CHILD,
-    raw::REDISMODULE_EVENT_REPLICA_CHANGE,
-    raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
-    raw::REDISMODULE_EVENT_LOADING,
-];
+/// Events after which the answer may be another, beside changes of the role and loads: those that the SDK has no handlers
+/// for.
+pub const RAW_EVENTS: [u64; 2] = [raw::REDISMODULE_EVENT_FORK_CHILD, raw::REDISMODULE_EVENT_REPLICA_CHANGE];
 
-/// The server will announce `all` of [`EVENTS`], so that it can be asked.
+/// Notes whether the server will announce all events after which the answer may be another, so that it can be asked.
 pub fn watched(all: bool) {
     if all {
         STATE.store(TO_BE_ASKED, Relaxed);
     }
 }
 
-/// One of [`EVENTS`] has come: the server has `forked` a child, or is to be asked again.
+/// Handles an event after which the answer may be another: the server has `forked` a child, or is to be asked again.
 pub fn changed(forked: bool) {
     STATE.store(if forked { state(true) } else { TO_BE_ASKED }, Relaxed);
 }

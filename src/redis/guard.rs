@@ -92,6 +92,19 @@ macro_rules! entry_point {
 }
 pub(crate) use entry_point;
 
+/// Defines a handler of a server event, by an attribute of `redis-module-macros`: `attribute fn name(context, event: type)
+/// { body }`. The SDK calls it from a function for C of its own, so a panic is caught here.
+macro_rules! event_handler {
+    ($(#[$doc:meta])* $attribute:ident fn $name:ident($context:ident, $event:ident: $type:ty) $body:block) => {
+        $(#[$doc])*
+        #[redis_module_macros::$attribute]
+        fn $name($context: &redis_module::Context, $event: $type) {
+            $crate::redis::guard::catch_panic((), || $body);
+        }
+    };
+}
+pub(crate) use event_handler;
+
 /// Runs `run`; if it panics, returns `failed`.
 #[inline(always)]
 pub fn catch_panic<T>(failed: T, run: impl FnOnce() -> T) -> T {
@@ -112,22 +125,25 @@ mod tests {
     use std::fs::{read_dir, read_to_string};
     use std::path::Path;
 
-    /// Returns the lines that define a function for C, of all sources in a folder.
-    fn functions_for_c(folder: &Path) -> Vec<String> {
+    /// Returns the lines that define a function for C or an event handler, of all sources in a folder.
+    fn entry_points(folder: &Path) -> Vec<String> {
         let entries = read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let lines_of = |path: &Path| -> Vec<String> {
             let text = read_to_string(path).unwrap();
-            let linkage = "extern \"";
-            let defines = |line: &&str| line.split_once(linkage).is_some_and(|(_, rest)| rest.contains(" fn "));
+            let (linkage, handler) = ("extern \"", "_event_handler]");
+            let defines = |line: &&str| {
+                line.split_once(linkage).is_some_and(|(_, rest)| rest.contains(" fn "))
+                    || line.trim_start().starts_with("#[") && (line.contains(handler) || line.contains("_macros::"))
+            };
             text.lines().filter(defines).map(|line| format!("{}: {}", path.display(), line.trim())).collect()
         };
-        entries.flat_map(|path| if path.is_dir() { functions_for_c(&path) } else { lines_of(&path) }).collect()
+        entries.flat_map(|path| if path.is_dir() { entry_points(&path) } else { lines_of(&path) }).collect()
     }
 
     #[test]
-    fn functions_for_c_are_defined_by_entry_point_alone() {
-        let found = functions_for_c(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
-        let is_the_macro = |line: &String| line.contains("$visible unsafe extern");
-        assert!(found.len() == 1 && found.iter().all(is_the_macro), "not by entry_point!: {found:#?}");
+    fn entry_points_are_defined_by_macros_that_catch_panics() {
+        let found = entry_points(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+        let is_in_macro = |line: &String| line.contains("$visible unsafe extern") || line.contains("$attribute]");
+        assert!(found.len() == 2 && found.iter().all(is_in_macro), "not by a macro of guard.rs: {found:#?}");
     }
 }

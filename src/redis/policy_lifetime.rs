@@ -30,6 +30,7 @@ use crate::server::policy_table::MAX_RECORD;
 use ratelimit_core::policy::{Merged, Origin, Walk};
 use ratelimit_core::wire::codec::{Decoder, Encoder};
 use redis_module::raw;
+use redis_module::server_events::LoadingSubevent;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
@@ -181,22 +182,21 @@ pub fn warn_unless_they_last(state: &PolicyLoad) {
 }
 
 /// Handles the events of a load: its start, and its outcome.
-pub fn loading(global: &Global, subevent: u64) {
+pub fn loading(global: &Global, subevent: LoadingSubevent) {
     let load = &mut *global.policy_load.load.borrow_mut();
     match subevent {
-        raw::REDISMODULE_SUBEVENT_LOADING_RDB_START => begin(global, load, Origin::Disk, false),
-        raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => {
+        LoadingSubevent::RdbStarted => begin(global, load, Origin::Disk, false),
+        LoadingSubevent::ReplStarted => {
             // The event of an asynchronous load comes before this one.
             let is_async = matches!(load, Load::Aside { is_async: true, .. });
             begin(global, load, Origin::Primary, is_async);
         }
-        raw::REDISMODULE_SUBEVENT_LOADING_AOF_START | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => abort(global, load),
-        raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
+        LoadingSubevent::AofStarted | LoadingSubevent::Failed => abort(global, load),
+        LoadingSubevent::Ended => {
             if matches!(load, Load::Aside { is_async: false, .. }) {
                 take_over(global, load);
             }
         }
-        _ => {}
     }
 }
 

@@ -1,61 +1,92 @@
-//! What the server announces: a module has one subscription to each event, so who is to hear of it is told here.
+//! Events of the server.
+//!
+//! Flushes, roles, loads and cron are handled by attributes of `redis-module-macros`. The SDK has no handlers for the other
+//! events, to which [`watch`] subscribes. A module has one subscription to each event.
 
-use super::api::subscribe;
+use super::api::{api, subscribe};
 use super::global::global;
 use super::waiting_callbacks::tell;
 use super::{effect_demand, guard, policy_lifetime};
-use redis_module::raw;
+use redis_module::server_events::{FlushSubevent, LoadingSubevent, ServerRole, register_server_events};
+use redis_module::{Context, raw};
 use std::ffi::c_void;
 
-/// Subscribes to all that somebody of ours is to hear of.
+/// Subscribes to all events.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
 pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
-    // SAFETY: the caller's promise.
-    let all = effect_demand::EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id, heard) });
-    effect_demand::watched(all);
-    for id in [
-        raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
-        raw::REDISMODULE_EVENT_CRON_LOOP,
-        raw::REDISMODULE_EVENT_FLUSHDB,
-        raw::REDISMODULE_EVENT_SWAPDB,
-    ] {
-        // SAFETY: likewise. Before 7.0 nothing is loaded beside the old data.
+    let handled =
+        api!(RedisModule_SubscribeToServerEvent).is_some() && register_server_events(&Context::new(ctx)).is_ok();
+    // SAFETY: the caller guarantees the context.
+    let subscribed = effect_demand::RAW_EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id, heard) });
+    effect_demand::watched(handled && subscribed);
+    for id in [raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, raw::REDISMODULE_EVENT_SWAPDB] {
+        // SAFETY: the caller guarantees the context. Before 7.0 nothing is loaded asynchronously.
         unsafe { subscribe(ctx, id, heard) };
     }
 }
 
+guard::event_handler! {
+    /// Handles FLUSHALL and FLUSHDB.
+    flush_event_handler fn flushed(context, _event: FlushSubevent) {
+        guard::panic_test_point();
+        // SAFETY: the event's own context, with the server's lock held.
+        unsafe { tell(context.ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry)) };
+    }
+}
+
+guard::event_handler! {
+    /// Handles a change of the server's role.
+    role_changed_event_handler fn role_changed(_context, _role: ServerRole) {
+        effect_demand::changed(false);
+    }
+}
+
+guard::event_handler! {
+    /// Handles the start and the end of a load.
+    loading_event_handler fn loading(context, event: LoadingSubevent) {
+        effect_demand::changed(false);
+        // SAFETY: the event's own context, with the server's lock held.
+        unsafe {
+            policy_lifetime::loading(global(), event);
+            tell(context.ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry));
+        }
+    }
+}
+
+guard::event_handler! {
+    /// Handles the server's cron event, some ten times a second.
+    cron_event_handler fn cron(context, _version: u64) {
+        // SAFETY: the event's own context, with the server's lock held.
+        unsafe {
+            policy_lifetime::pay(global(), context.ctx);
+            policy_lifetime::cron(global());
+            tell(context.ctx, |callbacks, entry| (callbacks.cron)(entry));
+        }
+    }
+}
+
 guard::entry_point! {
-    /// Hears of an event of the server.
+    /// Handles the events that the SDK has no handlers for.
     fn heard(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEvent, subevent: u64, _data: *mut c_void) {
         // SAFETY: the server announces events with its lock held.
         let global = unsafe { global() };
-        let forked =
-            event.id == raw::REDISMODULE_EVENT_FORK_CHILD && subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN;
-        if effect_demand::EVENTS.contains(&event.id) {
-            effect_demand::changed(forked);
-        }
         match event.id {
-            raw::REDISMODULE_EVENT_CRON_LOOP => {
-                // SAFETY: the event's own context.
-                unsafe { policy_lifetime::pay(global, ctx) };
-                policy_lifetime::cron(global);
-                // SAFETY: likewise.
-                unsafe { tell(ctx, |callbacks, entry| (callbacks.cron)(entry)) };
+            raw::REDISMODULE_EVENT_FORK_CHILD => {
+                let forked = subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN;
+                effect_demand::changed(forked);
+                if forked {
+                    // SAFETY: the event's own context.
+                    unsafe { policy_lifetime::forked(global, ctx) };
+                }
             }
-            raw::REDISMODULE_EVENT_FLUSHDB | raw::REDISMODULE_EVENT_SWAPDB => {
-                // SAFETY: the event's own context.
-                unsafe { tell(ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry)) };
-            }
-            // SAFETY: the event's own context.
-            raw::REDISMODULE_EVENT_FORK_CHILD if forked => unsafe { policy_lifetime::forked(global, ctx) },
-            raw::REDISMODULE_EVENT_LOADING => {
-                policy_lifetime::loading(global, subevent);
-                // SAFETY: the event's own context.
-                unsafe { tell(ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry)) };
-            }
+            raw::REDISMODULE_EVENT_REPLICA_CHANGE => effect_demand::changed(false),
             raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_lifetime::loading_async(global, subevent),
+            // SAFETY: the event's own context.
+            raw::REDISMODULE_EVENT_SWAPDB => unsafe {
+                tell(ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry));
+            },
             _ => {}
         }
     }
