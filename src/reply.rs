@@ -1,35 +1,49 @@
-//! The reply to a call, as a value: it is complete before a byte of it is sent. Only maps differ between RESP2 and
-//! RESP3. -1 is made here and nowhere else.
+//! Replies to calls. A reply is complete before a byte of it is sent. Only maps differ between RESP2 and RESP3. Negative
+//! values of replies are made here and nowhere else.
 
 use ratelimit_core::algorithm::leases::Token;
 use ratelimit_core::policy::{PolicyFacts, Ruling};
 use ratelimit_core::space_saving::Heavy;
 use ratelimit_core::{Amount, Decision, InfoField, Kind, Span, Timestamp, Verdict};
+use redis_module_macros::RedisValue;
 
-/// The answer to a call that was not refused.
+/// Reply to a call that did not fail.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// A decision.
+    /// Decision.
     Row(Row),
-    /// Whether all passed and for how long to wait, then a decision each.
+    /// 1 if all passed and the wait in milliseconds, then the decisions.
     Rows([i64; 2], Vec<Row>),
-    /// One integer.
+    /// Integer.
     Integer(i64),
-    /// A string of bytes.
+    /// String of bytes.
     Bytes(Box<[u8]>),
-    /// Several.
+    /// Array of replies.
     Array(Vec<Reply>),
-    /// Names and what they stand for: a flat array in RESP2.
+    /// Rows of fields, which the SDK sends.
+    Table(Vec<Vec<Field>>),
+    /// Pairs of name and reply: a flat array in RESP2. A map of the SDK is sorted by name, which this is not.
     Map(Vec<(&'static str, Reply)>),
-    /// There is nothing.
+    /// Null.
     Null,
-    /// It was done.
+    /// `OK`.
     Ok,
-    /// Nothing yet: the client waits.
+    /// No reply yet: the client waits.
     Later,
 }
 
-/// A few integers.
+/// Field of a table.
+#[derive(Clone, Debug, RedisValue)]
+pub enum Field {
+    /// Integer.
+    Integer(i64),
+    /// String of bytes.
+    Bytes(Vec<u8>),
+    /// Null.
+    Null(()),
+}
+
+/// Row of up to six integers.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     integers: [i64; 6],
@@ -119,7 +133,7 @@ impl Reply {
         Reply::Array(vec![Reply::Bytes(facts.name), version, Reply::Bytes(facts.specs), factor, left])
     }
 
-    /// What there is to know of a policy.
+    /// Returns the description of a policy.
     pub fn policy(facts: &PolicyFacts) -> Reply {
         let counts = facts.counts.all().map(|(name, count)| (name, Reply::Integer(integer(count))));
         Reply::Map(vec![
@@ -138,7 +152,7 @@ impl Reply {
         Reply::Integer(delay_ms(verdict))
     }
 
-    /// What redis-cell answers: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
+    /// Returns the reply of redis-cell: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
     pub fn throttled(decision: &Decision) -> Reply {
         let retry_after = match decision.verdict {
             Verdict::Allowed(_) | Verdict::Never => -1,
@@ -165,14 +179,15 @@ impl Reply {
         Reply::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    /// `[[key, denied, at most so many too many, policy, item], ...]`.
+    /// Returns `[[key, denied, error, policy, item], ...]`; `denied` is too large by at most `error`.
     pub fn heaviest(keys: &[Heavy]) -> Reply {
         let row = |key: &Heavy| {
-            let counts = [key.denied, key.error].map(|count| Reply::Integer(integer(count)));
-            let names = [key.policy, key.item].map(|name| name.map_or(Reply::Null, |name| Reply::Bytes(name.into())));
-            Reply::Array([Reply::Bytes(key.name.into())].into_iter().chain(counts).chain(names).collect())
+            let counts = [key.denied, key.error].map(|count| Field::Integer(integer(count)));
+            let names =
+                [key.policy, key.item].map(|name| name.map_or(Field::Null(()), |name| Field::Bytes(name.into())));
+            [Field::Bytes(key.name.into())].into_iter().chain(counts).chain(names).collect()
         };
-        Reply::Array(keys.iter().map(row).collect())
+        Reply::Table(keys.iter().map(row).collect())
     }
 
     /// `[holder, cost, waited_ms, left_ms]`: a call that waits for a lease; -1 for as long as it takes.
@@ -185,7 +200,7 @@ impl Reply {
         ])
     }
 
-    /// What a key of a kind says of itself to people.
+    /// Returns the description of a key.
     pub fn facts(kind: Kind, facts: Vec<(&'static str, InfoField)>) -> Reply {
         let kind = ("kind", InfoField::Word(kind.name()));
         Reply::map_of(std::iter::once(kind).chain(facts).collect())
@@ -227,13 +242,13 @@ impl Reply {
     }
 }
 
-/// 0 if a call passes; else as [`wait_ms`].
+/// Returns 0 if a call passes; else as [`wait_ms`].
 #[inline(always)]
 pub fn delay_ms(verdict: Verdict) -> i64 {
     if verdict.allowed() { 0 } else { wait_ms(verdict) }
 }
 
-/// How long to wait before acting on the answer; -1 if it never can be acted on.
+/// Returns the milliseconds to wait before acting on the decision; -1 if that is never possible.
 pub fn wait_ms(verdict: Verdict) -> i64 {
     match verdict {
         Verdict::Allowed(wait) | Verdict::After(wait) => millis(wait),
@@ -241,7 +256,7 @@ pub fn wait_ms(verdict: Verdict) -> i64 {
     }
 }
 
-/// For how much longer a policy is scaled; -1 for good.
+/// Returns the milliseconds for which a policy is still scaled; -1 for good.
 pub fn scale_ms(facts: &PolicyFacts) -> i64 {
     facts.scale_left.map_or(-1, millis)
 }
@@ -272,6 +287,21 @@ fn duration(span: Span) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redis_module::RedisValue::{self as Value, OrderedMap};
+    use redis_module::redisvalue::RedisValueKey;
+
+    /// RL.INFO and RL.POLICYGET begin with what matters most, so they are not derived.
+    #[test]
+    fn derived_map_is_sorted_by_name() {
+        #[derive(RedisValue)]
+        struct Policy {
+            version: i64,
+            set_at: i64,
+        }
+        let OrderedMap(map) = Value::from(Policy { version: 1, set_at: 2 }) else { unreachable!() };
+        let names: Vec<_> = map.into_keys().collect();
+        assert_eq!(names, ["set_at", "version"].map(RedisValueKey::from));
+    }
 
     #[test]
     fn says_durations_as_arguments() {

@@ -4,7 +4,7 @@ use super::api::{api, call};
 use crate::reply::{Reply, Row, delay_ms, wait_ms};
 use ratelimit_core::Decision;
 use ratelimit_core::wire::error::Error;
-use redis_module::raw;
+use redis_module::{Context, raw};
 use std::ffi::{CString, c_long};
 
 /// Where the reply to a call goes.
@@ -49,6 +49,9 @@ impl Replies {
                 for reply in replies {
                     self.reply(reply);
                 }
+            }
+            Reply::Table(rows) => {
+                Context::new(self.ctx).reply(Ok(rows.clone().into()));
             }
             Reply::Map(pairs) => {
                 self.reply_map(pairs.len());
