@@ -41,7 +41,7 @@ macro_rules! command {
             stats: &STATS,
         };
         guard::entry_point! {
-            fn entry(
+            unsafe fn entry(
                 ctx: *mut raw::RedisModuleCtx,
                 argv: *mut *mut raw::RedisModuleString,
                 length: c_int,
@@ -247,7 +247,7 @@ guard::entry_point! {
     /// For the server alone.
     #[unsafe(no_mangle)]
     #[allow(non_snake_case, reason = "the name that servers look for")]
-    pub fn RedisModule_OnLoad(
+    pub unsafe fn RedisModule_OnLoad(
         ctx: *mut raw::RedisModuleCtx,
         argv: *mut *mut raw::RedisModuleString,
         length: c_int,

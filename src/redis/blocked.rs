@@ -57,13 +57,8 @@ pub fn block(redis: &Redis) -> Option<Client> {
         // SAFETY: the client has been blocked, and is handed back once: the closure is consumed.
         unsafe { unblock(client, answer) };
     };
-    let blocked = BlockedClient::new(id_of(client), hand_back);
+    let blocked = BlockedClient::new(ClientId(client.addr()), hand_back);
     Some(Client { blocked, caller: Caller { stats: redis.stats, user } })
-}
-
-/// Returns the identity of a blocked client.
-fn id_of(client: *const raw::RedisModuleBlockedClient) -> ClientId {
-    ClientId(client.addr())
 }
 
 type ReplyCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
@@ -95,7 +90,7 @@ unsafe fn answer_of<'a>(ctx: *mut raw::RedisModuleCtx) -> Option<&'a Answer> {
 
 guard::entry_point! {
     /// Replies to a client that has been handed back, as the server is ready for it.
-    fn answered(
+    unsafe fn answered(
         ctx: *mut raw::RedisModuleCtx,
         _argv: *mut *mut raw::RedisModuleString,
         _length: c_int,
@@ -121,7 +116,7 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Frees an answer, whether it was sent or not.
-    fn free(ctx: *mut raw::RedisModuleCtx, answer: *mut c_void) {
+    unsafe fn free(ctx: *mut raw::RedisModuleCtx, answer: *mut c_void) {
         if answer.is_null() {
             return;
         }
@@ -136,16 +131,16 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Replies to a client that CLIENT UNBLOCK unblocks.
-    fn unblocked(
+    unsafe fn unblocked(
         ctx: *mut raw::RedisModuleCtx,
         argv: *mut *mut raw::RedisModuleString,
         length: c_int,
     ) -> c_int, or OK => {
         // SAFETY: the context of a callback of a blocked client.
-        let client = api!(RedisModule_GetBlockedClientHandle).map(|handle| id_of(unsafe { handle(ctx) }));
+        let client = api!(RedisModule_GetBlockedClientHandle).map(|handle| ClientId(unsafe { handle(ctx) }.addr()));
         let (Some(client), Some(callbacks)) = (client, callbacks()) else { return OK };
-        // SAFETY: the server times clients out with its lock held. The words are those of the call that waited, which live
-        // until it is answered.
+        // SAFETY: the server times clients out with its lock held. The words are those of the call that waited, which
+        // live until it is answered.
         let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &on_key::STATS) };
         if let Some((client, reply)) = (callbacks.client_unblocked)(&mut redis, client) {
             redis.replies().send(&reply);
@@ -157,8 +152,8 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Hears that a blocked client is gone.
-    fn disconnected(ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
+    unsafe fn disconnected(ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
         // SAFETY: the server drops clients with its lock held.
-        unsafe { tell(ctx, |callbacks, entry| (callbacks.client_gone)(entry, id_of(client))) };
+        unsafe { tell(ctx, |callbacks, entry| (callbacks.client_gone)(entry, ClientId(client.addr()))) };
     }
 }

@@ -160,7 +160,7 @@ unsafe fn wait(ctx: *mut raw::RedisModuleCtx) {
 
 guard::entry_point! {
     /// Does what a primary does about once a second.
-    fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    unsafe fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
         let global = unsafe { global() };
         let run = || {
@@ -189,7 +189,7 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Does a turn of the work that is limited.
-    fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    unsafe fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
         let global = unsafe { global() };
         global.peers.armed.set(false);
@@ -259,7 +259,13 @@ unsafe fn work(global: &Global, ctx: *mut raw::RedisModuleCtx) {
 
 guard::entry_point! {
     /// Receives a message of another node.
-    fn received(ctx: *mut raw::RedisModuleCtx, sender: *const c_char, kind: u8, payload: *const u8, length: u32) {
+    unsafe fn received(
+        ctx: *mut raw::RedisModuleCtx,
+        sender: *const c_char,
+        kind: u8,
+        payload: *const u8,
+        length: u32,
+    ) {
         // SAFETY: the server passes messages on with its lock held.
         let global = unsafe { global() };
         if !takes_part() || payload.is_null() {

@@ -57,7 +57,7 @@ unsafe fn setting<'a>(data: *mut c_void) -> Option<&'a Setting> {
 
 guard::entry_point! {
     /// Returns the value of a setting.
-    fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong, or 0 => {
+    unsafe fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong, or 0 => {
         // SAFETY: see `setting`.
         unsafe { setting(data) }.map_or(0, Setting::get)
     }
@@ -65,7 +65,7 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Changes the value of a setting.
-    fn set_number(
+    unsafe fn set_number(
         _name: *const c_char,
         value: c_longlong,
         data: *mut c_void,
@@ -81,7 +81,7 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Returns the value of a setting that is on or off.
-    fn get_switch(name: *const c_char, data: *mut c_void) -> c_int, or 0 => {
+    unsafe fn get_switch(name: *const c_char, data: *mut c_void) -> c_int, or 0 => {
         // SAFETY: passed on.
         c_int::from(unsafe { get_number(name, data) } != 0)
     }
@@ -89,7 +89,7 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Changes the value of a setting that is on or off.
-    fn set_switch(
+    unsafe fn set_switch(
         name: *const c_char,
         value: c_int,
         data: *mut c_void,

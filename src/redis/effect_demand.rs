@@ -82,8 +82,8 @@ fn state(may_begin: bool) -> u8 {
     }
 }
 
-/// Events after which the answer may be another, beside changes of the role and loads: those that the SDK has no handlers
-/// for.
+/// Events after which the answer may be another and that the SDK has no handlers for. Changes of the role and loads are
+/// the others.
 pub const RAW_EVENTS: [u64; 2] = [raw::REDISMODULE_EVENT_FORK_CHILD, raw::REDISMODULE_EVENT_REPLICA_CHANGE];
 
 /// Notes whether the server will announce all events after which the answer may be another, so that it can be asked.

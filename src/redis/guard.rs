@@ -1,8 +1,8 @@
 //! The boundary between the server and Rust, which no panic crosses.
 //!
 //! A panic that reached the server would abort it. So every function that the server calls is defined by
-//! [`entry_point!`](crate::redis::guard::entry_point), whose body runs inside `catch_unwind`. A command that panics before
-//! its reply has begun also replies an error (`dispatch.rs`).
+//! [`entry_point!`](crate::redis::guard::entry_point), whose body runs inside `catch_unwind`. A command that panics
+//! before its reply has begun also replies an error (`dispatch.rs`).
 
 use super::api::call;
 use redis_module::raw;
@@ -69,19 +69,20 @@ pub unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
     }
 }
 
-/// Defines a function that the server calls: `fn name(arguments) -> result, or failed => { body }`. If the body panics,
-/// the function returns `failed`, or nothing if it has no result.
+/// Defines a function that the server calls: `unsafe fn name(arguments) -> result, or failed => { body }`. If the body
+/// panics, the function returns `failed`, or nothing if it has no result.
 ///
-/// The function is unsafe: the server alone may call it, with the arguments of such a callback.
+/// The server alone may call the function, with the arguments of such a callback.
 macro_rules! entry_point {
-    ($(#[$attribute:meta])* $visible:vis fn $name:ident $(<$type:ident: $bound:path>)? (
+    ($(#[$attribute:meta])* $visible:vis unsafe fn $name:ident $(<$type:ident: $bound:path>)? (
         $($argument:ident: $given:ty),* $(,)?
     ) $body:block) => {
         $crate::redis::guard::entry_point! {
-            $(#[$attribute])* $visible fn $name $(<$type: $bound>)? ($($argument: $given),*) -> (), or () => $body
+            $(#[$attribute])*
+            $visible unsafe fn $name $(<$type: $bound>)? ($($argument: $given),*) -> (), or () => $body
         }
     };
-    ($(#[$attribute:meta])* $visible:vis fn $name:ident $(<$type:ident: $bound:path>)? (
+    ($(#[$attribute:meta])* $visible:vis unsafe fn $name:ident $(<$type:ident: $bound:path>)? (
         $($argument:ident: $given:ty),* $(,)?
     ) -> $result:ty, or $failed:expr => $body:block) => {
         $(#[$attribute])*
@@ -92,8 +93,9 @@ macro_rules! entry_point {
 }
 pub(crate) use entry_point;
 
-/// Defines a handler of a server event, by an attribute of `redis-module-macros`: `attribute fn name(context, event: type)
-/// { body }`. The SDK calls it from a function for C of its own, so a panic is caught here.
+/// Defines a handler of a server event, by an attribute of `redis-module-macros`:
+/// `attribute fn name(context, event: type) { body }`. The SDK calls it from a function for C of its own, so a panic is
+/// caught here.
 macro_rules! event_handler {
     ($(#[$doc:meta])* $attribute:ident fn $name:ident($context:ident, $event:ident: $type:ty) $body:block) => {
         $(#[$doc])*

@@ -37,7 +37,7 @@ const KIND_NAME_SIZE: usize = 10;
 
 guard::entry_point! {
     /// The server also asks when it has crashed: then nothing here allocates, and queues and policies are left out.
-    fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
+    unsafe fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
         let info = Info { ctx };
         if info.section(c"module") {
             info.constant(c"version", version::TEXT);

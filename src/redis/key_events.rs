@@ -43,7 +43,7 @@ pub fn subscribe(entry: ServerEntry) {
 
 guard::entry_point! {
     /// Hears of a keyspace event.
-    fn happened(
+    unsafe fn happened(
         ctx: *mut raw::RedisModuleCtx,
         _kind: c_int,
         _event: *const c_char,
@@ -61,14 +61,14 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Hears that a key has ended or has been replaced.
-    fn ended(ctx: *mut raw::RedisModuleCtx, _event: raw::RedisModuleEvent, _subevent: u64, data: *mut c_void) {
-        // SAFETY: the server tells of keys with its lock held. With such an event it passes an open key, whose name lives
-        // as long.
+    unsafe fn ended(ctx: *mut raw::RedisModuleCtx, _event: raw::RedisModuleEvent, _subevent: u64, data: *mut c_void) {
+        // SAFETY: the server tells of keys with its lock held. With such an event it passes an open key, whose name
+        // lives as long.
         unsafe {
             if global().queues.any() {
                 let Some(info) = data.cast::<raw::RedisModuleKeyInfo>().as_ref() else { return };
                 let db = api!(RedisModule_GetDbIdFromModuleKey).map(|db| db(info.key));
-                let name = api!(RedisModule_GetKeyNameFromModuleKey).map_or(null_mut(), |name| name(info.key).cast_mut());
+                let name = api!(RedisModule_GetKeyNameFromModuleKey).map_or(null_mut(), |of| of(info.key).cast_mut());
                 changed(ctx, db, name);
             }
         }

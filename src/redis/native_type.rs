@@ -48,8 +48,8 @@ pub fn kind(native: *mut raw::RedisModuleType) -> Option<Kind> {
     kinds.find(|(_, slot)| !native.is_null() && slot.load(Relaxed) == native).map(|(kind, _)| kind)
 }
 
-/// Returns `true` if a native type is the one whose values are of type `U`. Null is taken for that of a kind that is not
-/// registered: a key of that type has no value.
+/// Returns `true` if a native type is the one whose values are of type `U`. Null is taken for that of a kind that is
+/// not registered: a key of that type has no value.
 #[inline(always)]
 pub fn is<U: Usage>(native: *mut raw::RedisModuleType) -> bool {
     native == of::<U>().pointer()
@@ -120,7 +120,7 @@ unsafe fn usage<'a, U: Usage>(value: *const c_void) -> Option<&'a U> {
 
 guard::entry_point! {
     /// Loads a value.
-    fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void, or null_mut() => {
+    unsafe fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void, or null_mut() => {
         let known = u32::try_from(version).ok().filter(|version| (1..=U::VERSION).contains(version));
         // What cannot be told for certain is refused: a payload from a later version, or one that no command made.
         // SAFETY: the handle is that of the callback.
@@ -146,7 +146,7 @@ fn fencing_token_read(global: &Global, token: u64) {
 
 guard::entry_point! {
     /// Saves a value.
-    fn rdb_save<U: Usage>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
+    unsafe fn rdb_save<U: Usage>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
         // SAFETY: see `usage`.
         if let Some(usage) = unsafe { usage::<U>(value) } {
             // SAFETY: the handle is that of the callback.
@@ -157,7 +157,7 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Writes a value into an AOF that is rewritten.
-    fn aof_rewrite<U: Usage>(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
+    unsafe fn aof_rewrite<U: Usage>(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
         // SAFETY: see `usage`; the handle and the key are the server's, for the length of the callback. Whoever
         // rewrites holds the server's lock, or is a child of its own.
         unsafe {
@@ -178,7 +178,7 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Returns the bytes of a value.
-    fn mem_usage<U: Usage>(value: *const c_void) -> usize, or 0 => {
+    unsafe fn mem_usage<U: Usage>(value: *const c_void) -> usize, or 0 => {
         // SAFETY: see `usage`; a value is a block of the server's allocator.
         let (owned, itself) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::size(value)) };
         itself.saturating_add(owned)
@@ -187,7 +187,7 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Returns the work of freeing a value: the server frees a large one in the background.
-    fn free_effort<U: Usage>(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize, or 1 => {
+    unsafe fn free_effort<U: Usage>(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize, or 1 => {
         // SAFETY: see `usage`.
         unsafe { usage::<U>(value) }.map_or(1, Usage::effort)
     }
@@ -224,7 +224,7 @@ impl Encoder for Digest {
 
 guard::entry_point! {
     /// Adds a value to the digest of its key.
-    fn digest<U: Usage>(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+    unsafe fn digest<U: Usage>(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
         // SAFETY: see `usage`.
         if let Some(usage) = unsafe { usage::<U>(value) } {
             // SAFETY: the handle is that of the callback.
@@ -235,7 +235,7 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Frees a value.
-    fn free<U: Usage>(value: *mut c_void) {
+    unsafe fn free<U: Usage>(value: *mut c_void) {
         if !value.is_null() {
             // SAFETY: the server lets go of a value that `into_raw` made.
             lazy_free::free(unsafe { Box::from_raw(value.cast::<U>()) });
@@ -245,7 +245,7 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Copies a value.
-    fn copy<U: Usage>(
+    unsafe fn copy<U: Usage>(
         _from: *mut raw::RedisModuleString,
         _to: *mut raw::RedisModuleString,
         value: *const c_void,
@@ -257,12 +257,13 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Moves a value to better places.
-    fn defrag<U: Usage>(
+    unsafe fn defrag<U: Usage>(
         ctx: *mut raw::RedisModuleDefragCtx,
         _key: *mut raw::RedisModuleString,
         value: *mut *mut c_void,
     ) -> c_int, or 0 => {
-        // SAFETY: the server passes the place that holds the only pointer to a value of the type `U`, with its lock held.
+        // SAFETY: the server passes the place that holds the only pointer to a value of the type `U`, with its lock
+        // held.
         unsafe { defragmentation::move_value(ctx, value.cast::<*mut U>()) }
     }
 }

@@ -93,19 +93,19 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str
 
 guard::entry_point! {
     /// Refuses a payload of that type: no key has it.
-    fn load_key(_io: *mut raw::RedisModuleIO, _version: c_int) -> *mut c_void, or null_mut() => {
+    unsafe fn load_key(_io: *mut raw::RedisModuleIO, _version: c_int) -> *mut c_void, or null_mut() => {
         null_mut()
     }
 }
 
 guard::entry_point! {
     /// Does nothing: no key has a value of that type.
-    fn free_key(_value: *mut c_void) {}
+    unsafe fn free_key(_value: *mut c_void) {}
 }
 
 guard::entry_point! {
     /// Saves policies, even if there are none: for servers that cannot leave them out.
-    fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
+    unsafe fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
         // SAFETY: the server saves with its lock held; the handle is that of the callback.
         let (records, mut rdb) = unsafe { (records(global()), Rdb::new(io)) };
         write(&mut rdb, &records);
@@ -129,7 +129,7 @@ fn write(to: &mut impl Encoder, records: &[Vec<u8>]) {
 
 guard::entry_point! {
     /// Saves policies, if there are any.
-    fn save_any(io: *mut raw::RedisModuleIO, _when: c_int) {
+    unsafe fn save_any(io: *mut raw::RedisModuleIO, _when: c_int) {
         // SAFETY: the server saves with its lock held; the handle is that of the callback.
         let (records, mut rdb) = unsafe { (records(global()), Rdb::new(io)) };
         if !records.is_empty() {
@@ -140,7 +140,7 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Loads policies.
-    fn load(io: *mut raw::RedisModuleIO, version: c_int, _when: c_int) -> c_int, or ERR => {
+    unsafe fn load(io: *mut raw::RedisModuleIO, version: c_int, _when: c_int) -> c_int, or ERR => {
         // SAFETY: the server loads with its lock held; the handle is that of the callback.
         let (global, mut rdb) = unsafe { (global(), Rdb::new(io)) };
         let is_read = version == VERSION && read(global, &mut rdb).is_some();
@@ -265,7 +265,7 @@ unsafe fn pay_soon(ctx: *mut raw::RedisModuleCtx) {
 
 guard::entry_point! {
     /// Propagates some of what the AOF is owed, in a timer.
-    fn pay_at_once(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    unsafe fn pay_at_once(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held, in a context of its own.
         unsafe {
             if pay(global(), ctx) {

@@ -1,7 +1,7 @@
 //! Events of the server.
 //!
-//! Flushes, roles, loads and cron are handled by attributes of `redis-module-macros`. The SDK has no handlers for the other
-//! events, to which [`watch`] subscribes. A module has one subscription to each event.
+//! Flushes, roles, loads and cron are handled by attributes of `redis-module-macros`. The SDK has no handlers for the
+//! other events, to which [`watch`] subscribes. A module has one subscription to each event.
 
 use super::api::{api, subscribe};
 use super::global::global;
@@ -69,7 +69,7 @@ guard::event_handler! {
 
 guard::entry_point! {
     /// Handles the events that the SDK has no handlers for.
-    fn heard(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEvent, subevent: u64, _data: *mut c_void) {
+    unsafe fn heard(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEvent, subevent: u64, _data: *mut c_void) {
         // SAFETY: the server announces events with its lock held.
         let global = unsafe { global() };
         match event.id {

@@ -77,7 +77,7 @@ pub fn stop_timer(entry: ServerEntry, timer: TimerId) {
 
 guard::entry_point! {
     /// Serves calls that wait, as their timer has come due.
-    fn due(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    unsafe fn due(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
         unsafe { tell(ctx, |callbacks, entry| (callbacks.timer_is_due)(entry)) };
     }

@@ -1,0 +1,44 @@
+"""No safe function takes a raw pointer: only an unsafe one has a contract for its target."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FUNCTION = re.compile(
+    r"(?P<before>[^\n]*)\bfn (?P<name>\w+)[^;{(]*\((?P<arguments>[^{;]*?)\)\s*(->|\{|where)"
+)
+# Functions that compare pointers and follow none; and, within a call, a key's own names.
+ALLOWED = {
+    "src/redis/native_type.rs": {"kind", "is"},
+    "src/redis/key/handle.rs": {"open_string", "expire_first", "make_key"},
+}
+
+
+def safe_functions_with_pointers(source: str) -> set[str]:
+    # What a closure is given is not what its function takes.
+    source = re.sub(r"impl Fn(Once|Mut)?\([^)]*\)", "impl Fn", source)
+    return {
+        match["name"]
+        for match in FUNCTION.finditer(source)
+        if "unsafe" not in match["before"] and re.search(r"\*(mut|const) ", match["arguments"])
+    }
+
+
+def test_safe_functions_take_no_raw_pointers() -> None:
+    found = {}
+    for path in sorted(ROOT.glob("src/**/*.rs")):
+        name = str(path.relative_to(ROOT))
+        functions = safe_functions_with_pointers(path.read_text()) - ALLOWED.get(name, set())
+        if functions:
+            found[name] = functions
+    assert found == {}
+
+
+def test_safe_function_with_a_pointer_is_found() -> None:
+    lines = [
+        "pub fn one(a: u8, b: *mut c_void) -> u8 {}",
+        "unsafe fn two(b: *mut c_void) {}",
+        "fn three(a: &u8) {}",
+    ]
+    source = "\n".join(lines)
+    assert safe_functions_with_pointers(source) == {"one"}
