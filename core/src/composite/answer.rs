@@ -118,13 +118,13 @@ impl CompositeEvaluation {
 
     /// Returns the combined decision of all limits.
     fn combined(&self, request: &CompositeRequest, held: Held, each: &[Decision], now: Timestamp) -> Decision {
-        let denies = |decision: &Decision, evaluation: &LimitEvaluation| match self.outcome {
+        let is_denied_by = |decision: &Decision, evaluation: &LimitEvaluation| match self.outcome {
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => evaluation.denies(),
             _ => !decision.verdict.allowed(),
         };
         // A limit in shadow mode does not affect the combined decision.
         let each = || each.iter().zip(&request.specs).zip(&self.limits).filter(|((_, spec), _)| !spec.shadow);
-        let denying = each().filter(|((decision, _), evaluation)| denies(decision, evaluation));
+        let denying = each().filter(|((decision, _), evaluation)| is_denied_by(decision, evaluation));
         let mut denying = denying.map(|((decision, _), _)| decision);
         let longest = denying.clone().map(|decision| decision.verdict).max();
         let (mut verdict, governing) = if let Some(longest) = longest {
