@@ -322,7 +322,7 @@ unsafe fn load(
     argv: *mut *mut raw::RedisModuleString,
     length: c_int,
 ) -> Result<(), String> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see the function's contract).
     unsafe {
         redis::config::with_arguments(argv, length, settings::read_arguments)
             .map_err(|error| error.to_string().replacen("ERR ", "", 1))?;

@@ -1,4 +1,4 @@
-//! Whether a user may still make a call that waits: the server asks that of each call, but not of a timer.
+//! Permissions of the user of a waiting call: the server checks them for each call, but not for a timer.
 
 use super::Redis;
 use super::api::{OK, api, call};
@@ -9,12 +9,12 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-/// The name of the user of the current call; `None` before Redis 7.0, which does not tell.
+/// Returns the name of the user of the current call; `None` before Redis 7.0, which does not tell.
 ///
 /// # Safety
 /// `ctx` is that of the current call.
 pub(super) unsafe fn user_of(ctx: *mut raw::RedisModuleCtx) -> Option<Arc<[u8]>> {
-    // SAFETY: the caller's promise; the string is freed once.
+    // SAFETY: the caller guarantees the contract; the string is freed once.
     unsafe {
         let user = api!(RedisModule_GetCurrentUserName)?(ctx);
         if user.is_null() {
@@ -26,7 +26,7 @@ pub(super) unsafe fn user_of(ctx: *mut raw::RedisModuleCtx) -> Option<Arc<[u8]>>
     }
 }
 
-/// Whether a user may run RL.ACQUIRE on a key. A user that there is no more may: the server closes its connections by
+/// Returns `true` if a user may run RL.ACQUIRE on a key. A deleted user may: the server closes its connections by
 /// itself, and a module's own users have no name.
 pub fn may_acquire(redis: &Redis, user: &[u8], key: KeyName) -> bool {
     let Ok(key) = redis.string(key) else { return true };

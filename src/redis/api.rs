@@ -142,18 +142,18 @@ pub unsafe fn functions() -> &'static Functions {
     unsafe { (*TABLE.0.get()).assume_init_ref() }
 }
 
-/// Whether `flags` has the bit of `flag`.
+/// Returns `true` if `flags` has the bit of `flag`.
 pub fn has_flag(flags: c_int, flag: u32) -> bool {
     flags & flag.cast_signed() != 0
 }
 
-/// Whether the server is in the state that this flag stands for.
+/// Returns `true` if the server is in the state of this flag.
 pub fn server_is(flag: u32) -> bool {
     // SAFETY: on the server's thread; a null context is allowed.
     has_flag(unsafe { call!(RedisModule_GetContextFlags(null_mut())) }, flag)
 }
 
-/// What `read` finds in a section of the server's INFO; `None` where it cannot be asked.
+/// Returns what `read` finds in a section of the server's INFO; `None` where it cannot be asked.
 pub fn in_info<T>(section: &CStr, read: impl FnOnce(*mut raw::RedisModuleServerInfoData) -> Option<T>) -> Option<T> {
     let (get, free) = (api!(RedisModule_GetServerInfo)?, api!(RedisModule_FreeServerInfo)?);
     // SAFETY: on the server's thread; a null context is allowed. The data is freed once and not used after.
@@ -165,7 +165,7 @@ pub fn in_info<T>(section: &CStr, read: impl FnOnce(*mut raw::RedisModuleServerI
     }
 }
 
-/// A number of the server's INFO; `None` where it cannot be asked or has no such field.
+/// Returns a number of the server's INFO; `None` where it cannot be asked or has no such field.
 pub fn info_number(section: &CStr, name: &CStr) -> Option<u64> {
     let field = api!(RedisModule_ServerInfoGetFieldUnsigned)?;
     in_info(section, |info| {
@@ -176,7 +176,7 @@ pub fn info_number(section: &CStr, name: &CStr) -> Option<u64> {
     })
 }
 
-/// What CONFIG GET says of a setting of the server's; `None` where it has no such setting, or no CONFIG.
+/// Returns the value of a setting of the server; `None` where it has no such setting, or no CONFIG.
 ///
 /// # Safety
 /// `ctx` is live.
@@ -190,7 +190,7 @@ pub unsafe fn config(ctx: *mut raw::RedisModuleCtx, name: &str) -> Option<String
     }
 }
 
-/// What the server calls with an event.
+/// Function that the server calls with an event.
 pub type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut c_void);
 
 /// Subscribes to one event; `false` if the server knows none of that number.
@@ -199,12 +199,12 @@ pub type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisMod
 /// `ctx` is a live context of the module's.
 pub unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx, id: u64, callback: Callback) -> bool {
     let event = raw::RedisModuleEvent { id, dataver: 1 };
-    // SAFETY: the caller's promise; the callback is a plain function.
+    // SAFETY: the caller guarantees the contract; the callback is a plain function.
     api!(RedisModule_SubscribeToServerEvent)
         .is_some_and(|subscribe| unsafe { subscribe(ctx, event, Some(callback)) } == OK)
 }
 
-/// The version of a Valkey, as two numbers; `None` of a Redis.
+/// Returns the version of Valkey as two numbers; `None` for Redis.
 pub fn valkey_version() -> Option<(u32, u32)> {
     let field = api!(RedisModule_ServerInfoGetFieldC)?;
     let version = in_info(c"server", |info| {
@@ -218,8 +218,8 @@ pub fn valkey_version() -> Option<(u32, u32)> {
     Some((numbers.next()?, numbers.next().unwrap_or(0)))
 }
 
-/// What the module API returns, and is returned, for success (`REDISMODULE_OK`).
+/// Result of the module API for success (`REDISMODULE_OK`).
 pub const OK: c_int = 0;
 
-/// What the module API returns, and is returned, for failure (`REDISMODULE_ERR`).
+/// Result of the module API for failure (`REDISMODULE_ERR`).
 pub const ERR: c_int = 1;

@@ -63,9 +63,10 @@ pub fn block(redis: &Redis) -> Option<Client> {
 
 type ReplyCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
-/// Whether CLIENT UNBLOCK may reach clients of ours. From Redis 7.4 on, and on Valkey 8, it passes over those that have
-/// been handed back. Before that it leaves them without a reply. Nothing is read between the timer and the server's
-/// replies, unless threads read (`io-threads-do-reads`) or TLS keeps what it has read: then it cannot have them at all.
+/// Returns `true` if CLIENT UNBLOCK may reach clients of this module. From Redis 7.4 on, and on Valkey 8, it passes
+/// over those that have been handed back. Before that it leaves them without a reply. Nothing is read between the timer
+/// and the server's replies, unless threads read (`io-threads-do-reads`) or TLS keeps what it has read: then it cannot
+/// have them at all.
 fn unblockable(entry: ServerEntry) -> bool {
     // A function that came with 7.4 and Valkey 8.
     if api!(RedisModule_AddACLCategory).is_some() {
@@ -84,7 +85,7 @@ fn unblockable(entry: ServerEntry) -> bool {
 /// # Safety
 /// `ctx` is that of a callback of a blocked client.
 unsafe fn answer_of<'a>(ctx: *mut raw::RedisModuleCtx) -> Option<&'a Answer> {
-    // SAFETY: the caller's promise; what it was handed back with is an answer, or null.
+    // SAFETY: the caller guarantees the contract; what it was handed back with is an answer, or null.
     unsafe { api!(RedisModule_GetBlockedClientPrivateData)?(ctx).cast::<Answer>().as_ref() }
 }
 

@@ -1,5 +1,5 @@
-//! Whether a key is still this node's, and whose it is else. The server asks that of each call, but not of clients that
-//! a module has blocked, nor of a timer: what that writes to a slot that has moved away would have two owners.
+//! Ownership of keys in a cluster. The server checks it for each call, but not for clients that a module has blocked,
+//! nor for a timer: what that writes to a slot that has moved away would have two owners.
 
 use super::Redis;
 use super::api::{api, call, server_is, valkey_version};
@@ -10,39 +10,39 @@ use ratelimit_core::wire::error::Error;
 use redis_module::{Context, RedisValue, raw};
 use std::ffi::c_int;
 
-/// Where a key is served.
+/// Place where a key is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotPlace {
-    /// By this node.
+    /// This node.
     Here,
-    /// By another one, or by both for a while.
+    /// Another node, or both for a while.
     Elsewhere,
-    /// Nowhere: the cluster is down, or down for writes.
+    /// No node: the cluster is down, or down for writes.
     Down,
     /// The server does not say: it refuses every call of a module (see [`refuses_every_call`]).
     Unknown,
 }
 
-/// Whether this server is a node of a cluster.
+/// Returns `true` if this server is a node of a cluster.
 pub fn are_used() -> bool {
     server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
 }
 
-/// Where a key is served that a timer or an event asks after.
+/// Returns the place where a key is served, for a timer or an event.
 pub fn place_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<SlotPlace> {
     // SAFETY: the entry's own context; the string lives as long as it is asked for.
     with_name(entry, db, name, |name| unsafe { place(entry.ctx, name) })
 }
 
-/// What a client is to be told of a key that this node does not serve; `None` if it does. The key is that of something
-/// done from a timer.
+/// Returns the error for a client whose key this node does not serve; `None` if it does. The key is that of a timer's
+/// work.
 pub fn redirection(redis: &Redis, name: KeyName) -> Option<Error> {
     let name = redis.string(name).ok()?;
     // SAFETY: the context and the string are those of what is being done.
     unsafe { elsewhere(redis.ctx, name) }
 }
 
-/// Where a key is served.
+/// Returns the place where a key is served.
 ///
 /// # Safety
 /// `ctx` is live, and no call's; `name` is a live string.
@@ -52,7 +52,7 @@ unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
     }
     // Numbers and a holder, such as a call has; they are not read.
     let [one, holder] = [c"1".as_ptr(), c"me".as_ptr()];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see the function's contract).
     let tried = unsafe {
         let acquire =
             || call!(RedisModule_Call(ctx, c"RL.ACQUIRE".as_ptr(), c"Dsccc".as_ptr(), name, one, one, holder));
@@ -62,7 +62,7 @@ unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
         }
     };
     match tried {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it (see the function's contract).
         Tried::Refused(libc::EPERM) if unsafe { refuses_every_call(ctx) } => SlotPlace::Unknown,
         Tried::Refused(libc::EPERM) => SlotPlace::Elsewhere,
         Tried::Refused(libc::ENETDOWN | libc::EROFS) => SlotPlace::Down,
@@ -71,26 +71,27 @@ unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
     }
 }
 
-/// Whether the server refuses even a call that names no key. Valkey 9.1 runs the calls of scripts and of modules by a
-/// few clients of its own, and never forgets of such a client that a call of it once named keys of several slots.
+/// Returns `true` if the server refuses even a call that names no key. Valkey 9.1 runs the calls of scripts and of
+/// modules by a few clients of its own, and never forgets of such a client that a call of it once named keys of several
+/// slots.
 ///
 /// # Safety
 /// `ctx` is live, and no call's.
 unsafe fn refuses_every_call(ctx: *mut raw::RedisModuleCtx) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see the function's contract).
     let tried = unsafe { try_call(|| call!(RedisModule_Call(ctx, c"PING".as_ptr(), c"D".as_ptr()))) };
     matches!(tried, Tried::Refused(libc::EPERM))
 }
 
-/// What a client is to be told of a key that this node does not serve; `None` if it does.
+/// Returns the error for a client whose key this node does not serve; `None` if it does.
 ///
 /// # Safety
 /// `ctx` is live, and no call's; `name` is a live string.
 unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see the function's contract).
     let text = match unsafe { place(ctx, name) } {
         SlotPlace::Here => return None,
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it (see the function's contract).
         SlotPlace::Elsewhere => moved(&Context::new(ctx), unsafe { super::guard::bytes(name) })
             // Whoever asks again learns where the key is from the server itself.
             .unwrap_or_else(|| "TRYAGAIN the key's slot is on its way to another node".to_owned()),
@@ -103,7 +104,8 @@ unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleSt
     Some(Error::Redirected(text))
 }
 
-/// Whether this node takes no writes though it serves its slots for reading, as far as the cluster's state tells.
+/// Returns `true` if this node takes no writes though it serves its slots for reading, as far as the cluster's state
+/// tells.
 pub fn is_down(ctx: &Context) -> bool {
     let Ok(state) = ctx.call("CLUSTER", &["INFO"]) else { return false };
     text(&state).is_some_and(|state| state.starts_with(b"cluster_state:fail"))

@@ -15,57 +15,56 @@ pub type EntryPoint = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut r
 pub struct Command {
     /// `RL.TOKENBUCKET`.
     pub name: &'static CStr,
-    /// Its entry point.
+    /// Entry point.
     pub entry: EntryPoint,
-    /// What it does to keys, and by that its flags and ACL categories.
+    /// Access to its keys, which decides its flags and ACL categories.
     pub access: Access,
-    /// Where its keys stand.
+    /// Position of its keys.
     pub keys: Keys,
-    /// The number of words, its name included; negative for at least as many.
+    /// Number of words, the name included; negative for at least as many.
     pub arity: c_int,
-    /// A line for COMMAND DOCS: what it is for.
+    /// Summary for COMMAND DOCS.
     pub summary: &'static CStr,
-    /// A line for COMMAND DOCS: what it costs.
+    /// Complexity for COMMAND DOCS.
     pub complexity: &'static CStr,
-    /// Its arguments, for COMMAND DOCS.
+    /// Arguments for COMMAND DOCS.
     pub args: &'static [Arg],
-    /// Where its calls are counted.
+    /// Counters of its calls.
     pub stats: &'static CommandStats,
 }
 
-/// What a command does to its keys.
+/// Access of a command to its keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It may change them.
+    /// Changes keys.
     Take,
-    /// It may change them, and its client may wait.
+    /// Changes keys, and its client may wait.
     TakeOrWait,
-    /// It only looks.
+    /// Reads keys.
     Peek,
-    /// It sets them to what was propagated to a replica or the AOF.
+    /// Sets keys to what was propagated to a replica or the AOF.
     Effect,
-    /// It has none, and changes what calls are ruled by. For operators.
+    /// Changes policies, and no key. For operators.
     Govern,
-    /// It has none, and is about what this server has noted itself, of whatever key: a replica too, whatever state it
-    /// is in. For operators.
+    /// Reads notes of this server about any key, also on a replica and in any state of the server. For operators.
     Notes,
 }
 
-/// Where a command's keys stand.
+/// Position of the keys of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
-    /// One, as the first argument.
+    /// First argument.
     First,
     /// Every other argument, from the first on.
     EveryOther,
-    /// Behind the first argument, which says how many there are.
+    /// Arguments after the first, which is their number.
     Numbered,
-    /// Nowhere.
+    /// No keys.
     None,
 }
 
 impl Keys {
-    /// Whether the server has to ask each call where they are; if so, what the call does to them.
+    /// Returns the access if the server has to ask each call for the position of its keys.
     pub const fn asked_for(self, access: Access) -> Option<Access> {
         match self {
             Keys::Numbered => Some(access),
@@ -74,22 +73,22 @@ impl Keys {
     }
 }
 
-/// An argument, for COMMAND DOCS.
+/// Argument, for COMMAND DOCS.
 #[derive(Clone, Copy)]
 pub struct Arg {
-    /// Its name in the syntax line.
+    /// Name in the syntax line.
     pub name: &'static CStr,
-    /// What it is.
+    /// Type.
     pub shape: Shape,
-    /// The word before it.
+    /// Word before it.
     pub token: Option<&'static CStr>,
-    /// Whether it may be left out.
+    /// `true` if it may be left out.
     pub optional: bool,
-    /// Whether it may come again.
+    /// `true` if it may be repeated.
     pub multiple: bool,
 }
 
-/// What an argument is.
+/// Type of an argument.
 #[derive(Clone, Copy)]
 pub enum Shape {
     /// A key.
@@ -102,9 +101,9 @@ pub enum Shape {
     Word,
     /// A word that is written as it stands.
     Literal,
-    /// One of several.
+    /// Alternatives.
     OneOf(&'static [Arg]),
-    /// Several, one after another.
+    /// Sequence.
     Block(&'static [Arg]),
 }
 
@@ -147,7 +146,7 @@ const CATEGORY: &CStr = c"ratelimit";
 /// `ctx` is that of the module's load.
 pub unsafe fn add_category(ctx: *mut raw::RedisModuleCtx) {
     if let Some(add) = api!(RedisModule_AddACLCategory) {
-        // SAFETY: the caller's promise. A name that is taken already is the same category.
+        // SAFETY: the caller guarantees the contract. A name that is taken already is the same category.
         unsafe { add(ctx, CATEGORY.as_ptr()) };
     }
 }
@@ -177,7 +176,8 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Resu
         Keys::Numbered => (2, 2, 1),
         Keys::None => (0, 0, 0),
     };
-    // SAFETY: the caller's promise; the server copies names and flags, and everything that the description points to.
+    // SAFETY: the caller guarantees the contract; the server copies names and flags, and everything that the description
+    // points to.
     unsafe {
         let name = command.name.as_ptr();
         let created =
@@ -221,7 +221,7 @@ impl Command {
 }
 
 impl Access {
-    /// What a command does to its keys, in the server's flags.
+    /// Returns the flags of the server for this access.
     pub fn key_flags(self) -> u32 {
         match self {
             Access::Take | Access::TakeOrWait => {

@@ -19,7 +19,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
     for setting in ALL {
         let (name, default) = (setting.name.as_ptr(), setting.get());
         let data = std::ptr::from_ref(setting).cast_mut().cast::<c_void>();
-        // SAFETY: the caller's promise; a setting is a static, so `data` lives as long as the server.
+        // SAFETY: the caller guarantees the contract; a setting is a static, so `data` lives as long as the server.
         let registered = unsafe {
             if setting.is_switch {
                 let flags =
@@ -41,7 +41,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
             return Err(format!("the server refuses the setting {}", setting.name.to_string_lossy()));
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see the function's contract).
     if unsafe { load(ctx) } != OK {
         return Err("a ratelimit.* setting in the configuration is wrong".to_owned());
     }
@@ -51,7 +51,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
 /// # Safety
 /// `data` is what `register` gave with a setting.
 unsafe fn setting<'a>(data: *mut c_void) -> Option<&'a Setting> {
-    // SAFETY: the caller's promise; a setting is a static.
+    // SAFETY: the caller guarantees the contract; a setting is a static.
     unsafe { data.cast::<Setting>().as_ref() }
 }
 
@@ -109,7 +109,7 @@ pub unsafe fn with_arguments<T>(
     length: c_int,
     run: impl FnOnce(&[&[u8]]) -> T,
 ) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see the function's contract).
     let words: Vec<&[u8]> = unsafe { guard::strings(argv, length).iter().map(|word| guard::bytes(*word)).collect() };
     run(&words)
 }

@@ -3,7 +3,7 @@
 use super::api::call;
 use redis_module::raw;
 
-/// What came of a call that was tried without being carried out.
+/// Outcome of a call that was tried without being carried out.
 pub enum Tried {
     /// The call would have been carried out.
     Passed,

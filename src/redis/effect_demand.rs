@@ -1,4 +1,4 @@
-//! Whether anybody can want effects.
+//! Demand for effects: a replica, the AOF, or one that may begin to listen.
 //!
 //! Building an effect and handing it to a server that has nobody to pass it on to costs as much as a third of a call
 //! (2800 of some 9000 instructions, on Redis 7.0). Leaving it out whenever no replica is online would be wrong: one in
@@ -21,18 +21,18 @@ use super::api::{info_number, server_is};
 use redis_module::raw;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Whether somebody listens, as far as is known.
+/// State of the demand for effects, as far as it is known.
 static STATE: AtomicU8 = AtomicU8::new(SOMEBODY);
 
 const SOMEBODY: u8 = 0;
 const NOBODY: u8 = 1;
 const TO_BE_ASKED: u8 = 2;
-/// Nobody listens, but effects go out, of one change.
+/// Nobody listens, but the effects of one change go out.
 const AS_IF_SOMEBODY: u8 = 3;
-/// Nobody listens, but may begin to at any moment: effects go out.
+/// Nobody listens, but somebody may begin to at any moment: effects go out.
 const IN_CASE: u8 = 4;
 
-/// Whether effects go out.
+/// Returns `true` if effects go out.
 #[inline(always)]
 pub fn any() -> bool {
     match STATE.load(Relaxed) {
@@ -42,7 +42,7 @@ pub fn any() -> bool {
     }
 }
 
-/// Whether somebody hears the effects that go out: a replica, or the AOF.
+/// Returns `true` if somebody hears the effects that go out: a replica, or the AOF.
 pub fn hear() -> bool {
     match STATE.load(Relaxed) {
         SOMEBODY => true,
@@ -52,7 +52,7 @@ pub fn hear() -> bool {
     }
 }
 
-/// Has effects go out of what `run` changes, even if nobody listens.
+/// Runs `run` with its effects propagated, even if nobody listens.
 pub fn as_if_somebody_listened<T>(run: impl FnOnce() -> T) -> T {
     if !any() {
         STATE.store(AS_IF_SOMEBODY, Relaxed);
@@ -73,7 +73,7 @@ fn ask() -> bool {
     state != NOBODY
 }
 
-/// Asks the server whether somebody listens now; if not, whether somebody `may_begin` to without its saying so.
+/// Asks the server if somebody listens now; if not, somebody `may_begin` to without an announcement.
 fn state(may_begin: bool) -> u8 {
     match (somebody_listens(), may_begin) {
         (true, _) => SOMEBODY,
@@ -98,8 +98,8 @@ pub fn changed(forked: bool) {
     STATE.store(if forked { state(true) } else { TO_BE_ASKED }, Relaxed);
 }
 
-/// Whether there is an AOF, or on a primary a replica, in whatever state, or a backlog. (A replica hands on what its
-/// primary sends, and nothing that it is told itself.)
+/// Returns `true` if there is an AOF, or on a primary a replica, in any state, or a backlog. (A replica propagates what
+/// its primary sends, and no changes of its own.)
 fn somebody_listens() -> bool {
     let nobody = |name| info_number(c"replication", name) == Some(0);
     server_is(raw::REDISMODULE_CTX_FLAGS_AOF)

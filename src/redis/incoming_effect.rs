@@ -11,10 +11,10 @@ use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Usage};
 
-/// What the table of kinds holds for effects: how one is checked and then applied.
+/// Functions that check an effect on a kind of usage, and apply it.
 #[derive(Clone, Copy)]
 pub struct Applier {
-    /// Whether the effect is valid and the key can take it.
+    /// Checks that the effect is valid and that the key can take it.
     pub check: fn(&mut Redis, KeyName, &[u8]) -> Result<Checked, Error>,
     /// Applies an effect that has been checked, and that has been propagated. Nothing is changed if others have changed
     /// the key since, and it cannot take the effect any more.
@@ -23,7 +23,7 @@ pub struct Applier {
 
 type ApplyEffect = fn(&mut Redis, KeyName, &[u8], Checked, Timestamp) -> Result<(), Error>;
 
-/// What an effect was checked against.
+/// State of the key when an effect was checked.
 #[derive(Clone, Copy)]
 pub struct Checked {
     missing: bool,
@@ -31,7 +31,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Whether it was a key that others may have changed since.
+    /// Returns `true` if the key was there, and others may have changed it since.
     pub fn is_overtaken(self, redis: &Redis) -> bool {
         !self.missing && self.turn != redis.turn
     }

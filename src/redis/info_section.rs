@@ -27,7 +27,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, shown: Vec<&'static Comman
     // Set once: a module whose load has come this far is never unloaded.
     drop(COMMANDS.set(shown));
     if let Some(register) = api!(RedisModule_RegisterInfoFunc) {
-        // SAFETY: the caller's promise; the callback is a plain function.
+        // SAFETY: the caller guarantees the contract; the callback is a plain function.
         unsafe { register(ctx, Some(show)) };
     }
 }
@@ -106,7 +106,7 @@ fn sum<'a>(counters: impl Iterator<Item = &'a Counter>) -> u64 {
     counters.fold(0, |sum, counter| sum.saturating_add(counter.get()))
 }
 
-/// One INFO that is being answered. The server puts the module's name before every name of a section or a field.
+/// Reply to an INFO command. The server puts the module's name before every name of a section or a field.
 struct Info {
     ctx: *mut raw::RedisModuleInfoCtx,
 }
@@ -162,8 +162,7 @@ impl Info {
         }
     }
 
-    /// How many policies there are, whether others have the same, and what has become of the calls on those that have
-    /// most.
+    /// Adds the number of policies, the comparison with other nodes, and the counts of those that are called most.
     fn policies(&self, global: &Global) {
         const SHOWN: usize = 100;
         self.field(c"policies", global.policies.count());

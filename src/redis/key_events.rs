@@ -79,7 +79,7 @@ guard::entry_point! {
 /// `ctx` is that of an event, and `name` null or a live string.
 unsafe fn changed(ctx: *mut raw::RedisModuleCtx, db: Option<c_int>, name: *mut raw::RedisModuleString) {
     if !name.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract.
         unsafe { tell(ctx, |callbacks, entry| (callbacks.key_changed)(entry, db.unwrap_or(0), guard::bytes(name))) };
     }
 }

@@ -8,13 +8,13 @@ use ratelimit_core::wire::error::Error;
 use ratelimit_core::{InfoField, Kind, Timestamp, Usage};
 use redis_module::raw;
 
-/// A kind of usage, with what is done to any key of it.
+/// Kind of usage, with what is done to any key of it.
 pub struct KindRow {
     /// The kind.
     pub kind: Kind,
-    /// How an effect on it is applied.
+    /// Applier of effects on it.
     pub applier: Applier,
-    /// What the usage in a key says to people. `Err` if it is of another kind.
+    /// Describes the usage in a key. `Err` if it is of another kind.
     pub describe: Describe,
     /// Registers its native type, with the context of the module's load. `Err` if the server refuses it.
     pub register: unsafe fn(*mut raw::RedisModuleCtx) -> Result<(), &'static str>,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 /// The server's allocator. Nothing may be allocated before [`api::fill`](super::api::fill) has returned `Ok`.
 pub struct ServerAllocator;
 
-/// How often memory was asked for; only debug builds count.
+/// Number of allocations; only debug builds count.
 #[cfg(debug_assertions)]
 pub static ALLOCATIONS: crate::server::stats::Counter = crate::server::stats::Counter::new();
 
@@ -152,7 +152,7 @@ unsafe fn block_of(place: *mut u8) -> *mut u8 {
     unsafe { word_before(place).read() }
 }
 
-/// Where it is kept at which block a place begins.
+/// Returns the word that holds the start of the block around a place.
 ///
 /// # Safety
 /// The place came from [`aligned`].

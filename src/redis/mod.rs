@@ -1,5 +1,5 @@
-//! The boundary to the server: with `module.rs` (what a load does) the only unsafe code and the only user of the SDK, but
-//! for a derived conversion in `reply.rs`.
+//! The boundary to the server: with `module.rs` (what a load does) the only unsafe code and the only user of the SDK,
+//! but for a derived conversion in `reply.rs`.
 //! It knows a usage by its trait (encode, decode, kind), never an algorithm by name.
 //!
 //! | what happens | where |

@@ -8,7 +8,7 @@ use ratelimit_core::wire::args::KeyName;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What is not about one client's call.
+/// Counters of work that is not about one client's call.
 pub(super) static STATS: CommandStats = CommandStats::new();
 
 /// Runs something on a key from a timer, as a call would; whether it came to its end.

@@ -46,7 +46,8 @@ const VERSION: c_int = 1;
 /// The version of the type's methods from which on the server asks for aux data that may be none.
 const AUX_SAVE2: c_int = 5;
 
-/// Whether this server keeps policies beyond its own life: it asks for aux data that may be none, or was told to.
+/// Returns `true` if this server keeps policies beyond its own life: it asks for aux data that may be none, or was told
+/// to.
 pub fn are_kept() -> bool {
     saves_nothing_of_none() || crate::server::settings::POLICIES.get() != 0
 }
@@ -83,7 +84,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str
         copy2: None,
         aux_save2: may_be_none.then_some(save_any),
     };
-    // SAFETY: the caller's promise; the server copies the methods and the name.
+    // SAFETY: the caller guarantees the contract; the server copies the methods and the name.
     let registered = unsafe { call!(RedisModule_CreateDataType(ctx, NAME.as_ptr(), VERSION, &raw mut methods)) };
     if registered.is_null() {
         return Err("the server refuses the type of policies (is a module with the same type loaded?)");
@@ -112,7 +113,7 @@ guard::entry_point! {
     }
 }
 
-/// All that is known, and has not to be forgotten; and the last fencing token.
+/// Returns the records of all policies that are still remembered, and of the last fencing token.
 fn records(global: &Global) -> Vec<Vec<u8>> {
     global.policies.tick(now());
     let mut records = global.policies.records(now());
@@ -250,7 +251,7 @@ pub unsafe fn forked(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     }
     global.policy_load.owes_token.set(true);
     global.policy_load.owed.set(Walk::ALL);
-    // Before the child can have ended. SAFETY: the caller's promise.
+    // Before the child can have ended. SAFETY: the caller guarantees the contract.
     unsafe { pay_soon(ctx) };
 }
 
@@ -258,7 +259,7 @@ pub unsafe fn forked(global: &Global, ctx: *mut raw::RedisModuleCtx) {
 /// `ctx` is live.
 unsafe fn pay_soon(ctx: *mut raw::RedisModuleCtx) {
     if let Some(create) = api!(RedisModule_CreateTimer) {
-        // SAFETY: the caller's promise; the callback is a plain function.
+        // SAFETY: the caller guarantees the contract; the callback is a plain function.
         unsafe { create(ctx, 0, Some(pay_at_once), null_mut()) };
     }
 }
@@ -291,20 +292,20 @@ pub unsafe fn pay(global: &Global, ctx: *mut raw::RedisModuleCtx) -> bool {
         return false;
     }
     for record in global.policies.piece(&mut owed, now()) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it (see the function's contract).
         unsafe { propagate(ctx, &record, c"bR") };
     }
     global.policy_load.owed.set(owed);
     if owed.is_over()
         && let Some(record) = global.fencing.record().filter(|_| global.policy_load.owes_token.take())
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it (see the function's contract).
         unsafe { propagate(ctx, &record, c"bR") };
     }
     !owed.is_over()
 }
 
-/// Whether what is propagated outside a command may go out: while writes are paused it would end the server.
+/// Returns `true` if what is propagated outside a command may go out: while writes are paused it would end the server.
 pub fn may_propagate() -> bool {
     // SAFETY: it takes nothing.
     api!(RedisModule_AvoidReplicaTraffic).is_none_or(|avoid| unsafe { avoid() } == 0)
@@ -314,7 +315,7 @@ pub fn may_propagate() -> bool {
 /// `ctx` is live, and `format` takes one string of bytes.
 unsafe fn propagate(ctx: *mut raw::RedisModuleCtx, record: &[u8], format: &CStr) {
     let start = record.as_ptr().cast::<std::ffi::c_char>();
-    // SAFETY: the caller's promise; the server copies the bytes.
+    // SAFETY: the caller guarantees the contract; the server copies the bytes.
     unsafe { call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), format.as_ptr(), start, record.len())) };
 }
 
@@ -323,11 +324,11 @@ unsafe fn propagate(ctx: *mut raw::RedisModuleCtx, record: &[u8], format: &CStr)
 /// # Safety
 /// `ctx` is live, and the server lets it ([`may_propagate`]) if it is not that of a command.
 pub unsafe fn propagate_record(ctx: *mut raw::RedisModuleCtx, record: &[u8]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see the function's contract).
     unsafe { propagate(ctx, record, c"b") };
 }
 
-/// In the child that rewrites the AOF: writes every record before its first key of ours, but in a cluster.
+/// Writes every record before its first key, in the child that rewrites the AOF, but not in a cluster.
 ///
 /// # Safety
 /// `io` is that of a rewrite.
@@ -342,7 +343,7 @@ pub unsafe fn rewrite(global: &Global, io: *mut raw::RedisModuleIO) {
     }
     for record in records(global) {
         let start = record.as_ptr().cast::<std::ffi::c_char>();
-        // SAFETY: the caller's promise; the server copies the bytes.
+        // SAFETY: the caller guarantees the contract; the server copies the bytes.
         unsafe { call!(RedisModule_EmitAOF(io, COMMAND.as_ptr(), c"b".as_ptr(), start, record.len())) };
     }
 }

@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 pub struct ServerEntry<'a> {
     /// The server's context.
     pub(super) ctx: *mut raw::RedisModuleCtx,
-    /// What this server knows beside its keys.
+    /// State of the module beside the keys.
     pub global: &'a Global,
 }
 
@@ -20,12 +20,12 @@ impl<'a> ServerEntry<'a> {
     /// # Safety
     /// `ctx` is live, and the server's lock is held, for `'a`.
     pub(super) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> ServerEntry<'a> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it (see the function's contract).
         ServerEntry { ctx, global: unsafe { global() } }
     }
 }
 
-/// Has the server hold the name of a key as its own string while `run` runs, in the key's database.
+/// Runs `run` with the name of a key as a string of the server, in the key's database.
 pub(super) fn with_name<T>(
     entry: ServerEntry,
     db: c_int,

@@ -14,10 +14,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-/// What `src/waiting/` does at each event of the server.
+/// Functions of `src/waiting/` for events of the server.
 #[derive(Clone, Copy)]
 pub struct WaitingCallbacks {
-    /// Its timer has come due.
+    /// Called when its timer is due.
     pub timer_is_due: fn(ServerEntry),
     /// Something has happened to a key, in a database.
     pub key_changed: fn(ServerEntry, c_int, &[u8]),

@@ -1,4 +1,4 @@
-//! Whether the server would carry out a write that a client sends now. It asks that of each call, but not of a timer.
+//! Permission to write: the server checks it for each call of a client, but not for a timer.
 //!
 //! It refuses writes while too few replicas are there (`min-replicas-to-write`), and after a snapshot or the AOF could
 //! not be written. From Redis 7.2 on, and on Valkey, a call can be tried without being carried out. Before that, INFO
@@ -11,13 +11,13 @@ use super::server_entry::ServerEntry;
 use redis_module::{Context, raw};
 use std::ffi::CStr;
 
-/// Whether this server is one that writes, and may propagate what it writes now.
+/// Returns `true` if this server may propagate writes now.
 pub fn may_be_propagated() -> bool {
     const NOT_WHILE: [u32; 2] = [raw::REDISMODULE_CTX_FLAGS_LOADING, raw::REDISMODULE_CTX_FLAGS_READONLY];
     super::policy_lifetime::may_propagate() && !NOT_WHILE.into_iter().any(server_is)
 }
 
-/// Whether the server carries out writes now, of a timer or of an event.
+/// Returns `true` if the server carries out writes of a timer or an event now.
 pub fn are_taken(entry: ServerEntry) -> bool {
     let ctx = entry.ctx;
     // SAFETY: the entry's own context. A write without a key, of which not even the arguments are read.
@@ -35,12 +35,12 @@ pub fn are_taken(entry: ServerEntry) -> bool {
     }
 }
 
-/// Whether nothing is the matter for which the server refuses writes.
+/// Returns `true` if there is no reason for which the server refuses writes.
 ///
 /// # Safety
 /// `ctx` is that of a timer or of an event.
 unsafe fn is_as_it_should_be(ctx: *mut raw::RedisModuleCtx) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see the function's contract).
     let config = |name| unsafe { config(ctx, name) };
     // Of a replica that takes writes the server asks none of this.
     if server_is(raw::REDISMODULE_CTX_FLAGS_SLAVE) {
@@ -65,7 +65,7 @@ unsafe fn is_as_it_should_be(ctx: *mut raw::RedisModuleCtx) -> bool {
     }
 }
 
-/// Whether the last snapshot could be written, and the AOF.
+/// Returns `true` if the last snapshot could be written, and if the AOF could.
 fn last_writes() -> (bool, bool) {
     let Some(field) = api!(RedisModule_ServerInfoGetFieldC) else { return (true, true) };
     let read = |info| {
