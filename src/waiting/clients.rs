@@ -135,7 +135,7 @@ pub fn answer_lost(entry: ServerEntry, answer: Answer) {
     }
 }
 
-/// What a call is answered that was taken out of its queue, and is granted nothing.
+/// Returns the reply to a call that was taken out of its queue and is granted nothing.
 fn denial(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
     let denial = catch_unwind(AssertUnwindSafe(|| serve::deny(redis, name, call, now)));
     call.caller.stats.decided(false);

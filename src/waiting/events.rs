@@ -6,7 +6,7 @@ use crate::redis::server_entry::ServerEntry;
 use crate::redis::{cluster_slots, now};
 use std::ffi::c_int;
 
-/// How many keys are asked after at each cron event of a cluster's node, whether they are still its own.
+/// Number of keys whose owner is checked at each cron event of a cluster's node.
 const ASKED_AFTER: usize = 100;
 
 /// Something has happened to a key.

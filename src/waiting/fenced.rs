@@ -18,7 +18,7 @@ pub fn ask(redis: &Redis, request: &mut KeyRequest, now: Timestamp) {
     }
 }
 
-/// What a call is answered: with FENCE also the token of the lease that its holder has, or 0 if it is denied.
+/// Returns the reply to a call: with FENCE also the token of the lease that its holder has, or 0 if it is denied.
 pub fn reply(redis: &mut Redis, name: KeyName, request: &KeyRequest, decision: &Decision, now: Timestamp) -> Reply {
     let spec = match request {
         KeyRequest::One(spec) => Some(spec),

@@ -65,7 +65,7 @@ use crate::redis::waiting_callbacks::WaitingCallbacks;
 
 pub use clients::{give_up, wait, waiting_without_lease};
 
-/// What this folder does at each event of the server.
+/// Functions of this folder for events of the server.
 pub const CALLBACKS: WaitingCallbacks = WaitingCallbacks {
     timer_is_due: timer_turn::run,
     key_changed: events::key_changed,

@@ -46,7 +46,7 @@ pub fn serve(redis: &mut Redis, name: KeyName, key: &QueueKey, turn: &mut Turn) 
     queues.touch(key.db, &key.name);
 }
 
-/// Why a call that waits is answered.
+/// Reason for which a waiting call is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AnswerReason {
     /// There is room for the call.
@@ -57,7 +57,7 @@ enum AnswerReason {
     Over,
 }
 
-/// Why the head of a key's queue is to be answered; `None` if it has to wait on.
+/// Returns the reason for which the head of a key's queue is to be answered; `None` if it has to wait on.
 fn its_turn(
     redis: &mut Redis,
     name: KeyName,
@@ -142,7 +142,7 @@ fn conclude(
     }
 }
 
-/// What a call is answered that is granted nothing.
+/// Returns the reply to a call that is granted nothing.
 pub fn denied(call: &WaitingCall, decision: &Decision) -> Reply {
     if call.claim.is_fenced() { Reply::fenced(decision, 0) } else { Reply::decision(decision) }
 }
@@ -162,7 +162,7 @@ pub fn deny(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp
     peek(redis, name, &request, now)
 }
 
-/// Whether the user of a call that waits may still run RL.ACQUIRE on its key.
+/// Returns `true` if the user of a waiting call may still run RL.ACQUIRE on its key.
 fn may_acquire(redis: &Redis, name: KeyName, caller: &Caller) -> bool {
     caller.user.as_deref().is_none_or(|user| acl::may_acquire(redis, user, name))
 }

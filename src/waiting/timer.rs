@@ -9,7 +9,7 @@ use crate::redis::{now, waiting_callbacks};
 use crate::server::Global;
 use ratelimit_core::Timestamp;
 
-/// When there is work; `None` if nothing is known to be due.
+/// Returns the instant of the next work; `None` if nothing is known to be due.
 fn due(global: &Global) -> Option<Timestamp> {
     if global.outbox.is_empty() { global.queues.due() } else { Some(Timestamp::EPOCH) }
 }
@@ -35,8 +35,8 @@ pub fn is_over(entry: ServerEntry) {
     entry.global.schedule.armed.set(None);
 }
 
-/// How long the timer waits for what is due then, in milliseconds: for a later one it is armed again. Redis 6.2 and 7.0
-/// count microseconds in 32 bits, and one that is further away than these go runs without a pause.
+/// Returns the milliseconds for which the timer waits for what is due then: for a later one it is armed again. Redis
+/// 6.2 and 7.0 count microseconds in 32 bits, and a timer that is further away than these runs without a pause.
 fn wait_for(due: Timestamp, now: Timestamp) -> i64 {
     const LONGEST: i64 = 60_000;
     i64::try_from(due.since(now).ceil_millis()).unwrap_or(LONGEST).min(LONGEST)

@@ -13,7 +13,7 @@ use crate::server::Global;
 use crate::server::queues::{Grant, QueueKey, WaitingCall, Work};
 use ratelimit_core::wire::error::Error;
 
-/// What it takes to find out which node has a key.
+/// Effort of finding out which node has a key.
 const REDIRECTION: usize = 25;
 
 /// The timer's turn has come. What panics is cut short alone.

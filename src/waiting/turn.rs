@@ -10,18 +10,18 @@ use crate::redis::server_entry::ServerEntry;
 use crate::redis::{now, write_permission};
 use ratelimit_core::Timestamp;
 
-/// How much the timer does in one turn: looks at queues, and answers. A lease that is granted takes some 25
-/// microseconds, the server's reply included.
+/// Effort of one turn of the timer: looks at queues, and answers. A lease that is granted takes some 25 microseconds,
+/// the server's reply included.
 pub const EFFORT: usize = 100;
 
 /// A turn of the timer.
 pub struct Turn<'a> {
     /// The timer's entry.
     pub entry: ServerEntry<'a>,
-    /// When it began, for all that it does.
+    /// Start of the turn, which is the time of all its work.
     pub now: Timestamp,
     spent: usize,
-    /// Whether the server takes writes, once it has been asked.
+    /// `true` if the server takes writes, once it has been asked.
     writes: Option<bool>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Turn<'a> {
         Turn { entry, now: now(), spent: 0, writes: None }
     }
 
-    /// Whether the turn may do more.
+    /// Returns `true` if the turn may do more.
     pub fn goes_on(&self) -> bool {
         self.spent < EFFORT
     }
@@ -46,13 +46,13 @@ impl<'a> Turn<'a> {
         self.spent = self.spent.max(effort);
     }
 
-    /// How much the turn has done.
+    /// Returns the effort spent so far.
     pub fn spent(&self) -> usize {
         self.spent
     }
 
-    /// Whether a lease can be granted now: whether the server would also take a call that does. That is asked once a
-    /// turn, and only where somebody would be granted one.
+    /// Returns `true` if a lease can be granted now: if the server would also take a call that does. The server is
+    /// asked once a turn, and only where somebody would be granted one.
     pub fn may_grant(&mut self) -> bool {
         let entry = self.entry;
         write_permission::may_be_propagated() && *self.writes.get_or_insert_with(|| write_permission::are_taken(entry))

@@ -13,15 +13,15 @@ pub struct Line {
     pub queue: Queue<Client>,
     /// Which line it is, of all that have been: where it stands in the round.
     pub number: u64,
-    /// When the head may pass, as far as is known.
+    /// Instant from which the head may pass, as far as is known.
     pub head_due: Option<Steady>,
-    /// Where it is listed among all that are due.
+    /// Key in the list of lines by deadline.
     pub due: Option<Steady>,
-    /// Where it is listed among those to which something has happened.
+    /// Key in the list of lines to which something has happened.
     pub touched: Option<u64>,
-    /// Where it is listed by age.
+    /// Key in the list of lines by age.
     pub oldest: Option<Steady>,
-    /// How often the clock had gone back when the key last heard of that.
+    /// Number of backward steps of the clock that the key has heard of.
     pub clock_steps: u64,
 }
 
@@ -30,23 +30,23 @@ pub struct Line {
 pub struct Lines {
     /// The queues, by database and name of the key.
     pub by_key: HashMap<c_int, HashMap<Arc<[u8]>, Line>>,
-    /// Where the call of each client waits.
+    /// Place of the call of each client.
     pub by_client: HashMap<ClientId, (QueueKey, QueuePlace)>,
-    /// By when somebody may pass or has waited long enough.
+    /// Keys by the instant at which a caller may pass or has waited long enough.
     pub by_due: BTreeSet<(Steady, QueueKey)>,
-    /// By since when the one waits who has waited longest.
+    /// Keys ordered by their oldest waiter.
     pub by_age: BTreeSet<(Steady, QueueKey)>,
     /// The keys to which something has happened, in that order.
     pub touched: BTreeMap<u64, QueueKey>,
     /// All keys, in the order in which somebody began to wait for them.
     pub in_round: BTreeMap<u64, QueueKey>,
-    /// How many lines there were.
+    /// Number of lines so far.
     pub begun: u64,
-    /// How often something has happened to a key.
+    /// Number of events of keys so far.
     pub touches: u64,
-    /// Where the round over all keys goes on, and over how many it has to go yet.
+    /// Round over all keys.
     pub round: Round,
-    /// Where the walk over keys that may have moved to another node goes on.
+    /// Walk over keys that may have moved to another node.
     pub slots: Round,
     /// Leases that were granted to clients that were gone.
     pub undelivered: VecDeque<Grant>,
@@ -61,7 +61,7 @@ pub struct Lines {
 pub struct Round {
     /// The line that comes next, or the first one after it.
     pub next: u64,
-    /// How many keys are left.
+    /// Number of keys left.
     pub left: usize,
 }
 
@@ -75,7 +75,7 @@ impl Round {
     }
 }
 
-/// What the timer does next.
+/// Work of the timer.
 pub enum Work {
     /// A key is to be looked at.
     Evaluation(QueueKey),
@@ -132,7 +132,7 @@ impl Lines {
         true
     }
 
-    /// What has happened to a key so far has been seen to.
+    /// Marks what has happened to a key so far as seen to.
     pub fn untouch(&mut self, key: &QueueKey) {
         let touched = self.line(key).and_then(|line| line.touched.take());
         touched.and_then(|touched| self.touched.remove(&touched));

@@ -27,13 +27,13 @@ pub use waiting_call::{Answer, BlockedClient, Caller, Client, ClientId, Grant, Q
 #[derive(Default)]
 pub struct Queues {
     lines: RefCell<Lines>,
-    /// Whether somebody could be granted a lease but for the server, which takes no writes.
+    /// `true` if somebody could be granted a lease but for the server, which takes no writes.
     held_up: Cell<bool>,
-    /// How many calls have waited and were granted a lease.
+    /// Number of calls that have waited and were granted a lease.
     pub served: Counter,
-    /// How many have waited for as long as they would.
+    /// Number of calls whose timeout has passed.
     pub timed_out: Counter,
-    /// How often a queue was looked at.
+    /// Number of looks at queues.
     pub looks: Counter,
     /// The most that the timer has done in one turn.
     pub busiest_turn: Cell<u64>,
@@ -43,37 +43,37 @@ pub struct Queues {
 pub struct WaiterFacts {
     /// The holder that the lease is for.
     pub holder: Box<[u8]>,
-    /// How much it asks for.
+    /// Units that it requests.
     pub cost: Amount,
-    /// For how long it has waited.
+    /// Time waited.
     pub waited: Span,
-    /// For how long it will; `None`, as long as it takes.
+    /// Time until its timeout; `None` if it has none.
     pub left: Option<Span>,
 }
 
 /// A queue, for INFO.
 pub struct QueueFacts {
-    /// For a lease of which key.
+    /// Key of the leases.
     pub key: QueueKey,
-    /// How many wait.
+    /// Number of waiters.
     pub waiting: usize,
-    /// For how long the first of them has.
+    /// Time waited by the first of them.
     pub longest: Span,
 }
 
 impl Queues {
-    /// Whether anybody waits.
+    /// Returns `true` if any call waits.
     #[inline(always)]
     pub fn any(&self) -> bool {
         !self.lines.borrow().by_key.is_empty()
     }
 
-    /// How many wait for a lease of a key.
+    /// Returns the number of calls that wait for a lease of a key.
     pub fn waiting(&self, db: c_int, name: &[u8]) -> usize {
         self.lines.borrow().at(db, name).map_or(0, |line| line.queue.len())
     }
 
-    /// Whether a holder waits for a lease of a key.
+    /// Returns `true` if a holder waits for a lease of a key.
     pub fn waits(&self, db: c_int, name: &[u8], holder: &[u8]) -> bool {
         self.lines.borrow().at(db, name).is_some_and(|line| line.queue.place_of(holder).is_some())
     }
@@ -184,7 +184,7 @@ impl Queues {
         self.held_up.set(true);
     }
 
-    /// Whether the server is to be asked whether it takes writes again.
+    /// Returns `true` if the server is to be asked again whether it takes writes.
     pub fn is_held_up(&self) -> bool {
         self.held_up.get()
     }
@@ -216,7 +216,7 @@ impl Queues {
         self.lines.borrow_mut().read_clock(now);
     }
 
-    /// Whether the clock has gone back, of which the leases of this key have not heard.
+    /// Returns `true` if the clock has gone back and the leases of this key have not heard of it.
     pub fn is_behind_clock(&self, key: &QueueKey) -> bool {
         let lines = &mut *self.lines.borrow_mut();
         let steps = lines.clock.steps();
@@ -232,7 +232,7 @@ impl Queues {
         }
     }
 
-    /// What is to be done next; `None` if nothing is by now.
+    /// Returns the next work; `None` if nothing is to be done now.
     pub fn next_work(&self, now: Timestamp) -> Option<Work> {
         const SOURCES: usize = 4;
         let lines = &mut *self.lines.borrow_mut();
@@ -244,15 +244,15 @@ impl Queues {
         Some(work)
     }
 
-    /// At most so many keys that calls wait for. The next time it goes on behind them, and behind the last it begins
-    /// anew.
+    /// Returns at most `most` keys that calls wait for. The next call goes on behind them, and behind the last key it
+    /// begins anew.
     pub fn next_few(&self, most: usize) -> Vec<QueueKey> {
         let Lines { slots, in_round, .. } = &mut *self.lines.borrow_mut();
         slots.left = most;
         std::iter::from_fn(|| slots.next(in_round)).collect()
     }
 
-    /// When there is work; `None` if nothing is known to be due. At once, if something has happened.
+    /// Returns the instant of the next work; `None` if nothing is known to be due, the epoch if something has happened.
     pub fn due(&self) -> Option<Timestamp> {
         let lines = self.lines.borrow();
         let gives_back = !lines.undelivered.is_empty() && !self.held_up.get();
@@ -284,7 +284,7 @@ impl Queues {
             .collect()
     }
 
-    /// How many calls wait, and for how many keys.
+    /// Returns the number of waiting calls, and of their keys.
     pub fn counts(&self) -> (usize, usize) {
         let lines = self.lines.borrow();
         (lines.by_client.len(), lines.in_round.len())
