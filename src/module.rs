@@ -30,16 +30,13 @@ const NAME: &CStr = c"ratelimit";
 /// lines for COMMAND DOCS.
 macro_rules! command {
     (
-        $name:literal = $handler:path $([$fast_path:path])?, $access:ident on $keys:ident, arity $arity:literal, $args:ident,
+        $name:literal = $handler:path, $access:ident on $keys:ident, arity $arity:literal, $args:ident,
         $summary:literal,
         $complexity:literal
     ) => {{
         static STATS: CommandStats = CommandStats::new();
-        const CALLS: Calls = Calls {
-            arity: $arity,
-            asked_for_keys: Keys::$keys.asked_for(Access::$access),
-            stats: &STATS,
-        };
+        const CALLS: Calls =
+            Calls { arity: $arity, asked_for_keys: Keys::$keys.asked_for(Access::$access), stats: &STATS };
         guard::entry_point! {
             unsafe fn entry(
                 ctx: *mut raw::RedisModuleCtx,
@@ -47,7 +44,7 @@ macro_rules! command {
                 length: c_int,
             ) -> c_int, or api::OK => {
                 // SAFETY: called by the server, with what `enter` asks for.
-                unsafe { dispatch::enter(ctx, argv, length, CALLS, fast_path!($($fast_path)?), $handler) }
+                unsafe { dispatch::enter(ctx, argv, length, CALLS, $handler) }
             }
         }
         Command {
@@ -64,16 +61,6 @@ macro_rules! command {
     }};
 }
 
-/// What serves the everyday call of a command, if anything does.
-macro_rules! fast_path {
-    () => {
-        |_| false
-    };
-    ($fast_path:path) => {
-        $fast_path
-    };
-}
-
 /// Every command that this server has.
 fn commands() -> impl Iterator<Item = &'static Command> + Clone {
     let of_their_own = ALGORITHMS.iter().chain(COMMANDS);
@@ -82,10 +69,10 @@ fn commands() -> impl Iterator<Item = &'static Command> + Clone {
 
 macro_rules! commands {
     ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
-        $($(#[doc = $syntax:literal])+ $command:literal $([$fast_path:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
+        $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         &[$($(command! {
-            $command = rl_take::$read $([$fast_path])?, Take on First, arity $arity, $read, $summary, $complexity
+            $command = rl_take::$read, Take on First, arity $arity, $read, $summary, $complexity
         },)?)+]
     };
 }
@@ -106,7 +93,7 @@ static COMMANDS: &[Command] = &[
         c"O(M log N) with M the number of holders given and N that of leases, amortized"
     },
     command! {
-        c"rl.mtake" = rl_mtake::take [rl_mtake::fast_path::take], Take on Numbered, arity -4, MULTI,
+        c"rl.mtake" = rl_mtake::take, Take on Numbered, arity -4, MULTI,
         c"Takes from limits on several keys, all or nothing.",
         c"O(N) with N the number of keys, each at the cost of its algorithm"
     },
@@ -116,7 +103,7 @@ static COMMANDS: &[Command] = &[
         c"O(N) with N the number of keys, each at the cost of its algorithm"
     },
     command! {
-        c"rl.sketch" = rl_sketch::sketch [rl_sketch::fast_path::sketch], Take on First, arity -6, SKETCH,
+        c"rl.sketch" = rl_sketch::sketch, Take on First, arity -6, SKETCH,
         c"Takes from the token bucket of an item, of any number in a key of a fixed size; a few may be denied too early.",
         c"O(1)"
     },
@@ -151,12 +138,12 @@ static COMMANDS: &[Command] = &[
         c"O(N) with N the number of specs, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.limit" = rl_limit::limit [rl_limit::fast_path::limit], Take on First, arity -3, LIMIT_BY_NAME,
+        c"rl.limit" = rl_limit::limit, Take on First, arity -3, LIMIT_BY_NAME,
         c"Takes from the limits of a policy, which the server keeps under a name.",
         c"O(N) with N the number of limits, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.delay" = rl_limit::delay [rl_limit::fast_path::delay], Take on First, arity -3, DELAY,
+        c"rl.delay" = rl_limit::delay, Take on First, arity -3, DELAY,
         c"Takes from the limits of a policy; returns 0 if allowed, else the milliseconds to wait, or -1 for never.",
         c"O(N) with N the number of limits, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },

@@ -244,12 +244,12 @@ impl Reply {
 
 /// Returns 0 if a call passes; else as [`wait_ms`].
 #[inline(always)]
-pub fn delay_ms(verdict: Verdict) -> i64 {
+fn delay_ms(verdict: Verdict) -> i64 {
     if verdict.allowed() { 0 } else { wait_ms(verdict) }
 }
 
 /// Returns the milliseconds to wait before acting on the decision; -1 if that is never possible.
-pub fn wait_ms(verdict: Verdict) -> i64 {
+fn wait_ms(verdict: Verdict) -> i64 {
     match verdict {
         Verdict::Allowed(wait) | Verdict::After(wait) => millis(wait),
         Verdict::Never => -1,

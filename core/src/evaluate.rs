@@ -36,6 +36,20 @@ impl Request {
         }
     }
 
+    /// Returns the cost or amount that the request names; zero for one that names none.
+    #[must_use]
+    pub fn cost(self) -> Amount {
+        match self {
+            Request::Take(amount)
+            | Request::UpTo(amount)
+            | Request::Force(amount)
+            | Request::ForceUpTo(amount)
+            | Request::Within(amount, _)
+            | Request::GiveBack(amount) => amount,
+            Request::LookPastLimit => Amount::ZERO,
+        }
+    }
+
     /// Returns `true` if it is charged even past the limit.
     #[must_use]
     pub fn is_forced(self) -> bool {
@@ -102,7 +116,9 @@ pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: 
 }
 
 impl Evaluation {
-    fn all_or_nothing(verdict: Verdict, cost: Amount) -> Evaluation {
+    /// Returns the evaluation of a take of `cost` that has this verdict.
+    #[must_use]
+    pub fn all_or_nothing(verdict: Verdict, cost: Amount) -> Evaluation {
         let change = if verdict.allowed() { Change::of(cost) } else { Change::Nothing };
         Evaluation { verdict, change, granted: None, forced: false }
     }

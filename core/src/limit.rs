@@ -54,10 +54,10 @@ pub trait Limit {
         self.debt(&charged, now)
     }
 
-    /// What becomes of a take of `cost`, where that is quicker to tell in one go than by a verdict, a charge and a
-    /// decision; `None` where it is not.
+    /// Returns the outcome of taking `cost` with the state that follows it, computed in one step; changes nothing.
+    /// `None` where the limit has no such step for these numbers: then [`evaluate`](crate::evaluate()) decides.
     #[inline(always)]
-    fn taken_fast(&self, _usage: &Self::Usage, _now: Timestamp, _cost: Amount) -> Option<Taken<Self::Usage>> {
+    fn take(&self, _usage: &Self::Usage, _now: Timestamp, _cost: Amount) -> Option<Taken<Self::Usage>> {
         None
     }
 
@@ -328,12 +328,12 @@ pub struct Decision {
     pub granted: Option<Amount>,
 }
 
-/// The outcome of a take.
+/// Outcome of [`Limit::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken<U> {
-    /// It is charged: the answer, and what the key remembers then.
+    /// The cost fits: the decision, and the state after the charge.
     Charged(Decision, U),
-    /// It is denied: the answer.
+    /// The cost does not fit.
     Denied(Decision),
 }
 

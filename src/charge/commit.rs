@@ -7,33 +7,33 @@ use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::expiry::{Expiry, StepBack};
 use ratelimit_core::{Span, Timestamp, Usage};
 
-/// What a call makes of a usage, once it has been evaluated.
+/// Change of a usage by an evaluated call.
 pub trait Apply {
-    /// What the key remembers.
+    /// State stored at the key.
     type Usage: Usage;
-    /// What the call is answered.
+    /// Answer to the call.
     type Answer;
 
-    /// Makes the change. `None` if there is nothing to change. Nothing later than `now` is in the usage.
+    /// Changes the usage, which is not ahead of `now`. Returns `None` if there is nothing to change.
     fn apply(&self, usage: &mut Self::Usage, now: Timestamp) -> Option<Applied<Self::Answer>>;
 
-    /// The answer of a call that changes nothing.
+    /// Returns the answer of a call that changes nothing.
     fn answer(&self, usage: &Self::Usage, now: Timestamp) -> Self::Answer;
 
-    /// How long until the usage has recovered.
+    /// Returns the time until the usage has recovered.
     fn reset(&self, usage: &Self::Usage, now: Timestamp) -> Span;
 }
 
-/// A change that was made.
+/// Change that was made.
 pub struct Applied<A> {
-    /// What the call is answered.
+    /// Answer to the call.
     pub answer: A,
-    /// How long until the usage has recovered now.
+    /// Time until the usage has recovered.
     pub reset: Span,
 }
 
-/// Makes of the usage of a key what an evaluated call makes of it, if that `changes_key`, and moves it back with the clock
-/// in any case; and commits what has changed.
+/// Changes the usage of a key by an evaluated call if it `changes_key`, moves it back with the clock in any case, and
+/// commits the change.
 #[inline(always)]
 pub fn commit<K: Writable, C: Apply<Usage = K::Usage>>(
     mut key: K,
@@ -60,7 +60,7 @@ pub fn commit<K: Writable, C: Apply<Usage = K::Usage>>(
     answer
 }
 
-/// Moves a usage back with the clock; what its expiry goes by if nothing else is changed.
+/// Moves a usage back with the clock. Returns the step, from which the expiry follows if nothing else changes.
 #[cold]
 #[inline(never)]
 fn step_back<C: Apply>(usage: &mut C::Usage, call: &C, back: Span, now: Timestamp) -> StepBack {
@@ -71,35 +71,14 @@ fn step_back<C: Apply>(usage: &mut C::Usage, call: &C, back: Span, now: Timestam
     StepBack { now, back, recovery: usage.recovery(), before, after }
 }
 
-/// Commits a step back: the one thing that a call which changes nothing writes.
+/// Commits a step back, the only change of a call that changes nothing else.
 #[cold]
 #[inline(never)]
 fn commit_step(key: impl Writable, step: &StepBack, now: Timestamp) {
     key.commit(|present| step.expiry(present), now);
 }
 
-/// A usage that is in no key yet. Its commit says when the key that it comes into is to expire.
-pub struct Unplaced<'u, U> {
-    /// The usage.
-    pub usage: &'u mut U,
-    /// When the key is to expire, in milliseconds since the epoch, once it is known.
-    pub expires_at: &'u mut Option<u64>,
-}
-
-impl<U: Usage> Writable for Unplaced<'_, U> {
-    type Usage = U;
-
-    fn usage_mut(&mut self) -> &mut U {
-        self.usage
-    }
-
-    fn commit(self, expiry: impl FnOnce(Option<u64>) -> u64, _now: Timestamp) {
-        *self.expires_at = Some(expiry(None));
-    }
-}
-
-/// Commits an evaluated call to the key where it goes on. What others have put into the place of that key meanwhile is
-/// left alone.
+/// Commits an evaluated call to its key. If others have replaced the key meanwhile, nothing changes.
 #[inline(always)]
 pub fn commit_to<'r, 'a: 'r, C: Apply>(
     target: impl Target<'r, 'a>,
@@ -113,15 +92,15 @@ pub fn commit_to<'r, 'a: 'r, C: Apply>(
     }
 }
 
-/// Where an evaluated call goes on.
+/// Key that an evaluated call is committed to.
 pub trait Target<'r, 'a: 'r>: Sized {
     /// A key whose usage is a `U`.
     type Writable<U: Usage>: Writable<Usage = U>;
 
-    /// The key, to change its usage. `None` if others have put something else into its place.
+    /// Returns the key, to change its usage; `None` if others have replaced it.
     fn resume<U: Usage>(self, now: Timestamp) -> Option<Self::Writable<U>>;
 
-    /// The open key, to make something else of it.
+    /// Returns the open key, to replace its value.
     fn open(self) -> Option<OpenKey<'r, 'a>>;
 }
 
@@ -138,20 +117,20 @@ impl<'r, 'a: 'r> Target<'r, 'a> for OpenKey<'r, 'a> {
     }
 }
 
-/// A key that was closed, and the call.
-pub struct Closed<'r, 'a> {
-    /// The call.
+/// Closed key, and its call.
+pub struct Closed<'k, 'r, 'a> {
+    /// Call.
     pub redis: &'r mut Redis<'a>,
-    /// The key.
-    pub key: ClosedKey,
+    /// Key.
+    pub key: &'k ClosedKey<'a>,
 }
 
-impl<'r, 'a: 'r> Target<'r, 'a> for Closed<'r, 'a> {
+impl<'r, 'a: 'r> Target<'r, 'a> for Closed<'_, 'r, 'a> {
     type Writable<U: Usage> = ResumedKey<'r, 'a, U>;
 
     #[inline(always)]
     fn resume<U: Usage>(self, now: Timestamp) -> Option<ResumedKey<'r, 'a, U>> {
-        self.redis.resume(&self.key, now)
+        self.redis.resume(self.key, now)
     }
 
     fn open(self) -> Option<OpenKey<'r, 'a>> {
@@ -159,9 +138,11 @@ impl<'r, 'a: 'r> Target<'r, 'a> for Closed<'r, 'a> {
     }
 }
 
-/// Makes a composite key of a plain one, and changes that.
+/// Converts a plain key to a composite one, and changes that.
 pub fn convert<U: Single, C: Apply<Usage = CompositeUsage>>(key: Key<U>, call: &C, now: Timestamp) -> C::Answer {
-    // It gets a new expiry in any case.
-    let mut expires_at = None;
-    key.convert(now, |usage| commit(Unplaced { usage, expires_at: &mut expires_at }, call, true, now))
+    // The conversion has moved the usage back with the clock.
+    key.convert(now, |usage| match call.apply(usage, now) {
+        Some(applied) => applied.answer,
+        None => call.answer(usage, now),
+    })
 }

@@ -1,29 +1,38 @@
-//! What is to be known of an evaluation before anything is charged: whether it allows its call, whether there is room,
-//! and what is counted.
+//! Steps between evaluation and commit, alike for every form of evaluation: room and memory are checked, and the call
+//! is counted.
 
 use crate::redis::Redis;
 use crate::server::{settings, stats};
 use ratelimit_core::Kind;
 use ratelimit_core::wire::error::Error;
 
-/// What is to be known of an evaluation before anything is charged.
+/// Evaluation of a request at a key, of any form.
 pub trait KeyEvaluation {
-    /// Whether the limits of this key allow the call.
-    fn allows(&self) -> bool;
-
-    /// Whether this key denies the call, and with it the call's other keys (all or none).
+    /// Returns `true` if this key denies the call, and with it the call's other keys (all or none).
     fn denies(&self) -> bool;
 
-    /// Whether the key knows the id of a call that settles it.
-    fn knows(&self) -> bool;
+    /// Returns `true` if the limits of this key grant the call.
+    #[inline(always)]
+    fn allows(&self) -> bool {
+        !self.denies()
+    }
 
-    /// Refuses if a charge would add an entry, an id or a component to a key that has as many as it may have.
+    /// Returns `true` if the key knows the id of a call that settles it.
+    fn knows(&self) -> bool {
+        false
+    }
+
+    /// Checks that the charge leaves the key with no more entries, ids and components than it may have.
+    ///
+    /// # Errors
+    /// The key has no room.
     fn check_room(&self) -> Result<(), Error>;
 
-    /// Whether a charge would make a key, a component or an entry.
+    /// Returns `true` if the charge creates a key, a component or an entry.
     fn grows(&self) -> bool;
 
-    /// Whether the commit changes the key, of a call that as a whole is `allowed`: a denied call may be a strike.
+    /// Returns `true` if the commit changes the key, of a call that as a whole is `allowed`: a denied call may be a
+    /// strike.
     fn changes_key(&self, allowed: bool) -> bool;
 
     /// Counts the limits of a call that as a whole is `allowed`.

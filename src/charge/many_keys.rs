@@ -1,13 +1,12 @@
-//! A call on several keys, all or nothing.
+//! Calls on several keys: all are charged or none is.
 //!
-//! Every key is evaluated before any is charged, in one instant, and what changes travels as one effect. Keys are
-//! opened one after another: others may run when a later one is opened, and change an earlier one. So a key is
-//! evaluated again if they may have.
+//! Every key is evaluated before any is charged, in one instant, and the changes are propagated as one effect. Keys are
+//! opened one after another: other modules may run when a later one is opened, and change an earlier one. Then it is
+//! evaluated again.
 
 use super::commit::Closed;
-use super::evaluated_request::{EvaluatedRequest, evaluate};
+use super::evaluate::{EvaluatedRequest, evaluate};
 use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
-use super::policy_outcome::rule;
 use crate::redis::Redis;
 use crate::redis::key::ClosedKey;
 use crate::reply::Row;
@@ -17,16 +16,17 @@ use ratelimit_core::syntax::{KeyRequest, ManyKeysRequest, Purpose};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Span, Timestamp, Verdict};
+use smallvec::SmallVec;
 use std::rc::Rc;
 
-/// The answer to a call on several keys.
+/// Answer to a call on several keys.
 pub struct KeysAnswer {
-    /// Whether the call as a whole may go on.
+    /// The call as a whole is granted.
     pub allowed: bool,
-    /// If all passed, the longest hold (a FORCE that did not fit has passed, and its wait is no hold); else the longest
-    /// wait of those that stood in the way. `None` if there is neither.
+    /// Longest hold if all keys granted it (a forced charge past its limit holds nobody), else the longest wait of the
+    /// keys that denied it. `None` if there is neither.
     pub wait: Option<Verdict>,
-    /// Each key's decision.
+    /// Decision of each key.
     pub rows: Vec<Row>,
 }
 
@@ -35,8 +35,8 @@ impl KeysAnswer {
         KeysAnswer { allowed, wait: None, rows: Vec::with_capacity(request.keys.len()) }
     }
 
-    /// Adds the decision of a key, as the call is told it: nothing denies a give-back, or has it wait, not even what it
-    /// only looks at.
+    /// Adds the decision of a key. A refund is never denied and never waits, not even for a key that it only peeks at.
+    #[inline(always)]
     fn push(&mut self, request: &ManyKeysRequest, key: &EvaluatedRequest, decision: Decision) {
         let decision = match request.purpose {
             Purpose::GiveBack => Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision },
@@ -54,7 +54,8 @@ impl KeysAnswer {
     }
 }
 
-/// Whether a call as a whole may go on. A settlement may if any key knows its id.
+/// Returns `true` if a call as a whole is granted. A settlement is if any key knows its id.
+#[inline(always)]
 fn is_allowed<'e, 's: 'e, 'a: 's>(
     request: &ManyKeysRequest,
     mut keys: impl Iterator<Item = &'e EvaluatedRequest<'s, 'a>>,
@@ -66,14 +67,17 @@ fn is_allowed<'e, 's: 'e, 'a: 's>(
     }
 }
 
-/// The answer to a call that changes nothing.
+/// Answers a call that changes nothing.
+///
+/// # Errors
+/// A key holds something else, or has no room for what the call would add.
 pub fn peek_keys(redis: &mut Redis, request: &ManyKeysRequest, now: Timestamp) -> Result<KeysAnswer, Error> {
     let mut peeked = Vec::with_capacity(request.keys.len());
     for (name, of_key) in &request.keys {
         let key = redis.peek(*name)?;
         let evaluated = evaluate(key.contents(), request, of_key, now, || false)?;
-        let answer = evaluated.answer(key.contents(), now).ok_or(Error::Internal)?;
-        peeked.push((evaluated, answer.decision));
+        let decision = evaluated.answer(key.contents(), now).ok_or(Error::Internal)?;
+        peeked.push((evaluated, decision));
     }
     let keys = || peeked.iter().map(|(evaluated, _)| evaluated);
     let mut answer = KeysAnswer::of(request, is_allowed(request, keys()));
@@ -86,7 +90,11 @@ pub fn peek_keys(redis: &mut Redis, request: &ManyKeysRequest, now: Timestamp) -
     Ok(answer)
 }
 
-/// The answer to a call that is charged on all of its keys if all allow it. Policies may have asked for limits of some.
+/// Answers a call that is charged on all of its keys if all grant it. `rulings` has the policies that asked for the
+/// limits of some.
+///
+/// # Errors
+/// A key holds something else, or has no room for what the call adds, or there is no memory for it.
 pub fn charge_keys(
     redis: &mut Redis,
     request: &ManyKeysRequest,
@@ -96,71 +104,91 @@ pub fn charge_keys(
     let keys = evaluate_keys(redis, request, now)?;
     let evaluated = || keys.iter().map(|key| &key.evaluated);
     let mut answer = KeysAnswer::of(request, is_allowed(request, evaluated()));
-    let (allowed, looks) = (answer.allowed, request.only_looks());
+    let (allowed, looks) = (answer.allowed, !answer.allowed && request.only_looks());
     if allowed {
         check(redis, evaluated())?;
     }
     count_call(redis, allowed, looks);
     for (place, EvaluatedKey { closed, evaluated }) in keys.iter().enumerate() {
+        let ruling = rulings.get(place).and_then(Option::as_deref);
         if count_key(evaluated, allowed, looks) {
-            redis.denied(closed.name(), evaluated.item(), now);
+            redis.denied(closed.name(), evaluated.item(), ruling.map(|ruling| &ruling.name), now);
         }
         let changes_key = evaluated.changes_key(allowed);
-        let of_key = evaluated.commit(Closed { redis, key: *closed }, changes_key, now);
-        rule(redis, rulings.get(place).and_then(Option::as_deref), || {
-            let outcome = evaluated.outcome(&of_key);
-            // One that others denied has not been admitted by this policy.
-            CountedOutcome { charges: outcome.charges && (allowed || evaluated.denies()), ..outcome }
-        });
-        answer.push(request, evaluated, of_key.decision);
+        let (decision, outcome) = evaluated.commit(Closed { redis, key: closed }, changes_key, now);
+        if let Some(ruling) = ruling {
+            // A key that others denied has not been admitted by this policy.
+            let charges = outcome.charges && (allowed || evaluated.denies());
+            ruling.counts.count(&CountedOutcome { charges, ..outcome });
+        }
+        answer.push(request, evaluated, decision);
     }
     Ok(answer)
 }
 
-/// A key that was evaluated, and closed.
-struct EvaluatedKey<'s, 'a> {
-    closed: ClosedKey,
+/// Key that was evaluated, and closed.
+struct EvaluatedKey<'s, 'a, 'c> {
+    closed: ClosedKey<'c>,
     evaluated: EvaluatedRequest<'s, 'a>,
 }
 
+/// Keys of a call. Those of most calls need no allocation.
+type EvaluatedKeys<'s, 'a, 'c> = SmallVec<[EvaluatedKey<'s, 'a, 'c>; 8]>;
+
 /// Evaluates every key.
-fn evaluate_keys<'s, 'a>(
-    redis: &mut Redis,
+#[inline(always)]
+fn evaluate_keys<'s, 'a, 'c>(
+    redis: &mut Redis<'c>,
     request: &'s ManyKeysRequest<'a>,
     now: Timestamp,
-) -> Result<Vec<EvaluatedKey<'s, 'a>>, Error> {
-    let mut keys = Vec::with_capacity(request.keys.len());
+) -> Result<EvaluatedKeys<'s, 'a, 'c>, Error> {
+    let mut keys = SmallVec::new();
     for (name, _) in &request.keys {
         redis.expire_first(*name)?;
     }
     for key in &request.keys {
-        keys.push(EvaluatedKey::of(redis, request, key, now)?);
+        evaluate_key(redis, request, key, now, &mut keys)?;
     }
-    if keys.iter().all(|key| redis.still_holds(&key.closed)) {
-        return Ok(keys);
-    }
-    // Whatever expired has been deleted by now. First those that are missing, whose opening says that others may run;
-    // those that are there then stay as they are found.
-    for missing in [true, false] {
-        for (key, of_key) in keys.iter_mut().zip(&request.keys) {
-            if key.closed.is_missing() == missing {
-                *key = EvaluatedKey::of(redis, request, of_key, now)?;
-            }
-        }
+    if !keys.iter().all(|key| redis.still_holds(&key.closed)) {
+        evaluate_again(redis, request, now, &mut keys)?;
     }
     Ok(keys)
 }
 
-impl<'s, 'a> EvaluatedKey<'s, 'a> {
-    fn of(
-        redis: &mut Redis,
-        request: &ManyKeysRequest<'a>,
-        (name, of_key): &'s (KeyName, KeyRequest<'a>),
-        now: Timestamp,
-    ) -> Result<EvaluatedKey<'s, 'a>, Error> {
-        let key = redis.open(*name)?;
-        let out_of_memory = || key.redis().out_of_memory();
-        let evaluated = evaluate(key.contents(), request, of_key, now, out_of_memory)?;
-        Ok(EvaluatedKey { closed: key.close(evaluated.may_write(), now), evaluated })
+/// Opens a key, evaluates it, and closes it.
+#[inline(always)]
+fn evaluate_key<'s, 'a, 'c>(
+    redis: &mut Redis<'c>,
+    request: &ManyKeysRequest<'a>,
+    (name, of_key): &'s (KeyName, KeyRequest<'a>),
+    now: Timestamp,
+    keys: &mut EvaluatedKeys<'s, 'a, 'c>,
+) -> Result<(), Error> {
+    let key = redis.open(*name)?;
+    let out_of_memory = || key.redis().out_of_memory();
+    let evaluated = evaluate(key.contents(), request, of_key, now, out_of_memory)?;
+    keys.push(EvaluatedKey { closed: key.close(evaluated.may_write(), now), evaluated });
+    Ok(())
+}
+
+/// Evaluates the keys once more, after other modules may have run. Whatever had expired is deleted by now. Missing keys
+/// come first, as opening one lets others run; keys that exist then stay as they are found.
+#[cold]
+#[inline(never)]
+fn evaluate_again<'s, 'a, 'c>(
+    redis: &mut Redis<'c>,
+    request: &'s ManyKeysRequest<'a>,
+    now: Timestamp,
+    keys: &mut EvaluatedKeys<'s, 'a, 'c>,
+) -> Result<(), Error> {
+    for missing in [true, false] {
+        for (key, of_key) in keys.iter_mut().zip(&request.keys) {
+            if key.closed.is_missing() == missing {
+                let mut again = SmallVec::new();
+                evaluate_key(redis, request, of_key, now, &mut again)?;
+                *key = again.pop().ok_or(Error::Internal)?;
+            }
+        }
     }
+    Ok(())
 }

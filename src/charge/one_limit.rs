@@ -1,92 +1,187 @@
-//! One limit, evaluated at a usage that is its own: of a plain key, or of a missing one.
+//! One limit, evaluated at a usage of its own: at a plain key, or at a missing one.
 
-use super::commit::{Applied, Apply};
+use super::commit::{Applied, Apply, commit};
 use super::key_evaluation::{KeyEvaluation, check_entries, count_limit};
 use crate::redis::guard;
+use crate::redis::key::Writable;
+use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Change, Decision, Evaluation, Kind, Limit, Request, Span, Timestamp, Usage, evaluate};
+use ratelimit_core::{
+    AnyUsage, Change, Decision, Evaluation, Kind, Limit, Request, Single, Span, Taken, Timestamp, Usage, evaluate,
+};
 
-/// One limit, evaluated at a usage of its own.
-#[derive(Clone, Copy)]
+/// Outcome of a request under one limit. Nothing has been changed yet.
 pub struct OneLimit {
     kind: Kind,
-    evaluation: Evaluation,
-    /// How many entries the key would have after a charge that adds one.
-    entries: Option<usize>,
-    /// Whether that is more than it has.
-    grows: bool,
-    /// Whether the key would be made.
-    makes: bool,
-    /// Whether the usage moves back with the clock.
-    moves: bool,
+    /// The charge creates the key.
+    creates: bool,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    /// Granted, with the state after the charge.
+    Granted(Decision, AnyUsage),
+    /// Denied; the usage stays as it is.
+    Denied(Decision),
+    /// Not decided in one step ([`Limit::take`]).
+    Evaluated {
+        evaluation: Evaluation,
+        /// Number of entries after the charge, if it adds one.
+        entries: Option<usize>,
+        /// The charge makes the usage larger.
+        grows: bool,
+        /// The usage is ahead of the clock and moves back with it.
+        moves_back: bool,
+    },
 }
 
 impl OneLimit {
-    /// Evaluates.
+    /// Evaluates a request at a usage. `missing` is `true` if there is no key.
     #[inline(always)]
-    pub fn at<L: Limit>(limit: &L, usage: &L::Usage, missing: bool, request: Request, now: Timestamp) -> OneLimit {
+    pub fn at<L>(limit: &L, usage: &L::Usage, missing: bool, request: Request, now: Timestamp) -> OneLimit
+    where
+        L: Limit<Usage: Single>,
+    {
         guard::panic_test_point();
+        let kind = L::Usage::KIND;
+        if let Request::Take(cost) = request
+            && let Some(taken) = limit.take(usage, now, cost)
+        {
+            return match taken {
+                Taken::Charged(decision, after) => {
+                    OneLimit { kind, creates: missing, outcome: Outcome::Granted(decision, after.into_any()) }
+                }
+                Taken::Denied(decision) => OneLimit { kind, creates: false, outcome: Outcome::Denied(decision) },
+            };
+        }
         let evaluation = evaluate(limit, usage, now, request);
         let charges = matches!(evaluation.change(), Change::Charge(_));
         let entries = if charges { limit.entries_after_charge(usage, now) } else { None };
         let grows = entries.is_some_and(|entries| entries > usage.entries());
-        let (kind, makes, moves) = (L::Usage::KIND, charges && missing, usage.is_after(now));
-        OneLimit { kind, evaluation, entries, grows, makes, moves }
+        let outcome = Outcome::Evaluated { evaluation, entries, grows, moves_back: usage.is_after(now) };
+        OneLimit { kind, creates: charges && missing, outcome }
     }
 
-    /// Whether its commit may write to the key.
-    pub fn may_write(&self) -> bool {
-        self.moves || self.evaluation.change() != Change::Nothing
-    }
-
-    /// What it makes of a usage, under the limit that it was evaluated under.
+    /// Returns `true` if the commit may write to the key.
     #[inline(always)]
-    pub fn under<'l, L>(&self, limit: &'l L) -> UnderLimit<'l, L> {
-        UnderLimit { limit, evaluation: self.evaluation }
+    pub fn may_write(&self) -> bool {
+        self.changes() || matches!(self.outcome, Outcome::Evaluated { moves_back: true, .. })
+    }
+
+    #[inline(always)]
+    fn changes(&self) -> bool {
+        match &self.outcome {
+            Outcome::Granted(..) => true,
+            Outcome::Denied(_) => false,
+            Outcome::Evaluated { evaluation, .. } => evaluation.change() != Change::Nothing,
+        }
+    }
+
+    /// Returns the decision of a call that changes nothing.
+    pub fn answer<L: Limit>(&self, limit: &L, request: Request, usage: &L::Usage, now: Timestamp) -> Decision {
+        self.evaluation(request).decision(limit, usage, now, false)
+    }
+
+    /// Commits the call to its key if it `changes_key`, and moves a usage back with the clock in any case.
+    #[inline(always)]
+    pub fn commit<L, K>(&self, limit: &L, request: Request, mut key: K, changes_key: bool, now: Timestamp) -> Decision
+    where
+        L: Limit<Usage: Single>,
+        K: Writable<Usage = L::Usage>,
+    {
+        match &self.outcome {
+            Outcome::Granted(decision, after) if changes_key && !key.is_overtaken() => {
+                if let Some(after) = L::Usage::of(after) {
+                    key.usage_mut().clone_from(after);
+                }
+                guard::panic_test_point();
+                let expiry = Expiry::of(now, decision.reset);
+                key.commit(|present| expiry.after_charge(present, false), now);
+                *decision
+            }
+            Outcome::Denied(decision) if !key.is_overtaken() => *decision,
+            _ => self.commit_evaluated(limit, request, key, changes_key, now),
+        }
+    }
+
+    #[inline(never)]
+    fn commit_evaluated<L, K>(&self, limit: &L, request: Request, key: K, changes_key: bool, now: Timestamp) -> Decision
+    where
+        L: Limit,
+        K: Writable<Usage = L::Usage>,
+    {
+        commit(key, &UnderLimit { limit, evaluation: self.evaluation(request) }, changes_key, now)
+    }
+
+    /// Charges a usage that is in no key yet; nothing later than `now` is in it.
+    pub fn apply<L: Limit>(
+        &self,
+        limit: &L,
+        request: Request,
+        usage: &mut L::Usage,
+        now: Timestamp,
+    ) -> Applied<Decision> {
+        UnderLimit { limit, evaluation: self.evaluation(request) }.charge(usage, now)
+    }
+
+    fn evaluation(&self, request: Request) -> Evaluation {
+        match &self.outcome {
+            Outcome::Evaluated { evaluation, .. } => *evaluation,
+            Outcome::Granted(decision, _) | Outcome::Denied(decision) => {
+                Evaluation::all_or_nothing(decision.verdict, request.cost())
+            }
+        }
     }
 }
 
 impl KeyEvaluation for OneLimit {
     #[inline(always)]
-    fn allows(&self) -> bool {
-        !self.evaluation.denies()
-    }
-
-    #[inline(always)]
     fn denies(&self) -> bool {
-        self.evaluation.denies()
-    }
-
-    #[inline(always)]
-    fn knows(&self) -> bool {
-        false
+        match &self.outcome {
+            Outcome::Granted(..) => false,
+            Outcome::Denied(_) => true,
+            Outcome::Evaluated { evaluation, .. } => evaluation.denies(),
+        }
     }
 
     #[inline(always)]
     fn check_room(&self) -> Result<(), Error> {
-        self.entries.map_or(Ok(()), |entries| check_entries(self.kind, entries))
+        match self.outcome {
+            Outcome::Evaluated { entries: Some(entries), .. } => check_entries(self.kind, entries),
+            _ => Ok(()),
+        }
     }
 
     #[inline(always)]
     fn grows(&self) -> bool {
-        self.makes || self.grows
+        self.creates || matches!(self.outcome, Outcome::Evaluated { grows: true, .. })
     }
 
     #[inline(always)]
     fn changes_key(&self, allowed: bool) -> bool {
-        allowed && self.evaluation.change() != Change::Nothing
+        allowed && self.changes()
     }
 
     #[inline(always)]
     fn count(&self, allowed: bool) {
-        count_limit(self.kind, self.denies(), allowed, self.makes);
+        count_limit(self.kind, self.denies(), allowed, self.creates);
     }
 }
 
-/// A limit, and what it has shown at a usage.
-pub struct UnderLimit<'l, L> {
+/// A limit, and its evaluation at a usage.
+struct UnderLimit<'l, L> {
     limit: &'l L,
     evaluation: Evaluation,
+}
+
+impl<L: Limit> UnderLimit<'_, L> {
+    #[inline(always)]
+    fn charge(&self, usage: &mut L::Usage, now: Timestamp) -> Applied<Decision> {
+        self.evaluation.change().apply(self.limit, usage, now);
+        let answer = self.evaluation.decision(self.limit, usage, now, true);
+        let reset = if L::LOOKS_AT_A_PART { self.limit.recovery(usage, now) } else { answer.reset };
+        Applied { answer, reset }
+    }
 }
 
 impl<L: Limit> Apply for UnderLimit<'_, L> {
@@ -95,10 +190,7 @@ impl<L: Limit> Apply for UnderLimit<'_, L> {
 
     #[inline(always)]
     fn apply(&self, usage: &mut L::Usage, now: Timestamp) -> Option<Applied<Decision>> {
-        self.evaluation.change().apply(self.limit, usage, now);
-        let answer = self.evaluation.decision(self.limit, usage, now, true);
-        let reset = if L::LOOKS_AT_A_PART { self.limit.recovery(usage, now) } else { answer.reset };
-        Some(Applied { answer, reset })
+        Some(self.charge(usage, now))
     }
 
     #[inline(always)]

@@ -1,33 +1,34 @@
-//! The fast path of a composite key.
+//! Limits without entries at a composite key: the most common composite call.
 
 use super::commit::{Applied, Apply};
 use super::key_evaluation::{KeyEvaluation, count_limits};
 use crate::redis::effect_demand;
+use crate::redis::key::Contents;
 use ratelimit_core::composite::{Answer, CompositeUsage, FastEvaluation};
 use ratelimit_core::syntax::CompositeRequest;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Span, Timestamp};
 
-/// Rates alone, whose components are all there: the fast path of a composite key. Nothing of it can be refused, as it
-/// adds no component and no entry.
+/// Limits without entries, evaluated at a composite key that has a component for each. It adds no component and no
+/// entry, so there is always room for it.
 pub struct Rates<'s, 'a> {
-    /// What is requested.
+    /// Request of the call.
     pub request: &'s CompositeRequest<'a>,
-    /// What was found at the key.
-    pub evaluation: FastEvaluation,
+    evaluation: FastEvaluation,
+}
+
+impl<'s, 'a> Rates<'s, 'a> {
+    /// Evaluates a request at a key; `None` if it needs the general evaluation.
+    #[inline(always)]
+    pub fn at(key: &Contents, request: &'s CompositeRequest<'a>, now: Timestamp) -> Option<Rates<'s, 'a>> {
+        let evaluation = key.present::<CompositeUsage>()?.evaluate_fast(request, now)?;
+        Some(Rates { request, evaluation })
+    }
 }
 
 impl KeyEvaluation for Rates<'_, '_> {
-    fn allows(&self) -> bool {
-        !self.evaluation.denies()
-    }
-
     fn denies(&self) -> bool {
         self.evaluation.denies()
-    }
-
-    fn knows(&self) -> bool {
-        false
     }
 
     fn check_room(&self) -> Result<(), Error> {
@@ -48,16 +49,16 @@ impl KeyEvaluation for Rates<'_, '_> {
 }
 
 impl Rates<'_, '_> {
-    /// Charges them; the decision, and how long until the key has recovered.
+    /// Charges the limits. Returns the decision, and the time until the key has recovered.
     #[inline(always)]
-    pub fn charge(&self, usage: &mut CompositeUsage, now: Timestamp) -> (Decision, Span) {
+    fn charge(&self, usage: &mut CompositeUsage, now: Timestamp) -> (Decision, Span) {
         // A debug build checks what would be told, though there is nobody.
-        let told = cfg!(debug_assertions) || effect_demand::any();
-        let decision = usage.charge_fast(self.request, &self.evaluation, told, now);
+        let propagated = cfg!(debug_assertions) || effect_demand::any();
+        let decision = usage.charge_fast(self.request, &self.evaluation, propagated, now);
         (decision, usage.reset(now))
     }
 
-    /// The decision, of a call that they deny.
+    /// Returns the decision of a call that changes nothing.
     #[inline(always)]
     pub fn deny(&self, usage: &CompositeUsage, now: Timestamp) -> Decision {
         usage.deny_fast(self.request, &self.evaluation, now)

@@ -141,12 +141,12 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
 }
 
 impl KeyEvaluation for SeveralLimits<'_, '_> {
-    fn allows(&self) -> bool {
-        self.evaluation.allows()
-    }
-
     fn denies(&self) -> bool {
         self.evaluation.denies()
+    }
+
+    fn allows(&self) -> bool {
+        self.evaluation.allows()
     }
 
     fn knows(&self) -> bool {

@@ -128,7 +128,7 @@ const LIMITS_TO_LOOK: Arg = limits!(SPEC_TO_LOOK, ONCE.optional());
 
 macro_rules! of_commands {
     ({} $($read:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
-        $($(#[doc = $syntax:literal])+ $command:literal $([$fast_path:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
+        $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         $($(
             $(#[doc = $syntax])+

@@ -67,46 +67,8 @@ pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> R
 #[inline(always)]
 fn charge_named(redis: &mut Redis, key: KeyName, ruling: &Ruling, now: Timestamp) -> Result<Decision, Error> {
     if let Some(spec) = ruling.policy.plain() {
-        return charge_one(redis, key, &spec, Some(ruling), now);
+        return charge_one(redis, key, spec, Some(ruling), now);
     }
     let call = ruling.policy.composite()?;
     charge_several(redis, key, &call, Some(ruling), now).map(|answer| answer.decision)
-}
-
-/// The everyday calls of `RL.LIMIT` and `RL.DELAY`, which say nothing but a policy's name. `false`: the call takes the
-/// slow path.
-pub mod fast_path {
-    use crate::charge::{take_bucket_fast, take_limits_fast};
-    use crate::redis::key::FastCall;
-    use crate::redis::{Replies, now};
-    use ratelimit_core::Decision;
-    use ratelimit_core::syntax::Policy;
-    use ratelimit_core::wire::args::KeyName;
-
-    /// `RL.LIMIT key name`
-    #[inline(always)]
-    pub fn limit(call: &FastCall) -> bool {
-        take(call, |_| true, Replies::reply_decision)
-    }
-
-    /// `RL.DELAY key name`
-    #[inline(always)]
-    pub fn delay(call: &FastCall) -> bool {
-        let tells_all = |policy: &Policy| policy.refuse_more_to_tell().is_ok();
-        take(call, tells_all, Replies::reply_delay)
-    }
-
-    #[inline(always)]
-    fn take(call: &FastCall, serves: impl Fn(&Policy) -> bool, reply: impl Fn(Replies, &Decision)) -> bool {
-        let (3, Some(name)) = (call.length(), call.word(2)) else { return false };
-        let now = now();
-        let Some(ruling) = call.global.policies.ruling(name, now) else { return false };
-        match (ruling.policy.token_bucket(), ruling.policy.ready()) {
-            (Some(bucket), _) => take_bucket_fast(call, KeyName(1), bucket, Some(&ruling), now, reply),
-            (None, Some(limits)) if serves(&ruling.policy) => {
-                take_limits_fast(call, KeyName(1), limits, &ruling, now, reply)
-            }
-            _ => false,
-        }
-    }
 }

@@ -25,7 +25,7 @@ macro_rules! command_lines {
             {$($told)*}
             token_bucket = c"token-bucket" c"TOKENBUCKET", [CAPACITY, REFILL, PERIOD] waits, {
                 /// `RL.TOKENBUCKET key capacity refill period [options]`
-                c"rl.tokenbucket" [rl_take::fast_path::token_bucket], arity -5,
+                c"rl.tokenbucket", arity -5,
                 c"Takes from a token bucket: a burst of capacity, refilled continuously by refill per period.",
                 c"O(1)"
             };
@@ -64,12 +64,13 @@ pub(crate) use command_lines;
 
 macro_rules! commands {
     ({} $($read:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
-        $($(#[doc = $syntax:literal])+ $command:literal $([$fast_path:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
+        $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         const _: () = assert!([$($word),+].len() == Spec::ALGORITHMS.len());
 
         $($(
             $(#[doc = $syntax])+
+            #[inline(always)]
             pub fn $read<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
                 charge(redis, args, Spec::$read)
             }
@@ -78,38 +79,18 @@ macro_rules! commands {
 }
 command_lines!(commands, {});
 
-/// The everyday calls of the commands above, which say nothing but a limit. `false`: the call takes the slow path.
-pub mod fast_path {
-    use crate::charge::take_bucket_fast;
-    use crate::redis::key::FastCall;
-    use crate::redis::{Replies, now};
-    use ratelimit_core::algorithm::bucket::Discipline;
-    use ratelimit_core::wire::args::KeyName;
-
-    /// `RL.TOKENBUCKET key capacity refill period`
-    #[inline(always)]
-    pub fn token_bucket(call: &FastCall) -> bool {
-        if call.length() != 5 {
-            return false;
-        }
-        let words = [call.word(2), call.word(3), call.word(4)];
-        let Some(bucket) = call.global.bucket_memo.known(words, Discipline::Burst) else { return false };
-        take_bucket_fast(call, KeyName(1), &bucket, None, now(), Replies::reply_decision)
-    }
-}
-
 /// `RL.TAKE key [options] spec [spec ...]`
-pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
+pub fn take<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut request = KeyRequest::take(&mut args)?;
+    let mut request = KeyRequest::take_with_memo(&mut args, &redis.global.bucket_memo)?;
     queue_order::place_take(redis, key, &mut request);
     charge_with_options(redis, key, &request)
 }
 
 /// `RL.PEEK key [options] spec [spec ...]`
-pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
+pub fn peek<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut request = KeyRequest::peek(&mut args)?;
+    let mut request = KeyRequest::peek_with_memo(&mut args, &redis.global.bucket_memo)?;
     queue_order::place_look(redis, key, &mut request);
     let now = redis::now();
     match &request {
@@ -128,7 +109,7 @@ pub fn charge<'a>(
     mut args: Args<'a>,
     read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
 ) -> Result<Reply, Error> {
-    let (key, mut options) = (args.key()?, SpecOptions::remembering(&redis.global.bucket_memo));
+    let (key, mut options) = (args.key()?, SpecOptions::with_memo(Some(&redis.global.bucket_memo)));
     let parsed = read(&mut args, &mut options)?;
     // Here the compiler knows which algorithm it is.
     if options.is_nothing(&args) {

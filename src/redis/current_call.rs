@@ -2,59 +2,46 @@
 
 use super::api::{api, call, has_flag};
 use super::clock::now;
+use super::debug_readback::Readback;
 use super::global::global;
-use super::key::{FastCall, Handle};
-use super::outgoing::Changes;
+use super::outgoing::{self, Changes};
 use super::replies::Replies;
 use super::server_entry::ServerEntry;
 use super::{bus, guard, policy_lifetime};
 use crate::server::Global;
 use crate::server::settings::DENIAL_EVENTS;
 use crate::server::stats::CommandStats;
-use ratelimit_core::Timestamp;
 use ratelimit_core::policy::Origin;
-use ratelimit_core::space_saving::DenialPlace;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int};
 use std::rc::Rc;
 
-/// The server, as one call of a command reaches it: its context, the words of the call, and what is left to be
-/// propagated and announced. A handler has it for as long as its call lasts.
+/// One call of a command: the server's context, the words of the call, and what it has left to propagate and announce.
+/// A handler has it for as long as its call lasts.
 pub struct Redis<'a> {
     /// The server's context.
     pub(super) ctx: *mut raw::RedisModuleCtx,
     /// The words as the server holds them.
     pub(super) argv: &'a [*mut raw::RedisModuleString],
-    /// What this server knows beside its keys.
+    /// State of this server beside its keys.
     pub global: &'a Global,
-    /// Where calls of this command are counted.
+    /// Counts of the command.
     pub stats: &'static CommandStats,
-    /// How often others may have run: what was found in a key before may not be there any more (see `key/mod.rs`).
+    /// Number of times that other modules may have run: what was found in a key before may be gone (see `key/mod.rs`).
     pub(super) turn: u32,
-    /// What is left to be propagated.
-    pub(super) changes: Changes,
-    /// What has happened to its first few keys: most calls have no more.
-    events: [Option<(KeyName, Event)>; FEW],
-    happened: usize,
+    /// Number of events that have been announced.
     announced: usize,
-    more: Option<Box<More>>,
-    /// Where the last denial is noted, until it is known whether a policy ruled.
-    denied: Option<DenialPlace>,
-    /// A key that was opened before, for the first that the call opens for writing.
-    pub(super) left_open: Option<(KeyName, Handle)>,
-}
-
-const FEW: usize = 4;
-
-/// What is left to be done and announced of a call that needs lists for it.
-#[derive(Default)]
-struct More {
-    events: Vec<(KeyName, Event)>,
-    /// What is done to keys once it has been propagated.
+    /// What to do once everything recorded has been propagated.
     pending: VecDeque<Pending>,
+    /// Keyspace events, to be announced at the end of the call.
+    events: SmallVec<[(KeyName, Event); 8]>,
+    /// Effects to be propagated.
+    pub(super) changes: Changes,
 }
 
 type Pending = Box<dyn FnOnce(&mut Redis)>;
@@ -67,8 +54,7 @@ impl<'a> Redis<'a> {
         argv: &'a [*mut raw::RedisModuleString],
         stats: &'static CommandStats,
     ) -> Redis<'a> {
-        let changes = Changes::default();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the server's lock is held for as long as the call lasts.
         let global = unsafe { global() };
         Redis {
             ctx,
@@ -76,33 +62,23 @@ impl<'a> Redis<'a> {
             global,
             stats,
             turn: 0,
-            changes,
-            events: [None; FEW],
-            happened: 0,
             announced: 0,
-            more: None,
-            denied: None,
-            left_open: None,
+            pending: VecDeque::new(),
+            events: SmallVec::new(),
+            changes: Changes::default(),
         }
-    }
-
-    /// The call on the slow path. It keeps the key that the fast path has opened.
-    ///
-    /// # Safety
-    /// As for [`Redis::new`].
-    pub(super) unsafe fn on_slow_path(
-        ctx: *mut raw::RedisModuleCtx,
-        argv: &'a [*mut raw::RedisModuleString],
-        call: FastCall,
-    ) -> Redis<'a> {
-        // SAFETY: the caller's promise.
-        let redis = unsafe { Redis::new(ctx, argv, call.stats) };
-        Redis { left_open: call.left_open(), ..redis }
     }
 
     /// The entry from the server that this call is.
     pub fn entry(&self) -> ServerEntry<'a> {
         ServerEntry { ctx: self.ctx, global: self.global }
+    }
+
+    /// Returns `true` if the server only asks which of the call's words are keys.
+    #[inline(always)]
+    pub(super) fn is_asked_for_keys(&self) -> bool {
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { call!(RedisModule_IsKeysPositionRequest(self.ctx)) != 0 }
     }
 
     /// The database of this call.
@@ -126,46 +102,30 @@ impl<'a> Redis<'a> {
         unsafe { is_out_of_memory(self.ctx) }
     }
 
-    /// Records that a key, or an item of it, stood in the way of the call, which has changed nothing of it, and has it
-    /// announced if that is wanted. To be called once per key and call.
+    /// Records that a key, or an item of it, denied the call, and the policy that asked for its limits, if one did;
+    /// announces it if denials are announced. To be called once per key and call.
     #[inline(never)]
-    pub fn denied(&mut self, name: KeyName, item: Option<&[u8]>, now: Timestamp) {
-        if let Some(string) = self.argv.get(name.0) {
-            // SAFETY: the string is that of the current call, and lives until that ends.
-            self.denied = self.global.heavy_hitters.record(unsafe { guard::bytes(*string) }, item, now);
-        }
+    pub fn denied(&mut self, name: KeyName, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
+        self.global.heavy_hitters.record(self.key_bytes(name), item, policy, now);
         if DENIAL_EVENTS.get() != 0 {
             self.happened(name, Event::Denied);
-        }
-    }
-
-    /// Records which policy, if any, has denied the key that was denied last, if any was since the last such record.
-    #[inline(always)]
-    pub fn ruled(&mut self, policy: Option<&Rc<[u8]>>) {
-        if let (Some(place), Some(policy)) = (self.denied.take(), policy) {
-            self.global.heavy_hitters.ruled(place, policy);
         }
     }
 
     /// Queues a keyspace event of a key. Events are announced at the end of the call, as subscribers may change keys.
     #[inline(always)]
     pub(super) fn happened(&mut self, name: KeyName, event: Event) {
-        if let Some(room) = self.events.get_mut(self.happened) {
-            *room = Some((name, event));
-        } else {
-            self.more.get_or_insert_default().events.push((name, event));
-        }
-        self.happened = self.happened.saturating_add(1);
+        self.events.push((name, event));
     }
 
-    /// Leaves something to be done once all that was recorded has been propagated.
+    /// Leaves something to be done once everything recorded has been propagated.
     pub(super) fn later(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
-        self.more.get_or_insert_default().pending.push_back(Box::new(run));
+        self.pending.push_back(Box::new(run));
     }
 
-    /// Leaves something to be done once all that was recorded has been propagated, before all that lets others run.
+    /// Leaves something to be done once everything recorded has been propagated, before all that lets others run.
     pub(super) fn first(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
-        self.more.get_or_insert_default().pending.push_front(Box::new(run));
+        self.pending.push_front(Box::new(run));
     }
 
     /// Propagates to replicas and the AOF what this call has changed since it last did: as one command.
@@ -173,6 +133,22 @@ impl<'a> Redis<'a> {
     pub fn propagate(&mut self) {
         // SAFETY: `ctx` and the words are those of the current call.
         unsafe { self.changes.propagate(self.ctx, self.argv) };
+    }
+
+    /// Propagates a change of a key to replicas and the AOF, after what was recorded before.
+    #[inline(always)]
+    pub(super) fn propagate_change<U: Usage>(
+        &mut self,
+        name: KeyName,
+        usage: &mut U,
+        expires_at: u64,
+        before: &Readback<U>,
+    ) {
+        self.propagate();
+        if let Ok(string) = self.string(name) {
+            // SAFETY: `ctx` and the string are those of the current call.
+            unsafe { outgoing::propagate_change(self.ctx, string, usage, expires_at, before) };
+        }
     }
 
     /// Says that other modules may have run, and may have changed what was found in any key.
@@ -184,7 +160,7 @@ impl<'a> Redis<'a> {
     /// the AOF, then what was left for later is done, and last the keyspace events are announced.
     pub fn finish(&mut self) {
         self.propagate();
-        while let Some(run) = self.more.as_mut().and_then(|more| more.pending.pop_front()) {
+        while let Some(run) = self.pending.pop_front() {
             run(self);
             guard::panic_test_point();
         }
@@ -196,15 +172,9 @@ impl<'a> Redis<'a> {
 
     #[inline(always)]
     fn next_event(&mut self) -> Option<(KeyName, Event)> {
-        let next = self.announced;
-        if next >= self.happened {
-            return None;
-        }
-        self.announced = next.saturating_add(1);
-        match self.events.get(next) {
-            Some(event) => *event,
-            None => self.more.as_ref()?.events.get(next.saturating_sub(FEW)).copied(),
-        }
+        let event = self.events.get(self.announced).copied();
+        self.announced = self.announced.saturating_add(usize::from(event.is_some()));
+        event
     }
 
     #[inline(always)]

@@ -3,9 +3,7 @@
 use super::Redis;
 use super::api::{OK, api, call};
 use super::command::Access;
-use super::global::global;
 use super::guard::{bytes, panic_test_point_after_reply, strings};
-use super::key::FastCall;
 use crate::reply::Reply;
 use crate::server::stats::CommandStats;
 use ratelimit_core::wire::args::{Args, Words};
@@ -25,9 +23,9 @@ pub struct Calls {
     pub stats: &'static CommandStats,
 }
 
-/// Runs a command: by `fast_path`, if that serves the call and has replied, else by `handler`.
+/// Runs a command: `handler` reads its words and decides, then its reply is sent.
 ///
-/// It is inlined into each command, so that the compiler makes of reading, deciding and replying one piece.
+/// It is inlined into each command, so that the compiler makes one piece of reading, deciding and replying.
 ///
 /// # Safety
 /// `ctx`, `argv` and `length` are those that the server has called a command with.
@@ -37,36 +35,21 @@ pub unsafe fn enter(
     argv: *mut *mut raw::RedisModuleString,
     length: c_int,
     Calls { arity, asked_for_keys, stats }: Calls,
-    fast_path: impl FnOnce(&FastCall) -> bool,
     handler: impl for<'a> FnOnce(&mut Redis<'a>, Args<'a>) -> Result<Reply, Error>,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let argv = unsafe { strings(argv, length) };
-    // SAFETY: likewise.
-    let call = unsafe { FastCall::new(ctx, argv, global(), stats) };
-    match catch_unwind(AssertUnwindSafe(|| fast_path(&call))) {
-        Ok(false) => {}
-        answered => {
-            stats.calls.count();
-            if answered.is_err() {
-                call.replies().error(&Error::Internal);
-                stats.errors.count();
-            }
-            return OK;
-        }
-    }
-    let is_asked = asked_for_keys.filter(|_| call.is_asked_for_keys());
-    // SAFETY: likewise.
-    let words = unsafe { Strings::new(argv) };
-    // SAFETY: likewise.
-    let mut redis = unsafe { Redis::on_slow_path(ctx, argv, call) };
-    if let Some(access) = is_asked {
+    // SAFETY: the caller guarantees that the words live as long as this call.
+    let (argv, words) = unsafe { (strings(argv, length), Strings::new(strings(argv, length))) };
+    // SAFETY: the caller guarantees that `ctx` and `argv` are those of this call.
+    let mut redis = unsafe { Redis::new(ctx, argv, stats) };
+    if let Some(access) = asked_for_keys
+        && redis.is_asked_for_keys()
+    {
         answer_keys(&redis, Args::new(&words), access);
         return OK;
     }
     let answered = catch_unwind(AssertUnwindSafe(|| {
         if length < arity.saturating_abs() || (arity > 0 && length > arity) {
-            // Redis 6.2 knows no arity of a module's commands.
+            // Redis 6.2 does not check the arity of a module's commands.
             return Err(Error::WrongArity);
         }
         let answer = handler(&mut redis, Args::new(&words));
@@ -74,24 +57,35 @@ pub unsafe fn enter(
         answer
     }));
     stats.calls.count();
-    let error = match answered {
+    match answered {
         // Outside of `catch_unwind`: a panic from here on must not reply again. The entry point catches it.
         Ok(Ok(reply)) => {
             redis.replies().reply(&reply);
             panic_test_point_after_reply();
-            return OK;
         }
-        Ok(Err(error)) => error,
+        Ok(Err(error)) => refuse(&redis, &error),
         Err(_) => {
-            // What has been changed by then is propagated all the same, and what was propagated is done.
-            let mut finish = || catch_unwind(AssertUnwindSafe(|| redis.finish()));
-            drop(finish().or_else(|_| finish()));
-            Error::Internal
+            finish_after_panic(&mut redis);
+            refuse(&redis, &Error::Internal);
         }
-    };
-    redis.replies().error(&error);
-    stats.errors.count();
+    }
     OK
+}
+
+/// Sends an error, and counts it.
+#[cold]
+#[inline(never)]
+fn refuse(redis: &Redis, error: &Error) {
+    redis.replies().error(error);
+    redis.stats.errors.count();
+}
+
+/// Propagates and announces what a call had changed before it panicked.
+#[cold]
+#[inline(never)]
+fn finish_after_panic(redis: &mut Redis) {
+    let mut finish = || catch_unwind(AssertUnwindSafe(|| redis.finish()));
+    drop(finish().or_else(|_| finish()));
 }
 
 /// Answers which arguments are keys, of a call with numbered ones. There is nobody to send an error to.

@@ -56,4 +56,3 @@ pub mod write_permission;
 
 pub use clock::now;
 pub use current_call::Redis;
-pub use replies::Replies;

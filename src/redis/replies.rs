@@ -1,8 +1,7 @@
 //! Replies on their way to a client.
 
 use super::api::{api, call};
-use crate::reply::{Reply, Row, delay_ms, wait_ms};
-use ratelimit_core::Decision;
+use crate::reply::{Reply, Row};
 use ratelimit_core::wire::error::Error;
 use redis_module::{Context, raw};
 use std::ffi::{CString, c_long};
@@ -70,35 +69,6 @@ impl Replies {
             },
             Reply::Later => {}
         }
-    }
-
-    /// Sends a decision without a grant.
-    #[inline(always)]
-    pub fn reply_decision(self, decision: &Decision) {
-        let integers = Row::five(decision);
-        self.reply_array(integers.len());
-        for value in integers {
-            self.reply_integer(value);
-        }
-    }
-
-    /// Sends the decisions of several keys, of a call that passes: `[1, wait_ms, [decision, ...]]`.
-    #[inline(always)]
-    pub fn reply_decisions<'d>(self, decisions: impl Iterator<Item = &'d Decision> + Clone) {
-        let longest = decisions.clone().map(|decision| decision.verdict).max();
-        self.reply_array(3);
-        self.reply_integer(1);
-        self.reply_integer(longest.map_or(0, wait_ms));
-        self.reply_array(decisions.clone().count());
-        for decision in decisions {
-            self.reply_decision(decision);
-        }
-    }
-
-    /// Sends for how long to wait.
-    #[inline(always)]
-    pub fn reply_delay(self, decision: &Decision) {
-        self.reply_integer(delay_ms(decision.verdict));
     }
 
     #[inline(always)]

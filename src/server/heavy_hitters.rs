@@ -4,7 +4,7 @@
 
 use super::settings::TOP_KEYS;
 use ratelimit_core::Timestamp;
-use ratelimit_core::space_saving::{DenialPlace, SpaceSaving};
+use ratelimit_core::space_saving::SpaceSaving;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -19,16 +19,10 @@ impl Default for HeavyHitters {
 }
 
 impl HeavyHitters {
-    /// Records that the key of that name, or an item of it, has stood in the way of a call at `now`; where that is noted.
+    /// Records that the key of that name, or an item of it, denied a call at `now`, and the policy that asked for its
+    /// limits, if one did.
     #[inline(always)]
-    pub fn record(&self, name: &[u8], item: Option<&[u8]>, now: Timestamp) -> Option<DenialPlace> {
-        self.with(|top| top.record(name, item, now))
-    }
-
-    /// Records that the key of that name, or an item of it, has stood in the way of a call at `now`, and by which policy,
-    /// if one has ruled.
-    #[inline(never)]
-    pub fn record_ruled(&self, name: &[u8], item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
+    pub fn record(&self, name: &[u8], item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
         self.with(|top| {
             if let (Some(place), Some(policy)) = (top.record(name, item, now), policy) {
                 top.ruled(place, policy);
@@ -36,13 +30,7 @@ impl HeavyHitters {
         });
     }
 
-    /// Records by which policy it did, where that was noted.
-    #[inline(never)]
-    pub fn ruled(&self, place: DenialPlace, policy: &Rc<[u8]>) {
-        self.0.borrow_mut().ruled(place, policy);
-    }
-
-    /// What `run` makes of the sketch, in the size that the setting says.
+    /// Returns the result of `run` on the sketch, after resizing it to the setting.
     #[inline(always)]
     pub fn with<T>(&self, run: impl FnOnce(&mut SpaceSaving) -> T) -> T {
         let top = &mut self.0.borrow_mut();

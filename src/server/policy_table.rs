@@ -42,28 +42,25 @@ impl Policies {
         }
     }
 
-    /// The policy of that name, if there is one that can be read.
-    #[inline(always)]
-    pub fn ruling(&self, name: &[u8], now: Timestamp) -> Option<Rc<Ruling>> {
-        match self.0.borrow().find(name, now) {
-            PolicyLookup::Ruling(ruling) => Some(Rc::clone(ruling)),
-            PolicyLookup::Unreadable | PolicyLookup::Missing => None,
-        }
-    }
-
-    /// The policies of a call's keys, of each key the one that rules it; an empty list if none does.
+    /// Adds the policy of each key of a call to `rulings`, `None` for a key without one; nothing if no key has one.
     ///
     /// # Errors
-    /// There is none for a key, or it cannot be read.
-    pub fn of_keys(&self, request: &ManyKeysRequest, now: Timestamp) -> Result<Vec<Option<Rc<Ruling>>>, Error> {
-        if !request.keys.iter().any(|(_, of_key)| matches!(of_key, KeyRequest::Policy(_))) {
-            return Ok(Vec::new());
+    /// A key's policy does not exist or cannot be read.
+    pub fn of_keys(
+        &self,
+        request: &ManyKeysRequest,
+        rulings: &mut Vec<Option<Rc<Ruling>>>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        if request.keys.iter().any(|(_, of_key)| matches!(of_key, KeyRequest::Policy(_))) {
+            for (_, of_key) in &request.keys {
+                rulings.push(match of_key {
+                    KeyRequest::Policy(by) => Some(self.find(by, now)?),
+                    KeyRequest::One(_) | KeyRequest::Composite(_) => None,
+                });
+            }
         }
-        let ruling = |of_key: &KeyRequest| match of_key {
-            KeyRequest::Policy(by) => self.find(by, now).map(Some),
-            KeyRequest::One(_) | KeyRequest::Composite(_) => Ok(None),
-        };
-        request.keys.iter().map(|(_, of_key)| ruling(of_key)).collect()
+        Ok(())
     }
 
     /// The first policy that there is of those that a call names.

@@ -196,28 +196,6 @@ impl Bucket {
         BucketUsage { used: used.max(drained).plus(cost), drained_to }
     }
 
-    /// Takes what has drained off `usage` in `elapsed` microseconds until `now`, in whole steps only, of which it is
-    /// known how much that is in all, rounded down; the microseconds that are left over.
-    #[inline(always)]
-    pub(super) fn advance_fast(
-        &self,
-        usage: &mut BucketUsage,
-        now: Timestamp,
-        elapsed: u64,
-        drained: u64,
-    ) -> Option<u64> {
-        if usage.used.millionths() <= drained {
-            *usage = BucketUsage { used: Amount::ZERO, drained_to: now };
-            return Some(0);
-        }
-        let step = self.step();
-        let steps = elapsed.checked_div(step.micros.get())?;
-        let advanced = steps.saturating_mul(step.micros.get());
-        usage.used = usage.used.minus(Amount::saturating(steps.saturating_mul(step.drained)));
-        usage.drained_to = usage.drained_to.plus(Span::from_micros(advanced));
-        Some(elapsed.saturating_sub(advanced))
-    }
-
     /// Takes what has drained off `usage`, in whole steps only.
     #[inline]
     pub(super) fn advance(&self, usage: &mut BucketUsage, now: Timestamp) {
@@ -294,8 +272,8 @@ impl Limit for Bucket {
     }
 
     #[inline(always)]
-    fn taken_fast(&self, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Option<Taken<BucketUsage>> {
-        self.taken_fast(usage, now, cost)
+    fn take(&self, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Option<Taken<BucketUsage>> {
+        self.take_in_one_step(usage, now, cost)
     }
 
     fn give_back(&self, usage: &mut BucketUsage, now: Timestamp, amount: Amount) {

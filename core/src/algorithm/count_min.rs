@@ -26,7 +26,6 @@
 
 mod cells;
 mod estimate;
-mod item_fast_take;
 mod made_sketch;
 mod mark;
 mod secret;
@@ -37,7 +36,6 @@ mod sketch_usage;
 use crate::algorithm::bucket::{Bucket, BucketUsage};
 use crate::limit::{Identity, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-pub use item_fast_take::{ItemCharge, ItemTaken};
 use made_sketch::ROWS_OF_CELLS;
 use secret::{ItemCells, Secret};
 pub use size::SketchSize;
@@ -112,12 +110,6 @@ impl Sketch {
     pub fn prepared(mut self) -> Sketch {
         self.bucket = self.bucket.prepared();
         self
-    }
-
-    /// Returns the bucket to display, with its whole capacity.
-    #[inline(always)]
-    fn shown(&self) -> Bucket {
-        self.bucket.limited_to(self.whole)
     }
 
     /// Returns the empty identity, because a sketch is alone in its key.

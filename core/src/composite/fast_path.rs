@@ -15,7 +15,7 @@ use crate::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Purpose, Spec};
 #[derive(Clone, Debug)]
 pub struct FastEvaluation {
     /// Where each limit's component is.
-    places: [usize; MAX_SPECS],
+    places: [u8; MAX_SPECS],
     /// Which limits stand in the call's way.
     denying: [bool; MAX_SPECS],
     /// The longest of all, and the first limit that says so.
@@ -53,8 +53,8 @@ impl CompositeUsage {
         let rooms = evaluation.places.iter_mut().zip(&mut evaluation.denying);
         for (at, (spec, (place, denies))) in request.specs.iter().zip(rooms).enumerate() {
             let cost = spec.cost_of_rate()?;
-            *place = self.place_known(spec, at)?;
-            let component = self.components.get(*place)?;
+            *place = u8::try_from(self.place_known(spec, at)?).ok()?;
+            let component = self.components.get(usize::from(*place))?;
             let verdict = with_limit!(spec, limit => limit.verdict(Single::of(&component.usage)?, now, cost));
             *denies = !verdict.allowed();
             if verdict > evaluation.verdict {
@@ -82,7 +82,7 @@ impl CompositeUsage {
         self.begin(now, None);
         let mut first = FirstToRunOut::default();
         for (at, (spec, place)) in request.specs.iter().zip(evaluation.places).enumerate() {
-            let Some(component) = self.components.get_mut(place) else { continue };
+            let Some(component) = self.components.get_mut(usize::from(place)) else { continue };
             // The look has seen that it is a rate: it is not asked a second time.
             let Request::Take(cost) = spec.request else { continue };
             if told {
@@ -106,7 +106,7 @@ impl CompositeUsage {
         let verdict = evaluation.verdict;
         let decision = || {
             let (spec, place) = request.specs.get(governing).zip(evaluation.places.get(governing))?;
-            let component = self.components.get(*place)?;
+            let component = self.components.get(usize::from(*place))?;
             with_limit!(spec, limit => {
                 let usage = Single::of(&component.usage)?;
                 let (remaining, reset) = (limit.remaining(usage, now), limit.reset(usage, now));
@@ -125,7 +125,7 @@ impl Component {
         L::Usage: Single,
     {
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return Amount::ZERO };
-        if let Some(Taken::Charged(decision, after)) = limit.taken_fast(usage, now, cost) {
+        if let Some(Taken::Charged(decision, after)) = limit.take(usage, now, cost) {
             *usage = after;
             self.recovers_at = now.plus(decision.reset).min(Timestamp::MAX);
             return decision.remaining;

@@ -106,26 +106,22 @@ impl<'a> CommonOptions<'a> {
     /// Builds the spec of one of several limits of a key. Rejects a negative cost.
     pub(super) fn spec_on_key(&self, parsed: &ParsedLimit<'a>, options: &SpecOptions<'a>) -> Result<Spec<'a>, Error> {
         options.options().refuse_give_back(&COST_OF_SEVERAL)?;
-        self.spec_among_several(parsed, options)
+        self.spec_by_options(parsed, options).unwrap_or_else(|| Ok(Spec::plain(*parsed)))
     }
 
-    /// Builds the spec of one of several limits.
+    /// Builds the spec of one of several limits from its own options and these; `None` if there are none, as for most
+    /// specs.
     #[inline(always)]
-    pub(super) fn spec_among_several(
+    pub(super) fn spec_by_options(
         &self,
         parsed: &ParsedLimit<'a>,
         options: &SpecOptions<'a>,
-    ) -> Result<Spec<'a>, Error> {
-        // Most specs have no options.
-        if self.is_any || !options.has_no_options() {
-            self.spec_by_options(parsed, options.options())
-        } else {
-            Ok(Spec::plain(*parsed))
-        }
+    ) -> Option<Result<Spec<'a>, Error>> {
+        (self.is_any || !options.has_no_options()).then(|| self.spec_among_several(parsed, options.options()))
     }
 
     #[inline(never)]
-    fn spec_by_options(&self, parsed: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
+    fn spec_among_several(&self, parsed: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
         own.refuse_among_several()?;
         self.spec(parsed, own)
     }

@@ -1,6 +1,7 @@
 //! Requests on one key: one or several specs with their common options.
 
 use super::ban_words::ban_rule;
+use super::bucket_memo::BucketMemo;
 use super::by_policy::ByPolicy;
 use super::common_options::CommonOptions;
 use super::options::Options;
@@ -76,7 +77,16 @@ impl<'a> KeyRequest<'a> {
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn take(args: &mut Args<'a>) -> Result<KeyRequest<'a>, Error> {
-        KeyRequest::read(args, Verb::Take)
+        KeyRequest::read(args, Verb::Take, None)
+    }
+
+    /// Parses as [`take`](KeyRequest::take) does, with buckets that were parsed before taken from `memo`.
+    ///
+    /// # Errors
+    /// Returns an error that names the first word that is missing or malformed.
+    #[inline(always)]
+    pub fn take_with_memo(args: &mut Args<'a>, memo: &'a BucketMemo) -> Result<KeyRequest<'a>, Error> {
+        KeyRequest::read(args, Verb::Take, Some(memo))
     }
 
     /// Parses the arguments of RL.PEEK: `[options] spec [spec ...] [BAN strikes window block [MAX longest]]`. Rejects
@@ -86,7 +96,16 @@ impl<'a> KeyRequest<'a> {
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn peek(args: &mut Args<'a>) -> Result<KeyRequest<'a>, Error> {
-        KeyRequest::read(args, Verb::Peek)
+        KeyRequest::read(args, Verb::Peek, None)
+    }
+
+    /// Parses as [`peek`](KeyRequest::peek) does, with buckets that were parsed before taken from `memo`.
+    ///
+    /// # Errors
+    /// Returns an error that names the first word that is missing or malformed.
+    #[inline(always)]
+    pub fn peek_with_memo(args: &mut Args<'a>, memo: &'a BucketMemo) -> Result<KeyRequest<'a>, Error> {
+        KeyRequest::read(args, Verb::Peek, Some(memo))
     }
 
     /// Parses the arguments of a command for one algorithm: its numbers and options.
@@ -125,12 +144,12 @@ impl<'a> KeyRequest<'a> {
     }
 
     #[inline(always)]
-    fn read(args: &mut Args<'a>, verb: Verb) -> Result<KeyRequest<'a>, Error> {
+    fn read(args: &mut Args<'a>, verb: Verb, memo: Option<&'a BucketMemo>) -> Result<KeyRequest<'a>, Error> {
         let Some(read) = args.peek().and_then(Spec::reader) else {
-            return KeyRequest::after_options(args, verb);
+            return KeyRequest::after_options(args, verb, memo);
         };
         args.skip();
-        let mut options = SpecOptions::default();
+        let mut options = SpecOptions::with_memo(memo);
         let parsed = read(args, &mut options)?;
         if options.is_nothing(args) {
             return Ok(KeyRequest::One(Spec::plain(parsed)));
@@ -140,7 +159,7 @@ impl<'a> KeyRequest<'a> {
 
     /// Parses a call that does not begin with a spec.
     #[cold]
-    fn after_options(args: &mut Args<'a>, verb: Verb) -> Result<KeyRequest<'a>, Error> {
+    fn after_options(args: &mut Args<'a>, verb: Verb, memo: Option<&'a BucketMemo>) -> Result<KeyRequest<'a>, Error> {
         let common = CommonOptions::of(Options::read(args, OF_A_CALL)?)?;
         let word = args.argument("a spec", verb.syntax())?;
         if is_ban(word) {
@@ -150,7 +169,7 @@ impl<'a> KeyRequest<'a> {
             return ByPolicy::of_key(args, verb, &common).map(|by| KeyRequest::Policy(Box::new(by)));
         }
         let read = Spec::reader(word).ok_or_else(|| refusal::unknown(word, WordPlace::First, OF_A_CALL, verb))?;
-        let mut options = SpecOptions::default();
+        let mut options = SpecOptions::with_memo(memo);
         let parsed = read(args, &mut options)?;
         KeyRequest::after_first_spec(args, verb, &common, &parsed, &options)
     }
@@ -168,6 +187,7 @@ impl<'a> KeyRequest<'a> {
         if args.is_empty() {
             return KeyRequest::of_one(verb, common, parsed, options, None);
         }
+        let memo = options.memo;
         let (mut specs, mut words, mut ban): (Vec<Spec>, _, _) = (Vec::new(), options.words, None);
         while let (Some(word), None) = (args.peek(), ban) {
             args.skip();
@@ -182,7 +202,7 @@ impl<'a> KeyRequest<'a> {
                 specs.push(common.spec_on_key(parsed, options)?);
             }
             let read = refusal::next_reader(word, words, WordPlace::Next, specs.len(), verb)?;
-            let mut options = SpecOptions::default();
+            let mut options = SpecOptions::with_memo(memo);
             let parsed = read(args, &mut options)?;
             words = options.words;
             let spec = common.spec_on_key(&parsed, &options)?;

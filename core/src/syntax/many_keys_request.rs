@@ -1,5 +1,6 @@
 //! Requests on several keys, with a spec or a policy for each.
 
+use super::bucket_memo::BucketMemo;
 use super::by_policy::ByPolicy;
 use super::common_options::CommonOptions;
 use super::key_request::KeyRequest;
@@ -11,12 +12,13 @@ use super::spec_options::SpecOptions;
 use super::words::{OF_KEYS, OF_POLICY_NAME_OF_KEYS, Word, is_policy, out_of_place};
 use crate::wire::args::{Args, KeyName, duplicate};
 use crate::wire::error::{Error, Hint, MustBe, NUMKEYS, Reason};
+use smallvec::SmallVec;
 
 /// Parsed request on several keys: all are charged or none is.
 #[derive(Clone, Debug)]
 pub struct ManyKeysRequest<'a> {
     /// Keys with their requests. No key appears twice.
-    pub keys: Vec<(KeyName, KeyRequest<'a>)>,
+    pub keys: SmallVec<[(KeyName, KeyRequest<'a>); 8]>,
     /// Idempotency of the call (ONCE, SETTLE). Each key stores the id.
     pub idempotency: Idempotency<'a>,
     /// Purpose of the call as a whole.
@@ -25,13 +27,21 @@ pub struct ManyKeysRequest<'a> {
 
 const KEYS: MustBe = MustBe::other("different from each other", "{alice}:minute {alice}:day");
 
+impl Default for ManyKeysRequest<'_> {
+    /// Returns a request on no key yet.
+    fn default() -> Self {
+        ManyKeysRequest { keys: SmallVec::new(), idempotency: Idempotency::Every, purpose: Purpose::Charge }
+    }
+}
+
 impl<'a> ManyKeysRequest<'a> {
     /// Parses the arguments of RL.MTAKE: `numkeys key [key ...] [options] spec [spec ...]`.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     pub fn take(args: &mut Args<'a>) -> Result<ManyKeysRequest<'a>, Error> {
-        ManyKeysRequest::read(args, Verb::Take)
+        let mut request = ManyKeysRequest::default();
+        request.read_take(args, None).map(|()| request)
     }
 
     /// Parses the arguments of RL.MPEEK: `numkeys key [key ...] [options] spec [spec ...]`. Rejects SETTLE and ignores
@@ -40,12 +50,32 @@ impl<'a> ManyKeysRequest<'a> {
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     pub fn peek(args: &mut Args<'a>) -> Result<ManyKeysRequest<'a>, Error> {
-        ManyKeysRequest::read(args, Verb::Peek)
+        let mut request = ManyKeysRequest::default();
+        request.read_peek(args, None).map(|()| request)
     }
 
-    fn read(args: &mut Args<'a>, verb: Verb) -> Result<ManyKeysRequest<'a>, Error> {
+    /// Parses the arguments of RL.MTAKE into an empty request, which is too large to be moved at each call. Buckets that
+    /// were parsed before are taken from `memo`.
+    ///
+    /// # Errors
+    /// Returns an error that names the first word that is missing or malformed.
+    #[inline(always)]
+    pub fn read_take(&mut self, args: &mut Args<'a>, memo: Option<&'a BucketMemo>) -> Result<(), Error> {
+        self.read(args, Verb::Take, memo)
+    }
+
+    /// Parses the arguments of RL.MPEEK into an empty request, as [`read_take`](ManyKeysRequest::read_take) does.
+    ///
+    /// # Errors
+    /// Returns an error that names the first word that is missing or malformed.
+    pub fn read_peek(&mut self, args: &mut Args<'a>, memo: Option<&'a BucketMemo>) -> Result<(), Error> {
+        self.read(args, Verb::Peek, memo)
+    }
+
+    fn read(&mut self, args: &mut Args<'a>, verb: Verb, memo: Option<&'a BucketMemo>) -> Result<(), Error> {
         let names = args.numbered_keys().ok_or_else(|| Error::out_of_range("numkeys", &NUMKEYS, args.before(0)))?;
-        let mut keys = Vec::with_capacity(names.len());
+        let keys = &mut self.keys;
+        keys.reserve_exact(names.len());
         let (mut common, mut words) = (CommonOptions::NONE, OF_KEYS);
         for key in names.clone() {
             let mut read = args.peek().and_then(Spec::reader);
@@ -67,10 +97,14 @@ impl<'a> ManyKeysRequest<'a> {
                 });
             };
             args.skip();
-            let mut options = SpecOptions::default();
+            let mut options = SpecOptions::with_memo(memo);
             let parsed = read(args, &mut options)?;
             words = options.words;
-            keys.push((key, KeyRequest::One(common.spec_among_several(&parsed, &options)?)));
+            let spec = match common.spec_by_options(&parsed, &options) {
+                None => Spec::plain(parsed),
+                Some(spec) => spec?,
+            };
+            keys.push((key, KeyRequest::One(spec)));
         }
         if !args.is_empty() {
             return Err(refusal::refused(args.word()?, Reason::AfterLastSpec));
@@ -79,7 +113,8 @@ impl<'a> ManyKeysRequest<'a> {
         if let Some(name) = duplicate(names.map(|key| args.name(key))) {
             return Err(Error::hinted("keys", &KEYS, name, Hint::Twice));
         }
-        Ok(ManyKeysRequest { keys, idempotency: verb.idempotency(common.idempotency())?, purpose: common.purpose })
+        (self.idempotency, self.purpose) = (verb.idempotency(common.idempotency())?, common.purpose);
+        Ok(())
     }
 }
 

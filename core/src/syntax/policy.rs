@@ -14,7 +14,7 @@ use super::spec::{ParsedLimit, Spec};
 use super::spec_options::SpecOptions;
 use super::words::{self, is_ban};
 use crate::algorithm::any::AnyLimit;
-use crate::algorithm::bucket::{Bucket, Discipline};
+use crate::algorithm::bucket::Discipline;
 use crate::ban::BanRule;
 use crate::evaluate::Request;
 use crate::number::Amount;
@@ -40,8 +40,8 @@ pub struct Policy {
     /// Limits, 1 to [`MAX_SPECS`](super::MAX_SPECS).
     limits: Vec<PolicyLimit>,
     ban: Option<BanRule>,
-    /// Limit of a policy that a plain key can serve: a single one without cost, name, SHADOW or ban.
-    plain: Option<AnyLimit>,
+    /// Spec of a policy that a plain key can serve: a single limit without cost, name, SHADOW or ban.
+    plain: Option<Spec<'static>>,
     /// Prebuilt request of a call without options, for any other policy. `None` if the request would borrow from the
     /// policy.
     ready: Option<CompositeRequest<'static>>,
@@ -110,10 +110,10 @@ impl Policy {
             limit.limit = limit.limit.prepared();
         }
         let plain = match limits.as_slice() {
-            [PolicyLimit { limit, slower: None, cost: None, name: None, shadow: false, .. }]
-                if ban.is_none() && !matches!(limit, AnyLimit::Concurrency(_)) =>
+            [limit @ PolicyLimit { slower: None, cost: None, name: None, shadow: false, .. }]
+                if ban.is_none() && !limit.is_of_leases() =>
             {
-                Some(*limit)
+                Some(limit.alone())
             }
             _ => None,
         };
@@ -162,27 +162,14 @@ impl Policy {
     /// Returns the spec of a call without options, if a plain key can serve it.
     #[must_use]
     #[inline(always)]
-    pub fn plain(&self) -> Option<Spec<'static>> {
-        let plain = self.plain.filter(|limit| !matches!(limit, AnyLimit::Sketch(_)));
-        let one = Request::Take(Amount::ONE);
-        let request = if self.forces { one.forced() } else { one };
-        plain.map(|limit| Spec { by_policy: true, ..Spec::of(limit, request) })
+    pub fn plain(&self) -> Option<&Spec<'static>> {
+        self.plain.as_ref().filter(|spec| !matches!(spec.limit, AnyLimit::Sketch(_)))
     }
 
     /// Returns `true` if a limit has FORCE: the policy may charge a call that it denies.
     #[must_use]
     pub fn forces(&self) -> bool {
         self.forces
-    }
-
-    /// Returns the token bucket if the policy consists of a single one without FORCE.
-    #[must_use]
-    #[inline(always)]
-    pub fn token_bucket(&self) -> Option<&Bucket> {
-        match &self.plain {
-            Some(AnyLimit::Bucket(bucket)) if bucket.discipline() == Discipline::Burst && !self.forces => Some(bucket),
-            _ => None,
-        }
     }
 
     /// Returns the prebuilt request of a call without options, if there is one.
@@ -344,7 +331,7 @@ impl<'a> ByPolicy<'a> {
         };
         let specs = policy.specs(&self.common, self.verb, holder)?;
         let (purpose, each) = (self.common.purpose, self.each());
-        if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), policy.plain, idempotency, each) {
+        if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), &policy.plain, idempotency, each) {
             // A refund is never denied, not even by a limit with a cost of its own.
             let looks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));
             if !looks_beside {

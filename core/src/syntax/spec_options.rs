@@ -30,10 +30,10 @@ impl<'a> SpecOptions<'a> {
         SpecOptions { of_policy: true, ..SpecOptions::default() }
     }
 
-    /// Creates the parser state with a cache of parsed buckets.
+    /// Returns options of a spec whose bucket may be found in `memo`.
     #[must_use]
-    pub fn remembering(memo: &'a BucketMemo) -> SpecOptions<'a> {
-        SpecOptions { memo: Some(memo), ..SpecOptions::default() }
+    pub fn with_memo(memo: Option<&'a BucketMemo>) -> SpecOptions<'a> {
+        SpecOptions { memo, ..SpecOptions::default() }
     }
 
     /// Parses options up to the first word that is not one of `words`. Returns `true` if the algorithm's own flag was

@@ -113,7 +113,7 @@ fn acquire(text: &str) -> Result<(KeyRequest<'static>, Block), String> {
 fn parsed_bucket_is_cached_in_the_memo() {
     let memo = BucketMemo::default();
     let words = leaked("5 5 1s");
-    let mut options = SpecOptions::remembering(&memo);
+    let mut options = SpecOptions::with_memo(Some(&memo));
     let mut args = Args::new(words);
     Spec::token_bucket(&mut args, &mut options).unwrap();
     assert!(options.is_nothing(&args));

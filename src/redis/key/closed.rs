@@ -13,12 +13,12 @@ use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::thread::panicking;
 
 /// A key as it was found by a call that has opened others since. It is closed.
-#[derive(Clone, Copy)]
-pub struct ClosedKey {
+pub struct ClosedKey<'a> {
     /// Where it stands among the words of the call.
     pub(super) name: KeyName,
     /// The type of its value, if a module has defined it; null of any other.
@@ -31,9 +31,11 @@ pub struct ClosedKey {
     pub(super) expires_at: PresentExpiry,
     /// The turn of the call in which it was closed: what is here holds until the next.
     pub(super) turn: u32,
+    /// The call: what is here cannot outlive it.
+    pub(super) call: PhantomData<&'a ()>,
 }
 
-impl ClosedKey {
+impl ClosedKey<'_> {
     /// Where it stands among the words of the call.
     pub fn name(&self) -> KeyName {
         self.name
@@ -45,26 +47,26 @@ impl ClosedKey {
     }
 }
 
-impl OpenKey<'_, '_> {
+impl<'a> OpenKey<'_, 'a> {
     /// Closes it, to be resumed after others have been opened; one that is to be changed with its expiry.
     #[inline(always)]
-    pub fn close(self, to_change: bool, now: Timestamp) -> ClosedKey {
+    pub fn close(self, to_change: bool, now: Timestamp) -> ClosedKey<'a> {
         let Contents { handle, native, value, missing } = self.contents;
         let expires_at = PresentExpiry::of(if to_change && !missing { handle.expires_at(now) } else { None });
-        ClosedKey { name: self.name, native, value, missing, expires_at, turn: self.redis.turn }
+        ClosedKey { name: self.name, native, value, missing, expires_at, turn: self.redis.turn, call: PhantomData }
     }
 }
 
 impl<'a> Redis<'a> {
     /// Whether nobody else can have run since a key was closed.
-    pub fn still_holds(&self, key: &ClosedKey) -> bool {
+    pub fn still_holds(&self, key: &ClosedKey<'a>) -> bool {
         self.turn == key.turn
     }
 
     /// Goes on with a closed key, which is opened once more if others may have changed it since. `None` if it holds
     /// anything but a `U` now.
     #[inline(always)]
-    pub fn resume<U: Usage>(&mut self, key: &ClosedKey, now: Timestamp) -> Option<ResumedKey<'_, 'a, U>> {
+    pub fn resume<U: Usage>(&mut self, key: &ClosedKey<'a>, now: Timestamp) -> Option<ResumedKey<'_, 'a, U>> {
         let overtaken = !key.missing && !self.still_holds(key);
         let anew;
         let key = if overtaken {

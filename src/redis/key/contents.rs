@@ -2,7 +2,7 @@
 
 use super::super::Redis;
 use super::super::native_type;
-use super::handle::{Handle, WRITE};
+use super::handle::Handle;
 use super::value::Value;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyName;
@@ -109,10 +109,7 @@ impl Contents {
     /// Opens a key, which may have it expire, so that others run.
     #[inline(always)]
     pub(super) fn open(redis: &mut Redis, name: KeyName, mode: u32) -> Result<Contents, Error> {
-        let handle = match redis.left_open.take() {
-            Some((left_open, handle)) if left_open == name && mode == WRITE => handle,
-            _ => Handle::open(redis, name, mode)?,
-        };
+        let handle = Handle::open(redis, name, mode)?;
         let native = handle.native();
         if !native.is_null() {
             let value = handle.value();

@@ -12,6 +12,7 @@ use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Usage};
 use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
 use std::thread::panicking;
 
 /// An open key of whatever type, to look at and perhaps to change.
@@ -37,10 +38,9 @@ impl<'r, 'a> OpenKey<'r, 'a> {
         self.redis
     }
 
-    /// Records that the key, or an item of it, stood in the way of the call, and has it announced when nothing is open
-    /// any more.
-    pub fn denied(&mut self, item: Option<&[u8]>, now: Timestamp) {
-        self.redis.denied(self.name, item, now);
+    /// Records that the key, or an item of it, denied the call ([`Redis::denied`]).
+    pub fn denied(&mut self, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
+        self.redis.denied(self.name, item, policy, now);
     }
 
     /// The key as one of `U`s, if it is one or is missing; else it stays as it is.
@@ -99,8 +99,7 @@ impl<U: Usage> Writable for Key<'_, '_, U> {
         let present = self.expires_at(now);
         let expires_at = expiry(present);
         let OpenKey { redis, name, .. } = &mut self.open;
-        redis.changes.change(*name, self.value.get_mut(), expires_at, &self.before);
-        redis.propagate();
+        redis.propagate_change(*name, self.value.get_mut(), expires_at, &self.before);
         if present != Some(expires_at) || self.is_missing() {
             self.set_expiry(expires_at, now);
         }

@@ -1,22 +1,31 @@
-//! The fast path of a take from a bucket: what [`evaluate`](crate::evaluate()), the charge and the decision come to,
-//! with each division made once.
+//! Taking from a bucket in one step: the outcome of [`evaluate`](crate::evaluate()), the charge and the decision, with
+//! each division made once.
 //!
-//! It is for the everyday call: a cost of more than nothing, on a usage that is there and is not ahead of the clock, or
-//! of one that was never seen, with products that fit 64 bits. Any other takes the slow path. Both come to the same: the
-//! tests hold one to the other.
+//! It covers a cost above zero on a token bucket that is missing or not ahead of the clock, with products that fit 64
+//! bits. Everything else is evaluated by [`evaluate`](crate::evaluate()); the tests compare the two.
 
 use super::{Bucket, BucketUsage, Discipline};
 use crate::limit::{Decision, Taken, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 
 impl Bucket {
-    /// The outcome of a take of `cost`; `None` if it is to go by the slow path.
+    /// Returns the outcome of taking `cost`; `None` if it has to be evaluated step by step.
     #[inline(always)]
-    pub(super) fn taken_fast(&self, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Option<Taken<BucketUsage>> {
-        let elapsed = now.checked_since(usage.drained_to)?.micros();
-        if usage.used == Amount::ZERO || !self.is_everyday(cost) {
+    pub(super) fn take_in_one_step(
+        &self,
+        usage: &BucketUsage,
+        now: Timestamp,
+        cost: Amount,
+    ) -> Option<Taken<BucketUsage>> {
+        if !self.can_ever_grant(cost) {
             return None;
         }
+        if usage.used == Amount::ZERO {
+            let reset = self.drains_fast(cost.millionths())?;
+            let decision = self.decided(Verdict::Allowed(Span::ZERO), cost.millionths(), reset);
+            return Some(Taken::Charged(decision, BucketUsage { used: cost, drained_to: now }));
+        }
+        let elapsed = now.checked_since(usage.drained_to)?.micros();
         let (period, refill) = (self.period.micros().get(), self.refill.get());
         let present = usage.used.millionths().saturating_sub(elapsed.checked_mul(refill)?.checked_div(period)?);
         let after_cost = present.saturating_add(cost.millionths());
@@ -42,21 +51,9 @@ impl Bucket {
         Some(Taken::Charged(self.decided(Verdict::Allowed(Span::ZERO), after_cost, reset), after))
     }
 
-    /// What a take of `cost` comes to at a key that was never seen: the answer, and what the key remembers then. `None` if
-    /// it is denied, or is to take the slow path.
-    #[must_use]
+    /// Returns `true` for a token bucket that can grant `cost` at all.
     #[inline(always)]
-    pub fn first_taken(&self, now: Timestamp, cost: Amount) -> Option<(Decision, BucketUsage)> {
-        if !self.is_everyday(cost) {
-            return None;
-        }
-        let reset = self.drains_fast(cost.millionths())?;
-        let decision = self.decided(Verdict::Allowed(Span::ZERO), cost.millionths(), reset);
-        Some((decision, BucketUsage { used: cost, drained_to: now }))
-    }
-
-    #[inline(always)]
-    fn is_everyday(&self, cost: Amount) -> bool {
+    fn can_ever_grant(&self, cost: Amount) -> bool {
         self.discipline == Discipline::Burst && cost != Amount::ZERO && cost <= self.capacity
     }
 

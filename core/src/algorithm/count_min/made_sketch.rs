@@ -58,15 +58,14 @@ impl MadeSketch {
         self.cells.level(cell).map_or(0, |(level, era)| self.mark.usage(level, era))
     }
 
-    /// Raises the cells of an item that are below the usage of its bucket. Records which were raised if the effect will
-    /// be `propagated`.
+    /// Raises the cells of an item that are below the usage of its bucket. Records which were raised, for the effect.
     #[inline(always)]
-    pub(super) fn raise(&mut self, cells: ItemCells, used: Amount, propagated: bool) {
+    pub(super) fn raise(&mut self, cells: ItemCells, used: Amount) {
         let level = self.mark.level_of(used.millionths());
         self.raised.clear();
         self.raised_to = used.millionths();
         for cell in cells {
-            if self.cells.raise(cell, level, &self.mark) && propagated {
+            if self.cells.raise(cell, level, &self.mark) {
                 // Has room for one cell of each row.
                 let _ = self.raised.try_push(cell);
             }

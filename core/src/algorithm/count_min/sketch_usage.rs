@@ -1,8 +1,6 @@
 //! Usage of a sketch, with its encoding and effects.
 
-use super::Sketch;
 use super::estimate;
-use super::item_fast_take::ItemCharge;
 use super::made_sketch::MadeSketch;
 use super::secret::{ItemCells, Secret};
 use super::size::SketchSize;
@@ -83,7 +81,7 @@ impl SketchUsage {
         bucket.advance(&mut self.fullest, now);
         made.mark.advance(before.minus(self.fullest.used()).millionths());
         made.numbers = bucket.limited_to(whole);
-        made.raise(cells, used, true);
+        made.raise(cells, used);
         self.fullest = BucketUsage::at(self.fullest.used().max(used), self.fullest.drained_to());
     }
 
@@ -91,16 +89,6 @@ impl SketchUsage {
     #[inline(always)]
     pub(super) fn allocations(&self, cells: ItemCells) -> usize {
         self.made.as_ref().map_or(0, |made| cells.into_iter().filter(|cell| made.cells.allocates(*cell)).count())
-    }
-
-    /// Applies a change that was computed for this usage. The effect must be encoded next if it is `propagated`.
-    #[inline(always)]
-    pub fn apply_charge(&mut self, charge: &ItemCharge, sketch: &Sketch, propagated: bool) {
-        let Some(made) = &mut self.made else { return };
-        made.mark.advance(charge.drained.millionths());
-        made.numbers = sketch.shown();
-        made.raise(charge.cells, charge.used, propagated);
-        self.fullest = BucketUsage::at(charge.fullest.used().max(charge.used), charge.fullest.drained_to());
     }
 
     /// Returns the addresses of all blocks.

@@ -104,7 +104,7 @@ fn sketch_rejects_refunds_ids_names_bans_and_other_specs() {
 fn call_names_the_item_of_a_policys_sketch() {
     let plain = policy("SKETCH 50 50 1m SIZE 2mb").unwrap();
     assert_eq!(plain.to_string(), "SKETCH 50 50 1m SIZE 2mb");
-    assert!(plain.plain().is_none() && plain.token_bucket().is_none() && plain.ready().is_none());
+    assert!(plain.plain().is_none() && plain.ready().is_none());
     assert_eq!(plain.composite().map(|_| ()), Err(Error::NoItem));
     for (options, expected) in [("ITEM a", Request::Take(units(1))), ("COST 3 item a UPTO", Request::UpTo(units(3)))] {
         let KeyRequest::One(spec) = by_policy(&plain, options).unwrap() else { unreachable!("{options} stays plain") };

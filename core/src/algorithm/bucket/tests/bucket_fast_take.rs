@@ -1,8 +1,8 @@
-//! Takes that are decided in one go, beside those in steps.
+//! Takes in one step, compared with takes that are evaluated, charged and decided separately.
 
 use super::*;
 
-/// What a take of `cost` comes to on the slow path.
+/// Returns the outcome of taking `cost` by evaluation, charge and decision.
 fn taken_in_steps(limit: &Bucket, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Taken<BucketUsage> {
     let mut after = *usage;
     let evaluation = evaluate(limit, usage, now, Take(cost));
@@ -13,13 +13,13 @@ fn taken_in_steps(limit: &Bucket, usage: &BucketUsage, now: Timestamp, cost: Amo
 }
 
 #[test]
-fn an_everyday_take_goes_in_one_go() {
+fn take_in_one_step_equals_evaluation() {
     let limit = bucket(3, 2, "7s");
     for limit in [limit, limit.prepared()] {
         let mut usage = BucketUsage { used: units(1), drained_to: Timestamp::from_micros(5_000_000).unwrap() };
         for millis in [5_000, 5_001, 6_000, 6_000, 9_500, 20_000, 20_000, 90_000] {
             let now = Timestamp::from_micros(millis * 1000).unwrap();
-            let taken = limit.taken_fast(&usage, now, units(1)).unwrap();
+            let taken = limit.take(&usage, now, units(1)).unwrap();
             assert_eq!(taken, taken_in_steps(&limit, &usage, now, units(1)), "{millis}");
             if let Taken::Charged(_, after) = taken {
                 usage = after;
@@ -27,34 +27,31 @@ fn an_everyday_take_goes_in_one_go() {
         }
     }
     let usage = BucketUsage { used: units(1), drained_to: Timestamp::from_micros(1).unwrap() };
-    let unused = BucketUsage::default();
     for (why, limit, usage, now, cost) in [
         ("a queue", queue(3, 2, "7s"), usage, 5, units(1)),
-        ("never seen", limit, unused, 5, units(1)),
         ("the clock has gone back", limit, usage, 0, units(1)),
         ("a look", limit, usage, 5, Amount::ZERO),
         ("it never fits", limit, usage, 5, units(4)),
     ] {
         let now = Timestamp::from_micros(now).unwrap();
-        assert_eq!(limit.taken_fast(&usage, now, cost), None, "{why}");
+        assert_eq!(limit.take(&usage, now, cost), None, "{why}");
     }
 }
 
 #[test]
-fn the_first_everyday_take_goes_in_one_go() {
-    let (limit, now) = (bucket(3, 2, "7s"), Timestamp::from_micros(5_000_000).unwrap());
-    let (decision, after) = limit.first_taken(now, units(2)).unwrap();
-    assert_eq!(Taken::Charged(decision, after), taken_in_steps(&limit, &BucketUsage::default(), now, units(2)));
+fn first_take_in_one_step_equals_evaluation() {
+    let (limit, now, unused) = (bucket(3, 2, "7s"), Timestamp::from_micros(5_000_000).unwrap(), BucketUsage::default());
+    assert_eq!(limit.take(&unused, now, units(2)), Some(taken_in_steps(&limit, &unused, now, units(2))));
     for (why, limit, cost) in
         [("a queue", queue(3, 2, "7s"), units(1)), ("a look", limit, Amount::ZERO), ("it never fits", limit, units(4))]
     {
-        assert_eq!(limit.first_taken(now, cost), None, "{why}");
+        assert_eq!(limit.take(&unused, now, cost), None, "{why}");
     }
 }
 
 proptest! {
     #[test]
-    fn a_take_in_one_go_is_one_in_steps(
+    fn any_take_in_one_step_equals_evaluation(
         (capacity, refill, cost, used) in (amounts(), amounts(), amounts(), amounts()),
         period in lengths(),
         (drained_to, elapsed) in (lengths(), lengths()),
@@ -67,12 +64,10 @@ proptest! {
         let limit = if prepared { limit.unwrap().prepared() } else { limit.unwrap() };
         let drained_to = Timestamp::EPOCH.plus(drained_to);
         let (usage, now) = (BucketUsage { used, drained_to }, drained_to.plus(elapsed));
-        if let Some(taken) = limit.taken_fast(&usage, now, cost) {
-            prop_assert_eq!(taken, taken_in_steps(&limit, &usage, now, cost));
-        }
-        if let Some((decision, after)) = limit.first_taken(now, cost) {
-            let unused = BucketUsage::default();
-            prop_assert_eq!(Taken::Charged(decision, after), taken_in_steps(&limit, &unused, now, cost));
+        for usage in [usage, BucketUsage::default()] {
+            if let Some(taken) = limit.take(&usage, now, cost) {
+                prop_assert_eq!(taken, taken_in_steps(&limit, &usage, now, cost));
+            }
         }
     }
 }

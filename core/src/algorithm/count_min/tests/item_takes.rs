@@ -113,58 +113,6 @@ proptest! {
     }
 }
 
-proptest! {
-    #[test]
-    fn fast_path_equals_the_slow_path((limits, begin, calls) in traffic()) {
-        let (mut usage, mut now, mut last) = (SketchUsage::default(), begin, None);
-        for (item, step) in calls {
-            now = step.when.after(now, last.as_ref());
-            let limit = of(step.limit.get(&limits).sketch.prepared(), item);
-            let request = ItemLimit::asks(step.operation.request(&limit, &usage, now));
-            let mut fast = usage.clone();
-            let decision = call(&limit, &mut usage, now, request);
-            if let Take(cost) = request
-                && let Some(taken) = limit.sketch.item_taken_fast(&fast, item, now, cost)
-            {
-                let fast_decision = match taken {
-                    ItemTaken::Charged(decision, charge) => {
-                        fast.apply_charge(&charge, &limit.sketch, true);
-                        fast.encode_effect(&mut EncodedFields::default());
-                        prop_assert_eq!(charge.recovery, limit.recovery(&usage, now));
-                        decision
-                    }
-                    ItemTaken::Denied(decision) => decision,
-                };
-                prop_assert_eq!(fast_decision, decision);
-                prop_assert_eq!(encoded(&fast), encoded(&usage));
-                prop_assert_eq!(fast.fullest(), usage.fullest());
-            }
-            last = Some(decision);
-        }
-    }
-}
-
-#[test]
-fn common_calls_take_the_fast_path() {
-    let (limits, mut usage) = (sketch(4096, bucket(2, 2, "1m")), SketchUsage::default());
-    let taken = |usage: &SketchUsage, at| limits.item_taken_fast(usage, b"a", us(at), units(1));
-    assert!(taken(&usage, 5).is_none(), "the slow path creates a key");
-    call(&of(limits, b"b"), &mut usage, us(5), one());
-    for (at, charged) in [(5, true), (7, true), (9, false), (30_000_008, true)] {
-        match taken(&usage, at).unwrap() {
-            ItemTaken::Charged(_, charge) if charged => usage.apply_charge(&charge, &limits, true),
-            ItemTaken::Denied(_) if !charged => {}
-            other => unreachable!("{other:?} at {at}"),
-        }
-    }
-    assert!(taken(&usage, 0).is_none(), "the slow path handles a clock step back");
-    assert!(limits.item_taken_fast(&usage, b"a", us(60_000_000), units(0)).is_none());
-    // The whole capacity takes the fast path, and a higher cost does not.
-    let whole = limits.item_taken_fast(&usage, b"c", us(60_000_000), limits.limit());
-    assert!(matches!(whole, Some(ItemTaken::Charged(..))), "{whole:?}");
-    assert!(limits.item_taken_fast(&usage, b"c", us(60_000_000), limits.limit().plus(millionths(1))).is_none());
-}
-
 #[test]
 fn debt_after_charge_equals_the_debt_of_a_charged_copy() {
     let limits = sketch(4096, bucket(10, 1, "1s"));

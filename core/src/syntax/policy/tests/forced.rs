@@ -96,7 +96,7 @@ fn prebuilt_request_of_forced_limits_equals_the_parsed_one() {
         let policy = policy(text);
         assert!(policy.forces() && policy.scaled(units(2)).forces());
         let at_once = match policy.plain() {
-            Some(spec) => Ok(KeyRequest::One(spec)),
+            Some(spec) => Ok(KeyRequest::One(*spec)),
             None => policy.composite().map(|call| KeyRequest::Composite(Box::new(call.into_owned()))),
         };
         assert_eq!(format!("{at_once:?}"), format!("{:?}", request("", &policy)), "{text}");

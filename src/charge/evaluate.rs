@@ -1,6 +1,6 @@
-//! A request on one of many keys: evaluated at whatever the key stores, and committed.
+//! Evaluating a request at the contents of a key, whatever is requested and whatever is stored.
 
-use super::commit::{Apply, Target, commit_to};
+use super::commit::Target;
 use super::key_evaluation::KeyEvaluation;
 use super::one_limit::OneLimit;
 use super::several_limits::SeveralLimits;
@@ -9,19 +9,48 @@ use ratelimit_core::composite::{Answer, CompositeUsage, Held};
 use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{CompositeRequest, Idempotency, KeyRequest, ManyKeysRequest, Purpose, Spec};
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Decision, Kind, Limit, Timestamp, with_limit, with_usage_type};
+use ratelimit_core::{Decision, Kind, Limit, Single, Timestamp, with_limit, with_usage_type};
 use std::borrow::Cow;
 
-/// A request that was evaluated.
+/// Request of one key, evaluated at its contents. Nothing has been changed yet.
 pub enum EvaluatedRequest<'s, 'a> {
-    /// At a plain key, or a missing one.
+    /// Single limit at a plain key or a missing one.
     One(OneLimit, &'s Spec<'a>),
-    /// At a composite key, or one that has to become that.
+    /// Everything else. Boxed: it is ten times as large.
     Several(Box<SeveralLimits<'s, 'a>>),
 }
 
-/// Evaluates what the request on many keys has for one of them, at what that key stores.
+/// Evaluates what a call on several keys requests of one of them.
+///
+/// # Errors
+/// The key holds something else.
+#[inline(always)]
 pub fn evaluate<'s, 'a>(
+    key: &Contents,
+    whole: &ManyKeysRequest<'a>,
+    of_key: &'s KeyRequest<'a>,
+    now: Timestamp,
+    out_of_memory: impl FnOnce() -> bool,
+) -> Result<EvaluatedRequest<'s, 'a>, Error> {
+    if let KeyRequest::One(spec) = of_key
+        && whole.idempotency == Idempotency::Every
+        && spec.name.is_none()
+        && let Some(evaluation) = with_limit!(spec, limit => evaluate_one(key, limit, spec, now))
+    {
+        return Ok(EvaluatedRequest::One(evaluation, spec));
+    }
+    evaluate_several(key, whole, of_key, now, out_of_memory)
+}
+
+/// Evaluates a spec at a key that is of its kind, or missing.
+#[inline(always)]
+fn evaluate_one<L: Limit<Usage: Single>>(key: &Contents, limit: &L, spec: &Spec, now: Timestamp) -> Option<OneLimit> {
+    let usage = key.usage::<L::Usage>()?;
+    Some(OneLimit::at(limit, &*usage, key.is_missing(), spec.request, now))
+}
+
+#[inline(never)]
+fn evaluate_several<'s, 'a>(
     key: &Contents,
     whole: &ManyKeysRequest<'a>,
     of_key: &'s KeyRequest<'a>,
@@ -30,9 +59,6 @@ pub fn evaluate<'s, 'a>(
 ) -> Result<EvaluatedRequest<'s, 'a>, Error> {
     let request = match of_key {
         KeyRequest::One(spec) if whole.idempotency == Idempotency::Every && spec.name.is_none() => {
-            if let Some(evaluation) = with_limit!(spec, limit => evaluate_one(key, limit, spec, now)) {
-                return Ok(EvaluatedRequest::One(evaluation, spec));
-            }
             Cow::Owned(composite_of_one(key, spec, whole.purpose)?)
         }
         KeyRequest::One(spec) => {
@@ -46,17 +72,12 @@ pub fn evaluate<'s, 'a>(
     Ok(EvaluatedRequest::Several(Box::new(SeveralLimits::at(request, held, key.is_missing(), now, out_of_memory))))
 }
 
-/// Evaluates a spec at a key that is of its kind, or missing.
-#[inline(always)]
-fn evaluate_one<L: Limit>(key: &Contents, limit: &L, spec: &Spec, now: Timestamp) -> Option<OneLimit> {
-    let usage = key.usage::<L::Usage>()?;
-    Some(OneLimit::at(limit, &*usage, key.is_missing(), spec.request, now))
-}
-
-/// The request of one spec as a composite one, at a key of another kind. What another definition of a policy
-/// left is no mistake.
+/// Returns the request of one spec as a composite one, for a key of another kind. A key that an earlier definition of
+/// its policy left is accepted.
+///
+/// # Errors
+/// The key holds something that the spec cannot go with.
 pub fn composite_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Result<CompositeRequest<'a>, Error> {
-    // Some usage can be beside no other.
     let alone = spec.limit.kind().stands_alone();
     match key.stored() {
         Stored::Composite if !alone => {}
@@ -66,21 +87,22 @@ pub fn composite_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -
     Ok(of_purpose(spec, purpose))
 }
 
-/// What a key holds for a composite request: `unused` if it is missing. A plain key has to become composite if the
-/// call changes what no other can remember; a denied call or a look never does.
+/// Returns the contents of a key for a composite request: `unused` if the key is missing. A plain key becomes composite
+/// only if the call changes what a plain key cannot store; a denied call or a peek never does.
+///
+/// # Errors
+/// The key holds something that the request cannot go with.
 pub fn held<'k>(key: &'k Contents, request: &CompositeRequest, unused: &'k CompositeUsage) -> Result<Held<'k>, Error> {
     let alone = request.specs.iter().map(|spec| spec.limit.kind()).find(|kind| kind.stands_alone());
     if let (None, Some(usage)) = (alone, key.present()) {
         return Ok(Held::Composite(usage));
     }
     match (key.stored(), request.specs.as_slice()) {
-        // Not even what another definition of a policy left.
         (stored @ Stored::Plain(kind), _) if (alone.is_some() || kind.stands_alone()) && alone != Some(kind) => {
             Err(stored.wrong_type(alone.unwrap_or(Kind::Limits).name()))
         }
         (stored @ Stored::Composite, _) => Err(stored.wrong_type(alone.unwrap_or(Kind::Limits).name())),
         (Stored::Missing, _) => Ok(alone.map_or(Held::Composite(unused), Held::missing)),
-        // One limit alone that meets another kind is a mistake.
         (stored @ Stored::Plain(kind), [Spec { limit, by_policy: false, .. }]) if limit.kind() != kind => {
             Err(stored.wrong_type(limit.kind().name()))
         }
@@ -92,7 +114,8 @@ pub fn held<'k>(key: &'k Contents, request: &CompositeRequest, unused: &'k Compo
 }
 
 impl EvaluatedRequest<'_, '_> {
-    /// Whether its commit may write to the key.
+    /// Returns `true` if its commit may write to the key.
+    #[inline(always)]
     pub fn may_write(&self) -> bool {
         match self {
             EvaluatedRequest::One(evaluation, _) => evaluation.may_write(),
@@ -100,46 +123,66 @@ impl EvaluatedRequest<'_, '_> {
         }
     }
 
-    /// The answer of a call that changes nothing, at the key that it was evaluated at.
-    pub fn answer(&self, key: &Contents, now: Timestamp) -> Option<Answer> {
+    /// Returns the decision of a call that changes nothing, at the key that it was evaluated at.
+    pub fn answer(&self, key: &Contents, now: Timestamp) -> Option<Decision> {
         match self {
             EvaluatedRequest::One(evaluation, spec) => with_limit!(spec, limit => {
-                let usage = key.usage()?;
-                Some(of_one(evaluation.under(limit).answer(&*usage, now), spec))
+                Some(evaluation.answer(limit, spec.request, &*key.usage()?, now).keeping(spec.kept))
             }),
-            EvaluatedRequest::Several(evaluation) => evaluation.answer(key, now),
+            EvaluatedRequest::Several(evaluation) => evaluation.answer(key, now).map(|answer| answer.decision),
         }
     }
 
-    /// Makes the change of a call that `changes_key`, and sees to a clock gone back in any case. Nothing can fail any more.
-    pub fn commit<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, changes_key: bool, now: Timestamp) -> Answer {
+    /// Commits the call to its key if it `changes_key`, and moves a usage back with the clock in any case. Returns the
+    /// decision, and the outcome for the counts of its policy.
+    #[inline(always)]
+    pub fn commit<'r, 'c: 'r>(
+        &self,
+        target: impl Target<'r, 'c>,
+        changes_key: bool,
+        now: Timestamp,
+    ) -> (Decision, CountedOutcome) {
         match self {
-            EvaluatedRequest::One(evaluation, spec) => with_limit!(spec, limit => {
-                of_one(commit_to(target, &evaluation.under(limit), changes_key, now), spec)
-            }),
-            EvaluatedRequest::Several(evaluation) => evaluation.commit(target, changes_key, now),
+            EvaluatedRequest::One(evaluation, spec) => {
+                let decision =
+                    with_limit!(spec, limit => commit_one(target, evaluation, limit, spec, changes_key, now));
+                (decision, CountedOutcome::of(&decision, Purpose::of(spec.request)))
+            }
+            EvaluatedRequest::Several(evaluation) => {
+                let answer = evaluation.commit(target, changes_key, now);
+                (answer.decision, outcome(&answer, evaluation.request().purpose))
+            }
         }
     }
 
-    /// Which item it asks for, if its limit is one of a sketch.
+    /// Returns the item that is requested of a sketch.
     pub fn item(&self) -> Option<&[u8]> {
         match self {
             EvaluatedRequest::One(_, spec) => spec.item(),
             EvaluatedRequest::Several(evaluation) => evaluation.request().item(),
         }
     }
-
-    /// Its outcome, for its policy's counts.
-    pub fn outcome(&self, answer: &Answer) -> CountedOutcome {
-        match self {
-            EvaluatedRequest::One(_, spec) => outcome(answer, Purpose::of(spec.request)),
-            EvaluatedRequest::Several(evaluation) => outcome(answer, evaluation.request().purpose),
-        }
-    }
 }
 
-/// Runs `$body` with `$evaluation` as what has been evaluated.
-macro_rules! of_either {
+/// Commits a call of one limit. If others have replaced the key meanwhile, it only decides.
+#[inline(always)]
+fn commit_one<'r, 'c: 'r, L: Limit<Usage: Single>>(
+    target: impl Target<'r, 'c>,
+    evaluation: &OneLimit,
+    limit: &L,
+    spec: &Spec,
+    changes_key: bool,
+    now: Timestamp,
+) -> Decision {
+    let decision = match target.resume(now) {
+        Some(key) => evaluation.commit(limit, spec.request, key, changes_key, now),
+        None => evaluation.answer(limit, spec.request, &L::Usage::default(), now),
+    };
+    decision.keeping(spec.kept)
+}
+
+/// Runs `$body` with `$evaluation` bound to the evaluation of any form.
+macro_rules! of_any {
     ($evaluated:expr, $evaluation:ident => $body:expr) => {
         match $evaluated {
             EvaluatedRequest::One($evaluation, _) => $body,
@@ -149,48 +192,48 @@ macro_rules! of_either {
 }
 
 impl KeyEvaluation for EvaluatedRequest<'_, '_> {
-    fn allows(&self) -> bool {
-        of_either!(self, evaluation => evaluation.allows())
+    #[inline(always)]
+    fn denies(&self) -> bool {
+        of_any!(self, evaluation => evaluation.denies())
     }
 
-    fn denies(&self) -> bool {
-        of_either!(self, evaluation => evaluation.denies())
+    fn allows(&self) -> bool {
+        of_any!(self, evaluation => evaluation.allows())
     }
 
     fn knows(&self) -> bool {
-        of_either!(self, evaluation => evaluation.knows())
+        of_any!(self, evaluation => evaluation.knows())
     }
 
+    #[inline(always)]
     fn check_room(&self) -> Result<(), Error> {
-        of_either!(self, evaluation => evaluation.check_room())
+        of_any!(self, evaluation => evaluation.check_room())
     }
 
+    #[inline(always)]
     fn grows(&self) -> bool {
-        of_either!(self, evaluation => evaluation.grows())
+        of_any!(self, evaluation => evaluation.grows())
     }
 
+    #[inline(always)]
     fn changes_key(&self, allowed: bool) -> bool {
-        of_either!(self, evaluation => evaluation.changes_key(allowed))
+        of_any!(self, evaluation => evaluation.changes_key(allowed))
     }
 
+    #[inline(always)]
     fn count(&self, allowed: bool) {
-        of_either!(self, evaluation => evaluation.count(allowed));
+        of_any!(self, evaluation => evaluation.count(allowed));
     }
 }
 
-/// The answer of one spec, under its whole limit.
-fn of_one(decision: Decision, spec: &Spec) -> Answer {
-    Answer::of(decision.keeping(spec.kept))
-}
-
-/// The outcome of a call, for its policy's counts.
+/// Returns the outcome of a call for the counts of its policy.
 pub fn outcome(answer: &Answer, purpose: Purpose) -> CountedOutcome {
     let Answer { decision, shadow_denied, banned, repeated, .. } = answer;
     let (shadow_denied, banned, repeated) = (*shadow_denied, *banned, *repeated);
     CountedOutcome { shadow_denied, banned, repeated, ..CountedOutcome::of(decision, purpose) }
 }
 
-/// The composite request of one spec, in a call on many keys for that purpose.
+/// Returns the composite request of one spec in a call on several keys for `purpose`.
 fn of_purpose<'a>(spec: &Spec<'a>, purpose: Purpose) -> CompositeRequest<'a> {
     let request = CompositeRequest::of_one(*spec);
     let purpose = if purpose == Purpose::Charge { request.purpose } else { purpose };
