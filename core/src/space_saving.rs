@@ -17,7 +17,7 @@
 //! before is not known. So these are never too high, and too low for keys that had lost their place.
 //!
 //! **Cost:** a denial of the key that was denied last takes a comparison of the name. One of another key that has an
-//! entry takes a hash of the name and one place in a chain besides. Both move the entry past those in a heap that now
+//! entry takes a hash of the name and a look into a table besides. Both move the entry past those in a heap that now
 //! have less, O(log m) at worst and mostly none. Another key does the same once more, and
 //! writes its name over that of the key that goes. An entry takes some 380 bytes beside the name of the key and the item;
 //! the name of the policy that denied it last is shared with the policy.
@@ -30,6 +30,7 @@ pub(crate) mod minutes;
 
 use crate::number::Timestamp;
 use denied_key::DeniedKey;
+use hashbrown::HashTable;
 use key_hash::Hash;
 use minutes::MinuteClock;
 use std::cmp::Reverse;
@@ -79,8 +80,8 @@ pub struct SpaceSaving {
     /// How many entries there may be.
     most: usize,
     hash: Hash,
-    /// Where each chain of entries begins: a power of two of them, or none before the first entry.
-    chains: Vec<usize>,
+    /// Places of the entries, by the hashes of their keys.
+    places: HashTable<Place>,
     entries: Vec<DeniedKey>,
     /// A binary heap, the least at the root.
     counts: Vec<Count>,
@@ -104,6 +105,28 @@ struct Count {
 /// No place: there is nothing in it.
 const NONE: usize = usize::MAX;
 
+/// Place of an entry, with the hash of its key, so that a table that is moved looks no key up.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    hash: u32,
+    entry: u32,
+}
+
+impl Place {
+    fn new(hash: u32, entry: usize) -> Place {
+        Place { hash, entry: u32::try_from(entry).unwrap_or(u32::MAX) }
+    }
+
+    fn entry(self) -> usize {
+        usize::try_from(self.entry).unwrap_or(NONE)
+    }
+
+    /// Returns the hash as the table takes it, which goes by the lowest and the highest bits.
+    fn spread(hash: u32) -> u64 {
+        u64::from(hash) << 32 | u64::from(hash)
+    }
+}
+
 impl SpaceSaving {
     /// With room for a number of keys. Before the first denial it takes no memory.
     #[must_use]
@@ -114,8 +137,8 @@ impl SpaceSaving {
     fn hashed_by(hash: Hash, most: usize) -> SpaceSaving {
         let most = most.min(MAX_ENTRIES);
         let clock = MinuteClock::default();
-        let (chains, entries, counts) = (Vec::new(), Vec::new(), Vec::new());
-        SpaceSaving { most, hash, chains, entries, counts, floor: 0, latest: NONE, clock }
+        let (places, entries, counts) = (HashTable::new(), Vec::new(), Vec::new());
+        SpaceSaving { most, hash, places, entries, counts, floor: 0, latest: NONE, clock }
     }
 
     /// How many keys there is room for.
@@ -151,12 +174,11 @@ impl SpaceSaving {
     #[inline(never)]
     fn find_or_add(&mut self, name: &[u8], item: Option<&[u8]>, minute: u64) -> Option<DenialPlace> {
         let hash = self.hash.of(name, item);
-        let mut place = self.chains.get(self.chain_of(hash)).copied().unwrap_or(NONE);
-        while let Some(entry) = self.entries.get(place) {
-            if entry.hash == hash && entry.is_of(name, item) {
-                return Some(self.count_at(place, minute));
-            }
-            place = entry.next;
+        let is_its = |place: &Place| {
+            place.hash == hash && self.entries.get(place.entry()).is_some_and(|entry| entry.is_of(name, item))
+        };
+        if let Some(place) = self.places.find(Place::spread(hash), is_its).copied() {
+            return Some(self.count_at(place.entry(), minute));
         }
         self.add(name, item, hash, minute)
     }
@@ -230,14 +252,9 @@ impl SpaceSaving {
         *self = resized;
     }
 
-    /// Which chain a hash is of. (If there are none yet, it is no chain's number.)
-    fn chain_of(&self, hash: u64) -> usize {
-        usize::try_from(hash).unwrap_or(NONE) & self.chains.len().wrapping_sub(1)
-    }
-
     /// A key that has no entry takes one.
     #[cold]
-    fn add(&mut self, name: &[u8], item: Option<&[u8]>, hash: u64, minute: u64) -> Option<DenialPlace> {
+    fn add(&mut self, name: &[u8], item: Option<&[u8]>, hash: u32, minute: u64) -> Option<DenialPlace> {
         if self.counts.len() < self.most {
             let (name, item) = (name.to_vec(), item.map(<[u8]>::to_vec));
             let mut entry = DeniedKey { name, item, hash, error: self.floor, ..DeniedKey::default() };
@@ -246,8 +263,11 @@ impl SpaceSaving {
         }
         let least = *self.counts.first()?;
         self.floor = least.denied;
-        self.unlink(least.entry);
         if let Some(entry) = self.entries.get_mut(least.entry) {
+            let is_its = |place: &Place| place.entry() == least.entry;
+            if let Ok(place) = self.places.find_entry(Place::spread(entry.hash), is_its) {
+                place.remove();
+            }
             entry.name.clear();
             entry.name.extend_from_slice(name);
             entry.put_item(item);
@@ -257,50 +277,31 @@ impl SpaceSaving {
             entry.minutes.clear();
             entry.minutes.count(minute);
         }
-        self.link(least.entry, hash);
+        self.place(least.entry, hash);
         self.count(0);
         Some(DenialPlace(least.entry))
     }
 
     /// Puts a key into an entry of its own.
     fn insert(&mut self, entry: DeniedKey, denied: u64) -> DenialPlace {
-        if self.chains.is_empty() {
-            self.chains.resize(self.most.next_power_of_two(), NONE);
+        if self.places.is_empty() {
+            // Twice the room: the table is tidied in place where keys come and go, and never grows.
+            let room = self.most.saturating_add(1).saturating_mul(2);
+            self.places.reserve(room, |place| Place::spread(place.hash));
         }
         let (place, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);
-        self.entries.push(DeniedKey { next: NONE, count, ..entry });
-        self.link(place, hash);
+        self.entries.push(DeniedKey { count, ..entry });
+        self.place(place, hash);
         let counted = Count { denied, entry: place };
         self.counts.push(counted);
         self.rise(count, counted);
         DenialPlace(place)
     }
 
-    /// Puts an entry at the beginning of its chain.
-    fn link(&mut self, place: usize, hash: u64) {
-        let chain = self.chain_of(hash);
-        if let (Some(first), Some(entry)) = (self.chains.get_mut(chain), self.entries.get_mut(place)) {
-            entry.next = std::mem::replace(first, place);
-        }
-    }
-
-    /// Takes an entry out of its chain.
-    fn unlink(&mut self, place: usize) {
-        let Some(&DeniedKey { hash, next, .. }) = self.entries.get(place) else { return };
-        let chain = self.chain_of(hash);
-        let Some(first) = self.chains.get_mut(chain) else { return };
-        if *first == place {
-            *first = next;
-            return;
-        }
-        let mut before = *first;
-        while let Some(entry) = self.entries.get_mut(before) {
-            if entry.next == place {
-                entry.next = next;
-                return;
-            }
-            before = entry.next;
-        }
+    /// Notes where the entry of a key is.
+    fn place(&mut self, entry: usize, hash: u32) {
+        let place = Place::new(hash, entry);
+        self.places.insert_unique(Place::spread(hash), place, |place| Place::spread(place.hash));
     }
 
     /// Counts one more, and puts the count where it now belongs: mostly where it is.

@@ -13,15 +13,13 @@ pub(super) struct DeniedKey {
     /// The item, if there is one.
     pub(super) item: Option<Vec<u8>>,
     /// The hash of both.
-    pub(super) hash: u64,
+    pub(super) hash: u32,
     /// By how much the count may be too high.
     pub(super) error: u64,
     /// The policy that denied it last, if any has.
     pub(super) policy: Option<Rc<[u8]>>,
     /// Its denials by the minute.
     pub(super) minutes: Minutes,
-    /// The next of the same chain; no place behind the last.
-    pub(super) next: usize,
     /// Where its count is.
     pub(super) count: usize,
 }

@@ -1,12 +1,11 @@
 //! How the sketch finds a name.
 //!
-//! Names come from outside, and a name that shares its chain with all others would make each denial walk through them.
-//! So the hash is keyed by random numbers, as that of `Name` (`wire/name.rs`) is, but by a cheaper one: a denied call
-//! is the cheapest there is, and the standard library's hash would be most of what is added to it. The one here adds up
-//! products of the name's words, each with a random number of its own ("multilinear"; Lemire and Kaser, "Strongly
-//! Universal String Hashing is Fast", 2014). Of any two names, whatever they are, it is proven that they share a chain
-//! by chance only; an item adds a sum of its own, by other numbers. The numbers never show: neither does a hash, nor the
-//! order of a chain.
+//! Names come from outside, and names that share one hash would make each denial walk through all of them. So the hash is
+//! keyed by random numbers, as that of `record_table` is, but by a cheaper one: a denied call is the cheapest there is,
+//! and the standard library's hash would be most of what is added to it. The one here adds up products of the name's
+//! words, each with a random number of its own ("multilinear"; Lemire and Kaser, "Strongly Universal String Hashing is
+//! Fast", 2014). Of any two names, whatever they are, it is proven that they share bits of their hashes by chance only;
+//! an item adds a sum of its own, by other numbers. The numbers never show, and neither does a hash.
 
 use super::MAX_PREFIX;
 use std::array;
@@ -42,9 +41,10 @@ impl Hash {
 
     /// Of a name, and of an item if there is one: up to [`MAX_PREFIX`] bytes each.
     #[inline]
-    pub(super) fn of(&self, name: &[u8], item: Option<&[u8]>) -> u64 {
+    pub(super) fn of(&self, name: &[u8], item: Option<&[u8]>) -> u32 {
         let sum = self.of_names.sum(name);
-        item.map_or(sum, |item| sum.wrapping_add(self.of_items.sum(item))) >> 32
+        let sum = item.map_or(sum, |item| sum.wrapping_add(self.of_items.sum(item)));
+        u32::try_from(sum >> 32).unwrap_or(u32::MAX)
     }
 }
 
