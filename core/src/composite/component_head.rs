@@ -1,34 +1,13 @@
 //! What the effect of a call on a key with several limits says of each component before what its usage reads.
 
-use super::component_fields::{component_kind, decode_flag, decode_kind, decode_serial};
+use super::component_fields::component_kind;
 use super::{ComponentIdentity, MOST_SERIALS};
 use crate::kind::Kind;
 use crate::number::Timestamp;
-use crate::wire::codec::{CHANGE, Decoder, Encoder};
+use crate::wire::codec::{Decoder, Encoder};
 
-/// What the change of a composite key begins with, in the form that is written.
+/// First number of the effect that tells a change of a composite key.
 pub(super) const TAGGED_CHANGE: u64 = 2;
-
-/// How the change of a composite key tells what follows of each component.
-#[derive(Clone, Copy, Default)]
-pub(super) enum ChangeForm {
-    /// A word for each fact: the form of the first version, which is only read.
-    Spelled,
-    /// One tag.
-    #[default]
-    Tagged,
-}
-
-impl ChangeForm {
-    /// By what the change begins with.
-    pub(super) fn of(word: u64) -> Option<ChangeForm> {
-        match word {
-            CHANGE => Some(ChangeForm::Spelled),
-            TAGGED_CHANGE => Some(ChangeForm::Tagged),
-            _ => None,
-        }
-    }
-}
 
 /// The first number of a component in an effect, in which most components have only their serial number and kind.
 #[derive(Clone, Copy)]
@@ -78,12 +57,6 @@ impl ComponentTag {
             settled: flags & 4 != 0,
         })
     }
-
-    /// Of the other form, up to where the identity follows.
-    pub fn decode_spelled(from: &mut impl Decoder) -> Option<ComponentTag> {
-        let (serial, kind) = (decode_serial(from)?, decode_kind(from)?);
-        Some(ComponentTag { serial, kind, version: 1, named: decode_flag(from)?, used: false, settled: false })
-    }
 }
 
 /// What the effect of a call on a component says before what its usage reads.
@@ -110,25 +83,10 @@ impl ComponentHead {
     }
 
     /// Reads what stands before the usage.
-    pub fn decode(form: ChangeForm, from: &mut impl Decoder) -> Option<ComponentHead> {
-        let mut tag = match form {
-            ChangeForm::Tagged => ComponentTag::decode(from)?,
-            ChangeForm::Spelled => ComponentTag::decode_spelled(from)?,
-        };
+    pub fn decode(from: &mut impl Decoder) -> Option<ComponentHead> {
+        let tag = ComponentTag::decode(from)?;
         let identity = if tag.named { Some(ComponentIdentity::decode(from)?) } else { None };
         let recovers_at = Timestamp::from_micros(from.integer()?)?;
-        if let ChangeForm::Spelled = form {
-            tag.version = u32::try_from(from.integer()?).ok()?;
-            tag.used = decode_flag(from)?;
-        }
         Some(ComponentHead { tag, identity, recovers_at })
-    }
-
-    /// Reads what stands behind the usage, if anything: whether the change of what settling charges takes follows.
-    pub fn decode_end(&mut self, form: ChangeForm, from: &mut impl Decoder) -> Option<()> {
-        if let ChangeForm::Spelled = form {
-            self.tag.settled = decode_flag(from)?;
-        }
-        Some(())
     }
 }

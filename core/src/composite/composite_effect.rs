@@ -3,7 +3,7 @@
 //!
 //! The words of an effect are, in the order in which a replica applies them:
 //!
-//! * 2 (1: the form of the first version, without tags; 0: the whole key follows, in a rewritten AOF);
+//! * 2 (0: the whole key follows, in a rewritten AOF);
 //! * the instant of the change, and by how much a clock that was set back has moved it;
 //! * the change of the idempotency keys: `1 0` for none, `1 1` for a new one with its expiry, the end of the hold,
 //!   flags, and what each component was charged, `1 2` for a settled one;
@@ -16,7 +16,7 @@
 
 use super::component::{Component, ComponentChange};
 use super::component_fields::decode_flag;
-use super::component_head::{ChangeForm, ComponentHead, ComponentTag};
+use super::component_head::{ComponentHead, ComponentTag};
 use super::idempotency::{Charge, IdempotencyChange, IdempotencyRecords, encode_no_effect};
 use super::{ComponentIdentity, CompositeUsage, MAX_COMPONENTS};
 use crate::algorithm::any::{AnyUsage, Single, with_usage};
@@ -47,7 +47,7 @@ fn apply_usage<U: Usage>(usage: &mut U, from: &mut impl Decoder, head: &Componen
 
 impl CompositeUsage {
     /// Whether what follows is a change that some call on this can have made.
-    pub(super) fn accepts_change(&self, form: ChangeForm, from: &mut impl Decoder, latest: Timestamp) -> Option<()> {
+    pub(super) fn accepts_change(&self, from: &mut impl Decoder, latest: Timestamp) -> Option<()> {
         let written = Timestamp::from_micros(from.integer()?).filter(|written| *written <= latest)?;
         let moved_back = Span::from_micros(from.integer()?);
         if moved_back != Span::ZERO {
@@ -57,16 +57,15 @@ impl CompositeUsage {
             // Rare, and a copy is what shows where all would be.
             let mut moved = self.clone();
             moved.move_back(written);
-            return moved.accepts_rest(form, from, written);
+            return moved.accepts_rest(from, written);
         }
-        if written < self.written { None } else { self.accepts_rest(form, from, written) }
+        if written < self.written { None } else { self.accepts_rest(from, written) }
     }
 
     /// Whether what follows is a change that some call can have made of a plain key, which was `plain`, as it converted
     /// it to this at `now`.
     pub(super) fn accepts_conversion_at<U: Single>(
         &self,
-        form: ChangeForm,
         now: Timestamp,
         plain: Option<&U>,
         from: &mut impl Decoder,
@@ -74,22 +73,16 @@ impl CompositeUsage {
         // With the clock all of it has moved before, and no call converts a key to change nothing.
         let moved_back = Span::from_micros(from.integer()?);
         let changes = moved_back == Span::ZERO && decode_flag(from)?;
-        if changes { self.accepts_begun(form, from, now, plain) } else { None }
+        if changes { self.accepts_begun(from, now, plain) } else { None }
     }
 
-    fn accepts_rest(&self, form: ChangeForm, from: &mut impl Decoder, written: Timestamp) -> Option<()> {
-        if decode_flag(from)? { self.accepts_begun(form, from, written, None::<&BucketUsage>) } else { Some(()) }
+    fn accepts_rest(&self, from: &mut impl Decoder, written: Timestamp) -> Option<()> {
+        if decode_flag(from)? { self.accepts_begun(from, written, None::<&BucketUsage>) } else { Some(()) }
     }
 
     /// Whether what follows is a change that some call can have made, of which more is told than that the clock has
     /// gone back. If `plain` is there, it has what the first component remembers.
-    fn accepts_begun<U: Single>(
-        &self,
-        form: ChangeForm,
-        from: &mut impl Decoder,
-        written: Timestamp,
-        plain: Option<&U>,
-    ) -> Option<()> {
+    fn accepts_begun<U: Single>(&self, from: &mut impl Decoder, written: Timestamp, plain: Option<&U>) -> Option<()> {
         let id_change = IdempotencyChange::decode(from, written)?;
         let none = IdempotencyRecords::default();
         let records = self.extras().map_or(&none, |extras| &extras.records);
@@ -102,7 +95,7 @@ impl CompositeUsage {
         };
         let mut changed: Vec<ComponentHead> = Vec::new();
         for _ in 0..from.integer().filter(|components| *components <= MOST_CHANGED)? {
-            let mut head = ComponentHead::decode(form, from)?;
+            let head = ComponentHead::decode(from)?;
             let charge = settled.iter().find(|charge| charge.component == head.tag.serial);
             let accepted = match self.component(head.tag.serial) {
                 Some(component) if component.kind() == head.tag.kind => {
@@ -111,7 +104,6 @@ impl CompositeUsage {
                             Some(plain) => accepts_usage(plain, from, &head, written),
                             None => with_usage!(&component.usage, usage => accepts_usage(usage, from, &head, written)),
                         }
-                        && head.decode_end(form, from).is_some()
                         && (!head.tag.settled || records.accepts_settlement_effect(head.tag.serial, from, charge))
                 }
                 // It need not have the smallest number that is free here: of components that the call has made and that
@@ -119,7 +111,6 @@ impl CompositeUsage {
                 None if head.identity.is_some() => {
                     let unused = AnyUsage::unused(head.tag.kind)?;
                     with_usage!(&unused, usage => accepts_usage(usage, from, &head, written))
-                        && head.decode_end(form, from).is_some()
                         && (!head.tag.settled || none.accepts_settlement_effect(head.tag.serial, from, None))
                 }
                 _ => false,
@@ -162,13 +153,13 @@ impl CompositeUsage {
     }
 
     /// Makes a change that was accepted.
-    pub(super) fn change(&mut self, form: ChangeForm, from: &mut impl Decoder) -> Option<()> {
+    pub(super) fn change(&mut self, from: &mut impl Decoder) -> Option<()> {
         let written = Timestamp::from_micros(from.integer()?)?;
-        self.change_at(form, written, from)
+        self.change_at(written, from)
     }
 
     /// Makes the change of an effect that was written at `written`, from its flags on; `None` if it is cut short.
-    pub(super) fn change_at(&mut self, form: ChangeForm, written: Timestamp, from: &mut impl Decoder) -> Option<()> {
+    pub(super) fn change_at(&mut self, written: Timestamp, from: &mut impl Decoder) -> Option<()> {
         if from.integer()? != 0 {
             self.move_back(written);
         }
@@ -187,7 +178,7 @@ impl CompositeUsage {
         };
         let mut told = Vec::new();
         for _ in 0..from.integer()? {
-            self.change_component(form, from, &settled, &mut told)?;
+            self.change_component(from, &settled, &mut told)?;
         }
         if let Some(extras) = &mut self.extras {
             // Of some charges nothing was settled, or nothing is left.
@@ -215,14 +206,8 @@ impl CompositeUsage {
     }
 
     /// Changes one component; it is `told` if it says what was settled of its charge.
-    fn change_component(
-        &mut self,
-        form: ChangeForm,
-        from: &mut impl Decoder,
-        settled: &[Charge],
-        told: &mut Vec<u8>,
-    ) -> Option<()> {
-        let mut head = ComponentHead::decode(form, from)?;
+    fn change_component(&mut self, from: &mut impl Decoder, settled: &[Charge], told: &mut Vec<u8>) -> Option<()> {
+        let mut head = ComponentHead::decode(from)?;
         if self.component(head.tag.serial).is_none() {
             self.push(Component::new(head.tag.serial, AnyUsage::unused(head.tag.kind)?, Timestamp::EPOCH));
         }
@@ -234,7 +219,6 @@ impl CompositeUsage {
         component.recovers_at = head.recovers_at;
         with_usage!(&mut component.usage, mut usage => apply_usage(usage, from, &head));
         let charge = settled.iter().find(|charge| charge.component == head.tag.serial);
-        head.decode_end(form, from)?;
         if head.tag.settled {
             match &mut self.extras {
                 Some(extras) => extras.records.apply_settlement_effect(head.tag.serial, from, charge),

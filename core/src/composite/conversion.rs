@@ -3,7 +3,7 @@
 //! What is propagated of it is the change alone, however much the plain key remembered: a replica has the same, and
 //! makes the same component of it. So a conversion costs as much as the change, and what the key remembered is moved.
 
-use super::component_head::ChangeForm;
+use super::component_head::TAGGED_CHANGE;
 use super::{Component, CompositeUsage};
 use crate::algorithm::any::Single;
 use crate::effect::{Effect, Text};
@@ -80,7 +80,7 @@ impl CompositeUsage {
     }
 
     fn accepts_change_of<U: Single>(plain: &U, plain_expiry: Option<u64>, from: &mut impl Decoder) -> Option<()> {
-        let (form, now) = decode_head(from)?;
+        let now = decode_head(from)?;
         let mut moved = None;
         if plain.is_after(now) {
             // Rare, and a copy is what shows where all would be.
@@ -88,11 +88,11 @@ impl CompositeUsage {
         }
         let usage = moved.as_ref().unwrap_or(plain);
         if usage.is_unused() {
-            return CompositeUsage::default().accepts_conversion_at(form, now, None::<&U>, from);
+            return CompositeUsage::default().accepts_conversion_at(now, None::<&U>, from);
         }
         // What it remembers may be large, and need not be copied to be looked at.
         let recovers_at = recovers_at(usage, moved.is_some(), plain_expiry, now);
-        CompositeUsage::of_one(U::default(), recovers_at, now).accepts_conversion_at(form, now, Some(usage), from)
+        CompositeUsage::of_one(U::default(), recovers_at, now).accepts_conversion_at(now, Some(usage), from)
     }
 
     /// Makes the conversion that was accepted, of what a plain key remembers.
@@ -101,8 +101,8 @@ impl CompositeUsage {
         plain_expiry: Option<u64>,
         from: &mut impl Decoder,
     ) -> CompositeUsage {
-        let (form, now) = decode_head(from).unwrap_or_default();
-        CompositeUsage::convert(plain, plain_expiry, now, |components| components.change_at(form, now, from)).0
+        let now = decode_head(from).unwrap_or_default();
+        CompositeUsage::convert(plain, plain_expiry, now, |components| components.change_at(now, from)).0
     }
 
     /// Whether the effect of a conversion, which has made `after` of what a plain key remembered `before`, does the
@@ -140,9 +140,10 @@ fn recovers_at<U: Single>(usage: &U, moved: bool, expires_at: Option<u64>, now: 
     now.plus(left).min(Timestamp::MAX)
 }
 
-/// What the change of a conversion begins with: its form, and when it was made.
-fn decode_head(from: &mut impl Decoder) -> Option<(ChangeForm, Timestamp)> {
-    Some((ChangeForm::of(from.integer()?)?, Timestamp::from_micros(from.integer()?)?))
+/// Reads the beginning of the change of a conversion, and returns when it was made.
+fn decode_head(from: &mut impl Decoder) -> Option<Timestamp> {
+    from.integer().filter(|tag| *tag == TAGGED_CHANGE)?;
+    Timestamp::from_micros(from.integer()?)
 }
 
 /// A plain key's usage that was made a component. A change that panics gives it back to the key.

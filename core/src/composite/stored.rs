@@ -1,7 +1,7 @@
 //! A key with several limits as a usage: what is stored of it, and what it says of itself.
 
 use super::component_fields::{decode_flag, decode_kind, decode_serial, encode_kind};
-use super::component_head::{ChangeForm, TAGGED_CHANGE};
+use super::component_head::TAGGED_CHANGE;
 use super::extras::ExtrasDelta;
 use super::idempotency::{IdempotencyRecords, IdempotencyTable, Settlement};
 use super::{Component, ComponentChange, ComponentIdentity, CompositeUsage, Extras};
@@ -236,15 +236,16 @@ impl Usage for CompositeUsage {
     fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
         match from.integer() {
             Some(WHOLE) => CompositeUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
-            form => form.and_then(ChangeForm::of).and_then(|form| self.accepts_change(form, from, latest)).is_some(),
+            Some(TAGGED_CHANGE) => self.accepts_change(from, latest).is_some(),
+            _ => false,
         }
     }
 
     fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
         match from.integer() {
             Some(WHOLE) => *self = CompositeUsage::decode(from, version).unwrap_or_default(),
-            form => {
-                form.and_then(ChangeForm::of).and_then(|form| self.change(form, from));
+            _ => {
+                self.change(from);
             }
         }
     }

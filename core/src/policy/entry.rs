@@ -4,9 +4,8 @@
 //! and in any order of arrival. So a definition and a scale that two servers write at the same time both survive. A
 //! deletion is a definition without text.
 //!
-//! A scale with a duration needs the second form of a record, and one that MUL or ADD has changed the third, which
-//! earlier versions of the module cannot read. All other records keep the first form, so that the nodes of a cluster
-//! can be upgraded one by one.
+//! A scale with a duration needs the second form of a record, and one that MUL or ADD has changed the third. All other
+//! records have the first form, which is shorter.
 //!
 //! A record consists of these words:
 //!
@@ -15,7 +14,7 @@
 //! 3. the stamp of the definition (microseconds and node), and the stamp of its birth, before which no scale counts;
 //! 4. the version of the policy (later forms take it from the stamp), and the time of the change in milliseconds;
 //! 5. the specs, preceded by their length (empty: deleted);
-//! 6. the stamp of the scale, the factor in millionths, and the microsecond at which it ends (0: never);
+//! 6. the stamp of the scale, the factor in millionths, and the microsecond at which it ends (0: never; always in form 1);
 //! 7. in forms 2 and 3, the duration of the scale in microseconds (0 in form 3: no duration);
 //! 8. in form 3, the microseconds at which MUL and ADD last changed the scale (0: never);
 //! 9. in form 3, the microseconds since then by the sender's steady clock (0: never), which are not in the digest;
@@ -97,8 +96,6 @@ pub struct Scale {
 pub enum End {
     /// The scale has no end.
     Never,
-    /// Instant at which the scale ends, in the form of the first version of the module.
-    At(Timestamp),
     /// The scale ends after a duration.
     For {
         /// Duration of the scale.
@@ -120,11 +117,6 @@ impl Scale {
     pub fn left_by_clock(&self, now: Timestamp) -> Option<Span> {
         match self.end {
             End::Never => None,
-            End::At(until) => {
-                // The scale was set no later than its stamp, which may be ahead of its server's clock.
-                let most = until.since(Timestamp::from_micros(self.stamp.at).unwrap_or_default());
-                Some(until.since(now).min(most))
-            }
             End::For { duration, until } => Some(until.since(now).min(duration.span())),
         }
     }
@@ -199,15 +191,13 @@ impl Record {
                 (duration, times)
             }
         };
-        let end = if duration != Span::ZERO {
+        let end = if duration == Span::ZERO {
+            Some(End::Never).filter(|_| until == Timestamp::EPOCH)?
+        } else {
             let duration = Period::new(duration)?;
             timing.left = Some(Span::from_micros(fields.integer()?)).filter(|left| *left <= duration.span());
             timing.left?;
             End::For { duration, until }
-        } else if until == Timestamp::EPOCH {
-            End::Never
-        } else {
-            End::At(until)
         };
         let possible = born <= stamp && counted > 0 && set_at <= Timestamp::MAX.floor_millis();
         let definition = Definition { stamp, born, counted, set_at, text };
@@ -263,7 +253,6 @@ impl PolicyEntry {
         let PolicyEntry { name, definition, scale } = self;
         let (heading, until, duration) = match scale.end {
             End::Never => (HEADING, Timestamp::EPOCH, None),
-            End::At(until) => (HEADING, until, None),
             End::For { duration, until } => (HEADING_FOR, until, Some(duration)),
         };
         let is_stepped = scale.times != StepTimes::NEVER;

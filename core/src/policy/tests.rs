@@ -181,7 +181,7 @@ fn records() -> impl Strategy<Value = Vec<u8>> {
     let text = proptest::sample::select(vec!["", MINUTE, HOUR, "QUOTA 60 PER"]);
     let (name, by) = (proptest::sample::select(vec!["a", "b", "c"]), proptest::sample::select(vec!["0", "0.5", "1"]));
     let (duration, until) = (Period::parse(b"1s").unwrap(), Timestamp::EPOCH.plus(Span::SECOND));
-    let end = proptest::sample::select(vec![End::Never, End::At(until), End::For { duration, until }]);
+    let end = proptest::sample::select(vec![End::Never, End::For { duration, until }]);
     let added = proptest::sample::select(vec![Timestamp::EPOCH, until]);
     (name, stamp(), stamp(), stamp(), 1_u64..3, text, by, (end, added)).prop_map(
         |(name, one, other, scaled, counted, text, by, (end, added))| {

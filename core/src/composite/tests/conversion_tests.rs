@@ -8,6 +8,7 @@ use crate::Single;
 use crate::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};
 use crate::algorithm::leases::{Concurrency, ConcurrencyUsage};
 use crate::algorithm::log::{SlidingLog, SlidingLogUsage};
+use crate::composite::component_head::TAGGED_CHANGE;
 use crate::composite::{CompositeEvaluation, CompositeUsage, Held};
 use crate::effect::{Effect, Text};
 use crate::limit::{Limit, Usage};
@@ -16,7 +17,7 @@ use crate::testing::calls::{period, units};
 use crate::testing::effort;
 use crate::testing::encoded_fields::{EncodedFields, encoded};
 use crate::wire::codec::Discard;
-use crate::wire::codec::{CHANGE, WHOLE};
+use crate::wire::codec::WHOLE;
 
 /// Returns the expiry of a key one hour after its charge.
 fn expiry() -> u64 {
@@ -91,7 +92,7 @@ fn conversion_effect_is_independent_of_the_size_of_the_key() {
 #[test]
 fn impossible_conversion_is_rejected() {
     // The time, no move back, a full change: no id, no component, and a ban without strikes.
-    let ban = EncodedFields::integers([CHANGE, at(10).micros(), 0, 1, 0, 0, 1, at(70).micros(), 0]);
+    let ban = EncodedFields::integers([TAGGED_CHANGE, at(10).micros(), 0, 1, 0, 0, 1, at(70).micros(), 0]);
     let components = converted(&window(), Some(expiry()), &ban).unwrap();
     assert_eq!(
         (components.components.len(), components.components[0].recovers_at, components.banned(at(10))),
@@ -100,7 +101,7 @@ fn impossible_conversion_is_rejected() {
     for (case, refused) in [
         ("whole state", ban.with(0, WHOLE)),
         ("moved back again", ban.with(2, 1)),
-        ("no change", EncodedFields::integers([CHANGE, at(10).micros(), 0, 0])),
+        ("no change", EncodedFields::integers([TAGGED_CHANGE, at(10).micros(), 0, 0])),
         ("fields of a ban without a ban", ban.with(6, 0)),
         ("duration of the ban out of range", ban.with(7, at(10).plus(Span::MAX_ARGUMENT).micros() + 1)),
     ] {

@@ -1,9 +1,9 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Record as written by the first version of the module.
+/// Record of a scale without an end.
 const RECORD: &str = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 \
-                      22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1700000060000000";
+                      22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 0";
 
 /// Record whose scale lasts an hour, of which a minute is left. MUL changed it 59 minutes ago, and ADD a minute ago.
 const RECORD_STEPS: &str = "rl-policy 3 4:gold 1700000000000000 7 1600000000000000 3 1700000000000000 1700000000000 \
@@ -33,7 +33,7 @@ fn entry() -> PolicyEntry {
         scale: Scale {
             stamp: Stamp { at: 1_650_000_000_000_000, node: 9 },
             factor: Amount::saturating(500_000),
-            end: End::At(micros(1_700_000_060_000_000)),
+            end: End::Never,
             times: StepTimes::NEVER,
         },
     }
@@ -130,14 +130,12 @@ fn record_of_a_stepped_scale_contains_times_of_changes() {
 fn time_left_by_the_clock_is_at_most_the_duration() {
     let (end, hour) = (micros(1_650_003_600_000_000), MINUTE.times(60));
     let left = |entry: &PolicyEntry, now| entry.scale.left_by_clock(now);
-    let (known, of_old) = (entry_for(), PolicyEntry { scale: Scale { end: End::At(end), ..entry().scale }, ..entry() });
-    for entry in [known, of_old] {
-        assert_eq!(left(&entry, end.minus(MINUTE)), Some(MINUTE));
-        assert_eq!(left(&entry, end), Some(Span::ZERO));
-        assert_eq!(left(&entry, end.plus(MINUTE)), Some(Span::ZERO));
-        assert_eq!(left(&entry, end.minus(hour.times(24))), Some(hour));
-        assert_eq!(left(&entry, Timestamp::EPOCH), Some(hour));
-    }
+    let entry = entry_for();
+    assert_eq!(left(&entry, end.minus(MINUTE)), Some(MINUTE));
+    assert_eq!(left(&entry, end), Some(Span::ZERO));
+    assert_eq!(left(&entry, end.plus(MINUTE)), Some(Span::ZERO));
+    assert_eq!(left(&entry, end.minus(hour.times(24))), Some(hour));
+    assert_eq!(left(&entry, Timestamp::EPOCH), Some(hour));
     assert_eq!(Scale::NONE.left_by_clock(end), None);
 }
 
@@ -159,7 +157,8 @@ fn malformed_record_is_rejected() {
         replaced("1700000000000000", "31536000000000001"),
         replaced("1600000000000000 3", "1700000000000000 8"),
         replaced("1650000000000000", "31536000000000001"),
-        replaced("1700000060000000", "31536000000000001"),
+        // An end without a duration.
+        replaced(" 500000 0", " 500000 1700000060000000"),
         replaced(" 2 1700000000000 ", " 0 1700000000000 "),
         replaced(" 2 1700000000000 ", " 2 31536000000001 "),
         replaced(" 500000 ", " 1000000001 "),
@@ -208,7 +207,6 @@ fn record_with_extreme_values_is_accepted() {
         ("4:gold".to_owned(), format!("256:{}", "x".repeat(256))),
         ("1700000000000000".to_owned(), Timestamp::MAX.micros().to_string()),
         ("1600000000000000 3".to_owned(), "1700000000000000 7".to_owned()),
-        ("1700000060000000".to_owned(), Timestamp::MAX.micros().to_string()),
         ("1700000000000 ".to_owned(), "31536000000000 ".to_owned()),
         (" 2 1700000000000 ".to_owned(), format!(" {} 1700000000000 ", u64::MAX)),
         (" 7 ".to_owned(), format!(" {} ", u64::MAX)),
@@ -250,7 +248,6 @@ prop_compose! {
         (counted, set_at, factor) in (1_u64..3, 0_u64..2, 0_u64..3),
         end in proptest::sample::select(vec![
             End::Never,
-            End::At(micros(1)),
             End::For { duration: Period::parse(b"1s").unwrap(), until: micros(1) },
             End::For { duration: Period::parse(b"2s").unwrap(), until: micros(1) },
         ]),

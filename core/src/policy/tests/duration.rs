@@ -122,33 +122,12 @@ fn ended_scale_stays_ended_after_restart_with_clock_set_back() {
     assert_eq!(left(&table, at(0)), None);
 }
 
-/// Without a scale that ends, the record has the first form.
 #[test]
-fn scale_of_the_first_form_ends_by_the_clock_after_at_most_its_duration() {
-    let (set, until) = (at(DAY).micros(), at(DAY + 60).micros());
-    let record = format!("rl-policy 1 3:pro {set} 7 {set} 7 1 1 20:{MINUTE} {} 7 500000 {until}", set + 1);
-    for origin in [Origin::Peer, Origin::Primary, Origin::Disk] {
-        let received = |clock| {
-            let mut table = Table::of_node(1);
-            assert_eq!(table.merge(record.as_bytes(), origin, at(clock)), Merged::Changed);
-            assert_eq!(
-                table.record(b"pro", at(clock)).unwrap(),
-                record.as_bytes(),
-                "the record is forwarded unchanged"
-            );
-            left(&table, at(clock))
-        };
-        assert_eq!([DAY + 20, DAY + 60, DAY + 90].map(received), [Some(40), None, None]);
-        assert_eq!([DAY, 3600].map(received), [Some(59); 2]);
-    }
+fn record_without_a_scale_that_ends_has_the_first_form() {
     let written = |table: &Table| table.slots.get(b"pro").unwrap().entry.identity().as_bytes().to_vec();
     // Setting the policy keeps the scale, and another scale replaces it.
-    let mut table = Table::of_node(1);
-    table.receive(record.as_bytes(), at(DAY));
+    let mut table = scaled(DAY);
     table.must_set("pro", MINUTE, at(DAY + 10));
-    assert!(written(&table).starts_with(b"rl-policy 1 "));
-    assert_eq!(left(&table, at(DAY + 10)), Some(49));
-    table.must_scale("pro", "0.5", Some(90), at(DAY + 10));
     assert!(written(&table).starts_with(b"rl-policy 2 "));
     table.must_scale("pro", "0.5", None, at(DAY + 20));
     assert!(written(&table).starts_with(b"rl-policy 1 "));
