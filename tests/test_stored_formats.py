@@ -1,4 +1,5 @@
-"""Later versions read all snapshots, AOFs and DUMP payloads of earlier ones.
+"""Later versions read all snapshots, AOFs and DUMP payloads of earlier ones, from 0.1.0 on. What a
+version before that saved is refused, and the log says so.
 
 fixtures/make.py says what is in the files of these tests, and that they never change.
 """
@@ -10,11 +11,12 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-from redis import Redis
+from redis import Redis, ResponseError
 
 from support.clock import Clock
+from support.payloads import HEAD, fields, rewritten
 from support.saving import rewrite_aof
-from support.server import Server
+from support.server import Server, ServerError
 from support.workload import LIMITERS, State, digests, state
 
 pytestmark = pytest.mark.every_server
@@ -134,3 +136,38 @@ def test_a_payload_is_restored(stored: Format, redis: Redis) -> None:
     for name, held in stored.held().items():
         redis.restore(name, max(held.expires_at, 0), held.dump, absttl=True)
     assert_is_what_was_stored(redis, stored)
+
+
+def before_the_first_release(dump: bytes) -> tuple[bytes, str]:
+    """A payload as versions before 0.1.0 marked theirs, and what the log says of it."""
+    ours = int.from_bytes(dump[2:HEAD], "big") & 1023
+    reason = f"cannot read a payload of format {ours - 1}, written by a version before 0.1.0"
+    return rewritten(dump, fields(dump), version=ours - 1), reason
+
+
+def test_payload_of_a_version_before_the_first_release_is_refused(
+    fresh_server: Callable[..., Server],
+) -> None:
+    server = fresh_server()
+    client = server.client()
+    for held in Format(CURRENT).held().values():
+        payload, reason = before_the_first_release(held.dump)
+        with pytest.raises(ResponseError, match="Bad data format"):
+            client.restore("old", 1000, payload)
+        assert f"{held.type.decode()}: {reason}" in server.log()
+
+
+def test_snapshot_of_a_version_before_the_first_release_is_not_loaded(
+    fresh_server: Callable[..., Server],
+) -> None:
+    server = fresh_server()
+    server.stop()
+    snapshot = (CURRENT / "dump.rdb").read_bytes()
+    dump = next(held.dump for held in Format(CURRENT).held().values())
+    payload, reason = before_the_first_release(dump)
+    assert dump[1:HEAD] in snapshot
+    # Without a checksum, which is eight zeros.
+    changed = snapshot[:-8].replace(dump[1:HEAD], payload[1:HEAD]) + bytes(8)
+    (server.directory / "dump.rdb").write_bytes(changed)
+    with pytest.raises(ServerError, match=reason):
+        server.start()

@@ -6,7 +6,7 @@
 use super::api::{api, call, has_flag};
 use super::clock::now;
 use super::debug_readback::check_stored;
-use super::rdb::Rdb;
+use super::rdb::{Rdb, load_usage, save_usage};
 use super::{defragmentation, global::global, guard, lazy_free, memory, outgoing, policy_lifetime};
 use crate::server::Global;
 use ratelimit_core::effect::Text;
@@ -61,7 +61,7 @@ pub fn is<U: Usage>(native: *mut raw::RedisModuleType) -> bool {
 /// `ctx` is that of the module's load.
 pub unsafe fn register<U: Usage>(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str> {
     let name = CString::new(U::KIND.name()).unwrap_or_default();
-    let version = c_int::try_from(U::VERSION).unwrap_or(c_int::MAX);
+    let version = stored_version::<U>();
     let mut methods = raw::RedisModuleTypeMethods {
         version: u64::from(raw::REDISMODULE_TYPE_METHOD_VERSION),
         rdb_load: Some(rdb_load::<U>),
@@ -118,14 +118,34 @@ unsafe fn usage<'a, U: Usage>(value: *const c_void) -> Option<&'a U> {
     unsafe { value.cast::<U>().as_ref() }
 }
 
+/// Returns the version of the payload of a usage. No release wrote the one before, in which each field stands by itself.
+fn stored_version<U: Usage>() -> c_int {
+    c_int::try_from(U::VERSION).unwrap_or(c_int::MAX).saturating_add(1)
+}
+
+/// Logs why a payload of another version is refused.
+#[cold]
+fn log_refused_version<U: Usage>(version: c_int) {
+    let (kind, known) = (U::KIND.name(), stored_version::<U>());
+    let by = if version < known { "a version before 0.1.0" } else { "a later version" };
+    let reason = format!(
+        "{kind}: cannot read a payload of format {version}, written by {by} of the module; this one reads format {known}"
+    );
+    let reason = CString::new(reason).unwrap_or_default();
+    // SAFETY: a null context is allowed; the format has one string.
+    unsafe { call!(RedisModule_Log(null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), reason.as_ptr())) }
+}
+
 guard::entry_point! {
     /// Loads a value.
     unsafe fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void, or null_mut() => {
-        let known = u32::try_from(version).ok().filter(|version| (1..=U::VERSION).contains(version));
-        // What cannot be told for certain is refused: a payload from a later version, or one that no command made.
+        if version != stored_version::<U>() {
+            log_refused_version::<U>(version);
+            return null_mut();
+        }
+        // What no command can have made is refused.
         // SAFETY: the handle is that of the callback.
-        let mut rdb = unsafe { Rdb::new(io) };
-        let usage = known.and_then(|version| U::decode(&mut rdb, version));
+        let usage: Option<U> = load_usage(&mut unsafe { Rdb::new(io) });
         usage.as_ref().inspect(|usage| check_stored(*usage));
         if let Some(token) = usage.as_ref().map(Usage::latest_token).filter(|token| *token > 0) {
             // SAFETY: the server loads with its lock held.
@@ -150,7 +170,7 @@ guard::entry_point! {
         // SAFETY: see `usage`.
         if let Some(usage) = unsafe { usage::<U>(value) } {
             // SAFETY: the handle is that of the callback.
-            usage.encode(&mut unsafe { Rdb::new(io) });
+            save_usage(&mut unsafe { Rdb::new(io) }, usage);
         }
     }
 }

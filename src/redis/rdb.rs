@@ -1,7 +1,9 @@
 //! A payload of the server's snapshots, being written or read: of a key, or of what is no key.
 
 use super::api::call;
+use ratelimit_core::Usage;
 use ratelimit_core::wire::codec::{Decoder, Encoder};
+use ratelimit_core::wire::packed_fields::{FieldPacker, FieldUnpacker};
 use redis_module::raw;
 
 /// Payload that a callback of the server writes or reads.
@@ -22,10 +24,19 @@ impl Encoder for Rdb {
     }
 
     fn bytes(&mut self, value: &[u8]) {
+        /// The longest string that the server looks for a number in, and more.
+        const SHORT: usize = 31;
         // With a NUL behind: Redis 6.2 looks for a number up to the first byte that is none, past the end if need be.
-        let terminated = [value, b"\0"].concat();
+        let mut terminated = [0; SHORT + 1];
+        let start = match terminated.get_mut(..value.len().min(SHORT)) {
+            Some(short) if short.len() == value.len() => {
+                short.copy_from_slice(value);
+                terminated.as_ptr()
+            }
+            _ => value.as_ptr(),
+        };
         // SAFETY: as above; the server copies the bytes.
-        unsafe { call!(RedisModule_SaveStringBuffer(self.0, terminated.as_ptr().cast(), value.len())) }
+        unsafe { call!(RedisModule_SaveStringBuffer(self.0, start.cast(), value.len())) }
     }
 }
 
@@ -46,10 +57,26 @@ impl Decoder for Rdb {
             if start.is_null() {
                 return None;
             }
-            let bytes = std::slice::from_raw_parts(start.cast::<u8>(), length).get(..length.min(most));
-            let bytes = bytes.filter(|bytes| bytes.len() == length).map(Box::from);
-            call!(RedisModule_Free(start.cast()));
-            bytes
+            if length == 0 {
+                call!(RedisModule_Free(start.cast()));
+                return Some(Box::default());
+            }
+            // A block of the server's allocator, which is Rust's here.
+            let bytes = Box::from_raw(std::ptr::slice_from_raw_parts_mut(start.cast::<u8>(), length));
+            Some(bytes).filter(|bytes| bytes.len() <= most)
         }
     }
+}
+
+/// Saves a usage as its packed fields.
+pub(super) fn save_usage(rdb: &mut Rdb, usage: &impl Usage) {
+    let mut packer = FieldPacker::new(|block: &[u8]| Encoder::bytes(rdb, block));
+    usage.encode(&mut packer);
+    packer.end();
+}
+
+/// Loads what [`save_usage`] saved; `None` if no command can have made it.
+pub(super) fn load_usage<U: Usage>(rdb: &mut Rdb) -> Option<U> {
+    let mut unpacker = FieldUnpacker::new(|| Decoder::bytes(rdb, usize::MAX));
+    U::decode(&mut unpacker, U::VERSION).filter(|_| unpacker.is_at_end())
 }

@@ -1,8 +1,9 @@
 """Payloads and effects that no command created: parsed, mutated, and sealed again.
 
 A payload is a reply of DUMP: the server's type byte, the module's type with the version of its
-encoding, fields each after a byte with their type, and a zero; then the version of the RDB format
-and a checksum, which is recomputed after every change.
+encoding, strings of packed fields (core/src/wire/packed_fields.rs) each after a byte with their
+type, and a zero; then the version of the RDB format and a checksum, which is recomputed after
+every change.
 """
 
 import os
@@ -59,7 +60,7 @@ def rewritten(dump: bytes, fields: list[Field], version: int | None = None) -> b
         # The name of the type has the upper 54 bits, the version of its encoding the lower ten.
         number = int.from_bytes(head[2:], "big")
         head[2:] = (number >> 10 << 10 | version).to_bytes(8, "big")
-    return sealed(bytes(head) + b"".join(map(written, fields)) + b"\x00", dump)
+    return sealed(bytes(head) + b"".join(map(written, packed(fields))) + b"\x00", dump)
 
 
 # Length of the type byte, and of the module's type and version as a 64-bit number.
@@ -76,7 +77,65 @@ def written(field: Field) -> bytes:
 
 def fields(dump: bytes) -> list[Field]:
     """Parses the fields of a dump."""
-    return fields_from(dump, HEAD)[0]
+    return unpacked(fields_from(dump, HEAD)[0])
+
+
+# Length from which a block has no room for another field, tags of fields, and the least integer
+# that is stored as its distance from the last such integer.
+BLOCK = 32 * 1024
+INTEGER, DISTANCE, BYTES = 0, 1, 2
+FAR = 1 << 40
+
+
+def packed(fields: Sequence[Field]) -> list[bytes]:
+    """Packs fields into blocks."""
+    blocks, anchor = [bytearray()], 0
+    for field in fields:
+        if len(blocks[-1]) >= BLOCK:
+            blocks.append(bytearray())
+        if isinstance(field, bytes):
+            blocks[-1] += packed_number(BYTES, len(field)) + field
+        elif field < FAR:
+            blocks[-1] += packed_number(INTEGER, field)
+        else:
+            distance = (field - anchor + (1 << 63)) % (1 << 64) - (1 << 63)
+            twice = 2 * distance
+            blocks[-1] += packed_number(DISTANCE, twice if distance >= 0 else ~twice)
+            anchor = field
+    return [bytes(block) for block in blocks if block]
+
+
+def packed_number(tag: int, number: int) -> bytes:
+    """Packs a tag of two bits and a number: five bits in the first byte, seven in each other."""
+    packed, number = [tag | (number & 31) << 2], number >> 5
+    while number:
+        packed[-1] |= 0x80
+        packed, number = [*packed, number & 0x7F], number >> 7
+    return bytes(packed)
+
+
+def unpacked(blocks: Sequence[Field]) -> list[Field]:
+    """Parses the fields in blocks."""
+    found: list[Field] = []
+    anchor = 0
+    for block in blocks:
+        assert isinstance(block, bytes)
+        place = 0
+        while place < len(block):
+            tag, value, shift = block[place] & 3, block[place] >> 2 & 31, 5
+            while block[place] & 0x80:
+                place += 1
+                value, shift = value | (block[place] & 0x7F) << shift, shift + 7
+            place += 1
+            if tag == BYTES:
+                found.append(block[place : place + value])
+                place += value
+            elif tag == INTEGER:
+                found.append(value)
+            else:
+                anchor = (anchor + (~(value >> 1) if value & 1 else value >> 1)) % (1 << 64)
+                found.append(anchor)
+    return found
 
 
 def fields_from(dump: bytes, place: int) -> tuple[list[Field], bytes]:

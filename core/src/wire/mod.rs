@@ -4,4 +4,6 @@ pub mod args;
 pub mod codec;
 pub mod error;
 pub(crate) mod name;
+pub mod packed_fields;
 pub(crate) mod short_bytes;
+pub(crate) mod varint;

@@ -1,0 +1,188 @@
+//! Fields of a usage packed into blocks of bytes, which a snapshot saves as one string each: a server takes 20 times as
+//! long to save a field by itself.
+//!
+//! A field begins with its tag, in the two lowest bits of the first byte. The number in the other bits, of a byte five
+//! and of each that follows seven, the lowest first, is:
+//!
+//! * 0: the integer;
+//! * 1: the distance of the integer from the last one that was at least 2^40, with the sign in the lowest bit: most
+//!   such integers are instants, which lie near each other;
+//! * 2: the length of a string of bytes, which follows.
+//!
+//! A block ends with the field that makes it [`BLOCK`] bytes long or longer. Each field has one form only.
+
+use super::codec::{Decoder, Encoder};
+use super::varint;
+
+/// The length from which a block has no room for another field.
+pub const BLOCK: usize = 32 * 1024;
+
+const INTEGER: u64 = 0;
+const DISTANCE: u64 = 1;
+const BYTES: u64 = 2;
+
+/// The bits of the tag, and of the number in the first byte.
+const TAG_BITS: u32 = 2;
+const FIRST_BITS: u32 = 5;
+
+/// The least integer that is told by its distance.
+const FAR: u64 = 1 << 40;
+
+/// Writes fields into blocks, each of which is saved when it is full.
+pub struct FieldPacker<S: FnMut(&[u8])> {
+    block: Vec<u8>,
+    anchor: u64,
+    save: S,
+}
+
+impl<S: FnMut(&[u8])> FieldPacker<S> {
+    /// Packer that hands each block to `save`.
+    pub fn new(save: S) -> FieldPacker<S> {
+        FieldPacker { block: Vec::new(), anchor: 0, save }
+    }
+
+    #[inline]
+    fn field(&mut self, tag: u64, number: u64) {
+        let first = tag | (number & 0x1f) << TAG_BITS;
+        let mut rest = number >> FIRST_BITS;
+        let mut byte = first;
+        while rest != 0 {
+            self.block.push(low_byte(byte | 0x80));
+            (byte, rest) = (rest & 0x7f, rest >> 7);
+        }
+        self.block.push(low_byte(byte));
+    }
+
+    #[inline]
+    fn end_field(&mut self) {
+        if self.block.len() >= BLOCK {
+            self.save_block();
+        }
+    }
+
+    #[cold]
+    fn save_block(&mut self) {
+        (self.save)(&self.block);
+        self.block.clear();
+    }
+
+    /// Saves what is left.
+    pub fn end(mut self) {
+        if !self.block.is_empty() {
+            self.save_block();
+        }
+    }
+}
+
+impl<S: FnMut(&[u8])> Encoder for FieldPacker<S> {
+    #[inline]
+    fn integer(&mut self, value: u64) {
+        if value < FAR {
+            self.field(INTEGER, value);
+        } else {
+            let distance = varint::distance(value, self.anchor);
+            self.anchor = value;
+            self.field(DISTANCE, distance);
+        }
+        self.end_field();
+    }
+
+    #[inline]
+    fn bytes(&mut self, value: &[u8]) {
+        self.field(BYTES, u64::try_from(value.len()).unwrap_or(0));
+        self.block.extend_from_slice(value);
+        self.end_field();
+    }
+}
+
+/// Reads fields out of blocks, each of which is loaded when the one before is at its end.
+pub struct FieldUnpacker<L: FnMut() -> Option<Box<[u8]>>> {
+    block: Box<[u8]>,
+    place: usize,
+    anchor: u64,
+    load: L,
+}
+
+impl<L: FnMut() -> Option<Box<[u8]>>> FieldUnpacker<L> {
+    /// Unpacker of the blocks that `load` returns; `None` if there is none left.
+    pub fn new(load: L) -> FieldUnpacker<L> {
+        FieldUnpacker { block: Box::default(), place: 0, anchor: 0, load }
+    }
+
+    /// Returns `true` if nothing is left of the last block.
+    pub fn is_at_end(&self) -> bool {
+        self.place == self.block.len()
+    }
+
+    /// Loads the next block; `None` if the last one was to be the last.
+    #[cold]
+    fn next_block(&mut self) -> Option<()> {
+        if !self.block.is_empty() && self.block.len() < BLOCK {
+            return None;
+        }
+        (self.block, self.place) = ((self.load)()?, 0);
+        (!self.block.is_empty()).then_some(())
+    }
+
+    /// Reads the tag and the number of a field.
+    #[inline]
+    fn field(&mut self) -> Option<(u64, u64)> {
+        // A block has room for the field that begins in it.
+        if self.place >= self.block.len().min(BLOCK) {
+            self.is_at_end().then(|| self.next_block())??;
+        }
+        let mut bytes = self.block.get(self.place..)?.iter();
+        let first = u64::from(*bytes.next()?);
+        let mut number = first >> TAG_BITS & 0x1f;
+        let mut last = first;
+        let mut shift = FIRST_BITS;
+        while last & 0x80 != 0 {
+            last = u64::from(*bytes.next()?);
+            let bits = last & 0x7f;
+            let shifted = bits.checked_shl(shift)?;
+            // Neither more bits than there are, nor a byte that says nothing.
+            if shifted >> shift != bits || last == 0 {
+                return None;
+            }
+            number |= shifted;
+            shift = shift.saturating_add(7);
+        }
+        self.place = self.block.len().saturating_sub(bytes.len());
+        Some((first & 3, number))
+    }
+}
+
+impl<L: FnMut() -> Option<Box<[u8]>>> Decoder for FieldUnpacker<L> {
+    #[inline]
+    fn integer(&mut self) -> Option<u64> {
+        let (tag, number) = self.field()?;
+        match tag {
+            INTEGER => Some(number).filter(|value| *value < FAR),
+            DISTANCE => {
+                self.anchor = varint::at_distance(number, self.anchor);
+                Some(self.anchor).filter(|value| *value >= FAR)
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
+        let (tag, length) = self.field()?;
+        let length = usize::try_from(length).ok().filter(|length| tag == BYTES && *length <= most)?;
+        let end = self.place.checked_add(length)?;
+        let bytes = self.block.get(self.place..end)?;
+        self.place = end;
+        Some(bytes.into())
+    }
+}
+
+/// The lowest byte.
+#[inline]
+fn low_byte(value: u64) -> u8 {
+    let [byte, ..] = value.to_le_bytes();
+    byte
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+use super::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+#[derive(Clone, Debug, PartialEq)]
+enum Field {
+    Integer(u64),
+    Bytes(Vec<u8>),
+}
+
+fn packed(fields: &[Field]) -> VecDeque<Box<[u8]>> {
+    let mut blocks = VecDeque::new();
+    let mut packer = FieldPacker::new(|block: &[u8]| blocks.push_back(Box::from(block)));
+    for field in fields {
+        match field {
+            Field::Integer(value) => packer.integer(*value),
+            Field::Bytes(value) => packer.bytes(value),
+        }
+    }
+    packer.end();
+    blocks
+}
+
+/// The fields of blocks, read as those that `like` has; `None` if they are refused.
+fn unpacked(mut blocks: VecDeque<Box<[u8]>>, like: &[Field]) -> Option<Vec<Field>> {
+    let mut unpacker = FieldUnpacker::new(|| blocks.pop_front());
+    let read = like.iter().map(|field| match field {
+        Field::Integer(_) => unpacker.integer().map(Field::Integer),
+        Field::Bytes(_) => unpacker.bytes(300).map(|bytes| Field::Bytes(bytes.into())),
+    });
+    let read: Option<Vec<Field>> = read.collect();
+    let at_end = unpacker.is_at_end();
+    read.filter(|_| at_end && blocks.is_empty())
+}
+
+fn fields() -> impl Strategy<Value = Vec<Field>> {
+    let near = 1_700_000_000_000_000..1_700_000_100_000_000u64;
+    let integer = prop_oneof![any::<u64>(), 0..100u64, near, Just(FAR - 1), Just(FAR), Just(u64::MAX)];
+    vec(prop_oneof![3 => integer.prop_map(Field::Integer), 1 => vec(any::<u8>(), 0..300).prop_map(Field::Bytes)], 0..40)
+}
+
+proptest! {
+    #[test]
+    fn fields_are_read_as_they_were_written(fields in fields()) {
+        let blocks = packed(&fields);
+        prop_assert_eq!(unpacked(blocks.clone(), &fields), Some(fields.clone()));
+        if let Some(block) = blocks.front() {
+            for length in 0..block.len() {
+                prop_assert_eq!(unpacked([block[..length].into()].into(), &fields), None);
+            }
+            let longer: Box<[u8]> = [block, &[0][..]].concat().into();
+            prop_assert_eq!(unpacked([longer].into(), &fields), None);
+        }
+    }
+
+    /// Fields that are read in another form than they are written in would be written anew as something else.
+    #[test]
+    fn bytes_that_are_read_are_those_that_are_written(bytes in vec(any::<u8>(), 1..40), like in fields()) {
+        if let Some(fields) = unpacked([bytes.clone().into()].into(), &like) {
+            prop_assert_eq!(packed(&fields), VecDeque::from([bytes.into()]));
+        }
+    }
+}
+
+#[test]
+fn field_takes_few_bytes() {
+    let length = |fields: &[Field]| packed(fields).iter().map(|block| block.len()).sum::<usize>();
+    let at = |micros: u64| Field::Integer(1_700_000_000_000_000 + micros);
+    for (fields, bytes) in [
+        (vec![Field::Integer(31)], 1),
+        (vec![Field::Integer(32)], 2),
+        (vec![Field::Integer(1_000_000)], 4),
+        (vec![Field::Bytes(vec![7; 31])], 32),
+        (vec![at(0)], 8),
+        (vec![at(0), at(1000)], 10),
+        (vec![at(1000), at(0)], 10),
+        (vec![Field::Integer(u64::MAX)], 1),
+        (vec![], 0),
+    ] {
+        assert_eq!(length(&fields), bytes, "{fields:?}");
+    }
+}
+
+#[test]
+fn block_ends_with_the_field_that_fills_it() {
+    let fields: Vec<Field> = (0..300).map(|_| Field::Bytes(vec![1; 254])).collect();
+    let blocks = packed(&fields);
+    assert_eq!(blocks.iter().map(|block| block.len()).collect::<Vec<_>>(), [BLOCK, BLOCK, 300 * 256 - 2 * BLOCK]);
+    assert_eq!(unpacked(blocks.clone(), &fields), Some(fields.clone()));
+    // No block is cut in another place, and none is missing.
+    let joined: Box<[u8]> = blocks.iter().flat_map(|block| block.iter().copied()).collect();
+    assert_eq!(unpacked([joined].into(), &fields), None);
+    let first = blocks[0].split_at(256);
+    assert_eq!(unpacked([first.0.into(), first.1.into(), blocks[1].clone(), blocks[2].clone()].into(), &fields), None);
+    assert_eq!(unpacked(blocks.iter().take(2).cloned().collect(), &fields), None);
+    assert_eq!(unpacked([Box::default()].into(), &[Field::Integer(0)]), None);
+}
+
+#[test]
+fn field_of_another_form_is_refused() {
+    let integer = [Field::Integer(0)];
+    for (bytes, what) in [
+        (&[3][..], "no such tag"),
+        (&[2, 0], "a string in the place of an integer"),
+        (&[0x80, 0], "a byte that says nothing"),
+        (&[0x81, 0x80, 0x80, 0x80, 0x80, 0], "a byte that says nothing behind others"),
+        (&[0x84, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f], "more than 64 bits"),
+        (&[0x84, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x81, 1], "more bytes than 64 bits take"),
+        (&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40], "an integer that is told by its distance"),
+        (&[1], "an integer that is told by itself"),
+    ] {
+        assert_eq!(unpacked([bytes.into()].into(), &integer), None, "{what}");
+    }
+    assert_eq!(unpacked([(&[0][..]).into()].into(), &[Field::Bytes(vec![])]), None);
+    assert_eq!(unpacked([(&[0x82, 0x0a][..]).into()].into(), &[Field::Bytes(vec![])]), None, "a string that is cut");
+}
