@@ -49,6 +49,7 @@ mod number;
 pub mod policy;
 pub mod queue;
 pub mod readable;
+mod record_table;
 pub mod space_saving;
 pub mod syntax;
 #[cfg(test)]

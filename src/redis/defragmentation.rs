@@ -16,8 +16,8 @@ use ratelimit_core::{Usage, readable};
 use redis_module::raw;
 use std::ffi::{c_int, c_ulong};
 
-/// What one callback may read anew: about a millisecond.
-const MOST_BLOCKS: usize = 4096;
+/// Bytes that one callback may read anew: some milliseconds of work.
+const MOST_BYTES: usize = 512 * 1024;
 
 /// The largest block that shares its pages with others, in jemalloc.
 const LARGEST_SHARED: usize = 14 * 1024;
@@ -56,7 +56,7 @@ pub unsafe fn move_value<U: Usage>(ctx: *mut raw::RedisModuleDefragCtx, value: *
 /// Whether a usage holds blocks that are to be moved.
 fn is_worthwhile<U: Usage>(usage: &U) -> bool {
     let (blocks, bytes) = (usage.effort().max(1), usage.heap_size());
-    bytes > 0 && blocks <= MOST_BLOCKS && bytes.checked_div(blocks).is_some_and(|mean| mean <= LARGEST_SHARED)
+    (1..=MOST_BYTES).contains(&bytes) && bytes.checked_div(blocks).is_some_and(|mean| mean <= LARGEST_SHARED)
 }
 
 /// Where the last callback for this value stopped; 0 in the first.

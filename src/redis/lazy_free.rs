@@ -1,8 +1,8 @@
 //! Frees large values on a thread of its own, so that no call waits for it.
 //!
 //! The server frees a value where it lets go of it: inside DEL, an expiry, FLUSHALL, or the call that replaces it. It
-//! leaves that to a background thread only where its settings say so (`lazyfree-lazy-user-del` and its siblings), and
-//! 100,000 ids take 20 ms. So what has many blocks is handed over. Two cases are left as they are:
+//! leaves that to a background thread only where its settings say so (`lazyfree-lazy-user-del` and its siblings). So
+//! what has many blocks is handed over. Two cases are left as they are:
 //!
 //! * on any other thread than the server's main one: most likely it is in the background already;
 //! * where memory is full. A server that evicts measures what each key has freed at once, and would go on to evict
@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, ThreadId};
 
-/// A value of as many blocks takes some 0.2 ms to free.
-const LARGE: usize = 1000;
+/// Allocations from which a value is large: some 3,000 leases or ids, in blocks of 2 KB.
+const LARGE: usize = 100;
 
 type AnyValue = Box<dyn Any + Send>;
 

@@ -2,16 +2,15 @@
 //! renewed before.
 //!
 //! When to use it: workers, connections, requests in flight to an upstream. Its known flaw: a holder that works on
-//! past its `ttl` without renewing is not stopped. Cost: about 50 bytes a lease and its holder's name while a key has
-//! at most 32, each of which a call passes; about 180 among more, and then logarithmic in the leases, amortized (a
-//! table that is full doubles, and each lease is passed once when it expires), but for a denied cost of several units,
+//! past its `ttl` without renewing is not stopped. Cost: about 15 bytes a lease and its holder's name while a key has
+//! at most 32, each of which a call passes; about 40 among more, and then logarithmic in the leases, amortized (an
+//! index that is full doubles, and each lease is passed once when it expires), but for a denied cost of several units,
 //! whose wait is found by walking over the leases that have to expire first.
 
 mod few_leases;
 mod lease;
 mod lease_table;
 mod many_leases;
-mod tokens;
 mod usage;
 
 pub use crate::limit::Token;
@@ -19,7 +18,7 @@ use crate::limit::{Identity, Limit, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 #[cfg(test)]
 use crate::testing::effort;
-use crate::wire::name::{MAX_NAME, Name};
+use crate::wire::name::MAX_NAME;
 use lease::Lease;
 pub use lease_table::ConcurrencyUsage;
 use std::fmt;
@@ -101,7 +100,7 @@ impl Concurrency {
     /// The limit as it is for a holder, whose name has 1 to [`MAX_HOLDER`] bytes.
     #[must_use]
     pub fn asked_by(self, holder: &[u8]) -> LeaseLimit<'_> {
-        LeaseLimit { concurrency: self, holder: Name::of(holder), nx: false, fence: None }
+        LeaseLimit { concurrency: self, holder, nx: false, fence: None }
     }
 }
 
@@ -115,7 +114,7 @@ impl fmt::Display for Concurrency {
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseLimit<'a> {
     concurrency: Concurrency,
-    holder: Name<'a>,
+    holder: &'a [u8],
     /// Only if it has no lease yet.
     nx: bool,
     /// The fencing token that a lease without one gets.
@@ -162,7 +161,7 @@ impl Limit for LeaseLimit<'_> {
         for (holder, lease) in usage.live(now) {
             #[cfg(test)]
             effort::entry();
-            if *holder == *self.holder.text {
+            if *holder == *self.holder {
                 in_own_way = false;
             } else {
                 left = left.minus(lease.units);
@@ -183,10 +182,10 @@ impl Limit for LeaseLimit<'_> {
     }
 
     fn charge(&self, usage: &mut ConcurrencyUsage, now: Timestamp, cost: Amount) {
-        let token = usage.token_of(self.holder, now).or(self.fence);
+        let token = usage.lease_token(self.holder, now).or(self.fence);
         usage.tidy(Span::ZERO, now);
         let expires_at = self.concurrency.expires_at(now);
-        usage.lease_fenced(self.holder, Lease { expires_at, units: cost }, token);
+        usage.lease(self.holder, Lease { expires_at, units: cost, token });
     }
 
     fn give_back(&self, _usage: &mut ConcurrencyUsage, _now: Timestamp, _amount: Amount) {

@@ -109,7 +109,7 @@ impl CompositeUsage {
                 charges: charges.into(),
             };
             debug_assert!(remembered.is_sound(now), "{remembered:?} cannot be read");
-            self.extras_mut().records.remember(id, remembered);
+            self.extras_mut().records.remember(id, &remembered);
         }
     }
 

@@ -194,7 +194,7 @@ impl CompositeUsage {
                 let usage = &self.components.get(place)?.usage;
                 charges.extend(with_usage!(usage, usage => records.charge(serial, usage, cost)));
             }
-            self.extras_mut().records.remember(&id, call.with(charges.into()));
+            self.extras_mut().records.remember(&id, &call.with(charges.into()));
         }
         if decode_flag(from)? {
             self.extras_mut().set_ban(Ban::decode(from, written)?);

@@ -18,16 +18,14 @@
 //! Windows stay what they were: a call that is settled to 0 has still opened the window that it opened. It happened, it
 //! cost nothing.
 //!
-//! Cost: an id of 36 bytes with one charge takes about 80 bytes where a key remembers at most 16, and about 590 where
-//! it remembers more. Time is logarithmic in the ids, but for a log, in which the totals of the entries on one side of
-//! a settled one are moved, and for a clock gone back, which moves the places of all charges.
+//! Cost: an id of 36 bytes with one charge takes about 80 bytes where a key remembers at most 16, and about 120 where
+//! it remembers more. Time is logarithmic in the ids, but for settling, which adds up the differences between the lows
+//! of the older charges, for a log, in which the totals of the entries on one side of a settled one are moved, and for
+//! a clock gone back, which moves the places of all charges.
 
-mod few_marks;
-mod few_records;
 mod idempotency_change;
 mod idempotency_table;
 mod low_water_marks;
-mod many_records;
 mod packed;
 mod recorded_call;
 mod records;

@@ -3,7 +3,7 @@
 use super::component_fields::{decode_flag, decode_kind, decode_serial, encode_kind};
 use super::component_head::TAGGED_CHANGE;
 use super::extras::ExtrasDelta;
-use super::idempotency::{IdempotencyRecords, IdempotencyTable, Settlement};
+use super::idempotency::{IdempotencyRecords, Settlement};
 use super::{Component, ComponentChange, ComponentIdentity, CompositeUsage, Extras};
 use crate::algorithm::any::{AnyUsage, with_usage};
 use crate::algorithm::fixed_window::FixedWindow;
@@ -182,16 +182,17 @@ impl Usage for CompositeUsage {
             usage.push(component);
             usage.name(usage.components.len().saturating_sub(1), identity);
         }
-        let (calls, ban) = if decode_flag(from)? {
-            let decoded = (IdempotencyTable::decode(from, written)?, Ban::decode(from, written)?);
-            Some(decoded).filter(|(calls, ban)| !calls.is_empty() || !ban.is_empty())?
-        } else {
-            Default::default()
-        };
-        if !settlements.is_empty() || !calls.is_empty() || !ban.is_empty() {
+        if decode_flag(from)? {
+            let records = IdempotencyRecords::decode(from, written, settlements)?;
+            let ban = Ban::decode(from, written)?;
+            if records.is_empty() && ban.is_empty() {
+                return None;
+            }
             let extras = usage.extras_mut();
-            extras.records = IdempotencyRecords::of(settlements, calls)?;
+            extras.records = records;
             extras.set_ban(ban);
+        } else if !settlements.is_empty() {
+            return None;
         }
         (usage.is_sound() && !usage.is_unused()).then_some(usage)
     }

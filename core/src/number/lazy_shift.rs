@@ -9,11 +9,26 @@ use crate::number::{Span, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(Timestamp);
 
+impl Mark {
+    /// Returns the mark with these bits.
+    pub fn from_bits(bits: u64) -> Mark {
+        Mark(Timestamp::EPOCH.plus(Span::from_micros(bits)))
+    }
+
+    /// Returns its bits, which are in the order of marks.
+    pub fn bits(self) -> u64 {
+        self.0.micros()
+    }
+}
+
 /// Total distance that the marks of a usage have moved back.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shift(Span);
 
 impl Shift {
+    /// No shift: marks are their instants.
+    pub const NONE: Shift = Shift(Span::ZERO);
+
     /// Shift above which marks are recomputed. Far below overflow, and out of reach unless a clock goes back and forth
     /// through its whole range many times.
     const FAR: Span = Span::MAX.times(32);

@@ -4,21 +4,19 @@
 use super::few_leases::{self, FewLeases};
 use super::lease::{Lease, LeaseSum};
 use super::many_leases::ManyLeases;
-use super::tokens::Tokens;
 use crate::limit::Token;
 use crate::number::{Amount, Span, Timestamp};
-use crate::wire::name::Name;
 
-/// What a concurrency limit's key remembers.
+/// State of a concurrency limit.
 #[derive(Clone, Debug, Default)]
 pub struct ConcurrencyUsage {
     leases: Leases,
-    /// What else than a lease the current call has changed: most have not.
+    /// Changes of the current call besides a lease: most have none.
     rest: Option<Box<RestOfDelta>>,
-    /// Where the lease is that the current call has taken, among few.
+    /// Place of the lease that the current call has taken, among few.
     leased: Option<u8>,
-    /// The fencing tokens of leases that asked for one.
-    tokens: Tokens,
+    /// The latest fencing token that any lease has had here; 0 if none had one.
+    latest_token: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -43,38 +41,35 @@ macro_rules! of_either {
     };
 }
 
-/// What a call changes in a lease table besides taking a lease, in this order.
+/// Changes of a call in a lease table besides taking a lease, in this order.
 #[derive(Clone, Debug, Default)]
 struct RestOfDelta {
-    /// Every expiry moves back by so much, because the clock did.
+    /// Span that every expiry moves back by, because the clock did.
     moved_back: Span,
-    /// These holders' leases go.
+    /// Holders whose leases go.
     released: Vec<Box<[u8]>>,
 }
 
-/// What a call changes in a lease table, in this order.
+/// Changes of a call in a lease table, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseDelta<H> {
-    /// Every expiry moves back by so much, because the clock did.
+    /// Span that every expiry moves back by, because the clock did.
     pub(super) moved_back: Span,
-    /// What has expired by now goes, and the table was last changed now.
+    /// Instant of the change: what has expired by then goes, and the table was last changed then.
     pub(super) written: Timestamp,
-    /// These holders' leases go.
+    /// Holders whose leases go.
     pub(super) released: Vec<Box<[u8]>>,
-    /// This lease comes, in place of the one that its holder had.
+    /// Lease that comes, in place of the one that its holder had.
     pub(super) leased: Option<(H, Lease)>,
-    /// Its fencing token.
-    pub(super) token: Option<Token>,
 }
 
 impl ConcurrencyUsage {
-    /// Takes the live leases of `holders` back; how many there were.
+    /// Takes the live leases of `holders` back, and returns their number.
     pub fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
         let mut released = Vec::new();
         for holder in holders {
-            let holder = Name::of(holder);
-            if self.held_by(holder, now).is_some() {
-                released.extend(self.remove(holder));
+            if self.held_by(holder, now).is_some() && self.remove(holder) {
+                released.push(Box::from(*holder));
             }
         }
         let count = released.len();
@@ -85,73 +80,60 @@ impl ConcurrencyUsage {
         count
     }
 
-    /// Whether a holder has a lease.
+    /// Returns `true` if a holder has a lease.
     #[must_use]
     pub fn has_lease(&self, holder: &[u8], now: Timestamp) -> bool {
-        self.held_by(Name::of(holder), now).is_some()
+        self.held_by(holder, now).is_some()
     }
 
-    /// When a holder's lease expires; `None` if it has none.
+    /// Returns the expiry of a holder's lease; `None` if it has none.
     #[must_use]
     pub fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
-        self.live_lease_of(Name::of(holder), now).map(|lease| lease.expires_at)
+        self.live_lease_of(holder, now).map(|lease| lease.expires_at)
     }
 
-    /// The fencing token of a holder's lease; `None` if it has no lease, or did not ask for a token.
+    /// Returns the fencing token of a holder's lease; `None` if it has no lease, or did not ask for a token.
     #[must_use]
     pub fn lease_token(&self, holder: &[u8], now: Timestamp) -> Option<Token> {
-        self.token_of(Name::of(holder), now)
+        self.live_lease_of(holder, now).and_then(|lease| lease.token)
     }
 
-    /// The fencing token of a holder's live lease.
-    pub(super) fn token_of(&self, holder: Name, now: Timestamp) -> Option<Token> {
-        self.tokens.of(holder.text).filter(|_| self.held_by(holder, now).is_some())
-    }
-
-    /// The fencing token of a lease that counts.
-    pub(super) fn token_of_counted(&self, holder: &[u8]) -> Option<Token> {
-        self.tokens.of(holder)
-    }
-
-    /// The latest fencing token that any lease has had here.
+    /// Returns the latest fencing token that any lease has had here; 0 if none had one.
     pub(super) fn latest_of_tokens(&self) -> u64 {
-        self.tokens.latest()
+        self.latest_token
     }
 
-    /// How long until the last lease expires.
+    /// Returns the time until the last lease expires.
     #[must_use]
     pub fn time_to_last_expiry(&self, now: Timestamp) -> Span {
         of_either!(&self.leases, leases => leases.time_to_last_expiry(now))
     }
 
-    /// The instant, on the table's own clock, that a look at `now` is at.
+    /// Returns the instant, on the table's own clock, that a look at `now` is at.
     pub(super) fn at(&self, now: Timestamp) -> Timestamp {
         of_either!(&self.leases, leases => leases.at(now))
     }
 
-    /// When the table was last changed.
+    /// Returns the instant of the last change.
     pub(super) fn written(&self) -> Timestamp {
         of_either!(&self.leases, leases => leases.written)
     }
 
-    /// The units of a holder's live lease.
-    pub(super) fn held_by(&self, holder: Name, now: Timestamp) -> Option<Amount> {
+    /// Returns the units of a holder's live lease.
+    pub(super) fn held_by(&self, holder: &[u8], now: Timestamp) -> Option<Amount> {
         self.live_lease_of(holder, now).map(|lease| lease.units)
     }
 
-    fn live_lease_of(&self, holder: Name, now: Timestamp) -> Option<Lease> {
+    fn live_lease_of(&self, holder: &[u8], now: Timestamp) -> Option<Lease> {
         self.lease_of(holder).filter(|lease| self.at(now) < lease.expires_at)
     }
 
-    /// A holder's lease, though it may have expired.
-    pub(super) fn lease_of(&self, holder: Name) -> Option<Lease> {
-        match &self.leases {
-            Leases::Few(leases) => leases.lease_of(holder.text),
-            Leases::Many(leases) => leases.lease_of(holder),
-        }
+    /// Returns a holder's lease, though it may have expired.
+    pub(super) fn lease_of(&self, holder: &[u8]) -> Option<Lease> {
+        of_either!(&self.leases, leases => leases.lease_of(holder))
     }
 
-    /// How many leases count: those that had not expired when the table was last changed.
+    /// Returns the number of leases that count: those that had not expired when the table was last changed.
     pub(super) fn count(&self) -> usize {
         match &self.leases {
             Leases::Few(leases) => leases.len(),
@@ -159,38 +141,49 @@ impl ConcurrencyUsage {
         }
     }
 
-    /// The leases that have not expired.
+    /// Returns the sum of the leases that have not expired.
     pub(super) fn present(&self, now: Timestamp) -> LeaseSum {
         of_either!(&self.leases, leases => leases.present(now))
     }
 
-    /// The leases that have not expired, in the order in which they will.
+    /// Returns the leases that have not expired, in the order in which they will.
     pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], Lease)> {
         let (few, many) = self.parted();
         few.into_iter().flat_map(move |few| few.live(now)).chain(many.into_iter().flat_map(move |many| many.live(now)))
     }
 
-    /// The leases that count, in the order in which they expire.
+    /// Returns the leases that count, in the order in which they expire.
     pub(super) fn counted(&self) -> impl Iterator<Item = (&[u8], Lease)> {
         let (few, many) = self.parted();
         few.into_iter().flat_map(FewLeases::iter).chain(many.into_iter().flat_map(ManyLeases::counted))
     }
 
-    fn parted(&self) -> (Option<&FewLeases>, Option<&ManyLeases>) {
+    pub(super) fn parted(&self) -> (Option<&FewLeases>, Option<&ManyLeases>) {
         match &self.leases {
             Leases::Few(leases) => (Some(leases), None),
             Leases::Many(leases) => (None, Some(leases)),
         }
     }
 
-    /// How many leases are there, counted or not.
-    pub(super) fn kept(&self) -> usize {
-        of_either!(&self.leases, leases => leases.len())
+    /// Returns `true` if no lease counts.
+    pub(super) fn is_empty(&self) -> bool {
+        match &self.leases {
+            Leases::Few(leases) => leases.is_empty(),
+            Leases::Many(leases) => leases.counted.leases == 0,
+        }
     }
 
-    /// How many bytes they take, about.
+    /// Returns the number of bytes that they take, about.
     pub(super) fn bytes(&self) -> usize {
-        of_either!(&self.leases, leases => leases.heap_size()).saturating_add(self.tokens.heap_size())
+        of_either!(&self.leases, leases => leases.heap_size())
+    }
+
+    /// Returns the number of allocations that it takes to free them, about.
+    pub(super) fn blocks(&self) -> usize {
+        match &self.leases {
+            Leases::Few(_) => 1,
+            Leases::Many(leases) => leases.effort(),
+        }
     }
 
     /// Moves back with the clock to `now`.
@@ -213,41 +206,53 @@ impl ConcurrencyUsage {
         }
     }
 
-    /// Takes a holder's lease away; the name by which it was known.
-    fn remove(&mut self, holder: Name) -> Option<Box<[u8]>> {
-        self.tokens.set(holder.text, None);
-        match &mut self.leases {
-            Leases::Few(leases) => leases.remove(holder.text),
-            Leases::Many(leases) => leases.remove(holder).map(|holder| Box::from(&*holder)),
-        }
-    }
-
-    /// Gives a holder a lease with that fencing token, in place of the one that it may have.
-    pub(super) fn lease_fenced(&mut self, holder: Name, lease: Lease, token: Option<Token>) {
-        self.lease(holder, lease);
-        self.tokens.set(holder.text, token);
-        if self.tokens.are_many(self.kept()) {
-            let mut tokens = std::mem::take(&mut self.tokens);
-            tokens.retain(|holder| self.lease_of(Name::of(holder)).is_some());
-            self.tokens = tokens;
-        }
+    /// Takes a holder's lease away; `false` if there is none.
+    fn remove(&mut self, holder: &[u8]) -> bool {
+        of_either!(&mut self.leases, leases => leases.remove(holder))
     }
 
     /// Gives a holder a lease, in place of the one that it may have.
-    fn lease(&mut self, holder: Name, lease: Lease) {
-        if let Leases::Few(few) = &mut self.leases
-            && few.len() >= few_leases::MOST
-            && few.lease_of(holder.text).is_none()
-        {
-            self.leases = Leases::Many(Box::new(ManyLeases::of(few.written, few.iter())));
+    pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) {
+        self.see_token(lease);
+        if self.lease_of(holder).is_none() {
+            self.make_room();
         }
         match &mut self.leases {
-            Leases::Few(leases) => self.leased = u8::try_from(leases.lease(holder.text, lease)).ok(),
+            Leases::Few(leases) => self.leased = u8::try_from(leases.lease(holder, lease)).ok(),
             Leases::Many(leases) => leases.lease(holder, lease),
         }
     }
 
-    /// An empty table that is to be filled with what was read of one that was last changed at `written`.
+    /// Adds a lease that was read, and expires behind all others; `false` if its holder has one.
+    pub(super) fn append(&mut self, holder: &[u8], lease: Lease) -> bool {
+        self.see_token(lease);
+        self.make_room();
+        match &mut self.leases {
+            Leases::Few(leases) => {
+                let is_new = leases.lease_of(holder).is_none();
+                if is_new {
+                    leases.append(holder, lease);
+                }
+                is_new
+            }
+            Leases::Many(leases) => leases.append(holder, lease),
+        }
+    }
+
+    fn see_token(&mut self, lease: Lease) {
+        self.latest_token = self.latest_token.max(lease.token.map_or(0, Token::get));
+    }
+
+    /// Makes a table of few leases that are as many as may be: one more is to come.
+    fn make_room(&mut self) {
+        if let Leases::Few(few) = &self.leases
+            && few.len() >= few_leases::MOST
+        {
+            self.leases = Leases::Many(Box::new(ManyLeases::of(few.written, few.iter())));
+        }
+    }
+
+    /// Returns an empty table that is to be filled with what was read of one that was last changed at `written`.
     pub(super) fn of(written: Timestamp) -> ConcurrencyUsage {
         let leases = Leases::Few(FewLeases::of(written, std::iter::empty()));
         ConcurrencyUsage { leases, ..ConcurrencyUsage::default() }
@@ -261,7 +266,7 @@ impl ConcurrencyUsage {
         }
     }
 
-    /// What the current call has changed.
+    /// Takes what the current call has changed.
     pub(super) fn delta(&mut self) -> LeaseDelta<&[u8]> {
         let RestOfDelta { moved_back, released } = self.rest.take().map(|rest| *rest).unwrap_or_default();
         let written = self.written();
@@ -269,11 +274,10 @@ impl ConcurrencyUsage {
             Leases::Few(leases) => self.leased.take().and_then(|place| leases.get(usize::from(place))),
             Leases::Many(leases) => leases.take_leased(),
         };
-        let token = leased.and_then(|(holder, _)| self.tokens.of(holder));
-        LeaseDelta { moved_back, written, released, leased, token }
+        LeaseDelta { moved_back, written, released, leased }
     }
 
-    /// Whether `delta` can have been caused by a call on this table.
+    /// Returns `true` if `delta` can have been caused by a call on this table.
     pub(super) fn accepts(&self, delta: &LeaseDelta<Box<[u8]>>) -> bool {
         // By the clock as it was before it went back.
         let at = delta.written.plus(delta.moved_back);
@@ -283,7 +287,7 @@ impl ConcurrencyUsage {
                 Leases::Few(leases) => leases.present(at),
                 Leases::Many(leases) => leases.present_at_change(at),
             };
-            let others = present.units.minus(self.held_by(Name::of(holder), at).unwrap_or_default());
+            let others = present.units.minus(self.held_by(holder, at).unwrap_or_default());
             delta.released.is_empty() && lease.is_sound(delta.written, others)
         });
         in_order && sound
@@ -293,10 +297,10 @@ impl ConcurrencyUsage {
     pub(super) fn change(&mut self, delta: LeaseDelta<Box<[u8]>>) {
         self.tidy(delta.moved_back, delta.written);
         for holder in &delta.released {
-            self.remove(Name::of(holder));
+            self.remove(holder);
         }
         if let Some((holder, lease)) = delta.leased {
-            self.lease_fenced(Name::of(&holder), lease, delta.token);
+            self.lease(&holder, lease);
         }
         self.forget_delta();
     }

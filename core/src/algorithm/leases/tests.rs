@@ -18,6 +18,16 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+impl ConcurrencyUsage {
+    /// Returns the number of leases that are there, counted or not.
+    fn kept(&self) -> usize {
+        match self.parted() {
+            (Some(few), _) => few.len(),
+            (_, many) => many.map_or(0, ManyLeases::len),
+        }
+    }
+}
+
 const LONGEST: u64 = 3650 * 86_400_000_000;
 
 fn held<'a>(holder: &'a str, limit: u64, ttl: &str) -> LeaseLimit<'a> {

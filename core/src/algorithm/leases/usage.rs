@@ -12,14 +12,13 @@ use crate::limit::{InfoField, Usage};
 use crate::number::{Amount, Span, Timestamp};
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use crate::wire::name;
-use crate::wire::name::Name;
 
 /// The bit of a lease's units, above all that there can be, that says that a fencing token follows. So a lease without
 /// one has the form of the versions before tokens.
 const HAS_TOKEN: u64 = 1 << 63;
 
-/// A lease, written out.
-fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { expires_at, units }: Lease, token: Option<Token>) {
+/// Writes a lease out.
+fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { expires_at, units, token }: Lease) {
     to.bytes(holder);
     to.integer(expires_at.micros());
     let flag = if token.is_some() { HAS_TOKEN } else { 0 };
@@ -29,8 +28,8 @@ fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { expires_at, units 
     }
 }
 
-/// A lease, read back, and its fencing token.
-fn decode_lease(from: &mut impl Decoder) -> Option<(Box<[u8]>, Lease, Option<Token>)> {
+/// Reads a lease.
+fn decode_lease(from: &mut impl Decoder) -> Option<(Box<[u8]>, Lease)> {
     let holder = name::decode_boxed(from)?;
     let expires_at = Timestamp::from_micros(from.integer()?)?;
     let flagged = from.integer()?;
@@ -38,7 +37,7 @@ fn decode_lease(from: &mut impl Decoder) -> Option<(Box<[u8]>, Lease, Option<Tok
     let token = if flagged & HAS_TOKEN == 0 { None } else { Some(Token::new(from.integer()?)?) };
     // As microseconds, a token is an instant that a clock can show, and the ones right behind it.
     let possible = token.is_none_or(|token| token.get() <= Timestamp::MAX.micros());
-    possible.then_some((holder, Lease { expires_at, units }, token))
+    possible.then_some((holder, Lease { expires_at, units, token }))
 }
 
 impl LeaseDelta<Box<[u8]>> {
@@ -49,12 +48,12 @@ impl LeaseDelta<Box<[u8]>> {
         for _ in 0..from.integer()? {
             released.push(name::decode_boxed(from)?);
         }
-        let (leased, token) = match from.integer()? {
-            0 => (None, None),
-            1 => decode_lease(from).map(|(holder, lease, token)| (Some((holder, lease)), token))?,
+        let leased = match from.integer()? {
+            0 => None,
+            1 => Some(decode_lease(from)?),
             _ => return None,
         };
-        Some(LeaseDelta { moved_back, written, released, leased, token })
+        Some(LeaseDelta { moved_back, written, released, leased })
     }
 }
 
@@ -63,7 +62,7 @@ impl Usage for ConcurrencyUsage {
     const GROWS: bool = true;
 
     fn is_unused(&self) -> bool {
-        self.count() == 0
+        self.is_empty()
     }
 
     fn ahead(&self, now: Timestamp) -> Span {
@@ -83,7 +82,7 @@ impl Usage for ConcurrencyUsage {
         to.integer(self.written().micros());
         to.integer(u64::try_from(self.count()).unwrap_or(0));
         for (holder, lease) in self.counted() {
-            encode_lease(to, holder, lease, self.token_of_counted(holder));
+            encode_lease(to, holder, lease);
         }
     }
 
@@ -92,23 +91,19 @@ impl Usage for ConcurrencyUsage {
         let mut usage = ConcurrencyUsage::of(written);
         let (mut last, mut others) = (None, Amount::ZERO);
         for _ in 0..from.integer()? {
-            let (holder, lease, token) = decode_lease(from)?;
-            let in_order = last < Some((lease.expires_at, holder.clone()));
-            let name = Name::of(&holder);
-            let twice = usage.lease_of(name).is_some();
-            if !in_order || twice || !lease.is_sound(written, others) {
+            let (holder, lease) = decode_lease(from)?;
+            let in_order = last.is_none_or(|(at, last): (_, Box<[u8]>)| (at, &*last) < (lease.expires_at, &*holder));
+            if !in_order || !lease.is_sound(written, others) || !usage.append(&holder, lease) {
                 return None;
             }
-            usage.lease_fenced(name, lease, token);
             others = others.plus(lease.units);
             last = Some((lease.expires_at, holder));
         }
-        usage.forget_delta();
         (!usage.is_unused()).then_some(usage)
     }
 
     fn encode_effect(&mut self, to: &mut impl Encoder) {
-        let LeaseDelta { moved_back, written, released, leased, token } = self.delta();
+        let LeaseDelta { moved_back, written, released, leased } = self.delta();
         to.integer(CHANGE);
         to.integer(moved_back.micros());
         to.integer(written.micros());
@@ -118,7 +113,7 @@ impl Usage for ConcurrencyUsage {
         }
         to.integer(u64::from(leased.is_some()));
         if let Some((holder, lease)) = leased {
-            encode_lease(to, holder, lease, token);
+            encode_lease(to, holder, lease);
         }
     }
 
@@ -165,7 +160,7 @@ impl Usage for ConcurrencyUsage {
     }
 
     fn effort(&self) -> usize {
-        self.kept()
+        self.blocks()
     }
 
     fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
@@ -179,9 +174,7 @@ impl Usage for ConcurrencyUsage {
                 "leases",
                 InfoField::Leases(
                     leases
-                        .map(|(holder, lease)| {
-                            (Box::from(holder), lease.units, lease.expires_at, self.token_of_counted(holder))
-                        })
+                        .map(|(holder, lease)| (Box::from(holder), lease.units, lease.expires_at, lease.token))
                         .collect(),
                 ),
             ),

@@ -1,11 +1,10 @@
 //! What a call changes in the idempotency records of a key, as effects tell it.
 
 use super::recorded_call::{RecordedCall, decode_charges};
-use super::settlement::{Charge, is_cost};
+use super::settlement::is_cost;
 use crate::number::{Amount, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use crate::wire::name;
-use std::sync::Arc;
 
 /// The first field of an effect that changes no call.
 pub(super) const NOTHING: u64 = 0;
@@ -20,9 +19,9 @@ pub enum IdempotencyChange {
     /// Nothing.
     Nothing,
     /// It is remembered by this id, and charged these amounts to these components.
-    RecordedCall(Arc<[u8]>, RecordedCall<Box<[(u8, Amount)]>>),
+    RecordedCall(Box<[u8]>, RecordedCall<Box<[(u8, Amount)]>>),
     /// It settled the call of this id.
-    Settled(Arc<[u8]>),
+    Settled(Box<[u8]>),
 }
 
 /// Writes out that nothing has changed.
@@ -37,12 +36,12 @@ pub fn encode_settled(id: &[u8], to: &mut impl Encoder) {
 }
 
 /// Writes out that a call is remembered by an id.
-pub fn encode_recorded(id: &[u8], call: &RecordedCall<&[Charge]>, to: &mut impl Encoder) {
+pub fn encode_recorded(id: &[u8], call: &RecordedCall, to: &mut impl Encoder) {
     to.integer(REMEMBERS);
     to.bytes(id);
     call.encode(to);
     to.integer(u64::try_from(call.charges.len()).unwrap_or(0));
-    for charge in call.charges {
+    for charge in &call.charges {
         to.integer(u64::from(charge.component));
         to.integer(charge.cost.millionths());
     }
@@ -73,9 +72,9 @@ impl IdempotencyChange {
     pub fn decode(from: &mut impl Decoder, now: Timestamp) -> Option<IdempotencyChange> {
         match from.integer()? {
             NOTHING => Some(IdempotencyChange::Nothing),
-            SETTLES => name::decode(from).map(IdempotencyChange::Settled),
+            SETTLES => name::decode_boxed(from).map(IdempotencyChange::Settled),
             REMEMBERS => {
-                let id = name::decode(from)?;
+                let id = name::decode_boxed(from)?;
                 let call = RecordedCall::decode(from, now, ())?;
                 let charges = decode_charges(from, decode_cost, |(component, _)| *component)?;
                 Some(IdempotencyChange::RecordedCall(id, call.with(charges)))

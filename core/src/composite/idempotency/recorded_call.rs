@@ -1,45 +1,48 @@
 //! What is remembered of a call by its id, and how that is written and read.
 
 use super::settlement::Charge;
+use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Amount, Span, Timestamp};
+use crate::record_table::{Payload, Record, RecordBytes};
 use crate::wire::codec::{Decoder, Encoder};
+use crate::wire::varint;
 
-/// How many components a call charges at most.
+/// Maximum number of components that a call charges.
 pub const MAX_CHARGES: usize = 8;
 
-/// What is remembered of a call.
+/// Record of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedCall<Charges = Box<[Charge]>> {
-    /// Until when.
+    /// Instant of expiry.
     pub expires_at: Timestamp,
-    /// Until when its caller was to wait before acting, or a FORCE was in debt.
+    /// Instant until which its caller was to wait before acting, or a FORCE was in debt.
     pub hold_until: Timestamp,
-    /// Whether it was settled.
+    /// `true` if the call was settled.
     pub settled: bool,
-    /// Whether it was a FORCE.
+    /// `true` if the call was a FORCE.
     pub forced: bool,
-    /// What an UPTO was granted, in whole units.
+    /// Amount that an UPTO was granted, in whole units.
     pub granted: Option<Amount>,
-    /// What can be settled of it: nothing once it was.
+    /// Charges that can be settled: nothing once they were.
     pub charges: Charges,
 }
 
 impl<Charges> RecordedCall<Charges> {
-    /// What is remembered of the call, with other charges.
+    /// Returns the record with other charges.
     pub fn with<Others>(self, charges: Others) -> RecordedCall<Others> {
         let RecordedCall { expires_at, hold_until, settled, forced, granted, .. } = self;
         RecordedCall { expires_at, hold_until, settled, forced, granted, charges }
     }
 
-    /// All but the charges.
+    /// Writes all but the charges.
     pub(super) fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.expires_at.micros());
-        self.encode_behind_expiry(to);
+        to.integer(self.hold_until.micros());
+        self.encode_flags(to);
     }
 
-    /// All but when it expires and the charges.
-    pub(super) fn encode_behind_expiry(&self, to: &mut impl Encoder) {
-        to.integer(self.hold_until.micros());
+    /// Writes the flags, and what an UPTO was granted.
+    fn encode_flags(&self, to: &mut impl Encoder) {
         let tags = [(SETTLED, self.settled), (FORCED, self.forced), (GRANTED, self.granted.is_some())];
         to.integer(tags.iter().filter(|(_, holds)| *holds).map(|(tag, _)| tag).sum());
         if let Some(granted) = self.granted {
@@ -54,30 +57,64 @@ impl<Charges> RecordedCall<Charges> {
         charges: Charges,
     ) -> Option<RecordedCall<Charges>> {
         let expires_at = Timestamp::from_micros(from.integer()?)?;
-        RecordedCall::decode_behind_expiry(expires_at, from, charges).filter(|call| call.is_sound(written))
-    }
-
-    /// Reads what [`encode_behind_expiry`](RecordedCall::encode_behind_expiry) wrote of a call that expires at
-    /// `expires_at`.
-    pub(super) fn decode_behind_expiry(
-        expires_at: Timestamp,
-        from: &mut impl Decoder,
-        charges: Charges,
-    ) -> Option<RecordedCall<Charges>> {
         let hold_until = Timestamp::from_micros(from.integer()?)?;
-        let tags = from.integer().filter(|tags| *tags <= TAGS)?;
-        let granted = if tags & GRANTED == 0 { None } else { Some(Amount::from_millionths(from.integer()?)?) };
-        let (settled, forced) = (tags & SETTLED != 0, tags & FORCED != 0);
-        Some(RecordedCall { expires_at, hold_until, settled, forced, granted, charges })
+        let call = RecordedCall::decode_flags(from)?.with(charges);
+        Some(RecordedCall { expires_at, hold_until, ..call }).filter(|call| call.is_sound(written))
     }
 
-    /// Whether some call can have been remembered so by a key that was last changed at `written`: what is remembered is
+    /// Returns `true` if some call can have been remembered so by a key that was last changed at `written`: what is remembered is
     /// held to this as it is made and as it is read, so that nothing is made that cannot be read. It may be a FORCE and
     /// granted units at once: a limit's own FORCE stands beside the call's UPTO.
     pub(crate) fn is_sound(&self, written: Timestamp) -> bool {
         let units = Amount::ONE..=Amount::MAX_ARGUMENT;
         self.expires_at.since(written) <= Span::MAX_ARGUMENT
             && self.granted.is_none_or(|granted| units.contains(&granted) && granted == granted.floor())
+    }
+}
+
+impl RecordedCall<()> {
+    /// Reads what [`encode_flags`](RecordedCall::encode_flags) wrote.
+    fn decode_flags(from: &mut impl Decoder) -> Option<RecordedCall<()>> {
+        let tags = from.integer().filter(|tags| *tags <= TAGS)?;
+        let granted = if tags & GRANTED == 0 { None } else { Some(Amount::from_millionths(from.integer()?)?) };
+        let (settled, forced) = (tags & SETTLED != 0, tags & FORCED != 0);
+        let (expires_at, hold_until) = Default::default();
+        Some(RecordedCall { expires_at, hold_until, settled, forced, granted, charges: () })
+    }
+
+    /// Reads the record of a call but for the charges, and returns the payload from these on.
+    pub(super) fn read<'a>(record: &Record<'a>, shift: Shift) -> Option<(RecordedCall<()>, Payload<'a>)> {
+        let mut payload = Payload(record.payload);
+        let hold_until = Mark::from_bits(varint::at_distance(payload.integer()?, record.at.bits()));
+        let (expires_at, hold_until) = (shift.instant(record.at), shift.instant(hold_until));
+        let call = RecordedCall::decode_flags(&mut payload)?;
+        Some((RecordedCall { expires_at, hold_until, ..call }, payload))
+    }
+}
+
+impl RecordedCall {
+    /// Reads the record of a call.
+    pub(super) fn read_with_charges(record: &Record, shift: Shift) -> Option<RecordedCall> {
+        let (call, mut charges) = RecordedCall::read(record, shift)?;
+        Some(call.with(decode_charges(&mut charges, Charge::decode, |charge| charge.component)?))
+    }
+
+    /// Writes the record of a call, and returns it with its instant.
+    pub(super) fn record(&self, id: &[u8], shift: Shift) -> (Mark, RecordBytes) {
+        let (at, hold_until) = (shift.mark(self.expires_at), shift.mark(self.hold_until));
+        let mut bytes = RecordBytes::new(at, id);
+        bytes.integer(varint::distance(hold_until.bits(), at.bits()));
+        self.encode_flags(&mut bytes);
+        encode_charges(&self.charges, &mut bytes);
+        (at, bytes)
+    }
+}
+
+/// Writes charges behind their number.
+pub(super) fn encode_charges(charges: &[Charge], to: &mut impl Encoder) {
+    to.integer(u64::try_from(charges.len()).unwrap_or(0));
+    for charge in charges {
+        charge.encode(to);
     }
 }
 

@@ -1,7 +1,6 @@
 //! What it takes to settle a charge later.
 
-use super::few_marks::FewMarks;
-use super::low_water_marks::{LowWaterMarks, Marks};
+use super::low_water_marks::LowWaterMarks;
 use crate::evaluate::Change;
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Timestamp};
@@ -85,13 +84,10 @@ pub(super) fn is_cost(cost: Amount) -> bool {
 /// assert_eq!(limit.remaining(&usage, now), units(b"8300"));
 /// assert!(settlement.is_idle());
 /// ```
-pub type Settlement = SettlementBy<LowWaterMarks>;
-
-/// What a component keeps beside its usage while charges of it may be settled, by one way to keep the lows of these.
 #[derive(Clone, Debug, Default)]
-pub struct SettlementBy<M> {
+pub struct Settlement {
     /// The least that the usage has been since each of the charges.
-    pub(super) low_water_marks: M,
+    pub(super) low_water_marks: LowWaterMarks,
     /// How much has been given back by hand, where charges have places of their own.
     pub(super) given_back: Amount,
     /// What the current call has changed.
@@ -109,8 +105,7 @@ pub struct SettlementDelta {
     given_back: Amount,
 }
 
-#[allow(private_bounds, reason = "there are two, and no more to come from elsewhere")]
-impl<M: Marks> SettlementBy<M> {
+impl Settlement {
     /// Whether no charge is there to be settled: it is then as good as never seen, and need not be kept.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -204,7 +199,7 @@ impl<M: Marks> SettlementBy<M> {
         std::mem::take(&mut self.delta).encode(to);
     }
 
-    #[cfg(test)]
+    /// Returns `true` if an effect says anything of what has changed.
     pub(super) fn has_changed(&self) -> bool {
         self.delta != SettlementDelta::default()
     }
@@ -227,22 +222,18 @@ impl<M: Marks> SettlementBy<M> {
         }
         self.record(delta);
     }
-}
 
-/// What settling the charges of a component takes, if these are few.
-pub type FewSettlement = SettlementBy<FewMarks>;
-
-impl Settlement {
-    /// What few charges' settlement says, in the form of many.
-    pub(super) fn of_few(few: &FewSettlement) -> Settlement {
-        let SettlementBy { low_water_marks, given_back, delta } = few;
-        Settlement { low_water_marks: low_water_marks.as_many(), given_back: *given_back, delta: *delta }
+    /// Writes it out with how many charges have each low.
+    pub(super) fn pack(&self, to: &mut impl Encoder) {
+        to.integer(self.given_back.millionths());
+        self.low_water_marks.pack(to);
     }
 
-    /// This in the form of few charges; `None` if they are too many.
-    pub(super) fn as_few(&self) -> Option<FewSettlement> {
-        let low_water_marks = FewMarks::of(&self.low_water_marks)?;
-        Some(SettlementBy { low_water_marks, given_back: self.given_back, delta: self.delta })
+    /// Reads what [`pack`](Settlement::pack) wrote.
+    pub(super) fn unpack(from: &mut impl Decoder) -> Option<Settlement> {
+        let given_back = Amount::from_millionths(from.integer()?)?;
+        let low_water_marks = LowWaterMarks::unpack(from)?;
+        Some(Settlement { low_water_marks, given_back, delta: SettlementDelta::default() })
     }
 
     /// Reads what `encode` wrote. Then every charge of its component that the ids remember is to

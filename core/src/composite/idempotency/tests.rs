@@ -52,7 +52,7 @@ impl<U: Usage> Key<U> {
                 self.change(limit, Change::Charge(cost));
                 if let Some((id, ttl)) = id {
                     let charges = Box::new([self.settlement.charge(&self.usage, self.component, cost).unwrap()]);
-                    self.ids.remember(id, remembered(now, ttl, charges));
+                    self.ids.remember(id, &remembered(now, ttl, charges));
                 }
             }
             Call::GiveBack(amount) => {
@@ -139,7 +139,7 @@ impl<U: Usage> Key<U> {
                 .iter()
                 .map(|(component, cost)| self.settlement.charge(&self.usage, *component, *cost).unwrap());
             let charges = charges.collect();
-            self.ids.remember(&id, call.with(charges));
+            self.ids.remember(&id, &call.with(charges));
         }
         self.tidy();
     }
@@ -156,13 +156,13 @@ impl<U: Usage> Key<U> {
     fn decoded(&self) -> Key<U> {
         let [mut usage, mut settlement, mut ids] = self.encoded();
         assert!(settlement.cut_short().all(|mut cut| Settlement::decode(&mut cut).is_none()));
-        assert!(ids.cut_short().all(|mut cut| IdempotencyTable::decode(&mut cut, self.written).is_none()));
-        let ids = IdempotencyTable::decode(&mut ids, self.written).unwrap();
+        assert!(ids.cut_short().all(|mut cut| IdempotencyTable::read(&mut cut, self.written).is_none()));
+        let ids = IdempotencyTable::read(&mut ids, self.written).unwrap();
         let mut settlement = Settlement::decode(&mut settlement).unwrap();
         assert_eq!(settlement.is_sound(), self.settlement.is_idle(), "who remembers its charges?");
-        assert!(
-            ids.charges().filter(|charge| charge.component == self.component).all(|charge| settlement.count(charge))
-        );
+        let charges = ids.charges();
+        let mut own = charges.iter().filter(|charge| charge.component == self.component);
+        assert!(own.all(|charge| settlement.count(charge)));
         assert!(settlement.is_sound());
         let usage = U::decode(&mut usage, U::VERSION).unwrap_or_default();
         Key { usage, settlement, ids, component: self.component, written: self.written }

@@ -108,6 +108,6 @@ fn people_are_told_of_a_token_behind_the_expiry() {
 fn a_token_takes_memory_beside_its_lease() {
     let (mut plain, mut key) = (Key::<ConcurrencyUsage>::default(), Key::<ConcurrencyUsage>::default());
     plain.call(&held("a", 1000, "60s"), 0, cost(1));
-    key.call(&fenced("a", "60s", 7), 0, cost(1));
+    key.call(&fenced("a", "60s", 1_700_000_000_000_000), 0, cost(1));
     assert!(key.0.heap_size() > plain.0.heap_size());
 }

@@ -179,7 +179,7 @@ fn what_has_expired_stays_until_a_charge_but_does_not_count() {
         assert_eq!(newcomer.entries_after_charge(&key.0, us(at * 1000)), Some(entries));
         assert_eq!(holder.entries_after_charge(&key.0, us(at * 1000)), None, "it has an entry");
     }
-    assert_eq!((encoded(&key.0) == before, key.0.effort()), (true, 3), "a denied call changes nothing");
+    assert_eq!((encoded(&key.0) == before, key.0.count()), (true, 3), "a denied call changes nothing");
     // Looks may come in any order, those of a later time first.
     for (at, left) in [(2000, 2), (0, 0), (1500, 1), (999, 0), (60_000, 3), (1000, 1)] {
         assert_eq!(key.peek(&newcomer, at, cost(1))[2], left);

@@ -9,25 +9,27 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 impl IdempotencyRecords {
-    /// The records in the form of many.
-    pub(crate) fn many_mut(&mut self) -> Option<&mut ManyRecords> {
-        if let Some(large) = self.open()
-            && let Large::Open(few) = large
-        {
-            *large = Large::Many(ManyRecords::of_few(few));
-        }
-        let Some(Large::Many(many)) = self.open() else { return None };
-        Some(many)
+    /// Returns the records, to be changed, as if they had been many.
+    pub(crate) fn many_mut(&mut self) -> Option<&mut OpenRecords> {
+        let open = self.open()?;
+        open.calls.make_index();
+        Some(open)
     }
 
     pub(crate) fn has_changed(&self) -> bool {
         match &self.0 {
-            RecordsForm::Packed(_) => false,
-            RecordsForm::Large(large) => match &**large {
-                Large::Open(_) => true,
-                Large::Many(many) => many.has_changed(),
-            },
+            Form::Packed(_) => false,
+            Form::Open(open) => {
+                let has_changed = open.settlements.iter().any(|(_, settlement)| settlement.has_changed());
+                !open.calls.has_been_large() || open.calls.has_changed() || has_changed
+            }
         }
+    }
+}
+
+impl OpenRecords {
+    pub(crate) fn drop_settlement(&mut self, serial: u8) {
+        self.settlements.retain(|(own, _)| *own != serial);
     }
 }
 
@@ -99,7 +101,7 @@ impl<const MANY: bool> Key<MANY> {
                     granted: (*ttl % 3 == 0).then(|| units(1)),
                     charges: charges.into_iter().flatten().collect(),
                 };
-                records.remember(id, call);
+                records.remember(id, &call);
                 self.tell();
             }
             Step::GiveBack(amount) => {
@@ -215,17 +217,17 @@ fn records_are_packed_until_they_are_more_than_few_and_again_when_few_are_left()
         granted: None,
         charges: Box::default(),
     };
-    let is_packed = |records: &IdempotencyRecords| matches!(records.0, RecordsForm::Packed(_));
+    let is_packed = |records: &IdempotencyRecords| matches!(records.0, Form::Packed(_));
     for n in 0..40 {
-        records.remember(format!("id-{n}").as_bytes(), call(100 + n));
+        records.remember(format!("id-{n}").as_bytes(), &call(100 + n));
         records.close();
         assert_eq!(is_packed(&records), n < 16, "{n}");
         let count = usize::try_from(n).unwrap() + 1;
-        assert_eq!(records.effort(), if n < 16 { 1 } else { count });
+        assert_eq!(records.effort(), 1, "of one block");
         assert_eq!([count, count + 1].map(|most| records.is_full(most, us(99))), [true, false]);
         assert!(!records.is_full(count, us(100)), "the first has expired");
     }
-    assert!(records.heap_size() > 40 * size_of::<RecordedCall>());
+    assert!(records.heap_size() > 40 * "id-10".len());
     let mut left = vec![];
     while !records.is_empty() {
         records.sweep(us(140 - u64::try_from(records.len()).unwrap()), None);
@@ -254,7 +256,7 @@ fn the_longest_call_fits_into_a_block() {
     assert_eq!(charges.len(), MAX_CHARGES);
     let (at, granted) = (Timestamp::MAX, Some(most));
     let call = RecordedCall { expires_at: at, hold_until: at, settled: false, forced: true, granted, charges };
-    records.remember(&id, call.clone());
+    records.remember(&id, &call);
     records.close();
     assert_eq!(records.charges_of(&id, us(0)), call.charges);
 }
@@ -265,14 +267,13 @@ fn records_that_are_read_are_packed_if_they_are_few() {
     for id in 0..17 {
         key.step(&Step::Charge { cost: 1, id: Some(id), ttl: 1000 }, us(1000), us(1000));
         let (mut calls, settlements) = key.stored();
-        let calls = IdempotencyTable::decode(&mut calls, us(1000)).unwrap();
         let settlements = [WINDOW, LOG].map(|serial| {
             let mut fields = settlements[usize::from(serial)].clone();
             assert_eq!(Decoder::integer(&mut fields), Some(1), "charges may be settled");
             (serial, Settlement::decode(&mut fields).unwrap())
         });
-        let read = IdempotencyRecords::of(settlements.into(), calls).unwrap();
-        assert_eq!(matches!(read.0, RecordsForm::Packed(_)), id < 16, "{id}");
+        let read = IdempotencyRecords::decode(&mut calls, us(1000), settlements.into()).unwrap();
+        assert_eq!(matches!(read.0, Form::Packed(_)), id < 16, "{id}");
     }
     let many = key.records.many_mut().unwrap();
     let lows = many.settlement(WINDOW).unwrap().heap_size();
@@ -296,10 +297,9 @@ fn charges_of_a_log_move_back_with_the_clock() {
 #[test]
 fn a_settlement_that_is_read_has_a_charge_for_each_of_its_lows() {
     let read = |settlement: &[u64]| {
-        let calls = EncodedFields::integers([1]).then(b"a", [2000, 0, 0, 1, 0, 1, 0, 0, 0]);
-        let calls = IdempotencyTable::decode(&mut calls.clone(), us(1000)).unwrap();
+        let mut calls = EncodedFields::integers([1]).then(b"a", [2000, 0, 0, 1, 0, 1, 0, 0, 0]);
         let settlement = Settlement::decode(&mut EncodedFields::integers(settlement.iter().copied())).unwrap();
-        IdempotencyRecords::of(vec![(0, settlement)], calls)
+        IdempotencyRecords::decode(&mut calls, us(1000), vec![(0, settlement)])
     };
     assert!(read(&[0, 2, 2, 1, 0, 1]).is_some());
     assert!(read(&[0, 2, 2, 2, 0, 1, 1, 1]).is_none());

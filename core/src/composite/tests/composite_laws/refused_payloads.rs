@@ -41,10 +41,10 @@ fn what_no_call_could_have_made_is_refused() {
         ("nothing", |usage| *usage = CompositeUsage::default()),
         ("a charge that was not counted", |usage| {
             let calls = &mut usage.extras_mut().records.many_mut().unwrap().calls;
-            let charge: Charge = *calls.charges().next().unwrap();
+            let charge: Charge = calls.charges()[0];
             let remembered = calls.find(b"r1", at(0)).unwrap().with(Box::from([charge, charge]));
             calls.sweep(at(0), Some(b"r2"), |_| {});
-            calls.remember(b"r2", remembered);
+            calls.remember(b"r2", &remembered);
         }),
     ];
     for (what, break_it) in breaks {

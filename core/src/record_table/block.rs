@@ -1,0 +1,319 @@
+//! Records one after another in one block of bytes, in the order of their instants and then of their names.
+//!
+//! A record: its length without these two bytes, its instant (8 bytes), the length of its name less one (1 byte), its
+//! name of 1 to 256 bytes, and its payload.
+
+use crate::number::lazy_shift::Mark;
+use crate::wire::codec::{Decoder, Encoder};
+use crate::wire::varint;
+use arrayvec::ArrayVec;
+use std::ops::Range;
+
+/// The length of a record's length.
+const LENGTH: usize = 2;
+
+/// The most bytes that a record takes: a call with an id of 256 bytes and eight charges.
+const MOST_RECORD: usize = 768;
+
+/// A record in a block.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Instant that the record is ordered by.
+    pub at: Mark,
+    /// Name of 1 to 256 bytes.
+    pub name: &'a [u8],
+    /// Fields behind the name.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Reads the record at the beginning of `bytes`, and returns it with its length.
+    #[inline(always)]
+    fn read(bytes: &'a [u8]) -> Option<(Record<'a>, usize)> {
+        let (length, rest) = bytes.split_first_chunk()?;
+        let length = usize::from(u16::from_le_bytes(*length));
+        let (at, rest) = rest.get(..length)?.split_first_chunk()?;
+        let (name_length, rest) = rest.split_first()?;
+        let (name, payload) = rest.split_at_checked(usize::from(*name_length).saturating_add(1))?;
+        let at = Mark::from_bits(u64::from_le_bytes(*at));
+        Some((Record { at, name, payload }, length.saturating_add(LENGTH)))
+    }
+
+    /// Returns its bytes, to be changed.
+    pub fn copy(&self) -> RecordBytes {
+        let mut bytes = RecordBytes::new(self.at, self.name);
+        bytes.push(self.payload);
+        bytes
+    }
+
+    /// Returns what it is ordered by.
+    #[inline(always)]
+    fn key(&self) -> (Mark, &'a [u8]) {
+        (self.at, self.name)
+    }
+}
+
+/// Bytes of a record, made without asking for memory.
+#[derive(Debug)]
+pub struct RecordBytes(ArrayVec<u8, MOST_RECORD>);
+
+impl RecordBytes {
+    /// Returns the bytes of a record without a payload, to which that is added.
+    pub fn new(at: Mark, name: &[u8]) -> RecordBytes {
+        let mut bytes = RecordBytes(ArrayVec::new());
+        bytes.push(&[0; LENGTH]);
+        bytes.push(&at.bits().to_le_bytes());
+        bytes.push(&[u8::try_from(name.len().saturating_sub(1)).unwrap_or(u8::MAX)]);
+        bytes.push(name);
+        bytes
+    }
+
+    /// Adds bytes to the payload. There is room for the longest.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) {
+        let written = self.0.try_extend_from_slice(bytes);
+        debug_assert!(written.is_ok(), "a record is longer than {MOST_RECORD} bytes");
+    }
+
+    /// Returns the bytes behind their length.
+    fn finish(&mut self) -> &[u8] {
+        let length = u16::try_from(self.0.len().saturating_sub(LENGTH)).unwrap_or(u16::MAX).to_le_bytes();
+        if let Some(head) = self.0.get_mut(..LENGTH) {
+            head.copy_from_slice(&length);
+        }
+        &self.0
+    }
+}
+
+impl Encoder for RecordBytes {
+    #[inline]
+    fn integer(&mut self, value: u64) {
+        varint::write(value, |byte| self.push(&[byte]));
+    }
+
+    fn bytes(&mut self, value: &[u8]) {
+        self.integer(u64::try_from(value.len()).unwrap_or(0));
+        self.push(value);
+    }
+}
+
+/// Reads the fields of a payload.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a>(pub &'a [u8]);
+
+impl Decoder for Payload<'_> {
+    #[inline]
+    fn integer(&mut self) -> Option<u64> {
+        varint::read(&mut self.0)
+    }
+
+    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
+        let length = usize::try_from(self.integer()?).ok().filter(|length| *length <= most)?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes.into())
+    }
+}
+
+/// Iterator over the records of a block, each with its place.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    bytes: &'a [u8],
+    place: usize,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = (Range<usize>, Record<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<(Range<usize>, Record<'a>)> {
+        let (record, length) = Record::read(self.bytes.get(self.place..)?)?;
+        let end = self.place.saturating_add(length);
+        let place = self.place..end;
+        self.place = end;
+        Some((place, record))
+    }
+}
+
+/// Returns the records in bytes.
+pub fn records(bytes: &[u8]) -> Records<'_> {
+    Records { bytes, place: 0 }
+}
+
+/// Records in the order of their instants and then of their names, no two of which have one name.
+#[derive(Clone, Debug, Default)]
+pub struct Block(Vec<u8>);
+
+impl Block {
+    /// Returns the block with these bytes, which are those of one.
+    pub fn of(bytes: Vec<u8>) -> Block {
+        Block(bytes)
+    }
+
+    /// Returns its bytes.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// Returns its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Returns the number of bytes it has room for.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// Returns its records with their places.
+    #[inline]
+    pub fn records(&self) -> Records<'_> {
+        records(&self.0)
+    }
+
+    /// Returns the first record.
+    #[inline]
+    pub fn first(&self) -> Option<Record<'_>> {
+        self.records().next().map(|(_, record)| record)
+    }
+
+    /// Returns the last record.
+    pub fn last(&self) -> Option<Record<'_>> {
+        self.records().last().map(|(_, record)| record)
+    }
+
+    /// Returns the record with a name, with its place.
+    #[inline]
+    pub fn find(&self, name: &[u8]) -> Option<(Range<usize>, Record<'_>)> {
+        self.records().find(|(_, record)| record.name == name)
+    }
+
+    /// Returns the record with an instant and a name, with its place.
+    pub fn find_at(&self, at: Mark, name: &[u8]) -> Option<(Range<usize>, Record<'_>)> {
+        let mut records = self.records().skip_while(|(_, record)| record.key() < (at, name));
+        records.next().filter(|(_, record)| record.key() == (at, name))
+    }
+
+    /// Adds a record, whose name no other has, and returns the number of records before it.
+    pub fn insert(&mut self, at: Mark, name: &[u8], bytes: &mut RecordBytes) -> usize {
+        let place = self.place_of(at, name);
+        self.insert_at(place.0, bytes);
+        place.1
+    }
+
+    /// Returns where a record with that instant and name is to stand, and how many are before it.
+    fn place_of(&self, at: Mark, name: &[u8]) -> (usize, usize) {
+        let mut place = (0, 0_usize);
+        for (range, _) in self.records().take_while(|(_, record)| record.key() < (at, name)) {
+            place = (range.end, place.1.saturating_add(1));
+        }
+        place
+    }
+
+    fn insert_at(&mut self, place: usize, bytes: &mut RecordBytes) {
+        let bytes = bytes.finish();
+        self.make_room(bytes.len());
+        self.0.splice(place..place, bytes.iter().copied());
+    }
+
+    /// Makes room for more bytes: to a size that the allocator has, and for a large block for some more.
+    fn make_room(&mut self, more: usize) {
+        const SMALL: usize = 256;
+        let length = self.0.len().saturating_add(more);
+        if length > self.0.capacity() {
+            let room = length.next_multiple_of(if length <= SMALL { 16 } else { SMALL });
+            self.0.reserve_exact(room.saturating_sub(self.0.len()));
+        }
+    }
+
+    /// Removes the record in a place.
+    pub fn remove(&mut self, place: Range<usize>) {
+        const SPARE: usize = 512;
+        self.0.drain(place);
+        if self.0.capacity().saturating_sub(self.0.len()) >= SPARE {
+            self.0.shrink_to(self.0.len().next_multiple_of(16));
+        }
+    }
+
+    /// Removes the records up to an instant, and with it.
+    pub fn remove_until(&mut self, at: Mark) {
+        let until = self.records().take_while(|(_, record)| record.at <= at).last().map_or(0, |(place, _)| place.end);
+        if until > 0 {
+            self.remove(0..until);
+        }
+    }
+
+    /// Changes the instants of all records, whose order stays.
+    pub fn change_instants(&mut self, change: impl Fn(Mark) -> Mark) {
+        let mut place = 0;
+        while let Some((record, length)) = self.0.get(place..).and_then(Record::read) {
+            let at = change(record.at).bits().to_le_bytes();
+            if let Some(bytes) = self.0.get_mut(place.saturating_add(LENGTH)..).and_then(<[u8]>::first_chunk_mut) {
+                *bytes = at;
+            }
+            place = place.saturating_add(length);
+        }
+    }
+
+    /// Makes all payloads anew, under the same instants and names.
+    pub fn change_payloads(&mut self, change: &mut impl FnMut(Record<'_>) -> RecordBytes) {
+        let mut changed = Vec::with_capacity(self.0.len());
+        self.records().for_each(|(_, record)| changed.extend_from_slice(change(record).finish()));
+        self.0 = changed;
+    }
+
+    /// Splits off the second half of its records.
+    fn split(&mut self) -> Block {
+        let half = self.0.len() / 2;
+        let end = self.records().find(|(range, _)| range.end >= half).map_or(half, |(range, _)| range.end);
+        let second = Block(self.0.split_off(end));
+        self.0.shrink_to_fit();
+        second
+    }
+}
+
+/// The length beyond which a block is split.
+pub const MOST_BLOCK: usize = 2048;
+
+impl Block {
+    /// Adds a record to a block that may be `last` of several. The block that it has to split off, if any.
+    pub fn insert_or_split(&mut self, at: Mark, name: &[u8], bytes: &mut RecordBytes, last: bool) -> Option<Block> {
+        let place = self.place_of(at, name).0;
+        if self.0.len().saturating_add(bytes.finish().len()) <= MOST_BLOCK || self.0.is_empty() {
+            self.insert_at(place, bytes);
+            return None;
+        }
+        // Most records come in their order: what is before them stays full.
+        if last && place == self.0.len() {
+            let mut next = Block::default();
+            next.insert_at(0, bytes);
+            return Some(next);
+        }
+        let mut second = self.split();
+        match place.checked_sub(self.0.len()) {
+            Some(place) if place > 0 => second.insert_at(place, bytes),
+            _ => self.insert_at(place, bytes),
+        }
+        Some(second)
+    }
+
+    /// Adds a record behind all others. The block that it begins if there is no room, if any.
+    pub fn append(&mut self, bytes: &mut RecordBytes) -> Option<Block> {
+        let mut next = Block::default();
+        let fits = self.0.len().saturating_add(bytes.finish().len()) <= MOST_BLOCK || self.0.is_empty();
+        let block = if fits { &mut *self } else { &mut next };
+        block.insert_at(block.0.len(), bytes);
+        (!fits).then_some(next)
+    }
+
+    /// Returns `true` if both together fill less than half a block.
+    pub fn fits_with(&self, next: &Block) -> bool {
+        self.0.len().saturating_add(next.0.len()) <= MOST_BLOCK / 2
+    }
+
+    /// Takes over the records of the next block.
+    pub fn absorb(&mut self, next: &Block) {
+        self.make_room(next.0.len());
+        self.0.extend_from_slice(&next.0);
+    }
+}

@@ -1,0 +1,173 @@
+use super::block::MOST_BLOCK;
+use super::*;
+use crate::number::Timestamp;
+use crate::number::lazy_shift::Shift;
+use crate::wire::codec::{Decoder, Encoder};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn mark(at: u64) -> Mark {
+    Shift::NONE.mark(Timestamp::from_micros(at).unwrap())
+}
+
+fn record(at: u64, name: &[u8], value: u64, length: usize) -> (Mark, RecordBytes) {
+    let mut bytes = RecordBytes::new(mark(at), name);
+    bytes.integer(value);
+    bytes.push(&vec![7; length]);
+    (mark(at), bytes)
+}
+
+fn insert(table: &mut RecordTable, at: u64, name: &[u8], value: u64, length: usize) {
+    let (at, bytes) = record(at, name, value, length);
+    table.insert(at, name, bytes);
+}
+
+fn value(record: &Record) -> u64 {
+    Payload(record.payload).integer().unwrap()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Puts a record of that name at an instant, in place of another.
+    Put(u16, u64, usize),
+    Remove(u16),
+    RemoveFirst(u8),
+    /// Moves all instants, so that some meet.
+    Rewrite(u64),
+    /// Adds to the values.
+    Raise(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (0..300_u16, 0..200_u64, 0..300_usize).prop_map(|(name, at, length)| Step::Put(name, at, length)),
+        4 => (0..300_u16).prop_map(Step::Remove),
+        1 => any::<u8>().prop_map(Step::RemoveFirst),
+        1 => (0..30_u64).prop_map(Step::Rewrite),
+        1 => (0..1000_u64).prop_map(Step::Raise),
+    ];
+    vec(step, 1..400)
+}
+
+fn name_of(number: u16) -> Vec<u8> {
+    // Of several lengths.
+    format!("{number}").repeat(1 + usize::from(number % 5)).into_bytes()
+}
+
+proptest! {
+    #[test]
+    fn table_holds_what_a_map_holds(steps in steps()) {
+        let mut table = RecordTable::default();
+        let mut by_name = BTreeMap::<Vec<u8>, (u64, u64)>::new();
+        for (number, step) in (0_u64..).zip(&steps) {
+            match step {
+                Step::Put(name, at, length) => {
+                    let name = name_of(*name);
+                    if let Some((before, _)) = by_name.insert(name.clone(), (*at, number)) {
+                        table.remove(mark(before), &name);
+                    }
+                    insert(&mut table, *at, &name, number, *length);
+                }
+                Step::Remove(name) => {
+                    let name = name_of(*name);
+                    if let Some((at, _)) = by_name.remove(&name) {
+                        table.remove(mark(at), &name);
+                    }
+                }
+                Step::RemoveFirst(count) => for _ in 0..*count {
+                    let first = by_name.iter().map(|(name, (at, _))| (*at, name.clone())).min();
+                    first.map(|(_, name)| by_name.remove(&name));
+                    table.remove_first();
+                },
+                Step::Rewrite(least) => {
+                    for (at, _) in by_name.values_mut() {
+                        *at = (*at).max(*least);
+                    }
+                    table.rewrite(|found| {
+                        let at = found.at.bits().max(*least);
+                        record(at, found.name, value(&found), 0)
+                    });
+                }
+                Step::Raise(_) => {}
+            }
+            if let Step::Raise(by) = step {
+                for (_, value) in by_name.values_mut() {
+                    *value += by;
+                }
+                table.change_payloads(|found| record(found.at.bits(), found.name, value(&found) + by, 0).1);
+            }
+            let mut expected: Vec<_> = by_name.iter().map(|(name, (at, value))| (*at, name.clone(), *value)).collect();
+            expected.sort();
+            let found = |record: Record| (record.at.bits(), record.name.to_vec(), value(&record));
+            prop_assert_eq!(table.iter().map(found).collect::<Vec<_>>(), expected.clone());
+            prop_assert_eq!(table.len(), expected.len());
+            prop_assert_eq!(table.first().map(found), expected.first().cloned());
+            prop_assert_eq!(table.last().map(found), expected.last().cloned());
+            prop_assert!(table.index.is_empty() || table.index.len() == table.len());
+            prop_assert!(table.blocks.iter().all(|block| (1..=MOST_BLOCK).contains(&block.bytes().len())));
+        }
+        for name in (0..300).map(name_of) {
+            prop_assert_eq!(table.get(&name).map(|found| (found.at.bits(), value(&found))), by_name.get(&name).copied());
+        }
+        for at in [0, 1, 50, 100, 199, 200] {
+            let expected: Vec<_> = table.iter().filter(|record| record.at >= mark(at)).map(|found| value(&found)).collect();
+            prop_assert_eq!(table.from(mark(at)).map(|found| value(&found)).collect::<Vec<_>>(), expected);
+        }
+    }
+}
+
+#[test]
+fn record_is_appended_unless_its_name_is_known() {
+    let mut table = RecordTable::default();
+    for number in 0..1000_u64 {
+        let name = format!("{number}");
+        let (at, bytes) = record(number, name.as_bytes(), number, 30);
+        assert!(table.append(at, name.as_bytes(), bytes));
+        let (at, bytes) = record(number, name.as_bytes(), number, 30);
+        assert!(!table.append(at, name.as_bytes(), bytes));
+    }
+    assert_eq!((table.len(), table.iter().count()), (1000, 1000));
+    let full = table.blocks.iter().filter(|block| block.bytes().len() > MOST_BLOCK - 64).count();
+    assert_eq!(full, table.blocks.len() - 1, "all but the last are full");
+    assert!(table.get(b"999").is_some() && table.get(b"1000").is_none());
+}
+
+#[test]
+fn record_among_many_takes_little_beside_its_bytes() {
+    for (step, most) in [(1, 32), (7919, 60)] {
+        let mut table = RecordTable::default();
+        for number in 0..20_000_u64 {
+            let name = format!("{number:010}");
+            insert(&mut table, number * step % 20_000, name.as_bytes(), 1, 0);
+        }
+        // Of its length, its instant, its name and its payload.
+        let beside = table.heap_size() / 20_000 - (2 + 8 + 11 + 1);
+        assert!(beside < most, "{beside} bytes beside a record, in steps of {step}");
+    }
+}
+
+#[test]
+fn block_is_one_table_and_a_table_one_block() {
+    let mut table = RecordTable::default();
+    for number in 0..10_u64 {
+        insert(&mut table, number, &[65 + number.to_le_bytes()[0]], number, 300);
+    }
+    assert!(table.blocks.len() > 1 && !table.is_indexed());
+    let block = table.take_block();
+    assert_eq!((table.len(), table.heap_size()), (0, 0));
+    let again = RecordTable::of(block);
+    assert_eq!(again.iter().map(|found| value(&found)).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+    assert_eq!((again.len(), again.is_indexed()), (10, false));
+}
+
+#[test]
+fn room_of_a_crowd_that_is_gone_is_given_back() {
+    let mut table = RecordTable::default();
+    for number in 0..10_000_u64 {
+        insert(&mut table, number, &number.to_be_bytes(), 0, 0);
+    }
+    let held = table.heap_size();
+    (0..9_900).for_each(|_| table.remove_first());
+    assert!(table.heap_size() < held / 10, "{} of {held}", table.heap_size());
+}
