@@ -34,7 +34,7 @@ TOPICS = {
     ),
     "Memory and load": "full_memory memory pressure full_keys defragmentation",
     "Waiting calls": (
-        "waiting waiting_faults waiting_turns waiting_writes waiting_cluster waiting_replication"
+        "waiting waiting_faults waiting_portions waiting_writes waiting_cluster waiting_replication"
     ),
 }
 

@@ -85,13 +85,13 @@ def may(send: Callable[[Redis, Call], object], client: Redis, call: Call) -> boo
 def unchanged(pair: Pair) -> Iterator[None]:
     """Checks that the block changes no key and propagates nothing."""
 
-    def held_and_told() -> tuple[dict[bytes, State], int]:
+    def state_and_offset() -> tuple[dict[bytes, State], int]:
         client = pair.primary.client()
         return state(client), client.info("replication")["master_repl_offset"]
 
-    before = held_and_told()
+    before = state_and_offset()
     yield
-    assert held_and_told() == before
+    assert state_and_offset() == before
 
 
 def calls(limiter: Limiter, key: str) -> list[Call]:

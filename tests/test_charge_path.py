@@ -14,7 +14,7 @@ import pytest
 from redis import Redis, ResponseError
 
 from support.clock import Clock
-from support.listening import all_told
+from support.listening import all_messages
 from support.scale import first_on_every_server
 from support.server import Server
 from support.workload import IDS, Key, Word, Workload, keys, state, written_commands
@@ -74,7 +74,7 @@ class OneKey(Workload):
         return Both((command, key.name, *options, *words), (several, 1, key.name, *options, *words))
 
 
-def heard_or_refused(redis: Redis, names: list[str], words: tuple[Word, ...]) -> object:
+def reply_or_error(redis: Redis, names: list[str], words: tuple[Word, ...]) -> object:
     """Returns the reply or the error. Removes the expired keys among `names` first, whether or not
     the call reads them.
     """
@@ -85,12 +85,12 @@ def heard_or_refused(redis: Redis, names: list[str], words: tuple[Word, ...]) ->
 
 def decision(redis: Redis, names: list[str], words: tuple[Word, ...]) -> object:
     """Returns the decision or the error."""
-    reply = heard_or_refused(redis, names, words)
+    reply = reply_or_error(redis, names, words)
     is_of_several = isinstance(reply, list) and words[0] in {"RL.MTAKE", "RL.MPEEK"}
     return reply[2][0] if is_of_several else reply
 
 
-def counted(redis: Redis) -> object:
+def counts_of(redis: Redis) -> object:
     """Returns the server's counts: by limiter kind, by key and by policy."""
     kinds = {
         name: count
@@ -131,7 +131,7 @@ def test_a_call_on_one_key_is_a_call_on_several_with_one(
         if number % 50 == 49:
             assert state(one) == state(several), number
     assert state(one) == state(several)
-    assert counted(one) == counted(several)
+    assert counts_of(one) == counts_of(several)
     effects = [
         written_commands(server)[first:] for server, first in zip(started, before, strict=True)
     ]
@@ -151,7 +151,7 @@ BUCKET_POLICIES = {
 }
 
 
-class Everyday(Workload):
+class FastPath(Workload):
     """Random calls on token buckets: mostly fast-path calls, and some that change the keys in other
     ways.
     """
@@ -166,7 +166,7 @@ class Everyday(Workload):
         bucket = ("RL.TOKENBUCKET", key, *limit.split())
         # Separate keys, so that they hold the components of one policy.
         own = f"{self._pick('ab')}:{policy}"
-        everyday = [
+        fast_path = [
             bucket,
             bucket,
             *(
@@ -176,7 +176,7 @@ class Everyday(Workload):
             ),
         ]
         if self._chance(0.85):
-            return self._pick(everyday)
+            return self._pick(fast_path)
         return self._pick(
             [
                 (*bucket, "COST", self._pick([0, 0.5, 2, -1])),
@@ -194,7 +194,7 @@ class Everyday(Workload):
         )
 
 
-def everyday_counts(redis: Redis) -> object:
+def fast_path_counts(redis: Redis) -> object:
     """Returns the server's counts of fast-path calls, without effects and earlier counts."""
     counts = {
         name: count
@@ -205,7 +205,7 @@ def everyday_counts(redis: Redis) -> object:
     return counts, redis.execute_command("RL.TOP", "COUNT", 100), policies
 
 
-def compare_heard_with_unheard(
+def compare_with_and_without_aof(
     calls: list[tuple[int, tuple[Word, ...]]],
     names: list[str],
     fresh_server: Callable[..., Server],
@@ -213,9 +213,9 @@ def compare_heard_with_unheard(
 ) -> None:
     """Sends calls to a server without listeners and to one with an AOF: both tell the same."""
     settings = {"module_args": "denial-events yes", "notify_keyspace_events": "KEA"}
-    unheard = fresh_server(**settings)
-    heard_by_aof = fresh_server(**settings, appendonly="yes")
-    clients = [server.client() for server in (unheard, heard_by_aof)]
+    without_aof = fresh_server(**settings)
+    with_aof = fresh_server(**settings, appendonly="yes")
+    clients = [server.client() for server in (without_aof, with_aof)]
     events = [client.pubsub() for client in clients]
     for redis, listener in zip(clients, events, strict=True):
         redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
@@ -224,15 +224,15 @@ def compare_heard_with_unheard(
         listener.psubscribe("__key*__:*")
     for number, (move, words) in enumerate(calls):
         clock.advance(move)
-        answers = [heard_or_refused(redis, names, words) for redis in clients]
+        answers = [reply_or_error(redis, names, words) for redis in clients]
         assert answers[0] == answers[1], (number, words)
         if number % 50 == 49:
             assert state(clients[0]) == state(clients[1]), number
     assert state(clients[0]) == state(clients[1])
-    assert everyday_counts(clients[0]) == everyday_counts(clients[1])
-    heard = [all_told(listener) for listener in events]
-    assert len(heard[0]) > 1000
-    assert heard[0] == heard[1]
+    assert fast_path_counts(clients[0]) == fast_path_counts(clients[1])
+    messages = [all_messages(listener) for listener in events]
+    assert len(messages[0]) > 1000
+    assert messages[0] == messages[1]
     assert clients[0].info("ratelimit")["ratelimit_effects_propagated"] == 0
     assert clients[1].info("ratelimit")["ratelimit_effects_propagated"] > 200
 
@@ -242,10 +242,10 @@ def test_a_fast_path_call_is_the_same_with_and_without_an_aof(
     seed: int, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     names = [*"abcde", *(f"{end}:{policy}" for policy in BUCKET_POLICIES for end in "ab")]
-    compare_heard_with_unheard(Everyday(seed).calls(2000), names, fresh_server, clock)
+    compare_with_and_without_aof(FastPath(seed).calls(2000), names, fresh_server, clock)
 
 
-class EverydayOfSeveral(Everyday):
+class FastPathOfSeveralKeys(FastPath):
     """Random calls of RL.MTAKE with a token bucket for each key, mostly on the fast path."""
 
     def _call(self) -> tuple[Word, ...]:
@@ -271,6 +271,6 @@ class EverydayOfSeveral(Everyday):
 def test_a_fast_path_call_on_several_keys_is_the_same_with_and_without_an_aof(
     seed: int, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
-    compare_heard_with_unheard(
-        EverydayOfSeveral(seed).calls(2000), [*"abcdefghi"], fresh_server, clock
+    compare_with_and_without_aof(
+        FastPathOfSeveralKeys(seed).calls(2000), [*"abcdefghi"], fresh_server, clock
     )

@@ -78,21 +78,21 @@ def test_a_cluster_client_sends_every_command_where_its_keys_are(cluster: Cluste
         for server in cluster.servers:
             stats = cluster.admin(server).info("commandstats")
             for command in calls(tag):
-                told = stats.get(f"cmdstat_{command}", {"calls": 0})
+                replies = stats.get(f"cmdstat_{command}", {"calls": 0})
                 # The client sent it to the right node at once: no other node counted the call or
                 # answered MOVED. The replica receives an effect instead.
                 if command == "rl.effect" and server not in cluster.tags():
                     continue
-                assert told["calls"] == (server is owner), (command, server.port)
-                assert told.get("rejected_calls", 0) == 0, (command, server.port)
+                assert replies["calls"] == (server is owner), (command, server.port)
+                assert replies.get("rejected_calls", 0) == 0, (command, server.port)
 
 
 def test_the_first_key_of_command_info_leads_to_the_node(cluster: Cluster) -> None:
-    told = cluster.client().command()
+    replies = cluster.client().command()
     for owner, (tag, _) in cluster.tags().items():
         for name, call in calls(tag).items():
             # As a client does that knows only the first key's position.
-            key = call[told[name]["first_key_pos"]]
+            key = call[replies[name]["first_key_pos"]]
             assert cluster.owner(key) is owner, name
             cluster.admin(owner).execute_command(*call)
 
@@ -205,8 +205,8 @@ def test_replicas_answer_peeks(cluster: Cluster) -> None:
             here.readonly()
             for peek in peeks:
                 # Compares the remaining units and not the times, which go on.
-                told = here.execute_command(*peek)[:3]
-                assert told == there.execute_command(*peek)[:3] == [0, 10, 3]
+                replies = here.execute_command(*peek)[:3]
+                assert replies == there.execute_command(*peek)[:3] == [0, 10, 3]
             assert here.execute_command("RL.MPEEK", 2, *several, *specs)[0] == 1
             assert here.execute_command("RL.INFO", several[0])
             for call in calls(tag).values():

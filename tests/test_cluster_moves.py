@@ -247,7 +247,7 @@ def move_and_compare(cluster: Cluster) -> None:
 
     def charge_and_look() -> None:
         charge()
-        before.update(held(source))
+        before.update(all_keys(source))
 
     for _ in range(4):
         source, target = cluster.owner("{way}"), another(cluster, "{way}")
@@ -259,10 +259,10 @@ def move_and_compare(cluster: Cluster) -> None:
         full = [server for server in cluster.servers if cluster.admin(server).dbsize() > 0]
         assert set(full) == {target, *cluster.replicas_of(target)}
         for server in full:
-            assert held(server) == before
+            assert all_keys(server) == before
 
 
-def held(server: Server) -> dict[bytes, tuple[bytes, bytes, int, bytes]]:
+def all_keys(server: Server) -> dict[bytes, tuple[bytes, bytes, int, bytes]]:
     """Returns all keys of a node, each with its dump, type, expiry and digest."""
     with server.client() as client:
         client.readonly()
@@ -270,6 +270,6 @@ def held(server: Server) -> dict[bytes, tuple[bytes, bytes, int, bytes]]:
         pipeline = client.pipeline(transaction=False)
         for name in names:
             pipeline.type(name).dump(name).pexpiretime(name)
-        told = iter(pipeline.execute())
-        rows = zip(told, told, told, digests(client, names), strict=True)
+        replies = iter(pipeline.execute())
+        rows = zip(replies, replies, replies, digests(client, names), strict=True)
         return dict(zip(names, rows, strict=True))

@@ -114,8 +114,8 @@ def docs(resp3: Redis, server: Server) -> Docs:
         pytest.skip("the server has no COMMAND DOCS")
     names = [name for name in resp3.command() if name.startswith("rl.")]
     assert len(names) == 25
-    told = resp3.execute_command("COMMAND DOCS", *names)
-    return {name.decode(): each[b"arguments"] for name, each in told.items()}
+    replies = resp3.execute_command("COMMAND DOCS", *names)
+    return {name.decode(): each[b"arguments"] for name, each in replies.items()}
 
 
 def sequences(arguments: list[dict[bytes, object]], times: int) -> Iterator[Call]:
@@ -204,8 +204,8 @@ def answers(redis: Redis, calls: list[Words]) -> list[object]:
                 pipeline.execute_command("RL.POLICYDEL", policy[1]).execute_command(*policy)
         places.append(len(pipeline))
         pipeline.execute_command(*call).flushall()
-    told = pipeline.execute(raise_on_error=False)
-    return [told[place] for place in places]
+    replies = pipeline.execute(raise_on_error=False)
+    return [replies[place] for place in places]
 
 
 TAKE_SPECS = ("rl.take", "rl.peek", "rl.mtake", "rl.mpeek")
@@ -267,9 +267,9 @@ def test_every_option_that_a_command_takes_is_documented_and_no_other(
                     documented = frozenset(options) in allowed
                     tried[call] = documented and not is_ruled_out(frozenset(options))
     assert sum(tried.values()) > 1000
-    told = answers(redis, list(tried))
+    replies = answers(redis, list(tried))
     accepted = {
-        call: not isinstance(answer, Exception) for call, answer in zip(tried, told, strict=True)
+        call: not isinstance(answer, Exception) for call, answer in zip(tried, replies, strict=True)
     }
     assert {" ".join(call) for call in tried if accepted[call] != tried[call]} == set()
 

@@ -300,10 +300,10 @@ def test_documented_errors_are_those_of_the_documented_calls(
             with pytest.raises(ResponseError) as raised:
                 redis.execute_command(*call.split())
             # The client removes the first word. Redis 6.2 repeats a command's name as it was sent.
-            told, expected = str(raised.value), error.removeprefix("ERR ")
+            shown, expected = str(raised.value), error.removeprefix("ERR ")
             if binary.version < (7,):
-                told, expected = told.lower(), expected.lower()
-            assert told == expected
+                shown, expected = shown.lower(), expected.lower()
+            assert shown == expected
 
 
 def test_a_test_that_a_document_names_exists() -> None:

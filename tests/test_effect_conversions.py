@@ -49,9 +49,9 @@ def test_a_conversion_of_anything_else_is_an_error(
     primary.set("string", "x")
     before = state(primary), offset()
     for key in {"missing", *(key.decode() for key in before[0])} - {kind}:
-        told = "^invalid effect$" if key == "missing" else "^WRONGTYPE"
-        check_refused(primary, key, conversion, match=told)
-        check_refused(primary, "good", VALID["bucket"], key, conversion, match=told)
+        error = "^invalid effect$" if key == "missing" else "^WRONGTYPE"
+        check_refused(primary, key, conversion, match=error)
+        check_refused(primary, "good", VALID["bucket"], key, conversion, match=error)
         assert (state(primary), offset()) == before
 
 

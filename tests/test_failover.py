@@ -20,7 +20,7 @@ from redis import Redis
 from support import poll
 from support.load import Hammering
 from support.scale import scaled
-from support.sentinel import PATIENCE, Sentinels
+from support.sentinel import TIMEOUT, Sentinels
 from support.server import Server
 from support.workload import digests, state
 
@@ -79,7 +79,7 @@ def test_a_replica_promoted_under_load_grants_the_remaining_units(
     assert same_bytes(new, old)
 
 
-@pytest.mark.timeout(5 * PATIENCE)
+@pytest.mark.timeout(5 * TIMEOUT)
 @pytest.mark.parametrize("seed", range(scaled(1, 5)))
 def test_a_replica_promoted_by_sentinels_under_load_grants_the_remaining_units(
     seed: int, fresh_server: Callable[..., Server]
@@ -100,7 +100,7 @@ def test_a_replica_promoted_by_sentinels_under_load_grants_the_remaining_units(
                 except RedisConnectionError:
                     return False
 
-            poll.until(answers, "the sentinels' primary answers", PATIENCE)
+            poll.until(answers, "the sentinels' primary answers", TIMEOUT)
             return client
 
         with Hammering(200, sentinels.client, successor, seed=seed) as load:
@@ -120,7 +120,7 @@ def test_a_replica_promoted_by_sentinels_under_load_grants_the_remaining_units(
                 # A server that becomes a replica closes its clients' connections.
                 return False
 
-        poll.until(follows, "the old primary is a replica", PATIENCE)
+        poll.until(follows, "the old primary is a replica", TIMEOUT)
         assert old.info("replication")["master_port"] == replica.port
         offset = new.info("replication")["master_repl_offset"]
         poll.until(

@@ -227,10 +227,10 @@ def test_a_token_from_a_client_reaches_replicas_and_the_aof(
     server = fresh_server(module_args="policies yes", appendonly="yes")
     replica = server.replica()
     with server.client() as client:
-        for told in (seen - 1, seen, seen - 2, seen, seen + 2 * 86_400_000_000):
-            client.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {told}")
+        for fences in (seen - 1, seen, seen - 2, seen, seen + 2 * 86_400_000_000):
+            client.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {fences}")
     assert [words[1] for words in written_commands(server)] == [
-        b"rl-fence 1 %d" % told for told in (seen - 1, seen)
+        b"rl-fence 1 %d" % fences for fences in (seen - 1, seen)
     ], "what was known already, or is too far ahead, is not written"
     replica.wait_for_sync()
     server.restart("kill")
@@ -256,12 +256,12 @@ def test_a_new_lease_has_the_largest_token_after_any_calls(
                 client.execute_command("RL.RELEASE", key, holder)
                 held.pop((key, holder), None)
             words = ["FENCE"] if draw.random() < 0.8 else []
-            told = client.execute_command("RL.ACQUIRE", key, 2, "60s", holder, *words)[5:]
-            if told and told[0] > 0 and told[0] == held.get((key, holder)):
+            fences = client.execute_command("RL.ACQUIRE", key, 2, "60s", holder, *words)[5:]
+            if fences and fences[0] > 0 and fences[0] == held.get((key, holder)):
                 renewed += 1
-            elif told and told[0] > 0:
-                assert told[0] > newest
-                newest = held[key, holder] = told[0]
+            elif fences and fences[0] > 0:
+                assert fences[0] > newest
+                newest = held[key, holder] = fences[0]
             if number == 200:
                 expected = digests(client, sorted(client.keys()))
         if number in (100, 200, 300):

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis, ResponseError, WatchError
 
 from support.clock import Clock
-from support.listening import all_told
+from support.listening import all_messages
 from support.saving import wait_until_saved
 from support.server import Server
 from support.workload import state
@@ -127,9 +127,9 @@ def test_a_first_call_is_the_same_with_and_without_an_aof(
             assert answers[0] == answers[1], (way, before)
             assert state(clients[0]) == state(clients[1]), (way, before)
     assert counted(clients[0]) == counted(clients[1])
-    heard = [all_told(listener) for listener in listeners]
-    assert len(heard[0]) > 100
-    assert heard[0] == heard[1]
+    messages = [all_messages(listener) for listener in listeners]
+    assert len(messages[0]) > 100
+    assert messages[0] == messages[1]
     assert clients[0].info("ratelimit")["ratelimit_effects_propagated"] == 0
     assert clients[1].info("ratelimit")["ratelimit_effects_propagated"] > 20
 
@@ -165,7 +165,7 @@ def test_a_first_call_is_the_same_on_both_paths_whatever_other_modules_do(
     answers = [twice(redis, call) for redis in clients]
     assert answers[0] == answers[1]
     assert state(clients[0]) == state(clients[1])
-    assert all_told(listeners[0]) == all_told(listeners[1])
+    assert all_messages(listeners[0]) == all_messages(listeners[1])
 
 
 @pytest.mark.parametrize("call", CALLS)

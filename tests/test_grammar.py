@@ -193,8 +193,8 @@ def test_an_unknown_algorithm_is_answered_with_the_existing_ones(redis, command,
 
 @pytest.mark.parametrize("command", ["RL.TAKE", "RL.PEEK"])
 def test_a_second_spec_of_one_window_needs_a_name(redis, command):
-    told = answer(redis, f"{command} k FIXED 10 60s FIXED 20 60s")
-    assert str(told).startswith("ERR specs of one kind must have different windows")
+    reply = answer(redis, f"{command} k FIXED 10 60s FIXED 20 60s")
+    assert str(reply).startswith("ERR specs of one kind must have different windows")
 
 
 # Missing words
@@ -209,11 +209,11 @@ def test_a_missing_argument_is_named_with_its_neighbours_unless_the_server_check
     counted = 3 if form.startswith(("RL.TAKE", "RL.PEEK")) else len(words)
     syntax = f"{algorithm} {' '.join(name for name, _, _ in FORMS[form])}"
     for length in range(1, len(words)):
-        told = answer(redis, *words[:length])
+        reply = answer(redis, *words[:length])
         if length < counted:
-            assert told == wrong_arity(words)
+            assert reply == wrong_arity(words)
         else:
-            assert told == f"ERR {FORMS[form][length - named][0]} is missing: {syntax}"
+            assert reply == f"ERR {FORMS[form][length - named][0]} is missing: {syntax}"
     assert answer(redis, *words, "cost") == "ERR cost is missing: COST amount"
     if "TOKENBUCKET" in form:
         assert answer(redis, *words, "maxwait") == "ERR maxwait is missing: MAXWAIT duration"

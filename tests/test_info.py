@@ -123,9 +123,9 @@ def test_both_counts_of_a_sliding_window_are_shown(redis: Redis, clock: Clock) -
     for cost in (6, 3):
         redis.execute_command("RL.SLIDING", "k", 10, "10s", "COST", cost)
         clock.advance("10s")
-    told = info(redis)
-    assert (told["used"], told["previous"], told["current"]) == ("3", "6", "3")
-    assert told["start"] == START_US // 1000 + 10_000
+    reply = info(redis)
+    assert (reply["used"], reply["previous"], reply["current"]) == ("3", "6", "3")
+    assert reply["start"] == START_US // 1000 + 10_000
     clock.advance("5s")
     assert info(redis)["used"] == "1.5"
 
@@ -134,20 +134,20 @@ def test_info_shows_a_logs_oldest_and_newest_entry(redis: Redis, clock: Clock) -
     for _ in range(5):
         redis.execute_command("RL.SLIDINGLOG", "k", 10, "1m")
         clock.advance("1s")
-    told = info(redis)
+    reply = info(redis)
     begin = START_US // 1000
-    assert (told["entries"], told["oldest"], told["newest"]) == (5, begin, begin + 4000)
+    assert (reply["entries"], reply["oldest"], reply["newest"]) == (5, begin, begin + 4000)
 
 
 def test_info_shows_the_first_100_leases(redis: Redis) -> None:
     for n in range(150):
         redis.execute_command("RL.ACQUIRE", "k", 1000, f"{1000 - n}s", f"h{n}", "COST", "0.5")
-    told = info(redis)
-    assert (told["holders"], told["used"]) == (150, "75")
-    assert len(told["leases"]) == 100
+    reply = info(redis)
+    assert (reply["holders"], reply["used"]) == (150, "75")
+    assert len(reply["leases"]) == 100
     # The leases that expire first.
-    assert told["leases"][0] == ["h149", "0.5", START_US // 1000 + 851_000]
-    expires = [expires_at for _, _, expires_at in told["leases"]]
+    assert reply["leases"][0] == ["h149", "0.5", START_US // 1000 + 851_000]
+    expires = [expires_at for _, _, expires_at in reply["leases"]]
     assert expires == sorted(expires)
 
 
@@ -211,10 +211,10 @@ def test_expired_leases_are_left_out(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.ACQUIRE", "k", 10, "10s", "first")
     redis.execute_command("RL.ACQUIRE", "k", 10, "1m", "second")
     clock.advance("10s")
-    told = info(redis)
-    assert (told["used"], told["holders"]) == ("1", 1)
-    assert told["leases"] == [["second", "1", START_US // 1000 + 60_000]]
-    assert told["written"] == START_US // 1000
+    reply = info(redis)
+    assert (reply["used"], reply["holders"]) == ("1", 1)
+    assert reply["leases"] == [["second", "1", START_US // 1000 + 60_000]]
+    assert reply["written"] == START_US // 1000
 
 
 @pytest.mark.parametrize(
@@ -236,16 +236,16 @@ def test_usage_of_a_component_is_as_of_now(
     redis.execute_command(*f"RL.TAKE k COST 5 {spec} FIXED 10 1h".split())
 
     def part() -> dict[str, object]:
-        told = redis.execute_command("RL.INFO", "k")
-        flat = as_text(told[told.index(b"parts") + 1][0])
+        reply = redis.execute_command("RL.INFO", "k")
+        flat = as_text(reply[reply.index(b"parts") + 1][0])
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
     first = part()
-    told = [first["used"]]
+    shown = [first["used"]]
     for step in ("3s", "2s"):
         clock.advance(step)
-        told.append(part()["used"])
-    assert told == used
+        shown.append(part()["used"])
+    assert shown == used
     # The stored instants, from which usage is derived, are unchanged.
     stored = ("recovers_at", "drained_to", "start", "charged", "oldest", "newest")
     assert [part().get(name) for name in stored] == [first.get(name) for name in stored]
@@ -271,7 +271,7 @@ def test_shown_usage_of_one_limit_is_no_less_than_the_actual_usage(
 def as_map(value: object) -> object:
     """Converts a RESP3 map, or the flat array of RESP2, to a map."""
     if isinstance(value, dict):
-        return {as_text(name): as_text(told) for name, told in value.items()}
+        return {as_text(name): as_text(field) for name, field in value.items()}
     flat = as_text(value)
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
@@ -289,9 +289,9 @@ def test_info_of_a_key_with_several_limits_shows_limits_ban_and_ids(
             "RL.BAN k 10s",
         ):
             redis.execute_command(*call.split())
-        told = redis.execute_command("RL.INFO", "k")
-    found = as_map(told)
-    raw = told if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))
+        reply = redis.execute_command("RL.INFO", "k")
+    found = as_map(reply)
+    raw = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
     parts = [as_map(part) for part in raw[b"parts"]]
     assert list(found) == [
         *("kind", "written", "parts", "ids", "banned_until", "strikes", "first_strike")

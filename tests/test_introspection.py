@@ -119,11 +119,11 @@ def test_command_info_shows_the_first_key_and_its_use(resp3, server):
     if server.version < DOCUMENTED:
         pytest.skip("the server tells nothing more of a command's keys")
     for name, (_, flags, (first, last, step)) in COMMANDS.items():
-        (told,) = resp3.execute_command("COMMAND INFO", name)
+        (reply,) = resp3.execute_command("COMMAND INFO", name)
         if first == 0:
-            assert not told[8]
+            assert not reply[8]
             continue
-        (spec,) = told[8]
+        (spec,) = reply[8]
         assert spec[b"begin_search"] == {b"type": b"index", b"spec": {b"index": first}}
         range_of = {b"lastkey": 0 if last == first else last, b"keystep": step}
         assert spec[b"find_keys"] == {b"type": b"range", b"spec": {**range_of, b"limit": 0}}
@@ -160,12 +160,12 @@ def test_every_command_is_documented(resp3, server):
     if server.version < DOCUMENTED:
         pytest.skip("the server has no COMMAND DOCS")
     docs = resp3.execute_command("COMMAND DOCS", *COMMANDS)
-    assert {name.decode(): syntax(told[b"arguments"]) for name, told in docs.items()} == SYNTAX
-    for told in docs.values():
-        assert told[b"summary"].endswith(b".")
-        assert told[b"complexity"].startswith(b"O(")
-        assert told[b"since"].count(b".") == 2
-        assert told[b"group"] == b"module"
+    assert {name.decode(): syntax(reply[b"arguments"]) for name, reply in docs.items()} == SYNTAX
+    for reply in docs.values():
+        assert reply[b"summary"].endswith(b".")
+        assert reply[b"complexity"].startswith(b"O(")
+        assert reply[b"since"].count(b".") == 2
+        assert reply[b"group"] == b"module"
 
 
 def test_command_getkeys_shows_the_keys(redis):

@@ -30,7 +30,7 @@ def client(listened: Server) -> Redis:
 
 
 @pytest.fixture
-def heard(listened: Server, client: Redis) -> Iterator[Heard]:
+def new_events(listened: Server, client: Redis) -> Iterator[Heard]:
     """Subscribes to all classes of events. `heard()` returns the new ones: key and event."""
     with listened.client(decode_responses=True).pubsub() as subscriber:
         subscriber.psubscribe("__keyspace@0__:*", "end")
@@ -63,19 +63,23 @@ def messages(subscriber: PubSub, count: int) -> list[dict[str, str]]:
 
 
 @each_limiter
-def test_a_charge_sends_an_rl_take_event(limiter: Limiter, client: Redis, heard: Heard) -> None:
+def test_a_charge_sends_an_rl_take_event(
+    limiter: Limiter, client: Redis, new_events: Heard
+) -> None:
     client.execute_command(*limiter.take("k", 3))
-    assert heard() == [("k", "rl.take")]
+    assert new_events() == [("k", "rl.take")]
     client.execute_command(*limiter.by("other").take("k", 3))
-    assert heard() == [("k", "rl.take")]
+    assert new_events() == [("k", "rl.take")]
     client.execute_command("RL.TAKE", "k", *limiter.by("third").full(3))
-    assert heard() == [("k", "rl.take")]
+    assert new_events() == [("k", "rl.take")]
 
 
 @each_limiter
-def test_calls_without_change_send_no_event(limiter: Limiter, client: Redis, heard: Heard) -> None:
+def test_calls_without_change_send_no_event(
+    limiter: Limiter, client: Redis, new_events: Heard
+) -> None:
     client.execute_command(*limiter.take("k", 7))
-    heard()
+    new_events()
     other = limiter.by("other")
     calls: list[tuple[Word, ...]] = [
         other.take("k", 4),
@@ -94,57 +98,57 @@ def test_calls_without_change_send_no_event(limiter: Limiter, client: Redis, hea
         calls += [limiter.take("k", 0), limiter.take("k", 0, "FORCE")]
     for call in calls:
         client.execute_command(*call)
-        assert heard() == [], call
+        assert new_events() == [], call
 
 
 @each_limiter
 def test_a_give_back_sends_rl_take_and_the_last_one_del(
-    limiter: Limiter, client: Redis, heard: Heard
+    limiter: Limiter, client: Redis, new_events: Heard
 ) -> None:
     client.execute_command(*limiter.take("k", 3))
     client.execute_command(*limiter.by("other").take("k", 3))
-    heard()
+    new_events()
     client.execute_command(*limiter.give_back("k", 3))
-    assert heard() == [("k", "rl.take")]
+    assert new_events() == [("k", "rl.take")]
     client.execute_command(*limiter.by("other").give_back("k", 3))
-    assert heard() == [("k", "del")]
+    assert new_events() == [("k", "del")]
     assert not client.exists("k")
 
 
 def test_a_call_over_several_keys_sends_an_event_for_each_charged_key(
-    client: Redis, heard: Heard
+    client: Redis, new_events: Heard
 ) -> None:
     names = [limiter.name for limiter in LIMITERS]
     specs = [word for limiter in LIMITERS for word in limiter.full(1)]
     client.execute_command("RL.MTAKE", len(names), *names, *specs)
-    assert sorted(heard()) == sorted((name, "rl.take") for name in names)
+    assert sorted(new_events()) == sorted((name, "rl.take") for name in names)
     specs = ["FIXED", 10, "1h", "COST", 0, "SLIDINGLOG", 10, "1h", "SLIDINGLOG", 9, "1h"]
     client.execute_command("RL.MTAKE", 3, "FIXED", "SLIDINGLOG", "new", *specs)
-    assert sorted(heard()) == [("SLIDINGLOG", "rl.take"), ("new", "rl.take")]
+    assert sorted(new_events()) == [("SLIDINGLOG", "rl.take"), ("new", "rl.take")]
 
 
 @each_limiter
 def test_a_key_that_expires_sends_an_expired_event(
-    limiter: Limiter, client: Redis, heard: Heard, clock: Clock
+    limiter: Limiter, client: Redis, new_events: Heard, clock: Clock
 ) -> None:
     client.execute_command(*limiter.take("k", 3))
-    heard()
+    new_events()
     clock.advance("3h")
     poll.until(lambda: client.dbsize() == 0, "it has expired")
-    assert heard() == [("k", "expired")]
+    assert new_events() == [("k", "expired")]
 
 
 @each_limiter
 def test_a_denied_call_that_writes_a_step_back_sends_an_event(
-    limiter: Limiter, client: Redis, heard: Heard, clock: Clock
+    limiter: Limiter, client: Redis, new_events: Heard, clock: Clock
 ) -> None:
     client.execute_command(*limiter.take("k", 7))
-    heard()
+    new_events()
     clock.advance("-1h")
     client.execute_command(*limiter.by("other").peek("k", 4))
-    assert heard() == []
+    assert new_events() == []
     client.execute_command(*limiter.by("other").take("k", 4))
-    assert heard() == [("k", "rl.take")]
+    assert new_events() == [("k", "rl.take")]
 
 
 # Calls on a plain key of which 7 of 10 units are used.
@@ -161,15 +165,17 @@ HEARD = {
 
 @pytest.mark.parametrize("call", HEARD)
 def test_a_converted_plain_key_sends_del_and_rl_take_events(
-    call: str, client: Redis, heard: Heard
+    call: str, client: Redis, new_events: Heard
 ) -> None:
     client.execute_command("RL.FIXED", "k", 10, "1h", "COST", 7)
-    heard()
+    new_events()
     client.execute_command(*call.split())
-    assert heard() == [("k", event) for event in HEARD[call]]
+    assert new_events() == [("k", event) for event in HEARD[call]]
 
 
-def test_only_changes_of_a_key_with_several_limits_send_events(client: Redis, heard: Heard) -> None:
+def test_only_changes_of_a_key_with_several_limits_send_events(
+    client: Redis, new_events: Heard
+) -> None:
     for call, events in {
         "RL.TAKE k COST 3 ONCE id 1h FIXED 10 1h SLIDING 10 1h": ["rl.take"],
         "RL.FIXED k 10 1h ONCE id 1h": [],
@@ -183,16 +189,16 @@ def test_only_changes_of_a_key_with_several_limits_send_events(client: Redis, he
         "RL.BAN k 0": ["rl.take"],
     }.items():
         client.execute_command(*call.split())
-        assert heard() == [("k", event) for event in events], call
+        assert new_events() == [("k", event) for event in events], call
 
 
-def test_an_effect_sends_the_events_of_its_call(client: Redis, heard: Heard) -> None:
+def test_an_effect_sends_the_events_of_its_call(client: Redis, new_events: Heard) -> None:
     client.execute_command("RL.EFFECT", "k", f"rl-bucket 1 1800000000000 5 {START_US}")
-    assert heard() == [("k", "rl.take")]
+    assert new_events() == [("k", "rl.take")]
     client.execute_command("RL.EFFECT", "k", "rl-bucket del")
-    assert heard() == [("k", "del")]
+    assert new_events() == [("k", "del")]
     client.execute_command("RL.EFFECT", "k", "rl-bucket del")
-    assert heard() == []
+    assert new_events() == []
 
 
 @pytest.fixture
@@ -205,31 +211,31 @@ def denials_are_events(client: Redis, listened: Server) -> None:
 @pytest.mark.usefixtures("denials_are_events")
 @each_limiter
 def test_a_denial_sends_an_rl_denied_event_if_enabled(
-    limiter: Limiter, client: Redis, heard: Heard
+    limiter: Limiter, client: Redis, new_events: Heard
 ) -> None:
     client.execute_command(*limiter.take("k", 7))
-    heard()
+    new_events()
     other = limiter.by("other")
     for call in [other.take("k", 4), other.take("k", 11), ("RL.TAKE", "k", *other.full(4))]:
         client.execute_command(*call)
-        assert heard() == [("k", "rl.denied")], call
+        assert new_events() == [("k", "rl.denied")], call
     client.execute_command(*other.take("missing", 11))
-    assert heard() == [("missing", "rl.denied")]
+    assert new_events() == [("missing", "rl.denied")]
     client.execute_command(*other.peek("k", 4))
     client.execute_command(*other.take("k", 1))
-    assert heard() == [("k", "rl.take")]
+    assert new_events() == [("k", "rl.take")]
     client.config_set("ratelimit.denial-events", "no")
     client.execute_command(*other.take("k", 11))
-    assert heard() == []
+    assert new_events() == []
 
 
 @pytest.mark.usefixtures("denials_are_events")
-def test_denial_events_name_the_keys_that_denied(client: Redis, heard: Heard) -> None:
+def test_denial_events_name_the_keys_that_denied(client: Redis, new_events: Heard) -> None:
     specs = ["FIXED", 1, "1h", "FIXED", 0, "1h", "SLIDINGLOG", 0, "1h"]
     client.execute_command("RL.MTAKE", 3, "a", "b", "c", *specs)
-    assert heard() == [("b", "rl.denied"), ("c", "rl.denied")]
+    assert new_events() == [("b", "rl.denied"), ("c", "rl.denied")]
     client.execute_command("RL.THROTTLE", "k", 0, 1, 3600, 2)
-    assert heard() == [("k", "rl.denied")]
+    assert new_events() == [("k", "rl.denied")]
 
 
 def test_denial_events_may_be_an_argument_of_the_module(
@@ -243,12 +249,12 @@ def test_denial_events_may_be_an_argument_of_the_module(
         assert [message["data"] for message in messages(subscriber, 1)] == ["rl.denied"]
 
 
-def test_a_throttle_call_sends_an_event_if_it_charges(client: Redis, heard: Heard) -> None:
+def test_a_throttle_call_sends_an_event_if_it_charges(client: Redis, new_events: Heard) -> None:
     client.execute_command("RL.THROTTLE", "k", 2, 1, 3600, 3)
-    assert heard() == [("k", "rl.take")]
+    assert new_events() == [("k", "rl.take")]
     client.execute_command("RL.THROTTLE", "k", 2, 1, 3600)
     client.execute_command("RL.THROTTLE", "k", 2, 1, 3600, 0)
-    assert heard() == []
+    assert new_events() == []
 
 
 @pytest.mark.parametrize(
@@ -256,12 +262,12 @@ def test_a_throttle_call_sends_an_event_if_it_charges(client: Redis, heard: Hear
     [("Kd", ["rl.take"]), ("Kg", ["del"]), ("KA", ["rl.take", "del"]), ("", [])],
 )
 def test_charges_are_module_events_and_deletions_generic_ones(
-    classes: str, expected: list[str], client: Redis, heard: Heard
+    classes: str, expected: list[str], client: Redis, new_events: Heard
 ) -> None:
     client.config_set("notify-keyspace-events", classes)
     client.execute_command("RL.FIXED", "k", 10, "1h")
     client.execute_command("RL.FIXED", "k", 10, "1h", "COST", -1)
-    assert [event for _, event in heard()] == expected
+    assert [event for _, event in new_events()] == expected
 
 
 def test_a_replica_sends_events_to_its_own_subscribers(fresh_server: Callable[..., Server]) -> None:

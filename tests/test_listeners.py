@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(180, 600))]
 AOF = {"appendfsync": "always", "auto_aof_rewrite_percentage": 0}
 
 
-def told(client: Redis) -> int:
+def propagated(client: Redis) -> int:
     return client.info("ratelimit_stats")["ratelimit_effects_propagated"]
 
 
@@ -104,7 +104,7 @@ def test_a_listener_that_starts_at_any_moment_misses_nothing(
     with server.client() as client:
         with Mixed(server, clock, seed=seed) as load:
             load.wait_for(turns=100)
-        assert told(client) == 0
+        assert propagated(client) == 0
         for number in range(5):
             with Mixed(server, clock, seed=1000 * (seed + 1) + number) as load:
                 for _ in range(chance.randint(1, 3)):
@@ -119,7 +119,7 @@ def test_a_listener_that_starts_at_any_moment_misses_nothing(
             listening.aof_on()
             load.wait_for(turns=50)
         listening.assert_nothing_was_missed()
-        assert told(client) > 0
+        assert propagated(client) > 0
     # At times, nearly all keys have recovered.
     assert fmean(listening.compared) > 5
 
@@ -142,7 +142,7 @@ def test_effects_during_a_fork_are_counted_only_with_a_listener(
     client.execute_command("RL.FIXED", "k", 9, "1h")
     client.execute_command("RL.MTAKE 2 a b FIXED 9 1h FIXED 9 1h")
     assert client.info("persistence")["rdb_bgsave_in_progress"] == 1
-    assert told(client) == 0
+    assert propagated(client) == 0
 
 
 def test_effects_during_the_first_write_of_an_aof_are_counted(
@@ -154,7 +154,7 @@ def test_effects_during_the_first_write_of_an_aof_are_counted(
     for taken in (1, 2):
         client.execute_command("RL.FIXED", "k", 9, "1h")
         assert client.info("persistence")["aof_rewrite_in_progress"] == 1
-        assert told(client) == taken
+        assert propagated(client) == taken
 
 
 def test_effects_for_a_replica_in_its_first_sync_are_counted(
@@ -167,7 +167,7 @@ def test_effects_for_a_replica_in_its_first_sync_are_counted(
     poll.until(lambda: client.info("replication")["connected_slaves"], "it has come")
     poll.until(lambda: client.info("persistence")["rdb_bgsave_in_progress"], "it is served")
     client.execute_command("RL.FIXED", "k", 9, "1h")
-    assert told(client) == 1
+    assert propagated(client) == 1
 
 
 def test_an_unpropagated_grant_to_a_waiting_call_is_not_counted(
@@ -178,7 +178,7 @@ def test_an_unpropagated_grant_to_a_waiting_call_is_not_counted(
         b = queue.joins("b")
         queue.release("a")
         assert b.reply() == GRANTED
-        assert told(queue.client) == 0
+        assert propagated(queue.client) == 0
 
 
 def test_effects_without_a_listener_in_a_cluster_are_not_counted(
@@ -194,10 +194,10 @@ def test_effects_without_a_listener_in_a_cluster_are_not_counted(
 
     poll.until(is_ok, "the cluster is up")
     client.execute_command("RL.FIXED", "k", 9, "1h")
-    assert told(client) == 0
+    assert propagated(client) == 0
     client.config_set("appendonly", "yes")
     client.execute_command("RL.FIXED", "k", 9, "1h")
-    assert told(client) == 1
+    assert propagated(client) == 1
     # A killed child would leave a file in the server's directory.
     wait_until_saved(client)
 
@@ -210,4 +210,4 @@ def test_calls_on_a_writable_replica_are_not_counted_as_propagated(
     with replica.client() as client:
         client.config_set("replica-read-only", "no")
         client.execute_command("RL.FIXED", "k", 9, "1h")
-        assert told(client) == 0
+        assert propagated(client) == 0

@@ -17,14 +17,14 @@ Start = Callable[..., Server]
 
 
 @pytest.fixture
-def unheard(fresh_server: Start, neighbour: Path) -> Redis:
+def fast_path(fresh_server: Start, neighbour: Path) -> Redis:
     """Starts a server without replicas or an AOF, which decides RL.MTAKE on the fast path."""
     redis = fresh_server(others=[neighbour]).client()
     redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
     return redis
 
 
-def everyday_mtake(redis: Redis) -> list[int]:
+def fast_path_mtake(redis: Redis) -> list[int]:
     """Calls RL.MTAKE on three keys and returns what remains of each."""
     specs = [word for _ in "abc" for word in BUCKET]
     allowed, _, decisions = redis.execute_command("RL.MTAKE", 3, *"abc", *specs)
@@ -34,13 +34,13 @@ def everyday_mtake(redis: Redis) -> list[int]:
 
 @pytest.mark.parametrize("order", ["DEL b", "DEL a b c", "SET b mine", "FLUSHALL"])
 def test_a_module_may_change_keys_of_a_fast_path_mtake_on_its_event(
-    order: str, unheard: Redis
+    order: str, fast_path: Redis
 ) -> None:
     for _ in range(3):
-        unheard.flushall()
-        assert everyday_mtake(unheard) == [9, 9, 9]
-        unheard.execute_command("NEIGHBOUR.ON", "rl.take", "a", *order.split())
-        assert everyday_mtake(unheard) == [8, 8, 8]
+        fast_path.flushall()
+        assert fast_path_mtake(fast_path) == [9, 9, 9]
+        fast_path.execute_command("NEIGHBOUR.ON", "rl.take", "a", *order.split())
+        assert fast_path_mtake(fast_path) == [8, 8, 8]
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,19 @@ def test_a_module_may_change_keys_of_a_fast_path_mtake_on_its_event(
     ],
 )
 def test_a_module_may_change_keys_when_a_later_key_of_a_fast_path_mtake_has_expired(
-    order: str, left: list[int] | None, unheard: Redis, clock: Clock
+    order: str, left: list[int] | None, fast_path: Redis, clock: Clock
 ) -> None:
     for _ in range(3):
-        unheard.flushall()
-        everyday_mtake(unheard)
-        unheard.pexpire("b", 1000)
-        unheard.execute_command("NEIGHBOUR.ON", "expired", "b", *order.split())
+        fast_path.flushall()
+        fast_path_mtake(fast_path)
+        fast_path.pexpire("b", 1000)
+        fast_path.execute_command("NEIGHBOUR.ON", "expired", "b", *order.split())
         clock.advance("2s")
         if left is None:
             with pytest.raises(ResponseError, match="WRONGTYPE"):
-                everyday_mtake(unheard)
+                fast_path_mtake(fast_path)
         else:
-            assert everyday_mtake(unheard) == left
+            assert fast_path_mtake(fast_path) == left
 
 
 @pytest.mark.parametrize("event", ["expired", "new", "rl.take"])
@@ -86,10 +86,10 @@ def test_a_first_call_is_the_same_on_the_fast_and_the_slow_path(
         clock.advance("2s")
         redis.execute_command("NEIGHBOUR.ON", event, "k", *order.split())
         try:
-            told = redis.execute_command("RL.TOKENBUCKET", "k", *BUCKET[1:])
+            reply = redis.execute_command("RL.TOKENBUCKET", "k", *BUCKET[1:])
         except ResponseError as error:
-            told = str(error)
+            reply = str(error)
         there = (redis.type("k"), redis.dump("k"), redis.pttl("k"))
-        came_to.append((told, there, redis.info("ratelimit_kinds")))
+        came_to.append((reply, there, redis.info("ratelimit_kinds")))
         clock.reset()
     assert came_to[0] == came_to[1]

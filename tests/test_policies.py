@@ -65,10 +65,10 @@ def test_the_text_of_a_policy_sets_it_again(fresh: Redis) -> None:
     text = b"TOKENBUCKET 60.5 60 1m COST 1 AS a FIXED 9 1mo ALIGNED OFFSET +09:00 BAN 3 1m 1h"
     version = fresh.execute_command(f"RL.POLICYSET gold {words}")
     for _ in range(2):
-        told = policy(fresh, "gold")
-        assert (told.version, told.specs) == (version, text)
+        replies = policy(fresh, "gold")
+        assert (replies.version, replies.specs) == (version, text)
         version += 1
-        assert fresh.execute_command("RL.POLICYSET", "gold", *told.specs.split()) == version
+        assert fresh.execute_command("RL.POLICYSET", "gold", *replies.specs.split()) == version
 
 
 def test_nx_keeps_an_existing_policy(fresh: Redis) -> None:
@@ -131,8 +131,8 @@ def test_version_is_no_name_of_a_policy_behind_another(fresh: Redis) -> None:
         fresh.execute_command(f"RL.POLICYSET {name} {MINUTE}")
     version = policy(fresh, "VERSION").version
     assert answer(fresh, "RL.POLICYDEL gold VERSION 3").endswith(", not 3")
-    told = answer(fresh, "RL.POLICYDEL gold 3 VERSION 3")
-    assert told.endswith("unexpected 'VERSION', which must come right after a single name")
+    replies = answer(fresh, "RL.POLICYDEL gold 3 VERSION 3")
+    assert replies.endswith("unexpected 'VERSION', which must come right after a single name")
     assert len(policies(fresh)) == 3
     assert fresh.execute_command(f"RL.POLICYDEL VERSION VERSION {version}") == 1
     assert fresh.execute_command("RL.POLICYDEL gold 3") == 2
@@ -145,9 +145,9 @@ def test_of_a_change_and_a_deletion_of_one_version_one_succeeds(fresh_server: St
             version = one.execute_command(f"RL.POLICYSET gold {MINUTE}")
             change = f"RL.POLICYSET gold VERSION {version} {HOUR}"
             deletion = f"RL.POLICYDEL gold VERSION {version}"
-            told = list(threads.map(answer, (one, other), (change, deletion)))
-            changed, deleted = (isinstance(reply, int) for reply in told)
-            assert changed != deleted, told
+            replies = list(threads.map(answer, (one, other), (change, deletion)))
+            changed, deleted = (isinstance(reply, int) for reply in replies)
+            assert changed != deleted, replies
             assert (b"gold" in policies(one)) == changed
 
 
@@ -189,12 +189,12 @@ def test_calls_are_counted_for_the_policy_that_ruled_and_outlast_its_changes(fre
         fresh.execute_command("RL.LIMIT k gold OR pro")
     fresh.execute_command("RL.LIMIT k pro COST 0")
     # The fourth and fifth call left a fifth or less.
-    told = NO_COUNTS | {b"calls": 8, b"admitted": 5, b"denied": 2, b"near": 2}
-    assert counts(fresh, "pro") == told
+    replies = NO_COUNTS | {b"calls": 8, b"admitted": 5, b"denied": 2, b"near": 2}
+    assert counts(fresh, "pro") == replies
     fresh.execute_command("RL.POLICYSET pro FIXED 6 1h")
     fresh.execute_command("RL.POLICYSCALE pro 2")
     fresh.execute_command("RL.LIMIT k pro")
-    assert counts(fresh, "pro") == told | {b"calls": 9, b"admitted": 6}
+    assert counts(fresh, "pro") == replies | {b"calls": 9, b"admitted": 6}
     fresh.execute_command("RL.POLICYDEL pro")
     fresh.execute_command("RL.POLICYSET pro FIXED 6 1h")
     assert counts(fresh, "pro") == NO_COUNTS

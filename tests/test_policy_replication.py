@@ -26,7 +26,7 @@ from support.policy_pairs import Start, assert_the_same
 from support.resyncs import syncs
 from support.saving import rewrite_aof, wait_until_saved
 from support.scale import first_on_every_server, scaled
-from support.sentinel import PATIENCE, Sentinels
+from support.sentinel import TIMEOUT, Sentinels
 from support.slot_moves import move_atomically
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
@@ -246,7 +246,7 @@ def test_a_promoted_replica_continues_with_its_policies(
 
 
 @pytest.mark.one_server
-@pytest.mark.timeout(5 * PATIENCE)
+@pytest.mark.timeout(5 * TIMEOUT)
 def test_sentinels_promote_a_replica_that_has_the_policies(fresh_server: Start) -> None:
     settings = {"clock": None, "repl_timeout": 60, "repl_ping_replica_period": 1}
     primary = fresh_server(**settings)
@@ -264,7 +264,7 @@ def test_sentinels_promote_a_replica_that_has_the_policies(fresh_server: Start) 
             except (RedisConnectionError, ReadOnlyError):
                 return False
 
-        poll.until(answers, "the new primary takes by the policy", PATIENCE)
+        poll.until(answers, "the new primary takes by the policy", TIMEOUT)
         assert sentinels.primary_port() == replica.port
         version = set_policy(client, "gold", "FIXED", 20, "365d")
         primary.start()
@@ -276,7 +276,7 @@ def test_sentinels_promote_a_replica_that_has_the_policies(fresh_server: Start) 
             except (RedisConnectionError, ResponseError):
                 return False
 
-        poll.until(has_the_policy, "the old primary has what the new one has", PATIENCE)
+        poll.until(has_the_policy, "the old primary has what the new one has", TIMEOUT)
         assert policy(old, "gold").version == version
 
 

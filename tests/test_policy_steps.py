@@ -112,19 +112,19 @@ def test_a_change_that_is_loaded_from_ahead_holds_no_longer_than_every(
         assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.125
 
 
-@pytest.mark.parametrize("told", ["by an effect", "by a full sync"])
+@pytest.mark.parametrize("way", ["by an effect", "by a full sync"])
 def test_a_replica_promoted_after_its_clock_was_put_right_brakes_no_second_time(
-    told: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
+    way: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:
     primary = fresh_server(module_args="policies yes")
     client = primary.client()
     client.execute_command("RL.POLICYSET", "gold", *MINUTE.split())
     wrong = Clock(clock.library, tmp_path / "clock")
     wrong.advance("5h")
-    if told == "by a full sync":
+    if way == "by a full sync":
         assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
     replica = primary.replica(clock=wrong, module_args="policies yes")
-    if told == "by an effect":
+    if way == "by an effect":
         assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
         replica.wait_for_sync()
     # The replica's clock is set right, and the replica is promoted.
@@ -173,7 +173,7 @@ def test_a_replica_has_the_factor_and_goes_on_with_it(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error"),
     [
         ("MUL 2", "factor must be a number from 0 to 1, such as 0.7, not '2'"),
         ("MUL 0.5 MAX 1", "unexpected 'MAX', where an option is needed: MIN, EVERY or FOR"),
@@ -181,8 +181,10 @@ def test_a_replica_has_the_factor_and_goes_on_with_it(
         ("ADD", r"step is missing: ADD step \[MAX most\] \[EVERY duration\] \[FOR duration\]"),
     ],
 )
-def test_wrong_arguments_are_errors_and_change_nothing(fresh: Redis, words: str, told: str) -> None:
-    with pytest.raises(ResponseError, match=told):
+def test_wrong_arguments_are_errors_and_change_nothing(
+    fresh: Redis, words: str, error: str
+) -> None:
+    with pytest.raises(ResponseError, match=error):
         scale(fresh, words)
     assert scale(fresh, "MUL 1") == [1, -1]
 
@@ -192,12 +194,12 @@ def test_a_hundred_workers_on_three_primaries_brake_once(cluster: Cluster) -> No
     primaries = [cluster.admin(primary) for primary in cluster.primaries()]
     version = primaries[0].execute_command("RL.POLICYSET", name, *MINUTE.split())
 
-    def told() -> set[tuple[int, str] | None]:
+    def factors() -> set[tuple[int, str] | None]:
         """Returns each node's factor; None for a node that has not received the policy."""
         nodes = (cluster.admin(node).execute_command("RL.POLICYLIST") for node in cluster.servers)
         return {next(((one[1], one[3]) for one in node if one[0] == name), None) for node in nodes}
 
-    poll.until(lambda: told() == {(version, "1")}, "all nodes have the policy")
+    poll.until(lambda: factors() == {(version, "1")}, "all nodes have the policy")
 
     def brake(primary: Redis) -> None:
         for _ in range(33):
@@ -206,9 +208,9 @@ def test_a_hundred_workers_on_three_primaries_brake_once(cluster: Cluster) -> No
     with ThreadPoolExecutor(len(primaries)) as pool:
         # On all three at once. A node that has not received the others' step also starts from 1.
         list(pool.map(brake, primaries))
-    poll.until(lambda: told() == {(version, "0.5")}, "all nodes have braked, and once")
+    poll.until(lambda: factors() == {(version, "0.5")}, "all nodes have braked, and once")
     assert scale(primaries[0], "ADD 0.1 EVERY 1h", name)[0] == 0.6
-    poll.until(lambda: told() == {(version, "0.6")}, "all nodes have the next step")
+    poll.until(lambda: factors() == {(version, "0.6")}, "all nodes have the next step")
     assert {scale(primary, "ADD 0.1 EVERY 1h", name)[0] for primary in primaries} == {0.6}
     primaries[0].execute_command("RL.POLICYDEL", name)
 

@@ -142,12 +142,12 @@ def test_a_conversion_of_a_plain_key_propagates_one_effect(
         client.execute_command("RL.FIXED", "k", 10, "1h")
         before = len(written_commands(server))
         client.execute_command(*call.split())
-        told = written_commands(server)[before:]
-        assert told[0][:2] == (b"RL.EFFECT", b"k"), call
-        assert told[0][2].startswith(b"rl-window convert "), call
-        assert len(told[0]) == 3
+        written = written_commands(server)[before:]
+        assert written[0][:2] == (b"RL.EFFECT", b"k"), call
+        assert written[0][2].startswith(b"rl-window convert "), call
+        assert len(written[0]) == 3
         # The other key of RL.MTAKE.
-        assert [words[1] for words in told[1:]] == ([b"new"] if "new" in call else [])
+        assert [words[1] for words in written[1:]] == ([b"new"] if "new" in call else [])
 
 
 @pytest.mark.parametrize("fill", ["RL.ACQUIRE k 5000 1h", "RL.SLIDINGLOG k 5000 1h"])
@@ -156,7 +156,7 @@ def test_the_effect_of_a_conversion_does_not_grow_with_the_key(
 ) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
 
-    def told(entries: int) -> int:
+    def effect_size(entries: int) -> int:
         primary.flushall()
         clock.reset()
         pipeline = primary.pipeline(transaction=False)
@@ -175,7 +175,7 @@ def test_the_effect_of_a_conversion_does_not_grow_with_the_key(
         assert digests(replica, state(primary)) == digests(primary, state(primary))
         return after - before
 
-    assert told(3000) == told(1)
+    assert effect_size(3000) == effect_size(1)
 
 
 @pytest.mark.parametrize("command", CHARGES)

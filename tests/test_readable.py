@@ -69,9 +69,9 @@ def test_a_force_beside_an_upto_lasts(
 def test_upto_returns_its_grant_though_a_force_beside_it_does_not_fit(redis: Redis) -> None:
     call = words("RL.TAKE k COST 3 UPTO ONCE a 10m EACH FIXED 10 1h FIXED 5 1d COST 9 FORCE")
     day_ms = UNITS_US["d"] // 1000
-    told = [0, day_ms, [[1, 10, 7, 0, 3_600_000, 3], [0, 5, 0, day_ms, day_ms]]]
-    assert redis.execute_command(*call) == told
-    assert redis.execute_command(*call) == told, "sent again"
+    expected = [0, day_ms, [[1, 10, 7, 0, 3_600_000, 3], [0, 5, 0, day_ms, day_ms]]]
+    assert redis.execute_command(*call) == expected
+    assert redis.execute_command(*call) == expected, "sent again"
     call.remove("EACH")
     assert redis.execute_command(*call) == [0, 5, 0, day_ms, day_ms, 3]
 

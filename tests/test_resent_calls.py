@@ -10,14 +10,14 @@ from typing import NamedTuple
 import pytest
 from redis import Redis
 
-from support.libraries import PATIENT, Library, LibraryError, Program, each_library
+from support.libraries import MAX_TIMEOUT, Library, LibraryError, Program, each_library
 from support.proxy import LossyProxy
 from support.scale import scaled
 from support.server import Server
 
 # Each client decides itself when to resend. test_once.py checks on every server that an id counts
 # once. Building a client in another language takes a minute or two.
-pytestmark = [pytest.mark.once, pytest.mark.timeout(PATIENT)]
+pytestmark = [pytest.mark.once, pytest.mark.timeout(MAX_TIMEOUT)]
 
 CALLS = scaled(32, 200)
 LIMIT = scaled(24, 150)

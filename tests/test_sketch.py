@@ -12,7 +12,7 @@ from redis import OutOfMemoryError, Redis, ResponseError
 from support.addresses import Traffic
 from support.binaries import Binary
 from support.clock import Clock
-from support.listening import all_told
+from support.listening import all_messages
 from support.saving import (
     restart_from_aof,
     restart_from_rdb,
@@ -99,25 +99,25 @@ def test_the_setting_is_the_size_of_new_keys(fresh_server: Start, binary: Binary
 def test_info_shows_the_quality_of_a_sketch(redis, resp3):
     for number in range(2000):
         redis.execute_command("RL.SKETCH", "k", item(number), 2, 2, "1m", "COST", 2, *SMALL)
-    told = described(resp3.execute_command("RL.INFO", "k"))
-    assert told[b"kind"] == b"rl-sketch"
-    assert told[b"size"] == 65_536
-    assert told[b"numbers"] == b"2 2 1m"
+    info = described(resp3.execute_command("RL.INFO", "k"))
+    assert info[b"kind"] == b"rl-sketch"
+    assert info[b"size"] == 65_536
+    assert info[b"numbers"] == b"2 2 1m"
     denied = sum(
         not redis.execute_command("RL.PEEK", "k", "SKETCH", 2, 2, "1m", f"unseen{number}")[0]
         for number in range(2000)
     )
-    assert abs(float(told[b"unseen_denied"]) - denied / 2000) < 0.04
-    assert 0.4 < float(told[b"filled"]) < 0.7
+    assert abs(float(info[b"unseen_denied"]) - denied / 2000) < 0.04
+    assert 0.4 < float(info[b"filled"]) < 0.7
 
 
 def test_info_shows_shares_and_never_the_secret(redis, resp3):
     redis.execute_command("RL.SKETCH", "k", "a", 5, 2, "1m", "KEEP", 1)
-    told = described(resp3.execute_command("RL.INFO", "k"))
-    assert set(told) == {b"kind", b"size", b"numbers", b"filled", b"unseen_denied"}
+    info = described(resp3.execute_command("RL.INFO", "k"))
+    assert set(info) == {b"kind", b"size", b"numbers", b"filled", b"unseen_denied"}
     # Of the full capacity, without KEEP.
-    assert told[b"numbers"] == b"5 2 1m"
-    for share in (told[b"filled"], told[b"unseen_denied"]):
+    assert info[b"numbers"] == b"5 2 1m"
+    for share in (info[b"filled"], info[b"unseen_denied"]):
         assert re.fullmatch(rb"0\.[0-9]{4}|1\.0000", share)
 
 
@@ -221,17 +221,17 @@ def test_a_fast_path_call_is_the_same_with_and_without_an_aof(fresh_server, cloc
         replies = [client.execute_command(*words) for client in clients]
         assert replies[0] == replies[1], words
         assert clients[0].pttl("k") == clients[1].pttl("k")
-    told = [
+    replies = [
         [
             client.info("ratelimit_kinds"),
             client.execute_command("RL.TOP"),
             client.execute_command("RL.INFO", "k")[:6],
-            all_told(listener),
+            all_messages(listener),
         ]
         for client, listener in zip(clients, events, strict=True)
     ]
-    assert told[0] == told[1]
-    assert len(told[0][3]) > 1000
+    assert replies[0] == replies[1]
+    assert len(replies[0][3]) > 1000
 
 
 # Policies, and the calls on many keys

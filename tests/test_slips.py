@@ -38,15 +38,15 @@ def test_common_mistakes_get_helpful_errors(fresh_server: Start) -> None:
     assert len(dict(table)) == len(table) > 100
     with fresh_server().client() as redis:
         redis.execute_command("RL.POLICYSET there FIXED 5 1m")
-        told = {call: answer(redis, call) for call, _ in table}
+        replies = {call: answer(redis, call) for call, _ in table}
         # On Redis 6.2 the module checks the same arity as later servers do.
-        assert told == dict(table)
+        assert replies == dict(table)
         assert redis.dbsize() == 0
         assert redis.execute_command("RL.POLICYLIST")[0][2] == b"FIXED 5 1m"
 
 
 @pytest.mark.parametrize(
-    ("key", "call", "told"),
+    ("key", "call", "error"),
     [
         (
             "SET k text",
@@ -79,11 +79,11 @@ def test_common_mistakes_get_helpful_errors(fresh_server: Start) -> None:
     ],
 )
 def test_errors_name_the_keys_type_and_the_existing_policies(
-    redis: Redis, key: str, call: str, told: str
+    redis: Redis, key: str, call: str, error: str
 ) -> None:
     redis.execute_command(*key.split())
     before = redis.keys()
-    assert answer(redis, call) == told
+    assert answer(redis, call) == error
     assert redis.keys() == before
 
 

@@ -158,10 +158,10 @@ def test_a_peek_is_never_counted_as_denied(call: str, counting: Redis) -> None:
     assert counting.execute_command("RL.TOP") == []
     for policy in ("plain", "several"):
         said = counting.execute_command("RL.POLICYGET", policy)
-        told = dict(zip(said[::2], said[1::2], strict=True))["counts"]
-        told = dict(zip(told[::2], told[1::2], strict=True))
+        reply = dict(zip(said[::2], said[1::2], strict=True))["counts"]
+        reply = dict(zip(reply[::2], reply[1::2], strict=True))
         expected = {"calls": 1} if policy in call.split() else {}
-        assert {name: count for name, count in told.items() if count} == expected
+        assert {name: count for name, count in reply.items() if count} == expected
 
 
 def test_a_release_counts_as_a_call(counting: Redis) -> None:

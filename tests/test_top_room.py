@@ -45,14 +45,14 @@ def test_heavy_keys_are_found_among_noise(start: Callable[..., Redis]) -> None:
     draw.shuffle(names)
     deny(redis, *names)
     truth = Counter(name.encode() for name in names)
-    told = {name: (denied, error) for name, denied, error in top(redis, "COUNT", room)}
-    assert len(told) == room
-    assert sum(denied for denied, _ in told.values()) == len(names)
+    counted = {name: (denied, error) for name, denied, error in top(redis, "COUNT", room)}
+    assert len(counted) == room
+    assert sum(denied for denied, _ in counted.values()) == len(names)
     for name, count in truth.items():
-        assert count <= len(names) // room or name in told
-    for name, (denied, error) in told.items():
+        assert count <= len(names) // room or name in counted
+    for name, (denied, error) in counted.items():
         assert denied - error <= truth[name] <= denied
-    certain = sorted(told, key=lambda name: told[name][0] - told[name][1], reverse=True)
+    certain = sorted(counted, key=lambda name: counted[name][0] - counted[name][1], reverse=True)
     assert {name.decode() for name in certain[:10]} == set(heavy)
 
 

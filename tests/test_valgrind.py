@@ -18,11 +18,11 @@ from support.clock import Clock
 from support.memcheck import Memcheck, findings
 from support.scale import scaled
 from support.server import Server
-from support.waiting import Queue, error_of, told_of
+from support.waiting import Queue, error_of, info_of
 from support.workload import LIMITERS, digests, play, state, steps
 
 # Timeout in seconds. A start is slow, and a call takes about fifty times as long as usual.
-PATIENCE = 120
+TIMEOUT = 120
 pytestmark = pytest.mark.timeout(scaled(300, 3600))
 
 
@@ -39,7 +39,7 @@ def memcheck(binary: Binary, tmp_path: Path) -> Memcheck:
 def watched(memcheck: Memcheck, clock: Clock) -> Iterator[Server]:
     # Without a preamble the module writes the rewritten AOF.
     settings = {"appendonly": "yes", "aof-use-rdb-preamble": "no"}
-    with Server(memcheck.binary, clock=clock, patience=PATIENCE, **settings) as server:
+    with Server(memcheck.binary, clock=clock, timeout=TIMEOUT, **settings) as server:
         yield server
 
 
@@ -54,7 +54,7 @@ def test_a_server_at_work_shows_no_error_and_no_leak(
     transactions_and_scripts(client)
     rewrite_and_load(watched, clock)
     remove_all(client)
-    with Queue(watched, PATIENCE) as queue:
+    with Queue(watched, TIMEOUT) as queue:
         wait_in_turn(queue, clock)
         for limiter in LIMITERS:
             client.execute_command(*limiter.take(f"left, {limiter.name}", 5))
@@ -232,8 +232,8 @@ def wait_in_turn(queue: Queue, clock: Clock) -> None:
         killed, closed, denied, refused = queue.join(*"defg", block="1h")
         later = queue.joins("b", *options)
         assert waiters.pop("b").reply()[0] == 0
-        told_of(client)
-        queue.told()
+        info_of(client)
+        queue.info()
         client.client_kill_filter(_id=killed.id)
         closed.hang_up()
         client.client_unblock(denied.id)

@@ -6,7 +6,7 @@ import pytest
 
 from support import poll
 from support.clock import Clock
-from support.waiting import GRANTED, Queue, answered, told_of
+from support.waiting import GRANTED, Queue, answered, info_of
 
 pytestmark = pytest.mark.every_server
 
@@ -85,7 +85,7 @@ def test_a_clock_set_back_while_writes_are_paused_prolongs_no_wait(
     queue.see_clock(clock)
     queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
     clock.advance("-1h")
-    queue.until(lambda: told_of(queue.client)[b"queue"][1][3] < 3_600_000, "deadlines move back")
+    queue.until(lambda: info_of(queue.client)[b"queue"][1][3] < 3_600_000, "deadlines move back")
     queue.client.execute_command("CLIENT", "UNPAUSE")
     queue.see_clock(clock)
     # The lease lasts from when it can be written, for its full time at most.

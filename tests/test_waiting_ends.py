@@ -24,7 +24,7 @@ def test_a_denial_at_the_deadline_shows_the_current_state(
     clock.advance("1ms")
     assert b.reply() == [0, 1, 0, 55_000, 55_000]
     assert queue.is_empty
-    assert queue.told()["timed_out"] > 0
+    assert queue.info()["timed_out"] > 0
 
 
 def test_a_lease_that_lapses_at_the_deadline_is_granted(queue: Queue, clock: Clock) -> None:
@@ -44,8 +44,8 @@ def test_once_a_head_is_denied_the_next_passes_and_has_not_waited_in_vain(
     clock.advance("30s")
     assert big.reply() == [0, 2, 1, 30_000, 30_000]
     assert small.reply() == [1, 2, 0, 0, 60_000]
-    told = queue.told()
-    assert (told["served"], told["timed_out"]) == (1, 1)
+    info = queue.info()
+    assert (info["served"], info["timed_out"]) == (1, 1)
 
 
 def test_deadlines_end_in_their_order_wherever_in_the_queue(queue: Queue, clock: Clock) -> None:

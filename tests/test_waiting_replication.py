@@ -61,7 +61,7 @@ def test_waiting_calls_on_a_server_that_becomes_a_replica_get_unblocked(
         server.follow(None)
         queue.see_clock(clock)
         assert queue.holders() == {}
-        assert queue.told()["served"] == 0
+        assert queue.info()["served"] == 0
 
 
 def test_a_lapsed_lease_is_not_granted_on_a_replica(fresh_server: Start, clock: Clock) -> None:

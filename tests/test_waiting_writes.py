@@ -23,7 +23,7 @@ Step = Callable[[Queue], None]
 
 def looks(queue: Queue) -> int:
     """Returns how often the server has checked a queue."""
-    looks = queue.told()["looks"]
+    looks = queue.info()["looks"]
     assert isinstance(looks, int)
     return looks
 
@@ -82,7 +82,7 @@ def test_no_lease_is_granted_while_the_server_refuses_writes(
     assert c.reply() == [0, 1, 1, 1, 0]
     assert queue.client.client_unblock(d.id) == 1
     assert d.reply() == [0, 1, 1, 1, 0]
-    assert queue.told()["blocked_clients"] == 1
+    assert queue.info()["blocked_clients"] == 1
     ends(queue)
     assert b.reply() == GRANTED
     assert queue.holders() == {b"b": b"1"}

@@ -15,7 +15,7 @@ from support import poll
 from support.cluster import SLOTS, Cluster, slot_of
 from support.libraries import (
     LIBRARIES,
-    PATIENT,
+    MAX_TIMEOUT,
     Library,
     LibraryError,
     Program,
@@ -27,7 +27,7 @@ from support.server import Server
 from support.slot_moves import SlotMove
 
 # A library decides where to send a call, whatever the server. Building one takes a minute.
-pytestmark = [pytest.mark.once, pytest.mark.timeout(PATIENT)]
+pytestmark = [pytest.mark.once, pytest.mark.timeout(MAX_TIMEOUT)]
 
 # The code
 
@@ -55,7 +55,7 @@ def cells() -> dict[str, dict[str, str]]:
     return {re.match(r"\[(.*?)\]", row[0])[1]: dict(zip(head, row, strict=True)) for row in rows}
 
 
-def told(library: Library, column: str) -> dict[str, str]:
+def documented(library: Library, column: str) -> dict[str, str]:
     """Returns the table's cell as the library's section shows it. The part before an arrow omits
     the lines that the section shows.
     """
@@ -144,7 +144,7 @@ def test_a_call_with_one_key(
         "plain": [("plain", "RL.TAKE", key, *LIMIT) for key in keys],
         "shown": [("one", key) for key in keys],
     }
-    said = told(library, "one key")
+    said = documented(library, "one key")
     with library.program("cluster", cluster.servers[0].port) as program:
         assert {how: outcome(cluster, questions[how], program) for how in said} == said
 
@@ -161,7 +161,7 @@ def test_a_call_with_several_keys(
         ],
         "shown": [("several", tag) for tag in both],
     }
-    said = told(library, "several keys")
+    said = documented(library, "several keys")
     with library.program("cluster", cluster.servers[0].port) as program:
         assert {how: outcome(cluster, questions[how], program) for how in said} == said
 
@@ -188,7 +188,7 @@ def test_a_pipeline(library: Library, cluster: Cluster, tags: list[tuple[str, st
         return outcomes[0]
 
     verbs = {"plain": "plain-pipeline", "shown": "pipeline"}
-    said = told(library, "pipeline")
+    said = documented(library, "pipeline")
     if said == {"shown": "none"}:
         pytest.skip("the library has none")
     with library.program("cluster", cluster.servers[0].port) as program:
@@ -198,22 +198,22 @@ def test_a_pipeline(library: Library, cluster: Cluster, tags: list[tuple[str, st
 def wait_until_replicas_are_told_of(cluster: Cluster, tags: list[tuple[str, str]]) -> None:
     """A node lists a replica for clients once it knows that the replica has received data."""
 
-    def told_of() -> bool:
+    def info_of() -> bool:
         slots = [
             cluster.admin(server).execute_command("CLUSTER SLOTS") for server in cluster.servers
         ]
         # Each part has its first and last slot, its primary and its replicas.
-        return all(len(part) > 3 for told in slots for part in told)
+        return all(len(part) > 3 for documented in slots for part in documented)
 
     for tag, _ in tags:
         key = f"{{{tag}}}:any"
         cluster.admin(cluster.owner(key)).execute_command("RL.TAKE", key, *LIMIT)
-    poll.until(told_of, "all nodes tell of the replicas", timeout=60)
+    poll.until(info_of, "all nodes tell of the replicas", timeout=60)
 
 
 @each_library
 def test_a_peek(library: Library, cluster: Cluster, tags: list[tuple[str, str]]) -> None:
-    said = told(library, "peek")
+    said = documented(library, "peek")
     if said == {"shown": "none"}:
         pytest.skip("the library has none")
     questions = [("peek", f"{{{tag}}}:one") for pair in tags for tag in pair]
@@ -274,7 +274,7 @@ def test_a_reply_that_one_server_sends_and_that_is_lost(library: Library, server
             )
 
     modes = {"plain": "server", "shown": "server-sure"}
-    said = told(library, "lost reply: one server")
+    said = documented(library, "lost reply: one server")
     if len(said) == 1:
         modes["shown"] = "server"
     assert {how: found(modes[how]) for how in said} == said
@@ -333,7 +333,7 @@ def test_a_reply_that_a_cluster_sends_and_that_is_lost(
                 )
 
     modes = {"plain": "cluster", "shown": "cluster-sure"}
-    said = told(library, "lost reply: cluster")
+    said = documented(library, "lost reply: cluster")
     if len(said) == 1:
         modes["shown"] = "cluster"
     assert {how: found(modes[how]) for how in said} == said
@@ -358,10 +358,10 @@ def test_a_slot_that_moves(library: Library, cluster: Cluster, tags: list[tuple[
                     return answered
             return "error"
 
-    said = told(library, "moved slot")
+    said = documented(library, "moved slot")
     if said == {"shown": "none"}:
         pytest.skip("the library has none")
     assert found("cluster") == said.get("plain", said["shown"])
     # The setting that stops it from resending a call may stop this too.
-    if "plain" in told(library, "lost reply: cluster"):
+    if "plain" in documented(library, "lost reply: cluster"):
         assert found("cluster-sure") == said["shown"]

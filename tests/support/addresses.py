@@ -83,9 +83,9 @@ class Traffic:
                     self._granted[item].append(clock.now)
         client.connection_pool.release(connection)
         clock.set(begin + MINUTE_US)
-        told = client.execute_command("RL.INFO", "k")
-        told = dict(zip(told[::2], told[1::2], strict=True))
-        unseen, filled = (float(told[name]) for name in (b"unseen_denied", b"filled"))
+        reply = client.execute_command("RL.INFO", "k")
+        reply = dict(zip(reply[::2], reply[1::2], strict=True))
+        unseen, filled = (float(reply[name]) for name in (b"unseen_denied", b"filled"))
         calls = self.honest * OF_HONEST
         memory = client.memory_usage("k")
         return Minute(self.addresses, self.size, number, calls, denied, unseen, filled, memory)

@@ -25,7 +25,7 @@ PRIMARIES = 3
 
 # Node timeout in milliseconds: long enough that no node fails on a busy machine. A test that kills
 # a node uses PROMPT.
-PATIENT = 5_000
+NODE_TIMEOUT_MS = 5_000
 PROMPT = 2_000
 
 
@@ -68,7 +68,7 @@ class Cluster:
     def __enter__(self) -> Self:
         settings = {
             "cluster_enabled": "yes",
-            "cluster_node_timeout": PATIENT,
+            "cluster_node_timeout": NODE_TIMEOUT_MS,
             # An outage of one shard leaves the others in use.
             "cluster_require_full_coverage": "no",
             # A replica may take over however old its data is: idle primaries send nothing, as the
@@ -111,10 +111,10 @@ class Cluster:
         A node forgets a CLUSTER MEET if the handshake takes longer than the node timeout, as it may
         on a busy machine, so it is repeated.
         """
-        told_at = -math.inf
+        last_meet = -math.inf
 
         def all_know_all() -> bool:
-            nonlocal told_at
+            nonlocal last_meet
             # Compares ids, as a node in the handshake has a temporary one.
             known = {
                 server: {node.id for node in self._view(server).values()} for server in self.servers
@@ -124,10 +124,10 @@ class Cluster:
                 for server, other in combinations(self.servers, 2)
                 if self._ids[other] not in known[server] or self._ids[server] not in known[other]
             ]
-            if strangers and time.monotonic() - told_at > PATIENT / 1000:
+            if strangers and time.monotonic() - last_meet > NODE_TIMEOUT_MS / 1000:
                 for server, other in strangers:
                     self._admins[server].execute_command("CLUSTER MEET", "127.0.0.1", other.port)
-                told_at = time.monotonic()
+                last_meet = time.monotonic()
             return not strangers
 
         poll.until(all_know_all, "all nodes know each other", timeout=60)
@@ -137,16 +137,16 @@ class Cluster:
     def _view(self, server: Server) -> View:
         """Returns the nodes that a server knows, by port."""
         found = {}
-        for address, told in self._admins[server].execute_command("CLUSTER NODES").items():
-            flags = set(told["flags"].split(","))
+        for address, fields in self._admins[server].execute_command("CLUSTER NODES").items():
+            flags = set(fields["flags"].split(","))
             found[int(address.rpartition(":")[2])] = Node(
-                told["node_id"],
+                fields["node_id"],
                 "master" in flags,
-                told["master_id"],
+                fields["master_id"],
                 # A range of slots has two ends, a single slot one.
-                tuple(range(int(part[0]), int(part[-1]) + 1) for part in told["slots"]),
+                tuple(range(int(part[0]), int(part[-1]) + 1) for part in fields["slots"]),
                 is_well=not flags & {"handshake", "fail", "fail?", "noaddr"}
-                and not told["migrations"],
+                and not fields["migrations"],
             )
         return found
 
@@ -312,7 +312,7 @@ class Cluster:
         try:
             yield
         finally:
-            self._set_node_timeout(PATIENT)
+            self._set_node_timeout(NODE_TIMEOUT_MS)
 
     def _set_node_timeout(self, milliseconds: int) -> None:
         for server in self._running():
@@ -335,7 +335,7 @@ class Cluster:
         time.
         """
         poll.until(
-            lambda: time.monotonic() - self._elected_at > 4.2 * PATIENT / 1000,
+            lambda: time.monotonic() - self._elected_at > 4.2 * NODE_TIMEOUT_MS / 1000,
             "there may be elections again",
             timeout=60,
         )

@@ -330,7 +330,7 @@ class Examples:
                 if name == "user":
                     assert client.acl_getuser(value.split()[0])
                 elif name != "loadmodule":
-                    assert as_told(client.config_get(name)[name]) == as_told(value), line
+                    assert normalized(client.config_get(name)[name]) == normalized(value), line
                 else:
                     # The configuration enables all that the document describes.
                     assert client.execute_command("RL.POLICYSET", "policy", "FIXED", 1, 1) > 0
@@ -371,7 +371,7 @@ def knows(binary: Binary, conf: str) -> bool:
     return all(has for word, has in needs.items() if word in f"\n{conf}")
 
 
-def as_told(value: str) -> str:
+def normalized(value: str) -> str:
     """Returns a value in a canonical form, as CONFIG GET returns bytes as a number, and flags in
     any order.
     """

@@ -86,8 +86,8 @@ def simulate(
         move_to(at_us)
         tally, node = tallies[at_us // SECOND], nodes[number % WORKERS % len(nodes)]
         while under_way and under_way[0][0] <= at_us:
-            _, told, by = under_way.popleft()
-            scale = float(by.execute_command(*told)[1])
+            _, call, by = under_way.popleft()
+            scale = float(by.execute_command(*call)[1])
         tally.scale = scale
         if caller.execute_command("RL.DELAY", KEY, POLICY) == 0:
             is_answered = upstream.answers(at_us)

@@ -21,9 +21,9 @@ def rows(redis: Redis, *words: str | int) -> list[list[bytes | int | None]]:
 
 def top(redis: Redis, *words: str | int) -> list[tuple[bytes, int, int]]:
     """Returns each key with its number of denials and the possible error of that number."""
-    told = rows(redis, *words)
-    assert all(len(row) == 5 and row[4] is None for row in told), "only a sketch has items"
-    return [tuple(row[:3]) for row in told]
+    found = rows(redis, *words)
+    assert all(len(row) == 5 and row[4] is None for row in found), "only a sketch has items"
+    return [tuple(row[:3]) for row in found]
 
 
 def exact(**denied: int) -> list[tuple[bytes, int, int]]:

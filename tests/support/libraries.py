@@ -39,7 +39,7 @@ PROGRAMS = REPOSITORY / "tests" / "clients"
 BUILT = REPOSITORY / "target" / "clients"
 
 # Timeout of an answer in seconds: some clients wait for a lost connection for long.
-PATIENCE = 60
+REPLY_TIMEOUT = 60
 
 
 class LibraryError(Exception):
@@ -85,7 +85,7 @@ class Program:
     def ask(self, *words: object) -> list[int]:
         print(*words, file=self._process.stdin, flush=True)
         # Kills a program that does not answer, which reads as an end of file.
-        watch = threading.Timer(PATIENCE, self._process.kill)
+        watch = threading.Timer(REPLY_TIMEOUT, self._process.kill)
         watch.start()
         answer = next((line for line in self._process.stdout if line[0] in "=!"), None)
         watch.cancel()
@@ -345,7 +345,7 @@ ASKED = [library for library in LIBRARIES if EVERY or library.in_suite]
 
 # Timeout of a test in seconds. The first one builds the library, which takes minutes, or a quarter
 # of an hour.
-PATIENT = 3600 if EVERY else 600
+MAX_TIMEOUT = 3600 if EVERY else 600
 
 each_library = pytest.mark.parametrize("library", ASKED, ids=lambda library: library.name)
 

@@ -2,18 +2,18 @@
 
 from redis.client import PubSub
 
-from support.server import PATIENCE
+from support.server import TIMEOUT
 
 
-def all_told(listener: PubSub) -> list[object]:
+def all_messages(listener: PubSub) -> list[object]:
     """Returns all messages sent to this subscriber before the reply to its PING, which comes after
     them even on a busy machine.
     """
     listener.ping()
-    told = []
+    messages = []
     while True:
-        message = listener.get_message(timeout=PATIENCE)
+        message = listener.get_message(timeout=TIMEOUT)
         assert message is not None, "no answer to PING"
         if message["type"] == "pong":
-            return told
-        told.append(message)
+            return messages
+        messages.append(message)

@@ -71,7 +71,7 @@ class Load:
         """`True` if all clients have ended."""
         return not any(thread.is_alive() for thread in self._threads)
 
-    def wait_for(self, turns: int, timeout: float = poll.PATIENCE) -> None:
+    def wait_for(self, turns: int, timeout: float = poll.TIMEOUT) -> None:
         """Waits until a number of further turns were taken. Raises if that is impossible."""
         enough = self.turns + turns
 

@@ -115,11 +115,11 @@ def change(clock: Clock, seed: int, length: int, *clients: Redis) -> None:
     """Makes the same changes on each of the servers, at the same times."""
     for call in calls(seed, length):
         clock.advance("1500ms")
-        told = [_told(client, call) for client in clients]
+        told = [_answer(client, call) for client in clients]
         assert all(one == told[0] for one in told), call
 
 
-def _told(client: Redis, call: tuple[Word, ...]) -> object:
+def _answer(client: Redis, call: tuple[Word, ...]) -> object:
     (reply,) = client.pipeline(transaction=False).execute_command(*call).execute(False)
     if isinstance(reply, Exception):
         assert str(reply).startswith("NOPOLICY"), reply

@@ -47,9 +47,9 @@ def of_one_mind(cluster: Cluster) -> None:
     """Waits until all primaries know of each other that they have the same policies."""
 
     def agree() -> bool:
-        told = [cluster.admin(node).info("ratelimit_policies") for node in cluster.servers]
-        digests = {policies["ratelimit_policies_digest"] for policies in told}
-        differ = sum(policies["ratelimit_policy_peers_differ"] for policies in told)
+        sections = [cluster.admin(node).info("ratelimit_policies") for node in cluster.servers]
+        digests = {policies["ratelimit_policies_digest"] for policies in sections}
+        differ = sum(policies["ratelimit_policy_peers_differ"] for policies in sections)
         return len(digests) == 1 and differ == 0
 
     poll.until(agree, "all have the same policies, and know it", timeout=30)

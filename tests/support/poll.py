@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable
 
 # Timeout in seconds, which only a failing test reaches, as a busy machine may be slow.
-PATIENCE = 50.0
+TIMEOUT = 50.0
 
 # Bounds of the pause between two checks, in seconds.
 SHORTEST, LONGEST = 0.01, 0.1
 
 
-def until(condition: Callable[[], object], expected: str, timeout: float = PATIENCE) -> None:
+def until(condition: Callable[[], object], expected: str, timeout: float = TIMEOUT) -> None:
     """Waits until the condition holds. Use `Clock` to let time pass."""
     began = time.monotonic()
     while not condition():

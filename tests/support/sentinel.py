@@ -19,7 +19,7 @@ from support.server import Server, ServerError
 NAME = "limits"
 # Timeout in seconds for a failover that takes three on an idle machine. If their clock seems to
 # jump on a busy machine, sentinels pause for half a minute.
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 class Sentinels:
@@ -46,7 +46,7 @@ class Sentinels:
             )
             for client in self._manager.sentinels:
                 self._owned.callback(client.close)
-            poll.until(self._know_all, "the sentinels know the servers and each other", PATIENCE)
+            poll.until(self._know_all, "the sentinels know the servers and each other", TIMEOUT)
         except BaseException:
             self._owned.close()
             raise

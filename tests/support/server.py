@@ -49,7 +49,7 @@ DEBUG_MODULE = MODULE.parents[1] / "debug" / MODULE.name
 
 # Timeout in seconds for a start, a reply and an end. The long forms send a million leases in one
 # call, while other tests run.
-PATIENCE = scaled(20, 120)
+TIMEOUT = scaled(20, 120)
 
 
 # Longest path of a Unix socket, without the terminating NUL.
@@ -66,8 +66,8 @@ class Server:
     Settings are keyword arguments, `appendonly="yes"`, and written to a configuration file, so that
     a restart keeps them and CONFIG REWRITE works. Without a clock it has the real time. It keeps
     policies, for which older servers need a setting; without `policies` that is left out. `others`
-    are modules that are loaded beside ours, or without it. `patience` is the timeout in seconds of
-    a start, a reply and an end.
+    are modules that are loaded beside ours, or without it. `timeout` limits, in seconds,
+    a start, a reply and a shutdown.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class Server:
         module_args: str = "",
         policies: bool = True,
         others: Sequence[Path] = (),
-        patience: float = PATIENCE,
+        timeout: float = TIMEOUT,
         **settings: str | int,
     ) -> None:
         self.binary = binary
         self.clock = clock
-        self._patience = patience
+        self._timeout = timeout
         self._owned = ExitStack()
         # Closes the clients that are created next.
         self._clients = self._owned
@@ -194,7 +194,7 @@ class Server:
             db=database,
             protocol=protocol,
             decode_responses=decode_responses,
-            socket_timeout=self._patience,
+            socket_timeout=self._timeout,
             retry=Retry(NoBackoff(), 0),
             driver_info=None,
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
@@ -233,7 +233,7 @@ class Server:
                 stderr=subprocess.STDOUT,
             )
         try:
-            poll.until(self._is_ready, "the server is ready", timeout=self._patience)
+            poll.until(self._is_ready, "the server is ready", timeout=self._timeout)
         except TimeoutError as error:
             raise ServerError(f"{error}\n{self._log_tail()}") from None
 
@@ -266,7 +266,7 @@ class Server:
             self._process.kill()
         else:
             self._admin.shutdown(save=how == "save", nosave=how == "nosave")
-        self._process.wait(timeout=self._patience)
+        self._process.wait(timeout=self._timeout)
         self._process = None
 
     def restart(self, how: Literal["nosave", "save", "kill"] = "save") -> None:

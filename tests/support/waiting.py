@@ -9,7 +9,7 @@ from redis import Redis
 
 from support import poll
 from support.clock import Clock
-from support.server import PATIENCE, Server
+from support.server import TIMEOUT, Server
 from support.workload import Word
 
 # Reply to a holder that gets the only lease for its entire time: allowed, limit, remaining, wait,
@@ -60,9 +60,9 @@ class Queue:
     By default they request a lease of 60 seconds of the key "k", of which there is one.
     """
 
-    def __init__(self, server: Server, patience: float = PATIENCE) -> None:
+    def __init__(self, server: Server, timeout: float = TIMEOUT) -> None:
         self.server = server
-        self._patience = patience
+        self._timeout = timeout
         self.client = server.client()
         self._callers = ExitStack()
 
@@ -125,7 +125,7 @@ class Queue:
 
     def waiting(self, key: Word = "k") -> list[bytes]:
         """Returns the waiters of a key in order, by RL.INFO."""
-        return [row[0] for row in told_of(self.client, key).get(b"queue", [])]
+        return [row[0] for row in info_of(self.client, key).get(b"queue", [])]
 
     # State of all blocked clients
 
@@ -139,15 +139,15 @@ class Queue:
         """Number of blocked clients."""
         return self.client.info("clients")["blocked_clients"]
 
-    def told(self) -> dict[str, object]:
+    def info(self) -> dict[str, object]:
         """Returns INFO ratelimit_waiting, without the module's name before each field."""
         section = self.client.info("ratelimit_waiting")
         return {name.removeprefix("ratelimit_"): value for name, value in section.items()}
 
     @property
     def is_empty(self) -> bool:
-        told = self.told()
-        return not (self.blocked or told["blocked_clients"] or told["blocked_keys"])
+        info = self.info()
+        return not (self.blocked or info["blocked_clients"] or info["blocked_keys"])
 
     def settle(self) -> None:
         """Returns once the server has handled the effects of earlier calls.
@@ -175,10 +175,10 @@ class Queue:
         self.settle()
 
     def until(self, condition: Callable[[], object], expected: str) -> None:
-        poll.until(condition, expected, self._patience)
+        poll.until(condition, expected, self._timeout)
 
 
-def told_of(client: Redis, key: Word = "k") -> dict[bytes, object]:
+def info_of(client: Redis, key: Word = "k") -> dict[bytes, object]:
     """Returns RL.INFO of a key; empty if it is missing."""
     flat = client.execute_command("RL.INFO", key) or []
     return dict(zip(flat[::2], flat[1::2], strict=True))
@@ -186,7 +186,7 @@ def told_of(client: Redis, key: Word = "k") -> dict[bytes, object]:
 
 def leases_of(client: Redis, key: Word = "k") -> dict[bytes, bytes]:
     """Returns the units of each holder, in the order in which the leases expire."""
-    return {holder: units for holder, units, _ in told_of(client, key).get(b"leases", [])}
+    return {holder: units for holder, units, _ in info_of(client, key).get(b"leases", [])}
 
 
 def answered(callers: Sequence[Caller]) -> list[bool]:

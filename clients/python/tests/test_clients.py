@@ -16,7 +16,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from support import poll
 from support.binaries import Binary
-from support.sentinel import NAME, PATIENCE, Sentinels
+from support.sentinel import NAME, TIMEOUT, Sentinels
 from support.server import Server
 
 from limiters import InLoop
@@ -164,12 +164,12 @@ def test_sentinel_failover_is_followed(kind: str, binary: Binary) -> None:
 
 def _is_found(limiter: Any, primary: Server, replica: Server) -> None:
     poll.until(
-        lambda: limiter.take("key", LIMIT, cost=0).source == "server", "it is there", PATIENCE
+        lambda: limiter.take("key", LIMIT, cost=0).source == "server", "it is there", TIMEOUT
     )
     assert limiter.take("key", LIMIT, cost=2).remaining == 3
     replica.wait_for_sync()
     primary.stop("kill")
-    poll.until(lambda: limiter.take("key", LIMIT, cost=0).source == "server", "again", PATIENCE)
+    poll.until(lambda: limiter.take("key", LIMIT, cost=0).source == "server", "again", TIMEOUT)
     assert limiter.take("key", LIMIT).remaining == 2
     with replica.client() as admin:
         assert admin.info("replication")["role"] == "master"

@@ -8,7 +8,7 @@ from support import poll
 from support.clock import Clock
 from support.server import Server
 from support.units import UNIT
-from support.waiting import GRANTED, Caller, Queue, error_of, told_of
+from support.waiting import GRANTED, Caller, Queue, error_of, info_of
 from support.waiting_calls import Start
 from support.workload import state, written_commands
 
@@ -30,17 +30,17 @@ def test_info_shows_the_number_and_duration_of_waits(own_queue: Queue, clock: Cl
     # The timer's counts do not describe a caller.
     turns = {"looks", "busiest_turn"}
 
-    def told() -> dict[str, object]:
-        return {name: value for name, value in queue.told().items() if name not in turns}
+    def info() -> dict[str, object]:
+        return {name: value for name, value in queue.info().items() if name not in turns}
 
-    assert told() == none
+    assert info() == none
     for key in ("j", "k"):
         queue.acquire("a", key=key)
     waiters = queue.join("b", "c")
     clock.advance("1500ms")
     other = queue.joins("b", key="j", block="10s")
     clock.advance("500ms")
-    assert told() == {
+    assert info() == {
         **none,
         "blocked_clients": 3,
         "blocked_keys": 2,
@@ -52,8 +52,8 @@ def test_info_shows_the_number_and_duration_of_waits(own_queue: Queue, clock: Cl
     assert waiters[0].reply()[0] == 1
     clock.advance("10s")
     assert other.reply()[0] == 0
-    assert (told()["served"], told()["timed_out"]) == (1, 1)
-    assert (told()["blocked_clients"], told()["blocked_keys"]) == (1, 1)
+    assert (info()["served"], info()["timed_out"]) == (1, 1)
+    assert (info()["blocked_clients"], info()["blocked_keys"]) == (1, 1)
 
 
 def test_info_names_the_16_keys_whose_heads_wait_longest(own_queue: Queue, clock: Clock) -> None:
@@ -62,20 +62,20 @@ def test_info_names_the_16_keys_whose_heads_wait_longest(own_queue: Queue, clock
         own_queue.acquire("a", key=key)
         own_queue.joins("b", key=key)
         clock.advance("100ms")
-    told = own_queue.told()
-    assert (told["blocked_keys"], told["longest_blocked_ms"]) == (20, 2000)
-    rows = {name for name in told if name.removeprefix("blocked_").isdigit()}
+    info = own_queue.info()
+    assert (info["blocked_keys"], info["longest_blocked_ms"]) == (20, 2000)
+    rows = {name for name in info if name.removeprefix("blocked_").isdigit()}
     assert rows == {f"blocked_{number}" for number in range(16)}
-    assert [told[f"blocked_{number}"]["longest_ms"] for number in (0, 15)] == [2000, 500]
+    assert [info[f"blocked_{number}"]["longest_ms"] for number in (0, 15)] == [2000, 500]
 
 
 def test_a_key_of_any_bytes_is_one_line_of_info(queue: Queue) -> None:
     key = b"a,b=c:d\r\nratelimit_blocked_1:key=x \xff\0"
     queue.acquire("a", key=key)
     b = queue.joins("b", key=key)
-    told = queue.told()
-    assert (told["blocked_clients"], told["blocked_keys"]) == (1, 1)
-    assert {name for name in told if name[-1].isdigit()} == {"blocked_0"}
+    info = queue.info()
+    assert (info["blocked_clients"], info["blocked_keys"]) == (1, 1)
+    assert {name for name in info if name[-1].isdigit()} == {"blocked_0"}
     queue.release("a", key=key)
     assert b.reply() == GRANTED
 
@@ -89,10 +89,10 @@ def test_info_shows_the_queue_of_a_key(queue: Queue, clock: Clock, protocol: int
     clock.advance("500ms")
     caller = queue.caller(protocol)
     reply = caller.call("RL.INFO", "k")
-    told = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-    assert told[b"kind"] == b"rl-leases"
-    assert told[b"waiting"] == 2
-    assert told[b"queue"] == [[b"big", b"6.5", 2000, -1], [b"\xff\0\r\n", b"1", 500, 9500]]
+    info = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+    assert info[b"kind"] == b"rl-leases"
+    assert info[b"waiting"] == 2
+    assert info[b"queue"] == [[b"big", b"6.5", 2000, -1], [b"\xff\0\r\n", b"1", 500, 9500]]
 
 
 def test_info_shows_the_first_100_of_a_long_queue(queue: Queue) -> None:
@@ -102,18 +102,18 @@ def test_info_shows_the_first_100_of_a_long_queue(queue: Queue) -> None:
         for number in range(130)
     ]
     poll.until(lambda: queue.blocked == 130, "all wait")
-    told = told_of(queue.client)
-    assert (told[b"waiting"], len(told[b"queue"])) == (130, 100)
+    info = info_of(queue.client)
+    assert (info[b"waiting"], len(info[b"queue"])) == (130, 100)
     assert not any(waiter.is_answered for waiter in waiters)
 
 
 def test_info_shows_no_queue_of_a_key_without_waiting_calls(queue: Queue) -> None:
     queue.acquire("a")
-    assert not {b"waiting", b"queue"} & told_of(queue.client).keys()
+    assert not {b"waiting", b"queue"} & info_of(queue.client).keys()
     b = queue.joins("b")
     queue.release("a")
     b.reply()
-    assert not {b"waiting", b"queue"} & told_of(queue.client).keys()
+    assert not {b"waiting", b"queue"} & info_of(queue.client).keys()
 
 
 def test_the_server_says_that_the_command_may_block(redis: Redis, server: Server) -> None:

@@ -50,13 +50,13 @@ def test_many_past_waits_leave_no_memory_allocated(own_queue: Queue) -> None:
     queue.acquire("a")
 
     def join_and_go() -> None:
-        with Crowd(queue, CLIENTS) as crowd:
+        with Connections(queue, CLIENTS) as callers:
             for number in range(CLIENTS):
-                crowd.send(number, "RL.ACQUIRE", "k", 1, "60s", f"h{number}", "BLOCK", "1h")
+                callers.send(number, "RL.ACQUIRE", "k", 1, "60s", f"h{number}", "BLOCK", "1h")
             poll.until(lambda: queue.blocked == CLIENTS, "all wait", timeout=60)
             with queue.client.pipeline(transaction=False) as pipeline:
                 for number in range(0, CLIENTS, 2):
-                    pipeline.execute_command("CLIENT", "KILL", "ID", crowd.ids[number])
+                    pipeline.execute_command("CLIENT", "KILL", "ID", callers.ids[number])
                 assert set(pipeline.execute()) == {1}
         poll.until(lambda: queue.is_empty, "all have gone", timeout=60)
         poll.until(
@@ -76,7 +76,7 @@ def test_many_past_waits_leave_no_memory_allocated(own_queue: Queue) -> None:
 # A thousand callers
 
 
-class Crowd:
+class Connections:
     """Opens many connections at once, and closes them at the end of the `with` block."""
 
     def __init__(self, queue: Queue, size: int) -> None:
@@ -87,7 +87,7 @@ class Crowd:
         self.connections: list[Connection] = []
         self.ids: list[int] = []
 
-    def __enter__(self) -> "Crowd":
+    def __enter__(self) -> "Connections":
         pool = self._client.connection_pool
         pool.max_connections = self.size
         self._opened.callback(self._client.close)
@@ -119,9 +119,9 @@ class Crowd:
 
 
 @pytest.fixture
-def crowd(queue: Queue) -> Iterator[Crowd]:
-    with Crowd(queue, CLIENTS) as crowd:
-        yield crowd
+def callers(queue: Queue) -> Iterator[Connections]:
+    with Connections(queue, CLIENTS) as callers:
+        yield callers
 
 
 # One size is more than the module serves in one go.
@@ -129,24 +129,24 @@ def crowd(queue: Queue) -> Iterator[Crowd]:
 @pytest.mark.parametrize("size", first_on_every_server([5 * CLIENTS // 2, CLIENTS]))
 def test_many_are_served_in_the_order_in_which_they_came(queue: Queue, size: int) -> None:
     queue.acquire("a", "COST", size, limit=size)
-    with Crowd(queue, size) as crowd:
-        crowd.join_in_order(limit=size)
-        assert queue.told()["blocked_clients"] == size
+    with Connections(queue, size) as callers:
+        callers.join_in_order(limit=size)
+        assert queue.info()["blocked_clients"] == size
         queue.release("a")
-        left = [crowd.reply(number)[2] for number in range(size)]
+        left = [callers.reply(number)[2] for number in range(size)]
     assert left == list(range(size - 1, -1, -1))
     assert queue.is_empty
 
 
 @pytest.mark.timeout(scaled(180, 600))
 def test_a_thousand_are_served_one_by_one_as_leases_lapse_and_are_released(
-    queue: Queue, crowd: Crowd, clock: Clock
+    queue: Queue, callers: Connections, clock: Clock
 ) -> None:
     queue.acquire("a", "COST", 8, limit=8)
-    crowd.join_in_order(limit=8)
+    callers.join_in_order(limit=8)
     clock.advance("60s")
     for number in range(CLIENTS):
-        assert crowd.reply(number)[:2] == [1, 8], number
+        assert callers.reply(number)[:2] == [1, 8], number
         if number % 100 == 99:
             queue.settle()
             # Exactly as many as there are free units.
@@ -158,56 +158,56 @@ def test_a_thousand_are_served_one_by_one_as_leases_lapse_and_are_released(
 
 @pytest.mark.timeout(scaled(180, 600))
 def test_of_a_thousand_all_are_denied_at_their_deadlines(
-    queue: Queue, crowd: Crowd, clock: Clock
+    queue: Queue, callers: Connections, clock: Clock
 ) -> None:
     queue.acquire("a")
-    crowd.join_in_order(limit=1, block="10s")
+    callers.join_in_order(limit=1, block="10s")
     clock.advance("10s")
-    replies = {tuple(crowd.reply(number)) for number in range(CLIENTS)}
+    replies = {tuple(callers.reply(number)) for number in range(CLIENTS)}
     assert replies == {(0, 1, 0, 50_000, 50_000)}
     assert queue.is_empty
 
 
-class Working:
+class Workers:
     """Callers that each acquire a lease, release it after a while and start over until their jobs
     are done. Some are killed while they wait.
 
     Counts the held units by what their holders know: from the reply to the release.
     """
 
-    def __init__(self, crowd: Crowd, limit: int, jobs: int, seed: int) -> None:
-        self.crowd, self.limit, self.jobs = crowd, limit, jobs
+    def __init__(self, callers: Connections, limit: int, jobs: int, seed: int) -> None:
+        self.callers, self.limit, self.jobs = callers, limit, jobs
         self._chosen = random.Random(seed)
-        self._costs = [self._chosen.choice([1, 1, 1, 2, 3]) for _ in range(crowd.size)]
-        self._left = [jobs] * crowd.size
+        self._costs = [self._chosen.choice([1, 1, 1, 2, 3]) for _ in range(callers.size)]
+        self._left = [jobs] * callers.size
         self._at_work: list[int] = []
         self._release_sent: set[int] = set()
         self.held = self.most_held = self.killed = 0
 
     def run(self) -> None:
         with selectors.DefaultSelector() as selector:
-            for number, connection in enumerate(self.crowd.connections):
+            for number, connection in enumerate(self.callers.connections):
                 selector.register(connection._sock, selectors.EVENT_READ, number)
-                self._ask(number)
+                self._acquire(number)
             while selector.get_map():
                 ready = selector.select(timeout=0 if self._at_work else 60)
-                assert ready or self._at_work, f"nobody is served: {self.crowd.queue.told()}"
+                assert ready or self._at_work, f"nobody is served: {self.callers.queue.info()}"
                 for key, _ in ready:
-                    if not self._hear(key.data):
+                    if not self._process_reply(key.data):
                         selector.unregister(key.fileobj)
                 if self._at_work and (not ready or self._chosen.random() < 0.5):
                     self._release()
                 if self._chosen.random() < 0.05:
-                    self._kill(self._chosen.randrange(self.crowd.size))
+                    self._kill(self._chosen.randrange(self.callers.size))
 
-    def _ask(self, number: int) -> None:
+    def _acquire(self, number: int) -> None:
         words = (self.limit, "1h", f"h{number}", "COST", self._costs[number], "BLOCK", "1h")
-        self.crowd.send(number, "RL.ACQUIRE", "k", *words)
+        self.callers.send(number, "RL.ACQUIRE", "k", *words)
 
-    def _hear(self, number: int) -> bool:
+    def _process_reply(self, number: int) -> bool:
         """Processes a reply. Tells whether the caller has jobs left."""
         try:
-            reply = self.crowd.reply(number)
+            reply = self.callers.reply(number)
         except RedisConnectionError:
             self._clean_up(number)
             return False
@@ -216,7 +216,7 @@ class Working:
             self._release_sent.remove(number)
             self._left[number] -= 1
             if self._left[number]:
-                self._ask(number)
+                self._acquire(number)
             return self._left[number] > 0
         assert reply[:2] == [1, self.limit], reply
         self.held += self._costs[number]
@@ -230,12 +230,12 @@ class Working:
         # From here on, another caller may get these units.
         self.held -= self._costs[number]
         self._release_sent.add(number)
-        self.crowd.send(number, "RL.RELEASE", "k", f"h{number}")
+        self.callers.send(number, "RL.RELEASE", "k", f"h{number}")
 
     def _clean_up(self, number: int) -> None:
         """Releases the lease that a killed caller may hold if it was answered just before."""
         self.killed += 1
-        held = self.crowd.queue.release(f"h{number}")
+        held = self.callers.queue.release(f"h{number}")
         if number in self._at_work:
             self._at_work.remove(number)
             self.held -= self._costs[number]
@@ -245,10 +245,10 @@ class Working:
 
     def _kill(self, number: int) -> None:
         """Kills the caller if it waits."""
-        client = self.crowd.queue.client
-        listed = client.client_list(client_id=[self.crowd.ids[number]])
+        client = self.callers.queue.client
+        listed = client.client_list(client_id=[self.callers.ids[number]])
         if any("b" in one["flags"] for one in listed):
-            assert client.client_kill_filter(_id=self.crowd.ids[number]) == 1
+            assert client.client_kill_filter(_id=self.callers.ids[number]) == 1
 
     @property
     def served(self) -> int:
@@ -260,8 +260,8 @@ class Working:
 def test_a_thousand_at_work_are_all_served_and_never_hold_more_than_the_limit(
     own_queue: Queue, seed: int
 ) -> None:
-    with Crowd(own_queue, CLIENTS) as crowd:
-        work = Working(crowd, limit=8, jobs=scaled(3, 30), seed=seed)
+    with Connections(own_queue, CLIENTS) as callers:
+        work = Workers(callers, limit=8, jobs=scaled(3, 30), seed=seed)
         work.run()
     assert work.served > CLIENTS
     assert work.killed > 0

@@ -38,7 +38,7 @@ def join(queue: Queue, calls: list[tuple[int | str, int, str]], block: str = "0"
 
 
 def is_bounded(queue: Queue) -> None:
-    busiest = queue.told()["busiest_turn"]
+    busiest = queue.info()["busiest_turn"]
     assert isinstance(busiest, int)
     assert MOST // 2 <= busiest <= MOST
 
@@ -55,10 +55,10 @@ def test_events_that_may_affect_every_key_are_handled_in_several_portions(
 def test_a_clock_set_back_is_handled_in_several_portions(
     own_queue: Queue, keys: list[Caller], clock: Clock
 ) -> None:
-    looks = own_queue.told()["looks"]
+    looks = own_queue.info()["looks"]
     clock.advance(-3_600_000_000)
     # The clock takes the leases back with it: each queue is checked once.
-    own_queue.until(lambda: own_queue.told()["looks"] == looks + MANY, "all are looked at")
+    own_queue.until(lambda: own_queue.info()["looks"] == looks + MANY, "all are looked at")
     assert not any(caller.is_answered for caller in keys)
     clock.advance("60s")
     assert [caller.reply() for caller in keys] == [GRANTED] * MANY
@@ -119,9 +119,9 @@ def test_a_key_with_many_due_grants_does_not_delay_other_keys(own_queue: Queue) 
 
 def test_info_of_many_queues_names_the_longest(own_queue: Queue, keys: list[Caller]) -> None:
     assert len(keys) == MANY
-    told = own_queue.told()
-    assert (told["blocked_clients"], told["blocked_keys"]) == (MANY, MANY)
-    assert sum(name.startswith("blocked_") for name in told) == 2 + 16
+    info = own_queue.info()
+    assert (info["blocked_clients"], info["blocked_keys"]) == (MANY, MANY)
+    assert sum(name.startswith("blocked_") for name in info) == 2 + 16
 
 
 def test_in_a_cluster_keys_to_which_nothing_happens_are_not_looked_at(
@@ -135,11 +135,11 @@ def test_in_a_cluster_keys_to_which_nothing_happens_are_not_looked_at(
             queue.acquire("a", key=key, ttl="1d")
         callers = join(queue, [(key, 1, "b") for key in range(5)])
         # In a cluster the module has another timer, which was sleeping when the clock was moved.
-        queue.until(lambda: queue.told()["looks"] == 5, "each is looked at as it joins")
+        queue.until(lambda: queue.info()["looks"] == 5, "each is looked at as it joins")
         for _ in range(12):
             # Each round triggers a cron event.
             queue.see_clock(clock)
-        assert queue.told()["looks"] == 5
+        assert queue.info()["looks"] == 5
         for key, caller in enumerate(callers):
             queue.release("a", key=key)
             assert caller.reply() == GRANTED
