@@ -149,6 +149,26 @@ def messages(node: Redis) -> dict[str, int]:
     }
 
 
+def test_digests_go_to_primaries_alone(cluster: Cluster, name: str) -> None:
+    """Each message costs the bus more than two kilobytes."""
+    first, *_ = cluster.primaries()
+    replica = cluster.admin(cluster.replica_of(first))
+    version = cluster.admin(first).execute_command("RL.POLICYSET", name, *SPECS.split())
+    everywhere(cluster, name, version)
+    before = [messages(cluster.admin(primary)) for primary in cluster.primaries()]
+    heard = messages(replica)["received"]
+    digests = 3 * (len(before) - 1)
+    poll.until(
+        lambda: all(
+            messages(cluster.admin(primary))["received"] >= then["received"] + digests
+            for primary, then in zip(cluster.primaries(), before, strict=True)
+        ),
+        "each primary has heard some digests of each other",
+        timeout=30,
+    )
+    assert messages(replica)["received"] == heard
+
+
 def test_requested_records_come_in_several_messages(cluster: Cluster, name: str) -> None:
     first, second, third = cluster.primaries()
     count, most = scaled(3000, 60_000), 200
@@ -202,7 +222,7 @@ def test_a_node_that_may_not_write_requests_nothing_and_keeps_one_record_per_nam
         def heard_meanwhile() -> int:
             """Returns how many messages the node receives while it sends its digest a few times."""
             before = messages(paused)
-            sent = before["sent"] + digests * (len(cluster.servers) - 1)
+            sent = before["sent"] + digests * (len(cluster.primaries()) - 1)
             told = "it has sent its digest a few times"
             poll.until(lambda: messages(paused)["sent"] >= sent, told, timeout=30)
             return messages(paused)["received"] - before["received"]

@@ -1,19 +1,20 @@
-//! Policies in a cluster: what one primary is told holds everywhere within a second.
+//! Policies in a cluster: a change on one primary holds everywhere within about a second.
 //!
-//! A record that a command has changed is sent to every node at once, on the cluster's own bus. That has no
-//! acknowledgement and does not send again. So about once a second each primary sends its digest, a number for each
-//! group of names; whoever differs in a group asks the sender for it, and is sent the group's records. Merging is the
-//! same in any order and any number of times (`policy/` of the core), so this ends in one table.
+//! A record that a command has changed is sent to every other primary at once, on the cluster's own bus. That has no
+//! acknowledgement and does not send again. So each primary sends its digest, a number for each group of names, every
+//! so many seconds, and early once it has heard another one. A primary that differs in a group asks the sender for it,
+//! and is sent the group's records. Merging is the same in any order and any number of times (`policy/` of the core), so
+//! this ends in one table. The core also decides when a digest is sent, and who is asked (`policy/gossip.rs`).
 //!
-//! Only primaries send, ask and apply; their replicas are told by replication, as of any other change, what has become
-//! of the policy. A message has at most 64 KiB.
+//! Replicas are told by replication, as of any other change, what has become of the policy. Nothing is sent to them
+//! here, since a message costs 2,269 bytes of the server's beside its own. It has at most 64 KiB.
 //!
 //! No server is busy for long in one go. What is asked for is sent in pieces, and what comes is kept, once for each
 //! name, and taken over in pieces: [`AT_ONCE`] records a turn. While the server has paused writes nothing may be
-//! propagated, so what comes then is kept until later. Nobody asks who has not taken over what it was sent, or waits
-//! for an answer, and one node is asked at a time (`server/peers.rs`).
+//! propagated, so what comes then is kept until later. A server that has not taken over what it was sent, or waits for
+//! an answer, asks nobody, and one node is asked at a time.
 
-use super::api::{OK, api, server_is};
+use super::api::{OK, api, has_flag, server_is};
 use super::clock::now;
 use super::global::global;
 use super::{guard, policy_lifetime as kept};
@@ -21,10 +22,11 @@ use crate::server::Global;
 use crate::server::peers::Node;
 use crate::server::policy_table::AT_ONCE;
 use crate::server::settings::POLICY_GOSSIP;
-use ratelimit_core::policy::Merged;
+use ratelimit_core::policy::{EarlyDigest, GROUPS, Merged};
 use redis_module::raw;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
+use std::time::Duration;
 
 /// Records, each behind its length.
 const RECORDS: u8 = 1;
@@ -39,13 +41,13 @@ const FORM: u8 = 1;
 /// The most that a message has, in bytes.
 const MAX_MESSAGE: usize = 65_536;
 
-/// How often a digest is sent, in milliseconds.
-const EVERY: i64 = 1000;
+/// Time from one decision about a digest to the next.
+const EVERY: Duration = Duration::from_secs(1);
 
-/// How long a turn takes whose work is limited, in milliseconds.
-const TURN: i64 = 5;
+/// Length of a turn, whose work is limited.
+const TURN: Duration = Duration::from_millis(5);
 
-/// How many nodes are sent a piece of an answer in one turn.
+/// Nodes that are sent a piece of an answer in one turn.
 const ANSWERS_AT_ONCE: usize = 4;
 
 /// Takes part, if this is a node of a cluster.
@@ -68,7 +70,7 @@ pub unsafe fn join(ctx: *mut raw::RedisModuleCtx) {
         receive(ctx, RECORDS, Some(received));
         receive(ctx, DIGEST, Some(received));
         receive(ctx, ASK, Some(received));
-        wait(ctx);
+        start_timer(ctx, EVERY, tick);
     }
 }
 
@@ -101,28 +103,79 @@ pub fn differing(global: &Global) -> usize {
     global.peers.differing(global.policies.digest())
 }
 
-/// Sends records to every node.
+/// Returns the ids of the other primaries that this node knows.
+///
+/// # Safety
+/// `ctx` is live.
+unsafe fn other_primaries(ctx: *mut raw::RedisModuleCtx) -> Vec<CString> {
+    let (Some(list), Some(free), Some(info)) = (
+        api!(RedisModule_GetClusterNodesList),
+        api!(RedisModule_FreeClusterNodesList),
+        api!(RedisModule_GetClusterNodeInfo),
+    ) else {
+        return Vec::new();
+    };
+    let mut count = 0;
+    // SAFETY: the caller guarantees that `ctx` is live.
+    let ids = unsafe { list(ctx, &raw mut count) };
+    if ids.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the server has listed so many ids.
+    let listed = unsafe { std::slice::from_raw_parts(ids, count) };
+    let is_other_primary = |id: &CString| {
+        let mut flags = 0;
+        // SAFETY: as above, and a live id; the server fills in only what is not null.
+        let found = unsafe { info(ctx, id.as_ptr(), null_mut(), null_mut(), null_mut(), &raw mut flags) } == OK;
+        found && has_flag(flags, raw::REDISMODULE_NODE_MASTER) && !has_flag(flags, raw::REDISMODULE_NODE_MYSELF)
+    };
+    // SAFETY: each has the length of an id.
+    let ids_of_nodes = listed.iter().filter_map(|id| CString::new(unsafe { node_id(*id) }?).ok());
+    let primaries = ids_of_nodes.filter(is_other_primary).collect();
+    // SAFETY: the list is freed once and not used after.
+    unsafe { free(ids) };
+    primaries
+}
+
+/// Sends records to every other primary.
 ///
 /// # Safety
 /// `ctx` is live.
 pub unsafe fn announce(ctx: *mut raw::RedisModuleCtx, records: &[Vec<u8>]) {
     if server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) && takes_part() {
-        // SAFETY: the caller's promise; null is every node.
-        unsafe { send_records(ctx, null(), records) };
+        // SAFETY: the caller guarantees that `ctx` is live.
+        for id in unsafe { other_primaries(ctx) } {
+            // SAFETY: as above.
+            unsafe { send_records(ctx, &id, records) };
+        }
     }
 }
 
-/// Sends records, in as many messages as they need; whether the node is there.
+/// Sends this node's digest to the other primaries, unless it knows no policies.
 ///
 /// # Safety
-/// `ctx` is live, `to` an id or null.
-unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: *const c_char, records: &[Vec<u8>]) -> bool {
+/// `ctx` is live.
+unsafe fn send_digest(global: &Global, ctx: *mut raw::RedisModuleCtx, primaries: &[CString]) {
+    if !global.policies.is_empty() {
+        let body = global.policies.digests().map(u64::to_le_bytes);
+        for id in primaries {
+            // SAFETY: the caller guarantees that `ctx` is live.
+            unsafe { send(ctx, id, DIGEST, body.as_flattened()) };
+        }
+    }
+}
+
+/// Sends records, in as many messages as they need; returns whether the node is there.
+///
+/// # Safety
+/// `ctx` is live.
+unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: &CStr, records: &[Vec<u8>]) -> bool {
     let (mut message, mut is_there) = (Vec::new(), true);
     for record in records {
         let Ok(length) = u32::try_from(record.len()) else { continue };
         let size = record.len().saturating_add(size_of::<u32>());
         if message.len().saturating_add(size) > MAX_MESSAGE.saturating_sub(1) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `ctx` is live.
             is_there &= unsafe { send(ctx, to, RECORDS, &message) };
             message.clear();
         }
@@ -130,31 +183,36 @@ unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: *const c_char, records
         message.extend_from_slice(record);
     }
     if !message.is_empty() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `ctx` is live.
         is_there &= unsafe { send(ctx, to, RECORDS, &message) };
     }
     is_there
 }
 
-/// Sends a message; whether the node is there.
+/// Sends a message; returns whether the node is there.
 ///
 /// # Safety
-/// `ctx` is live, `to` an id or null.
-unsafe fn send(ctx: *mut raw::RedisModuleCtx, to: *const c_char, kind: u8, body: &[u8]) -> bool {
+/// `ctx` is live.
+unsafe fn send(ctx: *mut raw::RedisModuleCtx, to: &CStr, kind: u8, body: &[u8]) -> bool {
     let message = [&[FORM], body].concat();
     let (Some(send), Ok(length)) = (api!(RedisModule_SendClusterMessage), u32::try_from(message.len())) else {
         return false;
     };
-    // SAFETY: the caller's promise; the server copies the bytes.
-    unsafe { send(ctx, to, kind, message.as_ptr().cast(), length) == OK }
+    // SAFETY: the caller guarantees that `ctx` is live; the server copies the id and the bytes.
+    unsafe { send(ctx, to.as_ptr(), kind, message.as_ptr().cast(), length) == OK }
 }
 
+/// Callback of a timer.
+type Timer = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);
+
+/// Starts a timer.
+///
 /// # Safety
 /// `ctx` is live.
-unsafe fn wait(ctx: *mut raw::RedisModuleCtx) {
-    if let Some(create) = api!(RedisModule_CreateTimer) {
-        // SAFETY: the caller's promise; the callback is a plain function.
-        unsafe { create(ctx, EVERY, Some(tick), null_mut()) };
+unsafe fn start_timer(ctx: *mut raw::RedisModuleCtx, delay: Duration, callback: Timer) {
+    if let (Some(create), Ok(delay)) = (api!(RedisModule_CreateTimer), delay.as_millis().try_into()) {
+        // SAFETY: the caller guarantees that `ctx` is live; the callback is a plain function.
+        unsafe { create(ctx, delay, Some(callback), null_mut()) };
     }
 }
 
@@ -168,22 +226,42 @@ guard::entry_point! {
             if !takes_part() {
                 // A replica is sent what it needs by its primary.
                 global.policies.drop_kept();
+                global.peers.reset();
                 return;
             }
-            let digests = global.policies.digests();
-            let body: Vec<u8> = digests.iter().flat_map(|digest| digest.to_le_bytes()).collect();
             // SAFETY: the timer's own context.
             unsafe {
                 work(global, ctx);
-                if !global.policies.is_empty() {
-                    send(ctx, null(), DIGEST, &body);
+                let others = other_primaries(ctx);
+                if global.peers.is_digest_due(others.len().saturating_add(1)) {
+                    send_digest(global, ctx, &others);
                 }
             }
         };
         // Even if it panics, there is a next time.
         guard::catch_panic((), run);
         // SAFETY: the timer's own context.
-        unsafe { wait(ctx) };
+        unsafe { start_timer(ctx, EVERY, tick) };
+    }
+}
+
+guard::entry_point! {
+    /// Sends an early digest, if it is still needed.
+    unsafe fn early(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+        // SAFETY: a timer runs with the server's lock held.
+        let global = unsafe { global() };
+        if !takes_part() {
+            global.peers.reset();
+            return;
+        }
+        // SAFETY: the timer's own context.
+        unsafe {
+            match global.peers.early(global.policies.keeps_any()) {
+                EarlyDigest::Send => send_digest(global, ctx, &other_primaries(ctx)),
+                EarlyDigest::Wait(left) => start_timer(ctx, left, early),
+                EarlyDigest::Cancelled => {}
+            }
+        }
     }
 }
 
@@ -208,12 +286,10 @@ guard::entry_point! {
 /// # Safety
 /// `ctx` is live.
 unsafe fn begin_turn_soon(global: &Global, ctx: *mut raw::RedisModuleCtx) {
-    if let Some(create) = api!(RedisModule_CreateTimer)
-        && !global.peers.armed.replace(true)
-    {
+    if !global.peers.armed.replace(true) {
         global.peers.budget.set(AT_ONCE);
-        // SAFETY: the caller's promise; the callback is a plain function.
-        unsafe { create(ctx, TURN, Some(turn), null_mut()) };
+        // SAFETY: the caller guarantees that `ctx` is live.
+        unsafe { start_timer(ctx, TURN, turn) };
     }
 }
 
@@ -226,8 +302,8 @@ unsafe fn answer(global: &Global, ctx: *mut raw::RedisModuleCtx) {
         let Some((node, mut walk)) = global.peers.next_answer() else { return };
         let records = global.policies.piece(&mut walk, now());
         let Ok(id) = CString::new(node) else { continue };
-        // SAFETY: the caller's promise, and a live id.
-        if unsafe { send_records(ctx, id.as_ptr(), &records) } {
+        // SAFETY: the caller guarantees that `ctx` is live.
+        if unsafe { send_records(ctx, &id, &records) } {
             global.peers.go_on_answering(node, walk);
         }
     }
@@ -277,8 +353,7 @@ guard::entry_point! {
         let (Some((&FORM, body)), Some(id)) = (message.split_first(), id) else { return };
         // What the server passes goes on behind the id. Redis 7.0 takes an id to end where a string does.
         let Ok(sender) = CString::new(id) else { return };
-        let sender = sender.as_ptr();
-        // SAFETY: the receiver's own context, and a live id.
+        // SAFETY: the receiver's own context.
         unsafe {
             match kind {
                 RECORDS => {
@@ -286,7 +361,7 @@ guard::entry_point! {
                     for_each_record(body, |record| global.policies.keep(record, now()));
                     work(global, ctx);
                 }
-                DIGEST => compare(global, ctx, sender, id, body),
+                DIGEST => compare(global, ctx, &sender, id, body),
                 ASK => {
                     let Ok(groups) = body.try_into().map(u64::from_le_bytes) else { return };
                     global.peers.answer(id, groups);
@@ -311,24 +386,21 @@ fn for_each_record(mut body: &[u8], mut take: impl FnMut(&[u8])) {
 /// Compares a digest with this node's own, and asks for what differs.
 ///
 /// # Safety
-/// `ctx` is live, and `sender` the id of a node.
-unsafe fn compare(global: &Global, ctx: *mut raw::RedisModuleCtx, sender: *const c_char, id: Node, body: &[u8]) {
-    let own = global.policies.digests();
-    let (theirs, []) = body.as_chunks() else { return };
-    if theirs.len() != own.len() {
-        return;
-    }
-    let theirs = theirs.iter().copied().map(u64::from_le_bytes);
-    let mut differing = 0_u64;
-    for (group, (own, their)) in own.iter().zip(theirs.clone()).enumerate() {
-        differing |= u64::from(*own != their).checked_shl(u32::try_from(group).unwrap_or(u32::MAX)).unwrap_or(0);
-    }
-    global.peers.hear(id, theirs.fold(0, u64::wrapping_add));
+/// `ctx` is live.
+unsafe fn compare(global: &Global, ctx: *mut raw::RedisModuleCtx, sender: &CStr, id: Node, body: &[u8]) {
+    let (numbers, []) = body.as_chunks() else { return };
+    let Ok(theirs) = <[[u8; 8]; GROUPS]>::try_from(numbers) else { return };
     // A node that has not taken over what it was sent would only be sent it again.
-    let can_take_it = !global.policies.keeps_any() && kept::may_propagate();
-    if differing != 0 && can_take_it && global.peers.is_to_be_asked(id, own.iter().copied().fold(0, u64::wrapping_add))
-    {
-        // SAFETY: the caller's promise.
-        unsafe { send(ctx, sender, ASK, &differing.to_le_bytes()) };
+    let can_take = !global.policies.keeps_any() && kept::may_propagate();
+    let theirs = theirs.map(u64::from_le_bytes);
+    let heard = global.peers.hear_digest(id, &theirs, &global.policies.digests(), can_take);
+    // SAFETY: the caller guarantees that `ctx` is live.
+    unsafe {
+        if let Some(delay) = heard.early {
+            start_timer(ctx, delay, early);
+        }
+        if let Some(groups) = heard.ask {
+            send(ctx, sender, ASK, &groups.to_le_bytes());
+        }
     }
 }

@@ -46,6 +46,7 @@ mod aimd;
 mod counts;
 mod entry;
 mod glob;
+mod gossip;
 mod inbox;
 mod merged;
 mod record_hash;
@@ -60,6 +61,7 @@ mod walk;
 
 pub use counts::{CountedOutcome, Counts};
 pub use glob::Pattern;
+pub use gossip::{EarlyDigest, Gossip, Heard};
 pub use merged::{Merged, Origin};
 pub use ruling::{PolicyFacts, PolicyLookup, Ruling};
 pub use setting::{Condition, DeletionRequest, ScaleOutcome, ScaleStep, Scaling, Set};

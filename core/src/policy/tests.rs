@@ -2,6 +2,7 @@ mod aimd_tests;
 mod cluster;
 mod deletions;
 mod duration;
+mod gossip_network;
 mod merging;
 mod scales;
 mod setting_words;
