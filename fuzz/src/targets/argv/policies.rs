@@ -140,7 +140,7 @@ fn assert_name_alone_asks_the_same(policy: &Policy) {
     let words: Vec<&[u8]> = vec![b"RL.LIMIT", b"k", b"p"];
     let at_length = format!("{:?}", limit(&words).expect("it is a call").request(policy));
     let at_once = match policy.plain() {
-        Some(spec) => Ok(KeyRequest::One(spec)),
+        Some(spec) => Ok(KeyRequest::One(*spec)),
         None => policy.composite().map(|call| KeyRequest::Composite(Box::new(call.into_owned()))),
     };
     assert_eq!(format!("{at_once:?}"), at_length);
