@@ -200,17 +200,31 @@ impl RecordTable {
         self.index = index;
     }
 
-    /// Removes the record with an instant and a name.
-    pub fn remove(&mut self, at: Mark, name: &[u8]) {
+    /// Removes the record with a name, and returns what `read` returns of it.
+    pub fn take<T>(&mut self, name: &[u8], read: impl FnOnce(Record<'_>) -> T) -> Option<T> {
+        let mut found = None;
         if self.is_indexed() {
-            let hash = hash_of(name);
-            // Of two names with one hash and one instant either entry stands for the other.
-            if let Ok(entry) = self.index.find_entry(spread(hash), |entry| entry.hash == hash && entry.at() == at) {
-                entry.remove();
-            }
+            let (hash, blocks) = (hash_of(name), &self.blocks);
+            let is_its = |entry: &IndexEntry| {
+                if entry.hash == hash {
+                    let place = block_of(blocks, entry.at(), name);
+                    let record = blocks.get(place).and_then(|block| block.find_at(entry.at(), name));
+                    found = record.map(|(range, record)| (place, range, record));
+                }
+                found.is_some()
+            };
+            self.index.find_entry(spread(hash), is_its).ok()?.remove();
+        } else {
+            let mut blocks = self.blocks.iter().enumerate();
+            found = blocks.find_map(|(place, block)| {
+                let (range, record) = block.find(name)?;
+                Some((place, range, record))
+            });
         }
-        let place = block_of(&self.blocks, at, name);
-        self.remove_from_block(place, |block| block.find_at(at, name).map(|(range, _)| range));
+        let (place, range, record) = found?;
+        let read = read(record);
+        self.remove_from_block(place, |_| Some(range));
+        Some(read)
     }
 
     /// Removes the first record.

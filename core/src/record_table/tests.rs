@@ -64,16 +64,14 @@ proptest! {
             match step {
                 Step::Put(name, at, length) => {
                     let name = name_of(*name);
-                    if let Some((before, _)) = by_name.insert(name.clone(), (*at, number)) {
-                        table.remove(mark(before), &name);
-                    }
+                    let before = by_name.insert(name.clone(), (*at, number));
+                    prop_assert_eq!(table.take(&name, |found| (found.at.bits(), value(&found))), before);
                     insert(&mut table, *at, &name, number, *length);
                 }
                 Step::Remove(name) => {
                     let name = name_of(*name);
-                    if let Some((at, _)) = by_name.remove(&name) {
-                        table.remove(mark(at), &name);
-                    }
+                    let before = by_name.remove(&name);
+                    prop_assert_eq!(table.take(&name, |found| (found.at.bits(), value(&found))), before);
                 }
                 Step::RemoveFirst(count) => for _ in 0..*count {
                     let first = by_name.iter().map(|(name, (at, _))| (*at, name.clone())).min();

@@ -165,9 +165,11 @@ impl ManyLeases {
 
     /// Takes a holder's lease away; `false` if there is none.
     pub(super) fn remove(&mut self, holder: &[u8]) -> bool {
-        let Some(lease) = self.lease_of(holder) else { return false };
-        self.leases.remove(self.shift.mark(lease.expires_at), holder);
-        self.count(lease, LeaseSum::minus);
+        let shift = self.shift;
+        let Some(lease) = self.leases.take(holder, |record| Lease::read(&record, shift)) else { return false };
+        if let Some(lease) = lease {
+            self.count(lease, LeaseSum::minus);
+        }
         true
     }
 

@@ -110,8 +110,7 @@ impl IdempotencyTable {
             && let Some(record) = self.calls.get(id).filter(|record| record.at <= until)
         {
             forget(&record, self.shift);
-            let at = record.at;
-            self.calls.remove(at, id);
+            self.calls.take(id, |_| ());
         }
     }
 
@@ -133,7 +132,7 @@ impl IdempotencyTable {
         let mut call = self.find(id, now).filter(|call| !call.settled)?;
         let charges = std::mem::take(&mut call.charges);
         call.settled = true;
-        self.calls.remove(self.shift.mark(call.expires_at), id);
+        self.calls.take(id, |_| ());
         self.insert(id, &call);
         self.delta = IdempotencyDelta::Settled(id.into());
         Some(charges)
