@@ -1,18 +1,18 @@
-//! Token bucket, leaky bucket and GCRA: one arithmetic, written once.
+//! Token bucket, leaky bucket and GCRA, with one common arithmetic.
 //!
-//! A bucket of `capacity` is refilled by `refill` per `period`, continuously. Phrased as usage, the refill *drains*
-//! what was used: `used(now) = max(0, used - (now - drained_to) * refill / period)`, and a cost is admitted iff
-//! `used(now) + cost <= capacity`. As a queue (the leaky bucket) it is the same bucket; what differs is that an
-//! admitted call waits until the usage before it has drained. Turner's leaky bucket as a meter, and GCRA with
-//! TAT = the instant at which `used` reaches 0 (ITU-T I.371), are the same thing in other words.
+//! A bucket of `capacity` is refilled by `refill` per `period`, continuously. In terms of usage, the refill *drains*
+//! the used amount: `used(now) = max(0, used - (now - drained_to) * refill / period)`. A cost is granted if and only if
+//! `used(now) + cost <= capacity`. The leaky bucket as a queue is the same bucket, except that a granted call is
+//! delayed until the earlier usage has drained. The leaky bucket as a meter (Turner) and GCRA, with TAT = the time at
+//! which `used` reaches 0 (ITU-T I.371), are equivalent.
 //!
-//! When to use it: a burst, then a steady rate. Its known flaw: in any one period up to `capacity + refill` can
-//! pass. Cost: 16 bytes, a handful of multiplications and divisions.
+//! **When to use it:** a burst, then a steady rate. **Known flaw:** any one period can grant up to `capacity + refill`.
+//! **Cost:** 16 bytes, a few multiplications and divisions.
 //!
-//! Exactness: `used` is a whole number of millionths, and draining over an arbitrary time is not. So a charge moves
-//! `drained_to` on only by whole steps of `period / gcd(period, refill)`, each of which drains a whole number of
-//! millionths; the time left over stays to be counted by the next call. Nothing is ever rounded away. (A call with
-//! another rate prices at most that one step anew.)
+//! **Exactness:** `used` is a whole number of millionths, but the drain over an arbitrary time is not. So a charge
+//! advances `drained_to` only by whole steps of `period / gcd(period, refill)`, each of which drains a whole number of
+//! millionths. The remaining time is counted by the next call. Nothing is ever rounded away. (A call with another rate
+//! applies its rate to at most that one step.)
 
 mod fast_take;
 
@@ -23,7 +23,7 @@ use crate::wire::codec::{Decoder, Encoder};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// A bucket's numbers.
+/// Bucket limiter.
 ///
 /// ```
 /// use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage, Discipline};
@@ -33,7 +33,7 @@ use std::num::NonZeroU64;
 /// let queue = Bucket::new(one.plus(one), one, second, Discipline::Queue).unwrap();
 /// let (mut usage, now) = (BucketUsage::default(), Timestamp::EPOCH);
 /// queue.charge(&mut usage, now, one);
-/// // A leaky bucket lets the second in, and tells it to wait for its turn.
+/// // A leaky bucket grants the second call with a delay.
 /// assert_eq!(queue.verdict(&usage, now, one), Verdict::Allowed(Span::SECOND));
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -43,28 +43,28 @@ pub struct Bucket {
     refill: NonZeroU64,
     period: Period,
     discipline: Discipline,
-    /// Its step, if that was worked out beforehand.
+    /// Precomputed step, if any.
     step: Option<Step>,
 }
 
-/// The shortest time in which a bucket drains a whole number of millionths.
+/// Shortest time in which a bucket drains a whole number of millionths.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     micros: NonZeroU64,
-    /// The millionths that drain in it.
+    /// Millionths that drain in it.
     drained: u64,
 }
 
-/// When an admitted call may act.
+/// Time at which a granted call may act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
-    /// At once: a token bucket.
+    /// Immediately: a token bucket.
     Burst,
-    /// When what was admitted before it has drained: a leaky bucket as a queue.
+    /// After the earlier usage has drained: a leaky bucket as a queue.
     Queue,
 }
 
-/// Why there is no such bucket.
+/// Reason for an invalid bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The refill is below a millionth.
@@ -73,17 +73,17 @@ pub enum Refused {
     SlowRefill,
 }
 
-/// In microseconds.
+/// Longest recovery in microseconds.
 const LONGEST_RECOVERY: NonZeroU64 = match NonZeroU64::new(Span::MAX_RECOVERY.micros()) {
     Some(micros) => micros,
     None => NonZeroU64::MIN,
 };
 
 impl Bucket {
-    /// A bucket that refills within 36500 days, so that nothing below can overflow.
+    /// Creates a bucket that refills within 36500 days, so that no computation can overflow.
     ///
     /// # Errors
-    /// [`Refused`] says why any other is none.
+    /// [`Refused`] if there is no refill or the bucket refills too slowly.
     pub fn new(capacity: Amount, refill: Amount, period: Period, discipline: Discipline) -> Result<Bucket, Refused> {
         let refill = NonZeroU64::new(refill.millionths()).ok_or(Refused::NoRefill)?;
         let bucket = Bucket { capacity, refill, period, discipline, step: None };
@@ -93,23 +93,24 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// When an admitted call may act.
+    /// Returns the time at which a granted call may act.
     #[must_use]
     pub fn discipline(&self) -> Discipline {
         self.discipline
     }
 
-    /// This bucket with another capacity.
+    /// Returns this bucket with another capacity.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> Bucket {
         Bucket { capacity: limit, ..self }
     }
 
-    /// Whether what is used recovers by a rate, which a scale changes.
+    /// `true`: a scale changes the time of recovery.
     pub const RECOVERS_BY_RATE: bool = true;
 
-    /// This bucket with capacity and refill times `factor`: rounded down, the refill not below a millionth, nor so low
-    /// that it would take more than 36500 days. Times 0 it lets nothing pass, and what is used drains as before.
+    /// Returns this bucket with capacity and refill multiplied by `factor`, rounded down. The refill stays at least a
+    /// millionth and high enough for a recovery within 36500 days. A factor of 0 denies every cost and leaves the drain
+    /// unchanged.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> Bucket {
         let capacity = self.capacity.times(factor);
@@ -122,7 +123,7 @@ impl Bucket {
         Bucket { capacity, refill, step: None, ..self }
     }
 
-    /// This bucket with its step worked out, for one that many calls bring.
+    /// Returns this bucket with its step precomputed, for a limit of many calls.
     #[must_use]
     pub fn prepared(mut self) -> Bucket {
         self.step = Some(self.step());
@@ -138,30 +139,30 @@ impl Bucket {
         })
     }
 
-    /// What it is known by without a name.
+    /// Returns the identity of the limit without a name.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::by(self.period)
     }
 
-    /// Its numbers, as words of a call.
+    /// Returns the numbers of the bucket, which display as the arguments of a call.
     pub(super) fn numbers(&self) -> Numbers<'_> {
         Numbers(self)
     }
 
-    /// Its numbers, to be stored: millionths of the capacity and of the refill, microseconds of the period.
+    /// Returns the numbers to store: capacity and refill in millionths, period in microseconds.
     pub(super) fn fields(&self) -> [u64; 3] {
         [self.capacity.millionths(), self.refill.get(), self.period.micros().get()]
     }
 
-    /// The token bucket of numbers that were stored; `None` if no call can have brought them.
+    /// Creates a token bucket from stored numbers; `None` if no call can have stored them.
     pub(super) fn of_fields([capacity, refill, period]: [u64; 3]) -> Option<Bucket> {
         let amount = |millionths| Amount::from_millionths(millionths).filter(|amount| *amount <= Amount::MAX_ARGUMENT);
         let period = Period::new(Span::from_micros(period))?;
         Bucket::new(amount(capacity)?, amount(refill)?, period, Discipline::Burst).ok()
     }
 
-    /// The usage that recovers at `instant` if nothing else is charged: what GCRA calls the TAT.
+    /// Returns the usage that recovers at `instant` if nothing else is charged: the TAT of GCRA.
     #[must_use]
     pub fn recovering_at(&self, instant: Timestamp, now: Timestamp) -> BucketUsage {
         let left = instant.since(now).micros();
@@ -169,26 +170,26 @@ impl Bucket {
         BucketUsage { used, drained_to: now }
     }
 
-    /// What drains in `elapsed`, in whole millionths.
+    /// Returns the whole millionths that drain in `elapsed`.
     pub(super) fn drained(&self, elapsed: Span) -> Amount {
         Amount::saturating(ratio::floor(elapsed.micros(), self.refill.get(), self.period.micros()))
     }
 
-    /// The first whole microsecond by which `amount` has drained.
+    /// Returns the time to drain `amount`, rounded up to a microsecond.
     fn time_to_drain(&self, amount: Amount) -> Span {
         let micros = ratio::ceil(amount.millionths(), self.period.micros().get(), self.refill);
         Span::from_micros(micros).min(Span::MAX)
     }
 
-    /// What is still used now, rounded up to a millionth: as limits and costs are whole millionths, comparing it is
+    /// Returns the current usage, rounded up to a millionth. Limits and costs are whole millionths, so comparing it is
     /// comparing the exact value.
     fn present(&self, usage: &BucketUsage, now: Timestamp) -> Amount {
         usage.used.minus(self.drained(now.since(usage.drained_to)))
     }
 
-    /// The usage after a charge of `cost` at `now`, of one of which `used` was used at `drained_to`. What has drained
-    /// since then but fills no step is left to the next charge; of a usage that is empty by now it counts as a whole
-    /// millionth, so that the charge is not smaller than its cost.
+    /// Returns the usage after a charge of `cost` at `now`, from the usage `used` at `drained_to`. Drained time that
+    /// fills no step is left to the next charge. If the usage has drained completely, a partial millionth counts as a
+    /// whole one, so that the charge is not smaller than its cost.
     #[inline(always)]
     pub(super) fn charged(&self, used: Amount, drained_to: Timestamp, now: Timestamp, cost: Amount) -> BucketUsage {
         let elapsed = now.since(drained_to).micros();
@@ -205,7 +206,7 @@ impl Bucket {
         }
         let step = self.step();
         let steps = now.since(usage.drained_to).micros() / step.micros;
-        // Both products are bounded: by `used`, which has not drained yet, and by the time that has passed.
+        // Both products are bounded: by `used`, which has not drained yet, and by the elapsed time.
         usage.used = usage.used.minus(Amount::saturating(steps.saturating_mul(step.drained)));
         usage.drained_to = usage.drained_to.plus(Span::from_micros(steps.saturating_mul(step.micros.get())));
     }
@@ -221,7 +222,7 @@ impl fmt::Display for Bucket {
     }
 }
 
-/// The numbers of a bucket, which display as `capacity refill period`.
+/// Numbers of a bucket, which display as `capacity refill period`.
 pub(super) struct Numbers<'b>(&'b Bucket);
 
 impl fmt::Display for Numbers<'_> {
@@ -231,7 +232,7 @@ impl fmt::Display for Numbers<'_> {
     }
 }
 
-// A time before `drained_to` is looked at as that: no time has passed since, as if it had been moved back.
+// A peek at a time before `drained_to` counts no elapsed time, as after a move back.
 impl Limit for Bucket {
     type Usage = BucketUsage;
 
@@ -247,7 +248,7 @@ impl Limit for Bucket {
                 Discipline::Queue => self.reset(usage, now),
             })
         } else if cost <= self.capacity {
-            // From the usage as stored, not from a rounded present one: so the wait is exact.
+            // The wait is exact because it is computed from the stored usage, not from the rounded current one.
             let wait = self.time_to_drain(usage.used.excess(cost, self.capacity));
             Verdict::After(wait.minus(now.since(usage.drained_to)))
         } else {
@@ -292,29 +293,29 @@ impl Limit for Bucket {
     }
 }
 
-/// What a bucket's key remembers: 16 bytes.
+/// State of a bucket, in 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BucketUsage {
-    /// What was used at `drained_to`.
+    /// Usage at `drained_to`.
     used: Amount,
-    /// Up to when draining has been taken off `used`.
+    /// Time up to which the drain has been subtracted from `used`.
     drained_to: Timestamp,
 }
 
 impl BucketUsage {
-    /// What was used at an instant.
+    /// Creates a usage of `used` at a time.
     #[inline(always)]
     pub(super) fn at(used: Amount, drained_to: Timestamp) -> BucketUsage {
         BucketUsage { used, drained_to }
     }
 
-    /// What was used at the instant up to which draining has been taken off.
+    /// Returns the usage at [`drained_to`](BucketUsage::drained_to).
     #[inline(always)]
     pub(super) fn used(&self) -> Amount {
         self.used
     }
 
-    /// That instant.
+    /// Returns the time up to which the drain has been subtracted.
     #[inline(always)]
     pub(super) fn drained_to(&self) -> Timestamp {
         self.drained_to
@@ -322,8 +323,8 @@ impl BucketUsage {
 }
 
 impl BucketUsage {
-    /// Returns what is left at `now` of a usage that drains evenly until `recovers_at`, rounded up. Of a debt whose
-    /// recovery saturates, nobody knows how long that takes: it is all of it.
+    /// Returns the rest, at `now`, of a usage that drains evenly until `recovers_at`, rounded up. The recovery of a
+    /// debt may saturate; then the stored usage is returned.
     fn used_until(&self, recovers_at: Timestamp, now: Timestamp) -> Amount {
         let whole = recovers_at.since(self.drained_to);
         if whole >= Span::MAX {
@@ -350,7 +351,7 @@ impl Usage for BucketUsage {
         self.drained_to = self.drained_to.min(now);
     }
 
-    // What has drained since is left to the next charge: had the call cost less, nothing would have happened now.
+    // The drain since then is left to the next charge: had the call cost less, nothing would have drained now.
     fn take_back(&mut self, _place: Option<Timestamp>, amount: Amount) -> Amount {
         let taken = if self.used == Amount::MAX { Amount::ZERO } else { amount.min(self.used) };
         self.used = self.used.minus(taken);

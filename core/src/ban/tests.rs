@@ -112,7 +112,7 @@ fn ban_at_the_last_timestamp_saturates() {
 
 const HOUR: u64 = 3600;
 
-/// One strike bans for an hour, then for 2, 4 and at most 7 hours.
+/// Returns a rule by which one strike bans for an hour, then for 2, 4 and at most 7 hours.
 fn growing() -> BanRule {
     BanRule { longest: Period::new(Span::SECOND.times(7 * HOUR)), ..rule(1, 60, HOUR) }
 }

@@ -1,4 +1,4 @@
-//! The changes that a look has announced: all limits of a call are charged, or none is.
+//! Changes announced by an evaluation: all limits of a call are charged, or none is.
 
 use super::composite_evaluation::{CompositeEvaluation, Outcome};
 use super::idempotency::IdempotencyRecords;
@@ -15,7 +15,7 @@ use crate::syntax::{CompositeRequest, Idempotency, Spec};
 use std::any::Any;
 
 impl CompositeEvaluation {
-    /// Charges a plain key, which goes on as that. Nothing later than `now` is in it.
+    /// Charges a plain key that stays plain. The usage must not be later than `now`.
     pub fn charge_plain<U: Single>(&self, request: &CompositeRequest, usage: &mut U, now: Timestamp) {
         for (spec, evaluation) in
             request.specs.iter().zip(&self.limits).filter(|(_, evaluation)| evaluation.place.is_some())
@@ -28,18 +28,18 @@ impl CompositeEvaluation {
     }
 }
 
-/// A plain key's usage, if it holds leases.
+/// Returns the usage of a plain key as leases, if it is one.
 fn as_leases(usage: &mut dyn Any) -> Option<&mut ConcurrencyUsage> {
     usage.downcast_mut()
 }
 
-/// The holders of a policy's leases: the id of the call.
+/// Returns the holders of the leases of a policy: the id of the call.
 fn holders_by_id<'a>(request: &CompositeRequest<'a>) -> Vec<&'a [u8]> {
     request.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder).collect()
 }
 
 impl CompositeUsage {
-    /// Makes the changes that a look has announced, or counts its strike. Nothing later than `now` is in it.
+    /// Makes the changes announced by an evaluation, or counts its strike. The state must not be later than `now`.
     pub fn charge(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
         let id = match request.idempotency {
             Idempotency::Once { id, .. } if evaluation.records_id(request) => Some(id),
@@ -63,7 +63,7 @@ impl CompositeUsage {
     }
 
     fn charge_all(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
-        let remembers = evaluation.records_id(request);
+        let records_id = evaluation.records_id(request);
         let mut charges = Vec::new();
         for (spec, limit) in request.specs.iter().zip(&evaluation.limits) {
             let change = limit.evaluation.change();
@@ -87,16 +87,16 @@ impl CompositeUsage {
             if let Some(slower) = spec.slower {
                 component.recovers_under(slower, now);
             }
-            if let (true, Change::Charge(cost)) = (remembers && component.kind() != Kind::Concurrency, change) {
+            if let (true, Change::Charge(cost)) = (records_id && component.kind() != Kind::Concurrency, change) {
                 let records = &mut self.extras.get_or_insert_default().records;
                 charges.extend(with_usage!(&component.usage, usage => records.charge(component.serial(), usage, cost)));
             }
         }
         if let Idempotency::Once { id, ttl } = request.idempotency
-            && remembers
+            && records_id
         {
-            let ruling = evaluation.limits.iter().filter(|limit| !limit.shadow);
-            let holds = ruling.filter_map(|limit| match limit.evaluation.verdict() {
+            let enforced = evaluation.limits.iter().filter(|limit| !limit.shadow);
+            let holds = enforced.filter_map(|limit| match limit.evaluation.verdict() {
                 Verdict::Allowed(hold) => Some(hold),
                 Verdict::After(_) | Verdict::Never => None,
             });
@@ -113,16 +113,16 @@ impl CompositeUsage {
         }
     }
 
-    /// A component for the limit of a spec: its place.
+    /// Adds a component for the limit of a spec and returns its index.
     fn add(&mut self, spec: &Spec) -> usize {
         let serial = self.free_serial();
         let usage = with_limit!(spec, limit => unused_of(limit));
-        // Known by nothing until it is claimed.
+        // The component has no identity until it is claimed.
         self.push(Component::new(serial, usage, Timestamp::EPOCH));
         self.components.len().saturating_sub(1)
     }
 
-    /// Makes a component known by what the limit of a spec is known by, if it is by nothing yet.
+    /// Sets the identity of an unclaimed component to that of the limit of a spec; returns `true` if it was unclaimed.
     fn claim(&mut self, place: usize, spec: &Spec) -> bool {
         let claims = self.components.get(place).is_some_and(Component::is_unclaimed);
         if claims {
@@ -136,7 +136,7 @@ impl CompositeUsage {
         let Some(extras) = &mut self.extras else { return };
         let Some(charges) = extras.records.settle(id, now) else { return };
         for charge in &charges {
-            // A spec with a cost of its own keeps what it charged, and so does a limit that is not named any more.
+            // A spec with a cost of its own keeps its charge, and so does a limit that is not in the call.
             let of_charge = request.specs.iter().zip(&evaluation.limits).find_map(|(spec, limit)| {
                 let place = limit.place.filter(|_| !spec.own_cost)?;
                 (self.components.get(place)?.serial() == charge.component).then_some((spec, place))
@@ -158,26 +158,26 @@ impl CompositeUsage {
 }
 
 impl CompositeRequest<'_> {
-    /// How long until a plain key has recovered, under the call's limit of its kind. If it has none, as the usage knows
-    /// by itself, or not at all.
+    /// Returns the time until a plain key has fully recovered, under the limit of its kind in the call. Without such a
+    /// limit, returns the time known to the usage, or zero.
     #[must_use]
     pub fn reset_of_plain<U: Single>(&self, usage: &U, now: Timestamp) -> Span {
         let Some(spec) = self.specs.iter().find(|spec| spec.limit.kind() == U::KIND) else {
             return usage.time_to_recovery(now);
         };
         let reset = with_limit!(spec, limit => reset_of(limit, usage, now));
-        // Until then the scale may have ended.
+        // The scale may end before the usage has recovered.
         let slower = spec.slower.map(|limit| Spec::of(*limit, Request::Take(Amount::ZERO)));
         slower.map_or(reset, |spec| reset.max(with_limit!(spec, limit => reset_of(limit, usage, now))))
     }
 }
 
-/// How long until the usage has recovered under the limit; 0 if the usage is of another kind.
+/// Returns the time until the usage has fully recovered under the limit; zero if the usage is of another kind.
 fn reset_of<L: Limit>(limit: &L, usage: &dyn Any, now: Timestamp) -> Span {
     usage.downcast_ref().map_or(Span::ZERO, |usage| limit.recovery(usage, now))
 }
 
-/// Makes the change to the usage, if that is of the limit's kind.
+/// Applies a change to the usage if it is of the kind of the limit.
 fn apply<L: Limit>(change: Change, limit: &L, usage: &mut dyn Any, now: Timestamp) {
     if let Some(usage) = usage.downcast_mut() {
         change.apply(limit, usage, now);
@@ -192,7 +192,7 @@ where
 }
 
 impl Component {
-    /// Makes a change, where no charge may be settled.
+    /// Applies a change to a component without charges that may be settled.
     pub(super) fn change_unrecorded<L: Limit>(&mut self, limit: &L, change: Change, now: Timestamp)
     where
         L::Usage: Single,
@@ -200,7 +200,7 @@ impl Component {
         self.change_recorded(None, limit, change, now);
     }
 
-    /// Makes a change, which may lower what can be settled of earlier charges.
+    /// Applies a change, which may lower the amounts of earlier charges that can be settled.
     fn change_recorded<L: Limit>(
         &mut self,
         records: Option<&mut IdempotencyRecords>,
@@ -220,14 +220,14 @@ impl Component {
         as_propagated(usage);
     }
 
-    /// Stays at least as long as it needs under that limit too: the one that it was charged under may end before.
+    /// Extends the recovery to that under another limit, which may be later than under the limit of the charge.
     fn recovers_under(&mut self, limit: &AnyLimit, now: Timestamp) {
         let spec = Spec::of(*limit, Request::Take(Amount::ZERO));
         let reset = with_usage!(&self.usage, usage => with_limit!(spec, limit => reset_of(limit, usage, now)));
         self.recovers_at = self.recovers_at.max(now.plus(reset).min(Timestamp::MAX));
     }
 
-    /// Makes usage what it would be had a charge been of `amount`.
+    /// Changes the usage to what it would be had the charge been `amount`.
     fn settle<L: Limit>(
         &mut self,
         records: &mut IdempotencyRecords,
@@ -240,7 +240,7 @@ impl Component {
     {
         let serial = self.serial();
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return };
-        // What lies before `now` is counted as of now first.
+        // State before `now` is first counted as of `now`.
         records.settle_charge(usage, charge, charge.cost.minus(amount));
         if amount > charge.cost {
             let more = Change::Charge(amount.minus(charge.cost));
@@ -252,7 +252,7 @@ impl Component {
     }
 }
 
-/// One of nothing is one never seen: nothing else is propagated of it.
+/// Resets an unused usage to the default, because replicas know no other unused state.
 fn as_propagated(usage: &mut impl Usage) {
     if usage.is_unused() {
         *usage = Default::default();

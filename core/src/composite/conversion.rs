@@ -1,7 +1,7 @@
-//! A plain key that becomes one with components: what it remembered becomes a component, and a call changes that.
+//! Conversion of a plain key to a composite key: its usage becomes a component, which a call changes.
 //!
-//! What is propagated of it is the change alone, however much the plain key remembered: a replica has the same, and
-//! makes the same component of it. So a conversion costs as much as the change, and what the key remembered is moved.
+//! Only the change is propagated, because a replica has the same plain key and converts it in the same way. So the cost
+//! of a conversion does not depend on the size of the plain key, whose usage is moved.
 
 use super::component_head::TAGGED_CHANGE;
 use super::{Component, CompositeUsage};
@@ -15,13 +15,12 @@ use crate::wire::codec::Decoder;
 use crate::wire::codec::Discard;
 use std::thread::panicking;
 
-/// The serial number of the component that a plain key's usage becomes.
+/// Serial number of the component that the usage of a plain key becomes.
 const SERIAL: u8 = 0;
 
 impl CompositeUsage {
-    /// Makes a component of what a plain key remembers, which expires at `expires_at` (in milliseconds since the
-    /// epoch), as of `now`, and has `change` change it. What is left in `plain` is nothing; should the change panic, it
-    /// is given back.
+    /// Converts the usage of a plain key that expires at `expires_at` (in milliseconds since the epoch) to a component,
+    /// as of `now`, and calls `change`. Leaves an unused usage in `plain`; if `change` panics, the usage is moved back.
     pub fn convert<U: Single, T>(
         plain: &mut U,
         expires_at: Option<u64>,
@@ -30,20 +29,20 @@ impl CompositeUsage {
     ) -> (CompositeUsage, T) {
         let components = CompositeUsage::of_plain(std::mem::take(plain), expires_at, now);
         let mut moved = Moved { from: plain, components };
-        let told = change(&mut moved.components);
-        (std::mem::take(&mut moved.components), told)
+        let result = change(&mut moved.components);
+        (std::mem::take(&mut moved.components), result)
     }
 
-    /// What a plain key remembered, as of `now`: if the clock has gone back, it has moved along.
+    /// Converts the usage of a plain key as of `now`, moved back if the clock moved backwards.
     ///
-    /// Its expiry has not: whether that was set before the clock went back, or since, by whoever brought the key here
-    /// (MIGRATE, RESTORE), nobody knows. So the component may go later than it has to, by up to as much as the clock
-    /// went back, and never sooner.
+    /// The expiry is not moved back: it is unknown whether the expiry was set before the clock moved backwards or after
+    /// it, by MIGRATE or RESTORE. So the component may be removed later than necessary, by up to the span of the move
+    /// back, and never earlier.
     pub(super) fn of_plain<U: Single>(mut usage: U, expires_at: Option<u64>, now: Timestamp) -> CompositeUsage {
         let moved = usage.is_after(now);
         if moved {
             usage.move_back(now);
-            // It moves back as the key is converted, which is an effect by itself: no part of the next.
+            // The move back is part of the effect of the conversion, not of the next effect.
             usage.encode_effect(&mut Discard);
         }
         if usage.is_unused() {
@@ -58,7 +57,7 @@ impl CompositeUsage {
         CompositeUsage { components: [component].into(), written, extras: None }
     }
 
-    /// Takes back what a plain key remembered, as it is now.
+    /// Takes the current usage of the former plain key back.
     fn take_plain<U: Single>(&mut self) -> U {
         let mut components = self.components.iter_mut();
         let plain = components.find(|component| component.serial() == SERIAL);
@@ -66,8 +65,7 @@ impl CompositeUsage {
         plain.map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether a call can have converted a plain key that remembers this, and expires at `plain_expiry`, by such a
-    /// change.
+    /// Returns `true` if a call can have converted the plain key, which expires at `plain_expiry`, with this change.
     pub fn accepts_conversion<U: Single>(
         plain: &U,
         plain_expiry: Option<u64>,
@@ -83,19 +81,19 @@ impl CompositeUsage {
         let now = decode_head(from)?;
         let mut moved = None;
         if plain.is_after(now) {
-            // Rare, and a copy is what shows where all would be.
+            // A copy is acceptable because clocks rarely move backwards.
             moved.insert(plain.clone()).move_back(now);
         }
         let usage = moved.as_ref().unwrap_or(plain);
         if usage.is_unused() {
             return CompositeUsage::default().accepts_conversion_at(now, None::<&U>, from);
         }
-        // What it remembers may be large, and need not be copied to be looked at.
+        // The usage may be large, so it is not copied.
         let recovers_at = recovers_at(usage, moved.is_some(), plain_expiry, now);
         CompositeUsage::of_one(U::default(), recovers_at, now).accepts_conversion_at(now, Some(usage), from)
     }
 
-    /// Makes the conversion that was accepted, of what a plain key remembers.
+    /// Applies an accepted conversion to the usage of a plain key.
     pub fn apply_conversion<U: Single>(
         plain: &mut U,
         plain_expiry: Option<u64>,
@@ -105,11 +103,10 @@ impl CompositeUsage {
         CompositeUsage::convert(plain, plain_expiry, now, |components| components.change_at(now, from)).0
     }
 
-    /// Whether the effect of a conversion, which has made `after` of what a plain key remembered `before`, does the
-    /// same where it is applied.
+    /// Checks that the effect of a conversion from `before` to `after` leads to the same state where it is applied.
     ///
     /// # Errors
-    /// The effect.
+    /// [`Unreadable`] with the effect.
     pub fn propagated_conversion<U: Single>(
         before: &U,
         effect: &Text,
@@ -129,14 +126,15 @@ impl CompositeUsage {
     }
 }
 
-/// When a plain key's usage will have recovered, by when the key expires; it may have `moved` back with the clock.
+/// Returns the time of full recovery of the usage of a plain key, from the expiry of the key. `moved` is `true` after a
+/// move back.
 fn recovers_at<U: Single>(usage: &U, moved: bool, expires_at: Option<u64>, now: Timestamp) -> Timestamp {
     let expires_at = expires_at.filter(|at| *at <= LATEST_EXPIRY);
     let left = expires_at
         .map_or(Span::MAX_ARGUMENT, |at| Span::from_micros(at.saturating_sub(now.floor_millis()).saturating_mul(1000)));
-    // Of what knows by itself when it recovers, the step may have made that later still.
-    let is_told = moved && usage.recovery() == Recovery::IsTold;
-    let left = if is_told { left.max(usage.time_to_recovery(now)) } else { left };
+    // The move back may have delayed the recovery of a usage that knows its recovery.
+    let is_known = moved && usage.recovery() == Recovery::IsTold;
+    let left = if is_known { left.max(usage.time_to_recovery(now)) } else { left };
     now.plus(left).min(Timestamp::MAX)
 }
 
@@ -146,7 +144,7 @@ fn decode_head(from: &mut impl Decoder) -> Option<Timestamp> {
     Timestamp::from_micros(from.integer()?)
 }
 
-/// A plain key's usage that was made a component. A change that panics gives it back to the key.
+/// Usage of a plain key during its conversion. Dropping it in a panic moves the usage back to the key.
 struct Moved<'k, U: Single> {
     from: &'k mut U,
     components: CompositeUsage,

@@ -1,6 +1,6 @@
-//! The fast path of the call that is most common: rates alone, whose components are all there, and nothing beside them.
-//! Whatever else a call may bring takes the slow path (`composite_evaluation.rs`, `charge.rs`, `answer.rs`). For such a
-//! call that comes to the same, but takes about twice as many instructions of ours.
+//! Fast path for the most common call: rate limits whose components all exist, without other options. Other calls take
+//! the slow path (`composite_evaluation.rs`, `charge.rs`, `answer.rs`), which has the same result but takes about twice
+//! as many instructions.
 
 use super::answer::FirstToRunOut;
 use super::{Component, ComponentChange, CompositeUsage, Extras};
@@ -11,33 +11,33 @@ use crate::limit::{Decision, Limit, Taken, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Purpose, Spec};
 
-/// What a look has shown such a call.
+/// Evaluation of a call on the fast path.
 #[derive(Clone, Debug)]
 pub struct FastEvaluation {
     /// Where each limit's component is.
     places: [u8; MAX_SPECS],
     /// Which limits stand in the call's way.
     denying: [bool; MAX_SPECS],
-    /// The longest of all, and the first limit that says so.
+    /// Longest verdict, and the first limit with that verdict.
     verdict: Verdict,
     longest: usize,
 }
 
 impl FastEvaluation {
-    /// Whether it stands in the call's way.
+    /// Returns `true` if the call is denied.
     #[must_use]
     pub fn denies(&self) -> bool {
         !self.verdict.allowed()
     }
 
-    /// The kind of each limit, and whether it stood in the call's way.
+    /// Returns the kind of each limit, with `true` if it denies the call.
     pub fn limits<'a>(&'a self, request: &'a CompositeRequest) -> impl Iterator<Item = (Kind, bool)> + 'a {
         request.specs.iter().zip(self.denying).map(|(spec, denies)| (spec.limit.kind(), denies))
     }
 }
 
 impl CompositeUsage {
-    /// Evaluation of a call that takes the fast path; `None` for any other.
+    /// Evaluates a call on the fast path; `None` if it has to take the slow path.
     #[must_use]
     pub fn evaluate_fast(&self, request: &CompositeRequest, now: Timestamp) -> Option<FastEvaluation> {
         let is_plain = request.idempotency == Idempotency::Every
@@ -64,19 +64,19 @@ impl CompositeUsage {
         Some(evaluation)
     }
 
-    /// The decision on a call that such a look denies.
+    /// Returns the decision on a denied call.
     #[must_use]
     pub fn deny_fast(&self, request: &CompositeRequest, evaluation: &FastEvaluation, now: Timestamp) -> Decision {
         self.answer_fast(request, evaluation, evaluation.longest, now)
     }
 
-    /// Charges all limits of a call that such a look admits; the decision. What has changed is noted only if it is to
-    /// be `told`.
+    /// Charges all limits of a granted call and returns the decision. The changes are recorded for an effect only if
+    /// `propagated` is `true`.
     pub fn charge_fast(
         &mut self,
         request: &CompositeRequest,
         evaluation: &FastEvaluation,
-        told: bool,
+        propagated: bool,
         now: Timestamp,
     ) -> Decision {
         self.begin(now, None);
@@ -85,7 +85,7 @@ impl CompositeUsage {
             let Some(component) = self.components.get_mut(usize::from(place)) else { continue };
             // The look has seen that it is a rate: it is not asked a second time.
             let Request::Take(cost) = spec.request else { continue };
-            if told {
+            if propagated {
                 component.note(ComponentChange::Usage);
             }
             first.see(with_limit!(spec, limit => component.charge(limit, cost, now)), cost, at);
@@ -95,7 +95,7 @@ impl CompositeUsage {
         answer
     }
 
-    /// The decision, by the limit at that place of the call.
+    /// Returns the decision with the numbers of the limit at the index `governing`.
     fn answer_fast(
         &self,
         request: &CompositeRequest,
@@ -118,7 +118,7 @@ impl CompositeUsage {
 }
 
 impl Component {
-    /// Charges it; what remains.
+    /// Charges the component and returns the remaining amount.
     #[inline(always)]
     fn charge<L: Limit>(&mut self, limit: &L, cost: Amount, now: Timestamp) -> Amount
     where
@@ -130,14 +130,14 @@ impl Component {
             self.recovers_at = now.plus(decision.reset).min(Timestamp::MAX);
             return decision.remaining;
         }
-        // Where nothing may be settled, nothing is kept for it.
+        // The component has no charges that may be settled.
         Component::change_unrecorded(self, limit, Change::Charge(cost), now);
         L::Usage::of(&self.usage).map_or(Amount::ZERO, |usage| limit.remaining(usage, now))
     }
 }
 
 impl Spec<'_> {
-    /// What it charges, if it has a say and is of a rate that never changes and keeps no entries.
+    /// Returns the cost of an enforced rate limit without a scale and without entries.
     fn cost_of_rate(&self) -> Option<Amount> {
         match self.request {
             Request::Take(cost)

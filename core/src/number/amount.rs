@@ -29,7 +29,7 @@ const MILLIONTHS: u64 = 1_000_000;
 impl Amount {
     /// Zero units.
     pub const ZERO: Amount = Amount(0);
-    /// One unit.
+    /// A single unit.
     pub const ONE: Amount = Amount(MILLIONTHS);
     /// Largest amount that an argument may have: 10^12 units.
     pub const MAX_ARGUMENT: Amount = Amount(1_000_000_000_000 * MILLIONTHS);

@@ -147,11 +147,11 @@ pub struct Span(u64);
 impl Span {
     /// Duration of zero.
     pub const ZERO: Span = Span(0);
-    /// One microsecond, the smallest positive duration.
+    /// Smallest positive span: 1 microsecond.
     pub const MICROSECOND: Span = Span(1);
-    /// One millisecond.
+    /// Span of 1 millisecond.
     pub const MILLISECOND: Span = Span(1_000);
-    /// One second.
+    /// Span of 1 second.
     pub const SECOND: Span = Span(1_000_000);
     /// Longest duration of a reply, at which it saturates: 365000 days.
     pub const MAX: Span = Span(365_000 * DAY);

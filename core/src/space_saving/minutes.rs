@@ -1,18 +1,18 @@
-//! How often a key was denied in each of the last minutes.
+//! Denials of a key per minute.
 
 use crate::number::{Period, Timestamp};
 
-/// How many minutes are known.
+/// Number of minutes that are counted.
 pub const MOST_MINUTES: u64 = 60;
 const ROOM: usize = 60;
 
 const MINUTE: u64 = 60_000_000;
 
-/// Which minute it is, counted up from one that is later than [`MOST_MINUTES`]. A clock that goes back to an earlier
-/// minute begins another one, so that no minute holds what was denied in two.
+/// Counter of minutes, starting above [`MOST_MINUTES`]. If the clock moves back to an earlier minute, a new minute
+/// begins, so that no minute counts the denials of two.
 #[derive(Clone, Debug)]
 pub struct MinuteClock {
-    /// By the server's clock, since the epoch.
+    /// Minute of the clock of the server, since the epoch.
     shown: u64,
     minute: u64,
 }
@@ -24,7 +24,7 @@ impl Default for MinuteClock {
 }
 
 impl MinuteClock {
-    /// The minute of `now`.
+    /// Returns the number of the minute at `now`.
     #[inline]
     pub fn minute(&mut self, now: Timestamp) -> u64 {
         let shown = now.micros() / MINUTE;
@@ -41,19 +41,20 @@ impl MinuteClock {
     }
 }
 
-/// How many minutes a time is, the running one included; what is left of it does not count. `None` unless it is from 1
-/// to [`MOST_MINUTES`].
+/// Returns the number of minutes in a span, with the current minute as the last one; fractions do not count. `None`
+/// unless it is from 1 to [`MOST_MINUTES`].
 pub fn whole_minutes(time: Period) -> Option<u64> {
     let minutes = time.micros().get().div_ceil(MINUTE);
     (minutes <= MOST_MINUTES).then(|| time.micros().get() / MINUTE).filter(|minutes| *minutes > 0)
 }
 
-/// The denials of one key, by the minute.
+/// Denials of one key per minute.
 #[derive(Clone, Debug)]
 pub struct Minutes {
-    /// The last one in which there were any; 0 before the first.
+    /// Last minute with denials; 0 if there is none.
     last: u64,
-    /// Each at its number modulo [`MOST_MINUTES`]. Those before `last` by as many and more are gone.
+    /// Counts, each at its minute modulo [`MOST_MINUTES`]. Counts older than [`MOST_MINUTES`] before `last` are
+    /// overwritten.
     counts: [u32; ROOM],
 }
 
@@ -64,7 +65,7 @@ impl Default for Minutes {
 }
 
 impl Minutes {
-    /// Counts one more.
+    /// Counts a denial.
     #[inline]
     pub fn count(&mut self, minute: u64) {
         if minute != self.last {
@@ -75,11 +76,11 @@ impl Minutes {
         }
     }
 
-    /// Forgets what the next minutes take the room of.
+    /// Clears the counts of the minutes since the last denial, whose slots are reused.
     fn begin(&mut self, minute: u64) {
         let passed = minute.saturating_sub(self.last);
         if passed >= MOST_MINUTES {
-            // All at once: a key that takes an entry over comes this way too.
+            // Clears all slots at once. Also the case for a key that takes over an entry.
             self.counts = [0; ROOM];
         } else {
             for ago in 0..passed {
@@ -91,13 +92,13 @@ impl Minutes {
         self.last = minute;
     }
 
-    /// Forgets all.
+    /// Clears all counts.
     pub fn clear(&mut self) {
-        // The next count begins anew.
+        // The next count clears the slots.
         self.last = 0;
     }
 
-    /// How many denials there were in the minutes up to `minute`, as many minutes as are asked for.
+    /// Returns the number of denials in the last `minutes` up to `minute`.
     pub fn since(&self, minute: u64, minutes: u64) -> u64 {
         let first = minute.saturating_sub(minutes).saturating_add(1);
         let known = self.last.saturating_sub(MOST_MINUTES).saturating_add(1);

@@ -1,9 +1,9 @@
-//! The policy that denied a key last.
+//! Policy of the last denial of a key.
 
 use super::*;
 
 #[test]
-fn the_name_of_a_policy_is_shared_by_all_keys_that_it_denied_and_goes_with_the_last() {
+fn policy_name_is_shared_by_the_keys_that_it_denied() {
     let (mut top, policy) = (SpaceSaving::new(2), Rc::from(&b"gold"[..]));
     for (name, holders) in [("a", 2), ("b", 3), ("a", 3), ("c", 3), ("d", 3)] {
         let place = top.record(name.as_bytes(), None, us(1)).unwrap();
@@ -15,13 +15,13 @@ fn the_name_of_a_policy_is_shared_by_all_keys_that_it_denied_and_goes_with_the_l
 }
 
 #[test]
-fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
+fn policy_of_the_last_denial_is_reported_until_the_key_is_replaced() {
     let mut top = SpaceSaving::new(2);
-    let told = |top: &SpaceSaving| {
-        let told =
+    let policies = |top: &SpaceSaving| {
+        let rows =
             top.heaviest(9).iter().map(|heavy| (heavy.name.to_vec(), heavy.policy.map(<[u8]>::to_vec))).collect();
-        let told: BTreeMap<Vec<u8>, Option<Vec<u8>>> = told;
-        told
+        let rows: BTreeMap<Vec<u8>, Option<Vec<u8>>> = rows;
+        rows
     };
     let expect = |of: &[(&str, Option<&str>)]| {
         let bytes = |text: &str| text.as_bytes().to_vec();
@@ -35,14 +35,18 @@ fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
     };
     deny(&mut top, "a", Some("plan:pro"));
     deny(&mut top, "b", None);
-    assert_eq!(told(&top), expect(&[("a", Some("plan:pro")), ("b", None)]));
+    assert_eq!(policies(&top), expect(&[("a", Some("plan:pro")), ("b", None)]));
     deny(&mut top, "a", Some("gold"));
     deny(&mut top, "a", None);
-    assert_eq!(told(&top), expect(&[("a", Some("gold")), ("b", None)]), "no policy is none that denied it later");
+    assert_eq!(
+        policies(&top),
+        expect(&[("a", Some("gold")), ("b", None)]),
+        "a denial without a policy keeps the last policy"
+    );
     top.resize(3);
-    assert_eq!(told(&top), expect(&[("a", Some("gold")), ("b", None)]));
+    assert_eq!(policies(&top), expect(&[("a", Some("gold")), ("b", None)]));
     top.resize(1);
     deny(&mut top, "c", None);
-    assert_eq!(told(&top), expect(&[("c", None)]), "another key has another");
+    assert_eq!(policies(&top), expect(&[("c", None)]), "a key that takes over the entry has no policy");
     assert!(SpaceSaving::new(0).record(b"a", None, Timestamp::EPOCH).is_none());
 }

@@ -83,7 +83,7 @@ pub struct Needed {
 /// General description of the allowed words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// One of a few words.
+    /// Keyword from a short list.
     Word,
     /// Option of an algorithm's own command.
     Option,
