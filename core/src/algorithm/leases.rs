@@ -1,4 +1,4 @@
-//! Concurrency leases: at most `limit` units are held at once, each for at most `ttl` unless it is given back or
+//! Concurrency limit: at most `limit` units are leased at once, each for at most `ttl` unless the lease is released or
 //! renewed before.
 //!
 //! When to use it: workers, connections, requests in flight to an upstream. Its known flaw: a holder that works on
@@ -23,7 +23,7 @@ use lease::Lease;
 pub use lease_table::ConcurrencyUsage;
 use std::fmt;
 
-/// A concurrency limit's numbers.
+/// Concurrency limiter.
 ///
 /// ```
 /// use ratelimit_core::algorithm::leases::{Concurrency, ConcurrencyUsage};
@@ -33,7 +33,7 @@ use std::fmt;
 /// let [alice, bob] = [b"alice", b"bobby"].map(|holder| Concurrency::new(Amount::ONE, ttl).asked_by(holder));
 /// let (mut usage, now) = (ConcurrencyUsage::default(), Timestamp::EPOCH);
 /// alice.charge(&mut usage, now, Amount::ONE);
-/// // Alice may renew; Bobby waits until she gives it back, or it expires.
+/// // Alice may renew; Bobby waits until the lease is released or expires.
 /// assert_eq!(alice.verdict(&usage, now, Amount::ONE), Verdict::Allowed(Span::ZERO));
 /// assert_eq!(bob.verdict(&usage, now, Amount::ONE), Verdict::After(ttl.span()));
 /// assert_eq!(usage.release(&[b"alice"], now), 1);
@@ -43,55 +43,56 @@ use std::fmt;
 pub struct Concurrency {
     limit: Amount,
     ttl: Period,
-    /// Whether others wait for a lease of the key: who came later than they did is not let in before them.
+    /// `true`: callers wait for a lease of the key, so a later call is not granted before them.
     callers_wait_ahead: bool,
 }
 
-/// The longest name of a holder, in bytes.
+/// Maximum length of the name of a holder, in bytes.
 pub const MAX_HOLDER: usize = MAX_NAME;
 
 impl Concurrency {
-    /// At most `limit` units at once, each leased for `ttl`.
+    /// Creates a limiter of `limit` units at once, each leased for `ttl`.
     #[must_use]
     pub fn new(limit: Amount, ttl: Period) -> Concurrency {
         Concurrency { limit, ttl, callers_wait_ahead: false }
     }
 
-    /// How much may be held at once.
+    /// Returns the maximum number of units.
     #[must_use]
     pub fn limit(&self) -> Amount {
         self.limit
     }
 
-    /// This concurrency limit with another number of units.
+    /// Returns this limiter with another limit.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> Concurrency {
         Concurrency { limit, ..self }
     }
 
-    /// Whether what is used recovers by a rate, which a scale changes.
+    /// `false`: a scale does not change the time of recovery.
     pub const RECOVERS_BY_RATE: bool = false;
 
-    /// This concurrency limit with its limit times `factor`, rounded down.
+    /// Returns this limiter with its limit multiplied by `factor`, rounded down.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> Concurrency {
         self.limited_to(self.limit.times(factor))
     }
 
-    /// This concurrency limit for a call behind waiting callers, if `callers_wait_ahead`. Only a call that takes no
-    /// more than its holder has passes then; one that would fit otherwise is told to retry after a millisecond.
+    /// Returns this limiter for a call after waiting callers, if `callers_wait_ahead`. Only a renewal of at most the
+    /// held units is granted then. A call that would fit otherwise is denied with a wait of a millisecond.
     #[must_use]
     pub fn behind(self, callers_wait_ahead: bool) -> Concurrency {
         Concurrency { callers_wait_ahead, ..self }
     }
 
-    /// What it is known by without a name: nothing, since a key has one table of leases at most.
+    /// Returns the identity of the limit without a name, which is constant because a key has at most one table of
+    /// leases.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity { micros: 0, words: 0 }
     }
 
-    /// When a lease that is taken at `now` expires.
+    /// Returns the expiry of a lease that is acquired at `now`.
     #[must_use]
     pub fn expires_at(&self, now: Timestamp) -> Timestamp {
         now.plus(self.ttl.span()).min(Timestamp::MAX)
@@ -110,7 +111,7 @@ impl fmt::Display for Concurrency {
     }
 }
 
-/// A concurrency limit, and who asks for a lease.
+/// Concurrency limiter for one holder.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseLimit<'a> {
     concurrency: Concurrency,
@@ -122,14 +123,14 @@ pub struct LeaseLimit<'a> {
 }
 
 impl LeaseLimit<'_> {
-    /// This limit, for a first lease only if `nx`: a holder that has a lease is denied until that has expired. It is
-    /// for locks, where two callers of one name must not both hold.
+    /// Returns this limiter, which grants only a first lease if `nx`: a holder with a lease is denied until it expires.
+    /// Meant for locks, where two callers of the same name must not both hold a lease.
     #[must_use]
     pub fn nx(self, nx: bool) -> Self {
         LeaseLimit { nx, ..self }
     }
 
-    /// This limit, of whose leases a new one gets that fencing token, and one that has none. A renewal keeps its own.
+    /// Returns this limiter with a fencing token for new leases, and for leases without one. A renewal keeps its token.
     #[must_use]
     pub fn fenced(self, fence: Option<Token>) -> Self {
         LeaseLimit { fence, ..self }
@@ -147,7 +148,7 @@ impl Limit for LeaseLimit<'_> {
         let own = usage.held_by(self.holder, now);
         let others = usage.present(now).units.minus(own.unwrap_or_default());
         let mut in_own_way = self.nx && own.is_some();
-        // A renewal takes nothing from anybody, whatever has become of the limit.
+        // A renewal takes no units from other holders, so it is granted under any limit.
         let renews = own.is_some_and(|held| cost <= held);
         let fits = renews || others.excess(cost, self.concurrency.limit) == Amount::ZERO;
         if fits && !in_own_way {
@@ -189,7 +190,7 @@ impl Limit for LeaseLimit<'_> {
     }
 
     fn give_back(&self, _usage: &mut ConcurrencyUsage, _now: Timestamp, _amount: Amount) {
-        // The grammar has no such call: a lease is given back whole, by its holder.
+        // The syntax has no such call: a holder releases a whole lease.
     }
 
     fn entries_after_charge(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Option<usize> {

@@ -38,7 +38,7 @@ fn cost(cost: u64) -> Request {
     Take(units(cost))
 }
 
-/// Leases that were taken at 0 s.
+/// Returns a table of leases that were acquired at 0 s.
 fn table(leases: &[(&str, u64, &str)]) -> Key<ConcurrencyUsage> {
     let mut key = Key::default();
     for (holder, units, ttl) in leases {
@@ -47,16 +47,16 @@ fn table(leases: &[(&str, u64, &str)]) -> Key<ConcurrencyUsage> {
     key
 }
 
-/// A holder, when its lease expires, and its units.
+/// Holder, expiry and units.
 type Lease<'a> = (&'a [u8], u64, u64);
 
-/// A table as it is written out.
+/// Encodes a table.
 fn written(at: u64, leases: &[Lease]) -> EncodedFields {
     let fields = EncodedFields::integers([at, leases.len().try_into().unwrap()]);
     leases.iter().fold(fields, |fields, (holder, expires_at, units)| fields.then(holder, [*expires_at, *units]))
 }
 
-/// What a call has changed, as it is written out.
+/// Encodes the change of a call.
 fn change(moved_back: u64, at: u64, released: &[&[u8]], leased: Option<Lease>) -> EncodedFields {
     let fields = EncodedFields::integers([CHANGE, moved_back, at, released.len().try_into().unwrap()]);
     let fields = released.iter().fold(fields, |fields, holder| fields.then(holder, []));
@@ -66,7 +66,7 @@ fn change(moved_back: u64, at: u64, released: &[&[u8]], leased: Option<Lease>) -
     }
 }
 
-/// A lease of 10 s each for 10,000 holders, a microsecond apart, and the last instant.
+/// Returns a table with a lease of 10 s for each of 10,000 holders, a microsecond apart, and the time of the last one.
 fn crowd() -> (ConcurrencyUsage, Timestamp) {
     let mut usage = ConcurrencyUsage::default();
     for number in 0..10_000 {
@@ -77,7 +77,7 @@ fn crowd() -> (ConcurrencyUsage, Timestamp) {
 }
 
 #[test]
-fn takes_nothing_for_a_table_that_is_none() {
+fn malformed_table_is_rejected() {
     let (last, most, long) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; 257]);
     for fields in [
         written(0, &[(b"a", 1, 1)]),
@@ -108,14 +108,14 @@ fn takes_nothing_for_a_table_that_is_none() {
 }
 
 #[test]
-fn an_effect_tells_what_a_call_has_changed() {
+fn effect_holds_the_change_of_a_call() {
     let mut usage = ConcurrencyUsage::default();
     let acquires = [
         ("a", 1000, 2, change(0, 1000, &[], Some((b"a", 2000, 2_000_000)))),
         ("b", 1500, 3, change(0, 1500, &[], Some((b"b", 2500, 3_000_000)))),
         ("b", 1600, 1, change(0, 1600, &[], Some((b"b", 2600, 1_000_000)))),
         ("c", 2000, 1, change(0, 2000, &[], Some((b"c", 3000, 1_000_000)))),
-        // The clock goes back: seen to by a denied call, and by one that is admitted.
+        // The clock moves backwards before a denied call and a granted one.
         ("d", 1900, 6, change(100, 1900, &[], None)),
         ("d", 1800, 1, change(100, 1800, &[], Some((b"d", 2800, 1_000_000)))),
     ];
@@ -154,7 +154,7 @@ fn an_effect_tells_what_a_call_has_changed() {
 }
 
 #[test]
-fn refuses_an_effect_that_no_call_can_have_had() {
+fn impossible_effect_is_rejected() {
     let (last, most, long) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; 257]);
     let (a, b): (Lease, Lease) = ((b"a", 10, most - 5), (b"b", 20, 3));
     let usage = decoded::<ConcurrencyUsage>(&written(5, &[a, b])).unwrap();
@@ -198,7 +198,7 @@ fn refuses_an_effect_that_no_call_can_have_had() {
 }
 
 #[test]
-fn people_are_told_who_holds_how_much_for_how_long() {
+fn described_facts_hold_active_leases() {
     let mut key = table(&[("b", 2, "60s"), ("a", 3, "30s"), ("gone", 5, "1s")]);
     key.call(&held("c", 1000, "60s"), 2000, cost(1));
     assert_eq!(key.0.entries(), 3);
@@ -213,7 +213,7 @@ fn people_are_told_who_holds_how_much_for_how_long() {
             ("leases", InfoField::Leases(leases.clone())),
         ]
     );
-    // What has expired is left out, though it is stored until the next change.
+    // Expired leases are left out, although they are stored until the next change.
     assert_eq!(
         key.0.describe(us(30_000_000), None),
         [
@@ -227,7 +227,7 @@ fn people_are_told_who_holds_how_much_for_how_long() {
 }
 
 #[test]
-fn people_are_told_of_the_first_hundred_to_expire() {
+fn described_leases_are_the_first_hundred_to_expire() {
     let names: Vec<String> = (0..101).map(|number| format!("{number:03}")).collect();
     let leases: Vec<_> = names.iter().map(|name| (name.as_str(), 1, "60s")).collect();
     let facts = table(&leases).0.describe(Timestamp::EPOCH, None);
@@ -245,19 +245,18 @@ impl Lawful for LeaseLimit<'static> {
         })
     }
 
-    /// One limit is one holder, who has one lease at a time: each is within the limit. That all together are is
-    /// for the oracle, where several ask.
+    /// One limiter is one holder with one lease, whose units are within the limit. The oracle covers several holders.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
         assert!(admitted.iter().all(|(_, units)| *units <= u128::from(self.limit().millionths())));
     }
 
-    /// There are no options but a cost above 0.
+    /// No options except a cost above 0.
     fn asks(request: Request) -> Request {
         Take(amount_of(request).max(millionths(1)))
     }
 }
 
-/// All but that giving back never makes more than the limit: a lease is given back whole, by name.
+/// All laws, except that a refund never raises the remaining units above the limit: a lease is released whole, by name.
 mod laws {
     use super::*;
     use crate::testing::laws;
@@ -296,7 +295,7 @@ mod laws {
         effect_applied_to_a_copy_gives_the_same_state,
     );
 
-    // What is left is left to somebody who holds nothing; a renewal passes beside it.
+    // The remaining units are available to a new holder; a renewal may be granted beyond them.
 
     fn newcomer(limit: &LeaseLimit<'static>) -> LeaseLimit<'static> {
         limit.concurrency.asked_by(b"newcomer")

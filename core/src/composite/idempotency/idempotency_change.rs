@@ -1,4 +1,4 @@
-//! What a call changes in the idempotency records of a key, as effects tell it.
+//! Change of the idempotency records of a key by one call, as encoded in effects.
 
 use super::recorded_call::{RecordedCall, decode_charges};
 use super::settlement::is_cost;
@@ -6,14 +6,14 @@ use crate::number::{Amount, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use crate::wire::name;
 
-/// The first field of an effect that changes no call.
+/// First field of an effect without a change.
 pub(super) const NOTHING: u64 = 0;
-/// The first field of an effect that remembers a call.
+/// First field of an effect that records a call.
 pub(super) const REMEMBERS: u64 = 1;
-/// The first field of an effect that settles a call.
+/// First field of an effect that settles a call.
 pub(super) const SETTLES: u64 = 2;
 
-/// What a call has changed in the ids elsewhere, besides what it swept.
+/// Change of the idempotency records by one call, apart from swept records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyChange {
     /// Nothing.
@@ -24,12 +24,12 @@ pub enum IdempotencyChange {
     Settled(Box<[u8]>),
 }
 
-/// Writes out that nothing has changed.
+/// Encodes that there is no change.
 pub fn encode_no_effect(to: &mut impl Encoder) {
     to.integer(NOTHING);
 }
 
-/// Writes out that the call of an id was settled.
+/// Encodes that the call with an id was settled.
 pub fn encode_settled(id: &[u8], to: &mut impl Encoder) {
     to.integer(SETTLES);
     to.bytes(id);
@@ -48,7 +48,7 @@ pub fn encode_recorded(id: &[u8], call: &RecordedCall, to: &mut impl Encoder) {
 }
 
 impl IdempotencyChange {
-    /// The id that it changes.
+    /// Returns the id of the changed record.
     fn id(&self) -> Option<&[u8]> {
         match self {
             IdempotencyChange::Nothing => None,
@@ -56,7 +56,7 @@ impl IdempotencyChange {
         }
     }
 
-    /// Whether a call can have had this change at `now`; `find` tells what was remembered of its id then.
+    /// Returns `true` if a call can have made this change at `now`. `find` returns the earlier record of an id.
     pub fn is_possible<C>(&self, now: Timestamp, find: impl FnOnce(&[u8]) -> Option<RecordedCall<C>>) -> bool {
         let known = self.id().and_then(find);
         match self {
@@ -84,7 +84,7 @@ impl IdempotencyChange {
     }
 }
 
-/// What was charged to a component.
+/// Decodes the charge of a component.
 fn decode_cost(from: &mut impl Decoder) -> Option<(u8, Amount)> {
     let component = u8::try_from(from.integer()?).ok()?;
     let cost = Amount::from_millionths(from.integer()?)?;

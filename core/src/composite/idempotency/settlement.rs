@@ -1,4 +1,4 @@
-//! What it takes to settle a charge later.
+//! Settlement of a charge after its actual cost is known.
 
 use super::low_water_marks::LowWaterMarks;
 use crate::evaluate::Change;
@@ -6,28 +6,28 @@ use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 
-/// A charge that can be settled, as it is remembered with the id of its call.
+/// Charge that can be settled, recorded with the id of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// The serial number of the component that was charged.
+    /// Serial number of the charged component.
     pub component: u8,
-    /// How much was charged.
+    /// Charged amount.
     pub cost: Amount,
-    /// Its number among the charges of its component.
+    /// Number among the charges of the component.
     pub(super) number: u64,
-    /// Where it was counted.
+    /// Place of the charge in the usage, if it has one.
     pub(super) place: Option<Timestamp>,
-    /// How much had been given back by then.
+    /// Sum of refunds before the charge.
     pub(super) given_back: Amount,
 }
 
 impl Charge {
-    /// The clock has gone back, and takes `usage`, which this charged, along to `now`.
+    /// Shifts the place back with `usage`, which is about to be moved back to `now`.
     pub(crate) fn move_back<U: Usage>(&mut self, usage: &U, now: Timestamp) {
         self.place = self.place.and_then(|place| usage.place_after_move_back(place, now));
     }
 
-    /// Writes it out, field by field.
+    /// Encodes the charge.
     pub(super) fn encode(&self, to: &mut impl Encoder) {
         to.integer(u64::from(self.component));
         to.integer(self.cost.millionths());
@@ -39,7 +39,7 @@ impl Charge {
         to.integer(self.given_back.millionths());
     }
 
-    /// Reads what [`encode`](Charge::encode) wrote.
+    /// Decodes a charge.
     pub(super) fn decode(from: &mut impl Decoder) -> Option<Charge> {
         let component = u8::try_from(from.integer()?).ok()?;
         let cost = Amount::from_millionths(from.integer()?)?;
@@ -54,17 +54,15 @@ impl Charge {
     }
 }
 
-/// Whether a charge that is remembered can cost that: what costs nothing is not remembered.
+/// Returns `true` if a recorded charge can have this cost. Charges of zero are not recorded.
 pub(super) fn is_cost(cost: Amount) -> bool {
     cost != Amount::ZERO && cost <= Amount::MAX_ARGUMENT
 }
 
 /// What a component keeps beside its usage while charges of it may be settled.
 ///
-/// A call does, in this order, each only if it applies: `forget` what is swept,
-/// `settle`, `before` a change, the change, `charge`.
-/// A replica, which knows no limits, does the same with `apply_effect` for the second and
-/// third.
+/// The steps of a call, in this order, if they apply: `forget` each swept charge, `settle`, `before` a change, the
+/// change, `charge`. A replica, which knows no limits, calls `apply_effect` instead of `settle` and `before`.
 ///
 /// ```
 /// use ratelimit_core::composite::idempotency::Settlement;
@@ -94,14 +92,15 @@ pub struct Settlement {
     pub(super) delta: SettlementDelta,
 }
 
-/// Changes of a settlement by a call, beside those that follow from the ids that it remembers or settles; in this order.
+/// Change of a settlement by one call, apart from the charges that it records or settles. The fields are applied in
+/// this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettlementDelta {
-    /// By how much the usage has fallen, as a charge was settled.
+    /// Reduction of the usage by a settlement.
     taken: Amount,
-    /// This much, or less, was used before a change.
+    /// Upper bound of the usage before a change.
     low: Low,
-    /// This much is given back by hand.
+    /// Refunded amount.
     given_back: Amount,
 }
 
@@ -112,8 +111,8 @@ impl Settlement {
         self.low_water_marks.is_idle()
     }
 
-    /// To be called before `change` is applied to `usage`, whether it has an id or not; nothing in `usage` is later
-    /// than `now`.
+    /// Records the effect of `change` on later settlements. Must be called before every change, with or without an id.
+    /// The usage must not be later than `now`.
     pub fn before<L: Limit>(&mut self, limit: &L, usage: &L::Usage, now: Timestamp, change: Change) {
         let given_back = match change {
             Change::Nothing => return,
@@ -124,9 +123,9 @@ impl Settlement {
             return;
         }
         let low = if usage.is_unused() { Some(Amount::ZERO) } else { limit.low(usage, now) };
-        // A call that settles a charge to more takes nothing back of it.
+        // A settlement to a higher cost takes nothing back.
         self.delta = match low {
-            // What is given back makes a low, too.
+            // A refund lowers the usage as well.
             Some(low) => SettlementDelta { low: Low::of(low.minus(given_back)), ..SettlementDelta::default() },
             None => SettlementDelta { given_back, ..SettlementDelta::default() },
         };
@@ -140,15 +139,15 @@ impl Settlement {
         self.given_back = self.given_back.plus(given_back);
     }
 
-    /// To be called after `usage` was charged `cost` by a call with an id: what is to be remembered of it. `None` if
-    /// there have been more charges than can be counted, which no calls can lead to: then it is not to be settled.
+    /// Creates the record of a charge of `cost` by a call with an id. Must be called after the charge. `None` if the
+    /// numbers are exhausted, which no calls can lead to; then the charge cannot be settled.
     pub fn charge<U: Usage>(&mut self, usage: &U, component: u8, cost: Amount) -> Option<Charge> {
         debug_assert!(is_cost(cost), "{cost:?} cannot be read");
         let number = self.low_water_marks.charge()?;
         Some(Charge { component, cost, number, place: usage.place(), given_back: self.given_back })
     }
 
-    /// Takes up to `less` of a charge back, and forgets the charge; by how much `usage` is lower.
+    /// Takes up to `less` of a charge back, forgets the charge, and returns the reduction of the usage.
     pub fn settle<U: Usage>(&mut self, usage: &mut U, charge: &Charge, less: Amount) -> Amount {
         let taken = usage.take_back(charge.place, less.min(self.most(charge)));
         self.settled(charge, taken);
@@ -156,13 +155,13 @@ impl Settlement {
         taken
     }
 
-    /// How much of a charge can be settled, as far as is known here.
+    /// Returns the upper bound of the amount of a charge that can be taken back.
     fn most(&self, charge: &Charge) -> Amount {
         let low_water_marks = self.low_water_marks.least(charge.number).unwrap_or(Amount::MAX);
         if charge.place.is_none() {
             return low_water_marks;
         }
-        // Once the sum has saturated, nobody knows how much it was since.
+        // Once the sum of refunds has saturated, the refunds since the charge are unknown.
         let saturated = self.given_back == Amount::MAX;
         let since = if saturated { charge.cost } else { self.given_back.minus(charge.given_back) };
         low_water_marks.min(charge.cost.minus(since))
@@ -173,7 +172,7 @@ impl Settlement {
         self.forget(charge);
     }
 
-    /// Forgets a charge, whose id has been swept before it was settled.
+    /// Forgets a charge whose id was swept before its settlement.
     pub fn forget(&mut self, charge: &Charge) {
         self.low_water_marks.forget(charge.number);
         if self.is_idle() {
@@ -181,7 +180,7 @@ impl Settlement {
         }
     }
 
-    /// How many bytes it holds beside itself, about.
+    /// Returns the approximate heap memory in bytes.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         self.low_water_marks.heap_size()
@@ -204,7 +203,7 @@ impl Settlement {
         self.delta != SettlementDelta::default()
     }
 
-    /// Whether an effect is one that some call could have had, which settled a charge, or none.
+    /// Returns `true` if a call can have had the effect. `settled` is the charge that it settled, if any.
     pub fn accepts_effect(&self, from: &mut impl Decoder, settled: Option<&Charge>) -> bool {
         SettlementDelta::decode(from).is_some_and(|delta| {
             let left = self.low_water_marks.live() > usize::from(settled.is_some());
@@ -214,7 +213,7 @@ impl Settlement {
         })
     }
 
-    /// Applies an effect that was accepted.
+    /// Applies an accepted effect.
     pub fn apply_effect(&mut self, from: &mut impl Decoder, settled: Option<&Charge>) {
         let delta = SettlementDelta::decode(from).unwrap_or_default();
         if let Some(charge) = settled {
@@ -247,19 +246,19 @@ impl Settlement {
         })
     }
 
-    /// Counts a charge of a decoded one; whether there can be such a charge.
+    /// Counts a charge of a decoded settlement; returns `true` if such a charge is possible.
     pub fn count(&mut self, charge: &Charge) -> bool {
         self.low_water_marks.count(charge.number) && charge.given_back <= self.given_back
     }
 
-    /// Whether what was decoded is, with the charges that were counted, what calls can have led to.
+    /// Returns `true` if the decoded settlement and the counted charges are possible.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.low_water_marks.is_sound() && (!self.is_idle() || self.given_back == Amount::ZERO)
     }
 }
 
-/// A low, or none, in one word: a copy of a delta with an `Option`, which has padding, takes 600 instructions.
+/// Low-water mark, or none, in one word. An `Option` has padding, and copying it takes 600 more instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Low(u64);
 
@@ -285,7 +284,7 @@ impl SettlementDelta {
     const GIVEN_BACK: u64 = 4;
     const ALL: u64 = 7;
 
-    /// Writes out what has changed.
+    /// Encodes the change.
     pub(super) fn encode(self, to: &mut impl Encoder) {
         let taken = Some(self.taken).filter(|taken| *taken != Amount::ZERO);
         let given_back = Some(self.given_back).filter(|given_back| *given_back != Amount::ZERO);
@@ -307,7 +306,7 @@ impl SettlementDelta {
         let (taken, low, given_back) =
             (field(SettlementDelta::TAKEN)?, field(SettlementDelta::LOW)?, field(SettlementDelta::GIVEN_BACK)?);
         let some = |amount: Option<Amount>| amount != Some(Amount::ZERO);
-        // A usage is of one sort or the other.
+        // A usage has either low-water marks or refunds.
         let one = low.is_none() || given_back.is_none();
         let sound = tags <= SettlementDelta::ALL && some(taken) && some(given_back) && one;
         sound.then(|| SettlementDelta {

@@ -1,4 +1,4 @@
-//! Fencing tokens: whose lease has which, and what is stored and propagated of them.
+//! Fencing tokens of leases, stored and propagated.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn fenced<'a>(holder: &'a str, ttl: &str, number: u64) -> LeaseLimit<'a> {
 const FLAG: u64 = 1 << 63;
 
 #[test]
-fn a_lease_keeps_its_token_until_it_is_over() {
+fn lease_keeps_its_token_until_it_ends() {
     let mut key = Key::<ConcurrencyUsage>::default();
     let of = |key: &Key<ConcurrencyUsage>, holder: &str, millis: u64| {
         key.0.lease_token(holder.as_bytes(), us(1000 * millis))
@@ -21,15 +21,15 @@ fn a_lease_keeps_its_token_until_it_is_over() {
     key.call(&fenced("a", "10ms", 7), 0, cost(1));
     key.call(&held("b", 1000, "10ms"), 0, cost(1));
     assert_eq!([of(&key, "a", 0), of(&key, "b", 0), of(&key, "c", 0)], [token(7), None, None]);
-    // A renewal keeps it, one of another cost too, and one that does not ask.
+    // A renewal keeps the token, also with another cost or without a request for a token.
     key.call(&fenced("a", "10ms", 8), 5, cost(2));
     key.call(&held("a", 1000, "10ms"), 6, cost(1));
     assert_eq!(of(&key, "a", 15), token(7));
     assert_eq!(of(&key, "a", 16), None, "it has expired");
-    // A lease without one gets one.
+    // A lease without a token receives one.
     key.call(&fenced("b", "10ms", 9), 7, cost(1));
     assert_eq!(of(&key, "b", 7), token(9));
-    // A new lease is another, whether it asks or not.
+    // A new lease does not inherit the token of the old one.
     key.call(&held("a", 1000, "10ms"), 16, cost(1));
     assert_eq!(of(&key, "a", 16), None);
     key.0.release(&[b"b"], us(16_000));
@@ -38,7 +38,7 @@ fn a_lease_keeps_its_token_until_it_is_over() {
 }
 
 #[test]
-fn a_token_is_stored_and_propagated_with_its_lease_alone() {
+fn token_is_stored_and_propagated_with_its_lease() {
     let mut usage = ConcurrencyUsage::default();
     let before = usage.clone();
     let (_, told) = call_and_tell(&fenced("a", "1ms", 7), &mut usage, us(1000), cost(2));
@@ -48,13 +48,13 @@ fn a_token_is_stored_and_propagated_with_its_lease_alone() {
     assert!(told.cut_short().all(|told| applied(&before, &told).is_none()));
     let before = usage.clone();
     let (_, told) = call_and_tell(&held("b", 6, "1ms"), &mut usage, us(1500), cost(1));
-    assert_eq!(told, change(0, 1500, &[], Some((b"b", 2500, 1_000_000))), "its old form");
+    assert_eq!(told, change(0, 1500, &[], Some((b"b", 2500, 1_000_000))), "the form without a token");
     assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
     let stored = EncodedFields::integers([1500, 2]).then(b"a", lease).then(b"b", [2500, 1_000_000]);
     assert_eq!(encoded(&usage), stored);
     let read = decoded::<ConcurrencyUsage>(&stored).unwrap();
     assert_eq!((encoded(&read), read.latest_token()), (stored, 7));
-    // Elsewhere too, a new lease that does not ask takes the old token's place.
+    // A new lease without a token replaces the old token on a replica as well.
     let before = usage.clone();
     let (_, told) = call_and_tell(&held("a", 6, "1ms"), &mut usage, us(2000), cost(1));
     let after = applied(&before, &told).unwrap();
@@ -62,7 +62,7 @@ fn a_token_is_stored_and_propagated_with_its_lease_alone() {
 }
 
 #[test]
-fn what_is_no_token_is_refused() {
+fn malformed_token_is_rejected() {
     let stored = |units: u64, token: &[u64]| {
         let fields = EncodedFields::integers([5, 1]).then(b"a", [10, units]);
         let fields = token.iter().fold(fields, |fields, token| fields.and([*token]));
@@ -71,11 +71,11 @@ fn what_is_no_token_is_refused() {
     let last = Timestamp::MAX.micros();
     assert!(stored(1 | FLAG, &[1]) && stored(1 | FLAG, &[last]));
     assert!(!stored(1 | FLAG, &[0]) && !stored(1 | FLAG, &[last + 1]) && !stored(1 | FLAG, &[]));
-    assert!(!stored(FLAG, &[7]), "a lease of nothing");
+    assert!(!stored(FLAG, &[7]), "lease of zero units");
 }
 
 #[test]
-fn among_many_each_has_its_own_and_what_is_left_behind_is_forgotten() {
+fn each_of_many_leases_has_its_own_token_and_expired_tokens_are_dropped() {
     let mut key = Key::<ConcurrencyUsage>::default();
     let names: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
     for (number, name) in (1..).zip(&names) {
@@ -86,7 +86,7 @@ fn among_many_each_has_its_own_and_what_is_left_behind_is_forgotten() {
     }
     assert_eq!(encoded(&decoded::<ConcurrencyUsage>(&encoded(&key.0)).unwrap()), encoded(&key.0));
     let crowd = key.0.heap_size();
-    // All expire, and a few come after them: nobody's token stays for ever.
+    // All leases expire, and a few new ones follow. Tokens of expired leases do not stay forever.
     for (number, name) in (1000..).zip(names.iter().cycle().take(400)) {
         let at = 100 + 100 * (number - 1000);
         key.call(&fenced(name, "10ms", number), at, cost(1));
@@ -97,7 +97,7 @@ fn among_many_each_has_its_own_and_what_is_left_behind_is_forgotten() {
 }
 
 #[test]
-fn people_are_told_of_a_token_behind_the_expiry() {
+fn described_lease_has_its_token_after_the_expiry() {
     let mut key = Key::<ConcurrencyUsage>::default();
     key.call(&fenced("a", "60s", 7), 0, cost(1));
     let lease = (Box::from(&b"a"[..]), units(1), us(60_000_000), token(7));

@@ -1,16 +1,16 @@
-//! When leases expire, and what a moved clock does to them.
+//! Expiry of leases, with clocks that move.
 
 use super::*;
 
 #[test]
-fn a_lease_expires_after_its_ttl() {
+fn lease_expires_after_its_ttl() {
     for ttl in [1, 59, 60_000_000, LONGEST] {
         let limit = |holder| Concurrency::new(units(10), Period::new(Span::from_micros(ttl)).unwrap()).asked_by(holder);
         for acquired in [0, 7, 1_700_000_000_000_000] {
             assert_leaves(&limit(b"a"), &limit(b"b"), acquired, acquired + ttl);
         }
     }
-    // Whatever the limit and the time to live of whoever asks.
+    // Other limits and times to live of later callers do not matter.
     assert_leaves(&held("a", 10, "60s"), &held("b", 5, "1s"), 500, 60_000_500);
 }
 
@@ -32,8 +32,8 @@ fn at_most_the_limit_is_held_at_once() {
 }
 
 #[test]
-fn a_renewal_takes_nothing_from_anybody() {
-    // a holds 2 and b 3; a asks again after a second, for so long.
+fn renewal_takes_no_units_from_other_holders() {
+    // a holds 2 and b 3; a renews after a second, with these arguments.
     for (what, limit, asked, ttl, reply, left_at_15_s) in [
         ("the same", 6, 2, "10s", [1, 6, 1, 0, 19_000], 3),
         ("less", 6, 1, "10s", [1, 6, 2, 0, 19_000], 3),
@@ -52,7 +52,7 @@ fn a_renewal_takes_nothing_from_anybody() {
         assert_eq!(key.call(&held("a", limit, ttl), 1000, cost(asked)), reply, "{what}");
         assert_eq!(key.peek(&held("c", limit, ttl), 15_000, cost(1))[2], left_at_15_s, "{what}");
     }
-    // A holder whose lease has expired is as good as new.
+    // A holder with an expired lease is a new one.
     let key = table(&[("a", 2, "10s"), ("b", 3, "20s")]);
     assert_eq!(key.peek(&held("a", 0, "10s"), 9999, cost(2))[0], 1);
     assert_eq!(key.peek(&held("a", 0, "10s"), 10_000, cost(2)), [0, 0, 0, -1, 10_000]);
@@ -60,14 +60,14 @@ fn a_renewal_takes_nothing_from_anybody() {
 }
 
 #[test]
-fn a_shorter_renewal_expires_sooner() {
+fn shorter_renewal_expires_sooner() {
     let mut key = table(&[("a", 2, "60s")]);
     assert_eq!(key.call(&held("a", 2, "1s"), 10_000, cost(2)), [1, 2, 0, 0, 1000]);
     assert_eq!(key.call(&held("b", 2, "1s"), 11_000, cost(2)), [1, 2, 0, 0, 1000]);
 }
 
 #[test]
-fn a_wait_ends_when_enough_of_the_others_have_expired() {
+fn wait_ends_when_enough_leases_have_expired() {
     let key = table(&[("a", 2, "10s"), ("b", 3, "20s"), ("c", 1, "30s")]);
     for (holder, asked, wait) in [
         ("d", 1, 9000),
@@ -76,7 +76,7 @@ fn a_wait_ends_when_enough_of_the_others_have_expired() {
         ("d", 5, 19_000),
         ("d", 6, 29_000),
         ("d", 7, -1),
-        // For b only a and c are in the way, for a only b and c, for c only a and b.
+        // A holder waits for the leases of the others only.
         ("b", 4, 9000),
         ("b", 5, 9000),
         ("b", 6, 29_000),
@@ -90,15 +90,15 @@ fn a_wait_ends_when_enough_of_the_others_have_expired() {
 }
 
 #[test]
-fn a_first_lease_is_no_renewal() {
-    // a holds 2, b 3 and c 1 of 6; each asks after a second as if it had none.
+fn nx_denies_a_renewal() {
+    // a holds 2, b 3 and c 1 of 6. Each requests a first lease after a second.
     for (holder, limit, asked, reply) in [
         ("a", 6, 2, [0, 6, 0, 9000, 29_000]),
         ("a", 6, 1, [0, 6, 0, 9000, 29_000]),
-        // Its own lease has to expire, whatever room there is.
+        // The own lease has to expire, even if there is room.
         ("a", 100, 1, [0, 100, 94, 9000, 29_000]),
         ("c", 100, 1, [0, 100, 94, 29_000, 29_000]),
-        // And the others have to leave room: before that, at the same time, or after.
+        // The leases of others have to leave room as well: before that, at the same time, or after.
         ("c", 6, 2, [0, 6, 0, 29_000, 29_000]),
         ("b", 6, 5, [0, 6, 0, 19_000, 29_000]),
         ("a", 6, 3, [0, 6, 0, 19_000, 29_000]),
@@ -107,7 +107,7 @@ fn a_first_lease_is_no_renewal() {
         ("a", 1, 2, [0, 1, 0, -1, 29_000]),
         ("a", 0, 0, [0, 0, 0, 29_000, 29_000]),
         ("a", 100, 0, [0, 100, 94, 9000, 29_000]),
-        // A holder without a lease is asked nothing more.
+        // A holder without a lease has no further condition.
         ("d", 7, 1, [1, 7, 0, 0, 29_000]),
         ("d", 6, 1, [0, 6, 0, 9000, 29_000]),
     ] {
@@ -118,21 +118,25 @@ fn a_first_lease_is_no_renewal() {
             assert_eq!(
                 key.call(&limit.nx(false), 1000, cost(1))[0],
                 i64::from(holder != "d"),
-                "it has written nothing"
+                "the denied call changes nothing"
             );
         }
     }
-    // Expired or released, it is gone.
+    // An expired or released lease does not count.
     let mut key = table(&[("a", 2, "10s")]);
     assert_eq!(key.peek(&held("a", 2, "1s").nx(true), 9999, cost(2))[0], 0);
     assert_eq!(key.peek(&held("a", 2, "1s").nx(true), 10_000, cost(2))[0], 1);
     key.0.release(&[b"a"], us(0));
     assert_eq!(key.call(&held("a", 2, "1s").nx(true), 0, cost(2))[0], 1);
-    assert_eq!(key.call(&held("a", 2, "1s").nx(true), 0, cost(2)), [0, 2, 0, 1000, 1000], "of two, one");
+    assert_eq!(
+        key.call(&held("a", 2, "1s").nx(true), 0, cost(2)),
+        [0, 2, 0, 1000, 1000],
+        "only one of two calls is granted"
+    );
 }
 
 #[test]
-fn a_lease_lasts_until_its_ttl_is_over_or_it_is_released() {
+fn lease_lasts_until_its_ttl_or_release() {
     let mut usage = table(&[("a", 1, "1s"), ("b", 2, "10s")]).0;
     let until = |usage: &ConcurrencyUsage, holder: &str, at| usage.lease_until(holder.as_bytes(), us(at));
     for (holder, at, expires_at) in [
@@ -149,13 +153,13 @@ fn a_lease_lasts_until_its_ttl_is_over_or_it_is_released() {
 }
 
 #[test]
-fn released_are_those_that_were_held() {
+fn release_returns_the_number_of_active_leases() {
     let mut usage = table(&[("a", 1, "1s"), ("b", 2, "10s"), ("c", 3, "20s"), ("d", 4, "30s")]).0;
     for (millis, holders, count, left) in [
         (500, &["x"][..], 0, 10),
         (500, &["b", "b", "x"], 1, 8),
         (500, &["b"], 0, 8),
-        // a has expired.
+        // The lease of a has expired.
         (1000, &["a"], 0, 7),
         (19_999, &["c", "a", "c"], 1, 4),
         (29_999, &["a", "b", "c", "d"], 1, 0),
@@ -164,23 +168,23 @@ fn released_are_those_that_were_held() {
         let names: Vec<&[u8]> = holders.iter().map(|holder| holder.as_bytes()).collect();
         assert_eq!(usage.release(&names, us(millis * 1000)), count, "{holders:?} at {millis}");
         assert_eq!(usage.present(us(millis * 1000)).units, units(left));
-        assert_eq!(encoded(&usage) == before, count == 0, "what releases nothing changes nothing");
+        assert_eq!(encoded(&usage) == before, count == 0, "a release of no lease changes nothing");
     }
     assert!(usage.is_unused());
 }
 
 #[test]
-fn what_has_expired_stays_until_a_charge_but_does_not_count() {
+fn expired_leases_stay_until_a_charge_but_do_not_count() {
     let mut key = table(&[("a", 1, "1s"), ("b", 1, "2s"), ("c", 1, "60s")]);
     let before = encoded(&key.0);
     let (newcomer, holder) = (held("d", 3, "60s"), held("c", 3, "60s"));
     for (at, asked, left, entries) in [(0, 1, 0, 4), (999, 1, 0, 4), (1000, 2, 1, 3), (2000, 3, 2, 2)] {
         assert_eq!(key.call(&newcomer, at, cost(asked))[..3], [0, 3, left]);
         assert_eq!(newcomer.entries_after_charge(&key.0, us(at * 1000)), Some(entries));
-        assert_eq!(holder.entries_after_charge(&key.0, us(at * 1000)), None, "it has an entry");
+        assert_eq!(holder.entries_after_charge(&key.0, us(at * 1000)), None, "the holder has an entry");
     }
     assert_eq!((encoded(&key.0) == before, key.0.count()), (true, 3), "a denied call changes nothing");
-    // Looks may come in any order, those of a later time first.
+    // Peeks may come in any order of their times.
     for (at, left) in [(2000, 2), (0, 0), (1500, 1), (999, 0), (60_000, 3), (1000, 1)] {
         assert_eq!(key.peek(&newcomer, at, cost(1))[2], left);
     }
@@ -190,22 +194,22 @@ fn what_has_expired_stays_until_a_charge_but_does_not_count() {
 }
 
 #[test]
-fn a_clock_gone_back_takes_the_expires_along() {
+fn backwards_clock_shifts_the_expiries() {
     let mut key = table(&[]);
     key.call(&held("a", 6, "10s"), 1_000_000, cost(2));
     key.call(&held("b", 6, "60s"), 1_005_000, cost(4));
     let limit = held("c", 6, "60s");
-    // By 965 s, from when the table was last changed.
+    // The clock moves back by 965 s from the last change of the table.
     assert_eq!(key.peek(&limit, 40_000, cost(2)), [0, 6, 0, 5000, 60_000]);
-    assert_eq!(key.peek(&limit, 1_010_000, cost(2)), [1, 6, 2, 0, 55_000], "a peek has written nothing");
+    assert_eq!(key.peek(&limit, 1_010_000, cost(2)), [1, 6, 2, 0, 55_000], "a peek changes nothing");
     assert_eq!(key.call(&limit, 40_000, cost(2)), [0, 6, 0, 5000, 60_000]);
-    assert_eq!(key.peek(&limit, 45_000, cost(2)), [1, 6, 2, 0, 55_000], "a denied call has written that");
+    assert_eq!(key.peek(&limit, 45_000, cost(2)), [1, 6, 2, 0, 55_000], "a denied call stores the shift");
     assert_eq!(encoded(&key.0), written(40_000_000, &[(b"a", 45_000_000, 2_000_000), (b"b", 100_000_000, 4_000_000)]));
-    assert_eq!(key.call(&limit, 0, cost(2)), [0, 6, 0, 5000, 60_000], "nor is the epoch too early");
+    assert_eq!(key.call(&limit, 0, cost(2)), [0, 6, 0, 5000, 60_000], "expiries are shifted back to the epoch");
 }
 
 #[test]
-fn a_clock_may_go_through_its_whole_range_however_often() {
+fn clock_may_cross_its_whole_range_repeatedly() {
     for holders in [1, 2 * few_leases::MOST] {
         let names = |when: &str| (0..holders).map(|number| format!("{when}{number:02}")).collect::<Vec<_>>();
         let (early, late) = (names("early"), names("late"));
@@ -222,8 +226,8 @@ fn a_clock_may_go_through_its_whole_range_however_often() {
             let leases: Vec<Lease> = early.iter().chain(&late).map(|name| (name.as_bytes(), 1000, 1_000_000)).collect();
             assert_eq!(encoded(&usage), written(0, &leases));
         }
-        // In each round those of a crowd expire and are swept out, which passes each twice; and in dozens of rounds all
-        // are moved once, one by one. Of few nothing is counted.
+        // In each round, all leases expire and are swept, which visits each of many leases twice. In dozens of rounds,
+        // all are shifted once, one by one. Visits of few leases are not counted.
         let most = 4 * holders * 200 + 10 * 2 * holders;
         let rounds = if holders == 1 { 0..1 } else { 1..most };
         assert!(rounds.contains(&moved), "{moved} of {holders}");
@@ -231,7 +235,7 @@ fn a_clock_may_go_through_its_whole_range_however_often() {
 }
 
 #[test]
-fn at_the_end_of_time_a_lease_expires_as_it_comes() {
+fn lease_at_the_last_timestamp_expires_immediately() {
     let (last, before) = (Timestamp::MAX, Timestamp::MAX.minus(Span::MICROSECOND));
     let mut usage = ConcurrencyUsage::default();
     for number in 0..3 * SWEPT {
@@ -240,7 +244,7 @@ fn at_the_end_of_time_a_lease_expires_as_it_comes() {
     }
     for holder in ["d", "e", "a"] {
         let limit = held(holder, 3, "1h");
-        assert_eq!(peek(&limit, &usage, last, cost(1)).remaining, units(3), "all have expired");
+        assert_eq!(peek(&limit, &usage, last, cost(1)).remaining, units(3), "all leases have expired");
         assert!(call(&limit, &mut usage, last, cost(3)).verdict.allowed());
         assert_eq!(encoded(&usage), written(last.micros(), &[(holder.as_bytes(), last.micros(), 3_000_000)]));
         assert_eq!((peek(&limit, &usage, last, cost(1)).remaining, usage.release(&[b"a"], last)), (units(3), 0));
@@ -251,7 +255,7 @@ fn at_the_end_of_time_a_lease_expires_as_it_comes() {
 }
 
 #[test]
-fn a_holder_has_a_lease_until_it_expires_and_the_key_recovers_with_the_last() {
+fn has_lease_is_true_until_the_expiry_and_recovery_follows_the_last_lease() {
     let key = table(&[("a", 1, "10s"), ("b", 1, "20s")]);
     assert_eq!(["a", "b", "c"].map(|holder| key.0.has_lease(holder.as_bytes(), us(9_999_999))), [true, true, false]);
     assert_eq!(["a", "b"].map(|holder| key.0.has_lease(holder.as_bytes(), us(10_000_000))), [false, true]);

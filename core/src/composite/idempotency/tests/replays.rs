@@ -1,15 +1,15 @@
-//! Settlements beside a replay of all calls in exact fractions.
+//! Settlements compared with a replay of all calls in exact fractions.
 
 use super::*;
 
-/// What a usage is by the definition, told what has happened to it and how the real one looked before and after:
-/// windows are what they were.
+/// Usage by definition. Changes receive the fields of the real usage before and after them, because windows are those
+/// of the real usage.
 trait Naive: Debug + Default {
     type Limit: Limit;
-    /// Whether a charge has a place of its own.
+    /// `true`: each charge has a place of its own.
     const PLACES: bool;
 
-    /// The length of the windows that it was counted in, if another makes it count anew.
+    /// Returns the length of the windows of the counts, if a charge with another length starts new counts.
     fn window(_before: &[i128]) -> Option<i128> {
         None
     }
@@ -17,12 +17,12 @@ trait Naive: Debug + Default {
     fn limit(terms: CommonOptions) -> Self::Limit;
     fn move_back(&mut self, now: i128, before: &[i128], after: &[i128]);
     fn change(&mut self, terms: CommonOptions, now: i128, by: i128, before: &[i128], after: &[i128]);
-    /// Whether the real one may not hold all that was charged.
+    /// Returns `true` if the real usage may be saturated.
     fn is_saturated(real: &[i128]) -> bool {
         real.contains(&MAX)
     }
 
-    /// What each count of it is and what the real one has there.
+    /// Returns each count, by definition and in the real usage.
     fn counts(&self, real: &[i128]) -> Vec<(BigRational, BigRational)>;
 }
 
@@ -266,15 +266,15 @@ fn replayed<N: Naive>(history: &[Event], costs: &[i128]) -> N {
     naive
 }
 
-/// Panics unless usage is never less than in the replay, and equal to it where that is promised.
+/// Asserts that the usage is never less than in the replay, and equal to it where that is guaranteed.
 fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<CommonOptions>, Vec<Step>)) {
     let mut key = Key::<<N::Limit as Limit>::Usage>::default();
     let mut replica = key.clone();
     let (mut now, mut history) = (begin, Vec::new());
-    // Of each id: what it turned out to cost, and what it was charged.
+    // The actual cost and the charged amount of each id.
     let (mut costs, mut charged): (Vec<i128>, Vec<u64>) = Default::default();
     let mut equal = true;
-    // Of how many ids it is not known any more what they would have cost: "what saturates cannot be settled".
+    // Number of ids whose effect is unknown: "what saturates cannot be settled".
     let mut saturated = 0;
     for step in steps {
         let terms = *step.terms.get(&terms);
@@ -326,7 +326,7 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<CommonOpt
                 let id = if costs.is_empty() { 0 } else { which.index(costs.len()) };
                 let cost = charged.get(id).copied().unwrap_or(0);
                 let settled = u64::try_from(u128::from(cost) * u128::from(component) / 100).unwrap();
-                // By the clock as it was before it went back.
+                // By the clock before it moved backwards.
                 let known = key.ids.find(&name(id), at.max(key.written)).filter(|call| !call.settled);
                 if id >= saturated && known.is_some_and(|call| call.charges[0].component == key.component) {
                     costs[id] = settled.into();
@@ -347,9 +347,9 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<CommonOpt
 
         let naive: N = replayed(&history, &costs);
         for (naive, real) in naive.counts(&after) {
-            assert!(naive <= real, "forgives: {naive} by the definition, {real} in fact");
-            // Of a bucket, a millionth is not divided.
-            assert!(!equal || &real - &naive < exact(1), "{naive} by the definition, {real} in fact");
+            assert!(naive <= real, "usage below the definition: {naive} by definition, {real} in fact");
+            // A bucket may be off by less than a millionth.
+            assert!(!equal || &real - &naive < exact(1), "{naive} by definition, {real} in fact");
         }
         key.tidy();
         for mut elsewhere in [elsewhere, std::mem::take(&mut replica)] {
@@ -358,17 +358,17 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<CommonOpt
             replica = elsewhere;
         }
         if key.component != kept {
-            // Whoever charged the component that is gone has nothing to settle.
+            // The charges of a removed component cannot be settled.
             (history, equal) = (Vec::new(), true);
         }
     }
 }
 
-/// Each kind beside its replay; with and without give-backs by hand, under one limit or several.
+/// Compares each kind with its replay, with and without refunds, under one limit or several.
 macro_rules! settles {
     ($($name:ident: $naive:ty,)+) => {
         proptest! {
-            // Each case is three histories.
+            // Each case has three histories.
             #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 3, ..ProptestConfig::default() })]
             $(
                 #[test]

@@ -1,25 +1,26 @@
-//! What is settled, fact by fact.
+//! Single cases of settlements.
 
 use super::*;
 
 #[test]
-fn nobody_gets_back_what_has_drained() {
+fn drained_usage_is_not_taken_back() {
     let limit = Bucket::new(units(10), units(60), minute(), Discipline::Burst).unwrap();
-    // 9 in use at 0, 4 at 5, when 3 more come: of the first 9, 4 are left.
+    // 9 units at 0 s and 4 at 5 s, before 3 more are charged: 4 of the first 9 are left.
     let mut key = charged(&limit, &[(0, "a", 9), (5, "", 3)]);
     assert_eq!(settled(&mut key, &limit, 5, "a", 6), 4);
     assert!(key.settlement.is_idle());
-    // A settlement changes what others can settle: of 9 there were 4 left at 5, which a then gets back.
+    // A settlement changes the amounts that other charges can settle: 4 of 9 units were left at 5 s, which the
+    // settlement of a takes back.
     let mut key = charged(&limit, &[(0, "a", 4), (0, "b", 5), (5, "c", 3)]);
     assert_eq!(settled(&mut key, &limit, 5, "a", 3), 3);
     assert_eq!(settled(&mut key, &limit, 5, "b", 5), 1);
     assert_eq!(settled(&mut key, &limit, 5, "c", 2), 2);
-    // And once only.
+    // A charge is settled once.
     assert_eq!(settled(&mut key, &limit, 5, "c", 1), 0);
 }
 
 #[test]
-fn a_give_back_is_of_what_there_was() {
+fn refund_is_limited_to_the_usage() {
     let limit = Bucket::new(units(100), units(60), minute(), Discipline::Burst).unwrap();
     let mut key = charged(&limit, &[(0, "a", 9)]);
     key.make(&limit, seconds(0), Call::GiveBack(units(7)));
@@ -28,7 +29,7 @@ fn a_give_back_is_of_what_there_was() {
 }
 
 #[test]
-fn a_fixed_window_that_is_over_holds_nothing_to_settle() {
+fn charge_of_an_expired_fixed_window_cannot_be_settled() {
     let limit = FixedWindow::new(units(10), minute(), false);
     let mut key = charged(&limit, &[(0, "a", 9), (60, "b", 5)]);
     assert_eq!(settled(&mut key, &limit, 60, "a", 9), 0);
@@ -36,7 +37,7 @@ fn a_fixed_window_that_is_over_holds_nothing_to_settle() {
 }
 
 #[test]
-fn a_call_settled_to_nothing_has_still_opened_its_window() {
+fn call_settled_to_zero_has_still_opened_its_window() {
     let limit = FixedWindow::new(units(10), minute(), false);
     let mut key = charged(&limit, &[(0, "a", 9), (30, "", 1)]);
     assert_eq!(settled(&mut key, &limit, 40, "a", 9), 9);
@@ -44,10 +45,10 @@ fn a_call_settled_to_nothing_has_still_opened_its_window() {
 }
 
 #[test]
-fn a_sliding_window_settles_in_the_count_that_it_is_in() {
+fn sliding_window_settles_in_the_count_of_the_charge() {
     let limit = SlidingWindow::new(units(10), minute());
     let calls = [(0, "a", 8), (60, "b", 2)];
-    // Of the count before, three quarters are counted yet.
+    // Three quarters of the previous count still count.
     assert_eq!(settled(&mut charged(&limit, &calls), &limit, 75, "a", 4), 3);
     assert_eq!(settled(&mut charged(&limit, &calls), &limit, 75, "b", 2), 2);
     let mut key = charged(&limit, &[(0, "a", 8), (60, "b", 2), (120, "c", 1)]);
@@ -56,7 +57,7 @@ fn a_sliding_window_settles_in_the_count_that_it_is_in() {
 }
 
 #[test]
-fn what_was_given_back_by_hand_is_not_settled_again() {
+fn refunded_usage_is_not_taken_back_again() {
     let limit = StrictWindow::new(units(100), minute());
     for (given_back, less, settles) in [(0, 9, 9), (4, 9, 5), (4, 5, 5), (8, 5, 1), (9, 5, 0)] {
         let mut key = charged(&limit, &[(0, "a", 9)]);
@@ -64,7 +65,7 @@ fn what_was_given_back_by_hand_is_not_settled_again() {
         key.make(&limit, seconds(0), Call::GiveBack(units(given_back)));
         assert_eq!(settled(&mut key, &limit, 1, "a", less), settles, "{less} less after {given_back}");
     }
-    // What was given back before it was charged is no matter.
+    // Refunds before the charge do not matter.
     let mut key = charged(&limit, &[(0, "a", 9)]);
     key.make(&limit, seconds(0), Call::GiveBack(units(5)));
     key.make(&limit, seconds(0), Call::Charge(units(9), Some((b"b", Span::SECOND))));
@@ -72,7 +73,7 @@ fn what_was_given_back_by_hand_is_not_settled_again() {
 }
 
 #[test]
-fn another_window_ends_what_can_be_settled() {
+fn changed_window_ends_settlements() {
     let (limit, other) = (SlidingWindow::new(units(10), minute()), SlidingWindow::new(units(10), period("1h")));
     let mut key = charged(&limit, &[(0, "a", 5)]);
     key.make(&other, seconds(0), Call::Charge(units(1), None));
@@ -84,12 +85,12 @@ fn another_window_ends_what_can_be_settled() {
 }
 
 #[test]
-fn once_a_log_has_saturated_nothing_of_before_is_settled() {
+fn charges_before_the_saturation_of_a_log_cannot_be_settled() {
     let most = 1_000_000_000_000;
     let limit = SlidingLog::new(units(most), minute());
     let mut calls = vec![(0, "", most); 8];
     calls.extend([(0, "a", most), (10, "b", most), (60, "c", 1)]);
-    // Of what b asked for a fifth was counted: there would have been room for more if a had cost less.
+    // A fifth of the cost of b was counted: there would have been more room if a had cost less.
     for id in ["a", "b"] {
         assert_eq!(settled(&mut charged(&limit, &calls[..10]), &limit, 10, id, most), 0, "{id}");
         assert_eq!(settled(&mut charged(&limit, &calls), &limit, 69, id, most), 0, "{id}");
@@ -98,7 +99,7 @@ fn once_a_log_has_saturated_nothing_of_before_is_settled() {
 }
 
 #[test]
-fn where_the_sum_of_give_backs_saturates_nothing_is_settled() {
+fn saturated_sum_of_refunds_ends_settlements() {
     let limit = SlidingLog::new(units(10), minute());
     let mut key = charged(&limit, &[(0, "", 1), (1, "a", 5)]);
     for _ in 0..10 {
@@ -109,8 +110,8 @@ fn where_the_sum_of_give_backs_saturates_nothing_is_settled() {
     assert_eq!(settled(&mut key, &limit, 2, "b", 5), 0);
 }
 
-/// What saturates as it is charged, and is lowered then, has forgotten what it was.
-fn forgets_as_it_saturates<L: Limit>(limit: &L) {
+/// Asserts that a charge before the saturation cannot be settled, even after a refund.
+fn assert_saturation_ends_settlements<L: Limit>(limit: &L) {
     let most = 1_000_000_000_000;
     let mut calls = vec![(0, "a", most)];
     calls.extend([(0, "", most); 9]);
@@ -118,12 +119,12 @@ fn forgets_as_it_saturates<L: Limit>(limit: &L) {
     key.make(limit, seconds(0), Call::GiveBack(units(1)));
     let used = key.encoded()[0].clone();
     settled(&mut key, limit, 0, "a", most);
-    assert_eq!(key.encoded()[0], used, "nothing is taken of it");
+    assert_eq!(key.encoded()[0], used, "nothing is taken back");
 }
 
 #[test]
-fn once_a_window_has_saturated_nothing_of_before_is_settled() {
-    forgets_as_it_saturates(&SlidingWindow::new(units(10), minute()));
-    forgets_as_it_saturates(&StrictWindow::new(units(10), minute()));
-    forgets_as_it_saturates(&SlidingLog::new(units(10), minute()));
+fn charges_before_the_saturation_of_a_window_cannot_be_settled() {
+    assert_saturation_ends_settlements(&SlidingWindow::new(units(10), minute()));
+    assert_saturation_ends_settlements(&StrictWindow::new(units(10), minute()));
+    assert_saturation_ends_settlements(&SlidingLog::new(units(10), minute()));
 }

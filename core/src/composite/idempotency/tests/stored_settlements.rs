@@ -1,9 +1,9 @@
-//! What is stored and told of settlements, and what many ids cost.
+//! Stored settlements, their effects, and the cost of many ids.
 
 use super::*;
 
 #[test]
-fn a_track_without_charges_is_as_good_as_never_seen() {
+fn settlement_without_charges_equals_a_new_one() {
     let limit = StrictWindow::new(units(100), minute());
     let mut key = charged(&limit, &[(0, "a", 9), (0, "b", 9)]);
     key.make(&limit, seconds(0), Call::GiveBack(units(1)));
@@ -13,15 +13,16 @@ fn a_track_without_charges_is_as_good_as_never_seen() {
         settled(&mut key, &limit, 0, id, 1);
         assert_eq!((key.settlement.is_idle(), key.encoded()[1] == never), (idle, idle));
     }
-    // Nothing is kept of calls while there are none.
+    // Calls are not recorded while there are no charges.
     key.make(&limit, seconds(0), Call::GiveBack(units(1)));
     assert_eq!(key.encoded()[1], never);
 }
 
 #[test]
-fn takes_nothing_for_a_track_that_is_none() {
+fn malformed_settlement_is_rejected() {
     let most = Amount::MAX.millionths();
-    // What is given back, the next number, the first without a low; then the first of each group and its difference.
+    // The refunded amount, the next number, and the first number without a low-water mark; then the first number of
+    // each group and its difference.
     for (settlement, numbers, sound) in [
         (&[0, 0, 0, 0][..], &[][..], true),
         (&[0, 1, 0, 0], &[0], true),
@@ -66,7 +67,7 @@ fn takes_nothing_for_a_track_that_is_none() {
 }
 
 #[test]
-fn takes_nothing_for_an_effect_that_no_call_can_have_had() {
+fn impossible_effect_is_rejected() {
     let limit = Bucket::new(units(100), units(60), minute(), Discipline::Burst).unwrap();
     let key = charged(&limit, &[(0, "a", 4), (0, "b", 5)]);
     let charge = key.ids.find(b"a", seconds(0)).unwrap().charges[0];
@@ -89,7 +90,7 @@ fn takes_nothing_for_an_effect_that_no_call_can_have_had() {
             |charge| key.settlement.accepts_effect(&mut EncodedFields::integers(effect.iter().copied()), charge);
         assert_eq!((accepts(Some(&charge)), accepts(None)), (with, without), "{effect:?}");
     }
-    // Nobody needs to be told how much is used where there are no charges.
+    // Without charges, no low-water mark is propagated.
     let never = Settlement::default();
     assert!(never.accepts_effect(&mut EncodedFields::integers([0]), None));
     assert!(!never.accepts_effect(&mut EncodedFields::integers([2, 1]), None));
@@ -97,18 +98,18 @@ fn takes_nothing_for_an_effect_that_no_call_can_have_had() {
 }
 
 #[test]
-fn among_many_ids_a_call_costs_no_more() {
+fn steps_of_a_call_are_bounded_among_many_ids() {
     let limit = Bucket::new(units(1_000_000), units(1), minute(), Discipline::Burst).unwrap();
     let mut key = Key::default();
     let ttl = period("1h").span();
     for id in 0..1000_u64 {
-        // Each charge makes a low of its own.
-        let told = effort::of(|| {
+        // Each charge creates a low-water mark of its own.
+        let steps = effort::of(|| {
             key.make(&limit, seconds(id / 100), Call::Charge(units(3), Some((&id.to_be_bytes(), ttl))));
         });
-        assert!(told <= 40, "{told} to remember");
+        assert!(steps <= 40, "{steps} steps to record a call");
     }
-    // In no order, for some and for all of what it cost: amortized, as lows that are met are merged.
+    // Settled in mixed order, in part or in full. Amortized, because low-water marks are merged when they meet.
     let mut sum = 0;
     for step in 0..1000_u64 {
         let id = step * 387 % 1000;
@@ -116,6 +117,6 @@ fn among_many_ids_a_call_costs_no_more() {
             key.make(&limit, seconds(10), Call::Settle(&id.to_be_bytes(), units(step % 4)));
         });
     }
-    assert!(sum <= 60_000, "{sum} to settle 1000");
+    assert!(sum <= 60_000, "{sum} steps to settle 1000 ids");
     assert!(key.settlement.is_idle());
 }
