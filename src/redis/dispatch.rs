@@ -47,24 +47,22 @@ pub unsafe fn enter(
         answer_keys(&redis, Args::new(&words), access);
         return OK;
     }
-    let answered = catch_unwind(AssertUnwindSafe(|| {
-        if length < arity.saturating_abs() || (arity > 0 && length > arity) {
-            // Redis 6.2 does not check the arity of a module's commands.
-            return Err(Error::WrongArity);
-        }
-        let answer = handler(&mut redis, Args::new(&words));
+    let mut answer = Err(Error::Internal);
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        // Redis 6.2 does not check the arity of a module's commands.
+        let is_arity_wrong = length < arity.saturating_abs() || (arity > 0 && length > arity);
+        answer = if is_arity_wrong { Err(Error::WrongArity) } else { handler(&mut redis, Args::new(&words)) };
         redis.finish();
-        answer
     }));
     stats.calls.count();
-    match answered {
+    match (&answer, ran) {
         // Outside of `catch_unwind`: a panic from here on must not reply again. The entry point catches it.
-        Ok(Ok(reply)) => {
-            redis.replies().reply(&reply);
+        (Ok(reply), Ok(())) => {
+            redis.replies().reply(reply);
             panic_test_point_after_reply();
         }
-        Ok(Err(error)) => refuse(&redis, &error),
-        Err(_) => {
+        (Err(error), Ok(())) => refuse(&redis, error),
+        (_, Err(_)) => {
             finish_after_panic(&mut redis);
             refuse(&redis, &Error::Internal);
         }

@@ -7,11 +7,8 @@ ROOT = Path(__file__).parents[2]
 FUNCTION = re.compile(
     r"(?P<before>[^\n]*)\bfn (?P<name>\w+)[^;{(]*\((?P<arguments>[^{;]*?)\)\s*(->|\{|where)"
 )
-# Functions that compare pointers and follow none; and, within a call, a key's own names.
-ALLOWED = {
-    "src/redis/native_type.rs": {"kind", "is"},
-    "src/redis/key/handle.rs": {"open_string", "expire_first", "make_key"},
-}
+# Functions that compare pointers and follow none.
+ALLOWED = {"src/redis/native_type.rs": {"kind", "is"}}
 
 
 def safe_functions_with_pointers(source: str) -> set[str]:

@@ -18,30 +18,29 @@ pub(super) const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
 pub(in crate::redis) struct Handle(pub(super) *mut raw::RedisModuleKey);
 
 impl Handle {
-    /// Opens a key. Whether others may have run meanwhile is for the caller to ask, of what it holds.
+    /// Opens a key of a call. Other modules may run meanwhile if the key is missing or has expired.
+    ///
+    /// # Errors
+    /// The call has no such word.
     #[inline(always)]
     pub(super) fn open(redis: &Redis, name: KeyName, mode: u32) -> Result<Handle, Error> {
-        Ok(Handle::open_string(redis.ctx, redis.string(name)?, mode))
+        let string = redis.string(name)?;
+        // SAFETY: `ctx` and the string are those of the current call.
+        Ok(Handle(unsafe { call!(RedisModule_OpenKey(redis.ctx, string, mode.cast_signed())) }))
     }
 
-    /// Opens the key of that name, of a call that outlives the handle.
-    #[inline(always)]
-    pub(super) fn open_string(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString, mode: u32) -> Handle {
-        // SAFETY: `ctx` and the string are those of one call.
-        Handle(unsafe { call!(RedisModule_OpenKey(ctx, name, mode.cast_signed())) })
-    }
-
-    /// Has the server delete a key that has expired, before anything is looked at in the keys of a call on several.
+    /// Has the server delete a key that has expired, before a call on several keys evaluates any of them.
+    ///
+    /// # Errors
+    /// The call has no such word.
     ///
     /// Redis 6.2 looks a key up once more after it has told other modules that it has expired. What one of them has put
     /// into its place, by a rename perhaps of a key that was looked at before, is then found as if nobody had run. No
     /// key expires later in the call: the server's clock stands still until the call ends.
     #[inline(always)]
-    pub(super) fn expire_first(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) {
+    pub(super) fn expire_first(redis: &Redis, name: KeyName) -> Result<(), Error> {
         let looks_up_again = api!(RedisModule_KeyExists).is_none();
-        if looks_up_again {
-            drop(Handle::open_string(ctx, name, WRITE));
-        }
+        if looks_up_again { Handle::open(redis, name, WRITE).map(drop) } else { Ok(()) }
     }
 
     /// A handle of no key, which is closed.
@@ -102,17 +101,10 @@ impl Handle {
         self.key_type() == EMPTY
     }
 
-    /// Makes the missing key of a `usage`, and gives it its expiry. `ctx` and `name` are those that it was opened by. Other
-    /// modules may run meanwhile; the handle is of whatever is there then.
+    /// Creates the missing key, which holds `usage`, and gives it its expiry. Other modules may run meanwhile; the
+    /// returned handle is that of whatever is there then.
     #[inline(always)]
-    pub(super) fn make_key<U: Usage>(
-        self,
-        ctx: *mut raw::RedisModuleCtx,
-        name: *mut raw::RedisModuleString,
-        usage: U,
-        at: u64,
-        now: Timestamp,
-    ) -> Handle {
+    pub(super) fn make_key<U: Usage>(self, redis: &Redis, name: KeyName, usage: U, at: u64, now: Timestamp) -> Handle {
         let value = native_type::into_raw(usage);
         let native = native_type::of::<U>().pointer();
         // The server tells modules of a new key, inside of it.
@@ -126,7 +118,7 @@ impl Handle {
         // Whoever heard of it may have put something else into its place, and the expiry of a key that is not there
         // ends the server: so what is there now is asked once more. (Servers that tell of a new key before they hold it
         // themselves end if it is deleted then, whoever makes it.)
-        let handle = Handle::open_string(ctx, name, WRITE);
+        let Ok(handle) = Handle::open(redis, name, WRITE) else { return self };
         // The handle from before is closed first: Valkey 9 moves a key that gets an expiry, and looks at the key when a
         // handle is closed.
         drop(self);

@@ -180,13 +180,11 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         if !self.is_missing() {
             return self.contents.handle.set_expiry(at, now);
         }
-        let Ok(string) = self.redis.string(self.name) else { return };
         let usage = std::mem::take(self.usage_mut());
         // The server tells modules of a new key, inside of it.
         self.redis.other_modules_may_run();
-        let ctx = self.redis.ctx;
         let handle = std::mem::replace(&mut self.contents.handle, Handle::closed());
-        self.contents.handle = handle.make_key(ctx, string, usage, at, now);
+        self.contents.handle = handle.make_key(self.redis, self.name, usage, at, now);
     }
 }
 
@@ -212,8 +210,7 @@ impl<'a> Redis<'a> {
     /// Has the server delete a key of a call on several that has expired, before any of them is opened: so nobody else
     /// runs when one is opened that is there.
     pub fn expire_first(&mut self, name: KeyName) -> Result<(), Error> {
-        Handle::expire_first(self.ctx, self.string(name)?);
-        Ok(())
+        Handle::expire_first(self, name)
     }
 
     /// Opens a key that is to hold a `U`. `Err` if it holds anything else.
