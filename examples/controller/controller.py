@@ -34,7 +34,9 @@ Measure = Callable[[], float | None]
 
 @dataclass(frozen=True)
 class Controller:
-    """It remembers nothing itself: one that is started again goes on from the scale that stands."""
+    """Adjusts a policy's scale. It is stateless: after a restart it continues from the current
+    scale.
+    """
 
     limiter: Limiter
     policy: str
@@ -50,7 +52,7 @@ class Controller:
     every: float | None = None
 
     def scale(self) -> float:
-        """What stands now: 1 if nobody has scaled it, or not for a while."""
+        """Returns the current scale; 1 if there is none or it has ended."""
         found = self.limiter.policies.get(self.policy)
         if found is None:
             raise LookupError(f"there is no policy {self.policy!r} to scale")

@@ -57,7 +57,7 @@ class Backend:
         heappush(self._at_work, (done, done - at))
 
     def p99_ms(self, until: float) -> float | None:
-        """Of the requests that were done since it was asked last."""
+        """Returns the p99 of the requests that were done since the last call."""
         latencies = []
         while self._at_work and self._at_work[0][0] <= until:
             latencies.append(heappop(self._at_work)[1])
@@ -68,7 +68,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class Second:
-    """What happened in the second that ends at this time, and the scale from then on."""
+    """Measurements of the second that ends at `at`, and the scale after it."""
 
     at: int
     offered: int
@@ -84,7 +84,7 @@ def traffic(chance: random.Random) -> Iterator[float]:
 
 
 def simulate(redis: Redis, limiter: Limiter, clock: Clock, alive_until: float) -> list[Second]:
-    """By the second. The controller steps at the end of each, until it dies."""
+    """Simulates second by second. The controller steps after each second until it dies."""
     redis.flushall()
     clock.reset()
     limiter.policies.delete(POLICY)

@@ -33,7 +33,7 @@ def key_of(whose: str, caller: Caller) -> str:
 
 
 def keyed(limits: Limits, caller: Caller) -> dict[str, Limit]:
-    """Those that apply, by their keys."""
+    """Returns the limits that apply to the caller, by key."""
     return {
         key_of(whose, caller): limit
         for whose, limit in limits.items()

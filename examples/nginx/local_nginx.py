@@ -46,7 +46,7 @@ class Program:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Where the libraries and the Lua files of a fetched one are. The rest is the system's."""
+        """Returns the paths to a fetched nginx's libraries. The rest is the system's."""
         libraries = [*FETCHED.glob("usr/lib/*-linux-gnu"), *FETCHED.glob("lib/*-linux-gnu")]
         return {
             "LD_LIBRARY_PATH": ":".join(map(str, libraries)),

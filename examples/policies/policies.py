@@ -88,7 +88,7 @@ Specs = tuple[str, ...]
 
 
 def read_specs(text: str) -> Specs:
-    """One a piece, as the server writes them: 60s and 1m are the same, and so is their order."""
+    """Parses specs into their canonical form, so that 60s equals 1m and the order is irrelevant."""
     words = iter(text.split())
     specs: list[tuple[list[str], dict[str, list[str]]]] = []
     for word in words:
@@ -170,7 +170,7 @@ def read_server(redis: Redis) -> dict[bytes, Standing]:
 
 @dataclass(frozen=True)
 class Change:
-    """What is to become of one policy. Empty specs: there is none before, or none after."""
+    """A change of one policy. Empty specs mean that it does not exist before or after."""
 
     name: bytes
     version: int
@@ -211,7 +211,7 @@ def apply(redis: Redis, change: Change) -> None:
 
 
 def apply_all(redis: Redis, plan: Iterable[Change]) -> dict[bytes, str]:
-    """One that fails hides none of the others; why each has failed."""
+    """Applies all changes, also after one that fails. Returns the errors by name."""
     failed = {}
     for change in plan:
         try:

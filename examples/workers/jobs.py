@@ -51,7 +51,7 @@ class Jobs:
         return await self._redis.xadd(self._stream, fields)
 
     async def take(self, worker: str) -> Job | None:
-        """One that a dead worker left behind, else the next, if one comes soon."""
+        """Takes a job that a dead worker left behind, or else the next one, if one comes soon."""
         try:
             return await self._take(worker)
         except ResponseError as error:

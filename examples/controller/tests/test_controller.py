@@ -1,4 +1,4 @@
-"""One step at a time, and what the loop does when one fails."""
+"""The controller's single steps, and how its loop handles errors."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the picture shows, in numbers: simulated seconds, in which the same happens each time."""
+"""The chart's claims in numbers, from simulated seconds that are the same each time."""
 
 from statistics import mean, median
 
@@ -30,7 +30,7 @@ def runs() -> Runs:
 
 
 def seconds(runs: Runs, name: str, begin: int, end: int) -> list[Second]:
-    """Of the run that is named so: those that end after `begin`, up to `end`."""
+    """Returns the seconds of a run that end after `begin` and not after `end`."""
     (found,) = [run for title, run in runs.items() if name in title]
     return [second for second in found if begin < second.at <= end]
 

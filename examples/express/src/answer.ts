@@ -1,11 +1,11 @@
-/** What a client is told of its limits. */
+/** The header fields that tell a client about its limits. */
 
 import type { Response } from "express";
 import { denial, fields, type Decision } from "redis-ratelimit-client";
 
 import type { Policy } from "./limits.js";
 
-/** What all of a caller's limits say together. */
+/** The combined decision of all limits of a caller. */
 export interface Verdict extends Pick<Decision, "allowed" | "waitMs" | "source" | "error"> {
   readonly said: readonly (readonly [Policy, Decision])[];
 }

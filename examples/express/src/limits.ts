@@ -1,4 +1,4 @@
-/** What is limited: how much, whose, and where it is counted. */
+/** The limits of requests, and the keys of Redis that count them. */
 
 import type { KnownLimit, UnitsOptions } from "redis-ratelimit-client";
 
@@ -13,7 +13,7 @@ export interface Caller {
 }
 
 export interface Policy {
-  /** What clients and reports call it. */
+  /** Name for clients and reports. */
   readonly name: string;
   readonly limit: KnownLimit;
   /** Whose units these are, such as the user's. undefined: not for this caller. */
@@ -28,7 +28,7 @@ export interface Policy {
   readonly hidden?: boolean;
 }
 
-/** What every key begins with. */
+/** Prefix of every key. */
 export const PREFIX = "rl:";
 
 /** `{tenant}:limit:whose`, and without the tenant for what lies apart. */

@@ -19,7 +19,7 @@ export interface Options extends LimiterOptions {
   readonly policies: readonly Policy[];
   /** The caller; the route adds its name. */
   readonly identify: (request: Request) => Omit<Caller, "endpoint">;
-  /** What holds while Redis does not decide. "closed" answers 503. */
+  /** Behaviour while Redis does not decide. "closed" answers 503. */
   readonly onOutage?: "open" | "closed" | LocalOptions;
   /** Seconds. */
   readonly pause?: number;
@@ -37,13 +37,13 @@ export interface Report extends Pick<Decision, "allowed" | "source" | "error"> {
 }
 
 interface Route {
-  /** Its name, as `Caller.endpoint`. */
+  /** Name of the route, as `Caller.endpoint`. */
   readonly endpoint: string;
-  /** What one request takes of every limit. */
+  /** Units that one request takes of every limit. */
   readonly cost?: number;
 }
 
-/** One call: it charges all its limits or none. */
+/** A single call that charges all its limits or none. */
 interface Step {
   readonly take: () => Promise<Decision>;
   readonly undo?: () => Promise<unknown>;
@@ -85,7 +85,9 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
     };
   };
 
-  /** One step after another, until one denies: then what the others took is given back. */
+  /**
+   * Runs the steps in order until one denies; then the units of the earlier ones are given back.
+   */
   async function decide(caller: Caller, cost: number): Promise<Verdict> {
     const said: [Policy, Decision][] = [];
     const taken: Step[] = [];

@@ -14,7 +14,7 @@ const MODULE = resolve(
   process.env["RATELIMIT_MODULE"] ?? "../../target/release/libredis_ratelimit.so",
 );
 
-/** By their names in a configuration; undefined for one that is not to be set. */
+/** Settings by their names in the configuration; undefined removes one. */
 export type Settings = Record<string, string | undefined>;
 
 export class Server {
@@ -72,7 +72,7 @@ export class Server {
     await once(child, "exit");
   }
 
-  /** It keeps its connections, and answers nothing until it is resumed. */
+  /** Freezes the server: it keeps its connections and answers nothing until it is resumed. */
   pause(): void {
     this.#process?.kill("SIGSTOP");
   }

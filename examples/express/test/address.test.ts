@@ -1,4 +1,4 @@
-/** Nobody gets round a limit, or into somebody else's, by an X-Forwarded-For of his own. */
+/** Clients cannot evade or use up another's limit with an X-Forwarded-For header. */
 
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";

@@ -1,4 +1,4 @@
-/** What clients are told, over real HTTP. */
+/** Responses over real HTTP have the rate limit fields. */
 
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";

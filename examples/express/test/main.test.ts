@@ -56,7 +56,9 @@ test("started on a server without the module, it says so in one line", async (te
   );
 });
 
-/** What this directory's Makefile starts, if the PATH has these servers and nothing else. */
+/**
+ * Runs this directory's Makefile with only these servers on the PATH, and returns the one it chose.
+ */
 async function server(
   test: TestContext,
   versions: Record<string, string>,

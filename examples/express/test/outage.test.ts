@@ -110,7 +110,7 @@ test("an outage in mid-traffic, failing closed", async (test) => {
   assert.equal(counts[503], decidedBy("none").length);
 });
 
-/** Nobody knows what is left; and this process's share is no client's limit. */
+/** Checks that a response shows no remaining units: the local share is no client's limit. */
 function assertNoNumbers({ headers }: Answer) {
   assert.deepEqual(
     Object.keys(headers).filter((name) => /^(x-)?ratelimit/.test(name)),

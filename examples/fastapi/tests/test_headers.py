@@ -1,4 +1,4 @@
-"""What clients are told, when they pass and when they do not."""
+"""Responses have the rate limit fields, whether the request passed or not."""
 
 from redis_ratelimit import Limiter, TokenBucket
 from serving import ENDPOINT, IP, PATIENT, Serve

@@ -36,7 +36,7 @@ MODULE_MISSING = (
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What anybody sees of the log who has set nothing up."""
+    """Returns the log's lines as an unconfigured logger shows them."""
     return [
         record.getMessage()
         for record in caplog.records
@@ -45,7 +45,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def fill(key: str, redis: Redis) -> None:
-    """It has 16 limits, as many as a key may have: one more is an error."""
+    """Fills the key with 16 limits, the maximum: one more is an error."""
     for number in range(16):
         redis.execute_command("RL.FIXED", key, 1, "1h", "AS", f"own{number}")
 
@@ -261,7 +261,7 @@ def test_redis_may_be_away_at_the_start(
 
 
 def test_what_passes_without_redis_is_told_no_numbers(serve: Serve, server: Server) -> None:
-    """What this process lets pass meanwhile is no client's limit; the policy is what it was."""
+    """Responses without Redis show the policy but not the process's local share."""
     url = serve(**OUTAGE)
     policy = get(url).headers["RateLimit-Policy"]
     server.stop("kill")

@@ -25,8 +25,8 @@ def test_fifty_clients_on_two_processes_get_exactly_the_limit(serve: Serve) -> N
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 def test_leased_units_are_spent_exactly_once(serve: Serve, batch: int) -> None:
-    """By two processes, each with a cache of its own. What one has in hand when the other finds
-    nothing left is spent too: by requests to that one.
+    """Two processes each lease units. The units that one still has when the other finds none left
+    are spent by requests to the first.
     """
     settings = {"limits": {}, "global_limit": GLOBAL, "batch": batch, "keep": 3600.0}
     urls = [serve(**settings), serve(**settings)]

@@ -31,8 +31,8 @@ def burst(
     headers: dict[str, str] = ALICE,
     until: Event | None = None,
 ) -> Counter[int]:
-    """So many clients at once, each with a connection of its own and so many requests, or fewer
-    if they are told that it is enough. How often which status came.
+    """Sends requests from parallel clients, each with its own connection, and counts the statuses.
+    A client stops early once `until` is set.
     """
 
     async def one(number: int) -> list[int]:

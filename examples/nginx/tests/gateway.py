@@ -32,7 +32,7 @@ ONE_WORKER = {"worker_processes auto": "worker_processes 1"}
 
 
 class Gateway:
-    """One nginx."""
+    """A running nginx."""
 
     def __init__(self, folder: Path, redis_url: str, changes: Mapping[str, str]) -> None:
         self._owned = ExitStack()
@@ -73,7 +73,7 @@ class Gateway:
         return self._log.read_text()
 
     def outcomes(self, count: int) -> Counter[str]:
-        """What the access log says has become of so many requests."""
+        """Counts the outcomes that the access log has for `count` requests."""
 
         def lines() -> list[str]:
             return [line for line in self.log().splitlines() if line.startswith("127.0.0.1 ")]
@@ -83,7 +83,7 @@ class Gateway:
         return Counter(line.split()[-1] for line in lines())
 
     def told(self, text: str) -> int:
-        """How often the log says it."""
+        """Counts the log's occurrences of a text."""
         return self.log().count(text)
 
     def reload(self) -> None:
@@ -121,7 +121,7 @@ class Gateways:
             gateway.close()
 
     def start(self, redis_url: str, changes: Mapping[str, str] | None = None) -> Gateway:
-        """One that may end by itself."""
+        """Starts an nginx that may exit by itself."""
         folder = self._folder / f"nginx-{len(self._running)}"
         folder.mkdir()
         gateway = Gateway(folder, redis_url, changes or {})
@@ -143,9 +143,7 @@ class Gateways:
 def burst(
     gateways: list[Gateway], *, clients: int, requests: int, headers: Mapping[str, str] = ALICE
 ) -> Counter[int]:
-    """So many clients at once, each with a connection of its own and so many requests. How often
-    which status came.
-    """
+    """Sends requests from parallel clients with a connection each. Counts the statuses."""
 
     async def one(number: int) -> list[int]:
         url = str(gateways[number % len(gateways)].client.base_url)

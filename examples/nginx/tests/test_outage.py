@@ -78,7 +78,7 @@ def test_a_server_that_hangs_holds_up_five_requests_of_a_worker(
 
 
 def test_a_late_reply_is_nobody_elses(gateways: Gateways, server: Server, redis: Redis) -> None:
-    """That to Alice comes when Bob waits for his."""
+    """The late reply for Alice arrives while Bob waits for his."""
     policy(redis, "plan:pro", "FIXED 1000 1m")
     policy(redis, "plan:free", "FIXED 7 1m")
     told: dict[str, str] = {}

@@ -12,7 +12,7 @@ from support.server import Server
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """One for each test, since a server remembers the versions of what was deleted."""
+    """Starts a server for each test, as servers remember the versions of deleted policies."""
     with Server(binaries.chosen(), module_args="policies yes") as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""What it shows, what it changes and what it leaves alone."""
+"""The program shows differences, applies them, and leaves other policies alone."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from support.server import Server
 
 
 def policy(redis: Redis, name: str) -> tuple[int, str] | None:
-    """Its version, and its specs."""
+    """Returns the policy's version and specs."""
     found = {
         name: (version, specs)
         for name, version, specs, *_ in redis.execute_command("RL.POLICYLIST")
@@ -32,7 +32,7 @@ def version_of(redis: Redis, name: str) -> int:
 
 @pytest.fixture
 def file(tmp_path: Path, redis: Redis) -> Path:
-    """One policy that the server has not, one that it has otherwise, and one that is the same."""
+    """Returns a file with one new, one changed and one unchanged policy."""
     put(redis, "changed", "FIXED 5 1m FIXED 100 1d")
     put(redis, "same", "SLIDING 10 1m")
     put(redis, "other", "SLIDINGLOG 3 1h")

@@ -48,7 +48,7 @@ class Staff:
         asyncio.run(add())
 
     def jobs_left(self) -> tuple[int, int]:
-        """How many there are in all, and how many of them a worker has."""
+        """Returns the number of jobs, and the number of those that a worker has."""
         with self._server.client(decode_responses=True) as redis:
             return redis.xlen(STREAM), redis.xpending(STREAM, GROUP)["pending"]
 
@@ -66,23 +66,23 @@ class Staff:
         return job["time_since_delivered"]
 
     def waiting(self) -> int:
-        """How many wait in the server for a place."""
+        """Returns the number of calls that wait in the server for a place."""
         with self._server.client(decode_responses=True) as redis:
             return redis.info("ratelimit_waiting")["ratelimit_blocked_clients"]
 
     def asked(self) -> dict[str, int]:
-        """How often the module was asked, by command."""
+        """Returns the number of calls of the module, by command."""
         with self._server.client(decode_responses=True) as redis:
             told = redis.info("ratelimit_commands")
         return {name.removeprefix("ratelimit_"): one["calls"] for name, one in told.items()}
 
     def is_one_waiting(self) -> bool:
-        """Whether a worker has found no job, and waits in the server for one."""
+        """Tells if a worker has found no job, and waits in the server for one."""
         with self._server.client(decode_responses=True) as redis:
             return redis.info("clients")["blocked_clients"] == 1
 
     def calls(self, command: str) -> int:
-        """How many of them the server has seen."""
+        """Returns the server's count of calls of a command."""
         with self._server.client(decode_responses=True) as redis:
             stats = redis.info("commandstats")
         return stats.get(f"cmdstat_{command}", {"calls": 0})["calls"]

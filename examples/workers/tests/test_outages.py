@@ -34,7 +34,7 @@ def hire_one_who_looks(staff: Staff) -> subprocess.Popen[str]:
 def log_of_recovery(
     worker: subprocess.Popen[str], staff: Staff, server: Server, receiver: Receiver
 ) -> str:
-    """What a worker has told once the server is back after eight tries, and a job is done."""
+    """Returns a worker's log after eight failed tries, the server's return and one finished job."""
     fail_tries(server, 8)
     # It comes back empty, without even the group of workers.
     server.start()

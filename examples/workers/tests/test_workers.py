@@ -59,7 +59,7 @@ def test_there_is_not_one_call_more_than_there_are_jobs(staff: Staff) -> None:
 
 
 def test_all_workers_get_the_same_number_of_jobs(staff: Staff) -> None:
-    """As they are served in turn."""
+    """Waiting workers are served in order."""
     done: Counter[int] = Counter()
 
     def note(call: Call) -> float:
@@ -180,7 +180,7 @@ def test_without_redis_work_stops_before_its_place_can_be_anothers(
 
 
 def test_a_worker_whose_place_was_given_away_stops(staff: Staff, server: Server) -> None:
-    """As after a failover that has forgotten its lease."""
+    """A failover may lose the worker's lease like this."""
     with Receiver(first_attempt_hangs) as receiver, server.client() as redis:
         staff.add_jobs(receiver.url, "fatal")
         staff.hire(1, limit=1, ttl=3)
@@ -242,7 +242,9 @@ def test_a_worker_that_waits_for_a_place_ends_at_once(staff: Staff) -> None:
 
 
 def test_a_job_that_was_done_but_not_acknowledged_counts_once(staff: Staff, clock: Clock) -> None:
-    """Its worker dies between the two, so another calls again, with the same Idempotency-Key."""
+    """The worker dies between the two, so another one repeats the call with the same
+    Idempotency-Key.
+    """
 
     def first_caller_freezes(call: Call) -> float:
         if call.attempt == 1:
@@ -290,7 +292,7 @@ def test_a_job_that_was_added_twice_counts_once(
 
 
 def test_the_witness_never_sees_one_at_a_job_that_is_done() -> None:
-    """It counts in a thread of its own, so a test may look between any two steps of it."""
+    """The receiver counts in a separate thread, so a test may read between any two of its steps."""
     looks = []
 
     def look(what: str) -> None:

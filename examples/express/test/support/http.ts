@@ -16,7 +16,7 @@ export interface Answer {
 
 export interface Ask {
   readonly headers?: Record<string, string>;
-  /** Where the connection comes from: on Linux, all of 127.0.0.0/8 is this machine. */
+  /** Source address of the connection: on Linux, all of 127.0.0.0/8 is this machine. */
   readonly from?: string;
 }
 
@@ -67,7 +67,7 @@ export class Site {
   }
 }
 
-/** How many answers had each status. */
+/** Counts the responses by status. */
 export function statuses(answers: readonly Answer[]): Record<number, number> {
   const counts: Record<number, number> = {};
   for (const { status } of answers) counts[status] = (counts[status] ?? 0) + 1;

@@ -31,7 +31,7 @@ export function lookInto(test: TestContext, server: Server): Redis {
   return client;
 }
 
-/** How many calls of a command the server has had. */
+/** Returns the server's count of calls of a command. */
 export async function calls(redis: Redis, command: string): Promise<number> {
   const stats = await redis.info("commandstats");
   return Number(stats.match(new RegExp(`cmdstat_${command}:calls=(\\d+)`, "i"))?.[1] ?? 0);
