@@ -1,4 +1,4 @@
-# Valkey with the module: docs/docker.md. `make image-check` tries these steps without Docker.
+# Valkey with the module: docs/docker.md.
 
 # The compiler that rust-toolchain.toml names. That file is not copied: rustup would get the linters in it as well.
 FROM rust:1.95.0-slim-trixie AS build

@@ -1,117 +1,105 @@
-"""Runs README.md's two commands as somebody does whose machine is new: Debian with exactly the
-packages that README.md names, no root, 1,024 files, and a rustup that has no compiler yet.
+"""Runs README.md's `make run` and `make test` as on a new machine: Debian with exactly the packages
+that README.md names, an ordinary account, 1,024 files, and a rustup without a compiler.
 
-Each Debian is a folder that debootstrap fills from the mirror that this machine's apt has, and what
-is committed here is cloned into it, in a folder whose name has a space. The compiler is this
-machine's, brought in by a mount; what stands for rustup says on stderr what rustup says while it
-fetches one. It needs root, and some ten minutes each. `bare_check.py trixie` takes that one alone.
+debootstrap fills a folder with each Debian, and the last commit is cloned into a copy of it. The
+compiler is this machine's, mounted there. It needs root. `bare_check.py trixie` takes one Debian.
 """
 
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-import two_commands
-from debian_folder import CACHE, CERTIFICATES, DEVICES, Root, debian
+from debian_folder import CACHE, debian, inside
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
-from support import lifetime  # noqa: E402
+from support.ports import reserve_port  # noqa: E402
 
-SUITES = {"bookworm": "Debian 12", "trixie": "Debian 13"}
-
-HOME = "/home/somebody"
+HOME, TOOLCHAIN, USER = "/home/somebody", "/opt/toolchain", "1000"
 CLONE = f"{HOME}/my projects/redis-ratelimit"
-TOOLCHAIN = "/opt/toolchain"
-
-# The first time it is called, it has to fetch what rust-toolchain.toml names.
-RUSTUP = """\
-#!/bin/sh
-if mkdir ~/.rustup 2>/dev/null; then
-	echo "info: syncing channel updates for '{version}-x86_64-unknown-linux-gnu'" >&2
-	echo "info: downloading component 'cargo'" >&2
-	echo "info: installing component 'rustc'" >&2
-fi
-exec {toolchain}/bin/${{0##*/}} "$@"
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+CALL = b"RL.TOKENBUCKET user:42 200 100 60s\r\n"
+REPLY = b"*5\r\n:1\r\n:200\r\n:199\r\n:0\r\n:600\r\n"
+# On its first call, rustup reports what it downloads.
+RUSTUP = f"""#!/bin/sh
+mkdir ~/.rustup 2>/dev/null && echo "info: syncing channel updates" >&2
+exec {TOOLCHAIN}/bin/${{0##*/}} "$@"
 """
 
 
-def packages() -> list[str]:
-    """What README.md says that `apt install` is to get."""
+def prepare(suite: str, root: Path) -> list[str]:
+    """Copies a Debian, clones the repository, and returns the words before a command there."""
     readme = (REPOSITORY / "README.md").read_text()
-    return re.search(r"On Debian and Ubuntu, `apt install ([\w -]+)`", readme)[1].split()
-
-
-def check(suite: str, folder: Path) -> None:
-    subprocess.run(["cp", "-a", debian(suite, packages()), folder], check=True)
-    root = Root(folder)
-    for name in (*DEVICES, "zero", "full", "random", "tty"):
-        root.path(f"/dev/{name}").touch()
-    root.path("/dev/shm").mkdir(exist_ok=True)
-    root.path("/dev/shm").chmod(0o1777)
-    for name in ("/etc/resolv.conf", "/etc/hosts"):
-        shutil.copy(name, root.path(name))
-    root.run("useradd --create-home --shell /bin/sh somebody")
-    bring_rust(root)
+    packages = re.search(r"On Debian and Ubuntu, `apt install ([\w -]+)`", readme)[1].split()
+    kept = debian(suite, packages, CACHE / f"image/{'-'.join([suite, *packages])}")
+    subprocess.run(["cp", "-a", f"{kept}/.", root], check=True)
+    print(f"{suite} with {' '.join(packages)}, as an ordinary account, in {CLONE}", flush=True)
+    words = ["rustc", "--print", "sysroot"]
+    sysroot = subprocess.check_output(words, cwd=REPOSITORY, text=True).strip()
+    mounts = {sysroot: TOOLCHAIN}
+    environment = {"HOME": HOME, "PATH": f"{HOME}/.cargo/bin:/usr/bin:/bin"}
     if Path(CERTIFICATES).exists():
-        root.mount(Path(CERTIFICATES), CERTIFICATES)
-        root.environment |= dict.fromkeys(("PIP_CERT", "CARGO_HTTP_CAINFO"), CERTIFICATES)
-    # It keeps the modes and times that a clone of one's own has.
-    root.path(CLONE).parent.mkdir()
-    clone = ["git", "clone", "--quiet", "--no-hardlinks", REPOSITORY, root.path(CLONE)]
-    subprocess.run(clone, check=True)
-    root.run(f"chown -R somebody:somebody {HOME}")
-    number = re.search(
-        r"^somebody:x:(\d+):(\d+)", root.path("/etc/passwd").read_text(), re.MULTILINE
-    )
-    root.user = f"{number[1]}:{number[2]}"
-    root.environment |= {"HOME": HOME, "USER": "somebody", "LOGNAME": "somebody"}
-    root.environment["PATH"] = f"{HOME}/.cargo/bin:/usr/local/bin:/usr/bin:/bin"
-    root.directory = CLONE
-    print(f"{SUITES[suite]} with {' '.join(packages())}, as somebody, in {CLONE}", flush=True)
-    two_commands.run_both(root.command)
-
-
-def bring_rust(root: Root) -> None:
-    sysroot, version = (
-        subprocess.run(
-            ["rustc", *words], cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True
-        ).stdout.strip()
-        for words in (["--print", "sysroot"], ["--version"])
-    )
-    root.mount(Path(sysroot).resolve(), TOOLCHAIN)
-    programs = root.path(f"{HOME}/.cargo/bin")
+        mounts[CERTIFICATES] = CERTIFICATES
+        names = ("PIP_CERT", "SSL_CERT_FILE", "CARGO_HTTP_CAINFO")
+        environment |= dict.fromkeys(names, CERTIFICATES)
+    programs = root / HOME.lstrip("/") / ".cargo/bin"
     programs.mkdir(parents=True)
     for name in ("cargo", "rustc", "rustdoc"):
-        program = programs / name
-        program.write_text(RUSTUP.format(version=version.split()[1], toolchain=TOOLCHAIN))
-        program.chmod(0o755)
+        (programs / name).write_text(RUSTUP)
+        (programs / name).chmod(0o755)
+    clone = root / CLONE.lstrip("/")
+    clone.parent.mkdir()
+    subprocess.run(["git", "clone", "-q", "--no-hardlinks", REPOSITORY, clone], check=True)
+    with (root / "etc/passwd").open("a") as accounts:
+        accounts.write(f"somebody:x:{USER}:{USER}::{HOME}:/bin/sh\n")
+    subprocess.run(["chown", "-R", f"{USER}:{USER}", root / HOME.lstrip("/")], check=True)
+    words = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "sh", "-c"]
+    words += ['ulimit -n 1024 && cd "$0" && exec "$@"', CLONE]
+    return inside(root, mounts, environment, words)
+
+
+def make_run(before: list[str], port: int) -> None:
+    """Runs `make run` until its server has answered the first call, and ends it by Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    words = [*before, "make", "run", f"PORT={port}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as make:
+        try:
+            for line in make.stdout:
+                print(line, end="", flush=True)
+                if line.startswith("Ctrl-C"):
+                    break
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+                connection.sendall(CALL)
+                assert connection.recv(100) == REPLY
+            os.killpg(make.pid, signal.SIGINT)
+            make.wait(60)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(make.pid, signal.SIGKILL)
+    with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        sys.exit("the server is still there after Ctrl-C")
 
 
 def main() -> None:
-    if os.geteuid() != 0:
-        sys.exit("this needs root, for chroot")
-    for program in ("debootstrap", "unshare", "setpriv", "git", "rustc"):
-        if not shutil.which(program):
-            sys.exit(f"{program} is not installed")
-    suites = sys.argv[1:] or list(SUITES)
-    if unknown := set(suites) - SUITES.keys():
-        sys.exit(f"not one of {', '.join(SUITES)}: {', '.join(unknown)}")
-    lifetime.end_in_order()
-    os.nice(10)
-    work = CACHE / f"work-{os.getpid()}"
-    work.mkdir(parents=True)
-    try:
-        for suite in suites:
-            check(suite, work / suite)
-            shutil.rmtree(work / suite)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    print(f"both commands are green on bare {' and '.join(SUITES[suite] for suite in suites)}")
+    for suite in sys.argv[1:] or ["bookworm", "trixie"]:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(dir=CACHE, prefix="work-"))
+        try:
+            before = prepare(suite, work)
+            with ExitStack() as reserved:
+                make_run(before, reserve_port(reserved))
+            if subprocess.run([*before, "make", "test"], check=False).returncode:
+                sys.exit(f"make test failed on {suite}")
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 if __name__ == "__main__":

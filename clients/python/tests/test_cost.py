@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partialmethod
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from redis._parsers import _AsyncRESP2Parser, _RESP2Parser
 
 from redis_ratelimit import Fixed, Limiter, aio
 
@@ -29,6 +31,22 @@ def stub() -> Iterator[str]:
         assert process.stdout is not None
         yield f"redis://127.0.0.1:{process.stdout.readline().strip()}?protocol=2"
         process.kill()
+
+
+@pytest.fixture(autouse=True)
+def python_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replaces hiredis by redis-py's own parser, whose work is bytecode."""
+    monkeypatch.setattr(redis.connection, "HIREDIS_AVAILABLE", False)
+    for connection, parser in (
+        (redis.connection.AbstractConnection, _RESP2Parser),
+        (redis.asyncio.connection.AbstractConnection, _AsyncRESP2Parser),
+    ):
+        set_parser = connection.set_parser
+        monkeypatch.setattr(connection, "set_parser", partialmethod(replaced, set_parser, parser))
+
+
+def replaced(connection: Any, set_parser: Callable[..., None], parser: type, _: type) -> None:
+    set_parser(connection, parser)
 
 
 class Instructions:

@@ -94,31 +94,3 @@ test("make finds a server as the repository's make run does", async (test) => {
   const { stdout } = await run(await server(test, {}), ["--version"]);
   assert.match(stdout, /^Valkey server/);
 });
-
-test("one example that fails hides none of the others", async (test) => {
-  const directory = mkdtempSync(join(tmpdir(), "ratelimit-"));
-  test.after(() => rmSync(directory, { recursive: true }));
-  // Stands in for make in each of them.
-  const stub =
-    `MAKE=sh -c 'case "$$*" in *-C?examples/*) echo "$$*" ;; *) exec make "$$@" ;; esac; ` +
-    `case "$$*" in *workers*) ;; *) exit 2; esac' make`;
-  const old = ["build", ".venv/.has-everything"].map((target) => `--old-file=${target}`);
-  // There it is an error if what an example needs is not to be had.
-  const env = { ...process.env, CI: "true" };
-  const failed = await run("make", ["-C", "../..", ...old, stub, "examples"], { env }).catch(
-    (error: { code: number; stdout: string; stderr: string }) => error,
-  );
-  assert.ok("code" in failed && failed.code === 2);
-  for (const line of [
-    "examples/controller test",
-    "examples/fastapi test",
-    "examples/nginx test",
-    "examples/policies test",
-    "examples/workers test",
-    "examples/express lint test",
-  ]) {
-    assert.match(failed.stdout, new RegExp(`-C ${line}$`, "m"));
-  }
-  const blamed = [...failed.stderr.matchAll(/ example-(\w+)\] Error 2$/gm)].map(([, name]) => name);
-  assert.deepEqual(blamed.sort(), ["controller", "express", "fastapi", "nginx", "policies"]);
-});
