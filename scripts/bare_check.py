@@ -7,7 +7,6 @@ compiler is this machine's, mounted there. It needs root. `bare_check.py trixie`
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -29,10 +28,8 @@ CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 CALL = b"RL.TOKENBUCKET user:42 200 100 60s\r\n"
 REPLY = b"*5\r\n:1\r\n:200\r\n:199\r\n:0\r\n:600\r\n"
 # On its first call, rustup reports what it downloads.
-RUSTUP = f"""#!/bin/sh
-mkdir ~/.rustup 2>/dev/null && echo "info: syncing channel updates" >&2
-exec {TOOLCHAIN}/bin/${{0##*/}} "$@"
-"""
+TOLD = 'mkdir ~/.rustup 2>/dev/null && echo "info: syncing channel updates" >&2'
+RUSTUP = f'#!/bin/sh\n{TOLD}\nexec {TOOLCHAIN}/bin/${{0##*/}} "$@"\n'
 
 
 def prepare(suite: str, root: Path) -> list[str]:
@@ -41,10 +38,8 @@ def prepare(suite: str, root: Path) -> list[str]:
     packages = re.search(r"On Debian and Ubuntu, `apt install ([\w -]+)`", readme)[1].split()
     kept = debian(suite, packages, CACHE / f"image/{'-'.join([suite, *packages])}")
     subprocess.run(["cp", "-a", f"{kept}/.", root], check=True)
-    print(f"{suite} with {' '.join(packages)}, as an ordinary account, in {CLONE}", flush=True)
-    words = ["rustc", "--print", "sysroot"]
-    sysroot = subprocess.check_output(words, cwd=REPOSITORY, text=True).strip()
-    mounts = {sysroot: TOOLCHAIN}
+    sysroot = subprocess.check_output(["rustc", "--print", "sysroot"], cwd=REPOSITORY, text=True)
+    mounts = {sysroot.strip(): TOOLCHAIN}
     environment = {"HOME": HOME, "PATH": f"{HOME}/.cargo/bin:/usr/bin:/bin"}
     if Path(CERTIFICATES).exists():
         mounts[CERTIFICATES] = CERTIFICATES
@@ -58,11 +53,11 @@ def prepare(suite: str, root: Path) -> list[str]:
     clone = root / CLONE.lstrip("/")
     clone.parent.mkdir()
     subprocess.run(["git", "clone", "-q", "--no-hardlinks", REPOSITORY, clone], check=True)
-    with (root / "etc/passwd").open("a") as accounts:
-        accounts.write(f"somebody:x:{USER}:{USER}::{HOME}:/bin/sh\n")
+    accounts = root / "etc/passwd"
+    accounts.write_text(f"{accounts.read_text()}somebody:x:{USER}:{USER}::{HOME}:/bin/sh\n")
     subprocess.run(["chown", "-R", f"{USER}:{USER}", root / HOME.lstrip("/")], check=True)
     words = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "sh", "-c"]
-    words += ['ulimit -n 1024 && cd "$0" && exec "$@"', CLONE]
+    words += ['ulimit -Sn 1024 && cd "$0" && exec "$@"', CLONE]
     return inside(root, mounts, environment, words)
 
 
@@ -91,15 +86,14 @@ def make_run(before: list[str], port: int) -> None:
 def main() -> None:
     for suite in sys.argv[1:] or ["bookworm", "trixie"]:
         CACHE.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(dir=CACHE, prefix="work-"))
-        try:
-            before = prepare(suite, work)
-            with ExitStack() as reserved:
-                make_run(before, reserve_port(reserved))
+        with (
+            tempfile.TemporaryDirectory(dir=CACHE, prefix="work-") as work,
+            ExitStack() as reserved,
+        ):
+            before = prepare(suite, Path(work))
+            make_run(before, reserve_port(reserved))
             if subprocess.run([*before, "make", "test"], check=False).returncode:
                 sys.exit(f"make test failed on {suite}")
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
 
 if __name__ == "__main__":
