@@ -43,7 +43,7 @@ impl Limits {
     /// If a log lacks what the limits need.
     pub fn request(&self) -> Result<TrialRequest<'_>, String> {
         if let Some(spec) = self.policy.plain() {
-            return Ok(TrialRequest::One(spec));
+            return Ok(TrialRequest::One(*spec));
         }
         match self.policy.composite() {
             Ok(call) => Ok(TrialRequest::Several(call.into_owned())),

@@ -158,6 +158,7 @@ impl ConcurrencyUsage {
         few.into_iter().flat_map(FewLeases::iter).chain(many.into_iter().flat_map(ManyLeases::counted))
     }
 
+    /// Returns the table of few leases or that of many, whichever there is.
     pub(super) fn parted(&self) -> (Option<&FewLeases>, Option<&ManyLeases>) {
         match &self.leases {
             Leases::Few(leases) => (Some(leases), None),
