@@ -1,28 +1,29 @@
-//! The keys that are denied most: a sketch of a fixed size, however many keys there are.
+//! Sketch of the keys that are denied most. Its size is fixed, however many keys there are.
 //!
 //! Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data
-//! Streams", ICDT 2005). A key that has an entry counts in it. Any other takes the entry of the key that was denied
-//! least, and goes on from its count: by so much the new key's count may be too high, and that is kept beside it as its
-//! error. So after N denials, with room for m keys:
+//! Streams", ICDT 2005). A denial of a key with an entry increments the entry's count. Any other key takes over the
+//! entry of the key that was denied least and continues its count. The new key's count may be too high by the old
+//! count, which is kept as its error. After N denials, with room for m keys:
 //!
 //! * every key that was denied more than N / m times has an entry;
-//! * a key was denied at most as often as its entry says, and at least that less the error;
-//! * a key without an entry was denied at most [`floor`](SpaceSaving::floor) times, which no entry's count is below.
+//! * a key was denied at most as often as its count, and at least as often as its count minus its error;
+//! * a key without an entry was denied at most [`floor`](SpaceSaving::floor) times, and no count is below that.
 //!
-//! **When to use it:** to learn who is limited, without a counter for each key. **Known flaw:** where everybody is
-//! denied alike, the entries are those denied last; their errors, nearly as high as their counts, say so.
+//! **When to use it:** to find the keys that are limited, without a counter for each key. **Known flaw:** if all keys
+//! are denied equally often, the entries are those of the keys denied last. Their errors are then nearly as high as
+//! their counts.
 //!
-//! Beside its count, an entry has the denials of its key in each of the last 60 minutes
-//! ([`heaviest_since`](SpaceSaving::heaviest_since)). A key that takes an entry over begins there at 0: what it was denied
-//! before is not known. So these are never too high, and too low for keys that had lost their place.
+//! An entry also has the denials of its key in each of the last 60 minutes
+//! ([`heaviest_since`](SpaceSaving::heaviest_since)). A key that takes over an entry starts at 0 there, because its
+//! earlier denials are unknown. These numbers are never too high, but too low for keys that had lost their entries.
 //!
-//! **Cost:** a denial of the key that was denied last takes a comparison of the name. One of another key that has an
-//! entry takes a hash of the name and a look into a table besides. Both move the entry past those in a heap that now
-//! have less, O(log m) at worst and mostly none. Another key does the same once more, and
-//! writes its name over that of the key that goes. An entry takes some 380 bytes beside the name of the key and the item;
-//! the name of the policy that denied it last is shared with the policy.
+//! **Cost:** a denial of the key that was denied last compares the name. A denial of another key with an entry also
+//! hashes the name and looks it up in a table. Both move the count in a heap past the counts that are now lower, which
+//! takes O(log m) steps at worst and usually none. A key without an entry also replaces an entry in the table and
+//! overwrites its name. An entry takes about 380 bytes beside the names of the key and the item. The name of the policy
+//! that denied the key last is shared with the policy.
 //!
-//! A key that has a limit for each of its items counts by the item too: each pair of a key and an item has an entry.
+//! For a key that has a limit for each of its items, each pair of the key and an item has an entry.
 
 mod denied_key;
 mod key_hash;
@@ -36,29 +37,30 @@ use minutes::MinuteClock;
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-/// The bytes of a name, and of an item, that are kept and compared: a longer one counts by its beginning. So what an
-/// entry takes is bounded, and the time too.
+/// Maximum number of bytes of a name, and of an item, that are kept and compared. Longer ones are truncated, which
+/// bounds the memory of an entry and the time of a denial.
 pub const MAX_PREFIX: usize = 512;
 
-/// The most entries that a sketch may have.
+/// Maximum number of entries of a sketch.
 pub const MAX_ENTRIES: usize = 65_536;
 
-/// A key, as far as it is known how often it was denied.
+/// Denied key with its estimated number of denials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heavy<'t> {
-    /// Its name, or the beginning of that.
+    /// Name of the key, truncated to [`MAX_PREFIX`] bytes.
     pub name: &'t [u8],
-    /// How often it was denied, at most.
+    /// Number of denials: an upper bound in [`SpaceSaving::heaviest`], a lower bound in
+    /// [`SpaceSaving::heaviest_since`].
     pub denied: u64,
-    /// By how much that may be too high.
+    /// Maximum by which `denied` may be too high.
     pub error: u64,
-    /// The policy that denied it last, if any has.
+    /// Policy that denied the key last, if any.
     pub policy: Option<&'t [u8]>,
-    /// Which of its items was denied, or the beginning of that, of a key that has a limit for each.
+    /// Denied item of a key with a limit for each item, truncated to [`MAX_PREFIX`] bytes.
     pub item: Option<&'t [u8]>,
 }
 
-/// The keys that are denied most.
+/// Sketch of the keys that are denied most.
 ///
 /// ```
 /// use ratelimit_core::Timestamp;
@@ -77,22 +79,22 @@ pub struct Heavy<'t> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct SpaceSaving {
-    /// How many entries there may be.
+    /// Maximum number of entries.
     most: usize,
     hash: Hash,
     /// Places of the entries, by the hashes of their keys.
     places: HashTable<Place>,
     entries: Vec<DeniedKey>,
-    /// A binary heap, the least at the root.
+    /// Binary heap with the lowest count at the root.
     counts: Vec<Count>,
-    /// How often a key without an entry may have been denied.
+    /// Upper bound of the denials of a key without an entry.
     floor: u64,
-    /// Which entry has the key that was denied last.
+    /// Entry of the key that was denied last.
     latest: usize,
     clock: MinuteClock,
 }
 
-/// Where a denial is noted, until the next one.
+/// Entry of a recorded denial; valid until the next denial is recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct DenialPlace(usize);
 
@@ -102,10 +104,10 @@ struct Count {
     entry: usize,
 }
 
-/// No place: there is nothing in it.
+/// Index that no entry has.
 const NONE: usize = usize::MAX;
 
-/// Place of an entry, with the hash of its key, so that a table that is moved looks no key up.
+/// Place of an entry, with the hash of its key, so that rehashing the table does not access the keys.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     hash: u32,
@@ -121,14 +123,14 @@ impl Place {
         usize::try_from(self.entry).unwrap_or(NONE)
     }
 
-    /// Returns the hash as the table takes it, which goes by the lowest and the highest bits.
+    /// Returns the hash as 64 bits for the table, which uses the lowest and the highest bits.
     fn spread(hash: u32) -> u64 {
         u64::from(hash) << 32 | u64::from(hash)
     }
 }
 
 impl SpaceSaving {
-    /// With room for a number of keys. Before the first denial it takes no memory.
+    /// Creates a sketch with room for `most` keys. Allocates no memory before the first denial.
     #[must_use]
     pub fn new(most: usize) -> SpaceSaving {
         SpaceSaving::hashed_by(Hash::new(), most)
@@ -141,27 +143,27 @@ impl SpaceSaving {
         SpaceSaving { most, hash, places, entries, counts, floor: 0, latest: NONE, clock }
     }
 
-    /// How many keys there is room for.
+    /// Returns the maximum number of keys.
     #[must_use]
     #[inline]
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// How often a key without an entry was denied, at most.
+    /// Returns the upper bound of the denials of a key without an entry.
     #[must_use]
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// Records that a key, or an item of it, was denied at `now`. Where that is noted: `None` if there is room for
-    /// nothing.
+    /// Records that a key, or an item of it, was denied at `now`. Returns the entry; `None` if the sketch has no room
+    /// for keys.
     #[inline(always)]
     pub fn record(&mut self, name: &[u8], item: Option<&[u8]>, now: Timestamp) -> Option<DenialPlace> {
         let minute = self.clock.minute(now);
         let name = name.get(..MAX_PREFIX).unwrap_or(name);
         let item = item.map(|item| item.get(..MAX_PREFIX).unwrap_or(item));
-        // Denials of one key come one after another.
+        // Successive denials are often of one key.
         if self.entries.get(self.latest).is_some_and(|entry| entry.is_of(name, item)) {
             return Some(self.count_at(self.latest, minute));
         }
@@ -194,7 +196,7 @@ impl SpaceSaving {
         DenialPlace(place)
     }
 
-    /// Records which policy has denied a key, where that was noted; `place` is of the denial that was recorded last.
+    /// Records the policy that has denied a key. `place` must be that of the last recorded denial.
     #[inline]
     pub fn ruled(&mut self, DenialPlace(place): DenialPlace, policy: &Rc<[u8]>) {
         if let Some(entry) = self.entries.get_mut(place)
@@ -204,7 +206,7 @@ impl SpaceSaving {
         }
     }
 
-    /// Those that were denied most, in this order, up to a number of them.
+    /// Returns up to `count` keys that were denied most, in descending order.
     #[must_use]
     pub fn heaviest(&self, count: usize) -> Vec<Heavy<'_>> {
         let heavy = |count: &Count| {
@@ -214,8 +216,8 @@ impl SpaceSaving {
         first(self.counts.iter().filter_map(heavy).collect(), count)
     }
 
-    /// Those that were denied most in the last minutes, as many as are asked for, of which one is that of `now`, as far
-    /// as is known; never too high.
+    /// Returns up to `count` keys that were denied most in the last `minutes` minutes, including the current one. The
+    /// numbers are lower bounds.
     #[must_use]
     pub fn heaviest_since(&mut self, count: usize, minutes: u64, now: Timestamp) -> Vec<Heavy<'_>> {
         let minute = self.clock.minute(now);
@@ -228,8 +230,8 @@ impl SpaceSaving {
         *self = SpaceSaving::hashed_by(self.hash.clone(), self.most);
     }
 
-    /// Makes room for a number of keys. If there are more, those that were denied least go. What there was no room for
-    /// before stays unknown: the floor stays, and a key that is new goes on from it.
+    /// Changes the maximum number of keys. If there are more, drops those that were denied least. The floor never
+    /// falls: keys that were dropped before stay unknown, and the count of a new key starts at the floor.
     #[cold]
     pub fn resize(&mut self, most: usize) {
         let mut resized = SpaceSaving::hashed_by(self.hash.clone(), most);
@@ -252,7 +254,7 @@ impl SpaceSaving {
         *self = resized;
     }
 
-    /// A key that has no entry takes one.
+    /// Adds a key without an entry. If the sketch is full, it replaces the key that was denied least.
     #[cold]
     fn add(&mut self, name: &[u8], item: Option<&[u8]>, hash: u32, minute: u64) -> Option<DenialPlace> {
         if self.counts.len() < self.most {
@@ -282,10 +284,10 @@ impl SpaceSaving {
         Some(DenialPlace(least.entry))
     }
 
-    /// Puts a key into an entry of its own.
+    /// Inserts a new entry.
     fn insert(&mut self, entry: DeniedKey, denied: u64) -> DenialPlace {
         if self.places.is_empty() {
-            // Twice the room: the table is tidied in place where keys come and go, and never grows.
+            // With twice the room, the table is rehashed in place when keys come and go, and never grows.
             let room = self.most.saturating_add(1).saturating_mul(2);
             self.places.reserve(room, |place| Place::spread(place.hash));
         }
@@ -298,13 +300,13 @@ impl SpaceSaving {
         DenialPlace(place)
     }
 
-    /// Notes where the entry of a key is.
+    /// Adds an entry to the table of places.
     fn place(&mut self, entry: usize, hash: u32) {
         let place = Place::new(hash, entry);
         self.places.insert_unique(Place::spread(hash), place, |place| Place::spread(place.hash));
     }
 
-    /// Counts one more, and puts the count where it now belongs: mostly where it is.
+    /// Increments a count and moves it down in the heap if necessary, which is rare.
     #[inline]
     fn count(&mut self, mut place: usize) {
         let Some(count) = self.counts.get_mut(place) else { return };
@@ -319,7 +321,7 @@ impl SpaceSaving {
         }
     }
 
-    /// The lesser of the two behind a place, and where it is.
+    /// Returns the lower of the two children of a place in the heap, with its place.
     #[inline]
     fn least_below(&self, place: usize) -> Option<(usize, Count)> {
         let left = place.wrapping_mul(2).wrapping_add(1);
@@ -331,7 +333,7 @@ impl SpaceSaving {
         }
     }
 
-    /// Puts a count where it belongs, at `place` or nearer to the root.
+    /// Inserts a count into the heap, at `place` or nearer to the root.
     fn rise(&mut self, mut place: usize, count: Count) {
         while let Some(above) = place.checked_sub(1).map(|place| place / 2)
             && let Some(&of_above) = self.counts.get(above)
@@ -351,10 +353,10 @@ impl SpaceSaving {
     }
 }
 
-/// The first of them, as many as are asked for, in order.
+/// Returns the first `count` keys by rank, in order.
 fn first(mut all: Vec<Heavy<'_>>, count: usize) -> Vec<Heavy<'_>> {
     if count < all.len() {
-        // There may be many, of which few are asked for.
+        // Usually few of many keys are requested, so sorting all of them would be wasteful.
         all.select_nth_unstable_by_key(count, Heavy::rank);
         all.truncate(count);
     }
@@ -363,7 +365,7 @@ fn first(mut all: Vec<Heavy<'_>>, count: usize) -> Vec<Heavy<'_>> {
 }
 
 impl<'t> Heavy<'t> {
-    /// The heaviest first; of those denied as often, the one of which that is more certain; then by name and item.
+    /// Returns the sort key: most denials first, then the smallest error, then name and item.
     fn rank(&self) -> (Reverse<u64>, u64, &'t [u8], Option<&'t [u8]>) {
         (Reverse(self.denied), self.error, self.name, self.item)
     }

@@ -1,4 +1,4 @@
-//! What the effect of a call on a key with several limits says of each component before what its usage reads.
+//! Header of each component in the effect of a call on a composite key. The effect on the component's usage follows it.
 
 use super::component_fields::component_kind;
 use super::{ComponentIdentity, MOST_SERIALS};
@@ -6,32 +6,32 @@ use crate::kind::Kind;
 use crate::number::Timestamp;
 use crate::wire::codec::{Decoder, Encoder};
 
-/// First number of the effect that tells a change of a composite key.
+/// First number of an effect that changes a composite key.
 pub(super) const TAGGED_CHANGE: u64 = 2;
 
-/// The first number of a component in an effect, in which most components have only their serial number and kind.
+/// First number of a component in an effect. For most components it holds only the serial number and the kind.
 #[derive(Clone, Copy)]
 pub(super) struct ComponentTag {
-    /// The component's serial number.
+    /// Serial number of the component.
     pub serial: u8,
-    /// The kind of its usage.
+    /// Kind of the usage.
     pub kind: Kind,
-    /// The version of its usage's encoding.
+    /// Version of the usage's encoding.
     pub version: u32,
-    /// Whether it says what the component is known by from now on.
+    /// `true`: the new identity of the component follows.
     pub named: bool,
-    /// Whether anything is used; if not, nothing of the usage follows.
+    /// `true`: the component is used, and the effect on its usage follows.
     pub used: bool,
-    /// Whether it says what has changed in what settling charges takes.
+    /// `true`: the change of the component's settlement follows.
     pub settled: bool,
 }
 
 impl ComponentTag {
     const KINDS: u64 = 16;
-    /// At least [`MOST_SERIALS`].
+    /// Number of encodable serial numbers, at least [`MOST_SERIALS`].
     const SERIALS: u64 = 32;
 
-    /// Writes it out.
+    /// Encodes the tag.
     pub fn encode(self, to: &mut impl Encoder) {
         let ComponentTag { serial, kind, version, named, used, settled } = self;
         let kind = u64::try_from(kind.index()).unwrap_or(u64::MAX);
@@ -42,7 +42,7 @@ impl ComponentTag {
         to.integer(of_kind.saturating_mul(8) | flags);
     }
 
-    /// Reads it.
+    /// Decodes a tag.
     pub fn decode(from: &mut impl Decoder) -> Option<ComponentTag> {
         let tag = from.integer()?;
         let (of_kind, flags) = (tag >> 3, tag & 7);
@@ -59,30 +59,30 @@ impl ComponentTag {
     }
 }
 
-/// What the effect of a call on a component says before what its usage reads.
+/// Header of a component in an effect: everything before the effect on its usage.
 pub(super) struct ComponentHead {
-    /// Which component it is, and what follows of it.
+    /// Tag that names the component and the parts that follow.
     pub tag: ComponentTag,
-    /// What it is known by from now on, if that is new.
+    /// New identity of the component; `None` if it has not changed.
     pub identity: Option<ComponentIdentity>,
-    /// When the component will have recovered.
+    /// Instant at which the component will have recovered.
     pub recovers_at: Timestamp,
 }
 
 impl ComponentHead {
-    /// Whether the component has not recovered yet.
+    /// Returns `true` if the component has not recovered at `now`.
     pub fn stays(&self, now: Timestamp) -> bool {
         self.tag.used && now < self.recovers_at
     }
 
-    /// Of a component that the call has left nothing of.
+    /// Encodes the header of a component that the call has removed.
     pub fn encode_gone(serial: u8, kind: Kind, to: &mut impl Encoder) {
-        // Known by what it was, in any version.
+        // The identity is unchanged, and version 1 is accepted for every kind.
         ComponentTag { serial, kind, version: 1, named: false, used: false, settled: false }.encode(to);
         to.integer(Timestamp::EPOCH.micros());
     }
 
-    /// Reads what stands before the usage.
+    /// Decodes a header.
     pub fn decode(from: &mut impl Decoder) -> Option<ComponentHead> {
         let tag = ComponentTag::decode(from)?;
         let identity = if tag.named { Some(ComponentIdentity::decode(from)?) } else { None };

@@ -1,18 +1,17 @@
-//! What is propagated of a call on a key with several limits: what it says, whether some call can have had it, and how
-//! it is applied elsewhere.
+//! Effect of a call on a composite key: its encoding, its validation and its application on a replica.
 //!
-//! The words of an effect are, in the order in which a replica applies them:
+//! Words of an effect, in the order in which a replica applies them:
 //!
 //! * 2 (0: the whole key follows, in a rewritten AOF);
-//! * the instant of the change, and by how much a clock that was set back has moved it;
+//! * the instant of the change, and the span by which the clock moved backwards;
 //! * the change of the idempotency keys: `1 0` for none, `1 1` for a new one with its expiry, the end of the hold,
 //!   flags, and what each component was charged, `1 2` for a settled one;
 //! * the number of components that have changed, and for each a tag, its identity if new, its recovery, the effect of
 //!   its own type if anything is used, and the change of its low-water marks if the tag says so;
 //! * the ban, if it has changed.
 //!
-//! A tag has flags for identity, usage and marks in its lowest bits, then the kind, of 16, the serial number, of 32, and
-//! the version of the type's encoding less one.
+//! A tag has flags for identity, usage and marks in its lowest bits, then the kind, of 16, the serial number, of 32,
+//! and the version of the type's encoding less one.
 
 use super::component::{Component, ComponentChange};
 use super::component_fields::decode_flag;
@@ -28,10 +27,10 @@ use crate::number::{Span, Timestamp};
 use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder};
 
-/// The most components that one call can change.
+/// Maximum number of components that one call can change.
 const MOST_CHANGED: u64 = 8;
 
-/// Of a call at `now`.
+/// Returns `true` if a call at `now` can have had the encoded effect on a component's usage.
 fn accepts_usage<U: Usage>(usage: &U, from: &mut impl Decoder, head: &ComponentHead, now: Timestamp) -> bool {
     (1..=U::VERSION).contains(&head.tag.version)
         && (!head.tag.used || usage.accepts_effect_until(from, head.tag.version, now))
@@ -46,7 +45,7 @@ fn apply_usage<U: Usage>(usage: &mut U, from: &mut impl Decoder, head: &Componen
 }
 
 impl CompositeUsage {
-    /// Whether what follows is a change that some call on this can have made.
+    /// Returns `Some` if a call on this key can have made the encoded change, not later than `latest`.
     pub(super) fn accepts_change(&self, from: &mut impl Decoder, latest: Timestamp) -> Option<()> {
         let written = Timestamp::from_micros(from.integer()?).filter(|written| *written <= latest)?;
         let moved_back = Span::from_micros(from.integer()?);
@@ -54,7 +53,7 @@ impl CompositeUsage {
             if written.plus(moved_back) != self.written {
                 return None;
             }
-            // Rare, and a copy is what shows where all would be.
+            // A clock that moved backwards is rare, so copying the key is affordable.
             let mut moved = self.clone();
             moved.move_back(written);
             return moved.accepts_rest(from, written);
@@ -62,15 +61,15 @@ impl CompositeUsage {
         if written < self.written { None } else { self.accepts_rest(from, written) }
     }
 
-    /// Whether what follows is a change that some call can have made of a plain key, which was `plain`, as it converted
-    /// it to this at `now`.
+    /// Returns `Some` if a call at `now` can have made the encoded change while it converted the plain usage `plain` to
+    /// this key.
     pub(super) fn accepts_conversion_at<U: Single>(
         &self,
         now: Timestamp,
         plain: Option<&U>,
         from: &mut impl Decoder,
     ) -> Option<()> {
-        // With the clock all of it has moved before, and no call converts a key to change nothing.
+        // The plain usage was moved back with the clock before, and every conversion changes something.
         let moved_back = Span::from_micros(from.integer()?);
         let changes = moved_back == Span::ZERO && decode_flag(from)?;
         if changes { self.accepts_begun(from, now, plain) } else { None }
@@ -80,8 +79,8 @@ impl CompositeUsage {
         if decode_flag(from)? { self.accepts_begun(from, written, None::<&BucketUsage>) } else { Some(()) }
     }
 
-    /// Whether what follows is a change that some call can have made, of which more is told than that the clock has
-    /// gone back. If `plain` is there, it has what the first component remembers.
+    /// Returns `Some` if a call at `written` can have made the encoded change, which is more than a clock step back.
+    /// `plain`, if present, holds the usage of the first component.
     fn accepts_begun<U: Single>(&self, from: &mut impl Decoder, written: Timestamp, plain: Option<&U>) -> Option<()> {
         let id_change = IdempotencyChange::decode(from, written)?;
         let none = IdempotencyRecords::default();
@@ -106,8 +105,8 @@ impl CompositeUsage {
                         }
                         && (!head.tag.settled || records.accepts_settlement_effect(head.tag.serial, from, charge))
                 }
-                // It need not have the smallest number that is free here: of components that the call has made and that
-                // have gone at once, nothing is told.
+                // The serial number need not be the smallest free one: the effect omits components that the call has
+                // added and that have recovered at once.
                 None if head.identity.is_some() => {
                     let unused = AnyUsage::unused(head.tag.kind)?;
                     with_usage!(&unused, usage => accepts_usage(usage, from, &head, written))
@@ -138,7 +137,8 @@ impl CompositeUsage {
         if decode_flag(from)? { Ban::decode(from, written).map(|_| ()) } else { Some(()) }
     }
 
-    /// Whether no other component, and none that the effect has named before, is known by the same.
+    /// Returns `true` if no other component of the key has the same identity, and no earlier one in the effect has the
+    /// same identity or serial number.
     fn is_first(&self, head: &ComponentHead, before: &[ComponentHead]) -> bool {
         let alike = |kind: Kind, identity: &ComponentIdentity| {
             let own = head.identity.as_ref();
@@ -152,13 +152,14 @@ impl CompositeUsage {
             })
     }
 
-    /// Makes a change that was accepted.
+    /// Applies an accepted change; `None` if it is truncated.
     pub(super) fn change(&mut self, from: &mut impl Decoder) -> Option<()> {
         let written = Timestamp::from_micros(from.integer()?)?;
         self.change_at(written, from)
     }
 
-    /// Makes the change of an effect that was written at `written`, from its flags on; `None` if it is cut short.
+    /// Applies an accepted change that was made at `written`, from the field behind its instant on; `None` if it is
+    /// truncated.
     pub(super) fn change_at(&mut self, written: Timestamp, from: &mut impl Decoder) -> Option<()> {
         if from.integer()? != 0 {
             self.move_back(written);
@@ -181,7 +182,7 @@ impl CompositeUsage {
             self.change_component(from, &settled, &mut told)?;
         }
         if let Some(extras) = &mut self.extras {
-            // Of some charges nothing was settled, or nothing is left.
+            // The effect omits a settlement if nothing was taken back, or if the component is gone.
             for charge in settled.iter().filter(|charge| !told.contains(&charge.component)) {
                 extras.records.forget(charge);
             }
@@ -200,12 +201,12 @@ impl CompositeUsage {
             self.extras_mut().set_ban(Ban::decode(from, written)?);
         }
         self.end(written);
-        // Nothing of it is to be propagated.
+        // Discards the recorded change: it is not propagated again.
         self.encode_effect(&mut Discard);
         Some(())
     }
 
-    /// Changes one component; it is `told` if it says what was settled of its charge.
+    /// Applies the change of one component. Adds its serial number to `told` if the effect changes its settlement.
     fn change_component(&mut self, from: &mut impl Decoder, settled: &[Charge], told: &mut Vec<u8>) -> Option<()> {
         let mut head = ComponentHead::decode(from)?;
         if self.component(head.tag.serial).is_none() {
@@ -229,8 +230,8 @@ impl CompositeUsage {
         Some(())
     }
 
-    /// Writes out what a call has changed, of which more is told than that the clock has gone back: the `ban` too, and
-    /// which components have `gone` with it.
+    /// Encodes a change of a call that is more than a clock step back. The ban is included if `ban` is `true`; `gone`
+    /// lists the removed components.
     pub(super) fn encode_begun_effect(&mut self, ban: bool, gone: &[(u8, Kind)], to: &mut impl Encoder) {
         let CompositeUsage { components, extras, .. } = self;
         let mut extras = extras.as_deref_mut();
@@ -270,7 +271,7 @@ impl CompositeUsage {
     }
 }
 
-/// The version of its encoding, and whether anything is used.
+/// Returns the version of the usage's encoding, and `true` if anything is used.
 fn version_of<U: Usage>(usage: &U) -> (u32, bool) {
     (U::VERSION, !usage.is_unused())
 }

@@ -14,9 +14,9 @@ use crate::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Purpose, Spec};
 /// Evaluation of a call on the fast path.
 #[derive(Clone, Debug)]
 pub struct FastEvaluation {
-    /// Where each limit's component is.
+    /// Index of each limit's component.
     places: [u8; MAX_SPECS],
-    /// Which limits stand in the call's way.
+    /// `true` for each limit that denies the call.
     denying: [bool; MAX_SPECS],
     /// Longest verdict, and the first limit with that verdict.
     verdict: Verdict,
@@ -83,7 +83,7 @@ impl CompositeUsage {
         let mut first = FirstToRunOut::default();
         for (at, (spec, place)) in request.specs.iter().zip(evaluation.places).enumerate() {
             let Some(component) = self.components.get_mut(usize::from(place)) else { continue };
-            // The look has seen that it is a rate: it is not asked a second time.
+            // Always matches: `evaluate_fast` accepts no other requests.
             let Request::Take(cost) = spec.request else { continue };
             if propagated {
                 component.note(ComponentChange::Usage);

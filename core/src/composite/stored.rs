@@ -1,4 +1,4 @@
-//! A key with several limits as a usage: what is stored of it, and what it says of itself.
+//! Implementation of `Usage` for a composite key: its encoding and its description.
 
 use super::component_fields::{decode_flag, decode_kind, decode_serial, encode_kind};
 use super::component_head::TAGGED_CHANGE;
@@ -16,16 +16,16 @@ use crate::syntax::{MAX_SPEC_NAME, is_name};
 use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder, WHOLE};
 
-/// What a component is known by, as it is stored.
+/// Tag of a stored component identity without a window or a name; followed by the tags of those two.
 const NOTHING: u64 = 0;
 const WINDOW: u64 = 1;
 const NAME: u64 = 2;
 
-/// [`MAX_COMPONENTS`](super::MAX_COMPONENTS), as it is read.
+/// Maximum number of components as an encoded integer; equal to [`MAX_COMPONENTS`](super::MAX_COMPONENTS).
 const MOST_COMPONENTS: u64 = 16;
 
 impl ComponentIdentity {
-    /// Writes it out.
+    /// Encodes the identity.
     pub(super) fn encode(&self, to: &mut impl Encoder) {
         match self {
             ComponentIdentity::Nothing => to.integer(NOTHING),
@@ -41,7 +41,7 @@ impl ComponentIdentity {
         }
     }
 
-    /// Reads what [`encode`](ComponentIdentity::encode) wrote.
+    /// Decodes an identity.
     pub(super) fn decode(from: &mut impl Decoder) -> Option<ComponentIdentity> {
         Some(match from.integer()? {
             NOTHING => ComponentIdentity::Nothing,
@@ -75,14 +75,14 @@ fn decode_into<U: Usage>(usage: &mut U, from: &mut impl Decoder) -> Option<()> {
 
 fn encode_usage<U: Usage>(usage: &U, to: &mut impl Encoder) {
     to.integer(u64::from(U::VERSION));
-    // One that nothing is used of may have to stay, for charges that may be settled.
+    // An unused component is stored while its charges may be settled.
     to.integer(u64::from(!usage.is_unused()));
     if !usage.is_unused() {
         usage.encode(to);
     }
 }
 
-/// A component as it is read: with all that stands elsewhere in the key.
+/// Decoded component, with the parts that the key keeps elsewhere.
 struct Decoded {
     component: Component,
     identity: ComponentIdentity,
@@ -113,7 +113,7 @@ impl CompositeUsage {
         }
     }
 
-    /// Whether no two components could be found by one limit, and each has something to remember.
+    /// Returns `true` if each component is valid, and no two share a serial number or an identity.
     fn is_sound(&self) -> bool {
         let alike = |one: &Component, other: &Component| {
             one.serial() == other.serial()
@@ -151,7 +151,7 @@ impl Usage for CompositeUsage {
         extras.records.move_back(back);
         let mut ban = extras.ban();
         ban.move_back(back);
-        // Of a ban that was over, nothing may be left before the epoch.
+        // A ban that was over may have become empty; `set_ban` drops it then.
         extras.set_ban(ban);
         let delta = extras.delta();
         (delta.moved_back, delta.only_moved) = (back, true);
@@ -269,7 +269,7 @@ impl Usage for CompositeUsage {
     }
 
     fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
-        // As of when it was written, if the clock has gone back.
+        // The time of the last change, if the clock moved backwards.
         let at = now.max(self.written);
         let mut facts = vec![("written", InfoField::Instant(self.written))];
         if !self.components.is_empty() {
@@ -315,7 +315,7 @@ impl Component {
     }
 }
 
-/// What a window is known by, in the words of a call.
+/// Returns the window of an identity, in the words of a call.
 fn describe_window(known: Identity) -> Option<(&'static str, InfoField)> {
     let length = (known.micros != 0).then(|| InfoField::Span(Span::from_micros(known.micros)));
     FixedWindow::words_of(known).map(InfoField::Text).or(length).map(|window| ("window", window))

@@ -1,31 +1,31 @@
-//! What the sketch knows of one key, beside its count.
+//! Entry of a denied key in the sketch, without its count.
 
 use super::Heavy;
 use super::minutes::Minutes;
 use crate::wire::short_bytes::are_same;
 use std::rc::Rc;
 
-/// What is known of a key, or of an item of it.
+/// Entry of a key, or of an item of a key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeniedKey {
-    /// The name of the key.
+    /// Name of the key.
     pub(super) name: Vec<u8>,
-    /// The item, if there is one.
+    /// Item, if there is one.
     pub(super) item: Option<Vec<u8>>,
-    /// The hash of both.
+    /// Hash of the name and the item.
     pub(super) hash: u32,
-    /// By how much the count may be too high.
+    /// Maximum by which the count may be too high.
     pub(super) error: u64,
-    /// The policy that denied it last, if any has.
+    /// Policy that denied the key last, if any.
     pub(super) policy: Option<Rc<[u8]>>,
-    /// Its denials by the minute.
+    /// Denials of the key in each of the last minutes.
     pub(super) minutes: Minutes,
-    /// Where its count is.
+    /// Index of the count in the heap.
     pub(super) count: usize,
 }
 
 impl DeniedKey {
-    /// Whether it is that of a key, or of an item of it.
+    /// Returns `true` if this is the entry of the key, or of the item if there is one.
     #[inline(always)]
     pub(super) fn is_of(&self, name: &[u8], item: Option<&[u8]>) -> bool {
         are_same(&self.name, name)
@@ -36,12 +36,12 @@ impl DeniedKey {
             }
     }
 
-    /// The key, as far as it is known how often it was denied.
+    /// Returns the key with this number of denials and this error.
     pub(super) fn heavy(&self, denied: u64, error: u64) -> Heavy<'_> {
         Heavy { name: &self.name, denied, error, policy: self.policy.as_deref(), item: self.item.as_deref() }
     }
 
-    /// Writes an item over the one that goes, in the same memory.
+    /// Replaces the item, reusing its memory.
     pub(super) fn put_item(&mut self, item: Option<&[u8]>) {
         let Some(item) = item else {
             self.item = None;

@@ -1,45 +1,45 @@
-//! How the sketch finds a name.
+//! Keyed hash of the names and items of denied keys.
 //!
-//! Names come from outside, and names that share one hash would make each denial walk through all of them. So the hash is
-//! keyed by random numbers, as that of `record_table` is, but by a cheaper one: a denied call is the cheapest there is,
-//! and the standard library's hash would be most of what is added to it. The one here adds up products of the name's
-//! words, each with a random number of its own ("multilinear"; Lemire and Kaser, "Strongly Universal String Hashing is
-//! Fast", 2014). Of any two names, whatever they are, it is proven that they share bits of their hashes by chance only;
-//! an item adds a sum of its own, by other numbers. The numbers never show, and neither does a hash.
+//! Clients choose the names. If many names had one hash, each denial would compare all of them. The hash is therefore
+//! keyed by random numbers, like that of `record_table`. A cheaper function is used here, because a denied call is the
+//! cheapest call, and the standard library's hash would be most of the added cost. The function adds up the products of
+//! the name's words with a random number each ("multilinear"; Lemire and Kaser, "Strongly Universal String Hashing is
+//! Fast", 2014). It is proven that any two names share bits of their hashes by chance only. An item adds a sum of its
+//! own, with other random numbers. Neither the numbers nor the hashes are ever shown.
 
 use super::MAX_PREFIX;
 use std::array;
 use std::hash::{BuildHasher, RandomState};
 
-/// A hash of names and items, of 32 bits, that nobody outside can know.
+/// Keyed 32-bit hash of names and items, which clients cannot predict.
 #[derive(Clone, Debug)]
 pub(super) struct Hash {
-    /// What names are multiplied by.
+    /// Multipliers of the name.
     pub(super) of_names: Multipliers,
-    /// What items are multiplied by.
+    /// Multipliers of the item.
     pub(super) of_items: Multipliers,
 }
 
-/// Random numbers, by which what is hashed is multiplied.
+/// Random multipliers of a name or an item.
 #[derive(Clone, Debug)]
 pub(super) struct Multipliers {
-    /// Added to every sum.
+    /// Constant term of every sum.
     pub(super) base: u64,
-    /// What the length is multiplied by.
+    /// Multiplier of the length.
     pub(super) of_length: u64,
-    /// What the last four bytes are multiplied by.
+    /// Multiplier of the last four bytes.
     pub(super) of_last: u64,
-    /// What each word of a name is multiplied by.
+    /// Multiplier of each word of four bytes.
     pub(super) of_words: [u64; MAX_PREFIX / 4],
 }
 
 impl Hash {
-    /// One with random numbers.
+    /// Creates a hash with random multipliers.
     pub(super) fn new() -> Hash {
         Hash { of_names: Multipliers::random(), of_items: Multipliers::random() }
     }
 
-    /// Of a name, and of an item if there is one: up to [`MAX_PREFIX`] bytes each.
+    /// Returns the hash of a name, and of an item if there is one. Each has up to [`MAX_PREFIX`] bytes.
     #[inline]
     pub(super) fn of(&self, name: &[u8], item: Option<&[u8]>) -> u32 {
         let sum = self.of_names.sum(name);
@@ -55,7 +55,7 @@ impl Multipliers {
         Multipliers { base, of_length, of_last, of_words: array::from_fn(|word| random.hash_one(word)) }
     }
 
-    /// Names differ in their whole words, their last bytes or their lengths.
+    /// Returns the sum for a name or an item. Two of them differ in their whole words, last bytes or lengths.
     #[inline]
     fn sum(&self, name: &[u8]) -> u64 {
         let shorter = || name.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
@@ -70,7 +70,7 @@ impl Multipliers {
     }
 }
 
-/// Four bytes as a number.
+/// Converts four bytes to a number.
 fn word(bytes: [u8; 4]) -> u64 {
     u64::from(u32::from_le_bytes(bytes))
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::array;
 use std::collections::BTreeMap;
 
-/// A hash of numbers that are the same in every run.
+/// Returns a hash with the same multipliers in every run.
 fn fixed_hash() -> Hash {
     let number = |place: usize| {
         u64::try_from(place).unwrap().wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) | 1
@@ -29,7 +29,7 @@ fn one_for_all() -> Hash {
     Hash { of_names: none.clone(), of_items: none }
 }
 
-/// What is known of the keys, by name.
+/// Count and error of each key, by name.
 type Identity = BTreeMap<Vec<u8>, (u64, u64)>;
 
 fn known(top: &SpaceSaving) -> Identity {
@@ -43,7 +43,7 @@ fn names(top: &SpaceSaving, count: usize) -> Vec<String> {
     top.heaviest(count).iter().map(|heavy| String::from_utf8_lossy(heavy.name).into_owned()).collect()
 }
 
-/// After these denials, each of a letter.
+/// Returns a sketch after these denials, each of a key with a name of one letter.
 fn after(most: usize, denials: &str) -> SpaceSaving {
     let mut top = SpaceSaving::new(most);
     record(&mut top, denials);

@@ -245,12 +245,13 @@ impl Lawful for LeaseLimit<'static> {
         })
     }
 
-    /// One limiter is one holder with one lease, whose units are within the limit. The oracle covers several holders.
+    /// Asserts that the units of a lease are within the limit. A limiter is one holder with one lease; the oracle
+    /// covers several holders.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
         assert!(admitted.iter().all(|(_, units)| *units <= u128::from(self.limit().millionths())));
     }
 
-    /// No options except a cost above 0.
+    /// Returns a plain charge with a cost above 0.
     fn asks(request: Request) -> Request {
         Take(amount_of(request).max(millionths(1)))
     }

@@ -16,15 +16,15 @@ pub(super) const SETTLES: u64 = 2;
 /// Change of the idempotency records by one call, apart from swept records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyChange {
-    /// Nothing.
+    /// No change.
     Nothing,
-    /// It is remembered by this id, and charged these amounts to these components.
+    /// Recorded call: its id, and its record with the amount charged to each component.
     RecordedCall(Box<[u8]>, RecordedCall<Box<[(u8, Amount)]>>),
-    /// It settled the call of this id.
+    /// Settled call: its id.
     Settled(Box<[u8]>),
 }
 
-/// Encodes that there is no change.
+/// Encodes an effect without a change.
 pub fn encode_no_effect(to: &mut impl Encoder) {
     to.integer(NOTHING);
 }
@@ -35,7 +35,7 @@ pub fn encode_settled(id: &[u8], to: &mut impl Encoder) {
     to.bytes(id);
 }
 
-/// Writes out that a call is remembered by an id.
+/// Encodes that a call was recorded under an id.
 pub fn encode_recorded(id: &[u8], call: &RecordedCall, to: &mut impl Encoder) {
     to.integer(REMEMBERS);
     to.bytes(id);
@@ -68,7 +68,8 @@ impl IdempotencyChange {
         }
     }
 
-    /// Reads what [`IdempotencyRecords::encode_effect`](super::IdempotencyRecords::encode_effect) wrote of a call made at `now`.
+    /// Decodes the change of a call at `now`, as encoded by
+    /// [`IdempotencyRecords::encode_effect`](super::IdempotencyRecords::encode_effect).
     pub fn decode(from: &mut impl Decoder, now: Timestamp) -> Option<IdempotencyChange> {
         match from.integer()? {
             NOTHING => Some(IdempotencyChange::Nothing),

@@ -1,4 +1,4 @@
-//! What is remembered of a call by its id, and how that is written and read.
+//! Record of a call with an id, and its encoding.
 
 use super::settlement::Charge;
 use crate::number::lazy_shift::{Mark, Shift};
@@ -15,7 +15,7 @@ pub const MAX_CHARGES: usize = 8;
 pub struct RecordedCall<Charges = Box<[Charge]>> {
     /// Instant of expiry.
     pub expires_at: Timestamp,
-    /// Instant until which its caller was to wait before acting, or a FORCE was in debt.
+    /// Instant until which the caller has to wait before acting, or a FORCE is in debt.
     pub hold_until: Timestamp,
     /// `true` if the call was settled.
     pub settled: bool,
@@ -23,7 +23,7 @@ pub struct RecordedCall<Charges = Box<[Charge]>> {
     pub forced: bool,
     /// Amount that an UPTO was granted, in whole units.
     pub granted: Option<Amount>,
-    /// Charges that can be settled: nothing once they were.
+    /// Charges that can be settled; empty after the settlement.
     pub charges: Charges,
 }
 
@@ -34,14 +34,14 @@ impl<Charges> RecordedCall<Charges> {
         RecordedCall { expires_at, hold_until, settled, forced, granted, charges }
     }
 
-    /// Writes all but the charges.
+    /// Encodes all fields except the charges.
     pub(super) fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.expires_at.micros());
         to.integer(self.hold_until.micros());
         self.encode_flags(to);
     }
 
-    /// Writes the flags, and what an UPTO was granted.
+    /// Encodes the flags, and the amount that an UPTO was granted.
     fn encode_flags(&self, to: &mut impl Encoder) {
         let tags = [(SETTLED, self.settled), (FORCED, self.forced), (GRANTED, self.granted.is_some())];
         to.integer(tags.iter().filter(|(_, holds)| *holds).map(|(tag, _)| tag).sum());
@@ -50,7 +50,7 @@ impl<Charges> RecordedCall<Charges> {
         }
     }
 
-    /// Reads what some call, made at `written` or before, can have been.
+    /// Decodes a record; `None` if no call at `written` or before can have made it.
     pub(super) fn decode(
         from: &mut impl Decoder,
         written: Timestamp,
@@ -62,9 +62,9 @@ impl<Charges> RecordedCall<Charges> {
         Some(RecordedCall { expires_at, hold_until, ..call }).filter(|call| call.is_sound(written))
     }
 
-    /// Returns `true` if some call can have been remembered so by a key that was last changed at `written`: what is remembered is
-    /// held to this as it is made and as it is read, so that nothing is made that cannot be read. It may be a FORCE and
-    /// granted units at once: a limit's own FORCE stands beside the call's UPTO.
+    /// Returns `true` if a key that was last changed at `written` can have this record. Checked when a call is recorded
+    /// and when a record is decoded, so that every record can be decoded. A record may be both a FORCE and granted
+    /// units: the call's UPTO may be combined with a FORCE of one limit.
     pub(crate) fn is_sound(&self, written: Timestamp) -> bool {
         let units = Amount::ONE..=Amount::MAX_ARGUMENT;
         self.expires_at.since(written) <= Span::MAX_ARGUMENT
@@ -73,7 +73,7 @@ impl<Charges> RecordedCall<Charges> {
 }
 
 impl RecordedCall<()> {
-    /// Reads what [`encode_flags`](RecordedCall::encode_flags) wrote.
+    /// Decodes what [`encode_flags`](RecordedCall::encode_flags) wrote.
     fn decode_flags(from: &mut impl Decoder) -> Option<RecordedCall<()>> {
         let tags = from.integer().filter(|tags| *tags <= TAGS)?;
         let granted = if tags & GRANTED == 0 { None } else { Some(Amount::from_millionths(from.integer()?)?) };
@@ -82,7 +82,7 @@ impl RecordedCall<()> {
         Some(RecordedCall { expires_at, hold_until, settled, forced, granted, charges: () })
     }
 
-    /// Reads the record of a call but for the charges, and returns the payload from these on.
+    /// Decodes the record of a call without its charges, and returns the rest of the payload, which holds them.
     pub(super) fn read<'a>(record: &Record<'a>, shift: Shift) -> Option<(RecordedCall<()>, Payload<'a>)> {
         let mut payload = Payload(record.payload);
         let hold_until = Mark::from_bits(varint::at_distance(payload.integer()?, record.at.bits()));
@@ -93,13 +93,13 @@ impl RecordedCall<()> {
 }
 
 impl RecordedCall {
-    /// Reads the record of a call.
+    /// Decodes the record of a call with its charges.
     pub(super) fn read_with_charges(record: &Record, shift: Shift) -> Option<RecordedCall> {
         let (call, mut charges) = RecordedCall::read(record, shift)?;
         Some(call.with(decode_charges(&mut charges, Charge::decode, |charge| charge.component)?))
     }
 
-    /// Writes the record of a call, and returns it with its instant.
+    /// Encodes the record of a call, and returns it with its instant.
     pub(super) fn record(&self, id: &[u8], shift: Shift) -> (Mark, RecordBytes) {
         let (at, hold_until) = (shift.mark(self.expires_at), shift.mark(self.hold_until));
         let mut bytes = RecordBytes::new(at, id);
@@ -110,7 +110,7 @@ impl RecordedCall {
     }
 }
 
-/// Writes charges behind their number.
+/// Encodes the number of charges and each charge.
 pub(super) fn encode_charges(charges: &[Charge], to: &mut impl Encoder) {
     to.integer(u64::try_from(charges.len()).unwrap_or(0));
     for charge in charges {
@@ -118,15 +118,15 @@ pub(super) fn encode_charges(charges: &[Charge], to: &mut impl Encoder) {
     }
 }
 
-/// The bits of the flags: the call was settled,
+/// Flag of a settled call.
 pub(super) const SETTLED: u64 = 1;
-/// it was a FORCE,
+/// Flag of a FORCE.
 pub(super) const FORCED: u64 = 2;
-/// and an UPTO was granted units, whose number follows.
+/// Flag of an UPTO that was granted units, whose number follows the flags.
 pub(super) const GRANTED: u64 = 4;
 const TAGS: u64 = 7;
 
-/// Charges, each of another component.
+/// Decodes charges; `None` if they are malformed or two are of one component.
 pub(super) fn decode_charges<T, D: Decoder>(
     from: &mut D,
     decode: fn(&mut D) -> Option<T>,

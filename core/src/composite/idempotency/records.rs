@@ -1,8 +1,8 @@
-//! What a key remembers of calls that count once: the calls, and for each component what settling its charges takes.
+//! Idempotency records of a key: the calls with ids, and the settlement of each component that they charged.
 //!
-//! Few calls are packed into one block at rest ([`packed`](super::packed)), and unpacked by a call that changes them,
-//! until its effect has been told. More than [`MOST_CALLS`] stay unpacked until a quarter of that is left. What is stored
-//! and propagated of them does not tell which.
+//! Few calls are packed into one block at rest ([`packed`](super::packed)). A call that changes them unpacks them until
+//! its effect is encoded. More than [`MOST_CALLS`] stay unpacked until a quarter of that number is left. The stored and
+//! propagated encoding is the same for both forms.
 
 use super::idempotency_change::encode_no_effect;
 use super::idempotency_table::encode_calls;
@@ -16,30 +16,30 @@ use crate::number::{Amount, Span, Timestamp};
 use crate::record_table::{Block, Record};
 use crate::wire::codec::{Decoder, Encoder};
 
-/// The idempotency records of a key.
+/// Idempotency records of a key.
 ///
-/// A call does, in this order, each only if it applies: [`sweep`](IdempotencyRecords::sweep),
+/// The steps of a call, in this order, if they apply: [`sweep`](IdempotencyRecords::sweep),
 /// [`settle`](IdempotencyRecords::settle), for each component [`settle_charge`](IdempotencyRecords::settle_charge),
 /// [`before`](IdempotencyRecords::before) a change, the change, [`charge`](IdempotencyRecords::charge), and then
-/// [`remember`](IdempotencyRecords::remember). What is propagated of it ends with
-/// [`close`](IdempotencyRecords::close).
+/// [`remember`](IdempotencyRecords::remember). [`close`](IdempotencyRecords::close) comes last, after the effect is
+/// encoded.
 #[derive(Clone, Debug)]
 pub struct IdempotencyRecords(Form);
 
 #[derive(Clone, Debug)]
 enum Form {
-    /// Few, at rest.
+    /// Packed records of few calls, at rest.
     Packed(Box<[u8]>),
-    /// Few which a call is about to change, or many.
+    /// Records of many calls, or of few that a call is about to change.
     Open(Box<OpenRecords>),
 }
 
 const _: () = assert!(size_of::<Form>() == 16, "most keys with records have few, and are to take no more");
 
-/// Records that can be changed.
+/// Unpacked records, which can be changed.
 #[derive(Clone, Debug, Default)]
 pub struct OpenRecords {
-    /// The calls, by their ids.
+    /// Calls by id.
     pub(in crate::composite) calls: IdempotencyTable,
     /// Settlements of components, by their serial numbers.
     settlements: Vec<(u8, Settlement)>,
@@ -74,7 +74,7 @@ impl Default for IdempotencyRecords {
 }
 
 impl IdempotencyRecords {
-    /// Returns the records, to be changed; never `None`.
+    /// Unpacks the records, if necessary, and returns them; never `None`.
     fn open(&mut self) -> Option<&mut OpenRecords> {
         if let Form::Packed(packed) = &mut self.0 {
             let packed = std::mem::take(packed);
@@ -88,7 +88,7 @@ impl IdempotencyRecords {
         if let Form::Open(open) = &mut self.0 { Some(open) } else { None }
     }
 
-    /// Ends a change, whose effect has been told.
+    /// Ends a change whose effect has been encoded.
     pub fn close(&mut self) {
         let Form::Open(open) = &mut self.0 else { return };
         let most = if open.calls.has_been_large() { MOST_CALLS / 4 } else { MOST_CALLS };
@@ -100,7 +100,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Returns the number of calls, some of which may have expired.
+    /// Returns the number of calls, including expired ones that have not been swept.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -109,7 +109,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Returns `true` if there are none.
+    /// Returns `true` if there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -126,21 +126,21 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Returns what is remembered of the call of an id, but for its charges; `None` if there is none, or it has expired.
+    /// Returns the record of an id without its charges; `None` if the id is unknown or has expired.
     #[must_use]
     pub fn find(&self, id: &[u8], now: Timestamp) -> Option<RecordedCall<()>> {
         let (record, shift) = self.record_of(id)?;
         RecordedCall::read(&record, shift).map(|(call, _)| call).filter(|call| now < call.expires_at)
     }
 
-    /// Returns the charges of the call of an id that can be settled.
+    /// Returns the charges of an id that can be settled.
     #[must_use]
     pub fn charges_of(&self, id: &[u8], now: Timestamp) -> Box<[Charge]> {
         let call = self.record_of(id).and_then(|(record, shift)| RecordedCall::read_with_charges(&record, shift));
         call.filter(|call| now < call.expires_at).map_or_else(Box::default, |call| call.charges)
     }
 
-    /// Returns `true` if another id is to be refused: there are `most`, and the first to expire has not.
+    /// Returns `true` if a new id must be rejected: there are `most` ids, and none has expired.
     #[must_use]
     pub fn is_full(&self, most: usize, now: Timestamp) -> bool {
         match &self.0 {
@@ -152,7 +152,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Returns the instant at which the last one expires.
+    /// Returns the latest expiry of all ids.
     #[must_use]
     pub fn last_expiry(&self) -> Option<Timestamp> {
         match &self.0 {
@@ -161,7 +161,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Returns `true` if any charge of a component may be settled.
+    /// Returns `true` if a charge of the component can be settled.
     #[must_use]
     pub fn may_be_settled(&self, serial: u8) -> bool {
         match &self.0 {
@@ -170,8 +170,8 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Sweeps a few calls that have expired: to be done first by each call that changes the key. An id that the call is
-    /// about to be remembered by (`coming`) goes if it has expired.
+    /// Sweeps a few expired ids. Must come first in each call that changes the key. `coming`, the id of the call
+    /// itself, is swept if it has expired.
     pub fn sweep(&mut self, now: Timestamp, coming: Option<&[u8]>) {
         if !self.is_empty()
             && let Some(OpenRecords { calls, settlements }) = self.open()
@@ -185,7 +185,8 @@ impl IdempotencyRecords {
         }
     }
 
-    /// To be called before `change` is applied to the usage of a component; nothing in it is later than `now`.
+    /// Records the effect of `change` on later settlements. Must be called before `change` is applied to the usage of a
+    /// component, which must not be later than `now`.
     pub fn before<L: Limit>(&mut self, serial: u8, limit: &L, usage: &L::Usage, now: Timestamp, change: Change) {
         if self.may_be_settled(serial)
             && let Some(settlement) = self.open().and_then(|open| open.settlement_mut(serial))
@@ -194,7 +195,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// To be called after the usage of a component was charged by a call with an id: what is to be remembered of it.
+    /// Creates the record of a charge by a call with an id. Must be called after the usage was charged.
     pub fn charge<U: Usage>(&mut self, serial: u8, usage: &U, cost: Amount) -> Option<Charge> {
         let open = self.open()?;
         if open.settlement(serial).is_none() {
@@ -203,35 +204,35 @@ impl IdempotencyRecords {
         open.settlement_mut(serial)?.charge(usage, serial, cost)
     }
 
-    /// Remembers a call by its id.
+    /// Records a call under its id.
     pub fn remember(&mut self, id: &[u8], call: &RecordedCall) {
         if let Some(open) = self.open() {
             open.calls.remember(id, call);
         }
     }
 
-    /// Marks the call of an id as settled; its charges, each to be told to
-    /// [`settle_charge`](IdempotencyRecords::settle_charge) or to [`forget`](IdempotencyRecords::forget). `None` if
-    /// there is nothing to settle: the id is not known, or was settled.
+    /// Marks the call of an id as settled and returns its charges, each to be passed to
+    /// [`settle_charge`](IdempotencyRecords::settle_charge) or to [`forget`](IdempotencyRecords::forget). `None` if the
+    /// id is unknown or was settled before.
     pub fn settle(&mut self, id: &[u8], now: Timestamp) -> Option<Box<[Charge]>> {
         self.open()?.calls.settle(id, now)
     }
 
-    /// Takes up to `less` of a charge back, and forgets the charge.
+    /// Takes up to `less` of a charge back and forgets the charge.
     pub fn settle_charge<U: Usage>(&mut self, usage: &mut U, charge: &Charge, less: Amount) {
         if let Some(settlement) = self.open().and_then(|open| open.settlement_mut(charge.component)) {
             settlement.settle(usage, charge, less);
         }
     }
 
-    /// Forgets a charge that can be settled no more.
+    /// Forgets a charge that can no longer be settled.
     pub fn forget(&mut self, charge: &Charge) {
         if let Some(open) = self.open() {
             open.forget(charge);
         }
     }
 
-    /// Moves all instants `back`, because the clock did.
+    /// Moves all instants back by `back`, because the clock moved backwards.
     pub fn move_back(&mut self, back: Span) {
         if !self.is_empty()
             && let Some(open) = self.open()
@@ -240,7 +241,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Moves the charges of a component along with its usage, which is about to be moved back to `now`.
+    /// Moves the charges of a component back with its usage, which is about to be moved back to `now`.
     pub fn move_charges_back<U: Usage>(&mut self, serial: u8, usage: &U, now: Timestamp) {
         if !self.is_empty()
             && let Some(open) = self.open()
@@ -249,7 +250,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Returns the number of bytes that it holds beside itself, about.
+    /// Returns the approximate heap memory in bytes.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         match &self.0 {
@@ -258,7 +259,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Returns the number of allocations that it takes to free it, about.
+    /// Returns the approximate number of allocations to free.
     #[must_use]
     pub fn effort(&self) -> usize {
         match &self.0 {
@@ -267,7 +268,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Writes out the calls, field by field.
+    /// Encodes the calls.
     pub fn encode(&self, to: &mut impl Encoder) {
         match &self.0 {
             Form::Packed(packed) => {
@@ -278,9 +279,9 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Reads what [`encode`](IdempotencyRecords::encode) wrote of a key that was last changed at `written`, for
-    /// components with these settlements. `None` unless calls can have led to it: every charge that may be settled is
-    /// counted in the settlement of its component, and each settlement has one.
+    /// Decodes the records of a key that was last changed at `written`, with the settlements of its components. `None`
+    /// if no calls can have led to them: every charge that can be settled must be counted by the settlement of its
+    /// component, and each settlement must have at least one charge.
     pub fn decode(
         from: &mut impl Decoder,
         written: Timestamp,
@@ -298,7 +299,7 @@ impl IdempotencyRecords {
         })
     }
 
-    /// Writes out what settling the charges of a component takes: nothing where none may be settled.
+    /// Encodes the settlement of a component, or its absence if no charge can be settled.
     pub fn encode_settlement(&self, serial: u8, to: &mut impl Encoder) {
         let may_be_settled = self.may_be_settled(serial);
         to.integer(u64::from(may_be_settled));
@@ -310,8 +311,8 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Writes out what has changed in the calls since the last time that this was asked, but for what was swept. To be
-    /// asked after every change, even if nothing is propagated.
+    /// Encodes the change of the calls since the last call of this method, without sweeps. Must be called after every
+    /// change, even if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         match &mut self.0 {
             Form::Packed(_) => encode_no_effect(to),
@@ -319,7 +320,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Returns `true` if an effect says anything of what settling the charges of a component takes.
+    /// Returns `true` if the current call has changed the settlement of a component.
     #[must_use]
     pub fn has_settlement_effect(&self, serial: u8) -> bool {
         match &self.0 {
@@ -328,7 +329,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Writes out what has changed in what settling the charges of a component takes, if an effect says anything of it.
+    /// Encodes the change of a component's settlement, if it has changed.
     pub fn encode_settlement_effect(&mut self, serial: u8, to: &mut impl Encoder) {
         if self.has_settlement_effect(serial)
             && let Some(settlement) = self.open().and_then(|open| open.settlement_mut(serial))
@@ -337,8 +338,8 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Returns `true` if an effect is one that some call could have had on what settling the charges of a component takes;
-    /// `settled` is the charge that it settled, if any.
+    /// Returns `true` if a call can have had the effect on the settlement of a component. `settled` is the charge that
+    /// it settled, if any.
     pub fn accepts_settlement_effect(&self, serial: u8, from: &mut impl Decoder, settled: Option<&Charge>) -> bool {
         match &self.0 {
             Form::Packed(packed) => Packed::of(packed).settlement(serial).accepts_effect(from, settled),
@@ -346,7 +347,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Applies an effect that was accepted.
+    /// Applies an accepted effect to the settlement of a component.
     pub fn apply_settlement_effect(&mut self, serial: u8, from: &mut impl Decoder, settled: Option<&Charge>) {
         let settlement = self.open().and_then(|open| open.settlement_mut(serial));
         settlement.unwrap_or(&mut Settlement::default()).apply_effect(from, settled);

@@ -59,7 +59,7 @@ pub(super) fn is_cost(cost: Amount) -> bool {
     cost != Amount::ZERO && cost <= Amount::MAX_ARGUMENT
 }
 
-/// What a component keeps beside its usage while charges of it may be settled.
+/// State for the settlement of a component's charges, kept beside the usage while any of them can be settled.
 ///
 /// The steps of a call, in this order, if they apply: `forget` each swept charge, `settle`, `before` a change, the
 /// change, `charge`. A replica, which knows no limits, calls `apply_effect` instead of `settle` and `before`.
@@ -84,11 +84,11 @@ pub(super) fn is_cost(cost: Amount) -> bool {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Settlement {
-    /// The least that the usage has been since each of the charges.
+    /// Lowest usage since each charge.
     pub(super) low_water_marks: LowWaterMarks,
-    /// How much has been given back by hand, where charges have places of their own.
+    /// Sum of refunds, for a usage in which charges have places.
     pub(super) given_back: Amount,
-    /// What the current call has changed.
+    /// Change by the current call.
     pub(super) delta: SettlementDelta,
 }
 
@@ -105,7 +105,7 @@ pub struct SettlementDelta {
 }
 
 impl Settlement {
-    /// Whether no charge is there to be settled: it is then as good as never seen, and need not be kept.
+    /// Returns `true` if no charge can be settled. The settlement is then equal to a new one and need not be kept.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.low_water_marks.is_idle()
@@ -186,19 +186,19 @@ impl Settlement {
         self.low_water_marks.heap_size()
     }
 
-    /// Writes it out, field by field, but for the charges: those are remembered with their ids.
+    /// Encodes the settlement without the charges, which are recorded with their ids.
     pub fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.given_back.millionths());
         self.low_water_marks.encode(to);
     }
 
-    /// Writes out what has changed since the last time that this was asked. To be asked after every change, even if
-    /// nothing is propagated.
+    /// Encodes the change since the last call of this method. Must be called after every change, even if nothing is
+    /// propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         std::mem::take(&mut self.delta).encode(to);
     }
 
-    /// Returns `true` if an effect says anything of what has changed.
+    /// Returns `true` if the current call has changed the settlement.
     pub(super) fn has_changed(&self) -> bool {
         self.delta != SettlementDelta::default()
     }
@@ -222,21 +222,21 @@ impl Settlement {
         self.record(delta);
     }
 
-    /// Writes it out with how many charges have each low.
+    /// Encodes the settlement with the number of charges at each low-water mark.
     pub(super) fn pack(&self, to: &mut impl Encoder) {
         to.integer(self.given_back.millionths());
         self.low_water_marks.pack(to);
     }
 
-    /// Reads what [`pack`](Settlement::pack) wrote.
+    /// Decodes what [`pack`](Settlement::pack) wrote.
     pub(super) fn unpack(from: &mut impl Decoder) -> Option<Settlement> {
         let given_back = Amount::from_millionths(from.integer()?)?;
         let low_water_marks = LowWaterMarks::unpack(from)?;
         Some(Settlement { low_water_marks, given_back, delta: SettlementDelta::default() })
     }
 
-    /// Reads what `encode` wrote. Then every charge of its component that the ids remember is to
-    /// be told to [`count`](Settlement::count), and then it [`is_sound`](Settlement::is_sound) or not.
+    /// Decodes what [`encode`](Settlement::encode) wrote. Every recorded charge of the component must then be passed to
+    /// [`count`](Settlement::count), before [`is_sound`](Settlement::is_sound) is checked.
     pub fn decode(from: &mut impl Decoder) -> Option<Settlement> {
         let given_back = Amount::from_millionths(from.integer()?)?;
         Some(Settlement {

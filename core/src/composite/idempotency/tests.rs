@@ -102,7 +102,7 @@ impl<U: Usage> Key<U> {
         change.apply(limit, &mut self.usage, self.written);
     }
 
-    /// A component at 0 is deleted.
+    /// Deletes the component if its usage is 0.
     fn tidy(&mut self) {
         if self.usage.is_unused() {
             (self.usage, self.settlement) = (U::default(), Settlement::default());
@@ -110,7 +110,7 @@ impl<U: Usage> Key<U> {
         }
     }
 
-    /// Does what was done elsewhere. It knows no limits.
+    /// Applies the effect of a call, as a replica does, which knows no limits.
     fn follow(&mut self, told: &Told) {
         let change = IdempotencyChange::decode(&mut told.ids.clone(), told.now).unwrap();
         let before = told.now.plus(self.written.since(told.now));
@@ -152,7 +152,7 @@ impl<U: Usage> Key<U> {
         fields
     }
 
-    /// As it is read back from what it was written to.
+    /// Returns the key decoded from its encoding.
     fn decoded(&self) -> Key<U> {
         let [mut usage, mut settlement, mut ids] = self.encoded();
         assert!(settlement.cut_short().all(|mut cut| Settlement::decode(&mut cut).is_none()));
@@ -173,7 +173,7 @@ impl<U: Usage> Key<U> {
     }
 }
 
-/// What a call changes.
+/// Change that a call makes.
 #[derive(Clone, Copy, Debug)]
 enum Call<'a> {
     Charge(Amount, Option<(&'a [u8], Span)>),
@@ -181,7 +181,7 @@ enum Call<'a> {
     Settle(&'a [u8], Amount),
 }
 
-/// What replicas are told of it.
+/// Effect of a call, as replicas receive it.
 #[derive(Clone, Debug)]
 struct Told {
     now: Timestamp,
@@ -202,7 +202,7 @@ fn integers<U: Usage>(usage: &U) -> Vec<i128> {
     std::iter::from_fn(|| Decoder::integer(&mut fields)).map(i128::from).collect()
 }
 
-/// The numbers of a limit: an amount and a length of time, and whether it is the one sort or the other.
+/// Options of a limit: amount, length of time, and a flag that selects one of two variants.
 #[derive(Clone, Copy, Debug)]
 struct CommonOptions {
     amount: u64,
@@ -221,21 +221,21 @@ fn terms() -> impl Strategy<Value = CommonOptions> {
     (amount, length, any::<bool>()).prop_map(|(amount, length, aligned)| CommonOptions { amount, length, aligned })
 }
 
-/// One step of a history.
+/// Step of a history.
 #[derive(Clone, Debug)]
 struct Step {
     terms: Index,
-    /// How much later: hundredths of the limit's length, and microseconds.
+    /// Time since the previous step: hundredths of the limit's length, and microseconds.
     later: (i64, i64),
     what: What,
 }
 
 #[derive(Clone, Debug)]
 enum What {
-    /// Hundredths of the limit's amount, and whether by an id that lives for hundredths of its length.
+    /// Cost in hundredths of the limit's amount, and, for a call with an id, its lifetime in hundredths of the length.
     Charge(u64, Option<u64>),
     GiveBack(u64),
-    /// Which of the ids, and so many hundredths of its cost that it turned out to cost.
+    /// Index of an id, and the actual cost in hundredths of the charged cost.
     Settle(Index, u64),
 }
 
@@ -264,7 +264,7 @@ fn seconds(seconds: u64) -> Timestamp {
     us(1_700_000_000_000_000 + seconds * 1_000_000)
 }
 
-/// A key to which calls are made by ids that live for an hour.
+/// Returns a key after calls at these seconds, by ids that live for an hour, with these costs.
 fn charged<L: Limit>(limit: &L, calls: &[(u64, &str, u64)]) -> Key<L::Usage> {
     let mut key = Key::default();
     for (at, id, cost) in calls {
@@ -274,7 +274,7 @@ fn charged<L: Limit>(limit: &L, calls: &[(u64, &str, u64)]) -> Key<L::Usage> {
     key
 }
 
-/// How much is settled, in millionths, in an hour's time or so.
+/// Settles the call of an id, checks that a replica follows, and returns the units that were taken back.
 fn settled<L: Limit>(key: &mut Key<L::Usage>, limit: &L, at: u64, id: &str, less: u64) -> u64 {
     let before = key.clone();
     let told = key.make(limit, seconds(at), Call::Settle(id.as_bytes(), units(less)));
@@ -287,7 +287,7 @@ fn settled<L: Limit>(key: &mut Key<L::Usage>, limit: &L, at: u64, id: &str, less
     taken.whole_units()
 }
 
-/// By slot or instant.
+/// Charged amounts by slot or instant.
 type Places = BTreeMap<i128, i128>;
 
 fn give_back_oldest_first(places: &mut Places, mut amount: i128) {

@@ -1,4 +1,4 @@
-//! What calls have made of a key with components is read back, and what none can have made is refused.
+//! Decoding of composite keys: states and effects of calls are accepted, impossible ones are rejected.
 
 use super::script::words;
 use super::server::{Server, call_of};
@@ -159,7 +159,7 @@ fn an_effect_of_any_kind_is_none_of_a_call_before_it() {
     }
 }
 
-/// What the effects of a kind that may be large do of themselves: the whole, and a change.
+/// Asserts that a whole effect and a change are accepted at the time of their call, and rejected before.
 fn accepts_no_later_effect<L: Limit>(limit: &L) {
     let mut usage = L::Usage::default();
     limit.charge(&mut usage, at(10), Amount::ONE);
@@ -316,8 +316,8 @@ fn sixteenth() -> (Server, Vec<u64>) {
     (server, numbers)
 }
 
-/// Where the tags of both components stand in it: the recovery and three numbers of the usage follow the first, and
-/// the second has three numbers of its identity before those.
+/// Index of the charged component's tag in the numbers; its recovery and three numbers of its usage follow. `NEW` is
+/// that of the new component, which also has three numbers of its identity.
 const CHARGED: usize = 6;
 const NEW: usize = 11;
 

@@ -1,4 +1,4 @@
-//! One key of a server, plain or composite, and the replicas that apply its effects.
+//! Key of a server, plain or composite, and the replicas that apply its effects.
 
 use super::sent_effects::{check_any, check_each_number, converted};
 use crate::algorithm::any::{AnyUsage, Single, with_limit, with_usage};

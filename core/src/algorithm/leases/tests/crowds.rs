@@ -1,4 +1,4 @@
-//! Many leases: what calls among them cost, and when few become many.
+//! Tables with many leases: cost of calls, and conversion between few and many leases.
 
 use super::*;
 
@@ -84,7 +84,8 @@ fn who_has_expired_is_gone_whether_swept_out_or_not() {
     assert!(usage.is_unused());
 }
 
-/// How many holders ask, from one on, and when they all do, after the last or before.
+/// Calls of several holders: the first holder, the number of holders, the time since the last calls, the TTL, and
+/// `true` if every other lease is released afterwards.
 type Rush = (u64, u64, i64, u64, bool);
 
 fn rushes() -> impl Strategy<Value = Vec<Rush>> {
@@ -157,8 +158,8 @@ fn few_become_many_and_few_again_and_nobody_can_tell() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
-    /// What waits to be swept out, how far all has moved and what was seen before are no part of the state: a
-    /// table that was read a moment ago has none of them.
+    /// Compares a table with its decoded copy, which has no leases to be swept, no clock shift and no cached
+    /// results: these are not part of the state.
     #[test]
     fn among_many_a_table_answers_as_if_just_read(rushes in rushes()) {
         let (mut usage, mut now) = (ConcurrencyUsage::default(), 1_000_000);

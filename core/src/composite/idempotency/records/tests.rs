@@ -137,7 +137,7 @@ impl<const MANY: bool> Key<MANY> {
         self.usages = (of_window, of_log);
     }
 
-    /// What is told of it; a settlement of which nothing is told is as one that has not changed.
+    /// Records the effect of a step. A settlement that is not in the effect is treated like an unchanged one.
     fn tell(&mut self) {
         let mut effect = EncodedFields::default();
         self.records.encode_effect(&mut effect);

@@ -246,7 +246,7 @@ impl Naive for NaiveLog {
     }
 }
 
-/// One thing that has happened to a usage, and how that looked before and after.
+/// Event in the history of a usage, with the fields before and after it.
 #[derive(Clone, Debug)]
 enum Event {
     MovedBack { now: i128, before: Vec<i128>, after: Vec<i128> },

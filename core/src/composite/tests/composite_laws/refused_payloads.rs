@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What makes a usage that no call could have made.
+/// Edit that turns a usage into one that no call could have made.
 type Break = fn(&mut CompositeUsage);
 
 #[test]
