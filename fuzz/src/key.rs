@@ -1,5 +1,5 @@
-//! One key as the module keeps it, plain or with components: what calls, releases and bans make of it, and what it is
-//! to be held to after each. A replica follows by what it is told.
+//! Model of a key in the module, plain or composite. Applies calls, releases and bans, and checks after each of them
+//! that replicas can apply the effect and that the stored state can be read.
 
 use crate::laws::{Fields, fields};
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
@@ -9,7 +9,7 @@ use ratelimit_core::readable;
 use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Spec};
 use ratelimit_core::{AnyUsage, Limit, Single, Span, Timestamp, Usage, with_limit, with_usage};
 
-/// What a key holds.
+/// Value of a key.
 #[derive(Clone, Debug)]
 pub enum Value {
     Plain(AnyUsage),
@@ -18,19 +18,19 @@ pub enum Value {
 
 #[derive(Clone, Debug, Default)]
 pub struct Key {
-    /// With its expiry, in milliseconds since the epoch.
+    /// Value and its expiry in milliseconds since the Unix epoch.
     pub value: Option<(Value, Option<u64>)>,
 }
 
-/// What a command did to a key.
+/// Result of a command on a key.
 pub enum Told {
-    /// Nothing, or it deleted it.
+    /// Unchanged or deleted key.
     Nothing,
-    /// This effect, on what was there before.
+    /// Value before the command, and the effect on it.
     Effect(Value, Text),
 }
 
-/// Whether a change can be read: where it is applied, and where it is stored.
+/// Returns the effect of a change, after a check that replicas can apply it and that the new state can be read.
 fn tell<U: Usage>(before: &U, after: &mut U, at: u64) -> Text {
     let text = Text::of_change(after, at);
     readable::propagated(before, &text, after).unwrap_or_else(|unreadable| panic!("{unreadable}"));
@@ -38,7 +38,7 @@ fn tell<U: Usage>(before: &U, after: &mut U, at: u64) -> Text {
     text
 }
 
-/// Whether what is stored can be read.
+/// Checks that the stored form of a usage can be read.
 pub fn check<U: Usage>(usage: &U) {
     readable::stored(usage).unwrap_or_else(|unreadable| panic!("{unreadable}"));
 }
@@ -59,7 +59,7 @@ fn move_back<U: Usage>(usage: &mut U, now: Timestamp) -> bool {
 }
 
 impl Key {
-    /// What RL.TAKE does.
+    /// Runs RL.TAKE.
     pub fn take(&mut self, asked: &KeyRequest, now: Timestamp) -> Told {
         let call = match asked {
             KeyRequest::One(spec) => CompositeRequest::of_one(*spec),
@@ -195,7 +195,7 @@ impl Key {
         Told::Effect(Value::Plain(before.clone().into_any()), text)
     }
 
-    /// What RL.RELEASE does.
+    /// Runs RL.RELEASE.
     pub fn release(&mut self, holder: &[u8], now: Timestamp) -> Told {
         match self.value.clone() {
             Some((Value::Composite(before), present)) => {
@@ -221,7 +221,7 @@ impl Key {
         }
     }
 
-    /// What RL.BAN does.
+    /// Runs RL.BAN.
     pub fn ban(&mut self, duration: Span, now: Timestamp) -> Told {
         let (before, present) = match self.value.clone() {
             Some((Value::Plain(_), _)) if duration == Span::ZERO => return Told::Nothing,
@@ -241,7 +241,7 @@ impl Key {
         self.changed_composite(before, usage, present, moved, now)
     }
 
-    /// What RESTORE does of a payload: what it makes is a key like any other, or it is refused.
+    /// Runs RESTORE with an edited payload of `like`. The payload is rejected, or makes a key like any other.
     pub fn restore(&mut self, like: &Value, edit: impl Fn(&mut Fields), expires_at: Option<u64>) {
         fn read<U: Usage>(like: &U, edit: impl Fn(&mut Fields)) -> Option<U> {
             let mut payload = fields(like);
@@ -261,7 +261,7 @@ impl Key {
         }
     }
 
-    /// What RL.EFFECT does of words that are like those of an effect on `before`.
+    /// Runs RL.EFFECT with an edited text of an effect on `before`. An accepted effect replaces the value of the key.
     pub fn apply(&mut self, before: &Value, text: &[u8]) {
         fn applied<U: Usage>(before: &U, text: &[u8]) -> Option<(U, u64)> {
             let Some(Effect::Change { version, expires_at, fields }) = Effect::read::<U>(text) else { return None };

@@ -1,4 +1,4 @@
-//! The laws that every target holds the core to.
+//! Laws of the core, which the targets check.
 
 use ratelimit_core::AnyLimit;
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
@@ -9,13 +9,13 @@ use ratelimit_core::wire::codec::{Decoder, Encoder};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Amount, Change, Decision, Evaluation, Limit, Request, Span, Timestamp, Usage, Verdict, evaluate};
 
-/// The fields of a usage, as an RDB payload has them.
+/// Fields of a usage, as in an RDB payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
     pub fields: std::collections::VecDeque<Field>,
 }
 
-/// One of them.
+/// Field of a payload.
 #[derive(Clone, Debug, PartialEq, Eq, arbitrary::Arbitrary)]
 pub enum Field {
     Integer(u64),
@@ -48,15 +48,15 @@ impl Decoder for Fields {
     }
 }
 
-/// A usage as its fields.
+/// Returns the fields of a usage.
 pub fn fields<U: Usage>(usage: &U) -> Fields {
     let mut fields = Fields::default();
     usage.encode(&mut fields);
     fields
 }
 
-/// A usage that was read must be one that a call could have made: it reads back from what it writes, as a payload and
-/// as an effect.
+/// Asserts that a decoded usage is one that a call could have made: it can be decoded from its own encoding, as a
+/// payload and as an effect.
 pub fn assert_sound<U: Usage>(usage: &U) {
     assert!(!usage.is_unused(), "a usage of nothing is no key");
     let written = fields(usage);
@@ -70,11 +70,11 @@ pub fn assert_sound<U: Usage>(usage: &U) {
     assert!(U::default().accepts_effect(&mut words, version) && words.end());
 }
 
-/// A refusal must be one line that a reply can carry, whatever bytes it is about.
+/// Asserts that an error is one line that a reply can carry, whatever bytes it quotes.
 pub fn assert_wire(error: &Error) {
     let text = error.to_string();
     let (code, most) = match error {
-        // All names that the call says: how many is its own affair.
+        // Lists all names of the call, however many there are.
         Error::NoPolicy(names) => ("NOPOLICY ", names.len() + 300),
         // A name of 256 bytes is shown whole.
         Error::OtherVersion { .. } => ("ERR ", 400),
@@ -84,13 +84,13 @@ pub fn assert_wire(error: &Error) {
     assert!(text.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{text:?}");
 }
 
-/// The policy that those words say, behind RL.POLICYSET and its name.
+/// Parses the specs of a policy, which follow its name in RL.POLICYSET.
 pub fn read_policy(text: &[u8]) -> Option<Policy> {
     let words: Vec<&[u8]> = std::iter::once(&b"RL.POLICYSET"[..]).chain(text.split(|byte| *byte == b' ')).collect();
     Policy::read(&mut Args::new(&words)).ok()
 }
 
-/// A policy must be what it displays as, however it is scaled.
+/// Asserts that a policy is equal to its displayed form when parsed, at every scale.
 pub fn assert_policy(policy: &Policy) {
     assert!((1..=MAX_SPECS).contains(&policy.len()) && !policy.is_empty());
     let text = policy.to_string();
@@ -104,7 +104,7 @@ pub fn assert_policy(policy: &Policy) {
     }
 }
 
-/// A call on a usage, held to what every call promises.
+/// Makes a call on a usage and asserts the laws of every call.
 pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, request: Request) {
     let seen = evaluate(limit, usage, now, request).decision(limit, usage, now, false);
     let entries = limit.entries_after_charge(usage, now);
@@ -122,7 +122,7 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     );
     assert!(peeked.remaining <= limit.limit());
 
-    // Into another hand: what the call tells of itself does there what it did here.
+    // A replica that applies the effect of the call must get the same state.
     let mut elsewhere = usage.clone();
     let mut told = Fields::default();
     usage.encode_effect(&mut told);
@@ -148,7 +148,7 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     }
 }
 
-/// What becomes of a call that takes the fast path, and of the key.
+/// Returns the decision of a call on the fast path and the key after it; `None` if the call takes the slow path.
 fn by_fast_path(call: &CompositeRequest, usage: &CompositeUsage, now: Timestamp) -> Option<(Decision, Fields)> {
     let seen = usage.evaluate_fast(call, now)?;
     let mut usage = usage.clone();
@@ -189,7 +189,7 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
         usage.charge(call, &seen, now);
     }
     let decision = answer(&seen, usage, now, writes).decision;
-    // At the end of time all has recovered as it is charged.
+    // At the last timestamp every charge has recovered at once.
     if let Some(fast) = fast.filter(|_| !goes_back && now < Timestamp::MAX) {
         assert_eq!(fast, (decision, fields(usage)), "the fast path comes to the same");
     }
@@ -209,7 +209,7 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
         assert_eq!(fields(&elsewhere), fields(usage));
         assert_sound(usage);
     }
-    // Of ids and bans, and of leases that lapse by then, more is to be said.
+    // With ids, bans or leases that expire meanwhile, the call may still be denied after the wait.
     let by_limits = call.idempotency == Idempotency::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
     let lapses =
         call.specs.iter().any(|spec| matches!(spec.limit, AnyLimit::Concurrency(_)) && spec.kept != Amount::ZERO);

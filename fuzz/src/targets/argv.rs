@@ -1,7 +1,7 @@
-//! The words of a call, as every command reads them: refused in one line, or a limit that can be said again.
+//! Words of a call, parsed by every command: they are rejected with one line, or are a limit that can be written again.
 //!
-//! The input is a call as one would type it. Words end at a space; a backslash takes the byte behind it as it is, so
-//! that a word can hold any bytes. Every command reads the same words, whatever the first one says.
+//! The input is a call as one would type it. Words end at a space. A backslash escapes the byte behind it, so that a
+//! word can contain any bytes. Every command parses the same words, whatever the first one is.
 
 mod policies;
 
@@ -95,7 +95,8 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// RL.ACQUIRE reads what its algorithm's numbers and options say, and BLOCK among them. Who waits asks the same again.
+/// Asserts that RL.ACQUIRE reads the numbers and options of its algorithm, with BLOCK and FENCE among them, and that a
+/// waiter's retry makes the same request.
 fn assert_acquired(words: &Vec<&[u8]>) {
     let (mut blocks, mut fenced) = (Block::No, false);
     let acquired = asked(words, |args| {
@@ -147,7 +148,7 @@ fn words(data: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// `name key ...`, as the commands of one key read it.
+/// Parses `name key ...`, as the commands of one key do.
 fn asked<'a>(
     words: &'a Vec<&'a [u8]>,
     read: impl FnOnce(&mut Args<'a>) -> Result<KeyRequest<'a>, Error>,
@@ -180,7 +181,8 @@ fn holders<'a>(words: &'a Vec<&'a [u8]>) -> Result<Vec<&'a [u8]>, Error> {
     syntax::holders(&mut args)
 }
 
-/// What was read is refused in one line, or decides calls, and means the same when it is said by its own numbers.
+/// Asserts that a request was rejected with one line, or that it decides calls and means the same when its values are
+/// written as words and parsed again.
 fn assert_refused_or_sayable(read: &Result<KeyRequest, Error>) {
     let call = match read {
         Err(error) => return assert_wire(error),
@@ -215,7 +217,7 @@ fn assert_idempotency(idempotency: &Idempotency, purpose: Purpose) {
 }
 
 fn assert_sayable(spec: &Spec) {
-    // A policy's lease is only looked at if no id holds it: it has a holder where it is said.
+    // A policy's lease that no id holds is only peeked at. As words, it needs a holder.
     let unheld = spec.is_held_by_id() && spec.holder.is_empty();
     let spec = &if unheld { Spec { holder: b"holder", ..*spec } } else { *spec };
     let said = said(spec);
@@ -235,28 +237,28 @@ fn unused<L: Limit>(_: &L) -> L::Usage {
     L::Usage::default()
 }
 
-/// What decides a call. A limit keeps its numbers to itself, but shows them to people. Whether its step was computed
-/// beforehand changes no decision.
+/// Returns the parts of a spec that decide a call, as text. The numbers of a limit are private, but displayed. A step
+/// that was computed beforehand changes no decision.
 fn meaning(spec: &Spec) -> String {
     let limit = match spec.limit {
-        // It remembers its whole capacity too, which only people are told.
+        // The whole capacity, which it also keeps, decides nothing.
         AnyLimit::Sketch(_) => spec.limit.to_string(),
         limit => format!("{:?}", limit.prepared()),
     };
     let request = match spec.request {
-        // Only a policy says it. It decides as FORCE does, and tells what it grants.
+        // Only a policy can request it. It decides like FORCE and returns the granted amount.
         Request::ForceUpTo(cost) => Request::Force(cost),
         request => request,
     };
     format!("{limit} {request:?} {:?} {}", spec.holder, spec.nx)
 }
 
-/// What a look says that keeps more than its limit has, which it has lowered to nothing.
+/// Returns the words of a peek that keeps more than its limit, which lowers the limit to nothing.
 fn past_limit(spec: &Spec) -> Vec<Vec<u8>> {
     if spec.request == Request::LookPastLimit { vec![b"KEEP".to_vec(), b"1".to_vec()] } else { Vec::new() }
 }
 
-/// The spec in words, by what it holds. What it keeps has gone into its limit.
+/// Returns the words of a spec, from its values. Its limit is already lowered by the kept amount.
 fn said(spec: &Spec) -> Vec<Vec<u8>> {
     let limit = spec.limit.to_string();
     let mut words: Vec<Vec<u8>> = limit.split(' ').map(|word| word.as_bytes().to_vec()).collect();

@@ -1,5 +1,5 @@
-//! Calls from any words at any time, one after another on one key of each kind, and on one with components: refused, or
-//! lawful. Between them a policy is set and scaled, which some of them ask for.
+//! Calls from any words at any time, in sequence on one key of each kind and on a composite key: rejected, or lawful.
+//! Between them a policy is set and scaled, which some of the calls use.
 
 use crate::laws::{assert_lawful, assert_lawful_call};
 use arbitrary::{Arbitrary, Unstructured};
@@ -9,7 +9,7 @@ use ratelimit_core::syntax::{KeyRequest, Policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::{AnyUsage, Kind, Single, Timestamp, with_limit};
 
-/// A word, or some: what the grammar knows, a number that means something, or anything.
+/// Words of a call: words of the grammar, a meaningful number, or any bytes.
 #[derive(Arbitrary, Debug)]
 enum Word<'a> {
     Identity(u8),
@@ -47,7 +47,7 @@ const KNOWN: [&str; 39] = [
     "BAN",
     "1e12",
     "3650d",
-    // What chance would rarely say.
+    // Combinations that would rarely come up by chance.
     "COST 1",
     "COST -1",
     "ONCE r1 1s",
@@ -66,7 +66,7 @@ const KNOWN: [&str; 39] = [
     "SLIDINGLOG 3 1s",
     "CONCURRENCY 3 1s h1",
 ];
-/// Those of policies, by the highest numbers, so that what has no policies in it is read as it was without them.
+/// Words of policies, selected by the highest numbers, so that inputs without policies keep their meaning.
 const KNOWN_OF_POLICIES: [&str; 22] = [
     "POLICY p",
     "POLICYSET",
@@ -113,7 +113,7 @@ pub fn run(data: &[u8]) {
     let mut now: i64 = 1_700_000_000_000_000;
     let mut plain: Vec<AnyUsage> = Kind::ALL.into_iter().filter_map(AnyUsage::unused).collect();
     let mut components = CompositeUsage::default();
-    // What the name of a policy finds: as it was set, and as it is scaled.
+    // The policy as it was set, and as it is scaled.
     let (mut defined, mut policy): (Option<Policy>, Option<Policy>) = (None, None);
     for call in calls.iter().take(64) {
         now += i64::from(call.clock_moves) * 1000;

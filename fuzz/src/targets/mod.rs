@@ -1,4 +1,4 @@
-//! One file a target.
+//! Fuzz targets, each in a file of its own.
 
 pub mod argv;
 pub mod calls;
@@ -8,10 +8,10 @@ pub mod payloads;
 pub mod records;
 pub mod states;
 
-/// Takes any bytes; panics if they break a law.
+/// Function that takes any bytes and panics if they break a law.
 pub type Target = fn(&[u8]);
 
-/// Every target, by the name that `cargo fuzz` knows it by.
+/// All targets with their names in `cargo fuzz`.
 pub const ALL: [(&str, Target); 7] = [
     ("argv", argv::run),
     ("calls", calls::run),

@@ -1,11 +1,11 @@
-//! Records of policies from any bytes, one after another: refused, or written back as they came; and tables that have
-//! heard the same have the same, in whatever order and however often they heard it.
+//! Records of policies from any bytes: rejected, or written back unchanged. Tables that have merged the same records
+//! are equal, whatever the order and the number of repetitions.
 
 use crate::laws::{assert_policy, assert_wire, read_policy};
 use ratelimit_core::policy::{Condition, GROUPS, Merged, Origin, Pattern, PolicyLookup, Table, Walk};
 use ratelimit_core::{Span, Timestamp};
 
-/// As many as make every mix of stamps; more only take longer.
+/// Maximum number of records. It allows every mix of stamps; more records only take longer.
 const MOST: usize = 16;
 
 pub fn run(data: &[u8]) {
@@ -30,15 +30,15 @@ pub fn run(data: &[u8]) {
     assert_replaced(&mut there, &here, now);
     assert_goes_on(&mut here, &mut there, now);
 
-    // What was deleted is in no digest: to forget it changes none.
+    // Deletions are in no digest, so forgetting them changes none.
     let before = *here.digests();
     here.forget(now.plus(Span::SECOND.times(86_400)));
     assert_eq!((here.known(), *here.digests()), (here.len(), before));
     assert_sound(&here);
 }
 
-/// Whether a record is one, and is believed; then a table that hears of nothing else writes the same. One that is
-/// stamped too far ahead is refused by peers, as far as it is, and taken as it is by a replica.
+/// Returns `true` if a record is well-formed and accepted from a peer. Asserts that a table with no other record writes
+/// it back unchanged. A record with a stamp too far ahead is rejected by peers, but accepted by a replica.
 fn takes(record: &[u8], now: Timestamp) -> bool {
     let (mut alone, mut replica) = (Table::of_node(3), Table::of_node(3));
     let is_record = Table::name_in(record).is_some();
@@ -66,9 +66,9 @@ fn takes(record: &[u8], now: Timestamp) -> bool {
     true
 }
 
-/// All that a table knows, deletions too, but for what each server says by its own clock: how much is left of a scale,
-/// which is the last word of a record of the second form, and how long ago it was changed, which is among the last
-/// three of the third.
+/// Returns all records of a table, including deletions, without the words that depend on the server's clock: the time
+/// left of a scale, which is the last word of a record of the second form, and the age of its change, which is among
+/// the last three words of the third form.
 fn all(table: &Table) -> Vec<Vec<u8>> {
     let now = Timestamp::from_clock(1_700_000_000_000_000);
     let mut records: Vec<Vec<u8>> = table.records(now).collect();
@@ -83,7 +83,7 @@ fn all(table: &Table) -> Vec<Vec<u8>> {
     records
 }
 
-/// What a table knows in these groups of names, piece by piece.
+/// Returns the records of a table in these groups of names, collected in pieces.
 fn in_groups(table: &Table, groups: u64, now: Timestamp) -> Vec<Vec<u8>> {
     let (mut walk, mut records) = (Walk::default(), Vec::new());
     walk.include(groups);
@@ -93,12 +93,13 @@ fn in_groups(table: &Table, groups: u64, now: Timestamp) -> Vec<Vec<u8>> {
     records
 }
 
-/// What a table says of itself goes together.
+/// Asserts that the records, facts and digests of a table are consistent.
 fn assert_sound(table: &Table) {
     assert_sound_at(table, &[Timestamp::from_clock(1_700_000_000_000_000)]);
 }
 
-/// At other times too, which a table whose deletions are to be remembered must not be asked at.
+/// Asserts that a table is consistent at each of these times. Must not be used with other times than the present on a
+/// table whose deletions are to be kept.
 fn assert_sound_at(table: &Table, times: &[Timestamp]) {
     assert_eq!(table.digest(), table.digests().iter().fold(0, |sum: u64, digest| sum.wrapping_add(*digest)));
     let begin = times.first().copied().unwrap_or_default();
@@ -111,7 +112,7 @@ fn assert_sound_at(table: &Table, times: &[Timestamp]) {
             let record = table.record(&facts.name, now).expect("what is listed is known");
             assert_eq!(Table::name_in(&record).as_ref(), Some(&facts.name));
             assert!(table.get(&facts.name, now).is_some_and(|got| got.specs == facts.specs));
-            // A name is a pattern too; a plain one is its own.
+            // A name is also a pattern; an alphanumeric one matches only itself.
             let plain = facts.name.iter().all(u8::is_ascii_alphanumeric);
             let pattern = Pattern::read(&facts.name).expect("a name is shorter than the longest pattern");
             let listed = table.list(Some(&pattern), now);
@@ -128,7 +129,8 @@ fn assert_sound_at(table: &Table, times: &[Timestamp]) {
     }
 }
 
-/// Two tables that have heard some each, and send each other what their digests say that they differ in, agree.
+/// Asserts that two tables with half of the records each agree after they exchange the groups in which their digests
+/// differ.
 fn assert_agree_on_half_each(records: &[&[u8]], whole: &Table, now: Timestamp) {
     let mut halves = [Table::of_node(1), Table::of_node(2)];
     for (place, record) in records.iter().enumerate() {
@@ -137,7 +139,7 @@ fn assert_agree_on_half_each(records: &[&[u8]], whole: &Table, now: Timestamp) {
     let differs = |group: &usize| halves[0].digests()[*group] != halves[1].digests()[*group];
     let differ = (0..GROUPS).filter(differs).fold(0, |groups, group| groups | 1 << group);
     for (from, to) in [(0, 1), (1, 0)] {
-        // One after another, and as a server keeps them for its next turns.
+        // Merges half of them at once; the other half is kept for later, as a server does.
         for (place, record) in in_groups(&halves[from], differ, now).iter().enumerate() {
             if place % 2 == 0 {
                 assert_ne!(halves[to].merge(record, Origin::Peer, now), Merged::Invalid);
@@ -155,10 +157,10 @@ fn assert_agree_on_half_each(records: &[&[u8]], whole: &Table, now: Timestamp) {
     }
 }
 
-/// A table that takes the place of one, and is told all of another, has that, and nothing of the one before.
+/// Asserts that a successor table that receives all records of another table has these, and none of its predecessor's.
 fn assert_replaced(there: &mut Table, here: &Table, now: Timestamp) {
     let policy = read_policy(b"FIXED 5 1m").expect("it is one");
-    // Nobody can, if somebody has made up the last stamp that there is.
+    // Fails if a record has the last possible stamp.
     let _ = there.set(b"its own", Condition::Always, &policy, now, usize::MAX);
     let mut successor = there.successor();
     for record in here.records(now) {
@@ -168,7 +170,7 @@ fn assert_replaced(there: &mut Table, here: &Table, now: Timestamp) {
     assert_eq!((all(there), there.digests()), (all(here), here.digests()));
 }
 
-/// What is set and deleted here, over anything, stands there too.
+/// Asserts that a policy that is set and deleted in one table, whatever it replaces, is so in another one too.
 fn assert_goes_on(here: &mut Table, there: &mut Table, now: Timestamp) {
     let policy = read_policy(b"CONCURRENCY 3 1m SHADOW FIXED 5 1m").expect("it is one");
     let name = here.list(None, now).first().map_or(Box::from(&b"p"[..]), |facts| facts.name.clone());

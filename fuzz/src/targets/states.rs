@@ -1,5 +1,5 @@
-//! Whatever calls make of a key can be read, by replicas and from the disk; and whatever is read of it, from a payload
-//! or an effect that somebody has changed, calls can go on from, and what they make can be read again.
+//! States of a key. Every state and effect that calls make can be read, by replicas and from the disk. Calls can
+//! continue from every state that is read from an edited payload or effect, and the resulting states can be read again.
 
 mod words;
 
@@ -11,7 +11,7 @@ use ratelimit_core::syntax::{KeyRequest, Policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::{Amount, Span, Timestamp};
 
-/// From 1 to as many, where `Vec` is mostly of one or none.
+/// List of 1 to `MOST` elements, whereas an arbitrary `Vec` mostly has one or none.
 #[derive(Debug)]
 struct Few<T, const MOST: usize>(Vec<T>);
 
@@ -28,11 +28,11 @@ struct Step {
     command: Command,
 }
 
-/// Where the clock goes.
+/// Movement of the clock before a command.
 #[derive(Arbitrary, Debug)]
 enum Clock {
     Stays,
-    /// Later, or earlier, by one of the lengths, and a few microseconds.
+    /// Step forwards by one of the lengths and a few microseconds; `Earlier` is the opposite.
     Later(u8, i8),
     Earlier(u8, i8),
     At(u8),
@@ -41,21 +41,21 @@ enum Clock {
 #[derive(Arbitrary, Debug)]
 enum Command {
     Take(Call),
-    /// A limit alone, and what it costs.
+    /// Single limit, and the cost.
     TakeOne(u8, u8),
     TakeAgain(Call),
     Limit(Call),
     Release(u8),
     Ban(u8),
-    /// A payload that is like what is there.
+    /// Edited payload of the current value.
     Restore(Few<Edit, 3>, u8),
-    /// An effect that is like the last.
+    /// Edited copy of the last effect.
     Effect(Few<Edit, 3>),
-    /// The key expires, if it may by now, or is deleted.
+    /// Deletion of the key if `true`, otherwise its expiry if it is due.
     Goes(bool),
 }
 
-/// The words of a call.
+/// Words of a call.
 #[derive(Arbitrary, Debug)]
 struct Call {
     options: [u8; 3],
@@ -69,7 +69,7 @@ struct Spec {
     own: [u8; 2],
 }
 
-/// Which field is changed, and how.
+/// Change of a field.
 #[derive(Arbitrary, Debug)]
 struct Edit {
     place: u16,
@@ -81,7 +81,7 @@ enum To {
     Add(i16),
     AddLength(u8, i8),
     Edge(u8, i8),
-    /// What another field says.
+    /// Value of another field.
     Other(u16),
     Goes,
     Comes(u16),
@@ -147,14 +147,14 @@ impl Clock {
 impl Call {
     fn options(&self) -> String {
         let [cost, keep, id] = self.options;
-        // SETTLE says the cost.
+        // SETTLE includes the cost.
         match of(&IDS, id) {
             settles if settles.starts_with("SETTLE") => settles.to_owned(),
             id => format!("{} {} {id}", of(&COSTS, cost), of(&KEEPS, keep)),
         }
     }
 
-    /// Those of the specs, each with words of its own.
+    /// Returns the words of the specs, each with one of `own`.
     fn specs(&self, own: &[&str]) -> String {
         let specs = self.specs.0.iter().map(|spec| {
             let [name, word] = spec.own;
@@ -168,14 +168,14 @@ impl Call {
     }
 
     fn policy(&self) -> String {
-        // The holder of its leases is the one that the call says.
+        // The call names the holder of a policy's leases.
         let specs = self.specs(&OWN_OF_POLICY);
         let specs = specs.split(' ').filter(|word| !["h1", "h2", "h3"].contains(word)).collect::<Vec<_>>().join(" ");
         format!("RL.POLICYSET {specs} {}", of(&BANS, self.ban))
     }
 }
 
-/// The words of a text.
+/// Splits a text into words.
 fn words(text: &str) -> Vec<&[u8]> {
     text.split_whitespace().map(str::as_bytes).collect()
 }
@@ -202,7 +202,7 @@ impl Edit {
         }
     }
 
-    /// An effect in a readable form, word by word.
+    /// Edits an effect in its readable form, word by word.
     fn edit_text(&self, words: &mut Vec<String>) {
         let length = words.len();
         let place = usize::from(self.place) % length;
@@ -255,7 +255,7 @@ pub fn run(data: &[u8]) {
                 text_before = format!("RL.TAKE {} {}", of(&LIMITS, *limit), of(&COSTS, *cost));
                 take(&mut key, &text_before, now)
             }
-            // With the same limits, and as another call.
+            // Another call with the limits of the last one.
             Command::TakeAgain(call) => {
                 let specs = text_before.split_whitespace().skip_while(|word| !is_algorithm(word));
                 let specs = specs.collect::<Vec<_>>().join(" ");
@@ -304,7 +304,7 @@ fn take(key: &mut Key, text: &str, now: Timestamp) -> Told {
     KeyRequest::take(&mut Args::new(&words)).map_or(Told::Nothing, |asked| key.take(&asked, now))
 }
 
-/// By a policy, perhaps scaled.
+/// Makes a call by a policy, which may be scaled.
 fn limit(key: &mut Key, call: &Call, now: Timestamp) -> Told {
     let (policy, said) = (call.policy(), format!("RL.TAKE {} POLICY p", call.options()));
     let (policy, said) = (words(&policy), words(&said));

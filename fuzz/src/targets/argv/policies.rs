@@ -1,4 +1,4 @@
-//! The words of policies: RL.POLICYSET's, RL.POLICYSCALE's, RL.LIMIT's, and POLICY in the calls of others.
+//! Words of policies: those of RL.POLICYSET, RL.POLICYSCALE and RL.LIMIT, and POLICY in other calls.
 
 use super::{asked, assert_refused_or_sayable};
 use crate::laws::{assert_policy, assert_wire, read_policy};
@@ -9,10 +9,10 @@ use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Amount, Request, Timestamp};
 
-/// The longest name of a policy, in bytes.
+/// Maximum length of a policy's name in bytes.
 const MAX_POLICY: usize = 256;
 
-/// What calls by a name find.
+/// Policies that calls by a name may find.
 const POLICIES: [&str; 6] = [
     "FIXED 5 1m",
     "TOKENBUCKET 60 60 1m COST 1 AS requests TOKENBUCKET 9000 9000 1m AS tokens SHADOW",
@@ -22,7 +22,7 @@ const POLICIES: [&str; 6] = [
     "FIXED 5 1m FORCE SLIDING 9 1h COST 2 FORCE",
 ];
 
-/// How calls ask for a policy that was read.
+/// Options of calls by a policy that was parsed.
 const CALLS: [&str; 10] = [
     "",
     "COST 0",
@@ -81,7 +81,7 @@ pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
     }
 }
 
-/// A call by a policy, of any that it may find.
+/// Asserts that a call by a policy is valid with any policy that it may find.
 pub fn assert_asks_any(by: &ByPolicy) {
     assert!(by.names().all(|name| (1..=MAX_POLICY).contains(&name.len())));
     let missing = by.missing();
@@ -125,7 +125,7 @@ fn assert_asks(by: &ByPolicy, policy: &Policy) {
     }
 }
 
-/// A call that charges takes no lease that nobody holds.
+/// Asserts that a call that charges takes no lease without a holder.
 fn assert_takes_no_unheld_lease(by: &ByPolicy, policy: &Policy) {
     let specs = match by.request(policy) {
         Ok(KeyRequest::Composite(call)) => call.specs,
@@ -135,7 +135,7 @@ fn assert_takes_no_unheld_lease(by: &ByPolicy, policy: &Policy) {
     unheld.for_each(|spec| assert_eq!(spec.request, Request::Take(Amount::ZERO)));
 }
 
-/// What is read once for all calls that say no more than a name is what such a call says at length.
+/// Asserts that the request that is prepared once for all calls with only a name is equal to that of a parsed call.
 fn assert_name_alone_asks_the_same(policy: &Policy) {
     let words: Vec<&[u8]> = vec![b"RL.LIMIT", b"k", b"p"];
     let at_length = format!("{:?}", limit(&words).expect("it is a call").request(policy));
@@ -146,7 +146,7 @@ fn assert_name_alone_asks_the_same(policy: &Policy) {
     assert_eq!(format!("{at_once:?}"), at_length);
 }
 
-/// A policy that is set is there by its name, here and where its record comes.
+/// Asserts that a policy that is set is found by its name, here and in a table that receives its record.
 fn assert_set(name: &[u8], condition: Condition, policy: &Policy) {
     let now = Timestamp::from_clock(1_700_000_000_000_000);
     let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
@@ -173,7 +173,7 @@ fn assert_set(name: &[u8], condition: Condition, policy: &Policy) {
     }
 }
 
-/// A policy that is scaled is that until it ends.
+/// Asserts that a scale applies to a policy until it ends.
 fn assert_scaled(name: &[u8], scaling: Scaling, text: &str) {
     let now = Timestamp::from_clock(1_700_000_000_000_000);
     let policy = read_policy(text.as_bytes()).expect("it is one");
