@@ -1,1 +1,1 @@
-"""What `make bench` and `make bench-check` measure with."""
+"""Measurement code of `make bench` and `make bench-check`."""

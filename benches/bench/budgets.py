@@ -1,4 +1,4 @@
-"""The budgets: what a call may cost, as a multiple of what another one costs."""
+"""Budgets: upper bounds of a call's cost, as multiples of the cost of another call."""
 
 import re
 import tomllib
@@ -10,21 +10,21 @@ FILE = Path(__file__).parents[1] / "budgets.toml"
 
 @dataclass(frozen=True)
 class Budget:
-    """The instructions of `call` may be so many times those of `to`."""
+    """Upper bound of the instructions of `call`, as a multiple of those of `to`."""
 
     call: str
     to: str
-    # Just above what was measured: more is a step back.
+    # Just above the measured ratio: a higher one is a regression.
     at_most: float
-    # What is wished for, where something is.
+    # Ratio to reach, if there is one.
     goal: float | None = None
-    # Why runs differ by more than those of other calls, where they do.
+    # Reason for which runs differ by more than those of other calls, if they do.
     varies: str = ""
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """For one version of the server, since the numbers beneath are the server's too."""
+    """Budgets for one version of the server, since a call includes instructions of the server."""
 
     server: str
     budgets: list[Budget]
@@ -32,11 +32,11 @@ class Budgets:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A budget, and what was measured."""
+    """Budget and the measured ratios."""
 
     budget: Budget
     ratio: float
-    # That of the means, in which there is what comes less than once in a stretch of calls.
+    # Ratio of the means, which include work done less than once in a stretch of calls.
     mean_ratio: float
 
     @property
@@ -65,8 +65,8 @@ def compare(
     instructions: dict[str, float],
     means: dict[str, float] | None = None,
 ) -> list[Verdict]:
-    """Of all that was measured; a call that was not is an error. Without means, the instructions
-    stand for them.
+    """Returns the verdict on each budget. A call that was not measured is an error. Without means,
+    the instructions are used in their place.
     """
     means = means or instructions
     return [
@@ -83,21 +83,21 @@ def are_kept(verdicts: list[Verdict]) -> bool:
     return all(verdict.is_kept for verdict in verdicts)
 
 
-# What the server does each second is in the means, of both calls alike but for chance.
+# The means include what the server does each second, which differs between calls by chance.
 MEAN_MARGIN = 1.05
 # The lowest counts of two runs differ by 0.5 % at most.
 MARGIN = 1.03
-# Those of a call that `varies`, by 3 %.
+# The lowest counts of a call that `varies` differ by 3 %.
 WIDE_MARGIN = 1.06
 
 
 def margin(budget: Budget) -> float:
-    """What is allowed, as a multiple of what is measured."""
+    """Returns the allowed ratio as a multiple of the measured one."""
     return WIDE_MARGIN if budget.varies else MARGIN
 
 
 def updated(text: str, verdicts: list[Verdict]) -> str:
-    """The file with every budget set to a margin above what was measured."""
+    """Returns the file with every budget set to a margin above the measured ratio."""
     ratios = iter(verdicts)
 
     def line(_: re.Match[str]) -> str:

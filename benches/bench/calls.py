@@ -10,28 +10,28 @@ from bench.wire import Words, pack
 
 LUA = Path(__file__).parents[1] / "lua"
 
-# In the words of a command: a number in its place, another each time. It is redis-benchmark's word,
-# and as long as the number.
+# Placeholder in the words of a command for a number that differs each time. It is the placeholder
+# of redis-benchmark, and as long as the number.
 NUMBER = "__rand_int__"
 
 
 @dataclass(frozen=True)
 class Call:
-    """One or more commands, always the same but for a NUMBER, and so on the same keys: hot ones."""
+    """Commands that are the same each time, except for a NUMBER, and thus use the same hot keys."""
 
     name: str
     commands: tuple[Words, ...]
-    # In the replies to all its commands.
+    # Number of lines in the replies to all commands.
     lines: int
-    # What has to be sent once, first.
+    # Commands that have to be sent once, first.
     before: tuple[Words, ...] = ()
     setup: Setup = PLAIN
-    # How the reply to the first command begins, if it is what the name says.
+    # Beginning of the expected reply to the first command.
     begins: bytes = b""
 
     @property
     def is_one_command(self) -> bool:
-        """redis-benchmark sends no more."""
+        """Returns `True` for a single command, which redis-benchmark can send."""
         return len(self.commands) == 1
 
     @property
@@ -47,7 +47,7 @@ class Call:
         return b"".join(map(pack, self.commands))
 
     def batch(self, first: int, count: int) -> bytes:
-        """It so many times, with the numbers from `first` on."""
+        """Encodes the call `count` times, with the numbers from `first` on."""
         number = NUMBER.encode()
         if number not in self.encoded:
             return self.encoded * count
@@ -62,7 +62,7 @@ class Call:
 
 
 def call(name: str, line: str, lines: int, begins: bytes, *, before: str = "") -> Call:
-    """One command, written as in redis-cli."""
+    """Creates a call of one command, written as in redis-cli."""
     first = (tuple(before.split()),) if before else ()
     return Call(name, (tuple(line.split()),), lines, first, begins=begins)
 

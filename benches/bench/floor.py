@@ -1,6 +1,4 @@
-"""What the server itself spends on a call, whatever a module computes: commands that compute
-nothing, in C.
-"""
+"""Cost of a call in the server itself, measured with commands in C that compute nothing."""
 
 import subprocess
 from dataclasses import dataclass, replace
@@ -27,7 +25,7 @@ SOURCE = Path(__file__).parents[1] / "floor.c"
 
 @dataclass(frozen=True)
 class Floor:
-    """A call that computes nothing, and those of ours that do all that it does."""
+    """Call that computes nothing, and the calls of ours that do the same work in the server."""
 
     call: Call
     ours: tuple[Call, ...]
@@ -41,7 +39,7 @@ def build(directory: Path) -> Path:
 
 
 def floors(module: Path) -> list[Floor]:
-    """They have a server of their own."""
+    """Returns the floors, to be measured on a server of their own."""
     four = [f"f:{number}" for number in range(4)]
     key, words = "SET floor a-value EX 3600", "floor 1000000 1000000 1s"
     named = "floor pro"
@@ -63,7 +61,7 @@ def floors(module: Path) -> list[Floor]:
                 "changes four keys",
                 (tuple(f"FLOOR.SEVERAL 4 {' '.join(four)} {' '.join([BUCKET] * 4)}".split()),),
                 28,
-                # With a TTL, as those of limiters have.
+                # With a TTL, as the keys of limiters have.
                 tuple(("SET", name, "a-value", "EX", "3600") for name in four),
                 begins=THREE_YES,
             ),

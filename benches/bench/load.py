@@ -1,7 +1,7 @@
-"""What loads a server: redis-benchmark, and benches/load, which is ours.
+"""Load generators: redis-benchmark, and benches/load, which is ours.
 
-A server and what loads it have a processor each, where there are two: which of them shares one
-with the other is else up to chance, and decides more than the call does.
+The server and its load generator have a processor each, if there are two. Otherwise chance decides
+whether they share one, which has more influence on the result than the call.
 """
 
 import csv
@@ -20,16 +20,16 @@ from bench.wire import ReplyError
 from support.server import MODULE, REPOSITORY
 
 CONNECTIONS = 50
-# As many as redis-benchmark can choose from, so that none comes twice within moments.
+# Maximum of redis-benchmark, so that no number is repeated within moments.
 NUMBERS = 2**31 - 1
-# Beside the module's, so that `make clean` takes it along.
+# Beside the module's build, so that `make clean` removes it too.
 TARGET = MODULE.parents[1] / "load"
 
 _CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def pin(server: Measured) -> None:
-    """Gives it the first processor; what loads it gets the others."""
+    """Pins the server to the first processor; the load generator gets the others."""
     if len(_CPUS) > 1:
         for thread in Path(f"/proc/{server.pid}/task").iterdir():
             os.sched_setaffinity(int(thread.name), _CPUS[:1])
@@ -62,7 +62,7 @@ def program() -> Path:
 
 
 class Benchmark:
-    """Of one command by redis-benchmark: what it prints, and the server's processor time."""
+    """Run of one command by redis-benchmark: its rate, and the server's processor time."""
 
     def __init__(self, server: Measured, words: Sequence[str], count: int, pipeline: int) -> None:
         errors, cpu = _errors(server), server.cpu_seconds()

@@ -1,4 +1,4 @@
-"""What the pages of measurements share: their texts in benches/text, tables and numbers."""
+"""Shared code of the pages of measurements: their texts in benches/text, tables and numbers."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,12 +20,12 @@ def busy(load: float) -> str:
     )
 
 
-# A shell and a desktop.
+# Highest load average of a quiet machine, on which a shell and a desktop run.
 QUIET = 0.5
 
 
 def table(heads: str, rows: Iterable[list[str]]) -> str:
-    """`name| number:`: a column whose head ends in a colon is put to the right."""
+    """Formats a table with heads like `name| number:`. A colon aligns a column to the right."""
     names = [head.strip() for head in heads.split("|")]
     marks = ["--:" if name.endswith(":") else ":--" for name in names]
     lines = [[name.removesuffix(":") for name in names], marks, *rows]
@@ -33,5 +33,5 @@ def table(heads: str, rows: Iterable[list[str]]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, or all before the point."""
+    """Formats a number with three digits, or with all digits before the point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

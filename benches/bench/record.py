@@ -1,4 +1,4 @@
-"""What was measured, as JSON: pages and charts can be written anew without measuring again."""
+"""Measured results as JSON, from which pages and charts can be written without new measurements."""
 
 import json
 from dataclasses import dataclass, fields, is_dataclass
@@ -15,10 +15,10 @@ FOLDER = Path(__file__).parents[1] / "measured"
 
 @dataclass(frozen=True)
 class Everything:
-    """A run of `make bench`."""
+    """Results of a run of `make bench`."""
 
     server: str
-    # How many other programs were at work when it began.
+    # Load average at the beginning.
     load: float
     scale: Scale
     results: Results
@@ -26,7 +26,7 @@ class Everything:
 
 @dataclass(frozen=True)
 class Waits:
-    """A run of `make bench-waiting`."""
+    """Results of a run of `make bench-waiting`."""
 
     server: str
     load: float
@@ -45,7 +45,7 @@ def write(run: Everything | Waits, folder: Path) -> Path:
 
 
 def _written(told: Any, indent: str = "") -> str:
-    """As JSON, with a line for each entry that is short or has nothing within it."""
+    """Formats JSON with a line for each entry that is short or has no nested entries."""
     line = json.dumps(told)
     if not isinstance(told, dict | list) or len(line) < 100:
         return line
@@ -61,7 +61,7 @@ def _written(told: Any, indent: str = "") -> str:
 
 
 def read(kind: type[Kind]) -> Kind:
-    """What docs/ shows."""
+    """Reads the results that docs/ shows."""
     return _read(kind, json.loads((FOLDER / FILES[kind]).read_text()))
 
 
@@ -69,7 +69,7 @@ def _told(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: _told(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
-        # JSON knows no tuples as names, and no numbers.
+        # JSON allows neither tuples nor numbers as names.
         return [[_told(name), _told(each)] for name, each in value.items()]
     if isinstance(value, list | tuple):
         return [_told(each) for each in value]

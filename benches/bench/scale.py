@@ -1,4 +1,4 @@
-"""How much is measured: all, or little and soon, to see that the harness works."""
+"""Scales of the measurements: full, or quick for a test of the harness."""
 
 from dataclasses import dataclass
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Scale:
     name: str
-    # Every time is the median of so many rounds, each so long.
+    # Number of rounds, of which every time is the median, and their length.
     rounds: int
     seconds: float
-    # Instructions are the lowest count of so many servers.
+    # Number of servers, of which every number of instructions is the lowest.
     servers: int
-    # For memory a key.
+    # Number of keys for the measurement of memory per key.
     keys: int
-    # For growth.
+    # Sizes for the measurement of growth.
     table_sizes: tuple[int, ...]
     key_counts: tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""The servers that calls are measured on."""
+"""Servers on which calls are measured."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from support.server import MODULE, Server
 
 @dataclass(frozen=True)
 class Setup:
-    """How the server runs that a call is measured on."""
+    """Configuration of a server on which calls are measured."""
 
     name: str
     settings: tuple[tuple[str, str], ...] = ()
@@ -36,14 +36,14 @@ SLOTS = 16_384
 
 
 class Measured(Server):
-    """A server of which is asked what it has used, over one connection."""
+    """Server whose use of resources is read over a single connection."""
 
     @cached_property
     def admin(self) -> Redis:
         return self.client(decode_responses=True)
 
     def cpu_seconds(self) -> float:
-        """Of all its threads, since its start."""
+        """Returns the processor time of all threads since the start."""
         info = self.admin.info("cpu")
         return info["used_cpu_user"] + info["used_cpu_sys"]
 
@@ -52,7 +52,7 @@ class Measured(Server):
 def serving(
     binary: Binary, setup: Setup = PLAIN, wrapped: Binary | None = None
 ) -> Iterator[Measured]:
-    """A server with that setup. `wrapped` is the same server under a tool, its replica is not."""
+    """Runs a server with a setup. `wrapped` is the same binary under a tool; a replica has none."""
     with Measured(
         wrapped or binary,
         module=setup.module,
@@ -79,5 +79,5 @@ def serving(
 
 
 def release(binary: Binary) -> str:
-    """Without the last number: Redis 7.0."""
+    """Returns the name without the last number of the version: Redis 7.0."""
     return ".".join(binary.name.split(".")[:2])

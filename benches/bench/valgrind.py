@@ -1,6 +1,6 @@
-"""Instructions a call, as valgrind counts them.
+"""Instructions per call, as valgrind counts them.
 
-Two things change them, and both only ever add:
+Two influences change the counts, and both only add to them:
 
 * the seed that each server draws for its hash tables: a lookup compares the wrong key first if two
   share a bucket. On one server in three, SET EX takes 8,520 instructions instead of 8,370 for that
@@ -8,9 +8,9 @@ Two things change them, and both only ever add:
 * what the server does each second, some 100,000 instructions: on a busy machine more seconds pass
   during as many calls.
 
-So the calls on a server are counted in stretches, and the result is the lowest count of all
-stretches on several servers. What a call does less than once a stretch is in no lowest count: for
-that there is the mean of all stretches of a server, and the lowest of those.
+The calls on a server are therefore counted in stretches, and the result is the lowest count of all
+stretches on several servers. The lowest count misses what a call does less than once a stretch.
+The lowest of the servers' means over all stretches includes it.
 """
 
 import os
@@ -35,22 +35,22 @@ SERVERS = 5
 # Valgrind and vgdb name the pipes between them after the user and the host, by these variables. A
 # server overwrites its environment, and then valgrind would look for pipes of another name.
 NAMES_OF_PIPES = ("LOGNAME", "USER", "HOST", "HOSTNAME")
-# Each is shorter than a second: one of them is without what the server does each second.
+# Each is shorter than a second, so that one of them excludes what the server does each second.
 STRETCHES = 3
 # File, and number of the cache line within it.
 Line = tuple[str, int]
 CACHE_LINE = 64
-# What the server does by the clock, whatever it is sent: as seldom as can be.
+# Settings that make the server's periodic work as rare as possible.
 SELDOM = (("hz", "1"), ("dynamic-hz", "no"))
 
 
 @dataclass(frozen=True)
 class Count:
-    """Instructions a call."""
+    """Instructions per call."""
 
-    # Of the stretch that had the fewest.
+    # Count of the stretch with the fewest.
     least: float
-    # Of all stretches of the server on which that is lowest: with what comes seldom.
+    # Mean of all stretches of a server, which includes rare work; the lowest of all servers.
     mean: float
     # Bytes of the cache lines of code from which every call executes an instruction.
     code: int = 0
@@ -66,14 +66,15 @@ def is_there() -> bool:
 
 
 def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dict[str, Count]:
-    """Instructions a call, by the call's name."""
+    """Returns the instructions per call, by the call's name."""
     by_setup: dict[Setup, dict[str, Call]] = {}
     for call in calls:
         by_setup.setdefault(call.setup, {})[call.name] = call
     found: dict[str, Count] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         all_counts = [
-            # A start under valgrind takes as long as thousands of calls: a server gets all kinds.
+            # Each server runs all kinds of calls: its start under valgrind takes as long as
+            # thousands of them.
             pool.submit(_counts, binary, setup, list(named.values()))
             for setup, named in by_setup.items()
             for _ in range(servers)
@@ -85,14 +86,14 @@ def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dic
 
 
 def _counts(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, Count]:
-    """Of one server. It is empty before each kind, which is called some times before it counts."""
+    """Counts the calls on one server, which is flushed and warmed up before each kind of call."""
     with _counting(binary, setup) as counting:
         return {call.name: _count(counting, call) for call in calls}
 
 
 @dataclass(frozen=True)
 class Counting:
-    """A server whose instructions are counted."""
+    """Server whose instructions are counted."""
 
     server: Measured
     folder: Path
@@ -109,7 +110,7 @@ class Counting:
 
 
 def _lines(dump: str) -> Counter[Line]:
-    """Returns how many instructions were executed, by cache line."""
+    """Returns the number of executed instructions, by cache line."""
     found: Counter[Line] = Counter()
     file, is_of_callee = "", False
     for line in dump.splitlines():
@@ -147,7 +148,7 @@ def _counting(binary: Binary, setup: Setup) -> Iterator[Counting]:
 
 
 def _count(counting: Counting, call: Call) -> Count:
-    """The instructions a call, of one server."""
+    """Counts the instructions per call on one server."""
     # A script takes ten times as long.
     before, counted = (100, 200) if call.is_lua else (500, 1_000)
     server = counting.server

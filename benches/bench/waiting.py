@@ -1,7 +1,7 @@
-"""Workers that share a pool: each waiting in the server, beside each asking again and again.
+"""Workers that share a pool: workers that wait in the server, compared with workers that retry.
 
-More workers than places, jobs of some milliseconds, and no end of jobs: a worker that has done one
-asks for a place for the next. What differs is only how it waits.
+There are more workers than places, and jobs of some milliseconds without end: a worker that has
+done one requests a place for the next. Only the way to wait differs.
 """
 
 import asyncio
@@ -25,23 +25,22 @@ from support.binaries import Binary
 WORKERS, PLACES, JOB_MS = 100, 8, 10
 # Longer than a run: no lease is renewed, nor expires.
 TTL = "10m"
-# Between giving a place back and asking for the next: a worker fetches its job.
+# Time to fetch a job, between the release of a place and the request of the next one.
 FETCH_MS = 1
 
 # A caller that asked this much earlier than another, and is served this much later, was overtaken.
-# What is closer together may come in another order than it was sent in: on another connection, to
-# a busy machine.
+# Requests that are closer together, on different connections to a busy machine, may be reordered.
 APART_MS = JOB_MS
 
 Pause = Callable[[int], float]
 
 
 def full_jitter(attempt: int) -> float:
-    """In milliseconds, as it is most often advised: anything up to a bound that doubles."""
+    """Returns a random pause in milliseconds, below a bound that doubles: the usual advice."""
     return random.uniform(0, min(1000, JOB_MS * 2**attempt))
 
 
-# How a worker waits; None: in the server. In milliseconds, after so many denials.
+# Pauses of a worker in milliseconds, by the number of denials; None: it waits in the server.
 BLOCKING = "BLOCK"
 WAYS: dict[str, Pause | None] = {
     BLOCKING: None,
@@ -53,45 +52,45 @@ WAYS: dict[str, Pause | None] = {
 
 @dataclass(frozen=True)
 class Way:
-    """What came of one way to wait, within the time that was measured."""
+    """Results of one way to wait, within the measured time."""
 
     jobs_per_second: float
-    # Of the time of all places, what went into jobs: 1 if the pool was full throughout.
+    # Share of the time of all places that was spent on jobs: 1 if the pool was always full.
     in_use: float
-    # From asking for a place to having it; or until the end, for those who have none.
+    # Time from the request of a place to the grant, or to the end for callers without a grant.
     median_ms: float
     p99_ms: float
     longest_ms: float
-    # Of all who asked, those who were overtaken by somebody.
+    # Share of the callers that were overtaken.
     overtaken: float
-    # Of a worker: the fewest and the most jobs, and Jain's index, 1 if all did as many.
+    # Fewest and most jobs of a worker, and Jain's index, which is 1 if all did as many.
     fewest: float
     most: float
     jain: float
-    # For places, to the server; and its processor time.
+    # Calls to the server for places, and its processor time.
     calls_per_job: float
     server_us_per_job: float
 
 
-# In percent, by halves.
+# Percentages in steps of one half.
 SHARES = [step / 2 for step in range(201)]
 
 
 @dataclass(frozen=True)
 class Run:
     way: Way
-    # From asking to having, in milliseconds: the least at each of SHARES of all waits.
+    # Waits in milliseconds at each percentile of SHARES.
     waits: list[float]
-    # Of each worker. Sorted.
+    # Number of jobs of each worker, sorted.
     jobs: list[int]
 
 
 @dataclass(frozen=True)
 class Waiting:
-    # By the way.
+    # Runs by the way to wait.
     runs: dict[str, Run]
-    # Microseconds of the server for a place that is given back, and granted to the first of so many
-    # who wait, and for a new one who joins them; at 0 nobody waits.
+    # Microseconds of the server, by the number of waiters, for a place that is released and granted
+    # to the first waiter, and for a new waiter that joins the queue.
     release_us: dict[int, float]
 
 
@@ -120,7 +119,7 @@ def measure(binary: Binary, size: Size) -> Waiting:
 
 
 def _median(runs: list[Run]) -> Run:
-    """Each figure is the median of the rounds. What is drawn is of one, that of the median rate."""
+    """Returns the median of each figure; waits and jobs are of the round with the median rate."""
     figures = [
         statistics.median(getattr(run.way, field.name) for run in runs) for field in fields(Way)
     ]
@@ -129,7 +128,7 @@ def _median(runs: list[Run]) -> Run:
 
 
 class _Pool:
-    """The workers of one run, in one thread: it has little to do beside waiting."""
+    """Workers of one run, in a single thread, which has little to do except wait."""
 
     def __init__(self, server: Measured, pause: Pause | None, size: Size) -> None:
         self.server = server
@@ -137,10 +136,10 @@ class _Pool:
         self.size = size
         self.loop: asyncio.AbstractEventLoop
         self.workers: list[_Worker] = []
-        # Since when those without a place wait.
+        # Start of the wait of each worker without a place.
         self.waiting: dict[_Worker, float] = {}
         self.is_over = False
-        # When those who were served had asked, and when they were.
+        # Times of the request and of the grant of each served request.
         self.turns: list[tuple[float, float]] = []
         self.error: Exception | None = None
 
@@ -206,15 +205,15 @@ class _Pool:
 
 
 def _waits(turns: list[tuple[float, float]], now: float) -> list[float]:
-    """In milliseconds, sorted; until now, of those who have not been served."""
+    """Returns the waits in milliseconds, sorted; those of unserved callers last until `now`."""
     return sorted((min(served, now) - asked) * 1000 for asked, served in turns)
 
 
 def _overtaken(turns: list[tuple[float, float]]) -> int:
-    """Of those who asked and when they were served, how many were overtaken."""
+    """Returns the number of overtaken callers; `turns` has the times of requests and grants."""
     turns = sorted(turns)
     asked = [asked for asked, _ in turns]
-    # When the first of those was served who asked then or later.
+    # Earliest grant of the callers that asked at each time or later.
     firsts = list(accumulate((served for _, served in reversed(turns)), min, initial=math.inf))
     apart = APART_MS / 1000
     return sum(
@@ -224,13 +223,13 @@ def _overtaken(turns: list[tuple[float, float]]) -> int:
 
 
 class _Worker(asyncio.Protocol):
-    """One connection, on which it does one thing after the other."""
+    """Worker with a connection of its own, on which it does one thing after the other."""
 
     transport: asyncio.Transport
 
     def __init__(self, pool: _Pool, number: int) -> None:
         self.jobs = 0
-        # Seconds, in jobs.
+        # Seconds that were spent on jobs.
         self.busy = 0.0
         self._pool = pool
         holder = f"worker-{number}"
@@ -284,7 +283,7 @@ class _Worker(asyncio.Protocol):
         self.transport.write(self._release)
 
 
-# Many who wait
+# Many waiters
 
 IDLE_SECONDS = 1.0
 _CROWD = Setup("a crowd", settings=(("maxclients", "11000"),), module_args="max-blocked 100000")
@@ -307,7 +306,7 @@ Crowd = deque[tuple[int, socket.socket]]
 
 @contextmanager
 def _crowd(server: Measured, count: int) -> Iterator[Crowd]:
-    """The first has the only place, and all others wait for it, in their order."""
+    """Connects clients, of which the first holds the only place and the others wait in order."""
     with ExitStack() as closing:
         crowd: Crowd = deque()
         for number in range(count + 1):
@@ -339,10 +338,10 @@ def _until_so_many_wait(server: Measured, count: int) -> None:
 
 
 def _one_round(server: Measured, crowd: Crowd, releases: int) -> float:
-    """The holder gives the place back and joins the end of the queue, and the next has it."""
+    """Measures releases: the holder releases the place and joins the end of the queue."""
     before, began = server.cpu_seconds(), time.monotonic()
     time.sleep(IDLE_SECONDS)
-    # What so many connections cost, whatever they do.
+    # Cost of the idle connections.
     idle = (server.cpu_seconds() - before) / (time.monotonic() - began)
     before, began = server.cpu_seconds(), time.monotonic()
     for _ in range(releases):

@@ -1,7 +1,6 @@
 """Commands as bytes, and a connection that sends many of them at a time.
 
-Of the replies the first is looked at and the lines are counted, no more: what is measured is the
-server.
+Only the first reply is checked, and the lines are counted: the server is what is measured.
 """
 
 import socket
@@ -12,14 +11,14 @@ Words = tuple[str, ...]
 
 
 def pack(words: Iterable[str]) -> bytes:
-    """A command as it goes over the wire."""
+    """Encodes a command in the server's protocol."""
     encoded = [word.encode() for word in words]
     parts = [b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded]
     return b"*%d\r\n" % len(parts) + b"".join(parts)
 
 
 class ReplyError(Exception):
-    """The server has answered with an error."""
+    """Error reply of the server, or an unexpected reply."""
 
 
 def connect(port: int) -> socket.socket:
@@ -29,7 +28,7 @@ def connect(port: int) -> socket.socket:
 
 
 class Pipe:
-    """One connection that sends a batch and waits for all its replies."""
+    """Connection that sends a batch and waits for all its replies."""
 
     def __init__(self, port: int) -> None:
         self._socket = connect(port)
@@ -41,7 +40,7 @@ class Pipe:
         self._socket.close()
 
     def run(self, batch: bytes, lines: int, begins: bytes = b"") -> None:
-        """Sends the batch, whose replies have so many lines in all, and the first begins so."""
+        """Sends a batch, and waits for `lines` lines of replies that begin with `begins`."""
         self._socket.sendall(batch)
         received = self._receive(batch)
         if not received.startswith(begins):

@@ -13,7 +13,7 @@ use std::error::Error;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-/// As many as the gateway's policy in gateway/bench.py allows a user in a day: no call is denied.
+/// Requests allowed per user and day, as in the gateway's policy in gateway/bench.py, so that no call is denied.
 const MOST: u64 = 1_000_000_000;
 const DAY: u64 = 86_400;
 

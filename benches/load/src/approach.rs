@@ -1,10 +1,10 @@
-//! Four ways to decide by a token bucket: the same arithmetic, done in different places.
+//! Four implementations of a token bucket: the same arithmetic, done in different places.
 
 use crate::wire::{lines, pack};
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A burst, refilled at so many a second.
+/// Token bucket: capacity, and refill per second.
 #[derive(Clone, Copy)]
 pub struct Bucket {
     pub capacity: f64,
@@ -16,7 +16,7 @@ pub enum Step {
     Decided(bool),
 }
 
-/// One client's way, and where in a decision it is.
+/// Implementation that a client uses, with its state within a decision.
 pub struct Approach {
     bucket: Bucket,
     way: Way,
@@ -24,10 +24,10 @@ pub struct Approach {
 }
 
 enum Way {
-    /// One command decides.
+    /// Single command that decides.
     Single(Vec<u8>),
-    /// The tokens and their time in a key each. The client computes; with `watch` in a transaction that fails if
-    /// somebody else has written meanwhile, and is tried again.
+    /// Tokens and their time in a key each, computed by the client. With `watch`, in a transaction that fails if
+    /// another client has written meanwhile, and is then retried.
     TwoKeys { names: [String; 2], read: Vec<u8>, watch: Option<Vec<u8>> },
 }
 
@@ -35,7 +35,7 @@ enum Asked {
     Decision,
     Watch,
     Read,
-    /// The second write, which comes when the first one is answered.
+    /// First write; the second one, which is sent after the reply, is kept here.
     Write(Vec<u8>),
     LastWrite,
     Unwatch,
@@ -59,7 +59,7 @@ impl Approach {
         Ok(Approach { bucket, way, asked: Asked::Decision })
     }
 
-    /// Begins with a decision: what to send first.
+    /// Begins a decision and returns the first request.
     pub fn begin(&mut self) -> &[u8] {
         let (asked, request) = match &self.way {
             Way::Single(request) => (Asked::Decision, request),
@@ -70,12 +70,12 @@ impl Approach {
         request
     }
 
-    /// How many commands the last request has.
+    /// Returns the number of commands in the last request.
     pub fn commands(&self) -> usize {
         if matches!(self.asked, Asked::Exec) { 4 } else { 1 }
     }
 
-    /// Whether all replies to the last request are there.
+    /// Returns `true` if all replies to the last request have been received.
     pub fn is_answered(&self, heard: &[u8]) -> io::Result<bool> {
         let count = lines(heard)?;
         Ok(match self.asked {
@@ -88,7 +88,7 @@ impl Approach {
         })
     }
 
-    /// Goes on with the replies to the last request.
+    /// Processes the replies to the last request.
     pub fn hear(&mut self, heard: &[u8]) -> Step {
         let Way::TwoKeys { names, read, .. } = &self.way else {
             return Step::Decided(heard.starts_with(b"*5\r\n:1\r\n"));
@@ -129,7 +129,7 @@ impl Approach {
 }
 
 impl Bucket {
-    /// The commands that write the bucket back with one less, or nothing if it is empty.
+    /// Returns the commands that write the bucket back with one token less; `None` if it is empty.
     fn take(self, names: &[String; 2], reply: &[u8]) -> Option<[Vec<u8>; 2]> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         let left = match values(reply)[..] {
@@ -145,7 +145,7 @@ impl Bucket {
     }
 }
 
-/// Of an MGET of two numbers.
+/// Parses the reply to an MGET of two numbers.
 fn values(reply: &[u8]) -> Vec<Option<f64>> {
     let text = String::from_utf8_lossy(reply);
     let mut rest = text.split("\r\n").skip(1);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream as BlockingStream};
 
-/// A number of connections, each of which never waits.
+/// Opens non-blocking connections to a local server.
 pub fn connect(port: u16, count: usize) -> io::Result<Vec<TcpStream>> {
     (0..count)
         .map(|_| {
@@ -17,7 +17,7 @@ pub fn connect(port: u16, count: usize) -> io::Result<Vec<TcpStream>> {
         .collect()
 }
 
-/// A command as it goes over the wire.
+/// Encodes a command in the server's protocol.
 pub fn pack(words: &[&str]) -> Vec<u8> {
     let mut packed = format!("*{}\r\n", words.len());
     for word in words {
@@ -26,7 +26,7 @@ pub fn pack(words: &[&str]) -> Vec<u8> {
     packed.into_bytes()
 }
 
-/// Appends all that has come in.
+/// Appends all received bytes.
 pub fn receive(stream: &mut TcpStream, heard: &mut Vec<u8>) -> io::Result<()> {
     let mut room = [0; 16384];
     loop {
@@ -45,7 +45,7 @@ pub fn receive(stream: &mut TcpStream, heard: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Of the lines that are whole. An error is one that begins with a dash.
+/// Returns the number of complete lines. A line that begins with a dash is returned as an error.
 pub fn lines(heard: &[u8]) -> io::Result<usize> {
     let mut count = 0;
     for line in heard.split_inclusive(|&byte| byte == b'\n') {

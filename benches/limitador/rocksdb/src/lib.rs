@@ -1,4 +1,4 @@
-//! What limitador names of RocksDB. None of it can be opened.
+//! Stub of the RocksDB items that limitador uses. No database can be opened.
 
 #![allow(clippy::missing_errors_doc, clippy::unused_self, clippy::must_use_candidate)]
 
