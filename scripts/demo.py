@@ -40,15 +40,15 @@ class Lane:
     title: str
     lesson: str
     command: tuple[str | int, ...]
-    # When each admitted call may act, and when each denied one came.
+    # Times at which admitted calls may act, and at which denied calls were made.
     admitted: list[float] = field(default_factory=list)
     denied: list[float] = field(default_factory=list)
-    # Times, and what was left then.
+    # Times and the remaining amounts at them.
     remaining: list[tuple[float, int]] = field(default_factory=list)
 
     @property
     def spec(self) -> tuple[str | int, ...]:
-        """What RL.PEEK takes: the command's name without its prefix, and the same words."""
+        """Returns the spec for RL.PEEK: the command's name without its prefix, and its words."""
         name, *numbers = self.command
         return (str(name).removeprefix("RL."), *numbers)
 
@@ -65,8 +65,8 @@ class Lane:
         self.remaining.append((at, remaining))
 
     def in_trailing_window(self, at: float) -> int:
-        """How many have acted in the window that ends then. Waits are told in milliseconds, so a
-        turn that lies a window back may seem to lie a millisecond less.
+        """Returns how many calls have acted in the window that ends at `at`. Waits are in whole
+        milliseconds, so a call one window before may seem to be a millisecond closer.
         """
         return sum(at - WINDOW + 0.001 < acted <= at for acted in self.admitted)
 

@@ -92,7 +92,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def ending(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """It ends with the block, in order if it can."""
+    """Ends the process at the end of the block, gracefully if possible."""
     try:
         yield process
     finally:
@@ -150,7 +150,7 @@ def show_first_requests(port: int, grpc_port: int, http_port: int) -> None:
 
 
 def encoded() -> bytes:
-    """What is asked, as a message of the protocol: fields by number, each with its length."""
+    """Encodes the request as a message of the protocol: numbered fields, each with its length."""
 
     def field(number: int, value: bytes) -> bytes:
         return bytes([number << 3 | 2, len(value)]) + value
@@ -164,7 +164,7 @@ def encoded() -> bytes:
 
 
 def overall_code(message: bytes) -> str:
-    """The first field of an answer."""
+    """Returns the overall code of an answer, which is its first field."""
     assert message[0] == 1 << 3, message
     return CODES[message[1]]
 

@@ -27,16 +27,16 @@ PROGRAMS = ["redis-server", "valkey-server"]
 
 @dataclass
 class Run:
-    """What the suite said on one server."""
+    """Outcomes of the suite on one server."""
 
     server: str
     outcomes: Counter[str]
-    # Reasons of skips, with how many tests each.
+    # Reasons of skips, with the number of tests for each.
     reasons: Counter[str]
 
 
 def servers() -> list[tuple[str, Path]]:
-    """By where they come from."""
+    """Returns the servers, each with its origin."""
     found = [("`make test`", path) for path in binaries.available()]
     for suite, program in product(SUITES, PROGRAMS):
         try:

@@ -21,13 +21,13 @@ OUTCOMES = ("passed", "failed", "skipped")
 
 @dataclass
 class Case:
-    """What became of one test."""
+    """Outcome of one test."""
 
-    # With its parameters.
+    # Name with the parameters.
     name: str
     # One of OUTCOMES.
     outcome: str
-    # Why it was skipped, else nothing.
+    # Reason for which the test was skipped, or an empty string.
     reason: str
 
     @classmethod
@@ -42,7 +42,7 @@ class Case:
 
 
 def of_pytest(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[Case]]:
-    """How pytest ended, and its tests. The environment is added to this process's."""
+    """Runs pytest and returns its exit code and its tests. The environment is added to ours."""
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         ended = subprocess.run(
             [

@@ -98,7 +98,7 @@ def free_port(word: str) -> int:
 
 
 def obstacle_to(port: int) -> str | None:
-    """Why a server cannot listen there."""
+    """Returns the reason why no server can listen on the port, or None."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
