@@ -222,22 +222,3 @@ def test_a_loaded_scale_lasts_for_at_most_its_remaining_time(
     assert denies(client)
     clock.advance("1m")
     assert not denies(client)
-
-
-# Data of the module's first version
-
-
-def test_a_scale_of_the_first_version_ends_on_time(fresh_server: Start, clock: Clock) -> None:
-    server = fresh_server(**AOF)
-    client = server.client()
-    until = START_US + 60_000_000
-    text = f"rl-policy 1 4:gold {START_US} 7 {START_US} 7 1 1 11:FIXED 10 1h"
-    client.execute_command("RL.POLICYEFFECT", f"{text} {START_US + 1} 7 0 {until}")
-    assert must(client, "gold")[2:4] == (b"0", 60_000)
-    clock.advance("20s")
-    server.restart("kill")
-    assert must(client, "gold")[2:4] == (b"0", 40_000)
-    clock.advance("-1d")
-    assert must(client, "gold")[2:4] == (b"0", 40_000)
-    clock.advance("40s")
-    assert must(client, "gold")[2:4] == (b"1", -1)
