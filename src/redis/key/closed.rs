@@ -1,5 +1,5 @@
-//! A key that a call over several has evaluated and closed, to open the next. What is changed in it is recorded,
-//! propagated as one, and only then is the key itself seen to.
+//! Keys that a call on several keys has evaluated and closed, to open the next. Their changes are recorded and
+//! propagated as one command; only then are missing keys created, expiries set and unused keys deleted.
 
 use super::super::Redis;
 use super::super::current_call::Event;
@@ -17,38 +17,38 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::thread::panicking;
 
-/// A key as it was found by a call that has opened others since. It is closed.
+/// Closed key, with the state in which the call found it. The call has opened other keys since.
 pub struct ClosedKey<'a> {
-    /// Where it stands among the words of the call.
+    /// Position of the key among the words of the call.
     pub(super) name: KeyName,
-    /// The type of its value, if a module has defined it; null of any other.
+    /// Type of the value if a module has defined it; otherwise null.
     pub(super) native: *mut raw::RedisModuleType,
-    /// The value, if a module has defined its type; null of any other.
+    /// Value if a module has defined its type; otherwise null.
     pub(super) value: *mut c_void,
-    /// Whether there was no key.
+    /// `true` if the key was missing.
     pub(super) missing: bool,
-    /// In milliseconds since the epoch; asked only of a key that will be changed.
+    /// Expiry of the key; read only for a key that will be changed.
     pub(super) expires_at: PresentExpiry,
-    /// The turn of the call in which it was closed: what is here holds until the next.
+    /// Turn of the call in which the key was closed. The other fields are valid until the next turn.
     pub(super) turn: u32,
-    /// The call: what is here cannot outlive it.
+    /// Lifetime of the call, which the value must not outlive.
     pub(super) call: PhantomData<&'a ()>,
 }
 
 impl ClosedKey<'_> {
-    /// Where it stands among the words of the call.
+    /// Returns the position of the key among the words of the call.
     pub fn name(&self) -> KeyName {
         self.name
     }
 
-    /// Whether there was no key.
+    /// Returns `true` if the key was missing.
     pub fn is_missing(&self) -> bool {
         self.missing
     }
 }
 
 impl<'a> OpenKey<'_, 'a> {
-    /// Closes it, to be resumed after others have been opened; one that is to be changed with its expiry.
+    /// Closes the key, to be resumed after other keys have been opened. Reads its expiry only if it is `to_change`.
     #[inline(always)]
     pub fn close(self, to_change: bool, now: Timestamp) -> ClosedKey<'a> {
         let Contents { handle, native, value, missing } = self.contents;
@@ -58,13 +58,13 @@ impl<'a> OpenKey<'_, 'a> {
 }
 
 impl<'a> Redis<'a> {
-    /// Whether nobody else can have run since a key was closed.
+    /// Returns `true` if no other module can have run since the key was closed.
     pub fn still_holds(&self, key: &ClosedKey<'a>) -> bool {
         self.turn == key.turn
     }
 
-    /// Goes on with a closed key, which is opened once more if others may have changed it since. `None` if it holds
-    /// anything but a `U` now.
+    /// Resumes a closed key; opens it again if other modules may have changed it since. Returns `None` if it now holds
+    /// anything but a `U`.
     #[inline(always)]
     pub fn resume<U: Usage>(&mut self, key: &ClosedKey<'a>, now: Timestamp) -> Option<ResumedKey<'_, 'a, U>> {
         let overtaken = !key.missing && !self.still_holds(key);
@@ -87,8 +87,8 @@ impl<'a> Redis<'a> {
     }
 }
 
-/// When a key expires, in milliseconds since the epoch; 0 if it does not. An `Option` without a value leaves that
-/// undefined, and code that the compiler has look at it first is an error to memcheck.
+/// Expiry of a key in milliseconds since the epoch; 0 if it never expires. The payload of an `Option` that is `None` is
+/// uninitialized, and the compiler may generate code that reads it before the discriminant, which memcheck reports.
 #[derive(Clone, Copy)]
 pub struct PresentExpiry(u64);
 
@@ -102,8 +102,8 @@ impl PresentExpiry {
     }
 }
 
-/// A closed key that the call goes on with. Its change is recorded, which is the last thing that is done with what was
-/// found in it: nobody can have changed that, since no other code has run, and ours says when it deletes.
+/// Closed key that the call has resumed. Its change is recorded, which is the last use of the state that was found in
+/// the key. That state is still valid: no other module has run since, and a deletion by this module starts a new turn.
 pub struct ResumedKey<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
     name: KeyName,
@@ -126,13 +126,14 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
         self.overtaken
     }
 
-    /// The change is recorded: it will be propagated together with those of other keys, and then the key is seen to.
+    /// Records the change. It is propagated together with those of other keys; then the key is created, or its expiry
+    /// set, or the key deleted.
     #[inline(always)]
     fn commit(mut self, expiry: impl FnOnce(Option<u64>) -> u64, now: Timestamp) {
         let (name, present) = (self.name, self.expires_at.get());
         if self.value.get().is_unused() {
             if !self.value.is_missing() {
-                // Others may charge it before it goes: what this has changed is no part of that.
+                // Other modules may charge the key before it is deleted; their effect must not include this change.
                 self.usage_mut().forget_effect();
                 self.redis.record_deletion::<U>(name);
             }
@@ -157,7 +158,7 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
 }
 
 impl<U: Usage> Drop for ResumedKey<'_, '_, U> {
-    /// A panic may have cut a change short: whatever has become of what the key remembers is propagated.
+    /// Records the whole state of the key after a panic, which may have interrupted a change.
     fn drop(&mut self) {
         if panicking() && !self.value.is_missing() {
             self.redis.record_whole(self.name, self.value.get_mut(), self.expires_at.get());

@@ -1,4 +1,4 @@
-//! What an open key stores, of whatever type.
+//! Contents of an open key, of any type.
 
 use super::super::Redis;
 use super::super::native_type;
@@ -14,20 +14,20 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{NonNull, null_mut};
 
-/// What a key stores.
+/// Type of the value that a key stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// Nothing: there is no key.
+    /// Missing key.
     Missing,
-    /// The usage of one limit.
+    /// Usage of one limit.
     Plain(Kind),
-    /// The usages of several limits, ids, a ban.
+    /// Usages of several limits, idempotency keys and a ban.
     Composite,
-    /// A value that is none of ours.
+    /// Value of a type that this module does not define.
     Foreign(ForeignType),
 }
 
-/// The type of a value that is none of ours.
+/// Type of a value that this module does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignType {
     /// A string.
@@ -42,18 +42,18 @@ pub enum ForeignType {
     SortedSet,
     /// A stream.
     Stream,
-    /// A type of another module, or one that this version does not know.
+    /// Type of another module, or one that this version does not know.
     Other,
 }
 
 impl Stored {
-    /// The refusal of a call that needs something else.
+    /// Returns the error of a call that needs another type.
     #[cold]
     pub fn wrong_type(self, needs: &'static str) -> Error {
         Error::WrongType { holds: self.name(), needs }
     }
 
-    /// The kind of usage, if it is one.
+    /// Returns the kind of the usage, or `None` if the value is not a usage.
     pub fn kind(self) -> Option<Kind> {
         match self {
             Stored::Plain(kind) => Some(kind),
@@ -79,7 +79,7 @@ impl Stored {
 }
 
 impl ForeignType {
-    /// The type that the server has this number for.
+    /// Returns the type with this number of the module API (`REDISMODULE_KEYTYPE_*`).
     fn of(key_type: c_int) -> ForeignType {
         match isize::try_from(key_type).unwrap_or_default() {
             raw::REDISMODULE_KEYTYPE_STRING => ForeignType::String,
@@ -93,20 +93,20 @@ impl ForeignType {
     }
 }
 
-/// What is in a key, as long as it is open.
+/// Contents of a key, valid while the key is open.
 pub struct Contents {
-    /// The server's handle of the key.
+    /// Server's handle of the key.
     pub(super) handle: Handle,
-    /// The type of the value, if a module has defined it; null of any other.
+    /// Type of the value if a module has defined it; otherwise null.
     pub(super) native: *mut raw::RedisModuleType,
-    /// The value, if a module has defined its type; null of any other.
+    /// Value if a module has defined its type; otherwise null.
     pub(super) value: *mut c_void,
-    /// Whether there is no key.
+    /// `true` if the key is missing.
     pub(super) missing: bool,
 }
 
 impl Contents {
-    /// Opens a key, which may have it expire, so that others run.
+    /// Opens a key. A key that has expired is deleted by that, and other modules may run.
     #[inline(always)]
     pub(super) fn open(redis: &mut Redis, name: KeyName, mode: u32) -> Result<Contents, Error> {
         let handle = Handle::open(redis, name, mode)?;
@@ -122,13 +122,13 @@ impl Contents {
         Ok(Contents { handle, native, value: null_mut(), missing })
     }
 
-    /// Whether there is no key.
+    /// Returns `true` if the key is missing.
     #[inline(always)]
     pub fn is_missing(&self) -> bool {
         self.missing
     }
 
-    /// What it is.
+    /// Returns the type of the value.
     pub fn stored(&self) -> Stored {
         match native_type::kind(self.native) {
             Some(Kind::Limits) => Stored::Composite,
@@ -138,20 +138,20 @@ impl Contents {
         }
     }
 
-    /// What the key remembers, if it is a `U`; of a missing key, nothing used. `None` if it holds anything else.
+    /// Returns the usage, or an unused one if the key is missing. Returns `None` if the key holds anything but a `U`.
     #[inline(always)]
     pub fn usage<U: Usage>(&self) -> Option<View<'_, U>> {
         Some(View { value: self.value()?, contents: PhantomData })
     }
 
-    /// What the key remembers, if it exists and is a `U`.
+    /// Returns the usage if the key exists and holds a `U`.
     #[inline(always)]
     pub fn present<U: Usage>(&self) -> Option<&U> {
-        // SAFETY: as in `Value::get`; and the key is open as long as its contents are.
+        // SAFETY: as in `Value::get`. The key is open for as long as `self` exists.
         native_type::is::<U>(self.native).then(|| unsafe { self.value.cast::<U>().as_ref() })?
     }
 
-    /// What the key remembers, as `usage`, for a caller that keeps the key open.
+    /// Returns the same as `usage`, for a caller that keeps the key open.
     #[inline(always)]
     pub(super) fn value<U: Usage>(&self) -> Option<Value<U>> {
         if native_type::is::<U>(self.native) {
@@ -162,7 +162,7 @@ impl Contents {
     }
 }
 
-/// A usage that is looked at in an open key.
+/// Read-only access to the usage in an open key.
 pub struct View<'k, U> {
     value: Value<U>,
     contents: PhantomData<&'k Contents>,
@@ -177,30 +177,30 @@ impl<U: Usage> Deref for View<'_, U> {
     }
 }
 
-/// A key that was opened only to look at it: allowed on a read-only replica, and nothing can be made of it.
+/// Key opened for reading only, which is allowed on a read-only replica.
 pub struct PeekedKey<'r> {
     contents: Contents,
     call: PhantomData<&'r mut ()>,
 }
 
 impl PeekedKey<'_> {
-    /// The key with these contents.
+    /// Creates a key with these contents.
     pub(super) fn of(contents: Contents) -> Self {
         PeekedKey { contents, call: PhantomData }
     }
 
-    /// What is in it.
+    /// Returns the contents of the key.
     #[inline(always)]
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
 
-    /// Returns the latest instant at which it will have recovered; `None` if it never expires.
+    /// Returns the latest instant at which the key will have recovered; `None` if it never expires.
     pub fn recovers_at(&self, now: Timestamp) -> Option<Timestamp> {
         self.contents.handle.expires_at(now).map(Expiry::latest_recovery)
     }
 
-    /// What it remembers. `Err` if it holds anything but a `U`.
+    /// Returns the usage, or an error if the key holds anything but a `U`.
     pub fn usage<U: Usage>(&self) -> Result<View<'_, U>, Error> {
         self.contents.usage().ok_or_else(|| self.contents.stored().wrong_type(U::KIND.name()))
     }

@@ -1,4 +1,4 @@
-//! A plain key that becomes a composite one.
+//! Conversion of a plain key to a composite one.
 
 use super::super::guard;
 use super::open::Key;
@@ -10,9 +10,8 @@ use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::expiry::Expiry;
 
 impl<U: Single> Key<'_, '_, U> {
-    /// Puts a composite key into its place, after a change; what the change has to tell. What the key held is moved,
-    /// however large it is, and what is propagated is what has changed, which is no more of a large key than of a small
-    /// one.
+    /// Converts the key to a composite one and applies `change` to it; returns the result of `change`. The usage is
+    /// moved, not copied, and only the change is propagated, so that the cost does not depend on the size of the usage.
     pub fn convert<T>(mut self, now: Timestamp, change: impl FnOnce(&mut CompositeUsage) -> T) -> T {
         let (plain_expiry, before) = (self.expires_at(now), self.before.take());
         let (mut composite, told) = CompositeUsage::convert(self.usage_mut(), plain_expiry, now, |composite| {

@@ -1,22 +1,22 @@
-//! The keys of one call.
+//! Keys of one call.
 //!
-//! Other modules hear of keyspace events at once, inside the call, and may then change or delete any key. So no handle
-//! of a key is open, and nothing that was found in one is used, while other modules may run; the types see to it:
+//! The server notifies other modules of keyspace events inside the call, and they may change or delete any key. So no
+//! handle of a key is open, and no pointer into a key is used, while other modules may run. The types guarantee that:
 //!
-//! * an open key ([`OpenKey`], [`Key`], [`PeekedKey`]) borrows the call, and so closes before the call can open the
-//!   next one, or announce anything to those who subscribe to events;
-//! * a key that was closed again ([`ClosedKey`]) shows what was found in it only as long as nobody else can have run
-//!   since, which the call counts ([`other_modules_may_run`](crate::redis::Redis::other_modules_may_run)). Others run when a key is
-//!   opened and found missing (it may have expired just now), when one is made or deleted (the server announces that
-//!   itself), and when events are announced.
+//! * an open key ([`OpenKey`], [`Key`], [`PeekedKey`]) borrows the call, and so is closed before the call can open the
+//!   next one or announce events to subscribers;
+//! * a closed key ([`ClosedKey`]) gives access to its usage only if no other module can have run since, which the call
+//!   counts ([`other_modules_may_run`](crate::redis::Redis::other_modules_may_run)). Other modules run when a key is
+//!   opened and found missing (it may have expired just now), when a key is created or deleted (the server announces
+//!   that itself), and when events are announced.
 //!
-//! A key is opened without knowing its type; [`Stored`] says what it holds. A usage is changed in place, in an open key
-//! or in one that was closed, and then committed ([`Writable`]): its effect is propagated, the key gets its expiry, and
-//! the event is noted for the end of the call (`open.rs`).
+//! A key is opened without knowing its type; [`Stored`] is the type of its value. A usage is changed in place, in an
+//! open key or in a resumed one, and then committed ([`Writable`]): its effect is propagated, the expiry is set, and
+//! the event is queued for the end of the call (`open.rs`).
 //!
-//! A change is made known in the order in which it happened: first to replicas and the AOF, and only then to
-//! subscribers of keyspace events, which might change more. (Redis 6.2 propagates at once what another module does, and what a call has
-//! propagated only when it is over: there it is the other way round.)
+//! A change is first propagated to replicas and the AOF, and only then announced to subscribers of keyspace events,
+//! which may make further changes. (Redis 6.2 propagates commands of other modules at once, and those of the call only
+//! at its end, so there the order is reversed.)
 
 mod closed;
 mod contents;

@@ -1,4 +1,4 @@
-//! An open key: what is in it, its change, and its commit.
+//! Open keys: reading, changing and committing them.
 
 use super::super::api::call;
 use super::super::current_call::Event;
@@ -15,24 +15,25 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::thread::panicking;
 
-/// An open key of whatever type, to look at and perhaps to change.
+/// Open key of any type, for reading and writing.
 pub struct OpenKey<'r, 'a> {
-    /// The call that has opened it.
+    /// Call that has opened the key.
     pub(super) redis: &'r mut Redis<'a>,
-    /// Its name.
+    /// Name of the key.
     pub(super) name: KeyName,
-    /// What is in it.
+    /// Contents of the key.
     pub(super) contents: Contents,
 }
 
 impl<'r, 'a> OpenKey<'r, 'a> {
-    /// What is in it.
+    /// Returns the contents of the key.
     #[inline(always)]
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
 
-    /// The server, to ask of. While the key is open, no other can be opened, and nothing is propagated or announced.
+    /// Returns the server for queries. While the key is open, no other key can be opened, and nothing is propagated or
+    /// announced.
     #[inline(always)]
     pub fn redis(&self) -> &Redis<'a> {
         self.redis
@@ -43,7 +44,7 @@ impl<'r, 'a> OpenKey<'r, 'a> {
         self.redis.denied(self.name, item, policy, now);
     }
 
-    /// The key as one of `U`s, if it is one or is missing; else it stays as it is.
+    /// Converts to a key of type `U` if it holds a `U` or is missing; otherwise returns the key unchanged.
     #[inline(always)]
     pub fn typed<U: Usage>(self) -> Result<Key<'r, 'a, U>, Self> {
         match self.contents.value::<U>() {
@@ -58,12 +59,12 @@ impl<'r, 'a> OpenKey<'r, 'a> {
     }
 }
 
-/// An open key that holds a `U`, or is missing. What it remembers is changed in place, or, of a missing one, beside it;
-/// then it is committed; a change that was propagated already is applied by `set`, `expire` or `remove` instead.
+/// Open key that holds a `U` or is missing. Its usage is changed in place (that of a missing key, in a new value) and
+/// then committed. A change that was propagated already is applied by `set`, `expire` or `remove` instead.
 pub struct Key<'r, 'a, U: Usage> {
     open: OpenKey<'r, 'a>,
     value: Value<U>,
-    /// What it remembered when it was opened.
+    /// Copy of the usage at the time the key was opened.
     pub(super) before: Readback<U>,
 }
 
@@ -108,25 +109,25 @@ impl<U: Usage> Writable for Key<'_, '_, U> {
 }
 
 impl<'a, U: Usage> Key<'_, 'a, U> {
-    /// What the key remembers; of a missing one, nothing used.
+    /// Returns the usage; of a missing key, an unused one.
     #[inline(always)]
     pub fn usage(&self) -> &U {
         self.value.get()
     }
 
-    /// Whether there is no key.
+    /// Returns `true` if the key is missing.
     #[inline(always)]
     pub fn is_missing(&self) -> bool {
         self.value.is_missing()
     }
 
-    /// When the key expires, in milliseconds since the epoch; `None` if it is missing, or never does.
+    /// Returns the expiry in milliseconds since the epoch; `None` if the key is missing or never expires.
     #[inline(always)]
     pub fn expires_at(&self, now: Timestamp) -> Option<u64> {
         if self.is_missing() { None } else { self.contents.handle.expires_at(now) }
     }
 
-    /// Sets the key as an effect has it, with the expiry that it says. Whoever calls has propagated it.
+    /// Stores the usage and expiry of an effect. The caller has already propagated the effect.
     pub(in crate::redis) fn set(mut self, expires_at: u64, now: Timestamp) {
         if self.usage().is_unused() {
             self.remove();
@@ -137,14 +138,14 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         self.happened(Event::Taken);
     }
 
-    /// Gives the key the expiry that has been propagated, if it is still there.
+    /// Sets the expiry that has been propagated, if the key still exists.
     pub(super) fn expire(self, at: u64, now: Timestamp) {
         if !self.is_missing() {
             self.contents.handle.set_expiry(at, now);
         }
     }
 
-    /// Closes the handle, so that others may run: what the key remembers is not looked at any more.
+    /// Closes the handle, so that other modules may run, and drops the pointer to the usage.
     pub(super) fn close(&mut self) -> (&mut Redis<'a>, KeyName) {
         self.value = Value::Missing(U::default());
         let OpenKey { redis, name, contents } = &mut self.open;
@@ -152,7 +153,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         (redis, *name)
     }
 
-    /// Deletes the key, if there is one, and propagates it.
+    /// Propagates the deletion of the key and deletes it, if it exists.
     fn delete(mut self) {
         if !self.is_missing() {
             let name = self.name;
@@ -162,26 +163,26 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         }
     }
 
-    /// Deletes the key, if there is one. Whoever calls has propagated it.
+    /// Deletes the key, if it exists. The caller has already propagated the deletion.
     pub(in crate::redis) fn remove(&mut self) {
         if self.is_missing() {
             return;
         }
         self.value = Value::Missing(U::default());
-        // Later servers tell modules of the deletion, inside of it.
+        // Later servers notify modules during the deletion.
         self.redis.other_modules_may_run();
-        // SAFETY: the handle is open for writing. It holds nothing any more, whoever runs.
+        // SAFETY: the handle is open for writing, and `value` no longer points into the key.
         unsafe { call!(RedisModule_DeleteKey(self.contents.handle.0)) };
         self.happened(Event::Deleted);
     }
 
-    /// Gives the key its expiry; a missing one is made first.
+    /// Sets the expiry of the key; creates a missing key first.
     fn set_expiry(&mut self, at: u64, now: Timestamp) {
         if !self.is_missing() {
             return self.contents.handle.set_expiry(at, now);
         }
         let usage = std::mem::take(self.usage_mut());
-        // The server tells modules of a new key, inside of it.
+        // The server notifies modules while it creates the key.
         self.redis.other_modules_may_run();
         let handle = std::mem::replace(&mut self.contents.handle, Handle::closed());
         self.contents.handle = handle.make_key(self.redis, self.name, usage, at, now);
@@ -189,7 +190,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
 }
 
 impl<U: Usage> Drop for Key<'_, '_, U> {
-    /// A panic may have cut a change short: whatever has become of what the key remembers is propagated.
+    /// Records the whole state of the key after a panic, which may have interrupted a change.
     fn drop(&mut self) {
         if panicking() && !self.is_missing() {
             let expires_at = self.contents.handle.expires_at(now());
@@ -200,35 +201,35 @@ impl<U: Usage> Drop for Key<'_, '_, U> {
 }
 
 impl<'a> Redis<'a> {
-    /// Opens a key of whatever type, to look at it and perhaps to change it.
+    /// Opens a key of any type for reading and writing.
     #[inline(always)]
     pub fn open(&mut self, name: KeyName) -> Result<OpenKey<'_, 'a>, Error> {
         let contents = Contents::open(self, name, WRITE)?;
         Ok(OpenKey { redis: self, name, contents })
     }
 
-    /// Has the server delete a key of a call on several that has expired, before any of them is opened: so nobody else
-    /// runs when one is opened that is there.
+    /// Makes the server delete an expired key before a call on several keys opens any of them, so that no other module
+    /// runs when an existing key is opened.
     pub fn expire_first(&mut self, name: KeyName) -> Result<(), Error> {
         Handle::expire_first(self, name)
     }
 
-    /// Opens a key that is to hold a `U`. `Err` if it holds anything else.
+    /// Opens a key for reading and writing; returns an error if it holds anything but a `U`.
     pub(in crate::redis) fn open_as<U: Usage>(&mut self, name: KeyName) -> Result<Key<'_, 'a, U>, Error> {
         self.open(name)?.typed().map_err(|key| key.contents().stored().wrong_type(U::KIND.name()))
     }
 
-    /// Opens a key to look at it.
+    /// Opens a key for reading only.
     #[inline(always)]
     pub fn peek(&mut self, name: KeyName) -> Result<PeekedKey<'_>, Error> {
         Contents::open(self, name, READ).map(PeekedKey::of)
     }
 
-    /// Records that nothing is used of a key any more: it will be propagated, and then the key goes.
+    /// Records the deletion of an unused key. It is propagated, and then the key is deleted if it is still unused.
     pub(super) fn record_deletion<U: Usage>(&mut self, name: KeyName) {
         self.changes.deletion::<U>(name);
         self.later(move |redis| {
-            // Others may have charged it since, and have propagated it.
+            // Other modules may have charged the key since, and have propagated that.
             if let Ok(mut key) = redis.open_as::<U>(name)
                 && key.usage().is_unused()
             {
@@ -237,11 +238,10 @@ impl<'a> Redis<'a> {
         });
     }
 
-    /// Records all that a key remembers, after a panic: nobody knows what has changed.
+    /// Records the whole state of a key after a panic, as the change itself is unknown.
     #[cold]
     pub(super) fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: Option<u64>) {
-        // What the call had changed by then is a component of it: the next call must not propagate, or do, it once
-        // more.
+        // The whole state includes the interrupted change, so the next call must not propagate or apply it again.
         usage.forget_effect();
         if usage.is_unused() {
             self.record_deletion::<U>(name);

@@ -1,5 +1,4 @@
-//! Keys that hold something else, into the place of which a limiter comes: strings that redis-cell left behind, and
-//! limiters of another kind.
+//! Replacement of keys that hold another value: strings of redis-cell, and limiters of another kind.
 
 use super::super::Redis;
 use super::super::api::{OK, call};
@@ -10,16 +9,16 @@ use super::value::Writable;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
 
-/// A string in a key, as redis-cell leaves one: short, and with an expiry.
+/// String in a key as redis-cell writes it: short, and with an expiry.
 pub struct ShortString {
-    /// Its bytes.
+    /// Bytes of the string.
     pub bytes: Vec<u8>,
-    /// In milliseconds from now.
+    /// Remaining time to live in milliseconds.
     pub expires_in_ms: u64,
 }
 
-/// The string in a key, if it is of at most `most` bytes and the key expires. Nothing of any other is touched: the
-/// module API's own way to a string's bytes would store an integer or a short string anew.
+/// Returns the string in a key, if it has at most `most` bytes and the key expires. Read by `GET`, as the module API's
+/// `StringDMA` would convert the encoding of an integer or a short string in the key.
 pub fn short_string(redis: &mut Redis, name: KeyName, most: usize) -> Option<ShortString> {
     let contents = Contents::open(redis, name, READ).ok()?;
     let is_short = contents.stored() == Stored::Foreign(ForeignType::String) && contents.handle.length() <= most;
@@ -32,7 +31,7 @@ pub fn short_string(redis: &mut Redis, name: KeyName, most: usize) -> Option<Sho
     let bytes = unsafe {
         let reply = call!(RedisModule_Call(redis.ctx, c"GET".as_ptr(), c"s".as_ptr(), name));
         if reply.is_null() {
-            // The server has no GET, or by another name.
+            // The server has no GET, or has it under another name.
             return None;
         }
         let mut length = 0;
@@ -44,18 +43,18 @@ pub fn short_string(redis: &mut Redis, name: KeyName, most: usize) -> Option<Sho
     Some(ShortString { bytes: bytes?, expires_in_ms })
 }
 
-/// Puts a usage into the place of whatever a key holds; of nothing used, the key is deleted. Both are
-/// propagated. Whether it could: a server that has no DEL by that name cannot propagate it.
+/// Replaces the value of a key by a usage, or deletes the key if the usage is unused, and propagates that. Returns
+/// `false`, without a change, if it cannot be propagated because the server has no command named DEL.
 pub fn replace<U: Usage>(redis: &mut Redis, name: KeyName, mut usage: U, expires_at: u64, now: Timestamp) -> bool {
     let Ok(string) = redis.string(name) else { return false };
     // SAFETY: `ctx` and the string are those of the current call.
     if unsafe { call!(RedisModule_Replicate(redis.ctx, c"DEL".as_ptr(), c"s".as_ptr(), string)) } != OK {
         return false;
     }
-    // All of it is propagated: what the call has changed is a part of that, and no part of the next call's change.
+    // The whole usage is propagated, so the call's change must not be part of the next call's effect.
     usage.forget_effect();
     if !usage.is_unused() {
-        // The whole: of a key that has to be made once more, what has changed was propagated before.
+        // The whole usage: if a key has to be created again, its change was propagated before.
         redis.changes.whole(name, &usage, expires_at);
         redis.propagate();
     }
@@ -63,7 +62,7 @@ pub fn replace<U: Usage>(redis: &mut Redis, name: KeyName, mut usage: U, expires
     true
 }
 
-/// Puts a usage into the place of what a key holds. It has been propagated what becomes of the key.
+/// Replaces the value of a key by a usage. The caller has already propagated the replacement.
 pub(in crate::redis) fn put<U: Usage>(redis: &mut Redis, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
     if let Ok(handle) = Handle::open(redis, name, WRITE) {
         redis.other_modules_may_run();
@@ -76,15 +75,15 @@ pub(in crate::redis) fn put<U: Usage>(redis: &mut Redis, name: KeyName, usage: U
     }
 }
 
-/// Makes a key that has been propagated.
+/// Creates a key that has been propagated; replaces a value that other modules have put there since.
 pub(super) fn make<U: Usage>(redis: &mut Redis, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
     if let Some(usage) = make_if_missing(redis, name, usage, expires_at, now) {
-        // Others have put something there since, and have propagated it, perhaps behind this.
+        // Other modules have stored a value there since, and may have propagated it after this usage.
         replace(redis, name, usage, expires_at, now);
     }
 }
 
-/// Makes a key that has been propagated, or gives the usage back if there is one.
+/// Creates a key that has been propagated, or returns the usage if the key exists.
 fn make_if_missing<U: Usage>(redis: &mut Redis, name: KeyName, usage: U, expires_at: u64, now: Timestamp) -> Option<U> {
     match redis.open_as::<U>(name) {
         Ok(mut key) if key.is_missing() => {

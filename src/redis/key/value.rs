@@ -1,60 +1,59 @@
-//! What a key remembers, to be changed in place and committed.
+//! Usage of a key, changed in place and committed.
 
 use ratelimit_core::{Timestamp, Usage};
 use std::ptr::NonNull;
 
-/// What a key remembers, as long as it stays there.
+/// Pointer to the usage in an open key, or the new usage of a missing key.
 pub enum Value<U> {
-    /// In the key.
+    /// Usage in the key.
     There(NonNull<U>),
-    /// Nothing used: the key is missing.
+    /// New usage of a missing key.
     Missing(U),
 }
 
 impl<U: Usage> Value<U> {
-    /// The usage.
+    /// Returns the usage.
     #[inline(always)]
     pub fn get(&self) -> &U {
         match self {
-            // SAFETY: a value is a `U`, in a key of the server that is open, or that nobody can have changed since it
-            // was closed: whoever holds a value borrows the call, so that nobody else runs.
+            // SAFETY: the pointer is to a `U` in a key of the server. The key is open, or no other module has run since
+            // it was closed: the holder of a `Value` borrows the call, so no other code runs.
             Value::There(value) => unsafe { value.as_ref() },
             Value::Missing(unused) => unused,
         }
     }
 
-    /// The usage, to be changed.
+    /// Returns the usage for changing it.
     #[inline(always)]
     pub fn get_mut(&mut self) -> &mut U {
         match self {
-            // SAFETY: as in `get`, and `self` is borrowed for it alone.
+            // SAFETY: as in `get`, and `self` is borrowed exclusively.
             Value::There(value) => unsafe { value.as_mut() },
             Value::Missing(unused) => unused,
         }
     }
 
-    /// Whether there is no key.
+    /// Returns `true` if the key is missing.
     #[inline(always)]
     pub fn is_missing(&self) -> bool {
         matches!(self, Value::Missing(_))
     }
 }
 
-/// A key whose usage can be changed in place, and then committed, once. One that is dropped without was not changed.
+/// Key whose usage can be changed in place and then committed once. A key dropped without a commit is unchanged.
 pub trait Writable {
-    /// What it remembers.
+    /// Type of the usage.
     type Usage: Usage;
 
-    /// What it remembers; of a missing one, nothing used.
+    /// Returns the usage for changing it; of a missing key, an unused one.
     fn usage_mut(&mut self) -> &mut Self::Usage;
 
-    /// Whether others may have changed it since the call has evaluated it.
+    /// Returns `true` if other modules may have changed the key since the call evaluated it.
     fn is_overtaken(&self) -> bool {
         false
     }
 
-    /// Sees to all that a change of the usage entails: it is propagated; a key whose usage is back to nothing is
-    /// deleted; else it is there, with the expiry that `expiry` makes of the present one, in milliseconds since the
-    /// epoch.
+    /// Propagates the change and applies it to the key. A key whose usage is now unused is deleted; any other exists
+    /// with the expiry that `expiry` computes from the present one, in milliseconds since the epoch.
     fn commit(self, expiry: impl FnOnce(Option<u64>) -> u64, now: Timestamp);
 }
