@@ -1,4 +1,4 @@
-//! The server as one call of a command reaches it, and what is left to be done when the call ends.
+//! State of one call of a command: access to the server, and the work left for the end of the call.
 
 use super::api::{api, call, has_flag};
 use super::clock::now;
@@ -21,22 +21,22 @@ use std::collections::VecDeque;
 use std::ffi::{CStr, c_int};
 use std::rc::Rc;
 
-/// One call of a command: the server's context, the words of the call, and what it has left to propagate and announce.
-/// A handler has it for as long as its call lasts.
+/// Current call of a command: the server's context, the words of the call, and the effects and events that are still to
+/// be propagated and announced. A handler borrows it for the duration of its call.
 pub struct Redis<'a> {
-    /// The server's context.
+    /// Server's context.
     pub(super) ctx: *mut raw::RedisModuleCtx,
-    /// The words as the server holds them.
+    /// Words of the call, as the server's strings.
     pub(super) argv: &'a [*mut raw::RedisModuleString],
     /// State of this server beside its keys.
     pub global: &'a Global,
     /// Counts of the command.
     pub stats: &'static CommandStats,
-    /// Number of times that other modules may have run: what was found in a key before may be gone (see `key/mod.rs`).
+    /// Number of times that other modules may have run. Each invalidates pointers into keys (see `key/mod.rs`).
     pub(super) turn: u32,
     /// Number of events that have been announced.
     announced: usize,
-    /// What to do once everything recorded has been propagated.
+    /// Actions to run once everything recorded has been propagated.
     pending: VecDeque<Pending>,
     /// Keyspace events, to be announced at the end of the call.
     events: SmallVec<[(KeyName, Event); 8]>,
@@ -48,7 +48,7 @@ type Pending = Box<dyn FnOnce(&mut Redis)>;
 
 impl<'a> Redis<'a> {
     /// # Safety
-    /// `ctx` and `argv` are those of a call that lasts at least as long as `'a`, and holds the server's lock.
+    /// `ctx` and `argv` are those of a call that lasts at least as long as `'a` and holds the server's lock.
     pub(super) unsafe fn new(
         ctx: *mut raw::RedisModuleCtx,
         argv: &'a [*mut raw::RedisModuleString],
@@ -69,7 +69,7 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// The entry from the server that this call is.
+    /// Returns the entry from the server of this call.
     pub fn entry(&self) -> ServerEntry<'a> {
         ServerEntry { ctx: self.ctx, global: self.global }
     }
@@ -81,29 +81,29 @@ impl<'a> Redis<'a> {
         unsafe { call!(RedisModule_IsKeysPositionRequest(self.ctx)) != 0 }
     }
 
-    /// The database of this call.
+    /// Returns the number of the database that this call runs in.
     pub fn db(&self) -> c_int {
         // SAFETY: `ctx` is that of the current call.
         api!(RedisModule_GetSelectedDb).map_or(0, |db| unsafe { db(self.ctx) })
     }
 
-    /// The bytes of a key's name.
+    /// Returns the bytes of a key's name.
     pub fn key_bytes(&self, name: KeyName) -> &[u8] {
         // SAFETY: the string is that of the current call, and lives until that ends.
         self.argv.get(name.0).map_or(&[], |string| unsafe { guard::bytes(*string) })
     }
 
-    /// Whether the server is over its memory limit, and evicts nothing.
+    /// Returns `true` if the server is over its memory limit and its policy is `noeviction`.
     ///
-    /// One that evicts has done so before this call, down to its limit, and so is over it again by what the call
-    /// itself takes, or has left the rest for later. What a call makes may be evicted like any other key.
+    /// A server that evicts has done so before this call, so it is over its limit only by the memory of the call
+    /// itself, or by evictions that it has deferred. It may evict a key that a call creates like any other key.
     pub fn out_of_memory(&self) -> bool {
         // SAFETY: `ctx` is that of the current call.
         unsafe { is_out_of_memory(self.ctx) }
     }
 
-    /// Records that a key, or an item of it, denied the call, and the policy that asked for its limits, if one did;
-    /// announces it if denials are announced. To be called once per key and call.
+    /// Records that a key, or an item of it, denied the call, with the policy whose limits it has, if any. Queues the
+    /// denial event if the setting `denial-events` is on. To be called once per key and call.
     #[inline(never)]
     pub fn denied(&mut self, name: KeyName, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
         self.global.heavy_hitters.record(self.key_bytes(name), item, policy, now);
@@ -118,24 +118,25 @@ impl<'a> Redis<'a> {
         self.events.push((name, event));
     }
 
-    /// Leaves something to be done once everything recorded has been propagated.
+    /// Queues an action to run once everything recorded has been propagated.
     pub(super) fn later(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
         self.pending.push_back(Box::new(run));
     }
 
-    /// Leaves something to be done once everything recorded has been propagated, before all that lets others run.
+    /// Queues an action to run once everything recorded has been propagated, before all actions of `later`: those may
+    /// let other modules run.
     pub(super) fn first(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
         self.pending.push_front(Box::new(run));
     }
 
-    /// Propagates to replicas and the AOF what this call has changed since it last did: as one command.
+    /// Propagates all changes recorded since the last propagation to replicas and the AOF, as one command.
     #[inline(always)]
     pub fn propagate(&mut self) {
         // SAFETY: `ctx` and the words are those of the current call.
         unsafe { self.changes.propagate(self.ctx, self.argv) };
     }
 
-    /// Propagates a change of a key to replicas and the AOF, after what was recorded before.
+    /// Propagates the changes recorded before, and then a change of a key, to replicas and the AOF.
     #[inline(always)]
     pub(super) fn propagate_change<U: Usage>(
         &mut self,
@@ -151,13 +152,13 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// Says that other modules may have run, and may have changed what was found in any key.
+    /// Starts a new turn: other modules may have run and changed any key.
     pub(super) fn other_modules_may_run(&mut self) {
         self.turn = self.turn.wrapping_add(1);
     }
 
-    /// Ends what the call does to keys, whatever has become of the call: what has changed is propagated to replicas and
-    /// the AOF, then what was left for later is done, and last the keyspace events are announced.
+    /// Finishes the call's changes to keys, whether the call succeeded or not: propagates the recorded changes to
+    /// replicas and the AOF, then runs the queued actions, and then announces the keyspace events.
     pub fn finish(&mut self) {
         self.propagate();
         while let Some(run) = self.pending.pop_front() {
@@ -186,7 +187,7 @@ impl<'a> Redis<'a> {
         };
         let Ok(name) = self.string(name) else { return };
         self.other_modules_may_run();
-        // SAFETY: `ctx` and the string are those of the current call; the event's name is a constant.
+        // SAFETY: `ctx` and the string are those of the current call; the name of the event is a constant.
         unsafe {
             if event != Event::Denied {
                 call!(RedisModule_SignalModifiedKey(self.ctx, name));
@@ -195,19 +196,19 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// Where the reply to this call goes.
+    /// Returns the sink for the reply to this call.
     pub(super) fn replies(&self) -> Replies {
         // SAFETY: `ctx` is that of the current call.
         unsafe { Replies::to(self.ctx) }
     }
 
-    /// Repeats this call, word for word, on replicas and in the AOF.
+    /// Propagates this call verbatim to replicas and the AOF.
     pub fn propagate_verbatim(&self) {
         // SAFETY: `ctx` is that of the current call.
         unsafe { call!(RedisModule_ReplicateVerbatim(self.ctx)) };
     }
 
-    /// Where the records of this call come from.
+    /// Returns the origin of the records in this call.
     pub fn origin(&self) -> Origin {
         // SAFETY: `ctx` is that of the current call.
         let flags = unsafe { call!(RedisModule_GetContextFlags(self.ctx)) };
@@ -220,20 +221,20 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// Propagates policies as they now are to replicas and the AOF.
+    /// Propagates the current records of policies to replicas and the AOF.
     pub fn propagate_policies(&self, names: &[Box<[u8]>]) {
         for record in names.iter().filter_map(|name| self.global.policies.record(name, now())) {
             self.propagate_record(&record);
         }
     }
 
-    /// Propagates a record that lasts beside the policies, or of one of them, to replicas and the AOF.
+    /// Propagates a record to replicas and the AOF: that of a policy, or one that is stored with the policies.
     pub fn propagate_record(&self, record: &[u8]) {
         // SAFETY: `ctx` is that of the current call.
         unsafe { policy_lifetime::propagate_record(self.ctx, record) };
     }
 
-    /// Propagates policies as they now are to replicas and the AOF, and to the rest of the cluster.
+    /// Propagates the current records of policies to replicas, the AOF and the other primaries of the cluster.
     pub fn policies_changed(&self, names: &[&[u8]]) {
         let now = now();
         let records: Vec<Vec<u8>> = names.iter().filter_map(|name| self.global.policies.record(name, now)).collect();
@@ -241,39 +242,39 @@ impl<'a> Redis<'a> {
             // SAFETY: `ctx` is that of the current call.
             unsafe { policy_lifetime::propagate_record(self.ctx, record) };
         }
-        // SAFETY: likewise.
+        // SAFETY: `ctx` is that of the current call.
         unsafe { bus::announce(self.ctx, &records) };
     }
 
-    /// The server's string of a key's name.
+    /// Returns the server's string of a key's name.
     pub(super) fn string(&self, name: KeyName) -> Result<*mut raw::RedisModuleString, Error> {
         let Some(string) = self.argv.get(name.0) else { return Err(Error::WrongArity) };
         Ok(*string)
     }
 }
 
-/// Whether the server is over its memory limit, and evicts nothing (see [`Redis::out_of_memory`]).
+/// Returns `true` if the server is over its memory limit and its policy is `noeviction` (see [`Redis::out_of_memory`]).
 ///
 /// # Safety
 /// `ctx` is that of the current call.
 pub(super) unsafe fn is_out_of_memory(ctx: *mut raw::RedisModuleCtx) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `ctx` is that of the current call.
     let flags = unsafe { call!(RedisModule_GetContextFlags(ctx)) };
     has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
 }
 
-/// The event of a key that was written.
+/// Name of the event of a key that was written.
 pub(super) const TAKEN: &CStr = c"rl.take";
-/// The event of a key that stood in the way of a call.
+/// Name of the event of a key that denied a call.
 pub(super) const DENIED: &CStr = c"rl.denied";
 
-/// What happened to a key, for those who watch it, cache it or subscribe to its events.
+/// Keyspace event, announced to clients that watch or cache the key and to subscribers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// It was charged, or given back to, or moved back with the clock.
+    /// Key whose usage was charged, given back, or shifted back with the clock.
     Taken,
-    /// It is gone.
+    /// Deleted key.
     Deleted,
-    /// It stood in the way of a call, which changed nothing.
+    /// Key that denied a call. It was not changed.
     Denied,
 }

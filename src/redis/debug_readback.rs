@@ -1,9 +1,9 @@
-//! What a key remembered before a call, by which a debug build holds each change of it to what readers accept.
+//! Checks of debug builds that the effect and the state of each change can be read back.
 //!
-//! An effect that its own reader refuses is a charge that replicas and the AOF lose; a state that its own reader
-//! refuses is a snapshot that no server starts from. Neither shows on the server that made it. So a debug build reads
-//! back whatever it changes, and panics where that fails, which the guard answers as an internal error; in a release
-//! build nothing of this is left.
+//! An effect that its decoder rejects is a charge that replicas and the AOF lose. A state that its decoder rejects is a
+//! snapshot that no server can load. Neither shows on the server that wrote it. So a debug build reads back every
+//! change and panics if that fails, which the guard replies to with an internal error. A release build has no such
+//! checks.
 
 #[cfg(debug_assertions)]
 use super::memory;
@@ -18,16 +18,16 @@ use std::marker::PhantomData;
 #[cfg(debug_assertions)]
 use std::thread::panicking;
 
-/// What a key remembered when the call found it; nothing of that in a release build.
+/// Copy of the usage before a change, for the checks. Empty in a release build.
 pub struct Readback<U> {
-    /// None of what is too large to be copied at every call.
+    /// Copy of the usage; `None` if it is too large to be copied at every call.
     #[cfg(debug_assertions)]
     usage: Option<U>,
     kind: PhantomData<U>,
 }
 
 impl<U: Usage> Readback<U> {
-    /// What a key remembers before it is changed.
+    /// Copies the usage before it is changed.
     #[inline(always)]
     pub fn of(usage: &U) -> Readback<U> {
         #[cfg(not(debug_assertions))]
@@ -39,7 +39,7 @@ impl<U: Usage> Readback<U> {
         }
     }
 
-    /// What is kept here, of which nothing is left.
+    /// Moves the copy out and leaves none.
     pub fn take(&mut self) -> Readback<U> {
         Readback {
             #[cfg(debug_assertions)]
@@ -48,7 +48,7 @@ impl<U: Usage> Readback<U> {
         }
     }
 
-    /// A change has made `after` of it, and its effect has not been taken yet.
+    /// Checks the change to `after`, whose effect has not been taken yet.
     #[inline(always)]
     pub fn check_change(&self, after: &U) {
         #[cfg(not(debug_assertions))]
@@ -65,7 +65,8 @@ impl<U: Usage> Readback<U> {
 }
 
 impl<U: Single> Readback<U> {
-    /// A change has made `components` of it, which expired at `plain_expiry`; its effect has not been taken yet.
+    /// Checks the conversion to `components`, whose effect has not been taken yet. The plain key expired at
+    /// `plain_expiry`.
     #[inline(always)]
     pub fn check_conversion(&self, components: &CompositeUsage, plain_expiry: Option<u64>) {
         #[cfg(not(debug_assertions))]
@@ -82,7 +83,7 @@ impl<U: Single> Readback<U> {
     }
 }
 
-/// Checks a usage that a key is about to hold.
+/// Checks a usage before it is stored in a key.
 #[inline(always)]
 pub fn check_stored<U: Usage>(usage: &U) {
     #[cfg(not(debug_assertions))]
@@ -93,7 +94,7 @@ pub fn check_stored<U: Usage>(usage: &U) {
     }
 }
 
-/// Copying and reading what is large would make each call as slow as it is large.
+/// Returns `true` if the usage is small enough to be copied and read back at every call, and no panic is unwinding.
 #[cfg(debug_assertions)]
 fn is_checked<U: Usage>(usage: &U) -> bool {
     const MOST: usize = 32 * 1024;

@@ -1,4 +1,4 @@
-//! The entry of a command: its words are read, its handler runs, and its reply is sent.
+//! Entry point of a command: reads its words, runs its handler, and sends the reply.
 
 use super::Redis;
 use super::api::{OK, api, call};
@@ -12,23 +12,23 @@ use redis_module::raw;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What all calls of a command have in common.
+/// Properties common to all calls of a command.
 #[derive(Clone, Copy)]
 pub struct Calls {
-    /// The number of words, the command's name included; negative for at least as many.
+    /// Number of words, including the command's name; negative for a lower bound.
     pub arity: c_int,
-    /// What a call does to its keys, if the server has to ask each call for them.
+    /// Access of a call to its keys, if the server has to ask each call for them.
     pub asked_for_keys: Option<Access>,
-    /// Where they are counted.
+    /// Counters of the calls.
     pub stats: &'static CommandStats,
 }
 
-/// Runs a command: `handler` reads its words and decides, then its reply is sent.
+/// Runs a command: calls `handler` with its words and sends the reply.
 ///
-/// It is inlined into each command, so that the compiler makes one piece of reading, deciding and replying.
+/// Inlined into each command, so that the compiler optimizes parsing, decision and reply together.
 ///
 /// # Safety
-/// `ctx`, `argv` and `length` are those that the server has called a command with.
+/// `ctx`, `argv` and `length` are those with which the server has called the command.
 #[inline(always)]
 pub unsafe fn enter(
     ctx: *mut raw::RedisModuleCtx,
@@ -86,7 +86,7 @@ fn finish_after_panic(redis: &mut Redis) {
     drop(finish().or_else(|_| finish()));
 }
 
-/// Answers which arguments are keys, of a call with numbered ones. There is nobody to send an error to.
+/// Reports which arguments of a call with numbered keys are keys. Errors are ignored, as no client waits for a reply.
 fn answer_keys(redis: &Redis, mut args: Args, access: Access) {
     let flags = access.key_flags().cast_signed();
     for name in args.numbered_keys().into_iter().flatten() {
@@ -94,7 +94,7 @@ fn answer_keys(redis: &Redis, mut args: Args, access: Access) {
         // SAFETY: `ctx` is that of the current call, which asks for keys.
         unsafe {
             match api!(RedisModule_KeyAtPosWithFlags) {
-                // Without flags a call that only reads would need the right to write.
+                // Without flags, a user would need write permission for a call that only reads.
                 Some(answer) => answer(redis.ctx, place, flags),
                 None => call!(RedisModule_KeyAtPos(redis.ctx, place)),
             }
@@ -102,12 +102,12 @@ fn answer_keys(redis: &Redis, mut args: Args, access: Access) {
     }
 }
 
-/// The words of a call, as the server holds them.
+/// Words of a call, as the server's strings.
 struct Strings<'a>(&'a [*mut raw::RedisModuleString]);
 
 impl<'a> Strings<'a> {
     /// # Safety
-    /// They live, and are not changed, for `'a`.
+    /// The strings live, and are not changed, for `'a`.
     unsafe fn new(strings: &'a [*mut raw::RedisModuleString]) -> Strings<'a> {
         Strings(strings)
     }
@@ -119,7 +119,7 @@ impl Words for Strings<'_> {
     }
 
     fn word(&self, place: usize) -> Option<&[u8]> {
-        // SAFETY: `new`.
+        // SAFETY: the caller of `new` guarantees that the strings live, unchanged, for `'a`.
         self.0.get(place).map(|string| unsafe { bytes(*string) })
     }
 }
