@@ -1,4 +1,4 @@
-//! One limit, evaluated at a usage of its own: at a plain key, or at a missing one.
+//! Evaluation of a single limit at a plain key or a missing one.
 
 use super::commit::{Applied, Apply, commit};
 use super::key_evaluation::{KeyEvaluation, check_entries, count_limit};

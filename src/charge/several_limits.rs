@@ -1,4 +1,4 @@
-//! Several limits, evaluated at a composite key, or at a plain or missing one that may have to become composite.
+//! Evaluation of several limits at a composite key, or at a plain or missing key that may have to become composite.
 
 use super::commit::{Applied, Apply, Target, commit, commit_to, convert};
 use super::key_evaluation::{KeyEvaluation, check_entries, count_limits};
@@ -11,22 +11,22 @@ use ratelimit_core::{Kind, Single, Span, Timestamp, with_usage_type};
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
-/// Several limits, or one that needs a composite key: for a name, an id or a ban. A plain key serves such a call too,
-/// as the component of the first limit of its kind.
+/// Evaluation of several limits, or of one that needs a composite key because of a name, an idempotency key or a ban. A
+/// plain key is evaluated as the component of the first limit of its kind.
 pub struct SeveralLimits<'s, 'a> {
     request: Cow<'s, CompositeRequest<'a>>,
     evaluation: CompositeEvaluation,
-    /// What the key holds if it is a plain one.
+    /// Kind of the usage if the key is plain, or is to be created as a plain one.
     plain: Option<Kind>,
-    /// Whether there was no key.
+    /// `true` if the key was missing.
     missing: bool,
-    /// Whether it may have no more entries, ids or components.
+    /// Error if the call would exceed the maximum number of entries, idempotency keys or components.
     room: Result<(), Error>,
     grows: bool,
 }
 
 impl<'s, 'a> SeveralLimits<'s, 'a> {
-    /// Evaluates a call at what a key holds. Large, so it is made where it is to stay.
+    /// Evaluates a call at the usage of a key. Inlined, so that the large result is built in place.
     #[inline(always)]
     pub fn at(
         request: Cow<'s, CompositeRequest<'a>>,
@@ -50,8 +50,8 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         evaluation
     }
 
-    /// Looks whether there is room for what the call would add. What only limits in the shadow would add is left out if
-    /// there is none: they never deny.
+    /// Checks that there is room for the entries and components that the call would add. If there is not, or no memory
+    /// for them, the additions of limits in shadow mode are left out, as those limits never deny.
     #[inline(always)]
     fn look_for_room(&mut self, held: Held, now: Timestamp, out_of_memory: impl FnOnce() -> bool) {
         self.room = check_room(&self.evaluation, &self.request, held, now);
@@ -64,23 +64,25 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         }
     }
 
-    /// Whether going on would make a key of a usage that is alone in it.
+    /// Returns `true` if charging the call would create a plain key.
     fn makes_a_plain_key(&self) -> bool {
         self.missing && self.plain.is_some() && self.evaluation.changes()
     }
 
-    /// What is requested.
+    /// Returns the request.
     pub fn request(&self) -> &CompositeRequest<'a> {
         &self.request
     }
 
-    /// The answer of a call that changes nothing, at the key that it was evaluated at.
+    /// Returns the answer of a call that changes nothing, at the key at which it was evaluated. Returns `None` if the
+    /// key now holds another type.
     pub fn answer(&self, key: &Contents, now: Timestamp) -> Option<Answer> {
         let Some(kind) = self.plain else { return Some(self.unchanged(Held::Composite(&*key.usage()?), now)) };
         with_usage_type!(kind, Plain => Some(self.unchanged(Held::plain::<Plain>(&*key.usage()?), now)), None)
     }
 
-    /// Makes the change of a call that `changes_key`, and sees to a clock gone back in any case. Nothing can fail any more.
+    /// Commits the change of a call that `changes_key`. Shifts timestamps back after the clock moved backwards in any
+    /// case. Cannot fail.
     pub fn commit<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, changes_key: bool, now: Timestamp) -> Answer {
         match self.plain {
             None => self.commit_composite(target, changes_key, now),
@@ -117,7 +119,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
             return commit_to(target, &OfPlain::<U> { request, evaluation, usage: PhantomData }, changes_key, now);
         }
         match target.open() {
-            // Others have deleted it.
+            // Other modules have deleted the key.
             Some(key) if key.contents().is_missing() => {
                 let evaluation = &self.again(&CompositeUsage::default(), now);
                 commit_to(key, &OfComposite { request, evaluation }, changes_key, now)
@@ -130,7 +132,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         }
     }
 
-    /// What is to be done after others may have changed which components there are, and which ids are known.
+    /// Evaluates the call again, after other modules may have changed the components and the recorded idempotency keys.
     fn again(&self, usage: &CompositeUsage, now: Timestamp) -> CompositeEvaluation {
         self.evaluation.again(&self.request, Held::Composite(usage), now)
     }
@@ -161,8 +163,8 @@ impl KeyEvaluation for SeveralLimits<'_, '_> {
         self.grows
     }
 
-    /// A strike is written though the call is denied, and so is the release of a lease by a settlement whose id no key
-    /// knows any more.
+    /// Returns `true` if the key is to be changed. A strike is written although the call is denied, and so is the
+    /// release of a lease by a settlement whose idempotency key is no longer recorded.
     fn changes_key(&self, allowed: bool) -> bool {
         let changes_key = allowed || self.request.purpose == Purpose::Settle;
         (changes_key && self.evaluation.changes()) || self.evaluation.strikes()
@@ -174,7 +176,7 @@ impl KeyEvaluation for SeveralLimits<'_, '_> {
     }
 }
 
-/// Several limits, and what they have shown at a key that is composite, or becomes so.
+/// Request and evaluation at a key that is composite or becomes so.
 struct OfComposite<'e, 'a> {
     request: &'e CompositeRequest<'a>,
     evaluation: &'e CompositeEvaluation,
@@ -199,7 +201,7 @@ impl Apply for OfComposite<'_, '_> {
     }
 }
 
-/// Several limits, and what they have shown at a plain key that stays one.
+/// Request and evaluation at a plain key that stays plain.
 struct OfPlain<'e, 'a, U> {
     request: &'e CompositeRequest<'a>,
     evaluation: &'e CompositeEvaluation,
@@ -225,7 +227,7 @@ impl<U: Single> Apply for OfPlain<'_, '_, U> {
     }
 }
 
-/// Refuses if going on would add an entry to a component that has as many as it may have, or one component too many.
+/// Returns an error if charging the call would exceed the maximum number of entries of a component, or of components.
 fn check_room(
     evaluation: &CompositeEvaluation,
     request: &CompositeRequest,
@@ -238,7 +240,7 @@ fn check_room(
     evaluation.entries(request, held, now).try_for_each(|(kind, entries, _)| check_entries(kind, entries))
 }
 
-/// Whether going on would make a key, a component or an entry.
+/// Returns `true` if charging the call would create a component or an entry.
 fn grows(evaluation: &CompositeEvaluation, request: &CompositeRequest, held: Held, now: Timestamp) -> bool {
     evaluation.makes_components() || evaluation.entries(request, held, now).any(|(_, _, grows)| grows)
 }

@@ -1,40 +1,40 @@
-//! The clock of fencing tokens: each token is larger than all that this server has made or seen.
+//! Clock of fencing tokens: each token is larger than all that this server has issued or seen.
 //!
-//! It is a hybrid clock: the microseconds that the server's clock shows, or one more than the last token if that is
-//! later. What others made is seen in effects, in keys that are loaded or restored, and in the record of the last one,
-//! which lasts beside the policies. So tokens grow over the deletion of a key, a restart and a failover.
+//! It is a hybrid clock: a token is the server's time in microseconds, or the last token plus one if that is larger.
+//! Tokens of other servers are seen in effects, in keys that are loaded or restored, and in the record of the last
+//! token, which is stored with the policies. So tokens increase across the deletion of a key, a restart and a failover.
 
 use ratelimit_core::Timestamp;
 use ratelimit_core::algorithm::leases::Token;
 use ratelimit_core::policy::{Horizon, Stamp};
 use std::cell::Cell;
 
-/// What a record of the last token begins with: its kind, and its form.
+/// Prefix of a record of the last token: its kind and format version.
 const HEADING: &[u8] = b"rl-fence 1 ";
 
-/// The last token that this server has made or seen.
+/// Last token that this server has issued or seen.
 #[derive(Debug, Default)]
 pub struct Fencing {
     last: Cell<u64>,
 }
 
 impl Fencing {
-    /// The next token.
+    /// Returns the next token.
     pub fn next(&self, now: Timestamp) -> Option<Token> {
         let next = now.micros().max(self.last.get().saturating_add(1)).min(Timestamp::MAX.micros());
         self.last.set(next);
         Token::new(next)
     }
 
-    /// Sees a token that another server made. Of a client, one that is further ahead than a day is not believed: else
-    /// whoever restores a key could move the clock of tokens to its end.
+    /// Records a token of another server. An untrusted token that is more than a day ahead is ignored: otherwise a
+    /// client that restores a key could advance the clock of tokens to its maximum.
     pub fn see(&self, token: u64, is_trusted: bool, now: Timestamp) {
         if is_trusted || Horizon::of(now).covers(Stamp { at: token, node: 0 }) {
             self.last.set(self.last.get().max(token));
         }
     }
 
-    /// The record of the last token, once there has been one.
+    /// Returns the record of the last token; `None` before the first.
     pub fn record(&self) -> Option<Vec<u8>> {
         let last = self.last.get();
         (last > 0).then(|| [HEADING, last.to_string().as_bytes()].concat())

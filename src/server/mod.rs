@@ -1,10 +1,10 @@
-//! The module's state that is in no key: policies, the queues of waiting calls, the keys that are denied most, how far
-//! a load of policies and their exchange in a cluster have progressed, settings, and counters.
+//! State of the module outside of keys: policies, the queues of waiting calls, the keys that are denied most, the
+//! progress of a load of policies and of their exchange in a cluster, settings, and counters.
 //!
-//! Other modules call ours, and change keys, from threads of their own that hold the server's lock. So no state belongs
-//! to a thread. All of it is in one `Global`, of which there is one (`redis/global.rs`). An entry from the server makes
-//! a reference to it, since the server enters with its lock held. A `Global` is not `Sync`, so such a reference cannot
-//! get into another thread.
+//! Other modules call this one, and change keys, from threads of their own that hold the server's lock. So no state is
+//! thread-local. All of it is in a single `Global` (`redis/global.rs`). An entry from the server creates a reference to
+//! it, as the server calls the module with its lock held. `Global` is not `Sync`, so such a reference cannot be sent to
+//! another thread.
 
 pub mod fencing;
 pub mod heavy_hitters;
@@ -17,25 +17,25 @@ pub mod stats;
 
 use ratelimit_core::syntax::BucketMemo;
 
-/// The module's state in this process of the server. There is one.
+/// State of the module in this server process. There is one instance.
 #[derive(Default)]
 pub struct Global {
-    /// Its policies.
+    /// Policies of this server.
     pub policies: policy_table::Policies,
-    /// How far a load of policies has come, and what the AOF still lacks.
+    /// Progress of a load of policies, and of writing their records to the AOF.
     pub policy_load: policy_load::PolicyLoad,
-    /// What the other primaries of a cluster have told.
+    /// State of the exchange of policies with the other primaries of a cluster.
     pub peers: peers::Peers,
-    /// The calls that wait for leases.
+    /// Calls that wait for leases.
     pub queues: queues::Queues,
-    /// The answers of those that have waited.
+    /// Replies to waiting calls, until they are sent.
     pub outbox: queues::outbox::Outbox,
-    /// When they are served.
+    /// Schedule of serving the queues.
     pub schedule: queues::schedule::Schedule,
-    /// The buckets that calls have brought last.
+    /// Cache of the buckets parsed from recent calls.
     pub bucket_memo: BucketMemo,
-    /// The last fencing token.
+    /// Last fencing token.
     pub fencing: fencing::Fencing,
-    /// The keys that are denied most.
+    /// Keys that are denied most.
     pub heavy_hitters: heavy_hitters::HeavyHitters,
 }

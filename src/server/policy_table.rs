@@ -1,7 +1,7 @@
-//! The policies that this server keeps: the table of the core, where calls find it.
+//! Policies of this server: the table of the core in a `RefCell`.
 //!
-//! A ruling is held by its count, never borrowed: inside a call other modules may hear of its events, and set policies
-//! too.
+//! A ruling is returned as an `Rc`, never borrowed: during a call the server notifies other modules of its events, and
+//! they may set policies.
 
 use ratelimit_core::Timestamp;
 use ratelimit_core::policy::{
@@ -15,24 +15,24 @@ use std::rc::Rc;
 
 pub use ratelimit_core::policy::Ruling;
 
-/// The policies of this server.
+/// Policies of this server.
 #[derive(Debug, Default)]
 pub struct Policies(RefCell<Table>);
 
-/// The longest record, in bytes: it fits a message of a cluster's bus.
+/// Maximum size of a record in bytes: it fits a message of the cluster bus.
 pub const MAX_RECORD: usize = 60_000;
 
-/// How many records are gone through in one go: with each of them taken over from a peer, about 3 ms.
+/// Maximum number of records in a batch. Merging that many records of a peer takes about 3 ms.
 pub const AT_ONCE: usize = 200;
 
-/// About how many bytes of records are gone through in one go: that many fit a message of a cluster's bus.
+/// Approximate maximum size of a batch of records in bytes: it fits a message of the cluster bus.
 const BYTES_AT_ONCE: usize = 32_768;
 
 impl Policies {
-    /// The policy of that name.
+    /// Returns the policy with this name.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// The policy does not exist or cannot be read.
     #[inline(always)]
     pub fn named(&self, name: &[u8], now: Timestamp) -> Result<Rc<Ruling>, Error> {
         match self.0.borrow().find(name, now) {
@@ -42,7 +42,8 @@ impl Policies {
         }
     }
 
-    /// Adds the policy of each key of a call to `rulings`, `None` for a key without one; nothing if no key has one.
+    /// Appends the policy of each key of a call to `rulings`, and `None` for a key without one. Appends nothing if no
+    /// key has a policy.
     ///
     /// # Errors
     /// A key's policy does not exist or cannot be read.
@@ -63,10 +64,10 @@ impl Policies {
         Ok(())
     }
 
-    /// The first policy that there is of those that a call names.
+    /// Returns the first existing policy of those that a call names.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// No such policy exists, or the first cannot be read.
     pub fn find(&self, by: &ByPolicy, now: Timestamp) -> Result<Rc<Ruling>, Error> {
         let table = self.0.borrow();
         for name in by.names() {
@@ -79,7 +80,7 @@ impl Policies {
         Err(by.missing())
     }
 
-    /// Stamps with that number what is written here from now on.
+    /// Sets the node number in the stamps of subsequent changes.
     pub fn stamp_as(&self, node: u64) {
         self.0.borrow_mut().stamp_as(node);
     }
@@ -87,7 +88,7 @@ impl Policies {
     /// Sets a policy, if there are fewer than `most`.
     ///
     /// # Errors
-    /// Why it is not set.
+    /// The condition names another version or a missing policy, or there are already `most` policies.
     pub fn set(
         &self,
         name: &[u8],
@@ -99,136 +100,136 @@ impl Policies {
         self.0.borrow_mut().set(name, condition, policy, now, most)
     }
 
-    /// Scales a policy; what there is to know of it then.
+    /// Scales a policy and returns the outcome.
     ///
     /// # Errors
-    /// There is none.
+    /// The policy does not exist.
     pub fn scale(&self, name: &[u8], scaling: Scaling, now: Timestamp) -> Result<ScaleOutcome, Error> {
         self.0.borrow_mut().scale(name, scaling, now)
     }
 
-    /// Deletes a policy; whether there was one.
+    /// Deletes a policy. Returns `true` if it existed.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// No later stamp exists.
     pub fn delete(&self, name: &[u8], now: Timestamp) -> Result<bool, Error> {
         self.0.borrow_mut().delete(name, now)
     }
 
-    /// Deletes a policy if it has that version.
+    /// Deletes a policy if it has this version.
     ///
     /// # Errors
-    /// There is none, or it has another version.
+    /// The policy does not exist or has another version.
     pub fn delete_version(&self, name: &[u8], version: u64, now: Timestamp) -> Result<(), Error> {
         self.0.borrow_mut().delete_version(name, version, now)
     }
 
-    /// What there is to know of a policy.
+    /// Returns the description of a policy.
     pub fn get(&self, name: &[u8], now: Timestamp) -> Option<PolicyFacts> {
         self.0.borrow().get(name, now)
     }
 
-    /// What there is to know of those whose names match a pattern; of all, without one.
+    /// Returns the descriptions of the policies whose names match a pattern, or of all policies without a pattern.
     pub fn list(&self, pattern: Option<&Pattern>, now: Timestamp) -> Vec<PolicyFacts> {
         self.0.borrow().list(pattern, now)
     }
 
-    /// What there is to know of the `most` with most calls.
+    /// Returns the descriptions of the `most` policies with the most calls.
     pub fn busiest(&self, most: usize, now: Timestamp) -> Vec<PolicyFacts> {
         self.0.borrow().busiest(most, now)
     }
 
-    /// What is known by a name.
+    /// Returns the record of a policy or of its deletion.
     pub fn record(&self, name: &[u8], now: Timestamp) -> Option<Vec<u8>> {
         self.0.borrow().record(name, now)
     }
 
-    /// Whether nothing is known, not even a deletion.
+    /// Returns `true` if the table has no records, not even of deletions.
     pub fn is_empty(&self) -> bool {
         self.0.borrow().known() == 0
     }
 
-    /// How many there are.
+    /// Returns the number of policies.
     pub fn count(&self) -> u64 {
         u64::try_from(self.0.borrow().len()).unwrap_or(u64::MAX)
     }
 
-    /// How many records had a stamp that was too far ahead.
+    /// Returns the number of records that were rejected because their stamps were too far ahead.
     pub fn stamps_refused(&self) -> u64 {
         self.0.borrow().stamps_refused()
     }
 
-    /// All that is known, deletions too: for a child, and for SAVE.
+    /// Returns all records, including those of deletions, for a forked child and for SAVE.
     pub fn records(&self, now: Timestamp) -> Vec<Vec<u8>> {
         self.0.borrow().records(now).collect()
     }
 
-    /// The next of them, [`AT_ONCE`] at most.
+    /// Returns the next batch of records, [`AT_ONCE`] at most.
     pub fn piece(&self, walk: &mut Walk, now: Timestamp) -> Vec<Vec<u8>> {
         self.0.borrow().piece(walk, AT_ONCE, BYTES_AT_ONCE, now)
     }
 
-    /// Checks a record that a client brings.
+    /// Checks a record sent by a client.
     ///
     /// # Errors
-    /// No server can have written it, or its stamp is too far ahead.
+    /// The record is malformed, or its stamp is too far ahead.
     pub fn check(&self, record: &[u8], now: Timestamp) -> Result<(), Error> {
         self.0.borrow_mut().check(record, now)
     }
 
-    /// Takes over what a record says, as far as its origin lets it; the outcome.
+    /// Merges a record according to its origin, and returns the outcome.
     pub fn merge(&self, record: &[u8], origin: Origin, now: Timestamp) -> Merged {
         self.0.borrow_mut().merge(record, origin, now)
     }
 
-    /// Keeps what a peer says until it can be taken over.
+    /// Buffers a record of a peer until it can be merged.
     pub fn keep(&self, record: &[u8], now: Timestamp) {
         self.0.borrow_mut().keep(record, now);
     }
 
-    /// Whether anything is kept.
+    /// Returns `true` if records are buffered.
     pub fn keeps_any(&self) -> bool {
         self.0.borrow().kept() > 0
     }
 
-    /// Forgets what is kept.
+    /// Clears the buffered records.
     pub fn drop_kept(&self) {
         if self.keeps_any() {
             self.0.borrow_mut().drop_kept();
         }
     }
 
-    /// Takes over what one kept record says: its name, and the outcome.
+    /// Merges one buffered record; returns the name of its policy and the outcome.
     pub fn merge_kept(&self, now: Timestamp) -> Option<(Box<[u8]>, Merged)> {
         self.0.borrow_mut().merge_kept(now)
     }
 
-    /// A table that is to take the place of this one once it is filled.
+    /// Creates a table that replaces this one once it is filled.
     pub fn successor(&self) -> Table {
         self.0.borrow().successor()
     }
 
-    /// Puts into such a table what a record says.
+    /// Adds a record to a successor table.
     pub fn take_beside(&self, successor: &mut Table, record: &[u8], origin: Origin, now: Timestamp) -> Merged {
         successor.take_beside(&self.0.borrow(), record, origin, now)
     }
 
-    /// Has a table take the place of this one; what is left of this one.
+    /// Replaces this table by its successor; returns the discarded contents.
     pub fn succeed(&self, successor: Table) -> Discarded {
         self.0.replace(successor).discard()
     }
 
-    /// What is the same on servers that have the same policies, of each group of names.
+    /// Returns the digest of each group of names. Servers with the same policies have the same digests.
     pub fn digests(&self) -> [u64; GROUPS] {
         *self.0.borrow().digests()
     }
 
-    /// What is the same on servers that have the same policies.
+    /// Returns the digest of all policies. Servers with the same policies have the same digest.
     pub fn digest(&self) -> u64 {
         self.0.borrow().digest()
     }
 
-    /// Notices whether the clock was set back, and forgets deletions that were learned long ago.
+    /// Checks if the clock moved backwards, and drops old records of deletions.
     pub fn tick(&self, now: Timestamp) {
         let mut table = self.0.borrow_mut();
         table.notice(now);

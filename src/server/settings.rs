@@ -1,4 +1,4 @@
-//! The settings, `ratelimit.*`: module arguments on every server, CONFIG where the server has it for modules.
+//! Settings `ratelimit.*`: module arguments on every server, and CONFIG on servers that support it for modules.
 
 use ratelimit_core::Kind;
 use ratelimit_core::algorithm::count_min::SketchSize;
@@ -8,30 +8,30 @@ use std::ffi::CStr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-/// A whole number that an operator may set.
+/// Setting whose value is an integer.
 pub struct Setting {
-    /// Its name behind `ratelimit.`.
+    /// Name without the prefix `ratelimit.`.
     pub name: &'static CStr,
-    /// Its range.
+    /// Range of valid values.
     pub range: RangeInclusive<i64>,
-    /// Whether it is `yes` or `no` (1 or 0).
+    /// `true` if the value is `yes` or `no` (1 or 0).
     pub is_switch: bool,
-    /// Whether it is read only at load.
+    /// `true` if the setting can be set only when the module is loaded.
     pub at_load: bool,
-    /// Whether it is a size in bytes, which may be written with a unit: what else is to hear of a new value.
+    /// Callback for a new value if the setting is a size in bytes, which may be written with a unit; otherwise `None`.
     pub size: Option<fn(SketchSize)>,
-    /// What it must be, in words.
+    /// Description of valid values, for error messages.
     pub must_be: MustBe,
     value: AtomicI64,
 }
 
 impl Setting {
-    /// Its value.
+    /// Returns the value.
     pub fn get(&self) -> i64 {
         self.value.load(Relaxed)
     }
 
-    /// Sets a value that lies in its range.
+    /// Sets the value, which must be in range.
     pub fn set(&self, value: i64) {
         self.value.store(value, Relaxed);
         let size = u64::try_from(value).ok().and_then(SketchSize::new);
@@ -76,16 +76,16 @@ impl Setting {
     }
 }
 
-/// How many entries the log of one key may have.
+/// Maximum number of log entries per key.
 pub static MAX_LOG_ENTRIES: Setting = Setting::count(c"max-log-entries");
 
-/// How many leases one key may have.
+/// Maximum number of leases per key.
 pub static MAX_LEASES: Setting = Setting::count(c"max-leases");
 
-/// How many ids of calls that count once a key may remember.
+/// Maximum number of idempotency keys per key.
 pub static MAX_IDS: Setting = Setting::count(c"max-ids");
 
-/// How many clients may wait for a lease of one key.
+/// Maximum number of waiters per key.
 pub static MAX_BLOCKED: Setting = Setting::number(
     c"max-blocked",
     1..=10_000_000,
@@ -93,28 +93,28 @@ pub static MAX_BLOCKED: Setting = Setting::number(
     MustBe::number("a whole number", " from 1 to 10000000", "10000"),
 );
 
-/// Whether CL.THROTTLE is there, and keys that redis-cell left behind are taken over.
+/// Switch that registers CL.THROTTLE and converts keys of redis-cell.
 pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", true, false);
 
-/// How many policies there may be.
+/// Maximum number of policies.
 pub static MAX_POLICIES: Setting =
     Setting::number(c"max-policies", 1..=65_536, 4096, MustBe::number("a whole number", " from 1 to 65536", "4096"));
 
-/// Whether policies are kept in snapshots where a server would then have something of ours in every snapshot (before
-/// Redis 7.2).
+/// Switch that enables policies before Redis 7.2, where every snapshot then contains data of this module, even without
+/// a policy.
 pub static POLICIES: Setting = Setting::switch(c"policies", true, false);
 
-/// Whether the primaries of a cluster tell each other of their policies.
+/// Switch of the exchange of policies between the primaries of a cluster.
 pub static POLICY_GOSSIP: Setting = Setting::switch(c"policy-gossip", false, true);
 
-/// Whether a denial is an event of the key that stood in the way, `rl.denied`.
+/// Switch of the keyspace event `rl.denied` for keys that deny a call.
 pub static DENIAL_EVENTS: Setting = Setting::switch(c"denial-events", false, false);
 
-/// How many keys RL.TOP knows of; 0, none.
+/// Maximum number of keys that RL.TOP tracks; 0 turns it off.
 pub static TOP_KEYS: Setting =
     Setting::number(c"top-keys", 0..=65_536, 1024, MustBe::number("a whole number", " from 0 to 65536", "1024"));
 
-/// How many bytes the cells of a sketch take that a call without SIZE makes.
+/// Size in bytes of the cells of a sketch that is created by a call without SIZE.
 pub static SKETCH_SIZE: Setting = Setting {
     size: Some(SketchSize::set_as_default),
     ..Setting::number(
@@ -125,7 +125,7 @@ pub static SKETCH_SIZE: Setting = Setting {
     )
 };
 
-/// Every setting.
+/// All settings.
 pub static ALL: [&Setting; 11] = [
     &MAX_LOG_ENTRIES,
     &MAX_LEASES,
@@ -140,14 +140,14 @@ pub static ALL: [&Setting; 11] = [
     &SKETCH_SIZE,
 ];
 
-/// The refusal of one more client that would wait for a lease of a key for which so many wait.
+/// Returns an error if a key with this number of waiters may not have one more.
 pub fn check_blocked(waiting: usize) -> Result<(), Error> {
     let most = usize::try_from(MAX_BLOCKED.get()).unwrap_or(usize::MAX);
     let setting = MAX_BLOCKED.text();
     if waiting < most { Ok(()) } else { Err(Error::TooManyEntries { most, setting }) }
 }
 
-/// How many entries a key of this kind may have, and the setting that says so.
+/// Returns the maximum number of entries of a key of this kind, and the name of the setting.
 pub fn max_entries(kind: Kind) -> Option<(usize, &'static str)> {
     let setting = match kind {
         Kind::SlidingLog => &MAX_LOG_ENTRIES,

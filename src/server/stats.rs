@@ -1,69 +1,69 @@
-//! What the module has done since it was loaded, for INFO: by command, by kind, and in all.
+//! Counters since the module was loaded, for INFO: by command, by kind, and in total.
 
 use ratelimit_core::Kind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A count of events.
+/// Counter of events.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// A count of no events yet.
+    /// Creates a counter at zero.
     pub const fn new() -> Counter {
         Counter(AtomicU64::new(0))
     }
 
     /// Counts one more event.
     pub fn count(&self) {
-        // Whoever counts holds the server's lock, so a plain addition does, without a lock on the bus.
+        // The caller holds the server's lock, so no atomic addition is needed, which would lock the memory bus.
         self.0.store(self.0.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// How many events there were.
+    /// Returns the number of events.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// Sets the count, whatever has been counted since.
+    /// Overwrites the count.
     #[cfg(debug_assertions)]
     pub fn set(&self, count: u64) {
         self.0.store(count, Relaxed);
     }
 }
 
-/// What came of the calls of a command.
+/// Outcomes of the calls of a command.
 #[derive(Debug)]
 pub struct CommandStats {
-    /// All calls, whatever came of them.
+    /// All calls.
     pub calls: Counter,
-    /// Calls that may go on, of a command that takes: peeks are neither admitted nor denied.
+    /// Granted calls of a command that charges. Peeks are neither granted nor denied.
     pub admitted: Counter,
-    /// Calls that may not go on.
+    /// Denied calls.
     pub denied: Counter,
     /// Calls that were answered with an error.
     pub errors: Counter,
 }
 
 impl CommandStats {
-    /// The counts of a command that has had no call yet.
+    /// Creates counters at zero.
     pub const fn new() -> CommandStats {
         CommandStats { calls: Counter::new(), admitted: Counter::new(), denied: Counter::new(), errors: Counter::new() }
     }
 
-    /// Counts a call that was decided.
+    /// Counts a granted or denied call.
     pub fn decided(&self, admitted: bool) {
         if admitted { &self.admitted } else { &self.denied }.count();
     }
 }
 
-/// What came of the limits of a kind: one of each key of a call.
+/// Outcomes of the limits of a kind, counted per key of a call.
 #[derive(Debug)]
 pub struct KindStats {
-    /// Limits that let their call pass, and were charged.
+    /// Limits that granted their call and were charged.
     pub admitted: Counter,
-    /// Limits that stood in its way.
+    /// Limits that denied their call.
     pub denied: Counter,
-    /// Keys that a call made.
+    /// Keys created by a call.
     pub keys_made: Counter,
 }
 
@@ -71,12 +71,12 @@ static OF_KINDS: [KindStats; Kind::ALL.len()] =
     [const { KindStats { admitted: Counter::new(), denied: Counter::new(), keys_made: Counter::new() } };
         Kind::ALL.len()];
 
-/// What came of the limits of every kind.
+/// Returns the outcomes of the limits of every kind.
 pub fn of_kinds() -> impl Iterator<Item = (Kind, &'static KindStats)> {
     Kind::ALL.into_iter().zip(&OF_KINDS)
 }
 
-/// What came of the limits of a kind; there always is an entry.
+/// Returns the outcomes of the limits of a kind; never `None`.
 pub fn of(kind: Kind) -> Option<&'static KindStats> {
     OF_KINDS.get(kind.index())
 }
@@ -84,5 +84,5 @@ pub fn of(kind: Kind) -> Option<&'static KindStats> {
 /// Effects that were propagated to replicas and the AOF.
 pub static EFFECTS_PROPAGATED: Counter = Counter::new();
 
-/// Effects that were applied: on a replica, and while an AOF is loaded.
+/// Effects that were applied on a replica or while an AOF was loaded.
 pub static EFFECTS_APPLIED: Counter = Counter::new();
