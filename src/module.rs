@@ -1,4 +1,4 @@
-//! What happens when a server loads the module: the table of commands, and what is registered in which order.
+//! Load of the module: the table of commands, and the order of registrations.
 
 #![allow(unsafe_code, reason = "the server loads it by pointers")]
 

@@ -102,13 +102,13 @@ const POLICY_NAME: Arg = Arg::new(c"name", Shape::Word).after(c"POLICY");
 const OR_NAME: Arg = Arg::new(c"other", Shape::Word).after(c"OR").optional().multiple();
 const SPEC: Arg = command_lines!(specs, { (MODE, MODE_OR_WAIT, COUNTS) });
 const SPEC_TO_LOOK: Arg = command_lines!(specs, { (MODE, MODE_OR_WAIT, ONCE.optional()) });
-/// On several keys pass all or none: none has UPTO. An id is the call's.
+/// Spec of one of several keys, which are charged all or none: it has no UPTO, and no idempotency key of its own.
 const SPEC_OF_KEYS: Arg = command_lines!(specs, {
     (FORCE.optional(), FORCE_OR_WAIT)
     Arg::new(c"policy", Shape::Block(&[POLICY_NAME, OR_NAME, COST, FORCE_OR_WAIT, KEEP, ITEM_OF_POLICY]))
 });
 
-/// What one key is limited by: specs, or a policy alone.
+/// Limits of one key: specs, or a single policy.
 macro_rules! limits {
     ($spec:expr, $counts:expr) => {
         Arg::new(

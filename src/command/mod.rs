@@ -1,4 +1,4 @@
-//! One file per command family: its grammar, then one call of the charge path, then the reply.
+//! Commands, with a file per family: its grammar, one call of the charge path, and the reply.
 
 pub mod docs;
 pub mod kinds;

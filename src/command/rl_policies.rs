@@ -1,4 +1,4 @@
-//! What operators say of policies: `RL.POLICYSET` and its siblings, and what of that travels to other servers.
+//! Commands for managing policies (`RL.POLICYSET` and its siblings), and the command that propagates their records.
 
 use crate::redis::{self, Redis};
 use crate::reply::Reply;

@@ -1,8 +1,8 @@
 //! The redis-cell call: `RL.THROTTLE`, and `CL.THROTTLE` with `ratelimit.cell-compat yes`.
 //!
-//! It charges the bucket of RL.TOKENBUCKET with a capacity of `max_burst + 1`, and has redis-cell's words and reply.
-//! Keys that redis-cell left behind hold its TAT, the instant at which the bucket has recovered, in nanoseconds as a
-//! string; with cell-compat the first call takes them over.
+//! It charges the bucket of RL.TOKENBUCKET with a capacity of `max_burst + 1`, and has redis-cell's arguments and
+//! reply. A key of redis-cell is a string that holds its TAT, the instant at which the bucket has recovered, in
+//! nanoseconds. With cell-compat, the first call converts such a key.
 
 use crate::charge::charge_or_take_over;
 use crate::redis::key::short_string;
@@ -26,16 +26,16 @@ pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     Ok(Reply::throttled(&decision))
 }
 
-/// What a string that redis-cell left behind stands for.
+/// Returns the usage that corresponds to a key of redis-cell; `None` if the key is not one.
 fn left_behind(redis: &mut Redis, name: KeyName, bucket: &Bucket, now: Timestamp) -> Option<BucketUsage> {
-    // As many digits as a TAT can have: no longer string is one.
+    // Maximum number of digits of a TAT.
     const DIGITS: usize = 20;
     let string = short_string(redis, name, DIGITS)?;
     let expires_at = now.plus(Span::from_micros(string.expires_in_ms.saturating_mul(1000)));
     Some(bucket.recovering_at(tat(&string.bytes, expires_at)?, now))
 }
 
-/// The TAT that a string holds. It is one only if the key was made to expire about then, as redis-cell does.
+/// Parses the TAT in a string. Returns `None` unless the key expires within a second of it, as redis-cell sets it.
 fn tat(text: &[u8], expires_at: Timestamp) -> Option<Timestamp> {
     let nanos = whole(text, u64::MAX)?;
     let tat = Timestamp::from_micros(nanos.div_ceil(1000))?;
