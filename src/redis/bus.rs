@@ -1,18 +1,18 @@
-//! Policies in a cluster: a change on one primary holds everywhere within about a second.
+//! Exchange of policies in a cluster: a change on one primary reaches all others within about a second.
 //!
-//! A record that a command has changed is sent to every other primary at once, on the cluster's own bus. That has no
-//! acknowledgement and does not send again. So each primary sends its digest, a number for each group of names, every
-//! so many seconds, and early once it has heard another one. A primary that differs in a group asks the sender for it,
-//! and is sent the group's records. Merging is the same in any order and any number of times (`policy/` of the core), so
-//! this ends in one table. The core also decides when a digest is sent, and who is asked (`policy/gossip.rs`).
+//! A record that a command has changed is sent to every other primary at once, on the cluster bus, which has no
+//! acknowledgements and no retransmission. So each primary also sends its digest, a number for each group of names,
+//! every few seconds, and earlier after it has received another digest. A primary that differs in a group requests the
+//! records of the group from the sender. Merging is commutative and idempotent (`policy/` of the core), so the tables
+//! converge. The core also decides when a digest is sent and which node is asked (`policy/gossip.rs`).
 //!
-//! Replicas are told by replication, as of any other change, what has become of the policy. Nothing is sent to them
-//! here, since a message costs 2,269 bytes of the server's beside its own. It has at most 64 KiB.
+//! Replicas receive changes of policies by replication, like any other change. Nothing is sent to them here, since the
+//! server adds 2,269 bytes to each message. A message has at most 64 KiB.
 //!
-//! No server is busy for long in one go. What is asked for is sent in pieces, and what comes is kept, once for each
-//! name, and taken over in pieces: [`AT_ONCE`] records a turn. While the server has paused writes nothing may be
-//! propagated, so what comes then is kept until later. A server that has not taken over what it was sent, or waits for
-//! an answer, asks nobody, and one node is asked at a time.
+//! The work is done in batches, so that it never blocks the server for long. Requested records are sent in batches, and
+//! received records are buffered, one per name, and merged in batches of [`AT_ONCE`] records a turn. While writes are
+//! paused nothing may be propagated, so received records stay in the buffer. A server whose buffer is not empty, or
+//! that waits for an answer, sends no requests, and only one node is asked at a time.
 
 use super::api::{OK, api, has_flag, server_is};
 use super::clock::now;
@@ -28,29 +28,29 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::time::Duration;
 
-/// Records, each behind its length.
+/// Message of records, each preceded by its length.
 const RECORDS: u8 = 1;
-/// A number for each group of names.
+/// Message of a digest: a number for each group of names.
 const DIGEST: u8 = 2;
-/// A bit for each group that is asked for.
+/// Message that requests groups of names: a bit for each group.
 const ASK: u8 = 3;
 
-/// How the first byte of a message says that it is of this form. Others are left alone.
+/// First byte of a message: version of the format. Messages of other versions are ignored.
 const FORM: u8 = 1;
 
-/// The most that a message has, in bytes.
+/// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 65_536;
 
-/// Time from one decision about a digest to the next.
+/// Interval between decisions about sending a digest.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Length of a turn, whose work is limited.
+/// Length of a turn. The work of a turn is limited.
 const TURN: Duration = Duration::from_millis(5);
 
-/// Nodes that are sent a piece of an answer in one turn.
+/// Number of nodes that are sent a batch of an answer in one turn.
 const ANSWERS_AT_ONCE: usize = 4;
 
-/// Takes part, if this is a node of a cluster.
+/// Starts the exchange if this is a node of a cluster.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
@@ -65,7 +65,7 @@ pub unsafe fn join(ctx: *mut raw::RedisModuleCtx) {
     if !server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
         return;
     }
-    // SAFETY: the caller's promise; the callbacks are plain functions.
+    // SAFETY: the caller guarantees that `ctx` is that of the module's load; the callbacks are plain functions.
     unsafe {
         receive(ctx, RECORDS, Some(received));
         receive(ctx, DIGEST, Some(received));
@@ -74,18 +74,19 @@ pub unsafe fn join(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-/// Whether this node sends and applies: a primary that has its data.
+/// Returns `true` if this node sends and merges records: it is a primary that has loaded its data, and the setting
+/// `policy-gossip` is on.
 fn takes_part() -> bool {
     POLICY_GOSSIP.get() != 0
         && server_is(raw::REDISMODULE_CTX_FLAGS_MASTER)
         && !server_is(raw::REDISMODULE_CTX_FLAGS_LOADING)
 }
 
-/// What tells this node from others in a stamp.
+/// Returns the number of this node in stamps: the first 16 digits of its id, or 0 outside a cluster.
 pub fn node() -> u64 {
-    // SAFETY: on the server's thread. It is null outside a cluster, else a string of 40 letters.
+    // SAFETY: called with the server's lock held. The id is null outside a cluster, else a string of 40 characters.
     let id = api!(RedisModule_GetMyClusterID).map_or(null(), |id| unsafe { id() });
-    // SAFETY: likewise.
+    // SAFETY: `id` is null or has 40 characters.
     let id = unsafe { node_id(id) };
     let digits = id.as_ref().and_then(|id| std::str::from_utf8(id.get(..16)?).ok());
     digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
@@ -94,11 +95,11 @@ pub fn node() -> u64 {
 /// # Safety
 /// `id` is null, or has the length of an id.
 unsafe fn node_id(id: *const c_char) -> Option<Node> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `id` is null or has the length of an id.
     (!id.is_null()).then(|| unsafe { id.cast::<Node>().read_unaligned() })
 }
 
-/// How many primaries, of those heard of lately, have other policies.
+/// Returns the number of primaries whose most recent digest differs from that of this node.
 pub fn differing(global: &Global) -> usize {
     global.peers.differing(global.policies.digest())
 }
@@ -165,7 +166,7 @@ unsafe fn send_digest(global: &Global, ctx: *mut raw::RedisModuleCtx, primaries:
     }
 }
 
-/// Sends records, in as many messages as they need; returns whether the node is there.
+/// Sends records in as many messages as needed. Returns `true` if the node is connected.
 ///
 /// # Safety
 /// `ctx` is live.
@@ -189,7 +190,7 @@ unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: &CStr, records: &[Vec<
     is_there
 }
 
-/// Sends a message; returns whether the node is there.
+/// Sends a message. Returns `true` if the node is connected.
 ///
 /// # Safety
 /// `ctx` is live.
@@ -217,14 +218,14 @@ unsafe fn start_timer(ctx: *mut raw::RedisModuleCtx, delay: Duration, callback: 
 }
 
 guard::entry_point! {
-    /// Does what a primary does about once a second.
+    /// Merges buffered records and sends a digest if one is due, about once a second.
     unsafe fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
         let global = unsafe { global() };
         let run = || {
             global.policies.tick(now());
             if !takes_part() {
-                // A replica is sent what it needs by its primary.
+                // A replica receives policies from its primary.
                 global.policies.drop_kept();
                 global.peers.reset();
                 return;
@@ -238,7 +239,7 @@ guard::entry_point! {
                 }
             }
         };
-        // Even if it panics, there is a next time.
+        // The timer is started again even after a panic.
         guard::catch_panic((), run);
         // SAFETY: the timer's own context.
         unsafe { start_timer(ctx, EVERY, tick) };
@@ -266,7 +267,7 @@ guard::entry_point! {
 }
 
 guard::entry_point! {
-    /// Does a turn of the work that is limited.
+    /// Runs a turn: answers requests and merges buffered records.
     unsafe fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
         let global = unsafe { global() };
@@ -281,7 +282,7 @@ guard::entry_point! {
     }
 }
 
-/// Has the next turn begin soon.
+/// Starts the timer of the next turn, if it is not running.
 ///
 /// # Safety
 /// `ctx` is live.
@@ -293,7 +294,7 @@ unsafe fn begin_turn_soon(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-/// Sends a piece of what they have asked for to some of those that have.
+/// Sends a batch of the requested records to some of the nodes that have requested any.
 ///
 /// # Safety
 /// `ctx` is live.
@@ -307,11 +308,11 @@ unsafe fn answer(global: &Global, ctx: *mut raw::RedisModuleCtx) {
             global.peers.go_on_answering(node, walk);
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `ctx` is live.
     unsafe { begin_turn_soon(global, ctx) };
 }
 
-/// Takes over what is kept, as much of it as this turn may, if it can be propagated.
+/// Merges as many buffered records as the budget of this turn permits, if they can be propagated.
 ///
 /// # Safety
 /// `ctx` is live.
@@ -319,7 +320,7 @@ unsafe fn work(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     if !global.policies.keeps_any() || !kept::may_propagate() {
         return;
     }
-    // SAFETY: the caller's promise. What this turn may take over is set with its end.
+    // SAFETY: the caller guarantees that `ctx` is live. The timer of the turn also sets its budget.
     unsafe { begin_turn_soon(global, ctx) };
     while let Some(budget) = global.peers.budget.get().checked_sub(1) {
         let Some((name, merged)) = global.policies.merge_kept(now()) else { return };
@@ -327,14 +328,15 @@ unsafe fn work(global: &Global, ctx: *mut raw::RedisModuleCtx) {
         if merged == Merged::Changed
             && let Some(record) = global.policies.record(&name, now())
         {
-            // As it now is: a replica compares nothing. SAFETY: the caller's promise.
+            // The merged record, not the received one: a replica does not compare stamps.
+            // SAFETY: the caller guarantees that `ctx` is live.
             unsafe { kept::propagate_record(ctx, &record) };
         }
     }
 }
 
 guard::entry_point! {
-    /// Receives a message of another node.
+    /// Handles a message of another node.
     unsafe fn received(
         ctx: *mut raw::RedisModuleCtx,
         sender: *const c_char,
@@ -342,16 +344,16 @@ guard::entry_point! {
         payload: *const u8,
         length: u32,
     ) {
-        // SAFETY: the server passes messages on with its lock held.
+        // SAFETY: the server calls receivers with its lock held.
         let global = unsafe { global() };
         if !takes_part() || payload.is_null() {
             return;
         }
-        // SAFETY: the server passes so many bytes, and the id of a node.
+        // SAFETY: the server passes `length` bytes and the id of a node.
         let (message, id) =
             unsafe { (std::slice::from_raw_parts(payload, usize::try_from(length).unwrap_or(0)), node_id(sender)) };
         let (Some((&FORM, body)), Some(id)) = (message.split_first(), id) else { return };
-        // What the server passes goes on behind the id. Redis 7.0 takes an id to end where a string does.
+        // The id is not null-terminated in the server's memory, but Redis 7.0 expects a null-terminated id.
         let Ok(sender) = CString::new(id) else { return };
         // SAFETY: the receiver's own context.
         unsafe {
@@ -373,7 +375,7 @@ guard::entry_point! {
     }
 }
 
-/// The records of a message. One that is cut short ends it.
+/// Calls `take` with each record of a message. Stops at a truncated record.
 fn for_each_record(mut body: &[u8], mut take: impl FnMut(&[u8])) {
     while let Some((length, rest)) = body.split_first_chunk() {
         let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
@@ -383,14 +385,14 @@ fn for_each_record(mut body: &[u8], mut take: impl FnMut(&[u8])) {
     }
 }
 
-/// Compares a digest with this node's own, and asks for what differs.
+/// Compares a digest with that of this node, and requests the groups that differ.
 ///
 /// # Safety
 /// `ctx` is live.
 unsafe fn compare(global: &Global, ctx: *mut raw::RedisModuleCtx, sender: &CStr, id: Node, body: &[u8]) {
     let (numbers, []) = body.as_chunks() else { return };
     let Ok(theirs) = <[[u8; 8]; GROUPS]>::try_from(numbers) else { return };
-    // A node that has not taken over what it was sent would only be sent it again.
+    // A node with records in its buffer would only be sent the same records again.
     let can_take = !global.policies.keeps_any() && kept::may_propagate();
     let theirs = theirs.map(u64::from_le_bytes);
     let heard = global.peers.hear_digest(id, &theirs, &global.policies.digests(), can_take);

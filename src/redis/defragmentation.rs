@@ -2,13 +2,13 @@
 //! pages that hold little.
 //!
 //! The server knows of one block at a time whether it lies well (`RedisModule_DefragAlloc`). The block of the value
-//! itself is moved by that. What the value holds beside itself has pointers of its own (maps, tables, names), which only
-//! their owners can change: so a usage is read anew from what is written of it, as a replica reads it, and every block
-//! that this asks for gets a place that the server approves of. A sketch renews its pieces one by one instead, and goes
-//! on in the next call where the server's time is up.
+//! itself is moved by that. What the value holds beside itself has pointers of its own (maps, tables, names), which
+//! only their owners can change: so a usage is read anew from what is written of it, as a replica reads it, and every
+//! block that this asks for gets a place that the server approves of. A sketch renews its pieces one by one instead,
+//! and goes on in the next call where the server's time is up.
 //!
-//! Left where they are: blocks so large that the allocator gives each of them pages of its own, and tables so large that
-//! reading them would be a pause.
+//! Left where they are: blocks so large that the allocator gives each of them pages of its own, and tables so large
+//! that reading them would be a pause.
 
 use super::api::{OK, api};
 use super::memory;
@@ -53,29 +53,30 @@ pub unsafe fn move_value<U: Usage>(ctx: *mut raw::RedisModuleDefragCtx, value: *
     }
 }
 
-/// Whether a usage holds blocks that are to be moved.
+/// Returns `true` if a usage holds blocks that are to be moved.
 fn is_worthwhile<U: Usage>(usage: &U) -> bool {
     let (blocks, bytes) = (usage.effort().max(1), usage.heap_size());
     (1..=MOST_BYTES).contains(&bytes) && bytes.checked_div(blocks).is_some_and(|mean| mean <= LARGEST_SHARED)
 }
 
-/// Where the last callback for this value stopped; 0 in the first.
+/// Returns the cursor at which the previous callback for this value stopped; 0 in the first callback.
 ///
 /// # Safety
 /// `ctx` is live.
 unsafe fn cursor(ctx: *mut raw::RedisModuleDefragCtx) -> usize {
     let mut cursor: c_ulong = 0;
-    // SAFETY: the caller's promise. Of a value of few blocks the server keeps no cursor: it is called once.
+    // SAFETY: the caller guarantees that `ctx` is live. The server stores no cursor for a value of few blocks, as it
+    // calls back once.
     let is_there = api!(RedisModule_DefragCursorGet).is_some_and(|get| unsafe { get(ctx, &raw mut cursor) } == OK);
     if is_there { usize::try_from(cursor).unwrap_or(0) } else { 0 }
 }
 
-/// Keeps where the next callback for this value goes on; whether the server keeps it.
+/// Stores the cursor at which the next callback for this value resumes. Returns `true` if the server stores it.
 ///
 /// # Safety
 /// `ctx` is live.
 unsafe fn is_kept(ctx: *mut raw::RedisModuleDefragCtx, next: usize) -> bool {
     let next = c_ulong::try_from(next).unwrap_or(0);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `ctx` is live.
     api!(RedisModule_DefragCursorSet).is_some_and(|set| unsafe { set(ctx, next) } == OK)
 }

@@ -1,4 +1,4 @@
-//! What the server's side knows of a kind of usage.
+//! Server-side operations of each kind of usage.
 
 use super::incoming_effect::Applier;
 use super::key::PeekedKey;
@@ -8,15 +8,16 @@ use ratelimit_core::wire::error::Error;
 use ratelimit_core::{InfoField, Kind, Timestamp, Usage};
 use redis_module::raw;
 
-/// Kind of usage, with what is done to any key of it.
+/// Operations on keys of a kind of usage.
 pub struct KindRow {
-    /// The kind.
+    /// Kind of usage.
     pub kind: Kind,
-    /// Applier of effects on it.
+    /// Applier of effects on keys of this kind.
     pub applier: Applier,
-    /// Describes the usage in a key. `Err` if it is of another kind.
+    /// Function that describes the usage in a key, or returns an error if it is of another kind.
     pub describe: Describe,
-    /// Registers its native type, with the context of the module's load. `Err` if the server refuses it.
+    /// Function that registers the native type, with the context of the module's load, or returns an error if the
+    /// server rejects it.
     pub register: unsafe fn(*mut raw::RedisModuleCtx) -> Result<(), &'static str>,
 }
 
@@ -27,7 +28,7 @@ fn describe<U: Usage>(key: &PeekedKey, now: Timestamp) -> Result<Vec<(&'static s
 }
 
 impl KindRow {
-    /// The row of the usage `U`.
+    /// Returns the row of the usage `U`.
     pub const fn of<U: Usage>() -> KindRow {
         KindRow {
             kind: U::KIND,
@@ -37,7 +38,7 @@ impl KindRow {
         }
     }
 
-    /// The row of the usage `U`, a plain key of which can become one with components.
+    /// Returns the row of the usage `U`, whose plain keys can be converted to composite ones.
     pub const fn of_plain<U: Single>() -> KindRow {
         KindRow { applier: Applier::of_plain::<U>(), ..KindRow::of::<U>() }
     }

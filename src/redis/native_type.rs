@@ -1,7 +1,7 @@
-//! One native type of the server per kind of usage, all from one set of callbacks.
+//! Native types of the server, one per kind of usage, with a shared set of generic callbacks.
 //!
-//! The type's pointer is the tag: a value is exactly its usage, and asking whether a key holds one is one
-//! comparison. A value is a `Box` in all but name, from the server's allocator.
+//! The pointer to the native type identifies the kind, so a value is exactly its usage, and checking the type of a key
+//! is one comparison. A value is equivalent to a `Box`, in memory of the server's allocator.
 
 use super::api::{api, call, has_flag};
 use super::clock::now;
@@ -118,7 +118,8 @@ unsafe fn usage<'a, U: Usage>(value: *const c_void) -> Option<&'a U> {
     unsafe { value.cast::<U>().as_ref() }
 }
 
-/// Returns the version of the payload of a usage. No release wrote the one before, in which each field stands by itself.
+/// Returns the version of the payload of a usage. No release wrote the one before, in which each field stands by
+/// itself.
 fn stored_version<U: Usage>() -> c_int {
     c_int::try_from(U::VERSION).unwrap_or(c_int::MAX).saturating_add(1)
 }

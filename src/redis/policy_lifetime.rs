@@ -1,22 +1,22 @@
-//! How long policies last: in snapshots, in the AOF, on replicas.
+//! Persistence and replication of policies: in snapshots, in the AOF, on replicas.
 //!
-//! A policy is no key. It travels as a record (`policy/` of the core says in which form) that says what it has become
-//! and when. A replica takes what its primary says, in the order in which it comes, and a load what the disk says:
-//! neither compares stamps.
+//! A policy is not stored in a key. It is transferred as a record (see `policy/` of the core for the format) of its new
+//! state and the time of the change. A replica applies the records of its primary in the order of arrival, and a load
+//! those on disk: neither compares stamps.
 //!
-//! * **Snapshots** carry them as the aux data of a type of ours, `rl-policy`, that no key has. Redis 7.2, Valkey 8 and
-//!   later save none if there are no policies. Before that a type with aux data would be in every snapshot, and a
-//!   server without the module would refuse that snapshot; so there the setting `policies` turns them on.
-//! * **A load** from a snapshot ends in what the snapshot holds, even if that is nothing: it is read aside, and takes
-//!   the place of what was there when all of it has been read. A replica that loads beside its old data keeps its old
-//!   policies just as long. What an AOF has in its preamble holds at once, as its commands do.
-//! * **An AOF that is rewritten** with a preamble is a snapshot. One without has no place for what is no key. So the
-//!   parent propagates every record, to the AOF alone, as soon as it has forked, a few hundred at a time: that lands
-//!   behind the rewritten part, and each record is as it then is. Not
-//!   while it forks: a command that forks would be taken for one that writes and be propagated too, and Redis 6.2 has
-//!   an AOF that is switched on only after the fork. While writes are paused nothing can be propagated at all, so then
-//!   they wait. The child writes them with the first key of ours, in case the parent does not get so far. In a cluster
-//!   it does not: what it writes may be the keys of a slot that moves, and go to another node.
+//! * **Snapshots** contain the records as aux data of the type `rl-policy`, which no key has. Redis 7.2, Valkey 8 and
+//!   later save no aux data if there are no policies. Earlier versions write the aux data of a type into every
+//!   snapshot, and a server without the module rejects such a snapshot; so there the setting `policies` turns them on.
+//! * **A load** of a snapshot results in the policies of the snapshot, even if it has none: they are read into a
+//!   separate table, which replaces the current one when the load is complete. A replica with an asynchronous load
+//!   keeps its old policies until then. Records in the preamble of an AOF take effect at once, as its commands do.
+//! * **A rewritten AOF** with a preamble is a snapshot. Without a preamble it has no place for data outside of keys. So
+//!   after the fork the parent propagates every record, to the AOF alone, in batches of a few hundred: they are
+//!   appended to the rewritten part, each in its current state. The parent does not do this during the fork: a command
+//!   that forks would be treated as a write and be propagated too, and Redis 6.2 turns a new AOF on only after the
+//!   fork. While writes are paused nothing can be propagated, so the records wait. The child writes the records with
+//!   the first key of this module, in case the parent does not get that far. In a cluster it does not: the keys that it
+//!   writes may be those of a slot that is migrated to another node.
 
 use super::api::{ERR, OK, api, call, has_flag, info_number};
 use super::clock::now;
@@ -34,30 +34,30 @@ use redis_module::server_events::LoadingSubevent;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
-/// The command that carries records.
+/// Command that propagates records.
 pub const COMMAND: &CStr = c"RL.POLICYEFFECT";
 
-/// The type whose aux data they are.
+/// Name of the type whose aux data are the policies.
 const NAME: &CStr = c"rl-policy";
 
-/// The version of its encoding.
+/// Version of the encoding of the aux data.
 const VERSION: c_int = 1;
 
-/// The version of the type's methods from which on the server asks for aux data that may be none.
+/// Version of the type methods from which on the server supports omitting empty aux data.
 const AUX_SAVE2: c_int = 5;
 
-/// Returns `true` if this server keeps policies beyond its own life: it asks for aux data that may be none, or was told
-/// to.
+/// Returns `true` if this server persists policies: it supports omitting empty aux data, or the setting `policies` is
+/// on.
 pub fn are_kept() -> bool {
     saves_nothing_of_none() || crate::server::settings::POLICIES.get() != 0
 }
 
 fn saves_nothing_of_none() -> bool {
-    // SAFETY: it takes nothing.
+    // SAFETY: the function has no arguments.
     api!(RedisModule_GetTypeMethodVersion).is_some_and(|version| unsafe { version() } >= AUX_SAVE2)
 }
 
-/// Registers the type whose aux data they are.
+/// Registers the type whose aux data are the policies.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
@@ -307,7 +307,7 @@ pub unsafe fn pay(global: &Global, ctx: *mut raw::RedisModuleCtx) -> bool {
 
 /// Returns `true` if what is propagated outside a command may go out: while writes are paused it would end the server.
 pub fn may_propagate() -> bool {
-    // SAFETY: it takes nothing.
+    // SAFETY: the function has no arguments.
     api!(RedisModule_AvoidReplicaTraffic).is_none_or(|avoid| unsafe { avoid() } == 0)
 }
 

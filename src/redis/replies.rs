@@ -6,7 +6,7 @@ use ratelimit_core::wire::error::Error;
 use redis_module::{Context, raw};
 use std::ffi::{CString, c_long};
 
-/// Where the reply to a call goes.
+/// Sink for the reply to a call.
 #[derive(Clone, Copy)]
 pub struct Replies {
     ctx: *mut raw::RedisModuleCtx,
@@ -14,7 +14,7 @@ pub struct Replies {
 
 impl Replies {
     /// # Safety
-    /// `ctx` is that of the current call, as long as this is used.
+    /// `ctx` is that of the current call for as long as the result is used.
     pub unsafe fn to(ctx: *mut raw::RedisModuleCtx) -> Replies {
         Replies { ctx }
     }

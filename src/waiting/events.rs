@@ -1,4 +1,4 @@
-//! What may make room for a call that waits: it marks the key and arms the timer, and changes nothing else.
+//! Events that may make room for a waiting call. Their handlers only mark the key and arm the timer.
 
 use super::timer;
 use super::turn::Turn;
@@ -9,14 +9,14 @@ use std::ffi::c_int;
 /// Number of keys whose owner is checked at each cron event of a cluster's node.
 const ASKED_AFTER: usize = 100;
 
-/// Something has happened to a key.
+/// Handles a change of a key.
 pub fn key_changed(entry: ServerEntry, db: c_int, name: &[u8]) {
     if entry.global.queues.touch(db, name) {
         timer::arm(entry);
     }
 }
 
-/// Something may have happened to every key: FLUSHALL, SWAPDB, a load.
+/// Handles an event that may have changed every key: FLUSHALL, SWAPDB or a load.
 pub fn all_keys_changed(entry: ServerEntry) {
     let queues = &entry.global.queues;
     if queues.any() {
@@ -25,7 +25,8 @@ pub fn all_keys_changed(entry: ServerEntry) {
     }
 }
 
-/// Some ten times a second: the clock may have been set, a slot may have moved away, and writes may be taken again.
+/// Handles the cron event, about ten times a second: the clock may have been set, a slot may have been migrated, and
+/// writes may be accepted again.
 pub fn cron(entry: ServerEntry) {
     let queues = &entry.global.queues;
     entry.global.schedule.unblockable.set(None);
@@ -34,10 +35,10 @@ pub fn cron(entry: ServerEntry) {
     }
     if queues.any() && cluster_slots::are_used() {
         for key in queues.next_few(ASKED_AFTER) {
-            // A key that is not this node's any more is looked at.
+            // A key whose slot this node no longer owns is marked, so that its waiters are answered.
             match cluster_slots::place_of(entry, key.db, &key.name) {
                 Some(cluster_slots::SlotPlace::Here | cluster_slots::SlotPlace::Unknown) | None => {}
-                // So is every other key.
+                // The cluster is down, which concerns every key.
                 Some(cluster_slots::SlotPlace::Down) => queues.touch_all(),
                 Some(cluster_slots::SlotPlace::Elsewhere) => {
                     queues.touch(key.db, &key.name);

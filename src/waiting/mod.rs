@@ -1,4 +1,4 @@
-//! Where calls wait: RL.ACQUIRE with BLOCK, from the denial that has it wait to its answer.
+//! Waiting calls: RL.ACQUIRE with BLOCK, from its denial to its reply.
 //!
 //! ```text
 //!                RL.ACQUIRE ... BLOCK, and there is no room
