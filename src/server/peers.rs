@@ -1,11 +1,11 @@
-//! The exchange of policies with the other primaries of a cluster, and how much of it this turn may still do.
+//! Exchange of policies with the other primaries of a cluster, and the remaining work of the current turn.
 
 use ratelimit_core::policy::{EarlyDigest, GROUPS, Gossip, Heard, Walk};
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// A node's id: 40 letters.
+/// Id of a node: 40 characters.
 pub type Node = [u8; 40];
 
 /// Exchange with the other primaries.
@@ -13,9 +13,9 @@ pub type Node = [u8; 40];
 pub struct Peers {
     gossip: RefCell<Gossip<Node>>,
     began: Instant,
-    /// Records that may still be taken over in this turn.
+    /// Number of records that may still be merged in this turn.
     pub budget: Cell<usize>,
-    /// Set while the timer is armed that begins the next turn.
+    /// `true` while the timer of the next turn is armed.
     pub armed: Cell<bool>,
 }
 
@@ -30,7 +30,7 @@ impl Peers {
         self.began.elapsed()
     }
 
-    /// Returns whether to send the digest now, in a cluster with so many primaries.
+    /// Returns `true` if the digest is to be sent now, in a cluster with this number of primaries.
     pub fn is_digest_due(&self, primaries: usize) -> bool {
         self.gossip.borrow_mut().is_digest_due(primaries, self.now(), random())
     }
@@ -40,43 +40,43 @@ impl Peers {
         self.gossip.borrow_mut().early(is_behind, self.now())
     }
 
-    /// Hears a peer's digest.
+    /// Records the digest of a peer. Returns the groups to request from it and the delay of an early digest, if any.
     pub fn hear_digest(&self, from: Node, theirs: &[u64; GROUPS], own: &[u64; GROUPS], can_take: bool) -> Heard {
         self.gossip.borrow_mut().hear_digest(from, theirs, own, can_take, self.now(), random())
     }
 
-    /// Hears that a peer has sent records, perhaps to answer.
+    /// Records that a peer has sent records, which may be an answer.
     pub fn hear_records(&self, from: Node) {
         self.gossip.borrow_mut().hear_records(from, self.now());
     }
 
-    /// Returns how many primaries, of those heard of lately, have another digest than this one.
+    /// Returns the number of primaries whose most recent digest differs from `own`. Old digests are ignored.
     pub fn differing(&self, own: u64) -> usize {
         self.gossip.borrow().differing(own, self.now())
     }
 
-    /// Has a peer be sent the records of these groups of names, a bit for each.
+    /// Queues an answer to a peer with the records of these groups of names, a bit for each.
     pub fn answer(&self, to: Node, groups: u64) {
         self.gossip.borrow_mut().answer(to, groups);
     }
 
-    /// Returns the peer that is to be sent something next, and how far its answer is.
+    /// Returns the peer whose answer is to be sent next, and the progress of the answer.
     pub fn next_answer(&self) -> Option<(Node, Walk)> {
         self.gossip.borrow_mut().next_answer()
     }
 
-    /// Puts an answer back that is not over, behind the others.
+    /// Appends an unfinished answer to the queue again.
     pub fn go_on_answering(&self, to: Node, walk: Walk) {
         self.gossip.borrow_mut().go_on_answering(to, walk);
     }
 
-    /// Forgets the exchange, as a server does that takes no part in it any more.
+    /// Resets the exchange, as this server no longer takes part in it.
     pub fn reset(&self) {
         self.gossip.take();
     }
 }
 
-/// Returns a number that nobody can foresee.
+/// Returns a random number.
 fn random() -> u64 {
     RandomState::new().hash_one(())
 }

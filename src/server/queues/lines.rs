@@ -1,4 +1,4 @@
-//! The queues of all keys, and the lists of which of them is to be looked at when.
+//! Queues of all keys, and the lists that determine when each is evaluated.
 
 use super::waiting_call::{Client, ClientId, Grant, QueueKey};
 use ratelimit_core::queue::{Queue, QueuePlace, Steady, SteadyClock, Waiter};
@@ -7,38 +7,38 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// A key's queue, and when it is to be looked at.
+/// Queue of a key, with its positions in the lists.
 pub struct Line {
-    /// The calls that wait for the key.
+    /// Calls that wait for the key.
     pub queue: Queue<Client>,
-    /// Which line it is, of all that have been: where it stands in the round.
+    /// Sequence number of the line, which is its position in the round.
     pub number: u64,
-    /// Instant from which the head may pass, as far as is known.
+    /// Earliest instant at which the head may be granted, if known.
     pub head_due: Option<Steady>,
     /// Key in the list of lines by deadline.
     pub due: Option<Steady>,
-    /// Key in the list of lines to which something has happened.
+    /// Key in the list of lines with events.
     pub touched: Option<u64>,
     /// Key in the list of lines by age.
     pub oldest: Option<Steady>,
-    /// Number of backward steps of the clock that the key has heard of.
+    /// Number of backward steps of the clock that have been applied to the leases of the key.
     pub clock_steps: u64,
 }
 
-/// The queues of all keys.
+/// Queues of all keys.
 #[derive(Default)]
 pub struct Lines {
-    /// The queues, by database and name of the key.
+    /// Lines by database and name of the key.
     pub by_key: HashMap<c_int, HashMap<Arc<[u8]>, Line>>,
     /// Place of the call of each client.
     pub by_client: HashMap<ClientId, (QueueKey, QueuePlace)>,
-    /// Keys by the instant at which a caller may pass or has waited long enough.
+    /// Keys by the instant at which a waiter may be granted or its timeout ends.
     pub by_due: BTreeSet<(Steady, QueueKey)>,
     /// Keys ordered by their oldest waiter.
     pub by_age: BTreeSet<(Steady, QueueKey)>,
-    /// The keys to which something has happened, in that order.
+    /// Keys with events, in the order of the events.
     pub touched: BTreeMap<u64, QueueKey>,
-    /// All keys, in the order in which somebody began to wait for them.
+    /// All keys, in the order in which their lines were created.
     pub in_round: BTreeMap<u64, QueueKey>,
     /// Number of lines so far.
     pub begun: u64,
@@ -46,27 +46,27 @@ pub struct Lines {
     pub touches: u64,
     /// Round over all keys.
     pub round: Round,
-    /// Walk over keys that may have moved to another node.
+    /// Round that checks for keys that may have moved to another node.
     pub slots: Round,
-    /// Leases that were granted to clients that were gone.
+    /// Leases that were granted to clients that had disconnected.
     pub undelivered: VecDeque<Grant>,
-    /// Which source of work is asked first.
+    /// Index of the source of work that is tried first.
     pub first: usize,
-    /// The clock of all deadlines.
+    /// Clock of all deadlines.
     pub clock: SteadyClock,
 }
 
-/// A walk over all keys, in the order of their lines, that goes on where it was.
+/// Resumable iteration over all keys, in the order of their lines.
 #[derive(Default)]
 pub struct Round {
-    /// The line that comes next, or the first one after it.
+    /// Lower bound of the number of the next line.
     pub next: u64,
     /// Number of keys left.
     pub left: usize,
 }
 
 impl Round {
-    /// The next key; it begins anew behind the last one.
+    /// Returns the next key. Starts again from the first key after the last one.
     pub fn next(&mut self, keys: &BTreeMap<u64, QueueKey>) -> Option<QueueKey> {
         self.left = self.left.min(keys.len()).checked_sub(1)?;
         let (number, key) = keys.range(self.next..).next().or_else(|| keys.first_key_value())?;
@@ -77,36 +77,36 @@ impl Round {
 
 /// Work of the timer.
 pub enum Work {
-    /// A key is to be looked at.
+    /// Evaluation of the queue of a key.
     Evaluation(QueueKey),
-    /// A lease is to be given back that was granted to a client that was gone.
+    /// Release of a lease that was granted to a client that had disconnected.
     GiveBack(Grant),
 }
 
 impl Lines {
-    /// The queue of a key, if anybody waits.
+    /// Returns the line of a key, if it has waiters.
     pub fn at(&self, db: c_int, name: &[u8]) -> Option<&Line> {
         self.by_key.get(&db)?.get(name)
     }
 
-    /// A key for which somebody waits, by the name that is kept.
+    /// Returns a key with waiters, with its name from the table.
     pub fn key(&self, db: c_int, name: &[u8]) -> Option<QueueKey> {
         let (name, _) = self.by_key.get(&db)?.get_key_value(name)?;
         Some(QueueKey { db, name: Arc::clone(name) })
     }
 
-    /// The queue of a key, to be changed, if anybody waits.
+    /// Returns the line of a key for changing it, if it has waiters.
     pub fn line(&mut self, key: &QueueKey) -> Option<&mut Line> {
         self.by_key.get_mut(&key.db)?.get_mut(&key.name)
     }
 
-    /// The line of a key, new if nobody has waited for it.
+    /// Returns the line of a key; creates it if the key has no waiters.
     pub fn line_or_new(&mut self, key: &QueueKey, limit: Amount) -> &mut Line {
         let Lines { by_key, in_round, begun, round, clock, .. } = self;
         by_key.entry(key.db).or_default().entry(Arc::clone(&key.name)).or_insert_with(|| {
             *begun = begun.saturating_add(1);
             in_round.insert(*begun, key.clone());
-            // It comes last in a round that is under way, which goes over as many others as before.
+            // The new line comes last in a round that is in progress, which still visits all others.
             round.left = round.left.saturating_add(usize::from(round.left > 0));
             Line {
                 queue: Queue::new(limit),
@@ -120,7 +120,7 @@ impl Lines {
         })
     }
 
-    /// Something has happened to a key. Whether anybody waits for it.
+    /// Marks a key as changed. Returns `true` if it has waiters.
     pub fn touch(&mut self, key: &QueueKey) -> bool {
         let touches = self.touches.saturating_add(1);
         let Some(line) = self.line(key) else { return false };
@@ -132,13 +132,13 @@ impl Lines {
         true
     }
 
-    /// Marks what has happened to a key so far as seen to.
+    /// Clears the mark of a changed key.
     pub fn untouch(&mut self, key: &QueueKey) {
         let touched = self.line(key).and_then(|line| line.touched.take());
         touched.and_then(|touched| self.touched.remove(&touched));
     }
 
-    /// Lists a line anew, or forgets it if nobody waits in it.
+    /// Updates the positions of a line in the lists; removes the line if it has no waiters.
     pub fn relist(&mut self, key: &QueueKey) {
         let Some(line) = self.line(key) else { return };
         let (number, is_empty, oldest) = (line.number, line.queue.is_empty(), line.queue.oldest());
@@ -163,7 +163,7 @@ impl Lines {
         }
     }
 
-    /// Takes a call out of the queue of a key.
+    /// Removes a call from the queue of a key.
     pub fn leave(&mut self, key: &QueueKey, place: QueuePlace) -> Option<Waiter<Client>> {
         let line = self.line(key)?;
         let was_head = line.queue.head().is_some_and(|(head, _)| head == place);
@@ -177,7 +177,7 @@ impl Lines {
         Some(waiter)
     }
 
-    /// Reads the clock. If it has gone back, all leases are to hear of it.
+    /// Reads the clock. If it moved backwards, marks all keys as changed, so that their leases are shifted.
     pub fn read_clock(&mut self, now: Timestamp) -> Steady {
         let steps = self.clock.steps();
         let steady = self.clock.read(now);
@@ -187,12 +187,12 @@ impl Lines {
         steady
     }
 
-    /// Something may have happened to every key.
+    /// Marks all keys as changed, by starting a round.
     pub fn touch_all(&mut self) {
         self.round.left = self.in_round.len();
     }
 
-    /// A piece of work of one source, if it has any.
+    /// Returns the next work of one source, if it has any.
     pub fn work_of(&mut self, source: usize, now: Steady, may_give_back: bool) -> Option<Work> {
         let key = match source {
             0 if may_give_back => return self.undelivered.pop_front().map(Work::GiveBack),
@@ -202,7 +202,7 @@ impl Lines {
             _ => None,
         }?;
         self.untouch(&key);
-        // A look finds out anew when the head may pass.
+        // The evaluation determines again when the head may be granted.
         if let Some(line) = self.line(&key) {
             line.head_due = None;
             self.relist(&key);

@@ -1,13 +1,13 @@
-//! The calls that wait for a lease, of every key: the queues of the core, and which of them is to be looked at next.
+//! Calls that wait for a lease, by key: the queues of the core, and the order in which they are evaluated.
 //!
-//! Nothing here is propagated or stored: a queue lives as long as its clients' connections. A queue belongs to the name
-//! of a key in a database, whatever becomes of the key.
+//! Queues are neither propagated nor stored: they last as long as the connections of their clients. A queue belongs to
+//! the name of a key in a database, and remains if the key is deleted or replaced.
 //!
-//! **The work of the timer** is handed out one piece at a time ([`Queues::next_work`]), so that it can stop after any
-//! of them and go on in its next turn. There are four sources, asked in turn, so that none holds the others up: leases
-//! to be given back, keys to which something has happened, keys at which something is due, and a round over all keys
-//! after what may have happened to each of them ([`Queues::touch_all`]). All deadlines are in steady time, which a
-//! clock gone back does not move.
+//! **The work of the timer** is returned one item at a time ([`Queues::next_work`]), so that the timer can stop after
+//! any item and resume in its next turn. There are four sources, tried round-robin, so that none starves the others:
+//! leases to be released, changed keys, keys with a deadline that has passed, and a round over all keys after an event
+//! that may have changed every key ([`Queues::touch_all`]). All deadlines are in steady time, which is not affected
+//! when the clock moves backwards.
 
 mod lines;
 pub mod outbox;
@@ -23,23 +23,23 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 pub use waiting_call::{Answer, BlockedClient, Caller, Client, ClientId, Grant, QueueKey, WaitingCall};
 
-/// The queues of this server, and what came of those who waited.
+/// Queues of this server, and counters of their outcomes.
 #[derive(Default)]
 pub struct Queues {
     lines: RefCell<Lines>,
-    /// `true` if somebody could be granted a lease but for the server, which takes no writes.
+    /// `true` if a waiter could be granted a lease, but the server does not accept writes.
     held_up: Cell<bool>,
     /// Number of calls that have waited and were granted a lease.
     pub served: Counter,
     /// Number of calls whose timeout has passed.
     pub timed_out: Counter,
-    /// Number of looks at queues.
+    /// Number of evaluations of queues.
     pub looks: Counter,
-    /// The most that the timer has done in one turn.
+    /// Maximum work that the timer has done in one turn.
     pub busiest_turn: Cell<u64>,
 }
 
-/// A call that waits, for RL.INFO.
+/// Waiting call, for RL.INFO.
 pub struct WaiterFacts {
     /// The holder that the lease is for.
     pub holder: Box<[u8]>,
@@ -51,13 +51,13 @@ pub struct WaiterFacts {
     pub left: Option<Span>,
 }
 
-/// A queue, for INFO.
+/// Queue of a key, for INFO.
 pub struct QueueFacts {
     /// Key of the leases.
     pub key: QueueKey,
     /// Number of waiters.
     pub waiting: usize,
-    /// Time waited by the first of them.
+    /// Time that the first waiter has waited.
     pub longest: Span,
 }
 
@@ -78,8 +78,8 @@ impl Queues {
         self.lines.borrow().at(db, name).is_some_and(|line| line.queue.place_of(holder).is_some())
     }
 
-    /// A take has come, of a key for which others may wait, and brings this limit for all of them. Whether others wait,
-    /// and whether a call that waits may pass under it.
+    /// Applies the limit of a new take to all waiters of the key. The first returned value is `true` if the key has
+    /// waiters, and the second if the limit has changed so that one of them may be granted.
     pub fn limit_to(&self, db: c_int, name: &[u8], limit: Amount) -> (bool, bool) {
         let lines = &mut *self.lines.borrow_mut();
         let Some(key) = lines.key(db, name) else { return (false, false) };
@@ -90,7 +90,7 @@ impl Queues {
         (true, changed)
     }
 
-    /// Adds a claim that waits from now on, for so long or without an end.
+    /// Adds a claim that waits from now on, until the timeout `block` or without one.
     pub fn join(
         &self,
         key: &QueueKey,
@@ -109,18 +109,18 @@ impl Queues {
         lines.relist(key);
     }
 
-    /// Takes a call away that waited: its client is gone, or it has been answered.
+    /// Removes a waiting call whose client has disconnected, or that has been answered.
     pub fn leave(&self, key: &QueueKey, place: QueuePlace) -> Option<Waiter<Client>> {
         self.lines.borrow_mut().leave(key, place)
     }
 
-    /// Removes the call of a client that is gone, or is answered otherwise.
+    /// Removes the call of a client that has disconnected, or that is answered otherwise.
     pub fn gone(&self, client: ClientId) -> Option<(WaitingCall, Client)> {
         let (key, place) = self.lines.borrow().by_client.get(&client).cloned()?;
         self.take_from(&key, |_| Some(place))
     }
 
-    /// A call of a key's queue.
+    /// Returns a copy of the call that `of` selects in the queue of a key.
     fn next(
         &self,
         key: &QueueKey,
@@ -153,23 +153,23 @@ impl Queues {
         Some((taken, waiter.client))
     }
 
-    /// The call whose turn it is.
+    /// Returns the head of the queue of a key.
     pub fn head(&self, key: &QueueKey) -> Option<WaitingCall> {
         self.next(key, Queue::head)
     }
 
-    /// A call whose holder has asked again since.
+    /// Returns a call whose holder has sent another request since.
     pub fn replaced(&self, key: &QueueKey) -> Option<WaitingCall> {
         self.next(key, Queue::replaced)
     }
 
-    /// A call that has waited for as long as it would.
+    /// Returns a call whose timeout has passed.
     pub fn overdue(&self, key: &QueueKey, now: Timestamp) -> Option<WaitingCall> {
         let now = self.lines.borrow().clock.at(now);
         self.next(key, |queue| queue.overdue(now))
     }
 
-    /// The head of a key's queue may pass after this long; `None`, not before something happens.
+    /// Sets the wait until the head of the queue of a key may be granted; `None` if only an event can make room.
     pub fn head_due(&self, key: &QueueKey, wait: Option<Span>, now: Timestamp) {
         let lines = &mut *self.lines.borrow_mut();
         let now = lines.clock.at(now);
@@ -179,51 +179,53 @@ impl Queues {
         }
     }
 
-    /// Somebody could pass, but the server takes no writes: all keys are looked at when it does again.
+    /// Records that a waiter could be granted, but the server does not accept writes. All keys are evaluated once it
+    /// does again.
     pub fn hold_up(&self) {
         self.held_up.set(true);
     }
 
-    /// Returns `true` if the server is to be asked again whether it takes writes.
+    /// Returns `true` if the server is to be queried again for whether it accepts writes.
     pub fn is_held_up(&self) -> bool {
         self.held_up.get()
     }
 
-    /// The server takes writes again.
+    /// Resumes granting, as the server accepts writes again.
     pub fn go_on(&self) {
         self.held_up.set(false);
         self.touch_all();
     }
 
-    /// Something has happened to a key. Whether anybody waits for it.
+    /// Marks a key as changed. Returns `true` if it has waiters.
     pub fn touch(&self, db: c_int, name: &[u8]) -> bool {
         let lines = &mut *self.lines.borrow_mut();
         lines.key(db, name).is_some_and(|key| lines.touch(&key))
     }
 
-    /// Something may have happened to every key.
+    /// Marks all keys as changed.
     pub fn touch_all(&self) {
         self.lines.borrow_mut().touch_all();
     }
 
-    /// A key's queue has been looked at to its end: what has happened so far makes no further look.
+    /// Clears the mark of a changed key after its whole queue has been evaluated.
     pub fn looked_at(&self, key: &QueueKey) {
         self.lines.borrow_mut().untouch(key);
     }
 
-    /// Looks at the clock. If it has gone back since it was last looked at, all leases are to hear of it.
+    /// Reads the clock. If it moved backwards since it was last read, marks all keys as changed, so that their leases
+    /// are shifted.
     pub fn see(&self, now: Timestamp) {
         self.lines.borrow_mut().read_clock(now);
     }
 
-    /// Returns `true` if the clock has gone back and the leases of this key have not heard of it.
+    /// Returns `true` if the clock moved backwards and the leases of this key have not been shifted yet.
     pub fn is_behind_clock(&self, key: &QueueKey) -> bool {
         let lines = &mut *self.lines.borrow_mut();
         let steps = lines.clock.steps();
         lines.line(key).is_some_and(|line| line.clock_steps != steps)
     }
 
-    /// The leases of a key have heard of the clock.
+    /// Records that the leases of a key have been shifted to the clock.
     pub fn followed_clock(&self, key: &QueueKey) {
         let lines = &mut *self.lines.borrow_mut();
         let steps = lines.clock.steps();
@@ -232,7 +234,7 @@ impl Queues {
         }
     }
 
-    /// Returns the next work; `None` if nothing is to be done now.
+    /// Returns the next work; `None` if there is none now.
     pub fn next_work(&self, now: Timestamp) -> Option<Work> {
         const SOURCES: usize = 4;
         let lines = &mut *self.lines.borrow_mut();
@@ -244,15 +246,14 @@ impl Queues {
         Some(work)
     }
 
-    /// Returns at most `most` keys that calls wait for. The next call goes on behind them, and behind the last key it
-    /// begins anew.
+    /// Returns at most `most` keys with waiters. The next call resumes after them, and starts again after the last key.
     pub fn next_few(&self, most: usize) -> Vec<QueueKey> {
         let Lines { slots, in_round, .. } = &mut *self.lines.borrow_mut();
         slots.left = most;
         std::iter::from_fn(|| slots.next(in_round)).collect()
     }
 
-    /// Returns the instant of the next work; `None` if nothing is known to be due, the epoch if something has happened.
+    /// Returns the instant of the next work; `None` if none is scheduled, the epoch if there is work now.
     pub fn due(&self) -> Option<Timestamp> {
         let lines = self.lines.borrow();
         let gives_back = !lines.undelivered.is_empty() && !self.held_up.get();
@@ -263,12 +264,12 @@ impl Queues {
         lines.by_due.first().map(|(due, _)| lines.clock.shows(*due))
     }
 
-    /// A lease has been granted to a client that is gone.
+    /// Queues the release of a lease that was granted to a client that has disconnected.
     pub fn undelivered(&self, grant: Grant) {
         self.lines.borrow_mut().undelivered.push_back(grant);
     }
 
-    /// The first of those who wait for a lease of a key.
+    /// Returns the first `most` waiters of a key.
     pub fn list(&self, db: c_int, name: &[u8], most: usize, now: Timestamp) -> Vec<WaiterFacts> {
         let lines = self.lines.borrow();
         let now = lines.clock.at(now);
@@ -290,7 +291,7 @@ impl Queues {
         (lines.by_client.len(), lines.in_round.len())
     }
 
-    /// The queues with those who have waited longest, longest first.
+    /// Returns the `most` queues with the longest wait, longest first.
     pub fn longest(&self, most: usize, now: Timestamp) -> Vec<QueueFacts> {
         let lines = self.lines.borrow();
         let now = lines.clock.at(now);

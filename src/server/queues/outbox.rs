@@ -1,9 +1,9 @@
-//! The answers of calls that have waited, from the decision until the timer hands their clients back to the server.
+//! Answers of calls that have waited, from the decision until the timer hands their clients back to the server.
 //!
-//! An answer may be decided anywhere: in RL.RELEASE, in a script, in the timer itself. A client that has been handed
-//! back is out of reach: where CLIENT UNBLOCK comes next, Redis before 7.4 unblocks it without any reply. So clients
-//! are handed back at the end of the timer's turn alone, after which the server sends replies before it reads a call;
-//! until then whatever else ends the wait finds the answer here.
+//! An answer may be decided in RL.RELEASE, in a script, or in the timer. A client that has been handed back can no
+//! longer be answered: if CLIENT UNBLOCK comes next, Redis before 7.4 unblocks it without a reply. So clients are
+//! handed back only at the end of the timer's turn, after which the server sends replies before it reads another call.
+//! Until then, any other event that ends the wait finds the answer here.
 
 use super::waiting_call::{Answer, BlockedClient, Client, ClientId, Grant};
 use crate::reply::Reply;
@@ -24,7 +24,7 @@ struct Answers {
 pub struct Outbox(RefCell<Answers>);
 
 impl Outbox {
-    /// Adds the answer of a call that waits no longer. It is sent when the timer hands the client back.
+    /// Adds the answer of a call whose wait has ended. It is sent when the timer hands the client back.
     pub fn answer(&self, client: Client, reply: Result<Reply, Error>, grant: Option<Grant>) {
         let Client { blocked, caller } = client;
         if reply.is_err() {
@@ -37,7 +37,7 @@ impl Outbox {
         in_order.insert(*decided, (blocked, answer));
     }
 
-    /// Removes a client and its answer, as something else has ended its wait.
+    /// Removes a client and its answer, as another event has ended its wait.
     pub fn take(&self, client: ClientId) -> Option<(BlockedClient, Box<Answer>)> {
         let Answers { in_order, by_client, .. } = &mut *self.0.borrow_mut();
         in_order.remove(&by_client.remove(&client)?)
@@ -51,7 +51,7 @@ impl Outbox {
         Some((client, answer))
     }
 
-    /// Returns `true` if there are none.
+    /// Returns `true` if there are no answers.
     pub fn is_empty(&self) -> bool {
         self.0.borrow().in_order.is_empty()
     }

@@ -1,4 +1,4 @@
-//! When calls that wait are served: whether the timer is armed, and for when.
+//! Schedule of serving waiting calls: state of the timer.
 
 use ratelimit_core::Timestamp;
 use std::cell::Cell;
@@ -6,13 +6,13 @@ use std::cell::Cell;
 /// Identity of a timer of the server.
 pub type TimerId = u64;
 
-/// The timer, and what else decides when queues are looked at.
+/// Timer, and other state that decides when queues are evaluated.
 #[derive(Debug, Default)]
 pub struct Schedule {
-    /// `true` if the server announces events of keys.
+    /// `true` if the module is subscribed to keyspace events.
     pub subscribed: Cell<bool>,
-    /// The timer that is armed, and for when.
+    /// Armed timer and its instant.
     pub armed: Cell<Option<(TimerId, Timestamp)>>,
-    /// `true` if CLIENT UNBLOCK may reach waiting clients, if that was asked since the last cron event.
+    /// `true` if CLIENT UNBLOCK may reach waiting clients; `None` if not queried since the last cron event.
     pub unblockable: Cell<Option<bool>>,
 }

@@ -1,4 +1,4 @@
-//! A call that waits for a lease: its client, its key, and its answer.
+//! Calls that wait for a lease: client, key, and answer.
 
 use crate::reply::Reply;
 use crate::server::stats::CommandStats;
@@ -28,7 +28,7 @@ pub struct WaitingCall {
 pub struct Caller {
     /// Counters of its command.
     pub stats: &'static CommandStats,
-    /// Name of its user; `None` where the server does not tell.
+    /// Name of its user; `None` if the server does not report it.
     pub user: Option<Arc<[u8]>>,
 }
 
@@ -50,7 +50,7 @@ impl BlockedClient {
         BlockedClient { id, hand_back: Box::new(hand_back) }
     }
 
-    /// Hands the client back to the server, with its answer unless it has been told already.
+    /// Hands the client back to the server, with its answer unless that has been sent already.
     pub fn hand_back(self, answer: Option<Box<Answer>>) {
         (self.hand_back)(answer);
     }
@@ -70,7 +70,7 @@ pub struct Answer {
     pub reply: Result<Reply, Error>,
     /// Counters of its command.
     pub stats: &'static CommandStats,
-    /// Lease that it was granted and that nobody else knows of.
+    /// Lease that was granted to the client and that no other client knows of.
     pub grant: Option<Grant>,
     /// `true` once it has been sent.
     pub told: Cell<bool>,
