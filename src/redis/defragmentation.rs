@@ -1,14 +1,13 @@
-//! Active defragmentation: the server has each value moved to where memory is used better, so that it can give back
-//! pages that hold little.
+//! Active defragmentation: values are moved to fuller pages, so that the allocator can release sparse ones.
 //!
-//! The server knows of one block at a time whether it lies well (`RedisModule_DefragAlloc`). The block of the value
-//! itself is moved by that. What the value holds beside itself has pointers of its own (maps, tables, names), which
-//! only their owners can change: so a usage is read anew from what is written of it, as a replica reads it, and every
-//! block that this asks for gets a place that the server approves of. A sketch renews its pieces one by one instead,
-//! and goes on in the next call where the server's time is up.
+//! The server decides about one block at a time (`RedisModule_DefragAlloc`), which moves the block of the value itself.
+//! Blocks that the value owns (maps, tables, names) cannot be moved that way, as only their owners can change the
+//! pointers to them. So the usage is encoded and decoded again, like on a replica, and each block that this allocates
+//! is moved to the place that the server prefers. A sketch renews its pieces one by one instead, and resumes in the
+//! next callback when the server's time is up.
 //!
-//! Left where they are: blocks so large that the allocator gives each of them pages of its own, and tables so large
-//! that reading them would be a pause.
+//! Blocks so large that the allocator gives each of them its own pages are not moved, nor are tables so large that
+//! decoding them would block the server.
 
 use super::api::{OK, api};
 use super::memory;
@@ -16,19 +15,20 @@ use ratelimit_core::{Usage, readable};
 use redis_module::raw;
 use std::ffi::{c_int, c_ulong};
 
-/// Bytes that one callback may read anew: some milliseconds of work.
+/// Maximum size in bytes of a usage that a callback decodes again: some milliseconds of work.
 const MOST_BYTES: usize = 512 * 1024;
 
-/// The largest block that shares its pages with others, in jemalloc.
+/// Size in bytes of the largest block that shares its pages with others in jemalloc.
 const LARGEST_SHARED: usize = 14 * 1024;
 
-/// Moves a value, and what it holds, to better places. Whether the server is to call again.
+/// Moves a value and its blocks to better places. Returns nonzero if the server is to call again.
 ///
 /// # Safety
-/// `ctx` is the server's handle, for the length of its callback; `value` is the place that holds the only pointer to a
-/// block of its allocator.
+/// `ctx` is the server's handle, valid during its callback. `value` is the address of the only pointer to a block of
+/// the server's allocator.
 pub unsafe fn move_value<U: Usage>(ctx: *mut raw::RedisModuleDefragCtx, value: *mut *mut U) -> c_int {
-    // SAFETY: the caller's promise. A usage may be moved as bytes, as any value in Rust.
+    // SAFETY: the caller guarantees that `ctx` is live and that `value` is the address of the only pointer to the
+    // usage. Like any value in Rust, a usage may be moved as bytes.
     unsafe {
         let from = cursor(ctx);
         if let Some(defrag) = api!(RedisModule_DefragAlloc).filter(|_| from == 0) {

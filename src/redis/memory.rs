@@ -7,18 +7,18 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
-/// The server's allocator. Nothing may be allocated before [`api::fill`](super::api::fill) has returned `Ok`.
+/// Server's allocator. Nothing may be allocated before [`api::fill`](super::api::fill) has returned `Ok`.
 pub struct ServerAllocator;
 
 /// Number of allocations; only debug builds count.
 #[cfg(debug_assertions)]
 pub static ALLOCATIONS: crate::server::stats::Counter = crate::server::stats::Counter::new();
 
-/// The alignment that every server's blocks have. Most have 16; but a server that keeps the size of a block before it
-/// (where its allocator cannot be asked: MALLOC=libc on musl) gives blocks that begin a word behind theirs.
+/// Minimum alignment of blocks on every server. Most servers align to 16 bytes, but a server that stores the size of a
+/// block in front of it (if its allocator cannot report it: MALLOC=libc on musl) returns blocks offset by a word.
 pub const SERVER_ALIGNMENT: usize = 8;
 
-/// Runs what a release build leaves out, and counts nothing that it asks for.
+/// Runs code of debug builds only, without counting its allocations.
 #[cfg(debug_assertions)]
 pub fn uncounted<T>(run: impl FnOnce() -> T) -> T {
     let before = ALLOCATIONS.get();
@@ -27,13 +27,13 @@ pub fn uncounted<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-// SAFETY: the server's functions are malloc, free and realloc in all but name, and nothing is allocated before they are
-// known. A layout of a larger alignment than theirs gets a place within a larger block.
+// SAFETY: the server's functions are equivalent to malloc, free and realloc, and nothing is allocated before they are
+// known. A layout with a larger alignment than theirs is placed within a larger block.
 unsafe impl GlobalAlloc for ServerAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         #[cfg(debug_assertions)]
         ALLOCATIONS.count();
-        // SAFETY: passed on from the caller.
+        // SAFETY: the caller guarantees a layout of nonzero size.
         unsafe { if layout.align() <= SERVER_ALIGNMENT { block(layout.size()) } else { aligned(layout) } }
     }
 
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for ServerAllocator {
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         #[cfg(debug_assertions)]
         ALLOCATIONS.count();
-        // SAFETY: as in `dealloc`; what the caller asks for is a valid layout.
+        // SAFETY: as in `dealloc`; the caller guarantees that the new layout is valid.
         unsafe {
             if layout.align() <= SERVER_ALIGNMENT {
                 return in_place(call!(RedisModule_Realloc(place.cast(), new_size)));
@@ -63,36 +63,37 @@ unsafe impl GlobalAlloc for ServerAllocator {
     }
 }
 
-/// A block of the server's; null if there is none to be had.
+/// Allocates a block from the server; returns null if that fails.
 unsafe fn block(size: usize) -> *mut u8 {
-    // SAFETY: the server is asked for any size, as malloc is.
+    // SAFETY: like malloc, the server's function accepts any size.
     unsafe { in_place(call!(RedisModule_Alloc(size))) }
 }
 
-/// A block that was just asked for, where it is to lie.
+/// Returns a newly allocated block, moved to a better place during defragmentation.
 ///
 /// # Safety
-/// The block is the server's, and nobody else knows of it.
+/// The block is from the server's allocator, and the caller has the only pointer to it.
 #[inline(always)]
 unsafe fn in_place(block: *mut c_void) -> *mut u8 {
     let defragmentation = DEFRAGMENTATION.load(Relaxed);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that it has the only pointer to the block; a handle that is set is live on its
+    // thread.
     if defragmentation.is_null() { block.cast() } else { unsafe { better(defragmentation, block) }.cast() }
 }
 
-/// The server's handle while it has a value defragmented; else null.
+/// Server's handle while a value is being defragmented; otherwise null.
 static DEFRAGMENTATION: AtomicPtr<raw::RedisModuleDefragCtx> = AtomicPtr::new(null_mut());
 
-/// The thread that it has that done on: any other, which frees large values, is let alone.
+/// Thread of the defragmentation. Allocations of other threads, which free large values, are not affected.
 static DEFRAGMENTING: AtomicUsize = AtomicUsize::new(0);
 
-/// Gives every block that `run` asks for a place that the server's defragmentation would leave it in. The server knows
-/// of a block whether it lies well, and nothing of a block that is still to be had: so each is had first.
+/// Runs `run` and moves each block that it allocates to the place that the server's defragmentation prefers. The server
+/// judges only allocated blocks, so each block is allocated first.
 ///
 /// # Safety
 /// `ctx` is the server's handle, for the length of its callback.
 pub unsafe fn in_better_places<T>(ctx: *mut raw::RedisModuleDefragCtx, run: impl FnOnce() -> T) -> T {
-    /// A panic ends it too.
+    /// Guard that ends the defragmentation, even on a panic.
     struct Ended;
     impl Drop for Ended {
         fn drop(&mut self) {
@@ -107,30 +108,32 @@ pub unsafe fn in_better_places<T>(ctx: *mut raw::RedisModuleDefragCtx, run: impl
 
 #[allow(clippy::as_conversions, clippy::cast_possible_truncation, reason = "a number in glibc, a pointer in musl")]
 fn this_thread() -> usize {
-    // SAFETY: it has no precondition.
+    // SAFETY: the function has no precondition.
     unsafe { libc::pthread_self() as usize }
 }
 
-/// The block, moved to a better place if the server has one.
+/// Moves the block to a better place if the server has one; returns its address.
 ///
 /// # Safety
-/// The block is the server's, and nobody else knows of it; the handle is live if this is its thread.
+/// The block is from the server's allocator, and the caller has the only pointer to it. The handle is live if this is
+/// its thread.
 #[cold]
 unsafe fn better(defragmentation: *mut raw::RedisModuleDefragCtx, block: *mut c_void) -> *mut c_void {
     if block.is_null() || DEFRAGMENTING.load(Relaxed) != this_thread() {
         return block;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that it has the only pointer to the block, and that the handle is live on this
+    // thread.
     let moved = api!(RedisModule_DefragAlloc).map_or(null_mut(), |defrag| unsafe { defrag(defragmentation, block) });
     if moved.is_null() { block } else { moved }
 }
 
-/// A place of that layout within a block that has room for it wherever the block begins. Where the block begins is kept
-/// in the word before it.
+/// Allocates a place with this layout within a block that is large enough for any start of the block. The start of the
+/// block is stored in the word before the place.
 unsafe fn aligned(layout: Layout) -> *mut u8 {
     let Some(size) = layout.size().checked_add(layout.align()) else { return null_mut() };
-    // SAFETY: a block begins at a multiple of a word, and so does the place, at least a word and at most the alignment
-    // behind it.
+    // SAFETY: the block and the place start at multiples of a word. The place is at least a word and at most the
+    // alignment behind the start of the block.
     unsafe {
         let block = block(size);
         if block.is_null() {
@@ -143,12 +146,12 @@ unsafe fn aligned(layout: Layout) -> *mut u8 {
     }
 }
 
-/// The block that a place lies in.
+/// Returns the block that contains a place.
 ///
 /// # Safety
 /// The place came from [`aligned`].
 unsafe fn block_of(place: *mut u8) -> *mut u8 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the place came from `aligned`, which has written the word.
     unsafe { word_before(place).read() }
 }
 
@@ -158,16 +161,16 @@ unsafe fn block_of(place: *mut u8) -> *mut u8 {
 /// The place came from [`aligned`].
 unsafe fn word_before(place: *mut u8) -> *mut *mut u8 {
     #![allow(clippy::cast_ptr_alignment, reason = "a place is aligned to more than a word")]
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the place came from `aligned`, so there is a word of the block before it.
     unsafe { place.cast::<*mut u8>().sub(1) }
 }
 
-/// The bytes that the server's allocator really holds for `block`.
+/// Returns the number of bytes that the server's allocator uses for `block`.
 ///
 /// # Safety
 /// `block` came from the server's allocator, for something of an alignment of at most [`SERVER_ALIGNMENT`], and is
 /// live.
 pub unsafe fn size(block: *const c_void) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `block` is a live block of the server's allocator.
     unsafe { call!(RedisModule_MallocSize(block.cast_mut())) }
 }

@@ -83,7 +83,8 @@ pub unsafe fn register<U: Usage>(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'
         copy2: None,
         aux_save2: None,
     };
-    // SAFETY: the caller's promise; the server copies the methods and the name.
+    // SAFETY: the caller guarantees that `ctx` is that of the module's load; the server copies the methods and the
+    // name.
     let registered = unsafe { call!(RedisModule_CreateDataType(ctx, name.as_ptr(), version, &raw mut methods)) };
     if registered.is_null() {
         return Err("the server refuses a native type (is a module with the same types loaded?)");
@@ -94,19 +95,20 @@ pub unsafe fn register<U: Usage>(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'
     Ok(())
 }
 
-/// Makes `usage` a value that the server can hold.
+/// Converts `usage` to a value that the server can hold.
 pub fn into_raw<U: Usage>(usage: U) -> *mut U {
-    // The server is asked for the size of the very block, and moves it: so it must be one of its own, not one within.
+    // The server reports the size of this block and moves it, so the pointer must be to the start of a server's block.
     const { assert!(align_of::<U>() <= memory::SERVER_ALIGNMENT) };
     Box::into_raw(Box::new(usage))
 }
 
-/// Takes a value back.
+/// Converts a value back to a usage.
 ///
 /// # Safety
-/// It came from [`into_raw`] (or [`defragmentation`], which moves it), and nobody holds it any more.
+/// The value came from [`into_raw`] (or [`defragmentation`], which moves it), and no other pointer to it is used any
+/// more.
 pub unsafe fn from_raw<U: Usage>(value: *mut U) -> U {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `value` came from `into_raw` and is not used elsewhere.
     *unsafe { Box::from_raw(value) }
 }
 
@@ -114,7 +116,7 @@ pub unsafe fn from_raw<U: Usage>(value: *mut U) -> U {
 /// `value` is a live value of the type `U`: the server passes each callback below one of the type that it was
 /// registered for.
 unsafe fn usage<'a, U: Usage>(value: *const c_void) -> Option<&'a U> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `value` is a live value of the type `U`.
     unsafe { value.cast::<U>().as_ref() }
 }
 
@@ -144,7 +146,7 @@ guard::entry_point! {
             log_refused_version::<U>(version);
             return null_mut();
         }
-        // What no command can have made is refused.
+        // A value that no command can have created is rejected.
         // SAFETY: the handle is that of the callback.
         let usage: Option<U> = load_usage(&mut unsafe { Rdb::new(io) });
         usage.as_ref().inspect(|usage| check_stored(*usage));
@@ -156,7 +158,7 @@ guard::entry_point! {
     }
 }
 
-/// Sees a fencing token in a key that is loaded, or that a client restores.
+/// Records a fencing token in a key that is loaded, or that a client restores.
 #[cold]
 fn fencing_token_read(global: &Global, token: u64) {
     // SAFETY: a null context is allowed.
@@ -179,8 +181,8 @@ guard::entry_point! {
 guard::entry_point! {
     /// Writes a value into an AOF that is rewritten.
     unsafe fn aof_rewrite<U: Usage>(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
-        // SAFETY: see `usage`; the handle and the key are the server's, for the length of the callback. Whoever
-        // rewrites holds the server's lock, or is a child of its own.
+        // SAFETY: see `usage`; the handle and the key are valid during the callback. The server rewrites with its lock
+        // held, or in a child process.
         unsafe {
             policy_lifetime::rewrite(global(), io);
             let Some(usage) = usage::<U>(value) else { return };
@@ -235,7 +237,7 @@ impl Encoder for Digest {
     }
 
     fn bytes(&mut self, value: &[u8]) {
-        // SAFETY: as above; the server only reads the bytes.
+        // SAFETY: the handle is live (see `new`); the server only reads the bytes.
         unsafe {
             call!(RedisModule_DigestAddStringBuffer(self.0, value.as_ptr().cast(), value.len()));
             call!(RedisModule_DigestEndSequence(self.0));
@@ -258,7 +260,7 @@ guard::entry_point! {
     /// Frees a value.
     unsafe fn free<U: Usage>(value: *mut c_void) {
         if !value.is_null() {
-            // SAFETY: the server lets go of a value that `into_raw` made.
+            // SAFETY: the server releases a value that `into_raw` has created.
             lazy_free::free(unsafe { Box::from_raw(value.cast::<U>()) });
         }
     }
@@ -283,24 +285,23 @@ guard::entry_point! {
         _key: *mut raw::RedisModuleString,
         value: *mut *mut c_void,
     ) -> c_int, or 0 => {
-        // SAFETY: the server passes the place that holds the only pointer to a value of the type `U`, with its lock
-        // held.
+        // SAFETY: with its lock held, the server passes the address of the only pointer to a value of the type `U`.
         unsafe { defragmentation::move_value(ctx, value.cast::<*mut U>()) }
     }
 }
 
-/// Tells the server how we treat its calls back.
+/// Sets the options of the module.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
 pub unsafe fn set_options(ctx: *mut raw::RedisModuleCtx) {
-    // A failed read is an error of ours to report, not the server's to abort on; a key opened for writing and left
-    // as it was has not been modified; nothing outside the keyspace is derived from it, and policies wait until the
-    // load has ended, so it may be loaded beside the old one.
+    // In this order: the module reports failed reads, so the server need not abort; a key that is opened for writing is
+    // not thereby modified; an asynchronous load is supported, as no state is derived from the keyspace, and policies
+    // are replaced only at the end of a load.
     let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `ctx` is that of the module's load.
     unsafe {
         if server_is_valkey(ctx) {
             // VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION (Valkey 9); unknown bits are ignored by older ones.
@@ -318,7 +319,7 @@ unsafe fn server_is_valkey(ctx: *mut raw::RedisModuleCtx) -> bool {
     else {
         return false;
     };
-    // SAFETY: the caller's promise; the data is freed once and not used after.
+    // SAFETY: the caller guarantees that `ctx` is live; the data is freed once and not used after.
     unsafe {
         let data = get(ctx, c"server".as_ptr());
         let name = field(data, c"server_name".as_ptr());
