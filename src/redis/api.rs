@@ -1,5 +1,5 @@
-//! Functions of the module API: those that every supported server has are in a table, filled as the module loads; those
-//! that a server may lack are asked for at each use.
+//! Functions of the module API. Those that every supported server has are in a table, filled at load; those that a
+//! server may lack are looked up at each use.
 
 use redis_module::{Context, RedisValue, raw};
 use std::cell::UnsafeCell;
@@ -21,7 +21,7 @@ pub(crate) use call;
 macro_rules! api {
     ($name:ident) => {{
         #[allow(unused_unsafe, reason = "used in safe code and in unsafe blocks alike")]
-        // SAFETY: the pointers are written once, when the module loads, before anything else of ours runs.
+        // SAFETY: the pointers are written once, at load, before other code of the module runs.
         let function = unsafe { redis_module::raw::$name };
         function
     }};
@@ -153,7 +153,7 @@ pub fn server_is(flag: u32) -> bool {
     has_flag(unsafe { call!(RedisModule_GetContextFlags(null_mut())) }, flag)
 }
 
-/// Returns what `read` finds in a section of the server's INFO; `None` where it cannot be asked.
+/// Returns the result of `read` for a section of the server's INFO; `None` if it cannot be queried.
 pub fn in_info<T>(section: &CStr, read: impl FnOnce(*mut raw::RedisModuleServerInfoData) -> Option<T>) -> Option<T> {
     let (get, free) = (api!(RedisModule_GetServerInfo)?, api!(RedisModule_FreeServerInfo)?);
     // SAFETY: on the server's thread; a null context is allowed. The data is freed once and not used after.
@@ -165,12 +165,12 @@ pub fn in_info<T>(section: &CStr, read: impl FnOnce(*mut raw::RedisModuleServerI
     }
 }
 
-/// Returns a number of the server's INFO; `None` where it cannot be asked or has no such field.
+/// Returns a number of the server's INFO; `None` if it cannot be queried or has no such field.
 pub fn info_number(section: &CStr, name: &CStr) -> Option<u64> {
     let field = api!(RedisModule_ServerInfoGetFieldUnsigned)?;
     in_info(section, |info| {
         let mut failed = OK;
-        // SAFETY: the data is there as long as it is read.
+        // SAFETY: the data is live while it is read.
         let value = unsafe { field(info, name.as_ptr(), &raw mut failed) };
         (failed == OK).then_some(value)
     })
@@ -208,7 +208,7 @@ pub unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx, id: u64, callback: Callba
 pub fn valkey_version() -> Option<(u32, u32)> {
     let field = api!(RedisModule_ServerInfoGetFieldC)?;
     let version = in_info(c"server", |info| {
-        // SAFETY: the data is there as long as it is read, and the text with it.
+        // SAFETY: the data, and the text in it, is live while it is read.
         unsafe {
             let text = field(info, c"valkey_version".as_ptr());
             (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())

@@ -1,8 +1,8 @@
-//! Clients that the server has blocked for us: blocking them, and handing them back to the server with their answers.
-//! What becomes of them in between is drawn at the head of `src/waiting/mod.rs`.
+//! Clients that the server has blocked for this module: blocking them, and handing them back with their answers. The
+//! head of `src/waiting/mod.rs` has a diagram of the states in between.
 //!
-//! The server's own time-out is not used: it can overtake an answer that is on its way, and then nobody is answered.
-//! Its callback is for CLIENT UNBLOCK.
+//! The server's own timeout is not used: it can overtake an answer that is being sent, and then the client gets no
+//! reply. The timeout callback is used for CLIENT UNBLOCK.
 
 use super::api::{OK, api, call, config, has_flag};
 use super::server_entry::ServerEntry;
@@ -14,8 +14,8 @@ use redis_module::raw;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-/// Returns `true` if the client of a call can be blocked: not in a transaction or a script, nor where nobody waits for
-/// its reply.
+/// Returns `true` if the client of a call can be blocked: not in a transaction or a script, nor without a client that
+/// waits for the reply.
 pub fn may_block(redis: &Redis) -> bool {
     const NOT_IN: [u32; 4] = [
         raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING,
@@ -85,7 +85,7 @@ fn unblockable(entry: ServerEntry) -> bool {
 /// # Safety
 /// `ctx` is that of a callback of a blocked client.
 unsafe fn answer_of<'a>(ctx: *mut raw::RedisModuleCtx) -> Option<&'a Answer> {
-    // SAFETY: the caller guarantees the contract; what it was handed back with is an answer, or null.
+    // SAFETY: the caller guarantees that `ctx` is that of a callback; the private data is an answer or null.
     unsafe { api!(RedisModule_GetBlockedClientPrivateData)?(ctx).cast::<Answer>().as_ref() }
 }
 
@@ -96,11 +96,11 @@ guard::entry_point! {
         _argv: *mut *mut raw::RedisModuleString,
         _length: c_int,
     ) -> c_int, or OK => {
-        // SAFETY: a callback of a blocked client.
+        // SAFETY: `ctx` is that of a callback of a blocked client.
         let Some(answer) = (unsafe { answer_of(ctx) }) else { return OK };
-        // SAFETY: the callback's own context; no words are asked of it.
+        // SAFETY: `ctx` is that of the callback; there are no words.
         let redis = unsafe { Redis::new(ctx, &[], answer.stats) };
-        // A lease of which it is not told is given back.
+        // A lease whose reply could not be sent is released.
         let told = guard::catch_panic(false, || {
             guard::panic_test_point();
             answer.told.set(true);
@@ -121,10 +121,10 @@ guard::entry_point! {
         if answer.is_null() {
             return;
         }
-        // SAFETY: it was made by `hand_back`, and is freed once.
+        // SAFETY: `hand_back` has created the answer, and it is freed once.
         let answer = unsafe { Box::from_raw(answer.cast::<Answer>()) };
         if !answer.told.get() {
-            // SAFETY: the server is done with blocked clients with its lock held.
+            // SAFETY: the server frees the data of blocked clients with its lock held.
             unsafe { tell(ctx, |callbacks, entry| (callbacks.answer_lost)(entry, *answer)) };
         }
     }
@@ -152,7 +152,7 @@ guard::entry_point! {
 }
 
 guard::entry_point! {
-    /// Hears that a blocked client is gone.
+    /// Handles the disconnection of a blocked client.
     unsafe fn disconnected(ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
         // SAFETY: the server drops clients with its lock held.
         unsafe { tell(ctx, |callbacks, entry| (callbacks.client_gone)(entry, ClientId(client.addr()))) };

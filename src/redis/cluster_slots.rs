@@ -1,5 +1,5 @@
 //! Ownership of keys in a cluster. The server checks it for each call, but not for clients that a module has blocked,
-//! nor for a timer: what that writes to a slot that has moved away would have two owners.
+//! nor for a timer: a key that a timer writes in a slot that was migrated would have two owners.
 
 use super::Redis;
 use super::api::{api, call, server_is, valkey_version};
@@ -19,7 +19,7 @@ pub enum SlotPlace {
     Elsewhere,
     /// No node: the cluster is down, or down for writes.
     Down,
-    /// The server does not say: it refuses every call of a module (see [`refuses_every_call`]).
+    /// Unknown, as the server rejects every call of a module (see [`refuses_every_call`]).
     Unknown,
 }
 
@@ -30,7 +30,7 @@ pub fn are_used() -> bool {
 
 /// Returns the place where a key is served, for a timer or an event.
 pub fn place_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<SlotPlace> {
-    // SAFETY: the entry's own context; the string lives as long as it is asked for.
+    // SAFETY: the context is that of the entry; the string is live during the call.
     with_name(entry, db, name, |name| unsafe { place(entry.ctx, name) })
 }
 
@@ -38,7 +38,7 @@ pub fn place_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<SlotPlace>
 /// work.
 pub fn redirection(redis: &Redis, name: KeyName) -> Option<Error> {
     let name = redis.string(name).ok()?;
-    // SAFETY: the context and the string are those of what is being done.
+    // SAFETY: the context and the string are those of the current work.
     unsafe { elsewhere(redis.ctx, name) }
 }
 
@@ -50,9 +50,9 @@ unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
     if !are_used() {
         return SlotPlace::Here;
     }
-    // Numbers and a holder, such as a call has; they are not read.
+    // Valid arguments of the call; the server does not read them.
     let [one, holder] = [c"1".as_ptr(), c"me".as_ptr()];
-    // SAFETY: the caller guarantees it (see the function's contract).
+    // SAFETY: the caller guarantees that `ctx` is live and no call's, and that `name` is live.
     let tried = unsafe {
         let acquire =
             || call!(RedisModule_Call(ctx, c"RL.ACQUIRE".as_ptr(), c"Dsccc".as_ptr(), name, one, one, holder));
@@ -62,11 +62,11 @@ unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
         }
     };
     match tried {
-        // SAFETY: the caller guarantees it (see the function's contract).
+        // SAFETY: the caller guarantees that `ctx` is live and no call's.
         Tried::Refused(libc::EPERM) if unsafe { refuses_every_call(ctx) } => SlotPlace::Unknown,
         Tried::Refused(libc::EPERM) => SlotPlace::Elsewhere,
         Tried::Refused(libc::ENETDOWN | libc::EROFS) => SlotPlace::Down,
-        // By that name the server may have no command, so it says nothing of the key.
+        // The server may have no command of that name; that error does not concern the key.
         Tried::Passed | Tried::Unknown | Tried::Refused(_) => SlotPlace::Here,
     }
 }
@@ -78,7 +78,7 @@ unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
 /// # Safety
 /// `ctx` is live, and no call's.
 unsafe fn refuses_every_call(ctx: *mut raw::RedisModuleCtx) -> bool {
-    // SAFETY: the caller guarantees it (see the function's contract).
+    // SAFETY: the caller guarantees that `ctx` is live and no call's.
     let tried = unsafe { try_call(|| call!(RedisModule_Call(ctx, c"PING".as_ptr(), c"D".as_ptr()))) };
     matches!(tried, Tried::Refused(libc::EPERM))
 }
@@ -88,15 +88,15 @@ unsafe fn refuses_every_call(ctx: *mut raw::RedisModuleCtx) -> bool {
 /// # Safety
 /// `ctx` is live, and no call's; `name` is a live string.
 unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<Error> {
-    // SAFETY: the caller guarantees it (see the function's contract).
+    // SAFETY: the caller guarantees that `ctx` is live and no call's, and that `name` is live.
     let text = match unsafe { place(ctx, name) } {
         SlotPlace::Here => return None,
-        // SAFETY: the caller guarantees it (see the function's contract).
+        // SAFETY: the caller guarantees that `ctx` and `name` are live.
         SlotPlace::Elsewhere => moved(&Context::new(ctx), unsafe { super::guard::bytes(name) })
-            // Whoever asks again learns where the key is from the server itself.
+            // A client that retries is redirected by the server itself.
             .unwrap_or_else(|| "TRYAGAIN the key's slot is on its way to another node".to_owned()),
         SlotPlace::Down => "CLUSTERDOWN The cluster is down".to_owned(),
-        // The server knows where the key is when the client asks again, and a call that finds room is granted at once.
+        // The server redirects a client that retries, and a call that finds room is granted at once.
         SlotPlace::Unknown => {
             "TRYAGAIN the server refuses the calls of modules, after a script that crossed slots".to_owned()
         }
@@ -104,16 +104,17 @@ unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleSt
     Some(Error::Redirected(text))
 }
 
-/// Returns `true` if this node takes no writes though it serves its slots for reading, as far as the cluster's state
-/// tells.
+/// Returns `true` if this node rejects writes although it serves its slots for reading, according to the state of the
+/// cluster.
 pub fn is_down(ctx: &Context) -> bool {
     let Ok(state) = ctx.call("CLUSTER", &["INFO"]) else { return false };
     text(&state).is_some_and(|state| state.starts_with(b"cluster_state:fail"))
 }
 
-/// `MOVED slot host:port`; `None` if the slot is this node's, or nobody's, or the server cannot be asked.
+/// Returns the error `MOVED slot host:port`; `None` if this node or no node owns the slot, or the server cannot be
+/// queried.
 fn moved(ctx: &Context, name: &[u8]) -> Option<String> {
-    // Before 9.1, CLUSTER SLOTS looks for the address of the client that asks, and crashes if that is a module's timer.
+    // Before 9.1, CLUSTER SLOTS reads the address of the calling client, and crashes if the caller is a module's timer.
     const ANSWERS_TIMERS: (u32, u32) = (9, 1);
     if valkey_version().is_some_and(|version| version < ANSWERS_TIMERS) {
         return None;
@@ -139,22 +140,23 @@ fn moved(ctx: &Context, name: &[u8]) -> Option<String> {
     }
 }
 
-/// The bytes of a string, however the SDK has read it.
+/// Returns the bytes of a string, for each variant in which the SDK returns one.
 fn text(value: &RedisValue) -> Option<&[u8]> {
     match value {
         RedisValue::SimpleString(text) | RedisValue::BulkString(text) => Some(text.as_bytes()),
         RedisValue::StringBuffer(text) => Some(text),
-        // A node whose address is not known: the client is to go on where it is.
+        // A node with unknown address: the client uses the address that it is connected to.
         RedisValue::Null => Some(b""),
         _ => None,
     }
 }
 
-/// This node's id.
+/// Returns the id of this node.
 fn own_id() -> Option<&'static [u8]> {
     const LENGTH: usize = 40;
-    // SAFETY: on the server's thread. It is null outside a cluster, else a string of 40 letters that stays.
+    // SAFETY: called with the server's lock held. The id is null outside a cluster, else a permanent string of 40
+    // characters.
     let id = unsafe { api!(RedisModule_GetMyClusterID)?() };
-    // SAFETY: likewise.
+    // SAFETY: the id is not null, so it has 40 characters and lives as long as the process.
     (!id.is_null()).then(|| unsafe { std::slice::from_raw_parts(id.cast(), LENGTH) })
 }

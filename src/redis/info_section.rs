@@ -12,14 +12,14 @@ use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 use std::sync::OnceLock;
 
-/// The commands that INFO shows, as they were registered.
+/// Commands that INFO shows.
 static COMMANDS: OnceLock<Vec<&'static Command>> = OnceLock::new();
 
 fn commands() -> impl Iterator<Item = &'static Command> {
     COMMANDS.get().into_iter().flatten().copied()
 }
 
-/// Sees to it that INFO shows the counters of these commands, and of every kind.
+/// Registers the INFO sections with the counters of these commands and of every kind.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
@@ -112,7 +112,7 @@ struct Info {
 }
 
 impl Info {
-    /// Begins a section. `false` if it was not asked for.
+    /// Begins a section. Returns `false` if it was not requested.
     fn section(&self, name: &CStr) -> bool {
         // SAFETY: `ctx` is that of the current INFO; the server copies the name.
         api!(RedisModule_InfoAddSection).is_some_and(|add| unsafe { add(self.ctx, name.as_ptr()) } == OK)
@@ -120,14 +120,14 @@ impl Info {
 
     fn field(&self, name: &CStr, value: u64) {
         if let Some(add) = api!(RedisModule_InfoAddFieldULongLong) {
-            // SAFETY: likewise.
+            // SAFETY: `ctx` is that of the current INFO; the server copies the name.
             unsafe { add(self.ctx, name.as_ptr(), value) };
         }
     }
 
     fn constant(&self, name: &CStr, value: &CStr) {
         if let Some(add) = api!(RedisModule_InfoAddFieldCString) {
-            // SAFETY: likewise; the value too.
+            // SAFETY: `ctx` is that of the current INFO; the server copies the name and the value.
             unsafe { add(self.ctx, name.as_ptr(), value.as_ptr()) };
         }
     }
@@ -187,7 +187,7 @@ impl Info {
         }
     }
 
-    /// `name:one=1,other=2`
+    /// Adds a field of the form `name:one=1,other=2`.
     fn dict(&self, name: &CStr, fields: &[(&CStr, &Counter)]) {
         self.dict_of(name, || {
             for (name, counter) in fields {
@@ -196,13 +196,13 @@ impl Info {
         });
     }
 
-    /// A field that has fields of its own, which `add` adds.
+    /// Adds a dictionary field, whose fields `add` adds.
     fn dict_of(&self, name: &CStr, add: impl FnOnce()) {
         if let (Some(begin), Some(end)) = (api!(RedisModule_InfoBeginDictField), api!(RedisModule_InfoEndDictField)) {
-            // SAFETY: likewise.
+            // SAFETY: `ctx` is that of the current INFO; the server copies the name.
             unsafe { begin(self.ctx, name.as_ptr()) };
             add();
-            // SAFETY: likewise.
+            // SAFETY: `ctx` is that of the current INFO.
             unsafe { end(self.ctx) };
         }
     }

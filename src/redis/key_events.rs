@@ -1,4 +1,4 @@
-//! Hearing of what happens to keys, for those who wait for room in one.
+//! Subscription to keyspace events, for calls that wait for room in a key.
 
 use super::api::{self, OK, api};
 use super::global::global;
@@ -9,8 +9,8 @@ use redis_module::raw;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 
-/// The kinds of keyspace events that can make room, where the server does not tell of keys that end: whatever can end
-/// or replace one, and ours.
+/// Classes of keyspace events that can make room, on servers that do not announce the end of keys: all that can delete
+/// or replace a key, and those of this module.
 const EVENTS: c_int = OWN_EVENTS
     | raw::REDISMODULE_NOTIFY_GENERIC
     | raw::REDISMODULE_NOTIFY_STRING
@@ -20,12 +20,12 @@ const EVENTS: c_int = OWN_EVENTS
     | raw::REDISMODULE_NOTIFY_EXPIRED
     | raw::REDISMODULE_NOTIFY_EVICTED;
 
-/// The kind of ours: a key goes on, and has changed.
+/// Class of this module's events: a key was changed and still exists.
 const OWN_EVENTS: c_int = raw::REDISMODULE_NOTIFY_MODULE;
 
-/// Hears of what happens to keys from now on. That cannot be given up again, and each event costs the server a call.
+/// Subscribes to keyspace events. This cannot be undone, and each event costs the server a call.
 ///
-/// From Redis 7.2 on, and on Valkey, it is told of each key that ends or is replaced, which are fewer.
+/// Redis 7.2 and later, and Valkey, announce each key that is deleted or replaced, which are fewer events.
 /// Subscribing has a side effect on Valkey before 9.1: a client that runs MOVE, or COPY with DB, is left in the other
 /// database.
 pub fn subscribe(entry: ServerEntry) {
@@ -42,14 +42,14 @@ pub fn subscribe(entry: ServerEntry) {
 }
 
 guard::entry_point! {
-    /// Hears of a keyspace event.
+    /// Handles a keyspace event.
     unsafe fn happened(
         ctx: *mut raw::RedisModuleCtx,
         _kind: c_int,
         _event: *const c_char,
         name: *mut raw::RedisModuleString,
     ) -> c_int, or OK => {
-        // SAFETY: the server tells of keys with its lock held. The event's own context, and the name of the key.
+        // SAFETY: the server announces events with its lock held; `ctx` is that of the event, and the name is live.
         unsafe {
             if global().queues.any() {
                 changed(ctx, api!(RedisModule_GetSelectedDb).map(|db| db(ctx)), name);
@@ -60,10 +60,10 @@ guard::entry_point! {
 }
 
 guard::entry_point! {
-    /// Hears that a key has ended or has been replaced.
+    /// Handles the deletion or replacement of a key.
     unsafe fn ended(ctx: *mut raw::RedisModuleCtx, _event: raw::RedisModuleEvent, _subevent: u64, data: *mut c_void) {
-        // SAFETY: the server tells of keys with its lock held. With such an event it passes an open key, whose name
-        // lives as long.
+        // SAFETY: the server announces events with its lock held. It passes an open key, whose name lives as long as
+        // the key is open.
         unsafe {
             if global().queues.any() {
                 let Some(info) = data.cast::<raw::RedisModuleKeyInfo>().as_ref() else { return };
@@ -79,7 +79,7 @@ guard::entry_point! {
 /// `ctx` is that of an event, and `name` null or a live string.
 unsafe fn changed(ctx: *mut raw::RedisModuleCtx, db: Option<c_int>, name: *mut raw::RedisModuleString) {
     if !name.is_null() {
-        // SAFETY: the caller guarantees the contract.
+        // SAFETY: the caller guarantees that `ctx` is that of an event and that `name` is null or live.
         unsafe { tell(ctx, |callbacks, entry| (callbacks.key_changed)(entry, db.unwrap_or(0), guard::bytes(name))) };
     }
 }

@@ -1,12 +1,12 @@
-//! Frees large values on a thread of its own, so that no call waits for it.
+//! Lazy freeing of large values on a background thread, so that no call waits for it.
 //!
-//! The server frees a value where it lets go of it: inside DEL, an expiry, FLUSHALL, or the call that replaces it. It
-//! leaves that to a background thread only where its settings say so (`lazyfree-lazy-user-del` and its siblings). So
-//! what has many blocks is handed over. Two cases are left as they are:
+//! The server frees a value synchronously inside DEL, an expiry, FLUSHALL, or the call that replaces it, unless its
+//! settings (`lazyfree-lazy-user-del` and its siblings) turn on a background thread. So values with many blocks are
+//! passed to a thread of the module. There are two exceptions:
 //!
-//! * on any other thread than the server's main one: most likely it is in the background already;
-//! * where memory is full. A server that evicts measures what each key has freed at once, and would go on to evict
-//!   others in the place of one that is freed later.
+//! * on any thread other than the server's main one, as that is most likely a background thread already;
+//! * if the server is out of memory. A server that evicts measures the memory that each eviction has freed, and would
+//!   evict further keys in place of one that is freed later.
 
 use super::api::server_is;
 use ratelimit_core::Usage;
@@ -16,20 +16,20 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, ThreadId};
 
-/// Allocations from which a value is large: some 3,000 leases or ids, in blocks of 2 KB.
+/// Number of allocations from which a value is large: about 3,000 leases or idempotency keys, in blocks of 2 KB.
 const LARGE: usize = 100;
 
 type AnyValue = Box<dyn Any + Send>;
 
-/// The thread that the module was loaded on.
+/// Thread on which the module was loaded.
 static MAIN: OnceLock<ThreadId> = OnceLock::new();
 
-/// This is the server's main thread: to be told at load.
+/// Records the current thread as the server's main thread. Called at load.
 pub fn loaded() {
     MAIN.get_or_init(|| thread::current().id());
 }
 
-/// Frees a value: a large one later.
+/// Frees a value; a large one in the background.
 #[inline]
 pub fn free<U: Usage>(value: Box<U>) {
     if value.effort() >= LARGE && may_wait() { hand_over(value) } else { drop(value) }
@@ -42,7 +42,7 @@ fn may_wait() -> bool {
 
 #[cold]
 fn hand_over(value: AnyValue) {
-    /// `None` where no thread can be had. It ends with the process.
+    /// Sender to the thread, which ends with the process; `None` if no thread could be created.
     static THREAD: OnceLock<Option<Sender<AnyValue>>> = OnceLock::new();
     let begin = || {
         let (values, received) = channel();
@@ -50,7 +50,7 @@ fn hand_over(value: AnyValue) {
         thread.spawn(move || free_all(&received)).is_ok().then_some(values)
     };
     match THREAD.get_or_init(begin) {
-        // A value that nobody takes is freed here.
+        // A value that cannot be sent is freed here, by dropping the error.
         Some(values) => drop(values.send(value)),
         None => drop(value),
     }
@@ -61,9 +61,9 @@ fn free_all(values: &Receiver<AnyValue>) {
     values.iter().for_each(drop);
 }
 
-/// The server's watchdog raises a signal to see what its main thread is doing.
+/// Blocks the signal by which the server's watchdog interrupts its main thread.
 fn leave_alarms_to_the_server() {
-    // SAFETY: a set of signals is plain data, which `sigemptyset` makes valid; the mask is this thread's alone.
+    // SAFETY: a set of signals is plain data, which `sigemptyset` initializes; the mask is that of this thread only.
     unsafe {
         let mut alarms = std::mem::zeroed();
         libc::sigemptyset(&raw mut alarms);

@@ -1,4 +1,4 @@
-//! Something done to a key that no client has called for.
+//! Work on a key outside a client's call.
 
 use super::Redis;
 use super::effect_demand;
@@ -8,28 +8,28 @@ use ratelimit_core::wire::args::KeyName;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Counters of work that is not about one client's call.
+/// Counters of work that belongs to no client's call.
 pub(super) static STATS: CommandStats = CommandStats::new();
 
-/// Runs something on a key from a timer, as a call would; whether it came to its end.
+/// Runs `run` on a key from a timer, like a call. Returns `true` if it completed without a panic.
 pub fn run(entry: ServerEntry, db: c_int, name: &[u8], run: impl FnOnce(&mut Redis, KeyName)) -> bool {
     let as_a_call = |name| {
         let argv = [name];
         // SAFETY: the entry's own context; the string lives as long as it is used.
         let mut redis = unsafe { Redis::new(entry.ctx, &argv, &STATS) };
-        // Of a call that nobody made there are no words to count a change by.
+        // Without a client's call there is no command to replicate verbatim, which would count a change.
         effect_demand::as_if_somebody_listened(|| {
             let ran = catch_unwind(AssertUnwindSafe(|| {
                 run(&mut redis, KeyName(0));
                 redis.finish();
             }));
             if ran.is_err() {
-                // When a call panics, too, what has been changed by then is propagated all the same.
+                // After a panic, the changes made before it are still propagated.
                 drop(catch_unwind(AssertUnwindSafe(|| redis.finish())));
             }
             ran.is_ok()
         })
     };
-    // What is run does not panic.
+    // The closure catches panics, so it returns a result.
     with_name(entry, db, name, as_a_call).unwrap_or(false)
 }

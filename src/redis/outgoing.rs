@@ -12,21 +12,21 @@ use redis_module::raw;
 use smallvec::SmallVec;
 use std::ffi::{c_char, c_int};
 
-/// The command that carries effects.
+/// Command that propagates effects.
 pub const COMMAND: &std::ffi::CStr = c"RL.EFFECT";
 
 /// Effects that a call has recorded and not propagated yet.
 #[derive(Default)]
 pub struct Changes {
-    /// A key was changed whose effect nobody receives.
+    /// `true` if a key was changed whose effect has no consumer.
     unsent: bool,
     /// Each effect with its key. Calls on one key propagate theirs at once and record none.
     recorded: SmallVec<[(KeyName, Text); 8]>,
 }
 
 impl Changes {
-    /// Records the last change of `usage`, in the key of that name, which expires at `expires_at`. Before the call it was
-    /// `before`.
+    /// Records the last change of `usage`, in the key of that name, which expires at `expires_at`. Before the call it
+    /// was `before`.
     #[inline(always)]
     pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64, before: &Readback<U>) {
         before.check_change(usage);
@@ -153,7 +153,7 @@ unsafe fn propagate_effect(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisM
     count_propagated(status);
 }
 
-/// Has the server count a change that nobody receives: by that it decides when to save.
+/// Makes the server count a change whose effect has no consumer, as it decides by that count when to save.
 ///
 /// # Safety
 /// `ctx` is that of the current call.

@@ -24,9 +24,9 @@ impl Encoder for Rdb {
     }
 
     fn bytes(&mut self, value: &[u8]) {
-        /// The longest string that the server looks for a number in, and more.
+        /// Maximum length of the copied strings; the server looks for numbers in shorter strings only.
         const SHORT: usize = 31;
-        // With a NUL behind: Redis 6.2 looks for a number up to the first byte that is none, past the end if need be.
+        // Null-terminated: Redis 6.2 parses a number up to the first byte that is not a digit, even past the end.
         let mut terminated = [0; SHORT + 1];
         let start = match terminated.get_mut(..value.len().min(SHORT)) {
             Some(short) if short.len() == value.len() => {
@@ -35,14 +35,14 @@ impl Encoder for Rdb {
             }
             _ => value.as_ptr(),
         };
-        // SAFETY: as above; the server copies the bytes.
+        // SAFETY: the handle is live (see `new`); the server copies the bytes.
         unsafe { call!(RedisModule_SaveStringBuffer(self.0, start.cast(), value.len())) }
     }
 }
 
 impl Decoder for Rdb {
     fn integer(&mut self) -> Option<u64> {
-        // SAFETY: as above. A failed read returns 0 and sets the handle's error.
+        // SAFETY: the handle is live (see `new`). A failed read returns 0 and sets the handle's error.
         unsafe {
             let value = call!(RedisModule_LoadUnsigned(self.0));
             (call!(RedisModule_IsIOError(self.0)) == 0).then_some(value)
@@ -51,7 +51,7 @@ impl Decoder for Rdb {
 
     fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
         let mut length = 0;
-        // SAFETY: as above. The server's own length is what it allocated; a failed read returns null.
+        // SAFETY: the handle is live (see `new`). The length is that of the allocation; a failed read returns null.
         unsafe {
             let start = call!(RedisModule_LoadStringBuffer(self.0, &raw mut length));
             if start.is_null() {

@@ -59,11 +59,11 @@ impl Replies {
                     self.reply(reply);
                 }
             }
-            // SAFETY: `ctx` is that of the current call; the text is a constant.
+            // SAFETY: `ctx` is that of the current call.
             Reply::Null => unsafe {
                 call!(RedisModule_ReplyWithNull(self.ctx));
             },
-            // SAFETY: likewise.
+            // SAFETY: `ctx` is that of the current call; the text is a constant.
             Reply::Ok => unsafe {
                 call!(RedisModule_ReplyWithSimpleString(self.ctx, c"OK".as_ptr()));
             },

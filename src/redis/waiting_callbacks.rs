@@ -1,5 +1,4 @@
-//! The callbacks by which the server's side tells `src/waiting/`, which is above it, what happens to waiting calls; and
-//! the timer that it keeps for them.
+//! Callbacks from the interface to the server to `src/waiting/`, which is above it, and the timer of waiting calls.
 
 use super::Redis;
 use super::api::api;
@@ -17,20 +16,20 @@ use std::sync::OnceLock;
 /// Functions of `src/waiting/` for events of the server.
 #[derive(Clone, Copy)]
 pub struct WaitingCallbacks {
-    /// Called when its timer is due.
+    /// Called when the timer is due.
     pub timer_is_due: fn(ServerEntry),
-    /// Something has happened to a key, in a database.
+    /// Called when a key of a database has changed.
     pub key_changed: fn(ServerEntry, c_int, &[u8]),
-    /// Something may have happened to every key: FLUSHALL, SWAPDB, a load.
+    /// Called when every key may have changed: FLUSHALL, SWAPDB or a load.
     pub all_keys_changed: fn(ServerEntry),
-    /// The server's cron event, some ten times a second.
+    /// Called at the server's cron event, about ten times a second.
     pub cron: fn(ServerEntry),
-    /// A client that waited is gone.
+    /// Called when a waiting client has disconnected.
     pub client_gone: fn(ServerEntry, ClientId),
-    /// CLIENT UNBLOCK, in a context of the waiting call: returns the client and its reply, which is sent before the
-    /// client is handed back. `None` if it has been handed back before.
+    /// Called at CLIENT UNBLOCK, in a context of the waiting call. Returns the client and its reply, which is sent
+    /// before the client is handed back; `None` if it has been handed back already.
     pub client_unblocked: fn(&mut Redis, ClientId) -> Option<UnblockedClient>,
-    /// An answer was not sent.
+    /// Called when an answer could not be sent.
     pub answer_lost: fn(ServerEntry, Answer),
 }
 
@@ -39,13 +38,13 @@ pub type UnblockedClient = (BlockedClient, Result<Reply, Error>);
 
 static CALLBACKS: OnceLock<WaitingCallbacks> = OnceLock::new();
 
-/// Registers the callbacks that events are told to.
+/// Registers the callbacks.
 pub fn register(callbacks: WaitingCallbacks) {
     // Set once: a module whose load has come this far is never unloaded.
     CALLBACKS.get_or_init(|| callbacks);
 }
 
-/// The callbacks, once they are registered.
+/// Returns the callbacks; `None` before they are registered.
 pub(super) fn callbacks() -> Option<&'static WaitingCallbacks> {
     CALLBACKS.get()
 }
@@ -56,27 +55,27 @@ pub(super) fn callbacks() -> Option<&'static WaitingCallbacks> {
 /// `ctx` is that of an entry from the server, which holds its lock.
 pub(super) unsafe fn tell(ctx: *mut raw::RedisModuleCtx, what: impl FnOnce(&WaitingCallbacks, ServerEntry)) {
     if let Some(callbacks) = callbacks() {
-        // SAFETY: the caller guarantees the context and the lock.
+        // SAFETY: the caller guarantees that `ctx` is that of an entry from the server, which holds its lock.
         what(callbacks, unsafe { ServerEntry::new(ctx) });
     }
 }
 
 /// Arms a timer that is due after `wait` milliseconds.
 pub fn set_timer(entry: ServerEntry, wait: i64) -> Option<TimerId> {
-    // SAFETY: a context of the module's; the callback is a plain function.
+    // SAFETY: the context is one of this module; the callback is a plain function.
     api!(RedisModule_CreateTimer).map(|create| unsafe { create(entry.ctx, wait, Some(due), null_mut()) })
 }
 
 /// Disarms a timer that was not due yet.
 pub fn stop_timer(entry: ServerEntry, timer: TimerId) {
     if let Some(stop) = api!(RedisModule_StopTimer) {
-        // SAFETY: a context of the module's. The server knows of none that is over, and returns an error then.
+        // SAFETY: the context is one of this module. The server returns an error for a timer that no longer exists.
         unsafe { stop(entry.ctx, timer, null_mut()) };
     }
 }
 
 guard::entry_point! {
-    /// Serves calls that wait, as their timer has come due.
+    /// Serves waiting calls when their timer is due.
     unsafe fn due(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
         unsafe { tell(ctx, |callbacks, entry| (callbacks.timer_is_due)(entry)) };

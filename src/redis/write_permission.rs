@@ -1,8 +1,8 @@
 //! Permission to write: the server checks it for each call of a client, but not for a timer.
 //!
-//! It refuses writes while too few replicas are there (`min-replicas-to-write`), and after a snapshot or the AOF could
-//! not be written. From Redis 7.2 on, and on Valkey, a call can be tried without being carried out. Before that, INFO
-//! and CONFIG tell.
+//! The server rejects writes while it has too few replicas (`min-replicas-to-write`), and after a snapshot or the AOF
+//! could not be written. Redis 7.2 and later, and Valkey, can check a call without executing it. On earlier servers the
+//! module reads INFO and CONFIG.
 
 use super::api::{api, call, config, in_info, info_number, server_is};
 use super::cluster_slots;
@@ -17,10 +17,10 @@ pub fn may_be_propagated() -> bool {
     super::policy_lifetime::may_propagate() && !NOT_WHILE.into_iter().any(server_is)
 }
 
-/// Returns `true` if the server carries out writes of a timer or an event now.
+/// Returns `true` if the server now accepts writes of a timer or an event.
 pub fn are_taken(entry: ServerEntry) -> bool {
     let ctx = entry.ctx;
-    // SAFETY: the entry's own context. A write without a key, of which not even the arguments are read.
+    // SAFETY: the context is that of the entry. The call is a write without a key, whose arguments are not read.
     let tried = unsafe {
         try_call(|| {
             call!(RedisModule_Call(ctx, super::policy_lifetime::COMMAND.as_ptr(), c"SDc".as_ptr(), c"".as_ptr()))
@@ -28,26 +28,26 @@ pub fn are_taken(entry: ServerEntry) -> bool {
     };
     match tried {
         Tried::Passed => true,
-        // A call that names no key is refused with EPERM only where every call is, which says nothing of writes.
-        // SAFETY: the entry's own context.
+        // A call without keys is rejected with EPERM only if every call is, which does not depend on writes.
+        // SAFETY: the context is that of the entry.
         Tried::Unknown | Tried::Refused(libc::EPERM) => unsafe { is_as_it_should_be(ctx) },
         Tried::Refused(_) => false,
     }
 }
 
-/// Returns `true` if there is no reason for which the server refuses writes.
+/// Returns `true` if INFO and CONFIG show no reason for the server to reject writes.
 ///
 /// # Safety
 /// `ctx` is that of a timer or of an event.
 unsafe fn is_as_it_should_be(ctx: *mut raw::RedisModuleCtx) -> bool {
-    // SAFETY: the caller guarantees it (see the function's contract).
+    // SAFETY: the caller guarantees that `ctx` is that of a timer or of an event.
     let config = |name| unsafe { config(ctx, name) };
-    // Of a replica that takes writes the server asks none of this.
+    // On a writable replica the server checks none of this.
     if server_is(raw::REDISMODULE_CTX_FLAGS_SLAVE) {
         return true;
     }
     let (saved, aof) = last_writes();
-    // Where CONFIG is not to be had, what the server does unless it is told otherwise.
+    // If CONFIG is not available, the server's default applies.
     if !aof
         || !saved
             && config("stop-writes-on-bgsave-error").as_deref() != Some("no")
@@ -58,7 +58,7 @@ unsafe fn is_as_it_should_be(ctx: *mut raw::RedisModuleCtx) -> bool {
     if server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) && cluster_slots::is_down(&Context::new(ctx)) {
         return false;
     }
-    // There is none if it does not matter.
+    // The field is missing if `min-replicas-to-write` is off.
     match info_number(c"replication", c"min_slaves_good_slaves") {
         Some(good) => good >= config("min-replicas-to-write").and_then(|least| least.parse().ok()).unwrap_or(1),
         None => true,
@@ -70,7 +70,7 @@ fn last_writes() -> (bool, bool) {
     let Some(field) = api!(RedisModule_ServerInfoGetFieldC) else { return (true, true) };
     let read = |info| {
         let is = |name: &CStr, value: &CStr| {
-            // SAFETY: the data is there as long as it is read, and the text with it.
+            // SAFETY: the data, and the text in it, is live while it is read.
             unsafe {
                 let text = field(info, name.as_ptr());
                 !text.is_null() && CStr::from_ptr(text) == value
