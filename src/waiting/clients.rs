@@ -1,4 +1,4 @@
-//! The clients of calls that wait: how a call begins to wait, and how its client ends the wait.
+//! Clients of waiting calls: start of a wait, and its end by the client.
 
 use super::{queue_order, serve, timer};
 use crate::charge;
@@ -16,8 +16,8 @@ use ratelimit_core::{Timestamp, Verdict};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Puts a call into the queue of its key if it would be denied for now and may wait. Returns whether it did: then the
-/// caller must send no reply.
+/// Adds a call to the queue of its key if it would be denied for now and may wait. Returns `true` if the call waits;
+/// then the caller must not send a reply.
 pub fn wait(
     redis: &mut Redis,
     name: KeyName,
@@ -43,7 +43,7 @@ pub fn wait(
     if !queues.waits(db, key, claim.holder()) {
         settings::check_blocked(queues.waiting(db, key))?;
     }
-    // Other modules may run now, and not once the client is known to wait: it can be sent no error then.
+    // Other modules may run now, but not after the client has been blocked, when no error can be sent to it.
     redis.finish();
     let key = QueueKey { db: redis.db(), name: Arc::from(redis.key_bytes(name)) };
     key_events::subscribe(redis.entry());
@@ -53,9 +53,9 @@ pub fn wait(
     Ok(true)
 }
 
-/// The holders that RL.RELEASE names, which wait for a lease of a key and have none that they could give back. A holder
-/// that goes away and says so on another connection may be heard there first: a lease that it was granted afterwards
-/// would be nobody's.
+/// Returns the holders in a call of RL.RELEASE that wait for a lease of a key and have none to release. A holder that
+/// disconnects may send its release on another connection, which may arrive before the disconnection: a lease granted
+/// in between would have no owner.
 #[cold]
 pub fn waiting_without_lease<'h>(
     redis: &mut Redis,
@@ -93,7 +93,7 @@ fn end(global: &Global, client: ClientId) -> Option<(BlockedClient, EndedWait)> 
     Some((blocked, EndedWait::Answered(answer)))
 }
 
-/// Ends the wait of a client that is gone.
+/// Ends the wait of a client that has disconnected.
 pub fn gone(entry: ServerEntry, client: ClientId) {
     let Some((client, ended)) = end(entry.global, client) else { return };
     client.hand_back(None);
@@ -114,7 +114,7 @@ pub fn unblocked(redis: &mut Redis, client: ClientId) -> Option<UnblockedClient>
     let told = guard::catch_panic(None, || {
         guard::panic_test_point();
         Some(match &ended {
-            // RL.ACQUIRE's key is its first argument.
+            // The key is the first argument of RL.ACQUIRE.
             EndedWait::Waiting(call) => denial(redis, KeyName(1), call, redis::now()),
             EndedWait::Answered(answer) => answer.reply.clone(),
         })
@@ -127,7 +127,7 @@ pub fn unblocked(redis: &mut Redis, client: ClientId) -> Option<UnblockedClient>
     Some((client, told.unwrap_or(Err(Error::Internal))))
 }
 
-/// Gives back the lease that an answer grants, as the answer was not sent.
+/// Queues the release of the lease that an answer grants, as the answer was not sent.
 pub fn answer_lost(entry: ServerEntry, answer: Answer) {
     if let Some(grant) = answer.grant {
         entry.global.queues.undelivered(grant);

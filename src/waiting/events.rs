@@ -35,7 +35,7 @@ pub fn cron(entry: ServerEntry) {
     }
     if queues.any() && cluster_slots::are_used() {
         for key in queues.next_few(ASKED_AFTER) {
-            // A key whose slot this node no longer owns is marked, so that its waiters are answered.
+            // A key in a slot that this node no longer owns is marked, so that its waiters are redirected.
             match cluster_slots::place_of(entry, key.db, &key.name) {
                 Some(cluster_slots::SlotPlace::Here | cluster_slots::SlotPlace::Unknown) | None => {}
                 // The cluster is down, which concerns every key.

@@ -1,8 +1,8 @@
-//! Serving a queue: its head is evaluated as a call would be that came now. If there is room it is charged and
-//! answered, and the next call is the head, until one has to wait on.
+//! Serving a queue: its head is evaluated like a new call. If there is room, it is charged and answered, and the next
+//! call becomes the head, until one has to keep waiting.
 //!
-//! A head that is denied for now says when it may pass; then the timer comes back, unless something happens to the key
-//! before. A call that waits no longer is answered as a call would be that came now.
+//! The evaluation of a denied head returns the wait after which it may be granted. The timer is armed for then, unless
+//! an event of the key comes first. A call whose wait has ended is evaluated and answered like a new call.
 
 use super::turn::Turn;
 use super::{fenced, queue_order};
@@ -16,17 +16,17 @@ use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp, Verdict};
 
-/// Answers the calls that wait for a lease of a key and can be answered, as long as the turn goes on.
+/// Answers those calls waiting for a lease of a key that can be answered, until the turn has spent its effort.
 pub fn serve(redis: &mut Redis, name: KeyName, key: &QueueKey, turn: &mut Turn) {
     let (queues, now) = (&redis.global.queues, turn.now);
     if queues.is_behind_clock(key) && turn.may_grant() {
         charge::follow_clock(redis, name, now);
-        // Other modules hear of it now, and not once the queue has been looked at.
+        // The event is announced now, not after the evaluation: it marks the key as changed, and other modules may run.
         redis.finish();
         queues.followed_clock(key);
     }
     while turn.goes_on() {
-        // First: once the later call of the same holder has its lease, this would be a renewal.
+        // Replaced calls come first: after the later call of the holder was granted, this one would be a renewal.
         if let Some(call) = queues.replaced(key) {
             decide(redis, name, key, &call, AnswerReason::Over, turn);
         } else if let Some(head) = queues.head(key)
@@ -34,7 +34,7 @@ pub fn serve(redis: &mut Redis, name: KeyName, key: &QueueKey, turn: &mut Turn) 
         {
             decide(redis, name, key, &head, reason, turn);
         } else if let Some(call) = queues.overdue(key, now) {
-            // Once the head is denied, another is the head, and may pass.
+            // If the head is denied, the next call becomes the head and may be granted.
             queues.timed_out.count();
             decide(redis, name, key, &call, AnswerReason::Over, turn);
         } else {
@@ -51,13 +51,13 @@ pub fn serve(redis: &mut Redis, name: KeyName, key: &QueueKey, turn: &mut Turn) 
 enum AnswerReason {
     /// There is room for the call.
     Room,
-    /// The call can never pass: it costs more than the limit, or the key holds something else.
+    /// The call can never be granted: it costs more than the limit, or the key holds another type.
     Never,
-    /// The call waits no longer.
+    /// The wait of the call has ended.
     Over,
 }
 
-/// Returns the reason for which the head of a key's queue is to be answered; `None` if it has to wait on.
+/// Returns the reason for which the head of a key's queue is to be answered; `None` if it has to keep waiting.
 fn its_turn(
     redis: &mut Redis,
     name: KeyName,
@@ -79,7 +79,7 @@ fn its_turn(
     None
 }
 
-/// Answers a call that waits as one would be answered that came now.
+/// Evaluates and answers a waiting call like a new call.
 fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, reason: AnswerReason, turn: &mut Turn) {
     let now = turn.now;
     redis.stats = call.caller.stats;
@@ -92,7 +92,7 @@ fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, 
     if passes && !may_acquire(redis, name, &call.caller) {
         return conclude(redis.global, key, call, Err(Error::NoPermission), None, true, now);
     }
-    // A denial writes the clock that has gone back.
+    // A denial writes too if it shifts timestamps after the clock moved backwards.
     let writes = passes || redis.global.queues.is_behind_clock(key);
     if !(if writes { turn.may_grant() } else { write_permission::may_be_propagated() }) {
         redis.stats.decided(false);
@@ -105,7 +105,7 @@ fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, 
     let renews = charge::lease_until(redis, name, call.claim.holder(), now).is_some();
     let decided = charge(redis, name, &request, now);
     redis.finish();
-    // Other modules may have taken what was free, as they heard that a key had expired: then its turn comes once more.
+    // Other modules, notified of an expired key, may have taken the free room: then the call stays in the queue.
     let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
     if reason == AnswerReason::Over || !has_to_wait {
         let reply = decided.as_ref().ok().map(|decision| fenced::reply(redis, name, &request, decision, now));
@@ -113,7 +113,7 @@ fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, 
     }
 }
 
-/// Answers a call that waits no longer.
+/// Answers a call whose wait has ended, and removes it from its queue.
 fn conclude(
     global: &Global,
     key: &QueueKey,
@@ -127,7 +127,7 @@ fn conclude(
     if allowed {
         global.queues.served.count();
     }
-    // What a renewal takes its holder had, or others hold by its name.
+    // A lease that was only renewed must not be released if the answer is lost: the holder had it before.
     let grant = (allowed && !renews).then(|| Grant {
         key: key.clone(),
         holder: call.claim.holder().into(),
@@ -136,7 +136,7 @@ fn conclude(
     let reply = decided.map(|decision| reply.unwrap_or_else(|| denied(call, &decision)));
     match (global.queues.leave(key, call.place), grant) {
         (Some(waiter), grant) => global.outbox.answer(waiter.client, reply, grant),
-        // It has gone while others ran.
+        // The client has disconnected while other modules ran.
         (None, Some(grant)) => global.queues.undelivered(grant),
         (None, None) => {}
     }
@@ -147,15 +147,15 @@ pub fn denied(call: &WaitingCall, decision: &Decision) -> Reply {
     if call.claim.is_fenced() { Reply::fenced(decision, 0) } else { Reply::decision(decision) }
 }
 
-/// The decision on a waiting call that is granted nothing, though there may be room: nothing can be written now, or it
-/// is told not to wait.
+/// Returns the decision on a waiting call that is to be denied even if there is room, because nothing can be written
+/// now or because its client has ended the wait.
 pub fn deny(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
     let mut request = call.claim.request(call.limit, true);
     let decision = peek(redis, name, &request, now)?;
     if !decision.verdict.allowed() {
         return Ok(decision);
     }
-    // It has a lease already, perhaps one that it is being granted just now and that will be given back.
+    // The holder has a lease already, or is being granted one that will be released: a call with NX is denied then.
     for spec in queue_order::specs(&mut request) {
         spec.nx = true;
     }
@@ -167,12 +167,12 @@ fn may_acquire(redis: &Redis, name: KeyName, caller: &Caller) -> bool {
     caller.user.as_deref().is_none_or(|user| acl::may_acquire(redis, user, name))
 }
 
-/// The decision on a call that changes nothing.
+/// Returns the decision on a call without charging it.
 fn peek(redis: &mut Redis, name: KeyName, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
     charge::peek(redis, name, request, now).map(|answer| answer.decision)
 }
 
-/// The decision on a call that is charged if its limit allows it.
+/// Charges a call if its limit permits; returns the decision.
 fn charge(redis: &mut Redis, name: KeyName, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
     charge::charge(redis, name, request, None, now).map(|answer| answer.decision)
 }

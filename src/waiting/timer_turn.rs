@@ -1,8 +1,8 @@
-//! The work of a turn of the timer: queues that are looked at, leases that are given back, clients that are handed
-//! back.
+//! Work of a turn of the timer: evaluating queues, releasing leases, and handing clients back.
 //!
-//! Calls that wait are served from a timer of the module, never inside another call, a notification or a script: there,
-//! a change would take the slot or the place of what is running. The timer runs before the next call is read.
+//! Waiting calls are served from a timer of the module, never inside another call, a notification or a script: there, a
+//! change would be propagated with the slot, or at the position, of the running command. The timer runs before the
+//! next call is read.
 
 use super::turn::{EFFORT, Turn};
 use super::{serve, timer};
@@ -13,10 +13,10 @@ use crate::server::Global;
 use crate::server::queues::{Grant, QueueKey, WaitingCall, Work};
 use ratelimit_core::wire::error::Error;
 
-/// Effort of finding out which node has a key.
+/// Effort of finding the node that owns a key.
 const REDIRECTION: usize = 25;
 
-/// The timer's turn has come. What panics is cut short alone.
+/// Runs a turn of the timer. A panic ends only the item of work that caused it.
 pub fn run(entry: ServerEntry) {
     let Global { queues, .. } = entry.global;
     timer::is_over(entry);
@@ -29,7 +29,7 @@ pub fn run(entry: ServerEntry) {
             Work::Evaluation(key) => look_at(turn, &key),
             Work::GiveBack(grant) => give_back(turn, grant),
         });
-        // Whoever is answered has been counted; a look that answers nobody counts too.
+        // Answers have been counted; an evaluation without an answer counts as one.
         turn.has_spent(before.saturating_add(1));
     }
     let done = u64::try_from(turn.spent().max(hand_back_answered(entry.global))).unwrap_or(u64::MAX);
@@ -43,13 +43,13 @@ fn hand_back_answered(global: &Global) -> usize {
     answered.take(EFFORT).map(|(client, answer)| client.hand_back(Some(answer))).count()
 }
 
-/// Gives a lease back that was granted to a client that had gone, unless its holder has renewed it since: now, or when
-/// the server takes writes again.
+/// Releases a lease that was granted to a client that had disconnected, unless its holder has renewed it since. If the
+/// server does not accept writes, the release is queued again.
 fn give_back(turn: &mut Turn, grant: Grant) {
     let Grant { key, holder, expires_at } = &grant;
     if turn.may_grant() {
         on_key::run(turn.entry, key.db, &key.name, |redis, name| {
-            // What the key holds now, if it is something else, has no such lease.
+            // An error means that the key now holds another type, without this lease.
             drop(charge::give_back(redis, name, holder, *expires_at, turn.now));
         });
     } else {
@@ -59,7 +59,7 @@ fn give_back(turn: &mut Turn, grant: Grant) {
     }
 }
 
-/// Looks at the queue of one key.
+/// Evaluates the queue of one key.
 fn look_at(turn: &mut Turn, key: &QueueKey) {
     let (entry, mut elsewhere) = (turn.entry, None);
     let queues = &entry.global.queues;
@@ -74,7 +74,7 @@ fn look_at(turn: &mut Turn, key: &QueueKey) {
         turn.spend(REDIRECTION);
         while let Some(call) = queues.head(key).or_else(|| queues.replaced(key)) {
             if !turn.goes_on() {
-                // The others run first.
+                // Other keys are served first.
                 queues.touch(key.db, &key.name);
                 break;
             }
@@ -82,12 +82,12 @@ fn look_at(turn: &mut Turn, key: &QueueKey) {
             refuse(entry.global, key, &call, error.clone());
         }
     } else if let (false, Some(call)) = (served, queues.replaced(key).or_else(|| queues.head(key))) {
-        // A defect of ours has cut it short. Nobody is to wait for ever for that.
+        // A panic has interrupted the evaluation. Its call is answered, so that it does not wait forever.
         refuse(entry.global, key, &call, Error::Internal);
     }
 }
 
-/// Answers a call that waits with an error.
+/// Answers a waiting call with an error.
 fn refuse(global: &Global, key: &QueueKey, call: &WaitingCall, error: Error) {
     if let Some(waiter) = global.queues.leave(key, call.place) {
         global.outbox.answer(waiter.client, Err(error), None);
