@@ -23,8 +23,8 @@ use std::rc::Rc;
 pub struct KeysAnswer {
     /// The call as a whole is granted.
     pub allowed: bool,
-    /// Longest hold if all keys granted it (a forced charge past its limit holds nobody), else the longest wait of the
-    /// keys that denied it. `None` if there is neither.
+    /// Longest hold if all keys granted the call (a forced charge past its limit has no hold), else the longest wait of
+    /// the keys that denied it. `None` if there is neither.
     pub wait: Option<Verdict>,
     /// Decision of each key.
     pub rows: Vec<Row>,

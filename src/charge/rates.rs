@@ -52,7 +52,7 @@ impl Rates<'_, '_> {
     /// Charges the limits. Returns the decision, and the time until the key has recovered.
     #[inline(always)]
     fn charge(&self, usage: &mut CompositeUsage, now: Timestamp) -> (Decision, Span) {
-        // A debug build checks what would be told, though there is nobody.
+        // A debug build checks the effect even without a consumer.
         let propagated = cfg!(debug_assertions) || effect_demand::any();
         let decision = usage.charge_fast(self.request, &self.evaluation, propagated, now);
         (decision, usage.reset(now))

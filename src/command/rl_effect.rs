@@ -1,4 +1,4 @@
-//! `RL.EFFECT`: what was propagated to replicas and the AOF, applied. See `core/src/effect.rs` for its form.
+//! `RL.EFFECT`: applies effects that were propagated to replicas and the AOF. See `core/src/effect.rs` for the format.
 
 use super::kinds::KINDS;
 use crate::redis::incoming_effect::Applier;
@@ -10,9 +10,9 @@ use ratelimit_core::wire::error::Error;
 
 /// `RL.EFFECT key effect [key effect ...]`
 ///
-/// Internal, and harmless in anybody's hands: it is all checked before any is applied, and what it can make a
-/// command could have made. Others run as keys are opened and made, and may change a later one that has been checked:
-/// an effect that it cannot take any more is left out, and the call is answered with an error.
+/// Internal, but safe for any client: all effects are checked before any is applied, and other commands could produce
+/// the same states. Other modules may run when keys are opened and created, and may change a later key after its check.
+/// An effect that no longer applies is skipped, and the reply is an error.
 pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     let effects = read(args)?;
@@ -25,7 +25,7 @@ pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
             *checked = (applier.check)(redis, *key, text)?;
         }
     }
-    // Before any is applied: whoever hears of one may change more, which is propagated behind this.
+    // Propagated before any effect is applied: modules that are notified may make further changes, which must follow.
     redis.propagate_verbatim();
     let mut applied = Ok(Reply::Ok);
     for ((key, text, applier), checked) in effects.iter().zip(checked) {
@@ -39,11 +39,11 @@ pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     applied
 }
 
-/// A key, the text of an effect on it, and what can apply it.
+/// Key, text of an effect on it, and its applier.
 type Effect<'a> = (KeyName, &'a [u8], Applier);
 
-/// Keys, and an effect for each. No key comes twice: the second effect would be checked against a state that the
-/// first is about to change.
+/// Parses keys and an effect for each. A duplicate key is an error, as its second effect would be checked against a
+/// state that the first is about to change.
 fn read(mut args: Args<'_>) -> Result<Vec<Effect<'_>>, Error> {
     let mut effects = Vec::with_capacity(1);
     let mut names = Vec::with_capacity(1);
@@ -59,7 +59,7 @@ fn read(mut args: Args<'_>) -> Result<Vec<Effect<'_>>, Error> {
     if duplicate(names.into_iter()).is_some() { Err(Error::InvalidEffect) } else { Ok(effects) }
 }
 
-/// The kind that an effect names.
+/// Returns the applier for the kind in an effect.
 fn applier(text: &[u8]) -> Result<Applier, Error> {
     let name = text.split(|byte| *byte == b' ').next().unwrap_or_default();
     let kind = KINDS.iter().find(|row| row.kind.name().as_bytes() == name).ok_or(Error::InvalidEffect)?;

@@ -1,4 +1,4 @@
-//! `RL.INFO`: what a key remembers, for people.
+//! `RL.INFO`: human-readable state of a key.
 
 use super::kinds::KINDS;
 use crate::redis::key::Stored;
@@ -24,7 +24,7 @@ pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     Ok(with_queue(redis, name, Reply::facts(row.kind, facts), now))
 }
 
-/// A reply with the calls that wait for a lease of the key added, if any do.
+/// Adds the calls that wait for a lease of the key to a reply.
 fn with_queue(redis: &Redis, name: KeyName, reply: Reply, now: Timestamp) -> Reply {
     const SHOWN: usize = 100;
     let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));

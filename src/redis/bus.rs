@@ -126,7 +126,8 @@ unsafe fn other_primaries(ctx: *mut raw::RedisModuleCtx) -> Vec<CString> {
     let listed = unsafe { std::slice::from_raw_parts(ids, count) };
     let is_other_primary = |id: &CString| {
         let mut flags = 0;
-        // SAFETY: as above, and a live id; the server fills in only what is not null.
+        // SAFETY: the caller guarantees that `ctx` is live, and the id is live; the server fills in only non-null
+        // pointers.
         let found = unsafe { info(ctx, id.as_ptr(), null_mut(), null_mut(), null_mut(), &raw mut flags) } == OK;
         found && has_flag(flags, raw::REDISMODULE_NODE_MASTER) && !has_flag(flags, raw::REDISMODULE_NODE_MYSELF)
     };
@@ -146,7 +147,7 @@ pub unsafe fn announce(ctx: *mut raw::RedisModuleCtx, records: &[Vec<u8>]) {
     if server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) && takes_part() {
         // SAFETY: the caller guarantees that `ctx` is live.
         for id in unsafe { other_primaries(ctx) } {
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees that `ctx` is live.
             unsafe { send_records(ctx, &id, records) };
         }
     }

@@ -176,8 +176,8 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Resu
         Keys::Numbered => (2, 2, 1),
         Keys::None => (0, 0, 0),
     };
-    // SAFETY: the caller guarantees the contract; the server copies names and flags, and everything that the description
-    // points to.
+    // SAFETY: the caller guarantees the contract; the server copies names and flags, and everything that the
+    // description points to.
     unsafe {
         let name = command.name.as_ptr();
         let created =
@@ -260,7 +260,7 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, 
         }
         Keys::None => {}
     }
-    // SAFETY: as above; the list ends with an entry of zeros.
+    // SAFETY: zeros are a valid entry, which ends the list.
     let mut key_specs = [key_spec, unsafe { std::mem::zeroed() }];
 
     let mut lists = Vec::new();
