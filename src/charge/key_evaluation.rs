@@ -1,5 +1,4 @@
-//! Steps between evaluation and commit, alike for every form of evaluation: room and memory are checked, and the call
-//! is counted.
+//! Steps between evaluation and commit that all forms of evaluation share: checks of room and memory, and counting.
 
 use crate::redis::Redis;
 use crate::server::{settings, stats};
@@ -17,12 +16,12 @@ pub trait KeyEvaluation {
         !self.denies()
     }
 
-    /// Returns `true` if the key knows the id of a call that settles it.
+    /// Returns `true` if the key has recorded the idempotency key of a call that settles it.
     fn knows(&self) -> bool {
         false
     }
 
-    /// Checks that the charge leaves the key with no more entries, ids and components than it may have.
+    /// Checks that the charge does not exceed the maximum number of entries, idempotency keys and components.
     ///
     /// # Errors
     /// The key has no room.
@@ -39,7 +38,7 @@ pub trait KeyEvaluation {
     fn count(&self, allowed: bool);
 }
 
-/// Refuses a call for which there is no room on one of its keys, or no memory.
+/// Returns an error if one of the keys has no room for the call, or there is no memory for it.
 #[inline(always)]
 pub fn check<'e, E: KeyEvaluation + 'e>(redis: &Redis, evaluations: impl Iterator<Item = &'e E>) -> Result<(), Error> {
     let mut grows = false;
@@ -50,14 +49,14 @@ pub fn check<'e, E: KeyEvaluation + 'e>(redis: &Redis, evaluations: impl Iterato
     refuse_growth(redis, grows)
 }
 
-/// Refuses a call that would make a key, a component or an entry while the server is out of memory. Calls on what
-/// exists go on.
+/// Returns an error if the call would create a key, a component or an entry while the server is out of memory. Other
+/// calls are still accepted.
 #[inline(always)]
 pub fn refuse_growth(redis: &Redis, grows: bool) -> Result<(), Error> {
     if grows && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
 }
 
-/// Refuses a count of entries above what a key may have.
+/// Returns an error if the number of entries exceeds the maximum per key.
 #[inline(always)]
 pub fn check_entries(kind: Kind, entries: usize) -> Result<(), Error> {
     match settings::max_entries(kind) {
@@ -66,7 +65,7 @@ pub fn check_entries(kind: Kind, entries: usize) -> Result<(), Error> {
     }
 }
 
-/// Counts a call that as a whole is `allowed`. One that only `looks` is no denial if it does not pass.
+/// Counts a call that as a whole is `allowed`. A call that only `looks` is not counted as denied.
 #[inline(always)]
 pub fn count_call(redis: &Redis, allowed: bool, looks: bool) {
     if allowed || !looks {
@@ -74,7 +73,7 @@ pub fn count_call(redis: &Redis, allowed: bool, looks: bool) {
     }
 }
 
-/// Counts the limits of one of a call's keys. Returns whether the key denies the call.
+/// Counts the limits of one of a call's keys. Returns `true` if the key denies the call.
 #[inline(always)]
 pub fn count_key(evaluation: &impl KeyEvaluation, allowed: bool, looks: bool) -> bool {
     let denies = evaluation.denies();

@@ -1,4 +1,4 @@
-//! Changes and queries that bring no limit: bans, released leases, and the expiry and the token of a lease.
+//! Changes and queries without a limit: bans, released leases, and the expiry and token of a lease.
 
 use super::commit::{Applied, Apply, commit, convert};
 use super::key_evaluation::refuse_growth;
@@ -11,8 +11,8 @@ use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Kind, Span, Timestamp, Usage, with_usage_type};
 use std::marker::PhantomData;
 
-/// Bans a key for so long, whatever limiter it holds, or makes one that is only banned; never shortens a ban, and lifts
-/// it for 0. Returns how long it is banned now.
+/// Bans a key for a duration, with a limiter of any kind, or creates a key with only a ban. Never shortens a ban; a
+/// duration of 0 lifts it. Returns the remaining duration of the ban.
 pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> Result<Span, Error> {
     let (key, ban) = (redis.open(name)?, Ban { duration });
     let key = match key.typed::<CompositeUsage>() {
@@ -59,12 +59,12 @@ impl Apply for Ban {
     }
 }
 
-/// Gives the leases of holders back, whatever key they are in; how many there were.
+/// Releases the leases of holders in a key of any type. Returns the number of released leases.
 pub fn release(redis: &mut Redis, name: KeyName, holders: &[&[u8]], now: Timestamp) -> Result<usize, Error> {
     change_leases(redis, name, holders, None, now)
 }
 
-/// Gives the lease of a holder back, if it is still the one that expires then; how many there were.
+/// Releases the lease of a holder if it still has this expiry. Returns the number of released leases.
 pub fn give_back(
     redis: &mut Redis,
     name: KeyName,
@@ -75,13 +75,13 @@ pub fn give_back(
     change_leases(redis, name, &[holder], Some(expires_at), now)
 }
 
-/// Moves the leases of a key back with the clock, if that has gone back: as a denied call does.
+/// Shifts the leases of a key back if the clock moved backwards, like a denied call.
 pub fn follow_clock(redis: &mut Redis, name: KeyName, now: Timestamp) {
-    // What holds no leases has none to move.
+    // An error means that the key has a type without leases.
     drop(change_leases(redis, name, &[], None, now));
 }
 
-/// When a holder's lease of a key expires; `None` if it has none.
+/// Returns the expiry of a holder's lease of a key; `None` if it has none.
 pub fn lease_until(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
     let key = redis.peek(name).ok()?;
     if let Ok(usage) = key.usage::<ConcurrencyUsage>() {
@@ -90,7 +90,7 @@ pub fn lease_until(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timesta
     key.usage::<CompositeUsage>().ok()?.lease_until(holder, now)
 }
 
-/// The fencing token of a holder's lease of a key; 0 if it has none.
+/// Returns the fencing token of a holder's lease of a key; 0 if it has none.
 pub fn lease_token(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) -> u64 {
     let Ok(key) = redis.peek(name) else { return 0 };
     let token = match key.usage::<ConcurrencyUsage>() {
@@ -117,10 +117,10 @@ fn change_leases(
     }
 }
 
-/// Leases that are given back, of a key that is plain or composite.
+/// Release of leases in a plain or composite key.
 struct Release<'h, U> {
     holders: &'h [&'h [u8]],
-    /// Only the one that expires then.
+    /// Expiry of the only lease to release; `None` for any expiry.
     only: Option<Timestamp>,
     usage: PhantomData<U>,
 }
@@ -153,7 +153,7 @@ impl<U: Leases> Apply for Release<'_, U> {
     }
 }
 
-/// A usage that may hold leases.
+/// Usage that may hold leases.
 trait Leases: Usage {
     fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp>;
     fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize;
