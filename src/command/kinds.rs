@@ -1,4 +1,4 @@
-//! Every kind of usage that a key can hold.
+//! All kinds of usage that a key can hold.
 
 use crate::redis::kind_row::KindRow;
 use ratelimit_core::Kind;
@@ -10,5 +10,5 @@ macro_rules! rows {
     };
 }
 
-/// A row a kind.
+/// Operations of each kind of usage.
 pub static KINDS: [KindRow; Kind::ALL.len()] = ratelimit_core::algorithms!(rows, {});

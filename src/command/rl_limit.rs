@@ -1,7 +1,7 @@
-//! Limits that the server knows by name: `RL.LIMIT`, `RL.DELAY`, and what `POLICY` stands for in other calls.
+//! Limits defined by a policy: `RL.LIMIT`, `RL.DELAY`, and the option `POLICY` of other calls.
 //!
-//! A policy that a plain key can serve is decided as a spec of the same words is. Any other is a call over its limits,
-//! on one key.
+//! A policy that a plain key can store is evaluated like the same spec. Any other is a composite call over the limits
+//! of the policy, on one key.
 
 use super::reply;
 use crate::charge::{self, charge_one, charge_several};
@@ -45,7 +45,7 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     Ok(Reply::delay(answer.decision.verdict))
 }
 
-/// The reply to a call that asks for a policy, and is charged if that allows it.
+/// Charges a call under a policy if that permits; returns the reply.
 pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let ruling = redis.global.policies.find(by, now)?;
     let mut request = by.request(&ruling.policy)?;
@@ -54,7 +54,7 @@ pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) ->
     Ok(reply(&request, &answer, Some(&ruling)))
 }
 
-/// The reply to a call that asks for a policy, and changes nothing.
+/// Returns the reply to a call under a policy without charging it.
 pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let ruling = redis.global.policies.find(by, now)?;
     let mut request = by.request(&ruling.policy)?;
@@ -63,7 +63,7 @@ pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> R
     Ok(reply(&request, &answer, Some(&ruling)))
 }
 
-/// The decision on a call that says no more than a policy's name.
+/// Returns the decision on a call with no options but the name of a policy.
 #[inline(always)]
 fn charge_named(redis: &mut Redis, key: KeyName, ruling: &Ruling, now: Timestamp) -> Result<Decision, Error> {
     if let Some(spec) = ruling.policy.plain() {

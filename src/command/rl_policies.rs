@@ -85,22 +85,22 @@ pub fn delete(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         }
         Ok(())
     });
-    // What was deleted is, though the rest may have failed.
+    // Deletions are propagated even if a later one has failed.
     redis.policies_changed(&deleted);
     done.map(|()| Reply::count(deleted.len()))
 }
 
 /// `RL.POLICYEFFECT record [record ...]`
 ///
-/// Internal, and harmless in anybody's hands: what it can make a command could have made, and of a client it takes no
-/// stamp that is further ahead than a day.
+/// Internal, but safe for any client: other commands could produce the same policies, and a stamp from a client that is
+/// more than a day ahead is rejected.
 pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let mut records = vec![args.word()?];
     while !args.is_empty() {
         records.push(args.word()?);
     }
     let (policies, now, origin) = (&redis.global.policies, redis::now(), redis.origin());
-    // The last fencing token travels with policies, and is no policy.
+    // The record of the last fencing token is propagated with policies, but is not a policy.
     let token_before = redis.global.fencing.record();
     for token in records.iter().filter_map(|record| Fencing::read(record)) {
         redis.global.fencing.see(token, origin != Origin::Peer, now);
@@ -121,10 +121,10 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
             changed.extend(Table::name_in(record));
         }
     }
-    // As they now are: a replica compares nothing.
+    // The merged records, not the received ones: a replica does not compare stamps.
     redis.propagate_policies(&changed);
     if origin == Origin::Peer {
-        // A replica that takes over makes no token below one that this server has seen.
+        // After a failover, the replica must not issue a token below one that this server has seen.
         let token = redis.global.fencing.record().filter(|token| token_before.as_ref() != Some(token));
         if let Some(token) = token {
             redis.propagate_record(&token);

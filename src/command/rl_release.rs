@@ -1,4 +1,4 @@
-//! Giving leases of a concurrency limit back: `RL.RELEASE`.
+//! Release of leases of a concurrency limit: `RL.RELEASE`.
 
 use crate::charge;
 use crate::redis::{self, Redis};

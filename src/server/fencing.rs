@@ -40,7 +40,7 @@ impl Fencing {
         (last > 0).then(|| [HEADING, last.to_string().as_bytes()].concat())
     }
 
-    /// The last token that a record tells, if it is one.
+    /// Parses a record of the last token; returns `None` if it is not one.
     pub fn read(record: &[u8]) -> Option<u64> {
         let digits = record.strip_prefix(HEADING)?;
         let last = ratelimit_core::wire::args::whole(digits, Timestamp::MAX.micros())?;

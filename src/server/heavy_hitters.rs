@@ -1,6 +1,6 @@
-//! The keys that this server denies most: the sketch of the core, where denials find it.
+//! Keys that this server denies most: the sketch of the core in a `RefCell`.
 //!
-//! Only what a server has denied itself is in its sketch: nothing of it is propagated or stored.
+//! The sketch counts only denials by this server; it is neither propagated nor stored.
 
 use super::settings::TOP_KEYS;
 use ratelimit_core::Timestamp;
@@ -8,7 +8,7 @@ use ratelimit_core::space_saving::SpaceSaving;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The keys that this server has denied most.
+/// Keys that this server has denied most.
 #[derive(Debug)]
 pub struct HeavyHitters(RefCell<SpaceSaving>);
 

@@ -1,9 +1,9 @@
-//! State of a load of policies, and the records that the AOF still lacks.
+//! State of a load of policies, and the records still to be written to the AOF.
 
 use ratelimit_core::policy::{Discarded, Origin, Table, Walk};
 use std::cell::{Cell, RefCell};
 
-/// Policies that a load has brought so far.
+/// Policies that a load has read so far.
 #[derive(Debug, Default)]
 pub enum Load {
     /// No load, or that of an AOF: each record takes effect at once.
@@ -20,18 +20,18 @@ pub enum Load {
     },
 }
 
-/// Policies on their way from disk and to it.
+/// Progress of loading policies and of writing them to the AOF.
 #[derive(Default)]
 pub struct PolicyLoad {
-    /// The load that is running.
+    /// Current load.
     pub load: RefCell<Load>,
     /// `true` in a child that rewrites the AOF, once it has written the policies.
     pub rewritten: Cell<bool>,
-    /// The records that the AOF is owed.
+    /// Records still to be written to the AOF.
     pub owed: Cell<Walk>,
-    /// `true` if the AOF is also owed the last fencing token.
+    /// `true` if the last fencing token is also to be written to the AOF.
     pub owes_token: Cell<bool>,
-    /// Replaced tables, which are freed piece by piece.
+    /// Replaced tables, which are freed in batches.
     pub discarded: RefCell<Vec<Discarded>>,
     /// `true` once the log says that policies are in no snapshot.
     pub warned: Cell<bool>,

@@ -1,4 +1,4 @@
-//! Fencing tokens: what a call of RL.ACQUIRE with FENCE asks for, and what it is answered.
+//! Fencing tokens in calls of RL.ACQUIRE with FENCE, and in their replies.
 
 use super::queue_order;
 use crate::charge;
@@ -8,8 +8,8 @@ use ratelimit_core::syntax::KeyRequest;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Decision, Timestamp};
 
-/// Gives a call a fencing token, which its lease gets unless it has one. A token that is made and not used does
-/// no harm: the next one is larger.
+/// Adds a new fencing token to a call, which its lease gets unless it has one. An unused token is harmless, as the next
+/// one is larger.
 #[cold]
 pub fn ask(redis: &Redis, request: &mut KeyRequest, now: Timestamp) {
     let token = redis.global.fencing.next(now);

@@ -1,4 +1,4 @@
-//! Queue order: a call that comes later comes behind the calls that wait for a lease of its key, by whatever command.
+//! Queue order: a new call of any command goes behind the calls that wait for a lease of its key.
 
 use super::timer;
 use crate::redis::Redis;
@@ -6,8 +6,8 @@ use ratelimit_core::AnyLimit;
 use ratelimit_core::syntax::{KeyRequest, Spec};
 use ratelimit_core::wire::args::KeyName;
 
-/// Places a call that takes leases of a key behind the calls that wait for one; its limit is theirs from now on. Specs
-/// of other algorithms are left alone.
+/// Places a call that takes leases of a key behind the waiting calls, and applies its limit to them. Specs of other
+/// algorithms are not changed.
 #[inline(always)]
 pub fn place_take(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
     if redis.global.queues.any() {
@@ -17,7 +17,7 @@ pub fn place_take(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
     }
 }
 
-/// Places a call that only looks behind the calls that wait for a lease of its key; it brings no limit.
+/// Places a call that only peeks behind the waiting calls of its key, without applying its limit to them.
 #[inline(always)]
 pub fn place_look(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
     if redis.global.queues.any() {
@@ -27,7 +27,7 @@ pub fn place_look(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
     }
 }
 
-/// The specs of a call.
+/// Returns the specs of a call.
 pub fn specs<'s, 'a>(request: &'s mut KeyRequest<'a>) -> &'s mut [Spec<'a>] {
     match request {
         KeyRequest::One(spec) => std::slice::from_mut(spec),
@@ -36,7 +36,7 @@ pub fn specs<'s, 'a>(request: &'s mut KeyRequest<'a>) -> &'s mut [Spec<'a>] {
     }
 }
 
-/// Places a spec behind the waiting calls, if it takes leases. With `takes` it brings a limit.
+/// Places a spec behind the waiting calls if it takes leases. With `takes`, its limit is applied to them.
 #[cold]
 fn place_behind(redis: &Redis, name: KeyName, spec: &mut Spec, takes: bool) {
     let limit = spec.limit.raised_by(spec.kept).limit();

@@ -1,20 +1,20 @@
-//! The timer that serves calls that wait: when it is armed, and for when.
+//! Timer that serves waiting calls.
 //!
-//! It is armed for when the next lease expires or the next call has waited long enough, and at once if something has
-//! happened that may make room. The server counts a timer by the wall clock and sleeps by another, so a clock that is
-//! set is noticed by its cron event.
+//! It is armed for the next expiry of a lease or timeout of a call, and for now after an event that may make room. The
+//! server measures timers by the wall clock but sleeps by another clock, so a change of the wall clock is detected by
+//! the cron event.
 
 use crate::redis::server_entry::ServerEntry;
 use crate::redis::{now, waiting_callbacks};
 use crate::server::Global;
 use ratelimit_core::Timestamp;
 
-/// Returns the instant of the next work; `None` if nothing is known to be due.
+/// Returns the instant of the next work; `None` if none is scheduled.
 fn due(global: &Global) -> Option<Timestamp> {
     if global.outbox.is_empty() { global.queues.due() } else { Some(Timestamp::EPOCH) }
 }
 
-/// Arms the timer for when there is work, or disarms it.
+/// Arms the timer for the next work, or disarms it if there is none.
 pub fn arm(entry: ServerEntry) {
     match due(entry.global) {
         Some(due) => arm_for(entry, due, wait_for(due, now())),
@@ -22,7 +22,7 @@ pub fn arm(entry: ServerEntry) {
     }
 }
 
-/// Arms the timer anew if there is work at `now`: whatever is armed sleeps by the clock that it was armed by.
+/// Arms the timer again if there is work at `now`, as an armed timer still waits by the clock before it was set.
 pub fn arm_anew(entry: ServerEntry, now: Timestamp) {
     if due(entry.global).is_some_and(|due| due <= now) {
         disarm(entry);
@@ -30,7 +30,7 @@ pub fn arm_anew(entry: ServerEntry, now: Timestamp) {
     }
 }
 
-/// The timer has come due, and is not armed any more.
+/// Records that the timer has fired and is no longer armed.
 pub fn is_over(entry: ServerEntry) {
     entry.global.schedule.armed.set(None);
 }
