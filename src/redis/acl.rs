@@ -9,12 +9,12 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-/// Returns the name of the user of the current call; `None` before Redis 7.0, which does not tell.
+/// Returns the name of the user of the current call; `None` before Redis 7.0, which does not report it.
 ///
 /// # Safety
 /// `ctx` is that of the current call.
 pub(super) unsafe fn user_of(ctx: *mut raw::RedisModuleCtx) -> Option<Arc<[u8]>> {
-    // SAFETY: the caller guarantees the contract; the string is freed once.
+    // SAFETY: the caller guarantees that `ctx` is that of the current call; the string is freed once.
     unsafe {
         let user = api!(RedisModule_GetCurrentUserName)?(ctx);
         if user.is_null() {
@@ -26,8 +26,8 @@ pub(super) unsafe fn user_of(ctx: *mut raw::RedisModuleCtx) -> Option<Arc<[u8]>>
     }
 }
 
-/// Returns `true` if a user may run RL.ACQUIRE on a key. A deleted user may: the server closes its connections by
-/// itself, and a module's own users have no name.
+/// Returns `true` if a user may run RL.ACQUIRE on a key. A deleted user may, as the server closes its connections, and
+/// users created by a module have no name.
 pub fn may_acquire(redis: &Redis, user: &[u8], key: KeyName) -> bool {
     let Ok(key) = redis.string(key) else { return true };
     let (Some(find), Some(free), Some(check)) = (
@@ -37,13 +37,13 @@ pub fn may_acquire(redis: &Redis, user: &[u8], key: KeyName) -> bool {
     ) else {
         return true;
     };
-    // SAFETY: strings of our own, which are freed once; the key's is that of the current call.
+    // SAFETY: the strings created here are freed once; that of the key is of the current call.
     unsafe {
         let string = |bytes: &[u8]| call!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len()));
         let name = string(user);
         let found = find(name);
         let passes = found.is_null() || {
-            // Numbers and a holder, such as a call has.
+            // Valid arguments of the call.
             let [command, one, another, holder] = [&b"RL.ACQUIRE"[..], b"1", b"1", b"me"].map(string);
             let mut argv = [command, key, one, another, holder];
             let length = c_int::try_from(argv.len()).unwrap_or(0);

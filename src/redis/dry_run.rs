@@ -1,24 +1,24 @@
-//! Calls that are tried without being carried out, which servers can from Redis 7.2 on, and Valkey.
+//! Dry runs of calls, which Redis 7.2 and later, and Valkey, support.
 
 use super::api::call;
 use redis_module::raw;
 
-/// Outcome of a call that was tried without being carried out.
+/// Outcome of a dry run.
 pub enum Tried {
-    /// The call would have been carried out.
+    /// The call would have been executed.
     Passed,
-    /// The call would have been refused, with that number of an error.
+    /// The call would have been rejected, with this `errno`.
     Refused(i32),
-    /// This server can try none.
+    /// The server does not support dry runs.
     Unknown,
 }
 
-/// Tries a call with the flag `D`, which servers without it take for a mistake in the format.
+/// Runs a call with the flag `D`, which servers without it treat as an invalid format.
 ///
 /// # Safety
 /// `run` calls `RedisModule_Call`, on the server's thread.
 pub unsafe fn try_call(run: impl FnOnce() -> *mut raw::RedisModuleCallReply) -> Tried {
-    // SAFETY: this thread's own error number. The server sets it, but not if all is well.
+    // SAFETY: the error number is that of this thread. It is reset first, as the server does not set it on success.
     unsafe { *libc::__errno_location() = 0 };
     let reply = run();
     let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Effects on their way in, from a primary and the AOF (the core's `effect.rs` says what they are).
+//! Incoming effects, from a primary or the AOF (see the core's `effect.rs` for the format).
 
 use super::Redis;
 use super::debug_readback::check_stored;
@@ -14,10 +14,10 @@ use ratelimit_core::{Timestamp, Usage};
 /// Functions that check an effect on a kind of usage, and apply it.
 #[derive(Clone, Copy)]
 pub struct Applier {
-    /// Checks that the effect is valid and that the key can take it.
+    /// Function that checks that the effect is valid and applies to the key.
     pub check: fn(&mut Redis, KeyName, &[u8]) -> Result<Checked, Error>,
-    /// Applies an effect that has been checked, and that has been propagated. Nothing is changed if others have changed
-    /// the key since, and it cannot take the effect any more.
+    /// Function that applies an effect that has been checked and propagated. It changes nothing if other modules have
+    /// changed the key since so that the effect no longer applies.
     pub apply: ApplyEffect,
 }
 
@@ -31,19 +31,19 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Returns `true` if the key was there, and others may have changed it since.
+    /// Returns `true` if the key existed, and other modules may have changed it since.
     pub fn is_overtaken(self, redis: &Redis) -> bool {
         !self.missing && self.turn != redis.turn
     }
 }
 
 impl Applier {
-    /// The applier of the usage `U`.
+    /// Returns the applier of the usage `U`.
     pub const fn of<U: Usage>() -> Applier {
         Applier { check: check::<U>, apply: apply::<U> }
     }
 
-    /// The applier of the usage `U`, a plain key of which can become one with components.
+    /// Returns the applier of the usage `U`, whose plain keys can be converted to composite ones.
     pub const fn of_plain<U: Single>() -> Applier {
         Applier { check: check_plain::<U>, apply: apply_plain::<U> }
     }
@@ -57,7 +57,7 @@ fn check<U: Usage>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<Chec
     Ok(Checked { missing, turn: redis.turn })
 }
 
-/// Refuses an effect that no call on that usage can have had.
+/// Returns an error for an effect that no call on this usage can have had.
 fn accept<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
     match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
         Effect::Deletion => Ok(()),
@@ -79,7 +79,7 @@ fn check_plain<U: Single>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Resu
     Ok(Checked { missing: false, turn: redis.turn })
 }
 
-/// Refuses a conversion that no call on that usage, in a key that may be `missing`, can have made.
+/// Returns an error for a conversion that no call on this usage can have made. `missing` is `true` for a missing key.
 fn accept_conversion<U: Single>(plain: &U, missing: bool, text: &[u8]) -> Result<(), Error> {
     match Effect::read::<U>(text) {
         Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) if !missing => {
@@ -115,7 +115,7 @@ fn apply<U: Usage>(
     Ok(())
 }
 
-/// Sees a fencing token that an effect brings, as far as its origin is believed.
+/// Records the fencing token of an effect, subject to the trust in its origin.
 fn see_token(redis: &Redis, token: u64, now: Timestamp) {
     if token > 0 {
         redis.global.fencing.see(token, redis.origin() != Origin::Peer, now);

@@ -1,4 +1,4 @@
-//! Effects on their way out, to replicas and the AOF (the core's `effect.rs` says what they are).
+//! Outgoing effects, to replicas and the AOF (see the core's `effect.rs` for the format).
 
 use super::api::{OK, call};
 use super::debug_readback::{Readback, check_stored};
@@ -64,7 +64,7 @@ impl Changes {
         self.record(name, || Text::of_whole(usage, expires_at));
     }
 
-    /// Records that the key of that name, which held a `U`, is gone.
+    /// Records the deletion of the key `name`, which held a `U`.
     pub fn deletion<U: Usage>(&mut self, name: KeyName) {
         self.record(name, Text::deletion::<U>);
     }
