@@ -193,13 +193,13 @@ pub unsafe fn config(ctx: *mut raw::RedisModuleCtx, name: &str) -> Option<String
 /// Function that the server calls with an event.
 pub type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut c_void);
 
-/// Subscribes to one event; `false` if the server knows none of that number.
+/// Subscribes to an event. Returns `false` if the server has no event of that number.
 ///
 /// # Safety
-/// `ctx` is a live context of the module's.
+/// `ctx` is a live context of the module.
 pub unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx, id: u64, callback: Callback) -> bool {
     let event = raw::RedisModuleEvent { id, dataver: 1 };
-    // SAFETY: the caller guarantees the contract; the callback is a plain function.
+    // SAFETY: the caller guarantees that `ctx` is a live context of the module; the callback is a plain function.
     api!(RedisModule_SubscribeToServerEvent)
         .is_some_and(|subscribe| unsafe { subscribe(ctx, event, Some(callback)) } == OK)
 }

@@ -146,7 +146,8 @@ const CATEGORY: &CStr = c"ratelimit";
 /// `ctx` is that of the module's load.
 pub unsafe fn add_category(ctx: *mut raw::RedisModuleCtx) {
     if let Some(add) = api!(RedisModule_AddACLCategory) {
-        // SAFETY: the caller guarantees the contract. A name that is taken already is the same category.
+        // SAFETY: the caller guarantees that `ctx` is that of the module's load. A category of that name that exists
+        // already is the same one.
         unsafe { add(ctx, CATEGORY.as_ptr()) };
     }
 }
@@ -176,8 +177,8 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Resu
         Keys::Numbered => (2, 2, 1),
         Keys::None => (0, 0, 0),
     };
-    // SAFETY: the caller guarantees the contract; the server copies names and flags, and everything that the
-    // description points to.
+    // SAFETY: the caller guarantees that `ctx` is that of the module's load; the server copies names and flags, and
+    // everything that the description points to.
     unsafe {
         let name = command.name.as_ptr();
         let created =

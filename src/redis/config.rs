@@ -19,7 +19,8 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
     for setting in ALL {
         let (name, default) = (setting.name.as_ptr(), setting.get());
         let data = std::ptr::from_ref(setting).cast_mut().cast::<c_void>();
-        // SAFETY: the caller guarantees the contract; a setting is a static, so `data` lives as long as the server.
+        // SAFETY: the caller guarantees that `ctx` is that of the module's load; a setting is a static, so `data` lives
+        // as long as the server.
         let registered = unsafe {
             if setting.is_switch {
                 let flags =
@@ -41,7 +42,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
             return Err(format!("the server refuses the setting {}", setting.name.to_string_lossy()));
         }
     }
-    // SAFETY: the caller guarantees it (see the function's contract).
+    // SAFETY: the caller guarantees that `ctx` is that of the module's load.
     if unsafe { load(ctx) } != OK {
         return Err("a ratelimit.* setting in the configuration is wrong".to_owned());
     }
@@ -49,9 +50,9 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
 }
 
 /// # Safety
-/// `data` is what `register` gave with a setting.
+/// `data` is the pointer that `register` has passed with a setting.
 unsafe fn setting<'a>(data: *mut c_void) -> Option<&'a Setting> {
-    // SAFETY: the caller guarantees the contract; a setting is a static.
+    // SAFETY: the caller guarantees that `data` points to a setting, which is a static.
     unsafe { data.cast::<Setting>().as_ref() }
 }
 

@@ -27,7 +27,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, shown: Vec<&'static Comman
     // Set once: a module whose load has come this far is never unloaded.
     drop(COMMANDS.set(shown));
     if let Some(register) = api!(RedisModule_RegisterInfoFunc) {
-        // SAFETY: the caller guarantees the contract; the callback is a plain function.
+        // SAFETY: the caller guarantees that `ctx` is that of the module's load; the callback is a plain function.
         unsafe { register(ctx, Some(show)) };
     }
 }

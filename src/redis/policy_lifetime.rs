@@ -84,7 +84,8 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str
         copy2: None,
         aux_save2: may_be_none.then_some(save_any),
     };
-    // SAFETY: the caller guarantees the contract; the server copies the methods and the name.
+    // SAFETY: the caller guarantees that `ctx` is that of the module's load; the server copies the methods and the
+    // name.
     let registered = unsafe { call!(RedisModule_CreateDataType(ctx, NAME.as_ptr(), VERSION, &raw mut methods)) };
     if registered.is_null() {
         return Err("the server refuses the type of policies (is a module with the same type loaded?)");
@@ -93,19 +94,19 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str
 }
 
 guard::entry_point! {
-    /// Refuses a payload of that type: no key has it.
+    /// Rejects a payload of this type, as no key has it.
     unsafe fn load_key(_io: *mut raw::RedisModuleIO, _version: c_int) -> *mut c_void, or null_mut() => {
         null_mut()
     }
 }
 
 guard::entry_point! {
-    /// Does nothing: no key has a value of that type.
+    /// Does nothing, as no key has a value of this type.
     unsafe fn free_key(_value: *mut c_void) {}
 }
 
 guard::entry_point! {
-    /// Saves policies, even if there are none: for servers that cannot leave them out.
+    /// Saves policies, even if there are none, on servers that cannot omit empty aux data.
     unsafe fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
         // SAFETY: the server saves with its lock held; the handle is that of the callback.
         let (records, mut rdb) = unsafe { (records(global()), Rdb::new(io)) };
@@ -113,7 +114,7 @@ guard::entry_point! {
     }
 }
 
-/// Returns the records of all policies that are still remembered, and of the last fencing token.
+/// Returns all records of policies and deletions, and that of the last fencing token.
 fn records(global: &Global) -> Vec<Vec<u8>> {
     global.policies.tick(now());
     let mut records = global.policies.records(now());
@@ -149,14 +150,14 @@ guard::entry_point! {
     }
 }
 
-/// `None` unless all of them are records.
+/// Reads records and applies them to the current load. Returns `None` if one of them is malformed.
 fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
     let count = from.integer()?;
     if count > 0 {
         warn_unless_they_last(&global.policy_load);
     }
     for _ in 0..count {
-        // Others may run while the server waits for more of it.
+        // Other code may run while the server waits for more of the snapshot.
         let record = from.bytes(MAX_RECORD)?;
         if let Some(token) = Fencing::read(&record) {
             global.fencing.see(token, true, now());
@@ -173,7 +174,7 @@ fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
     Some(())
 }
 
-/// Says in the server's log, once, that what comes from elsewhere will be in none of this server's snapshots.
+/// Logs a warning, once, that policies from elsewhere will not be in the snapshots of this server.
 pub fn warn_unless_they_last(state: &PolicyLoad) {
     if !are_kept() && !state.warned.replace(true) {
         let text = c"policies have come, and no snapshot of this server will have them: load module ratelimit with 'policies yes'";
@@ -229,7 +230,7 @@ fn take_over(global: &Global, load: &mut Load) {
     }
 }
 
-/// Does what each round of the server is to do: notices its clock, and frees some of what was replaced by a load.
+/// Handles the cron event: checks the clock, and frees a batch of the tables that were replaced by a load.
 pub fn cron(global: &Global) {
     const FREED_AT_ONCE: usize = 200;
     global.policies.tick(now());
@@ -241,7 +242,7 @@ pub fn cron(global: &Global) {
     }
 }
 
-/// Hears that a child was forked: if it rewrites the AOF, what follows it is owed every policy.
+/// Handles the fork of a child: if it rewrites the AOF, all records are to be propagated to the new AOF.
 ///
 /// # Safety
 /// `ctx` is that of the event.
@@ -251,7 +252,8 @@ pub unsafe fn forked(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     }
     global.policy_load.owes_token.set(true);
     global.policy_load.owed.set(Walk::ALL);
-    // Before the child can have ended. SAFETY: the caller guarantees the contract.
+    // The timer runs before the child can have exited.
+    // SAFETY: the caller guarantees that `ctx` is that of the event.
     unsafe { pay_soon(ctx) };
 }
 
@@ -259,13 +261,13 @@ pub unsafe fn forked(global: &Global, ctx: *mut raw::RedisModuleCtx) {
 /// `ctx` is live.
 unsafe fn pay_soon(ctx: *mut raw::RedisModuleCtx) {
     if let Some(create) = api!(RedisModule_CreateTimer) {
-        // SAFETY: the caller guarantees the contract; the callback is a plain function.
+        // SAFETY: the caller guarantees that `ctx` is live; the callback is a plain function.
         unsafe { create(ctx, 0, Some(pay_at_once), null_mut()) };
     }
 }
 
 guard::entry_point! {
-    /// Propagates some of what the AOF is owed, in a timer.
+    /// Propagates a batch of the records owed to the AOF, in a timer.
     unsafe fn pay_at_once(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held, in a context of its own.
         unsafe {
@@ -277,12 +279,12 @@ guard::entry_point! {
 }
 
 fn is_rewriting() -> bool {
-    // Where it cannot be asked, to propagate once too often does no harm.
+    // If the server cannot be queried, propagating the records again is harmless.
     info_number(c"persistence", c"aof_rewrite_in_progress") != Some(0)
 }
 
-/// Propagates to the AOF some of what it is owed, if anything may be propagated; whether it is owed more, and that can
-/// go on. Each round of the server tries too: timers go by a clock that may be set back.
+/// Propagates a batch of the owed records to the AOF, if propagation is allowed. Returns `true` if more can be
+/// propagated at once. The cron event calls this too, as timers depend on a clock that may be set back.
 ///
 /// # Safety
 /// `ctx` is live, and not that of a command.
@@ -292,20 +294,20 @@ pub unsafe fn pay(global: &Global, ctx: *mut raw::RedisModuleCtx) -> bool {
         return false;
     }
     for record in global.policies.piece(&mut owed, now()) {
-        // SAFETY: the caller guarantees it (see the function's contract).
+        // SAFETY: the caller guarantees that `ctx` is live; the format takes one string.
         unsafe { propagate(ctx, &record, c"bR") };
     }
     global.policy_load.owed.set(owed);
     if owed.is_over()
         && let Some(record) = global.fencing.record().filter(|_| global.policy_load.owes_token.take())
     {
-        // SAFETY: the caller guarantees it (see the function's contract).
+        // SAFETY: the caller guarantees that `ctx` is live; the format takes one string.
         unsafe { propagate(ctx, &record, c"bR") };
     }
     !owed.is_over()
 }
 
-/// Returns `true` if what is propagated outside a command may go out: while writes are paused it would end the server.
+/// Returns `true` if records may be propagated outside a command. While writes are paused, that would crash the server.
 pub fn may_propagate() -> bool {
     // SAFETY: the function has no arguments.
     api!(RedisModule_AvoidReplicaTraffic).is_none_or(|avoid| unsafe { avoid() } == 0)
@@ -315,16 +317,16 @@ pub fn may_propagate() -> bool {
 /// `ctx` is live, and `format` takes one string of bytes.
 unsafe fn propagate(ctx: *mut raw::RedisModuleCtx, record: &[u8], format: &CStr) {
     let start = record.as_ptr().cast::<std::ffi::c_char>();
-    // SAFETY: the caller guarantees the contract; the server copies the bytes.
+    // SAFETY: the caller guarantees that `ctx` is live and that `format` takes one string; the server copies the bytes.
     unsafe { call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), format.as_ptr(), start, record.len())) };
 }
 
 /// Propagates a record to replicas and the AOF.
 ///
 /// # Safety
-/// `ctx` is live, and the server lets it ([`may_propagate`]) if it is not that of a command.
+/// `ctx` is live, and is that of a command unless [`may_propagate`] returns `true`.
 pub unsafe fn propagate_record(ctx: *mut raw::RedisModuleCtx, record: &[u8]) {
-    // SAFETY: the caller guarantees it (see the function's contract).
+    // SAFETY: the caller guarantees that `ctx` is live; the format takes one string.
     unsafe { propagate(ctx, record, c"b") };
 }
 
@@ -336,14 +338,14 @@ pub unsafe fn rewrite(global: &Global, io: *mut raw::RedisModuleIO) {
     if global.policy_load.rewritten.replace(true) {
         return;
     }
-    // SAFETY: on the thread that writes; a null context is allowed.
+    // SAFETY: called on the thread that rewrites; a null context is allowed.
     let flags = unsafe { call!(RedisModule_GetContextFlags(null_mut())) };
     if has_flag(flags, raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
         return;
     }
     for record in records(global) {
         let start = record.as_ptr().cast::<std::ffi::c_char>();
-        // SAFETY: the caller guarantees the contract; the server copies the bytes.
+        // SAFETY: the caller guarantees that `io` is that of a rewrite; the server copies the bytes.
         unsafe { call!(RedisModule_EmitAOF(io, COMMAND.as_ptr(), c"b".as_ptr(), start, record.len())) };
     }
 }
