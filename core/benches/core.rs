@@ -1,7 +1,5 @@
 //! Benchmarks of the core without a server: `cargo bench`.
 
-#![allow(missing_docs, reason = "a bench is no library")]
-
 use divan::{Bencher, black_box};
 use ratelimit_core::syntax::KeyRequest;
 use ratelimit_core::wire::args::Args;

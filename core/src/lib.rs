@@ -33,6 +33,7 @@
 //!
 //! CONTRIBUTING.md lists the edits that add an algorithm.
 
+#![deny(missing_docs)]
 #![forbid(unsafe_code)]
 // A test that goes wrong may panic: that is what it is for.
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::unwrap_used))]
