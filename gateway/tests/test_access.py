@@ -1,4 +1,4 @@
-"""Who the gateway is to the server: a user who may only decide, and secrets that nobody sees."""
+"""User of the gateway with only the rights to decide, and secrets that are never shown."""
 
 import subprocess
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from running import BINARY, Gateway, descriptor
 from support import poll
 
 Start = Callable[..., Gateway]
-# As docs/gateway.md has it.
+# Rights that docs/gateway.md documents.
 RIGHTS = ["+rl.limit", "+rl.take", "+rl.release", "+rl.policylist", "+info", "~rl:*"]
 PASSWORD = "correct-horse@battery:staple"
 
@@ -22,7 +22,7 @@ def user(redis: Redis) -> str:
     return "gateway"
 
 
-def test_a_user_who_may_only_decide(
+def test_user_with_only_the_documented_rights_can_decide(
     user: str, server: object, start: Start, policy: Callable[..., int], tmp_path: Path
 ) -> None:
     policy("api|user", "FIXED 2 1d ALIGNED")
@@ -34,7 +34,7 @@ def test_a_user_who_may_only_decide(
     both = descriptor(user="1"), descriptor(tenant="a", rl_id="x")
     answers = [gateway.ask(*both) for _ in range(2)]
     assert [answer.statuses[0].limit_remaining for answer in answers] == [1, 0]
-    assert answers[0].statuses[0].current_limit.unit.name == "DAY", "it may read the policies"
+    assert answers[0].statuses[0].current_limit.unit.name == "DAY", "the policies are readable"
     assert gateway.passes(descriptor(tenant="a", rl_id="x", negative=True))
     assert gateway.passes(descriptor(tenant="a", rl_id="y"))
     gateway.end()
@@ -44,7 +44,7 @@ def test_a_user_who_may_only_decide(
 @pytest.mark.parametrize(
     "missing", ["+rl.limit", "+rl.release", "+rl.policylist", "+info", "~rl:*"]
 )
-def test_a_permission_that_is_missing_is_told_once(
+def test_missing_permission_is_logged_once(
     redis: Redis, server: object, start: Start, policy: Callable[..., int], missing: str
 ) -> None:
     policy("api", "FIXED 100 1d")
@@ -60,9 +60,9 @@ def test_a_permission_that_is_missing_is_told_once(
     assert counted == errors
     assert gateway.metric("ratelimit_gateway_outage") == 0
     gateway.end()
-    told = [line for line in gateway.log.splitlines() if "lacks a permission" in line]
-    assert len(told) == 1, gateway.log
-    assert all(right in told[0] for right in RIGHTS)
+    logged = [line for line in gateway.log.splitlines() if "lacks a permission" in line]
+    assert len(logged) == 1, gateway.log
+    assert all(right in logged[0] for right in RIGHTS)
     assert "refused to decide" not in gateway.log
 
 
@@ -122,7 +122,7 @@ def test_empty_secret_file_is_refused_at_start(variable: str, tmp_path: Path) ->
     assert f"{variable}: {secret}: the file is empty" in started.stderr
 
 
-def test_a_wrong_password_is_told_of_but_not_shown(user: str, server: object, start: Start) -> None:
+def test_wrong_password_is_not_logged(user: str, server: object, start: Start) -> None:
     environment = {"RATELIMIT_GATEWAY_SERVER_PASSWORD": "another-secret"}
     gateway = start(server.port, "--server-user", user, environment=environment, wait=False)
     assert gateway.get("/readyz").status == 503
@@ -131,7 +131,7 @@ def test_a_wrong_password_is_told_of_but_not_shown(user: str, server: object, st
     assert "another-secret" not in gateway.log
 
 
-def test_a_secret_of_the_address_is_not_shown() -> None:
+def test_error_does_not_show_the_password_of_the_address() -> None:
     started = subprocess.run(
         [BINARY, "serve"],
         env={"RATELIMIT_GATEWAY_SERVER": f"redis://user:{PASSWORD}@127.0.0.1:no-port"},
@@ -153,7 +153,7 @@ def test_empty_variables_count_as_unset(server: object, start: Start) -> None:
     assert gateway.get("/readyz").status == 200
 
 
-def test_a_secret_on_the_command_line_is_refused() -> None:
+def test_password_on_the_command_line_is_refused() -> None:
     words = ["serve", "--server", "redis://user:secret@127.0.0.1"]
     started = subprocess.run(
         [BINARY, *words], capture_output=True, text=True, check=False, timeout=20

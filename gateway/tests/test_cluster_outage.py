@@ -1,4 +1,4 @@
-"""A shard of a cluster that is away: the other shards decide each call."""
+"""Unavailable shard of a cluster: the other shards decide each call."""
 
 import contextlib
 import threading
@@ -22,7 +22,7 @@ LIMIT = 10**9
 
 
 def users_by_shard(cluster: Cluster, count: int = 20) -> dict[Server, list[str]]:
-    """Users whose keys each primary has."""
+    """Returns users by the primary that has their keys."""
     found: dict[Server, list[str]] = {primary: [] for primary in cluster.primaries()}
     for number in range(count * 3):
         found[cluster.owner(f"rl:api|user={number}")].append(str(number))
@@ -37,7 +37,7 @@ def is_decided(gateway: Gateway, user: str) -> bool:
 
 
 class Load:
-    """Callers that go on until the end, and the decisions that they got."""
+    """Concurrent callers until the context ends, and counts of their decisions."""
 
     def __init__(self, gateway: Gateway, users: list[str]) -> None:
         self.calls, self.undecided = 0, 0
@@ -70,10 +70,10 @@ class Load:
         except BaseException as error:
             self._failures.append(error)
 
-    def continues(self, calls: int = 200) -> None:
-        """Returns after so many calls more."""
+    def wait_for_more(self, calls: int = 200) -> None:
+        """Waits until there were `calls` more calls."""
         before = self.calls
-        poll.until(lambda: self.calls >= before + calls or self._failures, "calls go on")
+        poll.until(lambda: self.calls >= before + calls or self._failures, "more calls are made")
 
 
 @contextlib.contextmanager
@@ -89,34 +89,41 @@ def hung(server: Server) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("away", [dead, hung])
-def test_shard_that_is_away_leaves_the_others_alone(
-    cluster: Cluster, start: Start, away: Callable[[Server], contextlib.AbstractContextManager]
+@pytest.mark.parametrize("outage", [dead, hung])
+def test_unavailable_shard_does_not_affect_other_shards(
+    cluster: Cluster, start: Start, outage: Callable[[Server], contextlib.AbstractContextManager]
 ) -> None:
     set_policy(cluster, "api|user", "FIXED", str(LIMIT), "1d")
     users = users_by_shard(cluster)
-    # The server that the gateway was told of is the one that is away.
+    # The gateway starts with the address of the shard that becomes unavailable.
     lost, *others = users
     gateway = start(lost.port)
     assert all(is_decided(gateway, user) for group in users.values() for user in group)
     healthy = [user for other in others for user in users[other]]
-    with Load(gateway, healthy).running() as load, Load(gateway, users[lost]).running(6) as losing:
-        load.continues()
-        with away(lost):
-            poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "it is away")
-            load.continues()
-            losing.continues()
+    with (
+        Load(gateway, healthy).running() as load,
+        Load(gateway, users[lost]).running(6) as lost_load,
+    ):
+        load.wait_for_more()
+        with outage(lost):
+            poll.until(
+                lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the shard is unavailable"
+            )
+            load.wait_for_more()
+            lost_load.wait_for_more()
             assert not is_decided(gateway, users[lost][0])
-            load.continues()
+            load.wait_for_more()
         poll.until(lambda: is_decided(gateway, users[lost][0]), "it decides again")
-        poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "none is away")
-        load.continues()
+        poll.until(
+            lambda: gateway.metric("ratelimit_gateway_outage") == 0, "all shards are available"
+        )
+        load.wait_for_more()
     assert load.undecided == 0, f"of {load.calls} calls on healthy shards"
-    assert losing.undecided > 0
+    assert lost_load.undecided > 0
     assert is_decided(gateway, users[lost][0])
 
 
-def test_shard_that_fails_over_leaves_the_others_alone(
+def test_failover_of_a_shard_does_not_affect_other_shards(
     binary: Binary, running_clock: Clock, start: Start
 ) -> None:
     with Cluster(binary, running_clock) as cluster:
@@ -131,17 +138,19 @@ def test_shard_that_fails_over_leaves_the_others_alone(
         healthy = [user for other in others for user in users[other]]
         with ExitStack() as running:
             load = running.enter_context(Load(gateway, healthy).running())
-            losing = running.enter_context(Load(gateway, users[lost]).running(callers=6))
+            lost_load = running.enter_context(Load(gateway, users[lost]).running(callers=6))
             running.enter_context(cluster.node_timeout(PROMPT))
             lost.stop("kill")
-            poll.until(lambda: not is_decided(gateway, user), "the shard is away")
+            poll.until(lambda: not is_decided(gateway, user), "the shard is unavailable")
             cluster.wait_for_takeover(lost, replica)
             poll.until(lambda: is_decided(gateway, user), "the replica decides", timeout=60)
-            load.continues()
+            load.wait_for_more()
             lost.start()
-            load.continues()
-            losing.continues()
+            load.wait_for_more()
+            lost_load.wait_for_more()
         assert load.undecided == 0, f"of {load.calls} calls on healthy shards"
-        looked = gateway.ask(descriptor(user=user, hits=0)).statuses[0]
-        assert looked.limit_remaining <= LIMIT - 6, "what was used before still counts"
-        poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "none is away")
+        status = gateway.ask(descriptor(user=user, hits=0)).statuses[0]
+        assert status.limit_remaining <= LIMIT - 6, "what was used before still counts"
+        poll.until(
+            lambda: gateway.metric("ratelimit_gateway_outage") == 0, "all shards are available"
+        )

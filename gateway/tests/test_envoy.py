@@ -28,7 +28,7 @@ Run = Callable[[str, Gateway], Proxy]
 Policy = Callable[..., int]
 
 
-def test_exact_counts_and_a_policy_that_changes(
+def test_limit_is_exact_and_a_changed_policy_applies_at_once(
     gateway: Gateway, envoy: Run, policy: Policy
 ) -> None:
     policy("web|user", "FIXED 5 1h")
@@ -39,7 +39,9 @@ def test_exact_counts_and_a_policy_that_changes(
     assert denied.headers["RateLimit"] == '"default";r=0;t=3600'
     assert running.statuses(1, x_user="2") == [200]
     policy("web|user", "FIXED 7 1h")
-    assert running.statuses(3, x_user="1") == [200, 200, 429], "it holds for the next request"
+    assert running.statuses(3, x_user="1") == [200, 200, 429], (
+        "the new policy applies to the next request"
+    )
 
 
 def test_parallel_requests_are_counted_exactly(
@@ -76,10 +78,10 @@ def test_two_of_four_concurrent_requests_pass(
     policy("concurrent|user", "CONCURRENCY 2 1m")
     running = envoy("envoy-concurrency.yaml", gateway)
     with ThreadPoolExecutor(4) as threads:
-        asked = [threads.submit(running.get, "/slow", x_user="1") for _ in range(4)]
-        poll.until(lambda: sum(one.done() for one in asked) == 2, "two are denied", timeout=30)
+        responses = [threads.submit(running.get, "/slow", x_user="1") for _ in range(4)]
+        poll.until(lambda: sum(one.done() for one in responses) == 2, "two are denied", timeout=30)
         origin.release.set()
-        assert sorted(one.result().status for one in asked) == [200, 200, 429, 429]
+        assert sorted(one.result().status for one in responses) == [200, 200, 429, 429]
     poll.until(lambda: running.statuses(4, x_user="1") == [200] * 4, "all are free again")
 
 

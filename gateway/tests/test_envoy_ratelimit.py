@@ -1,4 +1,4 @@
-"""The integration tests of envoyproxy/ratelimit, as requests through a stock Envoy."""
+"""The integration tests of envoyproxy/ratelimit, as requests through an unmodified Envoy."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,7 +64,7 @@ def gateway(server: Server, start: Callable[..., Gateway], file: Path) -> Gatewa
 
 @pytest.fixture
 def envoy(gateway: Gateway, origin: Origin, tmp_path: Path, clock: Clock) -> Iterator[Proxy]:
-    # The begin of a minute.
+    # Begin of a minute.
     clock.set(1_700_000_040_000_000)
     kind = envoy_kind("envoy-ratelimit.yaml", folder=Path(__file__).parent)
     with Proxy("envoy", gateway, origin, tmp_path, kind=kind) as running:
@@ -82,11 +82,11 @@ def test_request_above_its_limit_is_denied(envoy: Proxy) -> None:
 def test_limit_in_shadow_mode_is_counted_and_denies_nothing(envoy: Proxy) -> None:
     answers = [envoy.get("/headers", foo="a", baz="tried") for _ in range(6)]
     assert [answer.status for answer in answers] == [200] * 6
-    left = [answer.headers["x-ratelimit-remaining"] for answer in answers]
-    assert left == ["2", "1", "0", "0", "0", "0"]
+    remaining = [answer.headers["x-ratelimit-remaining"] for answer in answers]
+    assert remaining == ["2", "1", "0", "0", "0", "0"]
 
 
-def test_denials_of_a_value_are_counted_by_it(envoy: Proxy, gateway: Gateway) -> None:
+def test_denials_are_counted_by_value(envoy: Proxy, gateway: Gateway) -> None:
     assert envoy.statuses(3, "/any", any="some") == [200, 200, 429]
     for name in ("ratelimit_gateway_decisions_total", "ratelimit_gateway_units_total"):
         assert gateway.metric(name, values="any_some", outcome="denied") == 1
@@ -118,18 +118,18 @@ def test_quotas_deny_once_all_are_used_up(envoy: Proxy, clock: Clock) -> None:
     assert envoy.statuses(1, "/quota") == [200]
 
 
-def settled(gateway: Gateway, count: int) -> None:
+def wait_for_charges(gateway: Gateway, count: int) -> None:
     """Waits for the charges at the end of streams."""
     units = "ratelimit_gateway_units_total"
     charged = lambda: gateway.metric(units)  # noqa: E731
     poll.until(lambda: charged() >= count, "the request is charged")
 
 
-def test_quota_that_is_charged_afterwards(envoy: Proxy, gateway: Gateway, clock: Clock) -> None:
+def test_quota_is_charged_after_the_response(envoy: Proxy, gateway: Gateway, clock: Clock) -> None:
     statuses = []
     for number in range(1, 5):
         statuses += envoy.statuses(1, "/afterwards")
-        settled(gateway, number)
+        wait_for_charges(gateway, number)
     assert statuses == [200, 200, 200, 429], "the third still finds 2 of 2 used"
     clock.advance("60s")
     assert envoy.statuses(1, "/afterwards") == [200]
@@ -143,7 +143,7 @@ def test_requests_go_to_the_service_that_has_quota(
         answer = envoy.get("/services")
         assert answer.status == 200
         services.append(answer.headers["x-service"] or "first")
-        settled(gateway, number)
+        wait_for_charges(gateway, number)
     assert services == ["first"] * 2 + ["second"] * 3
     assert envoy.statuses(1, "/services") == [429]
     clock.advance("60s")

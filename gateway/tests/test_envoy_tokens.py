@@ -1,4 +1,4 @@
-"""Budgets of tokens behind a stock Envoy: reserved and settled, or charged after the answer."""
+"""Token budgets behind an unmodified Envoy: reserved and settled, or charged after the response."""
 
 import http.client
 from collections import Counter
@@ -34,14 +34,14 @@ def envoy(origin: Origin, tmp_path: Path) -> Iterator[Run]:
 
 
 @pytest.fixture
-def left(redis: Redis) -> Callable[[str], int]:
-    """Tokens that a user has left of the first limit."""
+def remaining(redis: Redis) -> Callable[[str], int]:
+    """Returns the tokens that remain to a user under the first limit."""
 
-    def left(user: str) -> int:
+    def remaining(user: str) -> int:
         words = ["COST", 0, "EACH", "POLICY", "tokens|user"]
         return redis.execute_command("RL.PEEK", f"rl:tokens|user={user}", *words)[2][0][2]
 
-    return left
+    return remaining
 
 
 @pytest.fixture
@@ -50,35 +50,35 @@ def running(gateway: Gateway, envoy: Run, policy: Callable[..., int]) -> Proxy:
     return envoy(gateway)
 
 
-def hold(proxy: Proxy, path: str, user: str) -> http.client.HTTPConnection:
-    """A request whose answer is not read yet."""
+def send_request(proxy: Proxy, path: str, user: str) -> http.client.HTTPConnection:
+    """Sends a request without reading the response."""
     connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=30)
     connection.request("GET", path, headers={"x-user": user})
     return connection
 
 
 @pytest.mark.parametrize("prefix", [RESERVED, AFTERWARDS])
-def test_answer_is_charged_what_it_used(
-    running: Proxy, origin: Origin, left: Callable[[str], int], prefix: str
+def test_response_is_charged_its_usage(
+    running: Proxy, origin: Origin, remaining: Callable[[str], int], prefix: str
 ) -> None:
     for path, tokens in (("/stream", 123), ("/json", 77)):
         origin.tokens = tokens
         assert running.statuses(1, prefix + "/v1" + path, x_user=path[1:]) == [200]
-        poll.until(lambda: left(path[1:]) == BUDGET - tokens, f"{path} costs what it used")  # noqa: B023
+        poll.until(lambda: remaining(path[1:]) == BUDGET - tokens, f"{path} costs what it used")  # noqa: B023
 
 
 @pytest.mark.parametrize("prefix", [RESERVED, AFTERWARDS])
-def test_answer_without_usage_is_charged_the_estimate(
-    running: Proxy, origin: Origin, left: Callable[[str], int], gateway: Gateway, prefix: str
+def test_response_without_usage_is_charged_the_estimate(
+    running: Proxy, origin: Origin, remaining: Callable[[str], int], gateway: Gateway, prefix: str
 ) -> None:
     assert running.statuses(1, prefix + "/v1/unmetered", x_user="unmetered") == [200]
     assert running.statuses(1, prefix + "/v1/dead", x_user="dead") == [503]
-    connection = hold(running, prefix + "/v1/slow-stream", "gone")
+    connection = send_request(running, prefix + "/v1/slow-stream", "gone")
     assert origin.waiting.acquire(timeout=20)
     connection.close()
     settled = lambda: gateway.metric("ratelimit_gateway_units_total", outcome="settled")  # noqa: E731
     poll.until(lambda: settled() == 3 * ESTIMATE, "all three are settled")
-    assert [left(user) for user in ("unmetered", "dead", "gone")] == [BUDGET - ESTIMATE] * 3
+    assert [remaining(user) for user in ("unmetered", "dead", "gone")] == [BUDGET - ESTIMATE] * 3
 
 
 @pytest.mark.parametrize(
@@ -90,24 +90,24 @@ def test_answer_without_usage_is_charged_the_estimate(
         f"FIXED 100000 1d AS day FIXED {BUDGET} 1h AS hour CONCURRENCY 2 5m AS answers",
     ],
 )
-def test_of_five_at_once_as_many_pass_as_have_a_reservation(
+def test_concurrent_requests_pass_while_a_reservation_fits(
     running: Proxy,
     origin: Origin,
     policy: Callable[..., int],
-    left: Callable[[str], int],
+    remaining: Callable[[str], int],
     words: str,
 ) -> None:
     policy("tokens|user", words)
     origin.tokens = 123
-    connections = [hold(running, "/v1/slow-stream", "1") for _ in range(5)]
-    # The heads of streams come at once.
+    connections = [send_request(running, "/v1/slow-stream", "1") for _ in range(5)]
+    # Streams send their headers at once.
     answers = [connection.getresponse() for connection in connections]
     assert Counter(answer.status for answer in answers) == {200: 2, 429: 3}
-    full = left("1") + 2 * ESTIMATE
+    full = remaining("1") + 2 * ESTIMATE
     origin.release.set()
     for answer in answers:
         answer.read()
-    poll.until(lambda: left("1") == full - 2 * 123, "both cost what they used")
+    poll.until(lambda: remaining("1") == full - 2 * 123, "both cost what they used")
     for connection in connections:
         connection.close()
     assert running.statuses(1, "/v1/stream", x_user="1") == [200]
@@ -119,7 +119,7 @@ FORMAT = 'hits_addend: {format: "%DYNAMIC_METADATA(llm:tokens)%"}'
 
 @pytest.fixture
 def recipes() -> dict[str, str]:
-    """Edits of the file that all recipes need, and the parts of Envoy's files by heading."""
+    """Returns YAML blocks of the document by their heading: parts of Envoy's configuration."""
     text = (REPOSITORY / "docs/ai-gateways.md").read_text()
     found = {}
     for section in text.split("\n##")[1:]:
@@ -156,7 +156,7 @@ def test_recipe_charges_by_an_expression(
     envoy: Run,
     policy: Callable[..., int],
     origin: Origin,
-    left: Callable[[str], int],
+    remaining: Callable[[str], int],
     recipes: dict[str, str],
     heading: str,
     models: tuple[str, ...],
@@ -171,7 +171,7 @@ def test_recipe_charges_by_an_expression(
                 user = f"{prefix}{path}{origin.model}".replace("/", "-")
                 assert proxy.statuses(1, prefix + "/v1" + path, x_user=user) == [200]
                 charged = f"{user} costs {cost}"
-                poll.until(lambda: left(user) == BUDGET - cost, charged)  # noqa: B023
+                poll.until(lambda: remaining(user) == BUDGET - cost, charged)  # noqa: B023
 
 
 def test_recipe_limits_input_and_output(
@@ -198,15 +198,17 @@ def test_recipe_limits_input_and_output(
         policy(f"tokens|kind={kind}|user", "FIXED 1000 1h")
     assert proxy.statuses(1, "/postpaid/v1/stream", x_user="1") == [200]
 
-    def left(kind: str) -> int:
+    def remaining(kind: str) -> int:
         name = f"tokens|kind={kind}|user"
         return redis.execute_command("RL.PEEK", f"rl:{name}=1", "POLICY", name)[2]
 
-    poll.until(lambda: [left("input"), left("output")] == [900, 950], "each costs its tokens")
+    poll.until(
+        lambda: [remaining("input"), remaining("output")] == [900, 950], "each costs its tokens"
+    )
 
 
-def passed(proxy: Proxy, path: str, requests: int, used: Callable[[], int], hits: int) -> int:
-    """The requests that pass, each after the one before is charged 300 and `hits`."""
+def count_passed(proxy: Proxy, path: str, requests: int, used: Callable[[], int], hits: int) -> int:
+    """Counts requests that pass. Each is sent once the one before is charged 300 and `hits`."""
     count = 0
     for _ in range(requests):
         status = proxy.get(path, x_user="1").status
@@ -227,7 +229,7 @@ def test_budget_of_a_policy_is_used_up(
     envoy: Run,
     policy: Callable[..., int],
     origin: Origin,
-    left: Callable[[str], int],
+    remaining: Callable[[str], int],
     prefix: str,
     edits: dict[str, str],
 ) -> None:
@@ -235,11 +237,11 @@ def test_budget_of_a_policy_is_used_up(
     policy("tokens|user", "FIXED 1000 1h")
     origin.tokens = 300
     proxy = envoy(gateway, edits=edits)
-    assert passed(proxy, prefix + "/v1/stream", 400, lambda: 1000 - left("1"), 0) == 4
+    assert count_passed(proxy, prefix + "/v1/stream", 400, lambda: 1000 - remaining("1"), 0) == 4
 
 
 @pytest.mark.parametrize("hits", [0, 1])
-def test_budget_of_a_file_is_used_up_by_charges_afterwards(
+def test_budget_of_a_file_is_used_up_by_charges_after_responses(
     server: Server,
     start: Callable[..., Gateway],
     envoy: Run,
@@ -248,7 +250,7 @@ def test_budget_of_a_file_is_used_up_by_charges_afterwards(
     file: Path,
     hits: int,
 ) -> None:
-    """Envoy Gateway and others look first, with no hits or with one, and have no rl.settle."""
+    """Envoy Gateway and others check first, with 0 or 1 hits, and have no rl.settle."""
     rule = "{key: user, rate_limit: {unit: hour, requests_per_unit: 1000}}"
     file.write_text(f"{{domain: tokens, descriptors: [{rule}]}}")
     edits = {SETTLES: "", "hits_addend: {number: 0}": f"hits_addend: {{number: {hits}}}"}
@@ -259,4 +261,4 @@ def test_budget_of_a_file_is_used_up_by_charges_afterwards(
         words = ["FIXED", "1000", "1h", "ALIGNED"]
         return 1000 - redis.execute_command("RL.PEEK", "rl:tokens|user=1", *words)[2]
 
-    assert passed(proxy, "/postpaid/v1/stream", 400, used, hits) == 4
+    assert count_passed(proxy, "/postpaid/v1/stream", 400, used, hits) == 4

@@ -28,8 +28,8 @@ LOAD = BINARY.parent / "gateway-bench"
 
 
 @pytest.fixture
-def mortal(binary: Binary, clock: Clock) -> Iterator[Server]:
-    """A server that this test may stop. It keeps every write."""
+def stoppable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
+    """Server that this test may stop. It keeps every write."""
     with Server(binary, clock=clock, appendonly="yes", appendfsync="always") as server:
         server.client().execute_command("RL.POLICYSET", "bench|user", "FIXED", 10**9, "1d")
         yield server
@@ -37,7 +37,7 @@ def mortal(binary: Binary, clock: Clock) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def load(gateway: Gateway, **options: object) -> Iterator[Callable[[], dict]]:
-    """Asks meanwhile; what was measured, once it has ended."""
+    """Sends requests meanwhile. Yields a function that waits for the end and returns figures."""
     words = [word for name, it in options.items() for word in (f"--{name}".replace("_", "-"), it)]
     target = f"http://127.0.0.1:{gateway.grpc}"
     with subprocess.Popen(
@@ -46,60 +46,64 @@ def load(gateway: Gateway, **options: object) -> Iterator[Callable[[], dict]]:
         yield lambda: json.loads(process.communicate(timeout=100)[0])
 
 
-def test_a_server_killed_and_back_under_two_thousand_requests_a_second(
-    mortal: Server, start: Start
-) -> None:
-    gateway = start(mortal.port, "--timeout", "100ms")
-    with load(gateway, rate=2000, seconds=10, users=1) as measured:
+def test_server_killed_under_load_loses_no_charges(stoppable_server: Server, start: Start) -> None:
+    gateway = start(stoppable_server.port, "--timeout", "100ms")
+    with load(gateway, rate=2000, seconds=10, users=1) as finished:
         poll.until(lambda: gateway.metric("ratelimit_gateway_server_seconds_count") > 2000, "load")
-        mortal.stop("kill")
-        poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "it is told")
+        stoppable_server.stop("kill")
+        poll.until(
+            lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported"
+        )
         time.sleep(1)  # an outage under load
-        mortal.start()
-        told = measured()
-    assert told["failed"] == 0, "each is answered"
-    assert told["allowed"] == told["calls"] >= 19_000
-    assert told["decided"] > 4000
-    assert told["calls"] - told["decided"] > 1000, "without the server too"
-    left = gateway.ask(descriptor(user="0", hits=0), domain="bench").statuses[0].limit_remaining
+        stoppable_server.start()
+        result = finished()
+    assert result["failed"] == 0, "each call is answered"
+    assert result["allowed"] == result["calls"] >= 19_000
+    assert result["decided"] > 4000
+    assert result["calls"] - result["decided"] > 1000, "without the server too"
+    remaining = (
+        gateway.ask(descriptor(user="0", hits=0), domain="bench").statuses[0].limit_remaining
+    )
     late = gateway.metric("ratelimit_gateway_late_total")
-    used = 10**9 - left
-    # What was charged without a reply in time is in the file as well: what was under way.
-    assert told["decided"] <= used <= told["decided"] + late + 64
+    used = 10**9 - remaining
+    # Calls in flight at the kill may be charged and in the file without a reply in time.
+    assert result["decided"] <= used <= result["decided"] + late + 64
 
 
-def test_the_file_is_read_again_under_load(mortal: Server, start: Start, file: Path) -> None:
+def test_file_is_reloaded_under_load(stoppable_server: Server, start: Start, file: Path) -> None:
     text = (
         "domain: bench\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: N}}]"
     )
     file.write_text(text.replace("N", "1000000000"))
-    gateway = start(mortal.port, "--config", file)
-    with load(gateway, rate=500, seconds=6, users=100) as measured:
+    gateway = start(stoppable_server.port, "--config", file)
+    with load(gateway, rate=500, seconds=6, users=100) as finished:
         for number in range(4):
             file.write_text(
                 text.replace("N", str(10**9 + number)) if number != 2 else "nonsense: 1"
             )
             poll.until(
                 lambda: gateway.metric("ratelimit_gateway_reloads_total") >= number + 1,  # noqa: B023
-                "it is read",
+                "the file is read",
             )
-        told = measured()
-    assert (told["failed"], told["denied"]) == (0, 0)
-    assert told["decided"] == told["calls"] > 2000
+        result = finished()
+    assert (result["failed"], result["denied"]) == (0, 0)
+    assert result["decided"] == result["calls"] > 2000
 
 
-def test_a_gateway_killed_under_load_has_kept_all_counts(mortal: Server, start: Start) -> None:
-    gateway = start(mortal.port)
-    with load(gateway, rate=500, seconds=4, users=1) as measured:
+def test_gateway_killed_under_load_loses_no_charges(stoppable_server: Server, start: Start) -> None:
+    gateway = start(stoppable_server.port)
+    with load(gateway, rate=500, seconds=4, users=1) as finished:
         poll.until(lambda: gateway.metric("ratelimit_gateway_server_seconds_count") > 500, "load")
         gateway.end(signal.SIGKILL)
         gateway.start()
-        told = measured()
-    left = gateway.ask(descriptor(user="0", hits=0), domain="bench").statuses[0].limit_remaining
-    assert told["decided"] <= 10**9 - left <= told["decided"] + told["failed"]
+        result = finished()
+    remaining = (
+        gateway.ask(descriptor(user="0", hits=0), domain="bench").statuses[0].limit_remaining
+    )
+    assert result["decided"] <= 10**9 - remaining <= result["decided"] + result["failed"]
 
 
-def test_thousands_of_connections_and_slow_ones(server: Server, start: Start) -> None:
+def test_gateway_answers_beside_thousands_of_slow_connections(server: Server, start: Start) -> None:
     redis = server.client()
     redis.execute_command("RL.POLICYSET", "http|client", "FIXED", 10**6, "1d")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -118,34 +122,38 @@ def test_thousands_of_connections_and_slow_ones(server: Server, start: Start) ->
         assert gateway.passes(descriptor(user="1"))
         resident = int(Path(f"/proc/{gateway.pid}/statm").read_text().split()[1])
         assert resident * os.sysconf("SC_PAGE_SIZE") < 400 << 20
-        # Whoever does not finish the head of a request is hung up on.
+        # A client that does not finish its request headers is disconnected.
         slow[1].settimeout(60)
         assert slow[1].recv(1000)[:12] in (b"", b"HTTP/1.1 408")
     assert gateway.get("/check").status == 200
     assert redis.ping()
 
 
-def test_without_files_for_more_connections_the_others_go_on(server: Server, start: Start) -> None:
+def test_open_connections_work_without_free_file_descriptors(server: Server, start: Start) -> None:
     gateway = start(server.port)
     resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (64, 64))
-    asked = http.client.HTTPConnection("127.0.0.1", gateway.http, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.http, timeout=30)
 
     def status() -> int:
-        asked.request("GET", "/check")
-        response = asked.getresponse()
+        connection.request("GET", "/check")
+        response = connection.getresponse()
         response.read()
         return response.status
 
     assert status() == 200
-    with contextlib.closing(asked), ExitStack() as connections:
-        # Twice as many as it may have; others wait in the queue of the listener.
+    with contextlib.closing(connection), ExitStack() as connections:
+        # Twice as many as the gateway may have; the rest wait in the listener's backlog.
         for _ in range(120):
             connections.enter_context(socket.create_connection(("127.0.0.1", gateway.http), 30))
         assert status() == 200
-    poll.until(lambda: gateway.get("/check").status == 200, "others come in again", timeout=30)
+    poll.until(
+        lambda: gateway.get("/check").status == 200,
+        "new connections are accepted again",
+        timeout=30,
+    )
 
 
-def test_hostile_requests_are_bounded_and_told(gateway: Gateway) -> None:
+def test_oversized_requests_are_refused(gateway: Gateway) -> None:
     def refused(*descriptors: object) -> grpc.StatusCode:
         with pytest.raises(grpc.RpcError) as error:
             gateway.ask(*descriptors)

@@ -1,4 +1,4 @@
-"""Limits of a file: envoyproxy/ratelimit's format as it is, and read again while it runs."""
+"""Limits of a file in envoyproxy/ratelimit's format, which is reloaded when it changes."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def gateway(server: Server, start: Callable[..., Gateway], file: Path) -> Gatewa
     return start(server.port, "--config", file)
 
 
-def test_a_rule_limits(gateway: Gateway) -> None:
+def test_rule_limits_each_value(gateway: Gateway) -> None:
     answers = [gateway.ask(descriptor(user="1")) for _ in range(3)]
     assert [answer.overall_code for answer in answers] == [OK, OK, OVER]
     limit = answers[0].statuses[0].current_limit
@@ -54,7 +54,7 @@ def test_a_rule_limits(gateway: Gateway) -> None:
     assert gateway.metric("ratelimit_gateway_decisions_total", domain="api", policy="user") == 4
 
 
-def test_rules_that_deny_nobody(gateway: Gateway, redis: Redis) -> None:
+def test_shadow_and_unlimited_rules_deny_nothing(gateway: Gateway, redis: Redis) -> None:
     answers = [gateway.ask(descriptor(tried="1")) for _ in range(2)]
     assert [answer.overall_code for answer in answers] == [OK, OK]
     assert [answer.statuses[0].code for answer in answers] == [OK, OK]
@@ -63,37 +63,37 @@ def test_rules_that_deny_nobody(gateway: Gateway, redis: Redis) -> None:
     unlimited = gateway.ask(descriptor(free="1")).statuses[0]
     assert (unlimited.code, unlimited.limit_remaining) == (OK, 2**32 - 1)
     assert gateway.passes(descriptor(nothing="1"))
-    assert redis.keys("*") == keys, "neither asks the server"
+    assert redis.keys("*") == keys, "neither calls the server"
 
 
-def test_a_shared_wildcard_is_one_limit(gateway: Gateway) -> None:
+def test_values_of_a_shared_wildcard_share_a_limit(gateway: Gateway) -> None:
     assert [gateway.passes(descriptor(shared=value)) for value in ("a1", "a2")] == [True, False]
 
 
-def test_a_live_policy_behind_a_rule(gateway: Gateway, policy: Callable[..., int]) -> None:
+def test_rule_applies_a_policy_by_name(gateway: Gateway, policy: Callable[..., int]) -> None:
     policy("live", "FIXED 1 1m")
     policy("live:gold", "FIXED 2 1m")
-    told = [gateway.passes(descriptor(live=value)) for value in ("a", "a", "gold", "gold", "gold")]
-    assert told == [True, False, True, True, False]
+    passed = [
+        gateway.passes(descriptor(live=value)) for value in ("a", "a", "gold", "gold", "gold")
+    ]
+    assert passed == [True, False, True, True, False]
 
 
-def test_other_domains_go_by_the_names_of_policies(
-    gateway: Gateway, policy: Callable[..., int]
-) -> None:
+def test_domains_without_a_file_use_policies(gateway: Gateway, policy: Callable[..., int]) -> None:
     policy("other", "FIXED 1 1m")
-    told = [gateway.passes(descriptor(user="1"), domain="other") for _ in range(2)]
-    assert told == [True, False]
+    passed = [gateway.passes(descriptor(user="1"), domain="other") for _ in range(2)]
+    assert passed == [True, False]
 
 
 def test_rule_with_a_unit_is_charged_past_its_limit(gateway: Gateway) -> None:
     def codes(user: str, *hits: int) -> list[object]:
-        return [gateway.ask(descriptor(user=user, hits=one)).overall_code for one in hits]
+        return [gateway.ask(descriptor(user=user, hits=count)).overall_code for count in hits]
 
     assert codes("1", 0, 3, 0) == [OK, OVER, OVER]
     assert codes("2", 1, 2, 1) == [OK, OVER, OVER]
 
 
-def test_charge_of_a_rule_wins_over_the_command_line(
+def test_charge_of_a_rule_overrides_the_command_line(
     server: Server, start: Callable[..., Gateway], file: Path
 ) -> None:
     file.write_text(
@@ -118,11 +118,11 @@ descriptors:
     denied = descriptor(always="1")
     assert not gateway.passes(descriptor(fits="2", hits=6), denied)
     assert not gateway.passes(descriptor(other="2", hits=6), denied)
-    left = [
+    remaining = [
         gateway.ask(descriptor(hits=0, **{key: "2"})).statuses[0].limit_remaining
         for key in ("fits", "other")
     ]
-    assert left == [10, 4], "all or none, and each for itself"
+    assert remaining == [10, 4], "all or none; independent"
 
 
 def test_unit_multiplier_makes_the_window_longer(
@@ -132,12 +132,12 @@ def test_unit_multiplier_makes_the_window_longer(
     file.write_text(f"{{domain: api, descriptors: [{{key: user, rate_limit: {rule}}}]}}")
     gateway = start(server.port, "--config", file)
     clock.set(1_700_000_100_000_000)
-    asked = descriptor(user="1")
-    assert [gateway.passes(asked) for _ in range(3)] == [True, True, False]
+    request = descriptor(user="1")
+    assert [gateway.passes(request) for _ in range(3)] == [True, True, False]
     clock.advance("4m")
-    assert not gateway.passes(asked)
+    assert not gateway.passes(request)
     clock.advance("1m")
-    assert gateway.passes(asked)
+    assert gateway.passes(request)
 
 
 def test_files_of_one_domain_are_merged(
@@ -185,17 +185,17 @@ descriptors:
     team = {"name": "first", "size": 3, "list": [1.5, True, None]}
     assert metadata["metadata"] == {"team": team}
     assert gateway.ask(*both).dynamic_metadata.to_dict()["metadata"]["team"]["name"] == "second"
-    asked = {"domain": "api", "descriptors": [{"entries": [{"key": "b", "value": "2"}]}]}
-    told = json.loads(gateway.get("/json", "POST", asked).body)["dynamicMetadata"]
-    assert told["metadata"] == {"team": {"name": "second", "list": [1.5, True, None]}}
-    assert told["domain"] == "api"
+    request = {"domain": "api", "descriptors": [{"entries": [{"key": "b", "value": "2"}]}]}
+    metadata = json.loads(gateway.get("/json", "POST", request).body)["dynamicMetadata"]
+    assert metadata["metadata"] == {"team": {"name": "second", "list": [1.5, True, None]}}
+    assert metadata["domain"] == "api"
 
 
 def reloads(gateway: Gateway, result: str) -> float:
     return gateway.metric("ratelimit_gateway_reloads_total", result=result)
 
 
-def test_a_changed_file_holds_and_a_wrong_one_is_refused(gateway: Gateway, file: Path) -> None:
+def test_changed_file_is_applied_and_invalid_file_is_refused(gateway: Gateway, file: Path) -> None:
     assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
     file.write_text(FILE.replace("requests_per_unit: 2", "requests_per_unit: 4"))
     poll.until(lambda: reloads(gateway, "applied") == 1, "the file is read again")
@@ -208,7 +208,7 @@ def test_a_changed_file_holds_and_a_wrong_one_is_refused(gateway: Gateway, file:
     assert "nonsense" in gateway.log
 
 
-def test_a_swapped_link_and_sighup_are_noticed(
+def test_swapped_symlink_and_sighup_reload_the_file(
     server: Server, start: Callable[..., Gateway], tmp_path: Path
 ) -> None:
     for name in ("one", "two"):
@@ -222,14 +222,14 @@ def test_a_swapped_link_and_sighup_are_noticed(
     swapped.rename(link)
     poll.until(lambda: reloads(gateway, "applied") == 1, "the swapped link is noticed")
     os.kill(gateway.pid, signal.SIGHUP)
-    poll.until(lambda: reloads(gateway, "applied") == 2, "the signal is heard")
+    poll.until(lambda: reloads(gateway, "applied") == 2, "the signal is handled")
 
 
-def test_a_file_that_takes_long_to_read_delays_nobody(
+def test_slow_file_read_does_not_delay_requests(
     server: Server, start: Callable[..., Gateway], file: Path, tmp_path: Path
 ) -> None:
     file.write_text(FILE)
-    # One thread for all requests: what holds it up holds up all.
+    # One thread for all requests, so that a blocked thread delays all of them.
     gateway = start(server.port, "--config", file, environment={"TOKIO_WORKER_THREADS": "1"})
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -244,7 +244,7 @@ def test_a_file_that_takes_long_to_read_delays_nobody(
     file.unlink()
 
 
-def test_a_wrong_file_ends_the_start(tmp_path: Path) -> None:
+def test_invalid_file_is_refused_at_start(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("domain: api\ndescriptors:\n  - key: a\n    rate_limit: {unit: eon}\n")
     started = subprocess.run(
@@ -258,7 +258,7 @@ def test_a_wrong_file_ends_the_start(tmp_path: Path) -> None:
     assert f"{wrong}: line 3: api.a: unit must be" in started.stderr
 
 
-def test_a_directory_without_files_is_refused_and_the_old_ones_stay(
+def test_directory_without_files_is_refused_and_rules_stay(
     server: Server, start: Callable[..., Gateway], file: Path
 ) -> None:
     folder = file.parent / "folder"
@@ -276,7 +276,7 @@ def test_a_directory_without_files_is_refused_and_the_old_ones_stay(
     assert not gateway.passes(descriptor(closed="x"))
 
 
-def test_check_tells_where_a_file_is_wrong(tmp_path: Path) -> None:
+def test_check_reports_the_line_of_an_error(tmp_path: Path) -> None:
     right, wrong = tmp_path / "right.yaml", tmp_path / "wrong.yaml"
     right.write_text(FILE)
     wrong.write_text("domain: api\ndescriptor: []\n")
@@ -288,30 +288,31 @@ def test_check_tells_where_a_file_is_wrong(tmp_path: Path) -> None:
         return done.returncode, done.stderr
 
     assert check(right) == (0, "")
-    status, told = check(right, wrong)
+    status, output = check(right, wrong)
     assert status == 1
-    assert all(part in told for part in (str(wrong), "descriptor", "line 2"))
+    assert all(part in output for part in (str(wrong), "descriptor", "line 2"))
 
 
-def test_check_and_serve_agree_about_two_files_of_one_domain(tmp_path: Path) -> None:
+def test_check_and_serve_refuse_two_files_of_one_domain(tmp_path: Path) -> None:
     one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
     one.write_text("domain: api\n")
     two.write_text("domain: api\n")
-    told = []
+
+    errors = []
     for words in (["check", one, two], ["check", tmp_path], ["serve", "--config", tmp_path]):
         done = subprocess.run(
             [BINARY, *words], capture_output=True, text=True, check=False, timeout=20
         )
         assert done.returncode == 1
-        told.append(done.stderr)
+        errors.append(done.stderr)
     twice = f"{two}: line 1: the domain is there twice: api is in {one}"
     expected = f"{twice} (--merge-domains allows it)\n"
-    assert told == [expected] * 3
+    assert errors == [expected] * 3
     for file in (one, two):
         subprocess.run([BINARY, "check", file], check=True, timeout=20)
 
 
-def test_the_example_is_right_and_has_every_word() -> None:
+def test_example_is_valid_and_has_every_word() -> None:
     example = REPOSITORY / "gateway/gateway.example.yaml"
     subprocess.run([BINARY, "check", example], check=True, timeout=20)
     source = (REPOSITORY / "gateway/src/configuration/format.rs").read_text()
@@ -321,7 +322,7 @@ def test_the_example_is_right_and_has_every_word() -> None:
     assert [word for word in words if f"{word}:" not in text] == []
 
 
-def test_policies_that_were_imported_decide_in_place_of_the_file(
+def test_imported_policies_replace_the_file(
     server: Server, start: Callable[..., Gateway], file: Path, redis: Redis
 ) -> None:
     file.write_text(FILE)
@@ -334,8 +335,8 @@ def test_policies_that_were_imported_decide_in_place_of_the_file(
         "RL.POLICYSET api|tried FIXED 1 1m ALIGNED SHADOW",
         "RL.POLICYSET api|closed FIXED 0 1d ALIGNED FORCE",
     ]
-    told = imported.stderr.splitlines()
-    assert [re.search(r"line \d+: (.*)", line)[1] for line in told] == [
+    notes = imported.stderr.splitlines()
+    assert [re.search(r"line \d+: (.*)", line)[1] for line in notes] == [
         "api.free: unlimited",
         "api.shared_a*: a wildcard, and what stands below it",
         "api.live: policies of other names",
@@ -346,13 +347,13 @@ def test_policies_that_were_imported_decide_in_place_of_the_file(
     assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
     assert [gateway.passes(descriptor(tried="1")) for _ in range(2)] == [True, True]
     assert not gateway.passes(descriptor(closed="x"))
-    told = [gateway.passes(descriptor(user="2", hits=hits)) for hits in (0, 3, 0)]
-    assert told == [True, False, False], "charged past the limit, as by the file"
+    passed = [gateway.passes(descriptor(user="2", hits=hits)) for hits in (0, 3, 0)]
+    assert passed == [True, False, False], "charged beyond the limit, as with the file"
 
 
-def test_the_files_that_the_document_shows_are_right(tmp_path: Path) -> None:
+def test_documented_files_are_valid(tmp_path: Path) -> None:
     document = REPOSITORY / "docs/gateway.md"
-    shown = [one for one in markdown.blocks(document.read_text()) if one.language == "yaml"]
+    shown = [block for block in markdown.blocks(document.read_text()) if block.language == "yaml"]
     assert len(shown) == 2
     for number, block in enumerate(shown):
         (tmp_path / f"{number}.yaml").write_text(block.text)
@@ -360,7 +361,9 @@ def test_the_files_that_the_document_shows_are_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_ten_thousand_rules(server: Server, start: Callable[..., Gateway], file: Path) -> None:
+def test_ten_thousand_rules_are_applied(
+    server: Server, start: Callable[..., Gateway], file: Path
+) -> None:
     rules = (
         f"  - {{key: user, value: u{n}, rate_limit: {{unit: day, requests_per_unit: {n}}}}}\n"
         for n in range(10_000)

@@ -30,7 +30,7 @@ DOCUMENT = REPOSITORY / "docs/gateway.md"
 
 # Short test runs use only Caddy; Envoy has tests of its own.
 ALL = [pytest.param(name, marks=[] if name == "caddy" else pytest.mark.proxies) for name in KINDS]
-BY_HTTP = [one for one in ALL if one.values != ("envoy",)]
+BY_HTTP = [param for param in ALL if param.values != ("envoy",)]
 
 # Changes to the files that deny requests while the gateway does not respond.
 DENYING = {
@@ -64,8 +64,8 @@ def test_table_has_a_row_for_each_proxy() -> None:
     assert all(documented(name, column) for name in KINDS for column in range(4))
 
 
-def routed(proxy: Proxy) -> None:
-    """Wait for the routes: Traefik listens before it has them."""
+def wait_for_routes(proxy: Proxy) -> None:
+    """Waits until the proxy has its routes: Traefik listens before that."""
     poll.until(lambda: proxy.get("/").status == 200, "the proxy has its routes")
 
 
@@ -74,7 +74,7 @@ def proxy(
     request: pytest.FixtureRequest, gateway: Gateway, origin: Origin, tmp_path: Path
 ) -> Iterator[Proxy]:
     with Proxy(request.param, gateway, origin, tmp_path) as proxy:
-        routed(proxy)
+        wait_for_routes(proxy)
         yield proxy
 
 
@@ -107,7 +107,7 @@ def test_request_that_an_overloaded_gateway_rejects_is_denied(
 
 
 @pytest.mark.parametrize("proxy", BY_HTTP, indirect=True)
-def test_exact_counts_and_a_policy_that_changes(proxy: Proxy, policy: Policy) -> None:
+def test_limit_is_exact_and_a_changed_policy_applies_at_once(proxy: Proxy, policy: Policy) -> None:
     policy("http|client", "FIXED 3 1h")
     assert proxy.statuses(4) == [200, 200, 200, 429]
     denied = proxy.get()
@@ -115,11 +115,11 @@ def test_exact_counts_and_a_policy_that_changes(proxy: Proxy, policy: Policy) ->
     assert denied.headers["RateLimit"] == '"default";r=0;t=3600'
     assert denied.headers["RateLimit-Policy"].startswith('"default";q=3')
     policy("http|client", "FIXED 4 1h")
-    assert proxy.statuses(2) == [200, 429], "it holds for the next request"
+    assert proxy.statuses(2) == [200, 429], "the new policy applies to the next request"
 
 
 @pytest.mark.parametrize("proxy", BY_HTTP, indirect=True)
-def test_response_that_passes_shows_the_limit(
+def test_passing_response_shows_the_limit(
     request: pytest.FixtureRequest, proxy: Proxy, policy: Policy
 ) -> None:
     assert "RateLimit" not in proxy.get().headers, "without a limit there is nothing to show"
@@ -153,10 +153,10 @@ def test_rules_see_method_path_and_headers_of_the_client(
     file.write_text(RULES)
     gateway = start(server.port, "--config", file)
     with Proxy(name, gateway, origin, tmp_path) as proxy:
-        routed(proxy)
+        wait_for_routes(proxy)
         gold = {"x_plan": "gold", "x_user": "1"}
-        asked = [proxy.get("/pay/2?a=b", "POST", **gold) for _ in range(2)]
-        assert [one.status for one in asked] == [200, 429]
+        responses = [proxy.get("/pay/2?a=b", "POST", **gold) for _ in range(2)]
+        assert [response.status for response in responses] == [200, 429]
         assert proxy.get("/pay/2", "POST", x_plan="gold", x_user="2").status == 200
         assert proxy.get("/pay/2", "POST", x_plan="free", x_user="1").status == 200
         assert proxy.get("/pay/2", **gold).status == 200
@@ -165,13 +165,13 @@ def test_rules_see_method_path_and_headers_of_the_client(
 
 
 @pytest.mark.parametrize("name", BY_HTTP)
-def test_no_spelling_of_a_path_passes_its_rule(
+def test_no_spelling_of_a_path_bypasses_its_rule(
     name: str, server: Server, start: Start, file: Path, origin: Origin, tmp_path: Path
 ) -> None:
     file.write_text("http: {rules: [{path: /login, limit: FIXED 0 1h, key: login}]}")
     gateway = start(server.port, "--config", file)
     with Proxy(name, gateway, origin, tmp_path) as proxy:
-        routed(proxy)
+        wait_for_routes(proxy)
         spellings = ["/login", "/%6cogin", "//login", "/./login", "/x/../login", "/login/"]
         spellings += ["/login;a=b", "/login?a", "/x/%2e%2e/login", "http://127.0.0.1/login"]
         spellings += ["/login%00", "/x/..;/login", "/x//../login", "/%2e/;a/login//"]
@@ -182,20 +182,20 @@ def test_no_spelling_of_a_path_passes_its_rule(
 
 
 @pytest.mark.parametrize("proxy", BY_HTTP, indirect=True)
-def test_errors_of_the_origin_are_the_clients_and_no_request_is_repeated(
+def test_origin_errors_reach_the_client_and_no_request_is_retried(
     proxy: Proxy, gateway: Gateway, origin: Origin
 ) -> None:
-    def asked() -> list[int]:
+    def posted_statuses() -> list[int]:
         origin.posts.clear()
         statuses = [proxy.get(path, "POST").status for path in ("/", "/500", "/broken")]
         assert origin.posts == ["/", "/500", "/broken"]
         return statuses
 
-    decided = asked()
+    decided = posted_statuses()
     assert decided[:2] == [200, 500]
     assert decided[2] >= 500
     gateway.end(signal.SIGKILL)
-    undecided = asked()
+    undecided = posted_statuses()
     assert undecided[:2] == [200, 500]
     assert undecided[2] >= 500
 
@@ -203,7 +203,7 @@ def test_errors_of_the_origin_are_the_clients_and_no_request_is_repeated(
 @contextlib.contextmanager
 def hung(gateway: Gateway) -> Iterator[None]:
     os.kill(gateway.pid, signal.SIGSTOP)
-    # On a busy machine it may answer yet until it has stopped.
+    # On a busy machine, the gateway may answer until the stop takes effect.
     os.waitid(os.P_PID, gateway.pid, os.WSTOPPED | os.WNOWAIT)
     try:
         yield
@@ -217,7 +217,7 @@ def ask(proxy: Proxy) -> http.client.HTTPResponse:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_request_without_a_gateway(
+def test_request_without_a_gateway_gets_the_documented_status(
     name: str, gateway: Gateway, origin: Origin, tmp_path: Path, policy: Policy
 ) -> None:
     policy("web|user", "FIXED 0 1h")
@@ -236,11 +236,11 @@ def test_request_without_a_gateway(
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_request_without_a_gateway_where_it_is_to_be_denied(
+def test_request_without_a_gateway_is_denied_if_configured(
     name: str, gateway: Gateway, origin: Origin, tmp_path: Path
 ) -> None:
-    patient = Proxy(name, gateway, origin, tmp_path, edits=DENYING[name])
-    with patient as proxy:
+    with_edits = Proxy(name, gateway, origin, tmp_path, edits=DENYING[name])
+    with with_edits as proxy:
         poll.until(lambda: ask(proxy).status == 200, "the proxy has its routes", timeout=30)
         gateway.end(signal.SIGKILL)
         assert ask(proxy).status in documented(name, DENIES)
@@ -248,24 +248,29 @@ def test_request_without_a_gateway_where_it_is_to_be_denied(
 
 
 @pytest.fixture
-def mortal(binary: Binary, clock: Clock) -> Iterator[Server]:
-    """A server that the test may stop."""
+def stoppable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
+    """Server that the test may stop."""
     with Server(binary, clock=clock) as server:
         yield server
 
 
 @pytest.mark.parametrize("on_outage", ["open", "closed"])
 @pytest.mark.parametrize("name", ALL)
-def test_request_while_the_server_is_away(
-    name: str, on_outage: str, mortal: Server, start: Start, origin: Origin, tmp_path: Path
+def test_request_during_an_outage_of_the_server_gets_the_documented_status(
+    name: str,
+    on_outage: str,
+    stoppable_server: Server,
+    start: Start,
+    origin: Origin,
+    tmp_path: Path,
 ) -> None:
-    gateway = start(mortal.port, "--on-outage", on_outage, "--timeout", "200ms")
+    gateway = start(stoppable_server.port, "--on-outage", on_outage, "--timeout", "200ms")
     with Proxy(name, gateway, origin, tmp_path) as proxy:
         poll.until(lambda: ask(proxy).status == 200, "the proxy has its routes", timeout=30)
         expected = documented(name, OPEN if on_outage == "open" else CLOSED)
-        with mortal.stopped():
+        with stoppable_server.stopped():
             answers = [ask(proxy) for _ in range(5)]
-        mortal.stop("kill")
+        stoppable_server.stop("kill")
         answers += [ask(proxy) for _ in range(5)]
         assert [answer.status in expected for answer in answers] == [True] * 10
         if on_outage == "closed":

@@ -1,4 +1,4 @@
-"""Forward auth over HTTP, and what operators ask."""
+"""Forward auth over HTTP, the JSON endpoint, health and metrics."""
 
 import http.client
 import json
@@ -52,7 +52,9 @@ def test_rules_decide_by_method_path_and_headers(
 
     gold = {"x_plan": "gold", "x_user": "1"}
     assert [check("POST", "/pay/1?x=/web/", **gold) for _ in range(2)] == [200, 429]
-    assert check("POST", "/pay/1", x_plan="gold") == 200, "a rule whose header is missing is none"
+    assert check("POST", "/pay/1", x_plan="gold") == 200, (
+        "a rule does not match if its header is missing"
+    )
     assert [check("GET", "/pay/1", **gold) for _ in range(2)] == [200, 200]
     assert [check("GET", "/tokens", x_cost=cost) for cost in ("6.5", "4", "3.5")] == [200, 429, 200]
     assert check("GET", "/tokens", x_cost="much") == 400
@@ -63,7 +65,7 @@ def test_rules_decide_by_method_path_and_headers(
     ]
 
 
-def test_spelling_a_path_differently_reaches_the_same_limit(
+def test_spellings_of_a_path_share_a_limit(
     server: Server, start: Callable[..., Gateway], file: Path, redis: Redis
 ) -> None:
     file.write_text("""
@@ -90,7 +92,7 @@ http:
 
 
 def check_raw(gateway: Gateway, headers: list[tuple[bytes, bytes]]) -> int:
-    """Status of a request to /check with these headers."""
+    """Returns the status of a request to /check with these headers."""
     words = [b"GET /check HTTP/1.1", b"Host: a", b"Connection: close"]
     words += [name + b": " + value for name, value in headers]
     with socket.create_connection(("127.0.0.1", gateway.http), timeout=30) as raw:
@@ -129,15 +131,17 @@ def test_repeated_headers_that_a_rule_reads_are_refused(
     pay = [(b"X-Forwarded-Method", b"POST"), (b"X-Forwarded-Uri", b"/pay/1")]
     user, plan = (b"X-User", b"1"), (b"X-Plan", b"gold")
     assert check_raw(gateway, [*pay, user, plan, (b"X-Other", b"1"), (b"X-Other", b"2")]) == 200
-    assert check_raw(gateway, [*pay, user, plan, (b"x-user", b"2")]) == 400, "of the key"
-    assert check_raw(gateway, [*pay, user, plan, (b"x-plan", b"free")]) == 400, "of the rule"
+    assert check_raw(gateway, [*pay, user, plan, (b"x-user", b"2")]) == 400, "a header of the key"
+    assert check_raw(gateway, [*pay, user, plan, (b"x-plan", b"free")]) == 400, (
+        "a header of the rule"
+    )
     assert check_raw(gateway, [*pay, user, plan, (b"X-Forwarded-Uri", b"/")]) == 400
     assert check_raw(gateway, [*pay, user, plan, (b"X-Forwarded-Method", b"GET")]) == 400
     tokens = [(b"X-Forwarded-Uri", b"/tokens"), (b"X-Cost", b"1")]
-    assert check_raw(gateway, [*tokens, (b"X-Cost", b"0")]) == 400, "of the cost"
+    assert check_raw(gateway, [*tokens, (b"X-Cost", b"0")]) == 400, "a header of the cost"
 
 
-def test_bytes_that_are_no_text_are_counted_as_they_are(
+def test_headers_that_are_not_utf8_are_distinct_values(
     server: Server, start: Callable[..., Gateway], file: Path, redis: Redis
 ) -> None:
     file.write_text(FILE)
@@ -148,22 +152,22 @@ def test_bytes_that_are_no_text_are_counted_as_they_are(
         return check_raw(gateway, named)
 
     def pay(user: bytes) -> int:
-        told = {"x_forwarded_method": b"POST", "x_forwarded_uri": b"/pay/\xff?x"}
-        return check(x_plan=b"g\xff", x_user=user, **told)
+        forwarded = {"x_forwarded_method": b"POST", "x_forwarded_uri": b"/pay/\xff?x"}
+        return check(x_plan=b"g\xff", x_user=user, **forwarded)
 
     assert [pay(b"\xff"), pay(b"\xff"), pay(b"\xfe"), pay("é".encode())] == [200, 429, 200, 200]
     assert sorted(redis.keys("*")) == ["rl:pay:%FE", "rl:pay:%FF", "rl:pay:é"]
     assert check(x_forwarded_uri=b"/tokens", x_cost=b"1\xff") == 400
 
 
-def test_only_a_trusted_proxy_is_believed(
+def test_x_forwarded_for_of_an_untrusted_proxy_is_ignored(
     server: Server, start: Callable[..., Gateway], file: Path, policy: Callable[..., int]
 ) -> None:
     policy("http|client", "FIXED 1 1m")
     file.write_text("http: {trusted: [10.0.0.0/8]}\n")
     gateway = start(server.port, "--config", file)
-    told = [gateway.get("/check", x_forwarded_for=f"9.9.9.{n}").status for n in range(2)]
-    assert told == [200, 429]
+    statuses = [gateway.get("/check", x_forwarded_for=f"9.9.9.{n}").status for n in range(2)]
+    assert statuses == [200, 429]
 
 
 def test_ipv6_clients_count_by_network(
@@ -178,13 +182,15 @@ http:
     assert gateway.get("/check", x_forwarded_for="[2001:db8:1:2::3]:4711").status == 200
     entry = {"entries": [{"key": "remote_address", "value": "2001:db8:1:234::5"}]}
     entry["limit"] = {"requests_per_unit": 9, "unit": "DAY"}
-    asked = {"domain": "api", "descriptors": [entry]}
-    assert gateway.get("/json", method="POST", data=asked).status == 200
+    request = {"domain": "api", "descriptors": [entry]}
+    assert gateway.get("/json", method="POST", data=request).status == 200
     expected = ["rl:2001%3Adb8%3A1%3A%3A/48", "rl:api|remote_address=2001:db8:1:200::/56"]
     assert sorted(redis.keys("*")) == expected
 
 
-def test_metrics_and_health(gateway: Gateway, policy: Callable[..., int]) -> None:
+def test_metrics_count_decisions_and_health_is_serving(
+    gateway: Gateway, policy: Callable[..., int]
+) -> None:
     policy("http", "FIXED 1 1m")
     assert [gateway.get("/check").status for _ in range(2)] == [200, 429]
     name = "ratelimit_gateway_decisions_total"
@@ -204,19 +210,21 @@ def test_metrics_and_health(gateway: Gateway, policy: Callable[..., int]) -> Non
         poll.until(lambda: gateway.health(service) == "SERVING", "it is healthy")  # noqa: B023
 
 
-def test_nothing_that_callers_send_makes_a_label(gateway: Gateway) -> None:
+def test_request_data_never_becomes_a_metric_label(gateway: Gateway) -> None:
     for n in range(5):
         gateway.get(f"/check?{n}", x_forwarded_for=f"9.9.9.{n}")
     assert "9.9.9" not in gateway.get("/metrics").body
 
 
-def test_the_service_in_json(gateway: Gateway, policy: Callable[..., int]) -> None:
+def test_json_endpoint_charges_and_describes_the_limit(
+    gateway: Gateway, policy: Callable[..., int]
+) -> None:
     policy("api", "FIXED 3 1h")
     entries = [{"key": "user", "value": "1"}]
 
-    def ask(**how: object) -> tuple[int, dict]:
-        asked = {"domain": "api", "descriptors": [{"entries": entries, **how}]}
-        answer = gateway.get("/json", method="POST", data=asked)
+    def ask(**fields: object) -> tuple[int, dict]:
+        request = {"domain": "api", "descriptors": [{"entries": entries, **fields}]}
+        answer = gateway.get("/json", method="POST", data=request)
         return answer.status, json.loads(answer.body)
 
     def unit() -> str:
@@ -225,26 +233,26 @@ def test_the_service_in_json(gateway: Gateway, policy: Callable[..., int]) -> No
     poll.until(lambda: unit() == "HOUR", "the windows of the policies are known")
     status, answer = ask(hitsAddend="2")
     assert (status, answer["overallCode"]) == (200, "OK")
-    (told,) = answer["statuses"]
-    assert (told["code"], told["limitRemaining"]) == ("OK", 1)
-    assert told["currentLimit"] == {"requestsPerUnit": 3, "unit": "HOUR"}
+    (decision,) = answer["statuses"]
+    assert (decision["code"], decision["limitRemaining"]) == ("OK", 1)
+    assert decision["currentLimit"] == {"requestsPerUnit": 3, "unit": "HOUR"}
     status, answer = ask(hits_addend=2)
     assert (status, answer["statuses"][0]["code"]) == (429, "OVER_LIMIT")
     assert ask(limit={"requests_per_unit": 9, "unit": "DAY"})[0] == 200
 
 
-def test_json_is_read_as_proto3_has_it(gateway: Gateway) -> None:
-    """Numbers of any size also as text, units also as numbers, and null for what is missing."""
+def test_json_accepts_the_number_forms_of_proto3(gateway: Gateway) -> None:
+    """Numbers may be strings, units may be numbers, and null means absent."""
     entries = [{"key": "user", "value": "1"}]
     day = {"requestsPerUnit": "9", "unit": 4}
     given = {"entries": entries, "limit": day, "hitsAddend": None, "isNegativeHits": None}
-    asked = {"domain": "api", "descriptors": [given], "hitsAddend": "2"}
-    (told,) = json.loads(gateway.get("/json", method="POST", data=asked).body)["statuses"]
-    assert told["limitRemaining"] == 7
+    request = {"domain": "api", "descriptors": [given], "hitsAddend": "2"}
+    (decision,) = json.loads(gateway.get("/json", method="POST", data=request).body)["statuses"]
+    assert decision["limitRemaining"] == 7
 
 
 @pytest.mark.parametrize(
-    "rubbish",
+    "malformed",
     [
         None,
         [],
@@ -255,13 +263,13 @@ def test_json_is_read_as_proto3_has_it(gateway: Gateway) -> None:
         {"domain": "api", "descriptors": [{"limit": {"unit": "EON"}}]},
     ],
 )
-def test_rubbish_is_refused(gateway: Gateway, rubbish: object) -> None:
-    assert gateway.get("/json", method="POST", data=rubbish).status == 400
+def test_malformed_json_is_refused(gateway: Gateway, malformed: object) -> None:
+    assert gateway.get("/json", method="POST", data=malformed).status == 400
     assert gateway.get("/check").status == 200
 
 
 @pytest.mark.parametrize(
-    ("descriptor", "told"),
+    ("descriptor", "error"),
     [
         ({"hits_addend": -1}, "a number must be an integer from 0"),
         ({"limit": {"unit": True}}, "unit must be such as MINUTE"),
@@ -269,12 +277,12 @@ def test_rubbish_is_refused(gateway: Gateway, rubbish: object) -> None:
     ],
 )
 def test_errors_of_json_name_the_expected_value(
-    gateway: Gateway, descriptor: object, told: str
+    gateway: Gateway, descriptor: object, error: str
 ) -> None:
-    asked = {"domain": "api", "descriptors": [descriptor]}
-    answer = gateway.get("/json", method="POST", data=asked)
+    request = {"domain": "api", "descriptors": [descriptor]}
+    answer = gateway.get("/json", method="POST", data=request)
     assert answer.status == 400
-    assert told in answer.body
+    assert error in answer.body
     assert "variant" not in answer.body
 
 
@@ -287,22 +295,22 @@ CROSS_SITE = [
 
 
 @pytest.mark.parametrize("headers", CROSS_SITE)
-def test_requests_of_other_sites_are_neither_decided_nor_charged(
+def test_cross_site_requests_are_refused_and_not_charged(
     gateway: Gateway, policy: Callable[..., int], headers: dict[str, str]
 ) -> None:
     policy("api", "FIXED 1 1d")
     policy("http", "FIXED 1 1d")
-    asked = {"domain": "api", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}
-    assert gateway.get("/json", "POST", asked, **headers).status == 403
-    assert gateway.get("/json", "POST", asked, **headers, x_forwarded_uri="/").status == 403
+    request = {"domain": "api", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}
+    assert gateway.get("/json", "POST", request, **headers).status == 403
+    assert gateway.get("/json", "POST", request, **headers, x_forwarded_uri="/").status == 403
     assert gateway.get("/check", **headers).status == 403
-    assert gateway.get("/json", "POST", asked, sec_fetch_site="none").status == 200
+    assert gateway.get("/json", "POST", request, sec_fetch_site="none").status == 200
     # A proxy copies the headers of its client.
     assert gateway.get("/check", **headers, x_forwarded_uri="/").status == 200
     assert gateway.get("/check", **headers, x_forwarded_uri="/").status == 429
 
 
-def test_bodies_are_bounded(gateway: Gateway) -> None:
+def test_body_above_the_maximum_is_refused(gateway: Gateway) -> None:
     def json_of(size: int) -> dict[str, object]:
         return {"domain": "x" * size, "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}
 
@@ -312,13 +320,13 @@ def test_bodies_are_bounded(gateway: Gateway) -> None:
     assert gateway.get("/check", "POST", "x" * 70_000).status == 413
 
 
-def test_the_grpc_port_does_not_speak_http_1(gateway: Gateway) -> None:
+def test_grpc_port_rejects_http_1(gateway: Gateway) -> None:
     with pytest.raises((http.client.HTTPException, OSError)):
         gateway.get("/", "POST", {}, port=gateway.grpc)
 
 
 def frame(kind: int, flags: int, payload: bytes = b"") -> bytes:
-    """A frame of HTTP/2 about the whole connection."""
+    """Encodes an HTTP/2 frame of stream 0."""
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + bytes(4) + payload
 
 

@@ -21,55 +21,59 @@ Start = Callable[..., Gateway]
 
 
 @pytest.fixture
-def mortal(binary: Binary, clock: Clock) -> Iterator[Server]:
-    """A server that this test may stop. It keeps every write."""
+def stoppable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
+    """Server that this test may stop. It keeps every write."""
     with Server(binary, clock=clock, appendonly="yes", appendfsync="always") as server:
         server.client().execute_command("RL.POLICYSET", "api", "FIXED", 3, "1d")
         server.client().execute_command("RL.POLICYSET", "http", "FIXED", 3, "1d")
         yield server
 
 
-def test_requests_pass_and_usage_is_still_there_afterwards(mortal: Server, start: Start) -> None:
-    gateway = start(mortal.port)
+def test_requests_pass_during_an_outage_and_usage_survives(
+    stoppable_server: Server, start: Start
+) -> None:
+    gateway = start(stoppable_server.port)
     assert gateway.passes(descriptor(user="1"))
-    mortal.stop("kill")
+    stoppable_server.stop("kill")
     answers = [gateway.ask(descriptor(user="1")) for _ in range(10)]
     assert {answer.overall_code for answer in answers} == {OK}
     assert answers[0].statuses[0].current_limit is None
     assert gateway.metric("ratelimit_gateway_decisions_total", outcome="outage") == 10
-    assert gateway.get("/readyz").status == 200, "an outage takes nobody out of service"
+    assert gateway.get("/readyz").status == 200, "a gateway stays ready during an outage"
     assert gateway.health() == "SERVING"
-    poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is told")
-    mortal.start()
+    poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported")
+    stoppable_server.start()
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the outage is over")
-    told = [gateway.passes(descriptor(user="1")) for _ in range(3)]
-    assert told == [True, True, False]
+    passed = [gateway.passes(descriptor(user="1")) for _ in range(3)]
+    assert passed == [True, True, False]
     gateway.end()
     assert gateway.log.count("the server is away") == 1
     assert gateway.log.count("the server is back") == 1
 
 
-def test_requests_are_denied_where_that_is_wanted(mortal: Server, start: Start) -> None:
-    gateway = start(mortal.port, "--on-outage", "closed")
-    mortal.stop("kill")
+def test_requests_are_denied_during_an_outage_if_configured(
+    stoppable_server: Server, start: Start
+) -> None:
+    gateway = start(stoppable_server.port, "--on-outage", "closed")
+    stoppable_server.stop("kill")
     answer = gateway.ask(descriptor(user="1"))
     assert answer.overall_code == OVER
-    headers = {one.key: one.value for one in answer.response_headers_to_add}
+    headers = {header.key: header.value for header in answer.response_headers_to_add}
     assert headers == {"Retry-After": "1"}
     checked = gateway.get("/check")
     assert (checked.status, checked.headers["Retry-After"]) == (503, "1")
     assert "violated-policies" not in checked.body
 
 
-def test_a_share_of_each_limit_is_counted_here_where_that_is_wanted(
-    mortal: Server, start: Start
+def test_local_fallback_grants_a_share_of_each_limit(
+    stoppable_server: Server, start: Start
 ) -> None:
-    mortal.client().execute_command("RL.POLICYSET", "api", "FIXED", 8, "1d")
-    gateway = start(mortal.port, "--on-outage", "local=0.25")
+    stoppable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 8, "1d")
+    gateway = start(stoppable_server.port, "--on-outage", "local=0.25")
     assert gateway.passes(descriptor(user="1"))
-    # Once it knows the windows, it has read the policy as it now is.
+    # The windows are known once the gateway has read the current policy.
     poll.until(lambda: policies_are_known(gateway), "the policies are known")
-    mortal.stop("kill")
+    stoppable_server.stop("kill")
     answers = [gateway.ask(descriptor(user="1")) for _ in range(3)]
     assert [answer.overall_code for answer in answers] == [OK, OK, OVER]
     assert answers[2].statuses[0].current_limit.requests_per_unit == 2
@@ -77,13 +81,13 @@ def test_a_share_of_each_limit_is_counted_here_where_that_is_wanted(
     both = descriptor(user="2"), descriptor(user="1")
     assert not gateway.passes(*both)
     assert gateway.passes(descriptor(user="2"), descriptor(user="3"))
-    assert gateway.passes(descriptor(user="2")), "what was denied has used nothing"
+    assert gateway.passes(descriptor(user="2")), "denied requests use nothing"
     assert [gateway.get("/check").status for _ in range(2)] == [200, 429]
     assert gateway.passes(descriptor(user="1"), domain="nobody")
-    mortal.start()
+    stoppable_server.start()
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the outage is over")
-    left = gateway.ask(descriptor(user="1", hits=0)).statuses[0].limit_remaining
-    assert left == 7, "what the server counts is the server's"
+    remaining = gateway.ask(descriptor(user="1", hits=0)).statuses[0].limit_remaining
+    assert remaining == 7, "local decisions do not change the server's count"
 
 
 def policies_are_known(gateway: Gateway) -> bool:
@@ -92,7 +96,7 @@ def policies_are_known(gateway: Gateway) -> bool:
 
 
 @pytest.mark.parametrize("word", ["local", "local=0", "local=1.5", "local=x", "ajar"])
-def test_what_is_no_answer_to_an_outage_is_refused(word: str) -> None:
+def test_invalid_on_outage_option_is_refused(word: str) -> None:
     words = [BINARY, "serve", "--on-outage", word]
     started = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert started.returncode == 2
@@ -100,34 +104,38 @@ def test_what_is_no_answer_to_an_outage_is_refused(word: str) -> None:
 
 
 @pytest.mark.long
-def test_a_server_that_hangs_is_not_waited_for(mortal: Server, start: Start) -> None:
-    mortal.client().execute_command("RL.POLICYSET", "api", "FIXED", 1000, "1d")
-    gateway = start(mortal.port, "--timeout", "200ms")
+def test_calls_to_a_hanging_server_time_out(stoppable_server: Server, start: Start) -> None:
+    stoppable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 1000, "1d")
+    gateway = start(stoppable_server.port, "--timeout", "200ms")
     assert gateway.passes(descriptor(user="1"))
-    with mortal.stopped():
+    with stoppable_server.stopped():
         assert gateway.passes(descriptor(user="1"))
-        poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "nobody waits")
+        poll.until(
+            lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported"
+        )
         for _ in range(100):
             assert gateway.passes(descriptor(user="1"))
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the outage is over")
-    poll.until(lambda: gateway.metric("ratelimit_gateway_late_total") >= 1, "late replies count")
-    # A call that waits is sent, and charged once the server runs again: none of the hundred was.
+    poll.until(
+        lambda: gateway.metric("ratelimit_gateway_late_total") >= 1, "late replies are counted"
+    )
+    # A call that waits is sent, and is charged when the server continues. None of the 100 was sent.
     assert gateway.ask(descriptor(user="1")).statuses[0].limit_remaining == 997
 
 
 @pytest.mark.long
-def test_a_charge_whose_reply_is_late_stands(mortal: Server, start: Start) -> None:
-    gateway = start(mortal.port, "--timeout", "200ms", "--on-outage", "closed")
+def test_charge_with_a_late_reply_is_kept(stoppable_server: Server, start: Start) -> None:
+    gateway = start(stoppable_server.port, "--timeout", "200ms", "--on-outage", "closed")
     assert gateway.passes(descriptor(user="1"))
-    with mortal.stopped():
+    with stoppable_server.stopped():
         assert not gateway.passes(descriptor(user="1"), descriptor(user="2"))
     poll.until(lambda: gateway.metric("ratelimit_gateway_late_total") == 2, "both are counted")
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the server answers")
-    looked = gateway.ask(descriptor(user="1", hits=0), descriptor(user="2", hits=0))
-    assert [status.limit_remaining for status in looked.statuses] == [1, 2]
+    peeked = gateway.ask(descriptor(user="1", hits=0), descriptor(user="2", hits=0))
+    assert [status.limit_remaining for status in peeked.statuses] == [1, 2]
 
 
-def test_a_refusal_of_the_server_is_no_decision(gateway: Gateway, server: Server) -> None:
+def test_server_error_is_not_a_decision(gateway: Gateway, server: Server) -> None:
     redis = server.client()
     redis.execute_command("RL.POLICYSET", "api", "FIXED", 3, "1d")
     redis.set("rl:api|user=1", "a string")
@@ -136,17 +144,21 @@ def test_a_refusal_of_the_server_is_no_decision(gateway: Gateway, server: Server
     assert gateway.metric("ratelimit_gateway_outage") == 0
 
 
-def test_missing_module_is_named(binary: Binary, clock: Clock, start: Start) -> None:
+def test_missing_module_is_reported(binary: Binary, clock: Clock, start: Start) -> None:
     with Server(binary, clock=clock, module=None) as server:
         gateway = start(server.port, wait=False)
-        poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "it is told")
+        poll.until(
+            lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported"
+        )
         assert gateway.passes(descriptor(user="1"))
         assert gateway.get("/readyz").status == 503
         gateway.end()
     assert "load the module" in gateway.log
 
 
-def test_a_server_that_is_away_at_the_start(binary: Binary, clock: Clock, start: Start) -> None:
+def test_gateway_is_ready_once_the_server_starts(
+    binary: Binary, clock: Clock, start: Start
+) -> None:
     with Server(binary, clock=clock) as server:
         server.stop()
         gateway = start(server.port, wait=False)
@@ -159,56 +171,54 @@ def test_a_server_that_is_away_at_the_start(binary: Binary, clock: Clock, start:
 
 
 @pytest.mark.long
-def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
-    mortal: Server, start: Start
-) -> None:
-    mortal.client().execute_command("RL.POLICYSET", "api", "FIXED", 1_000_000, "1d")
-    # A call that is waited for no longer is charged all the same: this is not about those.
-    gateway = start(mortal.port, "--timeout", "5s")
+def test_killed_server_loses_no_acknowledged_charge(stoppable_server: Server, start: Start) -> None:
+    stoppable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 1_000_000, "1d")
+    # A long timeout, because calls that time out are charged as well.
+    gateway = start(stoppable_server.port, "--timeout", "5s")
     counted, answered, ended = [0] * 4, [0] * 4, threading.Event()
 
-    def load(mine: int) -> None:
+    def load(caller: int) -> None:
         while not ended.is_set():
             answer = gateway.ask(descriptor(user="1"))
             assert answer.overall_code == OK
-            answered[mine] += 1
-            counted[mine] += answer.statuses[0].current_limit is not None
+            answered[caller] += 1
+            counted[caller] += answer.statuses[0].current_limit is not None
 
     threads = [threading.Thread(target=load, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
     poll.until(lambda: sum(counted) > 500, "calls are counted")
-    mortal.stop("kill")
+    stoppable_server.stop("kill")
     before = sum(answered)
     poll.until(lambda: sum(answered) > before + 500, "requests are answered in an outage")
-    mortal.start()
+    stoppable_server.start()
     at_start = sum(counted)
     poll.until(lambda: sum(counted) > at_start + 500, "calls are counted again")
     ended.set()
     for thread in threads:
         thread.join()
-    looked = gateway.ask(descriptor(user="1", hits=0)).statuses[0]
-    used = 1_000_000 - looked.limit_remaining
-    # What was charged without a reply is in the file as well: up to one a caller.
+    peeked = gateway.ask(descriptor(user="1", hits=0)).statuses[0]
+    used = 1_000_000 - peeked.limit_remaining
+    # A charge without a reply is in the file as well: up to one per caller.
     assert sum(counted) <= used <= sum(counted) + 4
 
 
-def test_the_end_is_graceful(gateway: Gateway) -> None:
+def test_sigterm_exits_with_status_zero(gateway: Gateway) -> None:
     assert gateway.end(signal.SIGTERM) == 0
     assert "panicked" not in gateway.log
 
 
 @contextlib.contextmanager
-def under_way(gateway: Gateway) -> Iterator[Callable[[], None]]:
-    """A call that goes on until the function is called that this gives."""
+def open_stream(gateway: Gateway) -> Iterator[Callable[[], None]]:
+    """Opens a stream. Yields a function that ends it."""
     ended = threading.Event()
 
-    def asked() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+    def requests() -> Iterator[reflection_pb2.ServerReflectionRequest]:
         yield reflection_pb2.ServerReflectionRequest(list_services="")
         ended.wait(60)
 
     stub = reflection_pb2_grpc.ServerReflectionStub(gateway.channel)
-    answers = stub.ServerReflectionInfo(asked(), timeout=60)
+    answers = stub.ServerReflectionInfo(requests(), timeout=60)
     next(answers)
 
     def end() -> None:
@@ -222,15 +232,15 @@ def under_way(gateway: Gateway) -> Iterator[Callable[[], None]]:
         answers.cancel()
 
 
-def test_what_is_under_way_ends_and_nobody_is_sent_here_meanwhile(gateway: Gateway) -> None:
+def test_shutdown_waits_for_streams_and_reports_not_serving(gateway: Gateway) -> None:
     watched = health_pb2_grpc.HealthStub(gateway.channel).Watch(
         health_pb2.HealthCheckRequest(), timeout=60
     )
     assert next(watched).status == health_pb2.HealthCheckResponse.SERVING
-    with under_way(gateway) as end:
+    with open_stream(gateway) as end:
         os.kill(gateway.pid, signal.SIGTERM)
-        told = [answer.status for answer in watched]
-        assert told == [health_pb2.HealthCheckResponse.NOT_SERVING]
+        statuses = [answer.status for answer in watched]
+        assert statuses == [health_pb2.HealthCheckResponse.NOT_SERVING]
         assert gateway.get("/readyz").status == 503
         assert gateway.get("/healthz").status == 200
         end()
@@ -239,25 +249,25 @@ def test_what_is_under_way_ends_and_nobody_is_sent_here_meanwhile(gateway: Gatew
 
 
 @pytest.mark.long
-def test_what_does_not_end_is_not_waited_for(gateway: Gateway) -> None:
-    with under_way(gateway):
+def test_shutdown_does_not_wait_for_endless_streams(gateway: Gateway) -> None:
+    with open_stream(gateway):
         assert gateway.end(signal.SIGTERM) == 0
     assert "did not end in time" in gateway.log
 
 
-def test_who_is_ready_over_http_is_over_grpc(server: Server, start: Start) -> None:
+def test_health_over_grpc_matches_readiness(server: Server, start: Start) -> None:
     gateway = start(server.port)
     services = ["", "envoy.service.ratelimit.v3.RateLimitService"]
     assert [gateway.health(service) for service in services] == ["SERVING"] * 2
 
 
-def test_concurrency_without_an_id_is_an_error_and_told_once_a_minute(
-    server: Server, start: Start
-) -> None:
+def test_concurrency_without_an_id_is_logged_once_a_minute(server: Server, start: Start) -> None:
     server.client().execute_command("RL.POLICYSET", "api", "CONCURRENCY", 1, "1m")
     gateway = start(server.port)
     assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True] * 3
-    assert gateway.passes(descriptor(user="1", negative=True)), "it gives back what nobody holds"
+    assert gateway.passes(descriptor(user="1", negative=True)), (
+        "releasing a lease that is not held is no error"
+    )
     name = "ratelimit_gateway_decisions_total"
     assert gateway.metric(name, outcome="error") >= 3
     gateway.end()
@@ -265,13 +275,13 @@ def test_concurrency_without_an_id_is_an_error_and_told_once_a_minute(
     closed = start(server.port, "--on-outage", "closed")
     answer = closed.ask(descriptor(user="1"))
     assert answer.overall_code == OVER
-    assert [(one.key, one.value) for one in answer.response_headers_to_add] == [
+    assert [(header.key, header.value) for header in answer.response_headers_to_add] == [
         ("Retry-After", "1")
     ]
     assert closed.passes(descriptor(user="1", rl_id="a"))
 
 
-def test_a_taken_port_ends_the_start(gateway: Gateway) -> None:
+def test_occupied_port_is_refused_at_start(gateway: Gateway) -> None:
     words = ["--grpc", f"127.0.0.1:{gateway.grpc}", "--http", "127.0.0.1:0"]
     started = subprocess.run(
         [BINARY, "serve", *words], capture_output=True, text=True, check=False, timeout=20
@@ -280,30 +290,30 @@ def test_a_taken_port_ends_the_start(gateway: Gateway) -> None:
     assert f"127.0.0.1:{gateway.grpc}" in started.stderr
 
 
-def test_a_drain_answers_while_others_are_sent_elsewhere(
+def test_draining_gateway_answers_but_is_not_ready(
     server: Server, start: Start, policy: Callable[..., int]
 ) -> None:
     policy("api", "FIXED 1 1d")
     gateway = start(server.port, "--drain", "1h")
     os.kill(gateway.pid, signal.SIGTERM)
-    poll.until(lambda: gateway.get("/readyz").status == 503, "it is not ready")
-    poll.until(lambda: gateway.health() == "NOT_SERVING", "it is not ready over gRPC either")
+    poll.until(lambda: gateway.get("/readyz").status == 503, "the gateway is not ready")
+    poll.until(lambda: gateway.health() == "NOT_SERVING", "the gateway is not serving")
     assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, False]
     assert gateway.get("/check").headers["Connection"] == "close"
     assert gateway.end(signal.SIGTERM) == 0, "a second signal ends at once"
     assert "second signal" in gateway.log
 
 
-def test_a_second_signal_ends_what_is_under_way(gateway: Gateway) -> None:
-    with under_way(gateway):
+def test_second_signal_ends_open_streams(gateway: Gateway) -> None:
+    with open_stream(gateway):
         os.kill(gateway.pid, signal.SIGTERM)
-        poll.until(lambda: gateway.get("/readyz").status == 503, "it is ending")
+        poll.until(lambda: gateway.get("/readyz").status == 503, "the gateway is shutting down")
         assert gateway.end(signal.SIGTERM) == 0
     assert "second signal" in gateway.log
 
 
 @pytest.mark.parametrize("word", ["-1s", "", "soon"])
-def test_a_drain_that_is_no_duration_is_refused(word: str) -> None:
+def test_invalid_drain_duration_is_refused(word: str) -> None:
     words = [BINARY, "serve", f"--drain={word}"]
     started = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert started.returncode == 2

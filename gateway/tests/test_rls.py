@@ -20,7 +20,7 @@ MINUTE = common.RateLimitDescriptorRateLimitOverride(
 )
 
 
-def test_the_first_name_that_is_a_policy_rules(gateway: Gateway, policy: Policy) -> None:
+def test_most_specific_policy_applies(gateway: Gateway, policy: Policy) -> None:
     policy("api", "FIXED 100 1m")
     policy("api|plan|user", "FIXED 50 1m")
     policy("api|plan=gold|user", "FIXED 10 1m")
@@ -40,12 +40,12 @@ def test_first_answers_after_a_policy_is_set_describe_it(
 ) -> None:
     def described(domain: str = "api") -> tuple[str, str]:
         answer = gateway.ask(descriptor(user="1"), domain=domain)
-        (told,) = (
+        (header_value,) = (
             header.value
             for header in answer.response_headers_to_add
             if header.key == "RateLimit-Policy"
         )
-        return answer.statuses[0].current_limit.unit.name, told
+        return answer.statuses[0].current_limit.unit.name, header_value
 
     # Only the windows differ, which the decision does not show.
     windows = [("1s", "SECOND", 1), ("1m", "MINUTE", 60), ("1h", "HOUR", 3600)]
@@ -57,15 +57,15 @@ def test_first_answers_after_a_policy_is_set_describe_it(
     assert described("n*w[1]?") == ("MINUTE", '"default";q=100;w=60')
 
 
-def test_what_no_policy_is_for_passes_and_makes_no_key(gateway: Gateway, redis: Redis) -> None:
-    answer = gateway.ask(descriptor(user="42"), domain="nobody")
+def test_request_without_a_policy_passes_and_creates_no_key(gateway: Gateway, redis: Redis) -> None:
+    answer = gateway.ask(descriptor(user="42"), domain="unknown")
     assert (answer.overall_code, answer.statuses[0].current_limit) == (OK, None)
     assert redis.keys("*") == []
     name = "ratelimit_gateway_decisions_total"
     assert gateway.metric(name, outcome="unmatched", domain="other") == 1
 
 
-def test_a_limit_is_exact_and_the_answer_tells_of_it(
+def test_limit_is_exact_and_described_in_the_response(
     gateway: Gateway, policy: Policy, clock: Clock
 ) -> None:
     policy("api", "FIXED 3 1m ALIGNED")
@@ -77,7 +77,7 @@ def test_a_limit_is_exact_and_the_answer_tells_of_it(
     assert status.current_limit.requests_per_unit == 3
     assert status.current_limit.name == ""
     assert status.duration_until_reset.total_seconds() == 60
-    headers = {one.key: one.value for one in answers[3].response_headers_to_add}
+    headers = {header.key: header.value for header in answers[3].response_headers_to_add}
     assert headers["Retry-After"] == "60"
     assert headers["RateLimit"] == '"default";r=0;t=60'
     assert headers["RateLimit-Policy"].startswith('"default";q=3')
@@ -85,30 +85,32 @@ def test_a_limit_is_exact_and_the_answer_tells_of_it(
     assert gateway.passes(descriptor(user="42"))
 
 
-def test_a_changed_policy_holds_for_the_next_request(gateway: Gateway, policy: Policy) -> None:
+def test_changed_policy_applies_to_the_next_request(gateway: Gateway, policy: Policy) -> None:
     policy("api", "FIXED 1 1m")
     assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, False]
     policy("api", "FIXED 3 1m")
     assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
 
 
-def test_an_application_shares_the_key(gateway: Gateway, policy: Policy, redis: Redis) -> None:
+def test_application_shares_the_key(gateway: Gateway, policy: Policy, redis: Redis) -> None:
     policy("api", "FIXED 3 1m")
     assert gateway.passes(descriptor(plan="gold", user="42"))
     assert redis.execute_command("RL.LIMIT", "rl:api|plan=gold|user=42", "api")[2] == 1
 
 
-def test_a_denied_request_has_used_nothing(gateway: Gateway, policy: Policy, redis: Redis) -> None:
+def test_denied_request_leaves_usage_unchanged(
+    gateway: Gateway, policy: Policy, redis: Redis
+) -> None:
     policy("api|user", "FIXED 100 1d")
     policy("api|tenant", "FIXED 2 1d")
     both = descriptor(user="1"), descriptor(tenant="a")
     assert [gateway.passes(*both) for _ in range(5)] == [True, True, False, False, False]
-    left = redis.execute_command("RL.PEEK", "rl:api|user=1", "POLICY", "api|user")
-    assert left[2] == 98, "the denied requests gave back what they took"
+    peeked = redis.execute_command("RL.PEEK", "rl:api|user=1", "POLICY", "api|user")
+    assert peeked[2] == 98, "denied requests are refunded"
     assert gateway.metric("ratelimit_gateway_unsettled_total") == 0
 
 
-def test_charged_independently_where_that_is_wanted(
+def test_independent_charge_keeps_charges_of_denied_requests(
     server: object, start: Callable[..., Gateway], policy: Policy, redis: Redis
 ) -> None:
     gateway = start(server.port, "--charge", "independent")
@@ -119,7 +121,7 @@ def test_charged_independently_where_that_is_wanted(
     assert redis.execute_command("RL.PEEK", "rl:api|user=1", "POLICY", "api|user")[2] == 95
 
 
-def test_always_charges_past_the_limit(
+def test_charge_always_charges_denied_requests(
     server: object, start: Callable[..., Gateway], policy: Policy
 ) -> None:
     gateway = start(server.port, "--charge", "always")
@@ -127,13 +129,13 @@ def test_always_charges_past_the_limit(
     policy("api|tenant", "FIXED 1 1d")
 
     def codes(user: str, *hits: int) -> list[object]:
-        return [gateway.ask(descriptor(user=user, hits=one)).overall_code for one in hits]
+        return [gateway.ask(descriptor(user=user, hits=count)).overall_code for count in hits]
 
     assert codes("1", 0, 12, 0) == [OK, OVER, OVER]
     assert codes("2", 8, 5, 1) == [OK, OVER, OVER]
     both = descriptor(user="3"), descriptor(tenant="a")
     assert [gateway.passes(*both) for _ in range(10)] == [True] + [False] * 9
-    assert codes("3", 0, 1) == [OK, OVER], "each denied request has used one"
+    assert codes("3", 0, 1) == [OK, OVER], "each denied request is charged"
 
 
 def test_settlement_without_an_id_is_charged_past_the_limit(
@@ -141,9 +143,9 @@ def test_settlement_without_an_id_is_charged_past_the_limit(
 ) -> None:
     policy("llm", "FIXED 1000 1h")
 
-    def settle(**how: object) -> int:
-        answer = gateway.ask(descriptor(user="1", rl_settle="done", **how), domain="llm")
-        assert answer.overall_code == OK, "it stops nobody"
+    def settle(**fields: object) -> int:
+        answer = gateway.ask(descriptor(user="1", rl_settle="done", **fields), domain="llm")
+        assert answer.overall_code == OK, "a settlement is never denied"
         return answer.statuses[0].limit_remaining
 
     assert [settle(), settle(hits=900), settle(), settle(hits=900)] == [1000, 100, 100, 0]
@@ -160,7 +162,7 @@ def test_parallel_requests_use_no_more_than_the_limit(gateway: Gateway, policy: 
 
 
 @pytest.mark.parametrize("limit", [1, 100])
-def test_id_that_clients_send_twice_at_once_counts_once(
+def test_concurrent_calls_with_one_id_count_once(
     gateway: Gateway, policy: Policy, limit: int
 ) -> None:
     policy("api|user", f"FIXED {limit} 1d")
@@ -169,11 +171,11 @@ def test_id_that_clients_send_twice_at_once_counts_once(
     with ThreadPoolExecutor(8) as callers:
         passed = list(callers.map(lambda _: gateway.passes(*parts), range(40)))
     assert passed == [True] * 40
-    looked = gateway.ask(descriptor(user="1", hits=0), descriptor(tenant="b", hits=0))
-    assert [status.limit_remaining for status in looked.statuses] == [limit - 1] * 2
+    peeked = gateway.ask(descriptor(user="1", hits=0), descriptor(tenant="b", hits=0))
+    assert [status.limit_remaining for status in peeked.statuses] == [limit - 1] * 2
 
 
-def test_id_seen_again_beside_a_limit_that_denies_forgives_its_first_charge(
+def test_denied_repetition_of_an_id_refunds_its_first_charge(
     gateway: Gateway, policy: Policy
 ) -> None:
     # docs/gateway.md says so: no reply tells a repeated call from a first one.
@@ -186,45 +188,43 @@ def test_id_seen_again_beside_a_limit_that_denies_forgives_its_first_charge(
     assert gateway.ask(descriptor(user="1", hits=0)).statuses[0].limit_remaining == 10
 
 
-def test_what_envoy_sends_again_counts_once(gateway: Gateway, policy: Policy, clock: Clock) -> None:
+def test_retried_request_counts_once(gateway: Gateway, policy: Policy, clock: Clock) -> None:
     policy("api", "FIXED 2 1d")
-    asked = [descriptor(user="1", rl_id=request) for request in ("a", "a", "a", "b", "b", "c")]
-    assert [gateway.passes(one) for one in asked] == [True] * 5 + [False]
+    requests = [descriptor(user="1", rl_id=request) for request in ("a", "a", "a", "b", "b", "c")]
+    assert [gateway.passes(request) for request in requests] == [True] * 5 + [False]
     clock.advance("6m")
-    assert not gateway.passes(asked[0]), "the id is forgotten after five minutes"
+    assert not gateway.passes(requests[0]), "the id is forgotten after five minutes"
 
 
-def test_the_same_key_twice_in_a_request_counts_twice(gateway: Gateway, policy: Policy) -> None:
+def test_repeated_key_in_a_request_counts_twice(gateway: Gateway, policy: Policy) -> None:
     policy("api", "FIXED 4 1d")
     twice = [descriptor(user="1", rl_id="a"), descriptor(user="1", rl_id="a")]
     assert gateway.ask(*twice).statuses[1].limit_remaining == 2
 
 
-def test_hits_look_charge_and_give_back(gateway: Gateway, policy: Policy) -> None:
+def test_hits_peek_charge_and_refund(gateway: Gateway, policy: Policy) -> None:
     policy("api", "FIXED 10 1d")
 
-    def left(**how: object) -> int:
-        return gateway.ask(descriptor(user="1", **how)).statuses[0].limit_remaining
+    def left(**fields: object) -> int:
+        return gateway.ask(descriptor(user="1", **fields)).statuses[0].limit_remaining
 
     assert [left(hits=4), left(hits=0), left(hits=3, negative=True), left()] == [6, 6, 9, 8]
     assert gateway.ask(descriptor(user="1"), hits=5).statuses[0].limit_remaining == 3
     assert not gateway.passes(descriptor(user="1", hits=10**12 + 1))
 
 
-def test_two_at_once_and_the_place_is_free_again(gateway: Gateway, policy: Policy) -> None:
+def test_released_lease_can_be_taken_again(gateway: Gateway, policy: Policy) -> None:
     policy("api", "CONCURRENCY 2 1m")
-    asked = [descriptor(user="1", rl_id=request) for request in "abcd"]
-    assert [gateway.passes(one) for one in asked] == [True, True, False, False]
+    requests = [descriptor(user="1", rl_id=request) for request in "abcd"]
+    assert [gateway.passes(request) for request in requests] == [True, True, False, False]
     denied = descriptor(user="1", rl_id="c", negative=True, hits=1)
     assert gateway.passes(denied)
-    assert not gateway.passes(asked[3]), "what was denied frees nothing"
+    assert not gateway.passes(requests[3]), "releasing a denied request frees nothing"
     assert gateway.passes(descriptor(user="1", rl_id="a", negative=True, hits=1))
-    assert [gateway.passes(asked[3]), gateway.passes(asked[2])] == [True, False]
+    assert [gateway.passes(requests[3]), gateway.passes(requests[2])] == [True, False]
 
 
-def test_a_place_lapses_when_nobody_frees_it(
-    gateway: Gateway, policy: Policy, clock: Clock
-) -> None:
+def test_lease_expires_without_release(gateway: Gateway, policy: Policy, clock: Clock) -> None:
     policy("api", "CONCURRENCY 1 1m")
     assert gateway.passes(descriptor(user="1", rl_id="a"))
     clock.advance("59s")
@@ -242,16 +242,16 @@ def test_tokens_are_reserved_and_settled(gateway: Gateway, policy: Policy) -> No
     assert [reserve("a"), reserve("b"), reserve("c")] == [True, True, False]
     settled = descriptor(user="1", rl_id="a", rl_settle="1", hits=1200)
     assert gateway.passes(settled, domain="llm")
-    assert gateway.passes(settled, domain="llm"), "sent again it changes nothing"
-    looked = gateway.ask(descriptor(user="1", hits=0), domain="llm")
-    assert looked.statuses[0].limit_remaining == 10_000 - 1200 - 4000
+    assert gateway.passes(settled, domain="llm"), "a repetition changes nothing"
+    peeked = gateway.ask(descriptor(user="1", hits=0), domain="llm")
+    assert peeked.statuses[0].limit_remaining == 10_000 - 1200 - 4000
     unknown = descriptor(user="1", rl_id="z", rl_settle="1", hits=9000)
     assert gateway.passes(unknown, domain="llm")
     assert reserve("c")
 
 
-def test_a_settlement_of_what_was_denied_changes_nothing(gateway: Gateway, policy: Policy) -> None:
-    """Envoy sends it at the end of each stream, also of one that was denied."""
+def test_settlement_of_a_denied_request_changes_nothing(gateway: Gateway, policy: Policy) -> None:
+    """Envoy settles at the end of every stream, including denied ones."""
     policy("llm|user", "TOKENBUCKET 10000 10000 1h")
     policy("llm|tenant", "FIXED 1 1d")
 
@@ -262,13 +262,11 @@ def test_a_settlement_of_what_was_denied_changes_nothing(gateway: Gateway, polic
     assert [reserve("a"), reserve("b")] == [True, False]
     settled = descriptor(user="1", rl_id="b", rl_settle="1", hits=9000)
     assert gateway.passes(settled, domain="llm")
-    looked = gateway.ask(descriptor(user="1", hits=0), domain="llm")
-    assert looked.statuses[0].limit_remaining == 6000
+    peeked = gateway.ask(descriptor(user="1", hits=0), domain="llm")
+    assert peeked.statuses[0].limit_remaining == 6000
 
 
-def test_what_is_too_much_or_only_looks_denies_and_nothing_is_used(
-    gateway: Gateway, policy: Policy
-) -> None:
+def test_denied_peek_or_excessive_cost_charges_nothing(gateway: Gateway, policy: Policy) -> None:
     policy("api|user", "FIXED 10 1d")
     policy("api|banned", "FIXED 1 1d BAN 1 1h 1h")
     assert [gateway.passes(descriptor(banned="1")) for _ in range(2)] == [True, False]
@@ -277,16 +275,16 @@ def test_what_is_too_much_or_only_looks_denies_and_nothing_is_used(
     assert gateway.ask(descriptor(user="1", hits=0)).statuses[0].limit_remaining == 10
 
 
-@pytest.mark.parametrize("most", [100, pytest.param(100_000, marks=pytest.mark.long)])
-def test_a_key_full_of_ids_is_charged_without(
-    binary: Binary, clock: Clock, start: Callable[..., Gateway], most: int
+@pytest.mark.parametrize("max_ids", [100, pytest.param(100_000, marks=pytest.mark.long)])
+def test_key_full_of_ids_is_charged_without_an_id(
+    binary: Binary, clock: Clock, start: Callable[..., Gateway], max_ids: int
 ) -> None:
-    with Server(binary, clock=clock, module_args=f"max-ids {most}") as server:
+    with Server(binary, clock=clock, module_args=f"max-ids {max_ids}") as server:
         client = server.client()
         client.execute_command("RL.POLICYSET", "api", "FIXED", 10**6, "1d")
         client.execute_command("RL.POLICYSET", "api|tenant", "FIXED", 1, "1d")
         filling = client.pipeline(transaction=False)
-        for number in range(most):
+        for number in range(max_ids):
             words = ["RL.LIMIT", "rl:api|user=1", "api", "ONCE", number, "1h"]
             filling.execute_command(*words)
         filling.execute()
@@ -294,44 +292,42 @@ def test_a_key_full_of_ids_is_charged_without(
 
         def used(**more: object) -> int:
             answer = gateway.ask(descriptor(user="1", **more)).statuses[0]
-            return 10**6 - answer.limit_remaining - most
+            return 10**6 - answer.limit_remaining - max_ids
 
-        assert [used(rl_id="new"), used(rl_id="new")] == [1, 2], "it is not remembered"
-        assert used(rl_id="0") == 2, "one that is remembered still counts once"
+        assert [used(rl_id="new"), used(rl_id="new")] == [1, 2], "the new id is not remembered"
+        assert used(rl_id="0") == 2, "a remembered id still counts once"
         requests = [
             (descriptor(user="1", rl_id=request), descriptor(tenant="a", rl_id=request))
             for request in ("a", "b")
         ]
         assert [gateway.passes(*parts) for parts in requests] == [True, False]
-        assert used(hits=0) == 3, "what was denied is given back"
+        assert used(hits=0) == 3, "the denied request is refunded"
         assert gateway.metric("ratelimit_gateway_decisions_total", outcome="error") == 0
         assert gateway.metric("ratelimit_gateway_unsettled_total") == 0
 
 
-def test_an_override_of_the_descriptor_wins(gateway: Gateway, policy: Policy) -> None:
+def test_limit_of_the_descriptor_overrides_the_policy(gateway: Gateway, policy: Policy) -> None:
     policy("api", "FIXED 100 1d")
-    asked = descriptor(user="1", limit=MINUTE)
-    assert [gateway.passes(asked) for _ in range(2)] == [True, False]
+    request = descriptor(user="1", limit=MINUTE)
+    assert [gateway.passes(request) for _ in range(2)] == [True, False]
 
 
-def test_a_hold_passes_since_envoy_cannot_be_told(gateway: Gateway, policy: Policy) -> None:
+def test_held_request_passes_at_once(gateway: Gateway, policy: Policy) -> None:
     policy("api", "LEAKYBUCKET 3 1 1s")
     answers = [gateway.ask(descriptor(user="1")) for _ in range(6)]
     codes = [answer.overall_code for answer in answers]
     assert codes == [OK] * codes.count(OK) + [OVER] * codes.count(OVER)
-    assert codes.count(OK) >= 3, "what would be held passes at once"
+    assert codes.count(OK) >= 3, "requests that would be held pass at once"
     assert codes.count(OVER) >= 1
 
 
-def test_numbers_are_at_most_what_the_answer_holds(gateway: Gateway, policy: Policy) -> None:
+def test_numbers_saturate_at_the_maximum_of_the_response(gateway: Gateway, policy: Policy) -> None:
     policy("api", f"FIXED {10**12} 1d")
     status = gateway.ask(descriptor(user="1")).statuses[0]
     assert status.limit_remaining == status.current_limit.requests_per_unit == 2**32 - 1
 
 
-def test_a_domain_has_a_label_once_a_policy_has_ruled_in_it(
-    gateway: Gateway, policy: Policy
-) -> None:
+def test_domain_becomes_a_label_once_its_policy_decides(gateway: Gateway, policy: Policy) -> None:
     policy("api|user", "FIXED 100 1d")
 
     def counted(**labels: str) -> float:
@@ -340,7 +336,7 @@ def test_a_domain_has_a_label_once_a_policy_has_ruled_in_it(
     for domain in ("made-up", "api"):
         gateway.ask(descriptor(user="1", limit=MINUTE), domain=domain)
         gateway.ask(descriptor(other="1"), domain=domain)
-    assert (counted(domain="other"), counted()) == (4, 4), "a limit of the caller makes no label"
+    assert (counted(domain="other"), counted()) == (4, 4), "a limit of the caller creates no label"
     gateway.ask(descriptor(user="1"))
     gateway.ask(descriptor(other="1"))
     assert counted(domain="api", policy="api|user", outcome="allowed") == 1
@@ -369,11 +365,11 @@ def test_units_are_counted_by_outcome(gateway: Gateway, policy: Policy) -> None:
     assert counted == [8, 5, 7, 2]
 
 
-def test_metrics_have_help_and_times_an_outcome(gateway: Gateway, policy: Policy) -> None:
+def test_metrics_have_help_and_durations_by_outcome(gateway: Gateway, policy: Policy) -> None:
     policy("api", "FIXED 1 1d")
     assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, False]
     count = "ratelimit_gateway_request_seconds_count"
-    assert [gateway.metric(count, outcome=one) for one in ("allowed", "denied")] == [1, 1]
+    assert [gateway.metric(count, outcome=outcome) for outcome in ("allowed", "denied")] == [1, 1]
     lines = gateway.get("/metrics").body.splitlines()
     named = {
         kind: {line.split()[2] for line in lines if line.startswith(f"# {kind} ")}
@@ -382,7 +378,7 @@ def test_metrics_have_help_and_times_an_outcome(gateway: Gateway, policy: Policy
     assert named["HELP"] == named["TYPE"] != set()
 
 
-def test_a_shadowed_gateway_denies_nobody(
+def test_shadow_mode_denies_nothing(
     server: object, start: Callable[..., Gateway], policy: Policy
 ) -> None:
     gateway = start(server.port, "--shadow")
@@ -401,7 +397,7 @@ def test_a_shadowed_gateway_denies_nobody(
         ("api", 33, grpc.StatusCode.INVALID_ARGUMENT),
     ],
 )
-def test_wrong_requests_are_refused(
+def test_invalid_request_is_refused(
     gateway: Gateway, domain: str, descriptors: int, code: grpc.StatusCode
 ) -> None:
     with pytest.raises(grpc.RpcError) as refused:
@@ -412,7 +408,7 @@ def test_wrong_requests_are_refused(
 @pytest.mark.parametrize(
     "hostile", ["{tag}", "a|b=c", "*", "%", "\x00\x7f\n", "é" * 500, "x" * 60000]
 )
-def test_hostile_values_are_counted_each_for_itself(
+def test_unusual_values_are_counted_separately(
     gateway: Gateway, policy: Policy, hostile: str
 ) -> None:
     policy("api", "FIXED 1 1m")
@@ -420,7 +416,7 @@ def test_hostile_values_are_counted_each_for_itself(
     assert gateway.passes(descriptor(user=hostile + "."))
 
 
-def test_a_request_that_is_too_large_is_refused(gateway: Gateway) -> None:
+def test_oversized_request_is_refused(gateway: Gateway) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         gateway.ask(descriptor(user="x" * 300_000))
     assert refused.value.code() == grpc.StatusCode.OUT_OF_RANGE

@@ -1,4 +1,4 @@
-"""TLS on both sides: to a server that asks for a certificate, and for Envoy."""
+"""TLS to a server that requires a client certificate, and TLS listeners for Envoy."""
 
 import http.client
 import shutil
@@ -37,7 +37,7 @@ def port(binary: Binary, certificates: Path) -> Iterator[int]:
         yield port
 
 
-def test_tls_to_server_and_from_envoy(
+def test_gateway_speaks_tls_to_the_server_and_to_envoy(
     port: int, start: Callable[..., Gateway], certificates: Path
 ) -> None:
     own = certificates / "own.crt", certificates / "own.key"
@@ -49,8 +49,8 @@ def test_tls_to_server_and_from_envoy(
     with grpc.secure_channel(f"localhost:{gateway.grpc}", trusted) as channel:
         ask = health_pb2_grpc.HealthStub(channel).Check
         serving = health_pb2.HealthCheckResponse.SERVING
-        asked = health_pb2.HealthCheckRequest()
-        poll.until(lambda: ask(asked, timeout=10).status == serving, "it is healthy")
+        request = health_pb2.HealthCheckRequest()
+        poll.until(lambda: ask(request, timeout=10).status == serving, "it is healthy")
 
 
 def test_http_listener_speaks_tls(
@@ -135,7 +135,7 @@ def test_listeners_use_renewed_certificates_without_a_restart(
     assert shown() == {before}
     shutil.copy(folder / "renewed.key", own["key"])
     renewed = own["cert"].read_text().strip()
-    poll.until(lambda: shown() == {renewed}, "all listeners show the renewed one")
+    poll.until(lambda: shown() == {renewed}, "all listeners use the renewed certificate")
     assert reloads("applied") >= 2
     gateway.end()
     assert "the certificate of a listener" in gateway.log
@@ -164,12 +164,14 @@ def test_connections_use_renewed_certificates_without_a_restart(
         make_certificate(folder)
         with running_with_tls(binary, folder, port):
             statuses = (200, 429)
-            poll.until(lambda: gateway.get("/check").status in statuses, "the new one is trusted")
+            poll.until(
+                lambda: gateway.get("/check").status in statuses, "the new authority is trusted"
+            )
 
 
 def test_untrusted_server_gets_no_calls(port: int, start: Callable[..., Gateway]) -> None:
     gateway = start(f"rediss://localhost:{port}", "--on-outage", "closed", wait=False)
     assert gateway.get("/check").status == 503
-    poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "it is told of")
+    poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported")
     gateway.end()
     assert "UnknownIssuer" in gateway.log

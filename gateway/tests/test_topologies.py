@@ -1,4 +1,4 @@
-"""Clusters and primaries behind Sentinels, whose changes the gateway follows."""
+"""Changes of clusters and Sentinels that the gateway follows."""
 
 import contextlib
 import socket
@@ -46,10 +46,10 @@ def test_calls_follow_a_moving_slot(cluster: Cluster, start: Start) -> None:
     owner = cluster.owner(key)
     target = next(server for server in cluster.primaries() if server is not owner)
     with SlotMove(cluster, key, target) as moving:
-        assert left() == 98, "not carried yet"
+        assert left() == 98, "the key has not moved yet"
         moving.carry(key)
-        assert left() == 97, "on its way: the old owner says ASK"
-    assert [left(), left()] == [96, 95], "the old owner says MOVED"
+        assert left() == 97, "during the move: the old owner replies ASK"
+    assert [left(), left()] == [96, 95], "the old owner replies MOVED"
 
 
 @pytest.mark.long
@@ -67,8 +67,8 @@ def test_calls_follow_a_failover_by_sentinels(
             primary.stop("kill")
 
             def decided() -> bool:
-                looked = gateway.ask(descriptor(user="1", hits=0))
-                return looked.statuses[0].current_limit is not None
+                peeked = gateway.ask(descriptor(user="1", hits=0))
+                return peeked.statuses[0].current_limit is not None
 
             poll.until(decided, "the replica has taken over", timeout=60)
             answers = [gateway.ask(descriptor(user="1")).overall_code for _ in range(4)]
@@ -97,8 +97,8 @@ def test_hanging_host_is_skipped(
 def test_every_available_server_is_supported(
     server: Path, shared_clock: Clock, start: Start
 ) -> None:
-    """Redis 6.2 too, whose INFO takes one section in a call."""
-    with Server(Binary.at(server), clock=shared_clock) as asked:
-        asked.client().execute_command("RL.POLICYSET", "api|user", "FIXED", "1", "1d")
-        gateway = start(asked.port)
+    """Redis 6.2 is included, whose INFO takes one section per call."""
+    with Server(Binary.at(server), clock=shared_clock) as running:
+        running.client().execute_command("RL.POLICYSET", "api|user", "FIXED", "1", "1d")
+        gateway = start(running.port)
         assert [gateway.passes(descriptor(user="a")) for _ in range(3)] == [True, False, False]
