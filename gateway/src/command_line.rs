@@ -5,6 +5,7 @@ use crate::client_address::Ipv6Prefix;
 use crate::evaluation::OutageMode;
 use crate::rls::RequestSettings;
 use crate::upstream::Address;
+use crate::xds::XdsOptions;
 use clap::{Args, Parser, Subcommand};
 use ratelimit_link::command_line::{self, LogFormat, NamedServer};
 use std::ffi::OsString;
@@ -130,6 +131,8 @@ pub struct Serve {
     /// Merge the files of a domain; without it, two files of one domain are an error.
     #[arg(long, env = "RATELIMIT_GATEWAY_MERGE_DOMAINS")]
     pub merge_domains: bool,
+    #[command(flatten)]
+    pub xds: XdsOptions,
     /// Length of the IPv6 networks that count as one client, 48 to 128: for the entries remote_address and
     /// masked_remote_address of Envoy, and for /check unless a file has an ipv6_prefix.
     #[arg(long, env = "RATELIMIT_GATEWAY_IPV6_PREFIX", default_value = "64")]

@@ -28,6 +28,7 @@ mod rls;
 mod serve_command;
 mod template;
 mod upstream;
+mod xds;
 
 use command_line::{Command, Options};
 use mimalloc::MiMalloc;

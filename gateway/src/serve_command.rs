@@ -40,6 +40,9 @@ const HEALTH_SERVICES: [&str; 2] = ["", rls::NAME];
 pub async fn serve(options: Serve) -> Result<(), String> {
     // First of all: an early signal would otherwise end the process without a drain.
     let mut signals = Signals::new()?;
+    if options.xds.address.is_some() {
+        return Err("--xds: the client of the control plane is missing in this build".to_owned());
+    }
     let config = watch_configuration(&options)?;
     let (policies, upstream) = (Arc::new(PolicyCache::default()), Arc::new(Upstream::new(options.address()?)));
     let prometheus = metrics::install()?;

@@ -1,0 +1,5 @@
+//! Configuration by a control plane.
+
+mod options;
+
+pub use options::XdsOptions;

@@ -1,0 +1,61 @@
+//! Options for the control plane.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Options of `serve` for a control plane that sends the limits of domains.
+#[derive(Args)]
+pub struct XdsOptions {
+    /// Control plane (host:port) that sends the limits of domains by xDS, as Envoy Gateway does, instead of --config.
+    #[arg(
+        id = "xds",
+        long = "xds",
+        env = "RATELIMIT_GATEWAY_XDS",
+        conflicts_with = "config",
+        value_name = "HOST:PORT"
+    )]
+    pub address: Option<String>,
+    /// Id by which the control plane knows the gateway. The default is that of Envoy Gateway.
+    #[arg(
+        id = "xds_node_id",
+        long = "xds-node-id",
+        env = "RATELIMIT_GATEWAY_XDS_NODE_ID",
+        default_value = "envoy-ratelimit"
+    )]
+    pub node_id: String,
+    /// Connect to the control plane by TLS. The other options for its TLS imply this.
+    #[arg(id = "xds_tls", long = "xds-tls", env = "RATELIMIT_GATEWAY_XDS_TLS")]
+    pub tls: bool,
+    /// File with the certificates that the control plane's is verified by, instead of the system's.
+    #[arg(id = "xds_ca", long = "xds-ca", env = "RATELIMIT_GATEWAY_XDS_CA", value_name = "FILE")]
+    pub authority: Option<PathBuf>,
+    /// Client certificate for the control plane, with --xds-key.
+    #[arg(
+        id = "xds_cert",
+        long = "xds-cert",
+        env = "RATELIMIT_GATEWAY_XDS_CERT",
+        requires = "xds_key",
+        value_name = "FILE"
+    )]
+    pub certificate: Option<PathBuf>,
+    /// Key of the client certificate for the control plane.
+    #[arg(
+        id = "xds_key",
+        long = "xds-key",
+        env = "RATELIMIT_GATEWAY_XDS_KEY",
+        requires = "xds_cert",
+        value_name = "FILE"
+    )]
+    pub key: Option<PathBuf>,
+    /// Name that the certificate of the control plane must have. Default: the host of --xds.
+    #[arg(
+        id = "xds_server_name",
+        long = "xds-server-name",
+        env = "RATELIMIT_GATEWAY_XDS_SERVER_NAME",
+        value_name = "NAME"
+    )]
+    pub server_name: Option<String>,
+    /// Be ready without a configuration of the control plane. Until the first one, policies apply to all domains.
+    #[arg(id = "force_start", long = "force-start", env = "RATELIMIT_GATEWAY_FORCE_START")]
+    pub force_start: bool,
+}
