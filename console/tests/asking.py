@@ -12,7 +12,7 @@ TOKENS = {
 
 
 class Console:
-    """Asks a console, with a token."""
+    """Client of a console, with a token."""
 
     def __init__(self, process: ConsoleProcess, token: str | None = WRITES) -> None:
         self.process, self.token = process, token

@@ -1,4 +1,4 @@
-"""The console in a real browser, Debian's chromium: how tests open it, and what it may not do."""
+"""Pages of the console in Debian's chromium, which must not report errors."""
 
 import os
 import re
@@ -14,9 +14,9 @@ from support.server import Server
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NEEDED = pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: apt install chromium)")
 WRITES = {"RATELIMIT_CONSOLE_WRITE_TOKEN": "may-change-0123456789"}
-# A busy machine may take its time.
+# Long, for busy machines.
 MILLISECONDS = 60_000
-# Where pictures of the documents are drawn anew, if they are.
+# Folder to which pictures of the documents are written, if any.
 PICTURES = os.environ.get("PICTURES") or None
 
 
@@ -37,7 +37,7 @@ def process(server: Server, start: Callable[..., ConsoleProcess]) -> ConsoleProc
 
 
 class Visit:
-    """A page of the console, and what it complained of."""
+    """Page of the console, and the errors that it reported."""
 
     def __init__(self, browser: object, process: ConsoleProcess, *, signed: bool = True, **options):
         self.errors: list[str] = []
@@ -48,7 +48,7 @@ class Visit:
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
-        # From the beginning: a chooser that opens before the browser hands it over is lost.
+        # Set before the page loads: a chooser that opens without a listener is lost.
         self.page.on("filechooser", lambda _: None)
         self.base = f"http://127.0.0.1:{process.port}/"
 
@@ -57,7 +57,7 @@ class Visit:
         return self.page
 
     def reach(self, target: object) -> None:
-        """Goes to an element by the Tab key alone, as whoever has no mouse does."""
+        """Focuses an element with the Tab key alone."""
         target.wait_for()
         for _ in range(200):
             if target.evaluate("element => element === document.activeElement"):
@@ -78,7 +78,7 @@ class Visit:
         """Check the page by the rules of axe-core, and that nothing is wider than the screen."""
         axe = pytest.importorskip("axe_playwright_python.sync_playwright")
         found = axe.Axe().run(self.page).response["violations"]
-        assert [(one["id"], one["nodes"][0]["html"]) for one in found] == []
+        assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == []
         width = self.page.viewport_size["width"]
         assert self.page.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -91,7 +91,7 @@ def visit(browser: object, process: ConsoleProcess) -> Iterator[Callable[..., Vi
 
 @contextmanager
 def visits(browser: object) -> Iterator[Callable[..., Visit]]:
-    """Pages that must not have complained."""
+    """Yields a function that opens pages. They must not have reported errors at the end."""
     made: list[Visit] = []
 
     def make(process: ConsoleProcess, **options: object) -> Visit:
@@ -99,18 +99,18 @@ def visits(browser: object) -> Iterator[Callable[..., Visit]]:
         return made[-1]
 
     yield make
-    for one in made:
-        assert one.errors == []
-        one.context.close()
+    for visit in made:
+        assert visit.errors == []
+        visit.context.close()
 
 
 def expect(locator: object) -> object:
-    # Only whoever has a locator has Playwright.
+    # Playwright may be missing where no test has a locator.
     from playwright.sync_api import expect  # noqa: PLC0415
 
     return expect(locator)
 
 
 def number(locator: object) -> int:
-    """The number that an element shows: 1,234."""
+    """Returns the number that an element shows, such as 1,234."""
     return int(re.sub(r"[^\d]", "", locator.inner_text()))

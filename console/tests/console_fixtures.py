@@ -1,4 +1,4 @@
-"""A console that asks for tokens."""
+"""Fixtures of a console that requires tokens."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A playground that runs by itself, and how it is asked."""
+"""Process of a playground, and requests to it."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from running import BINARY, Answer
 
 
 class Playground:
-    """A process, and how its page asks it."""
+    """Process of a playground, with the requests that its page sends."""
 
     def __init__(self, *options: str) -> None:
         self._process = subprocess.Popen(
@@ -22,8 +22,8 @@ class Playground:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.said = self._process.stdout.readline()
-        self.url = self.said.split("at ")[1].split()[0]
+        self.first_line = self._process.stdout.readline()
+        self.url = self.first_line.split("at ")[1].split()[0]
         self.port = int(self.url.strip("/").rpartition(":")[2])
 
     def seconds(self) -> float:
@@ -31,8 +31,8 @@ class Playground:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def end(self, how: int = signal.SIGTERM) -> int:
-        self._process.send_signal(how)
+    def end(self, signal_number: int = signal.SIGTERM) -> int:
+        self._process.send_signal(signal_number)
         try:
             self._process.communicate(timeout=20)
         finally:
@@ -54,7 +54,7 @@ class Playground:
         return urllib.request.urlopen(request, timeout=30)
 
     @contextmanager
-    def scene(self, **asked: object) -> Iterator[Iterator[dict]]:
-        """The events of a scene: the first names it, the others are its ticks."""
-        with self.opened("api/playground", asked) as response:
+    def scene(self, **scene: object) -> Iterator[Iterator[dict]]:
+        """Opens a scene. Yields its events: the first has its id, the others are ticks."""
+        with self.opened("api/playground", scene) as response:
             yield (json.loads(line[5:]) for line in response if line.startswith(b"data:"))

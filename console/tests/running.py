@@ -1,4 +1,4 @@
-"""A console that runs, and how it is asked."""
+"""Process of a console, and requests to it."""
 
 import json
 import os
@@ -22,7 +22,7 @@ BINARY = Path(
 
 
 class Answer(NamedTuple):
-    """Answer over HTTP."""
+    """HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 class ConsoleProcess:
-    """A process, from `with` to its end. `options` are words of its command line."""
+    """Process of a console, as a context manager. `options` are words of its command line."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ConsoleProcess:
         ]
         self._words = [BINARY, "serve", *addresses, *options]
         self._environment = os.environ | (environment or {})
-        # Of https the port is waited for: no certificate is of this address.
+        # With https, only the port is polled, because no certificate has this address.
         self._scheme = scheme
         self._process: subprocess.Popen[str] | None = None
         self.log = ""
@@ -89,10 +89,10 @@ class ConsoleProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def end(self, how: int = signal.SIGTERM) -> int:
+    def end(self, signal_number: int = signal.SIGTERM) -> int:
         """Ends the process and returns its status; `log` has its log then."""
         process, self._process = self._process, None
-        process.send_signal(how)
+        process.send_signal(signal_number)
         _, self.log = process.communicate(timeout=30)
         return process.returncode
 

@@ -1,4 +1,4 @@
-"""The console in a real browser: what an operator sees and does, by the numbers of the server."""
+"""Views and changes of the console in a real browser, compared with the server."""
 
 import signal
 from collections.abc import Callable
@@ -14,7 +14,7 @@ __all__ = ["browser", "process", "visit"]
 SECONDS = MILLISECONDS
 
 
-def test_an_operator_finds_and_bans_who_hammers_the_login(
+def test_operator_finds_and_bans_the_most_denied_key(
     visit: Callable[..., Visit], redis: Redis, policy: Callable[..., int]
 ) -> None:
     policy("login", "FIXED 5 1h")
@@ -39,13 +39,11 @@ def test_an_operator_finds_and_bans_who_hammers_the_login(
     expect(dialog).to_contain_text("150 per min")
     dialog.get_by_role("button", name="Apply").click()
     expect(row).to_contain_text("\N{MULTIPLICATION SIGN} 1.5", timeout=SECONDS)
-    (scaled,) = [one for one in redis.execute_command("RL.POLICYLIST") if one[0] == "plan:free"]
+    (scaled,) = [row for row in redis.execute_command("RL.POLICYLIST") if row[0] == "plan:free"]
     assert scaled[3:] == ["1.5", 600_000]
 
 
-def test_a_limit_is_tried_in_the_shadow_by_keyboard(
-    visit: Callable[..., Visit], redis: Redis
-) -> None:
+def test_shadow_limit_is_set_by_keyboard(visit: Callable[..., Visit], redis: Redis) -> None:
     page = visit().open("now")
     expect(page.get_by_role("heading", name="Now", exact=True)).to_be_visible(timeout=SECONDS)
     page.keyboard.press("g")
@@ -66,7 +64,7 @@ def test_a_limit_is_tried_in_the_shadow_by_keyboard(
     assert redis.execute_command("RL.POLICYLIST")[0][2] == "FIXED 100 1m SHADOW"
 
 
-def test_nobody_overwrites_what_somebody_else_has_set(
+def test_concurrent_edit_must_be_confirmed(
     visit: Callable[..., Visit], redis: Redis, policy: Callable[..., int]
 ) -> None:
     policy("plan", "FIXED 5 1m")
@@ -84,25 +82,25 @@ def test_nobody_overwrites_what_somebody_else_has_set(
     assert redis.execute_command("RL.POLICYLIST")[0][2] == "FIXED 7 1m"
 
 
-def test_a_hostile_name_is_only_text(visit: Callable[..., Visit], redis: Redis) -> None:
+def test_markup_in_names_is_shown_as_text(visit: Callable[..., Visit], redis: Redis) -> None:
     name = "<img src=x onerror=alert(1)><script>alert(2)</script>\x1b\N{RIGHT-TO-LEFT OVERRIDE}"
     redis.execute_command("RL.POLICYSET", name, "FIXED", 1, "1h")
     for _ in range(3):
         redis.execute_command("RL.LIMIT", name, name)
-    one = visit()
+    opened = visit()
     shown = name.replace("\x1b", "\N{SYMBOL FOR ESCAPE}")
     shown = shown.replace("\N{RIGHT-TO-LEFT OVERRIDE}", "<U+202E>")
     for view in ("now", "policies"):
-        expect(one.open(view).get_by_text(shown).first).to_be_visible(timeout=SECONDS)
-    one.page.get_by_role("link", name=shown).first.click()
-    expect(one.page.get_by_role("heading", name=shown)).to_be_visible(timeout=SECONDS)
-    assert one.page.locator("img").count() == 0
-    denied = one.open("now").get_by_role("region", name="Denied most")
+        expect(opened.open(view).get_by_text(shown).first).to_be_visible(timeout=SECONDS)
+    opened.page.get_by_role("link", name=shown).first.click()
+    expect(opened.page.get_by_role("heading", name=shown)).to_be_visible(timeout=SECONDS)
+    assert opened.page.locator("img").count() == 0
+    denied = opened.open("now").get_by_role("region", name="Denied most")
     denied.get_by_role("link", name=shown).first.click()
-    expect(one.page.get_by_text("1 of 1")).to_be_visible(timeout=SECONDS)
+    expect(opened.page.get_by_text("1 of 1")).to_be_visible(timeout=SECONDS)
 
 
-def test_4096_policies(visit: Callable[..., Visit], redis: Redis) -> None:
+def test_4096_policies_are_listed_and_searched(visit: Callable[..., Visit], redis: Redis) -> None:
     setting = redis.pipeline(transaction=False)
     for n in range(4096):
         setting.execute_command("RL.POLICYSET", f"plan:{n:04}", "FIXED", n + 1, "1m")
@@ -115,7 +113,7 @@ def test_4096_policies(visit: Callable[..., Visit], redis: Redis) -> None:
     expect(page.get_by_text("1 of 4,096")).to_be_visible()
 
 
-def test_a_console_that_goes_is_told_and_found_again(
+def test_page_reports_a_stopped_console_and_reconnects(
     visit: Callable[..., Visit], process: ConsoleProcess
 ) -> None:
     page = visit().open("now")
@@ -126,7 +124,7 @@ def test_a_console_that_goes_is_told_and_found_again(
     expect(page.locator("#away")).to_be_hidden(timeout=SECONDS)
 
 
-def test_whoever_may_only_look_finds_nothing_to_change(
+def test_reader_sees_no_controls_until_signed_in(
     visit: Callable[..., Visit], policy: Callable[..., int]
 ) -> None:
     policy("plan", "FIXED 5 1m")
@@ -149,12 +147,12 @@ def test_every_view_is_accessible_and_fits_a_narrow_screen(
     policy("login", "FIXED 5 1h AS hour TOKENBUCKET 20 10 1m SHADOW BAN 100 1h 1d")
     for _ in range(7):
         redis.execute_command("RL.LIMIT", "login:10.0.0.7", "login")
-    one = visit(color_scheme=scheme, viewport={"width": 360, "height": 740})
+    opened = visit(color_scheme=scheme, viewport={"width": 360, "height": 740})
     views = {"now": "login:10.0.0.7", "policies": "5 per h", "key/login%3A10.0.0.7": "5 of 5"}
     views |= {"policies/login": "share denied"}
     for view, shows in views.items():
-        page = one.open(view)
+        page = opened.open(view)
         expect(page.get_by_text(shows).locator("visible=true").first).to_be_visible(timeout=SECONDS)
         assert page.evaluate("document.documentElement.scrollWidth") == 360, view
         found = axe.Axe().run(page).response["violations"]
-        assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], view
+        assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == [], view

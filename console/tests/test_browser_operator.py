@@ -1,5 +1,6 @@
-"""The console as operators use it: from who is denied to a limit that is tried in the shadow, by
-keyboard alone, in the dark, on a narrow screen; with servers that die, and on a cluster.
+"""Work of an operator, from a denied client to a shadow limit, by keyboard on a narrow dark screen.
+
+Further tests kill the server and use a cluster.
 """
 
 import gzip
@@ -26,13 +27,13 @@ HOT, CALM = "203.0.113.66", "198.51.100.7"
 
 @pytest.fixture
 def server(binary: Binary) -> Iterator[Server]:
-    """A clock that follows the real time, with which the page compares its own."""
+    """Server on the real clock, with which the page compares its own."""
     with Server(binary) as server:
         yield server
 
 
 def yesterday(folder: Path) -> Path:
-    """An access log, compressed: of two clients, one calls 5 times a second for a minute."""
+    """Writes a compressed access log of two clients. One calls 5 times a second for a minute."""
     line = '{} - - [24/Nov/2026:09:{:02}:{:02} +0000] "POST /login HTTP/1.1" 200 512 "-" "curl"\n'
     lines = []
     for second in range(600):
@@ -44,102 +45,102 @@ def yesterday(folder: Path) -> Path:
     return log
 
 
-def test_the_walk_of_an_operator_by_keyboard_in_the_dark_on_a_narrow_screen(
+def test_operator_works_by_keyboard_on_a_narrow_dark_screen(
     visit: Callable[..., Visit], redis: Redis, policy: Callable[..., int], tmp_path: Path
 ) -> None:
     policy("login", "FIXED 5 1h")
     policy("plan:free", "FIXED 100 1m")
     for _ in range(12):
         redis.execute_command("RL.LIMIT", f"login:{HOT}", "login")
-    one = visit(color_scheme="dark", viewport={"width": 360, "height": 740})
-    find_and_ban(one)
-    # By then some of the hour is over.
+    opened = visit(color_scheme="dark", viewport={"width": 360, "height": 740})
+    find_and_ban(opened)
+    # Some of the hour has passed.
     assert 3_000_000 < redis.execute_command("RL.LIMIT", f"login:{HOT}", "login")[3] <= 3_600_000
-    raise_plan(one)
+    raise_plan(opened)
     scales = {row[0]: row[3:] for row in redis.execute_command("RL.POLICYLIST")}
     assert scales["plan:free"][0] == "1.5"
     assert 0 < scales["plan:free"][1] <= 600_000
-    replay_yesterday(one, yesterday(tmp_path))
-    try_in_shadow(one)
+    replay_yesterday(opened, yesterday(tmp_path))
+    try_in_shadow(opened)
     specs = {row[0]: row[2] for row in redis.execute_command("RL.POLICYLIST")}
     assert specs["login"] == "FIXED 5 1h FIXED 100 1m AS tried SHADOW"
 
 
-def find_and_ban(one: Visit) -> None:
-    """The client that hammers the login, and its policy; a ban for an hour."""
-    page = one.open("now")
+def find_and_ban(opened: Visit) -> None:
+    """Finds the most denied client and its policy, and bans it for an hour."""
+    page = opened.open("now")
     row = page.get_by_role("row").filter(has_text=f"login:{HOT}")
     expect(row.get_by_role("cell").nth(1)).to_have_text("7")
     expect(row.get_by_role("link", name="login", exact=True)).to_be_visible()
-    one.assert_accessible()
-    one.press(row.get_by_role("link", name=f"login:{HOT}"))
+    opened.assert_accessible()
+    opened.press(row.get_by_role("link", name=f"login:{HOT}"))
     expect(page.get_by_text("5 of 5")).to_be_visible()
     expect(page.get_by_role("link", name="login", exact=True)).to_be_visible()
-    one.press(page.get_by_role("button", name="Ban…", exact=True))
+    opened.press(page.get_by_role("button", name="Ban…", exact=True))
     dialog = page.get_by_role("dialog")
     hour = dialog.get_by_role("button", name="1 h", exact=True)
     expect(hour).to_have_attribute("aria-pressed", "true")
     expect(dialog).to_contain_text("Every call on this key is denied until")
-    one.assert_accessible()
-    one.press(dialog.get_by_role("button", name="Ban", exact=True))
+    opened.assert_accessible()
+    opened.press(dialog.get_by_role("button", name="Ban", exact=True))
     expect(page.locator(".notice").filter(has_text="Banned until")).to_contain_text("more")
-    one.assert_accessible()
+    opened.assert_accessible()
 
 
-def raise_plan(one: Visit) -> None:
-    """For everyone by half, for ten minutes."""
-    page = one.page
+def raise_plan(opened: Visit) -> None:
+    """Raises the policy by half for ten minutes."""
+    page = opened.page
     page.keyboard.press("g")
     page.keyboard.press("p")
     row = page.get_by_role("row").filter(has_text="plan:free")
-    one.press(row.get_by_role("button", name="Scale…"))
+    opened.press(row.get_by_role("button", name="Scale…"))
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("150 per min")
     expect(dialog).to_contain_text("after 10 minutes")
-    one.assert_accessible()
-    one.press(dialog.get_by_role("button", name="Apply"))
+    opened.assert_accessible()
+    opened.press(dialog.get_by_role("button", name="Apply"))
     expect(row).to_contain_text("\N{MULTIPLICATION SIGN} 1.5")
-    one.assert_accessible()
+    opened.assert_accessible()
 
 
-def replay_yesterday(one: Visit, log: Path) -> None:
+def replay_yesterday(opened: Visit, log: Path) -> None:
     """Replay a log under a new limit."""
-    page = one.page
+    page = opened.page
     page.keyboard.press("g")
     page.keyboard.press("r")
-    one.reach(page.get_by_label("A log file"))
+    opened.reach(page.get_by_label("A log file"))
     with page.expect_file_chooser() as chooser:
         page.keyboard.press("Enter")
     chooser.value.set_files(log)
-    one.fill(page.get_by_role("combobox", name="Limit"), "FIXED 100 1m")
-    one.press(page.get_by_role("button", name="Replay", exact=True))
+    opened.fill(page.get_by_role("combobox", name="Limit"), "FIXED 100 1m")
+    opened.press(page.get_by_role("button", name="Replay", exact=True))
     result = page.locator(".rp-result")
-    # The one calls 300 times in its first minute, the other 10 times a minute.
+    # One client calls 300 times in its first minute, the other 10 times a minute.
     expect(result).to_contain_text("400calls")
     expect(result).to_contain_text("200denied, 50 %")
     expect(page.get_by_role("row").filter(has_text=HOT)).to_contain_text("200")
     expect(page.locator(".rp-smallest")).to_have_text("FIXED 296 1m")
-    one.assert_accessible()
+    opened.assert_accessible()
 
 
-def try_in_shadow(one: Visit) -> None:
-    """Sets the limit in the shadow, beside the one that stands."""
-    page = one.page
-    one.press(page.get_by_role("button", name="Set in the shadow…").first)
+def try_in_shadow(opened: Visit) -> None:
+    """Adds the limit as a shadow beside the enforced one."""
+    page = opened.page
+    opened.press(page.get_by_role("button", name="Set in the shadow…").first)
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("FIXED 100 1m")
-    one.fill(dialog.get_by_label("Policy"), "login")
+    opened.fill(dialog.get_by_label("Policy"), "login")
     page.keyboard.press("Enter")
     expect(dialog.locator(".difference .same")).to_contain_text("5 per h")
     expect(dialog.locator(".difference .new")).to_contain_text("100 per min")
-    one.assert_accessible()
-    one.press(dialog.get_by_role("button", name="Apply"))
+    opened.assert_accessible()
+    opened.press(dialog.get_by_role("button", name="Apply"))
     expect(page.get_by_role("heading", name="login", exact=True)).to_be_visible()
     expect(page.get_by_text("FIXED 5 1h FIXED 100 1m AS tried SHADOW")).to_be_visible()
-    one.assert_accessible()
+    opened.assert_accessible()
 
 
-def test_the_walk_of_an_operator_with_a_sketch(
+def test_operator_works_with_a_sketch_by_keyboard(
     visit: Callable[..., Visit], redis: Redis, policy: Callable[..., int], tmp_path: Path
 ) -> None:
     policy("per-address", "SKETCH 10 10 1h SIZE 64kb")
@@ -148,34 +149,34 @@ def test_the_walk_of_an_operator_with_a_sketch(
     for item in [HOT] * 17 + [CALM]:
         calls.execute_command("RL.LIMIT", "addresses", "per-address", "ITEM", item)
     calls.execute()
-    one = visit(color_scheme="dark", viewport={"width": 360, "height": 740})
-    find_in_sketch(one, redis)
-    raise_sketch(one)
+    opened = visit(color_scheme="dark", viewport={"width": 360, "height": 740})
+    find_in_sketch(opened, redis)
+    raise_sketch(opened)
     assert redis.execute_command("RL.POLICYLIST")[1][3] == "1.5"
-    change_sketch(one)
+    change_sketch(opened)
     assert redis.execute_command("RL.POLICYLIST")[1][2] == "SKETCH 10 10 1h SIZE 1mb"
-    replay_sketch(one, yesterday(tmp_path))
+    replay_sketch(opened, yesterday(tmp_path))
 
 
-def find_in_sketch(one: Visit, redis: Redis) -> None:
-    """Who is denied, what is known of it, and what cannot be done about it."""
-    page = one.open("now")
+def find_in_sketch(opened: Visit, redis: Redis) -> None:
+    """Finds a denied item of a sketch, which cannot be banned, and resets the sketch."""
+    page = opened.open("now")
     row = page.get_by_role("row").filter(has_text=HOT)
     expect(row).to_contain_text("addresses")
     expect(row.get_by_role("cell").nth(1)).to_have_text("7")
-    one.assert_accessible()
-    one.press(row.get_by_role("link").first)
+    opened.assert_accessible()
+    opened.press(row.get_by_role("link").first)
     expect(page.get_by_text("10 of 10")).to_be_visible()
     expect(page.get_by_text("Nobody in a sketch can be banned")).to_be_visible()
     expect(page.get_by_role("button", name="Ban…", exact=True)).to_be_hidden()
     expect(page.locator(".facts")).to_contain_text("64 KB")
     too_small = page.locator(".notice").filter(has_text="it is too small for so many")
     expect(too_small).to_have_count(0)
-    one.assert_accessible()
-    one.fill(page.get_by_label("item"), CALM)
+    opened.assert_accessible()
+    opened.fill(page.get_by_label("item"), CALM)
     page.keyboard.press("Enter")
     expect(page.get_by_text("1 of 10")).to_be_visible()
-    # More addresses than it has room for.
+    # More addresses than the sketch has room for.
     calls = redis.pipeline(transaction=False)
     for number in range(6000):
         calls.execute_command(
@@ -183,96 +184,100 @@ def find_in_sketch(one: Visit, redis: Redis) -> None:
         )
     calls.execute()
     expect(too_small).to_be_visible()
-    one.press(page.get_by_role("button", name="Reset…"))
+    opened.press(page.get_by_role("button", name="Reset…"))
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("It forgets what all of its items have used")
-    one.press(dialog.get_by_role("button", name="Reset", exact=True))
+    opened.press(dialog.get_by_role("button", name="Reset", exact=True))
     expect(page.get_by_text("0 of 10")).to_be_visible()
     assert redis.exists("addresses") == 0
 
 
-def test_a_sketch_that_no_policy_made(visit: Callable[..., Visit], redis: Redis) -> None:
+def test_sketch_without_a_policy_is_shown_by_its_last_call(
+    visit: Callable[..., Visit], redis: Redis
+) -> None:
     redis.execute_command("RL.TOP", "RESET")
     for _ in range(13):
         redis.execute_command("RL.SKETCH", "inline", HOT, 10, 10, "1h")
-    one = visit(viewport={"width": 360, "height": 740})
-    page = one.open("now")
-    one.press(page.get_by_role("row").filter(has_text=HOT).get_by_role("link").first)
+    opened = visit(viewport={"width": 360, "height": 740})
+    page = opened.open("now")
+    opened.press(page.get_by_role("row").filter(has_text=HOT).get_by_role("link").first)
     expect(page.get_by_text("by the numbers of its last call")).to_be_visible()
     expect(page.get_by_text("10 of 10")).to_be_visible()
     expect(page.get_by_text("each item 10 at once, then 10 per hour")).to_be_visible()
-    one.assert_accessible()
+    opened.assert_accessible()
 
 
-def raise_sketch(one: Visit) -> None:
-    page = one.open("policies")
+def raise_sketch(opened: Visit) -> None:
+    page = opened.open("policies")
     row = page.get_by_role("row").filter(has_text="per-address")
-    one.press(row.get_by_role("button", name="Scale…"))
+    opened.press(row.get_by_role("button", name="Scale…"))
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("each item 15 at once, then 15 per h")
-    one.press(dialog.get_by_role("button", name="Apply"))
+    opened.press(dialog.get_by_role("button", name="Apply"))
     expect(row).to_contain_text("\N{MULTIPLICATION SIGN} 1.5")
 
 
-def change_sketch(one: Visit) -> None:
+def change_sketch(opened: Visit) -> None:
     """Change the size of a sketch, and replace a sketch by another algorithm."""
-    page = one.page
+    page = opened.page
     row = page.get_by_role("row").filter(has_text="per-address")
-    one.press(row.get_by_role("button", name="Edit…"))
+    opened.press(row.get_by_role("button", name="Edit…"))
     dialog = page.get_by_role("dialog")
     add = dialog.get_by_role("button", name="Add a ban")
     expect(add).to_be_hidden()
     dialog.get_by_label("Algorithm").select_option("FIXED")
     expect(dialog).to_contain_text("Calls on the key of the sketch get an error")
     expect(add).to_be_visible()
-    one.assert_accessible()
+    opened.assert_accessible()
     dialog.get_by_label("Algorithm").select_option("SKETCH")
     dialog.get_by_label("Burst").fill("10")
     dialog.get_by_label("in each").fill("1h")
     dialog.get_by_text("Size, cost").click()
-    one.fill(dialog.get_by_label("Size"), "1mb")
+    opened.fill(dialog.get_by_label("Size"), "1mb")
     expect(dialog).to_contain_text("A key that is there keeps its size")
-    one.assert_accessible()
-    one.press(dialog.get_by_role("button", name="Apply"))
+    opened.assert_accessible()
+    opened.press(dialog.get_by_role("button", name="Apply"))
     expect(dialog).to_be_hidden()
-    one.press(row.get_by_role("link"))
-    one.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    one.press(page.get_by_role("button", name="Copy the call"))
+    opened.press(row.get_by_role("link"))
+    opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened.press(page.get_by_role("button", name="Copy the call"))
     expect(page.get_by_text("Copied", exact=True)).to_be_visible()
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == "RL.LIMIT KEY per-address ITEM item"
-    page = one.open("policies")
-    one.press(page.get_by_role("row").filter(has_text="login").get_by_role("button", name="Edit…"))
+    page = opened.open("policies")
+    opened.press(
+        page.get_by_role("row").filter(has_text="login").get_by_role("button", name="Edit…")
+    )
     dialog.get_by_label("Algorithm").select_option("SKETCH")
     expect(dialog).to_contain_text("a sketch needs a key of its own. Calls must name an item")
     page.keyboard.press("Escape")
 
 
-def replay_sketch(one: Visit, log: Path) -> None:
-    """A sketch is replayed as the bucket of each item, which is tried in the shadow elsewhere."""
-    page = one.open("replay")
+def replay_sketch(opened: Visit, log: Path) -> None:
+    """Replays a log under the bucket of a sketch's items, and sets it as a shadow of a policy."""
+    page = opened.open("replay")
     page.get_by_label("A log file").set_input_files(log)
     limit = page.get_by_role("combobox", name="Limit")
-    one.fill(limit, "SKETCH 100 100 1m")
-    one.press(page.get_by_role("button", name="Replay", exact=True))
+    opened.fill(limit, "SKETCH 100 100 1m")
+    opened.press(page.get_by_role("button", name="Replay", exact=True))
     expect(page.get_by_role("alert")).to_contain_text("replay TOKENBUCKET 100 100 1m,")
-    one.fill(limit, "TOKENBUCKET 100 100 1m")
-    one.press(page.get_by_role("button", name="Replay", exact=True))
+    opened.fill(limit, "TOKENBUCKET 100 100 1m")
+    opened.press(page.get_by_role("button", name="Replay", exact=True))
     expect(page.get_by_role("row").filter(has_text=HOT)).to_be_visible()
-    one.press(page.get_by_role("button", name="Set in the shadow…").first)
+    opened.press(page.get_by_role("button", name="Set in the shadow…").first)
     dialog = page.get_by_role("dialog")
-    one.fill(dialog.get_by_label("Policy"), "per-address")
+    opened.fill(dialog.get_by_label("Policy"), "per-address")
     page.keyboard.press("Enter")
     expect(dialog).to_contain_text("per-address is a sketch, and no limit stands beside one")
-    one.assert_accessible()
-    one.fill(dialog.get_by_label("Policy"), "login")
+    opened.assert_accessible()
+    opened.fill(dialog.get_by_label("Policy"), "login")
     page.keyboard.press("Enter")
     expect(dialog.locator(".difference .new")).to_contain_text("100 at once")
-    one.press(dialog.get_by_role("button", name="Apply"))
+    opened.press(dialog.get_by_role("button", name="Apply"))
     expect(page.get_by_text("FIXED 500 1h TOKENBUCKET 100 100 1m SHADOW")).to_be_visible()
 
 
-def test_a_server_that_is_killed_is_told_and_found_again(
+def test_page_reports_a_killed_server_and_reconnects(
     browser: object, binary: Binary, start: Callable[..., ConsoleProcess]
 ) -> None:
     with Server(binary) as server, visits(browser) as visit:
@@ -282,7 +287,7 @@ def test_a_server_that_is_killed_is_told_and_found_again(
         expect(page.get_by_role("link", name="before")).to_be_visible()
         server.stop("kill")
         expect(page.locator("#away")).to_contain_text("The server does not answer")
-        # What was there is still to be seen.
+        # The earlier data stays visible.
         expect(page.get_by_role("link", name="before")).to_be_visible()
         server.start()
         server.client().execute_command("RL.POLICYSET", "after", "FIXED", 7, "1h")
@@ -293,13 +298,13 @@ def test_a_server_that_is_killed_is_told_and_found_again(
 @pytest.fixture
 def cluster(binary: Binary, shared_clock: Clock, tmp_path: Path) -> Iterator[Cluster]:
     with closing(Clock(shared_clock.library, tmp_path / "running")) as clock:
-        # By the real time, by which nodes tell who is down.
+        # Nodes detect failures by the real time.
         clock.run()
         with Cluster(binary, clock, replicas=False) as cluster:
             yield cluster
 
 
-def test_a_cluster_of_three(
+def test_cluster_of_three_nodes_is_shown_and_changed(
     browser: object, cluster: Cluster, start: Callable[..., ConsoleProcess]
 ) -> None:
     admins = [server.client(decode_responses=True) for server in cluster.servers]
@@ -312,17 +317,17 @@ def test_a_cluster_of_three(
             cluster.owner(f"user:{n}").client().execute_command("RL.LIMIT", f"user:{n}", "web")
     process = start(cluster.servers[0].port, environment=WRITES)
     with visits(browser) as visit:
-        one = visit(process)
-        page = one.open("now")
+        opened = visit(process)
+        page = opened.open("now")
         nodes = page.get_by_role("region", name="Nodes")
         for server in cluster.servers:
             row = nodes.get_by_role("row").filter(has_text=f":{server.port}")
             expect(row).to_contain_text("same policies")
-        page = one.open("policies")
+        page = opened.open("policies")
         row = page.get_by_role("row").filter(has_text="web")
         for place, count in enumerate(["60", "30", "30"], start=2):
             expect(row.get_by_role("cell").nth(place)).to_have_text(count)
-        # What is set here is known everywhere.
+        # A change on one node spreads to all.
         row.get_by_role("button", name="Edit…").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Limit", exact=False).first.fill("2")
@@ -333,11 +338,11 @@ def test_a_cluster_of_three(
                 lambda admin=admin: admin.execute_command("RL.POLICYLIST")[0][2] == "FIXED 2 1d",
                 "each node has the change",
             )
-        # One node that hangs keeps nobody from the others.
+        # A hanging node does not block the others.
         hanging = cluster.servers[0]
         with hanging.stopped():
-            page = one.open("now")
+            page = opened.open("now")
             row = nodes.get_by_role("row").filter(has_text=f":{hanging.port}")
             expect(row).to_contain_text("away")
-            page = one.open("policies")
+            page = opened.open("policies")
             expect(page.get_by_role("row").filter(has_text="2 per d")).to_be_visible()

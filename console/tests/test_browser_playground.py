@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 sync_api = pytest.importorskip("playwright.sync_api", reason="make console-test installs it")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 expect = sync_api.expect
-# A busy machine may take its time.
+# Long, for busy machines.
 expect.set_options(timeout=60_000)
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -43,52 +43,54 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture
 def page(browser: "Browser", playground: Playground) -> "Iterator[Page]":
-    """A page that must not complain."""
+    """Page that must not report errors."""
     context = browser.new_context(base_url=playground.url, viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(60_000)
-    wrong = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda told: told.type == "error" and wrong.append(told.text))
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: message.type == "error" and errors.append(message.text))
     yield page
     context.close()
-    # What a test provokes by itself, the browser reports too.
-    assert [told for told in wrong if "400 (Bad Request)" not in told] == []
+    # The browser also reports responses that a test provokes.
+    assert [error for error in errors if "400 (Bad Request)" not in error] == []
 
 
 def lane(page: "Page", name: str) -> "Locator":
     return page.locator(f'[data-lane="{name}"]')
 
 
-def figures(page: "Page", name: str, *told: str | re.Pattern[str]) -> None:
-    for words in told:
-        expect(lane(page, name).get_by_role("status")).to_contain_text(words)
+def expect_figures(page: "Page", name: str, *texts: str | re.Pattern[str]) -> None:
+    for text in texts:
+        expect(lane(page, name).get_by_role("status")).to_contain_text(text)
 
 
-def test_the_first_example_shows_what_each_algorithm_lets_pass(page: "Page") -> None:
+def test_first_example_shows_what_each_algorithm_grants(page: "Page") -> None:
     page.goto(f"/#/playground?{ONCE}")
-    figures(page, "fixed", "20 passed", "0 denied", "19 at most in 10 s")
-    figures(page, "sliding", "10 passed", "10 denied", "10 at most in 10 s")
+    expect_figures(page, "fixed", "20 passed", "0 denied", "19 at most in 10 s")
+    expect_figures(page, "sliding", "10 passed", "10 denied", "10 at most in 10 s")
     for name in ["strict", "log"]:
-        figures(page, name, "11 passed", "9 denied", "10 at most in 10 s")
+        expect_figures(page, name, "11 passed", "9 denied", "10 at most in 10 s")
     for name in ["token", "leaky"]:
-        figures(page, name, "12 passed", "8 denied")
-    figures(page, "leaky", "longest wait")
-    # Those that let more pass than the limit say why.
+        expect_figures(page, name, "12 passed", "8 denied")
+    expect_figures(page, "leaky", "longest wait")
+    # Algorithms that grant more than the limit explain why.
     over = page.locator(".pg-over")
     expect(over).to_have_count(2)
     expect(over.first).to_contain_text("Two bursts across the end of a window both pass")
 
 
-def test_a_sketch_denies_honest_callers_until_it_is_large_enough(page: "Page") -> None:
+def test_small_sketch_denies_callers_below_their_limit(page: "Page") -> None:
     page.goto("/#/playground?example=addresses&speed=1000")
     sketch = lane(page, "sketch")
     expect(sketch.locator("code")).to_have_text(
         "RL.SKETCH addresses 203.0.113.42 10 10 20s SIZE 64kb"
     )
-    # A bucket of its own lets all calls of an honest caller pass.
-    figures(page, "sketch", re.compile("[1-9].* others denied"), re.compile(r"[1-9]\d* denied"))
-    figures(page, "token", re.compile(r"passed\s*0 denied"))
+    # A bucket per caller grants all calls of a caller below its limit.
+    expect_figures(
+        page, "sketch", re.compile("[1-9].* others denied"), re.compile(r"[1-9]\d* denied")
+    )
+    expect_figures(page, "token", re.compile(r"passed\s*0 denied"))
     expect(sketch).to_contain_text(re.compile("denies [1-9].* % of new addresses"))
     expect(page.locator(".pg-over .pg-flaw")).to_contain_text("those who are below the limit")
     size = page.get_by_role("slider", name="Size of the sketch")
@@ -100,8 +102,8 @@ def test_a_sketch_denies_honest_callers_until_it_is_large_enough(page: "Page") -
     assert "size=512" in page.url
     page.reload()
     expect(size).to_have_value("512")
-    figures(page, "sketch", re.compile(r"[1-9]\d* passed\s*0 denied"))
-    figures(page, "sketch", re.compile(r"[1-9].* others passed\s*0 others denied"))
+    expect_figures(page, "sketch", re.compile(r"[1-9]\d* passed\s*0 denied"))
+    expect_figures(page, "sketch", re.compile(r"[1-9].* others passed\s*0 others denied"))
     expect(page.locator(".pg-over")).to_have_count(0)
     page.get_by_role("slider", name="Others a second").focus()
     page.keyboard.press("ArrowLeft")
@@ -110,7 +112,7 @@ def test_a_sketch_denies_honest_callers_until_it_is_large_enough(page: "Page") -
     expect(sketch.locator("code")).to_have_text(
         "RL.POLICYSET per-address SKETCH 10 10 20s SIZE 512kb"
     )
-    # A link that is wrong opens a sketch all the same.
+    # An invalid address opens a sketch within bounds.
     page.goto("/#/playground?show=sketch&size=1e9&others=-5")
     expect(sketch.locator("code")).to_contain_text("SIZE 1024kb")
     page.goto("/#/playground?show=sketch&size=99.7&others=77.7")
@@ -119,7 +121,7 @@ def test_a_sketch_denies_honest_callers_until_it_is_large_enough(page: "Page") -
 
 
 @pytest.mark.parametrize("example", ["late", "steady", "quiet", "random", "slow", "addresses"])
-def test_each_example_plays(page: "Page", example: str) -> None:
+def test_each_example_runs(page: "Page", example: str) -> None:
     page.goto("/#/playground?speed=1000")
     title = {"late": "Late in both", "steady": "Twice the limit", "quiet": "A burst after"}
     title |= {"random": "Random", "slow": "Slow calls", "addresses": "Too many addresses"}
@@ -131,14 +133,14 @@ def test_each_example_plays(page: "Page", example: str) -> None:
     assert f"example={example}" in page.url
 
 
-def test_a_link_has_all_numbers_and_sliders_obey_the_keyboard(page: "Page") -> None:
+def test_address_has_all_settings_and_sliders_work_by_keyboard(page: "Page") -> None:
     page.goto("/#/playground?bursts=&every=0")
     limit = page.get_by_role("slider", name="Limit", exact=True)
     limit.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     expect(lane(page, "fixed").locator("code")).to_have_text("RL.FIXED user:42 13 10s")
-    # A bucket goes along with the limit until it is set apart.
+    # The burst follows the limit until it is set.
     page.get_by_role("slider", name="A bucket holds").focus()
     page.keyboard.press("ArrowLeft")
     token = lane(page, "token").locator("code")
@@ -154,25 +156,25 @@ def test_a_link_has_all_numbers_and_sliders_obey_the_keyboard(page: "Page") -> N
     )
 
 
-def test_clicks_are_calls_and_changed_numbers_keep_what_was_used(page: "Page") -> None:
+def test_clicks_make_calls_and_changed_limits_keep_usage(page: "Page") -> None:
     page.goto("/#/playground?bursts=&every=0&window=60&show=fixed,log")
     expect(lane(page, "fixed")).to_contain_text("0 of 10 used")
     page.get_by_role("button", name="One call").click()
-    figures(page, "fixed", "1 passed", "0 denied")
+    expect_figures(page, "fixed", "1 passed", "0 denied")
     page.get_by_role("button", name="A burst of 10").click()
-    figures(page, "fixed", "10 passed", "1 denied")
+    expect_figures(page, "fixed", "10 passed", "1 denied")
     page.get_by_role("slider", name="Limit", exact=True).focus()
     for _ in range(2):
         page.keyboard.press("ArrowRight")
     expect(lane(page, "fixed")).to_contain_text("10 of 12 used")
     page.get_by_role("button", name="A burst of 10").click()
-    figures(page, "fixed", "12 passed", "9 denied")
-    figures(page, "log", "12 passed", "9 denied")
+    expect_figures(page, "fixed", "12 passed", "9 denied")
+    expect_figures(page, "log", "12 passed", "9 denied")
     page.get_by_role("button", name="Start again").click()
-    figures(page, "fixed", "0 passed", "0 denied")
+    expect_figures(page, "fixed", "0 passed", "0 denied")
 
 
-def test_a_link_that_is_wrong_opens_a_scene_all_the_same(page: "Page") -> None:
+def test_invalid_address_opens_a_scene_within_bounds(page: "Page") -> None:
     hostile = "%3Cscript%3Ealert(1)%3C%2Fscript%3E"
     page.goto(
         f"/#/playground?example={hostile}&limit=1e9&window=-3&bursts=x:y,1:1e9&show={hostile}"
@@ -181,7 +183,7 @@ def test_a_link_that_is_wrong_opens_a_scene_all_the_same(page: "Page") -> None:
     expect(lane(page, "fixed")).to_contain_text("of 60 used")
 
 
-def test_a_log_is_replayed_and_its_names_are_harmless(page: "Page") -> None:
+def test_log_is_replayed_and_markup_in_names_is_text(page: "Page") -> None:
     page.goto("/#/replay")
     hostile = "<img/src=x/onerror=alert(1)>"
     lines = [f"{1_767_603_600 + at} {key}" for at in range(10) for key in [hostile] * 5 + ["calm"]]
@@ -202,7 +204,7 @@ def test_a_log_is_replayed_and_its_names_are_harmless(page: "Page") -> None:
     expect(page.get_by_role("alert").filter(has_text="limit must be")).to_be_visible()
 
 
-def test_a_file_is_replayed_and_one_that_is_too_long_is_for_the_command_line(page: "Page") -> None:
+def test_long_file_is_referred_to_the_command_line(page: "Page") -> None:
     page.goto("/#/replay")
     chosen = page.get_by_label("A log file")
     line = b'192.0.2.%d - - [05/Jan/2026:09:00:00 +0100] "GET / HTTP/1.1" 200 1\n'
@@ -220,27 +222,27 @@ def test_a_file_is_replayed_and_one_that_is_too_long_is_for_the_command_line(pag
 
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_views_are_accessible_and_fit(
+def test_views_are_accessible_and_fit_the_screen(
     browser: "Browser", playground: Playground, width: int, theme: str
 ) -> None:
     options = {"viewport": {"width": width, "height": 800}, "color_scheme": theme}
     context = browser.new_context(base_url=playground.url, reduced_motion="reduce", **options)
     page = context.new_page()
     page.goto(f"/#/playground?{ONCE}")
-    figures(page, "fixed", "20 passed")
-    accessible_and_fits(page, width)
+    expect_figures(page, "fixed", "20 passed")
+    assert_accessible(page, width)
     page.get_by_role("button", name="Too many addresses").click()
-    figures(page, "sketch", re.compile("[1-9].* others passed"))
-    accessible_and_fits(page, width)
+    expect_figures(page, "sketch", re.compile("[1-9].* others passed"))
+    assert_accessible(page, width)
     page.goto("/#/replay")
     page.get_by_role("button", name="Use an example").click()
     page.get_by_role("button", name="Replay", exact=True).click()
     expect(page.locator(".rp-smallest")).to_be_visible()
-    accessible_and_fits(page, width)
+    assert_accessible(page, width)
     context.close()
 
 
-def accessible_and_fits(page: "Page", width: int) -> None:
+def assert_accessible(page: "Page", width: int) -> None:
     found = axe.Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
     assert page.evaluate("document.documentElement.scrollWidth") <= width

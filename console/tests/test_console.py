@@ -1,4 +1,4 @@
-"""The console's API: what policies, keys and counts look like through it."""
+"""Policies, keys and counts in the API of the console."""
 
 import signal
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from support.server import Server
 __all__ = ["console", "process"]
 
 
-def test_a_policy_is_set_changed_scaled_and_deleted(console: Console, redis: Redis) -> None:
+def test_policy_is_set_changed_scaled_and_deleted(console: Console, redis: Redis) -> None:
     first = console.put("plan:free", "FIXED 5 1m")
     assert first.status == 201
     version = first.json["version"]
@@ -39,22 +39,22 @@ def test_a_policy_is_set_changed_scaled_and_deleted(console: Console, redis: Red
     assert redis.execute_command("RL.POLICYLIST") == []
 
 
-def test_nobody_overwrites_what_they_have_not_seen(console: Console) -> None:
-    seen = console.put("a", "FIXED 5 1m").json["version"]
-    theirs = console.put("a", "FIXED 6 1m", seen).json
-    refused = console.put("a", "FIXED 7 1m", seen)
+def test_write_with_an_outdated_version_is_refused(console: Console) -> None:
+    first = console.put("a", "FIXED 5 1m").json["version"]
+    second = console.put("a", "FIXED 6 1m", first).json
+    refused = console.put("a", "FIXED 7 1m", first)
     assert refused.status == 409
     stands = refused.json["stands"]
-    assert (stands["specs"], stands["version"]) == ("FIXED 6 1m", theirs["version"])
+    assert (stands["specs"], stands["version"]) == ("FIXED 6 1m", second["version"])
     again = console.put("a", "FIXED 7 1m")
-    assert again.status == 409, "without a version it is set only if there is none"
+    assert again.status == 409, "without a version, only a new policy is created"
     assert console.put("a", "FIXED 7 1m", stands["version"]).status == 200
     gone = console.put("b", "FIXED 7 1m", 12)
     assert gone.status == 409
     assert gone.json["stands"] is None
 
 
-def test_of_a_change_and_a_deletion_of_one_version_one_succeeds(console: Console) -> None:
+def test_only_one_of_concurrent_change_and_deletion_succeeds(console: Console) -> None:
     outcomes = set()
     with ThreadPoolExecutor(2) as threads:
         for _ in range(30):
@@ -62,7 +62,7 @@ def test_of_a_change_and_a_deletion_of_one_version_one_succeeds(console: Console
             change = threads.submit(console.put, "a", "FIXED 6 1m", version)
             deletion = threads.submit(console, f"/api/policies/a?version={version}", "DELETE")
             outcome = change.result().status, deletion.result().status
-            # Whoever deletes after the change finds another version, and whoever changes, none.
+            # The second request finds another version, or none.
             assert outcome in {(200, 409), (409, 200)}
             outcomes.add(outcome)
             if outcome[0] == 200:
@@ -71,9 +71,9 @@ def test_of_a_change_and_a_deletion_of_one_version_one_succeeds(console: Console
             assert console("/api/policies").json == []
 
 
-def test_each_change_is_a_line_in_the_log(process: ConsoleProcess, redis: Redis) -> None:
+def test_each_change_is_one_audit_line(process: ConsoleProcess, redis: Redis) -> None:
     console = Console(process)
-    # A name that would be a line, and a client, of its own.
+    # A name that would forge an audit line of another client.
     forged = "k\n who=10.0.0.9"
     version = console.put("a", "FIXED 5 1h").json["version"]
     console.put("a", "FIXED 6 1h", version)
@@ -84,7 +84,7 @@ def test_each_change_is_a_line_in_the_log(process: ConsoleProcess, redis: Redis)
     console("/api/key/lift", "POST", {"key": forged})
     console("/api/key/reset", "POST", {"key": forged})
     console("/api/policies/a", "DELETE")
-    # What is only looked at, or refused, is no change.
+    # Reads and refused requests are not changes.
     console("/api/policies")
     assert console.put("a", "FIXED 5", None).status == 400
     assert Console(process, READS).put("a", "FIXED 5 1h").status == 403
@@ -101,13 +101,13 @@ def test_each_change_is_a_line_in_the_log(process: ConsoleProcess, redis: Redis)
         ("policy deleted", "before=", "FIXED 6 1h"),
     ]
     assert len(lines) == len(changes)
-    for line, (change, *told) in zip(lines, changes, strict=True):
+    for line, (change, *texts) in zip(lines, changes, strict=True):
         assert any(name in line for name in (' name="a" ', r' key="k\n who=10.0.0.9" ')), line
         assert f'who=127.0.0.1 role="change" change="{change}"' in line
-        assert all(words in line for words in told), line
+        assert all(text in line for text in texts), line
 
 
-def test_items_of_a_sketch_are_told_apart(
+def test_items_of_a_sketch_are_listed_separately(
     console: Console, redis: Redis, policy: Callable[..., int]
 ) -> None:
     redis.execute_command("RL.TOP", "RESET")
@@ -116,36 +116,36 @@ def test_items_of_a_sketch_are_told_apart(
         for _ in range(calls):
             redis.execute_command("RL.LIMIT", "addresses", "per-address", "ITEM", item)
     rows = console("/api/top").json
-    told = [(row["key"], row["item"], row["denied"], row["policy"]) for row in rows]
-    assert told == [
+    listed = [(row["key"], row["item"], row["denied"], row["policy"]) for row in rows]
+    assert listed == [
         ("addresses", "203.0.113.9", 4, "per-address"),
         ("addresses", "203.0.113.7", 2, "per-address"),
     ]
-    assert [row[4] for row in redis.execute_command("RL.TOP")] == [row[1] for row in told]
-    looked = console("/api/key?key=addresses&item=203.0.113.9").json
-    assert (looked["policy"], looked["ruled"]["limits"][0]["remaining"]) == ("per-address", 0)
-    looked = console("/api/key?key=addresses&item=203.0.113.8").json
-    assert looked["ruled"]["limits"][0]["remaining"] == 2
+    assert [row[4] for row in redis.execute_command("RL.TOP")] == [row[1] for row in listed]
+    shown_key = console("/api/key?key=addresses&item=203.0.113.9").json
+    assert (shown_key["policy"], shown_key["ruled"]["limits"][0]["remaining"]) == ("per-address", 0)
+    shown_key = console("/api/key?key=addresses&item=203.0.113.8").json
+    assert shown_key["ruled"]["limits"][0]["remaining"] == 2
     assert "ITEM" in console("/api/key?key=addresses").json["refused"]
 
 
-def test_a_sketch_without_a_policy_is_looked_at_by_the_numbers_of_its_last_call(
+def test_sketch_without_a_policy_is_peeked_with_its_last_limit(
     console: Console, redis: Redis
 ) -> None:
     for item in ["203.0.113.9", "203.0.113.9", "a b\xff"]:
         redis.execute_command("RL.SKETCH", "inline", item, 2, 2, "1h")
-    for item, left in {"203.0.113.9": 0, "a b\xff": 1, "never": 2}.items():
-        looked = console(f"/api/key?key=inline&item={quote(item)}").json
-        assert (looked["policy"], looked["spec"]) == (None, "SKETCH 2 2 1h")
+    for item, remaining in {"203.0.113.9": 0, "a b\xff": 1, "never": 2}.items():
+        shown_key = console(f"/api/key?key=inline&item={quote(item)}").json
+        assert (shown_key["policy"], shown_key["spec"]) == (None, "SKETCH 2 2 1h")
         peeked = redis.execute_command("RL.PEEK", "inline", "SKETCH", 2, 2, "1h", item)
-        assert looked["ruled"]["limits"][0]["remaining"] == peeked[2] == left
+        assert shown_key["ruled"]["limits"][0]["remaining"] == peeked[2] == remaining
     assert "ruled" not in console("/api/key?key=inline").json
     redis.execute_command("RL.FIXED", "window", 2, "1h")
-    looked = console("/api/key?key=window&item=a").json
-    assert (looked["spec"], "ruled" in looked) == (None, False)
+    shown_key = console("/api/key?key=window&item=a").json
+    assert (shown_key["spec"], "ruled" in shown_key) == (None, False)
 
 
-def test_wrong_words_are_refused_as_the_server_says(console: Console) -> None:
+def test_invalid_specs_are_refused_with_the_servers_error(console: Console) -> None:
     for specs in ("FIXED 5", "FIXED 5 1min", "", "NX FIXED 1 1m"):
         assert console.put("a", specs).status == 400
     checked = console("/api/check", "POST", {"specs": "fixed 5 60s"})
@@ -171,21 +171,21 @@ HOSTILE = [
 ]
 
 
-def test_any_bytes_may_be_a_name(process: ConsoleProcess, server: Server) -> None:
+def test_any_bytes_are_valid_names(process: ConsoleProcess, server: Server) -> None:
     for name in HOSTILE:
-        shown_and_changed(name, Console(process), server.client())
+        check_name(name, Console(process), server.client())
     process.end(signal.SIGTERM)
     lines = [line for line in process.log.splitlines() if "key banned" in line]
-    assert len(lines) == len(HOSTILE), "one line each, whatever a name holds"
+    assert len(lines) == len(HOSTILE), "one line per change"
     assert "\x1b[31m" not in process.log
 
 
-def shown_and_changed(name: bytes, console: Console, raw: Redis) -> None:
+def check_name(name: bytes, console: Console, raw: Redis) -> None:
     raw.execute_command("RL.TOP", "RESET")
     raw.execute_command("RL.POLICYSET", name, "FIXED", 2, "1h")
     (listed,) = console("/api/policies").json
     shown = listed["name"]
-    # As text, percent-encoded, is how the page asks; a name of dots alone would be a folder.
+    # The page sends names percent-encoded. A name of dots alone would be a folder.
     path = quote(shown.replace(".", "\\x2e") if set(shown) == {"."} else shown, safe="")
     assert console(f"/api/policies/{path}").json["name"] == shown
     if b"\\x" not in name and set(name) != {ord(".")}:
@@ -197,35 +197,35 @@ def shown_and_changed(name: bytes, console: Console, raw: Redis) -> None:
         raw.execute_command("RL.LIMIT", name, name)
     (denied,) = console("/api/top").json
     assert (denied["key"], denied["denied"], denied["policy"]) == (shown, 2, shown)
-    looked = console(f"/api/key?key={quote(shown, safe='')}").json
-    assert looked["policy"] == shown
-    assert looked["ruled"]["limits"][0]["remaining"] == 0
+    shown_key = console(f"/api/key?key={quote(shown, safe='')}").json
+    assert shown_key["policy"] == shown
+    assert shown_key["ruled"]["limits"][0]["remaining"] == 0
     assert console("/api/key/ban", "POST", {"key": shown, "for": "2h"}).status == 200
     assert raw.execute_command("RL.LIMIT", name, name)[3] == 7_200_000
     assert console(f"/api/policies/{path}", "DELETE").json == {"deleted": 1}
 
 
-def test_a_key_is_seen_and_changed(
+def test_key_is_shown_and_changed(
     console: Console, redis: Redis, policy: Callable[..., int]
 ) -> None:
     policy("login", "FIXED 5 1h TOKENBUCKET 100 1 1h AS burst")
     for _ in range(7):
         redis.execute_command("RL.LIMIT", "user:1", "login")
-    looked = console("/api/key?key=user%3A1").json
-    assert looked["policy"] == "login", "it was denied by it"
-    limits = looked["ruled"]["limits"]
-    assert [(one["limit"], one["remaining"]) for one in limits] == [(5, 0), (100, 95)]
+    shown_key = console("/api/key?key=user%3A1").json
+    assert shown_key["policy"] == "login", "the policy of the last denial"
+    limits = shown_key["ruled"]["limits"]
+    assert [(limit["limit"], limit["remaining"]) for limit in limits] == [(5, 0), (100, 95)]
     assert limits[0]["wait_ms"] == limits[0]["reset_ms"] == 3_600_000
-    assert looked["info"]["kind"] == "rl-limits"
-    assert looked["info"]["parts"][0]["used"] == "5"
+    assert shown_key["info"]["kind"] == "rl-limits"
+    assert shown_key["info"]["parts"][0]["used"] == "5"
     back = console("/api/key/give-back", "POST", {"key": "user:1", "policy": "login", "amount": 2})
-    assert [one["remaining"] for one in back.json["limits"]] == [2, 97]
+    assert [limit["remaining"] for limit in back.json["limits"]] == [2, 97]
     banned = console("/api/key/ban", "POST", {"key": "user:1", "for": "1h"})
     assert banned.json == {"banned_ms": 3_600_000}
-    looked = console("/api/key?key=user%3A1").json
-    assert looked["ruled"]["allowed"] is False
-    # By the server's clock, which stands still, and is not this machine's.
-    assert looked["info"]["banned_until"] - looked["at"] == 3_600_000
+    shown_key = console("/api/key?key=user%3A1").json
+    assert shown_key["ruled"]["allowed"] is False
+    # Times are of the server's clock, which stands still here.
+    assert shown_key["info"]["banned_until"] - shown_key["at"] == 3_600_000
     assert console("/api/key/lift", "POST", {"key": "user:1"}).status == 200
     assert redis.execute_command("RL.LIMIT", "user:1", "login")[:3] == [1, 5, 1]
     assert console("/api/key/reset", "POST", {"key": "user:1"}).json == {"deleted": 1}
@@ -240,14 +240,16 @@ def test_a_key_is_seen_and_changed(
     assert all("127.0.0.1" in line for line in changes)
 
 
-def test_the_key_of_a_proxy_names_its_policy(console: Console, policy: Callable[..., int]) -> None:
+def test_policy_is_found_by_the_key_of_a_proxy(
+    console: Console, policy: Callable[..., int]
+) -> None:
     policy("api|plan|user", "FIXED 5 1h")
-    looked = console("/api/key?key=rl%3Aapi%7Cplan%3Dgold%7Cuser%3D42").json
-    assert looked["policy"] == "api|plan|user"
-    assert looked["ruled"]["limits"][0]["remaining"] == 5
+    shown_key = console("/api/key?key=rl%3Aapi%7Cplan%3Dgold%7Cuser%3D42").json
+    assert shown_key["policy"] == "api|plan|user"
+    assert shown_key["ruled"]["limits"][0]["remaining"] == 5
 
 
-def test_counts_are_those_of_the_server(
+def test_counts_equal_those_of_the_server(
     console: Console, redis: Redis, policy: Callable[..., int]
 ) -> None:
     policy("web", "FIXED 3 1h FIXED 1 1h AS tight SHADOW")
@@ -259,23 +261,23 @@ def test_counts_are_those_of_the_server(
     counts |= {"banned": 0, "repeated": 0}
     assert console("/api/policies").json[0]["counts"] == counts
 
-    def seen() -> bool:
+    def sampled() -> bool:
         return console("/api/now").json["policies"].get("web") == counts
 
-    poll.until(seen, "a sample shows them", timeout=30)
+    poll.until(sampled, "a sample has the counts", timeout=30)
 
     def ticked() -> bool:
         ticks = [tick["policies"].get("web", [0, 0]) for tick in console("/api/now").json["ticks"]]
         return any(tick[0] > 0 for tick in ticks) and any(tick[1] > 0 for tick in ticks)
 
-    poll.until(ticked, "seconds with what was admitted and denied", timeout=30)
+    poll.until(ticked, "seconds with admitted and denied calls", timeout=30)
     (node,) = console("/api/now").json["nodes"]
     assert node["agrees"] is True
     assert node["reply_ms"] > 0
     assert node["policies"] == 1
 
 
-def test_what_is_shown_is_what_the_server_says(
+def test_api_equals_the_replies_of_the_server(
     console: Console, redis: Redis, server: Server, policy: Callable[..., int]
 ) -> None:
     redis.execute_command("RL.TOP", "RESET")
@@ -289,26 +291,27 @@ def test_what_is_shown_is_what_the_server_says(
     with server.client() as waiting:
         call = waiting.connection_pool.get_connection()
         call.send_command("RL.ACQUIRE", "lock", "1", "1h", "second", "BLOCK", "1h")
-        info = "ratelimit_blocked_clients"
-        poll.until(lambda: redis.info("ratelimit")[info] == 1, "a call waits")
+        poll.until(
+            lambda: redis.info("ratelimit")["ratelimit_blocked_clients"] == 1, "a call waits"
+        )
 
         def shown() -> bool:
             return console("/api/now").json["waiting"]["calls"] == 1
 
         poll.until(shown, "it is shown", timeout=30)
-        now, told = console("/api/now").json, redis.info("ratelimit")
+        now, info = console("/api/now").json, redis.info("ratelimit")
         call.disconnect()
         waiting.connection_pool.release(call)
     redis.execute_command("RL.RELEASE", "lock", "first")
-    assert now["count"] == told["ratelimit_policies"] == 2
-    assert now["digest"] == str(told["ratelimit_policies_digest"])
-    assert now["waiting"]["keys"] == told["ratelimit_blocked_keys"] == 1
+    assert now["count"] == info["ratelimit_policies"] == 2
+    assert now["digest"] == str(info["ratelimit_policies_digest"])
+    assert now["waiting"]["keys"] == info["ratelimit_blocked_keys"] == 1
     (longest,) = now["waiting"]["longest"]
     assert (longest["key"], longest["waiting"]) == ("lock", 1)
     (node,) = now["nodes"]
     assert node["name"].endswith(f":{server.port}")
-    assert node["policies"] == told["ratelimit_policies"]
-    assert node["errors"] == told["ratelimit_errors"]
+    assert node["policies"] == info["ratelimit_policies"]
+    assert node["errors"] == info["ratelimit_errors"]
     listed = console("/api/policies").json
     rows = redis.execute_command("RL.POLICYLIST")
     fields = ("name", "version", "specs", "scale", "scale_ms")
@@ -321,29 +324,37 @@ def test_what_is_shown_is_what_the_server_says(
         assert row["counts"] == dict(zip(counts[::2], counts[1::2], strict=True))
     assert now["policies"]["web"] == listed[1]["counts"]
     top = [
-        [row[at] for at in ("key", "denied", "error", "policy", "item")]
+        [row[field] for field in ("key", "denied", "error", "policy", "item")]
         for row in console("/api/top").json
     ]
     assert top == redis.execute_command("RL.TOP")
     assert [row[1] for row in top] == [5, 2, 1]
 
 
-def test_a_server_that_is_away_is_told_and_found_again(binary: Binary, start: Start) -> None:
+def test_unavailable_server_is_reported_and_reconnected(binary: Binary, start: Start) -> None:
     with Server(binary) as server:
         console = Console(start(server.port), None)
         assert console("/api/state").json["reachable"] is True
         server.stop("kill")
-        poll.until(lambda: console("/api/policies").status == 503, "it is away", timeout=30)
         poll.until(
-            lambda: console("/api/state").json["reachable"] is False, "the state says so", 30
+            lambda: console("/api/policies").status == 503,
+            "the server is reported unavailable",
+            timeout=30,
+        )
+        poll.until(
+            lambda: console("/api/state").json["reachable"] is False, "the state is unreachable", 30
         )
         assert console("/").status == 200
         server.start()
-        poll.until(lambda: console("/api/policies").status == 200, "it is back", timeout=30)
-        poll.until(lambda: console("/api/state").json["reachable"] is True, "told as well", 30)
+        poll.until(
+            lambda: console("/api/policies").status == 200, "policies are listed again", timeout=30
+        )
+        poll.until(
+            lambda: console("/api/state").json["reachable"] is True, "the state is reachable", 30
+        )
 
 
-def test_missing_module_is_named_in_the_console(binary: Binary, start: Start) -> None:
+def test_missing_module_is_reported_by_the_console(binary: Binary, start: Start) -> None:
     with Server(binary, module=None) as server:
         console = Console(start(server.port, environment=TOKENS))
         for answer in (console("/api/policies"), console.put("a", "FIXED 1 1m")):

@@ -1,4 +1,4 @@
-"""Who may do what by the console's API, and from where."""
+"""Roles, tokens and listeners of the console's API."""
 
 import os
 import signal
@@ -19,30 +19,30 @@ from support.server import Server
 __all__ = ["console", "process"]
 
 
-def test_each_role_may_do_its_own(process: ConsoleProcess, policy: Callable[..., int]) -> None:
+def test_each_role_has_its_permissions(process: ConsoleProcess, policy: Callable[..., int]) -> None:
     policy("a", "FIXED 5 1m")
-    nobody, wrong = Console(process, None), Console(process, "may-change-012345678")
+    anonymous, wrong = Console(process, None), Console(process, "may-change-012345678")
     reader, writer = Console(process, READS), Console(process, WRITES)
-    ask = [one("/api/policies").status for one in (nobody, wrong, reader, writer)]
+    ask = [client("/api/policies").status for client in (anonymous, wrong, reader, writer)]
     assert ask == [401, 401, 200, 200]
     scale = {"factor": 0.5, "for": "10m"}
     change = [
-        one("/api/policies/a/scale", "POST", scale).status
-        for one in (nobody, wrong, reader, writer)
+        client("/api/policies/a/scale", "POST", scale).status
+        for client in (anonymous, wrong, reader, writer)
     ]
     assert change == [401, 401, 403, 200]
-    roles = [one("/api/session").json["role"] for one in (reader, writer)]
+    roles = [client("/api/session").json["role"] for client in (reader, writer)]
     assert roles == ["look", "change"]
 
 
-def test_without_a_token_to_change_it_only_shows(server: Server, start: Start) -> None:
+def test_console_without_a_write_token_is_read_only(server: Server, start: Start) -> None:
     console = Console(start(server.port), None)
     assert console("/api/policies").status == 200
     assert console.put("a", "FIXED 5 1m").status == 403
     assert console("/api/session").json["readonly"] is True
 
 
-def test_off_loopback_it_takes_a_token(server: Server) -> None:
+def test_address_off_loopback_requires_a_token(server: Server) -> None:
     words = ["--server", f"redis://127.0.0.1:{server.port}", "--listen", "0.0.0.0:0"]
     started = subprocess.run(
         [BINARY, "serve", *words], capture_output=True, text=True, check=False, timeout=60
@@ -51,7 +51,7 @@ def test_off_loopback_it_takes_a_token(server: Server) -> None:
     assert "RATELIMIT_CONSOLE_TOKEN" in started.stderr
 
 
-def test_tokens_come_from_files(server: Server, start: Start, tmp_path: Path) -> None:
+def test_token_is_read_from_a_file(server: Server, start: Start, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{WRITES}\n")
     variable = "RATELIMIT_CONSOLE_WRITE_TOKEN_FILE"
     process = start(server.port, environment={variable: str(tmp_path / "token")})
@@ -61,7 +61,7 @@ def test_tokens_come_from_files(server: Server, start: Start, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("token", ["\n", "fifteen-bytes-1\n"])
-def test_empty_and_short_tokens_refuse_the_start(
+def test_empty_or_short_token_is_refused_at_start(
     server: Server, tmp_path: Path, token: str
 ) -> None:
     (tmp_path / "token").write_text(token)
@@ -96,7 +96,7 @@ def test_empty_secret_file_is_refused_at_start(name: str, tmp_path: Path) -> Non
     assert f"{variable}: {secret}: the file is empty" in started.stderr
 
 
-def test_a_secret_on_the_command_line_is_refused() -> None:
+def test_password_on_the_command_line_is_refused() -> None:
     words = ["serve", "--server", "redis://user:secret@127.0.0.1"]
     started = subprocess.run(
         [BINARY, *words], capture_output=True, text=True, check=False, timeout=20
@@ -112,7 +112,7 @@ def test_empty_variables_count_as_unset(server: Server, start: Start) -> None:
     assert Console(process, None)("/api/policies").status == 200
 
 
-def test_tokens_are_read_again_at_sighup(server: Server, start: Start, tmp_path: Path) -> None:
+def test_tokens_are_reloaded_at_sighup(server: Server, start: Start, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{WRITES}\n")
     variable = "RATELIMIT_CONSOLE_WRITE_TOKEN_FILE"
     process = start(server.port, environment={variable: str(tmp_path / "token")})
@@ -130,7 +130,7 @@ def test_tokens_are_read_again_at_sighup(server: Server, start: Start, tmp_path:
     assert new.token not in process.log
 
 
-def test_only_its_own_names_are_answered(server: Server, start: Start) -> None:
+def test_unknown_host_names_are_refused(server: Server, start: Start) -> None:
     process = start(server.port, "--host", "limits.example")
     console = Console(process, None)
     for host in ("evil.example", "127.0.0.1.evil.example:8090", "192.0.2.7"):
@@ -141,12 +141,12 @@ def test_only_its_own_names_are_answered(server: Server, start: Start) -> None:
 
 
 @pytest.mark.long
-def test_whoever_says_nothing_is_hung_up_on(process: ConsoleProcess) -> None:
+def test_silent_connection_is_closed(process: ConsoleProcess) -> None:
     with socket.create_connection(("127.0.0.1", process.port), timeout=120) as silent:
-        assert silent.recv(1) == b"", "it is not waited for"
+        assert silent.recv(1) == b"", "the connection is closed"
 
 
-def test_a_browser_is_told_to_load_nothing_from_elsewhere(console: Console) -> None:
+def test_responses_have_security_and_cache_headers(console: Console) -> None:
     page = console("/")
     assert page.status == 200
     assert "<title>" in page.body
@@ -160,7 +160,7 @@ def test_a_browser_is_told_to_load_nothing_from_elsewhere(console: Console) -> N
     assert console("/..%2fCargo.toml").status == 404
 
 
-def test_a_user_without_the_right_is_told(server: Server, start: Start, redis: Redis) -> None:
+def test_missing_permission_is_reported(server: Server, start: Start, redis: Redis) -> None:
     rights = ["+rl.policylist", "+rl.policyget", "+info", "+ping"]
     redis.execute_command("ACL", "SETUSER", "looker", "on", ">secret", *rights)
     environment = TOKENS | {"RATELIMIT_CONSOLE_SERVER_PASSWORD": "secret"}

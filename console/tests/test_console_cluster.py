@@ -1,4 +1,4 @@
-"""The console before a cluster."""
+"""Console of a cluster."""
 
 import pytest
 from asking import TOKENS, Console
@@ -12,7 +12,7 @@ __all__ = ["cluster", "running_clock"]
 
 
 @pytest.mark.long
-def test_the_console_sees_each_node(cluster: Cluster, start: Start) -> None:
+def test_console_sums_counts_of_all_nodes(cluster: Cluster, start: Start) -> None:
     set_policy(cluster, "web", "FIXED", "1", "1d")
     process = start(cluster.servers[0].port, environment=TOKENS)
     console = Console(process)
@@ -44,9 +44,9 @@ def test_the_console_sees_each_node(cluster: Cluster, start: Start) -> None:
 
 
 @pytest.mark.long
-def test_a_node_that_hangs_keeps_nobody_from_the_others(cluster: Cluster, start: Start) -> None:
+def test_hanging_node_does_not_block_the_others(cluster: Cluster, start: Start) -> None:
     set_policy(cluster, "web", "FIXED", "1", "1d")
-    # The console asks them by name: of policies, the first that answers.
+    # The console calls nodes in the order of their names. The first to reply lists policies.
     hanging, *others = sorted(cluster.servers, key=lambda server: f"127.0.0.1:{server.port}")
     process = start(others[0].port, environment=TOKENS)
     console = Console(process)
@@ -70,11 +70,11 @@ def test_a_node_that_hangs_keeps_nobody_from_the_others(cluster: Cluster, start:
                 str(hanging.port)
             ]
 
-        poll.until(away, "the others are shown, and that one is away", timeout=30)
-    assert lists() - before < 10, "what hangs was waited for by few of those who asked"
+        poll.until(away, "the hanging node is shown as unavailable", timeout=30)
+    assert lists() - before < 10, "few requests waited for the hanging node"
 
     def back() -> bool:
         nodes = console("/api/now").json["nodes"]
         return len(nodes) == 3 and all(node.get("agrees") for node in nodes)
 
-    poll.until(back, "it is back, and has what was set meanwhile", timeout=60)
+    poll.until(back, "the node is back and has the new policy", timeout=60)

@@ -23,7 +23,7 @@ __all__ = ["certificates"]
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
 
 
-def test_operators_look_over_tls(server: Server, start: Start, certificates: Path) -> None:
+def test_console_listens_with_tls(server: Server, start: Start, certificates: Path) -> None:
     own = ["--cert", certificates / "own.crt", "--key", certificates / "own.key"]
     process = start(server.port, *own, scheme="https")
     trusted = ssl.create_default_context(cafile=certificates / "ca.crt")
@@ -34,7 +34,7 @@ def test_operators_look_over_tls(server: Server, start: Start, certificates: Pat
             connection.request("GET", path)
             return connection.getresponse()
 
-    # Whoever says nothing in the handshake keeps nobody waiting.
+    # A silent handshake does not block other connections.
     with socket.create_connection(("127.0.0.1", process.port), timeout=30):
         assert [ask(path).status for path in ("/", "/api/session", "/api/nothing")] == [
             200,
@@ -48,14 +48,14 @@ def test_operators_look_over_tls(server: Server, start: Start, certificates: Pat
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error"),
     [
         (["--cert", "own.crt"], "--key"),
         (["--cert", "own.crt", "--key", "own.csr"], "own.csr"),
     ],
 )
-def test_a_certificate_of_the_console_takes_its_key(
-    words: list[str], told: str, certificates: Path
+def test_certificate_without_a_valid_key_is_refused(
+    words: list[str], error: str, certificates: Path
 ) -> None:
     started = subprocess.run(
         [BINARY, "serve", "--listen", "127.0.0.1:0", *words],
@@ -66,10 +66,10 @@ def test_a_certificate_of_the_console_takes_its_key(
         timeout=60,
     )
     assert started.returncode != 0
-    assert told in started.stderr
+    assert error in started.stderr
 
 
-def test_a_renewed_certificate_is_shown_without_a_restart(
+def test_renewed_certificate_is_used_without_a_restart(
     server: Server, start: Start, certificates: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(certificates, tmp_path / "tls"))
@@ -85,12 +85,12 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
     shutil.copy(folder / "renewed.key", own["key"])
     shutil.copy(folder / "renewed.crt", own["cert"])
     renewed = own["cert"].read_text().strip()
-    poll.until(lambda: shown() == renewed, "the renewed one is shown")
+    poll.until(lambda: shown() == renewed, "the renewed certificate is used")
     process.end()
     assert "the certificate of a listener" in process.log
 
 
-def test_a_server_that_asks_for_a_certificate_is_reached(
+def test_console_sends_its_client_certificate_to_the_server(
     binary: Binary, start: Start, certificates: Path
 ) -> None:
     own = ["--server-cert", certificates / "own.crt", "--server-key", certificates / "own.key"]

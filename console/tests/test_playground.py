@@ -1,4 +1,4 @@
-"""The playground by itself: what its stream says is what a server says."""
+"""Playground without a server: its decisions equal those of a server."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ from running import BINARY
 from support import poll
 from support.clock import Clock
 
-# When every scene begins.
+# Begin of every scene.
 START_US = 1_767_225_600_000_000
 LIMITS = [
     "FIXED 4 2s",
@@ -36,8 +36,8 @@ def playground() -> Iterator[Playground]:
     playground.end()
 
 
-def test_it_says_where_it_is_and_has_the_views_that_need_no_server(playground: Playground) -> None:
-    assert playground.said == f"The playground is at {playground.url} (Ctrl-C ends it)\n"
+def test_playground_prints_its_address_and_has_its_views(playground: Playground) -> None:
+    assert playground.first_line == f"The playground is at {playground.url} (Ctrl-C ends it)\n"
     session = json.loads(playground.ask("api/session").body)
     assert (session["server"], session["views"]) == (None, ["playground", "replay"])
     assert "<title>" in playground.ask("").body
@@ -49,7 +49,7 @@ def test_it_says_where_it_is_and_has_the_views_that_need_no_server(playground: P
         )
 
 
-def test_each_call_of_a_scene_is_answered_as_a_server_answers_it(
+def test_decisions_of_a_scene_equal_those_of_a_server(
     playground: Playground, redis: Redis, clock: Clock
 ) -> None:
     traffic = {"rate": 3000, "random": True, "bursts": [[500, 5]], "every": 3000, "cost": 1}
@@ -72,12 +72,10 @@ def test_each_call_of_a_scene_is_answered_as_a_server_answers_it(
     assert denied > 100
 
 
-def test_a_sketch_that_is_too_small_for_all_callers_denies_more_than_their_limits_do(
-    playground: Playground, redis: Redis
-) -> None:
+def test_small_sketch_denies_as_much_as_on_a_server(playground: Playground, redis: Redis) -> None:
     limits = ["TOKENBUCKET 2 1 1h", "SKETCH 2 1 1h SIZE 64kb"]
-    asked = {"limits": limits, "traffic": {"rate": 1}, "others": 10_000, "speed": 1000}
-    with playground.scene(**asked) as events:
+    scene = {"limits": limits, "traffic": {"rate": 1}, "others": 10_000, "speed": 1000}
+    with playground.scene(**scene) as events:
         next(events)
         for tick in events:
             bucket, sketch = tick["lanes"]
@@ -85,10 +83,10 @@ def test_a_sketch_that_is_too_small_for_all_callers_denies_more_than_their_limit
             assert max(sketch["cells"]) == sketch["left"] <= bucket["left"]
             if called > 20_000:
                 break
-    # Each of them has called once, and 20,000 units have no room in 2,048 cells of each row.
+    # Each caller has called once. 20,000 units do not fit the 2,048 cells of each row.
     assert sketch["others"]["denied"] > 10_000
     assert "others" not in bucket
-    # As much of it is in use as of a server's sketch under the same calls.
+    # The sketch is as full as that of a server after the same calls.
     calls = redis.pipeline(transaction=False)
     for caller in range(called):
         calls.execute_command("RL.SKETCH", "all", str(caller), 2, 1, "1h", "SIZE", "64kb")
@@ -101,7 +99,7 @@ def test_a_sketch_that_is_too_small_for_all_callers_denies_more_than_their_limit
     assert abs(sketch["others"]["passed"] - allowed) < 0.1 * allowed
 
 
-def test_a_scene_is_changed_by_its_id_and_ends_with_its_stream(playground: Playground) -> None:
+def test_scene_is_changed_by_its_id_and_ends_with_its_stream(playground: Playground) -> None:
     with playground.scene(limits=["FIXED 3 1h"], speed=0) as events:
         name = next(events)["id"]
         assert next(events)["calls"] == []
@@ -111,7 +109,7 @@ def test_a_scene_is_changed_by_its_id_and_ends_with_its_stream(playground: Playg
         changed = playground.ask(f"api/playground/{name}", {"limits": ["fixed 5 1h"], "calls": 3})
         assert json.loads(changed.body) == {"limits": ["FIXED 5 1h"]}
         tick = next(events)
-        # What was used stays used.
+        # A changed limit keeps the usage.
         assert [answers[0] >= 0 for _, answers in tick["calls"]] == [True, True, False]
         assert tick["lanes"][0]["left"] == 0
         wrong = playground.ask(f"api/playground/{name}", {"limits": ["FIXED x 1h"]})
@@ -138,28 +136,26 @@ def test_a_scene_is_changed_by_its_id_and_ends_with_its_stream(playground: Playg
         "{",
     ],
 )
-def test_a_scene_that_is_wrong_or_too_much_is_refused(
-    playground: Playground, wrong: object
-) -> None:
+def test_invalid_or_oversized_scene_is_refused(playground: Playground, wrong: object) -> None:
     answer = playground.ask("api/playground", wrong)
     assert answer.status == 400
     assert json.loads(answer.body)["error"]
 
 
-def test_there_are_only_so_many_scenes_at_once() -> None:
+def test_scenes_above_the_maximum_are_refused() -> None:
     playground = Playground()
     opened = []
     try:
-        asked = {"limits": ["FIXED 1 1s"], "speed": 0}
-        opened += [playground.opened("api/playground", asked) for _ in range(64)]
-        assert playground.ask("api/playground", asked).status == 503
+        scene = {"limits": ["FIXED 1 1s"], "speed": 0}
+        opened += [playground.opened("api/playground", scene) for _ in range(64)]
+        assert playground.ask("api/playground", scene).status == 503
     finally:
         for response in opened:
             response.close()
         assert playground.end(signal.SIGINT) == 0
 
 
-def test_a_log_is_replayed_as_on_the_command_line(playground: Playground) -> None:
+def test_replay_equals_that_of_the_command_line(playground: Playground) -> None:
     log = "".join(f"{1_767_603_600 + call // 4} user:{call % 3}\n" for call in range(300)) + "?\n"
     answer = playground.ask("api/replay?limit=FIXED%202%202s&goal=5%25", log)
     printed = subprocess.run(
@@ -177,7 +173,7 @@ def test_a_log_is_replayed_as_on_the_command_line(playground: Playground) -> Non
         assert playground.ask(f"api/replay?{query}", log).status == 400
 
 
-def test_a_chain_of_proxies_is_resolved_by_those_that_are_trusted(playground: Playground) -> None:
+def test_client_is_resolved_by_trusted_proxies(playground: Playground) -> None:
     log = "1767603600 198.51.100.7,203.0.113.1,10.0.0.1\n1767603600 2001:db8:1:2::1\n"
     for more, keys in {
         "": ["10.0.0.1", "2001:db8:1:2::/64"],
@@ -187,21 +183,23 @@ def test_a_chain_of_proxies_is_resolved_by_those_that_are_trusted(playground: Pl
         assert sorted(key for key, _ in json.loads(answer.body)["denied_keys"]) == sorted(keys)
 
 
-def test_a_replay_that_is_under_way_does_not_delay_the_end() -> None:
-    # Small as it is sent, and the work of minutes.
+def test_running_replay_does_not_delay_the_shutdown() -> None:
+    # The request is small, and takes minutes to process.
     log = gzip.compress(b"1767603600 a\n" * 16_000_000, 1)
     playground = Playground()
     try:
-        with socket.create_connection(("127.0.0.1", playground.port), timeout=60) as asking:
-            asking.sendall(b"POST /api/replay?limit=FIXED+99+1h HTTP/1.1\r\nHost: localhost\r\n")
-            asking.sendall(b"Content-Length: %d\r\n\r\n" % len(log) + log)
-            poll.until(lambda: playground.seconds() > 0.5, "it is under way", timeout=60)
+        with socket.create_connection(("127.0.0.1", playground.port), timeout=60) as connection:
+            connection.sendall(
+                b"POST /api/replay?limit=FIXED+99+1h HTTP/1.1\r\nHost: localhost\r\n"
+            )
+            connection.sendall(b"Content-Length: %d\r\n\r\n" % len(log) + log)
+            poll.until(lambda: playground.seconds() > 0.5, "the replay is running", timeout=60)
     finally:
         status = playground.end()
     assert status == 0
 
 
-def test_a_log_that_is_too_long_is_refused(playground: Playground) -> None:
+def test_log_above_the_maximum_is_refused(playground: Playground) -> None:
     log = "1767603600 user:1\n" * 1_000_000
     try:
         status = playground.ask("api/replay?limit=FIXED%202%202s", log).status
@@ -211,14 +209,14 @@ def test_a_log_that_is_too_long_is_refused(playground: Playground) -> None:
     assert status == 413
 
 
-def test_other_pages_and_other_names_are_refused(playground: Playground) -> None:
-    asked = {"limits": ["FIXED 1 1s"]}
-    assert playground.ask("api/playground", asked, Host="evil.example").status == 421
-    refused = playground.ask("api/playground", asked, **{"Sec-Fetch-Site": "cross-site"})
+def test_cross_site_requests_and_unknown_hosts_are_refused(playground: Playground) -> None:
+    scene = {"limits": ["FIXED 1 1s"]}
+    assert playground.ask("api/playground", scene, Host="evil.example").status == 421
+    refused = playground.ask("api/playground", scene, **{"Sec-Fetch-Site": "cross-site"})
     assert refused.status == 403
 
 
-def test_off_loopback_it_needs_a_token() -> None:
+def test_playground_off_loopback_requires_a_token() -> None:
     done = subprocess.run(
         [BINARY, "playground", "--listen", "192.0.2.1:0"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Logs under limits that are to be tried: what the replay says is what a server would have said."""
+"""Replay of logs: its decisions equal those of a server."""
 
 import gzip
 import json
@@ -48,7 +48,7 @@ def replay(*words: str | Path, log: str | None = None, status: int = 0) -> str:
 
 
 def calls(seed: int) -> list[tuple[int, str, str]]:
-    """Instants in microseconds, keys and costs: clumps and gaps, several calls in one instant."""
+    """Returns random calls in bursts: microseconds since the epoch, key and cost."""
     chance = random.Random(seed)
     now, made = START_US, []
     for _ in range(600):
@@ -62,9 +62,7 @@ def calls(seed: int) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("limits", LIMITS)
-def test_a_replay_says_what_a_server_would_have_said(
-    limits: str, redis: Redis, clock: Clock
-) -> None:
+def test_replay_equals_the_decisions_of_a_server(limits: str, redis: Redis, clock: Clock) -> None:
     made = calls(LIMITS.index(limits))
     redis.execute_command("RL.POLICYSET", "replayed", *limits.split())
     outcomes, denied = Counter(), Counter()
@@ -73,7 +71,7 @@ def test_a_replay_says_what_a_server_would_have_said(
         allowed = redis.execute_command("RL.LIMIT", key, "replayed", "COST", cost)[0]
         outcomes[allowed] += 1
         denied[key] += 1 - allowed
-    # A test that denies nothing, or all, would compare little.
+    # Both outcomes must be frequent for a useful comparison.
     assert min(outcomes[0], outcomes[1]) > 20
     log = "".join(f"{now} {key} {cost}\n" for now, key, cost in made)
     report = json.loads(replay("-", "--limit", limits, "--json", log=log))
@@ -82,9 +80,7 @@ def test_a_replay_says_what_a_server_would_have_said(
     assert (report["calls"], report["keys"], report["skipped"]) == (len(made), 4, 0)
 
 
-def test_the_smallest_limit_is_one_that_a_server_takes_and_keeps_to_the_goal(
-    redis: Redis, clock: Clock
-) -> None:
+def test_smallest_limit_keeps_to_the_goal_on_a_server(redis: Redis, clock: Clock) -> None:
     made = calls(7)
     log = "".join(f"{now} {key}\n" for now, key, _ in made)
     report = json.loads(
@@ -98,30 +94,30 @@ def test_the_smallest_limit_is_one_that_a_server_takes_and_keeps_to_the_goal(
     assert denied == report["smallest_denied"] <= len(made) * 0.05
 
 
-def test_an_access_log_is_told_for_people(tmp_path: Path) -> None:
+def test_access_log_is_reported_as_text(tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     line = '{} - - [05/Jan/2026:09:00:0{} +0100] "GET / HTTP/1.1" 200 512 "-" "curl"\n'
     clients = ["192.0.2.1"] * 5 + ["192.0.2.2"]
     log.write_text(
         "".join(line.format(client, at) for at in range(4) for client in clients) + "?\n"
     )
-    told = replay(log, "--limit", "fixed 2 1s")
-    assert told.startswith(
+    report = replay(log, "--limit", "fixed 2 1s")
+    assert report.startswith(
         "24 calls of 2 keys, 2026-01-05T08:00:00Z to 2026-01-05T08:00:03Z (3s)\n"
         "FIXED 2 1s: 12 admitted, 12 denied (50.00 %), of 1 key\n"
         "1 line skipped:\n"
     )
-    assert "          12  192.0.2.1\n" in told
-    assert told.endswith(
+    assert "          12  192.0.2.1\n" in report
+    assert report.endswith(
         "The smallest limit that denies at most 1%: FIXED 5 1s (0 denied, 0.00 %)\n"
     )
 
 
-def test_a_log_that_was_compressed_is_read_as_it_was(tmp_path: Path) -> None:
+def test_compressed_log_is_replayed_like_the_original(tmp_path: Path) -> None:
     text = "".join(f"{now} {key} {cost}\n" for now, key, cost in calls(3)).encode()
     plain, zipped = tmp_path / "log", tmp_path / "log.gz"
     plain.write_bytes(text)
-    # As of a log that was appended to after it was compressed once.
+    # Two gzip members, as in a log that is appended to after its compression.
     zipped.write_bytes(gzip.compress(text[:3000]) + gzip.compress(text[3000:]))
     words = ["--limit", "FIXED 6 2s", "--json"]
     assert replay(zipped, *words) == replay(plain, *words)
@@ -129,21 +125,21 @@ def test_a_log_that_was_compressed_is_read_as_it_was(tmp_path: Path) -> None:
     assert replay(zipped, *words, status=1) != ""
 
 
-def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:
+def test_invalid_input_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("1767603600 user:1\n")
-    for limits, told in {
+    for limits, error in {
         "FIXED ten 1m": "--limit: ERR limit must be",
         "CONCURRENCY 3 1m": "--limit: CONCURRENCY cannot be replayed",
     }.items():
-        assert told in replay(log, "--limit", limits, status=1)
+        assert error in replay(log, "--limit", limits, status=1)
     assert "must be a share" in replay(log, "--limit", "FIXED 1 1s", "--goal", "2", status=2)
     assert "No such file" in replay(tmp_path / "none", "--limit", "FIXED 1 1s", status=1)
     log.write_text("nothing of a log\n")
     assert "no line was understood of 1" in replay(log, "--limit", "FIXED 1 1s", status=1)
 
 
-def test_a_log_counts_the_keys_that_the_gateway_counts() -> None:
+def test_replay_counts_by_the_keys_of_the_gateway() -> None:
     request = '- - [05/Jan/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 512 "-" "curl"'
     log = "".join(
         f"2026-01-05T09:00:01.5Z stdout F {line}\n"
@@ -163,5 +159,7 @@ def test_a_log_counts_the_keys_that_the_gateway_counts() -> None:
     assert report["skipped_why"]["not_understood"] == 1
     number, line = report["first_not_understood"]
     assert (number, line) == (6, "2026-01-05T09:00:01.5Z stdout F starting worker processes")
-    told = replay("-", "--limit", "FIXED 0 1m", log="Sep 10 10:00:00 lb sshd[1]: hello\n", status=1)
-    assert "the first is line 1: Sep 10 10:00:00 lb sshd[1]: hello" in told
+    error = replay(
+        "-", "--limit", "FIXED 0 1m", log="Sep 10 10:00:00 lb sshd[1]: hello\n", status=1
+    )
+    assert "the first is line 1: Sep 10 10:00:00 lb sshd[1]: hello" in error
