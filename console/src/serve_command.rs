@@ -2,7 +2,7 @@
 
 use crate::command_line::{Listen, Serve};
 use crate::web::{self, Console, Guard, Tokens};
-use ratelimit_link::certificate::Certificate;
+use ratelimit_link::certificate::TlsFiles;
 use ratelimit_link::listener::{self, Phase};
 use ratelimit_link::process::{Signals, bind};
 use std::net::SocketAddr;
@@ -44,7 +44,9 @@ async fn serve_page(
     let tokens = Arc::new(tokens);
     let guard = Guard::new(options.at.ip(), Arc::clone(&tokens), &options.hosts)?;
     Tokens::watch(&tokens)?;
-    let tls = Certificate::watch(options.cert.clone().zip(options.key.clone()), web::uncounted)?;
+    let files = options.cert.clone().zip(options.key.clone());
+    let files = files.map(|(certificate, key)| TlsFiles { certificate, key, client_authority: None });
+    let tls = files.map(|files| files.watch(web::uncounted)).transpose()?;
     let listener = bind(options.at).await.map_err(|error| format!("--listen {error}"))?;
     announce(listener.local_addr().map_err(|error| error.to_string())?);
     console.start();

@@ -24,7 +24,8 @@ use axum::Router;
 use failure::Failure;
 use live::Sampler;
 use ratelimit_link::address::Address;
-use ratelimit_link::listener::{Protocol, Service, TlsAcceptor};
+use ratelimit_link::certificate::TlsConfig;
+use ratelimit_link::listener::{Protocol, Service};
 use routes::VIEWS;
 pub use routes::router;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ fn without_server() -> Failure {
 pub fn uncounted(_: bool) {}
 
 /// Returns the service of a console.
-pub fn service(tls: Option<TlsAcceptor>, router: Router) -> Service {
+pub fn service(tls: Option<TlsConfig>, router: Router) -> Service {
     let (protocol, request_timeout) = (Protocol::Http, REQUEST_TIMEOUT);
     Service { tls, protocol, router, request_timeout, connection_bytes: CONNECTION_BYTES }
 }

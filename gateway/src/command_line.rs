@@ -7,6 +7,7 @@ use crate::rls::RequestSettings;
 use crate::upstream::Address;
 use crate::xds::XdsOptions;
 use clap::{Args, Parser, Subcommand};
+use ratelimit_link::certificate::TlsFiles;
 use ratelimit_link::command_line::{self, LogFormat, NamedServer};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -119,12 +120,33 @@ pub struct Serve {
     /// Key of the certificate of the gRPC listener.
     #[arg(long, env = "RATELIMIT_GATEWAY_GRPC_KEY", requires = "grpc_cert")]
     pub grpc_key: Option<PathBuf>,
+    /// Authority that must have signed the certificate of a client of the gRPC listener.
+    #[arg(long, env = "RATELIMIT_GATEWAY_GRPC_CLIENT_CA", requires = "grpc_cert")]
+    pub grpc_client_ca: Option<PathBuf>,
     /// Certificate of the HTTP listener, with --http-key.
     #[arg(long, env = "RATELIMIT_GATEWAY_HTTP_CERT", requires = "http_key")]
     pub http_cert: Option<PathBuf>,
     /// Key of the certificate of the HTTP listener.
     #[arg(long, env = "RATELIMIT_GATEWAY_HTTP_KEY", requires = "http_cert")]
     pub http_key: Option<PathBuf>,
+    /// Authority that must have signed the certificate of a client of the HTTP listener.
+    #[arg(long, env = "RATELIMIT_GATEWAY_HTTP_CLIENT_CA", requires = "http_cert")]
+    pub http_client_ca: Option<PathBuf>,
+    /// Addresses of listeners for operators, with commas: health, metrics, and /rlconfig, the limits of the files.
+    #[arg(long, env = "RATELIMIT_GATEWAY_DEBUG", value_delimiter = ',')]
+    pub debug: Vec<SocketAddr>,
+    /// Certificate of the listeners for operators, with --debug-key.
+    #[arg(long, env = "RATELIMIT_GATEWAY_DEBUG_CERT", requires = "debug_key")]
+    pub debug_cert: Option<PathBuf>,
+    /// Key of the certificate of the listeners for operators.
+    #[arg(long, env = "RATELIMIT_GATEWAY_DEBUG_KEY", requires = "debug_cert")]
+    pub debug_key: Option<PathBuf>,
+    /// Authority that must have signed the certificate of a client of the listeners for operators.
+    #[arg(long, env = "RATELIMIT_GATEWAY_DEBUG_CLIENT_CA", requires = "debug_cert")]
+    pub debug_client_ca: Option<PathBuf>,
+    /// Path of the metrics.
+    #[arg(long, env = "RATELIMIT_GATEWAY_METRICS_PATH", value_parser = metrics_path, default_value = "/metrics")]
+    pub metrics_path: String,
     /// File of limits, or directory of such files. It is reloaded when it changes.
     #[arg(long, env = "RATELIMIT_GATEWAY_CONFIG")]
     pub config: Option<PathBuf>,
@@ -179,6 +201,24 @@ impl Serve {
         RequestSettings { id_lifetime: self.once.as_str().into(), ipv6_prefix: self.ipv6_prefix, charge: self.charge }
     }
 
+    /// Returns the TLS files of the gRPC listener.
+    #[must_use]
+    pub fn grpc_tls(&self) -> Option<TlsFiles> {
+        tls_files([&self.grpc_cert, &self.grpc_key, &self.grpc_client_ca])
+    }
+
+    /// Returns the TLS files of the HTTP listener.
+    #[must_use]
+    pub fn http_tls(&self) -> Option<TlsFiles> {
+        tls_files([&self.http_cert, &self.http_key, &self.http_client_ca])
+    }
+
+    /// Returns the TLS files of the listeners for operators.
+    #[must_use]
+    pub fn debug_tls(&self) -> Option<TlsFiles> {
+        tls_files([&self.debug_cert, &self.debug_key, &self.debug_client_ca])
+    }
+
     /// Returns the address of the server, with the credentials for it.
     ///
     /// # Errors
@@ -193,6 +233,22 @@ impl Serve {
         };
         named.address()
     }
+}
+
+fn tls_files([certificate, key, client_authority]: [&Option<PathBuf>; 3]) -> Option<TlsFiles> {
+    let (certificate, key) = certificate.clone().zip(key.clone())?;
+    Some(TlsFiles { certificate, key, client_authority: client_authority.clone() })
+}
+
+/// Parses the path of the metrics, which no other route may have.
+fn metrics_path(text: &str) -> Result<String, String> {
+    // `{}` and `*` would be parameters of the route.
+    let is_path = text.len() > 1 && text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let taken = ["/check", "/json", "/healthz", "/readyz", "/healthcheck", "/rlconfig"];
+    if !is_path || text.contains(['{', '}', '*', '?', '#']) || taken.contains(&text) {
+        return Err("must be a path of its own, such as /metrics".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn outage_mode(text: &str) -> Result<OutageMode, String> {

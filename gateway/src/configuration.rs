@@ -1,6 +1,7 @@
 //! Configuration files: the limits of domains in the format of envoyproxy/ratelimit, and the rules of forward auth.
 
 mod domain;
+mod dump;
 mod format;
 mod forward;
 mod import;

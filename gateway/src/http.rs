@@ -1,4 +1,5 @@
-//! HTTP service: forward auth (`/check`), the rate limit service in JSON (`/json`), metrics and health.
+//! HTTP service: forward auth (`/check`), the rate limit service in JSON (`/json`), metrics and health; and the service
+//! for operators, with the limits of the files (`/rlconfig`).
 
 mod forward_auth;
 mod json;
@@ -26,21 +27,45 @@ const MAX_JSON_BODY: usize = 1 << 20;
 pub struct HttpState {
     /// Rate limit service, with the configuration and the evaluator.
     pub rls: Rls,
-    /// Page `/metrics`.
+    /// Page of the metrics.
     pub metrics: MetricsPage,
+    /// Path of the metrics.
+    pub metrics_path: String,
     /// Status of `/readyz`.
     pub ready: Arc<AtomicBool>,
 }
 
 /// Returns the routes of the HTTP service.
 pub fn router(state: HttpState) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/check", any(check))
-        .route("/json", post(rate_limit_json).layer(DefaultBodyLimit::max(MAX_JSON_BODY)))
-        .route("/metrics", get(metrics_page))
+        .route("/json", post(rate_limit_json).layer(DefaultBodyLimit::max(MAX_JSON_BODY)));
+    routes.merge(health_and_metrics(&state.metrics_path)).with_state(state)
+}
+
+/// Returns the routes of the service for operators.
+pub fn debug_router(state: HttpState) -> Router {
+    let index = format!("/healthz\n/readyz\n/healthcheck\n{}\n/rlconfig\n", state.metrics_path);
+    let routes = Router::new().route("/", get(async || index)).route("/rlconfig", get(configuration));
+    routes.merge(health_and_metrics(&state.metrics_path)).with_state(state)
+}
+
+fn health_and_metrics(metrics_path: &str) -> Router<HttpState> {
+    Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .with_state(state)
+        .route("/healthcheck", get(healthcheck))
+        .route(metrics_path, get(metrics_page))
+}
+
+/// Answers `/healthcheck` like envoyproxy/ratelimit: with the same readiness as `/readyz`.
+async fn healthcheck(State(state): State<HttpState>) -> (StatusCode, &'static str) {
+    if state.ready.load(Ordering::Acquire) { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
+}
+
+/// Answers `/rlconfig` with the limits of the files.
+async fn configuration(State(state): State<HttpState>) -> String {
+    state.rls.config.load().to_text()
 }
 
 /// Answers `/readyz`: ready from the server's first reply until the drain. An outage does not change that, or all

@@ -14,12 +14,14 @@ use crate::reload::{self, Reloadable};
 use crate::rls::{self, Rls};
 use crate::upstream::Upstream;
 use arc_swap::ArcSwap;
+use futures_util::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
-use ratelimit_link::certificate::Certificate;
+use ratelimit_link::certificate::{TlsConfig, TlsFiles};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -30,8 +32,9 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTION_BYTES: usize = 8 << 20;
 /// Interval at which a condition without a notification is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Services with a status in `grpc.health.v1`: the whole server, and the rate limit service.
-const HEALTH_SERVICES: [&str; 2] = ["", rls::NAME];
+/// Services with a status in `grpc.health.v1`: the whole server, and the rate limit service, which envoyproxy/ratelimit
+/// calls `ratelimit`.
+const HEALTH_SERVICES: [&str; 3] = ["", rls::NAME, "ratelimit"];
 
 /// Serves until SIGTERM or SIGINT and for the time of `--drain` after it. A second signal ends the service at once.
 ///
@@ -46,29 +49,23 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let config = watch_configuration(&options)?;
     let (policies, upstream) = (Arc::new(PolicyCache::default()), Arc::new(Upstream::new(options.address()?)));
     let prometheus = metrics::install()?;
-    let evaluator = Arc::new(Evaluator {
-        upstream: Arc::clone(&upstream),
-        policies: Arc::clone(&policies),
-        outage_mode: options.on_outage,
-        local: if let OutageMode::Local(share) = options.on_outage { Some(LocalLimits::new(share)) } else { None },
-        timeout: options.timeout,
-        shadow: options.shadow,
-        in_flight: Arc::new(Semaphore::new(options.in_flight as usize)),
-        error_logged_at: Mutex::default(),
-    });
+    let evaluator = Arc::new(new_evaluator(&options, Arc::clone(&upstream), Arc::clone(&policies)));
     let rls = Rls {
         config: Arc::clone(&config),
         evaluator,
         settings: options.request_settings(),
         response_metadata: options.response_metadata,
     };
-    let tls = |files| Certificate::watch(files, metrics::count_reload);
-    let grpc_tls = tls(options.grpc_cert.clone().zip(options.grpc_key.clone()))?;
-    let http_tls = tls(options.http_cert.clone().zip(options.http_key.clone()))?;
+    let (grpc_tls, http_tls) = (watch_tls(options.grpc_tls())?, watch_tls(options.http_tls())?);
+    let debug_tls = watch_tls(options.debug_tls())?;
     if upstream.has_certificates() {
         reload::load_and_watch(Arc::<Upstream>::clone(&upstream), metrics::count_reload)?;
     }
     let (grpc, http) = (bind(options.grpc).await?, bind(options.http).await?);
+    let mut debug = vec![];
+    for address in &options.debug {
+        debug.push(bind(*address).await?);
+    }
     tokio::spawn(async move { upstream.run(&policies).await });
     tokio::spawn(run_metrics_upkeep(prometheus.clone()));
     let metrics = http::MetricsPage::new(prometheus, options.metrics_cache);
@@ -77,7 +74,8 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     readiness.set(ServingStatus::NotServing).await;
     let evaluator = Arc::clone(&rls.evaluator);
     let ready = Arc::clone(&readiness.ready);
-    let http_router = http::router(http::HttpState { rls: rls.clone(), metrics, ready });
+    let metrics_path = options.metrics_path.clone();
+    let http_state = http::HttpState { rls: rls.clone(), metrics, metrics_path, ready };
     let (grpc_sender, grpc_phase) = watch::channel(Phase::Serving);
     let (http_sender, http_phase) = watch::channel(Phase::Serving);
     // Time for the request to arrive, and for its evaluation, which has a timeout of its own.
@@ -87,8 +85,13 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         |tls, protocol, router| Service { tls, protocol, router, request_timeout, connection_bytes: CONNECTION_BYTES };
     let grpc_service = service(grpc_tls, Protocol::Grpc, grpc_router);
     let grpc = tokio::spawn(listener::serve(grpc, grpc_service, grpc_phase));
-    let http = tokio::spawn(listener::serve(http, service(http_tls, Protocol::Http, http_router), http_phase));
-    tracing::info!(grpc = %options.grpc, http = %options.http, "serving");
+    let http_service = service(http_tls, Protocol::Http, http::router(http_state.clone()));
+    let debug_service = service(debug_tls, Protocol::Http, http::debug_router(http_state));
+    let http =
+        std::iter::once((http, http_service)).chain(debug.into_iter().map(|debug| (debug, debug_service.clone())));
+    let http: Vec<JoinHandle<()>> =
+        http.map(|(listener, service)| tokio::spawn(listener::serve(listener, service, http_phase.clone()))).collect();
+    tracing::info!(grpc = %options.grpc, http = %options.http, debug = ?options.debug, "serving");
     let becoming_ready = {
         let (mut readiness, evaluator) = (readiness.clone(), Arc::clone(&evaluator));
         tokio::spawn(async move {
@@ -121,7 +124,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         let _ = grpc.await;
         // Only now, so that /readyz answers 503 until the gRPC listener has ended.
         http_sender.send_replace(Phase::Ending);
-        let _ = http.await;
+        join_all(http).await;
         // Evaluations, and their rollbacks, go on after the connection of a client was closed.
         while evaluator.in_flight.available_permits() < options.in_flight as usize {
             sleep(POLL_INTERVAL).await;
@@ -135,6 +138,24 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     }
     evaluator.upstream.log_outages();
     Ok(())
+}
+
+fn new_evaluator(options: &Serve, upstream: Arc<Upstream>, policies: Arc<PolicyCache>) -> Evaluator {
+    Evaluator {
+        upstream,
+        policies,
+        outage_mode: options.on_outage,
+        local: if let OutageMode::Local(share) = options.on_outage { Some(LocalLimits::new(share)) } else { None },
+        timeout: options.timeout,
+        shadow: options.shadow,
+        in_flight: Arc::new(Semaphore::new(options.in_flight as usize)),
+        error_logged_at: Mutex::default(),
+    }
+}
+
+/// Reads the TLS files of a listener, if it has any, and follows their changes.
+fn watch_tls(files: Option<TlsFiles>) -> Result<Option<TlsConfig>, String> {
+    files.map(|files| files.watch(metrics::count_reload)).transpose()
 }
 
 /// Readiness in gRPC health checks and in `/readyz`.

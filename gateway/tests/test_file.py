@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from running import BINARY, OK, OVER, REPOSITORY, Gateway, descriptor
 
 from support import markdown, poll
 from support.clock import Clock
+from support.ports import reserve_port
 from support.server import Server
 
 FILE = """
@@ -42,6 +44,33 @@ descriptors:
 def gateway(server: Server, start: Callable[..., Gateway], file: Path) -> Gateway:
     file.write_text(FILE)
     return start(server.port, "--config", file)
+
+
+def test_listener_for_operators_shows_the_limits(
+    server: Server, start: Callable[..., Gateway], file: Path
+) -> None:
+    file.write_text(FILE)
+    with ExitStack() as owned:
+        ports = [reserve_port(owned) for _ in range(2)]
+        debug = ",".join(f"127.0.0.1:{port}" for port in ports)
+        words = ["--debug", debug, "--metrics-path", "/numbers"]
+        gateway = start(server.port, "--config", file, *words)
+        lines = gateway.get("/rlconfig", port=ports[0]).body.splitlines()
+        assert lines[0] == (
+            "api.closed: unit=DAY requests_per_unit=0, shadow_mode: false, quota_mode: false"
+        )
+        assert len(lines) == 6
+        file.write_text(FILE.replace("domain: api", "domain: other"))
+        poll.until(
+            lambda: gateway.get("/rlconfig", port=ports[1]).body.startswith("other."),
+            "the changed file is shown",
+        )
+        assert "/rlconfig" in gateway.get("/", port=ports[0]).body
+        paths = ["/numbers", "/healthz", "/readyz", "/healthcheck"]
+        assert [gateway.get(path, port=ports[0]).status for path in paths] == [200] * 4
+        assert [gateway.get(path, port=ports[0]).status for path in ("/check", "/json")] == [
+            404
+        ] * 2
 
 
 def test_rule_limits_each_value(gateway: Gateway) -> None:

@@ -201,11 +201,10 @@ def test_metrics_count_decisions_and_health_is_serving(
     assert gateway.metric("ratelimit_gateway_server_seconds_bucket", le="+Inf") == 2
     assert gateway.metric("ratelimit_gateway_near_total", policy="http") == 1
     assert gateway.metric("ratelimit_gateway_outage") == 0
-    assert [gateway.get(path).status for path in ("/healthz", "/readyz", "/none")] == [
-        200,
-        200,
-        404,
-    ]
+    healthy = [gateway.get(path) for path in ("/healthz", "/readyz", "/healthcheck")]
+    assert [(answer.status, answer.body.strip()) for answer in healthy[:2]] == [(200, "ok")] * 2
+    assert (healthy[2].status, healthy[2].body) == (200, "OK")
+    assert [gateway.get(path).status for path in ("/none", "/rlconfig")] == [404, 404]
     for service in ("", "envoy.service.ratelimit.v3.RateLimitService"):
         poll.until(lambda: gateway.health(service) == "SERVING", "it is healthy")  # noqa: B023
 

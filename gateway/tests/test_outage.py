@@ -162,7 +162,7 @@ def test_gateway_is_ready_once_the_server_starts(
     with Server(binary, clock=clock) as server:
         server.stop()
         gateway = start(server.port, wait=False)
-        assert gateway.get("/readyz").status == 503
+        assert [gateway.get(path).status for path in ("/readyz", "/healthcheck")] == [503, 500]
         assert gateway.health() == "NOT_SERVING"
         assert gateway.passes(descriptor(user="1"))
         server.start()
@@ -257,8 +257,8 @@ def test_shutdown_does_not_wait_for_endless_streams(gateway: Gateway) -> None:
 
 def test_health_over_grpc_matches_readiness(server: Server, start: Start) -> None:
     gateway = start(server.port)
-    services = ["", "envoy.service.ratelimit.v3.RateLimitService"]
-    assert [gateway.health(service) for service in services] == ["SERVING"] * 2
+    services = ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"]
+    assert [gateway.health(service) for service in services] == ["SERVING"] * 3
 
 
 def test_concurrency_without_an_id_is_logged_once_a_minute(server: Server, start: Start) -> None:

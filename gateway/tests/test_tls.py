@@ -28,6 +28,8 @@ from support.server import Server
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
 __all__ = ["certificates"]
 
+LISTENERS = ("grpc", "http", "debug")
+
 
 @pytest.fixture
 def port(binary: Binary, certificates: Path) -> Iterator[int]:
@@ -78,7 +80,10 @@ def test_http_listener_speaks_tls(
 @pytest.mark.parametrize("content", [b"", b"\n", None], ids=["empty", "newline", "directory"])
 @pytest.mark.parametrize(
     "empty",
-    ["grpc-cert", "grpc-key", "http-cert", "http-key", "server-ca", "server-cert", "server-key"],
+    [
+        *(f"{at}-{kind}" for at in LISTENERS for kind in ("cert", "key", "client-ca")),
+        *("server-ca", "server-cert", "server-key"),
+    ],
 )
 def test_error_names_an_empty_tls_file(
     empty: str, content: bytes | None, certificates: Path, tmp_path: Path
@@ -90,7 +95,7 @@ def test_error_names_an_empty_tls_file(
         file.write_bytes(content)
     files = {
         f"{at}-{kind}": certificates / f"own.{'crt' if kind == 'cert' else 'key'}"
-        for at in ("grpc", "http", "server")
+        for at in (*LISTENERS, "server")
         for kind in ("cert", "key")
     }
     files |= {"server-ca": certificates / "ca.crt", empty: file}
@@ -167,6 +172,66 @@ def test_connections_use_renewed_certificates_without_a_restart(
             poll.until(
                 lambda: gateway.get("/check").status in statuses, "the new authority is trusted"
             )
+
+
+def listener_options(folder: Path) -> list[str | Path]:
+    """Certificates of all listeners, and the authority of their clients."""
+    files = {"cert": "own.crt", "key": "own.key", "client-ca": "clients.crt"}
+    return [
+        word
+        for at in LISTENERS
+        for name, it in files.items()
+        for word in (f"--{at}-{name}", folder / it)
+    ]
+
+
+def test_listeners_serve_only_clients_with_a_certificate(
+    server: Server, start: Callable[..., Gateway], certificates: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(certificates, tmp_path / "tls"))
+    shutil.copy(folder / "ca.crt", folder / "clients.crt")
+    with ExitStack() as owned:
+        debug = reserve_port(owned)
+        words = listener_options(folder)
+        gateway = start(server.port, *words, "--debug", f"127.0.0.1:{debug}", scheme="https")
+        trusted = ssl.create_default_context(cafile=folder / "ca.crt")
+        named = ssl.create_default_context(cafile=folder / "ca.crt")
+        named.load_cert_chain(folder / "own.crt", folder / "own.key")
+
+        def status(port: int, context: ssl.SSLContext) -> int | None:
+            connection = http.client.HTTPSConnection("localhost", port, context=context)
+            with closing(connection):
+                try:
+                    connection.request("GET", "/healthz")
+                    return connection.getresponse().status
+                except OSError:
+                    return None
+
+        def answers(**client: bytes) -> bool:
+            roots = (folder / "ca.crt").read_bytes()
+            credentials = grpc.ssl_channel_credentials(roots, **client)
+            with grpc.secure_channel(f"localhost:{gateway.grpc}", credentials) as channel:
+                try:
+                    ask = health_pb2_grpc.HealthStub(channel).Check
+                    return bool(ask(health_pb2.HealthCheckRequest(), timeout=10).status)
+                except grpc.RpcError:
+                    return False
+
+        client = {
+            "private_key": (folder / "own.key").read_bytes(),
+            "certificate_chain": (folder / "own.crt").read_bytes(),
+        }
+        assert [status(port, named) for port in (gateway.http, debug)] == [200, 200]
+        assert answers(**client)
+        assert [status(port, trusted) for port in (gateway.http, debug)] == [None, None]
+        assert not answers()
+        # Another authority, which has not signed the certificate of the client.
+        other = tmp_path / "other"
+        other.mkdir()
+        make_authority(other)
+        shutil.copy(other / "ca.crt", folder / "clients.crt")
+        poll.until(lambda: status(debug, named) is None, "the new authority applies")
+        poll.until(lambda: not answers(**client), "to the gRPC listener, too")
 
 
 def test_untrusted_server_gets_no_calls(port: int, start: Callable[..., Gateway]) -> None:

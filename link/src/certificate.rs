@@ -1,80 +1,100 @@
-//! TLS certificate of a listener.
+//! TLS settings of a listener: its certificate, and the authority of its clients.
 
 use crate::file_stamp::FileStamp;
 use crate::reload::{self, ReloadCounter, Reloadable};
-use arc_swap::ArcSwapOption;
-use rustls::ServerConfig;
+use arc_swap::ArcSwap;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio_rustls::TlsAcceptor;
 
-/// Certificate chain and private key, reloaded when their files change. Each handshake uses the latest.
-#[derive(Debug)]
-pub struct Certificate {
-    chain: PathBuf,
-    key: PathBuf,
-    current: ArcSwapOption<CertifiedKey>,
+/// Current TLS settings of a listener, replaced when their files change. Each handshake uses the latest.
+pub type TlsConfig = Arc<ArcSwap<ServerConfig>>;
+
+/// Files with the TLS settings of a listener.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// Certificate chain of the listener.
+    pub certificate: PathBuf,
+    /// Private key of the certificate.
+    pub key: PathBuf,
+    /// Certificates of the authority that clients' certificates must be signed by. Without it, clients need none.
+    pub client_authority: Option<PathBuf>,
 }
 
-impl Certificate {
-    /// Creates a certificate whose files are not read yet.
-    fn new((chain, key): (PathBuf, PathBuf)) -> Arc<Certificate> {
-        Arc::new(Certificate { chain, key, current: ArcSwapOption::empty() })
-    }
+/// TLS settings that are reloaded when their files change.
+struct ReloadedTls {
+    files: TlsFiles,
+    current: TlsConfig,
+}
 
-    /// Reads the files of a chain and its key, and returns a TLS acceptor that follows their changes.
+impl TlsFiles {
+    /// Reads the files, and returns TLS settings that follow their changes.
     ///
     /// # Errors
     /// If a file cannot be read or is malformed, or if the key does not belong to the certificate.
-    pub fn watch(files: Option<(PathBuf, PathBuf)>, count: ReloadCounter) -> Result<Option<TlsAcceptor>, String> {
-        let Some(files) = files else { return Ok(None) };
-        let certificate = Certificate::new(files);
-        reload::load_and_watch(Arc::<Certificate>::clone(&certificate), count)?;
-        Ok(Some(certificate.acceptor()))
+    pub fn watch(self, count: ReloadCounter) -> Result<TlsConfig, String> {
+        let current = Arc::new(ArcSwap::from_pointee(self.read()?));
+        let reloaded = ReloadedTls { files: self, current: Arc::clone(&current) };
+        reload::load_and_watch(Arc::new(reloaded), count)?;
+        Ok(current)
     }
 
-    fn acceptor(self: &Arc<Certificate>) -> TlsAcceptor {
-        let resolver: Arc<dyn ResolvesServerCert> = Arc::<Certificate>::clone(self);
-        let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(resolver);
+    fn read(&self) -> Result<ServerConfig, String> {
+        let chain = read_certificates(&self.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| in_file(&self.key, &error))?;
+        let provider = Arc::new(ring::default_provider());
+        let clients = match &self.client_authority {
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in read_certificates(path)? {
+                    roots.add(certificate).map_err(|error| in_file(path, &error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+                verifier.build().map_err(|error| in_file(path, &error))?
+            }
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
+        let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = versions.map_err(|error| error.to_string())?.with_client_cert_verifier(clients);
+        // Fails while only one of the two files has been renewed.
+        let config = builder.with_single_cert(chain, key).map_err(|error| in_file(&self.certificate, &error));
+        let mut config = config?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        TlsAcceptor::from(Arc::new(config))
+        Ok(config)
     }
 }
 
-impl ResolvesServerCert for Certificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.current.load_full()
-    }
-}
-
-impl Reloadable for Certificate {
+impl Reloadable for ReloadedTls {
     fn name(&self) -> &'static str {
         "the certificate of a listener"
     }
 
     fn stamp(&self) -> FileStamp {
-        FileStamp::read([self.chain.clone(), self.key.clone()])
+        let TlsFiles { certificate, key, client_authority } = self.files.clone();
+        FileStamp::read([certificate, key].into_iter().chain(client_authority))
     }
 
     fn read(&self) -> Result<(), String> {
-        self.current.store(Some(Arc::new(read_files(&self.chain, &self.key)?)));
+        self.current.store(Arc::new(self.files.read()?));
         Ok(())
     }
 }
 
-fn read_files(certificate: &Path, key: &Path) -> Result<CertifiedKey, String> {
-    let name_file = |path: &Path, error: &dyn std::error::Error| format!("{}: {error}", path.display());
-    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| name_file(certificate, &error))?;
-    if chain.is_empty() {
-        return Err(format!("{}: the file has no certificate", certificate.display()));
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = certificates.map_err(|error| in_file(path, &error))?;
+    if certificates.is_empty() {
+        Err(format!("{}: the file has no certificate", path.display()))
+    } else {
+        Ok(certificates)
     }
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| name_file(key, &error))?;
-    // Fails while only one of the two files has been renewed.
-    CertifiedKey::from_der(chain, secret, &ring::default_provider()).map_err(|error| name_file(certificate, &error))
+}
+
+fn in_file(path: &Path, error: &dyn Error) -> String {
+    format!("{}: {error}", path.display())
 }

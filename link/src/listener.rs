@@ -8,6 +8,7 @@ mod connection;
 mod stalls;
 mod stream;
 
+use crate::certificate::TlsConfig;
 use axum::Router;
 use budget::Budget;
 use connection::serve_connection;
@@ -18,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
-pub use tokio_rustls::TlsAcceptor;
+use tokio_rustls::TlsAcceptor;
 
 /// Timeout of a TLS handshake, of the first bytes, of the head of a request, and of each write.
 pub const IO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,8 +51,8 @@ pub enum Phase {
 /// Routes and bounds of a listener.
 #[derive(Clone)]
 pub struct Service {
-    /// Certificate and key, if the listener speaks TLS.
-    pub tls: Option<TlsAcceptor>,
+    /// TLS settings, if the listener speaks TLS.
+    pub tls: Option<TlsConfig>,
     /// Protocol of the listener.
     pub protocol: Protocol,
     /// Routes of the listener.
@@ -130,7 +131,7 @@ async fn handle_stream(
     budget: Budget,
     mut phase: watch::Receiver<Phase>,
 ) {
-    let Some(tls) = service.tls.clone() else {
+    let Some(tls) = service.tls.as_ref().map(|tls| TlsAcceptor::from(tls.load_full())) else {
         return serve_connection(endpoints, stream, service, budget, phase).await;
     };
     let handshake = tokio::select! {

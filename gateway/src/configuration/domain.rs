@@ -15,28 +15,28 @@ use std::sync::Arc;
 /// Rules of a domain.
 #[derive(Debug, Default)]
 pub struct Domain {
-    root: RuleLevel,
+    pub(super) root: RuleLevel,
 }
 
 /// Rules for one entry of a descriptor.
 #[derive(Debug, Default)]
-struct RuleLevel {
+pub(super) struct RuleLevel {
     /// Rules by key and value.
-    exact: HashMap<(String, String), RuleNode>,
+    pub(super) exact: HashMap<(String, String), RuleNode>,
     /// Rules by key and pattern of the value, or without a key by pattern of `key_value`, in the order of the file.
-    wildcards: Vec<(Option<String>, String, RuleNode)>,
+    pub(super) wildcards: Vec<(Option<String>, String, RuleNode)>,
     /// Rules for all values of a key.
-    any_value: HashMap<String, RuleNode>,
+    pub(super) any_value: HashMap<String, RuleNode>,
 }
 
 /// Node of the tree of rules.
 #[derive(Debug)]
-struct RuleNode {
+pub(super) struct RuleNode {
     /// Value in the file: `gold`, `g*`, or empty.
     pattern: String,
-    rule: Option<DomainRule>,
-    children: RuleLevel,
-    flags: RuleFlags,
+    pub(super) rule: Option<DomainRule>,
+    pub(super) children: RuleLevel,
+    pub(super) flags: RuleFlags,
     metadata: Option<Arc<Map<String, Value>>>,
 }
 
@@ -248,7 +248,8 @@ impl RuleLimit {
     }
 }
 
-fn join(key: &str, value: &str) -> String {
+/// Returns the name of an entry in paths: `plan_gold`, or `plan` without a value.
+pub(super) fn join(key: &str, value: &str) -> String {
     if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
 }
 
@@ -262,6 +263,11 @@ const UNITS: [(&str, &str, (u64, &str)); 7] = [
     ("month", "1mo", (30, "d")),
     ("year", "1y", (365, "d")),
 ];
+
+/// Returns the name of the unit with a window.
+pub(super) fn unit_of_window(window: &str) -> Option<&'static str> {
+    UNITS.iter().find(|(_, of_unit, _)| *of_unit == window).map(|(name, ..)| *name)
+}
 
 /// Parses the `rate_limit` of a descriptor.
 ///

@@ -252,3 +252,24 @@ fn file_may_have_several_documents() {
     assert_eq!((config.domains.len(), config.http.trusted.len()), (2, 2));
     assert!(config.http.rules.is_none());
 }
+
+#[test]
+fn text_has_a_line_for_each_limit() {
+    let config = parse(FILE).expect("a valid file");
+    let tail = "shadow_mode: false, quota_mode: false\n";
+    let lines = [
+        "api.closed: unit=DAY requests_per_unit=0",
+        "api.plan: unit=UNKNOWN requests_per_unit=0",
+        "api.plan_g*: unit=MONTH requests_per_unit=7",
+        "api.plan_go*: unit=YEAR requests_per_unit=8",
+        "api.plan_gold.user: unit=HOUR requests_per_unit=3",
+        "api.plan_gold: unit=MINUTE requests_per_unit=10",
+        "api.tenant: policy=tenant:{tenant},tenants",
+        "api.tenant_42: limit=TOKENBUCKET 10 10 1s FIXED 1000 1d",
+    ];
+    assert_eq!(config.to_text(), lines.map(|line| format!("{line}, {tail}")).concat());
+    let quota =
+        "{domain: d, descriptors: [{key: k, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}]}";
+    let quota = parse(quota).expect("a valid file").to_text();
+    assert_eq!(quota, "d.k: unit=HOUR requests_per_unit=1, shadow_mode: false, quota_mode: true\n");
+}

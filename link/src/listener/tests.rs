@@ -1,5 +1,7 @@
 use super::budget::Budget;
 use super::{Endpoints, IO_TIMEOUT, Phase, Protocol, Service, handle_stream, serve_bounded};
+use crate::certificate::TlsConfig;
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
@@ -16,7 +18,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use tokio_rustls::TlsAcceptor;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Timeout of a request, longer than every other timeout of a listener.
@@ -34,8 +35,8 @@ fn router() -> Router {
         .route("/waiting", get(move || async move { Body::from_stream(waiting()) }))
 }
 
-/// Returns an acceptor without a certificate, whose handshakes never complete.
-fn tls() -> TlsAcceptor {
+/// Returns settings without a certificate, whose handshakes never complete.
+fn tls() -> TlsConfig {
     #[derive(Debug)]
     struct NoCertificate;
     impl rustls::server::ResolvesServerCert for NoCertificate {
@@ -45,11 +46,11 @@ fn tls() -> TlsAcceptor {
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    TlsAcceptor::from(Arc::new(config.with_no_client_auth().with_cert_resolver(Arc::new(NoCertificate))))
+    Arc::new(ArcSwap::from_pointee(config.with_no_client_auth().with_cert_resolver(Arc::new(NoCertificate))))
 }
 
 /// Opens a connection to the routes of [`router`]. The paused clock advances whenever all tasks wait.
-fn connect(tls: Option<TlsAcceptor>, phase: watch::Receiver<Phase>) -> (DuplexStream, JoinHandle<()>) {
+fn connect(tls: Option<TlsConfig>, phase: watch::Receiver<Phase>) -> (DuplexStream, JoinHandle<()>) {
     connect_to(Service { tls, ..service() }, phase)
 }
 
