@@ -179,7 +179,7 @@ def test_only_commands_that_are_granted_are_carried_out(
 
 
 @each_limiter
-def test_rights_that_are_withdrawn_before_exec_are_missing_at_exec(
+def test_permissions_revoked_before_exec_are_missing_at_exec(
     limiter: Limiter, user: Callable[[str], Redis], pair: Pair
 ) -> None:
     client = user("+@all ~k")

@@ -55,14 +55,14 @@ def test_strikes_are_counted_within_the_window_of_the_first(redis: Redis, clock:
     ],
     ids=["never passes", "only looks", "only what is kept"],
 )
-def test_these_denials_are_no_strikes(redis: Redis, words: str) -> None:
+def test_peeks_oversized_costs_and_kept_units_are_no_strikes(redis: Redis, words: str) -> None:
     take(redis, "COST 2 FORCE FIXED 3 1m")
     for _ in range(3):
         take(redis, words)
     assert take(redis, "FIXED 4 1m")[0] == 1
 
 
-def test_these_calls_pass_a_ban(redis: Redis) -> None:
+def test_repetitions_renewals_and_releases_pass_a_ban(redis: Redis) -> None:
     limits = "FIXED 10 1m CONCURRENCY 5 1m me"
     take(redis, f"COST 4 ONCE a 5m {limits}")
     assert redis.execute_command("RL.BAN", "k", "1h") == 3_600_000
@@ -78,7 +78,7 @@ def test_these_calls_pass_a_ban(redis: Redis) -> None:
     assert peek(redis, "FIXED 10 1m")[:3] == [1, 10, 7]
 
 
-def test_a_ban_by_hand_never_shortens_and_is_lifted_by_0(redis: Redis, clock: Clock) -> None:
+def test_rl_ban_never_shortens_a_ban_and_0_lifts_it(redis: Redis, clock: Clock) -> None:
     ban = ("RL.BAN", "k")
     assert redis.execute_command(*ban, 0) == 0
     assert redis.exists("k") == 0

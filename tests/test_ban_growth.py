@@ -37,7 +37,7 @@ def test_each_ban_that_follows_soon_is_twice_as_long(redis: Redis, clock: Clock)
         clock.advance(f"{hours + 6}h")
 
 
-def test_a_level_passes_with_each_longest(redis: Redis, clock: Clock) -> None:
+def test_ban_level_falls_by_one_after_each_maximum(redis: Redis, clock: Clock) -> None:
     for hours in (1, 2, 4):
         assert strike(redis) == hours
         clock.advance(f"{hours}h")
@@ -50,7 +50,7 @@ def test_a_level_passes_with_each_longest(redis: Redis, clock: Clock) -> None:
     assert strike(redis) == 2
 
 
-def test_the_key_lives_until_the_level_has_passed(redis: Redis, clock: Clock) -> None:
+def test_key_lives_until_the_ban_level_is_zero(redis: Redis, clock: Clock) -> None:
     strike(redis)
     # At least the hour of the ban and the 7 hours of its level; at most an eighth and a second
     # more.
@@ -60,7 +60,7 @@ def test_the_key_lives_until_the_level_has_passed(redis: Redis, clock: Clock) ->
     assert strike(redis) == 1
 
 
-def test_a_ban_by_hand_leaves_the_level_and_0_forgets_it(redis: Redis, clock: Clock) -> None:
+def test_rl_ban_keeps_the_level_and_0_resets_it(redis: Redis, clock: Clock) -> None:
     strike(redis)
     assert redis.execute_command("RL.BAN", "k", "1d") == 24 * HOUR_MS
     clock.advance("30h")
@@ -80,7 +80,7 @@ def test_a_ban_without_max_leaves_the_level(redis: Redis, clock: Clock) -> None:
     assert strike(redis) == 2
 
 
-def test_levels_pass_by_the_longest_of_the_ban_that_was_and_bans_last_by_that_of_the_call(
+def test_level_falls_by_the_stored_maximum_and_a_ban_lasts_by_that_of_the_call(
     redis: Redis, clock: Clock
 ) -> None:
     for longest, hours in (("30h", 2), ("90m", 1.5)):
@@ -95,7 +95,7 @@ def test_levels_pass_by_the_longest_of_the_ban_that_was_and_bans_last_by_that_of
         clock.advance("1m")
 
 
-def test_a_shorter_ban_by_hand_changes_neither_end_nor_level(redis: Redis, clock: Clock) -> None:
+def test_shorter_rl_ban_changes_neither_end_nor_level(redis: Redis, clock: Clock) -> None:
     assert strike(redis) == 1
     before = redis.dump("k")
     assert redis.execute_command("RL.BAN", "k", "1m") == HOUR_MS
@@ -104,7 +104,7 @@ def test_a_shorter_ban_by_hand_changes_neither_end_nor_level(redis: Redis, clock
     assert b"ban_level" not in info(redis)
 
 
-def test_a_clock_gone_back_moves_the_level_along(redis: Redis, clock: Clock) -> None:
+def test_clock_moved_back_moves_the_ban_level(redis: Redis, clock: Clock) -> None:
     strike(redis)
     clock.advance("-10h")
     # This call writes that the clock has gone back.

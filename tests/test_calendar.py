@@ -93,9 +93,7 @@ def test_a_restart_and_a_restore_leave_a_window_its_end(
     check_end(redis, clock, words, end)
 
 
-def test_a_clock_gone_back_over_the_end_of_a_month_frees_nothing(
-    redis: Redis, clock: Clock
-) -> None:
+def test_clock_moved_back_over_the_end_of_a_month_frees_nothing(redis: Redis, clock: Clock) -> None:
     clock.set(us("2024-03-01 00:30"))
     redis.execute_command("RL.FIXED k 10 1mo ALIGNED COST 10")
     clock.advance("-1h")

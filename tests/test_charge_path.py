@@ -116,9 +116,7 @@ def started(fresh_server: Callable[..., Server]) -> list[Server]:
 
 
 @pytest.mark.parametrize("seed", first_on_every_server(range(4)))
-def test_a_call_on_one_key_is_a_call_on_several_with_one(
-    seed: int, started: list[Server], clock: Clock
-) -> None:
+def test_take_equals_mtake_of_one_key(seed: int, started: list[Server], clock: Clock) -> None:
     one, several = (server.client() for server in started)
     before = [len(written_commands(server)) for server in started]
     names = [key.name for key in keys()] + [

@@ -127,7 +127,7 @@ def test_program_raises_errors_of_the_server(program: Path, server: Server) -> N
     assert "many" in answer["error"]
 
 
-def test_program_takes_each_error_for_its_class(program: Path, stub: Stub) -> None:
+def test_program_maps_each_error_to_its_class(program: Path, stub: Stub) -> None:
     does = {"outage": (True, False), "operator": (False, True), "caller": (False, True)}
     does["decision"] = (False, False)
     events = json.loads(EVENTS.read_text())["events"]

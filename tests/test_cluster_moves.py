@@ -53,7 +53,7 @@ def refusal(client: Redis, *call: Word, ask: bool = False) -> type[Exception] | 
     return None
 
 
-def test_a_slot_on_its_way_is_served_at_both_ends(cluster: Cluster) -> None:
+def test_moving_slot_is_served_by_both_nodes(cluster: Cluster) -> None:
     limits = limiters(100, "{way}:")
     client = cluster.client()
     taken = Counter(dict.fromkeys(limits, 3))

@@ -102,7 +102,7 @@ def test_a_key_pattern_for_reading_is_enough_to_peek_and_not_to_take(user, serve
     assert not may(user("+@all %RW~a %R~b"), f"RL.MTAKE {several}")
 
 
-def test_the_server_s_own_categories_hold_the_commands_that_they_say(user, server):
+def test_acl_categories_of_the_server_contain_the_documented_commands(user, server):
     if server.version < CATEGORIZED:
         pytest.skip("the server gives no categories to a module's commands")
     assert allowed(user("+@read ~*")) == flagged("readonly")

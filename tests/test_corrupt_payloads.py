@@ -38,7 +38,7 @@ from support.workload import (
 pytestmark = pytest.mark.every_server
 
 
-def test_a_dump_that_is_sealed_anew_is_accepted(dumps: dict[str, bytes], redis: Redis) -> None:
+def test_dump_with_a_new_checksum_is_accepted(dumps: dict[str, bytes], redis: Redis) -> None:
     for dump in dumps.values():
         for same in (sealed(dump[:-10], dump), rewritten(dump, fields(dump))):
             assert is_accepted(redis, same)

@@ -50,7 +50,7 @@ def sketch(redis: Redis, key: str, items: int, size: str) -> None:
 
 
 @each_limiter
-def test_a_limiter_is_moved_and_goes_on(limiter: Limiter, mover: Redis) -> None:
+def test_limiter_continues_after_a_move(limiter: Limiter, mover: Redis) -> None:
     mover.execute_command(*limiter.take("k", 3))
     calls, blocks = move(mover, "k")
     assert calls == 1
@@ -87,7 +87,7 @@ NAMED: tuple[Word, ...] = ("FIXED", 9, "1h", "AS", "a-name-of-many-letters")
         pytest.param(beside_a_window(60), 70, id="leases and a window"),
     ],
 )
-def test_all_that_a_key_holds_is_moved(
+def test_every_allocation_of_a_key_is_moved(
     calls: list[tuple[Word, ...]], least: int, mover: Redis
 ) -> None:
     for call in calls:
@@ -97,7 +97,7 @@ def test_all_that_a_key_holds_is_moved(
     assert mover.execute_command(again, *calls[-1][1:])[0] == 1
 
 
-def test_a_server_whose_values_are_moved_at_each_step_answers_as_any_other(
+def test_server_that_moves_values_at_each_step_replies_as_any_other(
     mover: Redis, fresh_server: Start, clock: Clock
 ) -> None:
     usual = fresh_server().client()

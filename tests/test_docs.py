@@ -113,7 +113,7 @@ def run(text: str, server: Server, clock: Clock) -> None:
         "```conf\nmaxmemory-policy no-such-policy\n```",
     ],
 )
-def test_a_wrong_example_fails(server: Server, clock: Clock, text: str) -> None:
+def test_example_with_another_output_fails(server: Server, clock: Clock, text: str) -> None:
     with pytest.raises((AssertionError, ServerError)):
         run(text, server, clock)
 
@@ -184,7 +184,7 @@ def ours(redis: Redis) -> set[str]:
     return {name.upper() for name in redis.command() if name.upper().startswith("RL.")}
 
 
-def test_the_reference_has_every_command(synopses: dict[str, str], ours: set[str]) -> None:
+def test_reference_has_every_command(synopses: dict[str, str], ours: set[str]) -> None:
     assert synopses.keys() == ours
 
 
@@ -331,7 +331,7 @@ def test_documented_promises_and_limits_are_those_of_the_tests(
 
 
 @each_document
-def test_a_link_leads_somewhere(document: Path) -> None:
+def test_links_lead_to_existing_targets(document: Path) -> None:
     for path, place in markdown.links(document.read_text()):
         target = document.parent / path if path else document
         assert target.exists(), path

@@ -287,7 +287,7 @@ class Identified(Load):
 
 
 @pytest.mark.parametrize("preamble", ["yes", "no"])
-def test_an_id_that_was_answered_is_known_however_often_the_server_is_killed(
+def test_acknowledged_id_survives_kills_of_the_server(
     preamble: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(**AOF, aof_use_rdb_preamble=preamble)

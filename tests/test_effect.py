@@ -43,7 +43,7 @@ def test_the_effects_of_a_workload_applied_one_by_one_make_the_same_keys(
 
 
 @each_valid
-def test_a_valid_effect_makes_a_key_that_works(
+def test_valid_effect_creates_a_usable_key(
     effect: str, primary: Redis, pair: Pair, clock: Clock
 ) -> None:
     apply(primary, "k", effect)

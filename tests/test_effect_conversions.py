@@ -40,7 +40,7 @@ def test_a_conversion_turns_a_plain_key_into_one_with_several_limits(
 
 
 @each_conversion
-def test_a_conversion_of_anything_else_is_an_error(
+def test_conversion_of_another_type_is_an_error(
     held: str, conversion: str, primary: Redis, offset: Callable[[], int]
 ) -> None:
     kind = held.split(maxsplit=1)[0]
@@ -56,7 +56,7 @@ def test_a_conversion_of_anything_else_is_an_error(
 
 
 @each_conversion
-def test_a_malformed_conversion_is_an_error_and_leaves_everything_be(
+def test_malformed_conversion_is_an_error_and_changes_nothing(
     held: str, conversion: str, primary: Redis, offset: Callable[[], int]
 ) -> None:
     apply(primary, "k", held)

@@ -134,7 +134,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("effect", MALFORMED.values(), ids=MALFORMED.keys())
-def test_a_malformed_effect_is_an_error_and_leaves_everything_be(
+def test_malformed_effect_is_an_error_and_changes_nothing(
     effect: str, primary: Redis, offset: Callable[[], int]
 ) -> None:
     kind = effect.split(" ", maxsplit=1)[0]

@@ -66,7 +66,7 @@ def test_the_script_leaves_out_outcomes_without_calls(used: Server) -> None:
     assert set(ours) == expected | {f"policy:login:{count}" for count in COUNTS}
 
 
-def test_a_digest_of_digits_is_no_count(used: Server) -> None:
+def test_digest_of_digits_is_not_parsed_as_a_number(used: Server) -> None:
     with used.client(decode_responses=True) as client:
         client.execute_command("RL.POLICYDEL", *NAMES)
         # The digest of no policies consists of zeros.

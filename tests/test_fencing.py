@@ -96,7 +96,7 @@ def test_tokens_grow_over_every_change_of_the_key(redis: Redis, clock: Clock, wa
     assert token(redis, "b") > second
 
 
-def test_a_named_lease_among_other_limits(redis: Redis, clock: Clock) -> None:
+def test_named_lease_has_increasing_tokens(redis: Redis, clock: Clock) -> None:
     first = token(redis, "a", "AS", "lock")
     redis.execute_command("RL.TAKE", "k", "FIXED", 9, "1h")
     assert token(redis, "a", "AS", "lock") == first
@@ -114,12 +114,12 @@ def test_a_named_lease_among_other_limits(redis: Redis, clock: Clock) -> None:
         "RL.MTAKE 1 k CONCURRENCY 1 60s a FENCE",
     ],
 )
-def test_only_rl_acquire_has_it(redis: Redis, words: str) -> None:
+def test_only_rl_acquire_accepts_fence(redis: Redis, words: str) -> None:
     with pytest.raises(ResponseError, match=r"unexpected 'FENCE', which only RL.ACQUIRE has"):
         redis.execute_command(*words.split())
 
 
-def test_one_given_twice_is_an_error(redis: Redis) -> None:
+def test_duplicate_option_is_rejected(redis: Redis) -> None:
     with pytest.raises(ResponseError, match=r"unexpected 'FENCE', which is given twice"):
         acquire(redis, "a", "FENCE", "FENCE")
 
@@ -162,7 +162,7 @@ def test_tokens_grow_over_a_restart(fresh_server: Start, clock: Clock, way: str,
         assert token(client) > first
 
 
-def test_a_replica_has_the_tokens_and_goes_on_from_them(pair: Pair) -> None:
+def test_replica_has_the_tokens_and_continues_from_them(pair: Pair) -> None:
     with pair.primary.client() as primary, pair.replica.client() as replica:
         first = token(primary)
         pair.replica.wait_for_sync()
@@ -192,7 +192,7 @@ def test_tokens_grow_over_a_failover(fresh_server: Start, clock: Clock, begins: 
         assert token(client) > first
 
 
-def test_a_restored_key_has_its_token_which_is_seen(fresh_server: Start, clock: Clock) -> None:
+def test_token_of_a_restored_key_is_kept_and_exceeded(fresh_server: Start, clock: Clock) -> None:
     with fresh_server().client() as there, fresh_server().client() as here:
         clock.advance("1h")
         first = token(there)

@@ -252,7 +252,7 @@ def test_with_memory_full_a_script_gets_the_same_error(fresh: Redis) -> None:
     assert fresh.dbsize() == 1
 
 
-def test_once_there_is_memory_again_keys_are_made_again(fresh: Redis) -> None:
+def test_keys_are_created_once_memory_is_free(fresh: Redis) -> None:
     fill_memory(fresh)
     with pytest.raises(OutOfMemoryError):
         fresh.execute_command("RL.FIXED", "k", 10, "1h")

@@ -121,13 +121,13 @@ def test_an_argument_is_refused_by_its_name(redis, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_cost_is_refused(redis, form):
+def test_invalid_cost_is_refused(redis, form):
     answers = {value: answer(redis, *valid(form), "COST", value) for value in REFUSED["cost"]}
     assert answers == {value: refused("cost", "cost", value) for value in answers}
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if "TOKENBUCKET" in form])
-def test_a_maxwait_is_refused(redis, form):
+def test_invalid_maxwait_is_refused(redis, form):
     answers = {value: answer(redis, *valid(form), "MAXWAIT", value) for value in REFUSED["maxwait"]}
     assert answers == {value: refused("maxwait", "maxwait", value) for value in answers}
 

@@ -66,7 +66,7 @@ def test_the_limit_holds_while_the_clock_moves(clients, threads, clock, limit):
     assert sum(threads.map(run, clients)) == 10 + 30
 
 
-def test_units_taken_in_lots_and_given_back_add_up_too(clients, threads):
+def test_units_taken_and_returned_in_batches_add_up(clients, threads):
     def run(client: Redis) -> int:
         granted = client.execute_command("RL.TOKENBUCKET hot 10000 1 1s COST 250 UPTO")[5]
         for _ in range(granted % 7):

@@ -65,7 +65,7 @@ def test_upto_grants_the_units_that_are_not_kept(redis: Redis, limiter: Limiter)
 
 
 @each_rate
-def test_to_keep_more_than_the_limit_never_passes_and_writes_nothing(
+def test_keep_above_the_limit_is_never_granted_and_writes_nothing(
     redis: Redis, limiter: Limiter
 ) -> None:
     for cost in (0, 1):
@@ -105,7 +105,7 @@ def test_keep_of_several_keys_comes_from_the_call_or_the_spec(redis: Redis) -> N
     ]
 
 
-def test_options_before_the_spec_are_for_it(redis: Redis) -> None:
+def test_options_before_the_spec_apply_to_it(redis: Redis) -> None:
     call = ("RL.TAKE", "k", "COST", 4, "KEEP", "50%", "FIXED", 10, "1h")
     assert redis.execute_command(*call) == [1, 10, 1, 0, 3_600_000]
     assert redis.execute_command("RL.PEEK", *call[1:])[:3] == [0, 10, 1]

@@ -101,7 +101,7 @@ pauses = st.sampled_from(
     )
 )
 @settings(max_examples=120)
-def test_every_answer_is_that_of_a_table_of_leases(redis: Redis, clock: Clock, steps: list) -> None:
+def test_replies_equal_those_of_a_lease_table(redis: Redis, clock: Clock, steps: list) -> None:
     redis.delete("k")
     clock.reset()
     oracle = Oracle()

@@ -117,7 +117,7 @@ def test_a_holder_is_any_1_to_256_bytes(
     ],
 )
 @pytest.mark.parametrize("exists", [False, True], ids=["no key", "a key"])
-def test_a_wrong_acquire_is_an_error_that_writes_nothing(
+def test_invalid_acquire_is_an_error_and_writes_nothing(
     redis: Redis, words: tuple, error: str, exists: bool
 ) -> None:
     if exists:
@@ -137,7 +137,7 @@ def test_a_wrong_acquire_is_an_error_that_writes_nothing(
         (("k", "h", "x" * 257), "holder must be"),
     ],
 )
-def test_a_wrong_release_is_an_error_that_releases_nothing(
+def test_invalid_release_is_an_error_and_releases_nothing(
     redis: Redis, words: tuple, error: str
 ) -> None:
     redis.execute_command("RL.ACQUIRE", "k", 5, "60s", "h")
@@ -148,7 +148,7 @@ def test_a_wrong_release_is_an_error_that_releases_nothing(
 
 
 @pytest.mark.parametrize("command", [("RL.ACQUIRE", "k", 5, "60s", "h"), ("RL.RELEASE", "k", "h")])
-def test_another_kind_of_key_is_an_error(redis: Redis, command: tuple) -> None:
+def test_key_of_another_algorithm_is_an_error(redis: Redis, command: tuple) -> None:
     redis.execute_command("RL.FIXED", "k", 5, "60s")
     with pytest.raises(ResponseError, match=r"WRONGTYPE.*rl-window.*rl-leases"):
         redis.execute_command(*command)
@@ -253,7 +253,7 @@ def test_mtake_leases_all_or_none(redis: Redis) -> None:
     ]
 
 
-def test_a_release_after_a_clock_gone_back_counts_too(redis: Redis, clock: Clock) -> None:
+def test_release_after_the_clock_moved_back_counts(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.ACQUIRE", "k", 2, "60s", "a")
     redis.execute_command("RL.ACQUIRE", "k", 2, "30s", "b")
     clock.advance("-1h")

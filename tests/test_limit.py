@@ -64,7 +64,7 @@ def test_a_policy_decides_as_its_specs_do(specs: str, redis: Redis, clock: Clock
     assert len(dumps) == 1, "the keys are the same, too"
 
 
-def test_the_first_name_that_is_a_policy_rules(redis: Redis) -> None:
+def test_first_existing_policy_of_the_names_applies(redis: Redis) -> None:
     define(redis, "FIXED 1 1m", "default")
     assert limit(redis, "user:42 OR plan:pro OR default")[1] == 1
     define(redis, "FIXED 2 1m", "plan:pro")
@@ -243,9 +243,7 @@ def test_a_lease_needs_an_id_and_a_peek_does_not(redis: Redis) -> None:
     assert not redis.exists("k")
 
 
-def test_a_settlement_of_an_id_that_has_lapsed_gives_the_lease_back(
-    redis: Redis, clock: Clock
-) -> None:
+def test_settlement_of_an_expired_id_releases_the_lease(redis: Redis, clock: Clock) -> None:
     define(redis, "CONCURRENCY 1 10m")
     assert limit(redis, "gold ONCE r1 1s")[0] == 1
     clock.advance("2s")
@@ -272,7 +270,7 @@ def of_all(redis: Redis, *words: str) -> set[tuple]:
 
 
 @A_WHILE
-def test_new_numbers_on_many_live_keys_forgive_no_usage(redis: Redis, clock: Clock) -> None:
+def test_new_limit_on_many_keys_keeps_usage(redis: Redis, clock: Clock) -> None:
     define(redis, "FIXED 10 1h")
     assert of_all(redis, "RL.LIMIT", "gold", "COST", "7") == {(1, 10, 3, 0, 3_600_000)}
     define(redis, "FIXED 8 1h")
@@ -314,7 +312,7 @@ def test_a_key_that_is_no_limiter_is_refused(redis: Redis) -> None:
     assert redis.get("k") == b"a string"
 
 
-def test_a_scale_that_ends_leaves_every_unit_used(redis: Redis, clock: Clock) -> None:
+def test_end_of_a_scale_keeps_every_used_unit(redis: Redis, clock: Clock) -> None:
     define(redis, "TOKENBUCKET 10 10 1h")
     redis.execute_command("RL.POLICYSCALE", "gold", 10, "FOR", "6m")
     assert limit(redis, "gold COST 20")[:3] == [1, 100, 80]

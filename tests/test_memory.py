@@ -96,7 +96,7 @@ def used_memory(client: Redis) -> int:
 
 
 @pytest.mark.parametrize("how", first_on_every_server(REMOVALS))
-def test_all_memory_is_given_back(how: str, fresh: Redis, clock: Clock) -> None:
+def test_all_memory_is_freed(how: str, fresh: Redis, clock: Clock) -> None:
     # After a first round the server has allocated what it keeps.
     use_much(fresh, clock)
     fresh.execute_command("FLUSHALL", "SYNC")

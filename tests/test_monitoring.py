@@ -232,7 +232,7 @@ def test_calls_raise_the_alerts(used: Server, ask: Ask, clock: Clock) -> None:
     }
 
 
-def test_the_alerts_are_raised_when_they_are_meant_to_be() -> None:
+def test_alerts_fire_under_their_conditions() -> None:
     if PROMTOOL is None:
         pytest.skip("promtool, which comes with Prometheus, is not installed")
     ran = subprocess.run(

@@ -21,7 +21,7 @@ def test_a_reply_is_the_whole_and_a_decision_for_each_key(redis: Redis, resp3: R
     assert mtake(resp3, **specs) == taken
 
 
-def test_one_key_is_several_too(redis: Redis) -> None:
+def test_mtake_accepts_a_single_key(redis: Redis) -> None:
     assert mtake(redis, a="FIXED 1 60s") == [1, 0, [[1, 1, 0, 0, 60_000]]]
     assert mtake(redis, a="FIXED 1 60s") == [0, 60_000, [[0, 1, 0, 60_000, 60_000]]]
 
@@ -98,7 +98,7 @@ def test_each_decision_is_that_of_the_limit_alone(redis: Redis, clock: Clock) ->
         (["LEAKYBUCKET 10 1 1s", "LEAKYBUCKET 10 1 2s COST 3 FORCE"], 8_000),
     ],
 )
-def test_the_call_has_the_longest_wait_of_the_limits_that_count(
+def test_wait_is_the_longest_of_the_enforced_limits(
     redis: Redis, specs: list[str], wait_ms: int
 ) -> None:
     keys = [f"k{n}" for n in range(len(specs))]
@@ -110,7 +110,7 @@ def test_the_call_has_the_longest_wait_of_the_limits_that_count(
     assert multi(redis, "RL.MTAKE", named)[1] == wait_ms
 
 
-def test_requests_and_tokens_per_minute_go_together(redis: Redis, clock: Clock) -> None:
+def test_requests_and_tokens_per_minute_are_limited_together(redis: Redis, clock: Clock) -> None:
     def call(tokens: int) -> list:
         return mtake(
             redis,

@@ -54,7 +54,7 @@ def left_behind(word: str) -> str:
         ),
     ],
 )
-def test_a_wrong_numkeys_or_algorithm_is_named(
+def test_error_names_an_invalid_numkeys_or_algorithm(
     redis: Redis, command: str, words: str, error: str
 ) -> None:
     with pytest.raises(ResponseError) as raised:
@@ -80,7 +80,7 @@ def test_a_wrong_numkeys_or_algorithm_is_named(
     ],
 )
 @pytest.mark.parametrize("command", ["RL.MTAKE", "RL.MPEEK"])
-def test_a_wrong_call_is_an_error_that_writes_nothing(
+def test_invalid_call_is_an_error_and_writes_nothing(
     pair: tuple[Server, Server], command: str, words: str, error: str
 ) -> None:
     with pair[0].client() as redis:
@@ -110,7 +110,7 @@ def test_mpeek_writes_nothing(pair: tuple[Server, Server]) -> None:
             mtake(replica, **specs)
 
 
-def test_a_denied_call_after_the_clock_went_back_writes_only_that(
+def test_denied_call_after_the_clock_moved_back_writes_only_the_step(
     redis: Redis, clock: Clock
 ) -> None:
     take(redis, "a", "FIXED 10 60s COST 4")
@@ -126,7 +126,7 @@ def test_a_denied_call_after_the_clock_went_back_writes_only_that(
     assert redis.dump("c") == after[0]
 
 
-def test_all_keys_travel_in_one_effect(fresh_server: Callable[..., Server]) -> None:
+def test_effect_contains_all_keys_of_a_call(fresh_server: Callable[..., Server]) -> None:
     server = fresh_server(appendonly="yes", appendfsync="no")
     redis = server.client()
     take(redis, "given-back", "FIXED 5 60s")

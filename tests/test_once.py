@@ -89,7 +89,9 @@ def test_a_repeated_call_shows_the_remaining_hold(redis: Redis, clock: Clock) ->
     assert take(redis, f"{spec} ONCE a 5m") == [1, 10, 10, 0, 0]
 
 
-def test_maxwait_upto_and_force_are_answered_as_they_were(redis: Redis, clock: Clock) -> None:
+def test_repeated_call_with_maxwait_upto_or_force_gets_the_first_reply(
+    redis: Redis, clock: Clock
+) -> None:
     bucket = "TOKENBUCKET 4 1 1s"
     take(redis, f"{bucket} COST 4")
     assert take(redis, f"{bucket} MAXWAIT 5s ONCE wait 5m")[:4] == [1, 4, 0, 1_000]
@@ -156,7 +158,7 @@ def test_a_key_with_an_id_stays_when_nothing_is_used(redis: Redis, clock: Clock)
     assert redis.exists("k") == 0
 
 
-def test_a_clock_gone_back_moves_ids_with_their_usage(redis: Redis, clock: Clock) -> None:
+def test_clock_moved_back_moves_ids_with_their_usage(redis: Redis, clock: Clock) -> None:
     for spec in SPECS.values():
         redis.flushall()
         take(redis, f"{spec} COST 4 ONCE a 5m")

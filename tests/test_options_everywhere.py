@@ -108,7 +108,7 @@ def test_giving_back_to_a_missing_key_does_nothing(redis: Redis, limiter: Limite
 
 @each_limiter
 @pytest.mark.parametrize("cost", [0, 100], ids=["looked", "denied"])
-def test_a_call_that_charges_nothing_shortens_no_memory(
+def test_call_without_a_charge_does_not_shorten_the_expiry(
     redis: Redis, clock: Clock, limiter: Limiter, cost: int
 ) -> None:
     """This also holds if the call writes because the clock has gone back."""

@@ -258,9 +258,7 @@ def test_keys_that_are_moved_to_another_database_are_as_they_were(
         assert digests(client, before) == before_digests
 
 
-def test_databases_that_are_swapped_have_each_others_limiters(
-    limiters: Redis, server: Server, clock: Clock
-) -> None:
+def test_swapdb_exchanges_limiters(limiters: Redis, server: Server, clock: Clock) -> None:
     with server.client(database=1) as other:
         play(steps(seed=6, count=300), clock, other)
         first, second = state(limiters), state(other)

@@ -104,7 +104,7 @@ def test_policies_are_listed_by_name_and_by_patterns_as_keys_are(fresh: Redis) -
     assert list(policies(fresh)) == sorted(name.encode() for name in names)
 
 
-def test_several_are_deleted_at_once(fresh: Redis) -> None:
+def test_several_policies_are_deleted_by_one_call(fresh: Redis) -> None:
     for name in "abc":
         fresh.execute_command(f"RL.POLICYSET {name} {MINUTE}")
     assert fresh.execute_command("RL.POLICYDEL a none b a") == 2
@@ -138,7 +138,7 @@ def test_version_is_no_name_of_a_policy_behind_another(fresh: Redis) -> None:
     assert fresh.execute_command("RL.POLICYDEL gold 3") == 2
 
 
-def test_of_a_change_and_a_deletion_of_one_version_one_succeeds(fresh_server: Start) -> None:
+def test_only_one_of_concurrent_change_and_deletion_succeeds(fresh_server: Start) -> None:
     server = fresh_server()
     with server.client() as one, server.client() as other, ThreadPoolExecutor(2) as threads:
         for _ in range(200):
@@ -154,7 +154,7 @@ def test_of_a_change_and_a_deletion_of_one_version_one_succeeds(fresh_server: St
 # Calls by a policy
 
 
-def test_a_policy_that_is_missing_is_an_error_with_a_code_of_its_own(fresh: Redis) -> None:
+def test_missing_policy_has_its_own_error_code(fresh: Redis) -> None:
     assert answer(fresh, "RL.LIMIT k gold") == "NOPOLICY no policy 'gold'"
     assert answer(fresh, "RL.LIMIT k gold OR pro") == "NOPOLICY no policy 'gold' or 'pro'"
     assert fresh.dbsize() == 0
@@ -163,7 +163,7 @@ def test_a_policy_that_is_missing_is_an_error_with_a_code_of_its_own(fresh: Redi
     assert fresh.execute_command("RL.LIMIT k gold") == [1, 60, 59, 0, 1000]
 
 
-def test_new_numbers_hold_at_the_next_call_and_forgive_no_usage(fresh: Redis) -> None:
+def test_new_limit_applies_to_the_next_call_and_keeps_usage(fresh: Redis) -> None:
     fresh.execute_command("RL.POLICYSET gold FIXED 10 1h")
     assert fresh.execute_command("RL.LIMIT k gold COST 8") == [1, 10, 2, 0, 3_600_000]
     fresh.execute_command("RL.POLICYSET gold FIXED 9 1h")
@@ -172,7 +172,7 @@ def test_new_numbers_hold_at_the_next_call_and_forgive_no_usage(fresh: Redis) ->
     assert fresh.execute_command("RL.LIMIT k gold COST 2") == [1, 20, 10, 0, 3_600_000]
 
 
-def test_a_policy_rules_whichever_key_in_whichever_database(fresh: Redis) -> None:
+def test_policy_applies_to_any_key_in_any_database(fresh: Redis) -> None:
     fresh.execute_command("RL.POLICYSET gold FIXED 10 1h")
     fresh.execute_command("SELECT 5")
     assert fresh.execute_command("RL.LIMIT k gold")[2] == 9
@@ -183,7 +183,7 @@ def test_a_policy_rules_whichever_key_in_whichever_database(fresh: Redis) -> Non
     assert fresh.execute_command("RL.LIMIT k gold")[:3] == [1, 5, 4], "they are no keys"
 
 
-def test_calls_are_counted_for_the_policy_that_ruled_and_outlast_its_changes(fresh: Redis) -> None:
+def test_calls_are_counted_for_their_policy_across_its_changes(fresh: Redis) -> None:
     fresh.execute_command("RL.POLICYSET pro FIXED 5 1h")
     for _ in range(7):
         fresh.execute_command("RL.LIMIT k gold OR pro")
@@ -203,7 +203,7 @@ def test_calls_are_counted_for_the_policy_that_ruled_and_outlast_its_changes(fre
 # RL.POLICYSCALE
 
 
-def test_a_scale_holds_at_once_and_ends_by_itself(fresh: Redis, clock: Clock) -> None:
+def test_scale_applies_at_once_and_expires(fresh: Redis, clock: Clock) -> None:
     fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
     assert fresh.execute_command("RL.POLICYSCALE gold 0.50 FOR 10s") == [START_US, b"0.5", 10_000]
     assert policy(fresh, "gold").specs == MINUTE.encode(), "told as it was set"

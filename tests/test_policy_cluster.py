@@ -69,7 +69,7 @@ def test_changes_reach_idle_nodes_by_the_first_message(cluster: Cluster, name: s
         cluster.clock.run()
 
 
-def test_a_replica_refuses_and_decides(cluster: Cluster, name: str) -> None:
+def test_replica_refuses_changes_and_decides_by_its_policies(cluster: Cluster, name: str) -> None:
     primary = cluster.primaries()[0]
     replica = cluster.admin(cluster.replica_of(primary))
     with pytest.raises(ReadOnlyError):
@@ -95,7 +95,7 @@ def test_two_primaries_that_are_set_at_once_agree(cluster: Cluster, name: str) -
     assert len(found) == 1
 
 
-def test_under_load_and_with_a_failover_in_the_middle(cluster: Cluster, name: str) -> None:
+def test_policy_changes_survive_load_and_a_failover(cluster: Cluster, name: str) -> None:
     limits = {f"{{{tag}}}:load": LIMITERS[0] for tag, _ in cluster.tags().values()}
     cluster.wait_for_elections()
     with Taking(cluster, limits, may_lose=True) as load:
@@ -111,7 +111,7 @@ def test_under_load_and_with_a_failover_in_the_middle(cluster: Cluster, name: st
 
 
 @pytest.mark.timeout(scaled(300, 1800))
-def test_policies_survive_that_every_primary_is_killed_in_turn(cluster: Cluster, name: str) -> None:
+def test_policies_survive_a_kill_of_every_primary_in_turn(cluster: Cluster, name: str) -> None:
     first = cluster.admin(cluster.primaries()[0])
     version = first.execute_command("RL.POLICYSET", name, *SPECS.split())
     everywhere(cluster, name, version)

@@ -81,7 +81,7 @@ def test_an_interruption_changes_neither_policies_nor_their_later_changes(
         assert policies(clients[0]) == before == policies(clients[1])
 
 
-def test_a_policy_rules_after_a_restart_as_before(fresh_server: Start) -> None:
+def test_policy_applies_after_a_restart(fresh_server: Start) -> None:
     server = fresh_server()
     client = server.client()
     set_policy(client, "gold", "FIXED", 10, "1h")
@@ -95,7 +95,7 @@ def test_a_policy_rules_after_a_restart_as_before(fresh_server: Start) -> None:
     assert policies(client) == {}
 
 
-def test_counts_outlast_a_reload_and_no_restart(fresh_server: Start) -> None:
+def test_counts_survive_a_reload_but_not_a_restart(fresh_server: Start) -> None:
     server = fresh_server()
     client = server.client()
     set_policy(client, "gold", "FIXED", 1, "1h")

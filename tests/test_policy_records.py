@@ -114,7 +114,7 @@ def test_a_change_propagates_one_record_and_a_call_without_change_none(fresh_ser
     assert written == [(b"RL.POLICYEFFECT", record.encode()) for record in records]
 
 
-def test_several_that_are_deleted_at_once_are_all_propagated(pair: Pair) -> None:
+def test_deletion_of_several_policies_is_propagated(pair: Pair) -> None:
     primary = pair.primary.client()
     for name in "abc":
         primary.execute_command(f"RL.POLICYSET {name} {MINUTE}")
@@ -158,7 +158,7 @@ def test_records_make_the_same_policies_in_any_order_and_any_number_of_times(
 RECORD = f"rl-policy 1 4:gold {START_US} 7 {START_US} 7 2 {START_MS} 10:FIXED 5 1h 0 0 1000000 0"
 
 
-def test_a_record_makes_a_policy_that_rules(fresh_server: Start) -> None:
+def test_record_creates_a_policy_that_applies(fresh_server: Start) -> None:
     server = fresh_server()
     replica, primary = server.replica(), server.client()
     assert primary.execute_command("RL.POLICYEFFECT", RECORD) == b"OK"
@@ -214,7 +214,7 @@ def test_a_policy_of_a_later_version_is_kept_passed_on_and_an_error_to_call(
         assert client.execute_command("RL.LIMIT k gold")[:2] == [1, 60]
 
 
-def test_a_clock_gone_back_leaves_later_sets_later(fresh: Redis, clock: Clock) -> None:
+def test_clock_moved_back_keeps_the_order_of_policy_changes(fresh: Redis, clock: Clock) -> None:
     fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
     clock.advance("-1h")
     version = START_US + 1

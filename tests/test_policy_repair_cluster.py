@@ -39,7 +39,7 @@ def test_without_gossip_each_primary_is_set_separately(cluster: Cluster, name: s
     everywhere(cluster, name, theirs)
 
 
-def test_nodes_that_were_apart_agree_afterwards(cluster: Cluster, name: str) -> None:
+def test_partitioned_nodes_agree_afterwards(cluster: Cluster, name: str) -> None:
     first, second, third = cluster.primaries()
     names = [f"{name}:{number}" for number in range(30)]
     version = {
@@ -149,7 +149,7 @@ def messages(node: Redis) -> dict[str, int]:
     }
 
 
-def test_digests_go_to_primaries_alone(cluster: Cluster, name: str) -> None:
+def test_digests_are_sent_only_to_primaries(cluster: Cluster, name: str) -> None:
     """Each message costs the bus more than two kilobytes."""
     first, *_ = cluster.primaries()
     replica = cluster.admin(cluster.replica_of(first))

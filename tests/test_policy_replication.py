@@ -122,7 +122,7 @@ def test_changes_in_transactions_and_scripts_reach_the_replica(
     assert policies(primary).keys() == {b"b"}
 
 
-def test_a_replica_refuses_changes_and_decides_by_its_policies(
+def test_replica_is_read_only_and_decides_by_its_policies(
     pair: Pair, both: tuple[Redis, Redis]
 ) -> None:
     primary, replica = both
@@ -162,9 +162,7 @@ def test_a_replica_whose_clock_is_wrong_has_the_same_policies(
 # Replicas and AOFs
 
 
-def test_an_aof_that_is_rewritten_or_switched_on_is_the_servers_own_affair(
-    fresh_server: Start, clock: Clock
-) -> None:
+def test_aof_rewrite_or_start_does_not_cause_a_resync(fresh_server: Start, clock: Clock) -> None:
     settings = {"appendfsync": "always", "aof_use_rdb_preamble": "no"}
     primary = fresh_server(**settings)
     replica = primary.replica(**settings)

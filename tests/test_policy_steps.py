@@ -113,7 +113,7 @@ def test_a_change_that_is_loaded_from_ahead_holds_no_longer_than_every(
 
 
 @pytest.mark.parametrize("way", ["by an effect", "by a full sync"])
-def test_a_replica_promoted_after_its_clock_was_put_right_brakes_no_second_time(
+def test_replica_promoted_after_its_clock_was_corrected_does_not_scale_twice(
     way: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:
     primary = fresh_server(module_args="policies yes")
@@ -157,7 +157,7 @@ def test_a_restart_keeps_the_factor_and_its_time_of_change(
         assert scale(client, "MUL 0.5")[0] == 0.3
 
 
-def test_a_replica_has_the_factor_and_goes_on_with_it(
+def test_replica_has_the_factor_and_continues_with_it(
     fresh_server: Callable[..., Server],
 ) -> None:
     primary = fresh_server(module_args="policies yes")
@@ -189,7 +189,7 @@ def test_wrong_arguments_are_errors_and_change_nothing(
     assert scale(fresh, "MUL 1") == [1, -1]
 
 
-def test_a_hundred_workers_on_three_primaries_brake_once(cluster: Cluster) -> None:
+def test_hundred_workers_on_three_primaries_scale_once(cluster: Cluster) -> None:
     name = "fleet"
     primaries = [cluster.admin(primary) for primary in cluster.primaries()]
     version = primaries[0].execute_command("RL.POLICYSET", name, *MINUTE.split())
@@ -244,7 +244,7 @@ def check_one_brake(tallies: list[Tally]) -> None:
 
 # The module decides this alone, so one server is enough.
 @pytest.mark.one_server
-def test_one_brake_finds_the_upstreams_capacity(
+def test_shared_scale_finds_the_upstreams_capacity(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     def run(title: str) -> list[Tally]:
@@ -261,7 +261,7 @@ def test_one_brake_finds_the_upstreams_capacity(
 
 
 @pytest.mark.one_server
-def test_one_brake_suffices_in_a_cluster(
+def test_shared_scale_works_in_a_cluster(
     binary: Binary, shared_clock: Clock, tmp_path: Path
 ) -> None:
     with running_cluster(binary, shared_clock, tmp_path, replicas=False) as cluster:

@@ -93,7 +93,7 @@ NINE = " ".join(f"FIXED 5 {seconds}s" for seconds in range(1, 10))
         ("RL.POLICYEFFECT there", "ERR invalid effect"),
     ],
 )
-def test_a_wrong_call_is_refused_with_the_reason_and_changes_nothing(
+def test_invalid_call_is_refused_with_the_reason_and_changes_nothing(
     call: str, error: str, fresh: Redis
 ) -> None:
     fresh.execute_command(f"RL.POLICYSET there {MINUTE}")

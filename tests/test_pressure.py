@@ -96,9 +96,7 @@ def test_with_an_eviction_policy_a_flood_of_keys_is_answered_within_maxmemory(
     assert client.execute_command(*limiter_of(gone).take(f"flood:{gone}", 10))[:3] == [1, 10, 0]
 
 
-def test_of_volatile_ttl_the_limiters_that_expire_first_go_first(
-    fresh_server: Start, clock: Clock
-) -> None:
+def test_volatile_ttl_evicts_limiters_that_expire_first(fresh_server: Start, clock: Clock) -> None:
     server = fresh_server(maxmemory_policy="volatile-ttl", **EVICTING)
     client = server.client()
     client.config_set("maxmemory", counted_memory(client) + 1_000_000)

@@ -43,7 +43,7 @@ def words(text: str) -> list[str]:
     ids=["RDB", "AOF", "rewritten AOF"],
 )
 @pytest.mark.parametrize("there", [False, True], ids=["a key that is made", "one that is there"])
-def test_a_force_beside_an_upto_lasts(
+def test_force_combined_with_upto_is_persisted_and_replicated(
     there: bool,
     restart: Callable[[Server], None],
     settings: dict[str, str],
@@ -66,7 +66,7 @@ def test_a_force_beside_an_upto_lasts(
         assert state(client) == held
 
 
-def test_upto_returns_its_grant_though_a_force_beside_it_does_not_fit(redis: Redis) -> None:
+def test_upto_returns_its_grant_if_a_force_does_not_fit(redis: Redis) -> None:
     call = words("RL.TAKE k COST 3 UPTO ONCE a 10m EACH FIXED 10 1h FIXED 5 1d COST 9 FORCE")
     day_ms = UNITS_US["d"] // 1000
     expected = [0, day_ms, [[1, 10, 7, 0, 3_600_000, 3], [0, 5, 0, day_ms, day_ms]]]

@@ -196,7 +196,7 @@ def test_a_primary_that_restarts_has_its_replicas_follow_again(
         assert state(follower) == state(client)
 
 
-def test_an_aof_that_is_switched_off_and_on_misses_nothing(
+def test_aof_that_is_disabled_and_enabled_is_complete(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(appendfsync="always")
@@ -212,7 +212,7 @@ def test_an_aof_that_is_switched_off_and_on_misses_nothing(
         play(steps(seed + 100, 200), clock, client)
 
 
-def test_a_promoted_replica_goes_on_with_the_same_usage(
+def test_promoted_replica_continues_with_the_same_usage(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     primary = fresh_server()

@@ -96,7 +96,7 @@ def test_module_arguments_are_pairs_with_or_without_the_prefix(
         ("other.max-leases 1", "unexpected 'other.max-leases'"),
     ],
 )
-def test_a_wrong_argument_is_refused_at_load_with_the_reason_in_the_log(
+def test_invalid_module_argument_is_refused_with_the_reason_in_the_log(
     fresh_server: Start, module_args: str, reason: str
 ) -> None:
     with pytest.raises(ServerError) as raised:
@@ -148,7 +148,7 @@ def test_config_get_shows_all_settings(configurable: Server) -> None:
         }
 
 
-def test_config_set_holds_at_once(configurable: Server, clock: Clock) -> None:
+def test_config_set_applies_at_once(configurable: Server, clock: Clock) -> None:
     with configurable.client() as redis:
         assert most(redis, clock) == (20, 3, 20)
         redis.config_set("ratelimit.max-leases", 7)
@@ -240,7 +240,7 @@ def test_cell_compat_may_come_from_the_configuration_file(
     assert redis.execute_command("CL.THROTTLE", "k", 4, 1, 1) == [0, 5, 4, -1, 1]
 
 
-def test_a_wrong_line_of_the_configuration_file_is_refused_at_load(
+def test_invalid_line_of_the_configuration_file_is_refused_at_load(
     binary: Binary, fresh_server: Start
 ) -> None:
     if not binary.has_module_config:

@@ -42,7 +42,7 @@ def parts(redis: Redis, key: str) -> list[dict]:
     return [dict(zip(part[::2], part[1::2], strict=True)) for part in info(redis, key)[b"parts"]]
 
 
-def test_the_gateway_of_the_issue(redis: Redis) -> None:
+def test_reserved_tokens_are_settled_beside_a_request_limit(redis: Redis) -> None:
     first = f"COST 4000 ONCE r1 5m {REQUESTS} {TOKENS}"
     settled = f"SETTLE r1 1200 {REQUESTS} {TOKENS}"
     for call in (first, first, settled, settled):
@@ -51,7 +51,7 @@ def test_the_gateway_of_the_issue(redis: Redis) -> None:
     assert [decision[2] for decision in each] == [59, 8800]
 
 
-def test_all_are_charged_or_none_is(redis: Redis) -> None:
+def test_all_limits_are_charged_or_none(redis: Redis) -> None:
     both = "TOKENBUCKET 10 10 10s FIXED 3 1h"
     for left in (2, 1, 0):
         assert take(redis, "k", both) == [1, 3, left, 0, 3_600_000]
@@ -62,7 +62,7 @@ def test_all_are_charged_or_none_is(redis: Redis) -> None:
     assert [part[b"used"] for part in parts(redis, "k")] == [b"3", b"3"]
 
 
-def test_the_limit_that_runs_out_first_governs(redis: Redis, clock: Clock) -> None:
+def test_limit_that_is_exhausted_first_denies(redis: Redis, clock: Clock) -> None:
     specs = "TOKENBUCKET 10 1 1s AS a TOKENBUCKET 100 1 1s AS b"
     # 9 units remain at 1 each; 80 at 20 each.
     assert take(redis, "k", "TOKENBUCKET 10 1 1s AS a COST 1 TOKENBUCKET 100 1 1s AS b COST 20")[
@@ -76,7 +76,7 @@ def test_the_limit_that_runs_out_first_governs(redis: Redis, clock: Clock) -> No
     assert take(redis, "k", f"COST 9 {specs}") == [1, 10, 0, 0, 10_000]
 
 
-def test_each_limit_says_its_own_with_each(redis: Redis) -> None:
+def test_each_returns_a_decision_for_every_limit(redis: Redis) -> None:
     assert take(redis, "k", "EACH COST 2 FIXED 5 1m SLIDING 3 1m") == [
         1,
         0,
@@ -141,7 +141,7 @@ def test_a_plain_key_keeps_its_usage_when_it_gets_a_second_limit(
 
 
 @pytest.mark.parametrize(("kind", "spec"), SPECS.items(), ids=SPECS)
-def test_every_command_is_served_by_its_part(redis: Redis, kind: str, spec: str) -> None:
+def test_every_command_uses_its_part_of_the_key(redis: Redis, kind: str, spec: str) -> None:
     take(redis, "k", f"{spec} FIXED 10 1m AS other")
     algorithm, *words = spec.split()
     command = {"CONCURRENCY": "RL.ACQUIRE"}.get(algorithm, f"RL.{algorithm}")
@@ -161,7 +161,7 @@ def test_every_command_is_served_by_its_part(redis: Redis, kind: str, spec: str)
         assert redis.execute_command("RL.THROTTLE", "k", 9, 10, 10)[:3] == [0, 10, 6]
 
 
-def test_one_limit_on_a_plain_key_of_another_kind_is_a_mistake(redis: Redis) -> None:
+def test_single_limit_on_a_plain_key_of_another_algorithm_is_an_error(redis: Redis) -> None:
     take(redis, "k", "FIXED 10 1m")
     for words in ("SLIDING 10 1m", "SLIDING 10 1m AS x", "ONCE id 5m SLIDING 10 1m"):
         with pytest.raises(ResponseError, match=r"^WRONGTYPE .*rl-window, where rl-slider"):
@@ -189,7 +189,7 @@ def test_upto_grants_the_minimum_of_all_limits(redis: Redis) -> None:
     assert take(redis, "k", "COST 9 UPTO FIXED 5 1m TOKENBUCKET 7 7 1m")[0] == 0
 
 
-def test_a_force_is_charged_to_all_and_says_whether_all_fitted(redis: Redis) -> None:
+def test_force_charges_all_keys_and_reports_whether_all_fitted(redis: Redis) -> None:
     assert take(redis, "k", "COST 8 FORCE FIXED 5 1m TOKENBUCKET 10 10 1m") == [
         0,
         5,
@@ -200,7 +200,7 @@ def test_a_force_is_charged_to_all_and_says_whether_all_fitted(redis: Redis) -> 
     assert [part[b"used"] for part in parts(redis, "k")] == [b"8", b"8"]
 
 
-def test_the_wait_is_exact_over_all(redis: Redis, clock: Clock) -> None:
+def test_wait_of_several_limits_is_exact(redis: Redis, clock: Clock) -> None:
     call = "TOKENBUCKET 2 1 3s SLIDINGLOG 3 10s"
     admitted = 0
     for _ in range(40):

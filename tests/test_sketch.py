@@ -53,7 +53,7 @@ def test_each_item_has_a_bucket_of_its_own(call, clock):
     assert call("TYPE k") == b"rl-sketch"
 
 
-def test_an_item_is_any_bytes_and_none_too(redis):
+def test_item_is_any_bytes_or_empty(redis):
     items = [b"", b" ", b"\0", b"\xff" * 300, b"a", b"A"]
     for name in items:
         assert redis.execute_command("RL.SKETCH", "k", name, 1, 1, "1s") == [1, 1, 0, 0, 1000]
@@ -121,7 +121,7 @@ def test_info_shows_shares_and_never_the_secret(redis, resp3):
         assert re.fullmatch(rb"0\.[0-9]{4}|1\.0000", share)
 
 
-def test_new_numbers_hold_at_once_and_forgive_no_usage(call, clock):
+def test_new_limit_applies_at_once_and_keeps_usage(call, clock):
     assert call("RL.SKETCH k a 10 10 1m COST 8") == [1, 10, 2, 0, 48_000]
     # Used units drain at the new rate, for every item.
     assert call("RL.SKETCH k b 10 1 1s COST 4") == [1, 10, 6, 0, 4000]
@@ -177,9 +177,7 @@ def test_no_item_is_granted_more_than_its_own_bucket_in_any_traffic(redis, clock
 
 @pytest.mark.one_server
 @pytest.mark.timeout(180)
-def test_with_all_that_writes_attached_no_honest_call_is_denied_and_no_greedy_one_passes(
-    fresh_server: Start, clock: Clock
-) -> None:
+def test_sketch_decides_correctly_with_aof_and_replica(fresh_server: Start, clock: Clock) -> None:
     """Repeats the measurement of benches/sketches.py in a hundredth of the calls."""
     server = fresh_server(**AOF)
     replica = server.replica()
@@ -294,7 +292,7 @@ def test_a_policy_that_becomes_a_sketch_or_none_needs_another_key(redis, call):
         call("DEL k another")
 
 
-def test_a_cost_a_shadow_and_a_scale_are_for_items_too(redis, call):
+def test_cost_shadow_and_scale_apply_to_items(redis, call):
     call("RL.POLICYSET p SKETCH 4 1 1s COST 2")
     assert call("RL.LIMIT cost p ITEM a COST 1") == [1, 4, 2, 0, 2000]
     call("RL.POLICYSET p SKETCH 4 1 1s SHADOW")
@@ -375,7 +373,7 @@ def test_options_that_need_each_items_usage_are_refused(call):
     assert call("EXISTS k") == 0
 
 
-def test_with_memory_full_a_sketch_that_has_all_its_memory_goes_on(fresh_server: Start) -> None:
+def test_with_memory_full_a_complete_sketch_continues(fresh_server: Start) -> None:
     redis = fresh_server().client()
     for number in range(1000):
         redis.execute_command("RL.SKETCH", "k", f"{number}", 5, 5, "1m", "SIZE", "64kb")

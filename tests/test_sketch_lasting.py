@@ -105,7 +105,7 @@ def test_a_call_propagates_four_cells_and_a_denied_one_nothing(fresh_server, clo
     assert {len(effect) for effect in effects} == {3 + 1 + 9 + 1 + 2 * 4}
 
 
-def test_a_large_one_is_rewritten_in_parts(fresh_server):
+def test_large_sketch_is_rewritten_in_parts(fresh_server):
     settings = AOF | {"aof_use_rdb_preamble": "no"}
     server = fresh_server(**settings)
     with server.client() as client:
@@ -131,7 +131,7 @@ def cpu_ms(server: Server) -> float:
 
 @pytest.mark.one_server
 @pytest.mark.timeout(240)
-def test_the_largest_makes_no_pause(fresh_server: Start) -> None:
+def test_no_call_on_the_largest_sketch_takes_long(fresh_server: Start) -> None:
     server = fresh_server()
     with server.client() as client:
         took = {}
@@ -155,7 +155,7 @@ def test_the_largest_makes_no_pause(fresh_server: Start) -> None:
         assert max(took, key=took.get) == "2,000 calls", took
 
 
-def test_dump_restore_and_copy_keep_it_and_copies_go_their_own_way(redis, clock):
+def test_dump_restore_and_copy_keep_the_ban_and_copies_are_independent(redis, clock):
     fill(redis, clock, 3000)
     payload, left = redis.dump("k"), redis.pttl("k")
     redis.restore("restored", left, payload)

@@ -81,7 +81,7 @@ def test_a_full_log_answers_calls_that_add_no_entry(short: Redis, clock: Clock) 
     assert ask(short, 6 * UNIT, MINUTE, UNIT) == [1, 6, 0, 0, 60_000]
 
 
-def test_a_full_log_takes_on_once_its_oldest_entry_has_left(short: Redis, clock: Clock) -> None:
+def test_full_log_grants_calls_once_its_oldest_entry_expires(short: Redis, clock: Clock) -> None:
     for _ in range(5):
         ask(short, 100 * UNIT, MINUTE, UNIT)
         clock.advance("1s")

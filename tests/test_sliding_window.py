@@ -19,7 +19,7 @@ def test_the_window_opens_with_the_first_admitted_call(call, clock):
     assert call("RL.SLIDING k 100 10s COST 21") == [0, 100, 20, 126, 10_001]
 
 
-def test_the_readme_s_example(call, clock):
+def test_example_of_the_readme_works(call, clock):
     assert call("RL.SLIDING api:bob 100 10s COST 80") == [1, 100, 20, 0, 20_000]
     clock.advance("12s")
     assert call("RL.SLIDING api:bob 100 10s COST 50") == [0, 100, 36, 1750, 8000]

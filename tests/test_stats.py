@@ -110,7 +110,7 @@ def test_a_call_over_several_limits_of_one_key_counts_each_and_the_key_with_them
     assert counts(counting, "rl-limits") == {"admitted": 4, "denied": 2, "keys_made": 1}
 
 
-def test_a_question_for_the_keys_of_a_call_is_no_call(counting: Redis) -> None:
+def test_command_getkeys_is_not_counted(counting: Redis) -> None:
     call = ("RL.MTAKE", 2, "a", "b", "FIXED", 2, "1h", "FIXED", 2, "1h")
     assert counting.execute_command("COMMAND GETKEYS", *call) == ["a", "b"]
     assert counts(counting, "rl.mtake") == {}

@@ -103,7 +103,9 @@ def test_every_kind_is_in_every_format(stored: Format) -> None:
     assert types == known or stored.directory != CURRENT
 
 
-def test_a_snapshot_is_read(stored: Format, fresh_server: Callable[..., Server]) -> None:
+def test_snapshot_of_a_stored_format_is_loaded(
+    stored: Format, fresh_server: Callable[..., Server]
+) -> None:
     server = fresh_server()
     server.stop()
     shutil.copy(stored.directory / "dump.rdb", server.directory)
@@ -112,7 +114,7 @@ def test_a_snapshot_is_read(stored: Format, fresh_server: Callable[..., Server])
 
 
 @pytest.mark.parametrize("file", ["appendonly.aof", "rewritten.aof", "preamble.aof"])
-def test_an_aof_is_read_and_goes_on(
+def test_aof_of_a_stored_format_is_loaded_and_continued(
     file: str, stored: Format, fresh_server: Callable[..., Server]
 ) -> None:
     server = fresh_server(appendonly="yes", appendfsync="always")
@@ -132,7 +134,7 @@ def test_an_aof_is_read_and_goes_on(
     assert state(client) == before
 
 
-def test_a_payload_is_restored(stored: Format, redis: Redis) -> None:
+def test_payload_of_a_stored_format_is_restored(stored: Format, redis: Redis) -> None:
     for name, held in stored.held().items():
         redis.restore(name, max(held.expires_at, 0), held.dump, absttl=True)
     assert_is_what_was_stored(redis, stored)

@@ -43,9 +43,7 @@ def test_a_thread_finds_the_policies_of_its_server(redis: Redis) -> None:
     assert redis.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 10, 8]
 
 
-def test_a_policy_that_a_thread_sets_is_there_for_all_and_lasts(
-    primary: Server, redis: Redis
-) -> None:
+def test_policy_set_by_a_thread_is_visible_and_persisted(primary: Server, redis: Redis) -> None:
     in_thread(redis, "RL.POLICYSET", "gold", "TOKENBUCKET", 10, 10, "1h")
     replica = primary.replica()
     assert redis.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 10, 9]
@@ -81,7 +79,7 @@ def test_charges_by_a_thread_are_persisted(
     assert redis.execute_command("RL.TOKENBUCKET", "l", 10, 10, "1h")[2] == 5
 
 
-def test_a_release_by_a_thread_wakes_the_caller_that_waits(primary: Server, redis: Redis) -> None:
+def test_release_by_a_thread_serves_the_waiting_call(primary: Server, redis: Redis) -> None:
     with Queue(primary) as queue:
         queue.acquire("holder")
         waits, stays = queue.join("next", "last")
@@ -91,7 +89,7 @@ def test_a_release_by_a_thread_wakes_the_caller_that_waits(primary: Server, redi
         assert stays.reply() == GRANTED
 
 
-def test_a_thread_comes_behind_the_callers_that_wait(primary: Server, redis: Redis) -> None:
+def test_call_of_a_thread_does_not_overtake_waiting_calls(primary: Server, redis: Redis) -> None:
     with Queue(primary) as queue:
         queue.acquire("holder")
         waits = queue.joins("next")

@@ -14,7 +14,7 @@ from support.server import Server
 SECOND = UNITS_US["s"]
 
 
-def test_redis_cells_own_table_of_calls_and_replies(redis: Redis, clock: Clock) -> None:
+def test_calls_of_redis_cells_tests_get_its_replies(redis: Redis, clock: Clock) -> None:
     begin = clock.now
     # Its limit of 5 is a burst of 4 and one more. Columns: ms, quantity, then limited, limit,
     # remaining, and the seconds, rounded up, until a retry can pass and until the limiter is full
@@ -61,7 +61,7 @@ def test_the_quantity_is_one_if_not_given(redis: Redis) -> None:
         ("k 4 1 1 1 1", "ERR syntax error, unexpected '1', where no more words can follow"),
     ],
 )
-def test_a_wrong_call_is_an_error_that_leaves_no_key(redis: Redis, words: str, error: str) -> None:
+def test_invalid_call_is_an_error_and_leaves_no_key(redis: Redis, words: str, error: str) -> None:
     with pytest.raises(ResponseError) as raised:
         redis.execute_command("RL.THROTTLE", *words.split())
     # The client strips ERR.
@@ -69,7 +69,7 @@ def test_a_wrong_call_is_an_error_that_leaves_no_key(redis: Redis, words: str, e
     assert redis.dbsize() == 0
 
 
-def test_neither_nothing_nor_too_much_makes_a_key(redis: Redis) -> None:
+def test_quantity_0_or_above_the_burst_creates_no_key(redis: Redis) -> None:
     assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1, 0) == [0, 5, 5, -1, 0]
     assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1, 6) == [1, 5, 5, -1, 0]
     assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1, 10**12) == [1, 5, 5, -1, 0]
@@ -110,7 +110,7 @@ def test_a_denied_call_changes_nothing(pair: tuple[Server, Server]) -> None:
         assert before == after
 
 
-def test_another_kind_of_key_is_an_error(redis: Redis) -> None:
+def test_key_of_another_algorithm_is_an_error(redis: Redis) -> None:
     redis.execute_command("RL.FIXED", "k", 5, "60s")
     with pytest.raises(ResponseError, match=r"WRONGTYPE.*rl-window.*rl-bucket"):
         redis.execute_command("RL.THROTTLE", "k", 4, 1, 1)
@@ -187,7 +187,7 @@ def test_the_first_call_continues_from_redis_cells_state(
     assert compatible.execute_command(*throttle, 0)[2::2] == reply[2::2]
 
 
-def test_a_key_that_has_recovered_is_as_good_as_none(compatible: Redis, clock: Clock) -> None:
+def test_recovered_key_equals_a_missing_key(compatible: Redis, clock: Clock) -> None:
     for quantity, reply in ((0, [0, 5, 5, -1, 0]), (1, [0, 5, 4, -1, 1])):
         compatible.set("k", f"{clock.now - SECOND // 2}000", px=300)
         assert compatible.execute_command("CL.THROTTLE", "k", 4, 1, 1, quantity) == reply
@@ -207,7 +207,7 @@ def test_a_key_that_has_recovered_is_as_good_as_none(compatible: Redis, clock: C
         (-5 * SECOND, 5000),
     ],
 )
-def test_any_other_number_is_not_taken_for_its_key(
+def test_other_numbers_are_not_keys_of_redis_cell(
     compatible: Redis, clock: Clock, tat_us: int, expires_in_ms: int | None
 ) -> None:
     compatible.set("k", f"{clock.now + tat_us}000", px=expires_in_ms)
@@ -215,7 +215,9 @@ def test_any_other_number_is_not_taken_for_its_key(
 
 
 @pytest.mark.parametrize("expires_in_ms", [4000, 6000])
-def test_a_second_off_is_near_enough(compatible: Redis, clock: Clock, expires_in_ms: int) -> None:
+def test_expiry_within_a_second_identifies_a_key_of_redis_cell(
+    compatible: Redis, clock: Clock, expires_in_ms: int
+) -> None:
     compatible.set("k", f"{clock.now + 5 * SECOND}000", px=expires_in_ms)
     assert compatible.execute_command("CL.THROTTLE", "k", 9, 1, 1) == [0, 10, 4, -1, 6]
 
@@ -224,7 +226,7 @@ def test_a_second_off_is_near_enough(compatible: Redis, clock: Clock, expires_in
     "text",
     ["-{ns}", "+{ns}", " {ns}", "{ns}.0", "{ns}0", "{us}", "{ns}\0", "", "9" * 26, "\xff" * 19],
 )
-def test_any_other_text_is_not_taken_for_its_key(
+def test_other_strings_are_not_keys_of_redis_cell(
     compatible: Redis, clock: Clock, text: str
 ) -> None:
     recovers_at = clock.now + 5 * SECOND
@@ -268,7 +270,7 @@ def test_a_string_that_is_too_long_for_its_key_is_not_copied(
     assert redis.info("memory")["used_memory_peak"] < before + 100_000_000
 
 
-def test_a_wrong_call_replaces_nothing(compatible: Redis, clock: Clock) -> None:
+def test_invalid_call_replaces_nothing(compatible: Redis, clock: Clock) -> None:
     leave_behind(compatible, clock, 3 * SECOND)
     with pytest.raises(ResponseError, match="quantity must be"):
         compatible.execute_command("CL.THROTTLE", "k", 4, 1, 1, -1)

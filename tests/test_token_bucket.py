@@ -16,7 +16,7 @@ def test_the_first_call_of_the_readme(call):
     assert call("RL.TOKENBUCKET user:12345 200 100 60s") == [1, 200, 199, 0, 600]
 
 
-def test_the_worked_trace_to_the_unit(call, clock):
+def test_documented_trace_is_exact_to_the_unit(call, clock):
     trace = []
     for second, calls in [(0, 150), (30, 80), (70, 50), (75, 50)]:
         clock.set(START_US + second * UNITS_US["s"])

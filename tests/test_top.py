@@ -73,7 +73,7 @@ def test_a_denied_lease_counts(redis: Redis) -> None:
     assert top(redis) == exact(pool=2)
 
 
-def test_an_id_that_comes_again_is_not_denied_again(redis: Redis) -> None:
+def test_repeated_id_is_not_counted_as_denied(redis: Redis) -> None:
     for _ in range(3):
         redis.execute_command("RL.FIXED k 1 1h ONCE id 1h")
     assert top(redis) == []
@@ -143,7 +143,7 @@ def test_names_are_any_bytes_and_a_long_one_is_cut(redis: Redis) -> None:
     )
 
 
-def test_time_that_passes_and_keys_that_go_take_nothing_away(redis: Redis, clock: Clock) -> None:
+def test_counts_survive_time_and_removed_keys(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.FIXED k 1 1h")
     deny(redis, "k")
     clock.advance("30d")
@@ -200,7 +200,7 @@ def test_a_reset_returns_the_forgotten_counts(redis: Redis) -> None:
         ("RESET x", "syntax error, unexpected 'x', where COUNT, SINCE or RESET is needed"),
     ],
 )
-def test_a_wrong_argument_is_an_error_and_resets_nothing(
+def test_invalid_argument_is_an_error_and_resets_nothing(
     redis: Redis, words: str, message: str
 ) -> None:
     deny(redis, "k")

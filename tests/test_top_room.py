@@ -25,7 +25,7 @@ def start(fresh_server: Start) -> Callable[..., Redis]:
     return with_room
 
 
-def test_a_key_that_had_lost_its_place_begins_at_0_of_late(start: Callable[..., Redis]) -> None:
+def test_key_that_was_replaced_restarts_at_0_for_since(start: Callable[..., Redis]) -> None:
     redis = start(1)
     deny(redis, *"aaab")
     assert top(redis) == [(b"b", 4, 3)]
@@ -63,9 +63,7 @@ def test_a_new_key_continues_from_the_count_of_the_removed_one(start: Callable[.
 
 
 @pytest.mark.parametrize("length", [12, 512])
-def test_noise_takes_no_more_memory_than_there_is_room_for(
-    start: Callable[..., Redis], length: int
-) -> None:
+def test_noise_does_not_exceed_the_memory_bound(start: Callable[..., Redis], length: int) -> None:
     redis, room = start(256), 256
 
     def after(first: int, count: int) -> int:
@@ -86,14 +84,14 @@ def test_noise_takes_no_more_memory_than_there_is_room_for(
 # The setting
 
 
-def test_with_no_room_nothing_is_known(start: Callable[..., Redis]) -> None:
+def test_size_0_records_no_denied_keys(start: Callable[..., Redis]) -> None:
     redis = start(0)
     deny(redis, *"aab")
     assert top(redis) == []
     assert top(redis, "RESET") == []
 
 
-def test_by_default_there_is_room_for_1024(fresh_server: Start) -> None:
+def test_default_size_is_1024_keys(fresh_server: Start) -> None:
     redis = fresh_server().client()
     deny(redis, *map(str, range(1500)))
     assert len(top(redis, "COUNT", 65_536)) == 1024
@@ -115,7 +113,7 @@ def test_a_size_that_changes_keeps_the_heaviest(fresh_server: Start) -> None:
         assert len(top(redis)) == 3
 
 
-def test_a_size_of_0_forgets_and_frees_the_table(fresh_server: Start) -> None:
+def test_size_0_frees_the_table(fresh_server: Start) -> None:
     server = fresh_server()
     with server.client() as redis:
         set_room(redis, server, 4096)
@@ -153,7 +151,7 @@ def test_each_server_counts_its_own_denials(pair: Pair) -> None:
     assert offset(pair.primary) == before, "nothing of it is propagated"
 
 
-def test_a_replica_answers_in_every_state(fresh_server: Start) -> None:
+def test_replica_replies_in_every_state(fresh_server: Start) -> None:
     primary = fresh_server()
     replica = primary.replica()
     with replica.client() as redis:
@@ -167,7 +165,7 @@ def test_a_replica_answers_in_every_state(fresh_server: Start) -> None:
         primary.start()
 
 
-def test_a_restart_forgets(fresh_server: Start) -> None:
+def test_restart_forgets_denied_keys(fresh_server: Start) -> None:
     server = fresh_server(appendonly="yes")
     with server.client() as redis:
         redis.execute_command("RL.FIXED k 1 1h")

@@ -127,7 +127,7 @@ def test_a_transaction_charges_the_sum_of_its_calls(limiter: Limiter, redis: Red
 
 
 @each_limiter
-def test_a_call_in_a_transaction_that_fails_leaves_the_others_be(
+def test_failed_call_in_a_transaction_does_not_affect_the_others(
     limiter: Limiter, redis: Redis
 ) -> None:
     with redis.pipeline(transaction=True) as pipeline:

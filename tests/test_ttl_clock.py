@@ -39,7 +39,7 @@ def test_after_a_step_back_of_the_clock_a_denied_call_mends_the_expiry(
 
 
 @pytest.mark.parametrize("numkeys", [0, 1], ids=["RL.TAKE", "RL.MTAKE"])
-def test_a_charge_after_a_step_back_takes_no_expiry_of_before(
+def test_charge_after_a_step_back_does_not_reuse_the_old_expiry(
     numkeys: int, redis: Redis, clock: Clock
 ) -> None:
     bucket = ("TOKENBUCKET", 10, 1, "1s", "COST")

@@ -47,7 +47,7 @@ OF_OURS = re.compile(r"ratelimit[\w-]*?[\"'/@:=~^<>v_ -]+(\d+\.\d+\.\d+)(?![\d.]
 
 
 @pytest.mark.parametrize("file", PLACES)
-def test_a_place_states_the_version_that_cargo_toml_has(file: str) -> None:
+def test_stated_versions_equal_that_of_cargo_toml(file: str) -> None:
     count, pattern = PLACES[file]
     text = (REPOSITORY / file).read_text()
     assert re.findall(pattern, text, re.MULTILINE) == [VERSION] * count
@@ -67,7 +67,7 @@ def test_the_changelog_has_the_version() -> None:
     )
 
 
-def test_no_file_states_another_version_beside_our_name() -> None:
+def test_no_file_states_another_version_next_to_the_project_name() -> None:
     if shutil.which("git") is None or not (REPOSITORY / ".git").exists():
         pytest.skip("there is no git to tell which files are of the repository")
     listed = subprocess.run(
@@ -97,9 +97,9 @@ def test_no_file_states_another_version_beside_our_name() -> None:
         "ratelimit_version:N",
     ],
 )
-def test_a_version_beside_our_name_is_seen(text: str) -> None:
+def test_version_next_to_the_project_name_is_found(text: str) -> None:
     assert OF_OURS.findall(text.replace("N", "1.2.3")) == ["1.2.3"]
 
 
-def test_the_version_of_a_server_is_none_of_ours() -> None:
+def test_version_of_a_server_is_not_that_of_the_project() -> None:
     assert not OF_OURS.findall("redis-ratelimit on Redis 7.0.15")

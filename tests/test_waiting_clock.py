@@ -14,7 +14,7 @@ pytestmark = pytest.mark.every_server
 # Clock steps
 
 
-def test_a_clock_that_is_set_back_takes_deadlines_back_with_it(queue: Queue, clock: Clock) -> None:
+def test_clock_set_back_moves_deadlines_back(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
     queue.joins("b")
     c, d = queue.joins("c", block="30s"), queue.joins("d", block="20s")

@@ -34,9 +34,7 @@ def test_a_lease_that_lapses_at_the_deadline_is_granted(queue: Queue, clock: Clo
     assert (b.reply(), c.reply()) == (GRANTED, DENIED)
 
 
-def test_once_a_head_is_denied_the_next_passes_and_has_not_waited_in_vain(
-    own_queue: Queue, clock: Clock
-) -> None:
+def test_next_call_is_granted_once_the_head_is_denied(own_queue: Queue, clock: Clock) -> None:
     queue = own_queue
     queue.acquire("a", limit=2)
     big = queue.joins("big", "COST", 2, limit=2, block="30s")
@@ -79,7 +77,7 @@ def test_a_call_denied_behind_others_is_told_to_retry_if_units_are_free(
     assert late.reply() == [0, 8, 3, 1, 50_000]
 
 
-def test_0_is_without_end(queue: Queue, clock: Clock) -> None:
+def test_block_0_waits_without_a_deadline(queue: Queue, clock: Clock) -> None:
     queue.acquire("a", ttl="3650d")
     b = queue.joins("b", block="0")
     clock.advance("1000d")
@@ -158,7 +156,7 @@ def test_a_release_of_a_waiting_holder_denies_its_call(queue: Queue, clock: Cloc
     assert b.call("RL.RELEASE", "k", "d") == 1
 
 
-def test_a_call_that_gave_up_blocks_no_other(queue: Queue) -> None:
+def test_call_that_timed_out_blocks_no_other(queue: Queue) -> None:
     """The caller's place is free before the next call is read, and within the same transaction."""
     queue.acquire("a")
     b = queue.joins("b")
@@ -232,7 +230,7 @@ def test_a_client_that_disconnects_and_releases_elsewhere_is_granted_nothing(
     assert queue.holders() == {}
 
 
-def test_to_give_up_in_a_transaction_or_a_script_is_the_same(queue: Queue) -> None:
+def test_release_in_a_transaction_or_a_script_ends_waits(queue: Queue) -> None:
     queue.acquire("a")
     b, c = queue.join("b", "c")
     with queue.client.pipeline(transaction=True) as pipeline:
@@ -242,7 +240,7 @@ def test_to_give_up_in_a_transaction_or_a_script_is_the_same(queue: Queue) -> No
     assert c.reply() == DENIED
 
 
-def test_to_give_up_elsewhere_ends_no_wait(queue: Queue) -> None:
+def test_release_in_another_key_or_database_ends_no_wait(queue: Queue) -> None:
     queue.acquire("a")
     b = queue.joins("b")
     assert queue.release("b", key="j") == 0
@@ -255,7 +253,7 @@ def test_to_give_up_elsewhere_ends_no_wait(queue: Queue) -> None:
     assert b.reply() == GRANTED
 
 
-def test_to_give_up_ends_a_wait_for_leases_among_several_limits(queue: Queue) -> None:
+def test_release_ends_a_wait_for_leases_among_several_limits(queue: Queue) -> None:
     take = ("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 1, "60s", "a")
     queue.client.execute_command(*take)
     b = queue.joins("b")

@@ -125,7 +125,7 @@ def test_clients_with_reply_off_are_served_too(queue: Queue) -> None:
     assert queue.holders() == {b"b": b"1"}
 
 
-def test_an_older_call_that_is_closed_leaves_its_holders_later_one(queue: Queue) -> None:
+def test_closed_older_call_keeps_the_later_call_of_its_holder(queue: Queue) -> None:
     queue.acquire("a")
     (older, c), again = queue.join("b", "c"), queue.caller()
     with queue.server.stopped():
@@ -299,7 +299,7 @@ def ended_well(server: Server) -> bool:
     return "ready to exit, bye bye" in log and "BUG REPORT" not in log
 
 
-def test_a_server_with_callers_that_wait_shuts_down(fresh_server: Start) -> None:
+def test_server_with_waiting_calls_shuts_down(fresh_server: Start) -> None:
     server = fresh_server()
     with Queue(server) as queue:
         queue.acquire("a")

@@ -85,7 +85,9 @@ def test_a_module_may_replace_the_key_as_a_lease_is_granted(watched: Queue) -> N
 
 
 @pytest.mark.parametrize("event", ["del", "rl.take"])
-def test_a_module_that_handles_an_event_does_not_overtake(watched: Queue, event: str) -> None:
+def test_module_that_handles_an_event_does_not_overtake_waiting_calls(
+    watched: Queue, event: str
+) -> None:
     b, c = watched.join("b", "c")
     on(watched, event, "RL.ACQUIRE", "k", 1, "60s", "late")
     watched.release("a")
@@ -127,7 +129,7 @@ def test_a_waiting_client_may_be_unblocked_during_its_grant(
     assert first.call("PING") == b"PONG"
 
 
-def test_a_replica_has_the_same_keys_afterwards(neighbour: Path, fresh_server: Start) -> None:
+def test_replica_has_the_same_keys_after_mtake(neighbour: Path, fresh_server: Start) -> None:
     primary = fresh_server(others=[neighbour])
     if primary.version < (7,):
         pytest.skip("Redis 6.2 propagates what a neighbour does before what the call has done")

@@ -52,7 +52,9 @@ def test_kept_units_are_not_granted_to_waiting_calls(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_block_may_stand_anywhere_among_the_options(queue: Queue, clock: Clock, place: int) -> None:
+def test_block_is_accepted_anywhere_among_the_options(
+    queue: Queue, clock: Clock, place: int
+) -> None:
     options: list[tuple[Word, ...]] = [("COST", 1), ("KEEP", 0), ("NX",)]
     options.insert(place, ("block", "10s"))
     queue.acquire("a")
@@ -111,7 +113,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("block", WRONG)
-def test_a_wrong_duration_is_an_error_that_says_which_are_right(queue: Queue, block: str) -> None:
+def test_invalid_duration_error_lists_the_valid_forms(queue: Queue, block: str) -> None:
     is_one = block not in ("x", "", "5w", "inf")
     which = " from 1us to 3650d, such as 5s, not" if is_one else " such as 5s, not"
     said = f"block must be 0 (no end) or a duration{which} '{block}'"
@@ -127,7 +129,7 @@ def test_a_wrong_duration_is_an_error_that_says_which_are_right(queue: Queue, bl
         (("BLOCK", "1s", "BLOCK", "1s"), "syntax error, unexpected 'BLOCK'"),
     ],
 )
-def test_block_stands_once_with_a_duration(
+def test_block_is_accepted_once_with_a_duration(
     queue: Queue, options: tuple[Word, ...], error: str
 ) -> None:
     assert error in error_of(lambda: queue.acquire("a", *options))

@@ -114,7 +114,7 @@ def test_no_call_over_several_keys_overtakes_waiting_calls(
     assert state(queue.client) == before
 
 
-def test_of_several_limits_only_that_on_leases_queues_new_calls(queue: Queue) -> None:
+def test_only_the_concurrency_limit_queues_new_calls(queue: Queue) -> None:
     queue.client.execute_command("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 8, "60s", "x")
     queue.release("x")
     big_one_waits(queue)
@@ -171,7 +171,7 @@ def test_no_call_overtakes_before_waiting_calls_are_served(queue: Queue, transac
     assert b.reply() == GRANTED
 
 
-def test_a_script_that_releases_does_not_overtake_either(queue: Queue) -> None:
+def test_release_by_a_script_does_not_overtake(queue: Queue) -> None:
     queue.acquire("a")
     b = queue.joins("b")
     script = (
@@ -205,7 +205,7 @@ def test_a_higher_limit_of_another_call_serves_waiting_calls(queue: Queue, call:
     assert b"late" not in queue.holders()
 
 
-def test_a_renewal_brings_a_limit_too(queue: Queue) -> None:
+def test_renewal_with_a_higher_limit_serves_waiting_calls(queue: Queue) -> None:
     queue.acquire("a")
     b, c = queue.join("b", "c")
     assert queue.acquire("a", limit=2) == [1, 2, 1, 0, 60_000]

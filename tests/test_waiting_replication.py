@@ -64,7 +64,7 @@ def test_waiting_calls_on_a_server_that_becomes_a_replica_get_unblocked(
         assert queue.info()["served"] == 0
 
 
-def test_a_lapsed_lease_is_not_granted_on_a_replica(fresh_server: Start, clock: Clock) -> None:
+def test_expired_lease_is_not_granted_on_a_replica(fresh_server: Start, clock: Clock) -> None:
     """Even if clients may write to the replica, once they no longer may."""
     replica = fresh_server().replica(replica_read_only="no")
     with Queue(replica) as queue:
@@ -142,9 +142,7 @@ def test_no_lease_is_granted_while_a_failover_waits_for_its_replica(
             assert state(client) == state(queue.client)
 
 
-def test_on_a_replica_that_is_promoted_workers_go_on_where_they_were(
-    fresh_server: Start, clock: Clock
-) -> None:
+def test_workers_continue_on_a_promoted_replica(fresh_server: Start, clock: Clock) -> None:
     primary = fresh_server()
     replica = primary.replica()
     with Queue(primary) as queue:

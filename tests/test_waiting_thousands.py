@@ -127,7 +127,7 @@ def callers(queue: Queue) -> Iterator[Connections]:
 # One size is more than the module serves in one go.
 @pytest.mark.timeout(scaled(180, 600))
 @pytest.mark.parametrize("size", first_on_every_server([5 * CLIENTS // 2, CLIENTS]))
-def test_many_are_served_in_the_order_in_which_they_came(queue: Queue, size: int) -> None:
+def test_many_waiting_calls_are_served_in_order_of_arrival(queue: Queue, size: int) -> None:
     queue.acquire("a", "COST", size, limit=size)
     with Connections(queue, size) as callers:
         callers.join_in_order(limit=size)
@@ -139,7 +139,7 @@ def test_many_are_served_in_the_order_in_which_they_came(queue: Queue, size: int
 
 
 @pytest.mark.timeout(scaled(180, 600))
-def test_a_thousand_are_served_one_by_one_as_leases_lapse_and_are_released(
+def test_thousand_waiting_calls_are_served_as_leases_end(
     queue: Queue, callers: Connections, clock: Clock
 ) -> None:
     queue.acquire("a", "COST", 8, limit=8)
@@ -257,9 +257,7 @@ class Workers:
 
 @pytest.mark.timeout(scaled(180, 900))
 @pytest.mark.parametrize("seed", range(scaled(1, 10)))
-def test_a_thousand_at_work_are_all_served_and_never_hold_more_than_the_limit(
-    own_queue: Queue, seed: int
-) -> None:
+def test_thousand_workers_are_all_served_within_the_limit(own_queue: Queue, seed: int) -> None:
     with Connections(own_queue, CLIENTS) as callers:
         work = Workers(callers, limit=8, jobs=scaled(3, 30), seed=seed)
         work.run()

@@ -270,13 +270,13 @@ def whole_run(monkeypatch, tmp_path):
     return measure
 
 
-def test_a_section_that_fails_costs_the_run_no_other(whole_run):
+def test_failed_section_does_not_stop_the_run(whole_run):
     found = whole_run("memory", Growth({1: pair(1.0)}, {}))
     assert (found.memory, found.growth) == (None, Growth({1: pair(1.0)}, {}))
     assert found.valkey
 
 
-def test_a_section_with_times_that_cannot_be_is_not_kept(whole_run):
+def test_section_with_impossible_times_is_discarded(whole_run):
     found = whole_run("none", Growth({1: pair(1.0, 0.5, 1.5)}, {}))
     assert found.growth is None
     assert found.memory

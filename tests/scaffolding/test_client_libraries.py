@@ -136,7 +136,7 @@ def outcome(cluster: Cluster, questions: Sequence[Sequence[str]], program: Progr
 
 
 @each_library
-def test_a_call_with_one_key(
+def test_call_with_one_key_is_sent_as_documented(
     library: Library, cluster: Cluster, tags: list[tuple[str, str]]
 ) -> None:
     keys = [f"{{{tag}}}:one" for pair in tags for tag in pair]
@@ -150,7 +150,7 @@ def test_a_call_with_one_key(
 
 
 @each_library
-def test_a_call_with_several_keys(
+def test_call_with_several_keys_is_sent_as_documented(
     library: Library, cluster: Cluster, tags: list[tuple[str, str]]
 ) -> None:
     both = [tag for pair in tags for tag in pair]
@@ -167,7 +167,9 @@ def test_a_call_with_several_keys(
 
 
 @each_library
-def test_a_pipeline(library: Library, cluster: Cluster, tags: list[tuple[str, str]]) -> None:
+def test_pipeline_is_split_as_documented(
+    library: Library, cluster: Cluster, tags: list[tuple[str, str]]
+) -> None:
     # Keys as far apart as possible.
     wide = {
         "direct": [[tag for pair in tags for tag in pair]],
@@ -212,7 +214,9 @@ def wait_until_replicas_are_told_of(cluster: Cluster, tags: list[tuple[str, str]
 
 
 @each_library
-def test_a_peek(library: Library, cluster: Cluster, tags: list[tuple[str, str]]) -> None:
+def test_peek_is_sent_to_the_documented_node(
+    library: Library, cluster: Cluster, tags: list[tuple[str, str]]
+) -> None:
     said = documented(library, "peek")
     if said == {"shown": "none"}:
         pytest.skip("the library has none")
@@ -261,7 +265,7 @@ def after_lost_replies(
 
 
 @each_library
-def test_a_reply_that_one_server_sends_and_that_is_lost(library: Library, server: Server) -> None:
+def test_lost_reply_of_a_server_is_handled_as_documented(library: Library, server: Server) -> None:
     def found(mode: str) -> str:
         with (
             LossyProxy(server.port, every=3).running() as proxy,
@@ -311,7 +315,7 @@ def announce(server: Server, port: int, nodes: Sequence[Server]) -> None:
 
 
 @each_library
-def test_a_reply_that_a_cluster_sends_and_that_is_lost(
+def test_lost_reply_of_a_cluster_is_handled_as_documented(
     library: Library, two_nodes: list[Server]
 ) -> None:
     server = two_nodes[0]
@@ -340,7 +344,9 @@ def test_a_reply_that_a_cluster_sends_and_that_is_lost(
 
 
 @each_library
-def test_a_slot_that_moves(library: Library, cluster: Cluster, tags: list[tuple[str, str]]) -> None:
+def test_moved_slot_is_followed_as_documented(
+    library: Library, cluster: Cluster, tags: list[tuple[str, str]]
+) -> None:
     key = f"{{{tags[0][0]}}}:one"
 
     def found(mode: str) -> str:

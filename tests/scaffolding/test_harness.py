@@ -163,7 +163,7 @@ def test_a_path_with_spaces_has_another_without(built: tuple[Path, Path]) -> Non
     assert without_spaces(other) == other
 
 
-def test_a_cluster_that_does_not_get_over_a_test_fails_the_next_one_and_no_more() -> None:
+def test_broken_shared_cluster_fails_only_the_next_test() -> None:
     class Nodes:
         is_well = True
 

@@ -55,13 +55,13 @@ def test_a_programs_docs_may_link_to_private_items(tmp_path: Path) -> None:
     [(LINK_TO_NOTHING, "broken-intra-doc-links"), (NEEDLESS, "needless-return")],
     ids=["by rustdoc", "by Clippy"],
 )
-def test_a_finding_is_an_error(tmp_path: Path, source: str, lint: str) -> None:
+def test_lint_finding_is_an_error(tmp_path: Path, source: str, lint: str) -> None:
     told = linted(tmp_path, source, *LIBRARY)
     assert told.returncode != 0
     assert lint in told.stderr
 
 
-def test_neither_tests_nor_other_peoples_crates_are_documented(tmp_path: Path) -> None:
+def test_documentation_of_tests_and_dependencies_is_not_checked(tmp_path: Path) -> None:
     for words, primary in [(("--test",), "1"), (LIBRARY, "")]:
         told = linted(tmp_path, LINK_TO_NOTHING, *words, primary=primary)
         assert told.returncode == 0, told.stderr

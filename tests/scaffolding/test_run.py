@@ -225,7 +225,7 @@ def test_a_program_that_is_no_server_is_refused_with_what_it_printed(
     assert str(raised.value).endswith(f"it printed:\n{printed}")
 
 
-def test_a_server_that_warns_before_it_tells_its_version_is_one(tmp_path):
+def test_server_with_a_warning_before_its_version_is_accepted(tmp_path):
     server = program(
         tmp_path / "server",
         "echo 'ld.so: it cannot be preloaded' >&2; echo 'Redis server v=7.0.15 sha=0'",
