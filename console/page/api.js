@@ -10,18 +10,18 @@ export class ApiError extends Error {
 
 const TOKEN = "token";
 const events = new EventTarget();
-let remembered = "";
+let stored = "";
 try {
-  remembered = sessionStorage.getItem(TOKEN) ?? "";
+  stored = sessionStorage.getItem(TOKEN) ?? "";
 } catch {
   // The browser forbids storage: the token is kept only until the page is reloaded.
 }
 
 /** Token of requests. It is stored for this tab only. */
 export const token = {
-  get: () => remembered,
+  get: () => stored,
   set(value) {
-    remembered = value;
+    stored = value;
     try {
       if (value) sessionStorage.setItem(TOKEN, value);
       else sessionStorage.removeItem(TOKEN);
@@ -32,23 +32,23 @@ export const token = {
 };
 
 /** Events: "token" if a token is missing or rejected; "reached" with detail true or false after each request. */
-export const on = (name, heard, options) => events.addEventListener(name, (event) => heard(event.detail), options);
-const tell = (name, detail) => events.dispatchEvent(new CustomEvent(name, { detail }));
+export const on = (name, listener, options) => events.addEventListener(name, (event) => listener(event.detail), options);
+const emit = (name, detail) => events.dispatchEvent(new CustomEvent(name, { detail }));
 
 /** Sends a request with the token and returns the response of fetch. Meant for streams; otherwise use get, put, post and remove. */
 export async function request(path, options = {}) {
   const headers = new Headers(options.headers);
-  if (remembered) headers.set("Authorization", `Bearer ${remembered}`);
+  if (stored) headers.set("Authorization", `Bearer ${stored}`);
   let response;
   try {
     response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    tell("reached", false);
+    emit("reached", false);
     throw new ApiError(0, {});
   }
-  tell("reached", true);
-  if (response.status === 401) tell("token");
+  emit("reached", true);
+  if (response.status === 401) emit("token");
   if (response.ok) return response;
   const body = await response.json().catch(() => ({ error: `${response.status} ${response.statusText}` }));
   throw new ApiError(response.status, body);

@@ -1,10 +1,10 @@
 // Shell of the page: navigation between views (by the fragment of the URL), sign-in, and the state of the server.
 import * as api from "./api.js";
-import { dialog, failed, field, loading, tell } from "./dialog.js";
-import { every, h, put } from "./dom.js";
+import { dialog, failed, field, loading, toast } from "./dialog.js";
+import { h, put, repeat } from "./dom.js";
 import { views as known } from "./views.js";
 
-const at = (id) => document.getElementById(id);
+const byId = (id) => document.getElementById(id);
 const shell = { session: { role: "look", views: [], server: null }, view: null, stop: null };
 
 /** Context of a view. */
@@ -43,12 +43,12 @@ function decoded(part) {
   }
 }
 
-const open = () => known.filter((view) => shell.session.views.includes(view.route));
+const availableViews = () => known.filter((view) => shell.session.views.includes(view.route));
 
 async function route() {
   const [path, search = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const [name, ...parts] = path.split("/").map(decoded);
-  const view = open().find((one) => one.route === name) ?? open()[0];
+  const view = availableViews().find((available) => available.route === name) ?? availableViews()[0];
   shell.stop?.();
   const stopped = new AbortController();
   let module;
@@ -57,7 +57,7 @@ async function route() {
     module?.unmount?.();
   };
   draw(view);
-  const main = at("main");
+  const main = byId("main");
   if (!view) return put(main);
   document.title = `${view.title} · Rate limits`;
   put(main, loading());
@@ -74,14 +74,14 @@ async function route() {
 }
 
 function draw(view) {
-  put(at("nav"), open().map((one) => h("a", { href: link(one.route), "aria-current": one === view && "page" }, one.title)));
-  at("nav").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  put(byId("nav"), availableViews().map((item) => h("a", { href: link(item.route), "aria-current": item === view && "page" }, item.title)));
+  byId("nav").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   const { role, signed, server } = shell.session;
-  put(at("account"), signed ? "Sign out" : "Sign in");
-  at("account").hidden = !signed && role === "look" && shell.session.readonly === true;
-  at("account").title = role === "change" ? "You may change limits" : "You may look";
+  put(byId("account"), signed ? "Sign out" : "Sign in");
+  byId("account").hidden = !signed && role === "look" && shell.session.readonly === true;
+  byId("account").title = role === "change" ? "You may change limits" : "You may look";
   document.body.classList.toggle("can-change", role === "change");
-  if (server === null) put(at("server"));
+  if (server === null) put(byId("server"));
 }
 
 /** Loads the session: role, views and server. */
@@ -95,14 +95,14 @@ async function session() {
   }
 }
 
-let asking = null;
+let signInDialog = null;
 /** Asks for a token until the console accepts one or the dialog is closed. Only one dialog is open at a time. */
 function signIn(why) {
-  asking ??= ask(why).finally(() => (asking = null));
-  return asking;
+  signInDialog ??= openSignIn(why).finally(() => (signInDialog = null));
+  return signInDialog;
 }
 
-async function ask(why) {
+async function openSignIn(why) {
   const input = h("input", { class: "input mono", type: "password", autocomplete: "current-password", "aria-label": "Token", autofocus: true });
   const done = await dialog({
     title: "Sign in", small: true,
@@ -121,7 +121,7 @@ async function ask(why) {
     },
   });
   if (!done) return false;
-  tell(shell.session.role === "change" ? "Signed in: you may change limits" : "Signed in: you may look");
+  toast(shell.session.role === "change" ? "Signed in: you may change limits" : "Signed in: you may look");
   return true;
 }
 
@@ -137,20 +137,20 @@ function theme() {
 
 function shortcuts() {
   const rows = [["?", "this list"], ["/", "to the search of the view"], ["t", "light or dark"],
-    ...open().map((view) => [`g ${view.key}`, view.title]), ["Esc", "close, take back"]];
+    ...availableViews().map((view) => [`g ${view.key}`, view.title]), ["Esc", "close, take back"]];
   dialog({
     title: "Keyboard", small: true,
-    body: h("dl", { class: "stack tight" }, rows.map(([keys, what]) => h("div", { class: "row spread" },
-      h("dt", {}, what), h("dd", {}, keys.split(" ").map((key) => [h("kbd", {}, key), " "]))))),
+    body: h("dl", { class: "stack tight" }, rows.map(([keys, action]) => h("div", { class: "row spread" },
+      h("dt", {}, action), h("dd", {}, keys.split(" ").map((key) => [h("kbd", {}, key), " "]))))),
   });
 }
 
-let going = 0;
-function pressed(event) {
+let prefixPressedAt = 0;
+function handleKey(event) {
   const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const view = Date.now() - going < 1500 && open().find((one) => one.key === event.key);
-  going = event.key === "g" ? Date.now() : 0;
+  const view = Date.now() - prefixPressedAt < 1500 && availableViews().find((item) => item.key === event.key);
+  prefixPressedAt = event.key === "g" ? Date.now() : 0;
   if (view) location.hash = link(view.route);
   else if (event.key === "?") shortcuts();
   else if (event.key === "t") theme();
@@ -160,69 +160,69 @@ function pressed(event) {
 }
 
 // A banner shows an outage of the console or of its server.
-const reach = { console: true, server: true, why: "" };
-function reached() {
-  const banner = at("away");
-  const line = !reach.console ? "The console does not answer. What is shown is from before; trying again every second."
-    : !reach.server ? `The server does not answer (${reach.why}). What is shown is from before; trying again every second.` : "";
+const reachable = { console: true, server: true, why: "" };
+function drawOutage() {
+  const banner = byId("outage");
+  const line = !reachable.console ? "The console does not answer. What is shown is from before; trying again every second."
+    : !reachable.server ? `The server does not answer (${reachable.why}). What is shown is from before; trying again every second.` : "";
   if (banner.textContent !== line) put(banner, line);
   banner.hidden = line === "";
-  at("server").className = `server ${line ? "down" : "up"}`;
-  if (shell.session.server !== null) put(at("server"), h("span", { class: "wide" }, line ? "away" : shell.session.server));
+  byId("server").className = `server ${line ? "down" : "up"}`;
+  if (shell.session.server !== null) put(byId("server"), h("span", { class: "wide" }, line ? "away" : shell.session.server));
 }
 
 /** Checks the state of the server each second. */
 async function watch() {
   try {
     const state = await api.get("api/state");
-    Object.assign(reach, { server: state.reachable, why: state.why ?? "" });
+    Object.assign(reachable, { server: state.reachable, why: state.why ?? "" });
     shell.session.server = state.server;
   } catch (error) {
     if (error.status !== 0) return;
   }
-  reached();
+  drawOutage();
 }
 
 async function start() {
-  at("theme").addEventListener("click", theme);
-  at("keys").addEventListener("click", shortcuts);
-  at("skip").addEventListener("click", (event) => {
+  byId("theme").addEventListener("click", theme);
+  byId("keys").addEventListener("click", shortcuts);
+  byId("skip").addEventListener("click", (event) => {
     event.preventDefault();
-    at("main").focus();
+    byId("main").focus();
   });
-  at("account").addEventListener("click", async () => {
+  byId("account").addEventListener("click", async () => {
     if (shell.session.signed) {
       api.token.set("");
       shell.session = { ...shell.session, role: "look", signed: false };
-      tell("Signed out");
+      toast("Signed out");
       await session().catch(() => {});
     } else if (!(await signIn(""))) return;
     route();
   });
-  document.addEventListener("keydown", pressed);
-  api.on("reached", (yes) => {
-    if (reach.console === yes) return;
-    reach.console = yes;
-    reached();
+  document.addEventListener("keydown", handleKey);
+  api.on("reached", (replied) => {
+    if (reachable.console === replied) return;
+    reachable.console = replied;
+    drawOutage();
   });
-  put(at("main"), loading());
+  put(byId("main"), loading());
   for (;;) {
     try {
       if (await session()) break;
-      put(at("main"), h("div", { class: "empty" }, h("b", {}, "Not signed in"),
+      put(byId("main"), h("div", { class: "empty" }, h("b", {}, "Not signed in"),
         h("button", { class: "button primary", onclick: () => location.reload() }, "Sign in")));
       return;
     } catch (error) {
-      put(at("main"), failed(error));
+      put(byId("main"), failed(error));
       await new Promise((later) => setTimeout(later, 1000));
     }
   }
   // The stored token may have been revoked.
   api.on("token", async () => {
-    if (asking === null && (await signIn("The console does not know this token any more."))) route();
+    if (signInDialog === null && (await signIn("The console does not know this token any more."))) route();
   });
   addEventListener("hashchange", route);
-  if (shell.session.server !== null) every(1000, new AbortController().signal, watch);
+  if (shell.session.server !== null) repeat(1000, new AbortController().signal, watch);
   await route();
 }
 

@@ -1,8 +1,8 @@
 // Dialogs that change a policy. Each shows the change first, and none overwrites a concurrent change.
-import { dialog, field, segmented, tell } from "./dialog.js";
-import { every, h, put } from "./dom.js";
+import { dialog, field, segmented, toast } from "./dialog.js";
+import { h, put, repeat } from "./dom.js";
 import { duration, number, visible } from "./format.js";
-import { ALGORITHMS, consequences, difference, flagSays, lines, parse, says, scaled, write } from "./specs.js";
+import { ALGORITHMS, consequences, describe, describeFlag, difference, lines, parse, scaled, write } from "./specs.js";
 
 const SIGN = { gone: "−", new: "+", same: "" };
 
@@ -12,19 +12,19 @@ function drawDifference(element, before, after) {
   const changes = rows.some((row) => row.sign !== "same");
   put(element, changes
     ? h("div", { class: "difference" }, rows.map(({ sign, line }) => h("div", { class: sign, dataset: { sign: SIGN[sign] } },
-      h("span", {}, h("span", { class: "hidden" }, { gone: "goes: ", new: "comes: ", same: "stays: " }[sign]), line.says,
+      h("span", {}, h("span", { class: "hidden" }, { gone: "removed: ", new: "added: ", same: "unchanged: " }[sign]), line.description,
         line.name && h("span", { class: "muted" }, ` (${line.name})`), line.shadow && [" ", h("span", { class: "tag shadowed" }, "shadow")], line.ban && [" ", h("span", { class: "tag" }, "ban")]))))
     : h("p", { class: "muted" }, "Nothing changes yet."));
   return changes;
 }
 
-const blank = (algorithm) => ({ algorithm, numbers: ALGORITHMS[algorithm].fields.map((one) => one.example), flags: [], options: [], cost: "", name: "", shadow: false });
+const blank = (algorithm) => ({ algorithm, numbers: ALGORITHMS[algorithm].fields.map((field) => field.example), flags: [], options: [], cost: "", name: "", shadow: false });
 
 /** Creates the fields of one limit. `changed` is called at each change, `remove` removes the limit. */
 function limitFields(limit, changed, remove) {
-  const kind = h("select", { class: "select", "aria-label": "Algorithm", onchange: () => {
+  const algorithm = h("select", { class: "select", "aria-label": "Algorithm", onchange: () => {
     const { name, shadow, cost } = limit;
-    Object.assign(limit, blank(kind.value), { name: ALGORITHMS[kind.value].sized ? "" : name, shadow, cost });
+    Object.assign(limit, blank(algorithm.value), { name: ALGORITHMS[algorithm.value].sized ? "" : name, shadow, cost });
     draw();
     changed();
   } }, Object.entries(ALGORITHMS).map(([word, { label }]) => h("option", { value: word, selected: word === limit.algorithm }, label)));
@@ -33,15 +33,15 @@ function limitFields(limit, changed, remove) {
   const options = h("div", { class: "row options" });
   const input = (value, set, more = {}) => h("input", { class: "input", value, spellcheck: "false", autocomplete: "off", oninput: (event) => { set(event.target.value.trim().replaceAll(/\s+/g, "")); changed(); }, ...more });
   const check = (text, on, set) => h("label", { class: "check" }, h("input", { type: "checkbox", checked: on, onchange: (event) => { set(event.target.checked); changed(); } }), text);
-  const size = () => limit.options.find((one) => one.startsWith("SIZE "))?.slice(5) ?? "";
-  const resize = (value) => { limit.options = [...limit.options.filter((one) => !one.startsWith("SIZE ")), ...(value ? [`SIZE ${value}`] : [])]; };
+  const size = () => limit.options.find((option) => option.startsWith("SIZE "))?.slice(5) ?? "";
+  const resize = (value) => { limit.options = [...limit.options.filter((option) => !option.startsWith("SIZE ")), ...(value ? [`SIZE ${value}`] : [])]; };
   function draw() {
-    const { fields, says: what, flags = [], sized } = ALGORITHMS[limit.algorithm];
-    put(hint, what);
-    put(numbers, fields.map((one, place) => field(one.label, input(limit.numbers[place], (value) => { limit.numbers[place] = value; }, one.time ? {} : { inputmode: "decimal" }), one.hint)));
+    const { fields, summary, flags = [], sized } = ALGORITHMS[limit.algorithm];
+    put(hint, summary);
+    put(numbers, fields.map(({ label, time, hint: example }, place) => field(label, input(limit.numbers[place], (value) => { limit.numbers[place] = value; }, time ? {} : { inputmode: "decimal" }), example)));
     put(options,
       check("Shadow: only count, deny nobody", limit.shadow, (on) => { limit.shadow = on; }),
-      flags.map((flag) => check(flagSays(flag), limit.flags.includes(flag), (on) => { limit.flags = on ? [...limit.flags, flag] : limit.flags.filter((one) => one !== flag); })),
+      flags.map((flag) => check(describeFlag(flag), limit.flags.includes(flag), (on) => { limit.flags = on ? [...limit.flags, flag] : limit.flags.filter((other) => other !== flag); })),
       h("details", { open: limit.name !== "" || limit.cost !== "" || size() !== "" }, h("summary", { class: "small" }, sized ? "Size, cost" : "Name, cost"),
         h("div", { class: "numbers" },
           sized ? field("Size", input(size(), resize), "of new keys, such as 2mb; empty: the server's setting")
@@ -50,14 +50,14 @@ function limitFields(limit, changed, remove) {
   }
   draw();
   return h("fieldset", { class: "limit" }, h("legend", { class: "hidden" }, "Limit"),
-    h("div", { class: "row spread" }, h("div", { class: "grow" }, kind), h("button", { type: "button", class: "button small quiet", onclick: remove }, "Remove")), hint, numbers, options);
+    h("div", { class: "row spread" }, h("div", { class: "grow" }, algorithm), h("button", { type: "button", class: "button small quiet", onclick: remove }, "Remove")), hint, numbers, options);
 }
 
 function banFields(ban, changed, remove) {
-  const one = (label, name, hint) => field(label, h("input", { class: "input", value: ban[name], oninput: (event) => { ban[name] = event.target.value.trim(); changed(); } }), hint);
+  const input = (label, name, hint) => field(label, h("input", { class: "input", value: ban[name], oninput: (event) => { ban[name] = event.target.value.trim(); changed(); } }), hint);
   return h("fieldset", { class: "limit" }, h("legend", { class: "hidden" }, "Ban"),
-    h("div", { class: "row spread" }, h("b", {}, "Ban who does not stop"), h("button", { type: "button", class: "button small quiet", onclick: remove }, "Remove")),
-    h("div", { class: "numbers four" }, one("Denied calls", "strikes", "so many"), one("within", "window", "such as 10m"), one("ban for", "block", "such as 1h"), one("doubled up to", "longest", "empty: not")));
+    h("div", { class: "row spread" }, h("b", {}, "Ban after repeated denials"), h("button", { type: "button", class: "button small quiet", onclick: remove }, "Remove")),
+    h("div", { class: "numbers four" }, input("Denied calls", "strikes", "number of calls"), input("within", "window", "such as 10m"), input("ban for", "block", "such as 1h"), input("doubled up to", "longest", "empty: not doubled")));
 }
 
 /**
@@ -66,7 +66,7 @@ function banFields(ban, changed, remove) {
  */
 export function editDialog(context, policy, proposed = "") {
   const { api } = context;
-  const watched = new AbortController();
+  const closed = new AbortController();
   const fresh = policy.version === null;
   let base = { version: policy.version, specs: fresh ? null : policy.specs };
   let model = parse(proposed || policy.specs);
@@ -77,32 +77,32 @@ export function editDialog(context, policy, proposed = "") {
   const area = h("div", { class: "stack" });
   const more = h("div", { class: "row" });
   const change = h("div", { "aria-live": "polite" });
-  const told = h("div", { class: "stack tight" });
+  const warnings = h("div", { class: "stack tight" });
   const stale = h("div", {});
   const apply = h("button", { class: "button primary" }, fresh ? "Set policy" : "Apply");
   const words = () => (asText ? text.value.trim().replaceAll(/\s+/g, " ") : write(model));
 
-  let checking = 0;
+  let checkTimer = 0;
   function changed() {
     const changes = drawDifference(change, base.specs, words() || null);
-    put(told, words() === "" ? null : consequences(base.specs, words()).map((line) => h("p", { class: "notice" }, line)));
+    put(warnings, words() === "" ? null : consequences(base.specs, words()).map((line) => h("p", { class: "notice" }, line)));
     // A policy with a sketch has no other limit and no ban.
     more.hidden = asText || model?.limits.some(({ algorithm }) => algorithm === "SKETCH") === true;
     apply.disabled = !changes || words() === "" || (fresh && name.value === "");
-    clearTimeout(checking);
-    checking = setTimeout(check, 250);
+    clearTimeout(checkTimer);
+    checkTimer = setTimeout(check, 250);
   }
   /** Checks the words while they are written. */
   async function check() {
-    const asked = words();
-    if (asked === "" || watched.signal.aborted) return;
+    const checked = words();
+    if (checked === "" || closed.signal.aborted) return;
     try {
-      await api.post("api/check", { specs: asked }, { signal: watched.signal });
-      told.querySelector(".refused")?.remove();
+      await api.post("api/check", { specs: checked }, { signal: closed.signal });
+      warnings.querySelector(".refused")?.remove();
     } catch (error) {
-      if (error.status !== 400 || asked !== words()) return;
-      told.querySelector(".refused")?.remove();
-      told.prepend(h("p", { class: "notice error refused" }, error.message));
+      if (error.status !== 400 || checked !== words()) return;
+      warnings.querySelector(".refused")?.remove();
+      warnings.prepend(h("p", { class: "notice error refused" }, error.message));
       apply.disabled = true;
     }
   }
@@ -116,46 +116,46 @@ export function editDialog(context, policy, proposed = "") {
     ]);
     changed();
   }
-  const form = segmented("Write as", [["form", "Form"], ["text", "Words"]], asText ? "text" : "form", (how) => {
-    if (how === "text" && !asText) text.value = write(model);
-    if (how === "form" && model === null) {
-      tell("These words cannot be shown as a form");
+  const form = segmented("Write as", [["form", "Form"], ["text", "Words"]], asText ? "text" : "form", (format) => {
+    if (format === "text" && !asText) text.value = write(model);
+    if (format === "form" && model === null) {
+      toast("These words cannot be shown as a form");
       form.querySelector("[data-value=text]").click();
       return;
     }
-    asText = how === "text";
+    asText = format === "text";
     draw();
   });
   if (model?.limits.length === 0) model.limits.push(blank("TOKENBUCKET"));
 
   /** Resolves a concurrent change: the user decides which version is kept. */
-  function conflict(stands) {
-    const gone = stands === null || stands.version === undefined;
+  function conflict(stored) {
+    const gone = stored === null || stored.version === undefined;
     put(stale, h("div", { class: "notice warn stack tight", role: "alert" },
       h("b", {}, gone ? "Somebody has deleted this policy meanwhile." : fresh && base.version === null ? "There is a policy of this name already." : "Somebody has changed this policy meanwhile."),
-      !gone && h("ul", { class: "limits" }, lines(stands.specs).map((line) => h("li", {}, line.says, line.shadow && [" ", h("span", { class: "tag shadowed" }, "shadow")]))),
+      !gone && h("ul", { class: "limits" }, lines(stored.specs).map((line) => h("li", {}, line.description, line.shadow && [" ", h("span", { class: "tag shadowed" }, "shadow")]))),
       h("div", { class: "row" },
-        !gone && h("button", { type: "button", class: "button small", onclick: () => { rebase(stands); text.value = stands.specs; model = parse(stands.specs); asText ||= model === null; draw(); } }, "Take theirs"),
-        h("button", { type: "button", class: "button small", onclick: () => { rebase(gone ? null : stands); draw(); } }, gone ? "Keep mine, set it anew" : "Keep mine, change theirs"))));
+        !gone && h("button", { type: "button", class: "button small", onclick: () => { rebase(stored); text.value = stored.specs; model = parse(stored.specs); asText ||= model === null; draw(); } }, "Take theirs"),
+        h("button", { type: "button", class: "button small", onclick: () => { rebase(gone ? null : stored); draw(); } }, gone ? "Keep mine, set it anew" : "Keep mine, change theirs"))));
     apply.disabled = true;
   }
-  function rebase(stands) {
-    base = stands === null ? { version: null, specs: null } : { version: stands.version, specs: stands.specs };
+  function rebase(stored) {
+    base = stored === null ? { version: null, specs: null } : { version: stored.version, specs: stored.specs };
     put(stale);
   }
 
   const done = dialog({
     title: fresh ? "New policy" : `Edit ${visible(policy.name)}`,
-    body: h("div", { class: "stack" }, fresh && field("Name", name, "what callers ask by; it cannot be changed later"),
+    body: h("div", { class: "stack" }, fresh && field("Name", name, "by which callers name it; it cannot be changed later"),
       h("div", { class: "row spread" }, h("h3", {}, "Limits"), form), area),
-    aside: h("div", { class: "stack tight" }, h("h3", {}, "What changes"), stale, change, told,
-      h("p", { class: "muted small" }, "It holds at once for every caller. What has been used stays used.")),
+    aside: h("div", { class: "stack tight" }, h("h3", {}, "What changes"), stale, change, warnings,
+      h("p", { class: "muted small" }, "It applies to every caller at once. Usage is kept.")),
     actions: [apply],
     submit: async () => {
       if (apply.disabled) return false;
       try {
         const set = await api.put(`api/policies/${api.segment(fresh ? name.value : policy.name)}`, { specs: words(), version: base.version });
-        tell(fresh ? "Set" : "Changed");
+        toast(fresh ? "Set" : "Changed");
         return set;
       } catch (error) {
         if (error.status !== 409) throw error;
@@ -166,15 +166,15 @@ export function editDialog(context, policy, proposed = "") {
   });
   draw();
   if (!fresh) {
-    every(2000, watched.signal, async () => {
-      const stands = await api.get(`api/policies/${api.segment(policy.name)}`, { signal: watched.signal }).catch((error) => {
+    repeat(2000, closed.signal, async () => {
+      const stored = await api.get(`api/policies/${api.segment(policy.name)}`, { signal: closed.signal }).catch((error) => {
         if (error.status === 404) return null;
         throw error;
       });
-      if ((stands?.version ?? null) !== base.version && stale.childElementCount === 0) conflict(stands);
+      if ((stored?.version ?? null) !== base.version && stale.childElementCount === 0) conflict(stored);
     });
   }
-  return done.finally(() => watched.abort());
+  return done.finally(() => closed.abort());
 }
 
 /** Scales a policy, with a preview of the scaled limits. */
@@ -198,7 +198,7 @@ export function scaleDialog({ api }, policy) {
   function draw() {
     const until = lasting.value === "" ? "It stays until somebody changes it." : `The limits return by themselves after ${lasting.selectedOptions[0].textContent}.`;
     const rows = (model?.limits ?? []).map((limit) => {
-      const [was, is] = [says(scaled(limit, policy.scale)), says(scaled(limit, factor))];
+      const [was, is] = [describe(scaled(limit, policy.scale)), describe(scaled(limit, factor))];
       return was === is ? h("div", { class: "same", dataset: { sign: "" } }, was)
         : [h("div", { class: "gone", dataset: { sign: "−" } }, was), h("div", { class: "new", dataset: { sign: "+" } }, is)];
     });
@@ -213,7 +213,7 @@ export function scaleDialog({ api }, policy) {
     actions: [h("button", { class: "button primary" }, "Apply")],
     submit: async () => {
       const scaledNow = await api.post(`api/policies/${api.segment(policy.name)}/scale`, { factor, for: factor === 1 ? null : lasting.value || null });
-      tell(factor === 1 ? "As set again" : `Scaled by ${number(factor)}`);
+      toast(factor === 1 ? "As set again" : `Scaled by ${number(factor)}`);
       return scaledNow;
     },
   });
@@ -230,7 +230,7 @@ export function deleteDialog({ api }, policy) {
   return dialog({
     title: `Delete ${visible(policy.name)}`, small: true,
     body: h("div", { class: "stack" }, change, stale,
-      h("p", { class: "notice warn" }, "Callers that name no other policy get an error; the gateway lets their requests pass. What keys have used stays until it has recovered.")),
+      h("p", { class: "notice warn" }, "Callers that name no other policy get an error; the gateway lets their requests pass. Usage of keys stays until it has recovered.")),
     actions: [h("button", { class: "button primary danger" }, "Delete")],
     submit: async () => {
       try {
@@ -238,7 +238,7 @@ export function deleteDialog({ api }, policy) {
       } catch (error) {
         if (error.status !== 409 && error.status !== 404) throw error;
         if (!error.body.stands) {
-          tell("Somebody has deleted it already");
+          toast("Somebody has deleted it already");
           return "deleted";
         }
         version = error.body.stands.version;
@@ -246,7 +246,7 @@ export function deleteDialog({ api }, policy) {
         put(stale, h("p", { class: "notice warn", role: "alert" }, "Somebody has changed it meanwhile: this is what stands. Delete it all the same?"));
         return false;
       }
-      tell("Deleted");
+      toast("Deleted");
       return "deleted";
     },
   });

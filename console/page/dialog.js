@@ -2,9 +2,9 @@
 import { h, put } from "./dom.js";
 
 /** Shows a toast, which screen readers announce. */
-export function tell(text) {
+export function toast(text) {
   const line = h("div", {}, text);
-  document.getElementById("told").append(line);
+  document.getElementById("toasts").append(line);
   setTimeout(() => line.remove(), 6000);
 }
 
@@ -63,11 +63,11 @@ export const field = (label, input, hint) => h("label", { class: "field" }, h("s
 /** Creates buttons of which one is pressed. `choices`: [[value, label], ...] */
 export function segmented(label, choices, value, chosen) {
   const group = h("div", { class: "segmented", role: "group", "aria-label": label });
-  const press = (now) => {
-    for (const button of group.children) button.setAttribute("aria-pressed", String(button.dataset.value === String(now)));
+  const press = (pressed) => {
+    for (const button of group.children) button.setAttribute("aria-pressed", String(button.dataset.value === String(pressed)));
   };
-  group.append(...choices.map(([one, text]) => h("button", {
-    type: "button", dataset: { value: one }, onclick: () => { press(one); chosen(one); },
+  group.append(...choices.map(([choice, text]) => h("button", {
+    type: "button", dataset: { value: choice }, onclick: () => { press(choice); chosen(choice); },
   }, text)));
   press(value);
   return group;
@@ -87,9 +87,9 @@ export const copy = (text, label = "Copy") => h("button", {
   type: "button", class: "button small", onclick: async () => {
     try {
       await navigator.clipboard.writeText(typeof text === "function" ? text() : text);
-      tell("Copied");
+      toast("Copied");
     } catch {
-      tell("The browser does not let the page copy");
+      toast("The browser does not let the page copy");
     }
   },
 }, label);

@@ -33,21 +33,21 @@ export function put(element, ...children) {
 }
 
 /** Runs a function repeatedly until the signal aborts, with `pause` milliseconds between two runs. */
-export function every(pause, signal, run) {
+export function repeat(pause, signal, run) {
   let timer;
-  const turn = async () => {
+  const runOnce = async () => {
     if (signal.aborted) return;
     // Paused while the page is in the background.
     if (!document.hidden) await run().catch(() => {});
-    if (!signal.aborted) timer = setTimeout(turn, pause);
+    if (!signal.aborted) timer = setTimeout(runOnce, pause);
   };
   signal.addEventListener("abort", () => clearTimeout(timer));
   document.addEventListener("visibilitychange", () => {
     if (document.hidden || signal.aborted) return;
     clearTimeout(timer);
-    turn();
+    runOnce();
   }, { signal });
-  return turn();
+  return runOnce();
 }
 
 /**
@@ -63,15 +63,15 @@ export function keyed(parent, items, keyOf, make) {
     known.delete(key);
   }
   // Moving an element would lose its focus, so nothing is moved while an element inside has it.
-  const still = parent.contains(document.activeElement);
+  const hasFocus = parent.contains(document.activeElement);
   let place = parent.firstElementChild;
   for (const item of items) {
     let entry = known.get(keyOf(item));
     if (!entry) known.set(keyOf(item), (entry = make(item)));
     const [element, update] = entry;
     update?.(item);
-    if (!element.parentElement) parent.insertBefore(element, still ? null : place);
-    else if (!still && element !== place) parent.insertBefore(element, place);
+    if (!element.parentElement) parent.insertBefore(element, hasFocus ? null : place);
+    else if (!hasFocus && element !== place) parent.insertBefore(element, place);
     if (element === place) place = place.nextElementSibling;
   }
 }

@@ -40,12 +40,12 @@ export const instant = (ms) => {
 };
 
 // Control characters, and invisible or direction-changing characters, by which a name could look like another.
-const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 
 /** Formats a name with its invisible characters made visible: ␊ and <U+202E>. */
 export const visible = (name) =>
-  name.replace(UNSEEN, (one) => {
-    const code = one.charCodeAt(0);
+  name.replace(INVISIBLE, (character) => {
+    const code = character.charCodeAt(0);
     if (code < 0x20) return String.fromCharCode(0x2400 + code);
     return `<U+${code.toString(16).toUpperCase().padStart(4, "0")}>`;
   });

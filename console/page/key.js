@@ -1,18 +1,18 @@
 // View of a key: the state of its limits, its stored fields, and changes to it.
-import { dialog, empty, failed, field, loading, segmented, tell } from "./dialog.js";
-import { every, h, put } from "./dom.js";
+import { dialog, empty, failed, field, loading, segmented, toast } from "./dialog.js";
+import { h, put, repeat } from "./dom.js";
 import { compact, duration, instant, number, percent, visible } from "./format.js";
 import { isSketch, lines } from "./specs.js";
 
 const BANS = [["10m", "10 min"], ["1h", "1 h"], ["1d", "1 day"], ["7d", "7 days"]];
 
 /** Returns the item of a sketch, to be shown after the name of its key. */
-export const ofSketch = (item) => h("span", { class: "item" }, h("span", { class: "tag" }, "item"), visible(item));
+export const itemLabel = (item) => h("span", { class: "item" }, h("span", { class: "tag" }, "item"), visible(item));
 
 /** Bans a key, after a dialog that explains the effect. */
 export function banDialog({ api }, key, until = 0, now = Date.now()) {
   let lasting = "1h";
-  const told = h("p", { class: "notice warn", "aria-live": "polite" });
+  const effect = h("p", { class: "notice warn", "aria-live": "polite" });
   const own = h("input", { class: "input mono", placeholder: "such as 90s, 2h, 30d", oninput: () => choose(own.value.trim()) });
   const ms = (text) => {
     const [, count, unit] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text) ?? [];
@@ -22,7 +22,7 @@ export function banDialog({ api }, key, until = 0, now = Date.now()) {
     lasting = value;
     const length = ms(value);
     const end = now + (length ?? 0);
-    put(told, length === null ? "Say for how long, such as 90s, 2h or 30d."
+    put(effect, length === null ? "Say for how long, such as 90s, 2h or 30d."
       : end < until ? `It is banned until ${instant(until)} already, and a ban is never shortened.`
         : `Every call on this key is denied until ${instant(end)}, whatever its limits. Everybody who shares the key is hit.`);
   }
@@ -31,28 +31,28 @@ export function banDialog({ api }, key, until = 0, now = Date.now()) {
     title: "Ban a key", small: true,
     body: h("div", { class: "stack" }, h("code", { class: "code" }, visible(key)),
       h("div", { class: "field" }, h("span", {}, "For"), segmented("For", BANS, lasting, (value) => { own.value = ""; choose(value); })),
-      field("or", own), told),
+      field("or", own), effect),
     actions: [h("button", { class: "button primary danger" }, "Ban")],
     submit: async () => {
       const { banned_ms: left } = await api.post("api/key/ban", { key, for: lasting });
-      tell(`Banned for ${duration(left)}`);
+      toast(`Banned for ${duration(left)}`);
       return true;
     },
   });
 }
 
 /** Opens a confirmation dialog; `submit` carries out the change. */
-const sure = (title, told, action, submit, danger = true) => dialog({
-  title, small: true, body: h("div", { class: "stack" }, told),
+const confirm = (title, body, action, submit, danger = true) => dialog({
+  title, small: true, body: h("div", { class: "stack" }, body),
   actions: [h("button", { class: `button primary${danger ? " danger" : ""}` }, action)], submit,
 });
 
 function giveBackDialog({ api }, key, policy, limits) {
   const amount = h("input", { class: "input", type: "number", min: "0", step: "any", value: "1", inputmode: "decimal", oninput: () => draw() });
-  const told = h("div", { class: "difference" });
+  const change = h("div", { class: "difference" });
   function draw() {
     const back = Number(amount.value) || 0;
-    put(told, limits.map((limit) => [
+    put(change, limits.map((limit) => [
       h("div", { class: "gone", dataset: { sign: "−" } }, `${limit.label}: ${number(limit.used)} used of ${number(limit.limit)}`),
       h("div", { class: "new", dataset: { sign: "+" } }, `${limit.label}: ${number(Math.max(0, limit.used - back))} used of ${number(limit.limit)}`),
     ]));
@@ -60,11 +60,11 @@ function giveBackDialog({ api }, key, policy, limits) {
   draw();
   return dialog({
     title: "Give usage back", small: true,
-    body: h("div", { class: "stack" }, h("code", { class: "code" }, visible(key)), field("Units", amount, `of every limit of the policy ${visible(policy)} that has no cost of its own`), told),
+    body: h("div", { class: "stack" }, h("code", { class: "code" }, visible(key)), field("Units", amount, `of every limit of the policy ${visible(policy)} that has no cost of its own`), change),
     actions: [h("button", { class: "button primary" }, "Give back")],
     submit: async () => {
       await api.post("api/key/give-back", { key, policy, amount: Number(amount.value) });
-      tell("Given back");
+      toast("Given back");
       return true;
     },
   });
@@ -74,17 +74,17 @@ function giveBackDialog({ api }, key, policy, limits) {
 const INSTANTS = new Set(["drained_to", "start", "charged", "written", "oldest", "newest", "recovers_at", "banned_until", "first_strike"]);
 const readable = (name) => name.replaceAll("_", " ");
 /** Fields of a sketch, with sizes and shares. */
-const SKETCHED = { size: (bytes) => `${number(bytes / 1024)} KB`, filled: (share) => percent(Number(share)), unseen_denied: (share) => percent(Number(share)) };
+const SKETCH_FIELDS = { size: (bytes) => `${number(bytes / 1024)} KB`, filled: (share) => percent(Number(share)), unseen_denied: (share) => percent(Number(share)) };
 /** Share of denied new items from which on a sketch is too small. */
 const TOO_SMALL = 0.01;
 
 function facts(info) {
-  const rows = Object.entries({ kind: info.kind, ...info }).filter(([, value]) => !Array.isArray(value) || value.every((one) => typeof one !== "object"));
+  const rows = Object.entries({ kind: info.kind, ...info }).filter(([, value]) => !Array.isArray(value) || value.every((element) => typeof element !== "object"));
   return h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, readable(name)),
-    h("dd", {}, INSTANTS.has(name) && Number.isFinite(value) ? instant(value) : visible(SKETCHED[name]?.(value) ?? String(value)))]));
+    h("dd", {}, INSTANTS.has(name) && Number.isFinite(value) ? instant(value) : visible(SKETCH_FIELDS[name]?.(value) ?? String(value)))]));
 }
 
-const ago = (ms) => (ms >= 0 ? `in ${duration(ms)}` : "over");
+const untilText = (ms) => (ms >= 0 ? `in ${duration(ms)}` : "over");
 
 function table(label, heads, rows) {
   return h("div", { class: "scroll" }, h("table", { class: "table", "aria-label": label },
@@ -114,7 +114,7 @@ export async function mount(root, context) {
     return put(body, rows.length === 0 ? h("div", { class: "panel" }, empty("Which key?", "Type its name. Keys that are denied appear here."))
       : panel("Denied most in the last hour", h("ul", { class: "choices" }, rows.map((row) => h("li", {},
         h("a", { class: "name", href: context.link("key", [row.key], { ...(row.policy && { policy: row.policy }), ...(row.item !== null && { item: row.item }) }) },
-          visible(row.key), row.item !== null && [" ", ofSketch(row.item)]), h("span", { class: "num muted" }, `${compact(row.denied)} denied`))))));
+          visible(row.key), row.item !== null && [" ", itemLabel(row.item)]), h("span", { class: "num muted" }, `${compact(row.denied)} denied`))))));
   }
 
   const policies = await api.get("api/policies", { signal }).catch((error) => {
@@ -123,65 +123,65 @@ export async function mount(root, context) {
   });
   let chosen = context.query.get("policy") ?? "";
   let item = context.query.get("item") ?? "";
-  const asked = () => ({ ...(chosen && { policy: chosen }), ...(item && { item }) });
+  const selection = () => ({ ...(chosen && { policy: chosen }), ...(item && { item }) });
   const specs = new Map(policies.map((policy) => [policy.name, policy.specs]));
   const choice = h("input", { class: "input mono", list: "policy-names", value: chosen, placeholder: "the one it was last denied by", spellcheck: "false", autocomplete: "off", onchange: () => {
     chosen = choice.value.trim();
-    go("key", [key], asked(), true);
+    go("key", [key], selection(), true);
     draw();
   } });
   const itemInput = h("input", { class: "input mono", value: item, placeholder: "such as an address", spellcheck: "false", autocomplete: "off", onchange: () => {
     item = itemInput.value.trim();
-    go("key", [key], asked(), true);
+    go("key", [key], selection(), true);
     draw();
   } });
-  const which = h("label", { class: "row small muted", hidden: item === "" }, "item", itemInput);
+  const itemField = h("label", { class: "row small muted", hidden: item === "" }, "item", itemInput);
   const names = h("datalist", { id: "policy-names" }, policies.slice(0, 500).map((policy) => h("option", { value: policy.name })));
   const title = h("div", { class: "row spread" }, h("code", { class: "code grow" }, visible(key)));
   const banned = h("div");
   const bars = h("div", {}, loading());
   const memory = h("div", { class: "stack" });
   const actions = h("div", { class: "row" });
-  const cannot = h("span", { class: "muted small", hidden: true }, "Nobody in a sketch can be banned or given units back: what it has merged it cannot tell apart again. Resetting it forgets all items.");
+  const sketchNote = h("span", { class: "muted small", hidden: true }, "Items of a sketch cannot be banned or given units back, because they share cells. Resetting it forgets all items.");
   // Shown only if the name has invisible characters, since the input field shows it already.
   put(body, visible(key) !== key && title, banned,
     h("section", { class: "panel", "aria-label": "Limits" },
-      h("div", { class: "panel-head" }, h("h2", {}, "How full its limits are"), h("div", { class: "end row" }, h("label", { class: "row small muted" }, "under the policy", choice), which, names)),
+      h("div", { class: "panel-head" }, h("h2", {}, "How full its limits are"), h("div", { class: "end row" }, h("label", { class: "row small muted" }, "under the policy", choice), itemField, names)),
       bars),
     context.canChange() ? actions : null, memory);
 
   let last = null;
-  const again = (done) => done && draw();
+  const redraw = (changed) => changed && draw();
   put(actions,
-    h("button", { type: "button", class: "button danger", onclick: () => banDialog(context, key, last?.info?.banned_until, last?.at).then(again) }, "Ban…"),
-    h("button", { type: "button", class: "button", onclick: () => sure("Lift the ban", [h("code", { class: "code" }, visible(key)),
-      h("p", {}, last?.info?.banned_until > last?.at ? `It is banned until ${instant(last.info.banned_until)}. Then its limits alone decide again, and its strikes are forgotten.` : "It is not banned now. Its strikes and the level of its bans are forgotten.")], "Lift",
-    async () => { await api.post("api/key/lift", { key }); tell("Lifted"); return true; }, false).then(again) }, "Lift ban…"),
+    h("button", { type: "button", class: "button danger", onclick: () => banDialog(context, key, last?.info?.banned_until, last?.at).then(redraw) }, "Ban…"),
+    h("button", { type: "button", class: "button", onclick: () => confirm("Lift the ban", [h("code", { class: "code" }, visible(key)),
+      h("p", {}, last?.info?.banned_until > last?.at ? `It is banned until ${instant(last.info.banned_until)}. Then only its limits decide, and its strikes are forgotten.` : "It is not banned now. Its strikes and the level of its bans are forgotten.")], "Lift",
+    async () => { await api.post("api/key/lift", { key }); toast("Lifted"); return true; }, false).then(redraw) }, "Lift ban…"),
     h("button", { type: "button", class: "button", onclick: () => {
-      const ruled = limitsOf(last);
-      if (!last?.policy || ruled.length === 0) return dialog({ title: "Give usage back", small: true, body: h("p", {}, "Choose the policy first, under which usage is to be given back.") });
-      return giveBackDialog(context, key, last.policy, ruled.filter((limit) => !limit.line?.ban)).then(again);
+      const limits = limitsOf(last);
+      if (!last?.policy || limits.length === 0) return dialog({ title: "Give usage back", small: true, body: h("p", {}, "Choose the policy first, under which usage is to be given back.") });
+      return giveBackDialog(context, key, last.policy, limits.filter((limit) => !limit.line?.ban)).then(redraw);
     } }, "Give back…"),
-    h("button", { type: "button", class: "button danger", onclick: () => sure("Reset the key", [h("code", { class: "code" }, visible(key)),
-      h("p", { class: "notice warn" }, last?.info?.kind === "rl-sketch" ? "It forgets what all of its items have used. Its next call makes it anew, with the size that the call has."
-        : "It forgets all: usage, leases that are held, idempotency keys, strikes and bans. The next call finds every limit unused.")], "Reset",
-    async () => { await api.post("api/key/reset", { key }); tell("Reset"); return true; }).then(again) }, "Reset…"));
+    h("button", { type: "button", class: "button danger", onclick: () => confirm("Reset the key", [h("code", { class: "code" }, visible(key)),
+      h("p", { class: "notice warn" }, last?.info?.kind === "rl-sketch" ? "It forgets the usage of all of its items. Its next call creates it with the size of that call."
+        : "It forgets all usage, leases, idempotency keys, strikes and bans. The next call finds every limit unused.")], "Reset",
+    async () => { await api.post("api/key/reset", { key }); toast("Reset"); return true; }).then(redraw) }, "Reset…"));
 
-  actions.append(cannot);
+  actions.append(sketchNote);
 
   /** Shows the limits of the response with their words. */
   function limitsOf(answer) {
     const known = lines(specs.get(answer?.policy) ?? answer?.spec ?? "").filter((line) => !line.ban);
     return (answer?.ruled?.limits ?? []).map((limit, place) => ({
-      ...limit, line: known[place], label: known[place]?.says ?? limit.name ?? `limit ${place + 1}`, used: Math.max(0, limit.limit - limit.remaining),
+      ...limit, line: known[place], label: known[place]?.description ?? limit.name ?? `limit ${place + 1}`, used: Math.max(0, limit.limit - limit.remaining),
     }));
   }
 
   function drawBars(answer) {
     const sketched = isSketch(specs.get(answer.policy) ?? "") || answer.info?.kind === "rl-sketch";
-    which.hidden = !sketched && item === "";
+    itemField.hidden = !sketched && item === "";
     for (const button of [...actions.children].slice(0, 3)) button.hidden = sketched;
-    cannot.hidden = !sketched;
+    sketchNote.hidden = !sketched;
     if (sketched && item === "") return put(bars, empty("Which item?", "A sketch counts each of its items apart. Type one above, such as an address."));
     if (answer.refused !== undefined) return put(bars, h("div", { class: "panel-body" }, h("p", { class: "notice error" }, answer.refused)));
     if (!answer.policy && !answer.ruled) return put(bars, empty("Under which policy?", "The key does not say. Choose one above to see how full its limits are."));
@@ -193,11 +193,11 @@ export async function mount(root, context) {
         : h("span", { class: "muted" }, "by the numbers of its last call"), verdict),
       limits.map((limit) => {
         const share = limit.limit > 0 ? Math.min(1, limit.used / limit.limit) : 1;
-        const kind = limit.line?.shadow ? "shadowed" : share >= 1 ? "full" : share >= 0.8 ? "near" : "";
+        const colour = limit.line?.shadow ? "shadowed" : share >= 1 ? "full" : share >= 0.8 ? "near" : "";
         return h("div", { class: "stack tight" },
           h("div", { class: "row spread" }, h("span", {}, limit.label, limit.name && h("span", { class: "muted" }, ` (${visible(limit.name)})`), limit.line?.shadow && h("span", { class: "tag shadowed" }, "shadow")),
             h("span", { class: "num" }, h("b", {}, number(limit.used)), ` of ${number(limit.limit)} · ${percent(share)}`)),
-          h("div", { class: "bar", role: "img", "aria-label": `${number(limit.used)} of ${number(limit.limit)} used` }, h("i", { class: kind, style: { width: `${share * 100}%` } })),
+          h("div", { class: "bar", role: "img", "aria-label": `${number(limit.used)} of ${number(limit.limit)} used` }, h("i", { class: colour, style: { width: `${share * 100}%` } })),
           h("div", { class: "row spread small muted" }, h("span", {}, limit.allowed ? `${number(limit.remaining)} left` : limit.wait_ms < 0 ? "never lets a call of 1 pass" : `denies, for ${duration(limit.wait_ms)}`),
             h("span", {}, limit.reset_ms > 0 ? `unused again in ${duration(limit.reset_ms)}` : "unused")));
       })));
@@ -213,7 +213,7 @@ export async function mount(root, context) {
       unseen > TOO_SMALL && h("p", { class: "notice warn" }, `It denies ${percent(unseen)} of the items that have not called before: it is too small for so many. Have calls name another key, made with a larger SIZE.`),
       leases.length > 0 && panel("Leases", table("Leases", ["Holder", "Units", "Expires"], leases.map((lease) => {
         const [holder, units, expires] = Array.isArray(lease) ? lease : Object.values(lease);
-        return [visible(String(holder)), number(Number(units)), ago(Number(expires) - at)];
+        return [visible(String(holder)), number(Number(units)), untilText(Number(expires) - at)];
       }))),
       queue.length > 0 && panel("Waiting in turn", table("Waiting", ["Holder", "Units", "Waits since", "Gives up"], queue.map(([holder, units, waited, left]) =>
         [visible(String(holder)), number(Number(units)), duration(waited), left < 0 ? "never" : `in ${duration(left)}`]))),
@@ -242,6 +242,6 @@ export async function mount(root, context) {
     if (now !== shown || answer.info?.leases || answer.info?.queue) drawMemory(answer);
     shown = now;
   }
-  await every(1000, signal, draw);
+  await repeat(1000, signal, draw);
   return undefined;
 }

@@ -1,9 +1,9 @@
 // Live view: decisions a second by policy, denied keys, waiting calls, and the nodes.
 import { lines, spark } from "./chart.js";
 import { empty, failed, loading, segmented } from "./dialog.js";
-import { every, h, keyed, put } from "./dom.js";
+import { h, keyed, put, repeat } from "./dom.js";
 import { compact, duration, number, percent, rate, visible } from "./format.js";
-import { banDialog, ofSketch } from "./key.js";
+import { banDialog, itemLabel } from "./key.js";
 
 const MINUTES = 5;
 const SPARK = 60_000;
@@ -87,13 +87,13 @@ export async function mount(root, context) {
     });
     rows.sort((one, other) => other.busy - one.busy || other.admitted + other.denied - one.admitted - one.denied || other.calls - one.calls || (one.name < other.name ? -1 : 1));
     const shown = rows.slice(0, SHOWN);
-    const most = Math.max(0.001, ...view.ticks.slice(-60).flatMap((tick) => Object.values(tick.policies).map((counts) => counts[0] + counts[1])));
+    const maximum = Math.max(0.001, ...view.ticks.slice(-60).flatMap((tick) => Object.values(tick.policies).map((counts) => counts[0] + counts[1])));
     keyed(policies, shown, (row) => row.name, (first) => {
       const cells = { spark: h("td", { class: "wide" }), admitted: h("td", { class: "num c-admitted" }), denied: h("td", { class: "num c-denied" }), share: h("td", { class: "num wide" }), shadowed: h("td", { class: "num wide c-shadowed" }) };
       const row = h("tr", {}, h("td", {}, h("a", { class: "name", href: link("policies", [first.name]) }, visible(first.name))), Object.values(cells));
       return [row, (now) => {
         const points = (place) => view.ticks.filter((tick) => tick.at > view.at - SPARK)
-          .map((tick) => [1 - (view.at - tick.at) / SPARK, Math.min(1, (tick.policies[now.name]?.[place] ?? 0) / most)]);
+          .map((tick) => [1 - (view.at - tick.at) / SPARK, Math.min(1, (tick.policies[now.name]?.[place] ?? 0) / maximum)]);
         const picture = spark(points(0), "--admitted");
         picture.append(...spark(points(1), "--denied").children);
         put(cells.spark, picture);
@@ -139,7 +139,7 @@ export async function mount(root, context) {
 
   let body = null;
   // Relative to the longest bar. Rows are reused for later responses, so the maximum is kept outside.
-  let most = 1;
+  let maximum = 1;
   async function top() {
     try {
       const rows = await api.get(`api/top?count=20${view.since ? `&since=${view.since}` : ""}`, { signal });
@@ -153,14 +153,14 @@ export async function mount(root, context) {
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col", class: "num" }, "Denied"),
             h("th", { scope: "col", class: "wide" }, "Policy"), h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body)));
       }
-      most = rows[0].denied;
+      maximum = rows[0].denied;
       return keyed(body, rows, (row) => JSON.stringify([row.key, row.item]), (first) => {
         const count = h("span");
         const bar = h("i", { class: "full" });
         const policy = h("td", { class: "wide" });
         const by = h("div", { class: "narrow small" });
         const at = (row) => link("key", [row.key], { ...(row.policy && { policy: row.policy }), ...(row.item !== null && { item: row.item }) });
-        const key = h("a", { class: "name" }, visible(first.key), first.item !== null && [" ", ofSketch(first.item)]);
+        const key = h("a", { class: "name" }, visible(first.key), first.item !== null && [" ", itemLabel(first.item)]);
         const element = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, key, h("div", { class: "bar thin", "aria-hidden": "true" }, bar), by)),
           h("td", { class: "num" }, count), policy,
           h("td", { class: "num" }, context.canChange() && first.item === null && h("button", { type: "button", class: "button small danger", onclick: () => banDialog(context, first.key) }, "Ban…",
@@ -169,7 +169,7 @@ export async function mount(root, context) {
           key.href = at(row);
           count.textContent = compact(row.denied);
           count.title = row.error > 0 ? `at most ${number(row.error)} too many` : "";
-          bar.style.width = `${(row.denied / most) * 100}%`;
+          bar.style.width = `${(row.denied / maximum) * 100}%`;
           const rules = () => (row.policy === null ? h("span", { class: "muted" }, "none") : h("a", { class: "name", href: link("policies", [row.policy]) }, visible(row.policy)));
           put(policy, rules());
           put(by, h("span", { class: "muted" }, "policy "), rules());
@@ -191,6 +191,6 @@ export async function mount(root, context) {
     drawWaiting(answer);
   }
 
-  every(2000, signal, top);
-  every(1000, signal, now);
+  repeat(2000, signal, top);
+  repeat(1000, signal, now);
 }

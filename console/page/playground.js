@@ -2,21 +2,21 @@
 import { copy, segmented } from "./dialog.js";
 import { h, put } from "./dom.js";
 import { compact, duration, number, percent } from "./format.js";
-import { colours, timeline, vessel } from "./playground/draw.js";
+import { colours, drawState, timeline } from "./playground/draw.js";
 import { History } from "./playground/history.js";
-import { algorithms, asked, command, examples, lanesOf, numbers, ofExample, ofLink, speeds, toLink } from "./playground/scene.js";
+import { algorithms, command, examples, fromExample, fromLink, lanesOf, numbers, requestOf, speeds, toLink } from "./playground/scene.js";
 import { connect } from "./playground/stream.js";
 
 const narrow = matchMedia("(max-width: 760px)");
-const quiet = matchMedia("(prefers-reduced-motion: reduce)");
+const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
 export async function mount(root, context) {
   const { api, signal } = context;
-  let scene = ofLink(context.query);
-  let as = "command";
+  let scene = fromLink(context.query);
+  let format = "command";
   const folded = new Map();
   let lanes = [];
-  const clock = { now: 0, heard: 0 };
+  const clock = { now: 0, received: 0 };
   const traffic = { calls: [] };
 
   const lanesRoot = h("div", { class: "pg-lanes" });
@@ -30,27 +30,27 @@ export async function mount(root, context) {
     h("div", { class: "head" }, h("h1", {}, "Playground"),
       h("div", { class: "row end" },
         h("button", { class: "button primary small", type: "button", onclick: () => stream.send({ calls: 1 }) }, "One call"), volley, speed,
-        h("button", { class: "button small", type: "button", onclick: () => stream.again() }, "Start again"),
+        h("button", { class: "button small", type: "button", onclick: () => stream.restart() }, "Start again"),
         copy(() => location.href, "Copy link"))),
     chips, story, problem,
     h("div", { class: "pg-layout" }, controls, lanesRoot));
 
   const stream = connect({
-    api, signal, wanted: () => ({ ...asked(scene), seed: scene.seed }),
-    began() {
+    api, signal, settings: () => ({ ...requestOf(scene), seed: scene.seed }),
+    onStart() {
       problem.hidden = true;
-      Object.assign(clock, { now: 0, heard: performance.now() });
+      Object.assign(clock, { now: 0, received: performance.now() });
       traffic.calls = [];
       for (const lane of lanes) lane.history = new History();
     },
-    told: heard,
-    failed(error) {
+    onTick,
+    onError(error) {
       problem.hidden = false;
       put(problem, error.message);
     },
   });
 
-  function heard({ now, calls, lanes: states }) {
+  function onTick({ now, calls, lanes: states }) {
     // The first ticks after a change may still have the previous algorithms.
     if (states.length !== lanes.length) return;
     const at = now / 1e6;
@@ -62,21 +62,21 @@ export async function mount(root, context) {
     });
     for (const [when] of calls) traffic.calls.push([when / 1e6, 0]);
     while (traffic.calls.length > 0 && traffic.calls[0][0] < before) traffic.calls.shift();
-    Object.assign(clock, { now: at, heard: performance.now() });
+    Object.assign(clock, { now: at, received: performance.now() });
   }
 
   const span = () => Math.max(15, Math.min(180, scene.window * 3));
   /** Returns the time to draw, interpolated between two ticks. */
-  const drawnNow = () => (quiet.matches || scene.speed === 0 ? clock.now
-    : clock.now + Math.min(0.1, (performance.now() - clock.heard) / 1000) * (scene.speed / 100));
+  const drawnNow = () => (reducedMotion.matches || scene.speed === 0 ? clock.now
+    : clock.now + Math.min(0.1, (performance.now() - clock.received) / 1000) * (scene.speed / 100));
 
   /** Applies a change by the user: updates the link and sends the change to the console. */
-  function changed(what, keepsExample = false) {
-    Object.assign(scene, what);
+  function changed(fields, keepsExample = false) {
+    Object.assign(scene, fields);
     if (!keepsExample) drawChips();
     context.go("playground", [], toLink(scene), true);
     for (const lane of lanes) lane.refresh();
-    const { limits, ...more } = asked(scene);
+    const { limits, ...more } = requestOf(scene);
     stream.send({ limits, ...more });
   }
 
@@ -86,24 +86,24 @@ export async function mount(root, context) {
     drawChips();
     drawControls();
     drawLanes();
-    stream.again();
+    stream.restart();
   }
 
   function drawChips() {
     put(chips, examples.map(({ id, title }) => h("button", {
-      type: "button", class: "button small", "aria-pressed": String(scene.example === id), onclick: () => open(ofExample(id)),
+      type: "button", class: "button small", "aria-pressed": String(scene.example === id), onclick: () => open(fromExample(id)),
     }, title)));
-    put(story, examples.find(({ id }) => id === scene.example)?.told ?? "");
+    put(story, examples.find(({ id }) => id === scene.example)?.story ?? "");
     put(volley, `A burst of ${scene.volley}`);
     put(speed, segmented("Speed", speeds, scene.speed, (value) => changed({ speed: value }, true)));
   }
 
   function slider(name, label, unit, hint) {
-    const { least, most, step } = numbers[name];
+    const { minimum, maximum, step } = numbers[name];
     const shown = h("output", { class: "num" });
     const show = () => put(shown, `${number(scene[name])}${unit ? ` ${unit}` : ""}`);
     const input = h("input", {
-      class: "slider", type: "range", min: least, max: most, step, "aria-label": label, dataset: { name },
+      class: "slider", type: "range", min: minimum, max: maximum, step, "aria-label": label, dataset: { name },
       oninput: () => {
         const value = Number(input.value);
         // The refill follows the capacity until the user changes it.
@@ -125,37 +125,37 @@ export async function mount(root, context) {
   }
 
   /** Creates a collapsible panel, which is closed on narrow screens to keep the pictures visible. */
-  function group(title, what) {
+  function group(title, children) {
     const closed = folded.get(title) ?? narrow.matches;
     return h("details", { class: "panel", open: !closed, ontoggle: (event) => folded.set(title, !event.target.open) },
-      h("summary", { class: "panel-head" }, h("h2", {}, title)), h("div", { class: "panel-body stack" }, what));
+      h("summary", { class: "panel-head" }, h("h2", {}, title)), h("div", { class: "panel-body stack" }, children));
   }
 
   function drawControls() {
     const random = h("input", { type: "checkbox", checked: scene.random, onchange: () => changed({ random: random.checked }) });
-    const held = scene.shown.includes("concurrency");
-    const sketched = scene.shown.includes("sketch");
-    const bursts = scene.bursts.length > 0;
+    const hasConcurrency = scene.shown.includes("concurrency");
+    const hasSketch = scene.shown.includes("sketch");
+    const hasBursts = scene.bursts.length > 0;
     put(controls,
       group("Traffic", [
         slider("rate", "Calls a second", ""),
         h("label", { class: "check" }, random, "at random"),
         slider("volley", "A burst has", "calls"),
         slider("cost", "A call costs", ""),
-        held && slider("hold", "A call takes", "s"),
-        sketched && slider("others", "Others a second", "", "who call once, each from an address of their own"),
-        bursts && h("button", { class: "button small", type: "button", onclick: () => { changed({ bursts: [], every: 0 }); drawControls(); } }, "Stop the example's bursts")]),
+        hasConcurrency && slider("hold", "A call takes", "s"),
+        hasSketch && slider("others", "Others a second", "", "each calls once, from its own address"),
+        hasBursts && h("button", { class: "button small", type: "button", onclick: () => { changed({ bursts: [], every: 0 }); drawControls(); } }, "Stop the example's bursts")]),
       group("Limit", [slider("limit", "Limit", ""), slider("window", "in", "s"), slider("burst", "A bucket holds", ""),
-        sketched && slider("size", "Size of the sketch", "KB", "another size starts empty"),
-        h("p", { class: "muted small" }, "Changed numbers hold at once, and what was used stays used.")]),
+        hasSketch && slider("size", "Size of the sketch", "KB", "another size starts empty"),
+        h("p", { class: "muted small" }, "Changes apply at once. Usage is kept.")]),
       group("Algorithms", algorithms.map(({ id, title }) => {
         const box = h("input", { type: "checkbox", checked: scene.shown.includes(id), onchange: () => show(id, box.checked) });
         return h("label", { class: "check" }, box, title);
       })));
   }
 
-  function show(id, yes) {
-    const next = algorithms.map((one) => one.id).filter((one) => (one === id ? yes : scene.shown.includes(one)));
+  function show(id, visible) {
+    const next = algorithms.map((algorithm) => algorithm.id).filter((other) => (other === id ? visible : scene.shown.includes(other)));
     if (next.length === 0) return drawControls();
     // A different set of limits starts a new simulation.
     return open({ ...scene, shown: next });
@@ -163,9 +163,9 @@ export async function mount(root, context) {
 
   function drawLanes() {
     lanes = lanesOf(scene).map((algorithm) => lane(algorithm));
-    const words = segmented("Show as", [["command", "Command"], ["policy", "Policy"]], as, (value) => {
-      as = value;
-      for (const one of lanes) one.refresh();
+    const words = segmented("Show as", [["command", "Command"], ["policy", "Policy"]], format, (value) => {
+      format = value;
+      for (const lane of lanes) lane.refresh();
     });
     put(lanesRoot,
       h("div", { class: "pg-legend legend" },
@@ -173,7 +173,7 @@ export async function mount(root, context) {
         h("span", {}, h("i", { class: "pg-key-denied" }), "denied"), h("span", {}, h("i", { class: "pg-key-used" }), "used, as it counts"),
         h("span", {}, h("i", { class: "pg-key-line" }), "passed in the last window; red above the limit"),
         h("span", { class: "end" }, words)),
-      lanes.map((one) => one.element));
+      lanes.map(({ element }) => element));
   }
 
   /** Creates the row of an algorithm: description, stored state and history. */
@@ -181,28 +181,28 @@ export async function mount(root, context) {
     const code = h("code", { class: "pg-code" });
     const figures = h("div", { class: "pg-figures", role: "status", "aria-live": "off" });
     const caption = h("figcaption", { class: "small muted" });
-    const picture = h("canvas", { class: "pg-vessel", role: "img" });
+    const picture = h("canvas", { class: "pg-state", role: "img" });
     const line = h("canvas", { class: "pg-timeline", role: "img" });
-    const one = {
+    const row = {
       algorithm, history: new History(), picture, line,
       element: h("section", { class: "panel pg-lane", dataset: { lane: algorithm.id }, "aria-label": algorithm.title },
         h("div", { class: "pg-about" }, h("h2", {}, algorithm.title), h("p", { class: "muted small" }, algorithm.what), figures),
         h("figure", { class: "pg-now" }, picture, caption), line,
         h("div", { class: "pg-foot" }, h("p", { class: "small pg-flaw" }, algorithm.flaw),
           h("div", { class: "row pg-command" }, code, copy(() => code.textContent)))),
-      refresh: () => put(code, command(algorithm, scene, as)),
-      tell() {
-        const { admitted, denied, most, longest, state } = one.history;
+      refresh: () => put(code, command(algorithm, scene, format)),
+      describe() {
+        const { admitted, denied, maximum, longestWait, state } = row.history;
         const others = state?.others;
         const unfair = others?.denied > 0;
         // A sketch never passes too much; its flaw is early denials.
-        const over = others ? unfair : algorithm.id !== "concurrency" && most > scene.limit + 1e-9;
+        const over = others ? unfair : algorithm.id !== "concurrency" && maximum > scene.limit + 1e-9;
         const figure = (value, word, colour) => h("div", {}, h("b", { class: colour }, value), " ", h("span", { class: "muted" }, word));
         put(figures,
           figure(number(admitted), "passed", "c-admitted"), figure(number(denied), "denied", "c-denied"),
           algorithm.id === "concurrency" ? figure(number(state?.held ?? 0), "under way", "c-shadowed")
-            : figure(number(most), `at most in ${number(scene.window)} s`, over ? "c-denied" : ""),
-          longest > 0 && figure(duration(longest), "longest wait", "c-shadowed"),
+            : figure(number(maximum), `at most in ${number(scene.window)} s`, over ? "c-denied" : ""),
+          longestWait > 0 && figure(duration(longestWait), "longest wait", "c-shadowed"),
           others && figure(compact(others.passed), "others passed", "c-admitted"),
           others && figure(compact(others.denied), "others denied", unfair ? "c-denied" : ""));
         const next = state?.next === null ? "never passes" : (state?.next ?? 0) >= 0 ? "next call passes" : `next in ${duration(-state.next)}${algorithm.id === "concurrency" ? " at the latest" : ""}`;
@@ -211,13 +211,13 @@ export async function mount(root, context) {
         put(caption, used, h("br"), h("span", { class: state?.next === null || state?.next < 0 ? "c-denied" : "" }, next),
           others && [h("br"), h("span", { class: unseen > 0 ? "c-denied" : "" }, `denies ${percent(unseen)} of new addresses`)]);
         picture.setAttribute("aria-label", `${algorithm.title} now: ${used}`);
-        line.setAttribute("aria-label", `${algorithm.title} over time: ${admitted} passed, ${denied} denied, at most ${most} in ${scene.window} seconds`);
-        one.element.classList.toggle("pg-over", over);
+        line.setAttribute("aria-label", `${algorithm.title} over time: ${admitted} passed, ${denied} denied, at most ${maximum} in ${scene.window} seconds`);
+        row.element.classList.toggle("pg-over", over);
       },
     };
-    one.refresh();
-    one.tell();
-    return one;
+    row.refresh();
+    row.describe();
+    return row;
   }
 
   let colour = colours();
@@ -226,22 +226,22 @@ export async function mount(root, context) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour, { signal });
 
   let drawn = 0;
-  let told = 0;
+  let described = 0;
   function draw(time) {
     if (signal.aborted) return;
     requestAnimationFrame(draw);
     // 30 frames a second suffice, and two a second with reduced motion.
-    if (time - drawn < (quiet.matches ? 500 : 30)) return;
+    if (time - drawn < (reducedMotion.matches ? 500 : 30)) return;
     drawn = time;
     const now = drawnNow();
-    for (const one of lanes) {
-      const what = { now, span: span(), window: scene.window, limit: scene.limit, colour, still: quiet.matches };
-      timeline(one.line, one, what);
-      vessel(one.picture, one, what);
+    for (const lane of lanes) {
+      const picture = { now, span: span(), window: scene.window, limit: scene.limit, colour, reducedMotion: reducedMotion.matches };
+      timeline(lane.line, lane, picture);
+      drawState(lane.picture, lane, picture);
     }
-    if (time - told > 200) {
-      told = time;
-      for (const one of lanes) one.tell();
+    if (time - described > 200) {
+      described = time;
+      for (const lane of lanes) lane.describe();
     }
   }
 

@@ -1,14 +1,14 @@
 // Views of the list of policies and of a single policy.
 import { deleteDialog, editDialog, scaleDialog } from "./change.js";
 import { copy, empty, failed, loading } from "./dialog.js";
-import { every, h, keyed, put } from "./dom.js";
+import { h, keyed, put, repeat } from "./dom.js";
 import { compact, duration, number, percent, visible } from "./format.js";
-import { ofSketch } from "./key.js";
+import { itemLabel } from "./key.js";
 import { isSketch, lines } from "./specs.js";
 
 const STEP = 100;
 
-const limitList = (specs) => h("ul", { class: "limits" }, lines(specs).map((line) => h("li", {}, line.says,
+const limitList = (specs) => h("ul", { class: "limits" }, lines(specs).map((line) => h("li", {}, line.description,
   line.name && h("span", { class: "muted" }, ` (${line.name})`), line.shadow && h("span", { class: "tag shadowed" }, "shadow"))));
 
 /** Formats a scale: × 1.5 for 9 min more, or an empty text for 1. */
@@ -29,10 +29,10 @@ function tools(context, policy, done) {
 }
 
 export async function mount(root, context) {
-  return context.parts.length > 0 ? one(root, context, context.parts.join("/")) : all(root, context);
+  return context.parts.length > 0 ? mountPolicy(root, context, context.parts.join("/")) : mountList(root, context);
 }
 
-async function all(root, context) {
+async function mountList(root, context) {
   const { api, signal, link, go } = context;
   const view = { policies: null, shown: STEP, digest: null, text: "", order: "name" };
   const search = h("input", { class: "input mono", type: "search", "data-search": true, "aria-label": "Search policies", placeholder: "Search names and limits", oninput: () => { view.text = search.value.toLowerCase(); view.shown = STEP; draw(); } });
@@ -58,7 +58,7 @@ async function all(root, context) {
 
   async function create(name = "", specs = "") {
     const changed = await editDialog(context, { name, version: null, specs: "" }, specs);
-    if (changed) await fetched();
+    if (changed) await fetchAll();
   }
 
   function draw() {
@@ -70,7 +70,7 @@ async function all(root, context) {
     if (matching.length === 0) {
       more.hidden = true;
       put(area, view.policies.length > 0 ? empty("None match", "Another word finds more.")
-        : empty("No policies yet", context.canChange() ? "A policy is a list of limits with a name that callers use." : "Whoever may change limits can set one."));
+        : empty("No policies yet", context.canChange() ? "A policy is a list of limits with a name that callers use." : "A token that allows changes is needed to set one."));
       return;
     }
     if (area.firstChild !== table) put(area, table);
@@ -80,7 +80,7 @@ async function all(root, context) {
       const narrow = h("div", { class: "narrow small muted" });
       const scale = h("span");
       const row = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, h("div", { class: "row" }, h("a", { class: "name", href: link("policies", [first.name]) }, visible(first.name)), scale), narrow)),
-        Object.values(cells), context.canChange() && h("td", {}, h("div", { class: "row tools" }, tools(context, () => now, fetched))));
+        Object.values(cells), context.canChange() && h("td", {}, h("div", { class: "row tools" }, tools(context, () => now, fetchAll))));
       let specs = null;
       return [row, (policy) => {
         now = policy;
@@ -100,7 +100,7 @@ async function all(root, context) {
     put(more, h("button", { type: "button", class: "button small", onclick: () => { view.shown += STEP; draw(); } }, `Show ${number(Math.min(STEP, rest))} more`), ` of ${number(rest)}`);
   }
 
-  async function fetched() {
+  async function fetchAll() {
     try {
       view.policies = await api.get("api/policies", { signal });
       draw();
@@ -109,15 +109,15 @@ async function all(root, context) {
     }
   }
 
-  let turn = 0;
-  every(2000, signal, async () => {
+  let samples = 0;
+  repeat(2000, signal, async () => {
     const { digest, policies } = await api.get("api/now?since=9007199254740991", { signal });
-    turn += 1;
+    samples += 1;
     // Each sample has the counts of the most called policies. All policies are fetched after a change, and periodically,
     // less often if there are many.
-    if (digest !== view.digest || view.policies === null || turn % (view.policies.length > 500 ? 15 : 3) === 0) {
+    if (digest !== view.digest || view.policies === null || samples % (view.policies.length > 500 ? 15 : 3) === 0) {
       view.digest = digest;
-      return fetched();
+      return fetchAll();
     }
     for (const policy of view.policies) policy.counts = policies[policy.name] ?? policy.counts;
     return draw();
@@ -125,13 +125,13 @@ async function all(root, context) {
   const named = context.query.get("set");
   if (named !== null && context.canChange()) {
     go("policies", [], {}, true);
-    const standing = await api.get(`api/policies/${api.segment(named)}`, { signal }).catch(() => null);
-    const changed = await editDialog(context, standing ?? { name: named, version: null, specs: "" }, context.query.get("specs") ?? "");
-    if (changed) await fetched();
+    const stored = await api.get(`api/policies/${api.segment(named)}`, { signal }).catch(() => null);
+    const changed = await editDialog(context, stored ?? { name: named, version: null, specs: "" }, context.query.get("specs") ?? "");
+    if (changed) await fetchAll();
   }
 }
 
-async function one(root, context, name) {
+async function mountPolicy(root, context, name) {
   const { api, signal, link, go } = context;
   let policy = null;
   const body = h("div", { class: "stack" }, loading());
@@ -172,7 +172,7 @@ async function one(root, context, name) {
       figure(compact(counts.near), "near the limit", "c-warn"), figure(compact(counts.shadow_denied), "shadow would deny", "c-shadowed"), figure(compact(counts.banned), "by a ban"), figure(compact(counts.repeated), "repeated"));
     const rows = (await api.get("api/top?count=500&since=1h", { signal }).catch(() => [])).filter((row) => row.policy === name).slice(0, 15);
     put(denied, rows.length === 0 ? empty("Nobody in the last hour") : h("ul", { class: "choices" }, rows.map((row) => h("li", {},
-      h("a", { class: "name", href: link("key", [row.key], { policy: name, ...(row.item !== null && { item: row.item }) }) }, visible(row.key), row.item !== null && [" ", ofSketch(row.item)]), h("span", { class: "num muted" }, `${compact(row.denied)} denied`)))));
+      h("a", { class: "name", href: link("key", [row.key], { policy: name, ...(row.item !== null && { item: row.item }) }) }, visible(row.key), row.item !== null && [" ", itemLabel(row.item)]), h("span", { class: "num muted" }, `${compact(row.denied)} denied`)))));
   }
-  await every(2000, signal, draw);
+  await repeat(2000, signal, draw);
 }

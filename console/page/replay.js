@@ -1,9 +1,9 @@
 // View of the replay of a log under limits. The console evaluates the calls and stores nothing of the log.
 import { editDialog } from "./change.js";
-import { copy, dialog, empty, field, loading, tell } from "./dialog.js";
+import { copy, dialog, empty, field, loading, toast } from "./dialog.js";
 import { h, put } from "./dom.js";
 import { number, percent, visible } from "./format.js";
-import { isSketch, shadowed } from "./specs.js";
+import { addShadow, isSketch } from "./specs.js";
 
 const LONGEST = 16 * 1024 * 1024;
 const SUGGESTIONS = ["FIXED 100 1m", "SLIDING 100 1m STRICT", "TOKENBUCKET 20 100 1m", "LEAKYBUCKET 20 100 1m", "SLIDINGLOG 100 1m",
@@ -13,8 +13,8 @@ const SUGGESTIONS = ["FIXED 100 1m", "SLIDING 100 1m STRICT", "TOKENBUCKET 20 10
 function example() {
   const lines = [];
   const start = Date.UTC(2026, 0, 5, 9);
-  let chance = 7;
-  const random = () => ((chance = (chance * 48271) % 2147483647) / 2147483647);
+  let seed = 7;
+  const random = () => ((seed = (seed * 48271) % 2147483647) / 2147483647);
   for (let second = 0; second < 3600; second += 1) {
     const calls = [];
     for (let client = 1; client <= 40; client += 1) if (random() < 0.05 + client / 400) calls.push(`198.51.100.${client}`);
@@ -42,11 +42,11 @@ export async function mount(root, context) {
   const go = h("button", { class: "button primary", type: "submit" }, "Replay");
   const result = h("div", { class: "rp-result", "aria-live": "polite", "aria-busy": "false" });
 
-  function choose(one) {
-    file = one;
-    if (one === null) upload.value = "";
+  function choose(chosenFile) {
+    file = chosenFile;
+    if (chosenFile === null) upload.value = "";
     else text.value = "";
-    put(chosen, one === null ? "" : `${visible(one.name)}, ${number(Math.ceil(one.size / 1024))} KB`);
+    put(chosen, chosenFile === null ? "" : `${visible(chosenFile.name)}, ${number(Math.ceil(chosenFile.size / 1024))} KB`);
   }
 
   const form = h("form", { class: "panel", onsubmit: (event) => { event.preventDefault(); run(); } },
@@ -61,12 +61,12 @@ export async function mount(root, context) {
       text,
       h("small", { class: "muted" }, "An access log, JSON lines, or lines of time, key and cost; a file may be compressed (.gz). It is not kept.")),
       h("datalist", { id: "rp-limits" }, SUGGESTIONS.map((value) => h("option", { value }))),
-      h("div", { class: "rp-asked" },
+      h("div", { class: "rp-options" },
         field("Limit", limit, "as RL.POLICYSET takes it; several are one policy"),
-        field("May deny at most, in % of the calls", goal, "the smallest limit that does is searched")),
+        field("May deny at most, in % of the calls", goal, "the smallest such limit is searched")),
       h("details", {}, h("summary", {}, "More"),
-        h("div", { class: "rp-asked rp-more" },
-          field("Lines may be late by", late, "10s, for logs that tell when a request began"),
+        h("div", { class: "rp-options rp-more" },
+          field("Lines may be late by", late, "10s, for logs with the begin of each request"),
           field("Field of the key", names.key, "of JSON lines: request.remote_ip"),
           field("Field of the time", names.time), field("Field of the cost", names.cost),
           field("Trusted proxies", names.trusted, "whose X-Forwarded-For counts: 10.0.0.0/8, with commas several"))),
@@ -78,9 +78,9 @@ export async function mount(root, context) {
   put(result, empty("No log was replayed yet", "Paste one, choose a file, or use the example."));
 
   async function run() {
-    const asked = { limit: limit.value.trim(), goal: `${goal.value || 0}%` };
-    if (late.value.trim()) asked.late = late.value.trim();
-    for (const [name, input] of Object.entries(names)) if (input.value.trim()) asked[name] = input.value.trim();
+    const options = { limit: limit.value.trim(), goal: `${goal.value || 0}%` };
+    if (late.value.trim()) options.late = late.value.trim();
+    for (const [name, input] of Object.entries(names)) if (input.value.trim()) options[name] = input.value.trim();
     const log = file ?? new Blob([text.value]);
     if (log.size === 0) {
       put(result, h("div", { class: "notice warn" }, "There is no log: paste one, choose a file, or use the example."));
@@ -88,17 +88,17 @@ export async function mount(root, context) {
       return;
     }
     if (log.size > LONGEST) {
-      const words = `ratelimit-console replay ${file ? file.name : "LOG"} --limit '${asked.limit}' --goal ${asked.goal}`;
+      const words = `ratelimit-console replay ${file ? file.name : "LOG"} --limit '${options.limit}' --goal ${options.goal}`;
       put(result, h("div", { class: "notice warn" }, "The log is longer than 16 MB. The command line reads logs of any length:",
         h("code", { class: "code" }, words), copy(words)));
       return;
     }
-    context.go("replay", [], { ...asked, goal: goal.value }, true);
+    context.go("replay", [], { ...options, goal: goal.value }, true);
     go.disabled = true;
     result.setAttribute("aria-busy", "true");
     put(result, loading());
     try {
-      const response = await api.request(`api/replay?${new URLSearchParams(asked)}`, { method: "POST", body: log, headers: { "Content-Type": "text/plain" }, signal });
+      const response = await api.request(`api/replay?${new URLSearchParams(options)}`, { method: "POST", body: log, headers: { "Content-Type": "text/plain" }, signal });
       put(result, report(await response.json()));
     } catch (error) {
       if (signal.aborted) return;
@@ -109,37 +109,37 @@ export async function mount(root, context) {
     }
   }
 
-  function report(found) {
-    const share = found.calls === 0 ? 0 : found.denied / found.calls;
+  function report(replay) {
+    const share = replay.calls === 0 ? 0 : replay.denied / replay.calls;
     const figure = (value, word, colour) => h("div", { class: "figure" }, h("b", { class: colour }, value), h("span", {}, word));
     return h("div", { class: "grid" },
-      h("section", { class: "panel half", "aria-label": "What would have become of the calls" },
-        h("div", { class: "panel-head" }, h("h2", {}, "Under "), h("span", { class: "name" }, found.limit)),
+      h("section", { class: "panel half", "aria-label": "Result of the replay" },
+        h("div", { class: "panel-head" }, h("h2", {}, "Under "), h("span", { class: "name" }, replay.limit)),
         h("div", { class: "panel-body stack" },
           h("div", { class: "figures" },
-            figure(number(found.calls), "calls"), figure(number(found.admitted), "admitted", "c-admitted"),
-            figure(`${number(found.denied)}`, `denied, ${percent(share)}`, "c-denied"),
-            figure(`${number(found.keys_denied)} of ${number(found.keys)}`, "keys were denied something")),
+            figure(number(replay.calls), "calls"), figure(number(replay.admitted), "admitted", "c-admitted"),
+            figure(`${number(replay.denied)}`, `denied, ${percent(share)}`, "c-denied"),
+            figure(`${number(replay.keys_denied)} of ${number(replay.keys)}`, "keys were denied something")),
           h("div", { class: "bar rp-share", role: "img", "aria-label": `${percent(share)} denied` },
             h("i", { style: { width: `${(1 - share) * 100}%` } }), h("i", { class: "full", style: { left: `${(1 - share) * 100}%`, width: `${share * 100}%` } })),
-          h("p", { class: "muted small" }, `${found.first} to ${found.last}`),
-          skipped(found), h("div", { class: "row" }, shadow(found.limit)))),
+          h("p", { class: "muted small" }, `${replay.first} to ${replay.last}`),
+          skipped(replay), h("div", { class: "row" }, shadow(replay.limit)))),
       h("section", { class: "panel half", "aria-label": "The smallest limit" },
-        h("div", { class: "panel-head" }, h("h2", {}, `The smallest that denies at most ${found.goal}`)),
-        h("div", { class: "panel-body stack" }, smallest(found))),
+        h("div", { class: "panel-head" }, h("h2", {}, `The smallest that denies at most ${replay.goal}`)),
+        h("div", { class: "panel-body stack" }, smallest(replay))),
       h("section", { class: "panel", "aria-label": "Who would have been denied" },
-        h("div", { class: "panel-head" }, h("h2", {}, "Who would have been denied")), denied(found)));
+        h("div", { class: "panel-head" }, h("h2", {}, "Who would have been denied")), denied(replay)));
   }
 
-  function smallest(found) {
-    if (found.smallest === null) return h("p", {}, "No limit of this kind denies so little.");
-    const words = `RL.POLICYSET name ${found.smallest}`;
+  function smallest(replay) {
+    if (replay.smallest === null) return h("p", {}, "No limit of this kind denies so little.");
+    const words = `RL.POLICYSET name ${replay.smallest}`;
     return [
-      h("code", { class: "code rp-smallest" }, found.smallest),
-      h("p", { class: "muted small" }, `It denies ${number(found.smallest_denied)} calls, ${percent(found.smallest_denied / found.calls)}.`),
+      h("code", { class: "code rp-smallest" }, replay.smallest),
+      h("p", { class: "muted small" }, `It denies ${number(replay.smallest_denied)} calls, ${percent(replay.smallest_denied / replay.calls)}.`),
       h("div", { class: "row" },
-        h("button", { class: "button small", type: "button", onclick: () => { limit.value = found.smallest; run(); tell("Replaying the smallest limit"); } }, "Replay it"),
-        shadow(found.smallest), copy(found.smallest, "Copy the limit"), copy(words, "Copy as a policy")),
+        h("button", { class: "button small", type: "button", onclick: () => { limit.value = replay.smallest; run(); toast("Replaying the smallest limit"); } }, "Replay it"),
+        shadow(replay.smallest), copy(replay.smallest, "Copy the limit"), copy(words, "Copy as a policy")),
     ];
   }
 
@@ -154,43 +154,43 @@ export async function mount(root, context) {
     const chosen = await dialog({
       title: "Set in the shadow", small: true,
       body: h("div", { class: "stack" }, h("code", { class: "code" }, specs),
-        h("p", {}, "A limit in the shadow denies nobody. It counts whom it would deny, on live traffic."),
-        field("Policy", name, "one that there is keeps its limits, and gets this one beside them"),
+        h("p", {}, "A limit in shadow mode denies nothing. It counts the live calls that it would deny."),
+        field("Policy", name, "an existing policy keeps its limits and gets this one in addition"),
         h("datalist", { id: "rp-policies" }, policies.slice(0, 500).map((policy) => h("option", { value: policy.name })))),
       actions: [h("button", { class: "button primary" }, "Next")],
       submit: async () => {
         if (name.value === "") throw new Error("Say which policy.");
-        const standing = await api.get(`api/policies/${api.segment(name.value)}`, { signal }).catch((error) => {
+        const stored = await api.get(`api/policies/${api.segment(name.value)}`, { signal }).catch((error) => {
           if (error.status !== 404) throw error;
           return { name: name.value, version: null, specs: "" };
         });
-        if (isSketch(standing.specs)) throw new Error(`${visible(name.value)} is a sketch, and no limit stands beside one. Choose another policy.`);
-        return standing;
+        if (isSketch(stored.specs)) throw new Error(`${visible(name.value)} is a sketch, and no limit stands beside one. Choose another policy.`);
+        return stored;
       },
     });
     if (!chosen) return;
-    const set = await editDialog(context, chosen, shadowed(chosen.specs, specs));
+    const set = await editDialog(context, chosen, addShadow(chosen.specs, specs));
     if (set) context.go("policies", [set.name]);
   }
 
-  function denied(found) {
-    if (found.denied_keys.length === 0) return empty("Nobody", "This limit would have denied none of these calls.");
-    const most = found.denied_keys[0][1];
+  function denied(replay) {
+    if (replay.denied_keys.length === 0) return empty("Nobody", "This limit would have denied none of these calls.");
+    const maximum = replay.denied_keys[0][1];
     return [h("div", { class: "scroll" }, h("table", { class: "table" },
       h("thead", {}, h("tr", {}, h("th", {}, "Key"), h("th", { class: "num" }, "Denied"), h("th", { class: "rp-bars wide" }, "Share of all that was denied"))),
-      h("tbody", {}, found.denied_keys.map(([key, count]) => h("tr", {},
+      h("tbody", {}, replay.denied_keys.map(([key, count]) => h("tr", {},
         h("td", {}, h("span", { class: "name" }, visible(key))), h("td", { class: "num c-denied" }, number(count)),
-        h("td", { class: "wide" }, h("div", { class: "bar", role: "img", "aria-label": percent(count / found.denied) },
-          h("i", { class: "full", style: { width: `${(count / most) * 100}%` } })))))))),
-    found.keys_denied > found.denied_keys.length && h("div", { class: "panel-foot" }, `and ${number(found.keys_denied - found.denied_keys.length)} more`)];
+        h("td", { class: "wide" }, h("div", { class: "bar", role: "img", "aria-label": percent(count / replay.denied) },
+          h("i", { class: "full", style: { width: `${(count / maximum) * 100}%` } })))))))),
+    replay.keys_denied > replay.denied_keys.length && h("div", { class: "panel-foot" }, `and ${number(replay.keys_denied - replay.denied_keys.length)} more`)];
   }
 
   function skipped({ skipped: count, skipped_why: why, first_not_understood: first }) {
     if (count === 0) return false;
     const shown = first === null ? "" : `, the first is line ${number(first[0])}: ${visible(first[1])}`;
     const reasons = [[why.not_understood, `not understood${shown}`], [why.out_of_order, "behind a later line: see More, lines may be late"],
-      [why.beyond_keys, "of keys beyond the first 100,000, which are not followed"], [why.overfull, "that a server would have refused: their keys remember too many calls"]];
+      [why.beyond_keys, "of keys beyond the first 100,000, which are not followed"], [why.overfull, "that a server would refuse, because their keys hold too many calls"]];
     return h("div", { class: "notice warn" }, `${number(count)} ${count === 1 ? "line" : "lines"} skipped: `,
-      reasons.filter(([lines]) => lines > 0).map(([lines, text_]) => `${number(lines)} ${text_}`).join("; "));
+      reasons.filter(([lines]) => lines > 0).map(([lines, explanation]) => `${number(lines)} ${explanation}`).join("; "));
   }
 }

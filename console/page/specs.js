@@ -13,18 +13,18 @@ const window = (hint) => [
 
 /** Algorithms with their names, recommendations, and numbers in the order of the words. */
 export const ALGORITHMS = {
-  TOKENBUCKET: { label: "Token bucket", says: "Lets a burst pass, and then a steady rate.", fields: bucket("Burst", "Refill", "units at once"), flags: ["FORCE"] },
-  FIXED: { label: "Fixed window", says: "Counts in windows. Cheap; two bursts may meet at a boundary.", fields: window("such as 1m, 1d; of the calendar: 1w, 1mo, 3mo, 1y"), flags: ["ALIGNED", "FORCE"] },
-  SLIDING: { label: "Sliding window", says: "Counts in a window that slides. Smooth.", fields: window(), flags: ["STRICT", "FORCE"] },
-  SLIDINGLOG: { label: "Sliding log", says: "Exact: remembers each call in the window.", fields: window(), flags: ["FORCE"] },
-  LEAKYBUCKET: { label: "Leaky bucket", says: "Tells each call when its turn comes, at a steady rate.", fields: bucket("Queue", "Leak", "units that wait"), flags: ["FORCE"] },
-  CONCURRENCY: { label: "Concurrency", says: "So many at once. Calls need an id.", fields: [
+  TOKENBUCKET: { label: "Token bucket", summary: "Lets a burst pass, and then a steady rate.", fields: bucket("Burst", "Refill", "units at once"), flags: ["FORCE"] },
+  FIXED: { label: "Fixed window", summary: "Counts in windows. Cheap; two bursts may meet at a boundary.", fields: window("such as 1m, 1d; of the calendar: 1w, 1mo, 3mo, 1y"), flags: ["ALIGNED", "FORCE"] },
+  SLIDING: { label: "Sliding window", summary: "Counts in a window that slides. Smooth.", fields: window(), flags: ["STRICT", "FORCE"] },
+  SLIDINGLOG: { label: "Sliding log", summary: "Exact: remembers each call in the window.", fields: window(), flags: ["FORCE"] },
+  LEAKYBUCKET: { label: "Leaky bucket", summary: "Tells each call when its turn comes, at a steady rate.", fields: bucket("Queue", "Leak", "units that wait"), flags: ["FORCE"] },
+  CONCURRENCY: { label: "Concurrency", summary: "Limits the calls in flight. Calls need an id.", fields: [
     { name: "limit", label: "At once", hint: "units", example: "10" },
     { name: "ttl", label: "held for at most", hint: "such as 30s, 5m", example: "1m", time: true }] },
-  SKETCH: { label: "Sketch", says: "A bucket for each of millions of items, in memory of a fixed size.", fields: bucket("Burst", "Refill", "units at once"), sized: true },
+  SKETCH: { label: "Sketch", summary: "A bucket for each of millions of items, in memory of a fixed size.", fields: bucket("Burst", "Refill", "units at once"), sized: true },
 };
 const FLAGS = { ALIGNED: "Windows begin by the clock", STRICT: "Never more in any window", FORCE: "Charge past the limit" };
-export const flagSays = (flag) => FLAGS[flag];
+export const describeFlag = (flag) => FLAGS[flag];
 
 /** Parses words to { limits: [{ algorithm, numbers, flags, options, cost, name, shadow }], ban }, or null if a word is unknown. */
 export function parse(text) {
@@ -77,7 +77,7 @@ const WHOLE = { "1 s": "second", "1 min": "minute", "1 h": "hour", "1 d": "day" 
 const per = (word) => WHOLE[time(word)] ?? time(word).replace(/^1 /, "");
 
 /** Explains a limit in words. */
-export function says(limit) {
+export function describe(limit) {
   const [first, second, third] = limit.numbers;
   const main = {
     TOKENBUCKET: () => `${count(first)} at once, then ${count(second)} per ${per(third)}`,
@@ -93,23 +93,23 @@ export function says(limit) {
   return [main, ...more].join(", ");
 }
 
-export const banSays = (ban) => `ban for ${time(ban.block)} at the ${count(ban.strikes)}${ordinal(ban.strikes)} denied call within ${time(ban.window)}${ban.longest ? `, doubled each time up to ${time(ban.longest)}` : ""}`;
+export const describeBan = (ban) => `ban for ${time(ban.block)} at the ${count(ban.strikes)}${ordinal(ban.strikes)} denied call within ${time(ban.window)}${ban.longest ? `, doubled each time up to ${time(ban.longest)}` : ""}`;
 const ordinal = (word) => ({ 1: "st", 2: "nd", 3: "rd" })[/1[123]$/.test(word) ? 0 : Number(String(word).at(-1))] ?? "th";
 
-/** Returns the lines of a policy: [{ words, says, shadow, limit }], or a single line if it cannot be parsed. */
+/** Returns the lines of a policy: [{ words, description, shadow, limit }], or a single line if it cannot be parsed. */
 export function lines(specs) {
   const policy = parse(specs);
-  if (!policy) return [{ words: specs, says: specs }];
-  const all = policy.limits.map((limit) => ({ words: wordsOf(limit), says: says(limit), name: limit.name, shadow: limit.shadow, limit }));
-  if (policy.ban) all.push({ words: banWords(policy.ban), says: banSays(policy.ban), ban: true });
+  if (!policy) return [{ words: specs, description: specs }];
+  const all = policy.limits.map((limit) => ({ words: wordsOf(limit), description: describe(limit), name: limit.name, shadow: limit.shadow, limit }));
+  if (policy.ban) all.push({ words: banWords(policy.ban), description: describeBan(policy.ban), ban: true });
   return all;
 }
 
 /** Scales a limit and rounds as the server does: down to millionths, a refill to at least one millionth. */
 export function scaled(limit, factor) {
-  const times = (word, least = 0) => {
+  const times = (word, minimum = 0) => {
     const value = Math.floor(Number(word) * factor * 1e6 + 1e-6) / 1e6;
-    return String(Math.max(value, least));
+    return String(Math.max(value, minimum));
   };
   const numbers = [...limit.numbers];
   numbers[0] = times(numbers[0]);
@@ -120,10 +120,10 @@ export function scaled(limit, factor) {
 /** Compares two policies line by line: { sign: "gone" | "new" | "same", line }. */
 export function difference(before, after) {
   const [was, is] = [before === null ? [] : lines(before), after === null ? [] : lines(after)];
-  const kept = (line, others) => others.some((other) => other.words === line.words);
+  const isIn = (line, others) => others.some((other) => other.words === line.words);
   return [
-    ...was.filter((line) => !kept(line, is)).map((line) => ({ sign: "gone", line })),
-    ...is.map((line) => ({ sign: kept(line, was) ? "same" : "new", line })),
+    ...was.filter((line) => !isIn(line, is)).map((line) => ({ sign: "gone", line })),
+    ...is.map((line) => ({ sign: isIn(line, was) ? "same" : "new", line })),
   ];
 }
 
@@ -135,36 +135,36 @@ const sketched = ({ limits }) => limits[0]?.algorithm === "SKETCH";
 export function consequences(before, after) {
   const [was, is] = [before === null ? null : parse(before), parse(after)];
   if (!is) return [];
-  const told = [];
-  if (is.limits.length > 0 && is.limits.every((limit) => limit.shadow)) told.push("All limits are in the shadow: nobody is denied, only counted.");
+  const warnings = [];
+  if (is.limits.length > 0 && is.limits.every((limit) => limit.shadow)) warnings.push("All limits are in the shadow: nobody is denied, only counted.");
   if (was && sketched(was) !== sketched(is)) {
     // Their usages cannot be converted or compared.
-    told.push(sketched(is) ? "Calls on keys that are in use get an error: a sketch needs a key of its own. Calls must name an item."
+    warnings.push(sketched(is) ? "Calls on keys that are in use get an error: a sketch needs a key of its own. Calls must name an item."
       : "Calls on the key of the sketch get an error until all of it has recovered: other limits need other keys.");
-    return told;
+    return warnings;
   }
-  if (was && sketched(is) && was.limits[0].options.join() !== is.limits[0].options.join()) told.push("A key that is there keeps its size.");
+  if (was && sketched(is) && was.limits[0].options.join() !== is.limits[0].options.join()) warnings.push("A key that is there keeps its size.");
   for (const limit of was ? is.limits : []) {
-    const same = was.limits.find((one) => (limit.name ? one.name === limit.name && one.algorithm === limit.algorithm : !one.name && one.algorithm === limit.algorithm));
-    if (!same) told.push(`“${says(limit)}” starts empty: what was used so far does not count for it.`);
-    else if (same.shadow && !limit.shadow) told.push(`“${says(limit)}” denies from now on. What it counted in the shadow counts.`);
+    const same = was.limits.find((old) => (limit.name ? old.name === limit.name && old.algorithm === limit.algorithm : !old.name && old.algorithm === limit.algorithm));
+    if (!same) warnings.push(`“${describe(limit)}” starts empty: earlier usage does not count for it.`);
+    else if (same.shadow && !limit.shadow) warnings.push(`“${describe(limit)}” denies from now on. What it counted in the shadow counts.`);
   }
   for (const limit of was?.limits ?? []) {
-    if (!limit.shadow && !is.limits.some((one) => !one.shadow && one.algorithm === limit.algorithm && one.name === limit.name)) {
-      told.push(`“${says(limit)}” limits nobody any more.`);
+    if (!limit.shadow && !is.limits.some((other) => !other.shadow && other.algorithm === limit.algorithm && other.name === limit.name)) {
+      warnings.push(`“${describe(limit)}” limits nobody any more.`);
     }
   }
-  return told;
+  return warnings;
 }
 
-/** Adds the limits of `tried` to a policy in shadow mode. A limit gets a name if the policy has one of the same kind. */
-export function shadowed(standing, tried) {
-  const [policy, beside] = [parse(standing), parse(tried)];
-  if (!policy || !beside) return standing;
+/** Adds the limits of `tried` to a policy in shadow mode. A limit gets a name if the policy has another of the same algorithm. */
+export function addShadow(specs, tried) {
+  const [policy, added] = [parse(specs), parse(tried)];
+  if (!policy || !added) return specs;
   const taken = new Set(policy.limits.map((limit) => limit.name));
   let number = 1;
-  for (const limit of beside.limits) {
-    if (!limit.name && policy.limits.some((one) => one.algorithm === limit.algorithm && !one.name)) {
+  for (const limit of added.limits) {
+    if (!limit.name && policy.limits.some((other) => other.algorithm === limit.algorithm && !other.name)) {
       while (taken.has(`tried${number > 1 ? number : ""}`)) number += 1;
       limit.name = `tried${number > 1 ? number : ""}`;
       taken.add(limit.name);

@@ -119,9 +119,9 @@ def test_page_reports_a_stopped_console_and_reconnects(
     page = visit().open("now")
     expect(page.get_by_role("heading", name="Nodes")).to_be_visible(timeout=SECONDS)
     process.end(signal.SIGKILL)
-    expect(page.locator("#away")).to_contain_text("console does not answer", timeout=SECONDS)
+    expect(page.locator("#outage")).to_contain_text("console does not answer", timeout=SECONDS)
     process.start()
-    expect(page.locator("#away")).to_be_hidden(timeout=SECONDS)
+    expect(page.locator("#outage")).to_be_hidden(timeout=SECONDS)
 
 
 def test_reader_sees_no_controls_until_signed_in(

@@ -167,7 +167,7 @@ def find_in_sketch(opened: Visit, redis: Redis) -> None:
     opened.assert_accessible()
     opened.press(row.get_by_role("link").first)
     expect(page.get_by_text("10 of 10")).to_be_visible()
-    expect(page.get_by_text("Nobody in a sketch can be banned")).to_be_visible()
+    expect(page.get_by_text("Items of a sketch cannot be banned")).to_be_visible()
     expect(page.get_by_role("button", name="Ban…", exact=True)).to_be_hidden()
     expect(page.locator(".facts")).to_contain_text("64 KB")
     too_small = page.locator(".notice").filter(has_text="it is too small for so many")
@@ -186,7 +186,7 @@ def find_in_sketch(opened: Visit, redis: Redis) -> None:
     expect(too_small).to_be_visible()
     opened.press(page.get_by_role("button", name="Reset…"))
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("It forgets what all of its items have used")
+    expect(dialog).to_contain_text("It forgets the usage of all of its items")
     opened.press(dialog.get_by_role("button", name="Reset", exact=True))
     expect(page.get_by_text("0 of 10")).to_be_visible()
     assert redis.exists("addresses") == 0
@@ -286,12 +286,12 @@ def test_page_reports_a_killed_server_and_reconnects(
         page = visit(process).open("policies")
         expect(page.get_by_role("link", name="before")).to_be_visible()
         server.stop("kill")
-        expect(page.locator("#away")).to_contain_text("The server does not answer")
+        expect(page.locator("#outage")).to_contain_text("The server does not answer")
         # The earlier data stays visible.
         expect(page.get_by_role("link", name="before")).to_be_visible()
         server.start()
         server.client().execute_command("RL.POLICYSET", "after", "FIXED", 7, "1h")
-        expect(page.locator("#away")).to_be_hidden()
+        expect(page.locator("#outage")).to_be_hidden()
         expect(page.get_by_role("link", name="after")).to_be_visible()
 
 

@@ -40,7 +40,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
   const y = (value) => base - (Math.min(value, top) / top) * (CURVES - 4);
 
   // Grid lines at round numbers of seconds.
-  const step = [1, 2, 5, 10, 30, 60, 120].find((one) => (one / span) * width > 44) ?? 300;
+  const step = [1, 2, 5, 10, 30, 60, 120].find((seconds) => (seconds / span) * width > 44) ?? 300;
   pen.font = `10px ${colour.font}`;
   pen.textBaseline = "bottom";
   for (let at = Math.ceil(from / step) * step; at <= from + span; at += step) {
@@ -57,7 +57,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
   pen.setLineDash([3, 3]);
   pen.lineWidth = 1;
   const edges = new Set(history.starts.flatMap((start) => [start, start + window]));
-  for (const at of [...edges].filter((one) => one >= from && one <= now)) {
+  for (const at of [...edges].filter((edge) => edge >= from && edge <= now)) {
     pen.beginPath();
     pen.moveTo(Math.round(x(at)) + 0.5, 2);
     pen.lineTo(Math.round(x(at)) + 0.5, height - 13);
@@ -86,12 +86,12 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
     const path = new Path2D();
     const over = new Path2D();
     path.moveTo(x(last[0]), y(last[1]));
-    for (const one of [...steps, [now, null]]) {
-      const value = one[1] ?? last[1];
-      path.lineTo(x(one[0]), y(last[1]));
-      path.lineTo(x(one[0]), y(value));
-      if (last[1] > limit + 1e-9) over.rect(x(last[0]), y(last[1]), x(one[0]) - x(last[0]), y(limit) - y(last[1]));
-      last = [one[0], value];
+    for (const [at, sum] of [...steps, [now, null]]) {
+      const value = sum ?? last[1];
+      path.lineTo(x(at), y(last[1]));
+      path.lineTo(x(at), y(value));
+      if (last[1] > limit + 1e-9) over.rect(x(last[0]), y(last[1]), x(at) - x(last[0]), y(limit) - y(last[1]));
+      last = [at, value];
     }
     pen.fillStyle = colour["denied-soft"];
     pen.fill(over);
@@ -129,11 +129,11 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
   for (const [place, answers] of columns) {
     const left = ((place * column) / width) * span;
     const brick = Math.min(BRICK, room / answers.length);
-    answers.forEach((answer, nth) => {
-      const what = outcome(answer);
-      const bottom = floor - nth * brick;
+    answers.forEach((answer, index) => {
+      const kind = outcome(answer);
+      const bottom = floor - index * brick;
       const tall = Math.max(1, brick - (brick > 3 ? 1 : 0.3));
-      if (what === "denied") {
+      if (kind === "denied") {
         // Hollow, so that denials are recognizable without colours.
         pen.strokeStyle = colour.denied;
         pen.lineWidth = 1;
@@ -143,7 +143,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
           pen.fillRect(x(left), bottom - tall, column - 1, tall);
         }
       } else {
-        pen.fillStyle = what === "held" ? colour.shadowed : colour.admitted;
+        pen.fillStyle = kind === "held" ? colour.shadowed : colour.admitted;
         pen.fillRect(x(left), bottom - tall, column - 1, tall);
       }
     });
@@ -151,14 +151,14 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
 }
 
 /** Draws the stored state as the metaphor of the algorithm. */
-export function vessel(canvas, lane, { now, window, limit, colour, still }) {
+export function drawState(canvas, lane, { now, window, limit, colour, reducedMotion }) {
   const { pen, width, height } = cleared(canvas);
-  const { state, acts } = { state: lane.history.state, acts: lane.history.acts };
+  const { state, charges } = { state: lane.history.state, charges: lane.history.charges };
   if (!state) return;
   const used = Math.max(0, state.limit - state.left);
   const box = { x: 6, y: 8, w: width - 12, h: height - 16 };
   const draw = { bucket, cells, slider, slots, log, seats, rows }[lane.algorithm.picture];
-  draw({ pen, box, used, state, acts, now, window, limit, colour, still, leaky: lane.algorithm.id === "leaky" });
+  draw({ pen, box, used, state, charges, now, window, limit, colour, reducedMotion, leaky: lane.algorithm.id === "leaky" });
 }
 
 function outline(pen, box, colour) {
@@ -168,7 +168,7 @@ function outline(pen, box, colour) {
 }
 
 /** Draws a bucket, of tokens left or of delayed calls. */
-function bucket({ pen, box, used, state, now, colour, still, limit, window, leaky }) {
+function bucket({ pen, box, used, state, now, colour, reducedMotion, limit, window, leaky }) {
   const share = Math.min(1, (leaky ? used : state.left) / state.limit);
   const inset = box.w * 0.13;
   const [left, right] = [box.x + inset * 0.6, box.x + box.w - inset * 0.6];
@@ -196,7 +196,7 @@ function bucket({ pen, box, used, state, now, colour, still, limit, window, leak
   pen.stroke();
   // A drop for each unit that flows in or out.
   const moves = leaky ? used > 0 : share < 1;
-  if (moves && !still) {
+  if (moves && !reducedMotion) {
     const phase = (now * (limit / window)) % 1;
     const drop = leaky ? bottomY + 2 + phase * 8 : box.y - 6 + phase * (level - box.y + 4);
     pen.beginPath();
@@ -230,9 +230,9 @@ function grid(pen, box, count, taken, fill, colour) {
   const size = Math.min(box.w / columns, box.h / rows, 22);
   const [x, y] = [box.x + (box.w - size * columns) / 2, box.y + (box.h - size * rows) / 2];
   const gap = size > 8 ? 2 : 1;
-  for (let nth = 0; nth < count; nth += 1) {
-    const [left, top] = [x + (nth % columns) * size, y + Math.floor(nth / columns) * size];
-    pen.fillStyle = nth < taken ? fill : colour.line;
+  for (let index = 0; index < count; index += 1) {
+    const [left, top] = [x + (index % columns) * size, y + Math.floor(index / columns) * size];
+    pen.fillStyle = index < taken ? fill : colour.line;
     pen.fillRect(left, top, size - gap, size - gap);
   }
 }
@@ -268,11 +268,11 @@ function slider({ pen, box, state, now, window, limit, colour }) {
 }
 
 /** Draws 60 slots as a ring, each with its count. The hand is at the current time. */
-function slots({ pen, box, acts, now, window, limit, colour }) {
+function slots({ pen, box, charges, now, window, limit, colour }) {
   const width = window / 60;
   const counts = new Array(61).fill(0);
   const current = Math.floor(now / width);
-  for (const [at, cost] of acts) {
+  for (const [at, cost] of charges) {
     const slot = Math.floor(at / width);
     if (slot > current - 61 && slot <= current) counts[((slot % 61) + 61) % 61] += cost;
   }
@@ -300,16 +300,16 @@ function slots({ pen, box, acts, now, window, limit, colour }) {
 }
 
 /** Draws stored calls by age: new ones at the right, expiring ones at the left. */
-function log({ pen, box, acts, now, window, colour }) {
+function log({ pen, box, charges, now, window, colour }) {
   outline(pen, box, colour);
-  const kept = acts.filter(([at]) => at > now - window && at <= now);
+  const kept = charges.filter(([at]) => at > now - window && at <= now);
   const stacks = new Map();
   for (const [at] of kept) {
     const x = Math.round(box.x + 4 + ((at - now + window) / window) * (box.w - 9));
-    const nth = stacks.get(x) ?? 0;
-    stacks.set(x, nth + 1);
+    const index = stacks.get(x) ?? 0;
+    stacks.set(x, index + 1);
     const size = 4;
-    const y = box.y + box.h - 4 - size - (nth * (size + 1)) % (box.h - 8);
+    const y = box.y + box.h - 4 - size - (index * (size + 1)) % (box.h - 8);
     pen.fillStyle = colour.admitted;
     pen.fillRect(x, Math.max(box.y + 3, y), size - 1, size);
   }

@@ -7,15 +7,15 @@ export class History {
   constructor() {
     this.admitted = 0;
     this.denied = 0;
-    this.longest = 0;
+    this.longestWait = 0;
     /** Maximum number of units that passed within any window. */
-    this.most = 0;
+    this.maximum = 0;
     /** [instant, decision] of each call, with instants in seconds. */
     this.calls = [];
     /** [instant, units used] at each tick. */
     this.levels = [];
     /** [instant, cost] of each passed call, at the instant at which it takes effect. */
-    this.acts = [];
+    this.charges = [];
     /** Beginnings of windows, if the limit has windows. */
     this.starts = [];
     this.state = null;
@@ -28,18 +28,18 @@ export class History {
       return;
     }
     this.admitted += 1;
-    this.longest = Math.max(this.longest, answer);
-    this.acts.push([at + answer / 1000, cost]);
-    this.most = Math.max(this.most, this.within(at + answer / 1000, window));
+    this.longestWait = Math.max(this.longestWait, answer);
+    this.charges.push([at + answer / 1000, cost]);
+    this.maximum = Math.max(this.maximum, this.within(at + answer / 1000, window));
   }
 
   /** Returns the units passed within the window that ends at `at`. */
   within(at, window) {
     let sum = 0;
-    for (let place = this.acts.length - 1; place >= 0; place -= 1) {
-      const [acts, cost] = this.acts[place];
-      if (acts <= at - window + 1e-9) break;
-      if (acts <= at) sum += cost;
+    for (let place = this.charges.length - 1; place >= 0; place -= 1) {
+      const [charged, cost] = this.charges[place];
+      if (charged <= at - window + 1e-9) break;
+      if (charged <= at) sum += cost;
     }
     return sum;
   }
@@ -63,17 +63,17 @@ export class History {
     };
     drop(this.calls, before);
     drop(this.levels, before);
-    drop(this.acts, before - window);
+    drop(this.charges, before - window);
   }
 
   /** Returns the steps of the sum within the last window, [instant, sum], between two instants. */
   trailing(from, to, window) {
     const changes = [];
-    for (const [at, cost] of this.acts) {
+    for (const [at, cost] of this.charges) {
       if (at > to || at + window < from) continue;
       changes.push([at, cost], [at + window, -cost]);
     }
-    changes.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
+    changes.sort((left, right) => left[0] - right[0] || left[1] - right[1]);
     const steps = [];
     let sum = 0;
     changes.forEach(([at, change], place) => {

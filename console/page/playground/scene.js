@@ -11,14 +11,14 @@ export const algorithms = [
   {
     id: "sliding", picture: "slider", title: "Sliding window", command: "RL.SLIDING",
     spec: ({ limit, window }) => `SLIDING ${limit} ${window}s`,
-    what: "The count of this window, and of the last one the share that still overlaps.",
-    flaw: "It takes the last window's calls for evenly spread. Late bursts in two windows can pass nearly twice the limit.",
+    what: "The count of this window, and the share of the last one that still overlaps.",
+    flaw: "It assumes that the last window's calls were spread evenly. Late bursts in two windows can pass nearly twice the limit.",
   },
   {
     id: "strict", picture: "slots", title: "Strict sliding window", command: "RL.SLIDING … STRICT",
     spec: ({ limit, window }) => `SLIDING ${limit} ${window}s STRICT`,
     what: "Counts in 60 small slots, each whole until all of it is out of the window. Never more than the limit in any window.",
-    flaw: "What was used comes back up to a sixtieth of the window late.",
+    flaw: "Units recover up to a sixtieth of the window late.",
   },
   {
     id: "log", picture: "log", title: "Sliding log", command: "RL.SLIDINGLOG",
@@ -36,35 +36,35 @@ export const algorithms = [
     id: "leaky", picture: "bucket", title: "Leaky bucket", command: "RL.LEAKYBUCKET",
     spec: ({ limit, window, burst }) => `LEAKYBUCKET ${burst} ${limit} ${window}s`,
     what: "A queue whose calls leave evenly, one after another. It tells each how long to wait; a full queue denies.",
-    flaw: "Nothing passes at once after a burst: whoever comes last waits for all before.",
+    flaw: "After a burst, each call waits for all calls before it.",
   },
   {
     id: "concurrency", picture: "seats", title: "Concurrency", command: "RL.ACQUIRE",
     spec: ({ limit }) => `CONCURRENCY ${limit} 60s`,
-    what: "So many calls at once. Each holds a place until it ends; a place that is never given back is free again after a minute.",
-    flaw: "It says nothing of how many calls there are in a time: short ones pass without end.",
+    what: "Limits the calls in flight. Each holds a lease until it ends; a lease that is never released expires after a minute.",
+    flaw: "It does not limit the rate: any number of short calls pass.",
   },
   {
     id: "sketch", picture: "rows", title: "Sketch", command: "RL.SKETCH",
     spec: ({ limit, window, burst, size }) => `SKETCH ${burst} ${limit} ${window}s SIZE ${Math.round(size)}kb`,
     what: "A token bucket for each of any number of addresses, in a fixed size. Addresses share cells: a call is charged to four, and the emptiest decides.",
-    flaw: "Nobody passes more than a bucket of their own would let pass. But where too many share cells, those who are below the limit are denied too.",
+    flaw: "It never grants more than a bucket per address. But if too many addresses share cells, callers below the limit are denied too.",
   },
 ];
 
 /** Fields of a scene with their bounds. `others`: other callers a second. `size`: size of a sketch in KB. */
 export const numbers = {
-  limit: { least: 1, most: 60, step: 1, value: 10 },
-  window: { least: 1, most: 60, step: 1, value: 10 },
-  burst: { least: 1, most: 60, step: 1, value: 10 },
-  rate: { least: 0, most: 20, step: 0.1, value: 0 },
-  cost: { least: 1, most: 10, step: 1, value: 1 },
-  hold: { least: 0.1, most: 20, step: 0.1, value: 2 },
-  volley: { least: 1, most: 100, step: 1, value: 10 },
-  others: { least: 0, most: 10_000, step: 100, value: 0 },
-  size: { least: 64, most: 1024, step: 64, value: 64 },
-  every: { least: 0, most: 120, step: 0.1, value: 0 },
-  seed: { least: 0, most: 1_000_000, step: 1, value: 1 },
+  limit: { minimum: 1, maximum: 60, step: 1, value: 10 },
+  window: { minimum: 1, maximum: 60, step: 1, value: 10 },
+  burst: { minimum: 1, maximum: 60, step: 1, value: 10 },
+  rate: { minimum: 0, maximum: 20, step: 0.1, value: 0 },
+  cost: { minimum: 1, maximum: 10, step: 1, value: 1 },
+  hold: { minimum: 0.1, maximum: 20, step: 0.1, value: 2 },
+  volley: { minimum: 1, maximum: 100, step: 1, value: 10 },
+  others: { minimum: 0, maximum: 10_000, step: 100, value: 0 },
+  size: { minimum: 64, maximum: 1024, step: 64, value: 64 },
+  every: { minimum: 0, maximum: 120, step: 0.1, value: 0 },
+  seed: { minimum: 0, maximum: 1_000_000, step: 1, value: 1 },
 };
 
 export const speeds = [[0, "Pause"], [50, "½×"], [100, "1×"], [300, "3×"], [1000, "10×"]];
@@ -74,72 +74,72 @@ const shown = ["fixed", "sliding", "strict", "log", "token", "leaky"];
 export const examples = [
   {
     id: "boundary", title: "Two bursts across a boundary",
-    told: "9 calls just before the window ends, 10 just after it. The fixed window lets all pass: 19 calls in 1.6 seconds of a limit of 10 in 10. Watch its line go over the limit. The others hold, but for what a token bucket refills meanwhile.",
+    story: "9 calls just before the window ends, 10 just after it. The fixed window lets all pass: 19 calls in 1.6 seconds of a limit of 10 in 10. Watch its line go over the limit. The others keep the limit, except for the units that a token bucket refills meanwhile.",
     scene: { bursts: [[0, 1], [9.2, 9], [10.8, 10]], every: 40 },
   },
   {
     id: "late", title: "Late in both windows",
-    told: "A burst at the end of a window, and one at the end of the next. By then the sliding window has nearly forgotten the first, though it is less than 10 seconds old. Only the strict window and the log remember.",
+    story: "A burst at the end of a window, and one at the end of the next. By then the sliding window has nearly forgotten the first, though it is less than 10 seconds old. Only the strict window and the log remember.",
     scene: { bursts: [[0, 1], [9.9, 9], [19.8, 10]], every: 50 },
   },
   {
     id: "steady", title: "Twice the limit, evenly",
-    told: "2 calls a second of 1 that is allowed. Windows let a clump pass and then nothing; buckets let every second call pass; the leaky bucket makes its calls wait.",
+    story: "2 calls a second, of which 1 is allowed. Windows let a burst pass and then nothing; buckets let every second call pass; the leaky bucket makes its calls wait.",
     scene: { rate: 2 },
   },
   {
     id: "quiet", title: "A burst after a quiet time",
-    told: "25 calls at once, each half minute. All but one let 10 pass in the same instant; the leaky bucket spreads its 10 over as many seconds.",
+    story: "25 calls at once, each half minute. All but one let 10 pass in the same instant; the leaky bucket spreads its 10 over as many seconds.",
     scene: { bursts: [[0.5, 25]], every: 30 },
   },
   {
     id: "random", title: "Random, near the limit",
-    told: "On average as many calls as the limit allows, but at random. Who denies least here forgives short bursts most.",
+    story: "On average as many calls as the limit allows, but at random. The algorithm that denies least tolerates short bursts most.",
     scene: { rate: 1, random: true },
   },
   {
     id: "slow", title: "Slow calls",
-    told: "A call a second, and each takes 5 seconds. A limit of 3 at once is reached though no rate limit would notice; make calls shorter and it is not.",
+    story: "A call a second, and each takes 5 seconds. A limit of 3 at once is reached though no rate limit would notice; make calls shorter and it is not.",
     scene: { rate: 1, hold: 5, limit: 3, window: 3, burst: 3, shown: ["concurrency", "token", "log"] },
   },
   {
     id: "addresses", title: "Too many addresses",
-    told: "5,000 calls a second, each from another address, and you below your limit. All share 64 KB: soon the cells fill faster than they drain, and honest calls are denied, yours too. 128 KB are enough. A bucket of your own never notices the others, and takes memory for each of them.",
+    story: "5,000 calls a second, each from another address, and you below your limit. All share 64 KB: soon the cells fill faster than they drain, and honest calls are denied, yours too. 128 KB are enough. A bucket of your own never notices the others, and takes memory for each of them.",
     scene: { rate: 0.3, window: 20, others: 5000, speed: 300, shown: ["token", "sketch"] },
   },
 ];
 
-const plain = () => ({
+const defaults = () => ({
   ...Object.fromEntries(Object.entries(numbers).map(([name, { value }]) => [name, value])),
   random: false, bursts: [], shown, speed: 100, example: "",
 });
 
 /** Creates a scene from an example. */
-export function ofExample(id) {
-  const example = examples.find((one) => one.id === id) ?? examples[0];
-  return { ...plain(), ...structuredClone(example.scene), example: example.id };
+export function fromExample(id) {
+  const example = examples.find((candidate) => candidate.id === id) ?? examples[0];
+  return { ...defaults(), ...structuredClone(example.scene), example: example.id };
 }
 
-const within = (name, text) => {
-  const { least, most } = numbers[name];
+const clamped = (name, text) => {
+  const { minimum, maximum } = numbers[name];
   const value = Number(text);
-  return text !== "" && Number.isFinite(value) ? Math.min(most, Math.max(least, value)) : null;
+  return text !== "" && Number.isFinite(value) ? Math.min(maximum, Math.max(minimum, value)) : null;
 };
 
 /** Parses the scene of a link. Missing and malformed fields have the values of the example. */
-export function ofLink(query) {
-  const scene = ofExample(query.get("example"));
+export function fromLink(query) {
+  const scene = fromExample(query.get("example"));
   for (const name of Object.keys(numbers)) {
-    const value = query.has(name) ? within(name, query.get(name)) : null;
+    const value = query.has(name) ? clamped(name, query.get(name)) : null;
     if (value !== null) scene[name] = value;
   }
   if (query.has("random")) scene.random = query.get("random") === "1";
   if (query.has("bursts")) {
-    const bursts = query.get("bursts").split(",").map((one) => one.split(":").map(Number));
+    const bursts = query.get("bursts").split(",").map((burst) => burst.split(":").map(Number));
     scene.bursts = bursts.filter(([at, calls]) => at >= 0 && at <= 3600 && calls >= 1 && calls <= 100).slice(0, 20);
   }
   if (query.has("show")) {
-    const named = query.get("show").split(",").filter((id) => algorithms.some((one) => one.id === id));
+    const named = query.get("show").split(",").filter((id) => algorithms.some((algorithm) => algorithm.id === id));
     if (named.length > 0) scene.shown = named;
   }
   const speed = Number(query.get("speed") ?? scene.speed);
@@ -149,11 +149,11 @@ export function ofLink(query) {
 
 /** Encodes a scene for a link: the fields that differ from its example. */
 export function toLink(scene) {
-  const example = ofExample(scene.example);
+  const example = fromExample(scene.example);
   const query = { example: example.example };
   for (const name of Object.keys(numbers)) if (scene[name] !== example[name]) query[name] = String(scene[name]);
   if (scene.random !== example.random) query.random = scene.random ? "1" : "0";
-  const bursts = ({ bursts: all }) => all.map((one) => one.join(":")).join(",");
+  const bursts = ({ bursts: all }) => all.map((burst) => burst.join(":")).join(",");
   if (bursts(scene) !== bursts(example)) query.bursts = bursts(scene);
   if (scene.shown.join() !== example.shown.join()) query.show = scene.shown.join();
   if (scene.speed !== example.speed) query.speed = String(scene.speed);
@@ -164,7 +164,7 @@ export function toLink(scene) {
 export const lanesOf = (scene) => algorithms.filter(({ id }) => scene.shown.includes(id));
 
 /** Returns the body of the request for a simulation. */
-export const asked = (scene) => ({
+export const requestOf = (scene) => ({
   limits: lanesOf(scene).map(({ spec }) => spec(scene)),
   traffic: {
     rate: Math.round(scene.rate * 1000), random: scene.random, cost: scene.cost,
@@ -176,13 +176,13 @@ export const asked = (scene) => ({
 });
 
 /** Returns the command that decides like a simulated limit. */
-export function command(algorithm, scene, as) {
+export function command(algorithm, scene, format) {
   const words = algorithm.spec(scene);
   const cost = scene.cost === 1 ? "" : ` COST ${scene.cost}`;
   if (algorithm.id === "sketch") {
-    return as === "policy" ? `RL.POLICYSET per-address ${words}` : `RL.${words.replace(" ", " addresses 203.0.113.42 ")}${cost}`;
+    return format === "policy" ? `RL.POLICYSET per-address ${words}` : `RL.${words.replace(" ", " addresses 203.0.113.42 ")}${cost}`;
   }
-  if (as === "policy") return `RL.POLICYSET login ${words}`;
+  if (format === "policy") return `RL.POLICYSET login ${words}`;
   if (algorithm.id === "concurrency") return `RL.ACQUIRE user:42 ${scene.limit} 60s call-17${cost}`;
   return `RL.${words.replace(" ", " user:42 ")}${cost}`;
 }

@@ -1,7 +1,7 @@
 // Stream of a simulation: server-sent events, read by fetch because EventSource cannot send the token.
 
 /** Calls `heard(event, data)` for each event until the stream ends or the signal aborts. */
-export async function events(response, heard) {
+export async function events(response, listener) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -18,45 +18,45 @@ export async function events(response, heard) {
         else if (line.startsWith("data:")) data += line.slice(5).trim();
       }
       // Keep-alive comments have no data.
-      if (data) heard(name, JSON.parse(data));
+      if (data) listener(name, JSON.parse(data));
     }
   }
 }
 
 /**
  * Runs a simulation in the console, restarts it when its stream ends, and sends changes one after another, always the
- * latest state. `began` is called at each start, `told` for each tick.
+ * latest state. `onStart` is called at each start, `onTick` for each tick, and `onError` for each failure.
  */
-export function connect({ api, signal, wanted, began, told, failed }) {
+export function connect({ api, signal, settings, onStart, onTick, onError }) {
   let id = null;
   let changing = false;
   let change = null;
-  let turn = null;
+  let controller = null;
 
   async function run() {
     while (!signal.aborted) {
-      const ended = (turn = new AbortController());
-      const stop = () => ended.abort();
+      const current = (controller = new AbortController());
+      const stop = () => current.abort();
       signal.addEventListener("abort", stop);
       try {
         const response = await api.request("api/playground", {
-          method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wanted()), signal: ended.signal,
+          method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(settings()), signal: current.signal,
         });
         await events(response, (name, data) => {
-          if (ended.signal.aborted) return;
+          if (current.signal.aborted) return;
           if (name === "scene") {
             id = data.id;
-            began();
-          } else told(data);
+            onStart();
+          } else onTick(data);
         });
       } catch (error) {
         if (signal.aborted) return;
-        if (!ended.signal.aborted) failed(error);
+        if (!current.signal.aborted) onError(error);
       } finally {
         signal.removeEventListener("abort", stop);
         id = null;
       }
-      if (!ended.signal.aborted) await new Promise((later) => setTimeout(later, 1000));
+      if (!current.signal.aborted) await new Promise((later) => setTimeout(later, 1000));
     }
   }
 
@@ -69,7 +69,7 @@ export function connect({ api, signal, wanted, began, told, failed }) {
       const now = change;
       change = null;
       await api.post(`api/playground/${id}`, now, { signal }).catch((error) => {
-        if (!signal.aborted && error.status !== 404) failed(error);
+        if (!signal.aborted && error.status !== 404) onError(error);
       });
     }
     changing = false;
@@ -79,9 +79,9 @@ export function connect({ api, signal, wanted, began, told, failed }) {
   return {
     send,
     /** Restarts the simulation with unused limits. */
-    again() {
+    restart() {
       change = null;
-      turn?.abort();
+      controller?.abort();
     },
   };
 }
