@@ -3,9 +3,12 @@
 use crate::charge::Charge;
 use crate::client_address::Ipv6Prefix;
 use crate::evaluation::OutageMode;
+use crate::headers::{HeaderFormat, ResponseHeaders};
+use crate::metrics::{MetricsFormat, NearLimitRatio};
 use crate::rls::RequestSettings;
 use crate::upstream::Address;
 use crate::xds::XdsOptions;
+use axum::http::HeaderName;
 use clap::{Args, Parser, Subcommand};
 use ratelimit_link::certificate::TlsFiles;
 use ratelimit_link::command_line::{self, LogFormat, NamedServer};
@@ -173,6 +176,18 @@ pub struct Serve {
     /// Add dynamic metadata to responses to Envoy: the request, and the `metadata` of rules.
     #[arg(long, env = "RATELIMIT_GATEWAY_RESPONSE_METADATA")]
     pub response_metadata: bool,
+    /// Headers of responses.
+    #[arg(long, env = "RATELIMIT_GATEWAY_RESPONSE_HEADERS", value_enum, default_value = "standard")]
+    pub response_headers: HeaderFormat,
+    /// Name of the header with the limit, if the headers are separate.
+    #[arg(long, env = "RATELIMIT_GATEWAY_LIMIT_HEADER", value_parser = header_name, default_value = "RateLimit-Limit")]
+    pub limit_header: String,
+    /// Name of the header with the remaining units, if the headers are separate.
+    #[arg(long, env = "RATELIMIT_GATEWAY_REMAINING_HEADER", value_parser = header_name, default_value = "RateLimit-Remaining")]
+    pub remaining_header: String,
+    /// Name of the header with the seconds until the reset, if the headers are separate.
+    #[arg(long, env = "RATELIMIT_GATEWAY_RESET_HEADER", value_parser = header_name, default_value = "RateLimit-Reset")]
+    pub reset_header: String,
     /// Deny no request. The codes of descriptors and the metrics show those that would have been denied.
     #[arg(long, env = "RATELIMIT_GATEWAY_SHADOW")]
     pub shadow: bool,
@@ -186,6 +201,12 @@ pub struct Serve {
     /// another one. A second SIGTERM ends it at once.
     #[arg(long, env = "RATELIMIT_GATEWAY_DRAIN", value_parser = duration_or_zero, default_value = "5s")]
     pub drain: Duration,
+    /// Names of the metrics of limits.
+    #[arg(long, env = "RATELIMIT_GATEWAY_METRICS_FORMAT", value_enum, default_value = "gateway")]
+    pub metrics_format: MetricsFormat,
+    /// Share of a limit from which on metrics count decisions as near it.
+    #[arg(long, env = "RATELIMIT_GATEWAY_NEAR_LIMIT_RATIO", default_value = "0.8")]
+    pub near_limit_ratio: NearLimitRatio,
     /// Time for which /metrics is cached.
     #[arg(long, hide = true, value_parser = duration_or_zero, default_value = "1s")]
     pub metrics_cache: Duration,
@@ -199,6 +220,13 @@ impl Serve {
     #[must_use]
     pub fn request_settings(&self) -> RequestSettings {
         RequestSettings { id_lifetime: self.once.as_str().into(), ipv6_prefix: self.ipv6_prefix, charge: self.charge }
+    }
+
+    /// Returns the format and the names of response headers.
+    #[must_use]
+    pub fn response_headers(&self) -> ResponseHeaders {
+        let names = [&self.limit_header, &self.remaining_header, &self.reset_header].map(String::clone);
+        ResponseHeaders { format: self.response_headers, names }
     }
 
     /// Returns the TLS files of the gRPC listener.
@@ -249,6 +277,10 @@ fn metrics_path(text: &str) -> Result<String, String> {
         return Err("must be a path of its own, such as /metrics".to_owned());
     }
     Ok(text.to_owned())
+}
+
+fn header_name(text: &str) -> Result<String, String> {
+    HeaderName::try_from(text).map(|_| text.to_owned()).map_err(|_| "must be the name of a header".to_owned())
 }
 
 fn outage_mode(text: &str) -> Result<OutageMode, String> {

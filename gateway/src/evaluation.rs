@@ -11,7 +11,7 @@ pub use part::{RequestPart, RuleCall};
 
 use crate::call::{Call, CallDecision, Reply};
 use crate::local_limits::LocalLimits;
-use crate::metrics;
+use crate::metrics::{self, NearLimitRatio};
 use crate::policy_cache::PolicyCache;
 use crate::upstream::Upstream;
 use rollback::identifiable_calls;
@@ -46,6 +46,8 @@ pub struct Evaluator {
     pub timeout: Duration,
     /// Shadow mode: denials are counted but not enforced.
     pub shadow: bool,
+    /// Share of a limit from which on decisions count as near it.
+    pub near_limit_ratio: NearLimitRatio,
     /// Permits for the requests in flight.
     pub in_flight: Arc<Semaphore>,
     /// Time of the last log line about an error of the server.
@@ -106,7 +108,7 @@ impl Evaluator {
         if self.shadow {
             decision.apply_shadow_mode();
         }
-        decision.count(domain, parts);
+        decision.count(domain, parts, self.near_limit_ratio);
         let mut remaining = pin!(async {
             let (sent, replies) = if is_late { sending.await } else { (sent, replies) };
             if is_late {

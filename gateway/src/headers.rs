@@ -1,20 +1,67 @@
-//! Response headers of draft-ietf-httpapi-ratelimit-headers-10, in the form that the client packages use as well.
+//! Response headers: those of draft-ietf-httpapi-ratelimit-headers-10, in the form that the client packages use as well,
+//! or those of an older draft, as in envoyproxy/ratelimit.
 
 use crate::call::LimitDecision;
 use crate::evaluation::{PartDecision, RequestDecision};
 use crate::limit::Limit;
 use crate::metrics::Outcome;
+use clap::ValueEnum;
 use std::fmt::{Display, Write as _};
 
 /// `Retry-After` of a request that is denied because the server is away, in seconds.
 const OUTAGE_RETRY_SECONDS: u64 = 1;
 
-/// Returns the headers `RateLimit`, `RateLimit-Policy`, and for a denied request `Retry-After`.
-///
-/// They describe one part of the request: for a denial the one that denies for the longest time, else the one that the
-/// fewest further requests would exhaust.
-#[must_use]
-pub fn fields(decision: &RequestDecision) -> Vec<(&'static str, String)> {
+/// Headers of the older draft that forward auth adds.
+const LEGACY_NAMES: [&str; 3] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
+
+/// Format of the response headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HeaderFormat {
+    /// `RateLimit`, `RateLimit-Policy`, and for a denied request `Retry-After`.
+    Standard,
+    /// A header each for the limit, the remaining units and the seconds until the reset, as in envoyproxy/ratelimit.
+    Separate,
+    /// No headers.
+    Off,
+}
+
+/// Response headers: their format, and the names of separate headers.
+#[derive(Clone, Debug)]
+pub struct ResponseHeaders {
+    pub format: HeaderFormat,
+    /// Names of the headers with the limit, the remaining units and the seconds until the reset.
+    pub names: [String; 3],
+}
+
+impl ResponseHeaders {
+    /// Returns the headers for Envoy.
+    ///
+    /// They describe one part of the request: for a denial the one that denies for the longest time, else the one that
+    /// the fewest further requests would exhaust.
+    #[must_use]
+    pub fn fields(&self, decision: &RequestDecision) -> Vec<(&str, String)> {
+        match self.format {
+            HeaderFormat::Standard => standard_fields(decision).into_iter().chain(retry_after(decision)).collect(),
+            HeaderFormat::Separate => separate_fields(decision, self.names.each_ref().map(String::as_str)),
+            HeaderFormat::Off => vec![],
+        }
+    }
+
+    /// Returns the headers of forward auth, which always has `Retry-After` and, with the standard headers, those of the
+    /// older draft.
+    #[must_use]
+    pub fn forward_auth_fields(&self, decision: &RequestDecision) -> Vec<(&str, String)> {
+        let mut fields = self.fields(decision);
+        match self.format {
+            HeaderFormat::Standard => fields.extend(separate_fields(decision, LEGACY_NAMES)),
+            HeaderFormat::Separate | HeaderFormat::Off => fields.extend(retry_after(decision)),
+        }
+        fields
+    }
+}
+
+/// Returns the headers `RateLimit` and `RateLimit-Policy`.
+fn standard_fields(decision: &RequestDecision) -> Vec<(&'static str, String)> {
     let mut fields = vec![];
     if let Some(part) = described_part(decision) {
         let limits = labelled_limits(part);
@@ -39,29 +86,27 @@ pub fn fields(decision: &RequestDecision) -> Vec<(&'static str, String)> {
         fields.push(("RateLimit-Policy", quotas));
         fields.push(("RateLimit", states));
     }
-    if !decision.allowed {
-        let waits = decision.parts.iter().filter(|part| part.denies).map(|part| match (&part.decision, part.outcome) {
-            (Some(decision), _) => u64::try_from(decision.wait_ms).ok().map(|wait| wait.div_ceil(1000)),
-            (None, Outcome::Outage | Outcome::Error) => Some(OUTAGE_RETRY_SECONDS),
-            (None, _) => None,
-        });
-        // A request that never passes gets no Retry-After.
-        if let Some(Some(longest)) = waits.reduce(|one, other| Some(one?.max(other?))) {
-            fields.push(("Retry-After", longest.to_string()));
-        }
-    }
     fields
 }
 
-/// Returns the older `X-RateLimit-*` headers, which describe the governing limit of the same part.
-#[must_use]
-pub fn legacy_fields(decision: &RequestDecision) -> Vec<(&'static str, String)> {
+/// Returns the header `Retry-After` of a denied request. A request that never passes has none.
+fn retry_after(decision: &RequestDecision) -> Option<(&'static str, String)> {
+    let denying = decision.parts.iter().filter(|part| part.denies && !decision.allowed);
+    let waits = denying.map(|part| match (&part.decision, part.outcome) {
+        (Some(decision), _) => u64::try_from(decision.wait_ms).ok().map(|wait| wait.div_ceil(1000)),
+        (None, Outcome::Outage | Outcome::Error) => Some(OUTAGE_RETRY_SECONDS),
+        (None, _) => None,
+    });
+    let longest = waits.reduce(|one, other| Some(one?.max(other?))).flatten()?;
+    Some(("Retry-After", longest.to_string()))
+}
+
+/// Returns headers that describe the governing limit of the same part: the limit, the remaining units and the seconds
+/// until the reset.
+fn separate_fields<'a>(decision: &RequestDecision, names: [&'a str; 3]) -> Vec<(&'a str, String)> {
     let Some(governing) = described_part(decision).and_then(PartDecision::governing) else { return vec![] };
-    vec![
-        ("X-RateLimit-Limit", governing.limit.to_string()),
-        ("X-RateLimit-Remaining", governing.remaining.to_string()),
-        ("X-RateLimit-Reset", seconds(governing.reset_ms).to_string()),
-    ]
+    let values = [governing.limit, governing.remaining, seconds(governing.reset_ms)];
+    names.into_iter().zip(values.map(|value| value.to_string())).collect()
 }
 
 /// Returns the names of the exceeded limits, for the body of a denial.

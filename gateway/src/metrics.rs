@@ -1,10 +1,14 @@
 //! Metrics for Prometheus.
 
+pub mod envoyproxy;
+
 use crate::call::Operation;
+use clap::ValueEnum;
 use metrics::{Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use ratelimit_core::Amount;
 use std::collections::{HashMap, HashSet};
+use std::str::FromStr;
 use std::sync::{LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -14,6 +18,48 @@ const BUCKETS: [f64; 13] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01,
 const MAX_LABELS: usize = 1000;
 /// Maximum number of combinations of a domain, a policy and values.
 const MAX_SERIES: usize = 2000;
+
+/// Names of the metrics of limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MetricsFormat {
+    /// The gateway's own names.
+    Gateway,
+    /// Names of envoyproxy/ratelimit, beside the own ones.
+    Envoyproxy,
+}
+
+/// Share of a limit from which on its hits count as near the limit, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NearLimitRatio(u64);
+
+impl Default for NearLimitRatio {
+    fn default() -> NearLimitRatio {
+        NearLimitRatio(800_000)
+    }
+}
+
+impl FromStr for NearLimitRatio {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NearLimitRatio, String> {
+        let ratio = Amount::parse_down(text.as_bytes()).filter(|ratio| *ratio <= Amount::ONE);
+        ratio.map(|ratio| NearLimitRatio(ratio.millionths())).ok_or_else(|| "must be a number from 0 to 1".to_owned())
+    }
+}
+
+impl NearLimitRatio {
+    /// Returns the units of a limit up to which usage is not near the limit, rounded down.
+    fn threshold(self, limit: u64) -> u64 {
+        u64::try_from(u128::from(limit) * u128::from(self.0) / 1_000_000).unwrap_or(limit)
+    }
+
+    /// Returns `true` if at most the rest of the limit above the ratio is left.
+    #[must_use]
+    pub fn is_near(self, limit: i64, remaining: i64) -> bool {
+        let rest = 1_000_000_u64.saturating_sub(self.0);
+        i128::from(remaining) * 1_000_000 <= i128::from(limit) * i128::from(rest)
+    }
+}
 
 /// Outcome of a part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,11 +141,14 @@ impl RequestOutcome {
 ///
 /// # Errors
 /// If a recorder is already installed.
-pub fn install() -> Result<PrometheusHandle, String> {
+pub fn install(format: MetricsFormat) -> Result<PrometheusHandle, String> {
     let histograms = Matcher::Suffix("_seconds".to_owned());
     let builder = PrometheusBuilder::new().set_buckets_for_metric(histograms, &BUCKETS);
     let handle = builder.and_then(PrometheusBuilder::install_recorder).map_err(|error| error.to_string())?;
     describe();
+    if format == MetricsFormat::Envoyproxy {
+        envoyproxy::enable();
+    }
     set_servers_away(0);
     for result in ["applied", "refused"] {
         counter!("ratelimit_gateway_reloads_total", "result" => result).absolute(0);
@@ -117,7 +166,7 @@ fn describe() {
             UNITS_TOTAL,
             "Units that requests asked for, by the outcome of their decision; settled: what calls turned out to cost; returned: given back.",
         ),
-        ("ratelimit_gateway_near_total", "Allowed decisions with at most a fifth of their limit left."),
+        ("ratelimit_gateway_near_total", "Allowed decisions near their limit."),
         ("ratelimit_gateway_late_total", "Replies of the server behind the answer to the request."),
         ("ratelimit_gateway_unsettled_total", "Charges of denied requests that could not be undone."),
         ("ratelimit_gateway_reloads_total", "Changed files, by their result."),
@@ -177,8 +226,16 @@ struct PolicyCounters {
 /// Counters by domain and policy, which are found faster here than in the exporter's registry.
 type Decisions = HashMap<String, HashMap<String, PolicyCounters>>;
 
+/// Labels of domains.
+static DOMAINS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_LABELS));
 /// Labels of policies and rules.
 static POLICIES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_LABELS));
+
+/// Returns the label of a domain, which is its name only if `is_known`: a policy or a file applied in it.
+#[must_use]
+pub fn domain_label(domain: &str, is_known: bool) -> &str {
+    DOMAINS.label(domain, is_known)
+}
 
 /// Counts a decision and its units.
 ///
@@ -193,12 +250,11 @@ pub fn count_decision(
     outcome: Outcome,
     units: Option<Units>,
 ) {
-    static DOMAINS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_LABELS));
     static VALUES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_LABELS));
     static SERIES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_SERIES));
     static DECISIONS: LazyLock<RwLock<Decisions>> = LazyLock::new(RwLock::default);
-    let (domain, policy) =
-        (DOMAINS.label(domain, is_known_domain), policy.map_or("", |policy| POLICIES.label(policy, true)));
+    let domain = domain_label(domain, is_known_domain);
+    let policy = policy.map_or("", |policy| POLICIES.label(policy, true));
     let units = units.filter(|units| units.count > 0);
     if let Some(values) = values {
         let values = VALUES.label(values, true);
@@ -239,7 +295,7 @@ pub fn count_decision(
     }
 }
 
-/// Counts an allowed decision with at most a fifth of its limit left.
+/// Counts an allowed decision near its limit.
 pub fn count_near_limit(policy: &str) {
     counter!("ratelimit_gateway_near_total", "policy" => POLICIES.label(policy, true).to_owned()).increment(1);
 }
@@ -274,6 +330,12 @@ pub fn count_late_replies(count: usize) {
 /// Counts charges of denied requests that could not be rolled back.
 pub fn count_unsettled(count: usize) {
     counter!("ratelimit_gateway_unsettled_total").increment(u64::try_from(count).unwrap_or_default());
+}
+
+/// Counts a reload of the configuration, which was applied or rejected.
+pub fn count_configuration_reload(applied: bool) {
+    count_reload(applied);
+    envoyproxy::count_configuration(applied);
 }
 
 /// Counts a reload of files, which were applied or rejected.

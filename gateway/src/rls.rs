@@ -7,6 +7,8 @@ mod service;
 
 use crate::configuration::Config;
 use crate::evaluation::{Evaluator, RequestPart};
+use crate::headers::ResponseHeaders;
+use crate::metrics::envoyproxy;
 use crate::proto::{RateLimitRequest, RateLimitResponse};
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -53,6 +55,8 @@ pub struct Rls {
     pub evaluator: Arc<Evaluator>,
     /// Settings for the resolution of requests.
     pub settings: RequestSettings,
+    /// Headers of responses.
+    pub headers: Arc<ResponseHeaders>,
     /// `true` if responses have dynamic metadata.
     pub response_metadata: bool,
 }
@@ -69,13 +73,13 @@ impl Rls {
         timeout: Option<Duration>,
     ) -> Result<RateLimitResponse, Status> {
         let parts = request::resolve(&request, &self.config.load(), &self.settings);
-        let parts = parts.map_err(|error| match error {
+        let parts = parts.inspect_err(|_| envoyproxy::count_malformed()).map_err(|error| match error {
             RequestError::Empty(message) => Status::unknown(message),
             RequestError::TooLarge(message) => Status::invalid_argument(message),
         })?;
         let parts: Arc<[RequestPart]> = parts.into();
         let decision = self.evaluator.evaluate(request.domain.clone(), Arc::clone(&parts), timeout).await;
-        let mut response = response::response(&parts, &decision);
+        let mut response = response::response(&parts, &decision, &self.headers);
         if self.response_metadata {
             response.dynamic_metadata = Some(metadata::response_metadata(&request, &parts, &decision));
         }

@@ -46,14 +46,15 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     if options.xds.address.is_some() {
         return Err("--xds: the client of the control plane is missing in this build".to_owned());
     }
+    let prometheus = metrics::install(options.metrics_format)?;
     let config = watch_configuration(&options)?;
     let (policies, upstream) = (Arc::new(PolicyCache::default()), Arc::new(Upstream::new(options.address()?)));
-    let prometheus = metrics::install()?;
     let evaluator = Arc::new(new_evaluator(&options, Arc::clone(&upstream), Arc::clone(&policies)));
     let rls = Rls {
         config: Arc::clone(&config),
         evaluator,
         settings: options.request_settings(),
+        headers: Arc::new(options.response_headers()),
         response_metadata: options.response_metadata,
     };
     let (grpc_tls, http_tls) = (watch_tls(options.grpc_tls())?, watch_tls(options.http_tls())?);
@@ -148,6 +149,7 @@ fn new_evaluator(options: &Serve, upstream: Arc<Upstream>, policies: Arc<PolicyC
         local: if let OutageMode::Local(share) = options.on_outage { Some(LocalLimits::new(share)) } else { None },
         timeout: options.timeout,
         shadow: options.shadow,
+        near_limit_ratio: options.near_limit_ratio,
         in_flight: Arc::new(Semaphore::new(options.in_flight as usize)),
         error_logged_at: Mutex::default(),
     }
@@ -208,7 +210,9 @@ fn watch_configuration(options: &Serve) -> Result<Arc<ArcSwap<Config>>, String> 
     let config: Arc<ArcSwap<Config>> = Arc::default();
     if let Some(path) = options.config.clone() {
         let source = ConfigSource::new(path, options.merge_domains);
-        reload::load_and_watch(Arc::new(ConfigFiles { source, config: Arc::clone(&config) }), metrics::count_reload)?;
+        let files = Arc::new(ConfigFiles { source, config: Arc::clone(&config) });
+        reload::load_and_watch(files, metrics::count_configuration_reload)?;
+        metrics::envoyproxy::count_configuration(true);
     }
     Ok(config)
 }

@@ -73,6 +73,77 @@ def test_listener_for_operators_shows_the_limits(
         ] * 2
 
 
+METRICS = """
+domain: rl
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 5}
+    descriptors:
+      - key: path
+        rate_limit: {unit: minute, requests_per_unit: 5}
+        descriptors:
+          - {key: method, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: tried, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: named, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+"""
+
+
+def test_metrics_have_the_names_of_envoyproxy_ratelimit(
+    server: Server, start: Callable[..., Gateway], file: Path
+) -> None:
+    file.write_text(METRICS)
+    words = ["--metrics-format", "envoyproxy", "--near-limit-ratio", "0.6"]
+    gateway = start(server.port, "--config", file, *words)
+
+    def counts(**labels: str) -> list[float]:
+        """Hits in total, within, near and over the limit, and those in shadow mode."""
+        names = ("total_hits", "within_limit", "near_limit", "over_limit", "shadow_mode")
+        metric = "ratelimit_service_rate_limit_{}"
+        return [gateway.metric(metric.format(name), domain="rl", **labels) for name in names]
+
+    for _ in range(7):
+        gateway.ask(descriptor(user="1"), domain="rl")
+    assert counts(key1="user") == [7, 5, 2, 2, 0]
+    for hits in (4, 4):
+        gateway.ask(descriptor(user="2", path="/"), domain="rl", hits=hits)
+    assert counts(key1="user", key2="path") == [8, 4, 1, 4, 0]
+    gateway.ask(descriptor(user="3", path="/", method="GET"), domain="rl")
+    assert counts(key1="user", key2="path")[0] == 9, "there are labels for two keys"
+    for _ in range(3):
+        gateway.ask(descriptor(tried="1"), domain="rl")
+    assert counts(key1="tried") == [3, 1, 1, 2, 2]
+    gateway.ask(descriptor(named="10.0.0.1"), domain="rl")
+    assert counts(key1="named_10_0_0_1") == [1, 1, 1, 0, 0]
+    gateway.ask(descriptor(user="1"), domain="unknown")
+    assert "unknown" not in gateway.get("/metrics").body
+    method = {"grpc_method": "ShouldRateLimit"}
+    requests = gateway.metric("ratelimit_service_total_requests", **method)
+    assert requests == gateway.metric("ratelimit_service_response_time_seconds_count", **method)
+    assert requests == 15
+    file.write_text("domain: [")
+    failures = "ratelimit_service_config_load_error"
+    poll.until(lambda: gateway.metric(failures) == 1, "the malformed file is counted")
+    assert gateway.metric("ratelimit_service_config_load_success") == 1
+
+
+def test_response_headers_are_renamed_or_off(
+    server: Server, start: Callable[..., Gateway], file: Path
+) -> None:
+    file.write_text(METRICS)
+
+    def headers(*words: str) -> dict[str, str]:
+        gateway = start(server.port, "--config", file, *words)
+        answer = gateway.ask(descriptor(user="1"), domain="rl")
+        return {header.key: header.value for header in answer.response_headers_to_add}
+
+    assert headers().keys() == {"RateLimit", "RateLimit-Policy"}
+    assert headers("--response-headers", "off") == {}
+    separate = ["--response-headers", "separate", "--limit-header", "X-Limit"]
+    found = headers(*separate)
+    assert found.keys() == {"X-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+    assert (found["X-Limit"], found["RateLimit-Remaining"]) == ("5", "2")
+
+
 def test_rule_limits_each_value(gateway: Gateway) -> None:
     answers = [gateway.ask(descriptor(user="1")) for _ in range(3)]
     assert [answer.overall_code for answer in answers] == [OK, OK, OVER]

@@ -1,9 +1,11 @@
 //! Decisions on a request and its parts.
 
-use super::RequestPart;
-use crate::call::{CallDecision, LimitDecision};
+use super::{RequestPart, RuleCall};
+use crate::call::{CallDecision, LimitDecision, Operation};
+use crate::charge::Charge;
 use crate::limit::Limit;
-use crate::metrics::{self, Outcome, RequestOutcome, Units};
+use crate::metrics::envoyproxy::{self, Hits, LimitState};
+use crate::metrics::{self, NearLimitRatio, Outcome, RequestOutcome, Units};
 use ratelimit_core::Amount;
 use std::sync::Arc;
 
@@ -42,13 +44,17 @@ impl RequestDecision {
     pub(super) fn apply_shadow_mode(&mut self) {
         if !self.allowed {
             self.allowed = true;
+            envoyproxy::count_global_shadow();
             let denied = self.parts.iter_mut().filter(|part| part.outcome == Outcome::Denied);
             denied.for_each(|part| part.outcome = Outcome::Shadow);
         }
     }
 
     /// Counts the decisions on the parts in metrics.
-    pub(super) fn count(&self, domain: &str, parts: &[RequestPart]) {
+    pub(super) fn count(&self, domain: &str, parts: &[RequestPart], near: NearLimitRatio) {
+        if self.undecided {
+            envoyproxy::count_undecided();
+        }
         for (part, decision) in parts.iter().zip(&self.parts) {
             let rule_call = if let RequestPart::Call(rule_call) = part { Some(rule_call) } else { None };
             let metric = rule_call.and_then(|rule_call| rule_call.metric.as_ref());
@@ -59,9 +65,21 @@ impl RequestDecision {
             let units = rule_call.map(|rule_call| Units::new(&rule_call.call.operation, decision.outcome));
             metrics::count_decision(domain, is_known_domain, policy, values, decision.outcome, units);
             if let (Outcome::Allowed, Some(policy), Some(governing)) = (decision.outcome, policy, decision.governing())
-                && governing.remaining.saturating_mul(5) <= governing.limit
+                && near.is_near(governing.limit, governing.remaining)
             {
                 metrics::count_near_limit(policy);
+            }
+            if envoyproxy::is_enabled()
+                && let Some(rule_call) = rule_call
+                && let Some(policy) = policy
+                && let Some(hits) = decision.hits(rule_call)
+            {
+                let label = metrics::domain_label(domain, is_known_domain);
+                let path = match metric {
+                    Some(metric) => metric.values.clone().unwrap_or_else(|| metric.rule.clone()),
+                    None => policy_path(domain, policy),
+                };
+                envoyproxy::count_hits(label, &path, hits, near);
             }
         }
     }
@@ -106,7 +124,35 @@ impl PartDecision {
         Some((decision.remaining, cost.millionths()))
     }
 
+    /// Returns the hits of the call on its limit, or `None` for a call that only corrects earlier ones.
+    fn hits(&self, rule_call: &RuleCall) -> Option<Hits> {
+        let operation = &rule_call.call.operation;
+        if !matches!(operation, Operation::Take(_) | Operation::Charge(_)) {
+            return None;
+        }
+        let count = Units::new(operation, self.outcome).count;
+        let state = self.governing().map(|governing| {
+            let limit = u64::try_from(governing.limit).unwrap_or_default();
+            let after = limit.saturating_sub(u64::try_from(governing.remaining).unwrap_or_default());
+            let before = match (self.over, rule_call.call.charge_under(&self.limits)) {
+                // The reply has no usage beyond the limit: all hits of a denied call count as above it.
+                (true, Charge::Always) => limit,
+                (true, _) => after,
+                (false, _) => after.saturating_sub(count),
+            };
+            LimitState { limit, before, is_over: self.over }
+        });
+        Some(Hits { count, is_shadow: self.shadow, state })
+    }
+
     fn indexed_governing(&self) -> Option<(usize, LimitDecision)> {
         self.decision.as_ref().and_then(|decision| decision.governing(&self.limits, self.cost))
     }
+}
+
+/// Returns the path of a policy in metrics of envoyproxy/ratelimit: the name `api|plan=gold|user` in the domain `api` is
+/// the path `plan_gold.user`.
+fn policy_path(domain: &str, policy: &str) -> String {
+    let own = policy.strip_prefix(domain).and_then(|rest| rest.strip_prefix('|')).unwrap_or(policy);
+    own.replace('|', ".").replace('=', "_")
 }

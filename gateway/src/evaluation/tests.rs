@@ -2,7 +2,7 @@ use super::rollback::identifiable_calls;
 use super::{Evaluator, OutageMode, RequestPart, RuleCall};
 use crate::call::{Call, CallDecision, Operation, Reply, Rule};
 use crate::charge::Charge;
-use crate::metrics::Outcome;
+use crate::metrics::{NearLimitRatio, Outcome};
 use crate::policy_cache::PolicyRow;
 use crate::upstream::tests::{DENIED_KEY, FakeServer, GRANTED, wait_until};
 use crate::upstream::{Address, Upstream};
@@ -82,6 +82,7 @@ fn evaluator(upstream: Arc<Upstream>, outage_mode: OutageMode) -> Evaluator {
         local: None,
         timeout: TIMEOUT,
         shadow: false,
+        near_limit_ratio: NearLimitRatio::default(),
         in_flight: Arc::new(Semaphore::new(1)),
         error_logged_at: std::sync::Mutex::default(),
     }

@@ -1,4 +1,4 @@
-use super::{fields, legacy_fields, violated_limits};
+use super::{HeaderFormat, ResponseHeaders, violated_limits};
 use crate::call::{CallDecision, LimitDecision};
 use crate::evaluation::{PartDecision, RequestDecision};
 use crate::limit::parse_limits;
@@ -30,8 +30,13 @@ fn decision(parts: Vec<PartDecision>) -> RequestDecision {
     RequestDecision { allowed: !parts.iter().any(|part| part.denies), undecided: false, parts }
 }
 
+fn headers(format: HeaderFormat) -> ResponseHeaders {
+    ResponseHeaders { format, names: ["X-Limit", "X-Remaining", "X-Reset"].map(str::to_owned) }
+}
+
 fn field(parts: Vec<PartDecision>, name: &str) -> Option<String> {
-    fields(&decision(parts)).into_iter().find(|(field, _)| *field == name).map(|(_, value)| value)
+    let headers = headers(HeaderFormat::Standard);
+    headers.fields(&decision(parts)).into_iter().find(|(field, _)| *field == name).map(|(_, value)| value)
 }
 
 const LIMIT: &str = "FIXED 100 1m";
@@ -47,7 +52,7 @@ fn headers_of_a_denial_describe_only_parts_that_deny() {
     // A cost that is too high never passes, and no limit decided it.
     let never = || vec![part(LIMIT, 1, 0), undecided(Outcome::Denied, true)];
     assert_eq!((field(never(), "Retry-After"), field(never(), "RateLimit")), (None, None));
-    assert_eq!(legacy_fields(&decision(never())), []);
+    assert_eq!(headers(HeaderFormat::Separate).fields(&decision(never())), []);
 }
 
 #[test]
@@ -71,4 +76,22 @@ fn headers_of_an_allowed_request_describe_the_part_with_the_fewest_requests_left
     assert_eq!(remaining(vec![cost(part(LIMIT, 5, 0), "0"), part(LIMIT, 6, 0)]).as_deref(), Some("r=5"));
     let shadow = PartDecision { shadow: true, ..part(LIMIT, 0, 0) };
     assert_eq!(remaining(vec![shadow, part(LIMIT, 6, 0)]).as_deref(), Some("r=6"));
+}
+
+#[test]
+fn headers_can_be_separate_renamed_or_off() {
+    let names = |fields: Vec<(&str, String)>| fields.into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+    let (allowed, denied) = (decision(vec![part(LIMIT, 7, 0)]), decision(vec![part(LIMIT, 0, 2000)]));
+    let separate = headers(HeaderFormat::Separate);
+    let fields = [("X-Limit", "100"), ("X-Remaining", "7"), ("X-Reset", "5")];
+    assert_eq!(separate.fields(&allowed), fields.map(|(name, value)| (name, value.to_owned())));
+    assert_eq!(names(separate.fields(&denied)), ["X-Limit", "X-Remaining", "X-Reset"]);
+    assert_eq!(names(separate.forward_auth_fields(&denied)), ["X-Limit", "X-Remaining", "X-Reset", "Retry-After"]);
+    let off = headers(HeaderFormat::Off);
+    assert_eq!(names(off.fields(&denied)), Vec::<String>::new());
+    assert_eq!(names(off.forward_auth_fields(&denied)), ["Retry-After"]);
+    assert_eq!(names(off.forward_auth_fields(&allowed)), Vec::<String>::new());
+    let standard = headers(HeaderFormat::Standard);
+    assert_eq!(names(standard.fields(&denied)), ["RateLimit-Policy", "RateLimit", "Retry-After"]);
+    assert_eq!(standard.forward_auth_fields(&denied).len(), 6);
 }

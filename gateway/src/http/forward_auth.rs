@@ -49,7 +49,7 @@ pub async fn respond(rls: &Rls, head: &Parts, peer: IpAddr) -> Response<Body> {
         let status = if decision.undecided { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::TOO_MANY_REQUESTS };
         text(status, "application/problem+json", problem(&decision, status))
     };
-    for (name, value) in headers::fields(&decision).into_iter().chain(headers::legacy_fields(&decision)) {
+    for (name, value) in rls.headers.forward_auth_fields(&decision) {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             response.headers_mut().insert(name, value);
         }

@@ -1,16 +1,16 @@
 //! Responses to Envoy.
 
 use crate::evaluation::{PartDecision, RequestDecision, RequestPart};
-use crate::headers;
+use crate::headers::ResponseHeaders;
 use crate::proto::{Code, DescriptorStatus, HeaderValue, ProtoDuration, RateLimit, RateLimitResponse, Unit};
 
 /// Returns the response for the decision on a request.
-pub fn response(parts: &[RequestPart], decision: &RequestDecision) -> RateLimitResponse {
+pub fn response(parts: &[RequestPart], decision: &RequestDecision, headers: &ResponseHeaders) -> RateLimitResponse {
     let header = |(name, value): (&str, String)| HeaderValue { key: name.to_owned(), value };
     RateLimitResponse {
         overall_code: code(!decision.allowed),
         statuses: parts.iter().zip(&decision.parts).map(|(part, decision)| status(part, decision)).collect(),
-        response_headers_to_add: headers::fields(decision).into_iter().map(header).collect(),
+        response_headers_to_add: headers.fields(decision).into_iter().map(header).collect(),
         dynamic_metadata: None,
     }
 }

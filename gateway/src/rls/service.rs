@@ -1,6 +1,7 @@
 //! Server of envoy.service.ratelimit.v3.RateLimitService, like the code that tonic generates for one unary method.
 
 use super::{NAME, Rls};
+use crate::metrics::envoyproxy;
 use crate::proto::{RateLimitRequest, RateLimitResponse};
 use axum::http;
 use std::convert::Infallible;
@@ -8,6 +9,7 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
@@ -57,7 +59,12 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
         let rls = self.0.clone();
         let timeout = request.metadata().get("grpc-timeout").and_then(|value| server_timeout(value.to_str().ok()?));
-        Box::pin(async move { rls.respond(request.into_inner(), timeout).await.map(Response::new) })
+        Box::pin(async move {
+            let started = Instant::now();
+            let response = rls.respond(request.into_inner(), timeout).await;
+            envoyproxy::record_grpc_request(started.elapsed());
+            response.map(Response::new)
+        })
     }
 }
 
