@@ -2,7 +2,7 @@
 //! values of replies are made here and nowhere else.
 
 use ratelimit_core::algorithm::leases::Token;
-use ratelimit_core::policy::{PolicyFacts, Ruling};
+use ratelimit_core::policy::{EffectivePolicy, PolicyFacts};
 use ratelimit_core::space_saving::Heavy;
 use ratelimit_core::{Amount, Decision, InfoField, Kind, Span, Timestamp, Verdict};
 use redis_module_macros::RedisValue;
@@ -98,12 +98,12 @@ impl Reply {
 
     /// `[allowed, wait_ms, [decision, ...]]` of limits that may have names, and the name and version of their policy. Of
     /// one that has a limit with FORCE, that word is the last: the denial may have been charged.
-    pub fn each(verdict: Verdict, decisions: Vec<Reply>, policy: Option<&Ruling>) -> Reply {
+    pub fn each(verdict: Verdict, decisions: Vec<Reply>, policy: Option<&EffectivePolicy>) -> Reply {
         let allowed = Reply::Integer(i64::from(verdict.allowed()));
         let mut replies = vec![allowed, Reply::Integer(wait_ms(verdict)), Reply::Array(decisions)];
-        if let Some(ruling) = policy {
-            replies.extend([Reply::Bytes((&*ruling.name).into()), Reply::version(ruling.version)]);
-            replies.extend(ruling.policy.forces().then(|| Reply::text("FORCE")));
+        if let Some(policy) = policy {
+            replies.extend([Reply::Bytes((&*policy.name).into()), Reply::version(policy.version)]);
+            replies.extend(policy.limits.forces().then(|| Reply::text("FORCE")));
         }
         Reply::Array(replies)
     }

@@ -198,7 +198,7 @@ impl SpaceSaving {
 
     /// Records the policy that has denied a key. `place` must be that of the last recorded denial.
     #[inline]
-    pub fn ruled(&mut self, DenialPlace(place): DenialPlace, policy: &Rc<[u8]>) {
+    pub fn set_policy(&mut self, DenialPlace(place): DenialPlace, policy: &Rc<[u8]>) {
         if let Some(entry) = self.entries.get_mut(place)
             && !entry.policy.as_ref().is_some_and(|known| Rc::ptr_eq(known, policy))
         {

@@ -10,7 +10,7 @@ use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
 use crate::redis::Redis;
 use crate::redis::key::ClosedKey;
 use crate::reply::Row;
-use crate::server::policy_table::Ruling;
+use crate::server::policy_table::EffectivePolicy;
 use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{KeyRequest, ManyKeysRequest, Purpose};
 use ratelimit_core::wire::args::KeyName;
@@ -90,15 +90,15 @@ pub fn peek_keys(redis: &mut Redis, request: &ManyKeysRequest, now: Timestamp) -
     Ok(answer)
 }
 
-/// Answers a call that is charged on all of its keys if all grant it. `rulings` has the policies that asked for the
-/// limits of some.
+/// Answers a call that is charged on all of its keys if all grant it. `policies` has, for each key, the policy
+/// that sets its limits, or `None`.
 ///
 /// # Errors
 /// A key holds something else, or has no room for what the call adds, or there is no memory for it.
 pub fn charge_keys(
     redis: &mut Redis,
     request: &ManyKeysRequest,
-    rulings: &[Option<Rc<Ruling>>],
+    policies: &[Option<Rc<EffectivePolicy>>],
     now: Timestamp,
 ) -> Result<KeysAnswer, Error> {
     let keys = evaluate_keys(redis, request, now)?;
@@ -110,16 +110,16 @@ pub fn charge_keys(
     }
     count_call(redis, allowed, looks);
     for (place, EvaluatedKey { closed, evaluated }) in keys.iter().enumerate() {
-        let ruling = rulings.get(place).and_then(Option::as_deref);
+        let policy = policies.get(place).and_then(Option::as_deref);
         if count_key(evaluated, allowed, looks) {
-            redis.denied(closed.name(), evaluated.item(), ruling.map(|ruling| &ruling.name), now);
+            redis.denied(closed.name(), evaluated.item(), policy.map(|policy| &policy.name), now);
         }
         let changes_key = evaluated.changes_key(allowed);
         let (decision, outcome) = evaluated.commit(Closed { redis, key: closed }, changes_key, now);
-        if let Some(ruling) = ruling {
+        if let Some(policy) = policy {
             // A key that others denied has not been admitted by this policy.
             let charges = outcome.charges && (allowed || evaluated.denies());
-            ruling.counts.count(&CountedOutcome { charges, ..outcome });
+            policy.counts.count(&CountedOutcome { charges, ..outcome });
         }
         answer.push(request, evaluated, decision);
     }

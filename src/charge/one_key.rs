@@ -8,7 +8,7 @@ use super::rates::Rates;
 use super::several_limits::SeveralLimits;
 use crate::redis::Redis;
 use crate::redis::key::{ForeignType, Key, OpenKey, PeekedKey, Stored, replace};
-use crate::server::policy_table::Ruling;
+use crate::server::policy_table::EffectivePolicy;
 use ratelimit_core::AnyLimit;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
 use ratelimit_core::composite::{Answer, CompositeUsage};
@@ -68,7 +68,7 @@ fn peek_several(key: &PeekedKey, request: Cow<CompositeRequest>, now: Timestamp)
     evaluation.answer(key.contents(), now).ok_or(Error::Internal)
 }
 
-/// Answers a call that is charged if its limits grant it. `ruling` is the policy that asked for them, if one did.
+/// Answers a call that is charged if its limits grant it. `policy` is the policy that sets them, if any.
 ///
 /// # Errors
 /// The key holds something else, or has no room for what the call adds, or there is no memory for it.
@@ -76,12 +76,12 @@ pub fn charge(
     redis: &mut Redis,
     name: KeyName,
     request: &KeyRequest,
-    ruling: Option<&Ruling>,
+    policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
     match request {
-        KeyRequest::One(spec) => charge_one(redis, name, spec, ruling, now).map(Answer::of),
-        KeyRequest::Composite(request) => charge_several(redis, name, request, ruling, now),
+        KeyRequest::One(spec) => charge_one(redis, name, spec, policy, now).map(Answer::of),
+        KeyRequest::Composite(request) => charge_several(redis, name, request, policy, now),
         KeyRequest::Policy(_) => Err(Error::Internal),
     }
 }
@@ -95,14 +95,14 @@ pub fn charge_one(
     redis: &mut Redis,
     name: KeyName,
     spec: &Spec,
-    ruling: Option<&Ruling>,
+    policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Decision, Error> {
     let mut elsewhere = None;
-    let decision = with_limit!(spec, limit => charge_limit(redis, name, limit, spec, ruling, &mut elsewhere, now))?;
-    if let Some(ruling) = ruling {
+    let decision = with_limit!(spec, limit => charge_limit(redis, name, limit, spec, policy, &mut elsewhere, now))?;
+    if let Some(policy) = policy {
         let outcome = elsewhere.unwrap_or_else(|| CountedOutcome::of(&decision, Purpose::of(spec.request)));
-        ruling.counts.count(&outcome);
+        policy.counts.count(&outcome);
     }
     Ok(decision)
 }
@@ -115,14 +115,14 @@ fn charge_limit<L: Limit<Usage: Single>>(
     name: KeyName,
     limit: &L,
     spec: &Spec,
-    ruling: Option<&Ruling>,
+    policy: Option<&EffectivePolicy>,
     elsewhere: &mut Option<CountedOutcome>,
     now: Timestamp,
 ) -> Result<Decision, Error> {
     match redis.open(name)?.typed() {
-        Ok(key) => Ok(charge_plain(key, limit, spec.request, spec.item(), ruling, now)?.keeping(spec.kept)),
+        Ok(key) => Ok(charge_plain(key, limit, spec.request, spec.item(), policy, now)?.keeping(spec.kept)),
         Err(key) => {
-            let (decision, outcome) = charge_elsewhere(key, *spec, ruling, now)?;
+            let (decision, outcome) = charge_elsewhere(key, *spec, policy, now)?;
             *elsewhere = Some(outcome);
             Ok(decision)
         }
@@ -136,14 +136,14 @@ fn charge_plain<L>(
     limit: &L,
     request: Request,
     item: Option<&[u8]>,
-    ruling: Option<&Ruling>,
+    policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Decision, Error>
 where
     L: Limit<Usage: Single>,
 {
     let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), request, now);
-    let changes_key = decide(&mut key, &evaluation, || request.is_look(), item, ruling, now)?;
+    let changes_key = decide(&mut key, &evaluation, || request.is_look(), item, policy, now)?;
     Ok(evaluation.commit(limit, request, key, changes_key, now))
 }
 
@@ -154,11 +154,11 @@ fn charge_elsewhere(
     key: OpenKey,
     // By value, so that the caller's spec can stay in registers.
     spec: Spec,
-    ruling: Option<&Ruling>,
+    policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<(Decision, CountedOutcome), Error> {
     let request = composite_of_one(key.contents(), &spec, Purpose::Charge)?;
-    let answer = charge_open(key, &request, ruling, now)?;
+    let answer = charge_open(key, &request, policy, now)?;
     Ok((answer.decision, outcome(&answer, request.purpose)))
 }
 
@@ -171,12 +171,12 @@ pub fn charge_several(
     redis: &mut Redis,
     name: KeyName,
     request: &CompositeRequest,
-    ruling: Option<&Ruling>,
+    policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
-    let answer = charge_open(redis.open(name)?, request, ruling, now)?;
-    if let Some(ruling) = ruling {
-        ruling.counts.count(&outcome(&answer, request.purpose));
+    let answer = charge_open(redis.open(name)?, request, policy, now)?;
+    if let Some(policy) = policy {
+        policy.counts.count(&outcome(&answer, request.purpose));
     }
     Ok(answer)
 }
@@ -184,18 +184,18 @@ pub fn charge_several(
 fn charge_open(
     mut key: OpenKey,
     request: &CompositeRequest,
-    ruling: Option<&Ruling>,
+    policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
     if let Some(rates) = Rates::at(key.contents(), request, now) {
-        let changes_key = decide(&mut key, &rates, || false, None, ruling, now)?;
+        let changes_key = decide(&mut key, &rates, || false, None, policy, now)?;
         return Ok(commit_to(key, &rates, changes_key, now));
     }
     let unused = CompositeUsage::default();
     let held = held(key.contents(), request, &unused)?;
     let missing = key.contents().is_missing();
     let evaluation = SeveralLimits::at(Cow::Borrowed(request), held, missing, now, || key.redis().out_of_memory());
-    let changes_key = decide(&mut key, &evaluation, || request.purpose == Purpose::Check, request.item(), ruling, now)?;
+    let changes_key = decide(&mut key, &evaluation, || request.purpose == Purpose::Check, request.item(), policy, now)?;
     Ok(evaluation.commit(key, changes_key, now))
 }
 
@@ -207,7 +207,7 @@ fn decide(
     evaluation: &impl KeyEvaluation,
     looks: impl FnOnce() -> bool,
     item: Option<&[u8]>,
-    ruling: Option<&Ruling>,
+    policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<bool, Error> {
     let allowed = evaluation.allows();
@@ -217,7 +217,7 @@ fn decide(
     let looks = !allowed && looks();
     count_call(key.redis(), allowed, looks);
     if count_key(evaluation, allowed, looks) {
-        key.denied(item, ruling.map(|ruling| &ruling.name), now);
+        key.denied(item, policy.map(|policy| &policy.name), now);
     }
     Ok(evaluation.changes_key(allowed))
 }

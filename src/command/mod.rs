@@ -17,11 +17,11 @@ pub mod rl_top;
 
 use crate::reply::{Reply, Row};
 use ratelimit_core::composite::Answer;
-use ratelimit_core::policy::Ruling;
+use ratelimit_core::policy::EffectivePolicy;
 use ratelimit_core::syntax::KeyRequest;
 
 /// Returns the reply to a call on one key, whose limits may be those of a policy.
-fn reply(request: &KeyRequest, answer: &Answer, policy: Option<&Ruling>) -> Reply {
+fn reply(request: &KeyRequest, answer: &Answer, policy: Option<&EffectivePolicy>) -> Reply {
     match request {
         KeyRequest::Composite(call) if call.each => {
             let each = call.specs.iter().zip(&answer.each);

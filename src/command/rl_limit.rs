@@ -7,7 +7,7 @@ use super::reply;
 use crate::charge::{self, charge_one, charge_several};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use crate::server::policy_table::Ruling;
+use crate::server::policy_table::EffectivePolicy;
 use crate::waiting::queue_order;
 use ratelimit_core::syntax::{ByPolicy, name_of_policy};
 use ratelimit_core::wire::args::{Args, KeyName};
@@ -20,8 +20,8 @@ pub fn limit(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let now = redis::now();
     if args.is_empty() {
-        let ruling = redis.global.policies.named(name, now)?;
-        return charge_named(redis, key, &ruling, now).map(|decision| Reply::decision(&decision));
+        let policy = redis.global.policies.named(name, now)?;
+        return charge_named(redis, key, &policy, now).map(|decision| Reply::decision(&decision));
     }
     charge(redis, key, &ByPolicy::after_first_name(name, &mut args)?, now)
 }
@@ -32,43 +32,43 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let now = redis::now();
     if args.is_empty() {
-        let ruling = redis.global.policies.named(name, now)?;
-        ruling.policy.refuse_more_to_tell()?;
-        return charge_named(redis, key, &ruling, now).map(|decision| Reply::delay(decision.verdict));
+        let policy = redis.global.policies.named(name, now)?;
+        policy.limits.refuse_more_to_tell()?;
+        return charge_named(redis, key, &policy, now).map(|decision| Reply::delay(decision.verdict));
     }
     let by = ByPolicy::after_first_name(name, &mut args)?;
-    let ruling = redis.global.policies.find(&by, now)?;
-    by.refuse_more_to_tell(&ruling.policy)?;
-    let mut request = by.request(&ruling.policy)?;
+    let policy = redis.global.policies.find(&by, now)?;
+    by.refuse_more_to_tell(&policy.limits)?;
+    let mut request = by.request(&policy.limits)?;
     queue_order::place_take(redis, key, &mut request);
-    let answer = charge::charge(redis, key, &request, Some(&ruling), now)?;
+    let answer = charge::charge(redis, key, &request, Some(&policy), now)?;
     Ok(Reply::delay(answer.decision.verdict))
 }
 
 /// Charges a call under a policy if that permits; returns the reply.
 pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
-    let ruling = redis.global.policies.find(by, now)?;
-    let mut request = by.request(&ruling.policy)?;
+    let policy = redis.global.policies.find(by, now)?;
+    let mut request = by.request(&policy.limits)?;
     queue_order::place_take(redis, key, &mut request);
-    let answer = charge::charge(redis, key, &request, Some(&ruling), now)?;
-    Ok(reply(&request, &answer, Some(&ruling)))
+    let answer = charge::charge(redis, key, &request, Some(&policy), now)?;
+    Ok(reply(&request, &answer, Some(&policy)))
 }
 
 /// Returns the reply to a call under a policy without charging it.
 pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
-    let ruling = redis.global.policies.find(by, now)?;
-    let mut request = by.request(&ruling.policy)?;
+    let policy = redis.global.policies.find(by, now)?;
+    let mut request = by.request(&policy.limits)?;
     queue_order::place_look(redis, key, &mut request);
     let answer = charge::peek(redis, key, &request, now)?;
-    Ok(reply(&request, &answer, Some(&ruling)))
+    Ok(reply(&request, &answer, Some(&policy)))
 }
 
 /// Returns the decision on a call with no options but the name of a policy.
 #[inline(always)]
-fn charge_named(redis: &mut Redis, key: KeyName, ruling: &Ruling, now: Timestamp) -> Result<Decision, Error> {
-    if let Some(spec) = ruling.policy.plain() {
-        return charge_one(redis, key, spec, Some(ruling), now);
+fn charge_named(redis: &mut Redis, key: KeyName, policy: &EffectivePolicy, now: Timestamp) -> Result<Decision, Error> {
+    if let Some(spec) = policy.limits.plain() {
+        return charge_one(redis, key, spec, Some(policy), now);
     }
-    let call = ruling.policy.composite()?;
-    charge_several(redis, key, &call, Some(ruling), now).map(|answer| answer.decision)
+    let call = policy.limits.composite()?;
+    charge_several(redis, key, &call, Some(policy), now).map(|answer| answer.decision)
 }

@@ -3,7 +3,7 @@
 use crate::charge::{KeysAnswer, charge_keys, peek_keys};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use crate::server::policy_table::Ruling;
+use crate::server::policy_table::EffectivePolicy;
 use crate::waiting::queue_order;
 use ratelimit_core::syntax::{CompositeRequest, KeyRequest, ManyKeysRequest};
 use ratelimit_core::wire::args::Args;
@@ -12,23 +12,23 @@ use std::rc::Rc;
 
 /// `RL.MTAKE numkeys key [key ...] [options] spec [spec ...]`
 pub fn take<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
-    let (rulings, now) = (&mut Vec::new(), redis::now());
+    let (policies, now) = (&mut Vec::new(), redis::now());
     // Shortens the lifetime of the words to that of the policies.
     let (mut args, mut request) = (args, ManyKeysRequest::default());
     request.read_take(&mut args, Some(&redis.global.bucket_memo))?;
-    redis.global.policies.of_keys(&request, rulings, now)?;
-    resolve_policies(&mut request, rulings)?;
+    redis.global.policies.of_keys(&request, policies, now)?;
+    resolve_policies(&mut request, policies)?;
     request.keys.iter_mut().for_each(|(name, of_key)| queue_order::place_take(redis, *name, of_key));
-    charge_keys(redis, &request, rulings, now).map(reply)
+    charge_keys(redis, &request, policies, now).map(reply)
 }
 
 /// `RL.MPEEK numkeys key [key ...] [options] spec [spec ...]`
 pub fn peek<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
-    let (rulings, now) = (&mut Vec::new(), redis::now());
+    let (policies, now) = (&mut Vec::new(), redis::now());
     let (mut args, mut request) = (args, ManyKeysRequest::default());
     request.read_peek(&mut args, Some(&redis.global.bucket_memo))?;
-    redis.global.policies.of_keys(&request, rulings, now)?;
-    resolve_policies(&mut request, rulings)?;
+    redis.global.policies.of_keys(&request, policies, now)?;
+    resolve_policies(&mut request, policies)?;
     request.keys.iter_mut().for_each(|(name, of_key)| queue_order::place_look(redis, *name, of_key));
     peek_keys(redis, &request, now).map(reply)
 }
@@ -38,11 +38,14 @@ fn reply(KeysAnswer { allowed, wait, rows }: KeysAnswer) -> Reply {
 }
 
 /// Replaces the names of policies in the request by their limits.
-fn resolve_policies<'p>(request: &mut ManyKeysRequest<'p>, rulings: &'p [Option<Rc<Ruling>>]) -> Result<(), Error> {
+fn resolve_policies<'p>(
+    request: &mut ManyKeysRequest<'p>,
+    policies: &'p [Option<Rc<EffectivePolicy>>],
+) -> Result<(), Error> {
     let idempotency = request.idempotency;
-    for ((_, of_key), ruling) in request.keys.iter_mut().zip(rulings) {
-        if let (KeyRequest::Policy(by), Some(ruling)) = (&*of_key, ruling) {
-            *of_key = match by.request(&ruling.policy)? {
+    for ((_, of_key), policy) in request.keys.iter_mut().zip(policies) {
+        if let (KeyRequest::Policy(by), Some(policy)) = (&*of_key, policy) {
+            *of_key = match by.request(&policy.limits)? {
                 KeyRequest::Composite(call) => {
                     KeyRequest::Composite(Box::new(CompositeRequest { idempotency, ..*call }))
                 }

@@ -19,13 +19,13 @@ impl Default for HeavyHitters {
 }
 
 impl HeavyHitters {
-    /// Records that the key of that name, or an item of it, denied a call at `now`, and the policy that asked for its
-    /// limits, if one did.
+    /// Records that the key of that name, or an item of it, denied a call at `now`, and the policy that sets its
+    /// limits, if any.
     #[inline(always)]
     pub fn record(&self, name: &[u8], item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
         self.with(|top| {
             if let (Some(place), Some(policy)) = (top.record(name, item, now), policy) {
-                top.ruled(place, policy);
+                top.set_policy(place, policy);
             }
         });
     }

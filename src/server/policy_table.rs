@@ -1,6 +1,6 @@
 //! Policies of this server: the table of the core in a `RefCell`.
 //!
-//! A ruling is returned as an `Rc`, never borrowed: during a call the server notifies other modules of its events, and
+//! A policy is returned as an `Rc`, never borrowed: during a call the server notifies other modules of its events, and
 //! they may set policies.
 
 use ratelimit_core::Timestamp;
@@ -13,7 +13,7 @@ use ratelimit_core::wire::error::Error;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-pub use ratelimit_core::policy::Ruling;
+pub use ratelimit_core::policy::EffectivePolicy;
 
 /// Policies of this server.
 #[derive(Debug, Default)]
@@ -34,15 +34,15 @@ impl Policies {
     /// # Errors
     /// The policy does not exist or cannot be read.
     #[inline(always)]
-    pub fn named(&self, name: &[u8], now: Timestamp) -> Result<Rc<Ruling>, Error> {
+    pub fn named(&self, name: &[u8], now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
         match self.0.borrow().find(name, now) {
-            PolicyLookup::Ruling(ruling) => Ok(Rc::clone(ruling)),
+            PolicyLookup::Found(policy) => Ok(Rc::clone(policy)),
             PolicyLookup::Unreadable => Err(Error::UnreadablePolicy),
             PolicyLookup::Missing => Err(Error::no_policy(std::iter::once(name))),
         }
     }
 
-    /// Appends the policy of each key of a call to `rulings`, and `None` for a key without one. Appends nothing if no
+    /// Appends the policy of each key of a call to `policies`, and `None` for a key without one. Appends nothing if no
     /// key has a policy.
     ///
     /// # Errors
@@ -50,12 +50,12 @@ impl Policies {
     pub fn of_keys(
         &self,
         request: &ManyKeysRequest,
-        rulings: &mut Vec<Option<Rc<Ruling>>>,
+        policies: &mut Vec<Option<Rc<EffectivePolicy>>>,
         now: Timestamp,
     ) -> Result<(), Error> {
         if request.keys.iter().any(|(_, of_key)| matches!(of_key, KeyRequest::Policy(_))) {
             for (_, of_key) in &request.keys {
-                rulings.push(match of_key {
+                policies.push(match of_key {
                     KeyRequest::Policy(by) => Some(self.find(by, now)?),
                     KeyRequest::One(_) | KeyRequest::Composite(_) => None,
                 });
@@ -68,11 +68,11 @@ impl Policies {
     ///
     /// # Errors
     /// No such policy exists, or the first cannot be read.
-    pub fn find(&self, by: &ByPolicy, now: Timestamp) -> Result<Rc<Ruling>, Error> {
+    pub fn find(&self, by: &ByPolicy, now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
         let table = self.0.borrow();
         for name in by.names() {
             match table.find(name, now) {
-                PolicyLookup::Ruling(ruling) => return Ok(Rc::clone(ruling)),
+                PolicyLookup::Found(policy) => return Ok(Rc::clone(policy)),
                 PolicyLookup::Unreadable => return Err(Error::UnreadablePolicy),
                 PolicyLookup::Missing => {}
             }

@@ -37,20 +37,20 @@
 //! here.set(b"plan:pro", Condition::Always, &policy, now, 4096)?;
 //! let record = here.record(b"plan:pro", now).unwrap();
 //! assert_eq!(there.merge(&record, Origin::Peer, now), Merged::Changed);
-//! assert!(matches!(there.find(b"plan:pro", now), PolicyLookup::Ruling(_)));
+//! assert!(matches!(there.find(b"plan:pro", now), PolicyLookup::Found(_)));
 //! assert_eq!(here.digests(), there.digests());
 //! # Ok::<(), ratelimit_core::wire::error::Error>(())
 //! ```
 
 mod aimd;
 mod counts;
+mod effective_policy;
 mod entry;
 mod glob;
 mod gossip;
 mod inbox;
 mod merged;
 mod record_hash;
-mod ruling;
 mod scale_timing;
 mod setting;
 mod slot;
@@ -60,10 +60,10 @@ mod table;
 mod walk;
 
 pub use counts::{CountedOutcome, Counts};
+pub use effective_policy::{EffectivePolicy, PolicyFacts, PolicyLookup};
 pub use glob::Pattern;
 pub use gossip::{EarlyDigest, Gossip, Heard};
 pub use merged::{Merged, Origin};
-pub use ruling::{PolicyFacts, PolicyLookup, Ruling};
 pub use setting::{Condition, DeletionRequest, ScaleOutcome, ScaleStep, Scaling, Set};
 pub use slots::Discarded;
 pub use stamp::{Horizon, Stamp};

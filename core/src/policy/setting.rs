@@ -1,7 +1,7 @@
 //! Parsers for the arguments of RL.POLICYSET, RL.POLICYSCALE and RL.POLICYDEL besides the specs.
 
+use super::effective_policy::PolicyFacts;
 use super::entry::Scale;
-use super::ruling::PolicyFacts;
 use crate::number::{Amount, Period};
 use crate::syntax::name_of_policy;
 use crate::wire::args::{Args, whole};

@@ -1,9 +1,9 @@
 //! State of one name in the table: its entry, and the policy that results from it for calls.
 
 use super::counts::Counts;
+use super::effective_policy::{EffectivePolicy, PolicyFacts};
 use super::entry::{Definition, End, PolicyEntry, Scale};
 use super::record_hash;
-use super::ruling::{PolicyFacts, Ruling};
 use super::scale_timing::{ScaleInstants, ScaleTiming};
 use super::setting::Scaling;
 use crate::number::steady::SharedSteadyClock;
@@ -34,19 +34,19 @@ pub(super) struct Slot {
 pub(super) enum SlotState {
     Deleted,
     Unreadable,
-    Ruling { defined: Rc<Ruling>, scaled: Option<ScaledRuling> },
+    Live { unscaled: Rc<EffectivePolicy>, scaled: Option<ScaledPolicy> },
 }
 
 /// Scaled form of a policy.
 #[derive(Debug)]
-pub(super) struct ScaledRuling {
+pub(super) struct ScaledPolicy {
     /// Policy with its limits multiplied by the factor.
-    pub(super) ruling: Rc<Ruling>,
+    pub(super) policy: Rc<EffectivePolicy>,
     /// End of the scale in steady time; `None` if it has no end.
     ends: Option<Timestamp>,
 }
 
-impl ScaledRuling {
+impl ScaledPolicy {
     /// Returns `true` if the scale has not ended.
     #[inline(always)]
     pub(super) fn is_active(&self, clock: &SharedSteadyClock, now: Timestamp) -> bool {
@@ -74,7 +74,7 @@ impl Slot {
     /// Replaces the instants of the scale.
     pub(super) fn set_scale_instants(&mut self, scale_instants: ScaleInstants) {
         self.scale_instants = scale_instants;
-        if let SlotState::Ruling { scaled: Some(scaled), .. } = &mut self.state {
+        if let SlotState::Live { scaled: Some(scaled), .. } = &mut self.state {
             scaled.ends = scale_instants.ends;
         }
     }
@@ -91,13 +91,14 @@ impl Slot {
             return;
         };
         let (factor, ends) = (self.entry.scale().map_or(Amount::ONE, |scale| scale.factor), self.scale_instants.ends);
-        let scaled = (factor != Amount::ONE).then(|| ScaledRuling { ruling: self.ruling(policy.scaled(factor)), ends });
-        self.state = SlotState::Ruling { defined: self.ruling(policy), scaled };
+        let scaled =
+            (factor != Amount::ONE).then(|| ScaledPolicy { policy: self.effective(policy.scaled(factor)), ends });
+        self.state = SlotState::Live { unscaled: self.effective(policy), scaled };
     }
 
-    fn ruling(&self, policy: Policy) -> Rc<Ruling> {
+    fn effective(&self, limits: Policy) -> Rc<EffectivePolicy> {
         let (name, version) = (Rc::from(&*self.entry.name), self.entry.definition.version());
-        Rc::new(Ruling { name, version, policy, counts: Rc::clone(&self.counts) })
+        Rc::new(EffectivePolicy { name, version, limits, counts: Rc::clone(&self.counts) })
     }
 
     /// Returns the timing of the last scale.

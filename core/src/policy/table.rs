@@ -1,11 +1,11 @@
 //! Table of policies: setting, scaling, deleting, merging and finding them by name.
 
 use super::counts::Counts;
+use super::effective_policy::{PolicyFacts, PolicyLookup};
 use super::entry::{Definition, End, PolicyEntry, Record, Scale};
 use super::glob::Pattern;
 use super::inbox::Inbox;
 use super::merged::{Merged, Origin};
-use super::ruling::{PolicyFacts, PolicyLookup};
 use super::scale_timing::ScaleTiming;
 use super::setting::{Condition, ScaleOutcome, Scaling, Set, check_version};
 use super::slot::{Slot, SlotState};
@@ -72,10 +72,10 @@ impl Table {
         match self.slots.get(name).map(|slot| &slot.state) {
             None | Some(SlotState::Deleted) => PolicyLookup::Missing,
             Some(SlotState::Unreadable) => PolicyLookup::Unreadable,
-            Some(SlotState::Ruling { scaled: Some(scaled), .. }) if scaled.is_active(&self.clock, now) => {
-                PolicyLookup::Ruling(&scaled.ruling)
+            Some(SlotState::Live { scaled: Some(scaled), .. }) if scaled.is_active(&self.clock, now) => {
+                PolicyLookup::Found(&scaled.policy)
             }
-            Some(SlotState::Ruling { defined, .. }) => PolicyLookup::Ruling(defined),
+            Some(SlotState::Live { unscaled, .. }) => PolicyLookup::Found(unscaled),
         }
     }
 

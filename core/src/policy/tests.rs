@@ -67,11 +67,11 @@ impl Table {
     }
 
     /// Returns the limits that a call by that name finds, or the reason why it finds none.
-    fn ruling(&self, name: &str, now: Timestamp) -> Result<String, &'static str> {
+    fn policy(&self, name: &str, now: Timestamp) -> Result<String, &'static str> {
         match self.find(name.as_bytes(), now) {
-            PolicyLookup::Ruling(ruling) => {
-                assert_eq!(&*ruling.name, name.as_bytes());
-                Ok(ruling.policy.to_string())
+            PolicyLookup::Found(policy) => {
+                assert_eq!(&*policy.name, name.as_bytes());
+                Ok(policy.limits.to_string())
             }
             PolicyLookup::Unreadable => Err("unreadable"),
             PolicyLookup::Missing => Err("missing"),
@@ -153,7 +153,7 @@ const LATER: &str = "rl-policy 1 4:gold 1700000000000000 7 1700000000000000 7 2 
 fn policy_of_a_later_version_is_kept_and_replicated() {
     let mut table = Table::of_node(1);
     assert_eq!(table.receive(LATER.as_bytes(), at(0)), Merged::Changed);
-    assert_eq!((table.ruling("gold", at(0)), table.len()), (Err("unreadable"), 1));
+    assert_eq!((table.policy("gold", at(0)), table.len()), (Err("unreadable"), 1));
     assert_ne!(table.digest(), 0);
     assert_eq!(table.initial_record("gold").unwrap(), LATER.as_bytes());
     let facts = table.get(b"gold", at(0)).unwrap();
@@ -162,15 +162,15 @@ fn policy_of_a_later_version_is_kept_and_replicated() {
     let nx = table.set(b"gold", Condition::IfMissing, &policy(HOUR), at(1), MOST).unwrap();
     assert_eq!(nx, Set { version: version_of(0), changed: false });
     table.must_scale("gold", "0.5", None, at(1));
-    assert_eq!(table.ruling("gold", at(1)), Err("unreadable"));
+    assert_eq!(table.policy("gold", at(1)), Err("unreadable"));
     table.must_set("gold", HOUR, at(2));
-    assert_eq!(table.ruling("gold", at(2)), Ok("FIXED 500 1h".to_owned()));
+    assert_eq!(table.policy("gold", at(2)), Ok("FIXED 500 1h".to_owned()));
     // An unreadable policy replaces a readable one.
     let record = LATER.replacen("1700000000000000", "1700000009000000", 1);
     assert_eq!(table.receive(record.as_bytes(), at(9)), Merged::Changed);
-    assert_eq!(table.ruling("gold", at(9)), Err("unreadable"));
+    assert_eq!(table.policy("gold", at(9)), Err("unreadable"));
     assert!(table.delete(b"gold", at(10)).unwrap());
-    assert_eq!(table.ruling("gold", at(10)), Err("missing"));
+    assert_eq!(table.policy("gold", at(10)), Err("missing"));
     table.assert_consistent();
 }
 

@@ -118,9 +118,9 @@ fn assert_sound_at(table: &Table, times: &[Timestamp]) {
             let listed = table.list(Some(&pattern), now);
             assert!(!plain || matches!(listed.as_slice(), [only] if only.name == facts.name));
             match (table.find(&facts.name, now), read_policy(&facts.specs)) {
-                (PolicyLookup::Ruling(ruling), Some(policy)) => {
-                    assert_eq!(*ruling.name, *facts.name);
-                    assert_eq!(ruling.policy.to_string(), policy.scaled(facts.scale).to_string());
+                (PolicyLookup::Found(effective), Some(policy)) => {
+                    assert_eq!(*effective.name, *facts.name);
+                    assert_eq!(effective.limits.to_string(), policy.scaled(facts.scale).to_string());
                 }
                 (PolicyLookup::Unreadable, None) => {}
                 (found, read) => panic!("{found:?} of {read:?}"),

@@ -39,7 +39,7 @@ fn mul_and_add_change_the_current_factor() {
     assert_eq!(factor_after(&mut table, multiply("0.5"), 1), "0.5");
     assert_eq!(factor_after(&mut table, multiply("0.7"), 1), "0.35");
     assert_eq!(factor_after(&mut table, add("0.1"), 2), "0.45");
-    assert_eq!(table.ruling("pro", at(2)).unwrap(), "TOKENBUCKET 27 27 1m");
+    assert_eq!(table.policy("pro", at(2)).unwrap(), "TOKENBUCKET 27 27 1m");
     // Rounding is down to a millionth.
     assert_eq!(factor_after(&mut table, multiply("0.333333"), 3), "0.149999");
     assert_eq!(factor_after(&mut table, multiply("1"), 3), "0.149999");
@@ -103,7 +103,7 @@ fn change_without_for_keeps_the_end_of_the_scale() {
     );
     let ignored = Scaling { every: seconds(60), duration: seconds(500), ..add("0.1") };
     assert_eq!(step(&mut table, ignored, 30), ("0.35".to_owned(), Some(80), false), "FOR has no effect either");
-    assert_eq!(table.ruling("pro", at(110)).unwrap(), MINUTE);
+    assert_eq!(table.policy("pro", at(110)).unwrap(), MINUTE);
     // A scale without an end keeps having none.
     assert_eq!(step(&mut table, multiply("0.5"), 110), ("0.5".to_owned(), None, true));
 }

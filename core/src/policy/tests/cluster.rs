@@ -309,7 +309,7 @@ proptest! {
             prop_assert_eq!(first.digest(), other.digest());
             for name in ["a", "b", "c"] {
                 // Lookups by the same clock give the same policy.
-                prop_assert_eq!(first.ruling(name, at(cluster.now)), other.ruling(name, at(cluster.now)));
+                prop_assert_eq!(first.policy(name, at(cluster.now)), other.policy(name, at(cluster.now)));
             }
         }
     }

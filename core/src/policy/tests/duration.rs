@@ -15,7 +15,7 @@ fn scaled(when: u64) -> Table {
 
 fn left(table: &Table, now: Timestamp) -> Option<u64> {
     let facts = table.get(b"pro", now).unwrap();
-    let scaled = table.ruling("pro", now).unwrap();
+    let scaled = table.policy("pro", now).unwrap();
     assert_eq!(scaled == HALF, facts.scale != Amount::ONE);
     facts.scale_left.map(|left| left.micros() / 1_000_000)
 }
@@ -29,12 +29,12 @@ fn clock_step_back_does_not_extend_a_scale() {
         if notice {
             table.notice(at(100));
         } else {
-            assert_eq!(table.ruling("pro", at(100)), Ok(HALF.to_owned()));
+            assert_eq!(table.policy("pro", at(100)), Ok(HALF.to_owned()));
         }
         assert_eq!(left(&table, at(100)), Some(40));
         assert_eq!(left(&table, at(139)), Some(1));
         assert_eq!(left(&table, at(140)), None);
-        assert_eq!(table.ruling("pro", at(140)), Ok(MINUTE.to_owned()));
+        assert_eq!(table.policy("pro", at(140)), Ok(MINUTE.to_owned()));
         // Setting the clock back once more does not restore the scale.
         assert_eq!(left(&table, at(0)), None);
     }

@@ -24,7 +24,7 @@ fn merged_record_gives_the_same_policy() {
     // Deletions are merged too.
     there.delete(b"pro", at(20)).unwrap();
     assert_eq!(here.receive(&there.initial_record("pro").unwrap(), at(21)), Merged::Changed);
-    assert_eq!((here.ruling("pro", at(22)), here.len(), here.digest()), (Err("missing"), 0, 0));
+    assert_eq!((here.policy("pro", at(22)), here.len(), here.digest()), (Err("missing"), 0, 0));
 }
 
 #[test]
@@ -32,8 +32,8 @@ fn replaced_table_contains_only_the_loaded_records() {
     let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
     for name in ["kept", "changed", "gone", "deleted"] {
         here.must_set(name, MINUTE, at(100));
-        let PolicyLookup::Ruling(ruling) = here.find(name.as_bytes(), at(100)) else { unreachable!() };
-        ruling.counts.count(&CALL);
+        let PolicyLookup::Found(policy) = here.find(name.as_bytes(), at(100)) else { unreachable!() };
+        policy.counts.count(&CALL);
     }
     // The records are older than those that they replace.
     there.receive(&here.initial_record("kept").unwrap(), at(0));
@@ -47,10 +47,10 @@ fn replaced_table_contains_only_the_loaded_records() {
     here.assert_consistent();
     assert_eq!((here.live_records(), here.digests()), (there.live_records(), there.digests()));
     let calls = |table: &Table, name: &str| match table.find(name.as_bytes(), at(200)) {
-        PolicyLookup::Ruling(ruling) => {
+        PolicyLookup::Found(policy) => {
             let shown = table.get(name.as_bytes(), at(200)).unwrap().counts.all();
-            assert_eq!(shown, ruling.counts.all());
-            Some((ruling.policy.to_string(), shown[0].1))
+            assert_eq!(shown, policy.counts.all());
+            Some((policy.limits.to_string(), shown[0].1))
         }
         _ => None,
     };
@@ -90,7 +90,7 @@ fn new_stamp_is_later_than_all_received_ones() {
     behind.receive(&ahead.initial_record("pro").unwrap(), at(0));
     behind.must_set("pro", HOUR, at(0));
     assert_eq!(ahead.receive(&behind.initial_record("pro").unwrap(), at(3600)), Merged::Changed);
-    assert_eq!(ahead.ruling("pro", at(3600)), Ok(HOUR.to_owned()));
+    assert_eq!(ahead.policy("pro", at(3600)), Ok(HOUR.to_owned()));
     // Received stamps of other names count too.
     behind.must_set("free", HOUR, at(0));
     assert!(
@@ -125,7 +125,7 @@ fn records_with_equal_times_are_resolved_alike_on_all_servers() {
         table.receive(second.as_bytes(), at(0));
         assert_eq!(table.initial_record("gold").unwrap(), winner.as_bytes());
         let readable = slot::read(&table.slots.get(b"gold").unwrap().entry.definition.text).is_some();
-        assert_eq!(table.ruling("gold", at(0)).is_ok(), readable);
+        assert_eq!(table.policy("gold", at(0)).is_ok(), readable);
         table.assert_consistent();
     }
 }
@@ -223,7 +223,7 @@ fn table_of<'a>(records: impl IntoIterator<Item = &'a Vec<u8>>) -> Table {
 fn shown(table: &Table) -> [String; 3] {
     ["a", "b", "c"].map(|name| {
         let record = table.initial_record(name).map(|record| record.escape_ascii().to_string());
-        format!("{record:?} {:?}", table.ruling(name, at(0)))
+        format!("{record:?} {:?}", table.policy(name, at(0)))
     })
 }
 
@@ -274,8 +274,8 @@ fn queued_records_are_merged_once_per_name() {
     assert_eq!((table.kept(), table.known()), (2, 0));
     assert_eq!(table.merge_kept(at(11)), Some((b"gold"[..].into(), Merged::Changed)));
     // The time left of the scale has decreased while the record was queued.
-    assert_eq!(table.ruling("gold", at(60)), Ok("TOKENBUCKET 30 30 1m".to_owned()));
-    assert_eq!(table.ruling("gold", at(61)), Ok(MINUTE.to_owned()));
+    assert_eq!(table.policy("gold", at(60)), Ok("TOKENBUCKET 30 30 1m".to_owned()));
+    assert_eq!(table.policy("gold", at(61)), Ok(MINUTE.to_owned()));
     assert_eq!(table.kept(), 1);
     table.drop_kept();
     assert_eq!((table.merge_kept(at(11)), table.kept()), (None, 0));

@@ -8,7 +8,7 @@ fn scale_with_a_duration_ends_after_it() {
     let scaled = |table: &Table, second| {
         let facts = table.get(b"pro", at(second)).unwrap();
         let left = facts.scale_left.map(Span::ceil_millis);
-        (table.ruling("pro", at(second)).unwrap(), facts.scale.to_string(), left)
+        (table.policy("pro", at(second)).unwrap(), facts.scale.to_string(), left)
     };
     let (half, whole) = ("TOKENBUCKET 30 30 1m".to_owned(), MINUTE.to_owned());
     table.must_set("pro", MINUTE, at(0));
@@ -48,11 +48,11 @@ fn set_keeps_the_scale_and_deletion_drops_it() {
     table.must_set("pro", MINUTE, at(0));
     table.must_scale("pro", "0.5", None, at(1));
     table.must_set("pro", HOUR, at(2));
-    assert_eq!(table.ruling("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
+    assert_eq!(table.policy("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
     assert_eq!(&*table.get(b"pro", at(3)).unwrap().specs, HOUR.as_bytes(), "shown unscaled");
     table.delete(b"pro", at(4)).unwrap();
     table.must_set("pro", HOUR, at(5));
-    assert_eq!(table.ruling("pro", at(6)), Ok(HOUR.to_owned()));
+    assert_eq!(table.policy("pro", at(6)), Ok(HOUR.to_owned()));
     assert_eq!(table.get(b"pro", at(6)).unwrap().scale, Amount::ONE);
 }
 
@@ -77,6 +77,6 @@ fn concurrent_set_and_scale_on_two_servers_are_merged() {
     assert_eq!(here.receive(&records[1], at(2)), Merged::Changed);
     assert_eq!(there.receive(&records[0], at(2)), Merged::Changed);
     for table in [here, there] {
-        assert_eq!(table.ruling("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
+        assert_eq!(table.policy("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
     }
 }

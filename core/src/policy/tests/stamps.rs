@@ -23,7 +23,7 @@ fn record_more_than_a_day_ahead_is_rejected() {
         assert_eq!((table.stamps_refused(), table.known()), (2, 0));
         table.must_set("gold", MINUTE, at(0));
         assert_eq!(table.receive(&forged(stamp), at(0)), Merged::Refused);
-        assert_eq!(table.ruling("gold", at(0)), Ok(MINUTE.to_owned()));
+        assert_eq!(table.policy("gold", at(0)), Ok(MINUTE.to_owned()));
         // The rejected stamp does not advance later ones.
         assert_eq!(stamp_of(&table, "gold"), at(0).micros());
         assert_eq!(table.must_set("other", MINUTE, at(0)), version_of(0) + 1);
@@ -33,7 +33,7 @@ fn record_more_than_a_day_ahead_is_rejected() {
     assert_eq!(table.receive(&forged(last_believed), at(0)), Merged::Changed);
     assert_eq!(table.stamps_refused(), 0);
     assert_eq!(table.must_set("gold", MINUTE, at(1)), last_believed + 1);
-    assert_eq!(table.ruling("gold", at(1)), Ok(MINUTE.to_owned()), "the scale belonged to a former policy");
+    assert_eq!(table.policy("gold", at(1)), Ok(MINUTE.to_owned()), "the scale belonged to a former policy");
 }
 
 #[test]
@@ -51,9 +51,9 @@ fn register_within_the_horizon_is_merged_without_the_other() {
         assert_eq!(table.successor().stamps_refused(), 1);
     }
     assert_eq!(table.receive(&record(ahead, scaled), at(3)), Merged::Changed);
-    assert_eq!(table.ruling("gold", at(3)), Ok("TOKENBUCKET 30 30 1m".to_owned()));
+    assert_eq!(table.policy("gold", at(3)), Ok("TOKENBUCKET 30 30 1m".to_owned()));
     assert_eq!(table.receive(&record(set, ahead), at(3)), Merged::Changed);
-    assert_eq!(table.ruling("gold", at(3)), Ok("FIXED 0 10d".to_owned()));
+    assert_eq!(table.policy("gold", at(3)), Ok("FIXED 0 10d".to_owned()));
     assert_eq!(table.get(b"gold", at(3)).unwrap().scale, factor("0.5"));
     assert_eq!(table.stamps_refused(), 2);
     table.assert_consistent();
@@ -93,14 +93,14 @@ fn whose_clock_was_ahead(when: u64) -> Table {
 #[test]
 fn server_with_corrected_clock_recovers() {
     let mut table = whose_clock_was_ahead(3650 * DAY);
-    assert_eq!(table.ruling("gold", at(10)), Ok("FIXED 500 1h".to_owned()));
+    assert_eq!(table.policy("gold", at(10)), Ok("FIXED 500 1h".to_owned()));
     // Further changes apply, with stamps of the correct time.
     assert_eq!(table.must_set("gold", MINUTE, at(10)), version_of(10));
-    assert_eq!(table.ruling("gold", at(10)), Ok("TOKENBUCKET 30 30 1m".to_owned()), "the scale stays");
+    assert_eq!(table.policy("gold", at(10)), Ok("TOKENBUCKET 30 30 1m".to_owned()), "the scale stays");
     table.must_scale("gold", "2", None, at(11));
-    assert_eq!(table.ruling("gold", at(11)), Ok("TOKENBUCKET 120 120 1m".to_owned()));
+    assert_eq!(table.policy("gold", at(11)), Ok("TOKENBUCKET 120 120 1m".to_owned()));
     assert_eq!(table.must_set("silver", MINUTE, at(12)), version_of(12));
-    assert_eq!(table.ruling("silver", at(12)), Ok(MINUTE.to_owned()));
+    assert_eq!(table.policy("silver", at(12)), Ok(MINUTE.to_owned()));
     table.assert_consistent();
     // The server and its peers accept each other's records.
     let mut other = Table::of_node(2);
@@ -119,16 +119,16 @@ fn scale_stamped_ahead_can_be_replaced_and_deleted() {
     let mut table = whose_clock_was_ahead(ahead);
     // The definition is stamped ahead, and a new scale still counts as later.
     table.must_scale("gold", "2", None, at(1));
-    assert_eq!(table.ruling("gold", at(1)), Ok("FIXED 2000 1h".to_owned()));
+    assert_eq!(table.policy("gold", at(1)), Ok("FIXED 2000 1h".to_owned()));
     // The same for a policy that was created with a stamp ahead.
     table.must_set("new", MINUTE, at(ahead));
     table.must_scale("new", "2", None, at(2));
-    assert_eq!(table.ruling("new", at(2)), Ok("TOKENBUCKET 120 120 1m".to_owned()));
+    assert_eq!(table.policy("new", at(2)), Ok("TOKENBUCKET 120 120 1m".to_owned()));
     // A scale stamped ahead does not apply to a new policy of the same name.
     let mut table = whose_clock_was_ahead(ahead);
     assert!(table.delete(b"gold", at(1)).unwrap());
     table.must_set("gold", MINUTE, at(2));
-    assert_eq!(table.ruling("gold", at(2)), Ok(MINUTE.to_owned()));
+    assert_eq!(table.policy("gold", at(2)), Ok(MINUTE.to_owned()));
     table.assert_consistent();
 }
 
@@ -142,21 +142,21 @@ fn scale_of_a_deleted_policy_stays_dropped_when_the_clock_is_corrected() {
         table.must_scale("pro", "0", None, scaled);
         if is_known_to_peers {
             peer.receive(&table.record(b"pro", right).unwrap(), right);
-            assert_eq!(peer.ruling("pro", right), Ok("FIXED 0 1m".to_owned()));
+            assert_eq!(peer.policy("pro", right), Ok("FIXED 0 1m".to_owned()));
         }
         table.delete(b"pro", ahead).unwrap();
         table.must_set("pro", "FIXED 10 1m", ahead);
-        assert_eq!(table.ruling("pro", ahead), Ok("FIXED 10 1m".to_owned()));
+        assert_eq!(table.policy("pro", ahead), Ok("FIXED 10 1m".to_owned()));
         table.must_set("pro", "FIXED 20 1m", right);
-        assert_eq!(table.ruling("pro", right), Ok("FIXED 20 1m".to_owned()), "{is_known_to_peers}");
+        assert_eq!(table.policy("pro", right), Ok("FIXED 20 1m".to_owned()), "{is_known_to_peers}");
         peer.receive(&table.record(b"pro", right).unwrap(), right);
-        assert_eq!(peer.ruling("pro", right), Ok("FIXED 20 1m".to_owned()));
+        assert_eq!(peer.policy("pro", right), Ok("FIXED 20 1m".to_owned()));
         let mut disk = Table::of_node(1);
         assert_eq!(disk.merge(&table.record(b"pro", right).unwrap(), Origin::Disk, right), Merged::Changed);
-        assert_eq!(disk.ruling("pro", right), Ok("FIXED 20 1m".to_owned()));
+        assert_eq!(disk.policy("pro", right), Ok("FIXED 20 1m".to_owned()));
         // A scale of the current policy applies.
         table.must_scale("pro", "0.5", None, right);
-        assert_eq!(table.ruling("pro", right), Ok("FIXED 10 1m".to_owned()));
+        assert_eq!(table.policy("pro", right), Ok("FIXED 10 1m".to_owned()));
         assert_eq!(peer.receive(&table.record(b"pro", right).unwrap(), right), Merged::Changed);
         assert_eq!((peer.live_records(), peer.digests()), (table.live_records(), table.digests()));
     }
@@ -171,7 +171,7 @@ fn server_with_corrected_clock_accepts_records_of_peers() {
     assert_eq!(others.receive(&mine, at(10)), Merged::Refused);
     assert_eq!(wrong.receive(&theirs, at(10)), Merged::Changed);
     assert_eq!(wrong.live_records(), others.live_records());
-    assert_eq!(wrong.ruling("gold", at(10)), Ok(MINUTE.to_owned()));
+    assert_eq!(wrong.policy("gold", at(10)), Ok(MINUTE.to_owned()));
 }
 
 #[test]
@@ -185,13 +185,13 @@ fn server_years_behind_accepts_records_after_its_clock_is_corrected() {
     behind.must_set("gold", HOUR, at(1));
     assert_eq!(right.receive(&behind.initial_record("gold").unwrap(), at(now)), Merged::Unchanged);
     assert_eq!(behind.receive(&record, at(now)), Merged::Changed);
-    assert_eq!(behind.ruling("gold", at(now)), Ok(MINUTE.to_owned()));
+    assert_eq!(behind.policy("gold", at(now)), Ok(MINUTE.to_owned()));
     assert_eq!(right.digests(), behind.digests());
     // A loaded policy can be changed with any clock.
     let mut behind = Table::of_node(2);
     behind.merge(&record, Origin::Disk, at(0));
     assert_eq!(behind.must_set("gold", HOUR, at(1)), version_of(1));
-    assert_eq!(behind.ruling("gold", at(1)), Ok(HOUR.to_owned()));
+    assert_eq!(behind.policy("gold", at(1)), Ok(HOUR.to_owned()));
 }
 
 #[test]
@@ -227,5 +227,5 @@ fn stamp_within_the_horizon_again_is_followed_by_a_later_one() {
     // A day and an hour later the stamp is within the horizon, and the next one is later.
     let version = table.must_set("gold", MINUTE, at(DAY + 3600));
     assert_eq!(version, version_of(2 * DAY) + 1);
-    assert_eq!(table.ruling("gold", at(DAY + 3600)), Ok(MINUTE.to_owned()));
+    assert_eq!(table.policy("gold", at(DAY + 3600)), Ok(MINUTE.to_owned()));
 }

@@ -5,13 +5,13 @@ use super::*;
 #[test]
 fn set_policy_is_found_and_described() {
     let mut table = Table::of_node(1);
-    assert_eq!(table.ruling("pro", at(0)), Err("missing"));
+    assert_eq!(table.policy("pro", at(0)), Err("missing"));
     assert!(table.get(b"pro", at(0)).is_none());
     assert_eq!(table.must_set("pro", MINUTE, at(1)), version_of(1));
     assert_eq!(table.must_set("pro", HOUR, at(2)), version_of(2));
-    assert_eq!(table.ruling("pro", at(0)), Ok(HOUR.to_owned()));
+    assert_eq!(table.policy("pro", at(0)), Ok(HOUR.to_owned()));
     for other in ["", "pr", "prO", "pro ", "free"] {
-        assert_eq!(table.ruling(other, at(0)), Err("missing"), "{other:?}");
+        assert_eq!(table.policy(other, at(0)), Err("missing"), "{other:?}");
     }
     let facts = table.get(b"pro", at(3)).unwrap();
     assert_eq!((&*facts.name, &*facts.specs), (&b"pro"[..], HOUR.as_bytes()));
@@ -47,7 +47,7 @@ fn set_over_another_version_is_rejected() {
     for not in [1, first - 1, first + 1] {
         assert_eq!(over(&mut table, not), other(first, not));
     }
-    assert_eq!(table.ruling("a'b", at(0)), Ok(HOUR.to_owned()));
+    assert_eq!(table.policy("a'b", at(0)), Ok(HOUR.to_owned()));
     let second = version_of(1);
     assert_eq!(over(&mut table, first), Ok(Set { version: second, changed: true }));
     assert_eq!(over(&mut table, first), other(second, first));
@@ -66,7 +66,7 @@ fn deletion_of_another_version_is_rejected() {
     for not in [1, version - 1, version + 1] {
         assert_eq!(delete(&mut table, not), Err(format!("ERR policy 'pro' has version {version}, not {not}")));
     }
-    assert_eq!(table.ruling("pro", at(0)), Ok(HOUR.to_owned()));
+    assert_eq!(table.policy("pro", at(0)), Ok(HOUR.to_owned()));
     // Scaling does not change the version.
     table.scale(b"pro", Scaling::read(&mut Args::new(&words("0.5"))).unwrap(), at(0)).unwrap();
     assert_eq!(delete(&mut table, version), Ok(()));
@@ -97,7 +97,7 @@ fn versions_increase_after_deletion_and_with_a_stopped_clock() {
     assert!(table.delete(b"pro", at(0)).unwrap());
     assert!(!table.delete(b"pro", at(1)).unwrap());
     assert!(!table.delete(b"free", at(1)).unwrap());
-    assert_eq!((table.ruling("pro", at(1)), table.version("pro"), table.len()), (Err("missing"), None, 0));
+    assert_eq!((table.policy("pro", at(1)), table.version("pro"), table.len()), (Err("missing"), None, 0));
     assert_eq!(table.slots.get(b"pro").unwrap().entry.definition.set_at, 1_700_000_000_000, "when it was deleted");
     let second = table.must_set("pro", MINUTE, at(0));
     assert_eq!((first, second), (version_of(0), version_of(0) + 2));
@@ -150,12 +150,12 @@ fn list_is_sorted_and_filtered_by_pattern() {
 fn counters_survive_a_change_but_not_a_deletion() {
     let mut table = Table::of_node(1);
     let calls = |table: &Table, count: bool| match table.find(b"pro", at(10)) {
-        PolicyLookup::Ruling(ruling) => {
+        PolicyLookup::Found(policy) => {
             if count {
-                ruling.counts.count(&CALL);
+                policy.counts.count(&CALL);
             }
             let shown = table.get(b"pro", at(10)).unwrap().counts.all();
-            assert_eq!(shown, ruling.counts.all());
+            assert_eq!(shown, policy.counts.all());
             shown[0].1
         }
         found => unreachable!("{found:?}"),
@@ -177,10 +177,10 @@ fn counters_survive_a_change_but_not_a_deletion() {
 fn policy_in_use_survives_its_deletion() {
     let mut table = Table::of_node(1);
     table.must_set("pro", MINUTE, at(0));
-    let PolicyLookup::Ruling(ruling) = table.find(b"pro", at(0)) else { unreachable!() };
-    let ruling = Rc::clone(ruling);
+    let PolicyLookup::Found(policy) = table.find(b"pro", at(0)) else { unreachable!() };
+    let policy = Rc::clone(policy);
     table.delete(b"pro", at(1)).unwrap();
-    assert_eq!(ruling.policy.to_string(), MINUTE);
+    assert_eq!(policy.limits.to_string(), MINUTE);
 }
 
 #[test]
@@ -188,8 +188,8 @@ fn busiest_policies_are_sorted_by_name() {
     let mut table = Table::of_node(1);
     for (name, calls) in [("a", 0), ("b", 3), ("c", 1), ("d", 0), ("e", 2), ("gone", 9)] {
         table.must_set(name, MINUTE, at(0));
-        let PolicyLookup::Ruling(ruling) = table.find(name.as_bytes(), at(0)) else { unreachable!() };
-        (0..calls).for_each(|_| ruling.counts.count(&CALL));
+        let PolicyLookup::Found(policy) = table.find(name.as_bytes(), at(0)) else { unreachable!() };
+        (0..calls).for_each(|_| policy.counts.count(&CALL));
     }
     table.delete(b"gone", at(1)).unwrap();
     let busiest = |most| {

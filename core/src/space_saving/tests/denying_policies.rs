@@ -7,7 +7,7 @@ fn policy_name_is_shared_by_the_keys_that_it_denied() {
     let (mut top, policy) = (SpaceSaving::new(2), Rc::from(&b"gold"[..]));
     for (name, holders) in [("a", 2), ("b", 3), ("a", 3), ("c", 3), ("d", 3)] {
         let place = top.record(name.as_bytes(), None, us(1)).unwrap();
-        top.ruled(place, &policy);
+        top.set_policy(place, &policy);
         assert_eq!(Rc::strong_count(&policy), holders, "{name}");
     }
     top.clear();
@@ -30,7 +30,7 @@ fn policy_of_the_last_denial_is_reported_until_the_key_is_replaced() {
     let deny = |top: &mut SpaceSaving, name: &str, policy: Option<&str>| {
         let place = top.record(name.as_bytes(), None, Timestamp::EPOCH).unwrap();
         if let Some(policy) = policy {
-            top.ruled(place, &Rc::from(policy.as_bytes()));
+            top.set_policy(place, &Rc::from(policy.as_bytes()));
         }
     };
     deny(&mut top, "a", Some("plan:pro"));

@@ -197,7 +197,7 @@ fn assert_scaled(name: &[u8], scaling: Scaling, text: &str) {
 
 fn shown(table: &Table, name: &[u8], now: Timestamp) -> String {
     match table.find(name, now) {
-        PolicyLookup::Ruling(ruling) => ruling.policy.to_string(),
+        PolicyLookup::Found(policy) => policy.limits.to_string(),
         found => panic!("{found:?}"),
     }
 }

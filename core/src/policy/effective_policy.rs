@@ -5,15 +5,15 @@ use crate::number::{Amount, Span};
 use crate::syntax::Policy;
 use std::rc::Rc;
 
-/// Policy as it applies to a call.
+/// Policy that applies to a call: its limits with the current scale.
 #[derive(Debug)]
-pub struct Ruling {
+pub struct EffectivePolicy {
     /// Name of the policy.
     pub name: Rc<[u8]>,
     /// Version of the definition, which increases with each change.
     pub version: u64,
     /// Limits, scaled by the current factor.
-    pub policy: Policy,
+    pub limits: Policy,
     /// Counters of the outcomes of its calls.
     pub counts: Rc<Counts>,
 }
@@ -22,7 +22,7 @@ pub struct Ruling {
 #[derive(Clone, Copy, Debug)]
 pub enum PolicyLookup<'t> {
     /// Policy that applies.
-    Ruling(&'t Rc<Ruling>),
+    Found(&'t Rc<EffectivePolicy>),
     /// Policy whose definition only a later version of the module can parse.
     Unreadable,
     /// No policy with that name.
