@@ -2,7 +2,7 @@
 //! that replicas can apply the effect and that the stored state can be read.
 
 use crate::laws::{Fields, fields};
-use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
+use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
 use ratelimit_core::effect::{Effect, Text};
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::readable;
@@ -96,9 +96,9 @@ impl Key {
         present: Option<u64>,
         now: Timestamp,
     ) -> Told {
-        let held = Held::Composite(&before);
-        let seen = CompositeEvaluation::at(call, held, now);
-        if seen.has_too_many_components(held, now) {
+        let stored = StoredUsage::Composite(&before);
+        let seen = CompositeEvaluation::at(call, stored, now);
+        if seen.has_too_many_components(stored, now) {
             return Told::Nothing;
         }
         let writes = seen.changes() || seen.strikes();
@@ -107,7 +107,7 @@ impl Key {
         if writes {
             usage.charge(call, &seen, now);
         }
-        let _answer = seen.answer(call, Held::Composite(&usage), now, writes);
+        let _answer = seen.answer(call, StoredUsage::Composite(&usage), now, writes);
         if writes || moved { self.changed_composite(before, usage, present, moved, now) } else { Told::Nothing }
     }
 
@@ -136,8 +136,8 @@ impl Key {
         present: Option<u64>,
         now: Timestamp,
     ) -> Told {
-        let held = Held::plain(before);
-        let seen = CompositeEvaluation::at(call, held, now);
+        let stored = StoredUsage::plain(before);
+        let seen = CompositeEvaluation::at(call, stored, now);
         let writes = seen.changes() || seen.strikes();
         let mut usage = before.clone();
         if writes && !seen.stays_plain(call) {
@@ -147,7 +147,7 @@ impl Key {
         if writes {
             seen.charge_plain(call, &mut usage, now);
         }
-        let _answer = seen.answer(call, Held::plain(&usage), now, writes);
+        let _answer = seen.answer(call, StoredUsage::plain(&usage), now, writes);
         if !writes && !moved {
             return Told::Nothing;
         }

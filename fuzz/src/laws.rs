@@ -1,7 +1,7 @@
 //! Laws of the core, which the targets check.
 
 use ratelimit_core::AnyLimit;
-use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
+use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
 use ratelimit_core::effect::{Effect, Text};
 use ratelimit_core::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Policy};
 use ratelimit_core::wire::args::Args;
@@ -160,10 +160,10 @@ fn by_fast_path(call: &CompositeRequest, usage: &CompositeUsage, now: Timestamp)
 /// Asserts that a call on a key with components is decided and charged as the laws say.
 pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, now: Timestamp) {
     let answer = |seen: &CompositeEvaluation, usage: &CompositeUsage, now, charged| {
-        seen.answer(call, Held::Composite(usage), now, charged)
+        seen.answer(call, StoredUsage::Composite(usage), now, charged)
     };
-    let seen = CompositeEvaluation::at(call, Held::Composite(usage), now);
-    if seen.has_too_many_components(Held::Composite(usage), now) {
+    let seen = CompositeEvaluation::at(call, StoredUsage::Composite(usage), now);
+    if seen.has_too_many_components(StoredUsage::Composite(usage), now) {
         return;
     }
     let looked = answer(&seen, usage, now, false);
@@ -180,7 +180,7 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
     let fast = by_fast_path(call, usage, now);
     let moved = fields(usage);
     assert_eq!(
-        answer(&CompositeEvaluation::at(call, Held::Composite(usage), now), usage, now, false),
+        answer(&CompositeEvaluation::at(call, StoredUsage::Composite(usage), now), usage, now, false),
         looked,
         "the clock was seen to before"
     );
@@ -221,7 +221,7 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
         && now.plus(wait) < Timestamp::MAX
     {
         let then = now.plus(wait);
-        let passes = answer(&CompositeEvaluation::at(call, Held::Composite(usage), then), usage, then, false).decision;
+        let passes = answer(&CompositeEvaluation::at(call, StoredUsage::Composite(usage), then), usage, then, false).decision;
         assert!(passes.verdict.allowed(), "{call:?} is denied after {wait:?}: {passes:?}");
     }
 }

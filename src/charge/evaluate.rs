@@ -5,7 +5,7 @@ use super::key_evaluation::KeyEvaluation;
 use super::one_limit::OneLimit;
 use super::several_limits::SeveralLimits;
 use crate::redis::key::{Contents, Stored};
-use ratelimit_core::composite::{Answer, CompositeUsage, Held};
+use ratelimit_core::composite::{Answer, CompositeUsage, StoredUsage};
 use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{CompositeRequest, Idempotency, KeyRequest, ManyKeysRequest, Purpose, Spec};
 use ratelimit_core::wire::error::Error;
@@ -68,8 +68,8 @@ fn evaluate_several<'s, 'a>(
         KeyRequest::Policy(_) => return Err(Error::Internal),
     };
     let unused = CompositeUsage::default();
-    let held = held(key, &request, &unused)?;
-    Ok(EvaluatedRequest::Several(Box::new(SeveralLimits::at(request, held, key.is_missing(), now, out_of_memory))))
+    let stored = stored_usage(key, &request, &unused)?;
+    Ok(EvaluatedRequest::Several(Box::new(SeveralLimits::at(request, stored, key.is_missing(), now, out_of_memory))))
 }
 
 /// Returns the request of one spec as a composite one, for a key of another kind. A key that an earlier definition of
@@ -92,22 +92,26 @@ pub fn composite_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -
 ///
 /// # Errors
 /// The key holds something that the request cannot go with.
-pub fn held<'k>(key: &'k Contents, request: &CompositeRequest, unused: &'k CompositeUsage) -> Result<Held<'k>, Error> {
+pub fn stored_usage<'k>(
+    key: &'k Contents,
+    request: &CompositeRequest,
+    unused: &'k CompositeUsage,
+) -> Result<StoredUsage<'k>, Error> {
     let alone = request.specs.iter().map(|spec| spec.limit.kind()).find(|kind| kind.stands_alone());
     if let (None, Some(usage)) = (alone, key.present()) {
-        return Ok(Held::Composite(usage));
+        return Ok(StoredUsage::Composite(usage));
     }
     match (key.stored(), request.specs.as_slice()) {
         (stored @ Stored::Plain(kind), _) if (alone.is_some() || kind.stands_alone()) && alone != Some(kind) => {
             Err(stored.wrong_type(alone.unwrap_or(Kind::Limits).name()))
         }
         (stored @ Stored::Composite, _) => Err(stored.wrong_type(alone.unwrap_or(Kind::Limits).name())),
-        (Stored::Missing, _) => Ok(alone.map_or(Held::Composite(unused), Held::missing)),
+        (Stored::Missing, _) => Ok(alone.map_or(StoredUsage::Composite(unused), StoredUsage::missing)),
         (stored @ Stored::Plain(kind), [Spec { limit, by_policy: false, .. }]) if limit.kind() != kind => {
             Err(stored.wrong_type(limit.kind().name()))
         }
         (Stored::Plain(kind), _) => {
-            with_usage_type!(kind, Plain => key.present::<Plain>().map(Held::plain), None).ok_or(Error::Internal)
+            with_usage_type!(kind, Plain => key.present::<Plain>().map(StoredUsage::plain), None).ok_or(Error::Internal)
         }
         (stored, _) => Err(stored.wrong_type(Kind::Limits.name())),
     }

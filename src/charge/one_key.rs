@@ -1,7 +1,7 @@
 //! Calls on one key, which stays open from the evaluation to the commit.
 
 use super::commit::{Applied, commit_to};
-use super::evaluate::{composite_of_one, held, outcome};
+use super::evaluate::{composite_of_one, outcome, stored_usage};
 use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
 use super::one_limit::OneLimit;
 use super::rates::Rates;
@@ -62,8 +62,8 @@ fn peek_limit<L: Limit<Usage: Single>>(
 #[inline(never)]
 fn peek_several(key: &PeekedKey, request: Cow<CompositeRequest>, now: Timestamp) -> Result<Answer, Error> {
     let unused = CompositeUsage::default();
-    let held = held(key.contents(), &request, &unused)?;
-    let evaluation = SeveralLimits::at(request, held, key.contents().is_missing(), now, || false);
+    let stored = stored_usage(key.contents(), &request, &unused)?;
+    let evaluation = SeveralLimits::at(request, stored, key.contents().is_missing(), now, || false);
     evaluation.check_room()?;
     evaluation.answer(key.contents(), now).ok_or(Error::Internal)
 }
@@ -192,9 +192,9 @@ fn charge_open(
         return Ok(commit_to(key, &rates, changes_key, now));
     }
     let unused = CompositeUsage::default();
-    let held = held(key.contents(), request, &unused)?;
+    let stored = stored_usage(key.contents(), request, &unused)?;
     let missing = key.contents().is_missing();
-    let evaluation = SeveralLimits::at(Cow::Borrowed(request), held, missing, now, || key.redis().out_of_memory());
+    let evaluation = SeveralLimits::at(Cow::Borrowed(request), stored, missing, now, || key.redis().out_of_memory());
     let changes_key = decide(&mut key, &evaluation, || request.purpose == Purpose::Check, request.item(), policy, now)?;
     Ok(evaluation.commit(key, changes_key, now))
 }

@@ -4,7 +4,7 @@ use super::commit::{Applied, Apply, Target, commit, commit_to, convert};
 use super::key_evaluation::{KeyEvaluation, check_entries, count_limits};
 use crate::redis::guard;
 use crate::redis::key::{Contents, Writable};
-use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, Held, MAX_COMPONENTS};
+use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, MAX_COMPONENTS, StoredUsage};
 use ratelimit_core::syntax::{CompositeRequest, Purpose};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Kind, Single, Span, Timestamp, with_usage_type};
@@ -30,13 +30,13 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
     #[inline(always)]
     pub fn at(
         request: Cow<'s, CompositeRequest<'a>>,
-        held: Held,
+        stored: StoredUsage,
         missing: bool,
         now: Timestamp,
         out_of_memory: impl FnOnce() -> bool,
     ) -> SeveralLimits<'s, 'a> {
         guard::panic_test_point();
-        let plain = if let Held::Plain(_, kind) = held { Some(kind) } else { None };
+        let plain = if let StoredUsage::Plain(_, kind) = stored { Some(kind) } else { None };
         let mut evaluation = SeveralLimits {
             evaluation: CompositeEvaluation::default(),
             request,
@@ -45,22 +45,22 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
             room: Ok(()),
             grows: false,
         };
-        evaluation.evaluation.look_at(&evaluation.request, held, now);
-        evaluation.look_for_room(held, now, out_of_memory);
+        evaluation.evaluation.look_at(&evaluation.request, stored, now);
+        evaluation.look_for_room(stored, now, out_of_memory);
         evaluation
     }
 
     /// Checks that there is room for the entries and components that the call would add. If there is not, or no memory
     /// for them, the additions of limits in shadow mode are left out, as those limits never deny.
     #[inline(always)]
-    fn look_for_room(&mut self, held: Held, now: Timestamp, out_of_memory: impl FnOnce() -> bool) {
-        self.room = check_room(&self.evaluation, &self.request, held, now);
-        self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.request, held, now);
+    fn look_for_room(&mut self, stored: StoredUsage, now: Timestamp, out_of_memory: impl FnOnce() -> bool) {
+        self.room = check_room(&self.evaluation, &self.request, stored, now);
+        self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.request, stored, now);
         let casts_shadow = self.request.specs.iter().any(|spec| spec.shadow);
         if casts_shadow && (self.room.is_err() || (self.grows && out_of_memory())) {
             self.evaluation.leave_shadows_out();
-            self.room = check_room(&self.evaluation, &self.request, held, now);
-            self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.request, held, now);
+            self.room = check_room(&self.evaluation, &self.request, stored, now);
+            self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.request, stored, now);
         }
     }
 
@@ -77,8 +77,8 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
     /// Returns the answer of a call that changes nothing, at the key at which it was evaluated. Returns `None` if the
     /// key now holds another type.
     pub fn answer(&self, key: &Contents, now: Timestamp) -> Option<Answer> {
-        let Some(kind) = self.plain else { return Some(self.unchanged(Held::Composite(&*key.usage()?), now)) };
-        with_usage_type!(kind, Plain => Some(self.unchanged(Held::plain::<Plain>(&*key.usage()?), now)), None)
+        let Some(kind) = self.plain else { return Some(self.unchanged(StoredUsage::Composite(&*key.usage()?), now)) };
+        with_usage_type!(kind, Plain => Some(self.unchanged(StoredUsage::plain::<Plain>(&*key.usage()?), now)), None)
     }
 
     /// Commits the change of a call that `changes_key`. Shifts timestamps back after the clock moved backwards in any
@@ -96,7 +96,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
 
     fn commit_composite<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, changes_key: bool, now: Timestamp) -> Answer {
         let Some(mut key) = target.resume(now) else {
-            return self.unchanged(Held::Composite(&CompositeUsage::default()), now);
+            return self.unchanged(StoredUsage::Composite(&CompositeUsage::default()), now);
         };
         let again;
         let evaluation = if changes_key && key.is_overtaken() {
@@ -126,19 +126,19 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
             }
             Some(key) => match key.typed::<U>() {
                 Ok(key) => convert(key, &OfComposite { request, evaluation }, now),
-                Err(_) => self.unchanged(Held::plain(&U::default()), now),
+                Err(_) => self.unchanged(StoredUsage::plain(&U::default()), now),
             },
-            None => self.unchanged(Held::plain(&U::default()), now),
+            None => self.unchanged(StoredUsage::plain(&U::default()), now),
         }
     }
 
     /// Evaluates the call again, after other modules may have changed the components and the recorded idempotency keys.
     fn again(&self, usage: &CompositeUsage, now: Timestamp) -> CompositeEvaluation {
-        self.evaluation.again(&self.request, Held::Composite(usage), now)
+        self.evaluation.again(&self.request, StoredUsage::Composite(usage), now)
     }
 
-    fn unchanged(&self, held: Held, now: Timestamp) -> Answer {
-        self.evaluation.answer(&self.request, held, now, false)
+    fn unchanged(&self, stored: StoredUsage, now: Timestamp) -> Answer {
+        self.evaluation.answer(&self.request, stored, now, false)
     }
 }
 
@@ -188,12 +188,12 @@ impl Apply for OfComposite<'_, '_> {
 
     fn apply(&self, usage: &mut CompositeUsage, now: Timestamp) -> Option<Applied<Answer>> {
         usage.charge(self.request, self.evaluation, now);
-        let answer = self.evaluation.answer(self.request, Held::Composite(usage), now, true);
+        let answer = self.evaluation.answer(self.request, StoredUsage::Composite(usage), now, true);
         Some(Applied { answer, reset: usage.reset(now) })
     }
 
     fn answer(&self, usage: &CompositeUsage, now: Timestamp) -> Answer {
-        self.evaluation.answer(self.request, Held::Composite(usage), now, false)
+        self.evaluation.answer(self.request, StoredUsage::Composite(usage), now, false)
     }
 
     fn reset(&self, usage: &CompositeUsage, now: Timestamp) -> Span {
@@ -214,12 +214,12 @@ impl<U: Single> Apply for OfPlain<'_, '_, U> {
 
     fn apply(&self, usage: &mut U, now: Timestamp) -> Option<Applied<Answer>> {
         self.evaluation.charge_plain(self.request, usage, now);
-        let answer = self.evaluation.answer(self.request, Held::plain(usage), now, true);
+        let answer = self.evaluation.answer(self.request, StoredUsage::plain(usage), now, true);
         Some(Applied { answer, reset: self.reset(usage, now) })
     }
 
     fn answer(&self, usage: &U, now: Timestamp) -> Answer {
-        self.evaluation.answer(self.request, Held::plain(usage), now, false)
+        self.evaluation.answer(self.request, StoredUsage::plain(usage), now, false)
     }
 
     fn reset(&self, usage: &U, now: Timestamp) -> Span {
@@ -231,16 +231,16 @@ impl<U: Single> Apply for OfPlain<'_, '_, U> {
 fn check_room(
     evaluation: &CompositeEvaluation,
     request: &CompositeRequest,
-    held: Held,
+    stored: StoredUsage,
     now: Timestamp,
 ) -> Result<(), Error> {
-    if evaluation.has_too_many_components(held, now) {
+    if evaluation.has_too_many_components(stored, now) {
         return Err(Error::TooManyComponents { most: MAX_COMPONENTS });
     }
-    evaluation.entries(request, held, now).try_for_each(|(kind, entries, _)| check_entries(kind, entries))
+    evaluation.entries(request, stored, now).try_for_each(|(kind, entries, _)| check_entries(kind, entries))
 }
 
 /// Returns `true` if charging the call would create a component or an entry.
-fn grows(evaluation: &CompositeEvaluation, request: &CompositeRequest, held: Held, now: Timestamp) -> bool {
-    evaluation.makes_components() || evaluation.entries(request, held, now).any(|(_, _, grows)| grows)
+fn grows(evaluation: &CompositeEvaluation, request: &CompositeRequest, stored: StoredUsage, now: Timestamp) -> bool {
+    evaluation.makes_components() || evaluation.entries(request, stored, now).any(|(_, _, grows)| grows)
 }

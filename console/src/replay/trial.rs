@@ -2,7 +2,7 @@
 //! decides, as in the server.
 
 use super::limits::{Limits, TrialRequest};
-use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
+use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
 use ratelimit_core::syntax::{CompositeRequest, Purpose, Spec};
 use ratelimit_core::{
     Amount, AnyUsage, Change, Limit, Request, Single, Span, Timestamp, Usage, evaluate, with_limit, with_usage,
@@ -176,11 +176,11 @@ fn decide_several(
         usage.charge_fast(call, &fast, false, now);
         return TrialOutcome::Admitted;
     }
-    let held = Held::Composite(usage);
-    let mut evaluation = CompositeEvaluation::at(call, held, now);
+    let stored = StoredUsage::Composite(usage);
+    let mut evaluation = CompositeEvaluation::at(call, stored, now);
     let admits = evaluation.allows();
     let is_overfull = |evaluation: &CompositeEvaluation| {
-        evaluation.entries(call, held, now).any(|(_, entries, grows)| entries > MAX_ENTRIES || is_full && grows)
+        evaluation.entries(call, stored, now).any(|(_, entries, grows)| entries > MAX_ENTRIES || is_full && grows)
     };
     if admits && is_overfull(&evaluation) {
         // As in the server, entries of limits in shadow mode are left out first.

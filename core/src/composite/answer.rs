@@ -1,8 +1,8 @@
 //! Reply to a call: the decisions of its limits, and the combined decision.
 
 use super::composite_evaluation::{CompositeEvaluation, Few, Outcome, Repeated};
-use super::held::Held;
 use super::limit_evaluation::{LimitEvaluation, forces, least_granted};
+use super::stored_usage::StoredUsage;
 use crate::algorithm::any::{Single, with_limit};
 use crate::evaluate::{Change, Evaluation, Request};
 use crate::limit::{Decision, Limit, Verdict};
@@ -51,22 +51,22 @@ impl CompositeEvaluation {
     /// Creates the reply from the current state of the key: the state after [`charge`](super::CompositeUsage::charge)
     /// if the call was `charged`.
     #[must_use]
-    pub fn answer(&self, request: &CompositeRequest, held: Held, now: Timestamp, charged: bool) -> Answer {
+    pub fn answer(&self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp, charged: bool) -> Answer {
         let of_limit = |((spec, evaluation), place): ((&Spec, &LimitEvaluation), Option<usize>)| {
             let takes = charged && self.changes() && evaluation.evaluation.change() != Change::Nothing;
             let decision =
-                with_limit!(spec, limit => decision_of(limit, held, place, now, &evaluation.evaluation, takes));
+                with_limit!(spec, limit => decision_of(limit, stored, place, now, &evaluation.evaluation, takes));
             self.adjusted(request, spec, decision.keeping(spec.kept))
         };
         let evaluated = || self.limits.iter().map(|evaluation| evaluation.place);
         // No component has been added or removed since the evaluation.
-        let places: Few<Option<usize>> = if self.new_components() == 0 && held.components() == self.components {
+        let places: Few<Option<usize>> = if self.new_components() == 0 && stored.components() == self.components {
             evaluated().collect()
         } else {
-            held.places(request).into_iter().collect()
+            stored.places(request).into_iter().collect()
         };
         let each: Vec<Decision> = request.specs.iter().zip(&self.limits).zip(places).map(of_limit).collect();
-        let decision = self.combined(request, held, &each, now);
+        let decision = self.combined(request, stored, &each, now);
         let (banned, repeated) = (self.is_banned(), self.is_repeated());
         Answer { decision, each, shadow_denied: self.shadow_denies(request), banned, repeated }
     }
@@ -117,7 +117,7 @@ impl CompositeEvaluation {
     }
 
     /// Returns the combined decision of all limits.
-    fn combined(&self, request: &CompositeRequest, held: Held, each: &[Decision], now: Timestamp) -> Decision {
+    fn combined(&self, request: &CompositeRequest, stored: StoredUsage, each: &[Decision], now: Timestamp) -> Decision {
         let is_denied_by = |decision: &Decision, evaluation: &LimitEvaluation| match self.outcome {
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => evaluation.denies(),
             _ => !decision.verdict.allowed(),
@@ -138,7 +138,7 @@ impl CompositeEvaluation {
             };
             (holds.max().unwrap_or(unlimited), governing)
         };
-        let banned = held.banned(now);
+        let banned = stored.banned(now);
         let by_id = matches!(
             self.outcome,
             Outcome::Repeated(_) | Outcome::LostLease | Outcome::Settles | Outcome::Settled | Outcome::Unknown
@@ -184,7 +184,7 @@ impl CompositeEvaluation {
 
 fn decision_of<L: Limit>(
     limit: &L,
-    held: Held,
+    stored: StoredUsage,
     place: Option<usize>,
     now: Timestamp,
     evaluation: &Evaluation,
@@ -193,7 +193,7 @@ fn decision_of<L: Limit>(
 where
     L::Usage: Single,
 {
-    match held.usage::<L::Usage>(place) {
+    match stored.usage::<L::Usage>(place) {
         Some(usage) => evaluation.decision(limit, usage, now, charged),
         None => evaluation.decision(limit, &L::Usage::default(), now, charged),
     }

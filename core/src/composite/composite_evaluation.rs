@@ -1,8 +1,8 @@
 //! Evaluation of all limits of a call at one key: the result of each (`limit_evaluation.rs`) and the outcome of the
 //! call. `charge.rs` makes the changes and `answer.rs` creates the reply.
 
-use super::held::Held;
 use super::limit_evaluation::{LimitEvaluation, forces, grant_the_least};
+use super::stored_usage::StoredUsage;
 use super::{Component, MAX_COMPONENTS};
 use crate::algorithm::any::with_limit;
 use crate::composite::idempotency::RecordedCall;
@@ -65,19 +65,19 @@ pub(super) struct Repeated {
 impl CompositeEvaluation {
     /// Evaluates a call at the state of a key.
     #[must_use]
-    pub fn at(request: &CompositeRequest, held: Held, now: Timestamp) -> CompositeEvaluation {
+    pub fn at(request: &CompositeRequest, stored: StoredUsage, now: Timestamp) -> CompositeEvaluation {
         let mut evaluation = CompositeEvaluation::default();
-        evaluation.look_at(request, held, now);
+        evaluation.look_at(request, stored, now);
         evaluation
     }
 
     /// Evaluates a call in place, because the evaluation is large to copy. Must be called on a new evaluation.
-    pub fn look_at(&mut self, request: &CompositeRequest, held: Held, now: Timestamp) {
-        let recorded = held.recorded_call(request, now);
+    pub fn look_at(&mut self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp) {
+        let recorded = stored.recorded_call(request, now);
         let known = recorded.is_some();
         let settled = recorded.is_some_and(|recorded| recorded.settled);
         let settles = request.purpose == Purpose::Settle;
-        for (spec, place) in request.specs.iter().zip(held.places(request)) {
+        for (spec, place) in request.specs.iter().zip(stored.places(request)) {
             // A known id is not charged again, at any cost, and a lease that NX finds may be its own.
             let repeated;
             // A repeated call renews the lease of its id, unless the id has been settled.
@@ -88,55 +88,55 @@ impl CompositeEvaluation {
             } else {
                 spec
             };
-            let limit = with_limit!(spec, limit => LimitEvaluation::at(limit, held, place, now, spec.request));
+            let limit = with_limit!(spec, limit => LimitEvaluation::at(limit, stored, place, now, spec.request));
             // `limits` has room for all specs of a call.
             let _ =
                 self.limits.try_push(LimitEvaluation { decides: !known || counts_again, shadow: spec.shadow, ..limit });
         }
-        grant_the_least(request, held, &mut self.limits, now);
-        self.components = held.components();
-        self.releases = settles && held.has_lease(request, now);
+        grant_the_least(request, stored, &mut self.limits, now);
+        self.components = stored.components();
+        self.releases = settles && stored.has_lease(request, now);
         self.outcome = match (recorded, settles) {
             (Some(RecordedCall { settled: true, .. }), true) => Outcome::Settled,
             (Some(_), true) => Outcome::Settles,
             (None, true) => Outcome::Unknown,
             (Some(_), false) if self.limits.iter().any(LimitEvaluation::denies) => Outcome::LostLease,
             (Some(recorded), false) => Outcome::Repeated(Repeated {
-                hold: recorded.hold_until.since(held.at(now)),
+                hold: recorded.hold_until.since(stored.at(now)),
                 forced: recorded.forced,
                 granted: recorded.granted,
             }),
-            (None, false) => CompositeEvaluation::decide(request, held, &self.limits, now),
+            (None, false) => CompositeEvaluation::decide(request, stored, &self.limits, now),
         };
     }
 
     /// Updates the evaluation after other keys of the call were changed: components may have moved, and a call whose id
     /// has been charged since is a repetition. The decision stays the same otherwise.
     #[must_use]
-    pub fn again(&self, request: &CompositeRequest, held: Held, now: Timestamp) -> CompositeEvaluation {
-        if self.records_id(request) && held.recorded_call(request, now).is_some() {
-            return CompositeEvaluation::at(request, held, now);
+    pub fn again(&self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp) -> CompositeEvaluation {
+        if self.records_id(request) && stored.recorded_call(request, now).is_some() {
+            return CompositeEvaluation::at(request, stored, now);
         }
-        let places = held.places(request);
+        let places = stored.places(request);
         let moved = |(evaluation, place): (&LimitEvaluation, Option<usize>)| LimitEvaluation { place, ..*evaluation };
         CompositeEvaluation {
             limits: self.limits.iter().zip(places).map(moved).collect(),
-            components: held.components(),
+            components: stored.components(),
             ..*self
         }
     }
 
-    fn decide(request: &CompositeRequest, held: Held, limits: &[LimitEvaluation], now: Timestamp) -> Outcome {
+    fn decide(request: &CompositeRequest, stored: StoredUsage, limits: &[LimitEvaluation], now: Timestamp) -> Outcome {
         if request.purpose == Purpose::GiveBack {
             return Outcome::Passes;
         }
         let denying = || request.specs.iter().zip(limits).filter(|(_, evaluation)| evaluation.denies());
-        let banned = held.banned(now);
+        let banned = stored.banned(now);
         if banned != Span::ZERO {
             let forced = forces(limits) && denying().next().is_none();
             let mut enforced = request.specs.iter().zip(limits).filter(|(_, evaluation)| !evaluation.shadow);
             let renews = match (enforced.next(), enforced.next()) {
-                (Some((lease, evaluation)), None) => evaluation.renews(lease, held, now),
+                (Some((lease, evaluation)), None) => evaluation.renews(lease, stored, now),
                 _ => false,
             };
             return if forced || renews { Outcome::Passes } else { Outcome::Banned(banned) };
@@ -147,7 +147,7 @@ impl CompositeEvaluation {
         // A strike is a call that its limits deny for a time. A call that can never be granted is none, nor is one that
         // is denied only because of KEEP or a concurrency limit.
         let can_be_granted = denying().all(|(_, evaluation)| evaluation.evaluation.verdict() != Verdict::Never);
-        let limits_deny = denying().any(|(spec, evaluation)| evaluation.denies_without_keep(spec, held, now));
+        let limits_deny = denying().any(|(spec, evaluation)| evaluation.denies_without_keep(spec, stored, now));
         let counts = request.purpose == Purpose::Charge && request.ban.is_some();
         let strikes = counts && can_be_granted && limits_deny;
         Outcome::Denied { strikes }
@@ -197,7 +197,7 @@ impl CompositeEvaluation {
     pub fn entries<'a>(
         &'a self,
         request: &'a CompositeRequest,
-        held: Held<'a>,
+        stored: StoredUsage<'a>,
         now: Timestamp,
     ) -> impl Iterator<Item = (Kind, usize, bool)> + 'a {
         let grows = matches!(self.outcome, Outcome::Passes | Outcome::Repeated(_));
@@ -206,9 +206,9 @@ impl CompositeEvaluation {
             charged.filter_map(|(spec, evaluation)| Some((spec.limit.kind(), evaluation.entries?, evaluation.grows)));
         let adds_id = self.records_id(request);
         // An expired record makes room for the new one.
-        let ids = held.extras().map_or(0, |extras| {
+        let ids = stored.extras().map_or(0, |extras| {
             let ids = extras.records.len();
-            if extras.records.is_full(ids, held.at(now)) { ids } else { ids.saturating_sub(1) }
+            if extras.records.is_full(ids, stored.at(now)) { ids } else { ids.saturating_sub(1) }
         });
         entries.chain(adds_id.then_some((Kind::Limits, ids.saturating_add(1), true)))
     }
@@ -258,10 +258,10 @@ impl CompositeEvaluation {
 
     /// Returns `true` if the call would exceed the maximum number of components.
     #[must_use]
-    pub fn has_too_many_components(&self, held: Held, now: Timestamp) -> bool {
+    pub fn has_too_many_components(&self, stored: StoredUsage, now: Timestamp) -> bool {
         let new = self.new_components();
         // A plain key has one component at most, and a call adds at most 8.
-        let Held::Composite(components) = held else { return false };
+        let StoredUsage::Composite(components) = stored else { return false };
         let charged = |place: usize, _: &Component| {
             self.limits.iter().any(|evaluation| {
                 evaluation.place == Some(place) && matches!(evaluation.evaluation.change(), Change::Charge(_))

@@ -1,6 +1,6 @@
 //! Evaluation of one limit of a call at a key, and functions of all limits of a call.
 
-use super::held::Held;
+use super::stored_usage::StoredUsage;
 use crate::algorithm::any::{AnyLimit, Single, with_limit};
 use crate::evaluate::{Change, Evaluation, Request, evaluate};
 use crate::kind::Kind;
@@ -29,7 +29,7 @@ impl LimitEvaluation {
     /// Evaluates `limit` at the component with the index `place`, or at an unused one.
     pub(super) fn at<L: Limit>(
         limit: &L,
-        held: Held,
+        stored: StoredUsage,
         place: Option<usize>,
         now: Timestamp,
         request: Request,
@@ -38,7 +38,7 @@ impl LimitEvaluation {
         L::Usage: Single,
     {
         let unused;
-        let usage = if let Some(usage) = held.usage::<L::Usage>(place) {
+        let usage = if let Some(usage) = stored.usage::<L::Usage>(place) {
             usage
         } else {
             unused = L::Usage::default();
@@ -52,20 +52,20 @@ impl LimitEvaluation {
     }
 
     /// Returns `true` if the spec renews a lease that its holder has.
-    pub(super) fn renews(&self, spec: &Spec, held: Held, now: Timestamp) -> bool {
+    pub(super) fn renews(&self, spec: &Spec, stored: StoredUsage, now: Timestamp) -> bool {
         if spec.request.is_look() || !matches!(spec.limit, AnyLimit::Concurrency(_)) {
             return false;
         }
         // Without any room, only a renewal is granted.
         let full = Spec { limit: spec.limit.lowered_by(Amount::MAX), ..*spec };
-        with_limit!(full, limit => LimitEvaluation::at(limit, held, self.place, now, spec.request))
+        with_limit!(full, limit => LimitEvaluation::at(limit, stored, self.place, now, spec.request))
             .evaluation
             .verdict()
             .allowed()
     }
 
     /// Returns `true` if the limit denies the call even without KEEP. `false` for a concurrency limit.
-    pub(super) fn denies_without_keep(&self, spec: &Spec, held: Held, now: Timestamp) -> bool {
+    pub(super) fn denies_without_keep(&self, spec: &Spec, stored: StoredUsage, now: Timestamp) -> bool {
         if spec.limit.kind() == Kind::Concurrency {
             return false;
         }
@@ -73,7 +73,9 @@ impl LimitEvaluation {
             return true;
         }
         let whole = Spec { limit: spec.limit.raised_by(spec.kept), ..*spec };
-        with_limit!(whole, limit => LimitEvaluation::at(limit, held, self.place, now, spec.request)).evaluation.denies()
+        with_limit!(whole, limit => LimitEvaluation::at(limit, stored, self.place, now, spec.request))
+            .evaluation
+            .denies()
     }
 
     /// Returns `true` if the limit denies the call.
@@ -100,13 +102,19 @@ pub(super) fn least_granted(limits: &[LimitEvaluation]) -> Option<Amount> {
 
 /// Reduces the grants of an UPTO to the smallest one. A limit in shadow mode has to grant that amount or denies the
 /// call. If all limits are in shadow mode, the amount is the requested one.
-pub(super) fn grant_the_least(request: &CompositeRequest, held: Held, limits: &mut [LimitEvaluation], now: Timestamp) {
+pub(super) fn grant_the_least(
+    request: &CompositeRequest,
+    stored: StoredUsage,
+    limits: &mut [LimitEvaluation],
+    now: Timestamp,
+) {
     let most = request.specs.iter().find_map(Spec::most);
     let Some(least) = least_granted(limits).or(most) else { return };
     for (evaluation, spec) in limits.iter_mut().zip(&request.specs) {
         if evaluation.shadow && evaluation.evaluation.granted().is_some_and(|granted| granted < least) {
             let place = evaluation.place;
-            let whole = with_limit!(spec, limit => LimitEvaluation::at(limit, held, place, now, Request::Take(least)));
+            let whole =
+                with_limit!(spec, limit => LimitEvaluation::at(limit, stored, place, now, Request::Take(least)));
             *evaluation = LimitEvaluation { decides: evaluation.decides, shadow: true, ..whole };
         } else {
             evaluation.evaluation.grant_at_most(least);

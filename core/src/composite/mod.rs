@@ -25,11 +25,11 @@ mod composite_evaluation;
 mod conversion;
 mod extras;
 mod fast_path;
-mod held;
 pub mod idempotency;
 mod identity;
 mod limit_evaluation;
-mod stored;
+mod stored_usage;
+mod usage_impl;
 
 use crate::algorithm::any::Single;
 use crate::algorithm::leases::{ConcurrencyUsage, Token};
@@ -43,8 +43,8 @@ use component::{Component, ComponentChange};
 pub use composite_evaluation::CompositeEvaluation;
 use extras::Extras;
 pub use fast_path::FastEvaluation;
-pub use held::Held;
 use identity::{ComponentIdentity, ShortIdentity};
+pub use stored_usage::StoredUsage;
 
 /// Maximum number of components per key.
 pub const MAX_COMPONENTS: usize = 16;

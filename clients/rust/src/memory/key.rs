@@ -1,7 +1,7 @@
 //! State of a key, and evaluation, charging and reply of a call, by the core that the server runs.
 
 use ratelimit_core::algorithm::leases::{ConcurrencyUsage, Token};
-use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, Held, MAX_COMPONENTS};
+use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, StoredUsage, MAX_COMPONENTS};
 use ratelimit_core::expiry::{Expiry, StepBack};
 use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Purpose};
 use ratelimit_core::wire::error::Error;
@@ -138,9 +138,9 @@ impl<'a> Visit<'a> {
         {
             return Err(wrong_type(any.kind(), spec.limit.kind()));
         }
-        let (evaluation, has_room) = with_held(key, makes, |held| {
-            let evaluation = CompositeEvaluation::at(&request, held, now);
-            let has_room = !evaluation.has_too_many_components(held, now);
+        let (evaluation, has_room) = with_stored_usage(key, makes, |stored| {
+            let evaluation = CompositeEvaluation::at(&request, stored, now);
+            let has_room = !evaluation.has_too_many_components(stored, now);
             (evaluation, has_room)
         });
         if evaluation.allows() && !has_room {
@@ -168,7 +168,7 @@ impl<'a> Visit<'a> {
 
     /// Returns the decision, with the current state of the key.
     pub(super) fn answer(&self, key: Option<&Key>, now: Timestamp, charged: bool) -> Answer {
-        with_held(key, self.makes, |held| self.evaluation.answer(&self.request, held, now, charged))
+        with_stored_usage(key, self.makes, |stored| self.evaluation.answer(&self.request, stored, now, charged))
     }
 
     /// Applies the changes. No timestamp in the key is later than `now`.
@@ -235,12 +235,12 @@ impl<'a> ParsedCall<'a> {
 }
 
 /// Calls `look` with the value of a key, or with a missing one.
-fn with_held<T>(key: Option<&Key>, makes: Option<Kind>, look: impl FnOnce(Held) -> T) -> T {
+fn with_stored_usage<T>(key: Option<&Key>, makes: Option<Kind>, look: impl FnOnce(StoredUsage) -> T) -> T {
     match (key.map(|key| &key.stored), makes) {
-        (Some(Stored::Plain(any)), _) => with_usage!(any, usage => look(Held::plain(usage))),
-        (Some(Stored::Composite(usage)), _) => look(Held::Composite(usage)),
-        (None, Some(kind)) => look(Held::missing(kind)),
-        (None, None) => look(Held::Composite(&CompositeUsage::default())),
+        (Some(Stored::Plain(any)), _) => with_usage!(any, usage => look(StoredUsage::plain(usage))),
+        (Some(Stored::Composite(usage)), _) => look(StoredUsage::Composite(usage)),
+        (None, Some(kind)) => look(StoredUsage::missing(kind)),
+        (None, None) => look(StoredUsage::Composite(&CompositeUsage::default())),
     }
 }
 

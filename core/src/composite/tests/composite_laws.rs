@@ -6,7 +6,7 @@ use super::script::{ALL, CallText, Command, PLAIN, Step, histories, words};
 use super::server::{CallResult, Refused, Server};
 use crate::algorithm::any::{AnyUsage, Single, with_limit};
 use crate::composite::idempotency::{Charge, IdempotencyTable};
-use crate::composite::{Component, ComponentIdentity, CompositeEvaluation, CompositeUsage, Held};
+use crate::composite::{Component, ComponentIdentity, CompositeEvaluation, CompositeUsage, StoredUsage};
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{CompositeRequest, KeyRequest};
@@ -151,7 +151,7 @@ fn discarded_effect_leaves_the_same_state_as_an_encoded_one() {
     let take = |usage: &mut CompositeUsage, text: &str, now: Timestamp| {
         let words = words(text);
         let call = call_of_text(&words);
-        let evaluation = CompositeEvaluation::at(&call, Held::Composite(usage), now);
+        let evaluation = CompositeEvaluation::at(&call, StoredUsage::Composite(usage), now);
         usage.charge(&call, &evaluation, now);
     };
     let rates = "TOKENBUCKET 9 1 1s FIXED 9 1h SLIDING 9 1h SLIDING 9 2h STRICT SLIDINGLOG 9 1h";
@@ -178,12 +178,12 @@ fn steps_of_a_call_are_independent_of_ids_and_other_components() {
     let take = |usage: &mut CompositeUsage, text: &str, now: Timestamp| {
         let words = words(text);
         let call = call_of_text(&words);
-        let evaluation = CompositeEvaluation::at(&call, Held::Composite(usage), now);
+        let evaluation = CompositeEvaluation::at(&call, StoredUsage::Composite(usage), now);
         if evaluation.changes() {
             usage.charge(&call, &evaluation, now);
             usage.encode_effect(&mut crate::wire::codec::Discard);
         }
-        evaluation.answer(&call, Held::Composite(usage), now, true)
+        evaluation.answer(&call, StoredUsage::Composite(usage), now, true)
     };
     let efforts = [1, 1000].map(|ids| {
         let mut usage = CompositeUsage::default();

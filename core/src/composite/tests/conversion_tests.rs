@@ -9,7 +9,7 @@ use crate::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};
 use crate::algorithm::leases::{Concurrency, ConcurrencyUsage};
 use crate::algorithm::log::{SlidingLog, SlidingLogUsage};
 use crate::composite::component_head::TAGGED_CHANGE;
-use crate::composite::{CompositeEvaluation, CompositeUsage, Held};
+use crate::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
 use crate::effect::{Effect, Text};
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Span};
@@ -56,7 +56,7 @@ fn conversion_effect<U: Single>(plain: &U, text: &str) -> Text {
     let [mut here, mut there] = [plain.clone(), plain.clone()];
     let mut converted = None;
     let visited = effort::of(|| {
-        let evaluation = CompositeEvaluation::at(&call, Held::plain(&here), at(10));
+        let evaluation = CompositeEvaluation::at(&call, StoredUsage::plain(&here), at(10));
         let (mut components, ()) = CompositeUsage::convert(&mut here, Some(expiry()), at(10), |components| {
             components.charge(&call, &evaluation, at(10));
         });

@@ -105,8 +105,8 @@ fn shadow_limit_delays_no_call() {
     let policy = "TOKENBUCKET 9 9 1h LEAKYBUCKET 9 1 1m AS queue SHADOW";
     let mut server = Server::default();
     server.limit("", policy, 0);
-    let held = server.limit("ONCE r1 1h", policy, 0);
-    assert_eq!((held.decision.verdict, held.each[1].verdict), (NOW, Verdict::Allowed(seconds(60))));
+    let stored = server.limit("ONCE r1 1h", policy, 0);
+    assert_eq!((stored.decision.verdict, stored.each[1].verdict), (NOW, Verdict::Allowed(seconds(60))));
     assert_eq!(server.limit("ONCE r1 1h", policy, 0).decision.verdict, NOW);
     // A limit in shadow mode accepts a wait within MAXWAIT as well.
     let waits = "FIXED 99 1h TOKENBUCKET 1 1 1m SHADOW";
@@ -253,15 +253,16 @@ fn shadow_lease_is_acquired_if_it_fits_and_never_denies() {
 
 #[test]
 fn repetition_that_acquires_a_lease_adds_an_entry() {
-    use crate::composite::{CompositeEvaluation, Held};
+    use crate::composite::{CompositeEvaluation, StoredUsage};
     let policy = "FIXED 9 1h CONCURRENCY 1 1m";
     let mut server = Server::default();
     server.limit("ONCE r1 1h", policy, 0);
     for (second, adds) in [(30, false), (60, true)] {
         let call_text = CallText::by_policy("ONCE r1 1h", policy, "1");
         let entries = call_text.with_request(false, |request| {
-            let (call, held) = (super::server::call_of(request), Held::Composite(server.components().unwrap()));
-            CompositeEvaluation::at(&call, held, at(second)).entries(&call, held, at(second)).collect::<Vec<_>>()
+            let (call, stored) =
+                (super::server::call_of(request), StoredUsage::Composite(server.components().unwrap()));
+            CompositeEvaluation::at(&call, stored, at(second)).entries(&call, stored, at(second)).collect::<Vec<_>>()
         });
         let expected = if adds { vec![(crate::kind::Kind::Concurrency, 1, false)] } else { Vec::new() };
         assert_eq!(entries.unwrap(), expected);

@@ -6,7 +6,7 @@ use super::{at, remaining_units, seconds};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leases::Concurrency;
 use crate::algorithm::log::SlidingLog;
-use crate::composite::{CompositeEvaluation, CompositeUsage, Held};
+use crate::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
 use crate::limit::{InfoField, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::KeyRequest;
@@ -122,7 +122,7 @@ fn an_effect_makes_no_component_that_is_later_than_its_key() {
     let words = words(limits);
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let now = at(20);
-    let evaluation = CompositeEvaluation::at(&call, Held::Composite(&usage), now);
+    let evaluation = CompositeEvaluation::at(&call, StoredUsage::Composite(&usage), now);
     usage.charge(&call, &evaluation, now);
     let mut effect = EncodedFields::default();
     usage.encode_effect(&mut effect);
@@ -150,7 +150,7 @@ fn an_effect_of_any_kind_is_none_of_a_call_before_it() {
     let words = words("FIXED 9 1h SLIDINGLOG 9 1h CONCURRENCY 9 1h me");
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let mut charged = CompositeUsage::default();
-    let evaluation = CompositeEvaluation::at(&call, Held::Composite(&charged), at(10));
+    let evaluation = CompositeEvaluation::at(&call, StoredUsage::Composite(&charged), at(10));
     charged.charge(&call, &evaluation, at(10));
     let mut change = EncodedFields::default();
     charged.encode_effect(&mut change);
@@ -188,7 +188,7 @@ fn a_new_component_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let (before, now) = (CompositeUsage::default(), Timestamp::MAX);
     let mut usage = before.clone();
-    let evaluation = CompositeEvaluation::at(&call, Held::Composite(&usage), now);
+    let evaluation = CompositeEvaluation::at(&call, StoredUsage::Composite(&usage), now);
     usage.charge(&call, &evaluation, now);
     assert_eq!(usage.components.iter().map(super::Component::serial).collect::<Vec<_>>(), [0, 2]);
     let mut effect = EncodedFields::default();
@@ -307,7 +307,7 @@ fn sixteenth() -> (Server, Vec<u64>) {
     let words = words("FIXED 9 1m FIXED 9 2h");
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let mut charged = server.components().unwrap().clone();
-    let evaluation = CompositeEvaluation::at(&call, Held::Composite(&charged), at(60));
+    let evaluation = CompositeEvaluation::at(&call, StoredUsage::Composite(&charged), at(60));
     charged.charge(&call, &evaluation, at(60));
     let mut effect = EncodedFields::default();
     charged.encode_effect(&mut effect);

@@ -2,7 +2,7 @@
 
 use super::sent_effects::{check_any, check_each_number, converted};
 use crate::algorithm::any::{AnyUsage, Single, with_limit, with_usage};
-use crate::composite::{Answer, Component, CompositeEvaluation, CompositeUsage, FastEvaluation, Held};
+use crate::composite::{Answer, Component, CompositeEvaluation, CompositeUsage, FastEvaluation, StoredUsage};
 use crate::expiry::{Expiry, StepBack};
 use crate::kind::Kind;
 use crate::limit::{Limit, Usage};
@@ -184,14 +184,14 @@ impl Server {
         peeks: bool,
     ) -> Result<CallResult, Refused> {
         let fast = if peeks { None } else { FastCharge::new(&usage, call, now) };
-        let held = Held::Composite(&usage);
-        let evaluation = CompositeEvaluation::at(call, held, now);
-        if evaluation.has_too_many_components(held, now) {
+        let stored = StoredUsage::Composite(&usage);
+        let evaluation = CompositeEvaluation::at(call, stored, now);
+        if evaluation.has_too_many_components(stored, now) {
             assert!(fast.is_none());
             return Err(Refused::TooManyComponents);
         }
         if peeks || (!evaluation.changes() && !evaluation.strikes()) {
-            let answer = evaluation.answer(call, held, now, false);
+            let answer = evaluation.answer(call, stored, now, false);
             if let Some(fast) = fast {
                 fast.assert_same(call, &evaluation, &answer, &usage, false);
             }
@@ -203,13 +203,13 @@ impl Server {
             return Ok(CallResult { answer, writes: step.is_some() });
         }
         let moved = usage.is_after(now);
-        let entries: Vec<_> = evaluation.entries(call, held, now).collect();
+        let entries: Vec<_> = evaluation.entries(call, stored, now).collect();
         if moved {
             usage.move_back(now);
         }
         usage.charge(call, &evaluation, now);
         check_entries(&usage, &entries, now);
-        let answer = evaluation.answer(call, Held::Composite(&usage), now, true);
+        let answer = evaluation.answer(call, StoredUsage::Composite(&usage), now, true);
         if let Some(fast) = fast {
             assert!(!moved && entries.is_empty());
             fast.assert_same(call, &evaluation, &answer, &usage, true);
@@ -227,15 +227,15 @@ impl Server {
         peeks: bool,
     ) -> CallResult {
         let mut usage = usage.clone();
-        let held = Held::plain(&usage);
-        let evaluation = CompositeEvaluation::at(call, held, now);
-        assert!(!evaluation.has_too_many_components(held, now));
+        let stored = StoredUsage::plain(&usage);
+        let evaluation = CompositeEvaluation::at(call, stored, now);
+        assert!(!evaluation.has_too_many_components(stored, now));
         let reset = |usage: &U, now| call.reset_of_plain(usage, now);
         let put = |server: &mut Server, usage: U, at| {
             server.key = (!usage.is_unused()).then(|| (Value::Plain(usage.into_any()), at));
         };
         if peeks || (!evaluation.changes() && !evaluation.strikes()) {
-            let answer = evaluation.answer(call, held, now, false);
+            let answer = evaluation.answer(call, stored, now, false);
             let step = if peeks { None } else { step_back(&mut usage, now, reset) };
             if let Some(step) = &step {
                 usage.encode_effect(&mut Discard);
@@ -250,13 +250,13 @@ impl Server {
             }
             evaluation.charge_plain(call, &mut usage, now);
             usage.encode_effect(&mut Discard);
-            let answer = evaluation.answer(call, Held::plain(&usage), now, true);
+            let answer = evaluation.answer(call, StoredUsage::plain(&usage), now, true);
             let at = Expiry::of(now, reset(&usage, now)).after_charge(expires_at, moved);
             put(self, usage, at);
             return CallResult { answer, writes: true };
         }
         let components = self.convert(&usage, expires_at, now, |components| components.charge(call, &evaluation, now));
-        let answer = evaluation.answer(call, Held::Composite(&components), now, true);
+        let answer = evaluation.answer(call, StoredUsage::Composite(&components), now, true);
         CallResult { answer, writes: true }
     }
 

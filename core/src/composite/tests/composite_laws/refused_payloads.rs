@@ -133,9 +133,9 @@ fn a_plain_key_that_is_a_component_answers_as_before() {
             });
             let words = words(text);
             let call = call_of_text(&words);
-            let evaluation = CompositeEvaluation::at(&call, Held::Composite(&components), then);
+            let evaluation = CompositeEvaluation::at(&call, StoredUsage::Composite(&components), then);
             assert_eq!(
-                evaluation.answer(&call, Held::Composite(&components), then, false).decision,
+                evaluation.answer(&call, StoredUsage::Composite(&components), then, false).decision,
                 plain,
                 "{text} at {second}"
             );

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::algorithm::any::with_limit;
-use crate::composite::{Answer, CompositeEvaluation, CompositeUsage, Held};
+use crate::composite::{Answer, CompositeEvaluation, CompositeUsage, StoredUsage};
 use crate::limit::Decision;
 use crate::number::Timestamp;
 use crate::testing::calls::us;
@@ -110,11 +110,11 @@ struct Key(CompositeUsage);
 
 impl Key {
     fn call(&mut self, call: &CompositeRequest, now: Timestamp) -> Answer {
-        let evaluation = CompositeEvaluation::at(call, Held::Composite(&self.0), now);
+        let evaluation = CompositeEvaluation::at(call, StoredUsage::Composite(&self.0), now);
         if evaluation.changes() || evaluation.strikes() {
             self.0.charge(call, &evaluation, now);
         }
-        evaluation.answer(call, Held::Composite(&self.0), now, evaluation.allows() && evaluation.changes())
+        evaluation.answer(call, StoredUsage::Composite(&self.0), now, evaluation.allows() && evaluation.changes())
     }
 
     /// Returns `true` if the call is allowed, with the remaining and the granted units.

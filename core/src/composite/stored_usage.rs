@@ -11,71 +11,71 @@ use std::any::Any;
 
 /// State of the key of a call.
 #[derive(Clone, Copy)]
-pub enum Held<'a> {
+pub enum StoredUsage<'a> {
     /// Key with components; without any if the key is missing.
     Composite(&'a CompositeUsage),
     /// Usage of a plain key, with its kind.
     Plain(&'a dyn Any, Kind),
 }
 
-impl<'a> Held<'a> {
+impl<'a> StoredUsage<'a> {
     /// Creates the state of a plain key from its usage.
-    pub fn plain<U: Single>(usage: &'a U) -> Held<'a> {
-        Held::Plain(usage, U::KIND)
+    pub fn plain<U: Single>(usage: &'a U) -> StoredUsage<'a> {
+        StoredUsage::Plain(usage, U::KIND)
     }
 
     /// Creates the state of a missing key that a charge will create as a plain key of the given kind.
     #[must_use]
-    pub fn missing(kind: Kind) -> Held<'a> {
-        Held::Plain(&(), kind)
+    pub fn missing(kind: Kind) -> StoredUsage<'a> {
+        StoredUsage::Plain(&(), kind)
     }
 
     /// Returns the index of the component for the limit of `spec`. Tries the index `at` first and skips the components
     /// that other specs have `taken`. The usage of a plain key has the index 0, as after a conversion to components.
     fn place(self, spec: &Spec, at: usize, taken: &[Option<usize>]) -> Option<usize> {
         match self {
-            Held::Composite(components) => components.place(spec, at, taken),
-            Held::Plain(_, kind) => (spec.limit.kind() == kind && !taken.contains(&Some(0))).then_some(0),
+            StoredUsage::Composite(components) => components.place(spec, at, taken),
+            StoredUsage::Plain(_, kind) => (spec.limit.kind() == kind && !taken.contains(&Some(0))).then_some(0),
         }
     }
 
     /// Returns the usage of the component at `place`, if there is one.
     pub(super) fn usage<U: Single>(self, place: Option<usize>) -> Option<&'a U> {
         match self {
-            Held::Composite(components) => U::of(&components.components.get(place?)?.usage),
-            Held::Plain(usage, _) => place.and_then(|_| usage.downcast_ref()),
+            StoredUsage::Composite(components) => U::of(&components.components.get(place?)?.usage),
+            StoredUsage::Plain(usage, _) => place.and_then(|_| usage.downcast_ref()),
         }
     }
 
     /// Returns the idempotency records and the ban of a key with components, if there are any.
     pub(super) fn extras(self) -> Option<&'a Extras> {
         match self {
-            Held::Composite(components) => components.extras.as_deref(),
-            Held::Plain(..) => None,
+            StoredUsage::Composite(components) => components.extras.as_deref(),
+            StoredUsage::Plain(..) => None,
         }
     }
 
     /// Returns the number of components.
     pub(super) fn components(self) -> usize {
         match self {
-            Held::Composite(components) => components.components.len(),
-            Held::Plain(..) => 0,
+            StoredUsage::Composite(components) => components.components.len(),
+            StoredUsage::Plain(..) => 0,
         }
     }
 
     /// Returns the remaining duration of the ban.
     pub(super) fn banned(self, now: Timestamp) -> Span {
         match self {
-            Held::Composite(components) => components.banned(now),
-            Held::Plain(..) => Span::ZERO,
+            StoredUsage::Composite(components) => components.banned(now),
+            StoredUsage::Plain(..) => Span::ZERO,
         }
     }
 
     /// Returns the later of `now` and the time of the last change of the key.
     pub(super) fn at(self, now: Timestamp) -> Timestamp {
         match self {
-            Held::Composite(components) => components.at(now),
-            Held::Plain(..) => now,
+            StoredUsage::Composite(components) => components.at(now),
+            StoredUsage::Plain(..) => now,
         }
     }
 
@@ -104,10 +104,10 @@ impl<'a> Held<'a> {
     pub(super) fn has_lease(self, request: &CompositeRequest, now: Timestamp) -> bool {
         let mut held_by_id = request.specs.iter().filter(|spec| spec.is_held_by_id());
         let leases = match self {
-            Held::Composite(components) => {
+            StoredUsage::Composite(components) => {
                 components.components.iter().find_map(|component| ConcurrencyUsage::of(&component.usage))
             }
-            Held::Plain(usage, _) => usage.downcast_ref(),
+            StoredUsage::Plain(usage, _) => usage.downcast_ref(),
         };
         leases.is_some_and(|leases: &ConcurrencyUsage| held_by_id.any(|spec| leases.has_lease(spec.holder, now)))
     }
