@@ -5,7 +5,7 @@
 //! within that range, and moves to the end of the range when it must move, so that it stays unchanged as long as
 //! possible.
 
-use crate::limit::Recovery;
+use crate::limit::RecoverySource;
 use crate::number::{Span, Timestamp};
 
 /// Latest expiry of a key, in milliseconds since the epoch. It is beyond that of any limit (the last timestamp, the
@@ -82,7 +82,7 @@ pub struct StepBack {
     /// Distance by which the usage was ahead of `now`.
     pub back: Span,
     /// Effect of the step on the time of recovery.
-    pub recovery: Recovery,
+    pub recovery: RecoverySource,
     /// Range of the expiry under the call's limit before the step.
     pub before: Expiry,
     /// Range of the expiry under the call's limit after the step.
@@ -107,11 +107,11 @@ impl StepBack {
     pub fn expiry(&self, present: Option<u64>) -> u64 {
         let by_whole_millis = self.now.plus(self.back).floor_millis().saturating_sub(self.now.floor_millis());
         let kept = match self.recovery {
-            Recovery::MovesAlong => {
+            RecoverySource::MovesBack => {
                 present.map(|at| if self.before.holds(at) { at.saturating_sub(by_whole_millis) } else { at })
             }
-            Recovery::IsHidden => present.filter(|at| *at != self.before.latest),
-            Recovery::IsTold => None,
+            RecoverySource::Limit => present.filter(|at| *at != self.before.latest),
+            RecoverySource::Usage => None,
         };
         // An expiry that moved back may have used up the reserve.
         let earliest = self.after.earliest.saturating_sub(Expiry::RESERVE);

@@ -60,5 +60,5 @@ pub mod wire;
 pub use algorithm::any::{AnyLimit, AnyUsage, Single};
 pub use evaluate::{Change, Evaluation, Request, evaluate};
 pub use kind::Kind;
-pub use limit::{Decision, Identity, InfoField, Limit, Recovery, Taken, Usage, Verdict};
+pub use limit::{Decision, Identity, InfoField, Limit, RecoverySource, Taken, Usage, Verdict};
 pub use number::{Amount, Period, Span, Timestamp};

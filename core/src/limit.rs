@@ -137,9 +137,9 @@ pub trait Usage: Clone + Default + Send + listed::Listed + 'static {
         Amount::ZERO
     }
 
-    /// Returns the effect of a move back on the time of full recovery, under the limit that charged the usage last.
-    fn recovery(&self) -> Recovery {
-        Recovery::MovesAlong
+    /// Returns the source of the time of full recovery after a move back, under the limit that charged the usage last.
+    fn recovery_source(&self) -> RecoverySource {
+        RecoverySource::MovesBack
     }
 
     /// Returns the time until the usage has fully recovered, if it does not depend on the limit; otherwise zero.
@@ -229,15 +229,15 @@ pub trait Usage: Clone + Default + Send + listed::Listed + 'static {
     fn describe(&self, now: Timestamp, recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)>;
 }
 
-/// Effect of a move back on the time of full recovery, under the limit that charged the usage last.
+/// Source of the time of full recovery after a move back, under the limit that charged the usage last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovery {
-    /// The time moves back by the same span.
-    MovesAlong,
-    /// The time is returned by [`Usage::time_to_recovery`].
-    IsTold,
-    /// The time stays at most the same. Only the limit of the last charge can compute it.
-    IsHidden,
+pub enum RecoverySource {
+    /// The previous time, moved back by the same span.
+    MovesBack,
+    /// [`Usage::time_to_recovery`].
+    Usage,
+    /// The limit of the last charge. Without it, the previous time is an upper bound.
+    Limit,
 }
 
 /// Fencing token: larger than the tokens of all previous leases of the key.

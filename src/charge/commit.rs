@@ -68,7 +68,7 @@ fn step_back<C: Apply>(usage: &mut C::Usage, call: &C, back: Span, now: Timestam
     let before = Expiry::of(then, call.reset(usage, then));
     usage.move_back(now);
     let after = Expiry::of(now, call.reset(usage, now));
-    StepBack { now, back, recovery: usage.recovery(), before, after }
+    StepBack { now, back, recovery: usage.recovery_source(), before, after }
 }
 
 /// Commits a step back, the only change of a call that changes nothing else.

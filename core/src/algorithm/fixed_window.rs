@@ -15,7 +15,7 @@
 pub mod calendar;
 
 use crate::kind::Kind;
-use crate::limit::{Identity, InfoField, Limit, Recovery, Usage, Verdict};
+use crate::limit::{Identity, InfoField, Limit, RecoverySource, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use calendar::{Anchor, Calendar, Offset};
@@ -291,10 +291,10 @@ impl Usage for FixedWindowUsage {
         taken
     }
 
-    fn recovery(&self) -> Recovery {
+    fn recovery_source(&self) -> RecoverySource {
         // The length or calendar of an aligned window is not stored, so its end is unknown. But an earlier timestamp
         // never lies in a later window.
-        if self.stamp.aligned() { Recovery::IsHidden } else { Recovery::MovesAlong }
+        if self.stamp.aligned() { RecoverySource::Limit } else { RecoverySource::MovesBack }
     }
 
     fn encode(&self, to: &mut impl Encoder) {

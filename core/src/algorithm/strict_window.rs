@@ -9,7 +9,7 @@
 //! and a pass over 61 counts.
 
 use crate::kind::Kind;
-use crate::limit::{Identity, InfoField, Limit, Recovery, Usage, Verdict};
+use crate::limit::{Identity, InfoField, Limit, RecoverySource, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use std::borrow::Cow;
@@ -305,10 +305,10 @@ impl Usage for StrictWindowUsage {
         taken
     }
 
-    fn recovery(&self) -> Recovery {
+    fn recovery_source(&self) -> RecoverySource {
         // Slots count as a whole, so one may stop counting sooner or later than the distance suggests. The window is
         // stored, so the recovery is known.
-        Recovery::IsTold
+        RecoverySource::Usage
     }
 
     /// Returns the time until the last slot stops counting, under the stored window length.

@@ -124,18 +124,18 @@ impl Component {
                 // The whole key moves back in an effect of its own, so the move is not part of the next effect.
                 usage.encode_effect(&mut crate::wire::codec::Discard);
             }
-            (ahead, usage.recovery())
+            (ahead, usage.recovery_source())
         });
         let moved = self.recovers_at.minus(ahead);
         self.recovers_at = match recovery {
-            Recovery::MovesAlong => moved,
+            RecoverySource::MovesBack => moved,
             // The usage of a former plain key may report an earlier recovery than that of the component.
-            Recovery::IsTold => {
+            RecoverySource::Usage => {
                 let reset = with_usage!(&self.usage, usage => usage.time_to_recovery(now));
                 moved.max(now.plus(reset)).min(Timestamp::MAX)
             }
             // A move back never makes the recovery later.
-            Recovery::IsHidden => self.recovers_at,
+            RecoverySource::Limit => self.recovers_at,
         }
     }
 

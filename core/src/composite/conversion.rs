@@ -133,7 +133,7 @@ fn recovers_at<U: Single>(usage: &U, moved: bool, expires_at: Option<u64>, now: 
     let left = expires_at
         .map_or(Span::MAX_ARGUMENT, |at| Span::from_micros(at.saturating_sub(now.floor_millis()).saturating_mul(1000)));
     // The move back may have delayed the recovery of a usage that knows its recovery.
-    let is_known = moved && usage.recovery() == Recovery::IsTold;
+    let is_known = moved && usage.recovery_source() == RecoverySource::Usage;
     let left = if is_known { left.max(usage.time_to_recovery(now)) } else { left };
     now.plus(left).min(Timestamp::MAX)
 }

@@ -7,7 +7,7 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 /// Step of a minute window that was charged at its 59th second, after which the clock goes back to its first.
-fn step(recovery: Recovery, reset_before: u64, reset_after: u64) -> StepBack {
+fn step(recovery: RecoverySource, reset_before: u64, reset_after: u64) -> StepBack {
     let (before, after) = (at(59), at(1));
     StepBack {
         now: after,
@@ -33,7 +33,7 @@ fn expiry_is_at_most_an_eighth_and_a_second_after_the_recovery() {
 
 #[test]
 fn expiry_of_an_aligned_window_follows_its_end() {
-    let hidden = |reset_before, reset_after| step(Recovery::IsHidden, reset_before, reset_after);
+    let hidden = |reset_before, reset_after| step(RecoverySource::Limit, reset_before, reset_after);
     // An expiry that the same limit set is computed anew: a minute, an eighth of 59 s and a second.
     assert_eq!(hidden(1, 59).expiry(Some(61_124)), 68_374);
     // The expiry of a day window is later than that of any minute window.
@@ -51,7 +51,7 @@ fn expiry_moves_back_exactly_with_many_small_steps() {
         let earlier = now.minus(back);
         let expiry = |now: Timestamp| Expiry::of(now, SECOND.times(8));
         let (before, after) = (expiry(now), expiry(earlier));
-        let step = StepBack { now: earlier, back, recovery: Recovery::MovesAlong, before, after };
+        let step = StepBack { now: earlier, back, recovery: RecoverySource::MovesBack, before, after };
         (now, present) = (earlier, step.expiry(Some(present)));
     }
     assert_eq!(present, 1_009_999 - 1_000_000 + now.floor_millis());
@@ -60,7 +60,7 @@ fn expiry_moves_back_exactly_with_many_small_steps() {
 #[test]
 fn expiry_of_another_limit_does_not_move_back() {
     // Recovery within eight seconds before and after the step, under the call's limit.
-    let moves = |present| step(Recovery::MovesAlong, 8, 8).expiry(Some(present));
+    let moves = |present| step(RecoverySource::MovesBack, 8, 8).expiry(Some(present));
     // Earliest and latest expiry under the call's limit before the step.
     for given in [67_001, 68_999] {
         assert_eq!(moves(given), given - 58_000);
@@ -72,7 +72,7 @@ fn expiry_of_another_limit_does_not_move_back() {
 
 #[test]
 fn invalid_expiry_is_replaced() {
-    for recovery in [Recovery::MovesAlong, Recovery::IsTold, Recovery::IsHidden] {
+    for recovery in [RecoverySource::MovesBack, RecoverySource::Usage, RecoverySource::Limit] {
         for present in [None, Some(0), Some(1_001), Some(LATEST_EXPIRY + 58_001), Some(u64::MAX)] {
             assert_eq!(step(recovery, 1, 59).expiry(present), 68_374, "{recovery:?} {present:?}");
         }

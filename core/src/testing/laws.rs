@@ -3,7 +3,7 @@
 
 use crate::evaluate::{Change, Request, evaluate};
 use crate::expiry::{Expiry, StepBack};
-use crate::limit::{Limit, Recovery, Usage, Verdict};
+use crate::limit::{Limit, RecoverySource, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::testing::calls::{Operation, Script, amount_of, call, call_and_tell, millionths, peek, scripts, seen_at};
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
@@ -175,7 +175,7 @@ pub fn usage_that_moves_along_recovers_sooner_by_the_step<L: Lawful>(
     for earlier in earlier(now, peek(limit, usage, now, request).reset) {
         let written = earlier.plus(usage.ahead(earlier));
         let recovers_in = |usage, now| peek(limit, usage, now, Request::Take(Amount::ZERO)).reset;
-        if usage.recovery() == Recovery::MovesAlong {
+        if usage.recovery_source() == RecoverySource::MovesBack {
             assert_eq!(recovers_in(&seen_at(usage, earlier), earlier), recovers_in(usage, written), "at {earlier:?}");
         }
     }
@@ -360,7 +360,7 @@ pub fn key_expires_soon_after_its_recovery<L: Lawful>() {
                     Some((limit, at, limit.recovery(&usage, now).eighth().plus(Span::SECOND)))
                 }
                 Some((under, at, late)) if back != Span::ZERO => {
-                    let step = StepBack { now, back, recovery: usage.recovery(), before, after };
+                    let step = StepBack { now, back, recovery: usage.recovery_source(), before, after };
                     let late = late.max(limit.recovery(&usage, now).eighth().plus(Span::SECOND)).plus(back);
                     Some((under, step.expiry(Some(at)), late))
                 }

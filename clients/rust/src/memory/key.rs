@@ -5,7 +5,7 @@ use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, Sto
 use ratelimit_core::expiry::{Expiry, StepBack};
 use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Purpose};
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{AnyUsage, Kind, Recovery, Single, Span, Timestamp, Usage, with_usage};
+use ratelimit_core::{AnyUsage, Kind, RecoverySource, Single, Span, Timestamp, Usage, with_usage};
 
 /// Value of a key.
 pub(super) struct Key {
@@ -36,15 +36,15 @@ impl Stored {
         }
     }
 
-    fn move_back(&mut self, now: Timestamp) -> Recovery {
+    fn move_back(&mut self, now: Timestamp) -> RecoverySource {
         match self {
             Stored::Plain(any) => with_usage!(any, mut usage => {
                 usage.move_back(now);
-                usage.recovery()
+                usage.recovery_source()
             }),
             Stored::Composite(usage) => {
                 usage.move_back(now);
-                usage.recovery()
+                usage.recovery_source()
             }
         }
     }

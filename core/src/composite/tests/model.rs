@@ -12,7 +12,7 @@ use crate::composite::idempotency::{Charge, Settlement};
 use crate::composite::{Answer, CompositeUsage, MAX_COMPONENTS};
 use crate::evaluate::{Change, Evaluation, Request, evaluate};
 use crate::kind::Kind;
-use crate::limit::{Decision, Identity, Limit, Recovery, Usage, Verdict};
+use crate::limit::{Decision, Identity, Limit, RecoverySource, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{CompositeRequest, Idempotency, KeyRequest, Purpose, Spec};
 use crate::wire::codec::Discard;
@@ -119,17 +119,17 @@ impl Component {
                 usage.move_back(now);
                 usage.encode_effect(&mut Discard);
             }
-            (ahead, usage.recovery())
+            (ahead, usage.recovery_source())
         });
         let known = !self.charged_by.is_empty() && !self.is_far && !self.is_over;
         self.recovers_at = match recovery {
             // The end of an aligned window is known only to the limit that opened it.
-            Recovery::IsHidden => self.recovers_at,
-            Recovery::MovesAlong if ahead == Span::ZERO => self.recovers_at,
-            Recovery::MovesAlong if known => now.plus(self.reset(now)).min(Timestamp::MAX),
-            Recovery::MovesAlong => self.recovers_at.minus(ahead),
+            RecoverySource::Limit => self.recovers_at,
+            RecoverySource::MovesBack if ahead == Span::ZERO => self.recovers_at,
+            RecoverySource::MovesBack if known => now.plus(self.reset(now)).min(Timestamp::MAX),
+            RecoverySource::MovesBack => self.recovers_at.minus(ahead),
             // Slots are whole, so the reported recovery may be later than the difference.
-            Recovery::IsTold => {
+            RecoverySource::Usage => {
                 let reported = now.plus(reported_reset(&self.usage, now));
                 self.recovers_at.minus(ahead).max(reported).min(Timestamp::MAX)
             }

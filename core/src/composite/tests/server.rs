@@ -76,7 +76,7 @@ fn step_back<U: Usage>(usage: &mut U, now: Timestamp, reset: impl Fn(&U, Timesta
     let before = Expiry::of(then, reset(usage, then));
     usage.move_back(now);
     let after = Expiry::of(now, reset(usage, now));
-    Some(StepBack { now, back, recovery: usage.recovery(), before, after })
+    Some(StepBack { now, back, recovery: usage.recovery_source(), before, after })
 }
 
 /// Call on the fast path.

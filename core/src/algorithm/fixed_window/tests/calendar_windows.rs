@@ -149,7 +149,7 @@ fn clock_step_back_to_the_previous_month_keeps_the_expiry_after_the_recovery() {
     moved.move_back(january);
     let expiry_under = |limit| {
         let (before, after) = (expiry(limit, &usage, february), expiry(limit, &moved, january));
-        StepBack { now: january, back, recovery: moved.recovery(), before, after }.expiry(Some(present))
+        StepBack { now: january, back, recovery: moved.recovery_source(), before, after }.expiry(Some(present))
     };
     // Under its own limit it recovers with January.
     let recovered = month.end(&moved, january).ceil_millis();

@@ -148,10 +148,10 @@ impl Model {
         let Some(component) = self.components.first_mut() else { return };
         // The expiry may be newer than the clock, so it is compared with `now` directly.
         let left = Span::from_micros(expires_at.unwrap().saturating_sub(now.floor_millis()) * 1000);
-        let (moved, recovery) = with_usage!(&component.usage, usage => (usage.is_after(now), usage.recovery()));
+        let (moved, recovery) = with_usage!(&component.usage, usage => (usage.is_after(now), usage.recovery_source()));
         component.move_back(now);
         let reported = match recovery {
-            Recovery::IsTold if moved => reported_reset(&component.usage, now),
+            RecoverySource::Usage if moved => reported_reset(&component.usage, now),
             _ => Span::ZERO,
         };
         component.recovers_at = now.plus(left.max(reported)).min(Timestamp::MAX);
