@@ -98,7 +98,7 @@ static COMMANDS: &[Command] = &[
         c"O(N) with N the number of keys, each at the cost of its algorithm"
     },
     command! {
-        c"rl.mpeek" = rl_mtake::peek, Peek on Numbered, arity -4, MULTI_TO_LOOK,
+        c"rl.mpeek" = rl_mtake::peek, Peek on Numbered, arity -4, MULTI_PEEK,
         c"Returns what RL.MTAKE would return, and changes nothing.",
         c"O(N) with N the number of keys, each at the cost of its algorithm"
     },
@@ -133,7 +133,7 @@ static COMMANDS: &[Command] = &[
         c"O(N) with N the number of specs, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.peek" = rl_take::peek, Peek on First, arity -3, TAKE_TO_LOOK,
+        c"rl.peek" = rl_take::peek, Peek on First, arity -3, PEEK,
         c"Returns what RL.TAKE would return, and changes nothing.",
         c"O(N) with N the number of specs, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },

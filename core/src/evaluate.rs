@@ -20,18 +20,18 @@ pub enum Request {
     /// Refund of this amount (`COST -amount`).
     GiveBack(Amount),
     /// Peek (`COST 0`) that keeps more than the whole limit (`KEEP`). Only the holder of a lease is granted.
-    LookPastLimit,
+    PeekPastLimit,
 }
 
 impl Request {
     /// Returns `true` for a peek, which neither charges nor refunds.
     #[must_use]
-    pub fn is_look(self) -> bool {
+    pub fn is_peek(self) -> bool {
         match self {
             Request::Take(cost) | Request::Force(cost) | Request::ForceUpTo(cost) | Request::Within(cost, _) => {
                 cost == Amount::ZERO
             }
-            Request::LookPastLimit => true,
+            Request::PeekPastLimit => true,
             Request::UpTo(_) | Request::GiveBack(_) => false,
         }
     }
@@ -46,7 +46,7 @@ impl Request {
             | Request::ForceUpTo(amount)
             | Request::Within(amount, _)
             | Request::GiveBack(amount) => amount,
-            Request::LookPastLimit => Amount::ZERO,
+            Request::PeekPastLimit => Amount::ZERO,
         }
     }
 
@@ -94,7 +94,7 @@ pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: 
         Request::Take(cost) | Request::Force(cost) | Request::ForceUpTo(cost) | Request::Within(cost, _) => cost,
         Request::UpTo(_) => Amount::ONE,
         // KEEP has lowered the limit to zero, so the smallest cost never fits.
-        Request::LookPastLimit => Amount::saturating(1),
+        Request::PeekPastLimit => Amount::saturating(1),
         Request::GiveBack(amount) => {
             let nothing = amount == Amount::ZERO || usage.is_unused();
             let change = if nothing { Change::Nothing } else { Change::GiveBack(amount) };
@@ -110,7 +110,7 @@ pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: 
             let granted = if verdict.allowed() { limit.remaining(usage, now).floor().min(most) } else { Amount::ZERO };
             Evaluation { granted: Some(granted), ..Evaluation::all_or_nothing(verdict, granted) }
         }
-        Request::LookPastLimit => Evaluation::all_or_nothing(verdict, Amount::ZERO),
+        Request::PeekPastLimit => Evaluation::all_or_nothing(verdict, Amount::ZERO),
         Request::Take(_) | Request::GiveBack(_) => Evaluation::all_or_nothing(verdict, cost),
     }
 }

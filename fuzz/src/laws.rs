@@ -112,9 +112,9 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
         usage.move_back(now);
     }
     assert!(!usage.is_after(now));
-    let (before, looked): (Fields, Evaluation) = (fields(usage), evaluate(limit, usage, now, request));
-    let peeked = looked.decision(limit, usage, now, false);
-    assert_eq!(fields(usage), before, "a look changes nothing");
+    let (before, evaluation): (Fields, Evaluation) = (fields(usage), evaluate(limit, usage, now, request));
+    let peeked = evaluation.decision(limit, usage, now, false);
+    assert_eq!(fields(usage), before, "a peek changes nothing");
     assert_eq!(
         (peeked, limit.entries_after_charge(usage, now)),
         (seen, entries),
@@ -126,9 +126,9 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     let mut elsewhere = usage.clone();
     let mut told = Fields::default();
     usage.encode_effect(&mut told);
-    looked.change().apply(limit, usage, now);
-    let decision = looked.decision(limit, usage, now, true);
-    if looked.change() == Change::Nothing {
+    evaluation.change().apply(limit, usage, now);
+    let decision = evaluation.decision(limit, usage, now, true);
+    if evaluation.change() == Change::Nothing {
         assert_eq!(fields(usage), before, "what changes nothing writes nothing");
         assert_eq!(decision, peeked);
     } else if !usage.is_unused() {
@@ -166,8 +166,8 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
     if seen.has_too_many_components(StoredUsage::Composite(usage), now) {
         return;
     }
-    let looked = answer(&seen, usage, now, false);
-    for (decision, spec) in looked.each.iter().zip(&call.specs) {
+    let peeked = answer(&seen, usage, now, false);
+    for (decision, spec) in peeked.each.iter().zip(&call.specs) {
         assert!(decision.remaining <= spec.limit.limit());
     }
     let mut elsewhere = usage.clone();
@@ -181,10 +181,10 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
     let moved = fields(usage);
     assert_eq!(
         answer(&CompositeEvaluation::at(call, StoredUsage::Composite(usage), now), usage, now, false),
-        looked,
+        peeked,
         "the clock was seen to before"
     );
-    assert_eq!(fields(usage), moved, "a look changes nothing");
+    assert_eq!(fields(usage), moved, "a peek changes nothing");
     if writes {
         usage.charge(call, &seen, now);
     }

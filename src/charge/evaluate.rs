@@ -205,8 +205,8 @@ impl KeyEvaluation for EvaluatedRequest<'_, '_> {
         of_any!(self, evaluation => evaluation.allows())
     }
 
-    fn knows(&self) -> bool {
-        of_any!(self, evaluation => evaluation.knows())
+    fn has_record(&self) -> bool {
+        of_any!(self, evaluation => evaluation.has_record())
     }
 
     #[inline(always)]

@@ -17,7 +17,7 @@ pub trait KeyEvaluation {
     }
 
     /// Returns `true` if the key has recorded the idempotency key of a call that settles it.
-    fn knows(&self) -> bool {
+    fn has_record(&self) -> bool {
         false
     }
 
@@ -65,19 +65,19 @@ pub fn check_entries(kind: Kind, entries: usize) -> Result<(), Error> {
     }
 }
 
-/// Counts a call that as a whole is `allowed`. A call that only `looks` is not counted as denied.
+/// Counts a call that as a whole is `allowed`. A call that only `peeks` is not counted as denied.
 #[inline(always)]
-pub fn count_call(redis: &Redis, allowed: bool, looks: bool) {
-    if allowed || !looks {
+pub fn count_call(redis: &Redis, allowed: bool, peeks: bool) {
+    if allowed || !peeks {
         redis.stats.decided(allowed);
     }
 }
 
 /// Counts the limits of one of a call's keys. Returns `true` if the key denies the call.
 #[inline(always)]
-pub fn count_key(evaluation: &impl KeyEvaluation, allowed: bool, looks: bool) -> bool {
+pub fn count_key(evaluation: &impl KeyEvaluation, allowed: bool, peeks: bool) -> bool {
     let denies = evaluation.denies();
-    if denies && looks {
+    if denies && peeks {
         return false;
     }
     evaluation.count(allowed);

@@ -40,7 +40,7 @@ impl KeysAnswer {
     fn push(&mut self, request: &ManyKeysRequest, key: &EvaluatedRequest, decision: Decision) {
         let decision = match request.purpose {
             Purpose::GiveBack => Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision },
-            Purpose::Charge | Purpose::Check | Purpose::Settle => decision,
+            Purpose::Charge | Purpose::Peek | Purpose::Settle => decision,
         };
         let counts = match (self.allowed, request.purpose) {
             (true, _) => decision.verdict.allowed(),
@@ -54,16 +54,16 @@ impl KeysAnswer {
     }
 }
 
-/// Returns `true` if a call as a whole is granted. A settlement is if any key knows its id.
+/// Returns `true` if a call as a whole is granted. A settlement is if any key has_record its id.
 #[inline(always)]
 fn is_allowed<'e, 's: 'e, 'a: 's>(
     request: &ManyKeysRequest,
     mut keys: impl Iterator<Item = &'e EvaluatedRequest<'s, 'a>>,
 ) -> bool {
     match request.purpose {
-        Purpose::Settle => keys.any(KeyEvaluation::knows),
+        Purpose::Settle => keys.any(KeyEvaluation::has_record),
         Purpose::GiveBack => true,
-        Purpose::Charge | Purpose::Check => !keys.any(KeyEvaluation::denies),
+        Purpose::Charge | Purpose::Peek => !keys.any(KeyEvaluation::denies),
     }
 }
 
@@ -104,14 +104,14 @@ pub fn charge_keys(
     let keys = evaluate_keys(redis, request, now)?;
     let evaluated = || keys.iter().map(|key| &key.evaluated);
     let mut answer = KeysAnswer::of(request, is_allowed(request, evaluated()));
-    let (allowed, looks) = (answer.allowed, !answer.allowed && request.only_looks());
+    let (allowed, peeks) = (answer.allowed, !answer.allowed && request.is_peek());
     if allowed {
         check(redis, evaluated())?;
     }
-    count_call(redis, allowed, looks);
+    count_call(redis, allowed, peeks);
     for (place, EvaluatedKey { closed, evaluated }) in keys.iter().enumerate() {
         let policy = policies.get(place).and_then(Option::as_deref);
-        if count_key(evaluated, allowed, looks) {
+        if count_key(evaluated, allowed, peeks) {
             redis.denied(closed.name(), evaluated.item(), policy.map(|policy| &policy.name), now);
         }
         let changes_key = evaluated.changes_key(allowed);

@@ -143,7 +143,7 @@ where
     L: Limit<Usage: Single>,
 {
     let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), request, now);
-    let changes_key = decide(&mut key, &evaluation, || request.is_look(), item, policy, now)?;
+    let changes_key = decide(&mut key, &evaluation, || request.is_peek(), item, policy, now)?;
     Ok(evaluation.commit(limit, request, key, changes_key, now))
 }
 
@@ -195,17 +195,17 @@ fn charge_open(
     let stored = stored_usage(key.contents(), request, &unused)?;
     let missing = key.contents().is_missing();
     let evaluation = SeveralLimits::at(Cow::Borrowed(request), stored, missing, now, || key.redis().out_of_memory());
-    let changes_key = decide(&mut key, &evaluation, || request.purpose == Purpose::Check, request.item(), policy, now)?;
+    let changes_key = decide(&mut key, &evaluation, || request.purpose == Purpose::Peek, request.item(), policy, now)?;
     Ok(evaluation.commit(key, changes_key, now))
 }
 
-/// Refuses a call for which there is no room, and counts any other. A call that only `looks` is not counted as denied.
+/// Refuses a call for which there is no room, and counts any other. A call that only `peeks` is not counted as denied.
 /// Returns `true` if the key is changed.
 #[inline(always)]
 fn decide(
     key: &mut OpenKey,
     evaluation: &impl KeyEvaluation,
-    looks: impl FnOnce() -> bool,
+    peeks: impl FnOnce() -> bool,
     item: Option<&[u8]>,
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
@@ -214,9 +214,9 @@ fn decide(
     if allowed {
         check(key.redis(), once(evaluation))?;
     }
-    let looks = !allowed && looks();
-    count_call(key.redis(), allowed, looks);
-    if count_key(evaluation, allowed, looks) {
+    let peeks = !allowed && peeks();
+    count_call(key.redis(), allowed, peeks);
+    if count_key(evaluation, allowed, peeks) {
         key.denied(item, policy.map(|policy| &policy.name), now);
     }
     Ok(evaluation.changes_key(allowed))
@@ -269,9 +269,9 @@ fn take_over(
     if !replace(redis, name, usage, Expiry::of(now, reset).after_charge(None, false), now) {
         return Ok(None);
     }
-    let (allowed, looks) = (evaluation.allows(), request.is_look());
-    count_call(redis, allowed, looks);
-    if count_key(&evaluation, allowed, looks) {
+    let (allowed, peeks) = (evaluation.allows(), request.is_peek());
+    count_call(redis, allowed, peeks);
+    if count_key(&evaluation, allowed, peeks) {
         redis.denied(name, None, None, now);
     }
     Ok(Some(decision))

@@ -37,7 +37,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
     ) -> SeveralLimits<'s, 'a> {
         guard::panic_test_point();
         let plain = if let StoredUsage::Plain(_, kind) = stored { Some(kind) } else { None };
-        let mut evaluation = SeveralLimits {
+        let mut limits = SeveralLimits {
             evaluation: CompositeEvaluation::default(),
             request,
             plain,
@@ -45,27 +45,27 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
             room: Ok(()),
             grows: false,
         };
-        evaluation.evaluation.look_at(&evaluation.request, stored, now);
-        evaluation.look_for_room(stored, now, out_of_memory);
-        evaluation
+        limits.evaluation.evaluate(&limits.request, stored, now);
+        limits.check_growth(stored, now, out_of_memory);
+        limits
     }
 
     /// Checks that there is room for the entries and components that the call would add. If there is not, or no memory
     /// for them, the additions of limits in shadow mode are left out, as those limits never deny.
     #[inline(always)]
-    fn look_for_room(&mut self, stored: StoredUsage, now: Timestamp, out_of_memory: impl FnOnce() -> bool) {
+    fn check_growth(&mut self, stored: StoredUsage, now: Timestamp, out_of_memory: impl FnOnce() -> bool) {
         self.room = check_room(&self.evaluation, &self.request, stored, now);
-        self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.request, stored, now);
-        let casts_shadow = self.request.specs.iter().any(|spec| spec.shadow);
-        if casts_shadow && (self.room.is_err() || (self.grows && out_of_memory())) {
-            self.evaluation.leave_shadows_out();
+        self.grows = self.creates_plain_key() || grows(&self.evaluation, &self.request, stored, now);
+        let has_shadow_limits = self.request.specs.iter().any(|spec| spec.shadow);
+        if has_shadow_limits && (self.room.is_err() || (self.grows && out_of_memory())) {
+            self.evaluation.exclude_shadow_limits();
             self.room = check_room(&self.evaluation, &self.request, stored, now);
-            self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.request, stored, now);
+            self.grows = self.creates_plain_key() || grows(&self.evaluation, &self.request, stored, now);
         }
     }
 
     /// Returns `true` if charging the call would create a plain key.
-    fn makes_a_plain_key(&self) -> bool {
+    fn creates_plain_key(&self) -> bool {
         self.missing && self.plain.is_some() && self.evaluation.changes()
     }
 
@@ -151,8 +151,8 @@ impl KeyEvaluation for SeveralLimits<'_, '_> {
         self.evaluation.allows()
     }
 
-    fn knows(&self) -> bool {
-        self.evaluation.knows()
+    fn has_record(&self) -> bool {
+        self.evaluation.has_record()
     }
 
     fn check_room(&self) -> Result<(), Error> {
@@ -242,5 +242,5 @@ fn check_room(
 
 /// Returns `true` if charging the call would create a component or an entry.
 fn grows(evaluation: &CompositeEvaluation, request: &CompositeRequest, stored: StoredUsage, now: Timestamp) -> bool {
-    evaluation.makes_components() || evaluation.entries(request, stored, now).any(|(_, _, grows)| grows)
+    evaluation.creates_components() || evaluation.entries(request, stored, now).any(|(_, _, grows)| grows)
 }

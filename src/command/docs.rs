@@ -101,7 +101,7 @@ macro_rules! specs {
 const POLICY_NAME: Arg = Arg::new(c"name", Shape::Word).after(c"POLICY");
 const OR_NAME: Arg = Arg::new(c"other", Shape::Word).after(c"OR").optional().multiple();
 const SPEC: Arg = command_lines!(specs, { (MODE, MODE_OR_WAIT, COUNTS) });
-const SPEC_TO_LOOK: Arg = command_lines!(specs, { (MODE, MODE_OR_WAIT, ONCE.optional()) });
+const PEEK_SPEC: Arg = command_lines!(specs, { (MODE, MODE_OR_WAIT, ONCE.optional()) });
 /// Spec of one of several keys, which are charged all or none: it has no UPTO, and no idempotency key of its own.
 const SPEC_OF_KEYS: Arg = command_lines!(specs, {
     (FORCE.optional(), FORCE_OR_WAIT)
@@ -124,7 +124,7 @@ macro_rules! limits {
     };
 }
 const LIMITS: Arg = limits!(SPEC, COUNTS);
-const LIMITS_TO_LOOK: Arg = limits!(SPEC_TO_LOOK, ONCE.optional());
+const PEEK_LIMITS: Arg = limits!(PEEK_SPEC, ONCE.optional());
 
 macro_rules! of_commands {
     ({} $($read:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
@@ -148,7 +148,7 @@ pub const RELEASE: &[Arg] = &[KEY, HOLDER.multiple()];
 /// The arguments of RL.MTAKE.
 pub const MULTI: &[Arg] = &[NUMKEYS, KEY.multiple(), COST, FORCE_OR_WAIT, KEEP, COUNTS, SPEC_OF_KEYS.multiple()];
 /// The arguments of RL.MPEEK.
-pub const MULTI_TO_LOOK: &[Arg] =
+pub const MULTI_PEEK: &[Arg] =
     &[NUMKEYS, KEY.multiple(), COST, FORCE_OR_WAIT, KEEP, ONCE.optional(), SPEC_OF_KEYS.multiple()];
 /// The arguments of RL.BAN.
 pub const BAN: &[Arg] = &[KEY, Arg::new(c"duration", Shape::Word)];
@@ -171,7 +171,7 @@ pub const TOP: &[Arg] = &[
 /// The arguments of RL.TAKE.
 pub const TAKE: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, LIMITS];
 /// The arguments of RL.PEEK.
-pub const TAKE_TO_LOOK: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, ONCE.optional(), EACH, LIMITS_TO_LOOK];
+pub const PEEK: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, ONCE.optional(), EACH, PEEK_LIMITS];
 const NAME: Arg = Arg::new(c"name", Shape::Word);
 const SHADOW: Arg = Arg::literal(c"shadow", c"SHADOW").optional();
 const FORCE_OR_SHADOW: Arg =

@@ -58,7 +58,7 @@ pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) ->
 pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let policy = redis.global.policies.find(by, now)?;
     let mut request = by.request(&policy.limits)?;
-    queue_order::place_look(redis, key, &mut request);
+    queue_order::place_peek(redis, key, &mut request);
     let answer = charge::peek(redis, key, &request, now)?;
     Ok(reply(&request, &answer, Some(&policy)))
 }

@@ -29,7 +29,7 @@ pub fn peek<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     request.read_peek(&mut args, Some(&redis.global.bucket_memo))?;
     redis.global.policies.of_keys(&request, policies, now)?;
     resolve_policies(&mut request, policies)?;
-    request.keys.iter_mut().for_each(|(name, of_key)| queue_order::place_look(redis, *name, of_key));
+    request.keys.iter_mut().for_each(|(name, of_key)| queue_order::place_peek(redis, *name, of_key));
     peek_keys(redis, &request, now).map(reply)
 }
 

@@ -91,7 +91,7 @@ pub fn take<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Erro
 pub fn peek<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Error> {
     let key = args.key()?;
     let mut request = KeyRequest::peek_with_memo(&mut args, &redis.global.bucket_memo)?;
-    queue_order::place_look(redis, key, &mut request);
+    queue_order::place_peek(redis, key, &mut request);
     let now = redis::now();
     match &request {
         KeyRequest::One(spec) => peek_one(redis, key, spec, now).map(|decision| Reply::decision(&decision)),

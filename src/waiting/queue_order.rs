@@ -19,7 +19,7 @@ pub fn place_take(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
 
 /// Places a call that only peeks behind the waiting calls of its key, without applying its limit to them.
 #[inline(always)]
-pub fn place_look(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
+pub fn place_peek(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
     if redis.global.queues.any() {
         for spec in specs(request) {
             place_behind(redis, name, spec, false);
@@ -42,7 +42,7 @@ fn place_behind(redis: &Redis, name: KeyName, spec: &mut Spec, takes: bool) {
     let limit = spec.limit.raised_by(spec.kept).limit();
     let AnyLimit::Concurrency(concurrency) = &mut spec.limit else { return };
     let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
-    let is_limit = takes && !spec.shadow && !spec.request.is_look();
+    let is_limit = takes && !spec.shadow && !spec.request.is_peek();
     let callers_wait_ahead = if is_limit {
         let (callers_wait_ahead, limit_changed) = queues.limit_to(db, key, limit);
         if limit_changed {

@@ -155,7 +155,7 @@ where
 /// Sets the cost of a call for the limits without a cost of their own. A cost of 0 charges no limit.
 fn set_cost(call: &mut CompositeRequest, unit_requests: &[Request], cost: Amount) {
     let is_check = cost == Amount::ZERO;
-    call.purpose = if is_check { Purpose::Check } else { Purpose::Charge };
+    call.purpose = if is_check { Purpose::Peek } else { Purpose::Charge };
     for (spec, unit_request) in call.specs.iter_mut().zip(unit_requests) {
         spec.request = if spec.own_cost && !is_check { *unit_request } else { Request::Take(cost) };
     }
@@ -184,7 +184,7 @@ fn decide_several(
     };
     if admits && is_overfull(&evaluation) {
         // As in the server, entries of limits in shadow mode are left out first.
-        evaluation.leave_shadows_out();
+        evaluation.exclude_shadow_limits();
         if is_overfull(&evaluation) {
             return TrialOutcome::Overfull;
         }

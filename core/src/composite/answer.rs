@@ -177,7 +177,7 @@ impl CompositeEvaluation {
     /// Returns `true` if a limit in shadow mode would have denied the call.
     fn shadow_denies(&self, request: &CompositeRequest) -> bool {
         // Refunds and settlements are never denied.
-        let decides = matches!(request.purpose, Purpose::Charge | Purpose::Check);
+        let decides = matches!(request.purpose, Purpose::Charge | Purpose::Peek);
         decides && self.limits.iter().any(LimitEvaluation::denies_in_shadow)
     }
 }
@@ -203,7 +203,7 @@ where
 /// compared without dividing. The first of equal ones.
 pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
     let cost = |spec: &Spec| match spec.request {
-        Request::GiveBack(_) | Request::LookPastLimit => Amount::ONE,
+        Request::GiveBack(_) | Request::PeekPastLimit => Amount::ONE,
         Request::Take(cost)
         | Request::UpTo(cost)
         | Request::Force(cost)

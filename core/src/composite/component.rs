@@ -4,7 +4,7 @@ use super::Extras;
 use super::identity::{ComponentIdentity, ShortIdentity};
 use crate::algorithm::any::{AnyUsage, with_usage};
 use crate::kind::Kind;
-use crate::limit::{Recovery, Usage};
+use crate::limit::{RecoverySource, Usage};
 use crate::number::{Span, Timestamp};
 
 /// Usage of one limit. A component takes 32 bytes: the label fits beside the tag of the usage.

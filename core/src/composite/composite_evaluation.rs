@@ -67,12 +67,12 @@ impl CompositeEvaluation {
     #[must_use]
     pub fn at(request: &CompositeRequest, stored: StoredUsage, now: Timestamp) -> CompositeEvaluation {
         let mut evaluation = CompositeEvaluation::default();
-        evaluation.look_at(request, stored, now);
+        evaluation.evaluate(request, stored, now);
         evaluation
     }
 
     /// Evaluates a call in place, because the evaluation is large to copy. Must be called on a new evaluation.
-    pub fn look_at(&mut self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp) {
+    pub fn evaluate(&mut self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp) {
         let recorded = stored.recorded_call(request, now);
         let known = recorded.is_some();
         let settled = recorded.is_some_and(|recorded| recorded.settled);
@@ -181,7 +181,7 @@ impl CompositeEvaluation {
 
     /// Returns `true` if the key has a record of the id.
     #[must_use]
-    pub fn knows(&self) -> bool {
+    pub fn has_record(&self) -> bool {
         matches!(self.outcome, Outcome::Repeated(_) | Outcome::Settles | Outcome::Settled)
     }
 
@@ -233,7 +233,7 @@ impl CompositeEvaluation {
     }
 
     /// Leaves the limits in shadow mode uncharged: there is no room for their entries, and they deny no call.
-    pub fn leave_shadows_out(&mut self) {
+    pub fn exclude_shadow_limits(&mut self) {
         for evaluation in self.limits.iter_mut().filter(|evaluation| evaluation.shadow) {
             evaluation.evaluation.leave_out();
             (evaluation.entries, evaluation.grows) = (None, false);
@@ -252,7 +252,7 @@ impl CompositeEvaluation {
     /// Returns `true` if the call would create a component, also of a missing key. The usage of a plain key becomes a
     /// component only when another one is added.
     #[must_use]
-    pub fn makes_components(&self) -> bool {
+    pub fn creates_components(&self) -> bool {
         self.new_components() > 0
     }
 

@@ -8,7 +8,7 @@ use super::{Component, CompositeUsage};
 use crate::algorithm::any::Single;
 use crate::effect::{Effect, Text};
 use crate::expiry::LATEST_EXPIRY;
-use crate::limit::{Recovery, Usage};
+use crate::limit::{RecoverySource, Usage};
 use crate::number::{Span, Timestamp};
 use crate::readable::{self, Unreadable};
 use crate::wire::codec::Decoder;
@@ -132,7 +132,7 @@ fn recovers_at<U: Single>(usage: &U, moved: bool, expires_at: Option<u64>, now: 
     let expires_at = expires_at.filter(|at| *at <= LATEST_EXPIRY);
     let left = expires_at
         .map_or(Span::MAX_ARGUMENT, |at| Span::from_micros(at.saturating_sub(now.floor_millis()).saturating_mul(1000)));
-    // The move back may have delayed the recovery of a usage that knows its recovery.
+    // The move back may have delayed the recovery of a usage that has_record its recovery.
     let is_known = moved && usage.recovery_source() == RecoverySource::Usage;
     let left = if is_known { left.max(usage.time_to_recovery(now)) } else { left };
     now.plus(left).min(Timestamp::MAX)

@@ -53,7 +53,7 @@ impl LimitEvaluation {
 
     /// Returns `true` if the spec renews a lease that its holder has.
     pub(super) fn renews(&self, spec: &Spec, stored: StoredUsage, now: Timestamp) -> bool {
-        if spec.request.is_look() || !matches!(spec.limit, AnyLimit::Concurrency(_)) {
+        if spec.request.is_peek() || !matches!(spec.limit, AnyLimit::Concurrency(_)) {
             return false;
         }
         // Without any room, only a renewal is granted.

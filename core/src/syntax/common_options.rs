@@ -33,7 +33,7 @@ impl<'a> CommonOptions<'a> {
                 Purpose::Settle
             }
             (_, Some(Cost::GiveBack(_))) => Purpose::GiveBack,
-            (_, Some(Cost::Charge { cost: Amount::ZERO, .. })) => Purpose::Check,
+            (_, Some(Cost::Charge { cost: Amount::ZERO, .. })) => Purpose::Peek,
             _ => Purpose::Charge,
         };
         // Validated even if each spec overrides these options.
@@ -63,8 +63,8 @@ impl<'a> CommonOptions<'a> {
         let all = self.options;
         let idempotency = self.with_idempotency_of(own)?.map_or(all.idempotency, |common| common.idempotency());
         // A cost of the spec itself is only evaluated if the call as a whole charges nothing.
-        let looks = own.cost.is_some() && self.purpose != Purpose::Charge;
-        let cost = if looks { Some(Cost::Charge { cost: Amount::ZERO, whole: true }) } else { own.cost.or(all.cost) };
+        let peeks = own.cost.is_some() && self.purpose != Purpose::Charge;
+        let cost = if peeks { Some(Cost::Charge { cost: Amount::ZERO, whole: true }) } else { own.cost.or(all.cost) };
         let cost_text = if own.cost.is_some() { own.cost_text } else { all.cost_text };
         // A mode or an amount to keep belongs to the cost beside which it stands. A percentage to keep applies to any
         // cost.
@@ -75,7 +75,7 @@ impl<'a> CommonOptions<'a> {
         };
         let (each, item) = (all.each || own.each, own.item.or(all.item));
         let options = Options { cost, cost_text, mode, keep, idempotency, each, item, ..Options::NONE };
-        if looks {
+        if peeks {
             Ok(CommonOptions { options, purpose: self.purpose, is_any: true, own_cost: true })
         } else {
             CommonOptions::of(options)
@@ -165,7 +165,7 @@ impl<'a> CommonOptions<'a> {
         match (self.purpose, own.mode) {
             (Purpose::Settle, Some(mode)) if !separate => Err(out_of_place(mode.word(), Reason::SettleSetsCost)),
             (Purpose::Settle, _) => Ok(Request::Take(Amount::ZERO)),
-            (Purpose::Check | Purpose::GiveBack, _) if separate => Ok(Request::Take(Amount::ZERO)),
+            (Purpose::Peek | Purpose::GiveBack, _) if separate => Ok(Request::Take(Amount::ZERO)),
             (_, mode) if separate => own.request(mode),
             (_, mode) => {
                 let waits = matches!(limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Burst);

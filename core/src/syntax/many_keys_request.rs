@@ -121,11 +121,11 @@ impl<'a> ManyKeysRequest<'a> {
 impl ManyKeysRequest<'_> {
     /// Returns `true` if the call neither charges nor refunds any of its keys. Policies must have been resolved before.
     #[must_use]
-    pub fn only_looks(&self) -> bool {
-        self.purpose == Purpose::Check
+    pub fn is_peek(&self) -> bool {
+        self.purpose == Purpose::Peek
             || self.keys.iter().all(|(_, request)| match request {
-                KeyRequest::One(spec) => spec.request.is_look() && self.purpose == Purpose::Charge,
-                KeyRequest::Composite(call) => call.purpose == Purpose::Check,
+                KeyRequest::One(spec) => spec.request.is_peek() && self.purpose == Purpose::Charge,
+                KeyRequest::Composite(call) => call.purpose == Purpose::Peek,
                 KeyRequest::Policy(_) => false,
             })
     }

@@ -333,8 +333,8 @@ impl<'a> ByPolicy<'a> {
         let (purpose, each) = (self.common.purpose, self.each());
         if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), &policy.plain, idempotency, each) {
             // A refund is never denied, not even by a limit with a cost of its own.
-            let looks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));
-            if !looks_beside {
+            let peeks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));
+            if !peeks_beside {
                 return Ok(KeyRequest::One(*spec));
             }
         }

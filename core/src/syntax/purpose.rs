@@ -86,7 +86,7 @@ pub enum Purpose {
     /// The call charges its cost.
     Charge,
     /// The cost is 0: the call only evaluates.
-    Check,
+    Peek,
     /// The cost is negative: the call refunds and is never denied.
     GiveBack,
     /// The call settles an earlier charge (SETTLE). It is never denied, and the request of each spec has a cost of 0.
@@ -99,13 +99,13 @@ impl Purpose {
     pub fn of(request: Request) -> Purpose {
         match request {
             Request::GiveBack(_) => Purpose::GiveBack,
-            request if request.is_look() => Purpose::Check,
+            request if request.is_peek() => Purpose::Peek,
             Request::Take(_)
             | Request::Force(_)
             | Request::ForceUpTo(_)
             | Request::Within(..)
             | Request::UpTo(_)
-            | Request::LookPastLimit => Purpose::Charge,
+            | Request::PeekPastLimit => Purpose::Charge,
         }
     }
 }

@@ -124,7 +124,7 @@ impl<'a> Spec<'a> {
     pub(crate) fn keeping(self, kept: Amount) -> Spec<'a> {
         let limit = self.limit.limit();
         // A limit cannot keep more than it has, so even a request that only evaluates is denied.
-        let request = if kept > limit && self.request.is_look() { Request::LookPastLimit } else { self.request };
+        let request = if kept > limit && self.request.is_peek() { Request::PeekPastLimit } else { self.request };
         let kept = kept.min(limit);
         Spec { limit: self.limit.lowered_by(kept), request, kept, ..self }
     }

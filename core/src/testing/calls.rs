@@ -127,7 +127,7 @@ pub fn amount_of(request: Request) -> Amount {
         | Request::ForceUpTo(amount)
         | Request::Within(amount, _)
         | Request::GiveBack(amount) => amount,
-        Request::LookPastLimit => Amount::ZERO,
+        Request::PeekPastLimit => Amount::ZERO,
     }
 }
 

@@ -61,10 +61,10 @@ pub fn run(data: &[u8]) {
             );
         }
     }
-    let looks = asked(&words, KeyRequest::peek);
-    assert_refused_or_sayable(&looks);
-    if let (Ok(KeyRequest::One(spec)), Ok(looked)) = (&generic, &looks) {
-        assert!(matches!(looked, KeyRequest::One(looked) if meaning(looked) == meaning(spec)), "{looked:?}");
+    let peeked = asked(&words, KeyRequest::peek);
+    assert_refused_or_sayable(&peeked);
+    if let (Ok(KeyRequest::One(spec)), Ok(peeked)) = (&generic, &peeked) {
+        assert!(matches!(peeked, KeyRequest::One(peeked) if meaning(peeked) == meaning(spec)), "{peeked:?}");
     }
     match on_keys(&words) {
         Err(error) => assert_wire(&error),
@@ -208,7 +208,7 @@ fn assert_idempotency(idempotency: &Idempotency, purpose: Purpose) {
     match idempotency {
         Idempotency::Every => assert!(purpose != Purpose::Settle),
         Idempotency::Once { id, .. } => {
-            assert!((1..=MAX_ID).contains(&id.len()) && matches!(purpose, Purpose::Charge | Purpose::Check));
+            assert!((1..=MAX_ID).contains(&id.len()) && matches!(purpose, Purpose::Charge | Purpose::Peek));
         }
         Idempotency::Settle { id, amount } => {
             assert!((1..=MAX_ID).contains(&id.len()) && *amount <= Amount::MAX_ARGUMENT && purpose == Purpose::Settle);
@@ -255,7 +255,7 @@ fn meaning(spec: &Spec) -> String {
 
 /// Returns the words of a peek that keeps more than its limit, which lowers the limit to nothing.
 fn past_limit(spec: &Spec) -> Vec<Vec<u8>> {
-    if spec.request == Request::LookPastLimit { vec![b"KEEP".to_vec(), b"1".to_vec()] } else { Vec::new() }
+    if spec.request == Request::PeekPastLimit { vec![b"KEEP".to_vec(), b"1".to_vec()] } else { Vec::new() }
 }
 
 /// Returns the words of a spec, from its values. Its limit is already lowered by the kept amount.
@@ -269,7 +269,7 @@ fn said(spec: &Spec) -> Vec<Vec<u8>> {
     if let AnyLimit::Concurrency(_) = spec.limit {
         words.push(spec.holder.to_vec());
         words.extend(spec.nx.then(|| b"NX".to_vec()));
-        if spec.request.is_look() {
+        if spec.request.is_peek() {
             words.extend(past_limit(spec));
             // A lease of nothing is none: only a call as a whole can look at it.
             return [b"COST".to_vec(), b"0".to_vec()].into_iter().chain(words).collect();
@@ -285,7 +285,7 @@ fn said(spec: &Spec) -> Vec<Vec<u8>> {
         // -0 gives nothing back and is no give-back either; what is rounded down to nothing is one.
         Request::GiveBack(Amount::ZERO) => vec!["COST".into(), "-0.0000001".into()],
         Request::GiveBack(amount) => vec!["COST".into(), format!("-{amount}")],
-        Request::LookPastLimit => vec!["COST".into(), "0".into()],
+        Request::PeekPastLimit => vec!["COST".into(), "0".into()],
     };
     words.extend(past_limit(spec));
     words.extend(options.into_iter().map(String::into_bytes));

@@ -157,8 +157,8 @@ impl<'a> Visit<'a> {
         self.evaluation.denies()
     }
 
-    pub(super) fn knows(&self) -> bool {
-        self.evaluation.knows()
+    pub(super) fn has_record(&self) -> bool {
+        self.evaluation.has_record()
     }
 
     /// Returns `true` if committing changes the key. `allowed` is `true` if all keys of the call allow it.

@@ -186,10 +186,10 @@ impl Visited<'_> {
     }
 }
 
-/// Returns `true` if a call may be committed: a settlement if any key knows its id.
+/// Returns `true` if a call may be committed: a settlement if any key has_record its id.
 fn is_allowed<'v, 'a: 'v>(mut visits: impl Iterator<Item = &'v Visit<'a>> + Clone) -> bool {
     match visits.clone().next().map(|visit| visit.request().purpose) {
-        Some(Purpose::Settle) => visits.any(Visit::knows),
+        Some(Purpose::Settle) => visits.any(Visit::has_record),
         Some(Purpose::GiveBack) => true,
         _ => !visits.any(Visit::denies),
     }

@@ -4,7 +4,7 @@ use super::size::{ROWS, SketchSize};
 use crate::number::Amount;
 
 /// Maximum number of sampled cells per row.
-const LOOKED_AT: u32 = 4096;
+const SAMPLE_COLUMNS: u32 = 4096;
 
 /// Unit of shares: a share of 1.
 const WHOLE: u64 = 10_000;
@@ -24,12 +24,12 @@ pub(super) struct Shares {
 /// product, over the rows, of the shares of full cells.
 pub(super) fn shares(size: SketchSize, capacity: Amount, used: impl Fn(u32) -> u64) -> Shares {
     let columns = size.columns();
-    let looked_at = columns.min(LOOKED_AT);
+    let sampled = columns.min(SAMPLE_COLUMNS);
     let (mut filled, mut chances, mut denied) = (0_u64, 1_u64, 1_u64);
     for row in 0..ROWS {
         let mut without_room = 0_u64;
-        for place in 0..looked_at {
-            let column = u64::from(place).saturating_mul(columns.into()).checked_div(looked_at.into());
+        for place in 0..sampled {
+            let column = u64::from(place).saturating_mul(columns.into()).checked_div(sampled.into());
             let column = column.and_then(|column| u32::try_from(column).ok()).unwrap_or(0);
             let used = Amount::saturating(used(row.saturating_mul(columns).saturating_add(column)));
             filled = filled.saturating_add(u64::from(used != Amount::ZERO));
@@ -38,9 +38,9 @@ pub(super) fn shares(size: SketchSize, capacity: Amount, used: impl Fn(u32) -> u
         }
         // Each factor is at most 2^12, so the products are at most 2^48.
         denied = denied.saturating_mul(without_room);
-        chances = chances.saturating_mul(looked_at.into());
+        chances = chances.saturating_mul(sampled.into());
     }
-    let cells = u64::from(looked_at).saturating_mul(ROWS.into());
+    let cells = u64::from(sampled).saturating_mul(ROWS.into());
     Shares { filled: rounded(filled, cells), unseen_denied: rounded(denied, chances) }
 }
 

@@ -331,7 +331,7 @@ impl Model {
                 return Outcome::Repeated(id, hold);
             }
             (Purpose::GiveBack, None) => return Outcome::Passes,
-            (Purpose::Charge | Purpose::Check, None) => {}
+            (Purpose::Charge | Purpose::Peek, None) => {}
         }
         // "It never denies."
         let enforced: Vec<usize> = (0..evaluations.len()).filter(|n| !call.specs[*n].shadow).collect();

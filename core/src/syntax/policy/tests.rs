@@ -155,7 +155,7 @@ fn options_of_a_policy_override_those_of_the_call() {
     for (text, expected, purpose) in [
         ("", [take(1), take(1)], Purpose::Charge),
         ("COST 4000", [take(1), take(4000)], Purpose::Charge),
-        ("COST 0", [take(0), take(0)], Purpose::Check),
+        ("COST 0", [take(0), take(0)], Purpose::Peek),
         ("COST -7", [take(0), Request::GiveBack(units(7))], Purpose::GiveBack),
         ("COST 7 FORCE", [take(1), Request::Force(units(7))], Purpose::Charge),
         ("COST 7 UPTO", [take(1), Request::UpTo(units(7))], Purpose::Charge),

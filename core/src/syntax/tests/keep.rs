@@ -121,18 +121,18 @@ fn keeping_more_than_the_limit_is_always_denied() {
 #[test]
 fn keep_does_not_change_the_purpose_of_a_zero_cost_call() {
     for (text, purpose) in [
-        ("FIXED 10 1m COST 0 AS a KEEP 9", Purpose::Check),
-        ("FIXED 10 1m COST 0 AS a KEEP 11", Purpose::Check),
-        ("COST 0 KEEP 11 FIXED 10 1m AS a", Purpose::Check),
-        ("COST 0 MAXWAIT 1s KEEP 11 TOKENBUCKET 10 1 1s AS a", Purpose::Check),
-        ("COST 0 FIXED 10 1m SLIDING 10 1m KEEP 11", Purpose::Check),
-        ("COST 0 KEEP 11 CONCURRENCY 10 1m me AS a", Purpose::Check),
+        ("FIXED 10 1m COST 0 AS a KEEP 9", Purpose::Peek),
+        ("FIXED 10 1m COST 0 AS a KEEP 11", Purpose::Peek),
+        ("COST 0 KEEP 11 FIXED 10 1m AS a", Purpose::Peek),
+        ("COST 0 MAXWAIT 1s KEEP 11 TOKENBUCKET 10 1 1s AS a", Purpose::Peek),
+        ("COST 0 FIXED 10 1m SLIDING 10 1m KEEP 11", Purpose::Peek),
+        ("COST 0 KEEP 11 CONCURRENCY 10 1m me AS a", Purpose::Peek),
         ("FIXED 10 1m COST 0.000001 AS a KEEP 11", Purpose::Charge),
         ("FIXED 10 1m UPTO AS a KEEP 11", Purpose::Charge),
     ] {
         let call = several(text).unwrap();
         assert_eq!(call.purpose, purpose, "{text}");
-        assert_eq!(call.specs.iter().all(|spec| spec.request.is_look()), purpose == Purpose::Check, "{text}");
+        assert_eq!(call.specs.iter().all(|spec| spec.request.is_peek()), purpose == Purpose::Peek, "{text}");
     }
 }
 

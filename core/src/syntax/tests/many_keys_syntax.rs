@@ -104,7 +104,7 @@ fn options_before_the_first_spec_apply_to_all_keys() {
             (ZERO_COST, 0),
             (ZERO_COST, 0),
             Idempotency::Every,
-            Purpose::Check,
+            Purpose::Peek,
         ),
         (
             "2 a b FIXED 9 1m COST -1 FIXED 9 1m",
@@ -149,7 +149,7 @@ fn options_before_the_first_spec_apply_to_all_keys() {
 
 #[test]
 fn call_only_looks_if_no_key_is_charged() {
-    for (text, only_looks) in [
+    for (text, is_peek) in [
         ("2 a b COST 0 FIXED 9 1m FIXED 9 1m", true),
         ("2 a b FIXED 9 1m COST 0 FIXED 9 1m COST 0", true),
         ("2 a b FIXED 9 1m COST 0 FIXED 9 1m", false),
@@ -161,14 +161,14 @@ fn call_only_looks_if_no_key_is_charged() {
         ("1 a POLICY gold", false),
     ] {
         let call = ManyKeysRequest::take(&mut Args::new(leaked(text))).unwrap();
-        assert_eq!(call.only_looks(), only_looks, "{text}");
+        assert_eq!(call.is_peek(), is_peek, "{text}");
     }
     // The composite request of a policy.
     let mut call = ManyKeysRequest::take(&mut Args::new(leaked("1 a FIXED 9 1m COST 0"))).unwrap();
     let KeyRequest::One(spec) = call.keys[0].1 else { unreachable!("it stays plain") };
-    for purpose in [Purpose::Check, Purpose::Charge] {
+    for purpose in [Purpose::Peek, Purpose::Charge] {
         let request = CompositeRequest { purpose, ..CompositeRequest::of_one(spec) };
         call.keys[0].1 = KeyRequest::Composite(Box::new(request));
-        assert_eq!(call.only_looks(), purpose == Purpose::Check);
+        assert_eq!(call.is_peek(), purpose == Purpose::Peek);
     }
 }

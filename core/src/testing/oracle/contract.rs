@@ -93,7 +93,7 @@ impl<C: Contract> Key<C> {
                 exact(cost.millionths())
             }
             Request::GiveBack(amount) => -exact(amount.millionths()),
-            Request::LookPastLimit => exact(1),
+            Request::PeekPastLimit => exact(1),
         };
         let max_wait = if let Request::Within(_, max_wait) = request { i128::from(max_wait.micros()) } else { 0 };
         let passes = |at| before.fits(terms, &cost, at + max_wait);
@@ -102,7 +102,7 @@ impl<C: Contract> Key<C> {
         let unit = exact(1_000_000);
         let charge = match request {
             request if request.is_forced() => cost.clone(),
-            Request::LookPastLimit => exact(0),
+            Request::PeekPastLimit => exact(0),
             _ if !allowed => exact(0),
             Request::UpTo(most) => {
                 (((&limit - before.used(terms, now)) / &unit).floor() * unit).min(exact(most.millionths()))

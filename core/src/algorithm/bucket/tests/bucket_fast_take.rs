@@ -30,7 +30,7 @@ fn take_in_one_step_equals_evaluation() {
     for (why, limit, usage, now, cost) in [
         ("a queue", queue(3, 2, "7s"), usage, 5, units(1)),
         ("the clock has gone back", limit, usage, 0, units(1)),
-        ("a look", limit, usage, 5, Amount::ZERO),
+        ("a peek", limit, usage, 5, Amount::ZERO),
         ("it never fits", limit, usage, 5, units(4)),
     ] {
         let now = Timestamp::from_micros(now).unwrap();
@@ -43,7 +43,7 @@ fn first_take_in_one_step_equals_evaluation() {
     let (limit, now, unused) = (bucket(3, 2, "7s"), Timestamp::from_micros(5_000_000).unwrap(), BucketUsage::default());
     assert_eq!(limit.take(&unused, now, units(2)), Some(taken_in_steps(&limit, &unused, now, units(2))));
     for (why, limit, cost) in
-        [("a queue", queue(3, 2, "7s"), units(1)), ("a look", limit, Amount::ZERO), ("it never fits", limit, units(4))]
+        [("a queue", queue(3, 2, "7s"), units(1)), ("a peek", limit, Amount::ZERO), ("it never fits", limit, units(4))]
     {
         assert_eq!(limit.take(&unused, now, cost), None, "{why}");
     }

@@ -223,7 +223,7 @@ impl Model {
                 | Request::Force(cost)
                 | Request::ForceUpTo(cost)
                 | Request::Within(cost, _) => cost.millionths(),
-                Request::GiveBack(_) | Request::LookPastLimit => 0,
+                Request::GiveBack(_) | Request::PeekPastLimit => 0,
             };
             u128::from(if cost == 0 { Amount::ONE.millionths() } else { cost })
         };

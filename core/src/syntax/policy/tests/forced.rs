@@ -67,7 +67,7 @@ fn forced_limit_is_charged_in_full_by_charging_calls_only() {
     let whole = |limit: u64| (units(limit), Amount::ZERO);
     assert_eq!(kept("KEEP 50%"), [whole(10), whole(20), (units(15), units(15)), (units(20), units(20))]);
     assert_eq!(kept("KEEP 4")[..2], [whole(10), whole(20)]);
-    assert_eq!(kept("COST 0 KEEP 4")[0], (units(6), units(4)), "a look");
+    assert_eq!(kept("COST 0 KEEP 4")[0], (units(6), units(4)), "a peek");
 }
 
 #[test]
