@@ -18,7 +18,7 @@ pub enum Request {
     /// Charge of this cost if it fits within the timeout (`MAXWAIT`).
     Within(Amount, Span),
     /// Refund of this amount (`COST -amount`).
-    GiveBack(Amount),
+    Refund(Amount),
     /// Peek (`COST 0`) that keeps more than the whole limit (`KEEP`). Only the holder of a lease is granted.
     PeekPastLimit,
 }
@@ -32,7 +32,7 @@ impl Request {
                 cost == Amount::ZERO
             }
             Request::PeekPastLimit => true,
-            Request::UpTo(_) | Request::GiveBack(_) => false,
+            Request::UpTo(_) | Request::Refund(_) => false,
         }
     }
 
@@ -45,7 +45,7 @@ impl Request {
             | Request::Force(amount)
             | Request::ForceUpTo(amount)
             | Request::Within(amount, _)
-            | Request::GiveBack(amount) => amount,
+            | Request::Refund(amount) => amount,
             Request::PeekPastLimit => Amount::ZERO,
         }
     }
@@ -75,7 +75,7 @@ pub enum Change {
     /// Charge of this cost.
     Charge(Amount),
     /// Refund of this amount.
-    GiveBack(Amount),
+    Refund(Amount),
 }
 
 /// Evaluation of a [`Request`], before any change.
@@ -95,9 +95,9 @@ pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: 
         Request::UpTo(_) => Amount::ONE,
         // KEEP has lowered the limit to zero, so the smallest cost never fits.
         Request::PeekPastLimit => Amount::saturating(1),
-        Request::GiveBack(amount) => {
+        Request::Refund(amount) => {
             let nothing = amount == Amount::ZERO || usage.is_unused();
-            let change = if nothing { Change::Nothing } else { Change::GiveBack(amount) };
+            let change = if nothing { Change::Nothing } else { Change::Refund(amount) };
             return Evaluation { verdict: Verdict::Allowed(Span::ZERO), change, granted: None, forced: false };
         }
     };
@@ -111,7 +111,7 @@ pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: 
             Evaluation { granted: Some(granted), ..Evaluation::all_or_nothing(verdict, granted) }
         }
         Request::PeekPastLimit => Evaluation::all_or_nothing(verdict, Amount::ZERO),
-        Request::Take(_) | Request::GiveBack(_) => Evaluation::all_or_nothing(verdict, cost),
+        Request::Take(_) | Request::Refund(_) => Evaluation::all_or_nothing(verdict, cost),
     }
 }
 
@@ -210,7 +210,7 @@ impl Change {
         match self {
             Change::Nothing => {}
             Change::Charge(cost) => limit.charge(usage, now, cost),
-            Change::GiveBack(amount) => limit.give_back(usage, now, amount),
+            Change::Refund(amount) => limit.refund(usage, now, amount),
         }
     }
 

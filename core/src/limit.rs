@@ -10,7 +10,7 @@ use crate::wire::codec::{Decoder, Encoder};
 ///
 /// The methods that take `&Usage` accept a time before that of the usage, after the clock moved backwards. They return
 /// the same as after [`Usage::move_back`], write nothing, and copy nothing that grows with the calls. `charge` and
-/// `give_back` require that the caller has called `move_back` if the usage is later than `now`.
+/// `refund` require that the caller has called `move_back` if the usage is later than `now`.
 pub trait Limit {
     /// State stored at the key.
     type Usage: Usage;
@@ -65,7 +65,7 @@ pub trait Limit {
     fn charge(&self, usage: &mut Self::Usage, now: Timestamp, cost: Amount);
 
     /// Subtracts `amount` from the usage, down to zero.
-    fn give_back(&self, usage: &mut Self::Usage, now: Timestamp, amount: Amount);
+    fn refund(&self, usage: &mut Self::Usage, now: Timestamp, amount: Amount);
 
     /// Returns the lower bound of the usage from which an earlier charge can still be taken back (SETTLE), rounded
     /// down. `Some(0)`: no earlier charge can be settled. That is so if the limit does not support settlements, if the

@@ -65,7 +65,7 @@ pub fn release(redis: &mut Redis, name: KeyName, holders: &[&[u8]], now: Timesta
 }
 
 /// Releases the lease of a holder if it still has this expiry. Returns the number of released leases.
-pub fn give_back(
+pub fn release_if_unchanged(
     redis: &mut Redis,
     name: KeyName,
     holder: &[u8],

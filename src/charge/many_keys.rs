@@ -39,7 +39,7 @@ impl KeysAnswer {
     #[inline(always)]
     fn push(&mut self, request: &ManyKeysRequest, key: &EvaluatedRequest, decision: Decision) {
         let decision = match request.purpose {
-            Purpose::GiveBack => Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision },
+            Purpose::Refund => Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision },
             Purpose::Charge | Purpose::Peek | Purpose::Settle => decision,
         };
         let counts = match (self.allowed, request.purpose) {
@@ -62,7 +62,7 @@ fn is_allowed<'e, 's: 'e, 'a: 's>(
 ) -> bool {
     match request.purpose {
         Purpose::Settle => keys.any(KeyEvaluation::has_record),
-        Purpose::GiveBack => true,
+        Purpose::Refund => true,
         Purpose::Charge | Purpose::Peek => !keys.any(KeyEvaluation::denies),
     }
 }

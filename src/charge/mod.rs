@@ -29,6 +29,6 @@ mod one_limit;
 mod rates;
 mod several_limits;
 
-pub use leases_and_bans::{ban, follow_clock, give_back, lease_token, lease_until, release};
+pub use leases_and_bans::{ban, follow_clock, lease_token, lease_until, release, release_if_unchanged};
 pub use many_keys::{KeysAnswer, charge_keys, peek_keys};
 pub use one_key::{charge, charge_one, charge_or_take_over, charge_several, peek, peek_one};

@@ -27,7 +27,7 @@ pub fn run(entry: ServerEntry) {
         let before = turn.spent();
         guard::catch_panic((), || match work {
             Work::Evaluation(key) => look_at(turn, &key),
-            Work::GiveBack(grant) => give_back(turn, grant),
+            Work::LeaseRelease(grant) => release_undelivered(turn, grant),
         });
         // Answers have been counted; an evaluation without an answer counts as one.
         turn.has_spent(before.saturating_add(1));
@@ -45,12 +45,12 @@ fn hand_back_answered(global: &Global) -> usize {
 
 /// Releases a lease that was granted to a client that had disconnected, unless its holder has renewed it since. If the
 /// server does not accept writes, the release is queued again.
-fn give_back(turn: &mut Turn, grant: Grant) {
+fn release_undelivered(turn: &mut Turn, grant: Grant) {
     let Grant { key, holder, expires_at } = &grant;
     if turn.may_grant() {
         on_key::run(turn.entry, key.db, &key.name, |redis, name| {
             // An error means that the key now holds another type, without this lease.
-            drop(charge::give_back(redis, name, holder, *expires_at, turn.now));
+            drop(charge::release_if_unchanged(redis, name, holder, *expires_at, turn.now));
         });
     } else {
         let queues = &turn.entry.global.queues;

@@ -277,7 +277,7 @@ impl Limit for Bucket {
         self.take_in_one_step(usage, now, cost)
     }
 
-    fn give_back(&self, usage: &mut BucketUsage, now: Timestamp, amount: Amount) {
+    fn refund(&self, usage: &mut BucketUsage, now: Timestamp, amount: Amount) {
         if self.present(usage, now) <= amount {
             *usage = BucketUsage::default();
             return;

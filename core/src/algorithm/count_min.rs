@@ -235,7 +235,7 @@ impl Limit for ItemLimit<'_> {
         (allocations > 0).then(|| usage.entries().saturating_add(allocations))
     }
 
-    fn give_back(&self, _usage: &mut SketchUsage, _now: Timestamp, _amount: Amount) {
+    fn refund(&self, _usage: &mut SketchUsage, _now: Timestamp, _amount: Amount) {
         // Unreachable, because the grammar rejects refunds of sketches: merged usage cannot be separated.
     }
 }

@@ -233,7 +233,7 @@ impl Limit for FixedWindow {
         usage.used = usage.used.plus(cost);
     }
 
-    fn give_back(&self, usage: &mut FixedWindowUsage, now: Timestamp, amount: Amount) {
+    fn refund(&self, usage: &mut FixedWindowUsage, now: Timestamp, amount: Amount) {
         self.advance(usage, now);
         usage.used = usage.used.minus(amount);
     }

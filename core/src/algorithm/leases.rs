@@ -189,7 +189,7 @@ impl Limit for LeaseLimit<'_> {
         usage.lease(self.holder, Lease { expires_at, units: cost, token });
     }
 
-    fn give_back(&self, _usage: &mut ConcurrencyUsage, _now: Timestamp, _amount: Amount) {
+    fn refund(&self, _usage: &mut ConcurrencyUsage, _now: Timestamp, _amount: Amount) {
         // The syntax has no such call: a holder releases a whole lease.
     }
 

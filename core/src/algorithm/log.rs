@@ -141,9 +141,9 @@ impl Limit for SlidingLog {
         usage.change(LogDelta { forgotten, added: Some((now, cost)), ..usage.delta });
     }
 
-    fn give_back(&self, usage: &mut SlidingLogUsage, now: Timestamp, amount: Amount) {
+    fn refund(&self, usage: &mut SlidingLogUsage, now: Timestamp, amount: Amount) {
         let forgotten = self.expired_entries(usage, now);
-        usage.change(LogDelta { forgotten, given_back: amount, ..usage.delta });
+        usage.change(LogDelta { forgotten, refunded: amount, ..usage.delta });
     }
 
     fn low(&self, usage: &SlidingLogUsage, _now: Timestamp) -> Option<Amount> {

@@ -136,7 +136,7 @@ impl Limit for SlidingWindow {
         usage.current = usage.current.plus(cost);
     }
 
-    fn give_back(&self, usage: &mut SlidingWindowUsage, now: Timestamp, amount: Amount) {
+    fn refund(&self, usage: &mut SlidingWindowUsage, now: Timestamp, amount: Amount) {
         self.advance(usage, now);
         // The current count is refunded first. Then the previous count is lowered so that the estimate decreases by the
         // rest.

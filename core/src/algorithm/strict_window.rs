@@ -132,7 +132,7 @@ impl Limit for StrictWindow {
         usage.counts[0] = usage.counts[0].plus(cost);
     }
 
-    fn give_back(&self, usage: &mut StrictWindowUsage, now: Timestamp, amount: Amount) {
+    fn refund(&self, usage: &mut StrictWindowUsage, now: Timestamp, amount: Amount) {
         self.advance(usage, now);
         // From the oldest slot: subtracting from newer ones would let a trailing window hold more than the limit, net
         // of refunds.

@@ -75,7 +75,7 @@ impl CompositeEvaluation {
     fn adjusted(&self, request: &CompositeRequest, spec: &Spec, decision: Decision) -> Decision {
         let at_once = Verdict::Allowed(Span::ZERO);
         let verdict = match self.outcome {
-            Outcome::Passes if request.purpose == Purpose::GiveBack => at_once,
+            Outcome::Passes if request.purpose == Purpose::Refund => at_once,
             Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned(_) => decision.verdict,
             Outcome::Unknown => Verdict::Never,
             // A limit in shadow mode reports its own decision.
@@ -144,7 +144,7 @@ impl CompositeEvaluation {
             Outcome::Repeated(_) | Outcome::LostLease | Outcome::Settles | Outcome::Settled | Outcome::Unknown
         );
         let passes_a_ban =
-            by_id || request.purpose == Purpose::GiveBack || (self.outcome == Outcome::Passes && !forces(&self.limits));
+            by_id || request.purpose == Purpose::Refund || (self.outcome == Outcome::Passes && !forces(&self.limits));
         let unlimited = Decision::unlimited(verdict);
         let governing = governing.unwrap_or(&unlimited);
         let mut remaining = governing.remaining;
@@ -203,7 +203,7 @@ where
 /// compared without dividing. The first of equal ones.
 pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
     let cost = |spec: &Spec| match spec.request {
-        Request::GiveBack(_) | Request::PeekPastLimit => Amount::ONE,
+        Request::Refund(_) | Request::PeekPastLimit => Amount::ONE,
         Request::Take(cost)
         | Request::UpTo(cost)
         | Request::Force(cost)

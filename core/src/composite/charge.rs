@@ -70,7 +70,7 @@ impl CompositeUsage {
             let place = match change {
                 Change::Nothing => continue,
                 Change::Charge(_) => limit.place.unwrap_or_else(|| self.add(spec)),
-                Change::GiveBack(_) => match limit.place {
+                Change::Refund(_) => match limit.place {
                     Some(place) => place,
                     None => continue,
                 },

@@ -127,7 +127,7 @@ impl CompositeEvaluation {
     }
 
     fn decide(request: &CompositeRequest, stored: StoredUsage, limits: &[LimitEvaluation], now: Timestamp) -> Outcome {
-        if request.purpose == Purpose::GiveBack {
+        if request.purpose == Purpose::Refund {
             return Outcome::Passes;
         }
         let denying = || request.specs.iter().zip(limits).filter(|(_, evaluation)| evaluation.denies());

@@ -25,7 +25,7 @@ fn only_denied_requests_deny_the_other_limits() {
         (Request::Force(units(2)), false),
         (Request::Force(units(3)), false),
         (Request::Force(units(11)), false),
-        (Request::GiveBack(units(11)), false),
+        (Request::Refund(units(11)), false),
     ] {
         assert_eq!(evaluate(&limit, &usage, us(0), request).denies(), denies, "{request:?}");
     }
@@ -46,8 +46,8 @@ fn evaluation_announces_the_change_that_apply_makes() {
         (Request::Within(units(4), Span::SECOND), Change::Nothing, None, 2),
         (Request::Force(units(3)), Change::Charge(units(3)), None, 0),
         (Request::Force(Amount::ZERO), Change::Nothing, None, 2),
-        (Request::GiveBack(units(3)), Change::GiveBack(units(3)), None, 5),
-        (Request::GiveBack(Amount::ZERO), Change::Nothing, None, 2),
+        (Request::Refund(units(3)), Change::Refund(units(3)), None, 5),
+        (Request::Refund(Amount::ZERO), Change::Nothing, None, 2),
     ] {
         let (evaluation, mut after) = (evaluate(&limit, &usage, us(0), request), usage);
         assert_eq!(evaluation.change(), change, "{request:?}");
@@ -56,7 +56,7 @@ fn evaluation_announces_the_change_that_apply_makes() {
         assert_eq!((decision.granted, decision.remaining), (granted, units(remaining)), "{request:?}");
         assert_eq!(decision.verdict.allowed(), evaluation.verdict().allowed(), "{request:?}");
     }
-    let nothing = evaluate(&limit, &BucketUsage::default(), us(0), Request::GiveBack(units(3)));
+    let nothing = evaluate(&limit, &BucketUsage::default(), us(0), Request::Refund(units(3)));
     assert_eq!((nothing.change(), nothing.denies()), (Change::Nothing, false));
 }
 

@@ -32,7 +32,7 @@ impl<'a> CommonOptions<'a> {
                 options.refuse_beside_settle()?;
                 Purpose::Settle
             }
-            (_, Some(Cost::GiveBack(_))) => Purpose::GiveBack,
+            (_, Some(Cost::Refund(_))) => Purpose::Refund,
             (_, Some(Cost::Charge { cost: Amount::ZERO, .. })) => Purpose::Peek,
             _ => Purpose::Charge,
         };
@@ -105,7 +105,7 @@ impl<'a> CommonOptions<'a> {
 
     /// Builds the spec of one of several limits of a key. Rejects a negative cost.
     pub(super) fn spec_on_key(&self, parsed: &ParsedLimit<'a>, options: &SpecOptions<'a>) -> Result<Spec<'a>, Error> {
-        options.options().refuse_give_back(&COST_OF_SEVERAL)?;
+        options.options().refuse_refund(&COST_OF_SEVERAL)?;
         self.spec_by_options(parsed, options).unwrap_or_else(|| Ok(Spec::plain(*parsed)))
     }
 
@@ -165,7 +165,7 @@ impl<'a> CommonOptions<'a> {
         match (self.purpose, own.mode) {
             (Purpose::Settle, Some(mode)) if !separate => Err(out_of_place(mode.word(), Reason::SettleSetsCost)),
             (Purpose::Settle, _) => Ok(Request::Take(Amount::ZERO)),
-            (Purpose::Peek | Purpose::GiveBack, _) if separate => Ok(Request::Take(Amount::ZERO)),
+            (Purpose::Peek | Purpose::Refund, _) if separate => Ok(Request::Take(Amount::ZERO)),
             (_, mode) if separate => own.request(mode),
             (_, mode) => {
                 let waits = matches!(limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Burst);
@@ -186,7 +186,7 @@ impl<'a> CommonOptions<'a> {
             match (options.idempotency, options.cost) {
                 (Idempotency::Once { .. }, _) => return Err(out_of_place(Word::Once, Reason::MergedInSketch)),
                 (Idempotency::Settle { .. }, _) => return Err(out_of_place(Word::Settle, Reason::MergedInSketch)),
-                (Idempotency::Every, Some(Cost::GiveBack(_))) => {
+                (Idempotency::Every, Some(Cost::Refund(_))) => {
                     return Err(Error::unexpected(options.cost_text, Reason::MergedInSketch));
                 }
                 (Idempotency::Every, _) => {}
@@ -198,7 +198,7 @@ impl<'a> CommonOptions<'a> {
     /// Rejects ONCE together with a negative cost.
     fn refuse_once_beside(&self, options: &Options) -> Result<(), Error> {
         match (self.options.idempotency, options.cost) {
-            (Idempotency::Once { .. }, Some(Cost::GiveBack(_))) => {
+            (Idempotency::Once { .. }, Some(Cost::Refund(_))) => {
                 Err(Error::out_of_range("cost", &COST_WITH_ONCE, options.cost_text))
             }
             _ => Ok(()),
@@ -208,8 +208,8 @@ impl<'a> CommonOptions<'a> {
 
 /// Rejects KEEP together with FORCE, SETTLE or a negative cost.
 fn refuse_to_keep(keep: Option<Keep>, request: Request, purpose: Purpose) -> Result<(), Error> {
-    let keeps_nothing = matches!(purpose, Purpose::Settle | Purpose::GiveBack);
-    if keep.is_some() && (keeps_nothing || matches!(request, Request::Force(_) | Request::GiveBack(_))) {
+    let keeps_nothing = matches!(purpose, Purpose::Settle | Purpose::Refund);
+    if keep.is_some() && (keeps_nothing || matches!(request, Request::Force(_) | Request::Refund(_))) {
         return Err(out_of_place(Word::Keep, Reason::KeepConflict));
     }
     Ok(())

@@ -236,7 +236,7 @@ impl<'a> KeyRequest<'a> {
         let spec = common.spec(parsed, own)?;
         let purpose = if common.purpose == Purpose::Charge { Purpose::of(spec.request) } else { common.purpose };
         // A refund is never denied, not even by a spec with a cost of its own.
-        let peeks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));
+        let peeks_beside = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
         let plain = idempotency == Idempotency::Every
             && spec.name.is_none()
             && !common.each()

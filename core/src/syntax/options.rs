@@ -61,7 +61,7 @@ pub(super) enum Cost {
         /// `true` if the cost was a whole number before rounding.
         whole: bool,
     },
-    GiveBack(Amount),
+    Refund(Amount),
 }
 
 /// Mutually exclusive options that change how a cost is charged.
@@ -278,9 +278,9 @@ impl<'a> Options<'a> {
     }
 
     /// Rejects a negative cost for one of several limits of a key.
-    pub(super) fn refuse_give_back(&self, must_be: &'static MustBe) -> Result<(), Error> {
+    pub(super) fn refuse_refund(&self, must_be: &'static MustBe) -> Result<(), Error> {
         match self.cost {
-            Some(Cost::GiveBack(_)) => Err(Error::out_of_range("cost", must_be, self.cost_text)),
+            Some(Cost::Refund(_)) => Err(Error::out_of_range("cost", must_be, self.cost_text)),
             _ => Ok(()),
         }
     }
@@ -296,9 +296,9 @@ impl<'a> Options<'a> {
         let refused = |must_be| Error::out_of_range("cost", must_be, self.cost_text);
         let (cost, whole) = match (self.cost.unwrap_or(Cost::Charge { cost: Amount::ONE, whole: true }), mode) {
             (Cost::Charge { cost, whole }, _) => (cost, whole),
-            (Cost::GiveBack(amount), None) => return Ok(Request::GiveBack(amount)),
-            (Cost::GiveBack(_), Some(Mode::UpTo)) => return Err(refused(&COST_UPTO)),
-            (Cost::GiveBack(_), Some(_)) => return Err(refused(&COST_WITH_MODE)),
+            (Cost::Refund(amount), None) => return Ok(Request::Refund(amount)),
+            (Cost::Refund(_), Some(Mode::UpTo)) => return Err(refused(&COST_UPTO)),
+            (Cost::Refund(_), Some(_)) => return Err(refused(&COST_WITH_MODE)),
         };
         match mode {
             None => Ok(Request::Take(cost)),
@@ -327,7 +327,7 @@ fn cost(text: &[u8]) -> Result<Cost, Error> {
     };
     match Amount::parse_up(negative) {
         Some(Amount::ZERO) => Ok(Cost::Charge { cost: Amount::ZERO, whole: true }),
-        _ => Amount::parse_down(negative).map(Cost::GiveBack).ok_or_else(refused),
+        _ => Amount::parse_down(negative).map(Cost::Refund).ok_or_else(refused),
     }
 }
 

@@ -88,7 +88,7 @@ impl Policy {
             let parsed = read(args, &mut options)?;
             words = options.words;
             let own = options.options();
-            own.refuse_give_back(&COST_OF_POLICY)?;
+            own.refuse_refund(&COST_OF_POLICY)?;
             let spec = CommonOptions::NONE.spec(&parsed, own)?;
             specs.iter().try_for_each(|other| spec.refuse_conflict(other))?;
             specs.push(spec);
@@ -333,7 +333,7 @@ impl<'a> ByPolicy<'a> {
         let (purpose, each) = (self.common.purpose, self.each());
         if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), &policy.plain, idempotency, each) {
             // A refund is never denied, not even by a limit with a cost of its own.
-            let peeks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));
+            let peeks_beside = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
             if !peeks_beside {
                 return Ok(KeyRequest::One(*spec));
             }

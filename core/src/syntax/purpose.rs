@@ -88,7 +88,7 @@ pub enum Purpose {
     /// The cost is 0: the call only evaluates.
     Peek,
     /// The cost is negative: the call refunds and is never denied.
-    GiveBack,
+    Refund,
     /// The call settles an earlier charge (SETTLE). It is never denied, and the request of each spec has a cost of 0.
     Settle,
 }
@@ -98,7 +98,7 @@ impl Purpose {
     #[must_use]
     pub fn of(request: Request) -> Purpose {
         match request {
-            Request::GiveBack(_) => Purpose::GiveBack,
+            Request::Refund(_) => Purpose::Refund,
             request if request.is_peek() => Purpose::Peek,
             Request::Take(_)
             | Request::Force(_)

@@ -126,7 +126,7 @@ pub fn amount_of(request: Request) -> Amount {
         | Request::Force(amount)
         | Request::ForceUpTo(amount)
         | Request::Within(amount, _)
-        | Request::GiveBack(amount) => amount,
+        | Request::Refund(amount) => amount,
         Request::PeekPastLimit => Amount::ZERO,
     }
 }
@@ -205,7 +205,7 @@ pub enum Operation {
     UpTo(AmountChoice),
     Force(AmountChoice),
     Within(AmountChoice, MaxWait),
-    GiveBack(AmountChoice),
+    Refund(AmountChoice),
 }
 
 #[derive(Clone, Debug)]
@@ -270,7 +270,7 @@ fn calls() -> impl Strategy<Value = Call> + Clone {
         2 => choice().prop_map(Operation::UpTo),
         1 => choice().prop_map(Operation::Force),
         2 => (choice(), max_wait).prop_map(|(choice, max_wait)| Operation::Within(choice, max_wait)),
-        1 => choice().prop_map(Operation::GiveBack),
+        1 => choice().prop_map(Operation::Refund),
     ];
     (any::<Index>(), when, operation, prop::bool::weighted(0.1), prop::bool::weighted(0.3)).prop_map(
         |(limit, when, operation, peeks, key_may_expire)| Call { limit, when, operation, peeks, key_may_expire },
@@ -316,7 +316,7 @@ impl Operation {
             Operation::Take(choice) => Request::Take(amount(choice)),
             Operation::UpTo(choice) => Request::UpTo(amount(choice).floor().max(Amount::ONE)),
             Operation::Force(choice) => Request::Force(amount(choice)),
-            Operation::GiveBack(choice) => Request::GiveBack(amount(choice)),
+            Operation::Refund(choice) => Request::Refund(amount(choice)),
             Operation::Within(choice, max_wait) => {
                 let micros = match (max_wait, limit.verdict(usage, now, amount(choice))) {
                     (MaxWait::Exactly(micros), _) => *micros,

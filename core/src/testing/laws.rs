@@ -240,15 +240,15 @@ pub fn refund_never_exceeds_the_limit<L: Lawful>(limit: &L, usage: &L::Usage, no
     let mut usage = usage.clone();
     let before = peek(limit, &usage, now, request).remaining;
     let amount = amount_of(request);
-    let decision = call(limit, &mut usage, now, Request::GiveBack(amount));
+    let decision = call(limit, &mut usage, now, Request::Refund(amount));
     assert_eq!(decision.verdict, Verdict::Allowed(Span::ZERO));
     assert!(before <= decision.remaining);
     assert!(decision.remaining <= before.plus(amount).min(limit.limit()));
     assert!(decision.reset != Span::ZERO || usage.is_unused() || amount == Amount::ZERO, "a key at 0 is deleted");
-    let missing = evaluate(limit, &L::Usage::default(), now, Request::GiveBack(amount));
+    let missing = evaluate(limit, &L::Usage::default(), now, Request::Refund(amount));
     assert_eq!(missing.change(), Change::Nothing);
     // Ten times the largest argument exceeds any usage.
-    let more_than_all = (0..10).map(|_| call(limit, &mut usage, now, Request::GiveBack(Amount::MAX_ARGUMENT)));
+    let more_than_all = (0..10).map(|_| call(limit, &mut usage, now, Request::Refund(Amount::MAX_ARGUMENT)));
     let decision = more_than_all.last().unwrap();
     assert_eq!((decision.remaining, decision.reset), (limit.limit(), Span::ZERO));
     assert!(usage.is_unused());
@@ -320,7 +320,7 @@ pub fn never_more_than_the_limit<L: Lawful>() {
         for step in calls {
             now = step.when.after(now, decision.as_ref()).max(now);
             let request = L::asks(match without_debts(step.operation).request(&limit, &usage, now) {
-                Request::GiveBack(amount) => Request::Take(amount),
+                Request::Refund(amount) => Request::Take(amount),
                 request => request,
             });
             if let Change::Charge(cost) = evaluate(&limit, &usage, now, request).change() {

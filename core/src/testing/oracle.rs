@@ -66,7 +66,7 @@ fn side_by_side<C: Contract>(terms: &[C], (begin, calls): Script, clock: fn(Time
         let terms = step.limit.get(terms);
         let limit = terms.implementation();
         let before = encoded(&usage);
-        if matches!(step.operation, Operation::GiveBack(_)) && !step.peeks {
+        if matches!(step.operation, Operation::Refund(_)) && !step.peeks {
             terms.release(&mut key.0, &mut usage, now);
         }
         let request = request(terms, step.operation, &usage, now);
@@ -93,7 +93,7 @@ fn traffic() -> impl Strategy<Value = Vec<(u64, i64, Request)>> {
     let request = prop_oneof![
         3 => (1..=20u64).prop_map(|most| Request::UpTo(units(most))),
         2 => (1..=5u64).prop_map(|cost| Request::Take(units(cost))),
-        2 => (1..=8u64).prop_map(|amount| Request::GiveBack(units(amount))),
+        2 => (1..=8u64).prop_map(|amount| Request::Refund(units(amount))),
     ];
     vec((later, -1..=1i64, request), 1..=60)
 }
@@ -115,7 +115,7 @@ fn assert_trailing_windows_hold_at_most_the_limit<C: Contract>(
         let at = i128::from(now);
         net.retain(|(charged, _)| !terms.used(&terms.opened(*charged, exact(1)), at).is_zero());
         match (request, decision.granted) {
-            (Request::GiveBack(amount), _) => take_off(&mut net, exact(amount.millionths())),
+            (Request::Refund(amount), _) => take_off(&mut net, exact(amount.millionths())),
             (_, Some(granted)) => net.push((at, exact(granted.millionths()))),
             (Request::Take(cost), _) if decision.verdict.allowed() => net.push((at, exact(cost.millionths()))),
             _ => {}

@@ -283,8 +283,8 @@ fn said(spec: &Spec) -> Vec<Vec<u8>> {
             vec!["MAXWAIT".into(), patience.to_string(), "COST".into(), cost.to_string()]
         }
         // -0 gives nothing back and is no give-back either; what is rounded down to nothing is one.
-        Request::GiveBack(Amount::ZERO) => vec!["COST".into(), "-0.0000001".into()],
-        Request::GiveBack(amount) => vec!["COST".into(), format!("-{amount}")],
+        Request::Refund(Amount::ZERO) => vec!["COST".into(), "-0.0000001".into()],
+        Request::Refund(amount) => vec!["COST".into(), format!("-{amount}")],
         Request::PeekPastLimit => vec!["COST".into(), "0".into()],
     };
     words.extend(past_limit(spec));

@@ -51,7 +51,7 @@ fn check<L: Limit>(payload: &Payload, limit: &L) {
     assert_sound(&usage);
     let now = Timestamp::from_micros(payload.now % Timestamp::MAX.micros()).unwrap_or_default();
     let cost = Amount::saturating(u64::from(payload.cost));
-    let asks = [Request::Take(cost), Request::Take(Amount::ZERO), Request::Force(cost), Request::GiveBack(cost)];
+    let asks = [Request::Take(cost), Request::Take(Amount::ZERO), Request::Force(cost), Request::Refund(cost)];
     // Leases are taken only, and given back by name.
     let sayable = if L::Usage::KIND == Kind::Concurrency { 2 } else { asks.len() };
     for request in asks.into_iter().take(sayable) {

@@ -80,7 +80,7 @@ pub enum Work {
     /// Evaluation of the queue of a key.
     Evaluation(QueueKey),
     /// Release of a lease that was granted to a client that had disconnected.
-    GiveBack(Grant),
+    LeaseRelease(Grant),
 }
 
 impl Lines {
@@ -193,9 +193,9 @@ impl Lines {
     }
 
     /// Returns the next work of one source, if it has any.
-    pub fn work_of(&mut self, source: usize, now: Steady, may_give_back: bool) -> Option<Work> {
+    pub fn work_of(&mut self, source: usize, now: Steady, may_release: bool) -> Option<Work> {
         let key = match source {
-            0 if may_give_back => return self.undelivered.pop_front().map(Work::GiveBack),
+            0 if may_release => return self.undelivered.pop_front().map(Work::LeaseRelease),
             1 => self.touched.first_key_value().map(|(_, key)| key.clone()),
             2 => self.by_due.first().filter(|(due, _)| *due <= now).map(|(_, key)| key.clone()),
             3 => self.round.next(&self.in_round),

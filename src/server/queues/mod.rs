@@ -238,10 +238,10 @@ impl Queues {
     pub fn next_work(&self, now: Timestamp) -> Option<Work> {
         const SOURCES: usize = 4;
         let lines = &mut *self.lines.borrow_mut();
-        let (now, may_give_back) = (lines.read_clock(now), !self.held_up.get());
+        let (now, may_release) = (lines.read_clock(now), !self.held_up.get());
         let (before, after) = (0..lines.first, lines.first..SOURCES);
         let (source, work) =
-            after.chain(before).find_map(|source| Some((source, lines.work_of(source, now, may_give_back)?)))?;
+            after.chain(before).find_map(|source| Some((source, lines.work_of(source, now, may_release)?)))?;
         lines.first = source.saturating_add(1) % SOURCES;
         Some(work)
     }
@@ -256,9 +256,9 @@ impl Queues {
     /// Returns the instant of the next work; `None` if none is scheduled, the epoch if there is work now.
     pub fn due(&self) -> Option<Timestamp> {
         let lines = self.lines.borrow();
-        let gives_back = !lines.undelivered.is_empty() && !self.held_up.get();
+        let has_releases = !lines.undelivered.is_empty() && !self.held_up.get();
         let goes_round = lines.round.left > 0 && !lines.in_round.is_empty();
-        if !lines.touched.is_empty() || gives_back || goes_round {
+        if !lines.touched.is_empty() || has_releases || goes_round {
             return Some(Timestamp::EPOCH);
         }
         lines.by_due.first().map(|(due, _)| lines.clock.shows(*due))

@@ -190,7 +190,7 @@ impl Visited<'_> {
 fn is_allowed<'v, 'a: 'v>(mut visits: impl Iterator<Item = &'v Visit<'a>> + Clone) -> bool {
     match visits.clone().next().map(|visit| visit.request().purpose) {
         Some(Purpose::Settle) => visits.any(Visit::has_record),
-        Some(Purpose::GiveBack) => true,
+        Some(Purpose::Refund) => true,
         _ => !visits.any(Visit::denies),
     }
 }

@@ -2,7 +2,7 @@ mod bucket_fast_take;
 mod exact_refill;
 
 use super::*;
-use crate::evaluate::Request::{Force, GiveBack, Take, Within};
+use crate::evaluate::Request::{Force, Refund, Take, Within};
 use crate::evaluate::{Request, evaluate};
 use crate::testing::calls::{Key, amounts, call, lengths, millionths, period, units, us};
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
@@ -119,7 +119,7 @@ fn leaky_bucket_reports_evenly_spaced_delays() {
     assert_eq!(key.call(&limit, 700, one()), [1, 5, 0, 1800, 2300]);
     // The delay of an UPTO is that of its first unit. A refund does not change delays that were reported.
     assert_eq!(key.call(&limit, 2000, Request::UpTo(units(9))), [1, 5, 0, 1000, 2500]);
-    assert_eq!(key.call(&limit, 2000, GiveBack(units(4))), [1, 5, 4, 0, 500]);
+    assert_eq!(key.call(&limit, 2000, Refund(units(4))), [1, 5, 4, 0, 500]);
     assert_eq!(key.call(&limit, 2000, one()), [1, 5, 3, 500, 1000]);
 }
 
@@ -181,12 +181,12 @@ fn upto_grants_the_whole_units_that_are_available() {
 fn refund_lowers_usage_and_deletes_an_unused_key() {
     let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
     for (at, request, reply, gone) in [
-        (0, GiveBack(units(3)), [1, 10, 10, 0, 0], true),
+        (0, Refund(units(3)), [1, 10, 10, 0, 0], true),
         (0, Take(units(8)), [1, 10, 2, 0, 8000], false),
-        (500, GiveBack(units(3)), [1, 10, 5, 0, 4500], false),
-        (1000, GiveBack(units(4)), [1, 10, 10, 0, 0], true),
+        (500, Refund(units(3)), [1, 10, 5, 0, 4500], false),
+        (1000, Refund(units(4)), [1, 10, 10, 0, 0], true),
         (1000, one(), [1, 10, 9, 0, 1000], false),
-        (1000, GiveBack(units(1000)), [1, 10, 10, 0, 0], true),
+        (1000, Refund(units(1000)), [1, 10, 10, 0, 0], true),
     ] {
         assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
         assert_eq!(key.is_gone(), gone, "{request:?} at {at}");

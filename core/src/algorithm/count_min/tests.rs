@@ -261,7 +261,7 @@ impl Lawful for ItemLimit<'static> {
 
     /// Replaces refunds, which a sketch does not have.
     fn asks(request: Request) -> Request {
-        if matches!(request, Request::GiveBack(_)) { Take(amount_of(request)) } else { request }
+        if matches!(request, Request::Refund(_)) { Take(amount_of(request)) } else { request }
     }
 
     /// Lockout of a bucket, plus the time of the millionth by which an empty cell is charged too much.

@@ -2,7 +2,7 @@ mod calendar_windows;
 
 use super::*;
 use crate::evaluate::Request;
-use crate::evaluate::Request::{Force, GiveBack, Take};
+use crate::evaluate::Request::{Force, Refund, Take};
 use crate::expiry::{Expiry, StepBack};
 use crate::testing::calls::{Key, amounts, call, lengths, millionths, period, units, us};
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
@@ -129,13 +129,13 @@ fn refund_lowers_the_usage_of_the_open_window() {
     let mut key = Key::default();
     let (limit, longer) = (plain(10, "1m"), plain(10, "2m"));
     for (limit, at, request, reply, gone) in [
-        (&limit, 0, GiveBack(units(1)), [1, 10, 10, 0, 0], true),
+        (&limit, 0, Refund(units(1)), [1, 10, 10, 0, 0], true),
         (&limit, 0, Take(units(8)), [1, 10, 2, 0, 60_000], false),
-        (&limit, 20_000, GiveBack(units(3)), [1, 10, 5, 0, 40_000], false),
-        (&longer, 70_000, GiveBack(units(3)), [1, 10, 8, 0, 50_000], false),
-        (&limit, 70_000, GiveBack(units(1)), [1, 10, 10, 0, 0], true),
+        (&limit, 20_000, Refund(units(3)), [1, 10, 5, 0, 40_000], false),
+        (&longer, 70_000, Refund(units(3)), [1, 10, 8, 0, 50_000], false),
+        (&limit, 70_000, Refund(units(1)), [1, 10, 10, 0, 0], true),
         (&limit, 70_000, one(), [1, 10, 9, 0, 60_000], false),
-        (&limit, 70_000, GiveBack(units(9)), [1, 10, 10, 0, 0], true),
+        (&limit, 70_000, Refund(units(9)), [1, 10, 10, 0, 0], true),
     ] {
         assert_eq!(key.call(limit, at, request), reply, "{request:?} at {at}");
         assert_eq!(key.is_gone(), gone, "{request:?} at {at}");
@@ -143,7 +143,7 @@ fn refund_lowers_the_usage_of_the_open_window() {
     // Like a charge, a refund updates the timestamp of an aligned window.
     let mut key = Key::default();
     key.call(&aligned(10, "1m"), 10_000, Take(units(8)));
-    key.call(&aligned(10, "1m"), 30_000, GiveBack(units(1)));
+    key.call(&aligned(10, "1m"), 30_000, Refund(units(1)));
     assert_eq!(key.peek(&plain(10, "1m"), 30_000, one()), [1, 10, 3, 0, 60_000]);
 }
 
@@ -250,7 +250,7 @@ fn refund_after_the_window_leaves_no_usage() {
     for limit in [plain(10, "1m"), aligned(10, "1m")] {
         let mut key = Key::default();
         key.call(&limit, 20_000, Take(units(8)));
-        let reply = key.call(&limit, 80_000, GiveBack(units(3)));
+        let reply = key.call(&limit, 80_000, Refund(units(3)));
         assert_eq!((reply, key.is_gone()), ([1, 10, 10, 0, 0], true));
     }
 }

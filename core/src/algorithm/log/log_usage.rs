@@ -48,7 +48,7 @@ pub(super) struct LogDelta {
     /// Number of oldest entries to remove.
     pub(super) forgotten: usize,
     /// Amount to refund, starting at the oldest entry.
-    pub(super) given_back: Amount,
+    pub(super) refunded: Amount,
     /// Timestamp and cost of an entry to add. The cost is added to the newest entry if that has the same timestamp.
     pub(super) added: Option<(Timestamp, Amount)>,
     /// Timestamp of an entry and the cost to take back from it.
@@ -94,7 +94,7 @@ impl SlidingLogUsage {
             && delta.taken.is_none_or(|(at, amount)| {
                 let current =
                     self.cost_at(at, self.shift.back(delta.moved_back)).map_or(Amount::ZERO, |(_, cost)| cost);
-                let alone = delta.forgotten == 0 && delta.given_back == Amount::ZERO;
+                let alone = delta.forgotten == 0 && delta.refunded == Amount::ZERO;
                 alone && amount != Amount::ZERO && amount <= current
             })
     }
@@ -102,7 +102,7 @@ impl SlidingLogUsage {
     /// Changes the log as a call does, and keeps the change for the effect.
     pub(super) fn change(&mut self, delta: LogDelta) {
         self.forget(delta.forgotten);
-        self.give_back(delta.given_back);
+        self.refund(delta.refunded);
         if let Some((at, cost)) = delta.added {
             self.add(at, cost);
         }
@@ -142,7 +142,7 @@ impl SlidingLogUsage {
         }
     }
 
-    fn give_back(&mut self, amount: Amount) {
+    fn refund(&mut self, amount: Amount) {
         let covered =
             self.entries.partition_point(|entry| entry.total.wrapping_sub(self.before) <= amount.millionths());
         self.entries.drain(..covered);
@@ -228,7 +228,7 @@ impl LogDelta {
     fn decode(from: &mut impl Decoder) -> Option<LogDelta> {
         let moved_back = Span::from_micros(from.integer()?);
         let forgotten = usize::try_from(from.integer()?).ok()?;
-        let given_back = Amount::from_millionths(from.integer()?)?;
+        let refunded = Amount::from_millionths(from.integer()?)?;
         let tag = from.integer()?;
         let mut entry = || Some((Timestamp::from_micros(from.integer()?)?, Amount::from_millionths(from.integer()?)?));
         let (added, taken) = match tag {
@@ -237,7 +237,7 @@ impl LogDelta {
             TAKEN => (None, Some(entry()?)),
             _ => return None,
         };
-        Some(LogDelta { moved_back, forgotten, given_back, added, taken })
+        Some(LogDelta { moved_back, forgotten, refunded, added, taken })
     }
 }
 
@@ -295,11 +295,11 @@ impl Usage for SlidingLogUsage {
     }
 
     fn encode_effect(&mut self, to: &mut impl Encoder) {
-        let LogDelta { moved_back, forgotten, given_back, added, taken } = std::mem::take(&mut self.delta);
+        let LogDelta { moved_back, forgotten, refunded, added, taken } = std::mem::take(&mut self.delta);
         to.integer(CHANGE);
         to.integer(moved_back.micros());
         to.integer(u64::try_from(forgotten).unwrap_or(0));
-        to.integer(given_back.millionths());
+        to.integer(refunded.millionths());
         let (tag, entry) = match (added, taken) {
             (Some(added), _) => (ADDED, Some(added)),
             (None, Some(taken)) => (TAKEN, Some(taken)),

@@ -3,7 +3,7 @@ mod stored_log;
 
 use super::*;
 use crate::evaluate::Request;
-use crate::evaluate::Request::{Force, GiveBack, Take, UpTo};
+use crate::evaluate::Request::{Force, Refund, Take, UpTo};
 use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
     Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
@@ -102,17 +102,17 @@ fn refund_takes_the_oldest_first() {
     let key = check(
         &log(10, "60s"),
         &[
-            (0, GiveBack(units(1)), [1, 10, 10, 0, 0]),
+            (0, Refund(units(1)), [1, 10, 10, 0, 0]),
             (0, Take(units(5)), [1, 10, 5, 0, 60_000]),
             (30_000, Take(units(5)), [1, 10, 0, 0, 60_000]),
-            (31_000, GiveBack(units(4)), [1, 10, 4, 0, 59_000]),
+            (31_000, Refund(units(4)), [1, 10, 4, 0, 59_000]),
             (32_000, Take(units(4)), [1, 10, 0, 0, 60_000]),
             // Only 1 unit of the first entry is left to expire.
             (59_999, one(), [0, 10, 0, 1, 32_001]),
             (60_000, Take(units(2)), [0, 10, 1, 30_000, 32_000]),
-            (60_000, GiveBack(units(5)), [1, 10, 6, 0, 32_000]),
-            (60_000, GiveBack(millionths(3_999_999)), [1, 10, 9, 0, 32_000]),
-            (60_000, GiveBack(millionths(2)), [1, 10, 10, 0, 0]),
+            (60_000, Refund(units(5)), [1, 10, 6, 0, 32_000]),
+            (60_000, Refund(millionths(3_999_999)), [1, 10, 9, 0, 32_000]),
+            (60_000, Refund(millionths(2)), [1, 10, 10, 0, 0]),
         ],
     );
     assert!(key.is_gone());
@@ -122,7 +122,7 @@ fn refund_takes_the_oldest_first() {
         &[
             (0, Take(units(4)), [1, 10, 6, 0, 60_000]),
             (59_000, Take(units(4)), [1, 10, 2, 0, 60_000]),
-            (60_000, GiveBack(units(3)), [1, 10, 9, 0, 59_000]),
+            (60_000, Refund(units(3)), [1, 10, 9, 0, 59_000]),
         ],
     );
 }
@@ -202,17 +202,17 @@ fn usage_saturates() {
     let forced = Force(Amount::MAX_ARGUMENT);
     for (limit, full, half) in [(9_223_372, 0, 0), (8_223_372, 1, 1), (600_000, 8, 9), (400_000, 8, 20)] {
         let limit = log(limit * 1_000_000, "60s");
-        for (given_back, last_to_leave) in [(0, full), (500_000_000_000, half)] {
+        for (refunded, last_to_leave) in [(0, full), (500_000_000_000, half)] {
             let mut usage = usage.clone();
-            call_and_tell(&limit, &mut usage, us(20), GiveBack(units(given_back)));
+            call_and_tell(&limit, &mut usage, us(20), Refund(units(refunded)));
             let wait = Verdict::After(Span::from_micros(60_000_000 - 20 + last_to_leave));
-            assert_eq!(peek(&limit, &usage, us(20), forced).verdict, wait, "{limit:?} {given_back}");
-            assert_eq!(call(&limit, &mut usage, us(20), forced).verdict, wait, "{limit:?} {given_back}");
+            assert_eq!(peek(&limit, &usage, us(20), forced).verdict, wait, "{limit:?} {refunded}");
+            assert_eq!(call(&limit, &mut usage, us(20), forced).verdict, wait, "{limit:?} {refunded}");
         }
     }
     for (times, left) in [(8, 0), (1, 776_627_963_145), (1, 1_000_000_000_000)] {
         for _ in 0..times {
-            call_and_tell(&limit, &mut usage, us(20), GiveBack(Amount::MAX_ARGUMENT));
+            call_and_tell(&limit, &mut usage, us(20), Refund(Amount::MAX_ARGUMENT));
         }
         assert_eq!(limit.remaining(&usage, us(20)).whole_units(), left);
     }

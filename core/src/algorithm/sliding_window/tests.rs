@@ -1,6 +1,6 @@
 use super::*;
 use crate::evaluate::Request;
-use crate::evaluate::Request::{Force, GiveBack, Take};
+use crate::evaluate::Request::{Force, Refund, Take};
 use crate::testing::calls::{Key, amounts, call, lengths, millionths, period, units};
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
 use crate::testing::laws::{Lawful, laws};
@@ -134,21 +134,21 @@ fn refund_lowers_the_current_count_and_then_the_estimate() {
     let key = check(
         &sliding(10, "60s"),
         &[
-            (0, GiveBack(units(1)), [1, 10, 10, 0, 0]),
+            (0, Refund(units(1)), [1, 10, 10, 0, 0]),
             (0, Take(units(8)), [1, 10, 2, 0, 120_000]),
-            (30_000, GiveBack(units(2)), [1, 10, 4, 0, 90_000]),
+            (30_000, Refund(units(2)), [1, 10, 4, 0, 90_000]),
             (90_000, Take(units(2)), [1, 10, 5, 0, 90_000]),
             // Refunds the current count of 2, and 1 of the estimate of 3 from the previous 6, of which 4 are left.
-            (90_000, GiveBack(units(3)), [1, 10, 8, 0, 30_000]),
+            (90_000, Refund(units(3)), [1, 10, 8, 0, 30_000]),
             (105_000, zero_cost(), [1, 10, 9, 0, 15_000]),
-            (105_000, GiveBack(units(1)), [1, 10, 10, 0, 0]),
+            (105_000, Refund(units(1)), [1, 10, 10, 0, 0]),
             // The new window opens now, not where the next one would have followed.
             (106_000, one(), [1, 10, 9, 0, 120_000]),
         ],
     );
     assert!(!key.is_gone());
     let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
-    assert_eq!(key.call(&sliding(10, "60s"), 90_000, GiveBack(units(99))), [1, 10, 10, 0, 0]);
+    assert_eq!(key.call(&sliding(10, "60s"), 90_000, Refund(units(99))), [1, 10, 10, 0, 0]);
     assert!(key.is_gone());
 }
 
@@ -159,7 +159,7 @@ fn refund_is_rounded_against_the_client() {
     let (limit, mut key) = (SlidingWindow::new(units(1), period("3s")), Key::default());
     key.call(&limit, 0, Take(millionths(900_000)));
     for _ in 0..3 {
-        key.call(&limit, 4000, GiveBack(millionths(1)));
+        key.call(&limit, 4000, Refund(millionths(1)));
     }
     assert_eq!(key.peek(&limit, 4000, Take(millionths(400_002)))[0], 1);
     assert_eq!(key.peek(&limit, 4000, Take(millionths(400_003)))[0], 0);
@@ -168,8 +168,8 @@ fn refund_is_rounded_against_the_client() {
 #[test]
 fn refund_under_another_length_opens_a_window() {
     let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
-    assert_eq!(key.call(&sliding(10, "10s"), 90_000, GiveBack(units(1))), [1, 10, 7, 0, 20_000]);
-    assert_eq!(key.call(&sliding(10, "10s"), 90_000, GiveBack(units(3))), [1, 10, 10, 0, 0]);
+    assert_eq!(key.call(&sliding(10, "10s"), 90_000, Refund(units(1))), [1, 10, 7, 0, 20_000]);
+    assert_eq!(key.call(&sliding(10, "10s"), 90_000, Refund(units(3))), [1, 10, 10, 0, 0]);
     assert!(key.is_gone());
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::evaluate::Request;
-use crate::evaluate::Request::{Force, GiveBack, Take, UpTo};
+use crate::evaluate::Request::{Force, Refund, Take, UpTo};
 use crate::testing::calls::{Key, amounts, assert_leaves, call, lengths, millionths, period, units, us};
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
 use crate::testing::laws::{Lawful, laws};
@@ -121,7 +121,7 @@ fn charge_under_another_window_length_keeps_the_remaining_usage() {
     }
     // A refund has the same effect.
     let mut key = check(&strict(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 61_000])]);
-    assert_eq!(key.call(&strict(10, "1h"), 30_000, GiveBack(units(1))), [1, 10, 3, 0, 3_630_000]);
+    assert_eq!(key.call(&strict(10, "1h"), 30_000, Refund(units(1))), [1, 10, 3, 0, 3_630_000]);
 }
 
 #[test]
@@ -129,16 +129,16 @@ fn refund_is_subtracted_from_the_oldest_slots() {
     let key = check(
         &strict(10, "60s"),
         &[
-            (0, GiveBack(units(1)), [1, 10, 10, 0, 0]),
+            (0, Refund(units(1)), [1, 10, 10, 0, 0]),
             (0, Take(units(5)), [1, 10, 5, 0, 61_000]),
             (30_000, Take(units(5)), [1, 10, 0, 0, 61_000]),
-            (31_000, GiveBack(units(5)), [1, 10, 5, 0, 60_000]),
+            (31_000, Refund(units(5)), [1, 10, 5, 0, 60_000]),
             (32_000, Take(units(5)), [1, 10, 0, 0, 61_000]),
             // If the newer ones had been refunded, 5 of the first second would expire now, and 15 be used within 60 s.
             (61_000, one(), [0, 10, 0, 30_000, 32_000]),
-            (61_000, GiveBack(units(7)), [1, 10, 7, 0, 32_000]),
-            (61_000, GiveBack(millionths(2_999_999)), [1, 10, 9, 0, 32_000]),
-            (61_000, GiveBack(millionths(2)), [1, 10, 10, 0, 0]),
+            (61_000, Refund(units(7)), [1, 10, 7, 0, 32_000]),
+            (61_000, Refund(millionths(2_999_999)), [1, 10, 9, 0, 32_000]),
+            (61_000, Refund(millionths(2)), [1, 10, 10, 0, 0]),
         ],
     );
     assert!(key.is_gone());
@@ -148,7 +148,7 @@ fn refund_is_subtracted_from_the_oldest_slots() {
         &[
             (0, Take(units(4)), [1, 10, 6, 0, 61_000]),
             (60_500, Take(units(4)), [1, 10, 2, 0, 60_500]),
-            (61_000, GiveBack(units(3)), [1, 10, 9, 0, 60_000]),
+            (61_000, Refund(units(3)), [1, 10, 9, 0, 60_000]),
         ],
     );
 }
@@ -229,7 +229,7 @@ fn counts_saturate_per_slot() {
     assert_eq!(key.peek(&limit, 1000, zero_cost()), [0, 1_000_000_000_000, 0, 61_000, 61_000]);
     for (times, left) in [(17, 0), (1, 553_255_926_290), (1, 1_000_000_000_000)] {
         for _ in 0..times {
-            key.call(&limit, 1000, GiveBack(Amount::MAX_ARGUMENT));
+            key.call(&limit, 1000, Refund(Amount::MAX_ARGUMENT));
         }
         assert_eq!(key.peek(&limit, 1000, zero_cost())[2], left);
     }

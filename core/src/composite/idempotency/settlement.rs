@@ -18,7 +18,7 @@ pub struct Charge {
     /// Place of the charge in the usage, if it has one.
     pub(super) place: Option<Timestamp>,
     /// Sum of refunds before the charge.
-    pub(super) given_back: Amount,
+    pub(super) refunded: Amount,
 }
 
 impl Charge {
@@ -36,7 +36,7 @@ impl Charge {
         if let Some(place) = self.place {
             to.integer(place.micros());
         }
-        to.integer(self.given_back.millionths());
+        to.integer(self.refunded.millionths());
     }
 
     /// Decodes a charge.
@@ -49,8 +49,8 @@ impl Charge {
             1 => Some(Timestamp::from_micros(from.integer()?)?),
             _ => return None,
         };
-        let given_back = Amount::from_millionths(from.integer()?)?;
-        is_cost(cost).then_some(Charge { component, cost, number, place, given_back })
+        let refunded = Amount::from_millionths(from.integer()?)?;
+        is_cost(cost).then_some(Charge { component, cost, number, place, refunded })
     }
 }
 
@@ -87,7 +87,7 @@ pub struct Settlement {
     /// Lowest usage since each charge.
     pub(super) low_water_marks: LowWaterMarks,
     /// Sum of refunds, for a usage in which charges have places.
-    pub(super) given_back: Amount,
+    pub(super) refunded: Amount,
     /// Change by the current call.
     pub(super) delta: SettlementDelta,
 }
@@ -101,7 +101,7 @@ pub struct SettlementDelta {
     /// Upper bound of the usage before a change.
     low: Low,
     /// Refunded amount.
-    given_back: Amount,
+    refunded: Amount,
 }
 
 impl Settlement {
@@ -114,10 +114,10 @@ impl Settlement {
     /// Records the effect of `change` on later settlements. Must be called before every change, with or without an id.
     /// The usage must not be later than `now`.
     pub fn before<L: Limit>(&mut self, limit: &L, usage: &L::Usage, now: Timestamp, change: Change) {
-        let given_back = match change {
+        let refunded = match change {
             Change::Nothing => return,
             Change::Charge(_) => Amount::ZERO,
-            Change::GiveBack(amount) => amount,
+            Change::Refund(amount) => amount,
         };
         if self.is_idle() {
             return;
@@ -126,17 +126,17 @@ impl Settlement {
         // A settlement to a higher cost takes nothing back.
         self.delta = match low {
             // A refund lowers the usage as well.
-            Some(low) => SettlementDelta { low: Low::of(low.minus(given_back)), ..SettlementDelta::default() },
-            None => SettlementDelta { given_back, ..SettlementDelta::default() },
+            Some(low) => SettlementDelta { low: Low::of(low.minus(refunded)), ..SettlementDelta::default() },
+            None => SettlementDelta { refunded, ..SettlementDelta::default() },
         };
         self.record(self.delta);
     }
 
-    fn record(&mut self, SettlementDelta { low, given_back, .. }: SettlementDelta) {
+    fn record(&mut self, SettlementDelta { low, refunded, .. }: SettlementDelta) {
         if let Some(low) = low.get() {
             self.low_water_marks.low(low);
         }
-        self.given_back = self.given_back.plus(given_back);
+        self.refunded = self.refunded.plus(refunded);
     }
 
     /// Creates the record of a charge of `cost` by a call with an id. Must be called after the charge. `None` if the
@@ -144,7 +144,7 @@ impl Settlement {
     pub fn charge<U: Usage>(&mut self, usage: &U, component: u8, cost: Amount) -> Option<Charge> {
         debug_assert!(is_cost(cost), "{cost:?} cannot be read");
         let number = self.low_water_marks.charge()?;
-        Some(Charge { component, cost, number, place: usage.place(), given_back: self.given_back })
+        Some(Charge { component, cost, number, place: usage.place(), refunded: self.refunded })
     }
 
     /// Takes up to `less` of a charge back, forgets the charge, and returns the reduction of the usage.
@@ -162,8 +162,8 @@ impl Settlement {
             return low_water_marks;
         }
         // Once the sum of refunds has saturated, the refunds since the charge are unknown.
-        let saturated = self.given_back == Amount::MAX;
-        let since = if saturated { charge.cost } else { self.given_back.minus(charge.given_back) };
+        let saturated = self.refunded == Amount::MAX;
+        let since = if saturated { charge.cost } else { self.refunded.minus(charge.refunded) };
         low_water_marks.min(charge.cost.minus(since))
     }
 
@@ -176,7 +176,7 @@ impl Settlement {
     pub fn forget(&mut self, charge: &Charge) {
         self.low_water_marks.forget(charge.number);
         if self.is_idle() {
-            self.given_back = Amount::ZERO;
+            self.refunded = Amount::ZERO;
         }
     }
 
@@ -188,7 +188,7 @@ impl Settlement {
 
     /// Encodes the settlement without the charges, which are recorded with their ids.
     pub fn encode(&self, to: &mut impl Encoder) {
-        to.integer(self.given_back.millionths());
+        to.integer(self.refunded.millionths());
         self.low_water_marks.encode(to);
     }
 
@@ -207,7 +207,7 @@ impl Settlement {
     pub fn accepts_effect(&self, from: &mut impl Decoder, settled: Option<&Charge>) -> bool {
         SettlementDelta::decode(from).is_some_and(|delta| {
             let left = self.low_water_marks.live() > usize::from(settled.is_some());
-            let changes = delta.low.get().is_some() || delta.given_back != Amount::ZERO;
+            let changes = delta.low.get().is_some() || delta.refunded != Amount::ZERO;
             let most = settled.map_or(Amount::ZERO, |charge| self.most(charge).min(charge.cost));
             delta.taken <= most && (left || !changes)
         })
@@ -224,37 +224,33 @@ impl Settlement {
 
     /// Encodes the settlement with the number of charges at each low-water mark.
     pub(super) fn pack(&self, to: &mut impl Encoder) {
-        to.integer(self.given_back.millionths());
+        to.integer(self.refunded.millionths());
         self.low_water_marks.pack(to);
     }
 
     /// Decodes what [`pack`](Settlement::pack) wrote.
     pub(super) fn unpack(from: &mut impl Decoder) -> Option<Settlement> {
-        let given_back = Amount::from_millionths(from.integer()?)?;
+        let refunded = Amount::from_millionths(from.integer()?)?;
         let low_water_marks = LowWaterMarks::unpack(from)?;
-        Some(Settlement { low_water_marks, given_back, delta: SettlementDelta::default() })
+        Some(Settlement { low_water_marks, refunded, delta: SettlementDelta::default() })
     }
 
     /// Decodes what [`encode`](Settlement::encode) wrote. Every recorded charge of the component must then be passed to
     /// [`count`](Settlement::count), before [`is_sound`](Settlement::is_sound) is checked.
     pub fn decode(from: &mut impl Decoder) -> Option<Settlement> {
-        let given_back = Amount::from_millionths(from.integer()?)?;
-        Some(Settlement {
-            given_back,
-            low_water_marks: LowWaterMarks::decode(from)?,
-            delta: SettlementDelta::default(),
-        })
+        let refunded = Amount::from_millionths(from.integer()?)?;
+        Some(Settlement { refunded, low_water_marks: LowWaterMarks::decode(from)?, delta: SettlementDelta::default() })
     }
 
     /// Counts a charge of a decoded settlement; returns `true` if such a charge is possible.
     pub fn count(&mut self, charge: &Charge) -> bool {
-        self.low_water_marks.count(charge.number) && charge.given_back <= self.given_back
+        self.low_water_marks.count(charge.number) && charge.refunded <= self.refunded
     }
 
     /// Returns `true` if the decoded settlement and the counted charges are possible.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.low_water_marks.is_sound() && (!self.is_idle() || self.given_back == Amount::ZERO)
+        self.low_water_marks.is_sound() && (!self.is_idle() || self.refunded == Amount::ZERO)
     }
 }
 
@@ -281,17 +277,17 @@ impl Low {
 impl SettlementDelta {
     const TAKEN: u64 = 1;
     const LOW: u64 = 2;
-    const GIVEN_BACK: u64 = 4;
+    const REFUNDED: u64 = 4;
     const ALL: u64 = 7;
 
     /// Encodes the change.
     pub(super) fn encode(self, to: &mut impl Encoder) {
         let taken = Some(self.taken).filter(|taken| *taken != Amount::ZERO);
-        let given_back = Some(self.given_back).filter(|given_back| *given_back != Amount::ZERO);
+        let refunded = Some(self.refunded).filter(|refunded| *refunded != Amount::ZERO);
         let fields = [
             (SettlementDelta::TAKEN, taken),
             (SettlementDelta::LOW, self.low.get()),
-            (SettlementDelta::GIVEN_BACK, given_back),
+            (SettlementDelta::REFUNDED, refunded),
         ];
         to.integer(fields.iter().filter(|(_, field)| field.is_some()).map(|(tag, _)| tag).sum());
         for amount in fields.iter().filter_map(|(_, field)| *field) {
@@ -303,16 +299,16 @@ impl SettlementDelta {
         let tags = from.integer()?;
         let mut field =
             |tag| if tags & tag == 0 { Some(None) } else { from.integer().and_then(Amount::from_millionths).map(Some) };
-        let (taken, low, given_back) =
-            (field(SettlementDelta::TAKEN)?, field(SettlementDelta::LOW)?, field(SettlementDelta::GIVEN_BACK)?);
+        let (taken, low, refunded) =
+            (field(SettlementDelta::TAKEN)?, field(SettlementDelta::LOW)?, field(SettlementDelta::REFUNDED)?);
         let some = |amount: Option<Amount>| amount != Some(Amount::ZERO);
         // A usage has either low-water marks or refunds.
-        let one = low.is_none() || given_back.is_none();
-        let sound = tags <= SettlementDelta::ALL && some(taken) && some(given_back) && one;
+        let one = low.is_none() || refunded.is_none();
+        let sound = tags <= SettlementDelta::ALL && some(taken) && some(refunded) && one;
         sound.then(|| SettlementDelta {
             taken: taken.unwrap_or_default(),
             low: low.map_or_else(Low::default, Low::of),
-            given_back: given_back.unwrap_or_default(),
+            refunded: refunded.unwrap_or_default(),
         })
     }
 }

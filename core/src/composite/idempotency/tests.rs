@@ -55,8 +55,8 @@ impl<U: Usage> Key<U> {
                     self.ids.remember(id, &remembered(now, ttl, charges));
                 }
             }
-            Call::GiveBack(amount) => {
-                let change = if self.usage.is_unused() { Change::Nothing } else { Change::GiveBack(amount) };
+            Call::Refund(amount) => {
+                let change = if self.usage.is_unused() { Change::Nothing } else { Change::Refund(amount) };
                 self.change(limit, change);
             }
             Call::Settle(id, less) => {
@@ -177,7 +177,7 @@ impl<U: Usage> Key<U> {
 #[derive(Clone, Copy, Debug)]
 enum Call<'a> {
     Charge(Amount, Option<(&'a [u8], Span)>),
-    GiveBack(Amount),
+    Refund(Amount),
     Settle(&'a [u8], Amount),
 }
 
@@ -234,16 +234,16 @@ struct Step {
 enum What {
     /// Cost in hundredths of the limit's amount, and, for a call with an id, its lifetime in hundredths of the length.
     Charge(u64, Option<u64>),
-    GiveBack(u64),
+    Refund(u64),
     /// Index of an id, and the actual cost in hundredths of the charged cost.
     Settle(Index, u64),
 }
 
-fn histories(gives_back: bool, terms: usize) -> impl Strategy<Value = (u64, Vec<CommonOptions>, Vec<Step>)> {
+fn histories(refunds: bool, terms: usize) -> impl Strategy<Value = (u64, Vec<CommonOptions>, Vec<Step>)> {
     let ttl = prop_oneof![1 => Just(None), 4 => (1..=400u64).prop_map(Some)];
     let what = prop_oneof![
         5 => (prop_oneof![3 => 0..=120u64, 1 => Just(100)], ttl).prop_map(|(cost, ttl)| What::Charge(cost, ttl)),
-        u32::from(gives_back) => (0..=150u64).prop_map(What::GiveBack),
+        u32::from(refunds) => (0..=150u64).prop_map(What::Refund),
         4 => (any::<Index>(), prop_oneof![Just(0), Just(100), 0..=100u64])
             .prop_map(|(which, cost)| What::Settle(which, cost)),
     ];

@@ -294,7 +294,7 @@ impl Model {
         let mut answer = self.answer(&call, &found, &evaluations, &outcome, now, writes && changes);
         answer.shadow_denied = call.specs.iter().zip(&answer.each).any(|(spec, own)| {
             let decided = match outcome {
-                Outcome::Passes if call.purpose == Purpose::GiveBack => false,
+                Outcome::Passes if call.purpose == Purpose::Refund => false,
                 Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned => true,
                 Outcome::Repeated(..) | Outcome::LostLease => spec.is_held_by_id() && !settled,
                 Outcome::Settles | Outcome::Settled | Outcome::Unknown => false,
@@ -330,7 +330,7 @@ impl Model {
                 let hold = id.hold_until.since(at);
                 return Outcome::Repeated(id, hold);
             }
-            (Purpose::GiveBack, None) => return Outcome::Passes,
+            (Purpose::Refund, None) => return Outcome::Passes,
             (Purpose::Charge | Purpose::Peek, None) => {}
         }
         // "It never denies."

@@ -73,7 +73,7 @@ fn call_with_at_most_a_fifth_left_is_near() {
     }
     assert_eq!(outcome(Verdict::Never, units(9), units(10), Purpose::Charge), DENIED);
     assert_eq!(outcome(Verdict::After(Span::SECOND), units(9), units(10), Purpose::Charge), DENIED);
-    for purpose in [Purpose::Peek, Purpose::GiveBack, Purpose::Settle] {
+    for purpose in [Purpose::Peek, Purpose::Refund, Purpose::Settle] {
         assert_eq!(outcome(allowed, units(9), units(10), purpose), CountedOutcome { charges: false, ..ADMITTED });
     }
 }

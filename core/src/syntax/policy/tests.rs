@@ -156,7 +156,7 @@ fn options_of_a_policy_override_those_of_the_call() {
         ("", [take(1), take(1)], Purpose::Charge),
         ("COST 4000", [take(1), take(4000)], Purpose::Charge),
         ("COST 0", [take(0), take(0)], Purpose::Peek),
-        ("COST -7", [take(0), Request::GiveBack(units(7))], Purpose::GiveBack),
+        ("COST -7", [take(0), Request::Refund(units(7))], Purpose::Refund),
         ("COST 7 FORCE", [take(1), Request::Force(units(7))], Purpose::Charge),
         ("COST 7 UPTO", [take(1), Request::UpTo(units(7))], Purpose::Charge),
         // MAXWAIT applies to token buckets only, and not to one with its own cost.
@@ -189,7 +189,7 @@ fn policy_of_one_plain_limit_is_a_plain_request() {
         ("", Some(take(1))),
         ("COST 3", Some(take(3))),
         ("COST 3 UPTO", Some(Request::UpTo(units(3)))),
-        ("COST -3", Some(Request::GiveBack(units(3)))),
+        ("COST -3", Some(Request::Refund(units(3)))),
         ("COST 0", Some(take(0))),
         ("KEEP 4", Some(take(1))),
         ("EACH", None),
@@ -223,7 +223,7 @@ fn id_of_the_call_is_the_holder_of_a_policys_lease() {
     assert_eq!(holder("ONCE req-1 5m COST 7"), Ok(("req-1".to_owned(), take(2), take(7))));
     assert_eq!(holder("SETTLE req-1 7"), Ok(("req-1".to_owned(), take(0), take(0))));
     assert_eq!(holder("COST 0"), Ok((String::new(), take(0), take(0))));
-    assert_eq!(holder("COST -1"), Ok((String::new(), take(0), Request::GiveBack(units(1)))));
+    assert_eq!(holder("COST -1"), Ok((String::new(), take(0), Request::Refund(units(1)))));
     let refused: Result<(String, Request, Request), Error> = holder("COST 7");
     assert_eq!(
         refused.unwrap_err().to_string(),

@@ -94,10 +94,10 @@ fn options_before_the_first_spec_apply_to_all_keys() {
         ("2 a b SETTLE a 7 FIXED 9 1m FIXED 9 1m COST 2", (ZERO_COST, 0), (ZERO_COST, 0), settle, Purpose::Settle),
         (
             "2 a b COST -1 FIXED 9 1m CONCURRENCY 9 1m me",
-            (Request::GiveBack(Amount::ONE), 0),
+            (Request::Refund(Amount::ONE), 0),
             (ZERO_COST, 0),
             Idempotency::Every,
-            Purpose::GiveBack,
+            Purpose::Refund,
         ),
         (
             "2 a b COST 0 FIXED 9 1m FIXED 9 1m COST 5",
@@ -108,7 +108,7 @@ fn options_before_the_first_spec_apply_to_all_keys() {
         ),
         (
             "2 a b FIXED 9 1m COST -1 FIXED 9 1m",
-            (Request::GiveBack(Amount::ONE), 0),
+            (Request::Refund(Amount::ONE), 0),
             (take(1), 0),
             Idempotency::Every,
             Purpose::Charge,

@@ -17,7 +17,7 @@ fn options_before_the_first_spec_apply_to_all() {
         ("FORCE", Request::Force(Amount::ONE)),
         ("COST 0", ZERO_COST),
         ("COST 0 FORCE", Request::Force(Amount::ZERO)),
-        ("COST -2", Request::GiveBack(units(2))),
+        ("COST -2", Request::Refund(units(2))),
         ("EACH", take(1)),
         ("ONCE a 1s", take(1)),
         ("EACH COST 3 ONCE a 1s", take(3)),
@@ -28,7 +28,7 @@ fn options_before_the_first_spec_apply_to_all() {
     for (options, request) in [
         ("COST 5", take(5)),
         ("UPTO COST 5", Request::UpTo(units(5))),
-        ("COST -2", Request::GiveBack(units(2))),
+        ("COST -2", Request::Refund(units(2))),
         ("COST 0", ZERO_COST),
         ("FORCE", Request::Force(Amount::ONE)),
     ] {
@@ -70,8 +70,8 @@ fn options_after_a_spec_override_those_of_the_call() {
         ("COST 0 FIXED 10 1m COST 5 FORCE SLIDING 9 1m", ZERO_COST, ZERO_COST),
         ("COST 0 FIXED 10 1m CONCURRENCY 9 1m me", ZERO_COST, ZERO_COST),
         ("COST 0 FIXED 10 1m CONCURRENCY 9 1m me COST 2", ZERO_COST, ZERO_COST),
-        ("COST -3 FIXED 10 1m COST 5 SLIDING 9 1m", ZERO_COST, Request::GiveBack(units(3))),
-        ("COST -3 FIXED 10 1m CONCURRENCY 9 1m me", Request::GiveBack(units(3)), ZERO_COST),
+        ("COST -3 FIXED 10 1m COST 5 SLIDING 9 1m", ZERO_COST, Request::Refund(units(3))),
+        ("COST -3 FIXED 10 1m CONCURRENCY 9 1m me", Request::Refund(units(3)), ZERO_COST),
         ("COST 0 FORCE FIXED 10 1m COST 5 SLIDING 9 1m", ZERO_COST, Request::Force(Amount::ZERO)),
         ("SETTLE a 7 FIXED 10 1m COST 5 SLIDING 9 1m", ZERO_COST, ZERO_COST),
         ("SETTLE a 7 FIXED 10 1m COST 5 FORCE CONCURRENCY 9 1m me", ZERO_COST, ZERO_COST),
@@ -84,7 +84,7 @@ fn options_after_a_spec_override_those_of_the_call() {
     for (text, request) in [
         ("COST 4 FORCE FIXED 60 1m COST 1", take(1)),
         ("COST 4 FIXED 60 1m UPTO", Request::UpTo(units(4))),
-        ("COST 4 FIXED 60 1m COST -1", Request::GiveBack(Amount::ONE)),
+        ("COST 4 FIXED 60 1m COST -1", Request::Refund(Amount::ONE)),
         ("COST 0 FIXED 60 1m COST 1", ZERO_COST),
         ("COST 5 CONCURRENCY 9 1m me", take(1)),
         ("COST 0 CONCURRENCY 9 1m me", ZERO_COST),
@@ -100,8 +100,8 @@ fn purpose_follows_the_cost_of_the_call() {
         ("FIXED 10 1m COST 0 SLIDING 9 1m COST 0", Purpose::Charge),
         ("COST 0 FIXED 10 1m COST 1 SLIDING 9 1m", Purpose::Peek),
         ("COST -0 FORCE FIXED 10 1m SLIDING 9 1m", Purpose::Peek),
-        ("COST -1 FIXED 10 1m SLIDING 9 1m", Purpose::GiveBack),
-        ("COST -0.0000001 FIXED 10 1m SLIDING 9 1m", Purpose::GiveBack),
+        ("COST -1 FIXED 10 1m SLIDING 9 1m", Purpose::Refund),
+        ("COST -0.0000001 FIXED 10 1m SLIDING 9 1m", Purpose::Refund),
         ("SETTLE a 0 FIXED 10 1m SLIDING 9 1m", Purpose::Settle),
         ("ONCE a 1s FIXED 10 1m SLIDING 9 1m", Purpose::Charge),
         // The cost of a single spec is the cost of the call.
@@ -109,12 +109,12 @@ fn purpose_follows_the_cost_of_the_call() {
         ("FIXED 10 1m AS a COST 0", Purpose::Peek),
         ("FIXED 10 1m AS a COST 0 FORCE", Purpose::Peek),
         ("TOKENBUCKET 10 1 1s AS a COST 0 MAXWAIT 1s", Purpose::Peek),
-        ("FIXED 10 1m AS a COST -1", Purpose::GiveBack),
+        ("FIXED 10 1m AS a COST -1", Purpose::Refund),
         ("FIXED 10 1m AS a UPTO", Purpose::Charge),
         ("FIXED 10 1m SETTLE a 0", Purpose::Settle),
         // A refund is never denied, although a plain key's leases would be.
-        ("COST -1 CONCURRENCY 10 1m me", Purpose::GiveBack),
-        ("COST -1 FIXED 10 1m COST 1", Purpose::GiveBack),
+        ("COST -1 CONCURRENCY 10 1m me", Purpose::Refund),
+        ("COST -1 FIXED 10 1m COST 1", Purpose::Refund),
     ] {
         assert_eq!(several(text).unwrap().purpose, purpose, "{text}");
     }

@@ -92,12 +92,12 @@ impl<C: Contract> Key<C> {
             Request::Take(cost) | Request::Force(cost) | Request::ForceUpTo(cost) | Request::Within(cost, _) => {
                 exact(cost.millionths())
             }
-            Request::GiveBack(amount) => -exact(amount.millionths()),
+            Request::Refund(amount) => -exact(amount.millionths()),
             Request::PeekPastLimit => exact(1),
         };
         let max_wait = if let Request::Within(_, max_wait) = request { i128::from(max_wait.micros()) } else { 0 };
         let passes = |at| before.fits(terms, &cost, at + max_wait);
-        let allowed = passes(now) || matches!(request, Request::GiveBack(_));
+        let allowed = passes(now) || matches!(request, Request::Refund(_));
 
         let unit = exact(1_000_000);
         let charge = match request {
@@ -116,7 +116,7 @@ impl<C: Contract> Key<C> {
             Verdict::Allowed(wait) => {
                 assert!(allowed, "{cost} does not fit");
                 let may_act = |at| match request {
-                    Request::GiveBack(_) => true,
+                    Request::Refund(_) => true,
                     _ if terms.reports_delay() => before.used(terms, at).is_zero(),
                     _ => before.fits(terms, &cost, at),
                 };

@@ -51,7 +51,7 @@ fn refund_keeps_the_fraction_of_a_step() {
     let at = |micros| Timestamp::from_micros(micros).unwrap();
     call(&limit, &mut usage, at(0), Take(units(10)));
     // 9 stay used, less what a microsecond has drained.
-    let decision = call(&limit, &mut usage, at(1), GiveBack(units(1)));
+    let decision = call(&limit, &mut usage, at(1), Refund(units(1)));
     assert_eq!(decision.reset, Span::from_micros(20_999_999));
     assert!(!usage.is_unused());
     assert!(call(&limit, &mut usage, at(21_000_000), Take(units(10))).verdict.allowed());
@@ -63,9 +63,9 @@ fn key_is_deleted_by_its_current_usage_and_not_the_stored_one() {
     let limit = Bucket::new(units(1), millionths(7), period("60s"), Discipline::Burst).unwrap();
     let mut key = Key::default();
     key.call(&limit, 0, Take(millionths(10)));
-    assert_eq!(key.call(&limit, 30_000, GiveBack(millionths(6))), [1, 1, 0, 0, 4286]);
+    assert_eq!(key.call(&limit, 30_000, Refund(millionths(6))), [1, 1, 0, 0, 4286]);
     assert!(!key.is_gone());
-    assert_eq!(key.call(&limit, 30_000, GiveBack(millionths(1))), [1, 1, 1, 0, 0]);
+    assert_eq!(key.call(&limit, 30_000, Refund(millionths(1))), [1, 1, 1, 0, 0]);
     assert!(key.is_gone());
 }
 

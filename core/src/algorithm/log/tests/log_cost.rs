@@ -50,7 +50,7 @@ fn decisions_visit_no_entries_of_a_long_log() {
     }
     let (limit, last) = (log(10_000, "10s"), us(1_009_999));
     let run_peeks = |usage: &SlidingLogUsage, now: Timestamp| {
-        for request in [one(), Force(units(1)), Force(units(20_000)), UpTo(units(9)), GiveBack(units(1))] {
+        for request in [one(), Force(units(1)), Force(units(20_000)), UpTo(units(9)), Refund(units(1))] {
             peek(&limit, usage, now, request);
         }
         assert_eq!(peek(&limit, usage, now, Force(units(2))).verdict, Verdict::After(Span::from_micros(9_990_002)));

@@ -31,13 +31,13 @@ fn effect_holds_the_change_of_a_call() {
         (1000, Take(units(2)), &[CHANGE, 0, 0, 0, 1, 1000, 2_000_000][..]),
         (1000, one(), &[CHANGE, 0, 0, 0, 1, 1000, 1_000_000]),
         (1500, Take(units(7)), &[CHANGE, 0, 0, 0, 1, 1500, 7_000_000]),
-        (1500, GiveBack(units(4)), &[CHANGE, 0, 0, 4_000_000, 0]),
+        (1500, Refund(units(4)), &[CHANGE, 0, 0, 4_000_000, 0]),
         (1600, one(), &[CHANGE, 0, 0, 0, 1, 1600, 1_000_000]),
         (2500, one(), &[CHANGE, 0, 1, 0, 1, 2500, 1_000_000]),
         // The clock moves backwards before a denied call, a granted call and a refund.
         (2400, Take(units(11)), &[CHANGE, 100, 0, 0, 0]),
         (2300, one(), &[CHANGE, 100, 0, 0, 1, 2300, 1_000_000]),
-        (2200, GiveBack(units(1)), &[CHANGE, 100, 0, 1_000_000, 0]),
+        (2200, Refund(units(1)), &[CHANGE, 100, 0, 1_000_000, 0]),
         (0, one(), &[CHANGE, 2200, 0, 0, 1, 0, 1_000_000]),
     ] {
         let before = usage.clone();

@@ -50,7 +50,7 @@ enum Step {
         id: Option<u8>,
         ttl: u64,
     },
-    GiveBack(u64),
+    Refund(u64),
     Settle(u8, u64),
 }
 
@@ -104,9 +104,9 @@ impl<const MANY: bool> Key<MANY> {
                 records.remember(id, &call);
                 self.tell();
             }
-            Step::GiveBack(amount) => {
+            Step::Refund(amount) => {
                 self.records().sweep(now, None);
-                self.change(&window, &log, Change::GiveBack(millionths(*amount)), now);
+                self.change(&window, &log, Change::Refund(millionths(*amount)), now);
                 self.tell();
             }
             Step::Settle(id, amount) => {
@@ -170,7 +170,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..100u64).prop_map(|micros| Step::Clock(micros, false)),
         8 => (1..900_000u64, proptest::option::weighted(0.8, 0..40u8), prop_oneof![3 => 1000..9000u64, 1 => 1..400u64])
             .prop_map(|(cost, id, ttl)| Step::Charge { cost, id, ttl }),
-        1 => (1..900_000u64).prop_map(Step::GiveBack),
+        1 => (1..900_000u64).prop_map(Step::Refund),
         2 => (0..40u8, prop_oneof![Just(0), 0..900_000u64]).prop_map(|(id, amount)| Step::Settle(id, amount)),
     ];
     vec(step, 1..=80)
@@ -250,7 +250,7 @@ fn the_longest_call_fits_into_a_block() {
     for serial in 0..8 {
         let log = SlidingLog::new(most, period("3650d"));
         records.charge(serial, &usage, most).unwrap();
-        records.before(serial, &log, &usage, Timestamp::MAX, Change::GiveBack(most));
+        records.before(serial, &log, &usage, Timestamp::MAX, Change::Refund(most));
     }
     let charges: Box<[Charge]> = (0..8).filter_map(|serial| records.charge(serial, &usage, most)).collect();
     assert_eq!(charges.len(), MAX_CHARGES);

@@ -316,11 +316,11 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<CommonOpt
                 let told = key.make(&limit, at, Call::Charge(cost, ttl.map(|ttl| (&name[..], ttl))));
                 (told, by, ttl.map(|_| id))
             }
-            What::GiveBack(component) => {
+            What::Refund(component) => {
                 let amount = amount(component);
                 equal &= !N::PLACES || seen.is_unused();
                 let by = if seen.is_unused() { 0 } else { -i128::from(amount.millionths()) };
-                (key.make(&limit, at, Call::GiveBack(amount)), by, None)
+                (key.make(&limit, at, Call::Refund(amount)), by, None)
             }
             What::Settle(which, component) => {
                 let id = if costs.is_empty() { 0 } else { which.index(costs.len()) };

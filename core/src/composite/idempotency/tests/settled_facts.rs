@@ -23,7 +23,7 @@ fn drained_usage_is_not_taken_back() {
 fn refund_is_limited_to_the_usage() {
     let limit = Bucket::new(units(100), units(60), minute(), Discipline::Burst).unwrap();
     let mut key = charged(&limit, &[(0, "a", 9)]);
-    key.make(&limit, seconds(0), Call::GiveBack(units(7)));
+    key.make(&limit, seconds(0), Call::Refund(units(7)));
     key.make(&limit, seconds(0), Call::Charge(units(50), None));
     assert_eq!(settled(&mut key, &limit, 0, "a", 9), 2);
 }
@@ -59,15 +59,15 @@ fn sliding_window_settles_in_the_count_of_the_charge() {
 #[test]
 fn refunded_usage_is_not_taken_back_again() {
     let limit = StrictWindow::new(units(100), minute());
-    for (given_back, less, settles) in [(0, 9, 9), (4, 9, 5), (4, 5, 5), (8, 5, 1), (9, 5, 0)] {
+    for (refunded, less, settles) in [(0, 9, 9), (4, 9, 5), (4, 5, 5), (8, 5, 1), (9, 5, 0)] {
         let mut key = charged(&limit, &[(0, "a", 9)]);
         key.make(&limit, seconds(0), Call::Charge(units(20), None));
-        key.make(&limit, seconds(0), Call::GiveBack(units(given_back)));
-        assert_eq!(settled(&mut key, &limit, 1, "a", less), settles, "{less} less after {given_back}");
+        key.make(&limit, seconds(0), Call::Refund(units(refunded)));
+        assert_eq!(settled(&mut key, &limit, 1, "a", less), settles, "{less} less after {refunded}");
     }
     // Refunds before the charge do not matter.
     let mut key = charged(&limit, &[(0, "a", 9)]);
-    key.make(&limit, seconds(0), Call::GiveBack(units(5)));
+    key.make(&limit, seconds(0), Call::Refund(units(5)));
     key.make(&limit, seconds(0), Call::Charge(units(9), Some((b"b", Span::SECOND))));
     assert_eq!(settled(&mut key, &limit, 0, "b", 9), 9);
 }
@@ -104,7 +104,7 @@ fn saturated_sum_of_refunds_ends_settlements() {
     let mut key = charged(&limit, &[(0, "", 1), (1, "a", 5)]);
     for _ in 0..10 {
         key.make(&limit, seconds(1), Call::Charge(Amount::MAX_ARGUMENT, None));
-        key.make(&limit, seconds(1), Call::GiveBack(Amount::MAX_ARGUMENT));
+        key.make(&limit, seconds(1), Call::Refund(Amount::MAX_ARGUMENT));
     }
     key.make(&limit, seconds(2), Call::Charge(units(5), Some((b"b", Span::SECOND))));
     assert_eq!(settled(&mut key, &limit, 2, "b", 5), 0);
@@ -116,7 +116,7 @@ fn assert_saturation_ends_settlements<L: Limit>(limit: &L) {
     let mut calls = vec![(0, "a", most)];
     calls.extend([(0, "", most); 9]);
     let mut key = charged(limit, &calls);
-    key.make(limit, seconds(0), Call::GiveBack(units(1)));
+    key.make(limit, seconds(0), Call::Refund(units(1)));
     let used = key.encoded()[0].clone();
     settled(&mut key, limit, 0, "a", most);
     assert_eq!(key.encoded()[0], used, "nothing is taken back");

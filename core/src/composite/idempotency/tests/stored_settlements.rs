@@ -6,7 +6,7 @@ use super::*;
 fn settlement_without_charges_equals_a_new_one() {
     let limit = StrictWindow::new(units(100), minute());
     let mut key = charged(&limit, &[(0, "a", 9), (0, "b", 9)]);
-    key.make(&limit, seconds(0), Call::GiveBack(units(1)));
+    key.make(&limit, seconds(0), Call::Refund(units(1)));
     let mut never = EncodedFields::default();
     Settlement::default().encode(&mut never);
     for (id, idle) in [("a", false), ("b", true)] {
@@ -14,7 +14,7 @@ fn settlement_without_charges_equals_a_new_one() {
         assert_eq!((key.settlement.is_idle(), key.encoded()[1] == never), (idle, idle));
     }
     // Calls are not recorded while there are no charges.
-    key.make(&limit, seconds(0), Call::GiveBack(units(1)));
+    key.make(&limit, seconds(0), Call::Refund(units(1)));
     assert_eq!(key.encoded()[1], never);
 }
 
@@ -52,7 +52,7 @@ fn malformed_settlement_is_rejected() {
                 cost: units(1),
                 number: *number,
                 place: None,
-                given_back: Amount::ZERO,
+                refunded: Amount::ZERO,
             };
             let counted = numbers.iter().all(|number| settlement.count(&charge(number)));
             (counted && settlement.is_sound()).then_some(settlement)

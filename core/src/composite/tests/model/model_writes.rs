@@ -52,7 +52,7 @@ impl Model {
                 let mut charges = Vec::new();
                 for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(evaluations) {
                     let number = match (evaluation.change(), number) {
-                        (Change::Nothing, _) | (Change::GiveBack(_), None) => continue,
+                        (Change::Nothing, _) | (Change::Refund(_), None) => continue,
                         (_, Some(number)) => *number,
                         (Change::Charge(_), None) => {
                             self.made += 1;
@@ -178,7 +178,7 @@ impl Model {
             let mut own = with_limit!(spec, limit => decision(limit, &usage, now, evaluation, takes));
             own.limit = spec.limit.limit().plus(spec.kept);
             match outcome {
-                Outcome::Passes if call.purpose == Purpose::GiveBack => own.verdict = Verdict::Allowed(Span::ZERO),
+                Outcome::Passes if call.purpose == Purpose::Refund => own.verdict = Verdict::Allowed(Span::ZERO),
                 Outcome::Settles | Outcome::Settled => own.verdict = Verdict::Allowed(Span::ZERO),
                 Outcome::Unknown => own.verdict = Verdict::Never,
                 // A limit in shadow mode reports its own decision.
@@ -223,7 +223,7 @@ impl Model {
                 | Request::Force(cost)
                 | Request::ForceUpTo(cost)
                 | Request::Within(cost, _) => cost.millionths(),
-                Request::GiveBack(_) | Request::PeekPastLimit => 0,
+                Request::Refund(_) | Request::PeekPastLimit => 0,
             };
             u128::from(if cost == 0 { Amount::ONE.millionths() } else { cost })
         };
@@ -250,7 +250,7 @@ impl Model {
         let forced = is_forced(call, evaluations);
         let reports_ban = match outcome {
             Outcome::Banned | Outcome::Denied { .. } => true,
-            Outcome::Passes => forced && call.purpose != Purpose::GiveBack,
+            Outcome::Passes => forced && call.purpose != Purpose::Refund,
             _ => false,
         };
         let banned = self.banned_until.since(now.max(if changed { now } else { self.written }));

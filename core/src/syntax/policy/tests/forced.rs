@@ -51,7 +51,7 @@ fn forced_limit_is_charged_in_full_by_charging_calls_only() {
         // Equal to a policy without FORCE.
         ("COST 0", [take(0), take(0), take(0), take(0)]),
         ("COST -2", {
-            let back = Request::GiveBack(units(2));
+            let back = Request::Refund(units(2));
             [back, take(0), back, back]
         }),
         ("SETTLE a 7", [take(0), take(0), take(0), take(0)]),
