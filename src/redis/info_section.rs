@@ -149,7 +149,7 @@ impl Info {
         self.field(c"longest_blocked_ms", queues.first().map_or(0, |queue| millis(queue.longest)));
         self.field(c"served", global.queues.served.get());
         self.field(c"timed_out", global.queues.timed_out.get());
-        self.field(c"looks", global.queues.looks.get());
+        self.field(c"looks", global.queues.evaluations.get());
         self.field(c"busiest_turn", global.queues.busiest_turn.get());
         for (place, queue) in queues.into_iter().enumerate() {
             let Ok(field) = CString::new(format!("blocked_{place}")) else { continue };

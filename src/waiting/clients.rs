@@ -71,7 +71,7 @@ pub fn waiting_without_lease<'h>(
 
 /// Denies the call of a holder that waits for a lease of a key, if one does.
 pub fn give_up(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) {
-    if let Some((call, client)) = redis.global.queues.take_away(redis.db(), redis.key_bytes(name), holder) {
+    if let Some((call, client)) = redis.global.queues.remove_holder(redis.db(), redis.key_bytes(name), holder) {
         let denial = denial(redis, name, &call, now);
         redis.global.outbox.answer(client, denial, None);
         timer::arm(redis.entry());
@@ -86,7 +86,7 @@ enum EndedWait {
 
 /// Removes a client from the queues, or from the outbox. Returns `None` if it has been handed back already.
 fn end(global: &Global, client: ClientId) -> Option<(BlockedClient, EndedWait)> {
-    if let Some((call, client)) = global.queues.gone(client) {
+    if let Some((call, client)) = global.queues.remove_client(client) {
         return Some((client.blocked, EndedWait::Waiting(call)));
     }
     let (blocked, answer) = global.outbox.take(client)?;

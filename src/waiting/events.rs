@@ -11,7 +11,7 @@ const ASKED_AFTER: usize = 100;
 
 /// Handles a change of a key.
 pub fn key_changed(entry: ServerEntry, db: c_int, name: &[u8]) {
-    if entry.global.queues.touch(db, name) {
+    if entry.global.queues.mark_changed(db, name) {
         timer::arm(entry);
     }
 }
@@ -20,7 +20,7 @@ pub fn key_changed(entry: ServerEntry, db: c_int, name: &[u8]) {
 pub fn all_keys_changed(entry: ServerEntry) {
     let queues = &entry.global.queues;
     if queues.any() {
-        queues.touch_all();
+        queues.mark_all_changed();
         timer::arm(entry);
     }
 }
@@ -30,23 +30,23 @@ pub fn all_keys_changed(entry: ServerEntry) {
 pub fn cron(entry: ServerEntry) {
     let queues = &entry.global.queues;
     entry.global.schedule.unblockable.set(None);
-    if queues.is_held_up() && Turn::new(entry).may_grant() {
-        queues.go_on();
+    if queues.is_granting_paused() && Turn::new(entry).may_grant() {
+        queues.resume_granting();
     }
     if queues.any() && cluster_slots::are_used() {
-        for key in queues.next_few(ASKED_AFTER) {
+        for key in queues.next_keys(ASKED_AFTER) {
             // A key in a slot that this node no longer owns is marked, so that its waiters are redirected.
             match cluster_slots::place_of(entry, key.db, &key.name) {
                 Some(cluster_slots::SlotPlace::Here | cluster_slots::SlotPlace::Unknown) | None => {}
                 // The cluster is down, which concerns every key.
-                Some(cluster_slots::SlotPlace::Down) => queues.touch_all(),
+                Some(cluster_slots::SlotPlace::Down) => queues.mark_all_changed(),
                 Some(cluster_slots::SlotPlace::Elsewhere) => {
-                    queues.touch(key.db, &key.name);
+                    queues.mark_changed(key.db, &key.name);
                 }
             }
         }
     }
     let now = now();
-    queues.see(now);
+    queues.read_clock(now);
     timer::arm_anew(entry, now);
 }

@@ -38,12 +38,12 @@ pub fn serve(redis: &mut Redis, name: KeyName, key: &QueueKey, turn: &mut Turn) 
             queues.timed_out.count();
             decide(redis, name, key, &call, AnswerReason::Over, turn);
         } else {
-            return queues.looked_at(key);
+            return queues.clear_changed(key);
         }
         turn.spend(1);
     }
     // The queues of other keys are served first.
-    queues.touch(key.db, &key.name);
+    queues.mark_changed(key.db, &key.name);
 }
 
 /// Reason for which a waiting call is answered.
@@ -70,12 +70,12 @@ fn its_turn(
         Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) if turn.may_grant() => return Some(AnswerReason::Room),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) => {
-            redis.global.queues.hold_up();
+            redis.global.queues.pause_granting();
             None
         }
         Ok(Decision { verdict: Verdict::Never, .. }) | Err(_) => return Some(AnswerReason::Never),
     };
-    redis.global.queues.head_due(key, after, now);
+    redis.global.queues.set_head_due(key, after, now);
     None
 }
 

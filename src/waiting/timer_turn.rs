@@ -54,7 +54,7 @@ fn release_undelivered(turn: &mut Turn, grant: Grant) {
         });
     } else {
         let queues = &turn.entry.global.queues;
-        queues.hold_up();
+        queues.pause_granting();
         queues.undelivered(grant);
     }
 }
@@ -63,7 +63,7 @@ fn release_undelivered(turn: &mut Turn, grant: Grant) {
 fn look_at(turn: &mut Turn, key: &QueueKey) {
     let (entry, mut elsewhere) = (turn.entry, None);
     let queues = &entry.global.queues;
-    queues.looks.count();
+    queues.evaluations.count();
     let served = on_key::run(entry, key.db, &key.name, |redis, name| {
         elsewhere = cluster_slots::redirection(redis, name);
         if elsewhere.is_none() {
@@ -75,7 +75,7 @@ fn look_at(turn: &mut Turn, key: &QueueKey) {
         while let Some(call) = queues.head(key).or_else(|| queues.replaced(key)) {
             if !turn.goes_on() {
                 // Other keys are served first.
-                queues.touch(key.db, &key.name);
+                queues.mark_changed(key.db, &key.name);
                 break;
             }
             turn.spend(1);

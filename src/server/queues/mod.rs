@@ -6,17 +6,17 @@
 //! **The work of the timer** is returned one item at a time ([`Queues::next_work`]), so that the timer can stop after
 //! any item and resume in its next turn. There are four sources, tried round-robin, so that none starves the others:
 //! leases to be released, changed keys, keys with a deadline that has passed, and a round over all keys after an event
-//! that may have changed every key ([`Queues::touch_all`]). All deadlines are in steady time, which is not affected
+//! that may have changed every key ([`Queues::mark_all_changed`]). All deadlines are in steady time, which is not affected
 //! when the clock moves backwards.
 
-mod lines;
 pub mod outbox;
+mod queue_table;
 pub mod schedule;
 mod waiting_call;
 
 use super::stats::Counter;
-use lines::Lines;
-pub use lines::Work;
+use queue_table::QueueTable;
+pub use queue_table::Work;
 use ratelimit_core::queue::{Claim, Queue, QueuePlace, Waiter};
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cell::{Cell, RefCell};
@@ -26,15 +26,15 @@ pub use waiting_call::{Answer, BlockedClient, Caller, Client, ClientId, Grant, Q
 /// Queues of this server, and counters of their outcomes.
 #[derive(Default)]
 pub struct Queues {
-    lines: RefCell<Lines>,
+    table: RefCell<QueueTable>,
     /// `true` if a waiter could be granted a lease, but the server does not accept writes.
-    held_up: Cell<bool>,
+    granting_paused: Cell<bool>,
     /// Number of calls that have waited and were granted a lease.
     pub served: Counter,
     /// Number of calls whose timeout has passed.
     pub timed_out: Counter,
     /// Number of evaluations of queues.
-    pub looks: Counter,
+    pub evaluations: Counter,
     /// Maximum work that the timer has done in one turn.
     pub busiest_turn: Cell<u64>,
 }
@@ -65,27 +65,27 @@ impl Queues {
     /// Returns `true` if any call waits.
     #[inline(always)]
     pub fn any(&self) -> bool {
-        !self.lines.borrow().by_key.is_empty()
+        !self.table.borrow().by_key.is_empty()
     }
 
     /// Returns the number of calls that wait for a lease of a key.
     pub fn waiting(&self, db: c_int, name: &[u8]) -> usize {
-        self.lines.borrow().at(db, name).map_or(0, |line| line.queue.len())
+        self.table.borrow().at(db, name).map_or(0, |entry| entry.queue.len())
     }
 
     /// Returns `true` if a holder waits for a lease of a key.
     pub fn waits(&self, db: c_int, name: &[u8], holder: &[u8]) -> bool {
-        self.lines.borrow().at(db, name).is_some_and(|line| line.queue.place_of(holder).is_some())
+        self.table.borrow().at(db, name).is_some_and(|entry| entry.queue.place_of(holder).is_some())
     }
 
     /// Applies the limit of a new take to all waiters of the key. The first returned value is `true` if the key has
     /// waiters, and the second if the limit has changed so that one of them may be granted.
     pub fn limit_to(&self, db: c_int, name: &[u8], limit: Amount) -> (bool, bool) {
-        let lines = &mut *self.lines.borrow_mut();
-        let Some(key) = lines.key(db, name) else { return (false, false) };
-        let changed = lines.line(&key).is_some_and(|line| line.queue.limit_to(limit));
+        let table = &mut *self.table.borrow_mut();
+        let Some(key) = table.key(db, name) else { return (false, false) };
+        let changed = table.entry_mut(&key).is_some_and(|entry| entry.queue.limit_to(limit));
         if changed {
-            lines.touch(&key);
+            table.mark_changed(&key);
         }
         (true, changed)
     }
@@ -100,24 +100,24 @@ impl Queues {
         client: Client,
         now: Timestamp,
     ) {
-        let lines = &mut *self.lines.borrow_mut();
-        let (since, id) = (lines.read_clock(now), client.blocked.id);
+        let table = &mut *self.table.borrow_mut();
+        let (since, id) = (table.read_clock(now), client.blocked.id);
         let until = block.map(|block| since.plus(block));
-        let place = lines.line_or_new(key, limit).queue.join(Waiter { claim, since, until, client });
-        lines.by_client.insert(id, (key.clone(), place));
-        lines.touch(key);
-        lines.relist(key);
+        let place = table.entry_or_new(key, limit).queue.join(Waiter { claim, since, until, client });
+        table.by_client.insert(id, (key.clone(), place));
+        table.mark_changed(key);
+        table.update_lists(key);
     }
 
     /// Removes a waiting call whose client has disconnected, or that has been answered.
     pub fn leave(&self, key: &QueueKey, place: QueuePlace) -> Option<Waiter<Client>> {
-        self.lines.borrow_mut().leave(key, place)
+        self.table.borrow_mut().leave(key, place)
     }
 
     /// Removes the call of a client that has disconnected, or that is answered otherwise.
-    pub fn gone(&self, client: ClientId) -> Option<(WaitingCall, Client)> {
-        let (key, place) = self.lines.borrow().by_client.get(&client).cloned()?;
-        self.take_from(&key, |_| Some(place))
+    pub fn remove_client(&self, client: ClientId) -> Option<(WaitingCall, Client)> {
+        let (key, place) = self.table.borrow().by_client.get(&client).cloned()?;
+        self.remove_call(&key, |_| Some(place))
     }
 
     /// Returns a copy of the call that `of` selects in the queue of a key.
@@ -126,21 +126,21 @@ impl Queues {
         key: &QueueKey,
         of: impl FnOnce(&Queue<Client>) -> Option<(QueuePlace, &Waiter<Client>)>,
     ) -> Option<WaitingCall> {
-        let lines = &mut *self.lines.borrow_mut();
-        let queue = &lines.line(key)?.queue;
+        let table = &mut *self.table.borrow_mut();
+        let queue = &table.entry_mut(key)?.queue;
         let (place, waiter) = of(queue)?;
         let (callers_wait_ahead, caller) = (queue.others_wait_before(place), waiter.client.caller.clone());
         Some(WaitingCall { place, claim: waiter.claim.clone(), caller, limit: queue.limit(), callers_wait_ahead })
     }
 
     /// Removes the call of a holder that waits for a lease of a key.
-    pub fn take_away(&self, db: c_int, name: &[u8], holder: &[u8]) -> Option<(WaitingCall, Client)> {
-        let key = self.lines.borrow().key(db, name)?;
-        self.take_from(&key, |queue| queue.place_of(holder))
+    pub fn remove_holder(&self, db: c_int, name: &[u8], holder: &[u8]) -> Option<(WaitingCall, Client)> {
+        let key = self.table.borrow().key(db, name)?;
+        self.remove_call(&key, |queue| queue.place_of(holder))
     }
 
     /// Removes a call from a key's queue.
-    fn take_from(
+    fn remove_call(
         &self,
         key: &QueueKey,
         place: impl FnOnce(&Queue<Client>) -> Option<QueuePlace>,
@@ -165,115 +165,115 @@ impl Queues {
 
     /// Returns a call whose timeout has passed.
     pub fn overdue(&self, key: &QueueKey, now: Timestamp) -> Option<WaitingCall> {
-        let now = self.lines.borrow().clock.at(now);
+        let now = self.table.borrow().clock.at(now);
         self.next(key, |queue| queue.overdue(now))
     }
 
     /// Sets the wait until the head of the queue of a key may be granted; `None` if only an event can make room.
-    pub fn head_due(&self, key: &QueueKey, wait: Option<Span>, now: Timestamp) {
-        let lines = &mut *self.lines.borrow_mut();
-        let now = lines.clock.at(now);
-        if let Some(line) = lines.line(key) {
-            line.head_due = wait.map(|wait| now.plus(wait));
-            lines.relist(key);
+    pub fn set_head_due(&self, key: &QueueKey, wait: Option<Span>, now: Timestamp) {
+        let table = &mut *self.table.borrow_mut();
+        let now = table.clock.at(now);
+        if let Some(entry) = table.entry_mut(key) {
+            entry.head_due = wait.map(|wait| now.plus(wait));
+            table.update_lists(key);
         }
     }
 
     /// Records that a waiter could be granted, but the server does not accept writes. All keys are evaluated once it
     /// does again.
-    pub fn hold_up(&self) {
-        self.held_up.set(true);
+    pub fn pause_granting(&self) {
+        self.granting_paused.set(true);
     }
 
     /// Returns `true` if the server is to be queried again for whether it accepts writes.
-    pub fn is_held_up(&self) -> bool {
-        self.held_up.get()
+    pub fn is_granting_paused(&self) -> bool {
+        self.granting_paused.get()
     }
 
     /// Resumes granting, as the server accepts writes again.
-    pub fn go_on(&self) {
-        self.held_up.set(false);
-        self.touch_all();
+    pub fn resume_granting(&self) {
+        self.granting_paused.set(false);
+        self.mark_all_changed();
     }
 
     /// Marks a key as changed. Returns `true` if it has waiters.
-    pub fn touch(&self, db: c_int, name: &[u8]) -> bool {
-        let lines = &mut *self.lines.borrow_mut();
-        lines.key(db, name).is_some_and(|key| lines.touch(&key))
+    pub fn mark_changed(&self, db: c_int, name: &[u8]) -> bool {
+        let table = &mut *self.table.borrow_mut();
+        table.key(db, name).is_some_and(|key| table.mark_changed(&key))
     }
 
     /// Marks all keys as changed.
-    pub fn touch_all(&self) {
-        self.lines.borrow_mut().touch_all();
+    pub fn mark_all_changed(&self) {
+        self.table.borrow_mut().mark_all_changed();
     }
 
     /// Clears the mark of a changed key after its whole queue has been evaluated.
-    pub fn looked_at(&self, key: &QueueKey) {
-        self.lines.borrow_mut().untouch(key);
+    pub fn clear_changed(&self, key: &QueueKey) {
+        self.table.borrow_mut().clear_changed(key);
     }
 
     /// Reads the clock. If it moved backwards since it was last read, marks all keys as changed, so that their leases
     /// are shifted.
-    pub fn see(&self, now: Timestamp) {
-        self.lines.borrow_mut().read_clock(now);
+    pub fn read_clock(&self, now: Timestamp) {
+        self.table.borrow_mut().read_clock(now);
     }
 
     /// Returns `true` if the clock moved backwards and the leases of this key have not been shifted yet.
     pub fn is_behind_clock(&self, key: &QueueKey) -> bool {
-        let lines = &mut *self.lines.borrow_mut();
-        let steps = lines.clock.steps();
-        lines.line(key).is_some_and(|line| line.clock_steps != steps)
+        let table = &mut *self.table.borrow_mut();
+        let steps = table.clock.steps();
+        table.entry_mut(key).is_some_and(|entry| entry.clock_steps != steps)
     }
 
     /// Records that the leases of a key have been shifted to the clock.
     pub fn followed_clock(&self, key: &QueueKey) {
-        let lines = &mut *self.lines.borrow_mut();
-        let steps = lines.clock.steps();
-        if let Some(line) = lines.line(key) {
-            line.clock_steps = steps;
+        let table = &mut *self.table.borrow_mut();
+        let steps = table.clock.steps();
+        if let Some(entry) = table.entry_mut(key) {
+            entry.clock_steps = steps;
         }
     }
 
     /// Returns the next work; `None` if there is none now.
     pub fn next_work(&self, now: Timestamp) -> Option<Work> {
         const SOURCES: usize = 4;
-        let lines = &mut *self.lines.borrow_mut();
-        let (now, may_release) = (lines.read_clock(now), !self.held_up.get());
-        let (before, after) = (0..lines.first, lines.first..SOURCES);
+        let table = &mut *self.table.borrow_mut();
+        let (now, may_release) = (table.read_clock(now), !self.granting_paused.get());
+        let (before, after) = (0..table.next_source, table.next_source..SOURCES);
         let (source, work) =
-            after.chain(before).find_map(|source| Some((source, lines.work_of(source, now, may_release)?)))?;
-        lines.first = source.saturating_add(1) % SOURCES;
+            after.chain(before).find_map(|source| Some((source, table.work_of(source, now, may_release)?)))?;
+        table.next_source = source.saturating_add(1) % SOURCES;
         Some(work)
     }
 
     /// Returns at most `most` keys with waiters. The next call resumes after them, and starts again after the last key.
-    pub fn next_few(&self, most: usize) -> Vec<QueueKey> {
-        let Lines { slots, in_round, .. } = &mut *self.lines.borrow_mut();
+    pub fn next_keys(&self, most: usize) -> Vec<QueueKey> {
+        let QueueTable { slots, by_number, .. } = &mut *self.table.borrow_mut();
         slots.left = most;
-        std::iter::from_fn(|| slots.next(in_round)).collect()
+        std::iter::from_fn(|| slots.next(by_number)).collect()
     }
 
     /// Returns the instant of the next work; `None` if none is scheduled, the epoch if there is work now.
     pub fn due(&self) -> Option<Timestamp> {
-        let lines = self.lines.borrow();
-        let has_releases = !lines.undelivered.is_empty() && !self.held_up.get();
-        let goes_round = lines.round.left > 0 && !lines.in_round.is_empty();
-        if !lines.touched.is_empty() || has_releases || goes_round {
+        let table = self.table.borrow();
+        let has_releases = !table.undelivered.is_empty() && !self.granting_paused.get();
+        let goes_round = table.round.left > 0 && !table.by_number.is_empty();
+        if !table.changed.is_empty() || has_releases || goes_round {
             return Some(Timestamp::EPOCH);
         }
-        lines.by_due.first().map(|(due, _)| lines.clock.shows(*due))
+        table.by_due.first().map(|(due, _)| table.clock.shows(*due))
     }
 
     /// Queues the release of a lease that was granted to a client that has disconnected.
     pub fn undelivered(&self, grant: Grant) {
-        self.lines.borrow_mut().undelivered.push_back(grant);
+        self.table.borrow_mut().undelivered.push_back(grant);
     }
 
     /// Returns the first `most` waiters of a key.
     pub fn list(&self, db: c_int, name: &[u8], most: usize, now: Timestamp) -> Vec<WaiterFacts> {
-        let lines = self.lines.borrow();
-        let now = lines.clock.at(now);
-        let waiters = lines.at(db, name).into_iter().flat_map(|line| line.queue.iter());
+        let table = self.table.borrow();
+        let now = table.clock.at(now);
+        let waiters = table.at(db, name).into_iter().flat_map(|entry| entry.queue.iter());
         waiters
             .take(most)
             .map(|Waiter { claim, since, until, .. }| WaiterFacts {
@@ -287,18 +287,18 @@ impl Queues {
 
     /// Returns the number of waiting calls, and of their keys.
     pub fn counts(&self) -> (usize, usize) {
-        let lines = self.lines.borrow();
-        (lines.by_client.len(), lines.in_round.len())
+        let table = self.table.borrow();
+        (table.by_client.len(), table.by_number.len())
     }
 
     /// Returns the `most` queues with the longest wait, longest first.
     pub fn longest(&self, most: usize, now: Timestamp) -> Vec<QueueFacts> {
-        let lines = self.lines.borrow();
-        let now = lines.clock.at(now);
-        let oldest = lines.by_age.iter().take(most);
+        let table = self.table.borrow();
+        let now = table.clock.at(now);
+        let oldest = table.by_age.iter().take(most);
         oldest
             .map(|(since, key)| {
-                let waiting = lines.at(key.db, &key.name).map_or(0, |line| line.queue.len());
+                let waiting = table.at(key.db, &key.name).map_or(0, |entry| entry.queue.len());
                 QueueFacts { key: key.clone(), waiting, longest: now.since(*since) }
             })
             .collect()

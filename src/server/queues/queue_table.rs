@@ -8,18 +8,18 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 /// Queue of a key, with its positions in the lists.
-pub struct Line {
+pub struct QueueEntry {
     /// Calls that wait for the key.
     pub queue: Queue<Client>,
-    /// Sequence number of the line, which is its position in the round.
+    /// Sequence number of the queue, which is its position in the round.
     pub number: u64,
     /// Earliest instant at which the head may be granted, if known.
     pub head_due: Option<Steady>,
-    /// Key in the list of lines by deadline.
+    /// Key in the list of queues by deadline.
     pub due: Option<Steady>,
-    /// Key in the list of lines with events.
-    pub touched: Option<u64>,
-    /// Key in the list of lines by age.
+    /// Key in the list of queues with events.
+    pub changed: Option<u64>,
+    /// Key in the list of queues by age.
     pub oldest: Option<Steady>,
     /// Number of backward steps of the clock that have been applied to the leases of the key.
     pub clock_steps: u64,
@@ -27,9 +27,9 @@ pub struct Line {
 
 /// Queues of all keys.
 #[derive(Default)]
-pub struct Lines {
-    /// Lines by database and name of the key.
-    pub by_key: HashMap<c_int, HashMap<Arc<[u8]>, Line>>,
+pub struct QueueTable {
+    /// Queues by database and name of the key.
+    pub by_key: HashMap<c_int, HashMap<Arc<[u8]>, QueueEntry>>,
     /// Place of the call of each client.
     pub by_client: HashMap<ClientId, (QueueKey, QueuePlace)>,
     /// Keys by the instant at which a waiter may be granted or its timeout ends.
@@ -37,13 +37,13 @@ pub struct Lines {
     /// Keys ordered by their oldest waiter.
     pub by_age: BTreeSet<(Steady, QueueKey)>,
     /// Keys with events, in the order of the events.
-    pub touched: BTreeMap<u64, QueueKey>,
-    /// All keys, in the order in which their lines were created.
-    pub in_round: BTreeMap<u64, QueueKey>,
-    /// Number of lines so far.
-    pub begun: u64,
+    pub changed: BTreeMap<u64, QueueKey>,
+    /// All keys, in the order in which their queues were created.
+    pub by_number: BTreeMap<u64, QueueKey>,
+    /// Number of queues created so far.
+    pub last_number: u64,
     /// Number of events of keys so far.
-    pub touches: u64,
+    pub changes: u64,
     /// Round over all keys.
     pub round: Round,
     /// Round that checks for keys that may have moved to another node.
@@ -51,15 +51,15 @@ pub struct Lines {
     /// Leases that were granted to clients that had disconnected.
     pub undelivered: VecDeque<Grant>,
     /// Index of the source of work that is tried first.
-    pub first: usize,
+    pub next_source: usize,
     /// Clock of all deadlines.
     pub clock: SteadyClock,
 }
 
-/// Resumable iteration over all keys, in the order of their lines.
+/// Resumable iteration over all keys, in the order of their numbers.
 #[derive(Default)]
 pub struct Round {
-    /// Lower bound of the number of the next line.
+    /// Lower bound of the number of the next queue.
     pub next: u64,
     /// Number of keys left.
     pub left: usize,
@@ -83,9 +83,9 @@ pub enum Work {
     LeaseRelease(Grant),
 }
 
-impl Lines {
-    /// Returns the line of a key, if it has waiters.
-    pub fn at(&self, db: c_int, name: &[u8]) -> Option<&Line> {
+impl QueueTable {
+    /// Returns the queue of a key, if it has waiters.
+    pub fn at(&self, db: c_int, name: &[u8]) -> Option<&QueueEntry> {
         self.by_key.get(&db)?.get(name)
     }
 
@@ -95,25 +95,25 @@ impl Lines {
         Some(QueueKey { db, name: Arc::clone(name) })
     }
 
-    /// Returns the line of a key for changing it, if it has waiters.
-    pub fn line(&mut self, key: &QueueKey) -> Option<&mut Line> {
+    /// Returns the queue of a key for changing it, if it has waiters.
+    pub fn entry_mut(&mut self, key: &QueueKey) -> Option<&mut QueueEntry> {
         self.by_key.get_mut(&key.db)?.get_mut(&key.name)
     }
 
-    /// Returns the line of a key; creates it if the key has no waiters.
-    pub fn line_or_new(&mut self, key: &QueueKey, limit: Amount) -> &mut Line {
-        let Lines { by_key, in_round, begun, round, clock, .. } = self;
+    /// Returns the queue of a key; creates it if the key has no waiters.
+    pub fn entry_or_new(&mut self, key: &QueueKey, limit: Amount) -> &mut QueueEntry {
+        let QueueTable { by_key, by_number, last_number, round, clock, .. } = self;
         by_key.entry(key.db).or_default().entry(Arc::clone(&key.name)).or_insert_with(|| {
-            *begun = begun.saturating_add(1);
-            in_round.insert(*begun, key.clone());
-            // The new line comes last in a round that is in progress, which still visits all others.
+            *last_number = last_number.saturating_add(1);
+            by_number.insert(*last_number, key.clone());
+            // The new queue comes last in a round that is in progress, which still visits all others.
             round.left = round.left.saturating_add(usize::from(round.left > 0));
-            Line {
+            QueueEntry {
                 queue: Queue::new(limit),
-                number: *begun,
+                number: *last_number,
                 head_due: None,
                 due: None,
-                touched: None,
+                changed: None,
                 oldest: None,
                 clock_steps: clock.steps(),
             }
@@ -121,30 +121,30 @@ impl Lines {
     }
 
     /// Marks a key as changed. Returns `true` if it has waiters.
-    pub fn touch(&mut self, key: &QueueKey) -> bool {
-        let touches = self.touches.saturating_add(1);
-        let Some(line) = self.line(key) else { return false };
-        if line.touched.is_none() {
-            line.touched = Some(touches);
-            self.touches = touches;
-            self.touched.insert(touches, key.clone());
+    pub fn mark_changed(&mut self, key: &QueueKey) -> bool {
+        let changes = self.changes.saturating_add(1);
+        let Some(entry) = self.entry_mut(key) else { return false };
+        if entry.changed.is_none() {
+            entry.changed = Some(changes);
+            self.changes = changes;
+            self.changed.insert(changes, key.clone());
         }
         true
     }
 
     /// Clears the mark of a changed key.
-    pub fn untouch(&mut self, key: &QueueKey) {
-        let touched = self.line(key).and_then(|line| line.touched.take());
-        touched.and_then(|touched| self.touched.remove(&touched));
+    pub fn clear_changed(&mut self, key: &QueueKey) {
+        let changed = self.entry_mut(key).and_then(|entry| entry.changed.take());
+        changed.and_then(|changed| self.changed.remove(&changed));
     }
 
-    /// Updates the positions of a line in the lists; removes the line if it has no waiters.
-    pub fn relist(&mut self, key: &QueueKey) {
-        let Some(line) = self.line(key) else { return };
-        let (number, is_empty, oldest) = (line.number, line.queue.is_empty(), line.queue.oldest());
-        let due = [line.queue.deadline(), line.head_due].into_iter().flatten().min().filter(|_| !is_empty);
-        let was_due = std::mem::replace(&mut line.due, due);
-        let was_oldest = std::mem::replace(&mut line.oldest, oldest);
+    /// Updates the positions of a queue in the lists; removes the queue if it has no waiters.
+    pub fn update_lists(&mut self, key: &QueueKey) {
+        let Some(entry) = self.entry_mut(key) else { return };
+        let (number, is_empty, oldest) = (entry.number, entry.queue.is_empty(), entry.queue.oldest());
+        let due = [entry.queue.deadline(), entry.head_due].into_iter().flatten().min().filter(|_| !is_empty);
+        let was_due = std::mem::replace(&mut entry.due, due);
+        let was_oldest = std::mem::replace(&mut entry.oldest, oldest);
         for (listed, was, is) in [(&mut self.by_due, was_due, due), (&mut self.by_age, was_oldest, oldest)] {
             if was != is {
                 was.map(|was| listed.remove(&(was, key.clone())));
@@ -152,8 +152,8 @@ impl Lines {
             }
         }
         if is_empty {
-            self.untouch(key);
-            self.in_round.remove(&number);
+            self.clear_changed(key);
+            self.by_number.remove(&number);
             if let Some(keys) = self.by_key.get_mut(&key.db) {
                 keys.remove(&key.name);
                 if keys.is_empty() {
@@ -165,15 +165,15 @@ impl Lines {
 
     /// Removes a call from the queue of a key.
     pub fn leave(&mut self, key: &QueueKey, place: QueuePlace) -> Option<Waiter<Client>> {
-        let line = self.line(key)?;
-        let was_head = line.queue.head().is_some_and(|(head, _)| head == place);
-        let waiter = line.queue.leave(place)?;
+        let entry = self.entry_mut(key)?;
+        let was_head = entry.queue.head().is_some_and(|(head, _)| head == place);
+        let waiter = entry.queue.leave(place)?;
         if was_head {
-            line.head_due = None;
-            self.touch(key);
+            entry.head_due = None;
+            self.mark_changed(key);
         }
         self.by_client.remove(&waiter.client.blocked.id);
-        self.relist(key);
+        self.update_lists(key);
         Some(waiter)
     }
 
@@ -182,30 +182,30 @@ impl Lines {
         let steps = self.clock.steps();
         let steady = self.clock.read(now);
         if self.clock.steps() != steps {
-            self.touch_all();
+            self.mark_all_changed();
         }
         steady
     }
 
     /// Marks all keys as changed, by starting a round.
-    pub fn touch_all(&mut self) {
-        self.round.left = self.in_round.len();
+    pub fn mark_all_changed(&mut self) {
+        self.round.left = self.by_number.len();
     }
 
     /// Returns the next work of one source, if it has any.
     pub fn work_of(&mut self, source: usize, now: Steady, may_release: bool) -> Option<Work> {
         let key = match source {
             0 if may_release => return self.undelivered.pop_front().map(Work::LeaseRelease),
-            1 => self.touched.first_key_value().map(|(_, key)| key.clone()),
+            1 => self.changed.first_key_value().map(|(_, key)| key.clone()),
             2 => self.by_due.first().filter(|(due, _)| *due <= now).map(|(_, key)| key.clone()),
-            3 => self.round.next(&self.in_round),
+            3 => self.round.next(&self.by_number),
             _ => None,
         }?;
-        self.untouch(&key);
+        self.clear_changed(&key);
         // The evaluation determines again when the head may be granted.
-        if let Some(line) = self.line(&key) {
-            line.head_due = None;
-            self.relist(&key);
+        if let Some(entry) = self.entry_mut(&key) {
+            entry.head_due = None;
+            self.update_lists(&key);
         }
         Some(Work::Evaluation(key))
     }
