@@ -6,7 +6,7 @@ use super::rl_take;
 use crate::charge;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use crate::waiting::{self, fenced, queue_order};
+use crate::waiting::{self, fencing, queue_order};
 use ratelimit_core::syntax::{Acquiring, KeyRequest, Spec, SpecOptions};
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
@@ -31,11 +31,11 @@ fn acquire_in_turn(
     queue_order::place_take(redis, name, &mut request);
     let now = redis::now();
     if fence {
-        fenced::ask(redis, &mut request, now);
+        fencing::assign_token(redis, &mut request, now);
     }
     if waiting::wait(redis, name, &mut request, block, now)? {
         return Ok(Reply::Later);
     }
     let decision = charge::charge(redis, name, &request, None, now)?.decision;
-    Ok(fenced::reply(redis, name, &request, &decision, now))
+    Ok(fencing::reply(redis, name, &request, &decision, now))
 }

@@ -13,11 +13,11 @@ pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = args.key()?;
     let holders = holders(&mut args)?;
     let now = redis::now();
-    let give_up =
+    let to_deny =
         if redis.global.queues.any() { waiting::waiting_without_lease(redis, name, &holders, now) } else { Vec::new() };
     let released = charge::release(redis, name, &holders, now)?;
-    for holder in give_up {
-        waiting::give_up(redis, name, holder, now);
+    for holder in to_deny {
+        waiting::deny(redis, name, holder, now);
     }
     Ok(Reply::count(released))
 }

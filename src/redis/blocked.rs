@@ -101,12 +101,12 @@ guard::entry_point! {
         // SAFETY: `ctx` is that of the callback; there are no words.
         let redis = unsafe { Redis::new(ctx, &[], answer.stats) };
         // A lease whose reply could not be sent is released.
-        let told = guard::catch_panic(false, || {
+        let may_send = guard::catch_panic(false, || {
             guard::panic_test_point();
-            answer.told.set(true);
+            answer.sent.set(true);
             true
         });
-        if told {
+        if may_send {
             redis.replies().send(&answer.reply);
         } else {
             redis.replies().error(&Error::Internal);
@@ -123,7 +123,7 @@ guard::entry_point! {
         }
         // SAFETY: `hand_back` has created the answer, and it is freed once.
         let answer = unsafe { Box::from_raw(answer.cast::<Answer>()) };
-        if !answer.told.get() {
+        if !answer.sent.get() {
             // SAFETY: the server frees the data of blocked clients with its lock held.
             unsafe { tell(ctx, |callbacks, entry| (callbacks.answer_lost)(entry, *answer)) };
         }

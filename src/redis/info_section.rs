@@ -150,7 +150,7 @@ impl Info {
         self.field(c"served", global.queues.served.get());
         self.field(c"timed_out", global.queues.timed_out.get());
         self.field(c"looks", global.queues.evaluations.get());
-        self.field(c"busiest_turn", global.queues.busiest_turn.get());
+        self.field(c"busiest_turn", global.queues.max_work.get());
         for (place, queue) in queues.into_iter().enumerate() {
             let Ok(field) = CString::new(format!("blocked_{place}")) else { continue };
             self.dict_of(&field, || {

@@ -25,7 +25,7 @@ pub fn wait(
     block: Block,
     now: Timestamp,
 ) -> Result<bool, Error> {
-    let patience = match block {
+    let timeout = match block {
         Block::No => return Ok(false),
         Block::For(span) => Some(span),
         Block::Forever => None,
@@ -48,7 +48,7 @@ pub fn wait(
     let key = QueueKey { db: redis.db(), name: Arc::from(redis.key_bytes(name)) };
     key_events::subscribe(redis.entry());
     let client = blocked::block(redis).ok_or(Error::Internal)?;
-    redis.global.queues.join(&key, limit, claim, patience, client, now);
+    redis.global.queues.join(&key, limit, claim, timeout, client, now);
     timer::arm(redis.entry());
     Ok(true)
 }
@@ -70,7 +70,7 @@ pub fn waiting_without_lease<'h>(
 }
 
 /// Denies the call of a holder that waits for a lease of a key, if one does.
-pub fn give_up(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) {
+pub fn deny(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) {
     if let Some((call, client)) = redis.global.queues.remove_holder(redis.db(), redis.key_bytes(name), holder) {
         let denial = denial(redis, name, &call, now);
         redis.global.outbox.answer(client, denial, None);
@@ -111,7 +111,7 @@ pub fn unblocked(redis: &mut Redis, client: ClientId) -> Option<UnblockedClient>
         EndedWait::Waiting(call) => call.caller.stats,
         EndedWait::Answered(answer) => answer.stats,
     };
-    let told = guard::catch_panic(None, || {
+    let reply = guard::catch_panic(None, || {
         guard::panic_test_point();
         Some(match &ended {
             // The key is the first argument of RL.ACQUIRE.
@@ -121,10 +121,10 @@ pub fn unblocked(redis: &mut Redis, client: ClientId) -> Option<UnblockedClient>
     });
     let entry = redis.entry();
     guard::catch_panic((), || match ended {
-        EndedWait::Answered(answer) if told.is_none() => answer_lost(entry, *answer),
+        EndedWait::Answered(answer) if reply.is_none() => answer_lost(entry, *answer),
         EndedWait::Waiting(_) | EndedWait::Answered(_) => timer::arm(entry),
     });
-    Some((client, told.unwrap_or(Err(Error::Internal))))
+    Some((client, reply.unwrap_or(Err(Error::Internal))))
 }
 
 /// Queues the release of the lease that an answer grants, as the answer was not sent.

@@ -1,13 +1,13 @@
 //! Events that may make room for a waiting call. Their handlers only mark the key and arm the timer.
 
 use super::timer;
-use super::turn::Turn;
+use super::timer_run::TimerRun;
 use crate::redis::server_entry::ServerEntry;
 use crate::redis::{cluster_slots, now};
 use std::ffi::c_int;
 
 /// Number of keys whose owner is checked at each cron event of a cluster's node.
-const ASKED_AFTER: usize = 100;
+const KEYS_PER_CRON: usize = 100;
 
 /// Handles a change of a key.
 pub fn key_changed(entry: ServerEntry, db: c_int, name: &[u8]) {
@@ -30,11 +30,11 @@ pub fn all_keys_changed(entry: ServerEntry) {
 pub fn cron(entry: ServerEntry) {
     let queues = &entry.global.queues;
     entry.global.schedule.unblockable.set(None);
-    if queues.is_granting_paused() && Turn::new(entry).may_grant() {
+    if queues.is_granting_paused() && TimerRun::new(entry).may_grant() {
         queues.resume_granting();
     }
     if queues.any() && cluster_slots::are_used() {
-        for key in queues.next_keys(ASKED_AFTER) {
+        for key in queues.next_keys(KEYS_PER_CRON) {
             // A key in a slot that this node no longer owns is marked, so that its waiters are redirected.
             match cluster_slots::place_of(entry, key.db, &key.name) {
                 Some(cluster_slots::SlotPlace::Here | cluster_slots::SlotPlace::Unknown) | None => {}
@@ -48,5 +48,5 @@ pub fn cron(entry: ServerEntry) {
     }
     let now = now();
     queues.read_clock(now);
-    timer::arm_anew(entry, now);
+    timer::rearm(entry, now);
 }

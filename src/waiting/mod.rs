@@ -8,17 +8,17 @@
 //!                      |  waiting  |
 //!                      +-----------+----------------------------------------------------> over
 //!                            |      CLIENT UNBLOCK: its denial is sent at once
-//!      its turn has come, its time is up, its holder has asked again or gives up,
-//!      the key is another node's or another type's: an answer is decided
+//!      there is room, its timeout has passed, its holder has called again or released,
+//!      the key has moved to another node or holds another type: an answer is decided
 //!                            |
-//!                            v      closed, or CLIENT UNBLOCK ERROR: a lease is given back
+//!                            v      closed, or CLIENT UNBLOCK ERROR: a lease is released
 //!                      +-----------+----------------------------------------------------> over
 //!                      | answered  |
 //!                      +-----------+----------------------------------------------------> over
 //!                            |      CLIENT UNBLOCK: that answer is sent at once
-//!      the timer's turn ends
+//!      the timer's run ends
 //!                            |
-//!                            v      closed: a lease is given back
+//!                            v      closed: a lease is released
 //!                     +-------------+---------------------------------------------------> over
 //!                     | handed back |
 //!                     +-------------+
@@ -32,21 +32,21 @@
 //! A waiting call is in exactly one of three places: in the queues (`server/queues/`), once it is answered in the
 //! outbox (`server/queues/outbox.rs`), or handed back to the server, which happens once. Before Redis
 //! 7.4, CLIENT UNBLOCK of a client that was handed back leaves it without a reply. So clients are handed back only at
-//! the end of a turn of the timer, after which the server sends replies before it reads another call
+//! the end of a run of the timer, after which the server sends replies before it reads another call
 //! (`redis/blocked.rs`).
 //!
 //! | what happens | where |
 //! |---|---|
-//! | a call begins to wait, and its client ends the wait | `clients.rs` |
-//! | later calls come behind it | `queue_order.rs` |
-//! | something happens to its key, or may have | `events.rs` |
+//! | a call begins to wait; its client ends the wait | `clients.rs` |
+//! | later calls are placed behind it | `queue_order.rs` |
+//! | an event may have made room in its key | `events.rs` |
 //! | the timer is armed | `timer.rs` |
-//! | the timer's turn comes, and is bounded | `timer_turn.rs`, `turn.rs` |
-//! | the queue of its key is served, and it is decided | `serve.rs` |
-//! | it is given a fencing token | `fenced.rs` |
+//! | the timer runs, with a bound on its work | `timer_work.rs`, `timer_run.rs` |
+//! | the queue of its key is served; the call is decided | `serve.rs` |
+//! | its lease gets a fencing token | `fencing.rs` |
 //!
 //! A release reaches a queue by a keyspace event: `charge::release` commits, `Redis::finish` announces the event,
-//! `redis/key_events.rs` hears it, `events.rs` marks the queue and arms the timer, and `serve.rs` serves it.
+//! `redis/key_events.rs` receives it, `events.rs` marks the queue and arms the timer, and `serve.rs` serves it.
 //!
 //! This module is above the charge path, which decides a call that has waited like any other. The queues' state is
 //! below it, with the rest of the module's state. The server's events reach it through
@@ -54,20 +54,20 @@
 
 mod clients;
 mod events;
-pub mod fenced;
+pub mod fencing;
 pub mod queue_order;
 mod serve;
 mod timer;
-mod timer_turn;
-mod turn;
+mod timer_run;
+mod timer_work;
 
 use crate::redis::waiting_callbacks::WaitingCallbacks;
 
-pub use clients::{give_up, wait, waiting_without_lease};
+pub use clients::{deny, wait, waiting_without_lease};
 
 /// Functions of this folder for events of the server.
 pub const CALLBACKS: WaitingCallbacks = WaitingCallbacks {
-    timer_is_due: timer_turn::run,
+    timer_is_due: timer_work::run,
     key_changed: events::key_changed,
     all_keys_changed: events::all_keys_changed,
     cron: events::cron,

@@ -4,8 +4,8 @@
 //! The evaluation of a denied head returns the wait after which it may be granted. The timer is armed for then, unless
 //! an event of the key comes first. A call whose wait has ended is evaluated and answered like a new call.
 
-use super::turn::Turn;
-use super::{fenced, queue_order};
+use super::timer_run::TimerRun;
+use super::{fencing, queue_order};
 use crate::charge;
 use crate::redis::{Redis, acl, write_permission};
 use crate::reply::Reply;
@@ -16,31 +16,31 @@ use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp, Verdict};
 
-/// Answers those calls waiting for a lease of a key that can be answered, until the turn has spent its effort.
-pub fn serve(redis: &mut Redis, name: KeyName, key: &QueueKey, turn: &mut Turn) {
-    let (queues, now) = (&redis.global.queues, turn.now);
-    if queues.is_behind_clock(key) && turn.may_grant() {
+/// Answers those calls waiting for a lease of a key that can be answered, until the work of the run is used up.
+pub fn serve(redis: &mut Redis, name: KeyName, key: &QueueKey, run: &mut TimerRun) {
+    let (queues, now) = (&redis.global.queues, run.now);
+    if queues.is_behind_clock(key) && run.may_grant() {
         charge::follow_clock(redis, name, now);
         // The event is announced now, not after the evaluation: it marks the key as changed, and other modules may run.
         redis.finish();
         queues.followed_clock(key);
     }
-    while turn.goes_on() {
+    while run.has_budget() {
         // Replaced calls come first: after the later call of the holder was granted, this one would be a renewal.
         if let Some(call) = queues.replaced(key) {
-            decide(redis, name, key, &call, AnswerReason::Over, turn);
+            decide(redis, name, key, &call, AnswerReason::WaitEnded, run);
         } else if let Some(head) = queues.head(key)
-            && let Some(reason) = its_turn(redis, name, key, &head, turn)
+            && let Some(reason) = answer_reason(redis, name, key, &head, run)
         {
-            decide(redis, name, key, &head, reason, turn);
+            decide(redis, name, key, &head, reason, run);
         } else if let Some(call) = queues.overdue(key, now) {
             // If the head is denied, the next call becomes the head and may be granted.
             queues.timed_out.count();
-            decide(redis, name, key, &call, AnswerReason::Over, turn);
+            decide(redis, name, key, &call, AnswerReason::WaitEnded, run);
         } else {
             return queues.clear_changed(key);
         }
-        turn.spend(1);
+        run.add_work(1);
     }
     // The queues of other keys are served first.
     queues.mark_changed(key.db, &key.name);
@@ -54,21 +54,21 @@ enum AnswerReason {
     /// The call can never be granted: it costs more than the limit, or the key holds another type.
     Never,
     /// The wait of the call has ended.
-    Over,
+    WaitEnded,
 }
 
 /// Returns the reason for which the head of a key's queue is to be answered; `None` if it has to keep waiting.
-fn its_turn(
+fn answer_reason(
     redis: &mut Redis,
     name: KeyName,
     key: &QueueKey,
     head: &WaitingCall,
-    turn: &mut Turn,
+    run: &mut TimerRun,
 ) -> Option<AnswerReason> {
-    let now = turn.now;
+    let now = run.now;
     let after = match peek(redis, name, &head.claim.request(head.limit, false), now) {
         Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
-        Ok(Decision { verdict: Verdict::Allowed(_), .. }) if turn.may_grant() => return Some(AnswerReason::Room),
+        Ok(Decision { verdict: Verdict::Allowed(_), .. }) if run.may_grant() => return Some(AnswerReason::Room),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) => {
             redis.global.queues.pause_granting();
             None
@@ -80,41 +80,48 @@ fn its_turn(
 }
 
 /// Evaluates and answers a waiting call like a new call.
-fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, reason: AnswerReason, turn: &mut Turn) {
-    let now = turn.now;
+fn decide(
+    redis: &mut Redis,
+    name: KeyName,
+    key: &QueueKey,
+    call: &WaitingCall,
+    reason: AnswerReason,
+    run: &mut TimerRun,
+) {
+    let now = run.now;
     redis.stats = call.caller.stats;
     let mut request = call.claim.request(call.limit, call.callers_wait_ahead);
     let passes = match reason {
         AnswerReason::Room => true,
         AnswerReason::Never => false,
-        AnswerReason::Over => peek(redis, name, &request, now).is_ok_and(|seen| seen.verdict.allowed()),
+        AnswerReason::WaitEnded => peek(redis, name, &request, now).is_ok_and(|decision| decision.verdict.allowed()),
     };
     if passes && !may_acquire(redis, name, &call.caller) {
-        return conclude(redis.global, key, call, Err(Error::NoPermission), None, true, now);
+        return end_wait(redis.global, key, call, Err(Error::NoPermission), None, true, now);
     }
     // A denial writes too if it shifts timestamps after the clock moved backwards.
     let writes = passes || redis.global.queues.is_behind_clock(key);
-    if !(if writes { turn.may_grant() } else { write_permission::may_be_propagated() }) {
+    if !(if writes { run.may_grant() } else { write_permission::may_be_propagated() }) {
         redis.stats.decided(false);
         let denied = deny(redis, name, call, now);
-        return conclude(redis.global, key, call, denied, None, true, now);
+        return end_wait(redis.global, key, call, denied, None, true, now);
     }
     if call.claim.is_fenced() {
-        fenced::ask(redis, &mut request, now);
+        fencing::assign_token(redis, &mut request, now);
     }
     let renews = charge::lease_until(redis, name, call.claim.holder(), now).is_some();
     let decided = charge(redis, name, &request, now);
     redis.finish();
     // Other modules, notified of an expired key, may have taken the free room: then the call stays in the queue.
     let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
-    if reason == AnswerReason::Over || !has_to_wait {
-        let reply = decided.as_ref().ok().map(|decision| fenced::reply(redis, name, &request, decision, now));
-        conclude(redis.global, key, call, decided, reply, renews, now);
+    if reason == AnswerReason::WaitEnded || !has_to_wait {
+        let reply = decided.as_ref().ok().map(|decision| fencing::reply(redis, name, &request, decision, now));
+        end_wait(redis.global, key, call, decided, reply, renews, now);
     }
 }
 
 /// Answers a call whose wait has ended, and removes it from its queue.
-fn conclude(
+fn end_wait(
     global: &Global,
     key: &QueueKey,
     call: &WaitingCall,

@@ -23,7 +23,7 @@ pub fn arm(entry: ServerEntry) {
 }
 
 /// Arms the timer again if there is work at `now`, as an armed timer still waits by the clock before it was set.
-pub fn arm_anew(entry: ServerEntry, now: Timestamp) {
+pub fn rearm(entry: ServerEntry, now: Timestamp) {
     if due(entry.global).is_some_and(|due| due <= now) {
         disarm(entry);
         arm_for(entry, Timestamp::EPOCH, 0);
@@ -31,7 +31,7 @@ pub fn arm_anew(entry: ServerEntry, now: Timestamp) {
 }
 
 /// Records that the timer has fired and is no longer armed.
-pub fn is_over(entry: ServerEntry) {
+pub fn fired(entry: ServerEntry) {
     entry.global.schedule.armed.set(None);
 }
 

@@ -4,7 +4,7 @@
 //! the name of a key in a database, and remains if the key is deleted or replaced.
 //!
 //! **The work of the timer** is returned one item at a time ([`Queues::next_work`]), so that the timer can stop after
-//! any item and resume in its next turn. There are four sources, tried round-robin, so that none starves the others:
+//! any item and resume in its next run. There are four sources, tried round-robin, so that none starves the others:
 //! leases to be released, changed keys, keys with a deadline that has passed, and a round over all keys after an event
 //! that may have changed every key ([`Queues::mark_all_changed`]). All deadlines are in steady time, which is not affected
 //! when the clock moves backwards.
@@ -35,8 +35,8 @@ pub struct Queues {
     pub timed_out: Counter,
     /// Number of evaluations of queues.
     pub evaluations: Counter,
-    /// Maximum work that the timer has done in one turn.
-    pub busiest_turn: Cell<u64>,
+    /// Maximum work that the timer has done in one run.
+    pub max_work: Cell<u64>,
 }
 
 /// Waiting call, for RL.INFO.

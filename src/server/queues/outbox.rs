@@ -2,7 +2,7 @@
 //!
 //! An answer may be decided in RL.RELEASE, in a script, or in the timer. A client that has been handed back can no
 //! longer be answered: if CLIENT UNBLOCK comes next, Redis before 7.4 unblocks it without a reply. So clients are
-//! handed back only at the end of the timer's turn, after which the server sends replies before it reads another call.
+//! handed back only at the end of the timer's run, after which the server sends replies before it reads another call.
 //! Until then, any other event that ends the wait finds the answer here.
 
 use super::waiting_call::{Answer, BlockedClient, Client, ClientId, Grant};
@@ -30,7 +30,7 @@ impl Outbox {
         if reply.is_err() {
             caller.stats.errors.count();
         }
-        let answer = Box::new(Answer { reply, stats: caller.stats, grant, told: Cell::new(false) });
+        let answer = Box::new(Answer { reply, stats: caller.stats, grant, sent: Cell::new(false) });
         let Answers { in_order, by_client, decided } = &mut *self.0.borrow_mut();
         *decided = decided.saturating_add(1);
         by_client.insert(blocked.id, *decided);

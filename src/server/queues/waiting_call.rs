@@ -73,7 +73,7 @@ pub struct Answer {
     /// Lease that was granted to the client and that no other client knows of.
     pub grant: Option<Grant>,
     /// `true` once it has been sent.
-    pub told: Cell<bool>,
+    pub sent: Cell<bool>,
 }
 
 /// Key for a lease of which calls wait.

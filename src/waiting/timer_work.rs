@@ -1,10 +1,10 @@
-//! Work of a turn of the timer: evaluating queues, releasing leases, and handing clients back.
+//! Work of a run of the timer: evaluating queues, releasing leases, and handing clients back.
 //!
 //! Waiting calls are served from a timer of the module, never inside another call, a notification or a script: there, a
 //! change would be propagated with the slot, or at the position, of the running command. The timer runs before the
 //! next call is read.
 
-use super::turn::{EFFORT, Turn};
+use super::timer_run::{MAX_WORK, TimerRun};
 use super::{serve, timer};
 use crate::charge;
 use crate::redis::server_entry::ServerEntry;
@@ -14,71 +14,71 @@ use crate::server::queues::{Grant, QueueKey, WaitingCall, Work};
 use ratelimit_core::wire::error::Error;
 
 /// Effort of finding the node that owns a key.
-const REDIRECTION: usize = 25;
+const REDIRECTION_WORK: usize = 25;
 
-/// Runs a turn of the timer. A panic ends only the item of work that caused it.
+/// Does the work of one run of the timer. A panic ends only the item of work that caused it.
 pub fn run(entry: ServerEntry) {
     let Global { queues, .. } = entry.global;
-    timer::is_over(entry);
-    let turn = &mut Turn::new(entry);
-    while turn.goes_on()
-        && let Some(work) = guard::catch_panic(None, || queues.next_work(turn.now))
+    timer::fired(entry);
+    let run = &mut TimerRun::new(entry);
+    while run.has_budget()
+        && let Some(work) = guard::catch_panic(None, || queues.next_work(run.now))
     {
-        let before = turn.spent();
+        let before = run.work_done();
         guard::catch_panic((), || match work {
-            Work::Evaluation(key) => look_at(turn, &key),
-            Work::LeaseRelease(grant) => release_undelivered(turn, grant),
+            Work::Evaluation(key) => evaluate_queue(run, &key),
+            Work::LeaseRelease(grant) => release_undelivered(run, grant),
         });
         // Answers have been counted; an evaluation without an answer counts as one.
-        turn.has_spent(before.saturating_add(1));
+        run.raise_work_to(before.saturating_add(1));
     }
-    let done = u64::try_from(turn.spent().max(hand_back_answered(entry.global))).unwrap_or(u64::MAX);
-    queues.busiest_turn.set(queues.busiest_turn.get().max(done));
+    let done = u64::try_from(run.work_done().max(hand_back_answered(entry.global))).unwrap_or(u64::MAX);
+    queues.max_work.set(queues.max_work.get().max(done));
     guard::catch_panic((), || timer::arm(entry));
 }
 
 /// Hands the clients of answered calls back to the server; returns their number.
 fn hand_back_answered(global: &Global) -> usize {
     let answered = std::iter::from_fn(|| global.outbox.next());
-    answered.take(EFFORT).map(|(client, answer)| client.hand_back(Some(answer))).count()
+    answered.take(MAX_WORK).map(|(client, answer)| client.hand_back(Some(answer))).count()
 }
 
 /// Releases a lease that was granted to a client that had disconnected, unless its holder has renewed it since. If the
 /// server does not accept writes, the release is queued again.
-fn release_undelivered(turn: &mut Turn, grant: Grant) {
+fn release_undelivered(run: &mut TimerRun, grant: Grant) {
     let Grant { key, holder, expires_at } = &grant;
-    if turn.may_grant() {
-        on_key::run(turn.entry, key.db, &key.name, |redis, name| {
+    if run.may_grant() {
+        on_key::run(run.entry, key.db, &key.name, |redis, name| {
             // An error means that the key now holds another type, without this lease.
-            drop(charge::release_if_unchanged(redis, name, holder, *expires_at, turn.now));
+            drop(charge::release_if_unchanged(redis, name, holder, *expires_at, run.now));
         });
     } else {
-        let queues = &turn.entry.global.queues;
+        let queues = &run.entry.global.queues;
         queues.pause_granting();
         queues.undelivered(grant);
     }
 }
 
 /// Evaluates the queue of one key.
-fn look_at(turn: &mut Turn, key: &QueueKey) {
-    let (entry, mut elsewhere) = (turn.entry, None);
+fn evaluate_queue(run: &mut TimerRun, key: &QueueKey) {
+    let (entry, mut elsewhere) = (run.entry, None);
     let queues = &entry.global.queues;
     queues.evaluations.count();
     let served = on_key::run(entry, key.db, &key.name, |redis, name| {
         elsewhere = cluster_slots::redirection(redis, name);
         if elsewhere.is_none() {
-            serve::serve(redis, name, key, turn);
+            serve::serve(redis, name, key, run);
         }
     });
     if let Some(error) = elsewhere {
-        turn.spend(REDIRECTION);
+        run.add_work(REDIRECTION_WORK);
         while let Some(call) = queues.head(key).or_else(|| queues.replaced(key)) {
-            if !turn.goes_on() {
+            if !run.has_budget() {
                 // Other keys are served first.
                 queues.mark_changed(key.db, &key.name);
                 break;
             }
-            turn.spend(1);
+            run.add_work(1);
             refuse(entry.global, key, &call, error.clone());
         }
     } else if let (false, Some(call)) = (served, queues.replaced(key).or_else(|| queues.head(key))) {

@@ -11,7 +11,7 @@ use ratelimit_core::{Decision, Timestamp};
 /// Adds a new fencing token to a call, which its lease gets unless it has one. An unused token is harmless, as the next
 /// one is larger.
 #[cold]
-pub fn ask(redis: &Redis, request: &mut KeyRequest, now: Timestamp) {
+pub fn assign_token(redis: &Redis, request: &mut KeyRequest, now: Timestamp) {
     let token = redis.global.fencing.next(now);
     for spec in queue_order::specs(request) {
         spec.fence = token;
