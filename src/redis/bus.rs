@@ -10,14 +10,14 @@
 //! server adds 2,269 bytes to each message. A message has at most 64 KiB.
 //!
 //! The work is done in batches, so that it never blocks the server for long. Requested records are sent in batches, and
-//! received records are buffered, one per name, and merged in batches of [`AT_ONCE`] records a turn. While writes are
+//! received records are buffered, one per name, and merged in batches of [`BATCH_SIZE`] records. While writes are
 //! paused nothing may be propagated, so received records stay in the buffer. A server whose buffer is not empty, or
 //! that waits for an answer, sends no requests, and only one node is asked at a time.
 
 use super::api::{OK, api, has_flag, server_is};
 use super::clock::now;
 use super::global::global;
-use super::{guard, policy_lifetime as kept};
+use super::{guard, policy_lifetime};
 use crate::server::Global;
 use crate::server::peers::Node;
 use crate::server::policy_table::AT_ONCE;
@@ -32,23 +32,23 @@ use std::time::Duration;
 const RECORDS: u8 = 1;
 /// Message of a digest: a number for each group of names.
 const DIGEST: u8 = 2;
-/// Message that requests groups of names: a bit for each group.
-const ASK: u8 = 3;
+/// Request for groups of names: a bit for each group.
+const REQUEST: u8 = 3;
 
 /// First byte of a message: version of the format. Messages of other versions are ignored.
-const FORM: u8 = 1;
+const FORMAT_VERSION: u8 = 1;
 
 /// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 65_536;
 
 /// Interval between decisions about sending a digest.
-const EVERY: Duration = Duration::from_secs(1);
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Length of a turn. The work of a turn is limited.
-const TURN: Duration = Duration::from_millis(5);
+/// Interval between batches. The work of a batch is limited.
+const BATCH_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Number of nodes that are sent a batch of an answer in one turn.
-const ANSWERS_AT_ONCE: usize = 4;
+/// Number of nodes that are sent records in one batch.
+const ANSWERS_PER_BATCH: usize = 4;
 
 /// Starts the exchange if this is a node of a cluster.
 ///
@@ -69,14 +69,14 @@ pub unsafe fn join(ctx: *mut raw::RedisModuleCtx) {
     unsafe {
         receive(ctx, RECORDS, Some(received));
         receive(ctx, DIGEST, Some(received));
-        receive(ctx, ASK, Some(received));
-        start_timer(ctx, EVERY, tick);
+        receive(ctx, REQUEST, Some(received));
+        start_timer(ctx, TICK_INTERVAL, tick);
     }
 }
 
 /// Returns `true` if this node sends and merges records: it is a primary that has loaded its data, and the setting
 /// `policy-gossip` is on.
-fn takes_part() -> bool {
+fn is_participant() -> bool {
     POLICY_GOSSIP.get() != 0
         && server_is(raw::REDISMODULE_CTX_FLAGS_MASTER)
         && !server_is(raw::REDISMODULE_CTX_FLAGS_LOADING)
@@ -144,7 +144,7 @@ unsafe fn other_primaries(ctx: *mut raw::RedisModuleCtx) -> Vec<CString> {
 /// # Safety
 /// `ctx` is live.
 pub unsafe fn announce(ctx: *mut raw::RedisModuleCtx, records: &[Vec<u8>]) {
-    if server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) && takes_part() {
+    if server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) && is_participant() {
         // SAFETY: the caller guarantees that `ctx` is live.
         for id in unsafe { other_primaries(ctx) } {
             // SAFETY: the caller guarantees that `ctx` is live.
@@ -172,13 +172,13 @@ unsafe fn send_digest(global: &Global, ctx: *mut raw::RedisModuleCtx, primaries:
 /// # Safety
 /// `ctx` is live.
 unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: &CStr, records: &[Vec<u8>]) -> bool {
-    let (mut message, mut is_there) = (Vec::new(), true);
+    let (mut message, mut connected) = (Vec::new(), true);
     for record in records {
         let Ok(length) = u32::try_from(record.len()) else { continue };
         let size = record.len().saturating_add(size_of::<u32>());
         if message.len().saturating_add(size) > MAX_MESSAGE.saturating_sub(1) {
             // SAFETY: the caller guarantees that `ctx` is live.
-            is_there &= unsafe { send(ctx, to, RECORDS, &message) };
+            connected &= unsafe { send(ctx, to, RECORDS, &message) };
             message.clear();
         }
         message.extend_from_slice(&length.to_le_bytes());
@@ -186,9 +186,9 @@ unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: &CStr, records: &[Vec<
     }
     if !message.is_empty() {
         // SAFETY: the caller guarantees that `ctx` is live.
-        is_there &= unsafe { send(ctx, to, RECORDS, &message) };
+        connected &= unsafe { send(ctx, to, RECORDS, &message) };
     }
-    is_there
+    connected
 }
 
 /// Sends a message. Returns `true` if the node is connected.
@@ -196,7 +196,7 @@ unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: &CStr, records: &[Vec<
 /// # Safety
 /// `ctx` is live.
 unsafe fn send(ctx: *mut raw::RedisModuleCtx, to: &CStr, kind: u8, body: &[u8]) -> bool {
-    let message = [&[FORM], body].concat();
+    let message = [&[FORMAT_VERSION], body].concat();
     let (Some(send), Ok(length)) = (api!(RedisModule_SendClusterMessage), u32::try_from(message.len())) else {
         return false;
     };
@@ -225,7 +225,7 @@ guard::entry_point! {
         let global = unsafe { global() };
         let run = || {
             global.policies.tick(now());
-            if !takes_part() {
+            if !is_participant() {
                 // A replica receives policies from its primary.
                 global.policies.drop_kept();
                 global.peers.reset();
@@ -233,7 +233,7 @@ guard::entry_point! {
             }
             // SAFETY: the timer's own context.
             unsafe {
-                work(global, ctx);
+                merge_buffered(global, ctx);
                 let others = other_primaries(ctx);
                 if global.peers.is_digest_due(others.len().saturating_add(1)) {
                     send_digest(global, ctx, &others);
@@ -243,16 +243,16 @@ guard::entry_point! {
         // The timer is started again even after a panic.
         guard::catch_panic((), run);
         // SAFETY: the timer's own context.
-        unsafe { start_timer(ctx, EVERY, tick) };
+        unsafe { start_timer(ctx, TICK_INTERVAL, tick) };
     }
 }
 
 guard::entry_point! {
     /// Sends an early digest, if it is still needed.
-    unsafe fn early(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    unsafe fn send_early_digest(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
         let global = unsafe { global() };
-        if !takes_part() {
+        if !is_participant() {
             global.peers.reset();
             return;
         }
@@ -260,7 +260,7 @@ guard::entry_point! {
         unsafe {
             match global.peers.early(global.policies.keeps_any()) {
                 EarlyDigest::Send => send_digest(global, ctx, &other_primaries(ctx)),
-                EarlyDigest::Wait(left) => start_timer(ctx, left, early),
+                EarlyDigest::Wait(left) => start_timer(ctx, left, send_early_digest),
                 EarlyDigest::Cancelled => {}
             }
         }
@@ -268,30 +268,30 @@ guard::entry_point! {
 }
 
 guard::entry_point! {
-    /// Runs a turn: answers requests and merges buffered records.
-    unsafe fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    /// Runs a batch: answers requests and merges buffered records.
+    unsafe fn run_batch(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
         let global = unsafe { global() };
         global.peers.armed.set(false);
-        if takes_part() {
+        if is_participant() {
             // SAFETY: the timer's own context.
             unsafe {
-                answer(global, ctx);
-                work(global, ctx);
+                send_answers(global, ctx);
+                merge_buffered(global, ctx);
             }
         }
     }
 }
 
-/// Starts the timer of the next turn, if it is not running.
+/// Starts the timer of the next batch, if it is not running.
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn begin_turn_soon(global: &Global, ctx: *mut raw::RedisModuleCtx) {
+unsafe fn schedule_batch(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     if !global.peers.armed.replace(true) {
         global.peers.budget.set(AT_ONCE);
         // SAFETY: the caller guarantees that `ctx` is live.
-        unsafe { start_timer(ctx, TURN, turn) };
+        unsafe { start_timer(ctx, BATCH_INTERVAL, run_batch) };
     }
 }
 
@@ -299,30 +299,30 @@ unsafe fn begin_turn_soon(global: &Global, ctx: *mut raw::RedisModuleCtx) {
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn answer(global: &Global, ctx: *mut raw::RedisModuleCtx) {
-    for _ in 0..ANSWERS_AT_ONCE {
+unsafe fn send_answers(global: &Global, ctx: *mut raw::RedisModuleCtx) {
+    for _ in 0..ANSWERS_PER_BATCH {
         let Some((node, mut walk)) = global.peers.next_answer() else { return };
         let records = global.policies.piece(&mut walk, now());
         let Ok(id) = CString::new(node) else { continue };
         // SAFETY: the caller guarantees that `ctx` is live.
         if unsafe { send_records(ctx, &id, &records) } {
-            global.peers.go_on_answering(node, walk);
+            global.peers.requeue_answer(node, walk);
         }
     }
     // SAFETY: the caller guarantees that `ctx` is live.
-    unsafe { begin_turn_soon(global, ctx) };
+    unsafe { schedule_batch(global, ctx) };
 }
 
-/// Merges as many buffered records as the budget of this turn permits, if they can be propagated.
+/// Merges as many buffered records as the budget of this batch permits, if they can be propagated.
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn work(global: &Global, ctx: *mut raw::RedisModuleCtx) {
-    if !global.policies.keeps_any() || !kept::may_propagate() {
+unsafe fn merge_buffered(global: &Global, ctx: *mut raw::RedisModuleCtx) {
+    if !global.policies.keeps_any() || !policy_lifetime::may_propagate() {
         return;
     }
-    // SAFETY: the caller guarantees that `ctx` is live. The timer of the turn also sets its budget.
-    unsafe { begin_turn_soon(global, ctx) };
+    // SAFETY: the caller guarantees that `ctx` is live. Scheduling the batch also sets its budget.
+    unsafe { schedule_batch(global, ctx) };
     while let Some(budget) = global.peers.budget.get().checked_sub(1) {
         let Some((name, merged)) = global.policies.merge_kept(now()) else { return };
         global.peers.budget.set(budget);
@@ -331,7 +331,7 @@ unsafe fn work(global: &Global, ctx: *mut raw::RedisModuleCtx) {
         {
             // The merged record, not the received one: a replica does not compare stamps.
             // SAFETY: the caller guarantees that `ctx` is live.
-            unsafe { kept::propagate_record(ctx, &record) };
+            unsafe { policy_lifetime::propagate_record(ctx, &record) };
         }
     }
 }
@@ -347,28 +347,28 @@ guard::entry_point! {
     ) {
         // SAFETY: the server calls receivers with its lock held.
         let global = unsafe { global() };
-        if !takes_part() || payload.is_null() {
+        if !is_participant() || payload.is_null() {
             return;
         }
         // SAFETY: the server passes `length` bytes and the id of a node.
         let (message, id) =
             unsafe { (std::slice::from_raw_parts(payload, usize::try_from(length).unwrap_or(0)), node_id(sender)) };
-        let (Some((&FORM, body)), Some(id)) = (message.split_first(), id) else { return };
+        let (Some((&FORMAT_VERSION, body)), Some(id)) = (message.split_first(), id) else { return };
         // The id is not null-terminated in the server's memory, but Redis 7.0 expects a null-terminated id.
         let Ok(sender) = CString::new(id) else { return };
         // SAFETY: the receiver's own context.
         unsafe {
             match kind {
                 RECORDS => {
-                    global.peers.hear_records(id);
+                    global.peers.receive_records(id);
                     for_each_record(body, |record| global.policies.keep(record, now()));
-                    work(global, ctx);
+                    merge_buffered(global, ctx);
                 }
-                DIGEST => compare(global, ctx, &sender, id, body),
-                ASK => {
+                DIGEST => compare_digest(global, ctx, &sender, id, body),
+                REQUEST => {
                     let Ok(groups) = body.try_into().map(u64::from_le_bytes) else { return };
                     global.peers.answer(id, groups);
-                    begin_turn_soon(global, ctx);
+                    schedule_batch(global, ctx);
                 }
                 _ => {}
             }
@@ -390,20 +390,20 @@ fn for_each_record(mut body: &[u8], mut take: impl FnMut(&[u8])) {
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn compare(global: &Global, ctx: *mut raw::RedisModuleCtx, sender: &CStr, id: Node, body: &[u8]) {
+unsafe fn compare_digest(global: &Global, ctx: *mut raw::RedisModuleCtx, sender: &CStr, id: Node, body: &[u8]) {
     let (numbers, []) = body.as_chunks() else { return };
-    let Ok(theirs) = <[[u8; 8]; GROUPS]>::try_from(numbers) else { return };
+    let Ok(peer_digests) = <[[u8; 8]; GROUPS]>::try_from(numbers) else { return };
     // A node with records in its buffer would only be sent the same records again.
-    let can_take = !global.policies.keeps_any() && kept::may_propagate();
-    let theirs = theirs.map(u64::from_le_bytes);
-    let heard = global.peers.hear_digest(id, &theirs, &global.policies.digests(), can_take);
+    let can_merge = !global.policies.keeps_any() && policy_lifetime::may_propagate();
+    let peer_digests = peer_digests.map(u64::from_le_bytes);
+    let outcome = global.peers.receive_digest(id, &peer_digests, &global.policies.digests(), can_merge);
     // SAFETY: the caller guarantees that `ctx` is live.
     unsafe {
-        if let Some(delay) = heard.early {
-            start_timer(ctx, delay, early);
+        if let Some(delay) = outcome.early_digest {
+            start_timer(ctx, delay, send_early_digest);
         }
-        if let Some(groups) = heard.ask {
-            send(ctx, sender, ASK, &groups.to_le_bytes());
+        if let Some(groups) = outcome.request_groups {
+            send(ctx, sender, REQUEST, &groups.to_le_bytes());
         }
     }
 }

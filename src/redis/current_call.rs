@@ -32,8 +32,8 @@ pub struct Redis<'a> {
     pub global: &'a Global,
     /// Counts of the command.
     pub stats: &'static CommandStats,
-    /// Number of times that other modules may have run. Each invalidates pointers into keys (see `key/mod.rs`).
-    pub(super) turn: u32,
+    /// Generation of pointers into keys: the number of times that other modules may have run (see `key/mod.rs`).
+    pub(super) generation: u32,
     /// Number of events that have been announced.
     announced: usize,
     /// Actions to run once everything recorded has been propagated.
@@ -61,7 +61,7 @@ impl<'a> Redis<'a> {
             argv,
             global,
             stats,
-            turn: 0,
+            generation: 0,
             announced: 0,
             pending: VecDeque::new(),
             events: SmallVec::new(),
@@ -152,9 +152,9 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// Starts a new turn: other modules may have run and changed any key.
+    /// Starts a new generation of pointers: other modules may have run and changed any key.
     pub(super) fn other_modules_may_run(&mut self) {
-        self.turn = self.turn.wrapping_add(1);
+        self.generation = self.generation.wrapping_add(1);
     }
 
     /// Finishes the call's changes to keys, whether the call succeeded or not: propagates the recorded changes to

@@ -27,13 +27,13 @@ type ApplyEffect = fn(&mut Redis, KeyName, &[u8], Checked, Timestamp) -> Result<
 #[derive(Clone, Copy)]
 pub struct Checked {
     missing: bool,
-    turn: u32,
+    generation: u32,
 }
 
 impl Checked {
     /// Returns `true` if the key existed, and other modules may have changed it since.
     pub fn is_overtaken(self, redis: &Redis) -> bool {
-        !self.missing && self.turn != redis.turn
+        !self.missing && self.generation != redis.generation
     }
 }
 
@@ -54,7 +54,7 @@ fn check<U: Usage>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<Chec
     accept::<U>(&*key.usage()?, text)?;
     let missing = key.contents().is_missing();
     drop(key);
-    Ok(Checked { missing, turn: redis.turn })
+    Ok(Checked { missing, generation: redis.generation })
 }
 
 /// Returns an error for an effect that no call on this usage can have had.
@@ -76,7 +76,7 @@ fn check_plain<U: Single>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Resu
     let key = redis.peek(name)?;
     accept_conversion::<U>(&*key.usage()?, key.contents().is_missing(), text)?;
     drop(key);
-    Ok(Checked { missing: false, turn: redis.turn })
+    Ok(Checked { missing: false, generation: redis.generation })
 }
 
 /// Returns an error for a conversion that no call on this usage can have made. `missing` is `true` for a missing key.

@@ -1,6 +1,6 @@
-//! Exchange of policies with the other primaries of a cluster, and the remaining work of the current turn.
+//! Exchange of policies with the other primaries of a cluster, and the remaining work of the current batch.
 
-use ratelimit_core::policy::{EarlyDigest, GROUPS, Gossip, Heard, Walk};
+use ratelimit_core::policy::{DigestOutcome, EarlyDigest, GROUPS, Gossip, Walk};
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ pub type Node = [u8; 40];
 pub struct Peers {
     gossip: RefCell<Gossip<Node>>,
     began: Instant,
-    /// Number of records that may still be merged in this turn.
+    /// Number of records that may still be merged in this batch.
     pub budget: Cell<usize>,
-    /// `true` while the timer of the next turn is armed.
+    /// `true` while the timer of the next batch is armed.
     pub armed: Cell<bool>,
 }
 
@@ -41,13 +41,19 @@ impl Peers {
     }
 
     /// Records the digest of a peer. Returns the groups to request from it and the delay of an early digest, if any.
-    pub fn hear_digest(&self, from: Node, theirs: &[u64; GROUPS], own: &[u64; GROUPS], can_take: bool) -> Heard {
-        self.gossip.borrow_mut().hear_digest(from, theirs, own, can_take, self.now(), random())
+    pub fn receive_digest(
+        &self,
+        from: Node,
+        peer_digests: &[u64; GROUPS],
+        own: &[u64; GROUPS],
+        can_merge: bool,
+    ) -> DigestOutcome {
+        self.gossip.borrow_mut().receive_digest(from, peer_digests, own, can_merge, self.now(), random())
     }
 
     /// Records that a peer has sent records, which may be an answer.
-    pub fn hear_records(&self, from: Node) {
-        self.gossip.borrow_mut().hear_records(from, self.now());
+    pub fn receive_records(&self, from: Node) {
+        self.gossip.borrow_mut().receive_records(from, self.now());
     }
 
     /// Returns the number of primaries whose most recent digest differs from `own`. Old digests are ignored.
@@ -66,8 +72,8 @@ impl Peers {
     }
 
     /// Appends an unfinished answer to the queue again.
-    pub fn go_on_answering(&self, to: Node, walk: Walk) {
-        self.gossip.borrow_mut().go_on_answering(to, walk);
+    pub fn requeue_answer(&self, to: Node, walk: Walk) {
+        self.gossip.borrow_mut().requeue_answer(to, walk);
     }
 
     /// Resets the exchange, as this server no longer takes part in it.

@@ -1,95 +1,103 @@
-//! Exchange of digests among the primaries of a cluster: when one is sent, who is asked for records, and who is sent
-//! them.
+//! Exchange of digests among the primaries of a cluster: when this primary sends a digest, which peer it requests records
+//! from, and which peers it sends records to.
 //!
 //! A digest goes to every primary, so its cost grows with the square of their number. Each primary therefore sends its
-//! own at intervals that grow with that number: whatever the size of the cluster, a primary hears about [`HEARD`]
-//! digests a second, and is soon told that it differs.
+//! digest at intervals that grow with that number. Whatever the size of the cluster, a primary receives about
+//! [`DIGESTS_PER_SECOND`], and soon detects that its policies differ.
 //!
-//! Records that only one primary has would wait for its next digest. A primary that hears another digest than its own
-//! answers with an early one after a random delay, unless it hears its own in the meantime: then somebody else has said
-//! the same, or it has caught up. Of many primaries that differ from one, few answer. The delays of a primary that goes
-//! on to differ double (the algorithm is Trickle, RFC 6206).
+//! Records that only one primary has would wait for its next digest. So a primary that receives a digest other than its
+//! own sends an early digest after a random delay. It cancels the early digest if it receives one equal to its own in the
+//! meantime: then another primary has sent the same digest, or this one has caught up. Of many primaries that differ from
+//! one, few answer. While a primary keeps differing, its delays double (Trickle, RFC 6206).
 
 use super::walk::{GROUPS, Walk};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Digests that a primary hears in a second, about, and at most where all have the same.
-pub const HEARD: usize = 16;
+/// Approximate number of digests that a primary receives per second; the maximum if all digests are equal.
+pub const DIGESTS_PER_SECOND: usize = 16;
 
-/// Shortest interval of a primary's digests.
-pub const EVERY: Duration = Duration::from_secs(1);
+/// Minimum interval between the digests of a primary.
+pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Digests heard since an early one was scheduled that make it superfluous: the bus is busy enough.
-const ENOUGH: u32 = 32;
+/// Number of digests received since an early one was scheduled that cancels it, to bound the load of the bus.
+const CANCELLING_DIGESTS: u32 = 32;
 
 /// Age up to which the digest of another primary counts.
-const LATELY: Duration = Duration::from_secs(5);
+const DIGEST_LIFETIME: Duration = Duration::from_secs(5);
 
-/// Time after which a peer that has been asked is taken not to answer.
-const UNANSWERED: Duration = Duration::from_millis(900);
+/// Timeout for the first records of an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(900);
 
-/// Time without records after which an answer, which comes in pieces, is taken to be over.
-const ANSWERED: Duration = Duration::from_millis(300);
+/// Time without records after which an answer, which is sent in batches, counts as complete.
+const ANSWER_IDLE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Time after which an answer is over at the latest: the peer may have other things to say all the time.
-const LONGEST_ANSWER: Duration = Duration::from_secs(5);
+/// Maximum duration of an answer. The peer may send other records all the time.
+const MAX_ANSWER_DURATION: Duration = Duration::from_secs(5);
 
-/// Interval of a primary's digests in a cluster with so many primaries: a second for each 16 of them.
+/// Returns the interval between digests in a cluster with this number of primaries: a second for every 16 of them.
 #[must_use]
 pub fn interval(primaries: usize) -> Duration {
-    EVERY.saturating_mul(u32::try_from(primaries.div_ceil(HEARD)).unwrap_or(u32::MAX)).max(EVERY)
+    MIN_INTERVAL
+        .saturating_mul(u32::try_from(primaries.div_ceil(DIGESTS_PER_SECOND)).unwrap_or(u32::MAX))
+        .max(MIN_INTERVAL)
 }
 
-/// State of the exchange at one primary. `now` is the time since any fixed instant, and `random` a number that nobody
-/// can foresee.
+/// State of the exchange at one primary. `now` is the time since any fixed instant, and `random` an unpredictable
+/// number.
 #[derive(Debug)]
 pub struct Gossip<Node> {
-    heard: BTreeMap<Node, Peer>,
-    question: Option<Question<Node>>,
-    /// Peers that have asked, and how far the answers are. The first is the next to be sent something.
+    /// Peers that have sent a digest.
+    peers: BTreeMap<Node, Peer>,
+    /// Last request for records.
+    request: Option<RecordRequest<Node>>,
+    /// Peers that have requested records, with the progress of each answer. The first peer is served next.
     answers: Vec<(Node, Walk)>,
     interval: Duration,
-    /// Time of the next digest, once one was drawn.
+    /// Time of the next digest, if it has been drawn.
     next: Option<Duration>,
     early: Option<Early>,
-    /// Longest delay of the next early digest.
-    patience: Duration,
+    /// Maximum delay of the next early digest.
+    max_early_delay: Duration,
 }
 
 /// Another primary.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
-    /// When it last sent its digest, and the sum of that.
-    heard: Duration,
+    /// Time at which its last digest was received.
+    received_at: Duration,
+    /// Sum of that digest.
     digest: u64,
-    /// Set if the digest was another than this primary's when it came.
+    /// `true` if the digest differed from that of this primary when it was received.
     differed: bool,
-    /// When it was last asked for what differs.
-    asked: Option<Duration>,
+    /// Time at which records were last requested from it.
+    requested_at: Option<Duration>,
 }
 
+/// Request for records that was sent to a peer.
 #[derive(Clone, Copy, Debug)]
-struct Question<Node> {
+struct RecordRequest<Node> {
     to: Node,
-    asked: Duration,
-    answered: Duration,
+    requested_at: Duration,
+    /// Time at which records from the peer were last received.
+    answered_at: Duration,
 }
 
+/// Scheduled early digest.
 #[derive(Clone, Copy, Debug)]
 struct Early {
     due: Duration,
-    /// Digests heard since it was scheduled.
-    heard: u32,
+    /// Number of digests received since it was scheduled.
+    digests: u32,
 }
 
-/// Outcome of hearing a digest.
+/// Outcome of a received digest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
-    /// Groups to ask the sender for, a bit for each.
-    pub ask: Option<u64>,
-    /// Delay after which [`Gossip::early`] is to be called.
-    pub early: Option<Duration>,
+pub struct DigestOutcome {
+    /// Groups to request from the sender, a bit for each.
+    pub request_groups: Option<u64>,
+    /// Delay after which [`Gossip::early`] must be called.
+    pub early_digest: Option<Duration>,
 }
 
 /// Decision about an early digest.
@@ -106,23 +114,23 @@ pub enum EarlyDigest {
 impl<Node> Default for Gossip<Node> {
     fn default() -> Self {
         Gossip {
-            heard: BTreeMap::new(),
-            question: None,
+            peers: BTreeMap::new(),
+            request: None,
             answers: Vec::new(),
-            interval: EVERY,
+            interval: MIN_INTERVAL,
             next: None,
             early: None,
-            patience: EVERY,
+            max_early_delay: MIN_INTERVAL,
         }
     }
 }
 
 impl<Node: Copy + Ord> Gossip<Node> {
-    /// Returns whether to send the digest now. To be called about once a second.
+    /// Returns `true` if the digest must be sent now. Called about once a second.
     pub fn is_digest_due(&mut self, primaries: usize, now: Duration, random: u64) -> bool {
         let interval = interval(primaries);
-        // Primaries that were started together would send theirs together: each draws its own times.
-        let spread = interval.saturating_sub(EVERY);
+        // Random, because primaries that were started together would send their digests together.
+        let spread = interval.saturating_sub(MIN_INTERVAL);
         let first = now.saturating_add(part_of(spread, random));
         let next = match self.next {
             Some(next) if interval == self.interval => next,
@@ -131,63 +139,64 @@ impl<Node: Copy + Ord> Gossip<Node> {
         };
         self.interval = interval;
         // The longest time between two digests of a peer is twice the interval.
-        let gone = LATELY.max(interval.saturating_mul(3));
-        self.heard.retain(|_, peer| now.saturating_sub(peer.heard) < gone);
+        let lifetime = DIGEST_LIFETIME.max(interval.saturating_mul(3));
+        self.peers.retain(|_, peer| now.saturating_sub(peer.received_at) < lifetime);
         let is_due = next <= now;
-        let after = now.saturating_add(half(EVERY)).saturating_add(part_of(spread.saturating_mul(2), random));
+        let after = now.saturating_add(half(MIN_INTERVAL)).saturating_add(part_of(spread.saturating_mul(2), random));
         self.next = Some(if is_due { after } else { next });
         is_due
     }
 
-    /// Hears a peer's digest. `can_take` is whether this primary could take over records now.
-    pub fn hear_digest(
+    /// Records the digest of a peer. `can_merge` is `true` if this primary can merge records now.
+    pub fn receive_digest(
         &mut self,
         from: Node,
-        theirs: &[u64; GROUPS],
-        own: &[u64; GROUPS],
-        can_take: bool,
+        peer_digests: &[u64; GROUPS],
+        own_digests: &[u64; GROUPS],
+        can_merge: bool,
         now: Duration,
         random: u64,
-    ) -> Heard {
-        let differing = differing_groups(theirs, own);
-        let (digest, differed) = (sum(theirs), differing != 0);
-        let asked = self.heard.get(&from).and_then(|peer| peer.asked);
-        self.heard.insert(from, Peer { heard: now, digest, differed, asked });
-        let early = self.schedule(differed, now, random);
-        let ask = (differed && can_take && self.is_to_be_asked(from, sum(own), now)).then_some(differing);
-        Heard { ask, early }
+    ) -> DigestOutcome {
+        let differing = differing_groups(peer_digests, own_digests);
+        let (digest, differed) = (sum(peer_digests), differing != 0);
+        let requested_at = self.peers.get(&from).and_then(|peer| peer.requested_at);
+        self.peers.insert(from, Peer { received_at: now, digest, differed, requested_at });
+        let early_digest = self.schedule(differed, now, random);
+        let request_groups =
+            (differed && can_merge && self.should_request_from(from, sum(own_digests), now)).then_some(differing);
+        DigestOutcome { request_groups, early_digest }
     }
 
-    /// Schedules or cancels an early digest as another one is heard; returns the delay of one that is new.
+    /// Schedules or cancels the early digest after a received one. Returns the delay if it is scheduled now.
     fn schedule(&mut self, differed: bool, now: Duration, random: u64) -> Option<Duration> {
         if !differed {
-            (self.early, self.patience) = (None, EVERY);
+            (self.early, self.max_early_delay) = (None, MIN_INTERVAL);
             return None;
         }
         if let Some(early) = &mut self.early {
-            early.heard = early.heard.saturating_add(1);
-            if early.heard >= ENOUGH {
+            early.digests = early.digests.saturating_add(1);
+            if early.digests >= CANCELLING_DIGESTS {
                 self.early = None;
             }
             return None;
         }
-        // In a small cluster the next digest is as early.
-        if self.interval == EVERY {
+        // In a small cluster the next regular digest is due as soon.
+        if self.interval == MIN_INTERVAL {
             return None;
         }
-        let least = half(self.patience);
+        let least = half(self.max_early_delay);
         let delay = least.saturating_add(part_of(least, random));
-        self.patience = self.patience.saturating_mul(2).min(self.interval);
-        self.early = Some(Early { due: now.saturating_add(delay), heard: 0 });
+        self.max_early_delay = self.max_early_delay.saturating_mul(2).min(self.interval);
+        self.early = Some(Early { due: now.saturating_add(delay), digests: 0 });
         Some(delay)
     }
 
-    /// Decides about the early digest once its delay is over. A primary that is about to take over records waits, as
-    /// they may be all that it differs in.
+    /// Decides about the early digest once its delay is over. It is deferred while this primary is about
+    /// to merge records, as these may be the only difference.
     pub fn early(&mut self, is_behind: bool, now: Duration) -> EarlyDigest {
         let Some(early) = &mut self.early else { return EarlyDigest::Cancelled };
-        if is_behind || self.question.as_ref().is_some_and(|question| question.is_being_answered(now)) {
-            early.due = now.saturating_add(ANSWERED);
+        if is_behind || self.request.as_ref().is_some_and(|request| request.is_being_answered(now)) {
+            early.due = now.saturating_add(ANSWER_IDLE_TIMEOUT);
         }
         let left = early.due.saturating_sub(now);
         if !left.is_zero() {
@@ -197,42 +206,42 @@ impl<Node: Copy + Ord> Gossip<Node> {
         EarlyDigest::Send
     }
 
-    /// Hears that a peer has sent records, perhaps to answer.
-    pub fn hear_records(&mut self, from: Node, now: Duration) {
-        if let Some(question) = self.question.as_mut().filter(|question| question.to == from) {
-            question.answered = now;
+    /// Records that a peer has sent records, which may be part of an answer.
+    pub fn receive_records(&mut self, from: Node, now: Duration) {
+        if let Some(request) = self.request.as_mut().filter(|request| request.to == from) {
+            request.answered_at = now;
         }
     }
 
-    /// Returns how many primaries, of those heard of lately, have another digest. `own` is the sum of this primary's.
+    /// Returns the number of peers whose recent digest differs from `own`, the sum of the digest of this primary.
     #[must_use]
     pub fn differing(&self, own: u64, now: Duration) -> usize {
         self.differing_peers(own, now).count()
     }
 
     fn differing_peers(&self, own: u64, now: Duration) -> impl Iterator<Item = &Peer> {
-        let is_late = move |peer: &&Peer| now.saturating_sub(peer.heard) < LATELY;
-        self.heard.values().filter(move |peer| peer.differed && peer.digest != own).filter(is_late)
+        let is_recent = move |peer: &&Peer| now.saturating_sub(peer.received_at) < DIGEST_LIFETIME;
+        self.peers.values().filter(move |peer| peer.differed && peer.digest != own).filter(is_recent)
     }
 
-    /// Returns whether to ask a peer that differs for its records: one at a time, and of those that differ the one that
-    /// was asked longest ago. Most of them have the same, which need not come from each.
-    fn is_to_be_asked(&mut self, node: Node, own: u64, now: Duration) -> bool {
-        if self.question.as_ref().is_some_and(|question| question.is_open(now)) {
+    /// Returns `true` if records must be requested from a peer that differs, and records the request. One peer is asked
+    /// at a time, the one whose last request is the oldest: most differing peers have the same records.
+    fn should_request_from(&mut self, node: Node, own: u64, now: Duration) -> bool {
+        if self.request.as_ref().is_some_and(|request| request.is_open(now)) {
             return false;
         }
-        let asked = self.heard.get(&node).and_then(|peer| peer.asked);
-        if self.differing_peers(own, now).any(|peer| peer.asked < asked) {
+        let requested_at = self.peers.get(&node).and_then(|peer| peer.requested_at);
+        if self.differing_peers(own, now).any(|peer| peer.requested_at < requested_at) {
             return false;
         }
-        if let Some(peer) = self.heard.get_mut(&node) {
-            peer.asked = Some(now);
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.requested_at = Some(now);
         }
-        self.question = Some(Question { to: node, asked: now, answered: now });
+        self.request = Some(RecordRequest { to: node, requested_at: now, answered_at: now });
         true
     }
 
-    /// Has a peer be sent the records of these groups, a bit for each.
+    /// Queues an answer to a peer with the records of these groups, a bit for each.
     pub fn answer(&mut self, to: Node, groups: u64) {
         if let Some((_, walk)) = self.answers.iter_mut().find(|(node, _)| *node == to) {
             walk.include(groups);
@@ -243,30 +252,30 @@ impl<Node: Copy + Ord> Gossip<Node> {
         }
     }
 
-    /// Returns the peer that is to be sent something next, and how far its answer is.
+    /// Removes and returns the peer to be served next, with the progress of its answer.
     pub fn next_answer(&mut self) -> Option<(Node, Walk)> {
         (!self.answers.is_empty()).then(|| self.answers.remove(0))
     }
 
-    /// Puts an answer back that is not over, behind the others.
-    pub fn go_on_answering(&mut self, to: Node, walk: Walk) {
+    /// Queues an unfinished answer again, behind the others.
+    pub fn requeue_answer(&mut self, to: Node, walk: Walk) {
         if !walk.is_over() {
             self.answers.push((to, walk));
         }
     }
 }
 
-impl<Node> Question<Node> {
-    /// Returns whether no other peer may be asked yet.
+impl<Node> RecordRequest<Node> {
+    /// Returns `true` while no other peer may be asked.
     fn is_open(&self, now: Duration) -> bool {
-        let since = now.saturating_sub(self.asked);
-        let is_unanswered = self.answered == self.asked && since < UNANSWERED;
-        is_unanswered || (since < LONGEST_ANSWER && self.is_being_answered(now))
+        let since = now.saturating_sub(self.requested_at);
+        let is_unanswered = self.answered_at == self.requested_at && since < ANSWER_TIMEOUT;
+        is_unanswered || (since < MAX_ANSWER_DURATION && self.is_being_answered(now))
     }
 
-    /// Returns whether the peer may be about to send more.
+    /// Returns `true` while the peer may send further records of its answer.
     fn is_being_answered(&self, now: Duration) -> bool {
-        now.saturating_sub(self.answered) < ANSWERED
+        now.saturating_sub(self.answered_at) < ANSWER_IDLE_TIMEOUT
     }
 }
 
@@ -275,7 +284,7 @@ fn differing_groups(one: &[u64; GROUPS], other: &[u64; GROUPS]) -> u64 {
     one.iter().zip(other).rev().fold(0, |groups, (one, other)| groups << 1 | u64::from(one != other))
 }
 
-/// Sum of a digest.
+/// Returns the sum of a digest.
 fn sum(digest: &[u64; GROUPS]) -> u64 {
     digest.iter().fold(0, |sum, group| sum.wrapping_add(*group))
 }

@@ -62,7 +62,7 @@ mod walk;
 pub use counts::{CountedOutcome, Counts};
 pub use effective_policy::{EffectivePolicy, PolicyFacts, PolicyLookup};
 pub use glob::Pattern;
-pub use gossip::{EarlyDigest, Gossip, Heard};
+pub use gossip::{DigestOutcome, EarlyDigest, Gossip};
 pub use merged::{Merged, Origin};
 pub use setting::{Condition, DeletionRequest, ScaleOutcome, ScaleStep, Scaling, Set};
 pub use slots::Discarded;

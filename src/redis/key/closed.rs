@@ -29,8 +29,8 @@ pub struct ClosedKey<'a> {
     pub(super) missing: bool,
     /// Expiry of the key; read only for a key that will be changed.
     pub(super) expires_at: PresentExpiry,
-    /// Turn of the call in which the key was closed. The other fields are valid until the next turn.
-    pub(super) turn: u32,
+    /// Generation of pointers in which the key was closed. The other fields are valid until the next one.
+    pub(super) generation: u32,
     /// Lifetime of the call, which the value must not outlive.
     pub(super) call: PhantomData<&'a ()>,
 }
@@ -53,14 +53,22 @@ impl<'a> OpenKey<'_, 'a> {
     pub fn close(self, to_change: bool, now: Timestamp) -> ClosedKey<'a> {
         let Contents { handle, native, value, missing } = self.contents;
         let expires_at = PresentExpiry::of(if to_change && !missing { handle.expires_at(now) } else { None });
-        ClosedKey { name: self.name, native, value, missing, expires_at, turn: self.redis.turn, call: PhantomData }
+        ClosedKey {
+            name: self.name,
+            native,
+            value,
+            missing,
+            expires_at,
+            generation: self.redis.generation,
+            call: PhantomData,
+        }
     }
 }
 
 impl<'a> Redis<'a> {
     /// Returns `true` if no other module can have run since the key was closed.
     pub fn still_holds(&self, key: &ClosedKey<'a>) -> bool {
-        self.turn == key.turn
+        self.generation == key.generation
     }
 
     /// Resumes a closed key; opens it again if other modules may have changed it since. Returns `None` if it now holds
@@ -103,7 +111,7 @@ impl PresentExpiry {
 }
 
 /// Closed key that the call has resumed. Its change is recorded, which is the last use of the state that was found in
-/// the key. That state is still valid: no other module has run since, and a deletion by this module starts a new turn.
+/// the key. That state is still valid: no other module has run since, and a deletion by this module starts a new generation.
 pub struct ResumedKey<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
     name: KeyName,

@@ -204,13 +204,14 @@ impl Network {
             Event::Arrival { from, to, message } => {
                 let Node { table, gossip, is_paused, .. } = &mut self.nodes[to];
                 match message {
-                    Message::Digest(theirs) => {
-                        let can_take = table.kept() == 0 && !*is_paused;
-                        let heard = gossip.hear_digest(from, &theirs, table.digests(), can_take, steady, random);
-                        if let Some(delay) = heard.early {
+                    Message::Digest(peer_digests) => {
+                        let can_merge = table.kept() == 0 && !*is_paused;
+                        let outcome =
+                            gossip.receive_digest(from, &peer_digests, table.digests(), can_merge, steady, random);
+                        if let Some(delay) = outcome.early_digest {
                             self.after(milliseconds(delay), Event::Early(to));
                         }
-                        if let Some(groups) = heard.ask {
+                        if let Some(groups) = outcome.request_groups {
                             self.send(to, from, &Message::Ask(groups));
                         }
                     }
@@ -219,7 +220,7 @@ impl Network {
                         self.arm_turn(to);
                     }
                     Message::Records(records) => {
-                        gossip.hear_records(from, steady);
+                        gossip.receive_records(from, steady);
                         for record in records.iter() {
                             assert!(table.keep(record, clock));
                         }
@@ -244,7 +245,7 @@ impl Network {
             if !records.is_empty() {
                 self.send(node, to, &Message::Records(Rc::new(records)));
             }
-            self.nodes[node].gossip.go_on_answering(to, walk);
+            self.nodes[node].gossip.requeue_answer(to, walk);
             self.arm_turn(node);
         }
         let Node { table, is_paused, .. } = &mut self.nodes[node];
