@@ -4,7 +4,7 @@ use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::fencing::Fencing;
 use crate::server::settings::MAX_POLICIES;
-use ratelimit_core::policy::{Condition, DeletionRequest, Merged, Origin, Pattern, ScaleOutcome, Scaling, Table};
+use ratelimit_core::policy::{Condition, DeletionRequest, MergeOutcome, Origin, Pattern, ScaleOutcome, Scaling, Table};
 use ratelimit_core::syntax::{Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::{Error, Expected, Needed, Syntax};
@@ -18,7 +18,7 @@ pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         return Err(Error::PoliciesOff);
     }
     let policies = &redis.global.policies;
-    policies.stamp_as(redis::bus::node());
+    policies.set_node(redis::bus::node());
     let most = usize::try_from(MAX_POLICIES.get()).unwrap_or(usize::MAX);
     let set = policies.set(name, condition, &policy, redis::now(), most)?;
     if set.changed {
@@ -33,7 +33,7 @@ pub fn scale(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let scaling = Scaling::read(&mut args)?;
     let policies = &redis.global.policies;
-    policies.stamp_as(redis::bus::node());
+    policies.set_node(redis::bus::node());
     let ScaleOutcome { facts, changed } = policies.scale(name, scaling, redis::now())?;
     if changed {
         redis.policies_changed(&[name]);
@@ -69,7 +69,7 @@ pub fn list(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 pub fn delete(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (deletion, now) = (DeletionRequest::read(&mut args)?, redis::now());
     let policies = &redis.global.policies;
-    policies.stamp_as(redis::bus::node());
+    policies.set_node(redis::bus::node());
     let names = match deletion {
         DeletionRequest::OfNames(names) => names,
         DeletionRequest::OfVersion(name, version) => {
@@ -117,7 +117,7 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     }
     let mut changed = Vec::new();
     for record in records {
-        if policies.merge(record, origin, now) == Merged::Changed && origin == Origin::Peer {
+        if policies.merge(record, origin, now) == MergeOutcome::Changed && origin == Origin::Peer {
             changed.extend(Table::name_in(record));
         }
     }

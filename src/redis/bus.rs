@@ -20,9 +20,9 @@ use super::global::global;
 use super::{guard, policy_lifetime};
 use crate::server::Global;
 use crate::server::peers::Node;
-use crate::server::policy_table::AT_ONCE;
+use crate::server::policy_table::BATCH_SIZE;
 use crate::server::settings::POLICY_GOSSIP;
-use ratelimit_core::policy::{EarlyDigest, GROUPS, Merged};
+use ratelimit_core::policy::{EarlyDigest, GROUPS, MergeOutcome};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -227,7 +227,7 @@ guard::entry_point! {
             global.policies.tick(now());
             if !is_participant() {
                 // A replica receives policies from its primary.
-                global.policies.drop_kept();
+                global.policies.clear_buffer();
                 global.peers.reset();
                 return;
             }
@@ -258,7 +258,7 @@ guard::entry_point! {
         }
         // SAFETY: the timer's own context.
         unsafe {
-            match global.peers.early(global.policies.keeps_any()) {
+            match global.peers.early(global.policies.has_buffered()) {
                 EarlyDigest::Send => send_digest(global, ctx, &other_primaries(ctx)),
                 EarlyDigest::Wait(left) => start_timer(ctx, left, send_early_digest),
                 EarlyDigest::Cancelled => {}
@@ -289,7 +289,7 @@ guard::entry_point! {
 /// `ctx` is live.
 unsafe fn schedule_batch(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     if !global.peers.armed.replace(true) {
-        global.peers.budget.set(AT_ONCE);
+        global.peers.budget.set(BATCH_SIZE);
         // SAFETY: the caller guarantees that `ctx` is live.
         unsafe { start_timer(ctx, BATCH_INTERVAL, run_batch) };
     }
@@ -302,7 +302,7 @@ unsafe fn schedule_batch(global: &Global, ctx: *mut raw::RedisModuleCtx) {
 unsafe fn send_answers(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     for _ in 0..ANSWERS_PER_BATCH {
         let Some((node, mut walk)) = global.peers.next_answer() else { return };
-        let records = global.policies.piece(&mut walk, now());
+        let records = global.policies.next_batch(&mut walk, now());
         let Ok(id) = CString::new(node) else { continue };
         // SAFETY: the caller guarantees that `ctx` is live.
         if unsafe { send_records(ctx, &id, &records) } {
@@ -318,15 +318,15 @@ unsafe fn send_answers(global: &Global, ctx: *mut raw::RedisModuleCtx) {
 /// # Safety
 /// `ctx` is live.
 unsafe fn merge_buffered(global: &Global, ctx: *mut raw::RedisModuleCtx) {
-    if !global.policies.keeps_any() || !policy_lifetime::may_propagate() {
+    if !global.policies.has_buffered() || !policy_lifetime::may_propagate() {
         return;
     }
     // SAFETY: the caller guarantees that `ctx` is live. Scheduling the batch also sets its budget.
     unsafe { schedule_batch(global, ctx) };
     while let Some(budget) = global.peers.budget.get().checked_sub(1) {
-        let Some((name, merged)) = global.policies.merge_kept(now()) else { return };
+        let Some((name, merged)) = global.policies.merge_buffered(now()) else { return };
         global.peers.budget.set(budget);
-        if merged == Merged::Changed
+        if merged == MergeOutcome::Changed
             && let Some(record) = global.policies.record(&name, now())
         {
             // The merged record, not the received one: a replica does not compare stamps.
@@ -361,7 +361,7 @@ guard::entry_point! {
             match kind {
                 RECORDS => {
                     global.peers.receive_records(id);
-                    for_each_record(body, |record| global.policies.keep(record, now()));
+                    for_each_record(body, |record| global.policies.buffer(record, now()));
                     merge_buffered(global, ctx);
                 }
                 DIGEST => compare_digest(global, ctx, &sender, id, body),
@@ -394,7 +394,7 @@ unsafe fn compare_digest(global: &Global, ctx: *mut raw::RedisModuleCtx, sender:
     let (numbers, []) = body.as_chunks() else { return };
     let Ok(peer_digests) = <[[u8; 8]; GROUPS]>::try_from(numbers) else { return };
     // A node with records in its buffer would only be sent the same records again.
-    let can_merge = !global.policies.keeps_any() && policy_lifetime::may_propagate();
+    let can_merge = !global.policies.has_buffered() && policy_lifetime::may_propagate();
     let peer_digests = peer_digests.map(u64::from_le_bytes);
     let outcome = global.peers.receive_digest(id, &peer_digests, &global.policies.digests(), can_merge);
     // SAFETY: the caller guarantees that `ctx` is live.

@@ -27,7 +27,7 @@ use crate::server::Global;
 use crate::server::fencing::Fencing;
 use crate::server::policy_load::{Load, PolicyLoad};
 use crate::server::policy_table::MAX_RECORD;
-use ratelimit_core::policy::{Merged, Origin, Walk};
+use ratelimit_core::policy::{MergeOutcome, Origin, Walk};
 use ratelimit_core::wire::codec::{Decoder, Encoder};
 use redis_module::raw;
 use redis_module::server_events::LoadingSubevent;
@@ -165,9 +165,9 @@ fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
         }
         let taken = match &mut *global.policy_load.load.borrow_mut() {
             Load::AtOnce => global.policies.merge(&record, Origin::Disk, now()),
-            Load::Aside { table, origin, .. } => global.policies.take_beside(table, &record, *origin, now()),
+            Load::Aside { table, origin, .. } => global.policies.load_record(table, &record, *origin, now()),
         };
-        if taken == Merged::Invalid {
+        if taken == MergeOutcome::Malformed {
             return None;
         }
     }
@@ -225,7 +225,7 @@ fn abort(global: &Global, load: &mut Load) {
 
 fn take_over(global: &Global, load: &mut Load) {
     if let Load::Aside { table, .. } = std::mem::take(load) {
-        let discarded = global.policies.succeed(*table);
+        let discarded = global.policies.replace(*table);
         global.policy_load.discarded.borrow_mut().push(discarded);
     }
 }
@@ -293,7 +293,7 @@ pub unsafe fn pay(global: &Global, ctx: *mut raw::RedisModuleCtx) -> bool {
     if owed.is_over() || !may_propagate() {
         return false;
     }
-    for record in global.policies.piece(&mut owed, now()) {
+    for record in global.policies.next_batch(&mut owed, now()) {
         // SAFETY: the caller guarantees that `ctx` is live; the format takes one string.
         unsafe { propagate(ctx, &record, c"bR") };
     }

@@ -5,7 +5,7 @@
 
 use ratelimit_core::Timestamp;
 use ratelimit_core::policy::{
-    Condition, Discarded, GROUPS, Merged, Origin, Pattern, PolicyFacts, PolicyLookup, ScaleOutcome, Scaling, Set,
+    Condition, Discarded, GROUPS, MergeOutcome, Origin, Pattern, PolicyFacts, PolicyLookup, ScaleOutcome, Scaling, Set,
     Table, Walk,
 };
 use ratelimit_core::syntax::{ByPolicy, KeyRequest, ManyKeysRequest, Policy};
@@ -23,10 +23,10 @@ pub struct Policies(RefCell<Table>);
 pub const MAX_RECORD: usize = 60_000;
 
 /// Maximum number of records in a batch. Merging that many records of a peer takes about 3 ms.
-pub const AT_ONCE: usize = 200;
+pub const BATCH_SIZE: usize = 200;
 
 /// Approximate maximum size of a batch of records in bytes: it fits a message of the cluster bus.
-const BYTES_AT_ONCE: usize = 32_768;
+const BATCH_BYTES: usize = 32_768;
 
 impl Policies {
     /// Returns the policy with this name.
@@ -81,8 +81,8 @@ impl Policies {
     }
 
     /// Sets the node number in the stamps of subsequent changes.
-    pub fn stamp_as(&self, node: u64) {
-        self.0.borrow_mut().stamp_as(node);
+    pub fn set_node(&self, node: u64) {
+        self.0.borrow_mut().set_node(node);
     }
 
     /// Sets a policy, if there are fewer than `most`.
@@ -146,7 +146,7 @@ impl Policies {
 
     /// Returns `true` if the table has no records, not even of deletions.
     pub fn is_empty(&self) -> bool {
-        self.0.borrow().known() == 0
+        self.0.borrow().record_count() == 0
     }
 
     /// Returns the number of policies.
@@ -164,9 +164,9 @@ impl Policies {
         self.0.borrow().records(now).collect()
     }
 
-    /// Returns the next batch of records, [`AT_ONCE`] at most.
-    pub fn piece(&self, walk: &mut Walk, now: Timestamp) -> Vec<Vec<u8>> {
-        self.0.borrow().piece(walk, AT_ONCE, BYTES_AT_ONCE, now)
+    /// Returns the next batch of records, [`BATCH_SIZE`] at most.
+    pub fn next_batch(&self, walk: &mut Walk, now: Timestamp) -> Vec<Vec<u8>> {
+        self.0.borrow().next_batch(walk, BATCH_SIZE, BATCH_BYTES, now)
     }
 
     /// Checks a record sent by a client.
@@ -178,30 +178,30 @@ impl Policies {
     }
 
     /// Merges a record according to its origin, and returns the outcome.
-    pub fn merge(&self, record: &[u8], origin: Origin, now: Timestamp) -> Merged {
+    pub fn merge(&self, record: &[u8], origin: Origin, now: Timestamp) -> MergeOutcome {
         self.0.borrow_mut().merge(record, origin, now)
     }
 
     /// Buffers a record of a peer until it can be merged.
-    pub fn keep(&self, record: &[u8], now: Timestamp) {
-        self.0.borrow_mut().keep(record, now);
+    pub fn buffer(&self, record: &[u8], now: Timestamp) {
+        self.0.borrow_mut().buffer(record, now);
     }
 
     /// Returns `true` if records are buffered.
-    pub fn keeps_any(&self) -> bool {
-        self.0.borrow().kept() > 0
+    pub fn has_buffered(&self) -> bool {
+        self.0.borrow().buffered() > 0
     }
 
     /// Clears the buffered records.
-    pub fn drop_kept(&self) {
-        if self.keeps_any() {
-            self.0.borrow_mut().drop_kept();
+    pub fn clear_buffer(&self) {
+        if self.has_buffered() {
+            self.0.borrow_mut().clear_buffer();
         }
     }
 
     /// Merges one buffered record; returns the name of its policy and the outcome.
-    pub fn merge_kept(&self, now: Timestamp) -> Option<(Box<[u8]>, Merged)> {
-        self.0.borrow_mut().merge_kept(now)
+    pub fn merge_buffered(&self, now: Timestamp) -> Option<(Box<[u8]>, MergeOutcome)> {
+        self.0.borrow_mut().merge_buffered(now)
     }
 
     /// Creates a table that replaces this one once it is filled.
@@ -210,12 +210,12 @@ impl Policies {
     }
 
     /// Adds a record to a successor table.
-    pub fn take_beside(&self, successor: &mut Table, record: &[u8], origin: Origin, now: Timestamp) -> Merged {
-        successor.take_beside(&self.0.borrow(), record, origin, now)
+    pub fn load_record(&self, successor: &mut Table, record: &[u8], origin: Origin, now: Timestamp) -> MergeOutcome {
+        successor.load_record(&self.0.borrow(), record, origin, now)
     }
 
     /// Replaces this table by its successor; returns the discarded contents.
-    pub fn succeed(&self, successor: Table) -> Discarded {
+    pub fn replace(&self, successor: Table) -> Discarded {
         self.0.replace(successor).discard()
     }
 
@@ -232,7 +232,7 @@ impl Policies {
     /// Checks if the clock moved backwards, and drops old records of deletions.
     pub fn tick(&self, now: Timestamp) {
         let mut table = self.0.borrow_mut();
-        table.notice(now);
-        table.forget(now);
+        table.read_clock(now);
+        table.drop_old_deletions(now);
     }
 }

@@ -47,7 +47,7 @@ pub struct Definition {
     pub stamp: Stamp,
     /// Stamp of the set that created the policy. A scale with an earlier stamp belongs to a former policy of the same
     /// name.
-    pub born: Stamp,
+    pub created: Stamp,
     /// Version as counted by the first version of the module. This version writes [`Definition::version`] instead.
     pub counted: u64,
     /// Time of the change by the clock of the writer, in milliseconds since the epoch.
@@ -172,7 +172,7 @@ impl Record {
 
     fn read_fields(mut fields: Fields, form: RecordForm) -> Option<Record> {
         let name = fields.bytes(MAX_NAME).filter(|name| !name.is_empty())?;
-        let (stamp, born) = (Stamp::decode(&mut fields)?, Stamp::decode(&mut fields)?);
+        let (stamp, created) = (Stamp::decode(&mut fields)?, Stamp::decode(&mut fields)?);
         let (counted, set_at) = (fields.integer()?, fields.integer()?);
         let text = fields.bytes(MAX_TEXT)?;
         let scaled = Stamp::decode(&mut fields)?;
@@ -199,8 +199,8 @@ impl Record {
             timing.left?;
             End::For { duration, until }
         };
-        let possible = born <= stamp && counted > 0 && set_at <= Timestamp::MAX.floor_millis();
-        let definition = Definition { stamp, born, counted, set_at, text };
+        let possible = created <= stamp && counted > 0 && set_at <= Timestamp::MAX.floor_millis();
+        let definition = Definition { stamp, created, counted, set_at, text };
         let entry = PolicyEntry { name, definition, scale: Scale { stamp: scaled, factor, end, times } };
         (possible && fields.end()).then_some(Record { entry, timing })
     }
@@ -260,7 +260,7 @@ impl PolicyEntry {
         let mut record = Text::beginning_with(heading);
         record.bytes(name);
         definition.stamp.encode(&mut record);
-        definition.born.encode(&mut record);
+        definition.created.encode(&mut record);
         record.integer(definition.counted);
         record.integer(definition.set_at);
         record.bytes(&definition.text);
@@ -300,9 +300,9 @@ impl PolicyEntry {
 
     /// Returns the stamp of the birth of the policy. If that is beyond the horizon, returns the earliest stamp that
     /// leaves the scale in force or not in force, as it is.
-    pub fn born_within(&self, horizon: Horizon) -> Stamp {
-        if horizon.covers(self.definition.born) {
-            self.definition.born
+    pub fn created_within(&self, horizon: Horizon) -> Stamp {
+        if horizon.covers(self.definition.created) {
+            self.definition.created
         } else if self.scale().is_none() && horizon.covers(self.scale.stamp) {
             self.scale.stamp
         } else {
@@ -312,14 +312,14 @@ impl PolicyEntry {
 
     /// Returns the scale if it was set since the birth of the policy.
     pub fn scale(&self) -> Option<&Scale> {
-        (self.scale.stamp > self.definition.born).then_some(&self.scale)
+        (self.scale.stamp > self.definition.created).then_some(&self.scale)
     }
 
     /// Returns the latest time of its stamps within the horizon. This includes the birth: if a later set is beyond the
     /// horizon, the next stamp must still be after the birth.
     pub fn latest(&self, horizon: Horizon) -> u64 {
-        let PolicyEntry { definition: Definition { stamp, born, .. }, scale, .. } = self;
-        [*stamp, *born, scale.stamp].iter().map(|stamp| horizon.or_first(stamp.at)).max().unwrap_or_default()
+        let PolicyEntry { definition: Definition { stamp, created, .. }, scale, .. } = self;
+        [*stamp, *created, scale.stamp].iter().map(|stamp| horizon.or_first(stamp.at)).max().unwrap_or_default()
     }
 }
 

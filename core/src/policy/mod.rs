@@ -25,7 +25,7 @@
 //!
 //! ```
 //! use ratelimit_core::wire::args::Args;
-//! use ratelimit_core::policy::{Condition, PolicyLookup, Merged, Origin, Table};
+//! use ratelimit_core::policy::{Condition, PolicyLookup, MergeOutcome, Origin, Table};
 //! use ratelimit_core::syntax::Policy;
 //! use ratelimit_core::Timestamp;
 //!
@@ -36,7 +36,7 @@
 //! let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
 //! here.set(b"plan:pro", Condition::Always, &policy, now, 4096)?;
 //! let record = here.record(b"plan:pro", now).unwrap();
-//! assert_eq!(there.merge(&record, Origin::Peer, now), Merged::Changed);
+//! assert_eq!(there.merge(&record, Origin::Peer, now), MergeOutcome::Changed);
 //! assert!(matches!(there.find(b"plan:pro", now), PolicyLookup::Found(_)));
 //! assert_eq!(here.digests(), there.digests());
 //! # Ok::<(), ratelimit_core::wire::error::Error>(())
@@ -49,7 +49,7 @@ mod entry;
 mod glob;
 mod gossip;
 mod inbox;
-mod merged;
+mod merge_outcome;
 mod record_hash;
 mod scale_timing;
 mod setting;
@@ -63,7 +63,7 @@ pub use counts::{CountedOutcome, Counts};
 pub use effective_policy::{EffectivePolicy, PolicyFacts, PolicyLookup};
 pub use glob::Pattern;
 pub use gossip::{DigestOutcome, EarlyDigest, Gossip};
-pub use merged::{Merged, Origin};
+pub use merge_outcome::{MergeOutcome, Origin};
 pub use setting::{Condition, DeletionRequest, ScaleOutcome, ScaleStep, Scaling, Set};
 pub use slots::Discarded;
 pub use stamp::{Horizon, Stamp};

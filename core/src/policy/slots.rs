@@ -157,14 +157,14 @@ impl Slots {
         self.live = self.live.saturating_add(usize::from(is_live)).saturating_sub(usize::from(was_live));
         if let Some(deletion) = deletion {
             self.deletions.push_back(deletion);
-            self.forget(now);
+            self.drop_old_deletions(now);
         }
         true
     }
 
     /// Drops some deletions that arrived a day ago or exceed the maximum number. Bounded, so that no call takes long.
     /// `now` is in steady time.
-    pub(super) fn forget(&mut self, now: Timestamp) {
+    pub(super) fn drop_old_deletions(&mut self, now: Timestamp) {
         for _ in 0..DROPPED_AT_ONCE {
             let Some(deletion) = self.deletions.front() else { break };
             let is_stored = now.since(deletion.arrived) < DELETION_LIFETIME && self.deletions.len() <= MOST_DELETIONS;

@@ -5,7 +5,7 @@ use super::effective_policy::{PolicyFacts, PolicyLookup};
 use super::entry::{Definition, End, PolicyEntry, Record, Scale};
 use super::glob::Pattern;
 use super::inbox::Inbox;
-use super::merged::{Merged, Origin};
+use super::merge_outcome::{MergeOutcome, Origin};
 use super::scale_timing::ScaleTiming;
 use super::setting::{Condition, ScaleOutcome, Scaling, Set, check_version};
 use super::slot::{Slot, SlotState};
@@ -56,12 +56,12 @@ impl Table {
     }
 
     /// Sets the node id of stamps. No other member of the cluster has the same.
-    pub fn stamp_as(&mut self, node: u64) {
+    pub fn set_node(&mut self, node: u64) {
         self.node = node;
     }
 
-    /// Reads the clock, to notice if it was set back. Called about once a second.
-    pub fn notice(&self, now: Timestamp) {
+    /// Reads the clock, to detect that it was set back. Called about once a second.
+    pub fn read_clock(&self, now: Timestamp) {
         self.clock.read(now);
     }
 
@@ -101,10 +101,10 @@ impl Table {
             _ => {}
         }
         let (horizon, stamp) = (Horizon::of(now), self.next_stamp(name, now)?);
-        let born = current.map_or(stamp, |entry| entry.born_within(horizon));
+        let created = current.map_or(stamp, |entry| entry.created_within(horizon));
         let text = policy.to_string().into_bytes().into();
-        let definition = Definition { stamp, born, counted: stamp.at, set_at: now.floor_millis(), text };
-        let (scale, timing) = self.kept_scale(name, version.is_some(), horizon, now);
+        let definition = Definition { stamp, created, counted: stamp.at, set_at: now.floor_millis(), text };
+        let (scale, timing) = self.retained_scale(name, version.is_some(), horizon, now);
         self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
         Ok(Set { version: stamp.at, changed: true })
     }
@@ -116,8 +116,8 @@ impl Table {
     pub fn scale(&mut self, name: &[u8], scaling: Scaling, now: Timestamp) -> Result<ScaleOutcome, Error> {
         let missing = || Error::no_policy(std::iter::once(name));
         let slot = self.slots.get_live(name).ok_or_else(missing)?;
-        let born = slot.entry.born_within(Horizon::of(now));
-        let definition = Definition { born, ..slot.entry.definition.clone() };
+        let created = slot.entry.created_within(Horizon::of(now));
+        let definition = Definition { created, ..slot.entry.definition.clone() };
         let changed = !slot.is_too_soon(scaling, &self.clock, now);
         if changed {
             let scale = slot.scale_at(&self.clock, now).followed_by(scaling, self.next_stamp(name, now)?, now);
@@ -139,12 +139,12 @@ impl Table {
         let (horizon, stamp) = (Horizon::of(now), self.next_stamp(name, now)?);
         let definition = Definition {
             stamp,
-            born: entry.born_within(horizon),
+            created: entry.created_within(horizon),
             counted: stamp.at,
             set_at: now.floor_millis(),
             text: Box::default(),
         };
-        let (scale, timing) = self.kept_scale(name, false, horizon, now);
+        let (scale, timing) = self.retained_scale(name, false, horizon, now);
         self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
         Ok(true)
     }
@@ -160,7 +160,7 @@ impl Table {
 
     /// Returns the scale to keep beside a new definition, with its timing. A scale beyond the horizon is kept only if
     /// the policy stays (`stays`) and the scale belongs to it.
-    fn kept_scale(&self, name: &[u8], stays: bool, horizon: Horizon, now: Timestamp) -> (Scale, ScaleTiming) {
+    fn retained_scale(&self, name: &[u8], stays: bool, horizon: Horizon, now: Timestamp) -> (Scale, ScaleTiming) {
         let is_kept = |entry: &PolicyEntry| (stays && entry.scale().is_some()) || horizon.covers(entry.scale.stamp);
         match self.slots.get(name) {
             Some(slot) if is_kept(&slot.entry) => (slot.entry.scale.clone(), slot.timing(&self.clock, now)),
@@ -210,7 +210,7 @@ impl Table {
 
     /// Returns the number of records: policies and stored deletions.
     #[must_use]
-    pub fn known(&self) -> usize {
+    pub fn record_count(&self) -> usize {
         self.slots.len()
     }
 
@@ -234,7 +234,7 @@ impl Table {
 
     /// Returns the next batch of an iteration over records: about `most` records or `bytes` bytes, whichever is reached
     /// first.
-    pub fn piece(&self, walk: &mut Walk, most: usize, bytes: usize, now: Timestamp) -> Vec<Vec<u8>> {
+    pub fn next_batch(&self, walk: &mut Walk, most: usize, bytes: usize, now: Timestamp) -> Vec<Vec<u8>> {
         let (mut records, mut length) = (Vec::new(), 0_usize);
         while records.len() < most && length < bytes {
             let Some(slots) = self.slots.step(walk) else { break };
@@ -280,25 +280,25 @@ impl Table {
     }
 
     /// Merges a record, as far as its origin permits.
-    pub fn merge(&mut self, record: &[u8], origin: Origin, now: Timestamp) -> Merged {
+    pub fn merge(&mut self, record: &[u8], origin: Origin, now: Timestamp) -> MergeOutcome {
         match Record::read(record) {
             Some(record) if origin == Origin::Peer => self.merge_from_peer(record, now),
-            Some(record) => self.take(record, origin, None, now),
-            None => Merged::Invalid,
+            Some(record) => self.store(record, origin, None, now),
+            None => MergeOutcome::Malformed,
         }
     }
 
     /// Stores a record without comparing it with the known one.
-    fn take(&mut self, record: Record, origin: Origin, counts: Option<Rc<Counts>>, now: Timestamp) -> Merged {
+    fn store(&mut self, record: Record, origin: Origin, counts: Option<Rc<Counts>>, now: Timestamp) -> MergeOutcome {
         let Record { entry, timing } = record;
         let is_stored = origin == Origin::Disk;
         let timing = if is_stored { timing.loaded(&entry.scale, now) } else { timing.received(&entry.scale, now) };
-        if self.put(entry, timing, counts, now) { Merged::Changed } else { Merged::Unchanged }
+        if self.put(entry, timing, counts, now) { MergeOutcome::Changed } else { MergeOutcome::Unchanged }
     }
 
-    /// Queues a record from a peer for [`Table::merge_kept`], at most one per name. Returns `false` if the record is
+    /// Queues a record from a peer for [`Table::merge_buffered`], at most one per name. Returns `false` if the record is
     /// malformed.
-    pub fn keep(&mut self, record: &[u8], now: Timestamp) -> bool {
+    pub fn buffer(&mut self, record: &[u8], now: Timestamp) -> bool {
         let Some(mut record) = Record::read(record) else { return false };
         record.timing = record.timing.received(&record.entry.scale, now);
         self.inbox.put(record, Horizon::of(now), self.clock.read(now));
@@ -307,53 +307,53 @@ impl Table {
 
     /// Returns the number of queued records.
     #[must_use]
-    pub fn kept(&self) -> usize {
+    pub fn buffered(&self) -> usize {
         self.inbox.len()
     }
 
     /// Drops the queued records.
-    pub fn drop_kept(&mut self) {
+    pub fn clear_buffer(&mut self) {
         self.inbox.clear();
     }
 
     /// Merges the next queued record as one from a peer. Returns its name and the result.
-    pub fn merge_kept(&mut self, now: Timestamp) -> Option<(Box<[u8]>, Merged)> {
+    pub fn merge_buffered(&mut self, now: Timestamp) -> Option<(Box<[u8]>, MergeOutcome)> {
         let record = self.inbox.take(self.clock.read(now))?;
         let name = record.entry.name.clone();
         Some((name, self.merge_from_peer(record, now)))
     }
 
-    fn merge_from_peer(&mut self, record: Record, now: Timestamp) -> Merged {
+    fn merge_from_peer(&mut self, record: Record, now: Timestamp) -> MergeOutcome {
         let Record { mut entry, timing } = record;
         let mut timing = timing.received(&entry.scale, now);
         let horizon = Horizon::of(now);
-        let believed = (horizon.covers(entry.definition.stamp), horizon.covers(entry.scale.stamp));
-        if believed != (true, true) {
+        let within_horizon = (horizon.covers(entry.definition.stamp), horizon.covers(entry.scale.stamp));
+        if within_horizon != (true, true) {
             self.refused = self.refused.saturating_add(1);
         }
-        if !believed.1 {
+        if !within_horizon.1 {
             (entry.scale, timing) = (Scale::NONE, ScaleTiming::default());
         }
         let Some(slot) = self.slots.get(&entry.name) else {
             // A scale alone does not create a policy.
-            if !believed.0 {
-                return Merged::Refused;
+            if !within_horizon.0 {
+                return MergeOutcome::Rejected;
             }
             self.put(entry, timing, None, now);
-            return Merged::Changed;
+            return MergeOutcome::Changed;
         };
         let mut merged = slot.entry.clone();
-        if !believed.0 {
+        if !within_horizon.0 {
             entry.definition = merged.definition.clone();
         }
         // An unchanged scale keeps its timing.
         let (definition, scale) = merged.merge(entry, horizon);
         if !definition && !scale {
-            return if believed == (true, true) { Merged::Unchanged } else { Merged::Refused };
+            return if within_horizon == (true, true) { MergeOutcome::Unchanged } else { MergeOutcome::Rejected };
         }
         let timing = if scale { timing } else { slot.timing(&self.clock, now) };
         self.put(merged, timing, None, now);
-        Merged::Changed
+        MergeOutcome::Changed
     }
 
     /// Returns an empty table that will replace this one once it is filled from disk or by a primary.
@@ -363,10 +363,10 @@ impl Table {
     }
 
     /// Stores a record into a table that will replace `other`. Policies in both tables share their counters.
-    pub fn take_beside(&mut self, other: &Table, record: &[u8], origin: Origin, now: Timestamp) -> Merged {
-        let Some(record) = Record::read(record) else { return Merged::Invalid };
+    pub fn load_record(&mut self, other: &Table, record: &[u8], origin: Origin, now: Timestamp) -> MergeOutcome {
+        let Some(record) = Record::read(record) else { return MergeOutcome::Malformed };
         let counts = other.slots.get_live(&record.entry.name).map(|slot| Rc::clone(&slot.counts));
-        self.take(record, origin, counts, now)
+        self.store(record, origin, counts, now)
     }
 
     /// Returns the remaining slots of a table that was replaced, to be freed in batches.
@@ -376,8 +376,8 @@ impl Table {
     }
 
     /// Drops some deletions that arrived a day ago or exceed the maximum number. Bounded, so that no call takes long.
-    pub fn forget(&mut self, now: Timestamp) {
-        self.slots.forget(self.clock.read(now));
+    pub fn drop_old_deletions(&mut self, now: Timestamp) {
+        self.slots.drop_old_deletions(self.clock.read(now));
     }
 
     /// Returns a stamp that is later than any accepted one, and later than any accepted one of this name.

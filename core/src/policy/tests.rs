@@ -87,21 +87,21 @@ impl Table {
     pub(super) fn records_of_group(&self, group: usize, now: Timestamp) -> Vec<Vec<u8>> {
         let mut walk = Walk::default();
         walk.include(1 << group);
-        self.piece(&mut walk, usize::MAX, usize::MAX, now)
+        self.next_batch(&mut walk, usize::MAX, usize::MAX, now)
     }
 
     /// Replaces the table by one that is filled with `records`.
     fn replace(&mut self, records: &[Vec<u8>], origin: Origin, now: Timestamp) {
         let mut successor = self.successor();
         for record in records {
-            assert_ne!(successor.take_beside(self, record, origin, now), Merged::Invalid);
+            assert_ne!(successor.load_record(self, record, origin, now), MergeOutcome::Malformed);
         }
         let mut discarded = std::mem::replace(self, successor).discard();
         while discarded.free(1) {}
     }
 
     /// Merges a record from a peer.
-    pub(super) fn receive(&mut self, record: &[u8], now: Timestamp) -> Merged {
+    pub(super) fn receive(&mut self, record: &[u8], now: Timestamp) -> MergeOutcome {
         self.merge(record, Origin::Peer, now)
     }
 
@@ -136,7 +136,10 @@ impl Table {
             assert_eq!(matches!(state, SlotState::Unreadable), slot::read(&entry.definition.text).is_none());
         }
         assert_eq!((self.len(), self.is_empty(), self.digests()), (live, live == 0, &digests));
-        assert_eq!((self.known(), self.slots.hashes.len()), (self.slots.by_hash.len(), self.slots.by_hash.len()));
+        assert_eq!(
+            (self.record_count(), self.slots.hashes.len()),
+            (self.slots.by_hash.len(), self.slots.by_hash.len())
+        );
     }
 }
 
@@ -152,7 +155,7 @@ const LATER: &str = "rl-policy 1 4:gold 1700000000000000 7 1700000000000000 7 2 
 #[test]
 fn policy_of_a_later_version_is_kept_and_replicated() {
     let mut table = Table::of_node(1);
-    assert_eq!(table.receive(LATER.as_bytes(), at(0)), Merged::Changed);
+    assert_eq!(table.receive(LATER.as_bytes(), at(0)), MergeOutcome::Changed);
     assert_eq!((table.policy("gold", at(0)), table.len()), (Err("unreadable"), 1));
     assert_ne!(table.digest(), 0);
     assert_eq!(table.initial_record("gold").unwrap(), LATER.as_bytes());
@@ -167,7 +170,7 @@ fn policy_of_a_later_version_is_kept_and_replicated() {
     assert_eq!(table.policy("gold", at(2)), Ok("FIXED 500 1h".to_owned()));
     // An unreadable policy replaces a readable one.
     let record = LATER.replacen("1700000000000000", "1700000009000000", 1);
-    assert_eq!(table.receive(record.as_bytes(), at(9)), Merged::Changed);
+    assert_eq!(table.receive(record.as_bytes(), at(9)), MergeOutcome::Changed);
     assert_eq!(table.policy("gold", at(9)), Err("unreadable"));
     assert!(table.delete(b"gold", at(10)).unwrap());
     assert_eq!(table.policy("gold", at(10)), Err("missing"));
@@ -188,7 +191,7 @@ fn records() -> impl Strategy<Value = Vec<u8>> {
         |(name, one, other, scaled, counted, text, by, (end, added))| {
             let definition = Definition {
                 stamp: one.max(other),
-                born: one.min(other),
+                created: one.min(other),
                 counted,
                 set_at: 0,
                 text: text.as_bytes().into(),

@@ -2,7 +2,7 @@
 //! are equal, whatever the order and the number of repetitions.
 
 use crate::laws::{assert_policy, assert_wire, read_policy};
-use ratelimit_core::policy::{Condition, GROUPS, Merged, Origin, Pattern, PolicyLookup, Table, Walk};
+use ratelimit_core::policy::{Condition, GROUPS, MergeOutcome, Origin, Pattern, PolicyLookup, Table, Walk};
 use ratelimit_core::{Span, Timestamp};
 
 /// Maximum number of records. It allows every mix of stamps; more records only take longer.
@@ -15,13 +15,13 @@ pub fn run(data: &[u8]) {
     let mut here = Table::of_node(1);
     for record in &records {
         here.merge(record, Origin::Peer, now);
-        assert_eq!(here.merge(record, Origin::Peer, now), Merged::Unchanged, "it has been heard");
+        assert_eq!(here.merge(record, Origin::Peer, now), MergeOutcome::Unchanged, "it has been heard");
     }
     assert_sound(&here);
 
     let mut there = Table::of_node(2);
     for record in records.iter().rev() {
-        assert_ne!(there.merge(record, Origin::Peer, now), Merged::Invalid);
+        assert_ne!(there.merge(record, Origin::Peer, now), MergeOutcome::Malformed);
     }
     assert_eq!(all(&there), all(&here));
     assert_eq!(there.digests(), here.digests());
@@ -33,7 +33,7 @@ pub fn run(data: &[u8]) {
     // Deletions are in no digest, so forgetting them changes none.
     let before = *here.digests();
     here.forget(now.plus(Span::SECOND.times(86_400)));
-    assert_eq!((here.known(), *here.digests()), (here.len(), before));
+    assert_eq!((here.record_count(), *here.digests()), (here.len(), before));
     assert_sound(&here);
 }
 
@@ -42,20 +42,20 @@ pub fn run(data: &[u8]) {
 fn takes(record: &[u8], now: Timestamp) -> bool {
     let (mut alone, mut replica) = (Table::of_node(3), Table::of_node(3));
     let is_record = Table::name_in(record).is_some();
-    let believed = alone.check(record, now).is_ok();
-    assert_eq!(alone.stamps_refused(), u64::from(is_record && !believed));
+    let within_horizon = alone.check(record, now).is_ok();
+    assert_eq!(alone.stamps_refused(), u64::from(is_record && !within_horizon));
     let told = replica.merge(record, Origin::Primary, now);
-    assert_eq!(told, if is_record { Merged::Changed } else { Merged::Invalid });
+    assert_eq!(told, if is_record { MergeOutcome::Changed } else { MergeOutcome::Malformed });
     let written: Vec<Vec<u8>> = replica.records(now).collect();
     assert_eq!(written.as_slice(), if is_record { vec![record.to_vec()] } else { vec![] });
     assert_sound_at(&replica, &[now, Timestamp::EPOCH, now, Timestamp::MAX]);
     let merged = alone.merge(record, Origin::Peer, now);
-    if !believed {
-        assert_eq!(merged == Merged::Invalid, !is_record);
+    if !within_horizon {
+        assert_eq!(merged == MergeOutcome::Malformed, !is_record);
         assert_sound(&alone);
         return false;
     }
-    assert_eq!(merged, Merged::Changed);
+    assert_eq!(merged, MergeOutcome::Changed);
     assert_eq!(alone.records(now).collect::<Vec<_>>(), written);
     if let [facts] = alone.list(None, now).as_slice() {
         assert_sound(&alone);
@@ -88,7 +88,7 @@ fn in_groups(table: &Table, groups: u64, now: Timestamp) -> Vec<Vec<u8>> {
     let (mut walk, mut records) = (Walk::default(), Vec::new());
     walk.include(groups);
     while !walk.is_over() {
-        records.extend(table.piece(&mut walk, 2, usize::MAX, now));
+        records.extend(table.next_batch(&mut walk, 2, usize::MAX, now));
     }
     records
 }
@@ -104,7 +104,7 @@ fn assert_sound_at(table: &Table, times: &[Timestamp]) {
     assert_eq!(table.digest(), table.digests().iter().fold(0, |sum: u64, digest| sum.wrapping_add(*digest)));
     let begin = times.first().copied().unwrap_or_default();
     let of_groups = (0..GROUPS).map(|group| in_groups(table, 1 << group, begin).len());
-    assert_eq!((of_groups.sum::<usize>(), table.records(begin).count()), (table.known(), table.known()));
+    assert_eq!((of_groups.sum::<usize>(), table.records(begin).count()), (table.record_count(), table.record_count()));
     for now in times.iter().copied() {
         let facts = table.list(None, now);
         assert_eq!((facts.len(), facts.is_empty()), (table.len(), table.is_empty()));
@@ -142,15 +142,15 @@ fn assert_agree_on_half_each(records: &[&[u8]], whole: &Table, now: Timestamp) {
         // Merges half of them at once; the other half is kept for later, as a server does.
         for (place, record) in in_groups(&halves[from], differ, now).iter().enumerate() {
             if place % 2 == 0 {
-                assert_ne!(halves[to].merge(record, Origin::Peer, now), Merged::Invalid);
+                assert_ne!(halves[to].merge(record, Origin::Peer, now), MergeOutcome::Malformed);
             } else {
-                assert!(halves[to].keep(record, now));
+                assert!(halves[to].buffer(record, now));
             }
         }
-        while let Some((_, merged)) = halves[to].merge_kept(now) {
-            assert_ne!(merged, Merged::Invalid);
+        while let Some((_, merged)) = halves[to].merge_buffered(now) {
+            assert_ne!(merged, MergeOutcome::Malformed);
         }
-        assert_eq!(halves[to].kept(), 0);
+        assert_eq!(halves[to].buffered(), 0);
     }
     for half in halves {
         assert_eq!(half.digests(), whole.digests());
@@ -164,7 +164,7 @@ fn assert_replaced(there: &mut Table, here: &Table, now: Timestamp) {
     let _ = there.set(b"its own", Condition::Always, &policy, now, usize::MAX);
     let mut successor = there.successor();
     for record in here.records(now) {
-        assert_eq!(successor.take_beside(there, &record, Origin::Primary, now), Merged::Changed);
+        assert_eq!(successor.load_record(there, &record, Origin::Primary, now), MergeOutcome::Changed);
     }
     *there = successor;
     assert_eq!((all(there), there.digests()), (all(here), here.digests()));
@@ -183,7 +183,7 @@ fn assert_goes_on(here: &mut Table, there: &mut Table, now: Timestamp) {
             assert_wire(&error);
         }
         let Some(record) = here.record(&name, now) else { continue };
-        assert_ne!(there.merge(&record, Origin::Peer, now), Merged::Invalid, "what was written is read");
+        assert_ne!(there.merge(&record, Origin::Peer, now), MergeOutcome::Malformed, "what was written is read");
         assert_eq!((all(here), here.digests()), (all(there), there.digests()));
         assert_sound(here);
     }

@@ -25,7 +25,7 @@ fn entry() -> PolicyEntry {
         name: b"gold"[..].into(),
         definition: Definition {
             stamp: Stamp { at: 1_700_000_000_000_000, node: 7 },
-            born: Stamp { at: 1_600_000_000_000_000, node: 3 },
+            created: Stamp { at: 1_600_000_000_000_000, node: 3 },
             counted: 2,
             set_at: 1_700_000_000_000,
             text: b"TOKENBUCKET 60 60 1m X"[..].into(),
@@ -227,10 +227,10 @@ fn scale_counts_only_if_later_than_the_birth() {
         let entry = entry();
         PolicyEntry { scale: Scale { stamp: Stamp { at, node }, ..entry.scale }, ..entry }
     };
-    let born = entry().definition.born;
-    assert_eq!(scaled_at(born.at, born.node).scale(), None);
-    assert_eq!(scaled_at(born.at - 1, u64::MAX).scale(), None);
-    for scaled in [scaled_at(born.at, born.node + 1), scaled_at(born.at + 1, 0)] {
+    let created = entry().definition.created;
+    assert_eq!(scaled_at(created.at, created.node).scale(), None);
+    assert_eq!(scaled_at(created.at - 1, u64::MAX).scale(), None);
+    for scaled in [scaled_at(created.at, created.node + 1), scaled_at(created.at + 1, 0)] {
         assert_eq!(scaled.scale(), Some(&scaled.scale));
     }
 }
@@ -254,12 +254,12 @@ prop_compose! {
         (multiplied, added) in (0_u64..2, 0_u64..2),
         text in proptest::sample::select(vec!["", "FIXED 1 1s", "later"]),
     ) -> PolicyEntry {
-        let (born, stamp) = (stamp.min(other), stamp.max(other));
+        let (created, stamp) = (stamp.min(other), stamp.max(other));
         let text = text.as_bytes().into();
         let times = StepTimes { multiplied: micros(multiplied), added: micros(added) };
         PolicyEntry {
             name: b"a"[..].into(),
-            definition: Definition { stamp, born, counted, set_at, text },
+            definition: Definition { stamp, created, counted, set_at, text },
             scale: Scale { stamp: scaled, factor: Amount::saturating(factor), end, times },
         }
     }
@@ -309,8 +309,8 @@ proptest! {
         prop_assert_eq!(merged(&merged(&a, &b), &c), merged(&a, &merged(&b, &c)));
         let all = merged(&merged(&a, &b), &c);
         let latest = |stamps: [Stamp; 3]| {
-            let believed = stamps.into_iter().filter(|stamp| horizon.covers(*stamp)).max();
-            believed.or(stamps.into_iter().max()).unwrap()
+            let within_horizon = stamps.into_iter().filter(|stamp| horizon.covers(*stamp)).max();
+            within_horizon.or(stamps.into_iter().max()).unwrap()
         };
         prop_assert_eq!(all.definition.stamp, latest([&a, &b, &c].map(|entry| entry.definition.stamp)));
         prop_assert_eq!(all.scale.stamp, latest([&a, &b, &c].map(|entry| entry.scale.stamp)));

@@ -216,7 +216,7 @@ fn promoted_replica_with_corrected_clock_respects_every() {
         let (mut primary, mut replica) = (scaled(), Table::of_node(2));
         assert_eq!(factor_after(&mut primary, brake, 60), "0.5");
         replica.merge(&primary.record(b"pro", at(60)).unwrap(), origin, at(60 + 5 * HOUR_SECONDS));
-        replica.notice(at(120 + 5 * HOUR_SECONDS));
+        replica.read_clock(at(120 + 5 * HOUR_SECONDS));
         // The clock of the replica is corrected.
         assert_eq!(step(&mut replica, brake, 120), ("0.5".to_owned(), None, false));
         assert_eq!(step(&mut replica, brake, 60 + HOUR_SECONDS - 1), ("0.5".to_owned(), None, false));

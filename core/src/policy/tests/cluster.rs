@@ -110,7 +110,7 @@ impl Cluster {
                 let mut table = Table::of_node(stamps_as);
                 self.saved[*node]
                     .iter()
-                    .for_each(|record| assert_eq!(table.merge(record, Origin::Disk, now), Merged::Changed));
+                    .for_each(|record| assert_eq!(table.merge(record, Origin::Disk, now), MergeOutcome::Changed));
                 self.tables[*node] = table;
             }
             Step::Forget(node) => {
@@ -178,7 +178,7 @@ impl Cluster {
                 entry.definition.stamp.at += 1;
                 entry.definition.text = b"QUOTA 60 PER"[..].into();
                 let record = entry.record(ScaleTiming::default());
-                assert_eq!(table.merge(record.as_bytes(), Origin::Disk, now), Merged::Changed);
+                assert_eq!(table.merge(record.as_bytes(), Origin::Disk, now), MergeOutcome::Changed);
                 assert!(matches!(table.find(name.as_bytes(), now), PolicyLookup::Unreadable));
                 true
             }
@@ -210,7 +210,7 @@ impl Cluster {
 
     fn receive(&mut self, node: usize, record: &[u8]) {
         let now = self.clock(node);
-        assert_ne!(self.tables[node].receive(record, now), Merged::Invalid);
+        assert_ne!(self.tables[node].receive(record, now), MergeOutcome::Malformed);
         self.tables[node].assert_consistent();
     }
 

@@ -10,7 +10,7 @@ fn deletion_is_stored_for_a_day_and_not_in_the_digest() {
     here.delete(b"pro", at(10)).unwrap();
     assert_eq!((here.digest(), here.records(at(0)).count()), (0, 1));
     // An older definition arrives late.
-    assert_eq!(here.receive(&before, at(20)), Merged::Unchanged);
+    assert_eq!(here.receive(&before, at(20)), MergeOutcome::Unchanged);
     // The day begins when the deletion arrives.
     there.receive(&here.initial_record("pro").unwrap(), at(5000));
     for (second, [here_remembers, there_remembers]) in [
@@ -20,12 +20,12 @@ fn deletion_is_stored_for_a_day_and_not_in_the_digest() {
         (5000 + 86_400, [false; 2]),
     ] {
         for (table, remembers) in [(&mut here, here_remembers), (&mut there, there_remembers)] {
-            table.forget(at(second));
+            table.drop_old_deletions(at(second));
             assert_eq!(table.initial_record("pro").is_some(), remembers, "{second}");
             assert_eq!(table.slots.deletions.len(), usize::from(remembers));
         }
     }
-    assert_eq!(here.receive(&before, at(100_000)), Merged::Changed, "the deletion has been dropped");
+    assert_eq!(here.receive(&before, at(100_000)), MergeOutcome::Changed, "the deletion has been dropped");
 }
 
 #[test]
@@ -34,15 +34,15 @@ fn expired_deletion_of_a_recreated_policy_is_ignored() {
     table.must_set("pro", MINUTE, at(0));
     table.delete(b"pro", at(1)).unwrap();
     table.must_set("pro", MINUTE, at(2));
-    table.forget(at(1 + 86_400));
+    table.drop_old_deletions(at(1 + 86_400));
     assert_eq!(table.version("pro"), Some(version_of(2)));
     // A second deletion is stored for its own day.
     table.delete(b"pro", at(90_000)).unwrap();
     table.must_set("pro", MINUTE, at(90_001));
     table.delete(b"pro", at(90_002)).unwrap();
-    table.forget(at(90_001 + 86_400));
+    table.drop_old_deletions(at(90_001 + 86_400));
     assert!(table.initial_record("pro").is_some());
-    table.forget(at(90_002 + 86_400));
+    table.drop_old_deletions(at(90_002 + 86_400));
     assert!(table.initial_record("pro").is_none());
     assert!(table.slots.deletions.is_empty());
 }
@@ -52,10 +52,10 @@ fn clock_step_back_does_not_extend_a_deletion() {
     let mut table = Table::of_node(1);
     table.must_set("pro", MINUTE, at(0));
     table.delete(b"pro", at(1_000_000)).unwrap();
-    table.forget(at(1000));
-    table.forget(at(1000 + 86_399));
+    table.drop_old_deletions(at(1000));
+    table.drop_old_deletions(at(1000 + 86_399));
     assert!(table.initial_record("pro").is_some());
-    table.forget(at(1000 + 86_400));
+    table.drop_old_deletions(at(1000 + 86_400));
     assert!(table.initial_record("pro").is_none());
 }
 
@@ -74,9 +74,9 @@ fn deletion_with_a_repeated_stamp_is_stored_for_a_day() {
     let later = table.initial_record("pro").unwrap();
     assert_eq!(stamp(&later), stamp(&earlier));
     table.assert_consistent();
-    table.forget(at(86_400));
+    table.drop_old_deletions(at(86_400));
     assert!(table.initial_record("pro").is_some());
-    table.forget(at(1 + 86_400));
+    table.drop_old_deletions(at(1 + 86_400));
     assert!(table.initial_record("pro").is_none());
 }
 
@@ -89,8 +89,8 @@ fn expired_deletions_are_dropped_in_batches() {
     }
     let left: Vec<usize> = (0..5)
         .map(|_| {
-            table.forget(at(90_000));
-            table.known()
+            table.drop_old_deletions(at(90_000));
+            table.record_count()
         })
         .collect();
     assert_eq!(left, [744, 488, 232, 0, 0]);
@@ -103,7 +103,7 @@ fn number_of_stored_deletions_is_bounded() {
     let name = |n: usize| format!("{n:05}");
     for n in 0..=MOST_DELETIONS {
         let record = format!("rl-policy 1 5:{} 1 0 1 0 1 1 0: 0 0 1000000 0", name(n));
-        assert_eq!(table.receive(record.as_bytes(), at(0)), Merged::Changed);
+        assert_eq!(table.receive(record.as_bytes(), at(0)), MergeOutcome::Changed);
     }
     assert_eq!(table.records(at(0)).count(), MOST_DELETIONS);
     assert!(table.initial_record(&name(0)).is_none() && table.initial_record(&name(1)).is_some());

@@ -27,7 +27,7 @@ fn clock_step_back_does_not_extend_a_scale() {
         assert_eq!(left(&table, at(DAY + 20)), Some(40));
         // A call or the periodic tick notices the step.
         if notice {
-            table.notice(at(100));
+            table.read_clock(at(100));
         } else {
             assert_eq!(table.policy("pro", at(100)), Ok(HALF.to_owned()));
         }
@@ -45,7 +45,7 @@ fn time_continues_from_the_last_clock_reading() {
     let table = scaled(DAY);
     assert_eq!(left(&table, at(DAY + 20)), Some(40));
     // The clock goes back and forth by a day, so that a day has passed in steady time.
-    table.notice(at(100));
+    table.read_clock(at(100));
     assert_eq!(left(&table, at(DAY + 20)), None);
 }
 
@@ -57,7 +57,7 @@ fn receiver_continues_from_the_time_left_at_the_sender() {
             let record = sender.record(b"pro", at(DAY + 20)).unwrap();
             let mut receiver = Table::of_node(2);
             if Horizon::of(at(clock)).covers(Stamp { at: at(DAY).micros() + 1, node: 1 }) || origin == Origin::Primary {
-                assert_eq!(receiver.merge(&record, origin, at(clock)), Merged::Changed);
+                assert_eq!(receiver.merge(&record, origin, at(clock)), MergeOutcome::Changed);
                 assert_eq!(left(&receiver, at(clock)), Some(40), "{clock} {origin:?}");
                 assert_eq!(left(&receiver, at(clock + 39)), Some(1));
                 assert_eq!(left(&receiver, at(clock + 40)), None);
@@ -73,7 +73,7 @@ fn time_left_never_grows_when_it_is_forwarded() {
     let mut receiver = Table::of_node(2);
     receiver.receive(&sender.record(b"pro", at(20)).unwrap(), at(20));
     // A delayed record changes nothing, because its content is known.
-    assert_eq!(receiver.receive(&sender.record(b"pro", at(20)).unwrap(), at(50)), Merged::Unchanged);
+    assert_eq!(receiver.receive(&sender.record(b"pro", at(20)).unwrap(), at(50)), MergeOutcome::Unchanged);
     assert_eq!(left(&receiver, at(50)), Some(10));
     let mut last = Table::of_node(3);
     last.receive(&receiver.record(b"pro", at(50)).unwrap(), at(3600));

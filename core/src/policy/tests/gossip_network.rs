@@ -11,8 +11,8 @@ const HEADER: u64 = 2_256 + 13;
 const FORM: u64 = 1;
 /// Records that a server sends to a peer or takes over in one turn, bytes of them, peers, and milliseconds of a turn:
 /// those of the module.
-const AT_ONCE: usize = 200;
-const BYTES_AT_ONCE: usize = 32_768;
+const BATCH_SIZE: usize = 200;
+const BATCH_BYTES: usize = 32_768;
 const ANSWERS_AT_ONCE: usize = 4;
 const TURN: u64 = 5;
 /// Milliseconds that a message takes, at most.
@@ -185,14 +185,14 @@ impl Network {
                 self.after(1_000, Event::Tick(node));
                 let primaries = self.nodes.len();
                 let Node { table, gossip, .. } = &mut self.nodes[node];
-                if gossip.is_digest_due(primaries, steady, random) && table.known() > 0 {
+                if gossip.is_digest_due(primaries, steady, random) && table.record_count() > 0 {
                     self.send_digest(node);
                 }
             }
             Event::Early(node) => {
                 let Node { table, gossip, .. } = &mut self.nodes[node];
-                match gossip.early(table.kept() > 0, steady) {
-                    EarlyDigest::Send if table.known() > 0 => self.send_digest(node),
+                match gossip.early(table.buffered() > 0, steady) {
+                    EarlyDigest::Send if table.record_count() > 0 => self.send_digest(node),
                     EarlyDigest::Wait(left) => self.after(milliseconds(left), Event::Early(node)),
                     EarlyDigest::Send | EarlyDigest::Cancelled => {}
                 }
@@ -205,7 +205,7 @@ impl Network {
                 let Node { table, gossip, is_paused, .. } = &mut self.nodes[to];
                 match message {
                     Message::Digest(peer_digests) => {
-                        let can_merge = table.kept() == 0 && !*is_paused;
+                        let can_merge = table.buffered() == 0 && !*is_paused;
                         let outcome =
                             gossip.receive_digest(from, &peer_digests, table.digests(), can_merge, steady, random);
                         if let Some(delay) = outcome.early_digest {
@@ -222,7 +222,7 @@ impl Network {
                     Message::Records(records) => {
                         gossip.receive_records(from, steady);
                         for record in records.iter() {
-                            assert!(table.keep(record, clock));
+                            assert!(table.buffer(record, clock));
                         }
                         self.arm_turn(to);
                     }
@@ -241,7 +241,7 @@ impl Network {
     fn turn(&mut self, node: usize, clock: Timestamp) {
         for _ in 0..ANSWERS_AT_ONCE {
             let Some((to, mut walk)) = self.nodes[node].gossip.next_answer() else { break };
-            let records = self.nodes[node].table.piece(&mut walk, AT_ONCE, BYTES_AT_ONCE, clock);
+            let records = self.nodes[node].table.next_batch(&mut walk, BATCH_SIZE, BATCH_BYTES, clock);
             if !records.is_empty() {
                 self.send(node, to, &Message::Records(Rc::new(records)));
             }
@@ -250,8 +250,8 @@ impl Network {
         }
         let Node { table, is_paused, .. } = &mut self.nodes[node];
         if !*is_paused {
-            for _ in 0..AT_ONCE {
-                if table.merge_kept(clock).is_none() {
+            for _ in 0..BATCH_SIZE {
+                if table.merge_buffered(clock).is_none() {
                     return;
                 }
             }

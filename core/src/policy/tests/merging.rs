@@ -12,8 +12,8 @@ fn merged_record_gives_the_same_policy() {
     here.must_scale("pro", "0.5", Some(60), at(1));
     let record = here.initial_record("pro").unwrap();
     assert_eq!(there.check(&record, at(9)), Ok(()));
-    assert_eq!(there.receive(&record, at(9)), Merged::Changed);
-    assert_eq!(there.receive(&record, at(9)), Merged::Unchanged);
+    assert_eq!(there.receive(&record, at(9)), MergeOutcome::Changed);
+    assert_eq!(there.receive(&record, at(9)), MergeOutcome::Unchanged);
     assert_eq!(there.initial_record("pro"), Some(record));
     let shown = |table: &Table| {
         let facts = table.get(b"pro", at(10)).unwrap();
@@ -23,7 +23,7 @@ fn merged_record_gives_the_same_policy() {
     assert_eq!((here.digests(), here.digest()), (there.digests(), there.digest()));
     // Deletions are merged too.
     there.delete(b"pro", at(20)).unwrap();
-    assert_eq!(here.receive(&there.initial_record("pro").unwrap(), at(21)), Merged::Changed);
+    assert_eq!(here.receive(&there.initial_record("pro").unwrap(), at(21)), MergeOutcome::Changed);
     assert_eq!((here.policy("pro", at(22)), here.len(), here.digest()), (Err("missing"), 0, 0));
 }
 
@@ -77,7 +77,7 @@ fn malformed_record_changes_nothing() {
     let mut table = Table::of_node(1);
     for record in [&b""[..], b"gold", b"rl-policy 1", b"rl-policy 1 4:gold 1 1 1 1 1 1 0: 0 0 1000000 0 "] {
         assert_eq!(table.check(record, at(0)), Err(Error::InvalidEffect));
-        assert_eq!(table.receive(record, at(0)), Merged::Invalid);
+        assert_eq!(table.receive(record, at(0)), MergeOutcome::Malformed);
     }
     assert_eq!(table.records(at(0)).count(), 0);
     assert_eq!(table.latest, 0);
@@ -89,7 +89,7 @@ fn new_stamp_is_later_than_all_received_ones() {
     ahead.must_set("pro", MINUTE, at(3600));
     behind.receive(&ahead.initial_record("pro").unwrap(), at(0));
     behind.must_set("pro", HOUR, at(0));
-    assert_eq!(ahead.receive(&behind.initial_record("pro").unwrap(), at(3600)), Merged::Changed);
+    assert_eq!(ahead.receive(&behind.initial_record("pro").unwrap(), at(3600)), MergeOutcome::Changed);
     assert_eq!(ahead.policy("pro", at(3600)), Ok(HOUR.to_owned()));
     // Received stamps of other names count too.
     behind.must_set("free", HOUR, at(0));
@@ -104,7 +104,7 @@ fn new_stamp_is_later_than_all_received_ones() {
 fn stamp_contains_the_node_id_of_the_writer() {
     let mut table = Table::default();
     table.must_set("a", MINUTE, at(0));
-    table.stamp_as(7);
+    table.set_node(7);
     table.must_set("b", MINUTE, at(0));
     let stamp = |name: &[u8]| table.slots.get(name).unwrap().entry.definition.stamp;
     let micros = at(0).micros();
@@ -151,7 +151,7 @@ fn groups_partition_all_records() {
     for group in 0..GROUPS {
         let mut part = Table::of_node(2);
         for record in table.records_of_group(group, at(1)) {
-            assert_eq!(part.receive(&record, at(2)), Merged::Changed);
+            assert_eq!(part.receive(&record, at(2)), MergeOutcome::Changed);
         }
         let digests: Vec<u64> =
             (0..GROUPS).map(|other| if other == group { table.digests()[group] } else { 0 }).collect();
@@ -189,10 +189,10 @@ fn walk_visits_all_unchanged_records_while_the_table_changes() {
     }
     let (mut walk, mut shown, mut pieces) = (Walk::ALL, Table::of_node(2), 0);
     while !walk.is_over() {
-        let piece = table.piece(&mut walk, 10, usize::MAX, at(1));
+        let piece = table.next_batch(&mut walk, 10, usize::MAX, at(1));
         assert!(piece.len() <= 10);
         for record in piece {
-            assert_ne!(shown.receive(&record, at(1)), Merged::Invalid);
+            assert_ne!(shown.receive(&record, at(1)), MergeOutcome::Malformed);
         }
         // A policy is added and one is deleted, before or after the position of the walk.
         table.must_set(&name(300 + pieces), MINUTE, at(2));
@@ -205,15 +205,15 @@ fn walk_visits_all_unchanged_records_while_the_table_changes() {
     }
     // A batch ends with the record that reaches the number of bytes.
     let (mut walk, bytes) = (Walk::ALL, table.initial_record(&name(299)).unwrap().len());
-    assert_eq!([1, bytes / 2].map(|bytes| table.piece(&mut walk, usize::MAX, bytes, at(1)).len()), [1, 1]);
-    assert_eq!(table.piece(&mut walk, usize::MAX, 2 * bytes, at(1)).len(), 3);
-    assert_eq!(table.piece(&mut Walk::default(), 10, 1000, at(1)), Vec::<Vec<u8>>::new());
+    assert_eq!([1, bytes / 2].map(|bytes| table.next_batch(&mut walk, usize::MAX, bytes, at(1)).len()), [1, 1]);
+    assert_eq!(table.next_batch(&mut walk, usize::MAX, 2 * bytes, at(1)).len(), 3);
+    assert_eq!(table.next_batch(&mut Walk::default(), 10, 1000, at(1)), Vec::<Vec<u8>>::new());
 }
 
 fn table_of<'a>(records: impl IntoIterator<Item = &'a Vec<u8>>) -> Table {
     let mut table = Table::of_node(1);
     for record in records {
-        assert_ne!(table.receive(record, at(0)), Merged::Invalid);
+        assert_ne!(table.receive(record, at(0)), MergeOutcome::Malformed);
         table.assert_consistent();
     }
     table
@@ -267,18 +267,18 @@ fn queued_records_are_merged_once_per_name() {
     assert_eq!(Table::name_in(b"no record"), None);
 
     let mut table = Table::of_node(1);
-    assert!(!table.keep(b"no record", at(1)));
+    assert!(!table.buffer(b"no record", at(1)));
     for record in [&first, &second, &silver, &first] {
-        assert!(table.keep(record, at(1)));
+        assert!(table.buffer(record, at(1)));
     }
-    assert_eq!((table.kept(), table.known()), (2, 0));
-    assert_eq!(table.merge_kept(at(11)), Some((b"gold"[..].into(), Merged::Changed)));
+    assert_eq!((table.buffered(), table.record_count()), (2, 0));
+    assert_eq!(table.merge_buffered(at(11)), Some((b"gold"[..].into(), MergeOutcome::Changed)));
     // The time left of the scale has decreased while the record was queued.
     assert_eq!(table.policy("gold", at(60)), Ok("TOKENBUCKET 30 30 1m".to_owned()));
     assert_eq!(table.policy("gold", at(61)), Ok(MINUTE.to_owned()));
-    assert_eq!(table.kept(), 1);
-    table.drop_kept();
-    assert_eq!((table.merge_kept(at(11)), table.kept()), (None, 0));
+    assert_eq!(table.buffered(), 1);
+    table.clear_buffer();
+    assert_eq!((table.merge_buffered(at(11)), table.buffered()), (None, 0));
     assert_eq!(table.version("silver"), None);
 }
 
@@ -288,9 +288,9 @@ fn queue_of_records_is_bounded_by_32_megabytes() {
     let stamp = at(0).micros();
     for number in 0..2_200 {
         let record = format!("rl-policy 1 4:{number:04} {stamp} 9 {stamp} 9 1 1 16000:{text} 0 0 0 0");
-        assert!(table.keep(record.as_bytes(), at(0)));
+        assert!(table.buffer(record.as_bytes(), at(0)));
     }
-    assert_eq!(table.kept(), (32 << 20) / (16_000 + 2 * 4 + 256));
+    assert_eq!(table.buffered(), (32 << 20) / (16_000 + 2 * 4 + 256));
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn replaced_table_is_freed_in_batches() {
     }
     let mut walk = Walk::default();
     walk.include(u64::MAX);
-    assert!(table.piece(&mut walk, usize::MAX, 0, at(0)).is_empty(), "no bytes, no records");
+    assert!(table.next_batch(&mut walk, usize::MAX, 0, at(0)).is_empty(), "no bytes, no records");
     let mut successor = table.successor();
     // The successor's stamps are later than those of the former table.
     assert!(successor.must_set("d", MINUTE, at(0)) > table.version("c").unwrap());

@@ -74,8 +74,8 @@ fn concurrent_set_and_scale_on_two_servers_are_merged() {
     here.must_set("pro", HOUR, at(1));
     there.must_scale("pro", "0.5", None, at(1));
     let records = [&here, &there].map(|table| table.initial_record("pro").unwrap());
-    assert_eq!(here.receive(&records[1], at(2)), Merged::Changed);
-    assert_eq!(there.receive(&records[0], at(2)), Merged::Changed);
+    assert_eq!(here.receive(&records[1], at(2)), MergeOutcome::Changed);
+    assert_eq!(there.receive(&records[0], at(2)), MergeOutcome::Changed);
     for table in [here, there] {
         assert_eq!(table.policy("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
     }

@@ -19,10 +19,10 @@ fn record_more_than_a_day_ahead_is_rejected() {
     for stamp in [last_believed + 1, Timestamp::MAX.micros()] {
         let mut table = Table::of_node(1);
         assert_eq!(table.check(&forged(stamp), at(0)), Err(Error::StampAhead));
-        assert_eq!(table.receive(&forged(stamp), at(0)), Merged::Refused);
-        assert_eq!((table.stamps_refused(), table.known()), (2, 0));
+        assert_eq!(table.receive(&forged(stamp), at(0)), MergeOutcome::Rejected);
+        assert_eq!((table.stamps_refused(), table.record_count()), (2, 0));
         table.must_set("gold", MINUTE, at(0));
-        assert_eq!(table.receive(&forged(stamp), at(0)), Merged::Refused);
+        assert_eq!(table.receive(&forged(stamp), at(0)), MergeOutcome::Rejected);
         assert_eq!(table.policy("gold", at(0)), Ok(MINUTE.to_owned()));
         // The rejected stamp does not advance later ones.
         assert_eq!(stamp_of(&table, "gold"), at(0).micros());
@@ -30,7 +30,7 @@ fn record_more_than_a_day_ahead_is_rejected() {
     }
     let mut table = Table::of_node(1);
     assert_eq!(table.check(&forged(last_believed), at(0)), Ok(()));
-    assert_eq!(table.receive(&forged(last_believed), at(0)), Merged::Changed);
+    assert_eq!(table.receive(&forged(last_believed), at(0)), MergeOutcome::Changed);
     assert_eq!(table.stamps_refused(), 0);
     assert_eq!(table.must_set("gold", MINUTE, at(1)), last_believed + 1);
     assert_eq!(table.policy("gold", at(1)), Ok(MINUTE.to_owned()), "the scale belonged to a former policy");
@@ -50,9 +50,9 @@ fn register_within_the_horizon_is_merged_without_the_other() {
         assert_eq!(table.check(&record(stamp, scale), at(3)), Err(Error::StampAhead));
         assert_eq!(table.successor().stamps_refused(), 1);
     }
-    assert_eq!(table.receive(&record(ahead, scaled), at(3)), Merged::Changed);
+    assert_eq!(table.receive(&record(ahead, scaled), at(3)), MergeOutcome::Changed);
     assert_eq!(table.policy("gold", at(3)), Ok("TOKENBUCKET 30 30 1m".to_owned()));
-    assert_eq!(table.receive(&record(set, ahead), at(3)), Merged::Changed);
+    assert_eq!(table.receive(&record(set, ahead), at(3)), MergeOutcome::Changed);
     assert_eq!(table.policy("gold", at(3)), Ok("FIXED 0 10d".to_owned()));
     assert_eq!(table.get(b"gold", at(3)).unwrap().scale, factor("0.5"));
     assert_eq!(table.stamps_refused(), 2);
@@ -74,7 +74,7 @@ fn policy_set_after_clock_step_back_is_not_older_than_its_birth() {
         }
         let record = table.record(b"gold", back).unwrap();
         let mut disk = Table::of_node(2);
-        assert_eq!(disk.merge(&record, Origin::Disk, back), Merged::Changed);
+        assert_eq!(disk.merge(&record, Origin::Disk, back), MergeOutcome::Changed);
         assert_eq!(disk.records(back).collect::<Vec<_>>(), [record]);
     }
 }
@@ -105,9 +105,9 @@ fn server_with_corrected_clock_recovers() {
     // The server and its peers accept each other's records.
     let mut other = Table::of_node(2);
     for name in ["gold", "silver"] {
-        assert_eq!(other.receive(&table.initial_record(name).unwrap(), at(13)), Merged::Changed);
+        assert_eq!(other.receive(&table.initial_record(name).unwrap(), at(13)), MergeOutcome::Changed);
         other.must_set(name, HOUR, at(14));
-        assert_eq!(table.receive(&other.initial_record(name).unwrap(), at(15)), Merged::Changed);
+        assert_eq!(table.receive(&other.initial_record(name).unwrap(), at(15)), MergeOutcome::Changed);
     }
     assert_eq!((table.live_records(), table.digests()), (other.live_records(), other.digests()));
     assert_eq!((table.stamps_refused(), other.stamps_refused()), (0, 0));
@@ -152,12 +152,12 @@ fn scale_of_a_deleted_policy_stays_dropped_when_the_clock_is_corrected() {
         peer.receive(&table.record(b"pro", right).unwrap(), right);
         assert_eq!(peer.policy("pro", right), Ok("FIXED 20 1m".to_owned()));
         let mut disk = Table::of_node(1);
-        assert_eq!(disk.merge(&table.record(b"pro", right).unwrap(), Origin::Disk, right), Merged::Changed);
+        assert_eq!(disk.merge(&table.record(b"pro", right).unwrap(), Origin::Disk, right), MergeOutcome::Changed);
         assert_eq!(disk.policy("pro", right), Ok("FIXED 20 1m".to_owned()));
         // A scale of the current policy applies.
         table.must_scale("pro", "0.5", None, right);
         assert_eq!(table.policy("pro", right), Ok("FIXED 10 1m".to_owned()));
-        assert_eq!(peer.receive(&table.record(b"pro", right).unwrap(), right), Merged::Changed);
+        assert_eq!(peer.receive(&table.record(b"pro", right).unwrap(), right), MergeOutcome::Changed);
         assert_eq!((peer.live_records(), peer.digests()), (table.live_records(), table.digests()));
     }
 }
@@ -168,8 +168,8 @@ fn server_with_corrected_clock_accepts_records_of_peers() {
     let mut others = Table::of_node(2);
     others.must_set("gold", MINUTE, at(5));
     let (mine, theirs) = (wrong.initial_record("gold").unwrap(), others.initial_record("gold").unwrap());
-    assert_eq!(others.receive(&mine, at(10)), Merged::Refused);
-    assert_eq!(wrong.receive(&theirs, at(10)), Merged::Changed);
+    assert_eq!(others.receive(&mine, at(10)), MergeOutcome::Rejected);
+    assert_eq!(wrong.receive(&theirs, at(10)), MergeOutcome::Changed);
     assert_eq!(wrong.live_records(), others.live_records());
     assert_eq!(wrong.policy("gold", at(10)), Ok(MINUTE.to_owned()));
 }
@@ -180,11 +180,11 @@ fn server_years_behind_accepts_records_after_its_clock_is_corrected() {
     let now = 3650 * DAY;
     right.must_set("gold", MINUTE, at(now));
     let record = right.initial_record("gold").unwrap();
-    assert_eq!(behind.receive(&record, at(0)), Merged::Refused);
+    assert_eq!(behind.receive(&record, at(0)), MergeOutcome::Rejected);
     // Changes on the server meanwhile apply only there.
     behind.must_set("gold", HOUR, at(1));
-    assert_eq!(right.receive(&behind.initial_record("gold").unwrap(), at(now)), Merged::Unchanged);
-    assert_eq!(behind.receive(&record, at(now)), Merged::Changed);
+    assert_eq!(right.receive(&behind.initial_record("gold").unwrap(), at(now)), MergeOutcome::Unchanged);
+    assert_eq!(behind.receive(&record, at(now)), MergeOutcome::Changed);
     assert_eq!(behind.policy("gold", at(now)), Ok(MINUTE.to_owned()));
     assert_eq!(right.digests(), behind.digests());
     // A loaded policy can be changed with any clock.
@@ -207,14 +207,14 @@ fn records_of_primary_and_disk_are_accepted_unconditionally() {
         for clock in [0, 20, 3650 * DAY] {
             let mut table = Table::of_node(2);
             for record in &records {
-                assert_eq!(table.merge(record, origin, at(clock)), Merged::Changed);
+                assert_eq!(table.merge(record, origin, at(clock)), MergeOutcome::Changed);
                 assert_eq!(&table.initial_record("gold").unwrap(), record);
                 table.assert_consistent();
             }
             // Older records are accepted too.
-            assert_eq!(table.merge(&records[0], origin, at(clock)), Merged::Changed);
+            assert_eq!(table.merge(&records[0], origin, at(clock)), MergeOutcome::Changed);
             assert_eq!(table.initial_record("gold").unwrap(), records[0]);
-            assert_eq!(table.merge(&records[0], origin, at(clock)), Merged::Unchanged);
+            assert_eq!(table.merge(&records[0], origin, at(clock)), MergeOutcome::Unchanged);
             assert_eq!(table.stamps_refused(), 0);
         }
     }

@@ -103,7 +103,7 @@ fn versions_increase_after_deletion_and_with_a_stopped_clock() {
     assert_eq!((first, second), (version_of(0), version_of(0) + 2));
     // The same after the deletion has been dropped, and with a clock that was set back.
     assert!(table.delete(b"pro", at(3)).unwrap());
-    table.forget(at(3 + 86_400));
+    table.drop_old_deletions(at(3 + 86_400));
     assert!(table.initial_record("pro").is_none());
     assert_eq!(table.must_set("pro", MINUTE, at(2)), version_of(3) + 1);
     // No two names have the same version.

@@ -3,7 +3,7 @@
 use super::{asked, assert_refused_or_sayable};
 use crate::laws::{assert_policy, assert_wire, read_policy};
 use ratelimit_core::AnyLimit;
-use ratelimit_core::policy::{Condition, Merged, Origin, PolicyLookup, ScaleOutcome, ScaleStep, Scaling, Table};
+use ratelimit_core::policy::{Condition, MergeOutcome, Origin, PolicyLookup, ScaleOutcome, ScaleStep, Scaling, Table};
 use ratelimit_core::syntax::{ByPolicy, Idempotency, KeyRequest, Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
@@ -155,7 +155,7 @@ fn assert_set(name: &[u8], condition: Condition, policy: &Policy) {
     assert!(set.changed && set.version == first);
     let record = here.record(name, now).expect("it was set");
     assert!(there.check(&record, now).is_ok());
-    assert_eq!(there.merge(&record, Origin::Peer, now), Merged::Changed);
+    assert_eq!(there.merge(&record, Origin::Peer, now), MergeOutcome::Changed);
     assert_eq!(here.digests(), there.digests());
     for table in [&here, &there] {
         assert_eq!(shown(table, name, now), policy.to_string());

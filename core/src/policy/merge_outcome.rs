@@ -1,6 +1,6 @@
-//! Source of a record, and the result of merging it.
+//! Origin of a record, and the outcome of merging it.
 
-/// Source of a record.
+/// Origin of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Another member of the cluster, or a client. Registers that are later than the known ones are accepted, unless
@@ -12,15 +12,15 @@ pub enum Origin {
     Disk,
 }
 
-/// Result of merging a record.
+/// Outcome of merging a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Merged {
+pub enum MergeOutcome {
     /// A register was replaced.
     Changed,
     /// All registers were known.
     Unchanged,
     /// The record was rejected, because its stamp is too far ahead.
-    Refused,
+    Rejected,
     /// The record is malformed.
-    Invalid,
+    Malformed,
 }
