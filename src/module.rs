@@ -318,7 +318,7 @@ unsafe fn load(
             (row.register)(ctx)?;
         }
         redis::config::register(ctx)?;
-        redis::policy_lifetime::register(ctx)?;
+        redis::policy_persistence::register(ctx)?;
         command::add_category(ctx);
         for row in commands() {
             command::register(ctx, row)?;

@@ -14,7 +14,7 @@ pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let condition = Condition::read(&mut args)?;
     let policy = Policy::read(&mut args)?;
-    if !redis::policy_lifetime::are_kept() {
+    if !redis::policy_persistence::are_persisted() {
         return Err(Error::PoliciesOff);
     }
     let policies = &redis.global.policies;
@@ -111,7 +111,7 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     } else if !records.iter().all(|record| Table::name_in(record).is_some()) {
         return Err(Error::InvalidEffect);
     }
-    redis::policy_lifetime::warn_unless_they_last(&redis.global.policy_load);
+    redis::policy_persistence::warn_if_not_persisted(&redis.global.policy_load);
     if origin != Origin::Peer {
         redis.propagate_verbatim();
     }

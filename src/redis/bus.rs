@@ -17,7 +17,7 @@
 use super::api::{OK, api, has_flag, server_is};
 use super::clock::now;
 use super::global::global;
-use super::{guard, policy_lifetime};
+use super::{guard, policy_persistence};
 use crate::server::Global;
 use crate::server::peers::Node;
 use crate::server::policy_table::BATCH_SIZE;
@@ -318,7 +318,7 @@ unsafe fn send_answers(global: &Global, ctx: *mut raw::RedisModuleCtx) {
 /// # Safety
 /// `ctx` is live.
 unsafe fn merge_buffered(global: &Global, ctx: *mut raw::RedisModuleCtx) {
-    if !global.policies.has_buffered() || !policy_lifetime::may_propagate() {
+    if !global.policies.has_buffered() || !policy_persistence::may_propagate() {
         return;
     }
     // SAFETY: the caller guarantees that `ctx` is live. Scheduling the batch also sets its budget.
@@ -331,7 +331,7 @@ unsafe fn merge_buffered(global: &Global, ctx: *mut raw::RedisModuleCtx) {
         {
             // The merged record, not the received one: a replica does not compare stamps.
             // SAFETY: the caller guarantees that `ctx` is live.
-            unsafe { policy_lifetime::propagate_record(ctx, &record) };
+            unsafe { policy_persistence::propagate_record(ctx, &record) };
         }
     }
 }
@@ -394,7 +394,7 @@ unsafe fn compare_digest(global: &Global, ctx: *mut raw::RedisModuleCtx, sender:
     let (numbers, []) = body.as_chunks() else { return };
     let Ok(peer_digests) = <[[u8; 8]; GROUPS]>::try_from(numbers) else { return };
     // A node with records in its buffer would only be sent the same records again.
-    let can_merge = !global.policies.has_buffered() && policy_lifetime::may_propagate();
+    let can_merge = !global.policies.has_buffered() && policy_persistence::may_propagate();
     let peer_digests = peer_digests.map(u64::from_le_bytes);
     let outcome = global.peers.receive_digest(id, &peer_digests, &global.policies.digests(), can_merge);
     // SAFETY: the caller guarantees that `ctx` is live.

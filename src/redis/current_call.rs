@@ -7,7 +7,7 @@ use super::global::global;
 use super::outgoing::{self, Changes};
 use super::replies::Replies;
 use super::server_entry::ServerEntry;
-use super::{bus, guard, policy_lifetime};
+use super::{bus, guard, policy_persistence};
 use crate::server::Global;
 use crate::server::settings::DENIAL_EVENTS;
 use crate::server::stats::CommandStats;
@@ -231,7 +231,7 @@ impl<'a> Redis<'a> {
     /// Propagates a record to replicas and the AOF: that of a policy, or one that is stored with the policies.
     pub fn propagate_record(&self, record: &[u8]) {
         // SAFETY: `ctx` is that of the current call.
-        unsafe { policy_lifetime::propagate_record(self.ctx, record) };
+        unsafe { policy_persistence::propagate_record(self.ctx, record) };
     }
 
     /// Propagates the current records of policies to replicas, the AOF and the other primaries of the cluster.
@@ -240,7 +240,7 @@ impl<'a> Redis<'a> {
         let records: Vec<Vec<u8>> = names.iter().filter_map(|name| self.global.policies.record(name, now)).collect();
         for record in &records {
             // SAFETY: `ctx` is that of the current call.
-            unsafe { policy_lifetime::propagate_record(self.ctx, record) };
+            unsafe { policy_persistence::propagate_record(self.ctx, record) };
         }
         // SAFETY: `ctx` is that of the current call.
         unsafe { bus::announce(self.ctx, &records) };

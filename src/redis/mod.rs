@@ -9,7 +9,7 @@
 //! | effects go to replicas and the AOF, or come from them | `outgoing.rs`, `incoming_effect.rs`, `effect_demand.rs` |
 //! | values are saved, loaded, moved and freed | `native_type.rs`, `rdb.rs`, `defragmentation.rs`, `lazy_free.rs` |
 //! | clients are blocked and answered | `blocked.rs`, `waiting_callbacks.rs` |
-//! | policies last, and travel in a cluster | `policy_lifetime.rs`, `bus.rs` |
+//! | policies last, and travel in a cluster | `policy_persistence.rs`, `bus.rs` |
 //! | commands, settings and INFO are registered | `command.rs`, `config.rs`, `info_section.rs` |
 //!
 //! All but the freeing of values runs while the server has called the module, on the thread that holds the server's
@@ -46,7 +46,7 @@ pub mod memory;
 pub mod native_type;
 pub mod on_key;
 mod outgoing;
-pub mod policy_lifetime;
+pub mod policy_persistence;
 mod rdb;
 mod replies;
 pub mod server_entry;

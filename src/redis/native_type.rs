@@ -7,7 +7,7 @@ use super::api::{api, call, has_flag};
 use super::clock::now;
 use super::debug_readback::check_stored;
 use super::rdb::{Rdb, load_usage, save_usage};
-use super::{defragmentation, global::global, guard, lazy_free, memory, outgoing, policy_lifetime};
+use super::{defragmentation, global::global, guard, lazy_free, memory, outgoing, policy_persistence};
 use crate::server::Global;
 use ratelimit_core::effect::Text;
 use ratelimit_core::wire::codec::Encoder;
@@ -184,7 +184,7 @@ guard::entry_point! {
         // SAFETY: see `usage`; the handle and the key are valid during the callback. The server rewrites with its lock
         // held, or in a child process.
         unsafe {
-            policy_lifetime::rewrite(global(), io);
+            policy_persistence::write_to_aof(global(), io);
             let Some(usage) = usage::<U>(value) else { return };
             let mut from = Some(0);
             while let Some(part) = from {

@@ -6,7 +6,7 @@
 use super::api::{api, subscribe};
 use super::global::global;
 use super::waiting_callbacks::tell;
-use super::{effect_demand, guard, policy_lifetime};
+use super::{effect_demand, guard, policy_persistence};
 use redis_module::server_events::{FlushSubevent, LoadingSubevent, ServerRole, register_server_events};
 use redis_module::{Context, raw};
 use std::ffi::c_void;
@@ -49,7 +49,7 @@ guard::event_handler! {
         effect_demand::changed(false);
         // SAFETY: the event's own context, with the server's lock held.
         unsafe {
-            policy_lifetime::loading(global(), event);
+            policy_persistence::load_event(global(), event);
             tell(context.ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry));
         }
     }
@@ -60,8 +60,8 @@ guard::event_handler! {
     cron_event_handler fn cron(context, _version: u64) {
         // SAFETY: the event's own context, with the server's lock held.
         unsafe {
-            policy_lifetime::pay(global(), context.ctx);
-            policy_lifetime::cron(global());
+            policy_persistence::propagate_pending(global(), context.ctx);
+            policy_persistence::cron(global());
             tell(context.ctx, |callbacks, entry| (callbacks.cron)(entry));
         }
     }
@@ -78,11 +78,11 @@ guard::entry_point! {
                 effect_demand::changed(forked);
                 if forked {
                     // SAFETY: the event's own context.
-                    unsafe { policy_lifetime::forked(global, ctx) };
+                    unsafe { policy_persistence::forked(global, ctx) };
                 }
             }
             raw::REDISMODULE_EVENT_REPLICA_CHANGE => effect_demand::changed(false),
-            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_lifetime::loading_async(global, subevent),
+            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_persistence::async_load_event(global, subevent),
             // SAFETY: the event's own context.
             raw::REDISMODULE_EVENT_SWAPDB => unsafe {
                 tell(ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry));

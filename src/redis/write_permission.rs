@@ -14,7 +14,7 @@ use std::ffi::CStr;
 /// Returns `true` if this server may propagate writes now.
 pub fn may_be_propagated() -> bool {
     const NOT_WHILE: [u32; 2] = [raw::REDISMODULE_CTX_FLAGS_LOADING, raw::REDISMODULE_CTX_FLAGS_READONLY];
-    super::policy_lifetime::may_propagate() && !NOT_WHILE.into_iter().any(server_is)
+    super::policy_persistence::may_propagate() && !NOT_WHILE.into_iter().any(server_is)
 }
 
 /// Returns `true` if the server now accepts writes of a timer or an event.
@@ -23,7 +23,7 @@ pub fn are_taken(entry: ServerEntry) -> bool {
     // SAFETY: the context is that of the entry. The call is a write without a key, whose arguments are not read.
     let tried = unsafe {
         try_call(|| {
-            call!(RedisModule_Call(ctx, super::policy_lifetime::COMMAND.as_ptr(), c"SDc".as_ptr(), c"".as_ptr()))
+            call!(RedisModule_Call(ctx, super::policy_persistence::COMMAND.as_ptr(), c"SDc".as_ptr(), c"".as_ptr()))
         })
     };
     match tried {

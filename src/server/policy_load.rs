@@ -8,9 +8,9 @@ use std::cell::{Cell, RefCell};
 pub enum Load {
     /// No load, or that of an AOF: each record takes effect at once.
     #[default]
-    AtOnce,
+    Immediate,
     /// A snapshot.
-    Aside {
+    Separate {
         /// Policies that have been read.
         table: Box<Table>,
         /// Origin of the snapshot: this server's disk, or its primary.
@@ -28,9 +28,9 @@ pub struct PolicyLoad {
     /// `true` in a child that rewrites the AOF, once it has written the policies.
     pub rewritten: Cell<bool>,
     /// Records still to be written to the AOF.
-    pub owed: Cell<Walk>,
+    pub pending: Cell<Walk>,
     /// `true` if the last fencing token is also to be written to the AOF.
-    pub owes_token: Cell<bool>,
+    pub token_pending: Cell<bool>,
     /// Replaced tables, which are freed in batches.
     pub discarded: RefCell<Vec<Discarded>>,
     /// `true` once the log says that policies are in no snapshot.

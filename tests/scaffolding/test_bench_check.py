@@ -40,16 +40,16 @@ BUDGETS = budgets.parse(TEXT).budgets
 
 
 def test_a_call_within_its_budget_is_kept():
-    assert budgets.are_kept(budgets.compare(BUDGETS, {"ours": 80, "theirs": 100}))
+    assert budgets.are_persisted(budgets.compare(BUDGETS, {"ours": 80, "theirs": 100}))
 
 
 def test_a_call_above_its_budget_is_not_kept():
-    assert not budgets.are_kept(budgets.compare(BUDGETS, {"ours": 81, "theirs": 100}))
+    assert not budgets.are_persisted(budgets.compare(BUDGETS, {"ours": 81, "theirs": 100}))
 
 
 def test_one_call_above_its_budget_is_enough():
     two = [*BUDGETS, Budget("theirs", "ours", at_most=1.0)]
-    assert not budgets.are_kept(budgets.compare(two, {"ours": 60, "theirs": 100}))
+    assert not budgets.are_persisted(budgets.compare(two, {"ours": 60, "theirs": 100}))
 
 
 def test_a_missed_goal_is_reported_but_is_no_failure():
@@ -61,8 +61,8 @@ def test_a_missed_goal_is_reported_but_is_no_failure():
 def test_an_update_allows_the_measured_cost_and_less_than_a_tenth_more():
     text = budgets.updated(TEXT, budgets.compare(BUDGETS, {"ours": 60, "theirs": 100}))
     (budget,) = budgets.parse(text).budgets
-    assert budgets.are_kept(budgets.compare([budget], {"ours": 60, "theirs": 100}))
-    assert not budgets.are_kept(budgets.compare([budget], {"ours": 66, "theirs": 100}))
+    assert budgets.are_persisted(budgets.compare([budget], {"ours": 60, "theirs": 100}))
+    assert not budgets.are_persisted(budgets.compare([budget], {"ours": 66, "theirs": 100}))
     assert budget.goal == BUDGETS[0].goal
 
 
@@ -96,14 +96,14 @@ def test_a_call_above_its_budget_is_measured_on_more_servers(
     monkeypatch.setattr(check.valgrind, "counts", counts)
     wanted = [Budget("RL.TAKE", "SET EX", at_most=0.8)]
     found = check.measure(None, wanted, check.FEW)
-    assert budgets.are_kept(check.verdicts_of(wanted, found)) == is_kept
+    assert budgets.are_persisted(check.verdicts_of(wanted, found)) == is_kept
 
 
 @pytest.mark.parametrize(("mean", "is_kept"), [(101, True), (104, True), (110, False)])
 def test_rare_work_of_a_call_is_compared_with_its_budget(mean, is_kept):
     wanted = [Budget("RL.TAKE", "SET EX", at_most=1.0)]
     counts = {"RL.TAKE": Count(99, mean), "SET EX": Count(100, 100)}
-    assert budgets.are_kept(check.verdicts_of(wanted, counts)) == is_kept
+    assert budgets.are_persisted(check.verdicts_of(wanted, counts)) == is_kept
 
 
 def test_periodic_work_of_the_server_is_not_counted(monkeypatch):
@@ -156,8 +156,8 @@ def test_half_of_every_budget_is_too_little_for_a_server_that_just_kept_it():
     for budget in budgets.load().budgets:
         instructions = {budget.call: budget.at_most * 1000, budget.to: 1000}
         halved = Budget(budget.call, budget.to, budget.at_most / 2)
-        assert budgets.are_kept(budgets.compare([budget], instructions))
-        assert not budgets.are_kept(budgets.compare([halved], instructions))
+        assert budgets.are_persisted(budgets.compare([budget], instructions))
+        assert not budgets.are_persisted(budgets.compare([halved], instructions))
 
 
 def pair(ratio: float, least: float | None = None, most: float | None = None) -> Pair:

@@ -115,7 +115,7 @@ impl Cluster {
             }
             Step::Forget(node) => {
                 let now = self.clock(*node);
-                self.tables[*node].forget(now);
+                self.tables[*node].drop_old_deletions(now);
             }
         }
     }
@@ -236,7 +236,7 @@ impl Cluster {
         self.skews = [0; NODES];
         for node in 0..NODES {
             let now = self.clock(node);
-            self.tables[node].forget(now);
+            self.tables[node].drop_old_deletions(now);
             assert!(self.tables[node].slots.deletions.is_empty());
         }
     }

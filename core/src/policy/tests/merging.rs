@@ -59,9 +59,9 @@ fn replaced_table_contains_only_the_loaded_records() {
     assert_eq!(calls(&here, "new"), Some((MINUTE.to_owned(), 0)));
     assert_eq!((calls(&here, "gone"), here.initial_record("gone"), calls(&here, "deleted")), (None, None, None));
     // The deletion is stored from now on, and its policy has no counters.
-    here.forget(at(200 + 86_399));
+    here.drop_old_deletions(at(200 + 86_399));
     assert!(here.initial_record("deleted").is_some());
-    here.forget(at(200 + 86_400));
+    here.drop_old_deletions(at(200 + 86_400));
     assert!(here.initial_record("deleted").is_none());
     // New stamps have the id of this server, and are later than all known ones.
     here.must_set("kept", HOUR, at(0));

@@ -48,11 +48,11 @@ const AUX_SAVE2: c_int = 5;
 
 /// Returns `true` if this server persists policies: it supports omitting empty aux data, or the setting `policies` is
 /// on.
-pub fn are_kept() -> bool {
-    saves_nothing_of_none() || crate::server::settings::POLICIES.get() != 0
+pub fn are_persisted() -> bool {
+    omits_empty_aux_data() || crate::server::settings::POLICIES.get() != 0
 }
 
-fn saves_nothing_of_none() -> bool {
+fn omits_empty_aux_data() -> bool {
     // SAFETY: the function has no arguments.
     api!(RedisModule_GetTypeMethodVersion).is_some_and(|version| unsafe { version() } >= AUX_SAVE2)
 }
@@ -62,7 +62,7 @@ fn saves_nothing_of_none() -> bool {
 /// # Safety
 /// `ctx` is that of the module's load.
 pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str> {
-    let may_be_none = saves_nothing_of_none();
+    let omits_empty = omits_empty_aux_data();
     let mut methods = raw::RedisModuleTypeMethods {
         version: u64::from(raw::REDISMODULE_TYPE_METHOD_VERSION),
         rdb_load: Some(load_key),
@@ -72,7 +72,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str
         digest: None,
         free: Some(free_key),
         aux_load: Some(load),
-        aux_save: (!may_be_none && are_kept()).then_some(save),
+        aux_save: (!omits_empty && are_persisted()).then_some(save),
         aux_save_triggers: c_int::try_from(raw::REDISMODULE_AUX_BEFORE_RDB).unwrap_or(1),
         free_effort: None,
         unlink: None,
@@ -82,7 +82,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str
         free_effort2: None,
         unlink2: None,
         copy2: None,
-        aux_save2: may_be_none.then_some(save_any),
+        aux_save2: omits_empty.then_some(save_if_any),
     };
     // SAFETY: the caller guarantees that `ctx` is that of the module's load; the server copies the methods and the
     // name.
@@ -131,7 +131,7 @@ fn write(to: &mut impl Encoder, records: &[Vec<u8>]) {
 
 guard::entry_point! {
     /// Saves policies, if there are any.
-    unsafe fn save_any(io: *mut raw::RedisModuleIO, _when: c_int) {
+    unsafe fn save_if_any(io: *mut raw::RedisModuleIO, _when: c_int) {
         // SAFETY: the server saves with its lock held; the handle is that of the callback.
         let (records, mut rdb) = unsafe { (records(global()), Rdb::new(io)) };
         if !records.is_empty() {
@@ -154,7 +154,7 @@ guard::entry_point! {
 fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
     let count = from.integer()?;
     if count > 0 {
-        warn_unless_they_last(&global.policy_load);
+        warn_if_not_persisted(&global.policy_load);
     }
     for _ in 0..count {
         // Other code may run while the server waits for more of the snapshot.
@@ -164,8 +164,8 @@ fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
             continue;
         }
         let taken = match &mut *global.policy_load.load.borrow_mut() {
-            Load::AtOnce => global.policies.merge(&record, Origin::Disk, now()),
-            Load::Aside { table, origin, .. } => global.policies.load_record(table, &record, *origin, now()),
+            Load::Immediate => global.policies.merge(&record, Origin::Disk, now()),
+            Load::Separate { table, origin, .. } => global.policies.load_record(table, &record, *origin, now()),
         };
         if taken == MergeOutcome::Malformed {
             return None;
@@ -175,8 +175,8 @@ fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
 }
 
 /// Logs a warning, once, that policies from elsewhere will not be in the snapshots of this server.
-pub fn warn_unless_they_last(state: &PolicyLoad) {
-    if !are_kept() && !state.warned.replace(true) {
+pub fn warn_if_not_persisted(state: &PolicyLoad) {
+    if !are_persisted() && !state.warned.replace(true) {
         let text = c"policies have come, and no snapshot of this server will have them: load module ratelimit with 'policies yes'";
         // SAFETY: a null context is allowed, and the texts are constants.
         unsafe { call!(RedisModule_Log(null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
@@ -184,47 +184,47 @@ pub fn warn_unless_they_last(state: &PolicyLoad) {
 }
 
 /// Handles the events of a load: its start, and its outcome.
-pub fn loading(global: &Global, subevent: LoadingSubevent) {
+pub fn load_event(global: &Global, subevent: LoadingSubevent) {
     let load = &mut *global.policy_load.load.borrow_mut();
     match subevent {
         LoadingSubevent::RdbStarted => begin(global, load, Origin::Disk, false),
         LoadingSubevent::ReplStarted => {
             // The event of an asynchronous load comes before this one.
-            let is_async = matches!(load, Load::Aside { is_async: true, .. });
+            let is_async = matches!(load, Load::Separate { is_async: true, .. });
             begin(global, load, Origin::Primary, is_async);
         }
         LoadingSubevent::AofStarted | LoadingSubevent::Failed => abort(global, load),
         LoadingSubevent::Ended => {
-            if matches!(load, Load::Aside { is_async: false, .. }) {
-                take_over(global, load);
+            if matches!(load, Load::Separate { is_async: false, .. }) {
+                finish_load(global, load);
             }
         }
     }
 }
 
 /// Handles the events of an asynchronous load, beside the old data.
-pub fn loading_async(global: &Global, subevent: u64) {
+pub fn async_load_event(global: &Global, subevent: u64) {
     let load = &mut *global.policy_load.load.borrow_mut();
     match subevent {
         raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED => begin(global, load, Origin::Primary, true),
-        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED => take_over(global, load),
+        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED => finish_load(global, load),
         _ => abort(global, load),
     }
 }
 
 fn begin(global: &Global, load: &mut Load, origin: Origin, is_async: bool) {
     abort(global, load);
-    *load = Load::Aside { table: Box::new(global.policies.successor()), origin, is_async };
+    *load = Load::Separate { table: Box::new(global.policies.successor()), origin, is_async };
 }
 
 fn abort(global: &Global, load: &mut Load) {
-    if let Load::Aside { table, .. } = std::mem::take(load) {
+    if let Load::Separate { table, .. } = std::mem::take(load) {
         global.policy_load.discarded.borrow_mut().push(table.discard());
     }
 }
 
-fn take_over(global: &Global, load: &mut Load) {
-    if let Load::Aside { table, .. } = std::mem::take(load) {
+fn finish_load(global: &Global, load: &mut Load) {
+    if let Load::Separate { table, .. } = std::mem::take(load) {
         let discarded = global.policies.replace(*table);
         global.policy_load.discarded.borrow_mut().push(discarded);
     }
@@ -250,29 +250,29 @@ pub unsafe fn forked(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     if (global.policies.is_empty() && global.fencing.record().is_none()) || !is_rewriting() {
         return;
     }
-    global.policy_load.owes_token.set(true);
-    global.policy_load.owed.set(Walk::ALL);
+    global.policy_load.token_pending.set(true);
+    global.policy_load.pending.set(Walk::ALL);
     // The timer runs before the child can have exited.
     // SAFETY: the caller guarantees that `ctx` is that of the event.
-    unsafe { pay_soon(ctx) };
+    unsafe { schedule_propagation(ctx) };
 }
 
 /// # Safety
 /// `ctx` is live.
-unsafe fn pay_soon(ctx: *mut raw::RedisModuleCtx) {
+unsafe fn schedule_propagation(ctx: *mut raw::RedisModuleCtx) {
     if let Some(create) = api!(RedisModule_CreateTimer) {
         // SAFETY: the caller guarantees that `ctx` is live; the callback is a plain function.
-        unsafe { create(ctx, 0, Some(pay_at_once), null_mut()) };
+        unsafe { create(ctx, 0, Some(propagate_in_timer), null_mut()) };
     }
 }
 
 guard::entry_point! {
-    /// Propagates a batch of the records owed to the AOF, in a timer.
-    unsafe fn pay_at_once(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    /// Propagates a batch of the records pending to the AOF, in a timer.
+    unsafe fn propagate_in_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held, in a context of its own.
         unsafe {
-            if pay(global(), ctx) {
-                pay_soon(ctx);
+            if propagate_pending(global(), ctx) {
+                schedule_propagation(ctx);
             }
         }
     }
@@ -283,28 +283,28 @@ fn is_rewriting() -> bool {
     info_number(c"persistence", c"aof_rewrite_in_progress") != Some(0)
 }
 
-/// Propagates a batch of the owed records to the AOF, if propagation is allowed. Returns `true` if more can be
+/// Propagates a batch of the pending records to the AOF, if propagation is allowed. Returns `true` if more can be
 /// propagated at once. The cron event calls this too, as timers depend on a clock that may be set back.
 ///
 /// # Safety
 /// `ctx` is live, and not that of a command.
-pub unsafe fn pay(global: &Global, ctx: *mut raw::RedisModuleCtx) -> bool {
-    let mut owed = global.policy_load.owed.get();
-    if owed.is_over() || !may_propagate() {
+pub unsafe fn propagate_pending(global: &Global, ctx: *mut raw::RedisModuleCtx) -> bool {
+    let mut pending = global.policy_load.pending.get();
+    if pending.is_over() || !may_propagate() {
         return false;
     }
-    for record in global.policies.next_batch(&mut owed, now()) {
+    for record in global.policies.next_batch(&mut pending, now()) {
         // SAFETY: the caller guarantees that `ctx` is live; the format takes one string.
         unsafe { propagate(ctx, &record, c"bR") };
     }
-    global.policy_load.owed.set(owed);
-    if owed.is_over()
-        && let Some(record) = global.fencing.record().filter(|_| global.policy_load.owes_token.take())
+    global.policy_load.pending.set(pending);
+    if pending.is_over()
+        && let Some(record) = global.fencing.record().filter(|_| global.policy_load.token_pending.take())
     {
         // SAFETY: the caller guarantees that `ctx` is live; the format takes one string.
         unsafe { propagate(ctx, &record, c"bR") };
     }
-    !owed.is_over()
+    !pending.is_over()
 }
 
 /// Returns `true` if records may be propagated outside a command. While writes are paused, that would crash the server.
@@ -334,7 +334,7 @@ pub unsafe fn propagate_record(ctx: *mut raw::RedisModuleCtx, record: &[u8]) {
 ///
 /// # Safety
 /// `io` is that of a rewrite.
-pub unsafe fn rewrite(global: &Global, io: *mut raw::RedisModuleIO) {
+pub unsafe fn write_to_aof(global: &Global, io: *mut raw::RedisModuleIO) {
     if global.policy_load.rewritten.replace(true) {
         return;
     }
