@@ -53,7 +53,7 @@ impl Rates<'_, '_> {
     #[inline(always)]
     fn charge(&self, usage: &mut CompositeUsage, now: Timestamp) -> (Decision, Span) {
         // A debug build checks the effect even without a consumer.
-        let propagated = cfg!(debug_assertions) || effect_demand::any();
+        let propagated = cfg!(debug_assertions) || effect_demand::exists();
         let decision = usage.charge_fast(self.request, &self.evaluation, propagated, now);
         (decision, usage.reset(now))
     }

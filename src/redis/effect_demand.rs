@@ -15,71 +15,74 @@
 //!
 //! If the server cannot be queried, or does not announce these events, effects are always propagated.
 //!
-//! So effects may be propagated that no consumer receives. They are not counted as propagated ([`hear`]).
+//! So effects may be propagated that no consumer receives. They are not counted as propagated ([`is_received`]).
 
 use super::api::{info_number, server_is};
 use redis_module::raw;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Known state of the demand for effects.
-static STATE: AtomicU8 = AtomicU8::new(SOMEBODY);
+static STATE: AtomicU8 = AtomicU8::new(CONSUMER);
 
-const SOMEBODY: u8 = 0;
-const NOBODY: u8 = 1;
-const TO_BE_ASKED: u8 = 2;
+/// A consumer receives effects, or the server cannot be queried.
+const CONSUMER: u8 = 0;
+/// No consumer: effects are omitted.
+const NO_CONSUMER: u8 = 1;
+/// The server has to be queried at the next change.
+const UNKNOWN: u8 = 2;
 /// No consumer, but the effects of one change are propagated.
-const AS_IF_SOMEBODY: u8 = 3;
+const FORCED: u8 = 3;
 /// No consumer yet, but one may attach at any time, so effects are propagated.
-const IN_CASE: u8 = 4;
+const POSSIBLE: u8 = 4;
 
 /// Returns `true` if effects are to be propagated.
 #[inline(always)]
-pub fn any() -> bool {
+pub fn exists() -> bool {
     match STATE.load(Relaxed) {
-        NOBODY => false,
-        TO_BE_ASKED => ask(),
+        NO_CONSUMER => false,
+        UNKNOWN => query(),
         _ => true,
     }
 }
 
 /// Returns `true` if a replica or the AOF receives the effects that are propagated.
-pub fn hear() -> bool {
+pub fn is_received() -> bool {
     match STATE.load(Relaxed) {
-        SOMEBODY => true,
+        CONSUMER => true,
         // Switching the AOF on forks a child; the AOF is on only after that fork has been announced.
-        IN_CASE => server_is(raw::REDISMODULE_CTX_FLAGS_AOF),
+        POSSIBLE => server_is(raw::REDISMODULE_CTX_FLAGS_AOF),
         _ => false,
     }
 }
 
 /// Runs `run` with its effects propagated, even without a consumer.
-pub fn as_if_somebody_listened<T>(run: impl FnOnce() -> T) -> T {
-    if !any() {
-        STATE.store(AS_IF_SOMEBODY, Relaxed);
+pub fn with_effects<T>(run: impl FnOnce() -> T) -> T {
+    if !exists() {
+        STATE.store(FORCED, Relaxed);
     }
-    let done = run();
+    let result = run();
     // The state is different if a consumer has attached meanwhile; that state must stay.
-    if STATE.load(Relaxed) == AS_IF_SOMEBODY {
-        STATE.store(NOBODY, Relaxed);
+    if STATE.load(Relaxed) == FORCED {
+        STATE.store(NO_CONSUMER, Relaxed);
     }
-    done
+    result
 }
 
 #[cold]
-fn ask() -> bool {
-    let may_begin = server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) || server_is(raw::REDISMODULE_CTX_FLAGS_SLAVE);
-    let state = state(may_begin);
+fn query() -> bool {
+    let may_attach = server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) || server_is(raw::REDISMODULE_CTX_FLAGS_SLAVE);
+    let state = state(may_attach);
     STATE.store(state, Relaxed);
-    state != NOBODY
+    state != NO_CONSUMER
 }
 
-/// Queries the server and returns the new state. `may_begin` is `true` if a consumer may attach without an
+/// Queries the server and returns the new state. `may_attach` is `true` if a consumer may attach without an
 /// announcement.
-fn state(may_begin: bool) -> u8 {
-    match (somebody_listens(), may_begin) {
-        (true, _) => SOMEBODY,
-        (false, true) => IN_CASE,
-        (false, false) => NOBODY,
+fn state(may_attach: bool) -> u8 {
+    match (has_consumer(), may_attach) {
+        (true, _) => CONSUMER,
+        (false, true) => POSSIBLE,
+        (false, false) => NO_CONSUMER,
     }
 }
 
@@ -88,23 +91,23 @@ fn state(may_begin: bool) -> u8 {
 pub const RAW_EVENTS: [u64; 2] = [raw::REDISMODULE_EVENT_FORK_CHILD, raw::REDISMODULE_EVENT_REPLICA_CHANGE];
 
 /// Enables queries of the server if it announces `all` events that may change the demand.
-pub fn watched(all: bool) {
+pub fn enable_queries(all: bool) {
     if all {
-        STATE.store(TO_BE_ASKED, Relaxed);
+        STATE.store(UNKNOWN, Relaxed);
     }
 }
 
 /// Handles an event that may change the demand. `forked` is `true` if the server has forked a child; otherwise the
 /// server is queried at the next change.
-pub fn changed(forked: bool) {
-    STATE.store(if forked { state(true) } else { TO_BE_ASKED }, Relaxed);
+pub fn on_change(forked: bool) {
+    STATE.store(if forked { state(true) } else { UNKNOWN }, Relaxed);
 }
 
 /// Returns `true` if the AOF is on, or if this is a primary with a replica in any state or a backlog. (A replica
 /// propagates the stream of its primary, and no changes of its own.)
-fn somebody_listens() -> bool {
-    let nobody = |name| info_number(c"replication", name) == Some(0);
+fn has_consumer() -> bool {
+    let is_zero = |name| info_number(c"replication", name) == Some(0);
     server_is(raw::REDISMODULE_CTX_FLAGS_AOF)
         || (!server_is(raw::REDISMODULE_CTX_FLAGS_SLAVE)
-            && ![c"connected_slaves", c"repl_backlog_active"].into_iter().all(nobody))
+            && ![c"connected_slaves", c"repl_backlog_active"].into_iter().all(is_zero))
 }

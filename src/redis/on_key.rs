@@ -18,7 +18,7 @@ pub fn run(entry: ServerEntry, db: c_int, name: &[u8], run: impl FnOnce(&mut Red
         // SAFETY: the entry's own context; the string lives as long as it is used.
         let mut redis = unsafe { Redis::new(entry.ctx, &argv, &STATS) };
         // Without a client's call there is no command to replicate verbatim, which would count a change.
-        effect_demand::as_if_somebody_listened(|| {
+        effect_demand::with_effects(|| {
             let ran = catch_unwind(AssertUnwindSafe(|| {
                 run(&mut redis, KeyName(0));
                 redis.finish();

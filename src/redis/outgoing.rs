@@ -30,7 +30,7 @@ impl Changes {
     #[inline(always)]
     pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64, before: &Readback<U>) {
         before.check_change(usage);
-        if effect_demand::any() {
+        if effect_demand::exists() {
             self.recorded.push((name, Text::of_change(usage, expires_at)));
         } else {
             usage.forget_effect();
@@ -50,7 +50,7 @@ impl Changes {
             // Otherwise the next call would propagate this change once more.
             components.forget_effect();
             self.deletion::<U>(name);
-        } else if effect_demand::any() {
+        } else if effect_demand::exists() {
             self.recorded.push((name, Text::of_conversion::<U, _>(plain_expiry, components, expires_at)));
         } else {
             components.forget_effect();
@@ -70,7 +70,7 @@ impl Changes {
     }
 
     fn record(&mut self, name: KeyName, text: impl FnOnce() -> Text) {
-        if effect_demand::any() {
+        if effect_demand::exists() {
             self.recorded.push((name, text()));
         } else {
             self.unsent = true;
@@ -134,7 +134,7 @@ pub unsafe fn propagate_change<U: Usage>(
     before.check_change(usage);
     // SAFETY: the caller guarantees that `ctx` and `name` are those of the current call.
     unsafe {
-        if effect_demand::any() {
+        if effect_demand::exists() {
             propagate_effect(ctx, name, &Text::of_change(usage, expires_at));
         } else {
             usage.forget_effect();
@@ -164,7 +164,7 @@ unsafe fn count_change(ctx: *mut raw::RedisModuleCtx) {
 }
 
 fn count_propagated(status: c_int) {
-    if status == OK && effect_demand::hear() {
+    if status == OK && effect_demand::is_received() {
         stats::EFFECTS_PROPAGATED.count();
     }
 }
