@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "the server loads it by pointers")]
 
-use crate::command::kinds::KINDS;
+use crate::command::usage_kinds::KINDS;
 use crate::command::{
     docs, rl_acquire, rl_ban, rl_effect, rl_info, rl_limit, rl_mtake, rl_policies, rl_release, rl_sketch, rl_take,
     rl_throttle, rl_top,

@@ -1,7 +1,6 @@
 //! Commands, with a file per family: its grammar, one call of the charge path, and the reply.
 
 pub mod docs;
-pub mod kinds;
 pub mod rl_acquire;
 pub mod rl_ban;
 pub mod rl_effect;
@@ -14,6 +13,7 @@ pub mod rl_sketch;
 pub mod rl_take;
 pub mod rl_throttle;
 pub mod rl_top;
+pub mod usage_kinds;
 
 use crate::reply::{Reply, Row};
 use ratelimit_core::composite::Answer;

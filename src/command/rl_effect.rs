@@ -1,6 +1,6 @@
 //! `RL.EFFECT`: applies effects that were propagated to replicas and the AOF. See `core/src/effect.rs` for the format.
 
-use super::kinds::KINDS;
+use super::usage_kinds::KINDS;
 use crate::redis::incoming_effect::Applier;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;

@@ -1,6 +1,6 @@
 //! `RL.INFO`: human-readable state of a key.
 
-use super::kinds::KINDS;
+use super::usage_kinds::KINDS;
 use crate::redis::key::Stored;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;

@@ -103,7 +103,7 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     // The record of the last fencing token is propagated with policies, but is not a policy.
     let token_before = redis.global.fencing.record();
     for token in records.iter().filter_map(|record| Fencing::read(record)) {
-        redis.global.fencing.see(token, origin != Origin::Peer, now);
+        redis.global.fencing.observe(token, origin != Origin::Peer, now);
     }
     records.retain(|record| Fencing::read(record).is_none());
     if origin == Origin::Peer {

@@ -7,7 +7,7 @@
 use super::api::{OK, api, call, config, has_flag};
 use super::server_entry::ServerEntry;
 use super::waiting_callbacks::{callbacks, tell};
-use super::{Redis, acl, guard, on_key};
+use super::{Redis, acl, background_call, guard};
 use crate::server::queues::{Answer, BlockedClient, Caller, Client, ClientId};
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
@@ -142,7 +142,7 @@ guard::entry_point! {
         let (Some(client), Some(callbacks)) = (client, callbacks()) else { return OK };
         // SAFETY: the server times clients out with its lock held. The words are those of the call that waited, which
         // live until it is answered.
-        let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &on_key::STATS) };
+        let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &background_call::STATS) };
         if let Some((client, reply)) = (callbacks.client_unblocked)(&mut redis, client) {
             redis.replies().send(&reply);
             client.hand_back(None);

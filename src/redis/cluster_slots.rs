@@ -3,35 +3,35 @@
 
 use super::Redis;
 use super::api::{api, call, server_is, valkey_version};
-use super::dry_run::{Tried, try_call};
+use super::dry_run::{DryRun, dry_run};
 use super::server_entry::{ServerEntry, with_name};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use redis_module::{Context, RedisValue, raw};
 use std::ffi::c_int;
 
-/// Place where a key is served.
+/// Owner of the slot of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlotPlace {
+pub enum SlotOwner {
     /// This node.
-    Here,
+    ThisNode,
     /// Another node, or both for a while.
-    Elsewhere,
+    OtherNode,
     /// No node: the cluster is down, or down for writes.
     Down,
-    /// Unknown, as the server rejects every call of a module (see [`refuses_every_call`]).
+    /// Unknown, as the server rejects every call of a module (see [`rejects_all_calls`]).
     Unknown,
 }
 
 /// Returns `true` if this server is a node of a cluster.
-pub fn are_used() -> bool {
+pub fn is_cluster() -> bool {
     server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
 }
 
-/// Returns the place where a key is served, for a timer or an event.
-pub fn place_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<SlotPlace> {
+/// Returns the owner of the slot of a key, for a timer or an event.
+pub fn owner_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<SlotOwner> {
     // SAFETY: the context is that of the entry; the string is live during the call.
-    with_name(entry, db, name, |name| unsafe { place(entry.ctx, name) })
+    with_name(entry, db, name, |name| unsafe { owner(entry.ctx, name) })
 }
 
 /// Returns the error for a client whose key this node does not serve; `None` if it does. The key is that of a timer's
@@ -39,35 +39,35 @@ pub fn place_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<SlotPlace>
 pub fn redirection(redis: &Redis, name: KeyName) -> Option<Error> {
     let name = redis.string(name).ok()?;
     // SAFETY: the context and the string are those of the current work.
-    unsafe { elsewhere(redis.ctx, name) }
+    unsafe { redirection_error(redis.ctx, name) }
 }
 
-/// Returns the place where a key is served.
+/// Returns the owner of the slot of a key.
 ///
 /// # Safety
 /// `ctx` is live, and no call's; `name` is a live string.
-unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> SlotPlace {
-    if !are_used() {
-        return SlotPlace::Here;
+unsafe fn owner(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> SlotOwner {
+    if !is_cluster() {
+        return SlotOwner::ThisNode;
     }
     // Valid arguments of the call; the server does not read them.
     let [one, holder] = [c"1".as_ptr(), c"me".as_ptr()];
     // SAFETY: the caller guarantees that `ctx` is live and no call's, and that `name` is live.
-    let tried = unsafe {
+    let outcome = unsafe {
         let acquire =
             || call!(RedisModule_Call(ctx, c"RL.ACQUIRE".as_ptr(), c"Dsccc".as_ptr(), name, one, one, holder));
-        match try_call(acquire) {
-            Tried::Unknown => try_call(|| call!(RedisModule_Call(ctx, c"EXISTS".as_ptr(), c"s".as_ptr(), name))),
-            tried => tried,
+        match dry_run(acquire) {
+            DryRun::Unknown => dry_run(|| call!(RedisModule_Call(ctx, c"EXISTS".as_ptr(), c"s".as_ptr(), name))),
+            outcome => outcome,
         }
     };
-    match tried {
+    match outcome {
         // SAFETY: the caller guarantees that `ctx` is live and no call's.
-        Tried::Refused(libc::EPERM) if unsafe { refuses_every_call(ctx) } => SlotPlace::Unknown,
-        Tried::Refused(libc::EPERM) => SlotPlace::Elsewhere,
-        Tried::Refused(libc::ENETDOWN | libc::EROFS) => SlotPlace::Down,
+        DryRun::Rejected(libc::EPERM) if unsafe { rejects_all_calls(ctx) } => SlotOwner::Unknown,
+        DryRun::Rejected(libc::EPERM) => SlotOwner::OtherNode,
+        DryRun::Rejected(libc::ENETDOWN | libc::EROFS) => SlotOwner::Down,
         // The server may have no command of that name; that error does not concern the key.
-        Tried::Passed | Tried::Unknown | Tried::Refused(_) => SlotPlace::Here,
+        DryRun::Accepted | DryRun::Unknown | DryRun::Rejected(_) => SlotOwner::ThisNode,
     }
 }
 
@@ -77,27 +77,27 @@ unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
 ///
 /// # Safety
 /// `ctx` is live, and no call's.
-unsafe fn refuses_every_call(ctx: *mut raw::RedisModuleCtx) -> bool {
+unsafe fn rejects_all_calls(ctx: *mut raw::RedisModuleCtx) -> bool {
     // SAFETY: the caller guarantees that `ctx` is live and no call's.
-    let tried = unsafe { try_call(|| call!(RedisModule_Call(ctx, c"PING".as_ptr(), c"D".as_ptr()))) };
-    matches!(tried, Tried::Refused(libc::EPERM))
+    let outcome = unsafe { dry_run(|| call!(RedisModule_Call(ctx, c"PING".as_ptr(), c"D".as_ptr()))) };
+    matches!(outcome, DryRun::Rejected(libc::EPERM))
 }
 
 /// Returns the error for a client whose key this node does not serve; `None` if it does.
 ///
 /// # Safety
 /// `ctx` is live, and no call's; `name` is a live string.
-unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<Error> {
+unsafe fn redirection_error(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<Error> {
     // SAFETY: the caller guarantees that `ctx` is live and no call's, and that `name` is live.
-    let text = match unsafe { place(ctx, name) } {
-        SlotPlace::Here => return None,
+    let text = match unsafe { owner(ctx, name) } {
+        SlotOwner::ThisNode => return None,
         // SAFETY: the caller guarantees that `ctx` and `name` are live.
-        SlotPlace::Elsewhere => moved(&Context::new(ctx), unsafe { super::guard::bytes(name) })
+        SlotOwner::OtherNode => moved(&Context::new(ctx), unsafe { super::guard::bytes(name) })
             // A client that retries is redirected by the server itself.
             .unwrap_or_else(|| "TRYAGAIN the key's slot is on its way to another node".to_owned()),
-        SlotPlace::Down => "CLUSTERDOWN The cluster is down".to_owned(),
+        SlotOwner::Down => "CLUSTERDOWN The cluster is down".to_owned(),
         // The server redirects a client that retries, and a call that finds room is granted at once.
-        SlotPlace::Unknown => {
+        SlotOwner::Unknown => {
             "TRYAGAIN the server refuses the calls of modules, after a script that crossed slots".to_owned()
         }
     };

@@ -4,11 +4,11 @@ use super::api::call;
 use redis_module::raw;
 
 /// Outcome of a dry run.
-pub enum Tried {
+pub enum DryRun {
     /// The call would have been executed.
-    Passed,
+    Accepted,
     /// The call would have been rejected, with this `errno`.
-    Refused(i32),
+    Rejected(i32),
     /// The server does not support dry runs.
     Unknown,
 }
@@ -17,7 +17,7 @@ pub enum Tried {
 ///
 /// # Safety
 /// `run` calls `RedisModule_Call`, on the server's thread.
-pub unsafe fn try_call(run: impl FnOnce() -> *mut raw::RedisModuleCallReply) -> Tried {
+pub unsafe fn dry_run(run: impl FnOnce() -> *mut raw::RedisModuleCallReply) -> DryRun {
     // SAFETY: the error number is that of this thread. It is reset first, as the server does not set it on success.
     unsafe { *libc::__errno_location() = 0 };
     let reply = run();
@@ -27,8 +27,8 @@ pub unsafe fn try_call(run: impl FnOnce() -> *mut raw::RedisModuleCallReply) -> 
         unsafe { call!(RedisModule_FreeCallReply(reply)) };
     }
     match number {
-        0 => Tried::Passed,
-        libc::EBADF => Tried::Unknown,
-        number => Tried::Refused(number),
+        0 => DryRun::Accepted,
+        libc::EBADF => DryRun::Unknown,
+        number => DryRun::Rejected(number),
     }
 }

@@ -108,7 +108,7 @@ fn apply<U: Usage>(
             key.usage_mut().apply_effect(&mut fields, version);
             let token = key.usage().latest_token();
             key.set(expires_at, now);
-            see_token(redis, token, now);
+            observe_token(redis, token, now);
         }
         Effect::Conversion { .. } => return Err(Error::InvalidEffect),
     }
@@ -116,9 +116,9 @@ fn apply<U: Usage>(
 }
 
 /// Records the fencing token of an effect, subject to the trust in its origin.
-fn see_token(redis: &Redis, token: u64, now: Timestamp) {
+fn observe_token(redis: &Redis, token: u64, now: Timestamp) {
     if token > 0 {
-        redis.global.fencing.see(token, redis.origin() != Origin::Peer, now);
+        redis.global.fencing.observe(token, redis.origin() != Origin::Peer, now);
     }
 }
 
@@ -140,7 +140,7 @@ fn apply_plain<U: Single>(
     let components = CompositeUsage::apply_conversion(key.usage_mut(), plain_expiry, &mut fields);
     drop(key);
     check_stored(&components);
-    see_token(redis, components.latest_token(), now);
+    observe_token(redis, components.latest_token(), now);
     put(redis, name, components, expires_at, now);
     Ok(())
 }

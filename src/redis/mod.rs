@@ -21,6 +21,7 @@
 
 pub mod acl;
 pub mod api;
+pub mod background_call;
 pub mod blocked;
 pub mod bus;
 mod clock;
@@ -39,12 +40,11 @@ pub mod incoming_effect;
 pub mod info_section;
 pub mod key;
 pub mod key_events;
-pub mod kind_row;
+pub mod kind_operations;
 pub mod lazy_free;
 #[cfg_attr(test, allow(dead_code, reason = "tests of the core have no server to allocate from"))]
 pub mod memory;
 pub mod native_type;
-pub mod on_key;
 mod outgoing;
 pub mod policy_persistence;
 mod rdb;

@@ -164,7 +164,7 @@ fn fencing_token_read(global: &Global, token: u64) {
     // SAFETY: a null context is allowed.
     let flags = unsafe { call!(RedisModule_GetContextFlags(null_mut())) };
     let is_trusted = has_flag(flags, raw::REDISMODULE_CTX_FLAGS_LOADING);
-    global.fencing.see(token, is_trusted, now());
+    global.fencing.observe(token, is_trusted, now());
 }
 
 guard::entry_point! {

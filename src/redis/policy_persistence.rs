@@ -160,7 +160,7 @@ fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
         // Other code may run while the server waits for more of the snapshot.
         let record = from.bytes(MAX_RECORD)?;
         if let Some(token) = Fencing::read(&record) {
-            global.fencing.see(token, true, now());
+            global.fencing.observe(token, true, now());
             continue;
         }
         let taken = match &mut *global.policy_load.load.borrow_mut() {

@@ -6,32 +6,32 @@
 
 use super::api::{api, call, config, in_info, info_number, server_is};
 use super::cluster_slots;
-use super::dry_run::{Tried, try_call};
+use super::dry_run::{DryRun, dry_run};
 use super::server_entry::ServerEntry;
 use redis_module::{Context, raw};
 use std::ffi::CStr;
 
 /// Returns `true` if this server may propagate writes now.
-pub fn may_be_propagated() -> bool {
-    const NOT_WHILE: [u32; 2] = [raw::REDISMODULE_CTX_FLAGS_LOADING, raw::REDISMODULE_CTX_FLAGS_READONLY];
-    super::policy_persistence::may_propagate() && !NOT_WHILE.into_iter().any(server_is)
+pub fn may_propagate_now() -> bool {
+    const EXCLUDED_STATES: [u32; 2] = [raw::REDISMODULE_CTX_FLAGS_LOADING, raw::REDISMODULE_CTX_FLAGS_READONLY];
+    super::policy_persistence::may_propagate() && !EXCLUDED_STATES.into_iter().any(server_is)
 }
 
 /// Returns `true` if the server now accepts writes of a timer or an event.
-pub fn are_taken(entry: ServerEntry) -> bool {
+pub fn accepts_writes(entry: ServerEntry) -> bool {
     let ctx = entry.ctx;
     // SAFETY: the context is that of the entry. The call is a write without a key, whose arguments are not read.
-    let tried = unsafe {
-        try_call(|| {
+    let outcome = unsafe {
+        dry_run(|| {
             call!(RedisModule_Call(ctx, super::policy_persistence::COMMAND.as_ptr(), c"SDc".as_ptr(), c"".as_ptr()))
         })
     };
-    match tried {
-        Tried::Passed => true,
+    match outcome {
+        DryRun::Accepted => true,
         // A call without keys is rejected with EPERM only if every call is, which does not depend on writes.
         // SAFETY: the context is that of the entry.
-        Tried::Unknown | Tried::Refused(libc::EPERM) => unsafe { is_as_it_should_be(ctx) },
-        Tried::Refused(_) => false,
+        DryRun::Unknown | DryRun::Rejected(libc::EPERM) => unsafe { has_no_write_failure(ctx) },
+        DryRun::Rejected(_) => false,
     }
 }
 
@@ -39,14 +39,14 @@ pub fn are_taken(entry: ServerEntry) -> bool {
 ///
 /// # Safety
 /// `ctx` is that of a timer or of an event.
-unsafe fn is_as_it_should_be(ctx: *mut raw::RedisModuleCtx) -> bool {
+unsafe fn has_no_write_failure(ctx: *mut raw::RedisModuleCtx) -> bool {
     // SAFETY: the caller guarantees that `ctx` is that of a timer or of an event.
     let config = |name| unsafe { config(ctx, name) };
     // On a writable replica the server checks none of this.
     if server_is(raw::REDISMODULE_CTX_FLAGS_SLAVE) {
         return true;
     }
-    let (saved, aof) = last_writes();
+    let (saved, aof) = last_writes_succeeded();
     // If CONFIG is not available, the server's default applies.
     if !aof
         || !saved
@@ -66,7 +66,7 @@ unsafe fn is_as_it_should_be(ctx: *mut raw::RedisModuleCtx) -> bool {
 }
 
 /// Returns `true` if the last snapshot could be written, and if the AOF could.
-fn last_writes() -> (bool, bool) {
+fn last_writes_succeeded() -> (bool, bool) {
     let Some(field) = api!(RedisModule_ServerInfoGetFieldC) else { return (true, true) };
     let read = |info| {
         let is = |name: &CStr, value: &CStr| {

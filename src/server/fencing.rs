@@ -28,7 +28,7 @@ impl Fencing {
 
     /// Records a token of another server. An untrusted token that is more than a day ahead is ignored: otherwise a
     /// client that restores a key could advance the clock of tokens to its maximum.
-    pub fn see(&self, token: u64, is_trusted: bool, now: Timestamp) {
+    pub fn observe(&self, token: u64, is_trusted: bool, now: Timestamp) {
         if is_trusted || Horizon::of(now).covers(Stamp { at: token, node: 0 }) {
             self.last.set(self.last.get().max(token));
         }

@@ -33,14 +33,14 @@ pub fn cron(entry: ServerEntry) {
     if queues.is_granting_paused() && TimerRun::new(entry).may_grant() {
         queues.resume_granting();
     }
-    if queues.any() && cluster_slots::are_used() {
+    if queues.any() && cluster_slots::is_cluster() {
         for key in queues.next_keys(KEYS_PER_CRON) {
             // A key in a slot that this node no longer owns is marked, so that its waiters are redirected.
-            match cluster_slots::place_of(entry, key.db, &key.name) {
-                Some(cluster_slots::SlotPlace::Here | cluster_slots::SlotPlace::Unknown) | None => {}
+            match cluster_slots::owner_of(entry, key.db, &key.name) {
+                Some(cluster_slots::SlotOwner::ThisNode | cluster_slots::SlotOwner::Unknown) | None => {}
                 // The cluster is down, which concerns every key.
-                Some(cluster_slots::SlotPlace::Down) => queues.mark_all_changed(),
-                Some(cluster_slots::SlotPlace::Elsewhere) => {
+                Some(cluster_slots::SlotOwner::Down) => queues.mark_all_changed(),
+                Some(cluster_slots::SlotOwner::OtherNode) => {
                     queues.mark_changed(key.db, &key.name);
                 }
             }

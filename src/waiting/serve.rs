@@ -101,7 +101,7 @@ fn decide(
     }
     // A denial writes too if it shifts timestamps after the clock moved backwards.
     let writes = passes || redis.global.queues.is_behind_clock(key);
-    if !(if writes { run.may_grant() } else { write_permission::may_be_propagated() }) {
+    if !(if writes { run.may_grant() } else { write_permission::may_propagate_now() }) {
         redis.stats.decided(false);
         let denied = deny(redis, name, call, now);
         return end_wait(redis.global, key, call, denied, None, true, now);

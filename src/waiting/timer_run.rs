@@ -56,7 +56,7 @@ impl<'a> TimerRun<'a> {
     /// queried at most once a run, and only if a lease could be granted.
     pub fn may_grant(&mut self) -> bool {
         let entry = self.entry;
-        write_permission::may_be_propagated()
-            && *self.accepts_writes.get_or_insert_with(|| write_permission::are_taken(entry))
+        write_permission::may_propagate_now()
+            && *self.accepts_writes.get_or_insert_with(|| write_permission::accepts_writes(entry))
     }
 }

@@ -24,7 +24,7 @@ use crate::wire::error::{Error, MustBe, Syntax};
 pub type Reader<'a> = fn(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>;
 
 macro_rules! readers {
-    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $held:ident, [$($word:ident $read:ident),*];)+) => {
+    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, [$($word:ident $read:ident),*];)+) => {
         /// Syntax of every algorithm: its name and arguments.
         pub(super) const SYNTAXES: [&Syntax; [$($(&$word,)*)+].len()] = [$($(&$word,)*)+];
 

@@ -214,7 +214,7 @@ impl ConcurrencyUsage {
 
     /// Gives a holder a lease, in place of the one that it may have.
     pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) {
-        self.see_token(lease);
+        self.observe_token(lease);
         if self.lease_of(holder).is_none() {
             self.make_room();
         }
@@ -226,7 +226,7 @@ impl ConcurrencyUsage {
 
     /// Adds a lease that was read, and expires behind all others; `false` if its holder has one.
     pub(super) fn append(&mut self, holder: &[u8], lease: Lease) -> bool {
-        self.see_token(lease);
+        self.observe_token(lease);
         self.make_room();
         match &mut self.leases {
             Leases::Few(leases) => {
@@ -240,7 +240,7 @@ impl ConcurrencyUsage {
         }
     }
 
-    fn see_token(&mut self, lease: Lease) {
+    fn observe_token(&mut self, lease: Lease) {
         self.latest_token = self.latest_token.max(lease.token.map_or(0, Token::get));
     }
 

@@ -1,4 +1,4 @@
-//! Work on a key outside a client's call.
+//! Calls of the module itself, from a timer: work on a key without a client.
 
 use super::Redis;
 use super::effect_demand;

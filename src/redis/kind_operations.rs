@@ -9,7 +9,7 @@ use ratelimit_core::{InfoField, Kind, Timestamp, Usage};
 use redis_module::raw;
 
 /// Operations on keys of a kind of usage.
-pub struct KindRow {
+pub struct KindOperations {
     /// Kind of usage.
     pub kind: Kind,
     /// Applier of effects on keys of this kind.
@@ -27,10 +27,10 @@ fn describe<U: Usage>(key: &PeekedKey, now: Timestamp) -> Result<Vec<(&'static s
     Ok(key.usage::<U>()?.describe(now, key.recovers_at(now)))
 }
 
-impl KindRow {
+impl KindOperations {
     /// Returns the row of the usage `U`.
-    pub const fn of<U: Usage>() -> KindRow {
-        KindRow {
+    pub const fn of<U: Usage>() -> KindOperations {
+        KindOperations {
             kind: U::KIND,
             applier: Applier::of::<U>(),
             describe: describe::<U>,
@@ -39,7 +39,7 @@ impl KindRow {
     }
 
     /// Returns the row of the usage `U`, whose plain keys can be converted to composite ones.
-    pub const fn of_plain<U: Single>() -> KindRow {
-        KindRow { applier: Applier::of_plain::<U>(), ..KindRow::of::<U>() }
+    pub const fn of_plain<U: Single>() -> KindOperations {
+        KindOperations { applier: Applier::of_plain::<U>(), ..KindOperations::of::<U>() }
     }
 }
