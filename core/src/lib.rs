@@ -57,7 +57,7 @@ pub mod syntax;
 mod testing;
 pub mod wire;
 
-pub use algorithm::any::{AnyLimit, AnyUsage, Single};
+pub use algorithm::any::{AnyLimit, AnyUsage, PlainUsage};
 pub use evaluate::{Change, Evaluation, Request, evaluate};
 pub use kind::Kind;
 pub use limit::{Decision, Identity, InfoField, Limit, RecoverySource, Taken, Usage, Verdict};

@@ -82,9 +82,9 @@ pub trait Limit {
 }
 
 /// Seal of [`Usage`].
-pub(crate) mod listed {
+pub(crate) mod sealed {
     /// Usage in the list of algorithms, or that of composite keys.
-    pub trait Listed {}
+    pub trait Sealed {}
 }
 
 /// State stored at a key. The default is an unused state. It may be freed on another thread than the one that created
@@ -92,7 +92,7 @@ pub(crate) mod listed {
 ///
 /// It is implemented for the list of [`algorithms`](crate::algorithms!) and for composite keys alone, so that a kind has
 /// one usage.
-pub trait Usage: Clone + Default + Send + listed::Listed + 'static {
+pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
     /// Kind of the usage: one native type of the server.
     const KIND: Kind;
 

@@ -7,7 +7,7 @@ use ratelimit_core::effect::{Effect, Text};
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::readable;
 use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Spec};
-use ratelimit_core::{AnyUsage, Limit, Single, Span, Timestamp, Usage, with_limit, with_usage};
+use ratelimit_core::{AnyUsage, Limit, PlainUsage, Span, Timestamp, Usage, with_limit, with_usage};
 
 /// Value of a key.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub fn check<U: Usage>(usage: &U) {
 
 fn unused_of<L: Limit>(_: &L) -> AnyUsage
 where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     L::Usage::default().into_any()
 }
@@ -129,7 +129,7 @@ impl Key {
         Told::Effect(Value::Composite(before), text)
     }
 
-    fn take_from_plain<U: Single>(
+    fn take_from_plain<U: PlainUsage>(
         &mut self,
         call: &CompositeRequest,
         before: &U,
@@ -155,7 +155,7 @@ impl Key {
         self.changed_plain(before, usage, present, reset, moved, now)
     }
 
-    fn changed_plain<U: Single>(
+    fn changed_plain<U: PlainUsage>(
         &mut self,
         before: &U,
         mut usage: U,
@@ -174,7 +174,7 @@ impl Key {
         Told::Effect(Value::Plain(before.clone().into_any()), text)
     }
 
-    fn convert<U: Single>(
+    fn convert<U: PlainUsage>(
         &mut self,
         before: &U,
         present: Option<u64>,
@@ -273,7 +273,7 @@ impl Key {
             check(&after);
             Some((after, expires_at)).filter(|(after, _)| !after.is_unused())
         }
-        fn converted<U: Single>(before: &U, text: &[u8]) -> Option<(CompositeUsage, u64)> {
+        fn converted<U: PlainUsage>(before: &U, text: &[u8]) -> Option<(CompositeUsage, u64)> {
             let Some(Effect::Conversion { version, expires_at, plain_expiry, fields }) = Effect::read::<U>(text) else {
                 return None;
             };

@@ -2,7 +2,7 @@
 
 use crate::redis::key::{ClosedKey, Key, OpenKey, ResumedKey, Writable};
 use crate::redis::{Redis, guard};
-use ratelimit_core::Single;
+use ratelimit_core::PlainUsage;
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::expiry::{Expiry, StepBack};
 use ratelimit_core::{Span, Timestamp, Usage};
@@ -139,7 +139,7 @@ impl<'r, 'a: 'r> Target<'r, 'a> for Closed<'_, 'r, 'a> {
 }
 
 /// Converts a plain key to a composite one, and changes that.
-pub fn convert<U: Single, C: Apply<Usage = CompositeUsage>>(key: Key<U>, call: &C, now: Timestamp) -> C::Answer {
+pub fn convert<U: PlainUsage, C: Apply<Usage = CompositeUsage>>(key: Key<U>, call: &C, now: Timestamp) -> C::Answer {
     // The conversion has moved the usage back with the clock.
     key.convert(now, |usage| match call.apply(usage, now) {
         Some(applied) => applied.answer,

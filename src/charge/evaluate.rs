@@ -9,7 +9,7 @@ use ratelimit_core::composite::{Answer, CompositeUsage, StoredUsage};
 use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{CompositeRequest, Idempotency, KeyRequest, ManyKeysRequest, Purpose, Spec};
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Decision, Kind, Limit, Single, Timestamp, with_limit, with_usage_type};
+use ratelimit_core::{Decision, Kind, Limit, PlainUsage, Timestamp, with_limit, with_usage_type};
 use std::borrow::Cow;
 
 /// Request of one key, evaluated at its contents. Nothing has been changed yet.
@@ -44,7 +44,12 @@ pub fn evaluate<'s, 'a>(
 
 /// Evaluates a spec at a key that is of its kind, or missing.
 #[inline(always)]
-fn evaluate_one<L: Limit<Usage: Single>>(key: &Contents, limit: &L, spec: &Spec, now: Timestamp) -> Option<OneLimit> {
+fn evaluate_one<L: Limit<Usage: PlainUsage>>(
+    key: &Contents,
+    limit: &L,
+    spec: &Spec,
+    now: Timestamp,
+) -> Option<OneLimit> {
     let usage = key.usage::<L::Usage>()?;
     Some(OneLimit::at(limit, &*usage, key.is_missing(), spec.request, now))
 }
@@ -170,7 +175,7 @@ impl EvaluatedRequest<'_, '_> {
 
 /// Commits a call of one limit. If others have replaced the key meanwhile, it only decides.
 #[inline(always)]
-fn commit_one<'r, 'c: 'r, L: Limit<Usage: Single>>(
+fn commit_one<'r, 'c: 'r, L: Limit<Usage: PlainUsage>>(
     target: impl Target<'r, 'c>,
     evaluation: &OneLimit,
     limit: &L,

@@ -17,7 +17,7 @@ use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Purpose, Spec};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Decision, Limit, Request, Single, Timestamp, Usage, with_limit};
+use ratelimit_core::{Decision, Limit, PlainUsage, Request, Timestamp, Usage, with_limit};
 use std::borrow::Cow;
 use std::iter::once;
 
@@ -43,7 +43,7 @@ pub fn peek_one(redis: &mut Redis, name: KeyName, spec: &Spec, now: Timestamp) -
 }
 
 /// Decides a call under a limit of its algorithm's type, and changes nothing.
-fn peek_limit<L: Limit<Usage: Single>>(
+fn peek_limit<L: Limit<Usage: PlainUsage>>(
     key: &PeekedKey,
     limit: &L,
     spec: &Spec,
@@ -110,7 +110,7 @@ pub fn charge_one(
 /// Charges a spec under a limit of its algorithm's type. At a key that is neither missing nor of that kind, the outcome
 /// is stored in `elsewhere`.
 #[inline(always)]
-fn charge_limit<L: Limit<Usage: Single>>(
+fn charge_limit<L: Limit<Usage: PlainUsage>>(
     redis: &mut Redis,
     name: KeyName,
     limit: &L,
@@ -140,7 +140,7 @@ fn charge_plain<L>(
     now: Timestamp,
 ) -> Result<Decision, Error>
 where
-    L: Limit<Usage: Single>,
+    L: Limit<Usage: PlainUsage>,
 {
     let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), request, now);
     let changes_key = decide(&mut key, &evaluation, || request.is_peek(), item, policy, now)?;

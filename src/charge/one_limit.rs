@@ -7,7 +7,7 @@ use crate::redis::key::Writable;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{
-    AnyUsage, Change, Decision, Evaluation, Kind, Limit, Request, Single, Span, Taken, Timestamp, Usage, evaluate,
+    AnyUsage, Change, Decision, Evaluation, Kind, Limit, PlainUsage, Request, Span, Taken, Timestamp, Usage, evaluate,
 };
 
 /// Outcome of a request under one limit. Nothing has been changed yet.
@@ -40,7 +40,7 @@ impl OneLimit {
     #[inline(always)]
     pub fn at<L>(limit: &L, usage: &L::Usage, missing: bool, request: Request, now: Timestamp) -> OneLimit
     where
-        L: Limit<Usage: Single>,
+        L: Limit<Usage: PlainUsage>,
     {
         guard::panic_test_point();
         let kind = L::Usage::KIND;
@@ -86,7 +86,7 @@ impl OneLimit {
     #[inline(always)]
     pub fn commit<L, K>(&self, limit: &L, request: Request, mut key: K, changes_key: bool, now: Timestamp) -> Decision
     where
-        L: Limit<Usage: Single>,
+        L: Limit<Usage: PlainUsage>,
         K: Writable<Usage = L::Usage>,
     {
         match &self.outcome {

@@ -7,7 +7,7 @@ use crate::redis::key::{Contents, Writable};
 use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, MAX_COMPONENTS, StoredUsage};
 use ratelimit_core::syntax::{CompositeRequest, Purpose};
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Kind, Single, Span, Timestamp, with_usage_type};
+use ratelimit_core::{Kind, PlainUsage, Span, Timestamp, with_usage_type};
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
@@ -108,7 +108,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         commit(key, &OfComposite { request: &self.request, evaluation }, changes_key, now)
     }
 
-    fn commit_plain<'r, 'c: 'r, U: Single>(
+    fn commit_plain<'r, 'c: 'r, U: PlainUsage>(
         &self,
         target: impl Target<'r, 'c>,
         changes_key: bool,
@@ -208,7 +208,7 @@ struct OfPlain<'e, 'a, U> {
     usage: PhantomData<U>,
 }
 
-impl<U: Single> Apply for OfPlain<'_, '_, U> {
+impl<U: PlainUsage> Apply for OfPlain<'_, '_, U> {
     type Usage = U;
     type Answer = Answer;
 

@@ -7,7 +7,7 @@
 
 #[cfg(debug_assertions)]
 use super::memory;
-use ratelimit_core::Single;
+use ratelimit_core::PlainUsage;
 use ratelimit_core::Usage;
 use ratelimit_core::composite::CompositeUsage;
 #[cfg(debug_assertions)]
@@ -64,7 +64,7 @@ impl<U: Usage> Readback<U> {
     }
 }
 
-impl<U: Single> Readback<U> {
+impl<U: PlainUsage> Readback<U> {
     /// Checks the conversion to `components`, whose effect has not been taken yet. The plain key expired at
     /// `plain_expiry`.
     #[inline(always)]

@@ -3,7 +3,7 @@
 use super::Redis;
 use super::debug_readback::check_stored;
 use super::key::{Writable, put};
-use ratelimit_core::Single;
+use ratelimit_core::PlainUsage;
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::Effect;
 use ratelimit_core::policy::Origin;
@@ -44,7 +44,7 @@ impl Applier {
     }
 
     /// Returns the applier of the usage `U`, whose plain keys can be converted to composite ones.
-    pub const fn of_plain<U: Single>() -> Applier {
+    pub const fn of_plain<U: PlainUsage>() -> Applier {
         Applier { check: check_plain::<U>, apply: apply_plain::<U> }
     }
 }
@@ -69,7 +69,7 @@ fn accept<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
     }
 }
 
-fn check_plain<U: Single>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<Checked, Error> {
+fn check_plain<U: PlainUsage>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<Checked, Error> {
     if !matches!(Effect::read::<U>(text), Some(Effect::Conversion { .. })) {
         return check::<U>(redis, name, text);
     }
@@ -80,7 +80,7 @@ fn check_plain<U: Single>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Resu
 }
 
 /// Returns an error for a conversion that no call on this usage can have made. `missing` is `true` for a missing key.
-fn accept_conversion<U: Single>(plain: &U, missing: bool, text: &[u8]) -> Result<(), Error> {
+fn accept_conversion<U: PlainUsage>(plain: &U, missing: bool, text: &[u8]) -> Result<(), Error> {
     match Effect::read::<U>(text) {
         Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) if !missing => {
             let accepted = CompositeUsage::accepts_conversion(plain, plain_expiry, &mut fields, version);
@@ -122,7 +122,7 @@ fn observe_token(redis: &Redis, token: u64, now: Timestamp) {
     }
 }
 
-fn apply_plain<U: Single>(
+fn apply_plain<U: PlainUsage>(
     redis: &mut Redis,
     name: KeyName,
     text: &[u8],

@@ -3,7 +3,7 @@
 use super::incoming_effect::Applier;
 use super::key::PeekedKey;
 use super::native_type;
-use ratelimit_core::Single;
+use ratelimit_core::PlainUsage;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{InfoField, Kind, Timestamp, Usage};
 use redis_module::raw;
@@ -39,7 +39,7 @@ impl KindOperations {
     }
 
     /// Returns the row of the usage `U`, whose plain keys can be converted to composite ones.
-    pub const fn of_plain<U: Single>() -> KindOperations {
+    pub const fn of_plain<U: PlainUsage>() -> KindOperations {
         KindOperations { applier: Applier::of_plain::<U>(), ..KindOperations::of::<U>() }
     }
 }

@@ -7,7 +7,7 @@ use crate::server::stats;
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::Text;
 use ratelimit_core::wire::args::KeyName;
-use ratelimit_core::{Single, Usage};
+use ratelimit_core::{PlainUsage, Usage};
 use redis_module::raw;
 use smallvec::SmallVec;
 use std::ffi::{c_char, c_int};
@@ -39,7 +39,7 @@ impl Changes {
     }
 
     /// Records the change that made `components` of a plain key of that name, which expired at `plain_expiry`.
-    pub fn conversion<U: Single>(
+    pub fn conversion<U: PlainUsage>(
         &mut self,
         name: KeyName,
         components: &mut CompositeUsage,

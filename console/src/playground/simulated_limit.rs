@@ -5,7 +5,7 @@ use ratelimit_core::algorithm::leases::ConcurrencyUsage;
 use ratelimit_core::syntax::{KeyRequest, Spec};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::{
-    Amount, AnyLimit, AnyUsage, InfoField, Limit, Request, Single, Span, Timestamp, Usage, Verdict, evaluate,
+    Amount, AnyLimit, AnyUsage, InfoField, Limit, Request, PlainUsage, Span, Timestamp, Usage, Verdict, evaluate,
     with_limit, with_usage,
 };
 use serde_json::{Map, Value, json};
@@ -164,7 +164,7 @@ impl std::fmt::Display for SimulatedLimit {
 
 fn charge<L: Limit>(limit: &L, usage: &mut AnyUsage, cost: Amount, now: Timestamp) -> Verdict
 where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     let Some(usage) = L::Usage::of_mut(usage) else { return Verdict::Never };
     let evaluation = evaluate(limit, usage, now, Request::Take(cost));
@@ -175,7 +175,7 @@ where
 /// Returns limit, remaining units, reset and the verdict on a call, without charging it.
 fn peek<L: Limit>(limit: &L, usage: &AnyUsage, cost: Amount, now: Timestamp) -> (Amount, Amount, Span, Verdict)
 where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     let unused = (limit.limit(), limit.limit(), Span::ZERO, Verdict::Never);
     L::Usage::of(usage).map_or(unused, |usage| {

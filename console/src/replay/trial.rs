@@ -5,7 +5,7 @@ use super::limits::{Limits, TrialRequest};
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
 use ratelimit_core::syntax::{CompositeRequest, Purpose, Spec};
 use ratelimit_core::{
-    Amount, AnyUsage, Change, Limit, Request, Single, Span, Timestamp, Usage, evaluate, with_limit, with_usage,
+    Amount, AnyUsage, Change, Limit, Request, PlainUsage, Span, Timestamp, Usage, evaluate, with_limit, with_usage,
 };
 
 /// Maximum number of entries of a key: the default of the server's `ratelimit.max-log-entries`.
@@ -105,7 +105,7 @@ impl KeyUsage {
 
 fn recovery_of<L: Limit>(limit: &L, usage: &AnyUsage, now: Timestamp) -> Span
 where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     L::Usage::of(usage).map_or(Span::MAX, |usage| limit.recovery(usage, now))
 }
@@ -135,7 +135,7 @@ fn decide_one(
 
 fn take<L: Limit>(limit: &L, usage: &mut AnyUsage, now: Timestamp, cost: Amount, is_full: bool) -> TrialOutcome
 where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     let Some(usage) = L::Usage::of_mut(usage) else { return TrialOutcome::Overfull };
     let evaluation = evaluate(limit, usage, now, Request::Take(cost));

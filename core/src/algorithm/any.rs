@@ -2,7 +2,7 @@
 
 use crate::algorithms;
 use crate::kind::Kind;
-use crate::limit::listed::Listed;
+use crate::limit::sealed::Sealed;
 use crate::limit::{Identity, Limit, Usage};
 use crate::number::Amount;
 use std::borrow::{Borrow, BorrowMut};
@@ -163,11 +163,11 @@ macro_rules! any {
         }
 
         $(
-            impl Listed for $usage {}
+            impl Sealed for $usage {}
 
             const _: () = assert!(matches!(<$usage as Usage>::KIND, Kind::$kind));
 
-            impl Single for $usage {
+            impl PlainUsage for $usage {
                 fn into_any(self) -> AnyUsage {
                     AnyUsage::$kind(self.into(), ())
                 }
@@ -212,7 +212,7 @@ impl AnyLimit {
 }
 
 /// Usage that a plain key can hold, and that can be a component of a composite key.
-pub trait Single: Usage {
+pub trait PlainUsage: Usage {
     /// Converts the usage to [`AnyUsage`].
     fn into_any(self) -> AnyUsage;
 

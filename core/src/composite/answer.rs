@@ -3,7 +3,7 @@
 use super::composite_evaluation::{CompositeEvaluation, Few, Outcome, Repeated};
 use super::limit_evaluation::{LimitEvaluation, forces, least_granted};
 use super::stored_usage::StoredUsage;
-use crate::algorithm::any::{Single, with_limit};
+use crate::algorithm::any::{PlainUsage, with_limit};
 use crate::evaluate::{Change, Evaluation, Request};
 use crate::limit::{Decision, Limit, Verdict};
 use crate::number::{Amount, Span, Timestamp};
@@ -191,7 +191,7 @@ fn decision_of<L: Limit>(
     charged: bool,
 ) -> Decision
 where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     match stored.usage::<L::Usage>(place) {
         Some(usage) => evaluation.decision(limit, usage, now, charged),

@@ -4,7 +4,7 @@ use super::composite_evaluation::{CompositeEvaluation, Outcome};
 use super::idempotency::IdempotencyRecords;
 use super::limit_evaluation::forces;
 use super::{Component, ComponentChange, ComponentIdentity, CompositeUsage};
-use crate::algorithm::any::{AnyLimit, AnyUsage, Single, with_limit, with_usage};
+use crate::algorithm::any::{AnyLimit, AnyUsage, PlainUsage, with_limit, with_usage};
 use crate::algorithm::leases::ConcurrencyUsage;
 use crate::composite::idempotency::{Charge, RecordedCall};
 use crate::evaluate::{Change, Request};
@@ -16,7 +16,7 @@ use std::any::Any;
 
 impl CompositeEvaluation {
     /// Charges a plain key that stays plain. The usage must not be later than `now`.
-    pub fn charge_plain<U: Single>(&self, request: &CompositeRequest, usage: &mut U, now: Timestamp) {
+    pub fn charge_plain<U: PlainUsage>(&self, request: &CompositeRequest, usage: &mut U, now: Timestamp) {
         for (spec, evaluation) in
             request.specs.iter().zip(&self.limits).filter(|(_, evaluation)| evaluation.place.is_some())
         {
@@ -161,7 +161,7 @@ impl CompositeRequest<'_> {
     /// Returns the time until a plain key has fully recovered, under the limit of its kind in the call. Without such a
     /// limit, returns the time known to the usage, or zero.
     #[must_use]
-    pub fn reset_of_plain<U: Single>(&self, usage: &U, now: Timestamp) -> Span {
+    pub fn reset_of_plain<U: PlainUsage>(&self, usage: &U, now: Timestamp) -> Span {
         let Some(spec) = self.specs.iter().find(|spec| spec.limit.kind() == U::KIND) else {
             return usage.time_to_recovery(now);
         };
@@ -186,7 +186,7 @@ fn apply<L: Limit>(change: Change, limit: &L, usage: &mut dyn Any, now: Timestam
 
 fn unused_of<L: Limit>(_limit: &L) -> AnyUsage
 where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     L::Usage::default().into_any()
 }
@@ -195,7 +195,7 @@ impl Component {
     /// Applies a change to a component without charges that may be settled.
     pub(super) fn change_unrecorded<L: Limit>(&mut self, limit: &L, change: Change, now: Timestamp)
     where
-        L::Usage: Single,
+        L::Usage: PlainUsage,
     {
         self.change_recorded(None, limit, change, now);
     }
@@ -208,7 +208,7 @@ impl Component {
         change: Change,
         now: Timestamp,
     ) where
-        L::Usage: Single,
+        L::Usage: PlainUsage,
     {
         let serial = self.serial();
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return };
@@ -236,7 +236,7 @@ impl Component {
         amount: Amount,
         now: Timestamp,
     ) where
-        L::Usage: Single,
+        L::Usage: PlainUsage,
     {
         let serial = self.serial();
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return };

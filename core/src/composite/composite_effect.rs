@@ -18,7 +18,7 @@ use super::component_fields::decode_flag;
 use super::component_head::{ComponentHead, ComponentTag};
 use super::idempotency::{Charge, IdempotencyChange, IdempotencyRecords, encode_no_effect};
 use super::{ComponentIdentity, CompositeUsage, MAX_COMPONENTS};
-use crate::algorithm::any::{AnyUsage, Single, with_usage};
+use crate::algorithm::any::{AnyUsage, PlainUsage, with_usage};
 use crate::algorithm::bucket::BucketUsage;
 use crate::ban::Ban;
 use crate::kind::Kind;
@@ -63,7 +63,7 @@ impl CompositeUsage {
 
     /// Returns `Some` if a call at `now` can have made the encoded change while it converted the plain usage `plain` to
     /// this key.
-    pub(super) fn accepts_conversion_at<U: Single>(
+    pub(super) fn accepts_conversion_at<U: PlainUsage>(
         &self,
         now: Timestamp,
         plain: Option<&U>,
@@ -81,7 +81,12 @@ impl CompositeUsage {
 
     /// Returns `Some` if a call at `written` can have made the encoded change, which is more than a clock step back.
     /// `plain`, if present, holds the usage of the first component.
-    fn accepts_begun<U: Single>(&self, from: &mut impl Decoder, written: Timestamp, plain: Option<&U>) -> Option<()> {
+    fn accepts_begun<U: PlainUsage>(
+        &self,
+        from: &mut impl Decoder,
+        written: Timestamp,
+        plain: Option<&U>,
+    ) -> Option<()> {
         let id_change = IdempotencyChange::decode(from, written)?;
         let none = IdempotencyRecords::default();
         let records = self.extras().map_or(&none, |extras| &extras.records);

@@ -5,7 +5,7 @@
 
 use super::component_head::TAGGED_CHANGE;
 use super::{Component, CompositeUsage};
-use crate::algorithm::any::Single;
+use crate::algorithm::any::PlainUsage;
 use crate::effect::{Effect, Text};
 use crate::expiry::LATEST_EXPIRY;
 use crate::limit::{RecoverySource, Usage};
@@ -21,7 +21,7 @@ const SERIAL: u8 = 0;
 impl CompositeUsage {
     /// Converts the usage of a plain key that expires at `expires_at` (in milliseconds since the epoch) to a component,
     /// as of `now`, and calls `change`. Leaves an unused usage in `plain`; if `change` panics, the usage is moved back.
-    pub fn convert<U: Single, T>(
+    pub fn convert<U: PlainUsage, T>(
         plain: &mut U,
         expires_at: Option<u64>,
         now: Timestamp,
@@ -38,7 +38,7 @@ impl CompositeUsage {
     /// The expiry is not moved back: it is unknown whether the expiry was set before the clock moved backwards or after
     /// it, by MIGRATE or RESTORE. So the component may be removed later than necessary, by up to the span of the move
     /// back, and never earlier.
-    pub(super) fn of_plain<U: Single>(mut usage: U, expires_at: Option<u64>, now: Timestamp) -> CompositeUsage {
+    pub(super) fn of_plain<U: PlainUsage>(mut usage: U, expires_at: Option<u64>, now: Timestamp) -> CompositeUsage {
         let moved = usage.is_after(now);
         if moved {
             usage.move_back(now);
@@ -52,13 +52,13 @@ impl CompositeUsage {
         CompositeUsage::of_one(usage, recovers_at, now)
     }
 
-    fn of_one<U: Single>(usage: U, recovers_at: Timestamp, written: Timestamp) -> CompositeUsage {
+    fn of_one<U: PlainUsage>(usage: U, recovers_at: Timestamp, written: Timestamp) -> CompositeUsage {
         let component = Component::new(SERIAL, usage.into_any(), recovers_at);
         CompositeUsage { components: [component].into(), written, extras: None }
     }
 
     /// Takes the current usage of the former plain key back.
-    fn take_plain<U: Single>(&mut self) -> U {
+    fn take_plain<U: PlainUsage>(&mut self) -> U {
         let mut components = self.components.iter_mut();
         let plain = components.find(|component| component.serial() == SERIAL);
         let plain = plain.and_then(|component| U::of_mut(&mut component.usage));
@@ -66,7 +66,7 @@ impl CompositeUsage {
     }
 
     /// Returns `true` if a call can have converted the plain key, which expires at `plain_expiry`, with this change.
-    pub fn accepts_conversion<U: Single>(
+    pub fn accepts_conversion<U: PlainUsage>(
         plain: &U,
         plain_expiry: Option<u64>,
         from: &mut impl Decoder,
@@ -77,7 +77,7 @@ impl CompositeUsage {
             && CompositeUsage::accepts_change_of(plain, plain_expiry, from).is_some()
     }
 
-    fn accepts_change_of<U: Single>(plain: &U, plain_expiry: Option<u64>, from: &mut impl Decoder) -> Option<()> {
+    fn accepts_change_of<U: PlainUsage>(plain: &U, plain_expiry: Option<u64>, from: &mut impl Decoder) -> Option<()> {
         let now = decode_head(from)?;
         let mut moved = None;
         if plain.is_after(now) {
@@ -94,7 +94,7 @@ impl CompositeUsage {
     }
 
     /// Applies an accepted conversion to the usage of a plain key.
-    pub fn apply_conversion<U: Single>(
+    pub fn apply_conversion<U: PlainUsage>(
         plain: &mut U,
         plain_expiry: Option<u64>,
         from: &mut impl Decoder,
@@ -107,7 +107,7 @@ impl CompositeUsage {
     ///
     /// # Errors
     /// [`Unreadable`] with the effect.
-    pub fn propagated_conversion<U: Single>(
+    pub fn propagated_conversion<U: PlainUsage>(
         before: &U,
         effect: &Text,
         after: &CompositeUsage,
@@ -128,7 +128,7 @@ impl CompositeUsage {
 
 /// Returns the time of full recovery of the usage of a plain key, from the expiry of the key. `moved` is `true` after a
 /// move back.
-fn recovers_at<U: Single>(usage: &U, moved: bool, expires_at: Option<u64>, now: Timestamp) -> Timestamp {
+fn recovers_at<U: PlainUsage>(usage: &U, moved: bool, expires_at: Option<u64>, now: Timestamp) -> Timestamp {
     let expires_at = expires_at.filter(|at| *at <= LATEST_EXPIRY);
     let left = expires_at
         .map_or(Span::MAX_ARGUMENT, |at| Span::from_micros(at.saturating_sub(now.floor_millis()).saturating_mul(1000)));
@@ -145,12 +145,12 @@ fn decode_head(from: &mut impl Decoder) -> Option<Timestamp> {
 }
 
 /// Usage of a plain key during its conversion. Dropping it in a panic moves the usage back to the key.
-struct Moved<'k, U: Single> {
+struct Moved<'k, U: PlainUsage> {
     from: &'k mut U,
     components: CompositeUsage,
 }
 
-impl<U: Single> Drop for Moved<'_, U> {
+impl<U: PlainUsage> Drop for Moved<'_, U> {
     fn drop(&mut self) {
         if panicking() {
             *self.from = self.components.take_plain();

@@ -4,7 +4,7 @@
 
 use super::answer::FirstToRunOut;
 use super::{Component, ComponentChange, CompositeUsage, Extras};
-use crate::algorithm::any::{Single, with_limit};
+use crate::algorithm::any::{PlainUsage, with_limit};
 use crate::evaluate::{Change, Request};
 use crate::kind::Kind;
 use crate::limit::{Decision, Limit, Taken, Verdict};
@@ -55,7 +55,7 @@ impl CompositeUsage {
             let cost = spec.cost_of_rate()?;
             *place = u8::try_from(self.place_known(spec, at)?).ok()?;
             let component = self.components.get(usize::from(*place))?;
-            let verdict = with_limit!(spec, limit => limit.verdict(Single::of(&component.usage)?, now, cost));
+            let verdict = with_limit!(spec, limit => limit.verdict(PlainUsage::of(&component.usage)?, now, cost));
             *denies = !verdict.allowed();
             if verdict > evaluation.verdict {
                 (evaluation.verdict, evaluation.longest) = (verdict, at);
@@ -108,7 +108,7 @@ impl CompositeUsage {
             let (spec, place) = request.specs.get(governing).zip(evaluation.places.get(governing))?;
             let component = self.components.get(usize::from(*place))?;
             with_limit!(spec, limit => {
-                let usage = Single::of(&component.usage)?;
+                let usage = PlainUsage::of(&component.usage)?;
                 let (remaining, reset) = (limit.remaining(usage, now), limit.reset(usage, now));
                 Some(Decision { verdict, limit: limit.limit(), remaining, reset, granted: None }.keeping(spec.kept))
             })
@@ -122,7 +122,7 @@ impl Component {
     #[inline(always)]
     fn charge<L: Limit>(&mut self, limit: &L, cost: Amount, now: Timestamp) -> Amount
     where
-        L::Usage: Single,
+        L::Usage: PlainUsage,
     {
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return Amount::ZERO };
         if let Some(Taken::Charged(decision, after)) = limit.take(usage, now, cost) {

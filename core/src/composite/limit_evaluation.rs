@@ -1,7 +1,7 @@
 //! Evaluation of one limit of a call at a key, and functions of all limits of a call.
 
 use super::stored_usage::StoredUsage;
-use crate::algorithm::any::{AnyLimit, Single, with_limit};
+use crate::algorithm::any::{AnyLimit, PlainUsage, with_limit};
 use crate::evaluate::{Change, Evaluation, Request, evaluate};
 use crate::kind::Kind;
 use crate::limit::{Limit, Usage};
@@ -35,7 +35,7 @@ impl LimitEvaluation {
         request: Request,
     ) -> LimitEvaluation
     where
-        L::Usage: Single,
+        L::Usage: PlainUsage,
     {
         let unused;
         let usage = if let Some(usage) = stored.usage::<L::Usage>(place) {

@@ -31,7 +31,7 @@ mod limit_evaluation;
 mod stored_usage;
 mod usage_impl;
 
-use crate::algorithm::any::Single;
+use crate::algorithm::any::PlainUsage;
 use crate::algorithm::leases::{ConcurrencyUsage, Token};
 use crate::ban::Ban;
 use crate::kind::Kind;

@@ -1,7 +1,7 @@
 //! State of the key of a call: components, or the usage of a plain key, which a call treats as one component.
 
 use super::{CompositeUsage, Extras};
-use crate::algorithm::any::Single;
+use crate::algorithm::any::PlainUsage;
 use crate::algorithm::leases::ConcurrencyUsage;
 use crate::composite::idempotency::RecordedCall;
 use crate::kind::Kind;
@@ -20,7 +20,7 @@ pub enum StoredUsage<'a> {
 
 impl<'a> StoredUsage<'a> {
     /// Creates the state of a plain key from its usage.
-    pub fn plain<U: Single>(usage: &'a U) -> StoredUsage<'a> {
+    pub fn plain<U: PlainUsage>(usage: &'a U) -> StoredUsage<'a> {
         StoredUsage::Plain(usage, U::KIND)
     }
 
@@ -40,7 +40,7 @@ impl<'a> StoredUsage<'a> {
     }
 
     /// Returns the usage of the component at `place`, if there is one.
-    pub(super) fn usage<U: Single>(self, place: Option<usize>) -> Option<&'a U> {
+    pub(super) fn usage<U: PlainUsage>(self, place: Option<usize>) -> Option<&'a U> {
         match self {
             StoredUsage::Composite(components) => U::of(&components.components.get(place?)?.usage),
             StoredUsage::Plain(usage, _) => place.and_then(|_| usage.downcast_ref()),

@@ -9,7 +9,7 @@ use crate::algorithm::any::{AnyUsage, with_usage};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::ban::Ban;
 use crate::kind::Kind;
-use crate::limit::listed::Listed;
+use crate::limit::sealed::Sealed;
 use crate::limit::{Identity, InfoField, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{MAX_SPEC_NAME, is_name};
@@ -128,7 +128,7 @@ impl CompositeUsage {
     }
 }
 
-impl Listed for CompositeUsage {}
+impl Sealed for CompositeUsage {}
 
 impl Usage for CompositeUsage {
     const KIND: Kind = Kind::Limits;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::algorithm::bucket::{Bucket, BucketUsage, Discipline};
 use crate::kind::Kind;
-use crate::limit::listed::Listed;
+use crate::limit::sealed::Sealed;
 use crate::limit::{InfoField, Limit};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
@@ -10,7 +10,7 @@ use crate::wire::codec::{Decoder, Encoder};
 #[derive(Clone, Debug, Default)]
 struct Number(u64);
 
-impl Listed for Number {}
+impl Sealed for Number {}
 
 impl Usage for Number {
     const KIND: Kind = Kind::Bucket;

@@ -7,7 +7,7 @@ use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::policy::{ScaleStep, Scaling};
 use ratelimit_core::syntax::{KeyRequest, Policy};
 use ratelimit_core::wire::args::Args;
-use ratelimit_core::{AnyUsage, Kind, Single, Timestamp, with_limit};
+use ratelimit_core::{AnyUsage, Kind, PlainUsage, Timestamp, with_limit};
 
 /// Words of a call: words of the grammar, a meaningful number, or any bytes.
 #[derive(Arbitrary, Debug)]
@@ -151,7 +151,7 @@ pub fn run(data: &[u8]) {
         assert_lawful_call(&call, &mut components, at);
         for spec in call.specs {
             with_limit!(spec, limit => {
-                let usage = plain.iter_mut().find_map(Single::of_mut).unwrap();
+                let usage = plain.iter_mut().find_map(PlainUsage::of_mut).unwrap();
                 assert_lawful(limit, usage, at, spec.request);
             });
         }

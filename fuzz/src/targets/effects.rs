@@ -4,7 +4,7 @@ use crate::laws::assert_sound;
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::Effect;
 use ratelimit_core::expiry::LATEST_EXPIRY;
-use ratelimit_core::{Single, Usage};
+use ratelimit_core::{PlainUsage, Usage};
 
 /// Checks every kind.
 macro_rules! check_all {
@@ -22,7 +22,7 @@ pub fn run(data: &[u8]) {
 }
 
 /// The first conversion that a plain key accepts makes one with components of it, on which the others are effects, too.
-fn check_plain<U: Single>(data: &[u8]) {
+fn check_plain<U: PlainUsage>(data: &[u8]) {
     let mut usage = U::default();
     let mut texts = data.split(|byte| *byte == b'\n');
     while let Some(text) = texts.next() {

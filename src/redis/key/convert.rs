@@ -4,12 +4,12 @@ use super::super::guard;
 use super::open::Key;
 use super::takeover::put;
 use super::value::Writable;
-use ratelimit_core::Single;
+use ratelimit_core::PlainUsage;
 use ratelimit_core::Timestamp;
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::expiry::Expiry;
 
-impl<U: Single> Key<'_, '_, U> {
+impl<U: PlainUsage> Key<'_, '_, U> {
     /// Converts the key to a composite one and applies `change` to it; returns the result of `change`. The usage is
     /// moved, not copied, and only the change is propagated, so that the cost does not depend on the size of the usage.
     pub fn convert<T>(mut self, now: Timestamp, change: impl FnOnce(&mut CompositeUsage) -> T) -> T {

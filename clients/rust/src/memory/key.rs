@@ -5,7 +5,7 @@ use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, Sto
 use ratelimit_core::expiry::{Expiry, StepBack};
 use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Purpose};
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{AnyUsage, Kind, RecoverySource, Single, Span, Timestamp, Usage, with_usage};
+use ratelimit_core::{AnyUsage, Kind, RecoverySource, PlainUsage, Span, Timestamp, Usage, with_usage};
 
 /// Value of a key.
 pub(super) struct Key {

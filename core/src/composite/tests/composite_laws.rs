@@ -4,7 +4,7 @@ mod refused_payloads;
 
 use super::script::{ALL, CallText, Command, PLAIN, Step, histories, words};
 use super::server::{CallResult, Refused, Server};
-use crate::algorithm::any::{AnyUsage, Single, with_limit};
+use crate::algorithm::any::{AnyUsage, PlainUsage, with_limit};
 use crate::composite::idempotency::{Charge, IdempotencyTable};
 use crate::composite::{Component, ComponentIdentity, CompositeEvaluation, CompositeUsage, StoredUsage};
 use crate::limit::{Decision, Limit, Usage, Verdict};

@@ -4,7 +4,7 @@ use super::composite_laws::call_of_text;
 use super::script::words;
 use super::sent_effects::converted;
 use super::{at, seconds};
-use crate::Single;
+use crate::PlainUsage;
 use crate::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};
 use crate::algorithm::leases::{Concurrency, ConcurrencyUsage};
 use crate::algorithm::log::{SlidingLog, SlidingLogUsage};
@@ -50,7 +50,7 @@ fn window() -> FixedWindowUsage {
 }
 
 /// Returns the text of the effect of a conversion. Asserts that neither side visits the entries of the key.
-fn conversion_effect<U: Single>(plain: &U, text: &str) -> Text {
+fn conversion_effect<U: PlainUsage>(plain: &U, text: &str) -> Text {
     let words = words(text);
     let call = call_of_text(&words);
     let [mut here, mut there] = [plain.clone(), plain.clone()];
@@ -78,7 +78,7 @@ fn conversion_effect<U: Single>(plain: &U, text: &str) -> Text {
 
 #[test]
 fn conversion_effect_is_independent_of_the_size_of_the_key() {
-    fn length<U: Single>(plain: &U, text: &str) -> usize {
+    fn length<U: PlainUsage>(plain: &U, text: &str) -> usize {
         conversion_effect(plain, text).as_bytes().len()
     }
     for text in ["CONCURRENCY 1000000 1h me FIXED 9 1h", "CONCURRENCY 1000000 1h me AS name"] {

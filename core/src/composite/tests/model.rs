@@ -6,7 +6,7 @@ mod model_parts;
 mod model_writes;
 
 use super::server::unused_of;
-use crate::algorithm::any::{AnyLimit, AnyUsage, Single, with_limit, with_usage};
+use crate::algorithm::any::{AnyLimit, AnyUsage, PlainUsage, with_limit, with_usage};
 use crate::ban::BanRule;
 use crate::composite::idempotency::{Charge, Settlement};
 use crate::composite::{Answer, CompositeUsage, MAX_COMPONENTS};

@@ -1,13 +1,17 @@
 //! Effects from any client: an accepted effect leaves a state that can be decoded.
 
-use crate::algorithm::any::Single;
+use crate::algorithm::any::PlainUsage;
 use crate::composite::CompositeUsage;
 use crate::limit::Usage;
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
 
 /// Returns the composite key after the effect of a conversion; `None` if the effect is rejected. Asserts that the state
 /// after an accepted effect can be decoded or is unused.
-pub fn converted<U: Single>(plain: &U, plain_expiry: Option<u64>, effect: &EncodedFields) -> Option<CompositeUsage> {
+pub fn converted<U: PlainUsage>(
+    plain: &U,
+    plain_expiry: Option<u64>,
+    effect: &EncodedFields,
+) -> Option<CompositeUsage> {
     let mut read = effect.clone();
     let accepted = CompositeUsage::accepts_conversion(plain, plain_expiry, &mut read, CompositeUsage::VERSION);
     // A server rejects an effect with trailing fields.

@@ -1,7 +1,7 @@
 //! Key of a server, plain or composite, and the replicas that apply its effects.
 
 use super::sent_effects::{check_any, check_each_number, converted};
-use crate::algorithm::any::{AnyUsage, Single, with_limit, with_usage};
+use crate::algorithm::any::{AnyUsage, PlainUsage, with_limit, with_usage};
 use crate::composite::{Answer, Component, CompositeEvaluation, CompositeUsage, FastEvaluation, StoredUsage};
 use crate::expiry::{Expiry, StepBack};
 use crate::kind::Kind;
@@ -61,7 +61,7 @@ pub fn call_of<'a>(request: &KeyRequest<'a>) -> CompositeRequest<'a> {
 
 pub fn unused_of<L: Limit>(_: &L) -> AnyUsage
 where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     L::Usage::default().into_any()
 }
@@ -218,7 +218,7 @@ impl Server {
         Ok(CallResult { answer, writes: true })
     }
 
-    fn call_plain<U: Single>(
+    fn call_plain<U: PlainUsage>(
         &mut self,
         call: &CompositeRequest,
         usage: &U,
@@ -261,7 +261,7 @@ impl Server {
     }
 
     /// Converts a plain key to a composite key and propagates the conversion.
-    fn convert<U: Single>(
+    fn convert<U: PlainUsage>(
         &mut self,
         usage: &U,
         expires_at: Option<u64>,

@@ -104,7 +104,7 @@ fn renumber(usage: &mut CompositeUsage, place: usize, serial: u8) {
     usage.name(place, identity);
 }
 
-fn of_plain<U: Single>(usage: &U, expires_at: u64, now: Timestamp) -> CompositeUsage {
+fn of_plain<U: PlainUsage>(usage: &U, expires_at: u64, now: Timestamp) -> CompositeUsage {
     CompositeUsage::of_plain(usage.clone(), Some(expires_at), now)
 }
 

@@ -2,13 +2,13 @@
 
 use super::*;
 
-pub(super) fn of<U: Single>(any: &AnyUsage) -> &U {
+pub(super) fn of<U: PlainUsage>(any: &AnyUsage) -> &U {
     U::of(any).unwrap()
 }
 
 pub(super) fn evaluate_any<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp, request: Request) -> Evaluation
 where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     evaluate(limit, of::<L::Usage>(any), now, request)
 }
@@ -21,14 +21,14 @@ pub(super) fn decision<L: Limit>(
     charged: bool,
 ) -> Decision
 where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     evaluation.decision(limit, of(any), now, charged)
 }
 
 pub(super) fn reset_of<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp) -> Span
 where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     limit.reset(of(any), now)
 }
@@ -45,7 +45,7 @@ pub(super) fn charge<L: Limit>(
     change: Change,
     now: Timestamp,
 ) where
-    L::Usage: Single,
+    L::Usage: PlainUsage,
 {
     let usage = L::Usage::of_mut(any).unwrap();
     settlement.before(limit, usage, now, change);
