@@ -212,7 +212,7 @@ pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
     }
 
     /// Returns the approximate number of allocations to free.
-    fn effort(&self) -> usize {
+    fn free_effort(&self) -> usize {
         1
     }
 

@@ -288,7 +288,7 @@ impl RecordTable {
     }
 
     /// Returns the number of allocations that it takes to free it.
-    pub fn effort(&self) -> usize {
+    pub fn free_effort(&self) -> usize {
         self.blocks.len()
     }
 }

@@ -55,7 +55,7 @@ pub unsafe fn move_value<U: Usage>(ctx: *mut raw::RedisModuleDefragCtx, value: *
 
 /// Returns `true` if a usage holds blocks that are to be moved.
 fn is_worthwhile<U: Usage>(usage: &U) -> bool {
-    let (blocks, bytes) = (usage.effort().max(1), usage.heap_size());
+    let (blocks, bytes) = (usage.free_effort().max(1), usage.heap_size());
     (1..=MOST_BYTES).contains(&bytes) && bytes.checked_div(blocks).is_some_and(|mean| mean <= LARGEST_SHARED)
 }
 

@@ -32,7 +32,7 @@ pub fn loaded() {
 /// Frees a value; a large one in the background.
 #[inline]
 pub fn free<U: Usage>(value: Box<U>) {
-    if value.effort() >= LARGE && may_wait() { hand_over(value) } else { drop(value) }
+    if value.free_effort() >= LARGE && may_wait() { hand_over(value) } else { drop(value) }
 }
 
 #[cold]

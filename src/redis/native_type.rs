@@ -212,7 +212,7 @@ guard::entry_point! {
     /// Returns the work of freeing a value: the server frees a large one in the background.
     unsafe fn free_effort<U: Usage>(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize, or 1 => {
         // SAFETY: see `usage`.
-        unsafe { usage::<U>(value) }.map_or(1, Usage::effort)
+        unsafe { usage::<U>(value) }.map_or(1, Usage::free_effort)
     }
 }
 

@@ -17,7 +17,7 @@ pub use crate::limit::Token;
 use crate::limit::{Identity, Limit, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 #[cfg(test)]
-use crate::testing::effort;
+use crate::testing::step_counter;
 use crate::wire::name::MAX_NAME;
 use lease::Lease;
 pub use lease_table::ConcurrencyUsage;
@@ -161,7 +161,7 @@ impl Limit for LeaseLimit<'_> {
         let mut left = others;
         for (holder, lease) in usage.live(now) {
             #[cfg(test)]
-            effort::entry();
+            step_counter::step();
             if *holder == *self.holder {
                 in_own_way = false;
             } else {

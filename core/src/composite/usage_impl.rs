@@ -261,10 +261,10 @@ impl Usage for CompositeUsage {
         of_components.saturating_add(self.extras().map_or(0, Extras::size))
     }
 
-    fn effort(&self) -> usize {
+    fn free_effort(&self) -> usize {
         let of_components =
-            self.components.iter().map(|component| with_usage!(&component.usage, usage => usage.effort()));
-        let ids = self.extras().map_or(0, |extras| extras.records.effort());
+            self.components.iter().map(|component| with_usage!(&component.usage, usage => usage.free_effort()));
+        let ids = self.extras().map_or(0, |extras| extras.records.free_effort());
         of_components.fold(ids.saturating_add(1), usize::saturating_add)
     }
 

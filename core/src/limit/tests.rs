@@ -47,7 +47,7 @@ fn names_and_versions_of_kinds_are_stable() {
 #[test]
 fn fixed_size_kind_uses_no_heap_memory() {
     let usage = charged(3);
-    assert_eq!((usage.entries(), usage.heap_size(), usage.effort()), (0, 0, 1));
+    assert_eq!((usage.entries(), usage.heap_size(), usage.free_effort()), (0, 0, 1));
     assert_eq!(bucket().entries_after_charge(&usage, us(0)), None);
     assert_eq!(FixedWindowUsage::default().entries(), 0);
 }

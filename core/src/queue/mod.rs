@@ -28,8 +28,8 @@ pub use crate::number::steady::{Steady, SteadyClock};
 use crate::number::{Amount, Timestamp};
 use crate::syntax::{CompositeRequest, KeyRequest, Spec};
 #[cfg(test)]
-use crate::testing::effort;
-use crate::wire::name::Kept;
+use crate::testing::step_counter;
+use crate::wire::name::SharedName;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 pub struct Claim {
     concurrency: Concurrency,
-    holder: Kept,
+    holder: SharedName,
     cost: Amount,
     kept: Amount,
     name: Option<Box<[u8]>>,
@@ -53,7 +53,7 @@ impl Claim {
         else {
             return None;
         };
-        let (holder, name) = (Kept::from(spec.holder), spec.name.map(Box::from));
+        let (holder, name) = (SharedName::from(spec.holder), spec.name.map(Box::from));
         Some(Claim { concurrency, holder, cost, kept: spec.kept, name, nx: spec.nx, fenced: spec.fence.is_some() })
     }
 
@@ -127,7 +127,7 @@ impl PartialOrd for QueuePlace {
 impl Ord for QueuePlace {
     fn cmp(&self, other: &QueuePlace) -> Ordering {
         #[cfg(test)]
-        effort::entry();
+        step_counter::step();
         (self.position, self.call).cmp(&(other.position, other.call))
     }
 }
@@ -159,7 +159,7 @@ pub struct Queue<C> {
     /// Waiting calls in the order of service.
     waiting: BTreeMap<QueuePlace, Waiter<C>>,
     /// Place of each holder, which has at most one waiting call.
-    by_holder: BTreeMap<Kept, QueuePlace>,
+    by_holder: BTreeMap<SharedName, QueuePlace>,
     /// Places of the waiting calls with a deadline.
     by_deadline: BTreeSet<(Steady, QueuePlace)>,
     /// Places of all calls that have not left, in the order of joining.
@@ -190,7 +190,7 @@ impl<C> Queue<C> {
     /// Adds a call at the end of the queue, and returns its place. If its holder is waiting already, the new call
     /// inherits that position, and the earlier call must be denied ([`replaced`](Queue::replaced)).
     pub fn join(&mut self, waiter: Waiter<C>) -> QueuePlace {
-        let holder = Kept::clone(&waiter.claim.holder);
+        let holder = SharedName::clone(&waiter.claim.holder);
         let (older, call) = (self.by_holder.get(&holder).copied(), self.calls);
         self.calls = call.saturating_add(1);
         let place = QueuePlace { position: older.map_or(call, |older| older.position), call };

@@ -8,7 +8,7 @@ pub const MAX_NAME: usize = 256;
 
 /// Shared name, owned by the maps of a table and by the change to propagate. Not an `Rc`, because the server frees a
 /// large table on a thread of its own while a copy of a name may be in use.
-pub type Kept = Arc<[u8]>;
+pub type SharedName = Arc<[u8]>;
 
 /// Decodes a name of 1 to [`MAX_NAME`] bytes.
 pub fn decode_boxed(from: &mut impl Decoder) -> Option<Box<[u8]>> {

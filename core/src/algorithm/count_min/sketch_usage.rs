@@ -225,7 +225,7 @@ impl Usage for SketchUsage {
         self.made.as_ref().map_or(0, |made| made.cells.bytes())
     }
 
-    fn effort(&self) -> usize {
+    fn free_effort(&self) -> usize {
         self.made.as_ref().map_or(1, |made| made.cells.blocks().saturating_add(1))
     }
 

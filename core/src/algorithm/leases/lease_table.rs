@@ -183,7 +183,7 @@ impl ConcurrencyUsage {
     pub(super) fn blocks(&self) -> usize {
         match &self.leases {
             Leases::Few(_) => 1,
-            Leases::Many(leases) => leases.effort(),
+            Leases::Many(leases) => leases.free_effort(),
         }
     }
 

@@ -9,7 +9,7 @@
 //! * a clock gone back moves all expiries back by one number (`Shift`).
 
 #[cfg(test)]
-use super::effort;
+use super::step_counter;
 use super::lease::{Lease, LeaseSum};
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Span, Timestamp};
@@ -110,7 +110,7 @@ impl ManyLeases {
         let expiring = self.leases.from(self.after(from)).take_while(|record| record.at < end);
         expiring.filter_map(|record| Lease::read(&record, self.shift)).fold(LeaseSum::default(), |sum, lease| {
             #[cfg(test)]
-            effort::entry();
+            step_counter::step();
             sum.plus(LeaseSum::of(lease.units))
         })
     }
@@ -158,7 +158,7 @@ impl ManyLeases {
                 break;
             }
             #[cfg(test)]
-            effort::entry();
+            step_counter::step();
             self.leases.remove_first();
         }
     }
@@ -210,7 +210,7 @@ impl ManyLeases {
         let far = std::mem::take(&mut self.shift);
         self.leases.rewrite(|record| {
             #[cfg(test)]
-            effort::entry();
+            step_counter::step();
             let at = Shift::NONE.mark(far.instant(record.at));
             (at, Record { at, ..record }.copy())
         });
@@ -227,8 +227,8 @@ impl ManyLeases {
     }
 
     /// Returns the number of allocations that it takes to free it, about.
-    pub(super) fn effort(&self) -> usize {
-        self.leases.effort()
+    pub(super) fn free_effort(&self) -> usize {
+        self.leases.free_effort()
     }
 
     /// Returns leases that were last changed at `written`, and all of which count, from those in the order in which they expire.

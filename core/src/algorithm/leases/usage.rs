@@ -159,7 +159,7 @@ impl Usage for ConcurrencyUsage {
         self.bytes()
     }
 
-    fn effort(&self) -> usize {
+    fn free_effort(&self) -> usize {
         self.blocks()
     }
 

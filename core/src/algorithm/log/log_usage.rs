@@ -12,7 +12,7 @@ use crate::limit::{InfoField, Usage};
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Amount, Span, Timestamp};
 #[cfg(test)]
-use crate::testing::effort;
+use crate::testing::step_counter;
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use std::collections::VecDeque;
 
@@ -121,7 +121,7 @@ impl SlidingLogUsage {
             let far = std::mem::take(&mut self.shift);
             for entry in &mut self.entries {
                 #[cfg(test)]
-                effort::entry();
+                step_counter::step();
                 entry.at = self.shift.mark(far.instant(entry.at));
             }
         }
@@ -196,7 +196,7 @@ impl SlidingLogUsage {
         };
         for entry in self.entries.range_mut(side) {
             #[cfg(test)]
-            effort::entry();
+            step_counter::step();
             entry.total = entry.total.wrapping_add(by);
         }
         if taken == cost {

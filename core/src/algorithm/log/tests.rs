@@ -8,7 +8,7 @@ use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
     Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
 };
-use crate::testing::effort;
+use crate::testing::step_counter;
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
 use crate::testing::laws::{Lawful, laws};
 use crate::wire::codec::{CHANGE, WHOLE};
@@ -180,7 +180,7 @@ fn clock_may_cross_its_whole_range_repeatedly() {
     let (limit, mut usage, mut moved) = (log(100, "10s"), SlidingLogUsage::default(), 0);
     for _ in 0..1000 {
         for at in [Timestamp::MAX.micros() - 1, Timestamp::MAX.micros(), 0, 5] {
-            moved += effort::of(|| call(&limit, &mut usage, us(at), one()));
+            moved += step_counter::count(|| call(&limit, &mut usage, us(at), one()));
         }
         assert_eq!(encoded(&usage), EncodedFields::integers([2, 0, 3_000_000, 5, 1_000_000]));
         usage.forget(2);

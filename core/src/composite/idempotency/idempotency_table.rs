@@ -13,7 +13,7 @@ use crate::number::lazy_shift::Shift;
 use crate::number::{Span, Timestamp};
 use crate::record_table::{Block, Record, RecordTable};
 #[cfg(test)]
-use crate::testing::effort;
+use crate::testing::step_counter;
 use crate::wire::codec::{Decoder, Encoder};
 use crate::wire::name;
 
@@ -102,7 +102,7 @@ impl IdempotencyTable {
         for _ in 0..SWEPT {
             let Some(first) = self.calls.first().filter(|first| first.at <= until) else { break };
             #[cfg(test)]
-            effort::entry();
+            step_counter::step();
             forget(&first, self.shift);
             self.calls.remove_first();
         }
@@ -148,7 +148,7 @@ impl IdempotencyTable {
         let epoch = self.shift.mark(Timestamp::EPOCH);
         while let Some(first) = self.calls.first().filter(|first| first.at < epoch) {
             #[cfg(test)]
-            effort::entry();
+            step_counter::step();
             let (id, call) = (Box::<[u8]>::from(first.name), RecordedCall::read_with_charges(&first, self.shift));
             self.calls.remove_first();
             if let Some(call) = call {
@@ -163,7 +163,7 @@ impl IdempotencyTable {
         let calls = std::mem::take(&mut self.calls);
         for record in calls.iter() {
             #[cfg(test)]
-            effort::entry();
+            step_counter::step();
             let call = RecordedCall::read_with_charges(&record, shift);
             if let Some(call) = call {
                 self.insert(record.name, &call);
@@ -179,7 +179,7 @@ impl IdempotencyTable {
         let shift = self.shift;
         self.calls.change_payloads(|record| {
             #[cfg(test)]
-            effort::entry();
+            step_counter::step();
             let mut call = RecordedCall::read_with_charges(&record, shift);
             let charges = call.iter_mut().flat_map(|call| &mut call.charges);
             charges.filter(|charge| charge.component == component).for_each(|charge| charge.move_back(usage, now));
@@ -218,8 +218,8 @@ impl IdempotencyTable {
 
     /// Returns the number of allocations that it takes to free it, about.
     #[must_use]
-    pub fn effort(&self) -> usize {
-        self.calls.effort()
+    pub fn free_effort(&self) -> usize {
+        self.calls.free_effort()
     }
 
     /// Writes it out, field by field.

@@ -17,7 +17,7 @@
 
 use crate::number::Amount;
 #[cfg(test)]
-use crate::testing::effort;
+use crate::testing::step_counter;
 use crate::wire::codec::{Decoder, Encoder};
 
 /// The lows of charges, which are numbered in the order in which they are made.
@@ -82,7 +82,7 @@ impl LowWaterMarks {
             && let Some(last) = self.groups.pop()
         {
             #[cfg(test)]
-            effort::entry();
+            step_counter::step();
             self.top = self.top.saturating_sub(last.delta);
             if last.live == 0 {
                 self.gaps = self.gaps.saturating_sub(1);
@@ -130,7 +130,7 @@ impl LowWaterMarks {
         let Some(mut place) = self.place_of(number) else { return };
         loop {
             #[cfg(test)]
-            effort::entry();
+            step_counter::step();
             let before = self.newest_until(place);
             let Some(group) = self.groups.get_mut(place) else { return };
             let before = before.filter(|_| group.delta <= owed);
@@ -180,7 +180,7 @@ impl LowWaterMarks {
         let left = self.groups.len().saturating_sub(self.gaps);
         if self.gaps > left.saturating_add(SPARE) {
             #[cfg(test)]
-            self.groups.iter().for_each(|_| effort::entry());
+            self.groups.iter().for_each(|_| step_counter::step());
             self.groups.retain(|group| group.live > 0);
             self.groups.shrink_to(left.saturating_mul(2));
             self.gaps = 0;

@@ -261,10 +261,10 @@ impl IdempotencyRecords {
 
     /// Returns the approximate number of allocations to free.
     #[must_use]
-    pub fn effort(&self) -> usize {
+    pub fn free_effort(&self) -> usize {
         match &self.0 {
             Form::Packed(_) => 1,
-            Form::Open(open) => open.calls.effort(),
+            Form::Open(open) => open.calls.free_effort(),
         }
     }
 

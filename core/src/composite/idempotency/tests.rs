@@ -16,7 +16,7 @@ use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Timestamp};
 use crate::number::{Period, Span};
 use crate::testing::calls::{lengths, millionths, period, units, us};
-use crate::testing::effort;
+use crate::testing::step_counter;
 use crate::testing::encoded_fields::EncodedFields;
 use crate::wire::codec::Decoder;
 use num_rational::BigRational;

@@ -11,7 +11,7 @@ use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{CompositeRequest, KeyRequest};
 use crate::testing::calls::us;
-use crate::testing::effort;
+use crate::testing::step_counter;
 use crate::testing::encoded_fields::encoded;
 use crate::wire::args::{Args, Words};
 use proptest::collection::vec;
@@ -204,7 +204,7 @@ fn steps_of_a_call_are_independent_of_ids_and_other_components() {
             format!("SETTLE 2-0 3 {}", components(kinds[2], 0)),
             format!("COST -1 {}", components(kinds[2], 0)),
         ]
-        .map(|text| effort::of(|| take(&mut usage, &text, at(1))))
+        .map(|text| step_counter::count(|| take(&mut usage, &text, at(1))))
     });
     // A tree of a thousand charges has ten levels more, for each of four components.
     for (few, many) in efforts[0].iter().zip(&efforts[1]) {

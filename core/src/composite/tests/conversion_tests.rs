@@ -14,7 +14,7 @@ use crate::effect::{Effect, Text};
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Span};
 use crate::testing::calls::{period, units};
-use crate::testing::effort;
+use crate::testing::step_counter;
 use crate::testing::encoded_fields::{EncodedFields, encoded};
 use crate::wire::codec::Discard;
 use crate::wire::codec::WHOLE;
@@ -55,7 +55,7 @@ fn conversion_effect<U: PlainUsage>(plain: &U, text: &str) -> Text {
     let call = call_of_text(&words);
     let [mut here, mut there] = [plain.clone(), plain.clone()];
     let mut converted = None;
-    let visited = effort::of(|| {
+    let visited = step_counter::count(|| {
         let evaluation = CompositeEvaluation::at(&call, StoredUsage::plain(&here), at(10));
         let (mut components, ()) = CompositeUsage::convert(&mut here, Some(expiry()), at(10), |components| {
             components.charge(&call, &evaluation, at(10));

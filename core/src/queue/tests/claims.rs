@@ -62,7 +62,7 @@ fn operations_on_a_long_queue_are_logarithmic() {
     };
     let (mut queue, mut most) = (Queue::new(Amount::ONE), 0);
     let count = |queue: &mut Queue<usize>, most: &mut usize, run: &mut dyn FnMut(&mut Queue<usize>)| {
-        let steps = effort::of(|| run(queue));
+        let steps = step_counter::count(|| run(queue));
         assert_logarithmic(steps, queue.len().max(1));
         *most = steps.max(*most);
     };

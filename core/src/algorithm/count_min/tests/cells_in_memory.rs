@@ -18,13 +18,13 @@ fn copies_share_unchanged_pieces() {
 #[test]
 fn memory_grows_on_write_up_to_the_size() {
     let empty = filled(1 << 16, 0);
-    assert_eq!((empty.heap_size(), empty.effort()), (0, 1));
+    assert_eq!((empty.heap_size(), empty.free_effort()), (0, 1));
     let one_item = filled(1 << 16, 1);
     assert!((4 * 4096..4 * 6144 + 100).contains(&one_item.heap_size()), "{}", one_item.heap_size());
     let full = filled(1 << 16, 20_000);
     let size = 32 << 16;
     assert!((size..size + size / 50).contains(&full.heap_size()), "{}", full.heap_size());
-    assert_eq!(full.effort(), 1 + 516 + 3);
+    assert_eq!(full.free_effort(), 1 + 516 + 3);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn renewal_moves_unshared_pieces_in_steps() {
         of(limits, &item.to_be_bytes()).charge(&mut usage, us(1), units(2));
     }
     let places = SketchUsage::places;
-    let (before, first, blocks) = (encoded(&usage), places(&usage), usage.effort());
+    let (before, first, blocks) = (encoded(&usage), places(&usage), usage.free_effort());
     assert!(blocks > 400, "{blocks}");
     let (mut from, mut steps) = (Some(0), 0);
     while let Some(next) = from {
@@ -121,7 +121,7 @@ fn renewal_moves_unshared_pieces_in_steps() {
     assert!((blocks / 60..blocks / 40).contains(&steps), "{steps} steps for {blocks} blocks");
     let renewed = places(&usage);
     assert!(first.iter().zip(&renewed).all(|(before, after)| before != after), "each block has moved");
-    assert_eq!((encoded(&usage), usage.effort()), (before.clone(), blocks));
+    assert_eq!((encoded(&usage), usage.free_effort()), (before.clone(), blocks));
 
     // A copy shares every piece until the usage writes to four of them.
     let copy = usage.clone();
@@ -137,7 +137,7 @@ fn renewal_moves_unshared_pieces_in_steps() {
     assert_eq!((encoded(&usage), encoded(&copy), places(&copy)), (charged, before, of_copy));
     // A step without permission to continue renews one piece.
     drop(copy);
-    let pieces = usage.effort() - 1 - 3;
+    let pieces = usage.free_effort() - 1 - 3;
     let steps = std::iter::successors(Some(0), |from| usage.renew_pieces(*from, &mut || false));
     assert_eq!(steps.take(2 * pieces).count(), pieces);
     assert_eq!(SketchUsage::default().renew_pieces(0, &mut || true), None);

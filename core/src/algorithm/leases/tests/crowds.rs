@@ -8,7 +8,7 @@ fn a_clock_gone_back_costs_no_more_among_many() {
     let (new, full) = (held("new", 1_000_000, "10s"), held("new", 9_999, "10s"));
     let later = last.plus(Span::SECOND.times(10));
     new.remaining(&usage, later);
-    let walked = effort::without_copies(|| {
+    let walked = step_counter::count_without_copies(|| {
         for back in [1, 1000, 1_000_000] {
             let earlier = last.minus(Span::from_micros(back));
             assert!(peek(&new, &usage, earlier, cost(1)).verdict.allowed());
@@ -22,7 +22,7 @@ fn a_clock_gone_back_costs_no_more_among_many() {
 
     for back in [1000, 1_000_000] {
         let earlier = last.minus(Span::from_micros(back));
-        assert_eq!(effort::without_copies(|| call(&new, &mut usage, earlier, cost(1))), 0);
+        assert_eq!(step_counter::count_without_copies(|| call(&new, &mut usage, earlier, cost(1))), 0);
     }
     assert_eq!(encoded(&usage), encoded(&decoded::<ConcurrencyUsage>(&encoded(&usage)).unwrap()));
 }
@@ -34,17 +34,17 @@ fn a_crowd_that_has_expired_is_passed_once_and_swept_out_by_many_calls() {
     let (half, all) = (Span::from_micros(10_000_000 - 5000), Span::from_micros(10_000_000));
     for (later, passed, left) in [(half, 5000, 5000), (half, 0, 5000), (all, 5000, 10_000), (all, 0, 10_000)] {
         let now = last.plus(later);
-        let walked = effort::without_copies(|| assert_eq!(peek(&limit, &usage, now, cost(1)).remaining, units(left)));
+        let walked = step_counter::count_without_copies(|| assert_eq!(peek(&limit, &usage, now, cost(1)).remaining, units(left)));
         assert_eq!(walked, passed);
     }
     let now = last.plus(all);
     let whole = usage.heap_size();
     for calls in 1..=10_000 / SWEPT {
-        let walked = effort::of(|| assert!(call(&limit, &mut usage, now, cost(1)).verdict.allowed()));
+        let walked = step_counter::count(|| assert!(call(&limit, &mut usage, now, cost(1)).verdict.allowed()));
         assert_eq!((walked, usage.kept()), (SWEPT, 10_000 - SWEPT * calls + 1));
         assert_eq!((usage.entries(), limit.remaining(&usage, now)), (1, units(9999)), "of them nobody knows");
     }
-    assert_eq!(effort::of(|| call(&limit, &mut usage, now, cost(1))), 0);
+    assert_eq!(step_counter::count(|| call(&limit, &mut usage, now, cost(1))), 0);
     assert!(usage.heap_size() < whole / 100);
 }
 
@@ -56,7 +56,7 @@ fn looks_ahead_of_the_changes_cost_no_more() {
     for step in 0..20 {
         let now = us(11_000_000 + 400 * step);
         let mut told = call_and_tell(&limit, &mut here, now, cost(1)).1;
-        let walked = effort::of(|| {
+        let walked = step_counter::count(|| {
             peek(&limit, &there, now.plus(Span::from_micros(2000)), cost(1));
             assert!(there.accepts_effect(&mut told.clone(), 1));
             there.apply_effect(&mut told, 1);

@@ -219,7 +219,7 @@ fn clock_may_cross_its_whole_range_repeatedly() {
             for (at, names) in [(Timestamp::MAX.micros() - 1_000_000, &late), (0, &early)] {
                 for name in names {
                     let limit = held(name, 300, "1ms");
-                    moved += effort::of(|| assert!(call(&limit, &mut usage, us(at), cost(1)).verdict.allowed()));
+                    moved += step_counter::count(|| assert!(call(&limit, &mut usage, us(at), cost(1)).verdict.allowed()));
                     assert_eq!(peek(&limit, &usage, us(at), cost(301)).reset, Span::from_micros(1000));
                 }
             }

@@ -55,7 +55,7 @@ fn decisions_visit_no_entries_of_a_long_log() {
         }
         assert_eq!(peek(&limit, usage, now, Force(units(2))).verdict, Verdict::After(Span::from_micros(9_990_002)));
     };
-    let visited = effort::without_copies(|| {
+    let visited = step_counter::count_without_copies(|| {
         for back in [0, 1, 1000, 1_000_000] {
             run_peeks(&usage, last.minus(Span::from_micros(back)));
         }
@@ -76,7 +76,7 @@ fn take_back_adjusts_the_shorter_side() {
         limit.charge(&mut usage, us(micros), units(1));
     }
     for (place, moved) in [(1, 0), (3, 2), (500, 499), (501, 500), (502, 499), (998, 3), (1000, 1)] {
-        assert_eq!(effort::of(|| usage.take_back(Some(us(place)), millionths(1))), moved, "{place}");
+        assert_eq!(step_counter::count(|| usage.take_back(Some(us(place)), millionths(1))), moved, "{place}");
     }
 }
 

@@ -6,7 +6,7 @@ use crate::composite::idempotency::Settlement;
 use crate::limit::Limit;
 use crate::number::{Amount, Period};
 use crate::testing::calls::{units, us};
-use crate::testing::effort;
+use crate::testing::step_counter;
 use crate::testing::encoded_fields::EncodedFields;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -168,8 +168,8 @@ fn a_clock_gone_back_moves_none_of_many() {
     for id in 0..1000_u64 {
         ids.remember(&id.to_be_bytes(), &call(1_000_000, &[]));
     }
-    assert_eq!(effort::without_copies(|| ids.move_back(Span::SECOND.times(1).minus(Span::MICROSECOND))), 0);
-    assert_eq!(effort::of(|| ids.sweep(us(1), None, |_| {})), 16);
+    assert_eq!(step_counter::count_without_copies(|| ids.move_back(Span::SECOND.times(1).minus(Span::MICROSECOND))), 0);
+    assert_eq!(step_counter::count(|| ids.sweep(us(1), None, |_| {})), 16);
 }
 
 #[test]

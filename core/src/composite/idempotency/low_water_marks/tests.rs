@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::calls::millionths;
-use crate::testing::effort;
+use crate::testing::step_counter;
 use crate::testing::encoded_fields::EncodedFields;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -176,7 +176,7 @@ fn low_below_many_others_passes_each_once() {
         low_water_marks.low(millionths(10 * used));
     }
     for (left, passed) in [(5_000, 5_001), (5_000, 1), (0, 5_000)] {
-        assert_eq!(effort::of(|| low_water_marks.low(millionths(10 * left))), passed);
+        assert_eq!(step_counter::count(|| low_water_marks.low(millionths(10 * left))), passed);
         assert_eq!(low_water_marks.least(9_999), Some(millionths(10 * left)));
         assert_eq!(low_water_marks.least(0), Some(millionths((10 * left).min(10))));
     }
@@ -187,13 +187,13 @@ fn gaps_are_closed_once_for_as_many_charges() {
     let mut low_water_marks = LowWaterMarks::default();
     for used in 1..=10_000 {
         low_water_marks.charge().unwrap();
-        assert!(effort::of(|| low_water_marks.low(millionths(10 * used))) <= 1, "{used}");
+        assert!(step_counter::count(|| low_water_marks.low(millionths(10 * used))) <= 1, "{used}");
     }
     let mut moved = 0;
     for step in 0..5_000_u64 {
         let number = step * 3_877 % 10_000;
-        moved += effort::of(|| low_water_marks.lower(number, millionths(1)));
-        moved += effort::of(|| low_water_marks.forget(number));
+        moved += step_counter::count(|| low_water_marks.lower(number, millionths(1)));
+        moved += step_counter::count(|| low_water_marks.forget(number));
     }
     assert!(moved <= 5_000 + 10_000, "{moved}");
 }

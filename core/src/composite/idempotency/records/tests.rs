@@ -223,7 +223,7 @@ fn records_are_packed_until_they_are_more_than_few_and_again_when_few_are_left()
         records.close();
         assert_eq!(is_packed(&records), n < 16, "{n}");
         let count = usize::try_from(n).unwrap() + 1;
-        assert_eq!(records.effort(), 1, "of one block");
+        assert_eq!(records.free_effort(), 1, "of one block");
         assert_eq!([count, count + 1].map(|most| records.is_full(most, us(99))), [true, false]);
         assert!(!records.is_full(count, us(100)), "the first has expired");
     }

@@ -104,7 +104,7 @@ fn steps_of_a_call_are_bounded_among_many_ids() {
     let ttl = period("1h").span();
     for id in 0..1000_u64 {
         // Each charge creates a low-water mark of its own.
-        let steps = effort::of(|| {
+        let steps = step_counter::count(|| {
             key.make(&limit, seconds(id / 100), Call::Charge(units(3), Some((&id.to_be_bytes(), ttl))));
         });
         assert!(steps <= 40, "{steps} steps to record a call");
@@ -113,7 +113,7 @@ fn steps_of_a_call_are_bounded_among_many_ids() {
     let mut sum = 0;
     for step in 0..1000_u64 {
         let id = step * 387 % 1000;
-        sum += effort::of(|| {
+        sum += step_counter::count(|| {
             key.make(&limit, seconds(10), Call::Settle(&id.to_be_bytes(), units(step % 4)));
         });
     }

@@ -3,26 +3,26 @@
 use std::cell::Cell;
 
 thread_local! {
-    static ENTRIES: Cell<usize> = const { Cell::new(0) };
+    static STEPS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Counts one entry.
-pub fn entry() {
-    ENTRIES.set(ENTRIES.get() + 1);
+pub fn step() {
+    STEPS.set(STEPS.get() + 1);
 }
 
 /// Returns the number of entries that `run` counts.
-pub fn of<T>(run: impl FnOnce() -> T) -> usize {
-    let before = ENTRIES.get();
+pub fn count<T>(run: impl FnOnce() -> T) -> usize {
+    let before = STEPS.get();
     run();
-    ENTRIES.get() - before
+    STEPS.get() - before
 }
 
 /// Returns the number of entries that `run` counts. Asserts that `run` allocates less than a copy of thousands of
 /// entries.
-pub fn without_copies<T>(run: impl FnOnce() -> T) -> usize {
-    let mut walked = 0;
-    let allocated = allocation_counter::measure(|| walked = of(run));
+pub fn count_without_copies<T>(run: impl FnOnce() -> T) -> usize {
+    let mut steps = 0;
+    let allocated = allocation_counter::measure(|| steps = count(run));
     assert!(allocated.bytes_total < 32 * 1024, "{} bytes", allocated.bytes_total);
-    walked
+    steps
 }
