@@ -342,8 +342,8 @@ impl Decision {
     /// whole one.
     #[must_use]
     #[inline(always)]
-    pub fn keeping(self, kept: Amount) -> Decision {
-        Decision { limit: self.limit.plus(kept), ..self }
+    pub fn with_keep(self, keep: Amount) -> Decision {
+        Decision { limit: self.limit.plus(keep), ..self }
     }
 }
 

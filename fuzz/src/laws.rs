@@ -212,7 +212,7 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
     // With ids, bans or leases that expire meanwhile, the call may still be denied after the wait.
     let by_limits = call.idempotency == Idempotency::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
     let lapses =
-        call.specs.iter().any(|spec| matches!(spec.limit, AnyLimit::Concurrency(_)) && spec.kept != Amount::ZERO);
+        call.specs.iter().any(|spec| matches!(spec.limit, AnyLimit::Concurrency(_)) && spec.keep != Amount::ZERO);
     let forced = call.specs.iter().any(|spec| spec.request.is_forced());
     if let Verdict::After(wait) = decision.verdict
         && by_limits

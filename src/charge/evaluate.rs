@@ -136,7 +136,7 @@ impl EvaluatedRequest<'_, '_> {
     pub fn answer(&self, key: &Contents, now: Timestamp) -> Option<Decision> {
         match self {
             EvaluatedRequest::One(evaluation, spec) => with_limit!(spec, limit => {
-                Some(evaluation.answer(limit, spec.request, &*key.usage()?, now).keeping(spec.kept))
+                Some(evaluation.answer(limit, spec.request, &*key.usage()?, now).with_keep(spec.keep))
             }),
             EvaluatedRequest::Several(evaluation) => evaluation.answer(key, now).map(|answer| answer.decision),
         }
@@ -187,7 +187,7 @@ fn commit_one<'r, 'c: 'r, L: Limit<Usage: PlainUsage>>(
         Some(key) => evaluation.commit(limit, spec.request, key, changes_key, now),
         None => evaluation.answer(limit, spec.request, &L::Usage::default(), now),
     };
-    decision.keeping(spec.kept)
+    decision.with_keep(spec.keep)
 }
 
 /// Runs `$body` with `$evaluation` bound to the evaluation of any form.

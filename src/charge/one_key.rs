@@ -55,7 +55,7 @@ fn peek_limit<L: Limit<Usage: PlainUsage>>(
     };
     let evaluation = OneLimit::at(limit, &*usage, key.contents().is_missing(), spec.request, now);
     evaluation.check_room()?;
-    Ok(evaluation.answer(limit, spec.request, &usage, now).keeping(spec.kept))
+    Ok(evaluation.answer(limit, spec.request, &usage, now).with_keep(spec.keep))
 }
 
 /// Answers a call over several limits that changes nothing.
@@ -120,7 +120,7 @@ fn charge_limit<L: Limit<Usage: PlainUsage>>(
     now: Timestamp,
 ) -> Result<Decision, Error> {
     match redis.open(name)?.typed() {
-        Ok(key) => Ok(charge_plain(key, limit, spec.request, spec.item(), policy, now)?.keeping(spec.kept)),
+        Ok(key) => Ok(charge_plain(key, limit, spec.request, spec.item(), policy, now)?.with_keep(spec.keep)),
         Err(key) => {
             let (decision, outcome) = charge_elsewhere(key, *spec, policy, now)?;
             *elsewhere = Some(outcome);

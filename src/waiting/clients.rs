@@ -37,7 +37,7 @@ pub fn wait(
     }
     let [spec] = queue_order::specs(request) else { return Ok(false) };
     let Some(claim) = Claim::of(spec) else { return Ok(false) };
-    let limit = spec.limit.raised_by(spec.kept).limit();
+    let limit = spec.limit.raised_by(spec.keep).limit();
     charge::follow_clock(redis, name, now);
     let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
     if !queues.waits(db, key, claim.holder()) {

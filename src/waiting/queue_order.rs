@@ -39,7 +39,7 @@ pub fn specs<'s, 'a>(request: &'s mut KeyRequest<'a>) -> &'s mut [Spec<'a>] {
 /// Places a spec behind the waiting calls if it takes leases. With `takes`, its limit is applied to them.
 #[cold]
 fn place_behind(redis: &Redis, name: KeyName, spec: &mut Spec, takes: bool) {
-    let limit = spec.limit.raised_by(spec.kept).limit();
+    let limit = spec.limit.raised_by(spec.keep).limit();
     let AnyLimit::Concurrency(concurrency) = &mut spec.limit else { return };
     let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
     let is_limit = takes && !spec.shadow && !spec.request.is_peek();

@@ -52,7 +52,7 @@ impl SimulatedLimit {
         }
         let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(words).map(str::as_bytes).collect();
         let request = KeyRequest::take(&mut Args::new(&words)).map_err(|error| error.to_string())?;
-        let KeyRequest::One(Spec { limit, request: Request::Take(Amount::ONE), kept: Amount::ZERO, .. }) = request
+        let KeyRequest::One(Spec { limit, request: Request::Take(Amount::ONE), keep: Amount::ZERO, .. }) = request
         else {
             return Err("a limit must be an algorithm and its numbers, such as FIXED 10 10s".to_owned());
         };

@@ -190,14 +190,14 @@ algorithms!(any, {});
 impl AnyLimit {
     /// Returns this limit lowered by an amount to keep.
     #[must_use]
-    pub fn lowered_by(self, kept: Amount) -> AnyLimit {
-        self.limited_to(self.limit().minus(kept))
+    pub fn lowered_by(self, keep: Amount) -> AnyLimit {
+        self.limited_to(self.limit().minus(keep))
     }
 
     /// Returns this limit raised by an amount, which reverts [`lowered_by`](AnyLimit::lowered_by).
     #[must_use]
-    pub fn raised_by(self, kept: Amount) -> AnyLimit {
-        self.limited_to(self.limit().plus(kept))
+    pub fn raised_by(self, keep: Amount) -> AnyLimit {
+        self.limited_to(self.limit().plus(keep))
     }
 
     /// Returns this limit with precomputed values, for limits that serve many calls.

@@ -56,7 +56,7 @@ impl CompositeEvaluation {
             let takes = charged && self.changes() && evaluation.evaluation.change() != Change::Nothing;
             let decision =
                 with_limit!(spec, limit => decision_of(limit, stored, place, now, &evaluation.evaluation, takes));
-            self.adjusted(request, spec, decision.keeping(spec.kept))
+            self.adjusted(request, spec, decision.with_keep(spec.keep))
         };
         let evaluated = || self.limits.iter().map(|evaluation| evaluation.place);
         // No component has been added or removed since the evaluation.

@@ -110,7 +110,7 @@ impl CompositeUsage {
             with_limit!(spec, limit => {
                 let usage = PlainUsage::of(&component.usage)?;
                 let (remaining, reset) = (limit.remaining(usage, now), limit.reset(usage, now));
-                Some(Decision { verdict, limit: limit.limit(), remaining, reset, granted: None }.keeping(spec.kept))
+                Some(Decision { verdict, limit: limit.limit(), remaining, reset, granted: None }.with_keep(spec.keep))
             })
         };
         decision().unwrap_or_else(|| Decision::unlimited(verdict))

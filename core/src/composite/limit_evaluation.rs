@@ -69,10 +69,10 @@ impl LimitEvaluation {
         if spec.limit.kind() == Kind::Concurrency {
             return false;
         }
-        if spec.kept == Amount::ZERO {
+        if spec.keep == Amount::ZERO {
             return true;
         }
-        let whole = Spec { limit: spec.limit.raised_by(spec.kept), ..*spec };
+        let whole = Spec { limit: spec.limit.raised_by(spec.keep), ..*spec };
         with_limit!(whole, limit => LimitEvaluation::at(limit, stored, self.place, now, spec.request))
             .evaluation
             .denies()

@@ -39,7 +39,7 @@ pub struct Claim {
     concurrency: Concurrency,
     holder: SharedName,
     cost: Amount,
-    kept: Amount,
+    keep: Amount,
     name: Option<Box<[u8]>>,
     nx: bool,
     fenced: bool,
@@ -49,12 +49,12 @@ impl Claim {
     /// Creates the claim of a spec. Returns `None` if the spec does not take a lease.
     #[must_use]
     pub fn of(spec: &Spec) -> Option<Claim> {
-        let (AnyLimit::Concurrency(concurrency), Request::Take(cost)) = (spec.limit.raised_by(spec.kept), spec.request)
+        let (AnyLimit::Concurrency(concurrency), Request::Take(cost)) = (spec.limit.raised_by(spec.keep), spec.request)
         else {
             return None;
         };
         let (holder, name) = (SharedName::from(spec.holder), spec.name.map(Box::from));
-        Some(Claim { concurrency, holder, cost, kept: spec.kept, name, nx: spec.nx, fenced: spec.fence.is_some() })
+        Some(Claim { concurrency, holder, cost, keep: spec.keep, name, nx: spec.nx, fenced: spec.fence.is_some() })
     }
 
     /// Returns the holder of the requested lease.
@@ -87,7 +87,7 @@ impl Claim {
     pub fn request(&self, limit: Amount, callers_wait_ahead: bool) -> KeyRequest<'_> {
         let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).behind(callers_wait_ahead));
         let (holder, name) = (&*self.holder, self.name.as_deref());
-        let spec = Spec { holder, name, nx: self.nx, ..Spec::of(limit, Request::Take(self.cost)) }.keeping(self.kept);
+        let spec = Spec { holder, name, nx: self.nx, ..Spec::of(limit, Request::Take(self.cost)) }.with_keep(self.keep);
         if name.is_some() {
             KeyRequest::Composite(Box::new(CompositeRequest::of_one(spec)))
         } else {

@@ -99,7 +99,7 @@ impl Service {
         self.places.push(None);
         with_spec(words, |spec, block| {
             self.holders.push(String::from_utf8(spec.holder.to_vec()).unwrap());
-            self.queue.limit_to(spec.limit.raised_by(spec.kept).limit());
+            self.queue.limit_to(spec.limit.raised_by(spec.keep).limit());
             let (spec, since) = (&with_queue(spec, callers_wait_ahead), self.clock.read(self.now));
             let until = match (peek_answer(&self.key, spec, self.now), block) {
                 (Answer::After(_), Block::For(span)) => Some(since.plus(span)),
@@ -276,7 +276,7 @@ struct CallArguments {
     ttl: u64,
     holder: usize,
     cost: Amount,
-    kept: Amount,
+    keep: Amount,
     nx: bool,
     named: bool,
     /// Time to wait in microseconds: `None` for no waiting, 0 for no timeout.
@@ -285,8 +285,8 @@ struct CallArguments {
 
 impl CallArguments {
     fn words(&self) -> String {
-        let CallArguments { limit, ttl, holder, cost, kept, .. } = self;
-        let mut words = format!("{limit} {ttl}us h{holder} COST {cost} KEEP {kept}");
+        let CallArguments { limit, ttl, holder, cost, keep, .. } = self;
+        let mut words = format!("{limit} {ttl}us h{holder} COST {cost} KEEP {keep}");
         words.push_str(if self.nx { " NX" } else { "" });
         words.push_str(if self.named { " AS a" } else { "" });
         match self.block {
@@ -297,8 +297,8 @@ impl CallArguments {
     }
 
     fn claim(&self) -> oracle::Claim {
-        let [cost, kept] = [self.cost, self.kept].map(|amount| amount.millionths().into());
-        oracle::Claim { holder: format!("h{}", self.holder), cost, kept, nx: self.nx, ttl: self.ttl.into() }
+        let [cost, keep] = [self.cost, self.keep].map(|amount| amount.millionths().into());
+        oracle::Claim { holder: format!("h{}", self.holder), cost, keep, nx: self.nx, ttl: self.ttl.into() }
     }
 
     fn any() -> impl Strategy<Value = CallArguments> {
@@ -306,7 +306,7 @@ impl CallArguments {
         let most = units(1_000_000_000_000);
         let limit = prop_oneof![12 => Just(units(3)), 4 => whole(6), 1 => Just(Amount::ZERO), 1 => Just(most)];
         let cost = prop_oneof![8 => whole(3), 2 => (1..=3_000_000u64).prop_map(Amount::saturating), 1 => Just(most)];
-        let kept = prop_oneof![8 => Just(Amount::ZERO), 2 => whole(2)];
+        let keep = prop_oneof![8 => Just(Amount::ZERO), 2 => whole(2)];
         let tens = |most: u64| (1..=most).prop_map(|tens| tens * 10_000);
         let ttl = prop_oneof![6 => tens(8), 1 => 1..=90_000u64];
         let block = prop_oneof![
@@ -315,13 +315,13 @@ impl CallArguments {
             3 => tens(8).prop_map(Some),
             1 => (1..=90_000u64).prop_map(Some),
         ];
-        (limit, ttl, 0..6usize, cost, kept, prop::bool::weighted(0.1), prop::bool::weighted(0.1), block).prop_map(
-            |(limit, ttl, holder, cost, kept, nx, named, block)| CallArguments {
+        (limit, ttl, 0..6usize, cost, keep, prop::bool::weighted(0.1), prop::bool::weighted(0.1), block).prop_map(
+            |(limit, ttl, holder, cost, keep, nx, named, block)| CallArguments {
                 limit,
                 ttl,
                 holder,
                 cost,
-                kept,
+                keep,
                 nx,
                 named,
                 block,

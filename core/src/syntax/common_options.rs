@@ -145,7 +145,7 @@ impl<'a> CommonOptions<'a> {
             limit,
             request,
             holder,
-            kept: Amount::ZERO,
+            keep: Amount::ZERO,
             name: own.name,
             own_cost: own.cost.is_some() || self.own_cost,
             nx: own.flagged && of_leases,
@@ -155,7 +155,7 @@ impl<'a> CommonOptions<'a> {
             slower: None,
         };
         Ok(match keep {
-            Some(keep) => spec.keeping(keep.of(limit.limit())),
+            Some(keep) => spec.with_keep(keep.of(limit.limit())),
             None => spec,
         })
     }

@@ -268,7 +268,7 @@ impl PolicyLimit {
     fn forced<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
         let request = spec.request.forced();
         if self.force && request.is_forced() {
-            Spec { limit: self.limit, request, kept: Amount::ZERO, ..spec }
+            Spec { limit: self.limit, request, keep: Amount::ZERO, ..spec }
         } else {
             spec
         }

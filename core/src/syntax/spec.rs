@@ -31,14 +31,14 @@ const NAMES: MustBe = MustBe::other("different from each other for limits of one
 #[allow(clippy::struct_excessive_bools, reason = "each is a word of its own")]
 pub struct Spec<'a> {
     /// Limit, lowered by the amount to keep. Evaluating the lowered limit is exact;
-    /// [`Decision::keeping`](crate::limit::Decision::keeping) then restores the original limit for the reply.
+    /// [`Decision::with_keep`](crate::limit::Decision::with_keep) then restores the original limit for the reply.
     pub limit: AnyLimit,
     /// Requested cost and mode.
     pub request: Request,
     /// Holder of a lease, or item of a sketch. Empty for any other limit.
     pub holder: &'a [u8],
     /// Amount that must stay available after the call (KEEP), at most the whole limit.
-    pub kept: Amount,
+    pub keep: Amount,
     /// Name of the component in a composite key (AS), 1 to [`MAX_SPEC_NAME`] bytes.
     pub name: Option<&'a [u8]>,
     /// `true` if the spec has a COST of its own. A settlement does not change what it charged.
@@ -90,7 +90,7 @@ impl<'a> Spec<'a> {
             limit,
             request,
             holder,
-            kept: Amount::ZERO,
+            keep: Amount::ZERO,
             name: None,
             own_cost: false,
             nx: false,
@@ -120,13 +120,13 @@ impl<'a> Spec<'a> {
         matches!(self.limit, AnyLimit::Sketch(_)).then_some(self.holder)
     }
 
-    /// Lowers the limit by `kept`, which stays available for other calls (KEEP).
-    pub(crate) fn keeping(self, kept: Amount) -> Spec<'a> {
+    /// Lowers the limit by `keep`, which stays available for other calls (KEEP).
+    pub(crate) fn with_keep(self, keep: Amount) -> Spec<'a> {
         let limit = self.limit.limit();
         // A limit cannot keep more than it has, so even a request that only evaluates is denied.
-        let request = if kept > limit && self.request.is_peek() { Request::PeekPastLimit } else { self.request };
-        let kept = kept.min(limit);
-        Spec { limit: self.limit.lowered_by(kept), request, kept, ..self }
+        let request = if keep > limit && self.request.is_peek() { Request::PeekPastLimit } else { self.request };
+        let keep = keep.min(limit);
+        Spec { limit: self.limit.lowered_by(keep), request, keep, ..self }
     }
 
     /// Rejects a spec that cannot stand beside `other`, or would have the same component of the key.
@@ -143,7 +143,7 @@ impl<'a> Spec<'a> {
             }
             (Some(name), Some(other)) if name == other => Err(Error::hinted("names", &NAMES, name, Hint::Twice)),
             (None, None) if self.limit.identity() == other.limit.identity() => {
-                let limits = [other, self].map(|spec| spec.limit.raised_by(spec.kept).to_string());
+                let limits = [other, self].map(|spec| spec.limit.raised_by(spec.keep).to_string());
                 Err(Error::SameWindow(Box::new(limits)))
             }
             _ => Ok(()),

@@ -102,7 +102,7 @@ fn acquire(text: &str) -> Result<(KeyRequest<'static>, Block), String> {
         // A fast path relies on this.
         assert!(
             !is_plain
-                || matches!(request, KeyRequest::One(spec) if spec.request == take(1) && spec.kept == Amount::ZERO)
+                || matches!(request, KeyRequest::One(spec) if spec.request == take(1) && spec.keep == Amount::ZERO)
         );
         Ok((request, block))
     };
@@ -127,8 +127,8 @@ fn parsed_bucket_is_cached_in_the_memo() {
 // KEEP
 
 /// Returns the amount that a call keeps, and the lowered limit.
-fn kept(text: &str) -> (Amount, Amount) {
-    let spec = plain(&words(text)).map(|spec| (spec.kept, spec.limit.limit()));
+fn keep(text: &str) -> (Amount, Amount) {
+    let spec = plain(&words(text)).map(|spec| (spec.keep, spec.limit.limit()));
     spec.unwrap_or_else(|error| unreachable!("{text}: {error}"))
 }
 

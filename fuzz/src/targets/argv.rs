@@ -115,7 +115,7 @@ fn assert_acquired(words: &Vec<&[u8]>) {
             panic!("{acquired:?}: more than one lease")
         };
         let claim = Claim::of(spec).expect("a lease");
-        let again = claim.request(spec.limit.raised_by(spec.kept).limit(), false);
+        let again = claim.request(spec.limit.raised_by(spec.keep).limit(), false);
         let said = |asked: &KeyRequest| format!("{asked:?}").replace("own_cost: true", "own_cost: false");
         assert_eq!(said(&again), said(acquired));
     }

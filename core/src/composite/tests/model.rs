@@ -352,7 +352,7 @@ impl Model {
         let for_a_time = denying.into_iter().all(|evaluation| evaluation.verdict() != Verdict::Never);
         let by_a_limit = enforced.iter().any(|n| {
             let (spec, evaluation) = (&call.specs[*n], &evaluations[*n]);
-            let whole = Spec { limit: spec.limit.raised_by(spec.kept), kept: Amount::ZERO, ..*spec };
+            let whole = Spec { limit: spec.limit.raised_by(spec.keep), keep: Amount::ZERO, ..*spec };
             let usage = self.usage(spec, found[*n]);
             let without_keep = with_limit!(whole, limit => evaluate_any(limit, &usage, now, spec.request));
             denies(evaluation) && denies(&without_keep) && spec.limit.kind() != Kind::Concurrency

@@ -179,7 +179,7 @@ fn options_of_a_policy_override_those_of_the_call() {
     assert_eq!(requests(&request("MAXWAIT 5s COST 2", &buckets).unwrap()), expected);
     let windows = policy("FIXED 10 1m SLIDING 8 1m");
     let KeyRequest::Composite(call) = request("KEEP 50%", &windows).unwrap() else { unreachable!() };
-    assert_eq!(call.specs.iter().map(|spec| spec.kept).collect::<Vec<_>>(), [units(5), units(4)]);
+    assert_eq!(call.specs.iter().map(|spec| spec.keep).collect::<Vec<_>>(), [units(5), units(4)]);
 }
 
 #[test]

@@ -28,10 +28,10 @@ fn keep_accepts_an_amount_or_a_percentage() {
         for (algorithm, arguments) in ARGUMENTS {
             let spec = valid(algorithm, arguments).join(" ");
             let left = units(10).minus(expected);
-            assert_eq!(kept(&format!("{spec} {text}")), (expected, left), "{spec} {text}");
-            assert_eq!(kept(&format!("{spec}  {text}").replace("  ", " COST 2 ")), (expected, left), "{spec} {text}");
+            assert_eq!(keep(&format!("{spec} {text}")), (expected, left), "{spec} {text}");
+            assert_eq!(keep(&format!("{spec}  {text}").replace("  ", " COST 2 ")), (expected, left), "{spec} {text}");
         }
-        assert_eq!(kept(&format!("{text} FIXED 10 1m")), (expected, units(10).minus(expected)), "{text}");
+        assert_eq!(keep(&format!("{text} FIXED 10 1m")), (expected, units(10).minus(expected)), "{text}");
     }
     for keep in ["", "x", "-1", "-1%", "%", "100.0000001%", "100.00000000000000000000000000001%", "101%", "1e3%", "5 %"]
     {
@@ -42,16 +42,16 @@ fn keep_accepts_an_amount_or_a_percentage() {
         assert_eq!(parse(&["KEEP", keep, "FIXED", "10", "1m"]).unwrap_err(), refused, "{keep:?}");
     }
     // Exact to the last millionth of the largest limit.
-    assert_eq!(kept("FIXED 1e12 1m KEEP 1e-16%"), (millionths(1), millionths(999_999_999_999_999_999)));
-    assert_eq!(kept("FIXED 1e12 1m KEEP 99.9999999999999999%"), (millionths(999_999_999_999_999_999), millionths(1)));
-    assert_eq!(kept("FIXED 999999999999.999999 1m KEEP 50%").0, millionths(500_000_000_000_000_000));
+    assert_eq!(keep("FIXED 1e12 1m KEEP 1e-16%"), (millionths(1), millionths(999_999_999_999_999_999)));
+    assert_eq!(keep("FIXED 1e12 1m KEEP 99.9999999999999999%"), (millionths(999_999_999_999_999_999), millionths(1)));
+    assert_eq!(keep("FIXED 999999999999.999999 1m KEEP 50%").0, millionths(500_000_000_000_000_000));
 }
 
 #[test]
 fn kept_amount_follows_the_cost_of_the_call_and_percentage_applies_to_all() {
-    let kept = |text: &str| {
+    let keep = |text: &str| {
         let call = several(text).unwrap_or_else(|error| unreachable!("{text}: {error}"));
-        call.specs.iter().map(|spec| spec.kept.whole_units()).collect::<Vec<u64>>()
+        call.specs.iter().map(|spec| spec.keep.whole_units()).collect::<Vec<u64>>()
     };
     for (text, expected) in [
         ("KEEP 3 FIXED 10 1m SLIDING 20 1m", [3, 3]),
@@ -66,7 +66,7 @@ fn kept_amount_follows_the_cost_of_the_call_and_percentage_applies_to_all() {
         ("COST 0 KEEP 3 FIXED 10 1m SLIDING 20 1m COST 1 KEEP 5", [3, 5]),
         ("FORCE FIXED 10 1m COST 1 KEEP 4 SLIDING 20 1m", [4, 0]),
     ] {
-        assert_eq!(kept(text), expected, "{text}");
+        assert_eq!(keep(text), expected, "{text}");
     }
 }
 
@@ -142,19 +142,19 @@ fn decide(spec: Spec) -> Decision {
         let (usage, now) = (L::Usage::default(), Timestamp::EPOCH);
         evaluate(limit, &usage, now, request).decision(limit, &usage, now, false)
     }
-    crate::algorithm::any::with_limit!(spec, limit => of(limit, spec.request)).keeping(spec.kept)
+    crate::algorithm::any::with_limit!(spec, limit => of(limit, spec.request)).with_keep(spec.keep)
 }
 
 proptest! {
     /// A call with KEEP equals a call whose cost is higher by the kept amount, and `remaining` is lower by it.
     #[test]
     fn keep_is_decided_like_a_higher_cost(
-        most in amounts(), window in lengths(), kept in amounts(), cost in amounts(), uses in amounts(),
+        most in amounts(), window in lengths(), keep in amounts(), cost in amounts(), uses in amounts(),
         later in lengths(), again in lengths(),
     ) {
         let (now, limit) = (Timestamp::from_clock(1_700_000_000_000_000), Amount::saturating(most));
         let period = Period::new(Span::from_micros(window)).unwrap();
-        let kept = Amount::saturating(kept).min(limit);
+        let keep = Amount::saturating(keep).min(limit);
         let limits = [
             Bucket::new(limit, limit.minus(Amount::saturating(most / 3)), period, Discipline::Burst)
                 .map(AnyLimit::Bucket).ok(),
@@ -165,13 +165,13 @@ proptest! {
             Some(AnyLimit::StrictWindow(StrictWindow::new(limit, period))),
             Some(AnyLimit::SlidingLog(SlidingLog::new(limit, period))),
         ];
-        let cost = Amount::saturating(cost).min(Amount::MAX_ARGUMENT.minus(kept));
+        let cost = Amount::saturating(cost).min(Amount::MAX_ARGUMENT.minus(keep));
         for whole in limits.into_iter().flatten() {
             let spec = Spec::plain(ParsedLimit::of(whole));
-            let keeping = spec.keeping(kept);
-            prop_assert_eq!(keeping.limit.limit(), limit.minus(kept));
+            let keeping = spec.with_keep(keep);
+            prop_assert_eq!(keeping.limit.limit(), limit.minus(keep));
             prop_assert_eq!(keeping.limit.identity(), whole.identity());
-            with_both(&spec.limit, &keeping.limit, now, [later, again], Amount::saturating(uses), cost, kept)?;
+            with_both(&spec.limit, &keeping.limit, now, [later, again], Amount::saturating(uses), cost, keep)?;
         }
     }
 }
@@ -184,7 +184,7 @@ fn with_both(
     later: [u64; 2],
     uses: Amount,
     cost: Amount,
-    kept: Amount,
+    keep: Amount,
 ) -> Result<(), TestCaseError> {
     fn compare<L: Limit>(
         [whole, lowered]: [&L; 2],
@@ -192,15 +192,15 @@ fn with_both(
         later: [u64; 2],
         uses: Amount,
         cost: Amount,
-        kept: Amount,
+        keep: Amount,
     ) -> Result<(), TestCaseError> {
         let (mut usage, mut now) = (L::Usage::default(), now);
         for span in later {
             call(whole, &mut usage, now, Request::Take(uses));
             call(whole, &mut usage, now, Request::Force(cost));
             now = now.plus(Span::from_micros(span));
-            prop_assert_eq!(lowered.verdict(&usage, now, cost), whole.verdict(&usage, now, cost.plus(kept)));
-            prop_assert_eq!(lowered.remaining(&usage, now), whole.remaining(&usage, now).minus(kept));
+            prop_assert_eq!(lowered.verdict(&usage, now, cost), whole.verdict(&usage, now, cost.plus(keep)));
+            prop_assert_eq!(lowered.remaining(&usage, now), whole.remaining(&usage, now).minus(keep));
             prop_assert_eq!(lowered.reset(&usage, now), whole.reset(&usage, now));
         }
         Ok(())
@@ -209,7 +209,7 @@ fn with_both(
         ($($variant:ident),*) => {
             match (whole, lowered) {
                 $((AnyLimit::$variant(whole), AnyLimit::$variant(lowered)) => {
-                    compare([whole, lowered], now, later, uses, cost, kept)
+                    compare([whole, lowered], now, later, uses, cost, keep)
                 })*
                 _ => unreachable!("of one kind"),
             }

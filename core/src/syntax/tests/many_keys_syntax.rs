@@ -63,7 +63,7 @@ fn options_before_the_first_spec_apply_to_all_keys() {
         ManyKeysRequest::take(&mut Args::new(leaked(text))).map(|call| {
             let specs = call.keys.iter().map(|(_, of_key)| {
                 let KeyRequest::One(spec) = of_key else { unreachable!("{of_key:?}") };
-                (spec.request, spec.kept.whole_units())
+                (spec.request, spec.keep.whole_units())
             });
             let specs = specs.collect::<Vec<_>>();
             (specs, call.idempotency, call.purpose)

@@ -42,8 +42,8 @@ fn sketch_is_parsed_with_its_item() {
         assert_eq!(shown(&spec), (limit.to_owned(), item.as_bytes().to_vec(), request), "{text}");
         assert_eq!(CompositeRequest::of_one(spec).item(), Some(item.as_bytes()));
     }
-    let KeyRequest::One(kept) = take("SKETCH 50 50 1m a KEEP 20%").unwrap() else { unreachable!("it stays plain") };
-    assert_eq!((kept.limit.limit(), kept.kept), (units(40), units(10)));
+    let KeyRequest::One(spec) = take("SKETCH 50 50 1m a KEEP 20%").unwrap() else { unreachable!("it stays plain") };
+    assert_eq!((spec.limit.limit(), spec.keep), (units(40), units(10)));
     // RL.SKETCH takes the item first.
     let words = words("a 50 50 1m SIZE 1MB COST 10");
     let request = KeyRequest::one(&mut Args::new(&words), Spec::sketch_of_item).unwrap();

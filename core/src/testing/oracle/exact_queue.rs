@@ -8,7 +8,7 @@
 pub struct Claim {
     pub holder: String,
     pub cost: i128,
-    pub kept: i128,
+    pub keep: i128,
     pub nx: bool,
     pub ttl: i128,
 }
@@ -80,7 +80,7 @@ impl Pool {
     /// has no lease yet."
     fn fits(&self, claim: &Claim, at: i128) -> bool {
         let blocked_by_nx = claim.nx && self.leased(&claim.holder, true, at) > 0;
-        self.leased(&claim.holder, false, at) + claim.cost <= self.limit - claim.kept && !blocked_by_nx
+        self.leased(&claim.holder, false, at) + claim.cost <= self.limit - claim.keep && !blocked_by_nx
     }
 
     /// Returns the reply at `now`. "A new holder is denied while others wait (at least 1 ms, else when the leases alone

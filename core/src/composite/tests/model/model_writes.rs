@@ -176,7 +176,7 @@ impl Model {
             let usage = self.usage(spec, stands[n]);
             let takes = changed && evaluation.change() != Change::Nothing;
             let mut own = with_limit!(spec, limit => decision(limit, &usage, now, evaluation, takes));
-            own.limit = spec.limit.limit().plus(spec.kept);
+            own.limit = spec.limit.limit().plus(spec.keep);
             match outcome {
                 Outcome::Passes if call.purpose == Purpose::Refund => own.verdict = Verdict::Allowed(Span::ZERO),
                 Outcome::Settles | Outcome::Settled => own.verdict = Verdict::Allowed(Span::ZERO),

@@ -58,16 +58,16 @@ fn forced_limit_is_charged_in_full_by_charging_calls_only() {
     ] {
         assert_eq!(requests(&request(text, &policy).unwrap()), expected, "{text}");
     }
-    let kept = |text: &str| {
+    let keep = |text: &str| {
         let call = of_call(text, &policy);
-        let terms = call.specs.iter().map(|spec| (spec.limit.limit(), spec.kept));
+        let terms = call.specs.iter().map(|spec| (spec.limit.limit(), spec.keep));
         terms.collect::<Vec<_>>()
     };
     // KEEP does not apply to a forced limit.
     let whole = |limit: u64| (units(limit), Amount::ZERO);
-    assert_eq!(kept("KEEP 50%"), [whole(10), whole(20), (units(15), units(15)), (units(20), units(20))]);
-    assert_eq!(kept("KEEP 4")[..2], [whole(10), whole(20)]);
-    assert_eq!(kept("COST 0 KEEP 4")[0], (units(6), units(4)), "a peek");
+    assert_eq!(keep("KEEP 50%"), [whole(10), whole(20), (units(15), units(15)), (units(20), units(20))]);
+    assert_eq!(keep("KEEP 4")[..2], [whole(10), whole(20)]);
+    assert_eq!(keep("COST 0 KEEP 4")[0], (units(6), units(4)), "a peek");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn peek_ignores_force_of_a_policy() {
     let peeked = KeyRequest::peek(&mut Args::new(words("KEEP 4 POLICY gold"))).unwrap();
     let KeyRequest::Policy(by) = peeked else { unreachable!() };
     let Ok(KeyRequest::Composite(call)) = by.request(&policy) else { unreachable!() };
-    assert_eq!(call.specs[0].kept, units(4));
+    assert_eq!(call.specs[0].keep, units(4));
 }
 
 #[test]
