@@ -36,7 +36,7 @@ macro_rules! command {
     ) => {{
         static STATS: CommandStats = CommandStats::new();
         const CALLS: Calls =
-            Calls { arity: $arity, asked_for_keys: Keys::$keys.asked_for(Access::$access), stats: &STATS };
+            Calls { arity: $arity, getkeys_access: Keys::$keys.getkeys_access(Access::$access), stats: &STATS };
         guard::entry_point! {
             unsafe fn entry(
                 ctx: *mut raw::RedisModuleCtx,

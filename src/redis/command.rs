@@ -65,7 +65,7 @@ pub enum Keys {
 
 impl Keys {
     /// Returns the access if the server has to ask each call for the position of its keys.
-    pub const fn asked_for(self, access: Access) -> Option<Access> {
+    pub const fn getkeys_access(self, access: Access) -> Option<Access> {
         match self {
             Keys::Numbered => Some(access),
             Keys::First | Keys::EveryOther | Keys::None => None,

@@ -74,9 +74,9 @@ impl<'a> Redis<'a> {
         ServerEntry { ctx: self.ctx, global: self.global }
     }
 
-    /// Returns `true` if the server only asks which of the call's words are keys.
+    /// Returns `true` if the server calls the command only to learn the positions of its keys.
     #[inline(always)]
-    pub(super) fn is_asked_for_keys(&self) -> bool {
+    pub(super) fn is_key_position_request(&self) -> bool {
         // SAFETY: `ctx` is that of the current call.
         unsafe { call!(RedisModule_IsKeysPositionRequest(self.ctx)) != 0 }
     }

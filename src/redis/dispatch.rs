@@ -18,7 +18,7 @@ pub struct Calls {
     /// Number of words, including the command's name; negative for a lower bound.
     pub arity: c_int,
     /// Access of a call to its keys, if the server has to ask each call for them.
-    pub asked_for_keys: Option<Access>,
+    pub getkeys_access: Option<Access>,
     /// Counters of the calls.
     pub stats: &'static CommandStats,
 }
@@ -34,15 +34,15 @@ pub unsafe fn enter(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     length: c_int,
-    Calls { arity, asked_for_keys, stats }: Calls,
+    Calls { arity, getkeys_access, stats }: Calls,
     handler: impl for<'a> FnOnce(&mut Redis<'a>, Args<'a>) -> Result<Reply, Error>,
 ) -> c_int {
     // SAFETY: the caller guarantees that the words live as long as this call.
     let (argv, words) = unsafe { (strings(argv, length), Strings::new(strings(argv, length))) };
     // SAFETY: the caller guarantees that `ctx` and `argv` are those of this call.
     let mut redis = unsafe { Redis::new(ctx, argv, stats) };
-    if let Some(access) = asked_for_keys
-        && redis.is_asked_for_keys()
+    if let Some(access) = getkeys_access
+        && redis.is_key_position_request()
     {
         answer_keys(&redis, Args::new(&words), access);
         return OK;

@@ -147,7 +147,7 @@ impl SimulatedLimit {
         if let (AnyLimit::Sketch(sketch), Some(usage)) = (&spec.limit, SketchUsage::of(usage))
             && let Some(fields) = state.as_object_mut()
         {
-            let left = sketch.of_item(spec.holder).remaining_by_cell(usage, now).map(number);
+            let left = sketch.for_item(spec.holder).remaining_by_cell(usage, now).map(number);
             let OtherDecisions { passed, denied } = self.others;
             fields.insert("cells".to_owned(), json!(left));
             fields.insert("others".to_owned(), json!({ "passed": passed, "denied": denied }));

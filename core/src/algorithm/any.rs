@@ -239,11 +239,11 @@ macro_rules! with_limit {
         $body
     }};
     (@holder $any:ident, $spec:expr, $limit:ident => $body:expr) => {{
-        let $limit = &$any.asked_by($spec.holder).nx($spec.nx).fenced($spec.fence);
+        let $limit = &$any.for_holder($spec.holder).nx($spec.nx).with_token($spec.fence);
         $body
     }};
     (@item $any:ident, $spec:expr, $limit:ident => $body:expr) => {{
-        let $limit = &$any.of_item($spec.holder);
+        let $limit = &$any.for_item($spec.holder);
         $body
     }};
     ($spec:expr, $limit:ident => $body:expr) => {

@@ -54,7 +54,7 @@ use std::fmt;
 /// let bucket = Bucket::new(Amount::ONE, Amount::ONE, Period::parse(b"1m").unwrap(), Discipline::Burst).unwrap();
 /// let sketch = Sketch::new(bucket, None);
 /// let (mut usage, now) = (SketchUsage::default(), Timestamp::EPOCH);
-/// let [one, other] = [b"203.0.113.7", b"203.0.113.8"].map(|address| sketch.of_item(address));
+/// let [one, other] = [b"203.0.113.7", b"203.0.113.8"].map(|address| sketch.for_item(address));
 /// one.charge(&mut usage, now, Amount::ONE);
 /// assert_eq!(one.verdict(&usage, now, Amount::ONE), Verdict::After(Span::SECOND.times(60)));
 /// assert_eq!(other.verdict(&usage, now, Amount::ONE), Verdict::Allowed(Span::ZERO));
@@ -120,7 +120,7 @@ impl Sketch {
 
     /// Returns the limit of one item, which may be any bytes, including none.
     #[must_use]
-    pub fn of_item(self, item: &[u8]) -> ItemLimit<'_> {
+    pub fn for_item(self, item: &[u8]) -> ItemLimit<'_> {
         ItemLimit { sketch: self, item, found: Cell::new(None), secret: None }
     }
 }

@@ -30,7 +30,7 @@ use std::fmt;
 /// use ratelimit_core::{Amount, Limit, Period, Span, Timestamp, Verdict};
 ///
 /// let ttl = Period::parse(b"30s").unwrap();
-/// let [alice, bob] = [b"alice", b"bobby"].map(|holder| Concurrency::new(Amount::ONE, ttl).asked_by(holder));
+/// let [alice, bob] = [b"alice", b"bobby"].map(|holder| Concurrency::new(Amount::ONE, ttl).for_holder(holder));
 /// let (mut usage, now) = (ConcurrencyUsage::default(), Timestamp::EPOCH);
 /// alice.charge(&mut usage, now, Amount::ONE);
 /// // Alice may renew; Bobby waits until the lease is released or expires.
@@ -100,7 +100,7 @@ impl Concurrency {
 
     /// The limit as it is for a holder, whose name has 1 to [`MAX_HOLDER`] bytes.
     #[must_use]
-    pub fn asked_by(self, holder: &[u8]) -> LeaseLimit<'_> {
+    pub fn for_holder(self, holder: &[u8]) -> LeaseLimit<'_> {
         LeaseLimit { concurrency: self, holder, nx: false, fence: None }
     }
 }
@@ -132,7 +132,7 @@ impl LeaseLimit<'_> {
 
     /// Returns this limiter with a fencing token for new leases, and for leases without one. A renewal keeps its token.
     #[must_use]
-    pub fn fenced(self, fence: Option<Token>) -> Self {
+    pub fn with_token(self, fence: Option<Token>) -> Self {
         LeaseLimit { fence, ..self }
     }
 }

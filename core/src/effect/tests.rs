@@ -22,7 +22,7 @@ fn bucket() -> BucketUsage {
 fn leases(holders: &[&[u8]]) -> ConcurrencyUsage {
     let mut usage = ConcurrencyUsage::default();
     for holder in holders {
-        Concurrency::new(millionths(100), Period::new(Span::SECOND).unwrap()).asked_by(holder).charge(
+        Concurrency::new(millionths(100), Period::new(Span::SECOND).unwrap()).for_holder(holder).charge(
             &mut usage,
             us(0),
             millionths(1),

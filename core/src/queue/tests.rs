@@ -49,7 +49,7 @@ fn with_queue<'a>(spec: &Spec<'a>, callers_wait_ahead: bool) -> Spec<'a> {
 /// Returns the limit of a spec for its holder.
 fn limit<'a>(spec: &Spec<'a>) -> leases::LeaseLimit<'a> {
     let AnyLimit::Concurrency(concurrency) = spec.limit else { unreachable!() };
-    concurrency.asked_by(spec.holder).nx(spec.nx)
+    concurrency.for_holder(spec.holder).nx(spec.nx)
 }
 
 fn answer(decision: &Decision) -> Answer {

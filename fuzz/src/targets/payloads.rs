@@ -41,7 +41,7 @@ pub fn run(data: &[u8]) {
     check(&payload, &SlidingWindow::new(limit, window));
     check(&payload, &StrictWindow::new(limit, window));
     check(&payload, &SlidingLog::new(limit, window));
-    check(&payload, &Concurrency::new(limit, window).asked_by(b"holder"));
+    check(&payload, &Concurrency::new(limit, window).for_holder(b"holder"));
     check_composite(&payload);
 }
 

@@ -43,7 +43,7 @@ impl ItemLimit<'_> {
 }
 
 fn of(sketch: Sketch, item: &[u8]) -> ItemLimit<'_> {
-    sketch.of_item(item).made_with(SECRET)
+    sketch.for_item(item).made_with(SECRET)
 }
 
 fn one() -> Request {
@@ -143,19 +143,19 @@ fn sketch_keeps_the_size_of_its_first_charge() {
     };
     let limits = |size| Sketch::new(bucket(5, 5, "1m"), size);
     let mut usage = SketchUsage::default();
-    call(&limits(None).of_item(b"a"), &mut usage, us(0), one());
+    call(&limits(None).for_item(b"a"), &mut usage, us(0), one());
     assert_eq!(size_of(&usage), 1_048_576);
     // No other test creates a sketch without a size.
     let (usual, large) = (SketchSize::of_setting(), SketchSize::parse(b"2mb").unwrap());
     large.set_as_default();
     let mut larger = SketchUsage::default();
-    call(&limits(None).of_item(b"a"), &mut larger, us(0), one());
+    call(&limits(None).for_item(b"a"), &mut larger, us(0), one());
     usual.set_as_default();
     assert_eq!(size_of(&larger), 2_097_152);
-    call(&limits(SketchSize::new(65_536)).of_item(b"a"), &mut usage, us(0), one());
+    call(&limits(SketchSize::new(65_536)).for_item(b"a"), &mut usage, us(0), one());
     assert_eq!(size_of(&usage), 1_048_576);
     let mut small = SketchUsage::default();
-    call(&limits(SketchSize::new(65_536)).of_item(b"a"), &mut small, us(0), one());
+    call(&limits(SketchSize::new(65_536)).for_item(b"a"), &mut small, us(0), one());
     assert_eq!(size_of(&small), 65_536);
     assert!(facts(&SketchUsage::default()).is_empty());
 }
@@ -164,7 +164,7 @@ fn sketch_keeps_the_size_of_its_first_charge() {
 fn secrets_of_keys_differ() {
     let made = || {
         let mut usage = SketchUsage::default();
-        call(&sketch(4096, bucket(5, 5, "1m")).of_item(b"a"), &mut usage, us(0), one());
+        call(&sketch(4096, bucket(5, 5, "1m")).for_item(b"a"), &mut usage, us(0), one());
         usage.hashing().unwrap().1
     };
     assert_ne!(made(), made());

@@ -8,9 +8,9 @@
 //! * those that are no part of the state any more stay in place, unseen, and each change sweeps a few of them out;
 //! * a clock gone back moves all expiries back by one number (`Shift`).
 
+use super::lease::{Lease, LeaseSum};
 #[cfg(test)]
 use super::step_counter;
-use super::lease::{Lease, LeaseSum};
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Span, Timestamp};
 use crate::record_table::{Record, RecordTable};

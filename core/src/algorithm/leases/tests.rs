@@ -31,7 +31,7 @@ impl ConcurrencyUsage {
 const LONGEST: u64 = 3650 * 86_400_000_000;
 
 fn held<'a>(holder: &'a str, limit: u64, ttl: &str) -> LeaseLimit<'a> {
-    Concurrency::new(units(limit), period(ttl)).asked_by(holder.as_bytes())
+    Concurrency::new(units(limit), period(ttl)).for_holder(holder.as_bytes())
 }
 
 fn cost(cost: u64) -> Request {
@@ -241,7 +241,7 @@ impl Lawful for LeaseLimit<'static> {
         let holder = select(vec![&b"a"[..], b"b", b"c"]);
         (amounts(), lengths(), holder, any::<bool>()).prop_map(|(limit, ttl, holder, nx)| {
             let concurrency = Concurrency::new(Amount::saturating(limit), Period::new(Span::from_micros(ttl)).unwrap());
-            concurrency.asked_by(holder).nx(nx)
+            concurrency.for_holder(holder).nx(nx)
         })
     }
 
@@ -299,7 +299,7 @@ mod laws {
     // The remaining units are available to a new holder; a renewal may be granted beyond them.
 
     fn newcomer(limit: &LeaseLimit<'static>) -> LeaseLimit<'static> {
-        limit.concurrency.asked_by(b"newcomer")
+        limit.concurrency.for_holder(b"newcomer")
     }
 
     #[test]

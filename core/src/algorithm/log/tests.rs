@@ -8,9 +8,9 @@ use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
     Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
 };
-use crate::testing::step_counter;
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
 use crate::testing::laws::{Lawful, laws};
+use crate::testing::step_counter;
 use crate::wire::codec::{CHANGE, WHOLE};
 use proptest::prelude::*;
 

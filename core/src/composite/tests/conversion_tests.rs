@@ -14,8 +14,8 @@ use crate::effect::{Effect, Text};
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Span};
 use crate::testing::calls::{period, units};
-use crate::testing::step_counter;
 use crate::testing::encoded_fields::{EncodedFields, encoded};
+use crate::testing::step_counter;
 use crate::wire::codec::Discard;
 use crate::wire::codec::WHOLE;
 
@@ -27,7 +27,7 @@ fn expiry() -> u64 {
 fn leases(count: u64) -> ConcurrencyUsage {
     let (mut usage, limit) = (ConcurrencyUsage::default(), Concurrency::new(units(1_000_000), period("1h")));
     for number in 0..count {
-        limit.asked_by(format!("holder {number}").as_bytes()).charge(&mut usage, at(0), Amount::ONE);
+        limit.for_holder(format!("holder {number}").as_bytes()).charge(&mut usage, at(0), Amount::ONE);
         usage.encode_effect(&mut Discard);
     }
     usage

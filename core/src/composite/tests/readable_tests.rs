@@ -177,7 +177,7 @@ fn accepts_no_later_effect<L: Limit>(limit: &L) {
 fn an_effect_on_a_component_is_none_of_a_call_before_it() {
     let hour = period("1h");
     accepts_no_later_effect(&SlidingLog::new(units(9), hour));
-    accepts_no_later_effect(&Concurrency::new(units(9), hour).asked_by(b"me"));
+    accepts_no_later_effect(&Concurrency::new(units(9), hour).for_holder(b"me"));
     accepts_no_later_effect(&FixedWindow::new(units(9), hour, false));
 }
 

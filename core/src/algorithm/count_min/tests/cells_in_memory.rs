@@ -62,10 +62,10 @@ fn cached_cells_are_recomputed_for_another_sketch() {
     let numbers = bucket(9, 1, "1s");
     let sketches = [(128, [1, 2]), (64, [1, 2]), (64, [1, 3]), (64, [2, 2])].map(|(columns, halves)| {
         let (limits, secret, mut usage) = (sketch(columns, numbers), Secret { halves }, SketchUsage::default());
-        call(&limits.of_item(b"a").made_with(secret), &mut usage, us(1), Take(units(4)));
+        call(&limits.for_item(b"a").made_with(secret), &mut usage, us(1), Take(units(4)));
         usage
     });
-    let one_call = sketch(64, numbers).of_item(b"a");
+    let one_call = sketch(64, numbers).for_item(b"a");
     for usage in sketches.iter().chain(sketches.iter().rev()) {
         assert_eq!(one_call.remaining(usage, us(1)), units(5));
         let mut charged = usage.clone();

@@ -34,7 +34,9 @@ fn a_crowd_that_has_expired_is_passed_once_and_swept_out_by_many_calls() {
     let (half, all) = (Span::from_micros(10_000_000 - 5000), Span::from_micros(10_000_000));
     for (later, passed, left) in [(half, 5000, 5000), (half, 0, 5000), (all, 5000, 10_000), (all, 0, 10_000)] {
         let now = last.plus(later);
-        let walked = step_counter::count_without_copies(|| assert_eq!(peek(&limit, &usage, now, cost(1)).remaining, units(left)));
+        let walked = step_counter::count_without_copies(|| {
+            assert_eq!(peek(&limit, &usage, now, cost(1)).remaining, units(left))
+        });
         assert_eq!(walked, passed);
     }
     let now = last.plus(all);
@@ -168,7 +170,7 @@ proptest! {
             let names: Vec<String> = (first..first + holders).map(|number| format!("{number}")).collect();
             for name in &names {
                 let ttl = Period::new(Span::from_micros(ttl)).unwrap();
-                let limit = Concurrency::new(units(70), ttl).asked_by(name.as_bytes());
+                let limit = Concurrency::new(units(70), ttl).for_holder(name.as_bytes());
                 let mut read = decoded::<ConcurrencyUsage>(&encoded(&usage)).unwrap_or_default();
                 for at in [now, now + 50, now + 1, now - 20] {
                     prop_assert_eq!(peek(&limit, &usage, us(at), cost(9)), peek(&limit, &read, us(at), cost(9)));

@@ -7,7 +7,7 @@ fn token(number: u64) -> Option<Token> {
 }
 
 fn fenced<'a>(holder: &'a str, ttl: &str, number: u64) -> LeaseLimit<'a> {
-    held(holder, 1000, ttl).fenced(token(number))
+    held(holder, 1000, ttl).with_token(token(number))
 }
 
 const FLAG: u64 = 1 << 63;

@@ -5,7 +5,8 @@ use super::*;
 #[test]
 fn lease_expires_after_its_ttl() {
     for ttl in [1, 59, 60_000_000, LONGEST] {
-        let limit = |holder| Concurrency::new(units(10), Period::new(Span::from_micros(ttl)).unwrap()).asked_by(holder);
+        let limit =
+            |holder| Concurrency::new(units(10), Period::new(Span::from_micros(ttl)).unwrap()).for_holder(holder);
         for acquired in [0, 7, 1_700_000_000_000_000] {
             assert_leaves(&limit(b"a"), &limit(b"b"), acquired, acquired + ttl);
         }
@@ -219,7 +220,8 @@ fn clock_may_cross_its_whole_range_repeatedly() {
             for (at, names) in [(Timestamp::MAX.micros() - 1_000_000, &late), (0, &early)] {
                 for name in names {
                     let limit = held(name, 300, "1ms");
-                    moved += step_counter::count(|| assert!(call(&limit, &mut usage, us(at), cost(1)).verdict.allowed()));
+                    moved +=
+                        step_counter::count(|| assert!(call(&limit, &mut usage, us(at), cost(1)).verdict.allowed()));
                     assert_eq!(peek(&limit, &usage, us(at), cost(301)).reset, Span::from_micros(1000));
                 }
             }

@@ -6,8 +6,8 @@ use crate::composite::idempotency::Settlement;
 use crate::limit::Limit;
 use crate::number::{Amount, Period};
 use crate::testing::calls::{units, us};
-use crate::testing::step_counter;
 use crate::testing::encoded_fields::EncodedFields;
+use crate::testing::step_counter;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::calls::millionths;
-use crate::testing::step_counter;
 use crate::testing::encoded_fields::EncodedFields;
+use crate::testing::step_counter;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
