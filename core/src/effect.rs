@@ -29,14 +29,14 @@ use crate::wire::codec::{Decoder, Encoder};
 ///
 /// ```
 /// use ratelimit_core::algorithm::bucket::BucketUsage;
-/// use ratelimit_core::effect::{Effect, Text};
+/// use ratelimit_core::effect::{Effect, EncodedText};
 ///
-/// let deletion = Text::deletion::<BucketUsage>();
+/// let deletion = EncodedText::deletion::<BucketUsage>();
 /// assert_eq!(deletion.as_bytes(), b"rl-bucket del");
 /// assert!(matches!(Effect::read::<BucketUsage>(deletion.as_bytes()), Some(Effect::Deletion)));
 /// ```
-pub struct Text {
-    short: [u8; Text::SHORT],
+pub struct EncodedText {
+    short: [u8; EncodedText::SHORT],
     length: usize,
     long: Vec<u8>,
     anchor: TimeBase,
@@ -83,19 +83,19 @@ impl TimeBase {
 const MILLION: u64 = 1_000_000;
 const MILLIONS: &[u8] = b"M";
 
-impl Text {
+impl EncodedText {
     const SHORT: usize = 192;
 
     /// Encodes the last change to `usage`, whose key expires at `expires_at`.
-    pub fn of_change<U: Usage>(usage: &mut U, expires_at: u64) -> Text {
-        let mut text = Text::heading::<U>(expires_at);
+    pub fn of_change<U: Usage>(usage: &mut U, expires_at: u64) -> EncodedText {
+        let mut text = EncodedText::heading::<U>(expires_at);
         usage.encode_effect(&mut text);
         text
     }
 
     /// Encodes the whole `usage`, whose key expires at `expires_at`.
-    pub fn of_whole<U: Usage>(usage: &U, expires_at: u64) -> Text {
-        let mut text = Text::heading::<U>(expires_at);
+    pub fn of_whole<U: Usage>(usage: &U, expires_at: u64) -> EncodedText {
+        let mut text = EncodedText::heading::<U>(expires_at);
         usage.encode_whole_effect(&mut text);
         text
     }
@@ -103,8 +103,8 @@ impl Text {
     /// Encodes a part of `usage`, whose expiry is written after the last part. Returns the start of the next part, if
     /// there is one ([`Usage::encode_part_of_whole`]).
     #[inline(always)]
-    pub fn of_part<U: Usage>(usage: &U, from: usize) -> (Text, Option<usize>) {
-        let mut text = Text::beginning_with(U::KIND.name().as_bytes());
+    pub fn of_part<U: Usage>(usage: &U, from: usize) -> (EncodedText, Option<usize>) {
+        let mut text = EncodedText::beginning_with(U::KIND.name().as_bytes());
         text.integer(u64::from(U::VERSION));
         text.push(b" ");
         text.push(LATEST);
@@ -115,8 +115,8 @@ impl Text {
 
     /// Encodes the deletion of a key that held a `U`.
     #[must_use]
-    pub fn deletion<U: Usage>() -> Text {
-        let mut text = Text::beginning_with(U::KIND.name().as_bytes());
+    pub fn deletion<U: Usage>() -> EncodedText {
+        let mut text = EncodedText::beginning_with(U::KIND.name().as_bytes());
         text.push(DELETION);
         text
     }
@@ -127,8 +127,8 @@ impl Text {
         plain_expiry: Option<u64>,
         usage: &mut After,
         expires_at: u64,
-    ) -> Text {
-        let mut text = Text::beginning_with(Before::KIND.name().as_bytes());
+    ) -> EncodedText {
+        let mut text = EncodedText::beginning_with(Before::KIND.name().as_bytes());
         text.push(CONVERSION);
         text.integer(u64::from(After::VERSION));
         text.integer(expires_at);
@@ -145,22 +145,22 @@ impl Text {
     }
 
     /// Creates a text with another heading, to which fields are appended.
-    pub(crate) fn beginning_with(heading: &[u8]) -> Text {
-        let mut text = Text::empty();
+    pub(crate) fn beginning_with(heading: &[u8]) -> EncodedText {
+        let mut text = EncodedText::empty();
         text.push(heading);
         text
     }
 
-    fn heading<U: Usage>(expires_at: u64) -> Text {
-        let mut text = Text::beginning_with(U::KIND.name().as_bytes());
+    fn heading<U: Usage>(expires_at: u64) -> EncodedText {
+        let mut text = EncodedText::beginning_with(U::KIND.name().as_bytes());
         text.integer(u64::from(U::VERSION));
         text.integer(expires_at);
         text.anchor = TimeBase::of_expiry(expires_at);
         text
     }
 
-    fn empty() -> Text {
-        Text { short: [0; Text::SHORT], length: 0, long: Vec::new(), anchor: TimeBase::None }
+    fn empty() -> EncodedText {
+        EncodedText { short: [0; EncodedText::SHORT], length: 0, long: Vec::new(), anchor: TimeBase::None }
     }
 
     #[inline]
@@ -196,7 +196,7 @@ impl Text {
     }
 }
 
-impl Encoder for Text {
+impl Encoder for EncodedText {
     fn integer(&mut self, value: u64) {
         let Some(anchor) = self.anchor.instant() else {
             return self.number(b" ", value);
@@ -235,20 +235,20 @@ const NEVER: u64 = 0;
 
 /// Decoder of the fields of an effect. Each follows one space. Numbers are abbreviated or in digits.
 #[derive(Clone, Copy, Debug)]
-pub struct Fields<'a> {
+pub struct TextDecoder<'a> {
     rest: &'a [u8],
     anchor: TimeBase,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> TextDecoder<'a> {
     /// Creates a decoder for a text that consists only of fields.
-    pub(crate) fn of(text: &'a Text) -> Fields<'a> {
-        Fields { rest: text.as_bytes(), anchor: TimeBase::None }
+    pub(crate) fn of(text: &'a EncodedText) -> TextDecoder<'a> {
+        TextDecoder { rest: text.as_bytes(), anchor: TimeBase::None }
     }
 
     /// Creates a decoder for the fields after `heading`.
-    pub(crate) fn after(heading: &[u8], text: &'a [u8]) -> Option<Fields<'a>> {
-        Some(Fields { rest: text.strip_prefix(heading)?, anchor: TimeBase::None })
+    pub(crate) fn after(heading: &[u8], text: &'a [u8]) -> Option<TextDecoder<'a>> {
+        Some(TextDecoder { rest: text.strip_prefix(heading)?, anchor: TimeBase::None })
     }
 
     /// Returns `true` if all fields have been decoded.
@@ -282,7 +282,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl Decoder for Fields<'_> {
+impl Decoder for TextDecoder<'_> {
     fn integer(&mut self) -> Option<u64> {
         self.rest = self.rest.strip_prefix(b" ")?;
         let Some(anchor) = self.anchor.instant() else {
@@ -333,7 +333,7 @@ pub enum Effect<'a> {
         /// Expiry of the key in milliseconds since the epoch.
         expires_at: u64,
         /// Fields of the usage.
-        fields: Fields<'a>,
+        fields: TextDecoder<'a>,
     },
     /// Deletion of the key.
     Deletion,
@@ -346,7 +346,7 @@ pub enum Effect<'a> {
         /// Former expiry, if there was one.
         plain_expiry: Option<u64>,
         /// Fields of the composite key.
-        fields: Fields<'a>,
+        fields: TextDecoder<'a>,
     },
 }
 
@@ -359,7 +359,7 @@ impl<'a> Effect<'a> {
             return Some(Effect::Deletion);
         }
         if let Some(conversion) = text.strip_prefix(CONVERSION) {
-            let mut fields = Fields { rest: conversion, anchor: TimeBase::None };
+            let mut fields = TextDecoder { rest: conversion, anchor: TimeBase::None };
             let version = u32::try_from(fields.integer()?).ok()?;
             let expires_at = expiry(fields.integer()?)?;
             let plain_expiry = fields.integer()?;
@@ -367,7 +367,7 @@ impl<'a> Effect<'a> {
             fields.anchor = TimeBase::of_expiry(expires_at);
             return Some(Effect::Conversion { version, expires_at, plain_expiry, fields });
         }
-        let mut fields = Fields { rest: text, anchor: TimeBase::None };
+        let mut fields = TextDecoder { rest: text, anchor: TimeBase::None };
         let version = u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::VERSION).contains(version))?;
         let expires_at = fields.expiry()?;
         fields.anchor = TimeBase::of_expiry(expires_at);

@@ -49,8 +49,8 @@ mod limit;
 mod number;
 pub mod policy;
 pub mod queue;
-pub mod readable;
 mod record_table;
+pub mod round_trip;
 pub mod space_saving;
 pub mod syntax;
 #[cfg(test)]

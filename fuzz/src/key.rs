@@ -3,9 +3,9 @@
 
 use crate::laws::{Fields, fields};
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
-use ratelimit_core::effect::{Effect, Text};
+use ratelimit_core::effect::{Effect, EncodedText};
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::readable;
+use ratelimit_core::round_trip;
 use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Spec};
 use ratelimit_core::{AnyUsage, Limit, PlainUsage, Span, Timestamp, Usage, with_limit, with_usage};
 
@@ -27,20 +27,20 @@ pub enum Told {
     /// Unchanged or deleted key.
     Nothing,
     /// Value before the command, and the effect on it.
-    Effect(Value, Text),
+    Effect(Value, EncodedText),
 }
 
 /// Returns the effect of a change, after a check that replicas can apply it and that the new state can be read.
-fn tell<U: Usage>(before: &U, after: &mut U, at: u64) -> Text {
-    let text = Text::of_change(after, at);
-    readable::propagated(before, &text, after).unwrap_or_else(|unreadable| panic!("{unreadable}"));
+fn tell<U: Usage>(before: &U, after: &mut U, at: u64) -> EncodedText {
+    let text = EncodedText::of_change(after, at);
+    round_trip::check_effect(before, &text, after).unwrap_or_else(|error| panic!("{error}"));
     check(after);
     text
 }
 
 /// Checks that the stored form of a usage can be read.
 pub fn check<U: Usage>(usage: &U) {
-    readable::stored(usage).unwrap_or_else(|unreadable| panic!("{unreadable}"));
+    round_trip::check_stored(usage).unwrap_or_else(|error| panic!("{error}"));
 }
 
 fn unused_of<L: Limit>(_: &L) -> AnyUsage
@@ -187,9 +187,9 @@ impl Key {
             return Told::Nothing;
         }
         let at = Expiry::of(now, components.reset(now)).after_charge(None, false);
-        let text = Text::of_conversion::<U, _>(present, &mut components, at);
-        CompositeUsage::propagated_conversion(before, &text, &components)
-            .unwrap_or_else(|unreadable| panic!("{unreadable}"));
+        let text = EncodedText::of_conversion::<U, _>(present, &mut components, at);
+        CompositeUsage::check_conversion(before, &text, &components)
+            .unwrap_or_else(|error| panic!("{error}"));
         check(&components);
         self.value = Some((Value::Composite(components), Some(at)));
         Told::Effect(Value::Plain(before.clone().into_any()), text)

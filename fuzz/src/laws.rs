@@ -2,7 +2,7 @@
 
 use ratelimit_core::AnyLimit;
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
-use ratelimit_core::effect::{Effect, Text};
+use ratelimit_core::effect::{Effect, EncodedText};
 use ratelimit_core::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::codec::{Decoder, Encoder};
@@ -63,7 +63,7 @@ pub fn assert_sound<U: Usage>(usage: &U) {
     let again = U::decode(&mut written.clone(), U::VERSION).expect("what is written is read");
     assert_eq!(fields(&again), written);
 
-    let text = Text::of_whole(usage, 1);
+    let text = EncodedText::of_whole(usage, 1);
     let Some(Effect::Change { version, fields: mut words, .. }) = Effect::read::<U>(text.as_bytes()) else {
         panic!("an effect that is written is read");
     };

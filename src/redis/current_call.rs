@@ -2,7 +2,7 @@
 
 use super::api::{api, call, has_flag};
 use super::clock::now;
-use super::debug_readback::Readback;
+use super::debug_round_trip::RoundTripCheck;
 use super::global::global;
 use super::outgoing::{self, Changes};
 use super::replies::Replies;
@@ -143,7 +143,7 @@ impl<'a> Redis<'a> {
         name: KeyName,
         usage: &mut U,
         expires_at: u64,
-        before: &Readback<U>,
+        before: &RoundTripCheck<U>,
     ) {
         self.propagate();
         if let Ok(string) = self.string(name) {

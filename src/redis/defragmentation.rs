@@ -11,7 +11,7 @@
 
 use super::api::{OK, api};
 use super::memory;
-use ratelimit_core::{Usage, readable};
+use ratelimit_core::{Usage, round_trip};
 use redis_module::raw;
 use std::ffi::{c_int, c_ulong};
 
@@ -44,8 +44,8 @@ pub unsafe fn move_value<U: Usage>(ctx: *mut raw::RedisModuleDefragCtx, value: *
             return c_int::from(next.is_some_and(|next| is_kept(ctx, next)));
         }
         if is_worthwhile(usage) {
-            let text = readable::written(usage);
-            if let Some(anew) = memory::in_better_places(ctx, || readable::read_back(&text)) {
+            let text = round_trip::encode(usage);
+            if let Some(anew) = memory::in_better_places(ctx, || round_trip::decode(&text)) {
                 *usage = anew;
             }
         }

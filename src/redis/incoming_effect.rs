@@ -1,7 +1,7 @@
 //! Incoming effects, from a primary or the AOF (see the core's `effect.rs` for the format).
 
 use super::Redis;
-use super::debug_readback::check_stored;
+use super::debug_round_trip::check_stored;
 use super::key::{Writable, put};
 use ratelimit_core::PlainUsage;
 use ratelimit_core::composite::CompositeUsage;

@@ -29,7 +29,7 @@ pub mod cluster_slots;
 pub mod command;
 pub mod config;
 mod current_call;
-mod debug_readback;
+mod debug_round_trip;
 mod defragmentation;
 pub mod dispatch;
 mod dry_run;

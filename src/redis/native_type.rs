@@ -5,11 +5,11 @@
 
 use super::api::{api, call, has_flag};
 use super::clock::now;
-use super::debug_readback::check_stored;
+use super::debug_round_trip::check_stored;
 use super::rdb::{Rdb, load_usage, save_usage};
 use super::{defragmentation, global::global, guard, lazy_free, memory, outgoing, policy_persistence};
 use crate::server::Global;
-use ratelimit_core::effect::Text;
+use ratelimit_core::effect::EncodedText;
 use ratelimit_core::wire::codec::Encoder;
 use ratelimit_core::{Kind, Usage};
 use redis_module::raw;
@@ -189,7 +189,7 @@ guard::entry_point! {
             let mut from = Some(0);
             while let Some(part) = from {
                 // The expiry is not known here. The server writes a PEXPIREAT with the real one right behind.
-                let (text, next) = Text::of_part(usage, part);
+                let (text, next) = EncodedText::of_part(usage, part);
                 let bytes = text.as_bytes();
                 let start = bytes.as_ptr().cast::<std::ffi::c_char>();
                 call!(RedisModule_EmitAOF(io, outgoing::COMMAND.as_ptr(), c"sb".as_ptr(), key, start, bytes.len()));

@@ -1,11 +1,11 @@
 //! Outgoing effects, to replicas and the AOF (see the core's `effect.rs` for the format).
 
 use super::api::{OK, call};
-use super::debug_readback::{Readback, check_stored};
+use super::debug_round_trip::{RoundTripCheck, check_stored};
 use super::effect_demand;
 use crate::server::stats;
 use ratelimit_core::composite::CompositeUsage;
-use ratelimit_core::effect::Text;
+use ratelimit_core::effect::EncodedText;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{PlainUsage, Usage};
 use redis_module::raw;
@@ -21,17 +21,17 @@ pub struct Changes {
     /// `true` if a key was changed whose effect has no consumer.
     unsent: bool,
     /// Each effect with its key. Calls on one key propagate theirs at once and record none.
-    recorded: SmallVec<[(KeyName, Text); 8]>,
+    recorded: SmallVec<[(KeyName, EncodedText); 8]>,
 }
 
 impl Changes {
     /// Records the last change of `usage`, in the key of that name, which expires at `expires_at`. Before the call it
     /// was `before`.
     #[inline(always)]
-    pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64, before: &Readback<U>) {
+    pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64, before: &RoundTripCheck<U>) {
         before.check_change(usage);
         if effect_demand::exists() {
-            self.recorded.push((name, Text::of_change(usage, expires_at)));
+            self.recorded.push((name, EncodedText::of_change(usage, expires_at)));
         } else {
             usage.forget_effect();
             self.unsent = true;
@@ -51,7 +51,7 @@ impl Changes {
             components.forget_effect();
             self.deletion::<U>(name);
         } else if effect_demand::exists() {
-            self.recorded.push((name, Text::of_conversion::<U, _>(plain_expiry, components, expires_at)));
+            self.recorded.push((name, EncodedText::of_conversion::<U, _>(plain_expiry, components, expires_at)));
         } else {
             components.forget_effect();
             self.unsent = true;
@@ -61,15 +61,15 @@ impl Changes {
     /// Records the whole of `usage`, in the key of that name, which expires at `expires_at`.
     pub fn whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: u64) {
         check_stored(usage);
-        self.record(name, || Text::of_whole(usage, expires_at));
+        self.record(name, || EncodedText::of_whole(usage, expires_at));
     }
 
     /// Records the deletion of the key `name`, which held a `U`.
     pub fn deletion<U: Usage>(&mut self, name: KeyName) {
-        self.record(name, Text::deletion::<U>);
+        self.record(name, EncodedText::deletion::<U>);
     }
 
-    fn record(&mut self, name: KeyName, text: impl FnOnce() -> Text) {
+    fn record(&mut self, name: KeyName, text: impl FnOnce() -> EncodedText) {
         if effect_demand::exists() {
             self.recorded.push((name, text()));
         } else {
@@ -129,13 +129,13 @@ pub unsafe fn propagate_change<U: Usage>(
     name: *mut raw::RedisModuleString,
     usage: &mut U,
     expires_at: u64,
-    before: &Readback<U>,
+    before: &RoundTripCheck<U>,
 ) {
     before.check_change(usage);
     // SAFETY: the caller guarantees that `ctx` and `name` are those of the current call.
     unsafe {
         if effect_demand::exists() {
-            propagate_effect(ctx, name, &Text::of_change(usage, expires_at));
+            propagate_effect(ctx, name, &EncodedText::of_change(usage, expires_at));
         } else {
             usage.forget_effect();
             count_change(ctx);
@@ -146,7 +146,7 @@ pub unsafe fn propagate_change<U: Usage>(
 /// # Safety
 /// `ctx` and `name` are those of the current call.
 #[inline(always)]
-unsafe fn propagate_effect(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString, text: &Text) {
+unsafe fn propagate_effect(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString, text: &EncodedText) {
     let (start, length) = (text.as_bytes().as_ptr().cast::<c_char>(), text.as_bytes().len());
     // SAFETY: the caller guarantees that `ctx` and `name` are those of the current call; the server copies the text.
     let status = unsafe { call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), c"sb".as_ptr(), name, start, length)) };

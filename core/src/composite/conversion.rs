@@ -6,11 +6,11 @@
 use super::component_head::TAGGED_CHANGE;
 use super::{Component, CompositeUsage};
 use crate::algorithm::any::PlainUsage;
-use crate::effect::{Effect, Text};
+use crate::effect::{Effect, EncodedText};
 use crate::expiry::LATEST_EXPIRY;
 use crate::limit::{RecoverySource, Usage};
 use crate::number::{Span, Timestamp};
-use crate::readable::{self, Unreadable};
+use crate::round_trip::{self, RoundTripError};
 use crate::wire::codec::Decoder;
 use crate::wire::codec::Discard;
 use std::thread::panicking;
@@ -106,13 +106,13 @@ impl CompositeUsage {
     /// Checks that the effect of a conversion from `before` to `after` leads to the same state where it is applied.
     ///
     /// # Errors
-    /// [`Unreadable`] with the effect.
-    pub fn propagated_conversion<U: PlainUsage>(
+    /// [`RoundTripError`] with the effect.
+    pub fn check_conversion<U: PlainUsage>(
         before: &U,
-        effect: &Text,
+        effect: &EncodedText,
         after: &CompositeUsage,
-    ) -> Result<(), Unreadable> {
-        let refused = || Unreadable::because("a conversion is refused", effect);
+    ) -> Result<(), RoundTripError> {
+        let refused = || RoundTripError::new("the conversion is rejected", effect);
         let Some(Effect::Conversion { version, plain_expiry, fields, .. }) = Effect::read::<U>(effect.as_bytes())
         else {
             return Err(refused());
@@ -122,7 +122,7 @@ impl CompositeUsage {
             return Err(refused());
         }
         let elsewhere = CompositeUsage::apply_conversion(&mut plain, plain_expiry, &mut applied);
-        readable::alike(&elsewhere, after, effect)
+        round_trip::check_equal(&elsewhere, after, effect)
     }
 }
 

@@ -1,10 +1,10 @@
 mod composite_laws;
 mod conversion_tests;
+mod decoding_tests;
 mod fast_path_tests;
 mod histories;
 mod model;
 mod policy_tests;
-mod readable_tests;
 mod script;
 mod sent_effects;
 mod server;

@@ -8,8 +8,8 @@ use crate::number::{Period, Span};
 use crate::testing::calls::{millionths, us};
 
 /// Creates a decoder for fields without an expiry.
-fn digits_only(text: &str) -> Fields<'_> {
-    Fields { rest: text.as_bytes(), anchor: TimeBase::None }
+fn digits_only(text: &str) -> TextDecoder<'_> {
+    TextDecoder { rest: text.as_bytes(), anchor: TimeBase::None }
 }
 
 /// Returns a usage of 1.5 units, one second after the epoch.
@@ -31,7 +31,7 @@ fn leases(holders: &[&[u8]]) -> ConcurrencyUsage {
     usage
 }
 
-fn shown(text: &Text) -> String {
+fn shown(text: &EncodedText) -> String {
     text.as_bytes().escape_ascii().to_string()
 }
 
@@ -57,11 +57,11 @@ fn read_conversion(text: &str) -> Option<(u32, u64, Option<u64>, String)> {
 
 #[test]
 fn effect_contains_kind_version_expiry_and_fields() {
-    assert_eq!(shown(&Text::of_change(&mut bucket(), 5000)), "rl-bucket 1 5000 1500000 1M");
-    assert_eq!(shown(&Text::of_whole(&bucket(), 5000)), "rl-bucket 1 5000 1500000 1M");
-    assert_eq!(shown(&Text::of_part(&bucket(), 0).0), "rl-bucket 1 max 1500000 1M");
-    assert_eq!(shown(&Text::deletion::<BucketUsage>()), "rl-bucket del");
-    assert_eq!(shown(&Text::deletion::<SlidingLogUsage>()), "rl-reqlog del");
+    assert_eq!(shown(&EncodedText::of_change(&mut bucket(), 5000)), "rl-bucket 1 5000 1500000 1M");
+    assert_eq!(shown(&EncodedText::of_whole(&bucket(), 5000)), "rl-bucket 1 5000 1500000 1M");
+    assert_eq!(shown(&EncodedText::of_part(&bucket(), 0).0), "rl-bucket 1 max 1500000 1M");
+    assert_eq!(shown(&EncodedText::deletion::<BucketUsage>()), "rl-bucket del");
+    assert_eq!(shown(&EncodedText::deletion::<SlidingLogUsage>()), "rl-reqlog del");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn conversion_contains_both_expiries_and_the_change() {
         let (mut composite, ()) = CompositeUsage::convert(&mut bucket(), plain_expiry, us(2_000_000), |composite| {
             composite.ban(Span::SECOND, us(2_000_000));
         });
-        shown(&Text::of_conversion::<BucketUsage, _>(plain_expiry, &mut composite, 5000))
+        shown(&EncodedText::of_conversion::<BucketUsage, _>(plain_expiry, &mut composite, 5000))
     };
     let change = " 2 2M 0 1 0 0 1 3M 0";
     assert_eq!(text(Some(4000)), format!("rl-bucket convert 1 5000 4000{change}"));
@@ -97,19 +97,23 @@ fn conversion_contains_both_expiries_and_the_change() {
 #[test]
 fn string_is_encoded_with_its_length() {
     let mut usage = leases(&[b"a b:\xff"]);
-    assert_eq!(shown(&Text::of_change(&mut usage, 2000)), r"rl-leases 1 2000 1 0 0 0 1 5:a b:\xff 1M 1");
-    assert_eq!(shown(&Text::of_change(&mut usage, 2000)), "rl-leases 1 2000 1 0 0 0 0", "nothing has changed since");
-    assert_eq!(shown(&Text::of_whole(&usage, 2000)), r"rl-leases 1 2000 0 0 1 5:a b:\xff 1M 1");
+    assert_eq!(shown(&EncodedText::of_change(&mut usage, 2000)), r"rl-leases 1 2000 1 0 0 0 1 5:a b:\xff 1M 1");
+    assert_eq!(
+        shown(&EncodedText::of_change(&mut usage, 2000)),
+        "rl-leases 1 2000 1 0 0 0 0",
+        "nothing has changed since"
+    );
+    assert_eq!(shown(&EncodedText::of_whole(&usage, 2000)), r"rl-leases 1 2000 0 0 1 5:a b:\xff 1M 1");
 }
 
 #[test]
 fn long_effect_equals_a_short_one_beyond_the_inline_buffer() {
     // The name ends just before, at and after the last inline byte, and far after it.
-    let around = Text::of_whole(&leases(&[b"x"]), 2000).as_bytes().len() - " 1:x 1M 1".len();
-    for length in (Text::SHORT - around - 8..=Text::SHORT - around + 2).chain([250, 256]) {
+    let around = EncodedText::of_whole(&leases(&[b"x"]), 2000).as_bytes().len() - " 1:x 1M 1".len();
+    for length in (EncodedText::SHORT - around - 8..=EncodedText::SHORT - around + 2).chain([250, 256]) {
         let name = vec![b'x'; length];
         let expected = format!("rl-leases 1 2000 0 0 1 {length}:{} 1M 1", "x".repeat(length));
-        assert_eq!(shown(&Text::of_whole(&leases(&[&name]), 2000)), expected);
+        assert_eq!(shown(&EncodedText::of_whole(&leases(&[&name]), 2000)), expected);
     }
 }
 
@@ -194,12 +198,12 @@ fn only_canonical_fields_are_decoded() {
 const EXPIRY_US: u64 = 1_700_003_600_000_000;
 const EXPIRY_MS: u64 = EXPIRY_US / 1000;
 
-fn with_an_expiry(text: &str) -> Fields<'_> {
-    Fields { rest: text.as_bytes(), anchor: TimeBase::of_expiry(EXPIRY_MS) }
+fn with_an_expiry(text: &str) -> TextDecoder<'_> {
+    TextDecoder { rest: text.as_bytes(), anchor: TimeBase::of_expiry(EXPIRY_MS) }
 }
 
 fn written(values: &[u64]) -> String {
-    let mut text = Text::heading::<BucketUsage>(EXPIRY_MS);
+    let mut text = EncodedText::heading::<BucketUsage>(EXPIRY_MS);
     for value in values {
         text.integer(*value);
     }
@@ -276,9 +280,9 @@ fn non_canonical_number_is_rejected() {
     }
     let mut million = digits_only(" 1M");
     assert_eq!((million.integer(), million.end()), (Some(1), false));
-    let mut near_zero = Fields { rest: b" -1", anchor: TimeBase::Instant(TimeBase::LEAST) };
+    let mut near_zero = TextDecoder { rest: b" -1", anchor: TimeBase::Instant(TimeBase::LEAST) };
     assert_eq!(near_zero.integer(), None);
-    let mut near_the_end = Fields { rest: b" +1", anchor: TimeBase::Instant(u64::MAX) };
+    let mut near_the_end = TextDecoder { rest: b" +1", anchor: TimeBase::Instant(u64::MAX) };
     assert_eq!(near_the_end.integer(), None);
 }
 
@@ -293,7 +297,10 @@ fn number_of_one_digit_is_encoded() {
 fn timestamp_after_max_is_encoded_as_after_the_number() {
     let now = EXPIRY_US - 3_600_000_000;
     let mut usage = BucketUsage::decode(&mut digits_only(&format!(" 1500000 {now}")), 1).unwrap();
-    let part = shown(&Text::of_part(&usage, 0).0);
+    let part = shown(&EncodedText::of_part(&usage, 0).0);
     assert_eq!(part, format!("rl-bucket 1 max 1500000 {now}"));
-    assert_eq!(part.replace("max", &LATEST_EXPIRY.to_string()), shown(&Text::of_change(&mut usage, LATEST_EXPIRY)));
+    assert_eq!(
+        part.replace("max", &LATEST_EXPIRY.to_string()),
+        shown(&EncodedText::of_change(&mut usage, LATEST_EXPIRY))
+    );
 }

@@ -22,7 +22,7 @@
 
 use super::scale_timing::ScaleTiming;
 use super::stamp::{Horizon, Stamp};
-use crate::effect::{Fields, Text};
+use crate::effect::{EncodedText, TextDecoder};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use crate::wire::name::MAX_NAME;
@@ -167,10 +167,10 @@ impl Record {
     /// Parses the output of [`PolicyEntry::record`]. Returns `None` for any other text.
     pub fn read(record: &[u8]) -> Option<Record> {
         let forms = [(HEADING_FOR, RecordForm::For), (HEADING_STEPS, RecordForm::Steps), (HEADING, RecordForm::First)];
-        forms.into_iter().find_map(|(heading, form)| Record::read_fields(Fields::after(heading, record)?, form))
+        forms.into_iter().find_map(|(heading, form)| Record::read_fields(TextDecoder::after(heading, record)?, form))
     }
 
-    fn read_fields(mut fields: Fields, form: RecordForm) -> Option<Record> {
+    fn read_fields(mut fields: TextDecoder, form: RecordForm) -> Option<Record> {
         let name = fields.bytes(MAX_NAME).filter(|name| !name.is_empty())?;
         let (stamp, created) = (Stamp::decode(&mut fields)?, Stamp::decode(&mut fields)?);
         let (counted, set_at) = (fields.integer()?, fields.integer()?);
@@ -215,14 +215,14 @@ enum RecordForm {
 }
 
 /// Decodes the times of changes by MUL and ADD, of which at least one is set.
-fn read_times(fields: &mut Fields) -> Option<StepTimes> {
+fn read_times(fields: &mut TextDecoder) -> Option<StepTimes> {
     let mut instant = || Timestamp::from_micros(fields.integer()?);
     let times = StepTimes { multiplied: instant()?, added: instant()? };
     (times != StepTimes::NEVER).then_some(times)
 }
 
 /// Decodes the time since a change at `at`, which is zero if there was none.
-fn read_age(fields: &mut Fields, at: Timestamp) -> Option<Span> {
+fn read_age(fields: &mut TextDecoder, at: Timestamp) -> Option<Span> {
     let most = if at == Timestamp::EPOCH { Span::ZERO } else { Span::MAX };
     fields.integer().map(Span::from_micros).filter(|age| *age <= most)
 }
@@ -230,7 +230,7 @@ fn read_age(fields: &mut Fields, at: Timestamp) -> Option<Span> {
 impl PolicyEntry {
     /// Encodes the entry as a record, which is propagated, saved and sent to other members of a cluster. `timing` is
     /// the timing of the scale on this server.
-    pub fn record(&self, timing: ScaleTiming) -> Text {
+    pub fn record(&self, timing: ScaleTiming) -> EncodedText {
         let mut record = self.heading_and_fields();
         let Scale { times, end, .. } = self.scale;
         if times != StepTimes::NEVER {
@@ -245,11 +245,11 @@ impl PolicyEntry {
     }
 
     /// Encodes the fields that are equal on all servers with the same state, as input of the digest.
-    pub fn identity(&self) -> Text {
+    pub fn identity(&self) -> EncodedText {
         self.heading_and_fields()
     }
 
-    fn heading_and_fields(&self) -> Text {
+    fn heading_and_fields(&self) -> EncodedText {
         let PolicyEntry { name, definition, scale } = self;
         let (heading, until, duration) = match scale.end {
             End::Never => (HEADING, Timestamp::EPOCH, None),
@@ -257,7 +257,7 @@ impl PolicyEntry {
         };
         let is_stepped = scale.times != StepTimes::NEVER;
         let heading = if is_stepped { HEADING_STEPS } else { heading };
-        let mut record = Text::beginning_with(heading);
+        let mut record = EncodedText::beginning_with(heading);
         record.bytes(name);
         definition.stamp.encode(&mut record);
         definition.created.encode(&mut record);

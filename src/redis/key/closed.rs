@@ -3,7 +3,7 @@
 
 use super::super::Redis;
 use super::super::current_call::Event;
-use super::super::debug_readback::Readback;
+use super::super::debug_round_trip::RoundTripCheck;
 use super::super::native_type;
 use super::contents::Contents;
 use super::open::OpenKey;
@@ -90,7 +90,7 @@ impl<'a> Redis<'a> {
         } else {
             return None;
         };
-        let before = Readback::of(value.get());
+        let before = RoundTripCheck::of(value.get());
         Some(ResumedKey { redis: self, name: key.name, expires_at: key.expires_at, overtaken, value, before })
     }
 }
@@ -118,7 +118,7 @@ pub struct ResumedKey<'r, 'a, U: Usage> {
     expires_at: PresentExpiry,
     overtaken: bool,
     value: Value<U>,
-    before: Readback<U>,
+    before: RoundTripCheck<U>,
 }
 
 impl<U: Usage> Writable for ResumedKey<'_, '_, U> {

@@ -2,7 +2,7 @@
 
 use super::super::api::call;
 use super::super::current_call::Event;
-use super::super::debug_readback::{Readback, check_stored};
+use super::super::debug_round_trip::{RoundTripCheck, check_stored};
 use super::super::{Redis, now};
 use super::contents::{Contents, PeekedKey};
 use super::handle::{Handle, READ, WRITE};
@@ -48,7 +48,7 @@ impl<'r, 'a> OpenKey<'r, 'a> {
     #[inline(always)]
     pub fn typed<U: Usage>(self) -> Result<Key<'r, 'a, U>, Self> {
         match self.contents.value::<U>() {
-            Some(value) => Ok(Key { before: Readback::of(value.get()), open: self, value }),
+            Some(value) => Ok(Key { before: RoundTripCheck::of(value.get()), open: self, value }),
             None => Err(self),
         }
     }
@@ -65,7 +65,7 @@ pub struct Key<'r, 'a, U: Usage> {
     open: OpenKey<'r, 'a>,
     value: Value<U>,
     /// Copy of the usage at the time the key was opened.
-    pub(super) before: Readback<U>,
+    pub(super) before: RoundTripCheck<U>,
 }
 
 impl<'r, 'a, U: Usage> Deref for Key<'r, 'a, U> {

@@ -8,7 +8,7 @@ use crate::evaluate::Request::{Force, Take, UpTo};
 use crate::evaluate::{Change, Request, evaluate};
 use crate::limit::{InfoField, Usage};
 use crate::number::Period;
-use crate::readable;
+use crate::round_trip;
 use crate::testing::calls::{
     Call, Key, amount_of, amounts, call, call_and_tell, lengths, millionths, peek, period, scripts, seen_at, units, us,
 };

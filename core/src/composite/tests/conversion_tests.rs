@@ -10,7 +10,7 @@ use crate::algorithm::leases::{Concurrency, ConcurrencyUsage};
 use crate::algorithm::log::{SlidingLog, SlidingLogUsage};
 use crate::composite::component_head::TAGGED_CHANGE;
 use crate::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
-use crate::effect::{Effect, Text};
+use crate::effect::{Effect, EncodedText};
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Span};
 use crate::testing::calls::{period, units};
@@ -50,7 +50,7 @@ fn window() -> FixedWindowUsage {
 }
 
 /// Returns the text of the effect of a conversion. Asserts that neither side visits the entries of the key.
-fn conversion_effect<U: PlainUsage>(plain: &U, text: &str) -> Text {
+fn conversion_effect<U: PlainUsage>(plain: &U, text: &str) -> EncodedText {
     let words = words(text);
     let call = call_of_text(&words);
     let [mut here, mut there] = [plain.clone(), plain.clone()];
@@ -60,7 +60,7 @@ fn conversion_effect<U: PlainUsage>(plain: &U, text: &str) -> Text {
         let (mut components, ()) = CompositeUsage::convert(&mut here, Some(expiry()), at(10), |components| {
             components.charge(&call, &evaluation, at(10));
         });
-        let text = Text::of_conversion::<U, _>(Some(expiry()), &mut components, 1);
+        let text = EncodedText::of_conversion::<U, _>(Some(expiry()), &mut components, 1);
         let Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) = Effect::read::<U>(text.as_bytes())
         else {
             unreachable!()

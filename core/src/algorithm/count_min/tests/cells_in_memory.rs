@@ -87,7 +87,7 @@ fn levels_are_exact_across_eras() {
         assert_eq!(decision.reset, Span::MICROSECOND);
         let left = peek(&lasting, &usage, us(micros), one());
         assert_eq!((left.remaining, left.reset), (most, Span::ZERO), "at {micros}");
-        readable::stored(&usage).unwrap();
+        round_trip::check_stored(&usage).unwrap();
     }
     for _ in 0..20 {
         call(&lasting, &mut usage, us(100), Force(Amount::MAX_ARGUMENT));
@@ -95,7 +95,7 @@ fn levels_are_exact_across_eras() {
     assert_eq!(usage.fullest().used(), Amount::MAX);
     call(&of(limits, b"busy"), &mut usage, us(103), one());
     assert_eq!(peek(&lasting, &usage, us(103), one()).reset.micros(), 10 - 3);
-    readable::stored(&usage).unwrap();
+    round_trip::check_stored(&usage).unwrap();
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn parts_of_an_aof_rewrite_add_up_to_the_whole() {
 #[test]
 fn malformed_encoding_is_rejected() {
     let usage = filled(64, 40);
-    readable::stored(&usage).unwrap();
+    round_trip::check_stored(&usage).unwrap();
     let fields = encoded(&usage);
     assert_eq!(encoded(&decoded::<SketchUsage>(&fields).unwrap()), fields);
     assert_eq!(
@@ -72,7 +72,7 @@ fn sketch_in_the_last_era_is_decodable_after_a_charge() {
         for micros in 1..20 {
             let before = usage.clone();
             let (_, effect) = call_and_tell(&of(sketch(64, fastest), b"b"), &mut usage, us(micros), Force(most));
-            readable::stored(&usage).unwrap();
+            round_trip::check_stored(&usage).unwrap();
             assert_eq!(applied(&before, &effect).map(|after| encoded(&after)), Some(encoded(&usage)));
         }
         assert_ne!(encoded(&usage).numbers()[3], era, "the mark has entered another era");

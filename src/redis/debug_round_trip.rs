@@ -11,28 +11,28 @@ use ratelimit_core::PlainUsage;
 use ratelimit_core::Usage;
 use ratelimit_core::composite::CompositeUsage;
 #[cfg(debug_assertions)]
-use ratelimit_core::effect::Text;
+use ratelimit_core::effect::EncodedText;
 #[cfg(debug_assertions)]
-use ratelimit_core::readable::{self, Unreadable};
+use ratelimit_core::round_trip::{self, RoundTripError};
 use std::marker::PhantomData;
 #[cfg(debug_assertions)]
 use std::thread::panicking;
 
 /// Copy of the usage before a change, for the checks. Empty in a release build.
-pub struct Readback<U> {
+pub struct RoundTripCheck<U> {
     /// Copy of the usage; `None` if it is too large to be copied at every call.
     #[cfg(debug_assertions)]
     usage: Option<U>,
     kind: PhantomData<U>,
 }
 
-impl<U: Usage> Readback<U> {
+impl<U: Usage> RoundTripCheck<U> {
     /// Copies the usage before it is changed.
     #[inline(always)]
-    pub fn of(usage: &U) -> Readback<U> {
+    pub fn of(usage: &U) -> RoundTripCheck<U> {
         #[cfg(not(debug_assertions))]
         let _ = usage;
-        Readback {
+        RoundTripCheck {
             #[cfg(debug_assertions)]
             usage: is_checked(usage).then(|| memory::uncounted(|| usage.clone())),
             kind: PhantomData,
@@ -40,8 +40,8 @@ impl<U: Usage> Readback<U> {
     }
 
     /// Moves the copy out and leaves none.
-    pub fn take(&mut self) -> Readback<U> {
-        Readback {
+    pub fn take(&mut self) -> RoundTripCheck<U> {
+        RoundTripCheck {
             #[cfg(debug_assertions)]
             usage: self.usage.take(),
             kind: PhantomData,
@@ -57,14 +57,14 @@ impl<U: Usage> Readback<U> {
         if let Some(before) = self.usage.as_ref().filter(|_| is_checked(after)) {
             check(|| {
                 let mut after = after.clone();
-                readable::propagated(before, &Text::of_change(&mut after, 1), &after)?;
-                readable::stored(&after)
+                round_trip::check_effect(before, &EncodedText::of_change(&mut after, 1), &after)?;
+                round_trip::check_stored(&after)
             });
         }
     }
 }
 
-impl<U: PlainUsage> Readback<U> {
+impl<U: PlainUsage> RoundTripCheck<U> {
     /// Checks the conversion to `components`, whose effect has not been taken yet. The plain key expired at
     /// `plain_expiry`.
     #[inline(always)]
@@ -75,9 +75,9 @@ impl<U: PlainUsage> Readback<U> {
         if let Some(before) = self.usage.as_ref().filter(|_| is_checked(components)) {
             check(|| {
                 let mut components = components.clone();
-                let effect = Text::of_conversion::<U, _>(plain_expiry, &mut components, 1);
-                CompositeUsage::propagated_conversion(before, &effect, &components)?;
-                readable::stored(&components)
+                let effect = EncodedText::of_conversion::<U, _>(plain_expiry, &mut components, 1);
+                CompositeUsage::check_conversion(before, &effect, &components)?;
+                round_trip::check_stored(&components)
             });
         }
     }
@@ -90,7 +90,7 @@ pub fn check_stored<U: Usage>(usage: &U) {
     let _ = usage;
     #[cfg(debug_assertions)]
     if is_checked(usage) {
-        check(|| readable::stored(usage));
+        check(|| round_trip::check_stored(usage));
     }
 }
 
@@ -98,12 +98,12 @@ pub fn check_stored<U: Usage>(usage: &U) {
 #[cfg(debug_assertions)]
 fn is_checked<U: Usage>(usage: &U) -> bool {
     // About 300 leases. Reading back twice as many at each call takes four times as long to fill a table.
-    const MOST: usize = 16 * 1024;
-    usage.heap_size() <= MOST && !panicking()
+    const MAX_BYTES: usize = 16 * 1024;
+    usage.heap_size() <= MAX_BYTES && !panicking()
 }
 
 #[cfg(debug_assertions)]
-fn check(read: impl FnOnce() -> Result<(), Unreadable>) {
-    let unreadable = memory::uncounted(read).err();
-    assert!(unreadable.is_none(), "{}", unreadable.map(|unreadable| unreadable.to_string()).unwrap_or_default());
+fn check(read: impl FnOnce() -> Result<(), RoundTripError>) {
+    let error = memory::uncounted(read).err();
+    assert!(error.is_none(), "{}", error.map(|error| error.to_string()).unwrap_or_default());
 }

@@ -42,33 +42,33 @@ impl Usage for Number {
     }
 }
 
-fn effect_of(number: u64) -> Text {
-    Text::of_change(&mut Number(number), 1)
+fn effect_of(number: u64) -> EncodedText {
+    EncodedText::of_change(&mut Number(number), 1)
 }
 
 #[test]
 fn usage_that_is_decoded_to_the_same_passes() {
-    assert_eq!(stored(&Number(3)), Ok(()));
-    assert_eq!(propagated(&Number(1), &effect_of(3), &Number(3)), Ok(()));
+    assert_eq!(check_stored(&Number(3)), Ok(()));
+    assert_eq!(check_effect(&Number(1), &effect_of(3), &Number(3)), Ok(()));
 }
 
 #[test]
 fn usage_that_is_rejected_or_decoded_differently_fails() {
-    let message = |unreadable: Result<(), Unreadable>| unreadable.unwrap_err().to_string();
-    assert_eq!(message(stored(&Number(7))), "what is stored cannot be read:  7");
-    assert_eq!(message(stored(&Number(8))), "what is stored is read as something else:  8");
-    assert_eq!(message(propagated(&Number(1), &effect_of(7), &Number(7))), "an effect is refused: rl-bucket 1 1 7");
+    let message = |result: Result<(), RoundTripError>| result.unwrap_err().to_string();
+    assert_eq!(message(check_stored(&Number(7))), "the stored usage is rejected:  7");
+    assert_eq!(message(check_stored(&Number(8))), "the stored usage is decoded to another state:  8");
+    assert_eq!(message(check_effect(&Number(1), &effect_of(7), &Number(7))), "the effect is rejected: rl-bucket 1 1 7");
     assert_eq!(
-        message(propagated(&Number(1), &effect_of(3), &Number(4))),
-        "an effect makes something else: rl-bucket 1 1 3"
+        message(check_effect(&Number(1), &effect_of(3), &Number(4))),
+        "the effect gives another state: rl-bucket 1 1 3"
     );
-    let deletion = Text::deletion::<Number>();
-    assert_eq!(message(propagated(&Number(1), &deletion, &Number(0))), "an effect is refused: rl-bucket del");
+    let deletion = EncodedText::deletion::<Number>();
+    assert_eq!(message(check_effect(&Number(1), &deletion, &Number(0))), "the effect is rejected: rl-bucket del");
 }
 
 #[test]
 fn unused_usage_passes() {
-    assert_eq!(stored(&Number(0)), Ok(()));
+    assert_eq!(check_stored(&Number(0)), Ok(()));
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn effect_with_trailing_fields_fails() {
     let (mut usage, second) = (BucketUsage::default(), Period::new(Span::SECOND).unwrap());
     let bucket = Bucket::new(Amount::ONE, Amount::ONE, second, Discipline::Burst).unwrap();
     bucket.charge(&mut usage, Timestamp::EPOCH, Amount::ONE);
-    let mut text = Text::of_change(&mut usage, 1);
-    assert_eq!(propagated(&BucketUsage::default(), &text, &usage), Ok(()));
+    let mut text = EncodedText::of_change(&mut usage, 1);
+    assert_eq!(check_effect(&BucketUsage::default(), &text, &usage), Ok(()));
     text.integer(0);
-    assert!(propagated(&BucketUsage::default(), &text, &usage).is_err());
+    assert!(check_effect(&BucketUsage::default(), &text, &usage).is_err());
 }

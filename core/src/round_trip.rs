@@ -3,29 +3,29 @@
 //! The encoding of a key is decoded by other code, perhaps years later, which rejects states that no call can create.
 //! These checks apply that code to each change: in a debug build of the module, and in the fuzz targets.
 
-use crate::effect::{Effect, Fields, Text};
+use crate::effect::{Effect, EncodedText, TextDecoder};
 use crate::limit::Usage;
 use std::fmt;
 
 /// Error of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct RoundTripError {
     /// Description of the error.
-    what: &'static str,
+    description: &'static str,
     /// Encoded text that failed the check.
     text: String,
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for RoundTripError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.text)
+        write!(f, "{}: {}", self.description, self.text)
     }
 }
 
-impl Unreadable {
+impl RoundTripError {
     /// Creates an error with its description and the encoded text.
-    pub(crate) fn because(what: &'static str, text: &Text) -> Unreadable {
-        Unreadable { what, text: String::from_utf8_lossy(text.as_bytes()).escape_debug().collect() }
+    pub(crate) fn new(description: &'static str, text: &EncodedText) -> RoundTripError {
+        RoundTripError { description, text: String::from_utf8_lossy(text.as_bytes()).escape_debug().collect() }
     }
 }
 
@@ -33,56 +33,56 @@ impl Unreadable {
 ///
 /// # Errors
 /// Returns an error if it is rejected or decoded to another state.
-pub fn stored<U: Usage>(usage: &U) -> Result<(), Unreadable> {
+pub fn check_stored<U: Usage>(usage: &U) -> Result<(), RoundTripError> {
     // The key of an unused usage is deleted.
     if usage.is_unused() {
         return Ok(());
     }
-    let text = written(usage);
-    let read = read_back(&text);
-    let read: U = read.ok_or_else(|| Unreadable::because("what is stored cannot be read", &text))?;
-    if written(&read).as_bytes() != text.as_bytes() {
-        return Err(Unreadable::because("what is stored is read as something else", &text));
+    let text = encode(usage);
+    let decoded = decode(&text);
+    let decoded: U = decoded.ok_or_else(|| RoundTripError::new("the stored usage is rejected", &text))?;
+    if encode(&decoded).as_bytes() != text.as_bytes() {
+        return Err(RoundTripError::new("the stored usage is decoded to another state", &text));
     }
-    propagated(&U::default(), &Text::of_whole(usage, 1), usage)
+    check_effect(&U::default(), &EncodedText::of_whole(usage, 1), usage)
 }
 
 /// Checks that the effect of a call, which changed `before` to `after`, has the same result on a copy.
 ///
 /// # Errors
 /// Returns an error if the effect is rejected or has another result.
-pub fn propagated<U: Usage>(before: &U, effect: &Text, after: &U) -> Result<(), Unreadable> {
-    let rejected = || Unreadable::because("an effect is refused", effect);
+pub fn check_effect<U: Usage>(before: &U, effect: &EncodedText, after: &U) -> Result<(), RoundTripError> {
+    let rejected = || RoundTripError::new("the effect is rejected", effect);
     let Some(Effect::Change { version, fields, .. }) = Effect::read::<U>(effect.as_bytes()) else {
         return Err(rejected());
     };
-    let (mut checked, mut applied, mut elsewhere) = (fields, fields, before.clone());
+    let (mut checked, mut applied, mut replica) = (fields, fields, before.clone());
     if !before.accepts_effect(&mut checked, version) || !checked.end() {
         return Err(rejected());
     }
-    elsewhere.apply_effect(&mut applied, version);
-    alike(&elsewhere, after, effect)
+    replica.apply_effect(&mut applied, version);
+    check_equal(&replica, after, effect)
 }
 
 /// Checks that applying an effect to a copy gave the same state as the call.
-pub(crate) fn alike<U: Usage>(elsewhere: &U, here: &U, effect: &Text) -> Result<(), Unreadable> {
-    if written(elsewhere).as_bytes() == written(here).as_bytes() {
+pub(crate) fn check_equal<U: Usage>(replica: &U, original: &U, effect: &EncodedText) -> Result<(), RoundTripError> {
+    if encode(replica).as_bytes() == encode(original).as_bytes() {
         Ok(())
     } else {
-        Err(Unreadable::because("an effect makes something else", effect))
+        Err(RoundTripError::new("the effect gives another state", effect))
     }
 }
 
 /// Decodes an encoded usage to a copy that shares no memory with the original. Returns `None` if it is rejected.
 #[must_use]
-pub fn read_back<U: Usage>(text: &Text) -> Option<U> {
-    let mut fields = Fields::of(text);
+pub fn decode<U: Usage>(text: &EncodedText) -> Option<U> {
+    let mut fields = TextDecoder::of(text);
     U::decode(&mut fields, U::VERSION).filter(|_| fields.end())
 }
 
 /// Encodes a usage as text.
-pub fn written<U: Usage>(usage: &U) -> Text {
-    let mut text = Text::beginning_with(b"");
+pub fn encode<U: Usage>(usage: &U) -> EncodedText {
+    let mut text = EncodedText::beginning_with(b"");
     usage.encode(&mut text);
     text
 }
