@@ -1,9 +1,9 @@
-"""Runs a command beside a server with the module, unless $REDIS_URL already names one:
+"""Runs a command with a server that has the module, unless $REDIS_URL already names one:
 
     python local_server.py uvicorn --factory app:create_app
 
-The command finds the server in $REDIS_URL. When it ends, so does the server; and both end with this
-script, with the terminal, and with the process that --parent names before the command.
+The command gets the address in $REDIS_URL. When the command ends, the server ends too. Both end
+with this script, with the terminal, and with the process that --parent names before the command.
 """
 
 import os
@@ -47,7 +47,7 @@ def run(command: list[str], url: str) -> int:
             try:
                 return process.wait()
             except KeyboardInterrupt:
-                pass  # the terminal told the command too: it ends in its own time
+                pass  # the command gets the signal, too, and ends by itself
             except SystemExit:
                 process.terminate()
                 raise
@@ -55,14 +55,14 @@ def run(command: list[str], url: str) -> int:
 
 @contextmanager
 def local_server() -> Iterator[str]:
-    """The URL of a server on a free port, with its files in a directory of its own."""
+    """Starts a server on a free port with a temporary directory. Yields its URL."""
     module = Path(os.environ.get("RATELIMIT_MODULE", BUILT)).absolute()
     if not module.is_file():
         sys.exit(
             f"{module} is missing: run `make build` in the repository, or set RATELIMIT_MODULE"
         )
-    if told := freshness.why_stale(module):
-        print(told, file=sys.stderr)
+    if warning := freshness.why_stale(module):
+        print(warning, file=sys.stderr)
     try:
         program = binaries.to_run(os.environ.get("SERVER")).path
     except ValueError as error:
@@ -72,7 +72,7 @@ def local_server() -> Iterator[str]:
         directory = owned.enter_context(tempfile.TemporaryDirectory(prefix="ratelimit-"))
         options = {"bind": HOST, "port": port, "dir": directory, "save": ""}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        # Before 7.2 a server must be told that it is to have policies.
+        # Servers before 7.2 have policies only with these words.
         words += ["--loadmodule", str(module), "policies", "yes"]
         log = Path(directory, "server.log")
         with log.open("wb") as output:
@@ -80,7 +80,7 @@ def local_server() -> Iterator[str]:
                 [program, *words],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # Out of reach of the terminal's Ctrl-C: this script ends it, last.
+                # Ctrl-C in the terminal must not reach the server: this script ends it last.
                 start_new_session=True,
             )
         try:

@@ -1,8 +1,8 @@
-"""Draws the simulation: what is offered and admitted, latency and scale over time.
+"""Draws offered and admitted requests, latency and scale of the simulation over time.
 
     python chart.py controller.svg
 
-`make demo` at the root does, since it needs matplotlib.
+`make demo` in the repository runs it, because it needs matplotlib.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from simulation import (
     server_with_clock,
 )
 
-# A simulation that is run twice gives the same bytes.
+# Constant, so that two runs write the same bytes.
 mpl.rcParams |= {
     "svg.hashsalt": "redis-ratelimit",
     "font.size": 10,
@@ -37,7 +37,7 @@ mpl.rcParams |= {
     "figure.titlesize": 13,
 }
 
-# Okabe and Ito's, which the colour-blind can tell apart.
+# Colours of Okabe and Ito, which colour-blind readers can distinguish.
 BLUE, ORANGE, GREEN, GREY, BLACK = "#0072B2", "#E69F00", "#009E73", "#888888", "#000000"
 
 
@@ -51,8 +51,8 @@ def draw(runs: dict[str, list[Second]], server: str, path: Path) -> None:
         rows[:, 0], ("requests a second", "p99, milliseconds\n(log scale)", "scale"), strict=True
     ):
         axes.set_ylabel(label)
-    # Below all of them: lines cross every corner of a panel.
-    handles = [each for axes in rows[:2, 0] for each in axes.get_legend_handles_labels()[0]]
+    # Below the panels, because lines cross every corner of them.
+    handles = [line for axes in rows[:2, 0] for line in axes.get_legend_handles_labels()[0]]
     figure.legend(handles=handles, loc="outside lower right", ncols=len(handles), fontsize=9)
     for axes in rows[-1]:
         axes.set_xlabel("seconds")
@@ -66,24 +66,24 @@ def draw(runs: dict[str, list[Second]], server: str, path: Path) -> None:
 
 
 def draw_run(seconds: list[Second], rates: Axes, latency: Axes, scale: Axes) -> None:
-    times = [one.at for one in seconds]
+    times = [second.at for second in seconds]
     for axes in (rates, latency, scale):
         axes.axvspan(SLOW_FROM, SLOW_UNTIL, color=GREY, alpha=0.15, linewidth=0)
         axes.set_xlim(0, END)
     instants = [at / 10 for at in range(END * 10)]
     rates.plot(instants, [capacity(at) for at in instants], color=BLACK, linestyle="--",
                linewidth=1.2, label="what the backend can do")  # fmt: skip
-    # Wider than what is admitted, which lies on it while nothing is denied.
-    rates.plot(times, [one.offered for one in seconds], color=GREY, linewidth=4, alpha=0.5,
+    # Wider than the admitted line, which covers it while nothing is denied.
+    rates.plot(times, [second.offered for second in seconds], color=GREY, linewidth=4, alpha=0.5,
                solid_joinstyle="round", label="offered")  # fmt: skip
-    rates.plot(times, [one.admitted for one in seconds], color=BLUE, label="admitted")
+    rates.plot(times, [second.admitted for second in seconds], color=BLUE, label="admitted")
     rates.set_ylim(bottom=0)
-    latency.plot(times, [one.p99_ms for one in seconds], color=ORANGE, label="p99")
+    latency.plot(times, [second.p99_ms for second in seconds], color=ORANGE, label="p99")
     latency.axhline(TARGET_MS, color=BLACK, linestyle=":", linewidth=1.4, label="target")
     latency.set_yscale("log")
     latency.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     latency.minorticks_off()
-    scale.plot(times, [one.scale for one in seconds], color=GREEN, drawstyle="steps-post")
+    scale.plot(times, [second.scale for second in seconds], color=GREEN, drawstyle="steps-post")
     scale.set_ylim(0, 1.08)
 
 

@@ -1,16 +1,16 @@
-"""Scales a policy by the p99 latency of the backend that it guards.
+"""Scales a policy by the p99 latency of the backend that it protects.
 
     python controller.py --policy backend --target-ms 500 --prometheus http://prometheus:9090 \\
         --query 'histogram_quantile(0.99, sum by (le) (rate(backend_seconds_bucket[10s])))'
 
-Each step multiplies the scale if the backend is too slow, and adds to it if it is not: additive
-increase, multiplicative decrease, which converges however many share the backend (Chiu and Jain,
+Each step multiplies the scale if the backend is too slow, and otherwise adds to it: additive
+increase, multiplicative decrease, which converges for any number of controllers (Chiu and Jain,
 "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer Networks",
-Computer Networks and ISDN Systems 17, 1989). What it costs: two calls a step, and the requests that
-are denied while it looks for the capacity, which it overshoots a little each time.
+Computer Networks and ISDN Systems 17, 1989). It costs two calls per step, and the requests that are
+denied while it searches the capacity, which it overshoots a little each time.
 
-Each step renews the scale for a short time. So whatever becomes of the controller, of its view of
-the backend or of its way to Redis, the policy is soon the operator's again.
+Each step sets the scale for a short time. If the controller stops, or loses Prometheus or Redis,
+the scale soon expires to 1.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from redis_ratelimit import Limiter, RateLimitError
 
 log = logging.getLogger("controller")
 
-# The p99 in milliseconds; None if it is not known, as when nobody calls.
+# p99 in milliseconds, or None if it is unknown, for example without traffic.
 Measure = Callable[[], float | None]
 
 
@@ -41,39 +41,39 @@ class Controller:
     limiter: Limiter
     policy: str
     target_ms: float
-    # Of the whole: from a quarter back to 1 takes 15 steps.
+    # Added per step. From 0.25 back to 1 takes 15 steps.
     increase: float = 0.05
     decrease: float = 0.7
-    # Never 0: who admits nobody has nothing to measure, and would never see that it is over.
+    # Above 0: without admitted requests there is no latency to measure, and no recovery.
     least: float = 0.05
-    # How long a scale lasts: some steps, so that one that is late or lost does no harm.
+    # Lifetime of a scale in seconds: several steps, so that one may be late or lost.
     hold: float = 5
-    # Seconds in which one step counts, of however many controllers: None for one controller alone.
+    # Seconds in which only one step counts, for any number of controllers. None for one controller.
     every: float | None = None
 
     def scale(self) -> float:
         """Returns the current scale; 1 if there is none or it has ended."""
-        found = self.limiter.policies.get(self.policy)
-        if found is None:
+        result = self.limiter.policies.get(self.policy)
+        if result is None:
             raise LookupError(f"there is no policy {self.policy!r} to scale")
-        return found.scale
+        return result.scale
 
     def step(self, p99_ms: float | None) -> float:
-        """The scale from now on. One that does not see the backend leaves the scale to lapse."""
+        """Makes a step and returns the scale. Without a latency, the scale is left to expire."""
         if p99_ms is None:
             return self.scale()
         policies = self.limiter.policies
         if p99_ms > self.target_ms:
-            told = policies.multiply(
+            result = policies.multiply(
                 self.policy, self.decrease, least=self.least, every=self.every, time=self.hold
             )
         else:
-            told = policies.add(self.policy, self.increase, every=self.every, time=self.hold)
-        return told.factor
+            result = policies.add(self.policy, self.increase, every=self.every, time=self.hold)
+        return result.factor
 
 
 def run(controller: Controller, measure: Measure, pause: Callable[[], None]) -> None:
-    """Steps for ever. What goes wrong is in the log, and tried again at the next step."""
+    """Makes steps forever. An error is logged, and the next step is made as usual."""
     scale = 1.0
     while True:
         try:
@@ -86,12 +86,12 @@ def run(controller: Controller, measure: Measure, pause: Callable[[], None]) -> 
 
 
 def prometheus(url: str, query: str) -> float | None:
-    """The result of a query that tells the p99 in seconds, as histogram_quantile does."""
+    """Returns the p99 in milliseconds, from a query for seconds such as histogram_quantile."""
     with urlopen(f"{url}/api/v1/query?{urlencode({'query': query})}", timeout=2) as reply:
-        found = json.load(reply)["data"]["result"]
-    if not found:
+        result = json.load(reply)["data"]["result"]
+    if not result:
         return None
-    seconds = float(found[0]["value"][1])
+    seconds = float(result[0]["value"][1])
     # NaN: there were no requests.
     return None if isnan(seconds) else seconds * 1000
 
@@ -113,7 +113,7 @@ def main() -> None:
                 words.policy,
                 words.target_ms,
                 hold=5 * words.every,
-                # A little less, as no pause is exact.
+                # Below the pause, which is not exact.
                 every=0.9 * words.every,
             ),
             lambda: prometheus(words.prometheus, words.query),

@@ -1,9 +1,9 @@
-"""Draws a fleet of a hundred workers whose upstream can do half as much for a while: what the
-upstream answers and refuses, and the scale of the fleet's policy, by who brakes.
+"""Draws a fleet of a hundred workers whose upstream has half the capacity for a while: answered and
+refused requests, and the scale of the fleet's policy.
 
     python fleet_chart.py fleet.svg
 
-`make demo` at the root does, since it needs matplotlib.
+`make demo` in the repository runs it, because it needs matplotlib.
 """
 
 import argparse
@@ -59,11 +59,11 @@ def draw_run(tallies: list[Tally], rates: Axes, scale: Axes) -> None:
     instants = [at / 10 for at in range(END * 10)]
     rates.plot(instants, [capacity(round(at * SECOND)) for at in instants], color=BLACK,
                linestyle="--", linewidth=1.2, label="what the upstream can do")  # fmt: skip
-    times = [one.at for one in tallies]
-    rates.plot(times, [one.answered for one in tallies], color=BLUE, label="answered")
-    rates.plot(times, [one.refused for one in tallies], color=ORANGE, label="refused (429)")
+    times = [tally.at for tally in tallies]
+    rates.plot(times, [tally.answered for tally in tallies], color=BLUE, label="answered")
+    rates.plot(times, [tally.refused for tally in tallies], color=ORANGE, label="refused (429)")
     rates.set_ylim(0, 1.15 * CAPACITY)
-    scale.plot(times, [one.scale for one in tallies], color=GREEN, drawstyle="steps-post")
+    scale.plot(times, [tally.scale for tally in tallies], color=GREEN, drawstyle="steps-post")
     scale.set_ylim(0, 1.08)
 
 

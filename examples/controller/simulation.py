@@ -1,7 +1,7 @@
-"""A backend that is slow for a while, behind a policy, with and without a controller.
+"""Simulates a backend that is slow for a while behind a policy, with and without a controller.
 
-The requests ask a real server, whose clock this moves: 80 seconds pass in one or two, and the same
-happens each time.
+The policy is on a real server, whose clock the simulation moves. 80 simulated seconds take one or
+two, and each run is the same.
 """
 
 import os
@@ -32,9 +32,9 @@ OFFERED, CAPACITY, SLOW_CAPACITY = 80, 120, 40
 WORKERS = 6
 TARGET_MS = 500
 POLICY, LIMIT = "backend", TokenBucket(20, 100, "1s")
-# Seconds for a call, of which a busy machine needs many.
-PATIENCE = 20
-DIES = 35
+# Seconds for a call, long enough for a busy machine.
+TIMEOUT = 20
+DIES_AT = 35
 
 
 def capacity(at: float) -> int:
@@ -42,25 +42,25 @@ def capacity(at: float) -> int:
 
 
 class Backend:
-    """Some workers and a queue in front of them; nobody in it ever gives up."""
+    """Workers with a queue. Queued requests never time out."""
 
     def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        # When each worker is free, and when each request is done and how long that took.
+        self._random = chance
+        # Times at which workers are free; end and latency of each request.
         self._free = [0.0] * WORKERS
-        self._at_work: list[tuple[float, float]] = []
+        self._running: list[tuple[float, float]] = []
 
     def begin(self, at: float) -> None:
         start = max(at, self._free[0])
-        done = start + self._chance.gammavariate(4, WORKERS / capacity(start) / 4)
+        done = start + self._random.gammavariate(4, WORKERS / capacity(start) / 4)
         heapreplace(self._free, done)
-        heappush(self._at_work, (done, done - at))
+        heappush(self._running, (done, done - at))
 
     def p99_ms(self, until: float) -> float | None:
         """Returns the p99 of the requests that were done since the last call."""
         latencies = []
-        while self._at_work and self._at_work[0][0] <= until:
-            latencies.append(heappop(self._at_work)[1])
+        while self._running and self._running[0][0] <= until:
+            latencies.append(heappop(self._running)[1])
         if not latencies:
             return None
         return 1000 * sorted(latencies)[ceil(0.99 * len(latencies)) - 1]
@@ -91,7 +91,7 @@ def simulate(redis: Redis, limiter: Limiter, clock: Clock, alive_until: float) -
     limiter.policies.set(POLICY, LIMIT)
     controller = Controller(limiter, POLICY, TARGET_MS)
     backend = Backend(random.Random(2))
-    # A request, or the end of a second.
+    # Times of requests (False) and of ends of seconds (True).
     events = [(at, False) for at in traffic(random.Random(1))]
     events += [(float(at), True) for at in range(1, END + 1)]
     heapify(events)
@@ -107,7 +107,7 @@ def simulate(redis: Redis, limiter: Limiter, clock: Clock, alive_until: float) -
             offered = admitted = 0
             continue
         offered += 1
-        # One limit for all who call the backend. 0: go.
+        # One limit for all callers of the backend. 0: no delay.
         if redis.execute_command("RL.DELAY", "{backend}:all", POLICY) == 0:
             admitted += 1
             backend.begin(at)
@@ -117,12 +117,12 @@ def simulate(redis: Redis, limiter: Limiter, clock: Clock, alive_until: float) -
 RUNS = {
     "without a controller": 0,
     "with a controller": inf,
-    f"it dies at {DIES} s": DIES,
+    f"it dies at {DIES_AT} s": DIES_AT,
 }
 
 
 def all_runs(redis: Redis, clock: Clock) -> dict[str, list[Second]]:
-    with Limiter(redis, timeout=PATIENCE) as limiter:
+    with Limiter(redis, timeout=TIMEOUT) as limiter:
         return {name: simulate(redis, limiter, clock, until) for name, until in RUNS.items()}
 
 
@@ -144,8 +144,8 @@ def main() -> None:
     print("seconds " + "  admitted     p99 ms     scale  " * len(runs))
     for seconds in zip(*runs.values(), strict=True):
         if seconds[0].at % 4 == 0:
-            columns = (f"{one.admitted:10} {one.p99_ms or 0:10.0f} {one.scale:9.2f}  "
-                       for one in seconds)  # fmt: skip
+            columns = (f"{run.admitted:10} {run.p99_ms or 0:10.0f} {run.scale:9.2f}  "
+                       for run in seconds)  # fmt: skip
             print(f"{seconds[0].at:7} " + "".join(columns))
 
 

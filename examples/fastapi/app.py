@@ -1,4 +1,4 @@
-"""The application: who calls, which limits hold, and what they guard."""
+"""Application with its limits and the identification of callers."""
 
 import os
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +14,7 @@ from redis_ratelimit.asgi import address
 from starlette.requests import HTTPConnection
 from tenants import PREFIX, Caller, Limits, RateLimitMiddleware
 
-# All tenants share it, so no tenant's slot can hold it: processes lease units of it.
+# Shared by all tenants, so its key is in no tenant's slot. Processes lease units of it.
 GLOBAL = TokenBucket(1_000_000, 1_000_000, name="global")
 
 LIMITS = {
@@ -23,8 +23,8 @@ LIMITS = {
     "ip:{ip}": Sliding(50, "1m", name="ip"),
 }
 
-# Stands for whatever authenticates: tenant and user must come from there. A client that may name
-# itself has as many limits as it can think of names.
+# Placeholder for authentication, from which tenant and user must come. A client that names itself
+# has as many limits as it invents names.
 API_KEYS = {
     "alice-key": {"tenant": "acme", "user": "alice"},
     "bob-key": {"tenant": "acme", "user": "bob"},
@@ -32,8 +32,8 @@ API_KEYS = {
 }
 
 
-# What has a limit of its own; all else is one endpoint. Not the path as it comes, of which a client
-# can think of as many as it likes.
+# Endpoints with separate limits. All other paths are one endpoint, because a client can invent any
+# number of paths.
 ENDPOINTS = ("/items", "/v1/chat", "/login")
 
 
@@ -43,11 +43,11 @@ class Settings:
     cluster: bool = False
     fail_open: bool = True
     shadow: bool = False
-    # How many processes serve: while Redis is away, each allows its share.
+    # Number of processes. During an outage of Redis, each grants its share.
     processes: int = 1
     timeout: float = 0.1
     pause: float = 1.0
-    # How many units of the global limit a process leases at a time, and for how many seconds.
+    # Units of the global limit that a process leases at a time, and for how many seconds.
     batch: int = 1000
     keep: float = 1.0
     limits: Limits = field(default_factory=lambda: LIMITS)
@@ -68,11 +68,13 @@ class Settings:
 
 
 def endpoint(path: str) -> str:
-    return next((one for one in ENDPOINTS if path == one or path.startswith(f"{one}/")), "other")
+    return next(
+        (name for name in ENDPOINTS if path == name or path.startswith(f"{name}/")), "other"
+    )
 
 
 def identify(connection: HTTPConnection) -> Caller | None:
-    if connection.url.path == "/health":  # a load balancer's, which must never be denied
+    if connection.url.path == "/health":  # health checks must never be denied
         return None
     caller = API_KEYS.get(connection.headers.get("x-api-key", ""), {"tenant": "public"})
     ip = address(connection.scope) or "unknown"
@@ -94,7 +96,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # A server without the module is in the log there and then. Requests fail until it has it.
+        # Logs a server without the module at the start. Requests fail until it has the module.
         with suppress(RateLimitError):
             await limiter.check()
         async with limiter, units:

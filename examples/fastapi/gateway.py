@@ -1,4 +1,4 @@
-"""A language-model gateway: requests and tokens a minute, in one call."""
+"""Language-model gateway: limits requests and tokens per minute in one call."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -10,13 +10,13 @@ from starlette.datastructures import State
 from starlette.responses import JSONResponse, Response
 from tenants import denial, key_of
 
-# Both on one key. A request costs one of the first, and as many of the last as it has tokens.
+# Limits of one key. A request costs one unit of the first, and its tokens of the second.
 LIMITS = (
     TokenBucket(60, 60, "1m", name="llm-requests", cost=1),
     TokenBucket(10_000, 10_000, "1m", name="llm-tokens"),
 )
 
-# How long a reservation can be settled: longer than any request takes.
+# Time in which a reservation can be settled. Longer than any request takes.
 RESERVED_FOR = "10m"
 
 router = APIRouter()
@@ -29,7 +29,7 @@ class Question(BaseModel):
 
 class Answer(NamedTuple):
     text: str
-    # All that the provider bills: those of the prompt and those of the answer.
+    # Tokens that the provider bills: of the prompt and of the answer.
     tokens: int
 
 
@@ -37,12 +37,12 @@ Model = Callable[[Question], Awaitable[Answer]]
 
 
 async def echo(question: Question) -> Answer:
-    """Stands for a provider."""
+    """Placeholder for a provider."""
     return Answer(question.prompt.upper(), 2 * count(question.prompt))
 
 
 def count(text: str) -> int:
-    """About what a tokenizer would say, which is all that an estimate needs."""
+    """Estimates the number of tokens."""
     return len(text) // 4 + 1
 
 
@@ -51,15 +51,15 @@ async def chat(question: Question, request: Request) -> Response:
     state, caller = request.app.state, request.app.state.identify(request)
     if "user" not in caller:
         raise HTTPException(401, "an API key is needed")
-    response = await answered(question, key_of("llm:{user}", caller), state)
-    # Of the last limit. "tokens" is not (yet) among the quota units that the draft registers.
+    response = await respond(question, key_of("llm:{user}", caller), state)
+    # Quota unit of the second limit. The draft does not register "tokens".
     response.headers["RateLimit-Policy"] += ';qu="tokens"'
     return response
 
 
-async def answered(question: Question, key: str, state: State) -> Response:
+async def respond(question: Question, key: str, state: State) -> Response:
     limiter, limits = state.limiter, state.llm_limits
-    # The most that it can cost. What it does cost is known only afterwards.
+    # Maximum cost. The actual cost is known only after the response.
     estimate = count(question.prompt) + question.max_tokens
     decision = await limiter.take(key, *limits, cost=estimate, ttl=RESERVED_FOR, each=True)
     if not decision:
@@ -69,8 +69,8 @@ async def answered(question: Question, key: str, state: State) -> Response:
         answer = await state.model(question)
         used = answer.tokens
     finally:
-        # If the model failed, nothing was used. A gateway that dies here leaves the estimate
-        # charged, which recovers by itself.
+        # A failed model has used nothing. If this process dies here, the estimate stays charged and
+        # recovers with the limit.
         settled = await limiter.settle(key, *limits, id=decision.id, cost=used, each=True)
-    told = fields(settled or decision)
-    return JSONResponse({"text": answer.text, "tokens": answer.tokens}, headers=told)
+    headers = fields(settled or decision)
+    return JSONResponse({"text": answer.text, "tokens": answer.tokens}, headers=headers)

@@ -1,4 +1,4 @@
-"""Logging in: a few tries a minute, and whoever goes on guessing is banned."""
+"""Login with a few attempts per minute, and a ban for repeated denials."""
 
 from hmac import compare_digest
 
@@ -9,27 +9,27 @@ from redis_ratelimit.asgi import address
 from starlette.responses import JSONResponse, Response
 from tenants import denial, key_of
 
-# Of one account and from one address: behind an address may be a thousand people, and whoever
-# guesses from elsewhere must not lock the account's owner out.
+# Per account and address: many people may share an address, and attempts from other addresses must
+# not lock out the owner of the account.
 LIMIT = Sliding(5, "1m", name="login")
-# The third try within ten minutes that is denied bans for an hour, the right password too.
+# The third denied attempt within ten minutes bans for an hour, even with the right password.
 BAN = Ban(3, "10m", "1h")
 
-# Stands for whatever knows passwords, and knows them only as hashes.
+# Placeholder for a user database, which would store only hashes of passwords.
 ACCOUNTS = {"alice": ("correct horse battery staple", "alice-key")}
 
 router = APIRouter()
 
 
 class Credentials(BaseModel):
-    # It becomes part of a key.
+    # Part of a key, therefore bounded.
     account: str = Field(max_length=64)
     password: str = Field(max_length=1024)
 
 
 @router.post("/login")
 async def login(credentials: Credentials, request: Request) -> Response:
-    # One tenant for all, since who it is is not known yet.
+    # One tenant for all logins, because the user is not known yet.
     ip = address(request.scope) or "unknown"
     caller = {"tenant": "public", "account": credentials.account, "ip": ip}
     key = key_of("login:{account}:{ip}", caller)

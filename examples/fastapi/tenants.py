@@ -1,4 +1,4 @@
-"""The limits of tenants: all of a request's in one call, behind one that all tenants share."""
+"""Limits of a tenant, charged in one call, and a global limit that all tenants share."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,34 +16,34 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger("tenants")
 
-# What every key begins with.
+# Prefix of every key.
 PREFIX = "rl"
 
-# "tenant", and what the keys of its limits are made of.
+# Fields of a caller for the keys of its limits. "tenant" is required.
 Caller = Mapping[str, str]
 
-# By whose they are: "user:{user}" applies to callers of whom the user is known.
+# Limits by the template of their key: "user:{user}" applies to callers with a known user.
 Limits = Mapping[str, Limit]
 
 
-def key_of(whose: str, caller: Caller) -> str:
-    """`rl:{tenant}:limit:whose`. Only what is between the braces decides the slot in a cluster."""
+def key_of(template: str, caller: Caller) -> str:
+    """Returns `rl:{tenant}:...`. The part in braces alone decides the slot in a cluster."""
     names = {field: _escaped(name) for field, name in caller.items()}
-    return f"{PREFIX}:{{{names['tenant']}}}:{whose.format_map(names)}"
+    return f"{PREFIX}:{{{names['tenant']}}}:{template.format_map(names)}"
 
 
 def keyed(limits: Limits, caller: Caller) -> dict[str, Limit]:
     """Returns the limits that apply to the caller, by key."""
     return {
-        key_of(whose, caller): limit
-        for whose, limit in limits.items()
-        if {field for _, field, _, _ in Formatter().parse(whose) if field} <= caller.keys()
+        key_of(template, caller): limit
+        for template, limit in limits.items()
+        if {field for _, field, _, _ in Formatter().parse(template) if field} <= caller.keys()
     }
 
 
 def _escaped(name: str) -> str:
-    """No two names become one, and none brings braces or colons along, and with them another's key:
-    as JavaScript's encodeURIComponent does. An empty name would make an empty tag, which is none.
+    """Escapes a name like JavaScript's encodeURIComponent. Different names stay different, and none
+    contains braces or colons. An empty name becomes %, because {} is not a hash tag.
     """
     return quote(name, safe="!~*'()", errors="surrogatepass") or "%"
 
@@ -54,14 +54,14 @@ def denial(decision: Decision) -> Response:
 
 
 class RateLimitMiddleware:
-    """Answers 429 in place of the application, or adds the rate limit fields to its response.
+    """Responds 429 instead of the application, or adds rate limit fields to its response.
 
     In a cluster the keys of one call must share a slot, so those of a tenant have the tenant as
     their hash tag. The limit that all tenants share cannot be among them: `units` of it are leased
     and spent first.
 
-    In the shadow, limits are charged and denials logged, but all requests pass and clients see
-    nothing: to try limits on real traffic.
+    In shadow mode, limits are charged and denials logged, but all requests pass and responses have
+    no rate limit fields. This tests limits on real traffic.
     """
 
     def __init__(
@@ -80,13 +80,12 @@ class RateLimitMiddleware:
         self._units = units
         self._identify = identify
         self._shadow = shadow
-        # Units of requests that their tenants denied, for the next ones: never more than there are
-        # requests at once.
+        # Units of requests that their tenant's limits denied, kept for the next requests.
         self._put_back: list[Decision] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = self._identify(HTTPConnection(scope)) if scope["type"] == "http" else None
-        if caller is None:  # it is not limited
+        if caller is None:  # not limited
             await self._app(scope, receive, send)
             return
         if self._shadow:
@@ -107,22 +106,23 @@ class RateLimitMiddleware:
         await self._app(scope, receive, send_with_fields)
 
     async def _try(self, caller: Caller) -> None:
-        """Whatever goes wrong in the shadow is no request's business. The limiter logs it."""
+        """Charges a request in shadow mode. Errors do not affect it; the limiter logs them."""
         with suppress(RateLimitError):
             decision = await self._take(keyed(self._limits, caller))
-            # An outage says nothing about the limits on trial.
+            # Decisions during an outage are not decisions of these limits.
             if not decision and decision.source == "server":
-                by = [one.name for one in decision.each if not one] or [decision.limits[0].name]
+                denying = [limit.name for limit in decision.each if not limit]
+                by = denying or [decision.limits[0].name]
                 log.warning("shadow: would deny %s by %s", dict(caller), by)
 
     async def _take(self, limits: dict[str, Limit]) -> Decision:
-        """Charges a request. Of the global limit clients are told only where it denies."""
+        """Charges a request. Clients see the global limit only if it denies."""
         unit = self._put_back.pop() if self._put_back else await self._units.take()
         if not unit:
             return unit
         passes = not limits
         try:
-            # Without an id, which each key would have to remember for each request.
+            # Without an idempotency key, because each key would have to store it for each request.
             decision = await self._limiter.take_all(limits, once=False) if limits else unit
             passes = decision.allowed
         finally:
@@ -131,10 +131,10 @@ class RateLimitMiddleware:
         return decision
 
 
-def _add(there: MutableHeaders, found: Mapping[str, str]) -> None:
-    for name, value in found.items():
-        # A handler may have asked limits of its own. These two are lists, and hold both.
+def _add(headers: MutableHeaders, added: Mapping[str, str]) -> None:
+    for name, value in added.items():
+        # A handler may have added fields of its own limits. These two are lists and take both.
         if name in {"RateLimit", "RateLimit-Policy"}:
-            there.append(name, value)
+            headers.append(name, value)
         else:
-            there.setdefault(name, value)
+            headers.setdefault(name, value)

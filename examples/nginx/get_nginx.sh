@@ -1,13 +1,13 @@
 #!/bin/sh
 # Gets Debian's nginx with its Lua module into a folder: `sh get_nginx.sh FOLDER`. It installs nothing and needs no root.
-# What the system has of it already is left out.
+# Packages that the system has are left out.
 set -eu
 mkdir -p "$1"
 to=$(cd "$1" && pwd)
 rm -rf "$to/new" "$to/debs"
 mkdir -p "$to/lists/partial" "$to/debs/partial"
 
-# With lists of its own, as those of the system may be old, or not there at all.
+# Uses its own package lists, because those of the system may be old or missing.
 apt() {
 	apt-get --quiet=2 -o Debug::NoLocking=true -o APT::Sandbox::User= -o Acquire::Languages=none \
 		-o Dir::State::Lists="$to/lists" -o Dir::Cache="$to" -o Dir::Cache::Archives="$to/debs" "$@"
@@ -17,7 +17,7 @@ apt install --download-only --yes --no-install-recommends nginx libnginx-mod-htt
 for package in "$to"/debs/*.deb; do
 	dpkg-deb --extract "$package" "$to/new"
 done
-# All of it or nothing, whenever this is interrupted.
+# A rename, so that an interruption leaves no incomplete folder.
 rm -rf "$to/root"
 mv "$to/new" "$to/root"
 rm -r "$to/lists" "$to/debs"

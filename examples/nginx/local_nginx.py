@@ -1,8 +1,8 @@
-"""Runs nginx with nginx.conf, in a folder of its own, before the server in $REDIS_URL:
+"""Runs nginx with nginx.conf, in a temporary folder, with the server in $REDIS_URL:
 
     python local_nginx.py --port 8080
 
-With --find it only prints which nginx that would be, and fails if there is none with Lua.
+With --find it only prints the path of nginx, and fails if there is none with Lua.
 """
 
 import argparse
@@ -22,13 +22,13 @@ sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 from support import lifetime  # noqa: E402
 
-# Where get_nginx.sh puts one.
+# Folder of get_nginx.sh.
 FETCHED = HERE.parents[1] / "target/nginx/root"
 
-# In the order in which nginx has to load them.
+# Modules in the order in which nginx must load them.
 MODULES = ("ndk_http_module.so", "ngx_http_lua_module.so")
 
-# What nginx.conf names, for a server that has none of them yet.
+# Policies that nginx.conf names, set unless they exist.
 POLICIES = {
     "plan:free": "TOKENBUCKET 60 60 1m",
     "plan:pro": "TOKENBUCKET 600 600 1m FIXED 100000 1mo ALIGNED AS month",
@@ -39,14 +39,14 @@ POLICIES = {
 
 @dataclass(frozen=True)
 class Program:
-    """nginx, and what it needs to have Lua."""
+    """nginx and its Lua modules."""
 
     path: Path
     modules: tuple[Path, ...]
 
     @property
     def environment(self) -> dict[str, str]:
-        """Returns the paths to a fetched nginx's libraries. The rest is the system's."""
+        """Returns the paths to the libraries of a fetched nginx."""
         libraries = [*FETCHED.glob("usr/lib/*-linux-gnu"), *FETCHED.glob("lib/*-linux-gnu")]
         return {
             "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
@@ -55,7 +55,7 @@ class Program:
 
 
 def find() -> Program | None:
-    """The fetched one or the system's; of its parts, those that the system lacks are fetched."""
+    """Finds the fetched nginx or that of the system, and its modules in either place."""
     path = shutil.which(FETCHED / "usr/sbin/nginx") or shutil.which(
         "nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin"
     )
@@ -75,8 +75,8 @@ def start(
     redis_url: str,
     output: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts nginx with all of its files in `folder`, and a configuration with these texts of
-    nginx.conf replaced. It tells what it has to tell on `output`.
+    """Starts nginx with all of its files in `folder` and the `changes` to nginx.conf. It logs to
+    `output`.
     """
     configuration = (HERE / "nginx.conf").read_text()
     for old, new in changes.items():
@@ -87,11 +87,11 @@ def start(
     shutil.copy(HERE / "ratelimit.lua", folder)
     enabled = "".join(f"load_module {module};\n" for module in program.modules)
     write(folder / "modules-enabled/lua.conf", enabled)
-    # Debian's are in /var/lib/nginx.
+    # Debian's default is /var/lib/nginx, which may not be writable.
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     write(folder / "conf.d/temporary.conf", "".join(f"{k}_temp_path {k};\n" for k in kinds))
     write(folder / "files/index.html", "<!doctype html><title>hello</title>\n")
-    # Workers of root would be nobody's, who may not read the folder.
+    # By default, workers of root run as nobody, who may not read the folder.
     user = "user root; " if os.geteuid() == 0 else ""
     words = ["-e", "stderr", "-p", folder, "-c", "nginx.conf"]
     return lifetime.start(
@@ -100,7 +100,7 @@ def start(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        # Out of reach of the terminal's Ctrl-C: whoever started it ends it.
+        # Ctrl-C in the terminal must reach only the parent, which ends nginx.
         start_new_session=True,
     )
 

@@ -1,29 +1,29 @@
--- Asks a Redis or Valkey server with redis-ratelimit about each request, before nginx passes it on.
+-- Charges each request to limits on a Redis or Valkey server with redis-ratelimit, before nginx forwards it.
 --
 --     init_by_lua_block   { limits = require("ratelimit").new { redis = "redis://10.0.0.7" } }
 --     access_by_lua_block { limits:check { by = "address", whose = limits.network(), policies = { "anonymous" } } }
 --
--- What is allowed is on the server, as policies. nginx.conf, beside this file, is a whole configuration.
+-- The limits are policies on the server. nginx.conf in the same folder is a complete configuration.
 
 local Limits = {}
 Limits.__index = Limits
 
--- What a policy with all its limits in the shadow says: there is no limit to tell of.
+-- Limit in the reply of a policy whose limits are all in shadow mode. It is not shown to clients.
 local NO_LIMIT = 1000000000000
 
--- Whether a request passes that nobody decided, since the server was away or refused the call.
+-- Values of on_outage: `true` if a request passes without a decision (outage, or error of the server).
 local PASSES = { open = true, closed = false }
 
---- For all workers; to be called once, in init_by_lua.
+--- Creates the limits for all workers. Call it once, in init_by_lua.
 --
--- @param settings a table, all of it optional:
---   redis       redis://[[user]:password@]host[:port]. A host by its name needs nginx's `resolver`.
---   timeout_ms  how long a decision may take, with connecting: 100. After that nobody decided.
+-- @param settings a table of optional settings:
+--   redis       redis://[[user]:password@]host[:port]. A host name needs nginx's `resolver`.
+--   timeout_ms  maximum duration of a decision, including the connection: 100.
 --   pool_size   idle connections that each worker keeps: 32.
---   idle_ms     for how long it keeps one: 60000.
---   failures    after so many calls in a row without a reply: 5 ...
---   pause_ms    ... a worker makes none for so long, then one, and if that has a reply all again: 1000.
---   on_outage   "open" (default) lets a request pass that nobody decided; "closed" answers 503.
+--   idle_ms     idle time after which a connection is closed: 60000.
+--   failures    calls in a row without a reply that begin an outage: 5.
+--   pause_ms    pause of a worker between single calls during an outage: 1000.
+--   on_outage   "open" (default) passes requests without a decision; "closed" responds 503.
 function Limits.new(settings)
     local url = settings.redis or "redis://127.0.0.1"
     local user, password, address = url:match("^redis://([^:/@]*):(.+)@(.*)$")
@@ -40,33 +40,33 @@ function Limits.new(settings)
         failures = settings.failures or 5,
         pause_ms = settings.pause_ms or 1000,
         on_outage = settings.on_outage or "open",
-        -- Of this worker: each finds out by itself.
+        -- State of this worker. Workers detect outages separately.
         failed = 0,
-        asks_again_at = 0,
-        tells_again_at = 0,
+        retry_at = 0,
+        log_again_at = 0,
     }
     self.pool = self.user .. "@" .. host .. ":" .. self.port
     assert(PASSES[self.on_outage] ~= nil, "on_outage is neither open nor closed: " .. self.on_outage)
     return setmetatable(self, Limits)
 end
 
---- Charges a request, or answers it: 429 if it is denied, 503 if nobody decided and it fails closed.
+--- Charges a request. Responds 429 if it is denied, or 503 without a decision if on_outage is "closed".
 --
--- A request is charged once, although nginx comes here again when it sends one on to another URI
--- by itself (index, error_page, try_files).
+-- A request is charged once, although nginx calls this again after an internal redirect (index,
+-- error_page, try_files).
 --
 -- @param limit a table:
---   by         what kind of limit it is, such as "customer": in keys, and in what clients are told.
---   whose      who is limited; as proved by authentication, or an address.
---   policies   names of policies. The first that exists on the server rules.
---   cost       units: 1.
---   fields     false: clients are told of a denial only, and the call is cheaper (RL.DELAY).
---   on_outage  if it is another than in the settings.
+--   by         name of the limit, such as "customer", in keys and header fields.
+--   whose      authenticated name or address of the caller.
+--   policies   names of policies. The first that exists on the server applies.
+--   cost       units, 1 by default.
+--   fields     false: no header fields but Retry-After, and a cheaper call (RL.DELAY).
+--   on_outage  replaces the value of the settings.
 function Limits:check(limit)
     if assert(ngx.var.ratelimit, "nginx.conf has no $ratelimit") ~= "" then
         return
     end
-    ngx.var.ratelimit = "asked"
+    ngx.var.ratelimit = "pending"
     local on_outage = limit.on_outage or self.on_outage
     local passes = PASSES[on_outage]
     assert(passes ~= nil, "on_outage is neither open nor closed: " .. on_outage)
@@ -83,7 +83,7 @@ function Limits:check(limit)
         words[#words + 1] = tostring(limit.cost)
     end
 
-    local reply = self:ask(words)
+    local reply = self:decide(words)
     if not reply then
         ngx.var.ratelimit = on_outage
         if passes then
@@ -96,28 +96,28 @@ function Limits:check(limit)
     local allowed, wait_ms
     if type(reply) == "table" then
         allowed, wait_ms = reply[1] == 1, reply[4]
-        self.tell(limit.by, reply)
+        self.set_fields(limit.by, reply)
     else
         allowed, wait_ms = reply == 0, reply
     end
     if allowed then
         ngx.var.ratelimit = "admitted"
-        -- Its turn in a leaky bucket.
+        -- Delay of a leaky bucket.
         if wait_ms > 0 then
             ngx.sleep(wait_ms / 1000)
         end
         return
     end
     ngx.var.ratelimit = "denied"
-    -- A wait of -1 is for ever: this costs more than the limit, and no retry will help.
+    -- A wait of -1 means never: the request costs more than the limit.
     if wait_ms >= 0 then
         ngx.header["Retry-After"] = math.ceil(wait_ms / 1000)
     end
     return ngx.exit(ngx.HTTP_TOO_MANY_REQUESTS)
 end
 
---- The network that a client comes from, as text. An IPv6 user has a whole /64 to come from, and an
--- IPv4 address may be written as an IPv6 one.
+--- Returns the network of a client as text. IPv6 clients are counted by /64, since each has a whole
+-- /64, and IPv4-mapped addresses as IPv4.
 function Limits.network()
     local address = ngx.var.binary_remote_addr
     if #address == 16 and address:sub(1, 12) == ("\0"):rep(10) .. "\255\255" then
@@ -131,10 +131,10 @@ function Limits.network()
     return address -- of a Unix socket: "unix:"
 end
 
--- X-RateLimit-*, which many clients know, in seconds from now; RateLimit and RateLimit-Policy as
--- draft-ietf-httpapi-ratelimit-headers-10 has them. Of several limits in the policy the reply is
--- that of the one that governs.
-function Limits.tell(name, reply)
+-- Sets X-RateLimit-*, which many clients know, in seconds from now, and RateLimit and RateLimit-Policy
+-- of draft-ietf-httpapi-ratelimit-headers-10. Of several limits in a policy, the reply describes the
+-- one that governs.
+function Limits.set_fields(name, reply)
     local allowed, limit, remaining, wait_ms, reset_ms = unpack(reply)
     if limit == NO_LIMIT then
         return
@@ -149,31 +149,31 @@ function Limits.tell(name, reply)
     header["RateLimit"] = ('"%s";r=%d%s'):format(name, remaining, till)
 end
 
--- The reply to a call, or nil if nobody decided. No call is sent again: it could charge twice.
-function Limits:ask(words)
-    local away = self.failed >= self.failures
-    if away then
-        if ngx.now() < self.asks_again_at then
+-- Returns the reply to a call, or nil without a decision. No call is sent again: it could charge twice.
+function Limits:decide(words)
+    local in_outage = self.failed >= self.failures
+    if in_outage then
+        if ngx.now() < self.retry_at then
             return nil
         end
-        -- One request tries; the others go on meanwhile.
-        self.asks_again_at = ngx.now() + self.pause_ms / 1000
+        -- Only this request makes a call; others pass or are denied by on_outage meanwhile.
+        self.retry_at = ngx.now() + self.pause_ms / 1000
     end
     local reply, problem = self:call(words)
     if reply == nil then
         self.failed = self.failed + 1
-        self.asks_again_at = ngx.now() + self.pause_ms / 1000
+        self.retry_at = ngx.now() + self.pause_ms / 1000
         ngx.log(ngx.ERR, "Redis is away: ", problem)
         return nil
     end
-    if away then
+    if in_outage then
         ngx.log(ngx.WARN, "Redis is back")
     end
     self.failed = 0
-    -- An error that the server sent, such as NOPOLICY, is no reason to stop asking: it came at once.
+    -- An error of the server, such as NOPOLICY, does not begin an outage, because the server replies.
     if type(reply) == "table" and reply.problem then
-        if ngx.now() >= self.tells_again_at then
-            self.tells_again_at = ngx.now() + 1
+        if ngx.now() >= self.log_again_at then
+            self.log_again_at = ngx.now() + 1
             ngx.log(ngx.ERR, "Redis refuses ", words[1], ": ", reply.problem)
         end
         return nil
@@ -181,17 +181,17 @@ function Limits:ask(words)
     return reply
 end
 
--- The reply to a call, or nil and why there is none, after timeout_ms at the latest.
+-- Returns the reply to a call, or nil and an error, after at most timeout_ms.
 function Limits:call(words)
     local deadline = ngx.now() * 1000 + self.timeout_ms
     local socket = ngx.socket.tcp()
-    -- Each step of a call has the time that those before it have left.
+    -- Runs a step of a call with the remaining time.
     local function in_time(step, ...)
         local left = deadline - ngx.now() * 1000
         if left <= 0 then
             return nil, "timeout"
         end
-        socket:settimeout(math.ceil(left)) -- less than 1 would mean nginx's own
+        socket:settimeout(math.ceil(left)) -- 0 would mean nginx's default
         return step(socket, ...)
     end
     local function exchange(request)
@@ -215,7 +215,7 @@ function Limits:call(words)
     end
     local reply
     reply, problem = exchange(words)
-    -- One that still owes a reply must not be used again: the next caller would take it for theirs.
+    -- A connection with an outstanding reply is closed, because the next call would read that reply.
     if reply == nil then
         socket:close()
     else
@@ -224,8 +224,8 @@ function Limits:call(words)
     return reply, problem
 end
 
--- Debian has no lua-resty-redis, and all that is needed of the protocol is this: calls are arrays
--- of texts, replies are integers, arrays of integers, errors and OK.
+-- The required part of the protocol, because Debian has no lua-resty-redis: calls are arrays of strings,
+-- replies are integers, arrays of integers, errors and OK.
 function Limits.encoded(words)
     local parts = { "*" .. #words .. "\r\n" }
     for _, word in ipairs(words) do

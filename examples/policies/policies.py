@@ -1,14 +1,13 @@
-"""Compares the policies in a file with those of a server, and makes the server's the same.
+"""Compares the policies in a file with those of a server, and can change the server.
 
-    python policies.py policies.txt                     what is different
-    python policies.py --apply policies.txt             and changes it on the server
-    python policies.py --apply --prune policies.txt     and deletes what the file does not have
-    python policies.py --export > policies.txt          the server's, as a file
+    python policies.py policies.txt                     shows the difference
+    python policies.py --apply policies.txt             changes the server, too
+    python policies.py --apply --prune policies.txt     deletes policies that the file does not have
+    python policies.py --export > policies.txt          writes the policies of the server
 
-Exit status: 0 if nothing is different (any more), 2 if something is, 1 after an error.
+Exit status: 0 without a difference (any more), 2 with one, 1 after an error.
 
-A change is made only over the version that it was compared with, so that whoever else changes the
-policies at the same time is not overwritten.
+A change applies only to the version that was compared, so that it overwrites no concurrent change.
 """
 
 import argparse
@@ -29,7 +28,7 @@ from redis.retry import Retry
 
 SAME, ERROR, DIFFERENT = 0, 1, 2
 
-# Microseconds; the largest first, as the server writes them.
+# Units in microseconds. The largest is first, as the server prefers it.
 UNITS = {
     "d": 86_400_000_000,
     "h": 3_600_000_000,
@@ -51,7 +50,7 @@ def cost(word: str) -> str:
 
 
 def duration(word: str) -> str:
-    """In the largest unit that divides it, as the server says it; without a unit it is seconds."""
+    """Formats a duration in the largest unit that divides it, like the server. No unit: seconds."""
     if word in CALENDAR:
         return word
     digits = word.rstrip("dhmsu")
@@ -60,11 +59,11 @@ def duration(word: str) -> str:
     return f"{number(str(us / UNITS[largest]))}{largest}"
 
 
-def as_it_is(word: str) -> str:
+def unchanged(word: str) -> str:
     return word
 
 
-# What stands behind each word of a policy: algorithms, then options, in the order of the server's.
+# Arguments of each word of a policy: algorithms, then options in the order of the server.
 ALGORITHMS = {
     "TOKENBUCKET": (number, number, duration),
     "LEAKYBUCKET": (number, number, duration),
@@ -76,11 +75,11 @@ ALGORITHMS = {
 }
 OPTIONS = {
     "ALIGNED": (),
-    "OFFSET": (as_it_is,),
+    "OFFSET": (unchanged,),
     "ANCHOR": (number,),
     "STRICT": (),
     "COST": (cost,),
-    "AS": (as_it_is,),
+    "AS": (unchanged,),
     "SHADOW": (),
 }
 
@@ -117,7 +116,7 @@ def read_specs(text: str) -> Specs:
 
 
 def read_file(path: Path) -> dict[bytes, Specs]:
-    """A name at the beginning of a line, and its specs on the lines below that begin with space."""
+    """Parses a file. A name begins a line, and its specs follow on indented lines."""
     blocks: dict[bytes, tuple[int, list[str]]] = {}
     specs: list[str] | None = None
     for line, text in enumerate(path.read_text().splitlines(), 1):
@@ -149,22 +148,22 @@ def shown(name: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ServerPolicy:
     """A policy of the server."""
 
     version: int
     specs: Specs
 
 
-def read_server(redis: Redis) -> dict[bytes, Standing]:
+def read_server(redis: Redis) -> dict[bytes, ServerPolicy]:
     found = {}
     for name, version, text, *_ in redis.execute_command("RL.POLICYLIST"):
         try:
             specs = read_specs(text.decode())
         except ValueError:
-            # Of a later module. It can be compared and deleted, if not understood.
+            # The policy of a later module cannot be parsed, but compared and deleted.
             specs = (text.decode(errors="replace"),)
-        found[name] = Standing(version, specs)
+        found[name] = ServerPolicy(version, specs)
     return found
 
 
@@ -190,13 +189,13 @@ class Change:
 
 
 def changes(
-    wanted: dict[bytes, Specs], standing: dict[bytes, Standing], *, prune: bool
+    wanted: dict[bytes, Specs], stored: dict[bytes, ServerPolicy], *, prune: bool
 ) -> Iterator[Change]:
-    for name in sorted(wanted | standing):
-        stands = standing.get(name, Standing(0, ()))
-        specs = wanted.get(name, () if prune else stands.specs)
-        if specs != stands.specs:
-            yield Change(name, stands.version, stands.specs, specs)
+    for name in sorted(wanted | stored):
+        current = stored.get(name, ServerPolicy(0, ()))
+        specs = wanted.get(name, () if prune else current.specs)
+        if specs != current.specs:
+            yield Change(name, current.version, current.specs, specs)
 
 
 def apply(redis: Redis, change: Change) -> None:
@@ -206,7 +205,7 @@ def apply(redis: Redis, change: Change) -> None:
     elif change.before:
         redis.execute_command("RL.POLICYSET", change.name, "VERSION", change.version, *words)
     else:
-        # If somebody else was faster, theirs stays, and is found to be different in the end.
+        # A policy that was created in the meantime stays, and is reported as different.
         redis.execute_command("RL.POLICYSET", change.name, "NX", *words)
 
 
@@ -221,16 +220,16 @@ def apply_all(redis: Redis, plan: Iterable[Change]) -> dict[bytes, str]:
     return failed
 
 
-def export(standing: dict[bytes, Standing]) -> str:
+def export(stored: dict[bytes, ServerPolicy]) -> str:
     blocks = (
         "\n".join([shown(name), *(f"    {spec}" for spec in policy.specs)])
-        for name, policy in sorted(standing.items())
+        for name, policy in sorted(stored.items())
     )
     return "\n\n".join(blocks)
 
 
 class Parser(argparse.ArgumentParser):
-    """2 says that something is different, so a wrong argument is 1."""
+    """Parser that exits with 1 for an invalid argument, because 2 means a difference."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -244,7 +243,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--redis", default=os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"))
     parser.add_argument("--apply", action="store_true", help="change the server")
-    parser.add_argument("--prune", action="store_true", help="what the file has not is to go")
+    parser.add_argument("--prune", action="store_true", help="delete what the file does not have")
     parser.add_argument("--export", action="store_true", help="print the server's policies")
     words = parser.parse_args()
     if (words.file is None) != words.export:
@@ -253,15 +252,15 @@ def arguments() -> argparse.Namespace:
 
 
 def compare(redis: Redis, words: argparse.Namespace) -> int:
-    wanted, standing = read_file(words.file), read_server(redis)
-    plan = list(changes(wanted, standing, prune=words.prune))
+    wanted, stored = read_file(words.file), read_server(redis)
+    plan = list(changes(wanted, stored, prune=words.prune))
     for change in plan:
         print(change, end="\n\n")
     added = sum(not change.before for change in plan)
     removed = sum(not change.after for change in plan)
     changed = len(plan) - added - removed
     print(f"{added} to add, {changed} to change, {removed} to delete")
-    if others := sorted(standing.keys() - wanted.keys()) if not words.prune else []:
+    if others := sorted(stored.keys() - wanted.keys()) if not words.prune else []:
         print(f"not in {words.file}, and left alone: {', '.join(map(shown, others))}")
     if not words.apply:
         return DIFFERENT if plan else SAME
@@ -275,7 +274,7 @@ def compare(redis: Redis, words: argparse.Namespace) -> int:
 
 def main() -> int:
     words = arguments()
-    # No retries: a call that is sent twice would find its own change, and take it for another's.
+    # No retries: a repeated call would take its own change for a concurrent one.
     connection = Redis.from_url(words.redis, socket_timeout=10, retry=Retry(NoBackoff(), 0))
     with connection as redis:
         try:

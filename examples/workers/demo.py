@@ -1,4 +1,4 @@
-"""Four workers share two places. One is killed at its work; its place and its job come back."""
+"""Four workers share two leases. One is killed during its job, which another worker repeats."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from redis_ratelimit.aio import Limiter
 from worker import KEY
 
 JOBS, WORKERS, LIMIT, TTL = 14, 4, 2, 3
-# A worker hangs at this one, and is killed.
+# Job at which a worker hangs and is killed.
 FATAL = "job 3"
 
 Result = TypeVar("Result")
@@ -24,15 +24,15 @@ Result = TypeVar("Result")
 started = time.monotonic()
 
 
-def tell(what: str) -> None:
-    print(f"{time.monotonic() - started:5.1f} s  {what}", flush=True)
+def log(text: str) -> None:
+    print(f"{time.monotonic() - started:5.1f} s  {text}", flush=True)
 
 
 async def add_jobs(redis_url: str, hook: str) -> None:
     async with connect(redis_url) as redis, Limiter(redis, timeout=TTL) as limiter:
         try:
             await limiter.check()
-        except RateLimitError:  # why, it has said
+        except RateLimitError:  # already logged
             sys.exit(1)
         await redis.delete(STREAM, KEY)
         for number in range(1, JOBS + 1):
@@ -48,29 +48,29 @@ def wait_until(condition: Callable[[], Result]) -> Result:
 
 
 def main() -> None:
-    # So that an ordinary kill, too, ends the workers.
+    # SIGTERM must end the workers as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     redis_url = os.environ["REDIS_URL"]
     environment = os.environ | {"LIMIT": str(LIMIT), "TTL": str(TTL)}
     workers: dict[int, subprocess.Popen[bytes]] = {}
     killed: list[int] = []
 
-    def takes(call: Call) -> float:
+    def duration_of(call: Call) -> float:
         return 3600 if call.job == FATAL and not killed else 0.5
 
-    with Receiver(takes, tell) as receiver:
+    with Receiver(duration_of, log) as receiver:
 
-        def stuck() -> Call | None:
-            return next((call for call in tuple(receiver.at_work) if call.job == FATAL), None)
+        def stuck_call() -> Call | None:
+            return next((call for call in tuple(receiver.running) if call.job == FATAL), None)
 
         asyncio.run(add_jobs(redis_url, receiver.url))
         try:
             for _ in range(WORKERS):
                 worker = subprocess.Popen([sys.executable, "worker.py"], env=environment)
                 workers[worker.pid] = worker
-            victim = wait_until(lambda: receiver.done.total() >= 4 and stuck()).worker
+            victim = wait_until(lambda: receiver.done.total() >= 4 and stuck_call()).worker
             killed.append(victim)
-            tell(f"kill -9 {victim}")
+            log(f"kill -9 {victim}")
             workers[victim].kill()
             wait_until(lambda: receiver.done.total() == JOBS)
         finally:
@@ -78,7 +78,7 @@ def main() -> None:
                 worker.terminate()
             for worker in workers.values():
                 worker.wait()
-    print(f"{JOBS} jobs are done, never more than {receiver.most} at once, by {WORKERS} workers")
+    print(f"{JOBS} jobs are done, never more than {receiver.maximum} at once, by {WORKERS} workers")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""A queue of jobs that survives its workers: a Redis stream.
+"""Queue of jobs that survives its workers, as a Redis stream.
 
-A job belongs to the worker that took it until that says it is done. A worker that dies says
-nothing, so jobs that nobody has kept alive for a while are given to others. So a job is done at
-least once, and now and then twice.
+A job belongs to its worker until the worker acknowledges it. A job that its worker has not renewed
+for a while is given to another worker. So each job is done at least once, and sometimes twice.
 
     python jobs.py http://127.0.0.1:8080/hook 12     # adds 12 jobs: POST there
 """
@@ -21,7 +20,7 @@ from redis.exceptions import ResponseError
 STREAM = "rl:jobs"
 GROUP = "workers"
 
-# How long to wait for a new job before looking for one left behind.
+# Wait for a new job, before looking for one of a dead worker again.
 WAIT_MS = 500
 
 
@@ -35,8 +34,8 @@ class Job(NamedTuple):
     id: str
     url: str
     body: str
-    # Whoever adds it gives it this, not Redis: an addition whose reply was lost is sent again, and
-    # then is two entries of one job.
+    # Idempotency key, given by the program that adds the job: an XADD whose reply is lost is sent
+    # again, and then two entries are the same job.
     key: str
 
 
@@ -51,21 +50,21 @@ class Jobs:
         return await self._redis.xadd(self._stream, fields)
 
     async def take(self, worker: str) -> Job | None:
-        """Takes a job that a dead worker left behind, or else the next one, if one comes soon."""
+        """Takes a job of a dead worker, or else the next job. Returns None if none comes soon."""
         try:
             return await self._take(worker)
         except ResponseError as error:
             if not str(error).startswith("NOGROUP"):
                 raise
-            # It is a new server, or one that came back empty.
+            # The server is new or has lost its data.
             await self._prepare()
             return None
 
     async def _take(self, worker: str) -> Job | None:
-        left = await self._redis.xautoclaim(
+        abandoned = await self._redis.xautoclaim(
             self._stream, GROUP, worker, min_idle_time=self._idle_ms, count=1
         )
-        entries = left[1]
+        entries = abandoned[1]
         if not entries:
             streams = await self._redis.xreadgroup(
                 GROUP, worker, {self._stream: ">"}, count=1, block=WAIT_MS
@@ -77,11 +76,11 @@ class Jobs:
         try:
             await self._redis.xgroup_create(self._stream, GROUP, id="0", mkstream=True)
         except ResponseError as error:
-            if "BUSYGROUP" not in str(error):  # it is there
+            if "BUSYGROUP" not in str(error):  # it exists
                 raise
 
     async def keep(self, job: Job, worker: str) -> None:
-        """Still at it."""
+        """Renews a job that its worker is still working at."""
         await self._redis.xclaim(self._stream, GROUP, worker, 0, [job.id], justid=True)
 
     async def done(self, job: Job) -> None:

@@ -1,7 +1,7 @@
-"""Stands for the service that the jobs call, and is the witness: it sees how many do at once.
+"""Placeholder for the service that the jobs call, which counts concurrent calls.
 
-It does what such a service should: a call whose Idempotency-Key it knows is answered, and is
-not done again. The worker that called before may have died before it could say so.
+Like a real service, it executes an Idempotency-Key once and only answers repetitions, because a
+worker may die between its call and the acknowledgement of the job.
 """
 
 import asyncio
@@ -20,32 +20,33 @@ from starlette.routing import Route
 
 class Call(NamedTuple):
     job: str
-    # The process id of the worker.
+    # Process id of the worker.
     worker: int
-    # 1 if it is the first for this job.
+    # 1 for the first call of this job.
     attempt: int
 
 
 class Receiver:
-    """Serves http://127.0.0.1:port/hook in a thread, from `with` to its end. Each call takes as
-    long as `takes` says, unless the caller hangs up before.
+    """Serves http://127.0.0.1:port/hook in a thread, as a context manager.
+
+    A call takes `duration_of(call)` seconds, unless the caller disconnects earlier.
     """
 
     def __init__(
-        self, takes: Callable[[Call], float], tell: Callable[[str], object] = lambda _: None
+        self, duration_of: Callable[[Call], float], log: Callable[[str], object] = lambda _: None
     ) -> None:
-        # What is being worked at now, and the most that ever was at once.
-        self.at_work: list[Call] = []
-        self.most = 0
-        # How often each job was begun, done, and asked for again when it was done.
+        # Running calls, and the maximum number of concurrent calls so far.
+        self.running: list[Call] = []
+        self.maximum = 0
+        # Number of times that each job was begun, completed, and repeated after its completion.
         self.begun: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
         self.repeated: Counter[str] = Counter()
         self._keys_done: set[str] = set()
-        self._takes = takes
-        self._tell = tell
+        self._duration_of = duration_of
+        self._log = log
         app = Starlette(routes=[Route("/hook", self._hook, methods=["POST"])])
-        # At the end, calls that still hang are not waited for.
+        # The shutdown waits for hanging calls at most one second.
         config = uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run)
@@ -53,7 +54,7 @@ class Receiver:
     def __enter__(self) -> Self:
         self._thread.start()
         while not self._server.started:
-            time.sleep(0.01)  # poll until it has started
+            time.sleep(0.01)  # poll until the server has started
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,26 +71,26 @@ class Receiver:
         key = request.headers["Idempotency-Key"]
         if key in self._keys_done:
             self.repeated[job] += 1
-            self._tell(f"{job}: was done before")
+            self._log(f"{job}: was done before")
             return PlainTextResponse("thank you again")
         self.begun[job] += 1
         worker = int(request.headers["User-Agent"].removeprefix("worker/"))
         call = Call(job, worker, self.begun[job])
-        self.at_work.append(call)
-        self.most = max(self.most, len(self.at_work))
-        self._tell(f"{job}: begun by worker {worker}, {len(self.at_work)} at work")
+        self.running.append(call)
+        self.maximum = max(self.maximum, len(self.running))
+        self._log(f"{job}: begun by worker {worker}, {len(self.running)} at work")
         try:
-            async with asyncio.timeout(self._takes(call)):
+            async with asyncio.timeout(self._duration_of(call)):
                 while (await request.receive())["type"] != "http.disconnect":
                     pass
             outcome = f"worker {worker} has hung up"
         except TimeoutError:
             outcome = "done"
         finally:
-            self.at_work.remove(call)
-        # After it is off the list: who sees it done, in another thread, sees nobody at it.
+            self.running.remove(call)
+        # After the removal from the list, so that no thread sees a completed job as running.
         if outcome == "done" and key not in self._keys_done:
             self._keys_done.add(key)
             self.done[job] += 1
-        self._tell(f"{job}: {outcome}")
+        self._log(f"{job}: {outcome}")
         return PlainTextResponse("thank you")

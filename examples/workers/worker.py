@@ -1,13 +1,13 @@
-"""A worker: delivers webhooks, one at a time. Start as many as you like: at most $LIMIT of them
-are at work at once.
+"""Worker that delivers webhooks, one at a time. Of any number of workers, at most $LIMIT work
+concurrently.
 
     REDIS_URL=redis://127.0.0.1:6379 LIMIT=2 TTL=30 python worker.py
 
-It waits in the server: for a place, in turn, and then for a job. So there are as many calls as
-jobs, and no worker is passed over.
+A worker waits in the server for a lease, in order of arrival, and then for a job. So nothing is
+polled.
 
-Ctrl-C or SIGTERM: it ends when the job in hand is done, and at once if it waits for a place. kill
--9: its place comes back after $TTL seconds, and so does the job.
+Ctrl-C or SIGTERM ends a worker after its current job, or at once if it waits for a lease. After
+kill -9, its lease expires after $TTL seconds, and another worker gets the job.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ KEY = "rl:places"
 
 
 class Stop:
-    """Asked for by a signal. Who is at work ends it first; who only waits is cancelled."""
+    """Request to stop, set by a signal. A job is completed first; a wait is cancelled."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -52,7 +52,7 @@ class Stop:
 
     @contextmanager
     def cancels(self) -> Iterator[None]:
-        """Until the end of the block, which only waits."""
+        """Makes the signal cancel the block, which only waits."""
         self._waiting = asyncio.current_task()
         try:
             yield
@@ -60,17 +60,17 @@ class Stop:
             self._waiting = None
 
 
-async def work(limiter: Limiter, places: Concurrency, jobs: Jobs, stop: Stop) -> None:
-    # Unique: a restarted worker must not go on in the place of the one before.
+async def work(limiter: Limiter, slots: Concurrency, jobs: Jobs, stop: Stop) -> None:
+    # Unique, because a restarted worker must not continue with the lease of its predecessor.
     name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
     async with httpx.AsyncClient(timeout=None) as client:
         while not stop.is_set:
             try:
-                async with AsyncExitStack() as place:
+                async with AsyncExitStack() as held:
                     with stop.cancels():
-                        waiting = limiter.lease(KEY, places, name, wait=None)
-                        lease = await place.enter_async_context(waiting)
-                    # With a place but no job it is in nobody's way: there is no job for others.
+                        waiting = limiter.lease(KEY, slots, name, wait=None)
+                        lease = await held.enter_async_context(waiting)
+                    # A lease without a job delays no other worker, because there are no jobs.
                     while not stop.is_set:
                         job = await jobs.take(name)
                         if job is not None:
@@ -78,9 +78,9 @@ async def work(limiter: Limiter, places: Concurrency, jobs: Jobs, stop: Stop) ->
                             await do(job, jobs, client)
                             break
             except LeaseLostError:
-                log.warning("the place is lost: the job is left to others")
+                log.warning("the lease is lost: the job is left to others")
             except (RateLimitError, RedisError, OSError) as error:
-                # That Redis is away or refuses, the limiter says, and once.
+                # The limiter logs outages itself, once.
                 if isinstance(error, ResponseError):
                     log.warning("no job: %s", error)
                 await asyncio.sleep(0.5)
@@ -96,7 +96,7 @@ async def do(job: Job, jobs: Jobs, client: httpx.AsyncClient) -> None:
 
 
 async def deliver(job: Job, client: httpx.AsyncClient) -> None:
-    # By this the receiver knows one that it has had already.
+    # The receiver recognizes repetitions by this key.
     headers = {"Idempotency-Key": f'"{job.key}"', "User-Agent": f"worker/{os.getpid()}"}
     response = await client.post(job.url, content=job.body, headers=headers)
     response.raise_for_status()
@@ -104,21 +104,21 @@ async def deliver(job: Job, client: httpx.AsyncClient) -> None:
 
 async def main() -> None:
     ttl = float(os.environ.get("TTL", "30"))
-    places = Concurrency(int(os.environ.get("LIMIT", "2")), ttl)
+    slots = Concurrency(int(os.environ.get("LIMIT", "2")), ttl)
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     redis = connect(os.environ["REDIS_URL"])
-    # A renewal that takes longer than this is none.
+    # A renewal that takes longer counts as failed.
     async with redis, Limiter(redis, timeout=ttl / 3) as limiter:
         try:
             await limiter.check()
-        except SetupError:  # what to do is in the log
+        except SetupError:  # the log says what to do
             sys.exit(1)
         except UnavailableError:
             pass
         try:
-            await work(limiter, places, Jobs(redis, ttl), stop)
+            await work(limiter, slots, Jobs(redis, ttl), stop)
         except asyncio.CancelledError:
             if not stop.is_set:
                 raise

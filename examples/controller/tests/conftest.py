@@ -1,4 +1,4 @@
-"""A real Redis with the module, whose clock stands still until a test moves it."""
+"""Redis with the module, whose clock stands still until a test moves it."""
 
 from collections.abc import Iterator
 

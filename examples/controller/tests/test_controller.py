@@ -1,4 +1,4 @@
-"""The controller's single steps, and how its loop handles errors."""
+"""Steps of the controller, and errors in its loop."""
 
 import json
 from collections.abc import Iterator
@@ -9,26 +9,26 @@ import pytest
 from controller import Controller, prometheus, run
 from redis import Redis
 from redis_ratelimit import Limiter
-from simulation import LIMIT, PATIENCE, POLICY
+from simulation import LIMIT, POLICY, TIMEOUT
 
 from support.clock import Clock
 
 
 @pytest.fixture
 def controller(redis: Redis, clock: Clock) -> Iterator[Controller]:  # noqa: ARG001
-    with Limiter(redis, timeout=PATIENCE) as limiter:
+    with Limiter(redis, timeout=TIMEOUT) as limiter:
         limiter.policies.set(POLICY, LIMIT)
         yield Controller(limiter, POLICY, target_ms=500)
 
 
-def test_too_slow_multiplies_the_scale_and_fast_enough_adds_to_it(controller: Controller) -> None:
+def test_step_multiplies_the_scale_above_the_target_and_adds_below(controller: Controller) -> None:
     assert controller.step(501) == pytest.approx(0.7)
     assert controller.step(501) == pytest.approx(0.49)
     assert controller.step(500) == pytest.approx(0.54)
     assert controller.scale() == pytest.approx(0.54)
 
 
-def test_the_scale_is_never_above_1_nor_so_low_that_nothing_can_be_measured(
+def test_scale_stays_between_the_minimum_and_1(
     controller: Controller,
 ) -> None:
     assert controller.step(100) == 1
@@ -37,13 +37,13 @@ def test_the_scale_is_never_above_1_nor_so_low_that_nothing_can_be_measured(
     assert least == controller.least == controller.scale()
 
 
-def test_one_that_is_started_again_goes_on_from_where_it_was(controller: Controller) -> None:
+def test_restarted_controller_continues_from_the_current_scale(controller: Controller) -> None:
     controller.step(501)
     another = Controller(controller.limiter, POLICY, target_ms=500)
     assert another.step(501) == pytest.approx(0.49)
 
 
-def test_two_that_share_a_policy_step_as_one(controller: Controller, clock: Clock) -> None:
+def test_two_controllers_of_a_policy_make_one_step(controller: Controller, clock: Clock) -> None:
     pair = [Controller(controller.limiter, POLICY, target_ms=500, every=0.9) for _ in range(2)]
     for scale in (0.7, 0.49):
         assert [each.step(501) for each in pair] == pytest.approx([scale, scale])
@@ -51,7 +51,7 @@ def test_two_that_share_a_policy_step_as_one(controller: Controller, clock: Cloc
     assert [each.step(500) for each in pair] == pytest.approx([0.54, 0.54])
 
 
-def test_one_that_is_blind_lets_the_scale_lapse(controller: Controller, clock: Clock) -> None:
+def test_scale_expires_without_a_latency(controller: Controller, clock: Clock) -> None:
     controller.step(501)
     clock.advance("4s")
     assert controller.step(None) == pytest.approx(0.7)
@@ -59,7 +59,7 @@ def test_one_that_is_blind_lets_the_scale_lapse(controller: Controller, clock: C
     assert controller.step(None) == 1
 
 
-def test_a_client_of_either_protocol_will_do(
+def test_controller_works_with_resp2_and_resp3(
     controller: Controller,
     served: tuple,
     clock: Clock,  # noqa: ARG001
@@ -69,7 +69,7 @@ def test_a_client_of_either_protocol_will_do(
         for decode in (False, True):
             with (
                 served[0].client(protocol, decode_responses=decode) as client,
-                Limiter(client, timeout=PATIENCE) as limiter,
+                Limiter(client, timeout=TIMEOUT) as limiter,
             ):
                 assert Controller(limiter, POLICY, target_ms=500).scale() == pytest.approx(0.7)
 
@@ -78,7 +78,7 @@ class StopError(Exception):
     pass
 
 
-def test_the_loop_goes_on_after_what_fails(
+def test_loop_continues_after_errors(
     controller: Controller, caplog: pytest.LogCaptureFixture
 ) -> None:
     def no_route() -> float:
@@ -92,10 +92,10 @@ def test_the_loop_goes_on_after_what_fails(
         controller.limiter.policies.set(POLICY, LIMIT)
         return 501
 
-    turns = iter([no_route, no_policy, a_policy])
+    measurements = iter([no_route, no_policy, a_policy])
 
     def measure() -> float:
-        return next(turns)()
+        return next(measurements)()
 
     pauses = iter([None, None, StopError])
 
@@ -116,7 +116,7 @@ def test_the_loop_goes_on_after_what_fails(
 
 @pytest.fixture
 def monitoring() -> Iterator[tuple[str, list[str]]]:
-    """A Prometheus that answers with what is in the list, and its address."""
+    """Prometheus with the listed results. Yields its address and the list."""
     answers: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -140,12 +140,12 @@ def monitoring() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize(
-    ("told", "p99_ms"),
+    ("results", "p99_ms"),
     [(["0.25"], 250), (["+Inf"], float("inf")), (["NaN"], None), ([], None)],
 )
-def test_prometheus_tells_the_latency(
-    monitoring: tuple[str, list[str]], told: list[str], p99_ms: float | None
+def test_latency_is_read_from_prometheus(
+    monitoring: tuple[str, list[str]], results: list[str], p99_ms: float | None
 ) -> None:
     url, answers = monitoring
-    answers += told
+    answers += results
     assert prometheus(url, "up > 0") == p99_ms

@@ -1,4 +1,4 @@
-"""The chart's claims in numbers, from simulated seconds that are the same each time."""
+"""Claims of the chart, checked on the repeatable simulation."""
 
 from statistics import mean, median
 
@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 from simulation import (
     CAPACITY,
-    DIES,
+    DIES_AT,
     END,
     OFFERED,
     SLOW_CAPACITY,
@@ -31,58 +31,58 @@ def runs() -> Runs:
 
 def seconds(runs: Runs, name: str, begin: int, end: int) -> list[Second]:
     """Returns the seconds of a run that end after `begin` and not after `end`."""
-    (found,) = [run for title, run in runs.items() if name in title]
-    return [second for second in found if begin < second.at <= end]
+    (run_seconds,) = [run for title, run in runs.items() if name in title]
+    return [second for second in run_seconds if begin < second.at <= end]
 
 
-def test_a_backend_that_keeps_up_is_left_alone(runs: Runs) -> None:
+def test_healthy_backend_is_not_scaled(runs: Runs) -> None:
     for second in seconds(runs, "with a", 0, SLOW_FROM):
         assert second.admitted == second.offered
         assert second.scale == 1
 
 
-def test_the_scale_falls_when_the_backend_slows_and_latency_with_it(runs: Runs) -> None:
+def test_scale_and_latency_fall_while_the_backend_is_slow(runs: Runs) -> None:
     slow = seconds(runs, "with a", SLOW_FROM, SLOW_UNTIL)
     assert min(second.scale for second in slow) < SLOW_CAPACITY / CAPACITY
-    # From when the queue of the first seconds is done.
+    # After the queue of the first seconds is empty.
     later = slow[10:]
     assert median(second.p99_ms for second in later) < TARGET_MS
     assert max(second.p99_ms for second in later) < 3 * TARGET_MS
-    # Not by admitting next to nobody.
+    # Enough requests are still admitted.
     assert mean(second.admitted for second in later) > SLOW_CAPACITY / 2
 
 
-def test_the_scale_recovers_with_the_backend(runs: Runs) -> None:
+def test_scale_recovers_with_the_backend(runs: Runs) -> None:
     for second in seconds(runs, "with a", SLOW_UNTIL + 20, END):
         assert second.scale == 1
         assert second.admitted == second.offered
         assert second.p99_ms < TARGET_MS
 
 
-def test_without_a_controller_the_queue_grows_and_outlasts_the_cause(runs: Runs) -> None:
+def test_without_a_controller_the_queue_outlasts_its_cause(runs: Runs) -> None:
     unscaled = seconds(runs, "without", 0, END)
     assert all(second.scale == 1 for second in unscaled)
     assert unscaled[SLOW_UNTIL - 1].p99_ms > 20 * TARGET_MS
-    # 20 seconds after the backend is well again.
+    # 20 seconds after the backend has recovered.
     assert unscaled[SLOW_UNTIL + 19].p99_ms > TARGET_MS
 
 
-def test_when_the_controller_dies_the_scale_returns_to_1_by_itself(runs: Runs) -> None:
-    dead = seconds(runs, "dies", DIES - 1, END)
+def test_scale_of_a_dead_controller_expires(runs: Runs) -> None:
+    dead = seconds(runs, "dies", DIES_AT - 1, END)
     assert dead[0].scale < 1
-    # The last step was a second before, and was for five.
+    # The last step was a second earlier, with a lifetime of five.
     assert [second.scale < 1 for second in dead[:4]] == [True] * 4
     assert all(second.scale == 1 for second in dead[4:])
-    # Everybody passes, though the backend is still slow: that is what the operator's policy says.
-    in_full = seconds(runs, "dies", DIES + 5, SLOW_UNTIL)
+    # All requests pass under the unscaled policy, although the backend is still slow.
+    in_full = seconds(runs, "dies", DIES_AT + 5, SLOW_UNTIL)
     assert all(second.admitted == second.offered for second in in_full)
 
 
-def test_the_same_happens_each_time(runs: Runs, redis: Redis, clock: Clock) -> None:
+def test_simulation_is_repeatable(runs: Runs, redis: Redis, clock: Clock) -> None:
     assert all_runs(redis, clock) == runs
 
 
-def test_the_requests_are_as_many_as_is_said(runs: Runs) -> None:
+def test_offered_rate_is_as_documented(runs: Runs) -> None:
     assert mean(second.offered for second in seconds(runs, "without", 0, END)) == pytest.approx(
         OFFERED, rel=0.05
     )

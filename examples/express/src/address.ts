@@ -1,14 +1,14 @@
 /**
- * Express's "trust proxy", from an environment variable.
+ * Parses an environment variable to Express's "trust proxy".
  *
- * Clients send X-Forwarded-For too, with whatever they like in it. A proxy appends the address that
- * it sees. So only what our own proxies appended is to be believed, from the right end:
+ * Clients can send any X-Forwarded-For, and a proxy appends the address that it sees. So only the
+ * entries of one's own proxies, at the right end, are trusted:
  *
  * - nothing or "false": there is no proxy, and the header is ignored;
  * - "10.0.0.0/8, 192.0.2.7": the addresses of the proxies. The rightmost other one is the client's;
- * - "2": so many proxies, if every request comes through all of them and there is no way past.
+ * - "2": the number of proxies, if every request passes all of them.
  *
- * "true" would believe the leftmost address, which is the client's to choose, and is refused.
+ * "true" is refused: it would trust the leftmost address, which the client chooses.
  */
 export function trustProxy(setting = "false"): false | number | string[] {
   if (setting === "" || setting === "false") return false;

@@ -1,4 +1,4 @@
-/** The header fields that tell a client about its limits. */
+/** Header fields that describe a client's limits. */
 
 import type { Response } from "express";
 import { denial, fields, type Decision } from "redis-ratelimit-client";
@@ -7,31 +7,30 @@ import type { Policy } from "./limits.js";
 
 /** The combined decision of all limits of a caller. */
 export interface Verdict extends Pick<Decision, "allowed" | "waitMs" | "source" | "error"> {
-  readonly said: readonly (readonly [Policy, Decision])[];
+  readonly results: readonly (readonly [Policy, Decision])[];
 }
 
-/** The limits that denied. */
-export function violated({ said }: Verdict): string[] {
-  return said.flatMap(([{ name }, { allowed }]) => (allowed ? [] : [name]));
+/** Returns the names of the limits that denied. */
+export function violated({ results }: Verdict): string[] {
+  return results.flatMap(([{ name }, { allowed }]) => (allowed ? [] : [name]));
 }
 
 /**
- * Header fields of the limits that are not hidden. Without Redis nobody knows what is left, and that
- * is left out: what this process allows meanwhile is no client's limit. The policies are what they
- * were.
+ * Returns header fields of the limits that are not hidden. During an outage of Redis, only the
+ * policies are shown, because the remaining units are unknown.
  */
-export function headers({ allowed, waitMs, source, said }: Verdict): Record<string, string> {
-  const each = said.flatMap(([{ hidden, limit }, decision]) =>
+export function headers({ allowed, waitMs, source, results }: Verdict): Record<string, string> {
+  const each = results.flatMap(([{ hidden, limit }, decision]) =>
     hidden ? [] : [{ ...decision, limit: limit.quota }],
   );
-  const told = source === "server" ? each.filter((one) => one.allowed === allowed) : [];
-  const [tightest = each[0]] = told.toSorted((a, b) => (a.remaining ?? 0) - (b.remaining ?? 0));
+  const shown = source === "server" ? each.filter((decision) => decision.allowed === allowed) : [];
+  const [tightest = each[0]] = shown.toSorted((a, b) => (a.remaining ?? 0) - (b.remaining ?? 0));
   const { "RateLimit-Policy": policies, ...rest } = tightest
     ? fields({ ...tightest, allowed, waitMs, each, source: "server" })
     : {};
   return {
     ...(policies !== undefined && { "RateLimit-Policy": policies }),
-    ...(told.length > 0 && rest),
+    ...(shown.length > 0 && rest),
     ...(!allowed && waitMs !== null && { "Retry-After": `${Math.ceil(waitMs / 1000)}` }),
   };
 }

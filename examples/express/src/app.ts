@@ -1,4 +1,4 @@
-/** An API with the limits of a real one. */
+/** API with several limits. */
 
 import express, { type Express, type Request } from "express";
 import { network, sliding, tokenBucket } from "redis-ratelimit-client";
@@ -6,9 +6,9 @@ import { network, sliding, tokenBucket } from "redis-ratelimit-client";
 import type { Policy } from "./limits.js";
 import { rateLimiter, type Options } from "./rate-limiter.js";
 
-/** From the widest to the narrowest. Those of a tenant are charged together, by one call. */
+/** Limits from the widest to the narrowest. One call charges all limits of a tenant. */
 export const POLICIES: readonly Policy[] = [
-  // All tenants share it, so it cannot be in the slot of each: a thousand units are taken at a time.
+  // Shared by all tenants, so it is in no tenant's slot. Units are taken in batches of 1000.
   {
     name: "service",
     limit: tokenBucket(1_000_000, 1_000_000, 1),
@@ -27,7 +27,7 @@ export const POLICIES: readonly Policy[] = [
   { name: "ip", limit: sliding(50, 60), of: ({ address }) => address },
 ];
 
-/** Stands in for sessions, or for tokens that somebody signed. */
+/** Placeholder for sessions or signed tokens. */
 const TOKENS = new Map([
   ["alice-token", { tenant: "acme", user: "alice" }],
   ["bob-token", { tenant: "acme", user: "bob" }],
@@ -39,8 +39,8 @@ function authenticated(request: Request): { tenant: string; user: string } | und
 }
 
 /**
- * Only what was proved counts as a user: a name that anybody can put into a header is a new limit
- * for every name. Everybody else is known by the address only, which then is the tenant as well.
+ * Identifies the caller. Only authenticated names are users, because a client could invent names.
+ * Other callers are identified by their address, which is also their tenant.
  */
 export function identify(request: Request) {
   const address = network(request.ip) ?? "unknown";
@@ -57,7 +57,7 @@ export function createApp({ trustProxy = false, ...options }: AppOptions): Expre
 
   const limit = rateLimiter({ policies: POLICIES, identify, ...options });
 
-  // Limits come before the check of who it is, so that guessing tokens is limited as well.
+  // Limits come before authentication, so that guessing tokens is limited as well.
   app.get("/hello", limit({ endpoint: "hello" }), (request, response) => {
     response.json({ hello: authenticated(request)?.user ?? "stranger" });
   });
@@ -65,7 +65,7 @@ export function createApp({ trustProxy = false, ...options }: AppOptions): Expre
     if (authenticated(request)) response.json({ report: "a big one" });
     else response.status(401).json({ error: "who are you?" });
   });
-  // Not limited: whoever watches over this process must get through.
+  // Not limited, for health checks.
   app.get("/health", (_request, response) => {
     response.json({ healthy: true });
   });

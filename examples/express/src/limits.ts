@@ -1,14 +1,14 @@
-/** The limits of requests, and the keys of Redis that count them. */
+/** Limits of requests, and their keys in Redis. */
 
 import type { KnownLimit, UnitsOptions } from "redis-ratelimit-client";
 
-/** The caller, and what it asks for. Every part of it ends up in keys of Redis. */
+/** Caller and endpoint of a request. Every field becomes part of keys in Redis. */
 export interface Caller {
-  /** The customer. All that one call charges together must lie in one slot of a cluster: its. */
+  /** Customer. All keys of one call share the customer's slot in a cluster. */
   readonly tenant: string;
   readonly user?: string;
   readonly address: string;
-  /** The name of a route, never the path that was asked for: anybody can invent a million paths. */
+  /** Name of a route. Not the requested path, because a client can invent any number of paths. */
   readonly endpoint: string;
 }
 
@@ -16,34 +16,34 @@ export interface Policy {
   /** Name for clients and reports. */
   readonly name: string;
   readonly limit: KnownLimit;
-  /** Whose units these are, such as the user's. undefined: not for this caller. */
+  /** Returns the subject of the limit, such as the user, or undefined if it does not apply. */
   readonly of: (caller: Caller) => string | undefined;
   /**
-   * For a limit over several tenants, which cannot be in the slot of each:
-   * "give-back": charged by a call of its own, and given back if another limit then denies.
-   * A batch, for few and hot keys: this process takes units by it, and mostly spends without a call.
+   * Handling of a limit over several tenants, which cannot be in the slot of each:
+   * "give-back": charged by a separate call, and refunded if another limit denies.
+   * UnitsOptions, for few and hot keys: this process takes units in batches and spends them locally.
    */
   readonly apart?: "give-back" | UnitsOptions;
-  /** Not told to clients: how much the whole service can take is nobody's business. */
+  /** `true` if clients do not see the limit, such as the capacity of the whole service. */
   readonly hidden?: boolean;
 }
 
 /** Prefix of every key. */
 export const PREFIX = "rl:";
 
-/** `{tenant}:limit:whose`, and without the tenant for what lies apart. */
+/** Returns the key `{tenant}:limit:subject`, without the tenant for a limit over several tenants. */
 export function keyOf(policy: Policy, caller: Caller): string | undefined {
   const subject = policy.of(caller);
   if (subject === undefined) return undefined;
-  // Only what is between braces decides the slot. Names are escaped, so that no tenant and no user
-  // can bring braces or separators along, and with them another's key.
+  // The part in braces decides the slot. Names are escaped, so that braces or separators in a name
+  // cannot lead to another caller's key.
   const place = policy.apart ? policy.name : `{${escaped(caller.tenant)}}:${policy.name}`;
   return `${place}:${escaped(subject)}`;
 }
 
 /**
- * No two names become one. Half of a surrogate pair is no character that could be encoded; and an
- * empty tag would be none.
+ * Escapes a name, so that different names stay different. Lone surrogates cannot be URI-encoded, and
+ * an empty name would be no hash tag.
  */
 function escaped(name: string): string {
   const safe = (character: string) =>

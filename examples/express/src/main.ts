@@ -1,4 +1,4 @@
-/** Starts the application; and a server with the module, unless REDIS_URL says where one is. */
+/** Starts the application, and a server with the module unless REDIS_URL names one. */
 
 import { once } from "node:events";
 import { setTimeout } from "node:timers/promises";
@@ -12,18 +12,18 @@ import { Server } from "./server.js";
 const { REDIS_URL, TRUST_PROXY, PORT = "3000", PROCESSES = "1", SHADOW, WHEN_AWAY } = process.env;
 
 const own = REDIS_URL === undefined ? await new Server().start() : undefined;
-// Several addresses are those of a cluster.
+// Several addresses are nodes of a cluster.
 const redis = connect(own ? [own.url] : REDIS_URL!.split(","));
-// If there is no connection by then, it is an outage like any other.
+// Without a connection by then, requests are handled as in an outage.
 await Promise.race([once(redis, "ready"), setTimeout(1000)]).catch(() => {});
 
 const app = createApp({
   redis,
   trustProxy: trustProxy(TRUST_PROXY),
   shadow: SHADOW === "yes",
-  onOutage: away(WHEN_AWAY),
+  onOutage: onOutage(WHEN_AWAY),
   report: ({ allowed, source, ...rest }) => {
-    // What is decided without Redis is told as an outage, not request by request.
+    // Decisions without Redis are logged once, as an outage.
     if (!allowed && source === "server") console.log(JSON.stringify({ allowed, ...rest }));
   },
 });
@@ -46,7 +46,7 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
   });
 }
 
-function away(name = "local"): NonNullable<Options["onOutage"]> {
+function onOutage(name = "local"): NonNullable<Options["onOutage"]> {
   if (name === "local") return { share: 1 / Number(PROCESSES) };
   if (name === "open" || name === "closed") return name;
   throw new Error(`WHEN_AWAY is ${name}, not local, open or closed`);

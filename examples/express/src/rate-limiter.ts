@@ -1,4 +1,4 @@
-/** The middleware: several limits of a request, also such as lie apart, are hidden or on trial. */
+/** Middleware with several limits, some of which are hidden, in shadow mode or in other slots. */
 
 import type { Request, RequestHandler } from "express";
 import { Limiter } from "redis-ratelimit-client";
@@ -17,22 +17,22 @@ import { PREFIX, keyOf, type Caller, type Policy } from "./limits.js";
 export interface Options extends LimiterOptions {
   readonly redis: Client;
   readonly policies: readonly Policy[];
-  /** The caller; the route adds its name. */
+  /** Returns the caller without the endpoint, which the route adds. */
   readonly identify: (request: Request) => Omit<Caller, "endpoint">;
-  /** Behaviour while Redis does not decide. "closed" answers 503. */
+  /** Behaviour during an outage of Redis. "closed" responds 503. */
   readonly onOutage?: "open" | "closed" | LocalOptions;
-  /** Seconds. */
+  /** Pause between calls during an outage, in seconds. */
   readonly pause?: number;
-  /** Decides and reports as usual, and lets everything pass: to try new limits on live traffic. */
+  /** Shadow mode: decides and reports as usual, but lets every request pass. */
   readonly shadow?: boolean;
-  /** Told of every decision, for metrics and logs. */
+  /** Called with every decision, for metrics and logs. */
   readonly report?: (report: Report) => void;
 }
 
 export interface Report extends Pick<Decision, "allowed" | "source" | "error"> {
   readonly caller: Caller;
   readonly shadow: boolean;
-  /** The limits that denied. */
+  /** Names of the limits that denied. */
   readonly violated: readonly string[];
 }
 
@@ -43,7 +43,7 @@ interface Route {
   readonly cost?: number;
 }
 
-/** A single call that charges all its limits or none. */
+/** One call that charges all its limits or none. */
 interface Step {
   readonly take: () => Promise<Decision>;
   readonly undo?: () => Promise<unknown>;
@@ -53,16 +53,16 @@ interface Step {
 export function rateLimiter(options: Options): (route: Route) => RequestHandler {
   const { policies, shadow = false } = options;
   const limiter = new Limiter(options.redis, { prefix: PREFIX, ...options });
-  // A server without the module is told to the log before the first request.
+  // Logs a server without the module before the first request.
   limiter.check().catch(() => {});
   const units = new Map<string, Units>();
   const byName = new Map(policies.map((policy) => [policy.name, policy]));
   if (byName.size < policies.length) {
-    throw new Error("two policies have one name, and so would share their keys");
+    throw new Error("two policies have the same name, and would share their keys");
   }
 
   return ({ endpoint, cost = 1 }) => {
-    async function judge(request: Request): Promise<Verdict> {
+    async function evaluate(request: Request): Promise<Verdict> {
       const caller = { ...options.identify(request), endpoint };
       const verdict = await decide(caller, cost);
       const { allowed, source, error } = verdict;
@@ -71,14 +71,14 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
     }
 
     if (shadow) {
-      // Not waited for, and whatever goes wrong is no request's business.
+      // The request does not wait for the decision, and errors do not affect it.
       return (request, _response, next) => {
-        judge(request).catch((error) => console.error(error));
+        evaluate(request).catch((error) => console.error(error));
         next();
       };
     }
     return async (request, response, next) => {
-      const verdict = await judge(request);
+      const verdict = await evaluate(request);
       response.set(headers(verdict));
       if (verdict.allowed) next();
       else deny(response, verdict);
@@ -86,30 +86,30 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
   };
 
   /**
-   * Runs the steps in order until one denies; then the units of the earlier ones are given back.
+   * Runs the steps in order until one denies. The charges of earlier steps are then refunded.
    */
   async function decide(caller: Caller, cost: number): Promise<Verdict> {
-    const said: [Policy, Decision][] = [];
+    const results: [Policy, Decision][] = [];
     const taken: Step[] = [];
-    let without: Pick<Verdict, "source" | "error"> = { source: "server" };
+    let origin: Pick<Verdict, "source" | "error"> = { source: "server" };
     for (const step of stepsOf(caller, cost)) {
       const decision = await step.take();
-      for (const one of decision.each) said.push([byName.get(one.name!)!, one]);
+      for (const each of decision.each) results.push([byName.get(each.name!)!, each]);
       if (!decision.allowed) {
         await Promise.allSettled(taken.map(({ undo }) => undo?.()));
-        return { ...decision, said };
+        return { ...decision, results };
       }
-      if (decision.source !== "server") without = decision;
+      if (decision.source !== "server") origin = decision;
       taken.push(step);
     }
-    return { ...without, allowed: true, waitMs: 0, said };
+    return { ...origin, allowed: true, waitMs: 0, results };
   }
 
-  /** A call for all that share the tenant's slot, then one for each limit that lies apart. */
+  /** Returns a step for all limits in the tenant's slot, then one for each other limit. */
   function stepsOf(caller: Caller, cost: number): Step[] {
     const tenant: Record<string, Limit> = {};
-    const apart: Record<string, Limit>[] = [];
-    const spent: Step[] = [];
+    const separate: Record<string, Limit>[] = [];
+    const batches: Step[] = [];
     for (const policy of policies) {
       const key = keyOf(policy, caller);
       if (key === undefined) continue;
@@ -117,11 +117,11 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
       if (!policy.apart) {
         tenant[key] = limit;
       } else if (policy.apart === "give-back") {
-        apart.push({ [key]: limit });
+        separate.push({ [key]: limit });
       } else {
         const batch = units.get(key) ?? limiter.units(key, limit, policy.apart);
         units.set(key, batch);
-        spent.push({
+        batches.push({
           take: async () => {
             const decision = await batch.take(cost);
             if (decision.source !== "server") return decision;
@@ -130,7 +130,7 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
         });
       }
     }
-    const charged = [tenant, ...apart].filter((keyed) => Object.keys(keyed).length > 0);
+    const charged = [tenant, ...separate].filter((keyed) => Object.keys(keyed).length > 0);
     return [
       ...charged.map((keyed) => ({
         take: () => limiter.takeAll(keyed, { cost }),
@@ -139,8 +139,8 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
             Object.entries(keyed).map(([key, limit]) => limiter.giveBack(key, limit, cost)),
           ),
       })),
-      // Last, since units that were spent cannot be put back.
-      ...spent,
+      // Last, because spent units cannot be refunded.
+      ...batches,
     ];
   }
 }

@@ -1,4 +1,4 @@
-/** A server with the module on a free port: for trying the example, and for its tests. */
+/** Server with the module on a free port, for the example and its tests. */
 
 import { spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { randomInt } from "node:crypto";
@@ -14,7 +14,7 @@ const MODULE = resolve(
   process.env["RATELIMIT_MODULE"] ?? "../../target/release/libredis_ratelimit.so",
 );
 
-/** Settings by their names in the configuration; undefined removes one. */
+/** Settings by their names in the configuration. undefined removes a default. */
 export type Settings = Record<string, string | undefined>;
 
 export class Server {
@@ -25,7 +25,7 @@ export class Server {
 
   constructor(settings: Settings = {}) {
     this.#settings = settings;
-    // Also when the process ends without having stopped it.
+    // For a process that exits without stopping the server.
     process.on("exit", () => {
       this.#process?.kill("SIGKILL");
       rmSync(this.#directory, { recursive: true, force: true });
@@ -36,9 +36,9 @@ export class Server {
     return `redis://127.0.0.1:${this.port}`;
   }
 
-  /** Started again after a stop or a kill, it has the same port and the same files. */
+  /** Starts the server. After a stop or a kill, it has the same port and files. */
   async start(): Promise<this> {
-    if (!existsSync(MODULE)) throw new Error(`${MODULE} is not there: make build makes it`);
+    if (!existsSync(MODULE)) throw new Error(`${MODULE} is missing: run make build`);
     this.port ||= await reservePort();
     const settings: Settings = {
       port: `${this.port}`,
@@ -64,7 +64,7 @@ export class Server {
     throw new Error(`the server did not start:\n${log.join("\n")}`);
   }
 
-  /** In good order, by default: what is in its append-only file stays. */
+  /** Stops the server, by default gracefully. Its append-only file stays. */
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
     const child = this.#process;
     if (!child || child.exitCode !== null || child.signalCode !== null) return;
@@ -90,8 +90,8 @@ function binary(): string {
 }
 
 /**
- * A port that no other fixture gets as long as this process lives, as in tests/support/ports.py:
- * whoever has bound the UDP port of the same number has reserved it. The server listens on TCP's.
+ * Reserves a port for the lifetime of this process by binding the UDP port of the same number, as
+ * tests/support/ports.py does. The server listens on the TCP port.
  */
 async function reservePort(): Promise<number> {
   for (;;) {
@@ -104,7 +104,7 @@ async function reservePort(): Promise<number> {
       reservation.close();
       continue;
     }
-    // A node of a cluster listens 10,000 above it, too.
+    // A node of a cluster also listens on the port plus 10,000.
     if ((await isFree(port)) && (await isFree(port + 10_000))) return port;
     reservation.close();
   }

@@ -6,9 +6,9 @@ import { test, type TestContext } from "node:test";
 import { createApp } from "../src/app.js";
 import type { Policy } from "../src/limits.js";
 import type { Server } from "../src/server.js";
-import { PATIENT, quota } from "./support/limits.js";
+import { LONG_TIMEOUT, quota } from "./support/limits.js";
 import { Site } from "./support/http.js";
-import { calls, clientFor, lookInto, serverFor, until } from "./support/redis.js";
+import { calls, clientFor, inspect, serverFor, until } from "./support/redis.js";
 
 const SLOTS = 16384;
 
@@ -16,14 +16,14 @@ async function clusterFor(test: TestContext): Promise<Server[]> {
   const servers = await Promise.all(
     [1, 2, 3].map(() => serverFor(test, { "cluster-enabled": "yes" })),
   );
-  const nodes = servers.map((server) => lookInto(test, server));
+  const nodes = servers.map((server) => inspect(test, server));
   await Promise.all(
     nodes.map(async (node, index) => {
       const first = Math.ceil((index * SLOTS) / 3);
       const next = Math.ceil(((index + 1) * SLOTS) / 3);
       const slots = Array.from({ length: next - first }, (_, slot) => first + slot);
       await node.call("CLUSTER", "ADDSLOTS", ...slots);
-      // Given numbers of their own at once, they need not agree on them first.
+      // Distinct epochs from the start, so that the nodes need not agree on them first.
       await node.call("CLUSTER", "SET-CONFIG-EPOCH", index + 1);
     }),
   );
@@ -39,15 +39,15 @@ async function clusterFor(test: TestContext): Promise<Server[]> {
   return servers;
 }
 
-/** The tenant and the user are taken from headers, so that there can be many. */
+/** Serves an application whose tenants and users come from headers. */
 async function siteOf(test: TestContext, servers: Server[], ...policies: Policy[]) {
   const redis = await clientFor(test, ...servers);
   const faults: string[] = [];
   const app = createApp({
     redis,
     policies,
-    ...PATIENT,
-    // A request that Redis did not decide would make the counts below meaningless.
+    ...LONG_TIMEOUT,
+    // Requests without a decision of Redis would make the counts below meaningless.
     report: ({ error }) => void (error && faults.push(`${error}`)),
     identify: (request) => ({
       tenant: request.get("x-tenant")!,
@@ -59,14 +59,14 @@ async function siteOf(test: TestContext, servers: Server[], ...policies: Policy[
 }
 
 const TENANTS = Array.from({ length: 12 }, (_, n) => `tenant-${n}`);
-const ASKS = TENANTS.flatMap((tenant) => [`${tenant}/ann`, `${tenant}/ben`]);
+const CALLERS = TENANTS.flatMap((tenant) => [`${tenant}/ann`, `${tenant}/ben`]);
 
-/** 50 clients and 1200 requests, 50 of each user. Who passed, as often as he did. */
+/** Sends 1200 requests of 50 clients, 50 for each user. Returns the user of each passed request. */
 async function passes(api: Site): Promise<string[]> {
-  let turn = 0;
+  let next = 0;
   const passed: string[] = [];
-  await api.crowd(50, 24, async () => {
-    const who = ASKS[turn++ % ASKS.length]!;
+  await api.burst(50, 24, async () => {
+    const who = CALLERS[next++ % CALLERS.length]!;
     const [tenant, user] = who.split("/") as [string, string];
     const answer = await api.get("/hello", { headers: { "x-tenant": tenant, "x-user": user } });
     assert.ok(answer.status === 200 || answer.status === 429, answer.body);
@@ -76,7 +76,7 @@ async function passes(api: Site): Promise<string[]> {
   return passed;
 }
 
-test("tenants are spread over the nodes, and each gets exactly what it may have", async (test) => {
+test("tenants are spread over the nodes, and each gets exactly its limits", async (test) => {
   const servers = await clusterFor(test);
   const { redis, faults, api } = await siteOf(
     test,
@@ -100,14 +100,14 @@ test("tenants are spread over the nodes, and each gets exactly what it may have"
     assert.ok(ann <= 30 && ben <= 30, `${ann} and ${ben}`);
   }
   for (const server of servers) {
-    const node = lookInto(test, server);
+    const node = inspect(test, server);
     assert.ok((await calls(node, "rl.mtake")) > 0, "a node had no calls");
-    // The client went to the right node at once, though it does not know the module's commands.
+    // The client finds the right node although it does not know the module's commands.
     assert.doesNotMatch(await node.info("errorstats"), /MOVED/);
   }
-  // The region gave back what tenants and users denied.
-  const left = await redis.call("RL.PEEK", "rl:region:eu", ...quota(10_000).words);
-  assert.equal((left as number[])[2], 10_000 - 480);
+  // The region is refunded what tenants and users denied.
+  const peeked = await redis.call("RL.PEEK", "rl:region:eu", ...quota(10_000).words);
+  assert.equal((peeked as number[])[2], 10_000 - 480);
 });
 
 for (const apart of ["give-back", { batch: 20, keep: "1h" }] as const) {

@@ -5,9 +5,9 @@ import { test } from "node:test";
 
 import { createApp } from "../src/app.js";
 import type { Policy } from "../src/limits.js";
-import { ALICE, BOB, CAROL, PATIENT, perAddress, perUser, quota } from "./support/limits.js";
+import { ALICE, BOB, CAROL, LONG_TIMEOUT, perAddress, perUser, quota } from "./support/limits.js";
 import { Site, statuses } from "./support/http.js";
-import { calls, clientFor, lookInto, serverFor } from "./support/redis.js";
+import { calls, clientFor, inspect, serverFor } from "./support/redis.js";
 
 function service(units: number, apart: NonNullable<Policy["apart"]>): Policy {
   return { name: "service", limit: quota(units), of: () => "all", apart };
@@ -17,12 +17,12 @@ test("137 of 1000 requests of one user pass, charged by one call each", async (t
   const server = await serverFor(test);
   const redis = await clientFor(test, server);
   const policies = [perUser(137), perAddress(10_000)];
-  const api = await Site.serve(test, createApp({ redis, policies, ...PATIENT }));
+  const api = await Site.serve(test, createApp({ redis, policies, ...LONG_TIMEOUT }));
 
-  const answers = await api.crowd(50, 20, () => api.get("/hello", ALICE));
+  const answers = await api.burst(50, 20, () => api.get("/hello", ALICE));
 
   assert.deepEqual(statuses(answers), { 200: 137, 429: 863 });
-  assert.equal(await calls(lookInto(test, server), "rl.mtake"), 1000);
+  assert.equal(await calls(inspect(test, server), "rl.mtake"), 1000);
 });
 
 test("two processes share a limit", async (test) => {
@@ -30,27 +30,27 @@ test("two processes share a limit", async (test) => {
   const sites = await Promise.all(
     [1, 2].map(async () => {
       const redis = await clientFor(test, server);
-      return Site.serve(test, createApp({ redis, policies: [perUser(137)], ...PATIENT }));
+      return Site.serve(test, createApp({ redis, policies: [perUser(137)], ...LONG_TIMEOUT }));
     }),
   );
   const answers = await Promise.all(
-    sites.map((api) => api.crowd(25, 20, () => api.get("/hello", ALICE))),
+    sites.map((api) => api.burst(25, 20, () => api.get("/hello", ALICE))),
   );
   assert.deepEqual(statuses(answers.flat()), { 200: 137, 429: 863 });
 });
 
-test("a limit in another slot gets back what the tenant's limits then deny", async (test) => {
+test("a limit in another slot is refunded when the tenant's limits deny", async (test) => {
   const server = await serverFor(test);
   const redis = await clientFor(test, server);
   const policies = [service(500, "give-back"), perUser(100)];
-  const api = await Site.serve(test, createApp({ redis, policies, ...PATIENT }));
+  const api = await Site.serve(test, createApp({ redis, policies, ...LONG_TIMEOUT }));
 
-  // Alice may have 100. Her other 400 requests took from the service, and gave it back.
-  const hers = await api.crowd(50, 10, () => api.get("/hello", ALICE));
+  // Alice's limit is 100. The units of her other 400 requests are refunded to the service.
+  const hers = await api.burst(50, 10, () => api.get("/hello", ALICE));
   assert.equal(statuses(hers)[200], 100);
-  const [key] = await lookInto(test, server).keys("rl:service:*");
-  const left = await lookInto(test, server).call("RL.PEEK", key!, ...quota(500).words);
-  assert.deepEqual((left as number[]).slice(0, 3), [1, 500, 400]);
+  const [key] = await inspect(test, server).keys("rl:service:*");
+  const peeked = await inspect(test, server).call("RL.PEEK", key!, ...quota(500).words);
+  assert.deepEqual((peeked as number[]).slice(0, 3), [1, 500, 400]);
 });
 
 test("a leased limit passes exactly its units in two processes, with few calls", async (test) => {
@@ -59,24 +59,24 @@ test("a leased limit passes exactly its units in two processes, with few calls",
   const sites = await Promise.all(
     [1, 2].map(async () => {
       const redis = await clientFor(test, server);
-      return Site.serve(test, createApp({ redis, policies, ...PATIENT }));
+      return Site.serve(test, createApp({ redis, policies, ...LONG_TIMEOUT }));
     }),
   );
-  const answers = await Promise.all(sites.map((api) => api.crowd(25, 60, () => api.get("/hello"))));
+  const answers = await Promise.all(sites.map((api) => api.burst(25, 60, () => api.get("/hello"))));
   assert.deepEqual(statuses(answers.flat()), { 200: 1000, 429: 2000 });
-  // 20 leases; then each process was denied once, and now knows for how long.
-  assert.equal(await calls(lookInto(test, server), "rl.take"), 22);
+  // 20 leases, and one denial per process, which is remembered.
+  assert.equal(await calls(inspect(test, server), "rl.take"), 22);
 });
 
 test("leased units of a request that another limit denies go to the next request", async (test) => {
   const server = await serverFor(test);
   const redis = await clientFor(test, server);
   const policies = [service(300, { batch: 300, keep: "1h" }), perUser(100)];
-  const api = await Site.serve(test, createApp({ redis, policies, ...PATIENT }));
+  const api = await Site.serve(test, createApp({ redis, policies, ...LONG_TIMEOUT }));
 
   const passed = [];
   for (const who of [ALICE, BOB, CAROL]) {
-    passed.push(statuses(await api.crowd(50, 4, () => api.get("/hello", who)))[200]);
+    passed.push(statuses(await api.burst(50, 4, () => api.get("/hello", who)))[200]);
   }
   assert.deepEqual(passed, [100, 100, 100]);
   assert.equal(statuses([await api.get("/hello")])[429], 1);

@@ -8,11 +8,11 @@ import { parseList } from "structured-headers";
 
 import { createApp } from "../src/app.js";
 import type { Policy } from "../src/limits.js";
-import { ALICE, BOB, DAY, PATIENT, perAddress, perUser, quota } from "./support/limits.js";
+import { ALICE, BOB, DAY, LONG_TIMEOUT, perAddress, perUser, quota } from "./support/limits.js";
 import { Site, type Answer } from "./support/http.js";
 import { clientFor, serverFor } from "./support/redis.js";
 
-/** The items of a RateLimit field by name, with their parameters. */
+/** Returns the parameters of a RateLimit field by item. */
 function items({ headers }: Answer, field: "ratelimit" | "ratelimit-policy") {
   const list = parseList((headers[field] as string | undefined) ?? "");
   return Object.fromEntries(
@@ -20,7 +20,7 @@ function items({ headers }: Answer, field: "ratelimit" | "ratelimit-policy") {
   );
 }
 
-/** `wait` days from now, less what the test has taken: an hour at most. */
+/** Checks that `seconds` are `wait` days, less at most an hour that the test has taken. */
 function assertDays(seconds: unknown, wait: number) {
   assert.ok(Number(seconds) <= wait * DAY, `${seconds} s are more than ${wait} days`);
   assert.ok(Number(seconds) > wait * DAY - 3600, `${seconds} s are less than ${wait} days`);
@@ -36,10 +36,10 @@ const SECRET: Policy = {
 
 async function site(test: TestContext, ...policies: Policy[]) {
   const redis = await clientFor(test, await serverFor(test));
-  return Site.serve(test, createApp({ redis, policies, ...PATIENT }));
+  return Site.serve(test, createApp({ redis, policies, ...LONG_TIMEOUT }));
 }
 
-test("an answer tells the limits, what is left and until when", async (test) => {
+test("a response has the limits, the remaining units and the reset", async (test) => {
   const api = await site(test, SECRET, perUser(3), perAddress(50));
   await api.get("/hello", ALICE);
   const answer = await api.get("/hello", ALICE);
@@ -61,7 +61,7 @@ test("an answer tells the limits, what is left and until when", async (test) => 
   assertDays(ip?.["t"], 2);
 });
 
-test("a denial is a 429 that says when to come back and which limit it was", async (test) => {
+test("a denial is a 429 with Retry-After and the violated limit", async (test) => {
   const api = await site(test, SECRET, perUser(3), perAddress(50));
   for (let i = 0; i < 3; i++) await api.get("/hello", ALICE);
   const answer = await api.get("/hello", ALICE);
@@ -102,7 +102,7 @@ test("a request may cost more than one unit", async (test) => {
   assert.equal((await api.get("/hello")).status, 200);
 });
 
-test("a request that can never pass is told no time to come back at", async (test) => {
+test("a request above its limit has no Retry-After", async (test) => {
   const api = await site(test, perAddress(5));
   const answer = await api.get("/report");
   assert.equal(answer.status, 429);
@@ -111,7 +111,7 @@ test("a request that can never pass is told no time to come back at", async (tes
   assert.match(JSON.parse(answer.body).detail, /more than the limit ever allows/);
 });
 
-test("a hidden limit denies without telling its numbers", async (test) => {
+test("a hidden limit denies without showing its numbers", async (test) => {
   const api = await site(test, { ...SECRET, limit: quota(1) }, perAddress(50));
   const passed = await api.get("/hello");
   assert.deepEqual(Object.keys(items(passed, "ratelimit-policy")), ["ip"]);
@@ -122,7 +122,7 @@ test("a hidden limit denies without telling its numbers", async (test) => {
   assertDays(answer.headers["retry-after"], 1);
 });
 
-test("no window is told to be longer than its policy says", async (test) => {
+test("no window is shown longer than that of its policy", async (test) => {
   const api = await site(test, { ...perAddress(1), limit: sliding(50, DAY) });
   const answer = await api.get("/hello");
   assertDays(answer.headers["x-ratelimit-reset"], 2);
@@ -130,7 +130,7 @@ test("no window is told to be longer than its policy says", async (test) => {
   assert.deepEqual(items(answer, "ratelimit"), { ip: { r: 49, t: DAY } });
 });
 
-test("what is not limited has no such fields", async (test) => {
+test("unlimited routes have no such fields", async (test) => {
   const api = await site(test, perAddress(1));
   for (let i = 0; i < 3; i++) {
     const answer = await api.get("/health");

@@ -1,4 +1,4 @@
-/** No two callers share a key, and all keys of a tenant share a tag. */
+/** Callers do not share keys, and all keys of a tenant share a hash tag. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { PREFIX, keyOf, type Policy } from "../src/limits.js";
 import { perUser } from "./support/limits.js";
 
 const NAMES = ["a{b", "a(b", "a}b", "a)b", "a%7Bb", "a%257Bb", "a:b", "a", "b", "{}", "{", "}", ""];
-// Another's key, brought along; and what is no text in UTF-8.
+// A name that contains another key, and names that are not valid UTF-8.
 NAMES.push("%", "a}:user:b", "a b", "ä", "a\u0308", "\ud800", "%ud800", "\udc00", "\ufffd", "A");
 
 function key(tenant: string, user: string, policy: Policy = perUser(1)): string {
@@ -29,8 +29,8 @@ test("a tenant's keys have a tag, and it is the tenant's own", () => {
   assert.equal(new Set(tags).size, NAMES.length);
 });
 
-test("names are written as in the other examples", () => {
-  // The tests of the example for FastAPI have this table, too.
+test("names are escaped as in the other examples", () => {
+  // The tests of the FastAPI example have the same table.
   assert.equal(key("a{b", "ä !'()*~-_.:/@"), "rl:{a%7Bb}:user:%C3%A4%20!'()*~-_.%3A%2F%40");
   assert.equal(key("a{b", ""), "rl:{a%7Bb}:user:%");
 });

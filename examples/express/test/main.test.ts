@@ -1,4 +1,4 @@
-/** Starting it, as `make` and a deployment do. */
+/** Start of the application, as by `make` and a deployment. */
 
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
@@ -15,13 +15,13 @@ import { serverFor } from "./support/redis.js";
 
 const run = promisify(execFile);
 
-/** Starts it, and returns what it said and how it ended. */
+/** Starts the application. Returns its process, and its output and exit status. */
 function start(environment: NodeJS.ProcessEnv) {
   const child = spawn(process.execPath, ["dist/src/main.js"], {
     env: { ...process.env, REDIS_URL: undefined, ...environment },
   });
-  const said = Promise.all([text(child.stdout), text(child.stderr), once(child, "exit")]);
-  return { child, said };
+  const result = Promise.all([text(child.stdout), text(child.stderr), once(child, "exit")]);
+  return { child, result };
 }
 
 async function takenPort(test: TestContext): Promise<string> {
@@ -31,24 +31,24 @@ async function takenPort(test: TestContext): Promise<string> {
   return `${(taken.address() as AddressInfo).port}`;
 }
 
-test("a port that is taken is an error", async (test) => {
+test("an occupied port is an error", async (test) => {
   const PORT = await takenPort(test);
   const { url } = await serverFor(test);
-  // Beside a server of its own too, which then ends.
+  // With and without REDIS_URL.
   for (const REDIS_URL of [url, undefined]) {
-    const [out, errors, [status]] = await start({ PORT, REDIS_URL }).said;
+    const [out, errors, [status]] = await start({ PORT, REDIS_URL }).result;
     assert.equal(out, "");
     assert.match(errors, new RegExp(`^cannot listen on port ${PORT}: .*EADDRINUSE.*\\n$`));
     assert.equal(status, 1);
   }
 });
 
-test("started on a server without the module, it says so in one line", async (test) => {
+test("a server without the module is logged once", async (test) => {
   const { url } = await serverFor(test, { loadmodule: undefined });
-  const { child, said } = start({ PORT: "0", REDIS_URL: url });
+  const { child, result } = start({ PORT: "0", REDIS_URL: url });
   await once(child.stderr, "data");
   child.kill();
-  const [, errors] = await said;
+  const [, errors] = await result;
   assert.equal(
     errors,
     `rate limits: ${url.replace("redis://", "")} refuses a call for "rl:{check}": the redis-ratelimit module is not loaded: ` +
@@ -90,7 +90,7 @@ test("make finds a server as the repository's make run does", async (test) => {
   }
   assert.equal(await server(test, valkey), "valkey-server");
   assert.equal(await server(test, valkey, "/its/own"), "/its/own");
-  // None: PyPI's, which works.
+  // Without a server on the PATH, that of PyPI is used.
   const { stdout } = await run(await server(test, {}), ["--version"]);
   assert.match(stdout, /^Valkey server/);
 });

@@ -1,4 +1,4 @@
-"""A real Redis with the module, the application behind uvicorn, and HTTP between."""
+"""Redis with the module, and the application in uvicorn."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ def shared_server(binary: Binary) -> Iterator[Server]:
 
 @pytest.fixture
 def server(shared_server: Server) -> Iterator[Server]:
-    """Empty, and running; a test may stop it."""
+    """Empty running server. A test may stop it."""
     shared_server.empty()
     with shared_server.closing_clients():
         yield shared_server

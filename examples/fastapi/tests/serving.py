@@ -1,4 +1,4 @@
-"""The application behind uvicorn."""
+"""Application in uvicorn."""
 
 import threading
 from collections.abc import Callable
@@ -11,17 +11,17 @@ from redis_ratelimit import Sliding, TokenBucket
 from support import poll
 from support.server import Server
 
-# Long enough that a busy machine makes no outage. Tests of outages bring their own.
-PATIENT = 20.0
+# Long enough for a busy machine. Tests of outages have their own.
+TIMEOUT = 20.0
 
-# So long to refill that in a test nothing is.
+# The refill is too slow to matter in a test.
 ENDPOINT = {"endpoint:{endpoint}": TokenBucket(10_000, 1, "1h", name="endpoint")}
 USER = {"user:{user}": TokenBucket(120, 1, "1h", name="user")}
 IP = {"ip:{ip}": Sliding(1000, "10h", name="ip")}
 
 
 class Serve:
-    """`serve(shadow=True)` starts the application with these settings; its address."""
+    """Starts applications: `serve(shadow=True)` returns the address of one with these settings."""
 
     def __init__(self, server: Callable[[], Server]) -> None:
         self._server = server
@@ -31,7 +31,7 @@ class Serve:
         if "redis_url" not in settings:
             settings["redis_url"] = f"redis://127.0.0.1:{self._server().port}"
         app = create_app(
-            replace(Settings(timeout=PATIENT, limits=ENDPOINT | USER | IP), **settings)
+            replace(Settings(timeout=TIMEOUT, limits=ENDPOINT | USER | IP), **settings)
         )
         config = uvicorn.Config(
             app, port=0, forwarded_allow_ips=forwarded_allow_ips, log_config=None
@@ -45,7 +45,7 @@ class Serve:
         return f"http://127.0.0.1:{port}"
 
     def stop(self) -> None:
-        """Ends all, in order, as a deployment does."""
+        """Stops all applications gracefully, as a deployment does."""
         for server, _ in self._running:
             server.should_exit = True
         for _, thread in self._running:

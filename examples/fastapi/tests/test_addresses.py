@@ -1,4 +1,4 @@
-"""Whose address is counted, behind proxies and without."""
+"""Addresses of clients, with and without proxies."""
 
 from redis_ratelimit import TokenBucket
 from serving import Serve
@@ -11,7 +11,7 @@ def statuses(url: str, *forwarded: str) -> list[int]:
     return [get(url, headers={"X-Forwarded-For": each}).status_code for each in forwarded]
 
 
-def test_a_client_cannot_choose_its_address(serve: Serve) -> None:
+def test_client_cannot_choose_its_address(serve: Serve) -> None:
     url = serve(limits=IP)
     assert statuses(url, "192.0.2.1", "192.0.2.2", "192.0.2.3") == [200, 200, 429]
 
@@ -22,13 +22,13 @@ def test_behind_a_proxy_each_client_has_its_own_limit(serve: Serve) -> None:
     assert statuses(url, "192.0.2.2") == [200]
 
 
-def test_what_a_client_wrote_before_the_proxy_did_is_ignored(serve: Serve) -> None:
+def test_forwarded_addresses_of_the_client_are_ignored(serve: Serve) -> None:
     url = serve(limits=IP, forwarded_allow_ips="127.0.0.1")
     forged = [f"198.51.100.{number}, 192.0.2.1" for number in range(3)]
     assert statuses(url, *forged) == [200, 200, 429]
 
 
-def test_behind_two_proxies_it_is_whom_the_outer_one_saw(serve: Serve) -> None:
+def test_behind_two_proxies_the_address_is_that_of_the_outer_proxy(serve: Serve) -> None:
     url = serve(limits=IP, forwarded_allow_ips="127.0.0.1,10.0.0.0/8")
     chain = [f"198.51.100.{number}, 192.0.2.1, 10.1.2.{number}" for number in range(3)]
     assert statuses(url, *chain) == [200, 200, 429]

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import httpx
 from gateway import Answer, Question
-from losing import Losing
+from lossy_proxy import LossyProxy
 from redis_ratelimit import Limit, Limiter, TokenBucket
-from serving import PATIENT, Serve
+from serving import TIMEOUT, Serve
 from traffic import ALICE, PLAIN, ask, field
 
 from support.server import Server
@@ -18,81 +18,81 @@ TOKENS = TokenBucket(10_000, 1, "1h", name="llm-tokens")
 GATEWAY = {"llm_limits": (REQUESTS, TOKENS), "limits": {}}
 
 
-async def told(question: Question) -> Answer:
-    """A model that takes as many tokens as it is told to, or fails."""
+async def model_of_prompt(question: Question) -> Answer:
+    """Model that uses the number of tokens in the prompt, or fails."""
     if question.prompt == "fail":
         raise ConnectionError("the provider hung up")
     return Answer("done", int(question.prompt))
 
 
-def left(server: Server, limit: Limit) -> int:
-    with server.client() as redis, Limiter(redis, timeout=PATIENT) as limiter:
+def remaining(server: Server, limit: Limit) -> int:
+    with server.client() as redis, Limiter(redis, timeout=TIMEOUT) as limiter:
         return limiter.peek("rl:{acme}:llm:alice", replace(limit, cost=0)).remaining
 
 
-def test_what_was_not_used_is_given_back(serve: Serve, server: Server) -> None:
-    url = serve(model=told, **GATEWAY)
+def test_unused_tokens_are_refunded(serve: Serve, server: Server) -> None:
+    url = serve(model=model_of_prompt, **GATEWAY)
     response = ask(url, prompt="1200", max_tokens=4000)
     assert response.status_code == 200
     assert response.json() == {"text": "done", "tokens": 1200}
-    assert left(server, TOKENS) == 8800
-    assert left(server, REQUESTS) == 19
+    assert remaining(server, TOKENS) == 8800
+    assert remaining(server, REQUESTS) == 19
     limits = field(response, "RateLimit")
     assert limits["llm-requests"]["r"] == 19
     assert limits["llm-tokens"]["r"] == 8800
     assert field(response, "RateLimit-Policy")["llm-tokens"]["qu"] == "tokens"
 
 
-def test_what_was_used_on_top_is_charged_even_past_the_limit(serve: Serve, server: Server) -> None:
-    url = serve(model=told, **GATEWAY)
+def test_usage_above_the_estimate_is_charged_beyond_the_limit(serve: Serve, server: Server) -> None:
+    url = serve(model=model_of_prompt, **GATEWAY)
     assert ask(url, prompt="12000", max_tokens=4000).status_code == 200
     response = ask(url, prompt="1", max_tokens=100)
     assert response.status_code == 429
     assert response.json()["violated-policies"] == ["llm-tokens"]
     assert response.headers["X-RateLimit-Limit"] == "10000"
-    # The debt of 2000 and the estimate of 101 come back at one an hour.
+    # The debt of 2000 and the estimate of 101 recover at one per hour.
     assert 2100 * 3600 <= int(response.headers["Retry-After"]) <= 2101 * 3600
-    assert left(server, REQUESTS) == 19
+    assert remaining(server, REQUESTS) == 19
 
 
 def test_a_denied_estimate_costs_no_request(serve: Serve, server: Server) -> None:
-    url = serve(model=told, **GATEWAY)
+    url = serve(model=model_of_prompt, **GATEWAY)
     assert [ask(url, prompt="8000", max_tokens=7999).status_code for _ in range(3)] == [
         200,
         429,
         429,
     ]
-    assert left(server, REQUESTS) == 19
-    assert left(server, TOKENS) == 2000
+    assert remaining(server, REQUESTS) == 19
+    assert remaining(server, TOKENS) == 2000
 
 
-def test_a_request_too_many_costs_no_tokens(serve: Serve, server: Server) -> None:
-    url = serve(model=told, **GATEWAY)
+def test_denied_request_costs_no_tokens(serve: Serve, server: Server) -> None:
+    url = serve(model=model_of_prompt, **GATEWAY)
     statuses = [ask(url, prompt="1", max_tokens=10).status_code for _ in range(21)]
     assert statuses == [200] * 20 + [429]
-    assert left(server, TOKENS) == 10_000 - 20
+    assert remaining(server, TOKENS) == 10_000 - 20
 
 
-def test_a_failed_model_leaves_no_tokens_charged(serve: Serve, server: Server) -> None:
-    url = serve(model=told, **GATEWAY)
+def test_failed_model_costs_no_tokens(serve: Serve, server: Server) -> None:
+    url = serve(model=model_of_prompt, **GATEWAY)
     assert ask(url, prompt="fail", max_tokens=4000).status_code == 500
-    assert left(server, TOKENS) == 10_000
-    assert left(server, REQUESTS) == 19
+    assert remaining(server, TOKENS) == 10_000
+    assert remaining(server, REQUESTS) == 19
 
 
-def test_fifty_at_once_never_reserve_more_than_there_is(serve: Serve, server: Server) -> None:
-    """Each reserves 1001. While all are being answered, nine of them fit."""
-    answering = 0
-    most = 0
+def test_concurrent_reservations_stay_within_the_limit(serve: Serve, server: Server) -> None:
+    """Each request reserves 1001 tokens, so nine fit concurrently."""
+    running = 0
+    maximum = 0
     denied = threading.Event()
 
     async def slow(_: Question) -> Answer:
-        nonlocal answering, most
-        answering += 1
-        most = max(most, answering)
-        # Until all others have been denied, so that none profits from what this one gives back.
+        nonlocal running, maximum
+        running += 1
+        maximum = max(maximum, running)
+        # Waits until all others are denied, so that none gets the tokens that this one refunds.
         await asyncio.to_thread(denied.wait, 30)
-        answering -= 1
+        running -= 1
         return Answer("done", 500)
 
     url = serve(model=slow, llm_limits=(TOKENS,), limits={})
@@ -113,36 +113,34 @@ def test_fifty_at_once_never_reserve_more_than_there_is(serve: Serve, server: Se
 
     statuses = asyncio.run(fifty())
     assert statuses.count(200) == 9
-    assert most == 9
-    assert left(server, TOKENS) == 10_000 - 9 * 500
+    assert maximum == 9
+    assert remaining(server, TOKENS) == 10_000 - 9 * 500
 
 
-def test_a_call_that_is_sent_again_is_charged_once(serve: Serve, server: Server) -> None:
+def test_resent_call_is_charged_once(serve: Serve, server: Server) -> None:
     """The replies to the first reservation and to the first settlement are lost."""
-    with Losing(server.port, (b"ONCE", b"SETTLE")) as losing:
-        url = serve(model=told, redis_url=f"redis://127.0.0.1:{losing.port}", **GATEWAY)
+    with LossyProxy(server.port, (b"ONCE", b"SETTLE")) as proxy:
+        url = serve(model=model_of_prompt, redis_url=f"redis://127.0.0.1:{proxy.port}", **GATEWAY)
         response = ask(url, prompt="1200", max_tokens=4000)
-    assert losing.lost == [b"ONCE", b"SETTLE"]
+    assert proxy.lost == [b"ONCE", b"SETTLE"]
     assert response.status_code == 200
     assert field(response, "RateLimit")["llm-tokens"]["r"] == 8800
-    assert left(server, TOKENS) == 8800
-    assert left(server, REQUESTS) == 19
+    assert remaining(server, TOKENS) == 8800
+    assert remaining(server, REQUESTS) == 19
 
 
-def test_what_was_reserved_without_redis_is_settled_without_it(
-    serve: Serve, server: Server
-) -> None:
-    """Else Redis would give back units that it never charged."""
-    url = serve(model=told, **GATEWAY)
+def test_local_reservation_is_settled_locally(serve: Serve, server: Server) -> None:
+    """Otherwise Redis would refund units that it never charged."""
+    url = serve(model=model_of_prompt, **GATEWAY)
     assert ask(url, prompt="6000", max_tokens=7000).status_code == 200
     server.stop("kill")
     response = ask(url, prompt="2000", max_tokens=8000)
     assert response.status_code == 200
     assert "RateLimit" not in response.headers
-    # 8000 are left here: the most of an estimate is what is asked for and two for the prompt.
+    # 8000 remain locally. An estimate is max_tokens plus two for the prompt.
     assert ask(url, prompt="8000", max_tokens=7999).status_code == 429
     assert ask(url, prompt="8000", max_tokens=7998).status_code == 200
 
 
-def test_who_has_no_key_has_no_tokens(serve: Serve) -> None:
-    assert ask(serve(model=told, **GATEWAY), headers={}, prompt="1").status_code == 401
+def test_request_without_an_api_key_is_401(serve: Serve) -> None:
+    assert ask(serve(model=model_of_prompt, **GATEWAY), headers={}, prompt="1").status_code == 401

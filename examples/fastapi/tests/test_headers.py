@@ -1,7 +1,7 @@
 """Responses have the rate limit fields, whether the request passed or not."""
 
 from redis_ratelimit import Limiter, TokenBucket
-from serving import ENDPOINT, IP, PATIENT, Serve
+from serving import ENDPOINT, IP, TIMEOUT, Serve
 from traffic import ALICE, BOB, CAROL, burst, field, get
 
 from support.server import Server
@@ -10,7 +10,7 @@ FEW = {"user:{user}": TokenBucket(2, 1, "1h", name="user")}
 NONE = {"none": TokenBucket(0, 1, name="none")}
 
 
-def test_a_response_says_what_is_left_of_the_tightest_limit(serve: Serve) -> None:
+def test_response_has_the_remaining_units_of_the_tightest_limit(serve: Serve) -> None:
     response = get(serve())
     assert response.status_code == 200
     assert response.json() == {"item": 1}
@@ -20,7 +20,7 @@ def test_a_response_says_what_is_left_of_the_tightest_limit(serve: Serve) -> Non
     assert "Retry-After" not in response.headers
 
 
-def test_the_fields_of_the_ietf_draft_list_every_policy(serve: Serve) -> None:
+def test_fields_of_the_ietf_draft_list_every_policy(serve: Serve) -> None:
     response = get(serve())
     assert field(response, "RateLimit-Policy") == {
         "endpoint": {"q": 10_000, "w": 36_000_000},
@@ -34,7 +34,7 @@ def test_the_fields_of_the_ietf_draft_list_every_policy(serve: Serve) -> None:
     }
 
 
-def test_a_429_says_when_to_come_again_and_which_policy_it_was(serve: Serve) -> None:
+def test_denial_has_retry_after_and_the_violated_policy(serve: Serve) -> None:
     url = serve(limits=ENDPOINT | FEW | IP)
     assert [get(url).status_code for _ in range(2)] == [200, 200]
     response = get(url)
@@ -45,7 +45,7 @@ def test_a_429_says_when_to_come_again_and_which_policy_it_was(serve: Serve) -> 
     assert response.headers["X-RateLimit-Remaining"] == "0"
     retry_after = int(response.headers["Retry-After"])
     assert 0 < retry_after <= 3600
-    # What denied comes back then; of the others nothing was taken.
+    # Only the denying limit has a reset; the others are not charged.
     limits = field(response, "RateLimit")
     assert limits == {"endpoint": {"r": 9998}, "user": {"r": 0, "t": retry_after}, "ip": {"r": 998}}
 
@@ -53,12 +53,14 @@ def test_a_429_says_when_to_come_again_and_which_policy_it_was(serve: Serve) -> 
 def test_a_denied_request_charges_no_limit(serve: Serve, server: Server) -> None:
     url = serve(limits=ENDPOINT | FEW | IP)
     assert burst([url], clients=1, requests=10) == {200: 2, 429: 8}
-    with server.client() as redis, Limiter(redis, timeout=PATIENT) as limiter:
-        left = limiter.peek("rl:{acme}:endpoint:%2Fitems", *ENDPOINT.values(), cost=0).remaining
-    assert left == 9998
+    with server.client() as redis, Limiter(redis, timeout=TIMEOUT) as limiter:
+        remaining = limiter.peek(
+            "rl:{acme}:endpoint:%2Fitems", *ENDPOINT.values(), cost=0
+        ).remaining
+    assert remaining == 9998
 
 
-def test_users_have_limits_of_their_own(serve: Serve) -> None:
+def test_users_have_separate_limits(serve: Serve) -> None:
     url = serve(limits=FEW)
     for headers in (ALICE, BOB, CAROL):
         assert burst([url], clients=1, requests=3, headers=headers) == {200: 2, 429: 1}

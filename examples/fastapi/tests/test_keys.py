@@ -1,4 +1,4 @@
-"""No two callers share a key, and all keys of a tenant share a slot."""
+"""Callers do not share keys, and all keys of a tenant share a slot."""
 
 from itertools import product
 
@@ -11,7 +11,7 @@ from support.cluster import slot_of
 LIMITS = dict.fromkeys(("tenant", "user:{user}", "device:{user}:{device}"), TokenBucket(1, 1))
 
 NAMES = ("a{b", "a(b", "a}b", "a)b", "a%7Bb", "a%257Bb", "a:b", "a", "b", "{}", "{", "}", "", "%")
-# Another's key, brought along; and what is no text in UTF-8.
+# A name that contains another key, and names that are not valid UTF-8.
 NAMES += (
     "a}:user:b",
     "a b",
@@ -33,18 +33,18 @@ def keys_of(**caller: str) -> list[str]:
     return keys
 
 
-def test_no_two_callers_share_a_key_but_what_is_their_tenants() -> None:
-    seen: dict[str, tuple[str, ...]] = {}
+def test_callers_share_only_keys_of_their_tenant() -> None:
+    owners: dict[str, tuple[str, ...]] = {}
     for tenant, user, device in product(NAMES, NAMES, ("a", "b:a", "a:b", "")):
-        whose = keys_of(tenant=tenant, user=user, device=device)
+        keys = keys_of(tenant=tenant, user=user, device=device)
         for key, owner in zip(
-            whose, [(tenant,), (tenant, user), (tenant, user, device)], strict=True
+            keys, [(tenant,), (tenant, user), (tenant, user, device)], strict=True
         ):
-            assert seen.setdefault(key, owner) == owner
+            assert owners.setdefault(key, owner) == owner
 
 
 @pytest.mark.parametrize("tenant", NAMES)
-def test_the_keys_of_a_tenant_share_a_slot(tenant: str) -> None:
+def test_keys_of_a_tenant_share_a_slot(tenant: str) -> None:
     (tag,) = {
         key.split("{")[1].split("}")[0] for key in keys_of(tenant=tenant, user="{", device="}")
     }
@@ -52,8 +52,8 @@ def test_the_keys_of_a_tenant_share_a_slot(tenant: str) -> None:
     assert {slot_of(key) for key in keys_of(tenant=tenant, user="{", device="}")} == {slot_of(tag)}
 
 
-def test_names_are_written_as_in_the_other_examples() -> None:
-    """The tests of the example for Express have this table, too."""
+def test_names_are_escaped_as_in_the_other_examples() -> None:
+    """The tests of the Express example have the same table."""
     assert keys_of(tenant="a{b", user="ä !'()*~-_.:/@", device="")[1:] == [
         "rl:{a%7Bb}:user:%C3%A4%20!'()*~-_.%3A%2F%40",
         "rl:{a%7Bb}:device:%C3%A4%20!'()*~-_.%3A%2F%40:%",

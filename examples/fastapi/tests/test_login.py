@@ -1,4 +1,4 @@
-"""Guessing passwords."""
+"""Limits of password guesses."""
 
 import httpx
 from serving import Serve
@@ -11,18 +11,18 @@ def log_in(url: str, password: str, account: str = "alice") -> httpx.Response:
     return httpx.post(f"{url}/login", json={"account": account, "password": password}, **PLAIN)
 
 
-def test_the_right_password_is_let_in(serve: Serve) -> None:
+def test_right_password_is_accepted(serve: Serve) -> None:
     assert log_in(serve(), RIGHT).json() == {"api_key": "alice-key"}
 
 
-def test_who_goes_on_guessing_is_banned_and_nobody_else(serve: Serve) -> None:
+def test_repeated_guesses_ban_only_that_account_and_address(serve: Serve) -> None:
     url = serve()
     assert [log_in(url, f"guess {number}").status_code for number in range(5)] == [401] * 5
     for _ in range(2):
         response = log_in(url, RIGHT)
         assert response.status_code == 429
         assert response.json()["violated-policies"] == ["login"]
-        # Until so few lie in the last minute, of two that are told apart.
+        # The wait is at most two windows.
         assert 1 <= int(response.headers["Retry-After"]) <= 120
     for _ in range(2):
         response = log_in(url, RIGHT)

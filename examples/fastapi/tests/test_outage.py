@@ -1,4 +1,4 @@
-"""Redis gone in mid-traffic, and back again."""
+"""Outages of Redis under load."""
 
 import logging
 import os
@@ -17,9 +17,9 @@ from support import poll
 from support.binaries import Binary
 from support.server import Server
 
-# In Redis 100, and for one of four processes 25.
+# 100 in Redis, and 25 for one of four processes.
 USER = {"user:{user}": TokenBucket(100, 1, "1h", name="user")}
-# The shared limit is not what is looked at here.
+# Large enough that the shared limit never denies.
 PLENTY = TokenBucket(1_000_000, 1_000_000, name="global")
 
 TOKENS = TokenBucket(10_000, 1, "1h", name="llm-tokens")
@@ -35,7 +35,7 @@ MODULE_MISSING = (
 )
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Returns the log's lines as an unconfigured logger shows them."""
     return [
         record.getMessage()
@@ -54,28 +54,26 @@ def is_served_by_redis(url: str) -> bool:
     return get(url).headers.get("X-RateLimit-Limit") == "100"
 
 
-def test_fail_open_goes_on_by_a_local_limit_and_finds_redis_again(
-    serve: Serve, server: Server
-) -> None:
+def test_fail_open_applies_a_local_limit_until_redis_is_back(serve: Serve, server: Server) -> None:
     url = serve(**OUTAGE)
     assert burst([url], clients=5, requests=2) == {200: 10}
     assert get(url).headers["X-RateLimit-Remaining"] == "89"
 
     server.stop("kill")
-    # This process's share, exactly, whatever Redis had counted.
+    # Exactly the share of this process, regardless of the count in Redis.
     assert burst([url], clients=50, requests=2) == {200: 25, 429: 75}
     response = get(url)
     assert response.status_code == 429
-    # Not when there is a unit here, in hours, but when Redis is asked again.
+    # Time of the next call to Redis, not of the next local unit.
     assert response.headers["Retry-After"] == "1"
 
     server.start()
     poll.until(lambda: is_served_by_redis(url), "Redis decides again", timeout=20)
-    # It came back empty: its own 100, less the one that has just asked.
+    # It is empty: 100 units, less the one of the request above.
     assert burst([url], clients=50, requests=3) == {200: 99, 429: 51}
 
 
-def test_fail_closed_lets_nothing_pass_meanwhile(serve: Serve, server: Server) -> None:
+def test_fail_closed_denies_every_request_until_redis_is_back(serve: Serve, server: Server) -> None:
     url = serve(fail_open=False, **OUTAGE)
     assert burst([url], clients=5, requests=2) == {200: 10}
 
@@ -90,8 +88,8 @@ def test_fail_closed_lets_nothing_pass_meanwhile(serve: Serve, server: Server) -
     poll.until(lambda: is_served_by_redis(url), "Redis decides again", timeout=20)
 
 
-def test_redis_may_go_and_come_in_mid_traffic(serve: Serve, server: Server) -> None:
-    """No request fails and none hangs: each gets 200 or 429, and none passes that should not."""
+def test_no_request_fails_during_an_outage_under_load(serve: Serve, server: Server) -> None:
+    """Each request gets 200 or 429, and exactly the limits pass."""
     url = serve(**OUTAGE)
     enough = Event()
     passed_here = 0
@@ -100,8 +98,8 @@ def test_redis_may_go_and_come_in_mid_traffic(serve: Serve, server: Server) -> N
         nonlocal passed_here
         response = get(url)
         passed_here += response.status_code == 200
-        told = response.headers.get("X-RateLimit-Limit")
-        return response.status_code == 429 and told == limit
+        shown = response.headers.get("X-RateLimit-Limit")
+        return response.status_code == 429 and shown == limit
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         traffic = pool.submit(burst, [url], clients=10, requests=5000, until=enough)
@@ -116,13 +114,13 @@ def test_redis_may_go_and_come_in_mid_traffic(serve: Serve, server: Server) -> N
             enough.set()
         statuses = traffic.result()
     assert set(statuses) == {200, 429}
-    # Of the first Redis, of this process, and of the second Redis.
+    # Limits of the first Redis, of this process, and of the second Redis.
     assert statuses[200] + passed_here == 100 + 25 + 100
 
 
-def test_a_redis_that_hangs_is_not_waited_for(serve: Serve, server: Server) -> None:
-    """Frozen, it accepts connections and never answers. A few calls run into the timeout; then
-    the circuit is open, and nobody asks.
+def test_hanging_redis_opens_the_circuit(serve: Serve, server: Server) -> None:
+    """A frozen server accepts connections and never replies. After a few timeouts, the circuit is
+    open and no call is sent.
     """
     url = serve(**OUTAGE | {"timeout": 0.3, "pause": 3600.0})
     poll.until(lambda: is_served_by_redis(url), "Redis decides")
@@ -131,7 +129,7 @@ def test_a_redis_that_hangs_is_not_waited_for(serve: Serve, server: Server) -> N
         assert burst([url], clients=10, requests=10) == {200: 25, 429: 75}
     finally:
         os.kill(server.pid, signal.SIGCONT)
-    # It answers now, but the pause is an hour.
+    # The server replies again, but the pause is an hour.
     with server.client() as redis:
         redis.ping()
         redis.config_resetstat()
@@ -150,34 +148,34 @@ def test_after_the_pause_the_circuit_closes_again(serve: Serve, server: Server) 
     poll.until(lambda: is_served_by_redis(url), "Redis decides again", timeout=20)
 
 
-def test_an_error_on_one_key_leaves_the_others_to_redis(serve: Serve, server: Server) -> None:
+def test_error_on_one_key_is_not_an_outage(serve: Serve, server: Server) -> None:
     url = serve(**OUTAGE)
     with server.client() as redis:
         fill("rl:{acme}:user:bob", redis)
-    # There is no room for what he would add, which is no outage.
+    # A full key is not an outage.
     assert burst([url], clients=10, requests=10, headers=BOB) == {503: 100}
     assert is_served_by_redis(url)
 
 
-def test_a_key_of_another_type_is_an_error_of_its_own(serve: Serve, server: Server) -> None:
+def test_key_of_another_type_fails_only_its_requests(serve: Serve, server: Server) -> None:
     url = serve(**OUTAGE)
     with server.client() as redis:
         redis.set("rl:{acme}:user:bob", "no limiter")
     response = get(url, headers=BOB)
     assert (response.status_code, "RateLimit" in response.headers) == (500, False)
     assert is_served_by_redis(url)
-    # On trial, limits fail nobody.
+    # In shadow mode, no request fails.
     assert get(serve(shadow=True, **OUTAGE), headers=BOB).status_code == 200
 
 
 @pytest.mark.parametrize("fail_open", [True, False])
-def test_an_outage_is_one_line_when_it_begins_and_one_when_it_is_over(
+def test_begin_and_end_of_an_outage_are_logged_once(
     serve: Serve, server: Server, caplog: pytest.LogCaptureFixture, fail_open: bool
 ) -> None:
     url = serve(fail_open=fail_open, **OUTAGE | {"pause": 0.05})
     assert is_served_by_redis(url)
     server.stop("kill")
-    # For longer than the pause, so that it is asked several times.
+    # Longer than the pause, so that several calls are tried.
     failures = 0
 
     def has_failed() -> bool:
@@ -186,25 +184,25 @@ def test_an_outage_is_one_line_when_it_begins_and_one_when_it_is_over(
         return failures >= 200
 
     poll.until(has_failed, "many requests have failed", timeout=30)
-    assert len(told(caplog)) == 1
+    assert len(logged_lines(caplog)) == 1
     server.start()
-    poll.until(lambda: get(url) and len(told(caplog)) > 1, "it is over", timeout=20)
+    poll.until(lambda: get(url) and len(logged_lines(caplog)) > 1, "the end is logged", timeout=20)
     assert burst([url], clients=10, requests=10).total() == 100
-    begins, ends = told(caplog)
+    begins, ends = logged_lines(caplog)
     assert begins.startswith("Redis is away: ")
     assert ends == "Redis is back"
 
 
-def test_in_the_shadow_too_an_outage_is_one_line(
+def test_outage_is_logged_once_in_shadow_mode(
     serve: Serve, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = serve(shadow=True, fail_open=False, **OUTAGE)
     server.stop("kill")
     assert burst([url], clients=10, requests=10) == {200: 100}
-    assert len(told(caplog)) == 1
+    assert len(logged_lines(caplog)) == 1
 
 
-def test_an_error_that_comes_and_goes_is_one_line(
+def test_repeated_error_is_logged_once(
     serve: Serve, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = serve(**OUTAGE | {"pause": 3600.0})
@@ -213,22 +211,22 @@ def test_an_error_that_comes_and_goes_is_one_line(
     for _ in range(20):
         get(url, headers=BOB)
         assert is_served_by_redis(url)
-    (line,) = told(caplog)
+    (line,) = logged_lines(caplog)
     assert line.startswith("Redis refuses a call for 'rl:{acme}:user:bob': the key has 16 limits")
 
 
-def test_a_server_without_the_module_is_told_of_at_the_start_in_one_line(
+def test_missing_module_is_logged_once_at_the_start(
     serve: Serve, plain_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = serve(redis_url=f"redis://127.0.0.1:{plain_server.port}", **OUTAGE)
-    (line,) = told(caplog)
+    (line,) = logged_lines(caplog)
     assert line == f"Redis refuses a call for 'redis-ratelimit:check': {MODULE_MISSING}"
-    # That is no outage: nobody passes until somebody has seen to it.
+    # A missing module is not an outage, so no request passes.
     assert [get(url).status_code for _ in range(10)] == [500] * 10
-    assert told(caplog) == [line]
+    assert logged_lines(caplog) == [line]
 
 
-def test_a_server_that_comes_back_without_the_module_is_told_of_in_one_line(
+def test_restart_without_the_module_is_logged_once(
     serve: Serve, binary: Binary, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Server(binary) as server:
@@ -238,16 +236,16 @@ def test_a_server_that_comes_back_without_the_module_is_told_of_in_one_line(
         get(url)
         without_module(server).start()
 
-        def tells() -> list[str]:
-            return [line for line in told(caplog) if line.endswith(MODULE_MISSING)]
+        def missing_lines() -> list[str]:
+            return [line for line in logged_lines(caplog) if line.endswith(MODULE_MISSING)]
 
-        poll.until(lambda: get(url) and tells(), "it is told", timeout=20)
+        poll.until(lambda: get(url) and missing_lines(), "the missing module is logged", timeout=20)
         for _ in range(10):
             assert get(url).status_code == 500
-        assert len(tells()) == 1
+        assert len(missing_lines()) == 1
 
 
-def test_redis_may_be_away_at_the_start(
+def test_redis_may_be_unavailable_at_the_start(
     serve: Serve, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.stop("kill")
@@ -255,12 +253,12 @@ def test_redis_may_be_away_at_the_start(
     assert burst([url], clients=10, requests=10) == {200: 25, 429: 75}
     server.start()
     poll.until(lambda: is_served_by_redis(url), "Redis decides", timeout=20)
-    begins, ends = told(caplog)
+    begins, ends = logged_lines(caplog)
     assert begins.startswith("Redis is away: ")
     assert ends == "Redis is back"
 
 
-def test_what_passes_without_redis_is_told_no_numbers(serve: Serve, server: Server) -> None:
+def test_local_decisions_show_no_remaining_units(serve: Serve, server: Server) -> None:
     """Responses without Redis show the policy but not the process's local share."""
     url = serve(**OUTAGE)
     policy = get(url).headers["RateLimit-Policy"]

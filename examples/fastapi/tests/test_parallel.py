@@ -1,17 +1,17 @@
-"""Many clients at once: exactly as many pass as the limits allow."""
+"""Concurrent clients: exactly the limits pass."""
 
 import logging
 
 import pytest
 from redis_ratelimit import Limiter, TokenBucket
-from serving import IP, PATIENT, USER, Serve
+from serving import IP, TIMEOUT, USER, Serve
 from traffic import ALICE, BOB, CAROL, burst, field, get
 
 from support import poll
 from support.cluster import Cluster, slot_of
 from support.server import Server
 
-# Units that come back only after the test.
+# Units that do not recover during the test.
 GLOBAL = TokenBucket(300, 1, "1h", name="global")
 
 
@@ -25,8 +25,8 @@ def test_fifty_clients_on_two_processes_get_exactly_the_limit(serve: Serve) -> N
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 def test_leased_units_are_spent_exactly_once(serve: Serve, batch: int) -> None:
-    """Two processes each lease units. The units that one still has when the other finds none left
-    are spent by requests to the first.
+    """Two processes lease units. Further requests to each process spend the units that it still has
+    when the other finds none.
     """
     settings = {"limits": {}, "global_limit": GLOBAL, "batch": batch, "keep": 3600.0}
     urls = [serve(**settings), serve(**settings)]
@@ -37,12 +37,12 @@ def test_leased_units_are_spent_exactly_once(serve: Serve, batch: int) -> None:
     assert passed == {200: 300, 429: 700}
 
 
-def test_a_lease_asks_once_for_many_requests(serve: Serve, server: Server) -> None:
+def test_lease_serves_many_requests_with_one_call(serve: Serve, server: Server) -> None:
     url = serve(limits={}, global_limit=GLOBAL, batch=100, keep=3600.0)
     with server.client(decode_responses=True) as redis:
         redis.config_resetstat()
         assert burst([url], clients=50, requests=8) == {200: 300, 429: 100}
-        # Three times a hundred; the fourth finds nothing, and nobody asks before there is.
+        # Three leases of 100. The fourth call finds nothing, and no call follows before a refill.
         assert redis.info("commandstats")["cmdstat_rl.take"]["calls"] == 4
 
 
@@ -50,7 +50,7 @@ def test_leased_units_are_not_saved_up(serve: Serve, server: Server) -> None:
     plenty = TokenBucket(1_000_000, 1, "1m", name="global")
     url = serve(limits={}, global_limit=plenty, batch=100_000, keep=0.05)
     requests = 0
-    with server.client(decode_responses=True) as redis, Limiter(redis, timeout=PATIENT) as limiter:
+    with server.client(decode_responses=True) as redis, Limiter(redis, timeout=TIMEOUT) as limiter:
         redis.config_resetstat()
 
         def calls() -> int:
@@ -59,22 +59,22 @@ def test_leased_units_are_not_saved_up(serve: Serve, server: Server) -> None:
             requests += 1
             return redis.info("commandstats")["cmdstat_rl.take"]["calls"]
 
-        # It asks again long before it has spent what it has, and gives that back first.
-        poll.until(lambda: calls() >= 5, "what is old is given back", timeout=20)
-        left = limiter.peek("rl:global", plenty, cost=0).remaining
-    # But for the last batch.
-    assert left >= 1_000_000 - 100_000 - requests
+        # The lease expires long before it is spent, and is then returned and renewed.
+        poll.until(lambda: calls() >= 5, "expired leases are returned", timeout=20)
+        remaining = limiter.peek("rl:global", plenty, cost=0).remaining
+    # All units but those of the last batch.
+    assert remaining >= 1_000_000 - 100_000 - requests
 
 
-def test_a_request_that_its_tenant_denies_takes_no_leased_unit(serve: Serve) -> None:
+def test_request_denied_by_its_tenant_costs_no_leased_unit(serve: Serve) -> None:
     url = serve(limits=USER, global_limit=GLOBAL, batch=100, keep=3600.0)
     assert burst([url], clients=50, requests=4) == {200: 120, 429: 80}
     assert burst([url], clients=50, requests=4, headers=BOB) == {200: 120, 429: 80}
-    # 240 are gone. Others, who have no limit of their own, get the rest.
+    # 240 are spent. Callers without a user get the rest.
     assert burst([url], clients=50, requests=2, headers={}) == {200: 60, 429: 40}
 
 
-def test_a_429_of_the_shared_limit_says_so(serve: Serve) -> None:
+def test_denial_by_the_shared_limit_names_it(serve: Serve) -> None:
     url = serve(limits={}, global_limit=TokenBucket(1, 1, "1h", name="global"))
     assert get(url).status_code == 200
     response = get(url)
@@ -83,17 +83,17 @@ def test_a_429_of_the_shared_limit_says_so(serve: Serve) -> None:
     assert 0 < int(response.headers["Retry-After"]) <= 3600
 
 
-def test_units_in_hand_are_given_back_at_the_end(serve: Serve, server: Server) -> None:
-    # This process ends with the fixture, so it is ended by hand.
+def test_unspent_units_are_returned_at_shutdown(serve: Serve, server: Server) -> None:
+    # Stopped explicitly, because the fixture would stop it only after the test.
     url = serve(limits={}, global_limit=GLOBAL, batch=100, keep=3600.0)
     assert get(url).status_code == 200
     serve.stop()
-    with server.client() as redis, Limiter(redis, timeout=PATIENT) as limiter:
-        left = limiter.peek("rl:global", GLOBAL, cost=0).remaining
-    assert left == 299
+    with server.client() as redis, Limiter(redis, timeout=TIMEOUT) as limiter:
+        remaining = limiter.peek("rl:global", GLOBAL, cost=0).remaining
+    assert remaining == 299
 
 
-def test_in_the_shadow_all_pass_and_denials_are_logged(
+def test_shadow_mode_passes_all_requests_and_logs_denials(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = serve(shadow=True, limits=USER)
@@ -103,7 +103,7 @@ def test_in_the_shadow_all_pass_and_denials_are_logged(
     assert "RateLimit" not in get(url).headers
 
 
-def test_in_a_cluster_too_exactly_the_limit_passes(serve: Serve, cluster: Cluster) -> None:
+def test_exactly_the_limit_passes_in_a_cluster(serve: Serve, cluster: Cluster) -> None:
     """Two tenants and the shared limit on different nodes."""
     redis_url = f"redis://127.0.0.1:{cluster.servers[0].port}"
     owners = {cluster.owner(key) for key in ("{acme}", "{umbrella}", "rl:global")}

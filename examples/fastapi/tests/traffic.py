@@ -11,7 +11,7 @@ ALICE = {"X-Api-Key": "alice-key"}
 BOB = {"X-Api-Key": "bob-key"}
 CAROL = {"X-Api-Key": "carol-key"}
 
-# No certificates: to load them takes a client longer than all that it asks here.
+# Without certificates, because loading them takes longer than the requests.
 PLAIN = {"verify": False, "trust_env": False, "timeout": 60}
 
 
@@ -35,7 +35,7 @@ def burst(
     A client stops early once `until` is set.
     """
 
-    async def one(number: int) -> list[int]:
+    async def run_client(number: int) -> list[int]:
         url = urls[number % len(urls)]
         async with httpx.AsyncClient(headers=headers, **PLAIN) as client:
             return [
@@ -44,13 +44,13 @@ def burst(
                 if not (until and until.is_set())
             ]
 
-    async def all_of_them() -> Counter[int]:
-        statuses = await asyncio.gather(*(one(number) for number in range(clients)))
+    async def gather() -> Counter[int]:
+        statuses = await asyncio.gather(*(run_client(number) for number in range(clients)))
         return Counter(status for each in statuses for status in each)
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(gather())
 
 
 def field(response: httpx.Response, name: str) -> dict[str, dict[str, int | str]]:
-    """A RateLimit or RateLimit-Policy field, read as any client would: parameters by policy."""
+    """Parses a RateLimit or RateLimit-Policy field. Returns parameters by policy."""
     return dict(parse(response.headers[name].encode(), tltype="list"))

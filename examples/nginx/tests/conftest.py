@@ -1,4 +1,4 @@
-"""A real Redis with the module, a real nginx before a real application, and HTTP between."""
+"""Redis with the module, and nginx before an application."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -12,7 +12,7 @@ from typing import Self
 
 import httpx
 import local_nginx
-from holding import Holding
+from delaying_proxy import DelayingProxy
 from redis import Redis
 
 from support import poll
@@ -22,17 +22,17 @@ from support.server import Server
 ALICE = {"X-Api-Key": "alice-secret"}
 BOB = {"X-Api-Key": "bob-secret"}
 
-# No certificates: to load them takes a client longer than all that it asks here.
+# Without certificates, because loading them takes longer than the requests.
 PLAIN = {"verify": False, "trust_env": False, "timeout": 60}
 
-# So long that a busy machine makes no outage. Tests of outages have their own.
-PATIENT = {"timeout_ms = 100": "timeout_ms = 20000"}
+# Long enough for a busy machine. Tests of outages have their own.
+LONG_TIMEOUT = {"timeout_ms = 100": "timeout_ms = 20000"}
 # Workers do not know of each other's connections and failures.
 ONE_WORKER = {"worker_processes auto": "worker_processes 1"}
 
 
 class Gateway:
-    """A running nginx."""
+    """Running nginx."""
 
     def __init__(self, folder: Path, redis_url: str, changes: Mapping[str, str]) -> None:
         self._owned = ExitStack()
@@ -47,7 +47,7 @@ class Gateway:
         }
         program = local_nginx.find()
         assert program, "there is no nginx with Lua"
-        # To be appended to, as nginx opens it once more for its access log.
+        # Append mode, because nginx opens the file again for its access log.
         with self._log.open("ab") as log:
             self.process = local_nginx.start(program, folder, changes, redis_url, log.fileno())
         self._owned.callback(self._end)
@@ -82,15 +82,15 @@ class Gateway:
         poll.until(lambda: len(lines()) >= count, "all requests are in the log", timeout=20)
         return Counter(line.split()[-1] for line in lines())
 
-    def told(self, text: str) -> int:
-        """Counts the log's occurrences of a text."""
+    def count_logged(self, text: str) -> int:
+        """Counts the occurrences of a text in the log."""
         return self.log().count(text)
 
     def reload(self) -> None:
         self.process.send_signal(signal.SIGHUP)
 
     def workers(self) -> set[str]:
-        """Their process ids."""
+        """Returns the process ids of the workers."""
         pid = self.process.pid
         return set(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
 
@@ -107,7 +107,7 @@ class Gateway:
 
 
 class Gateways:
-    """`gateways(server)` starts one before a server; they end with the test."""
+    """Starts gateways: `gateways(server)`. They end with the test."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -129,12 +129,12 @@ class Gateways:
         return gateway
 
     def __call__(
-        self, server: Server | Holding, *changes: Mapping[str, str], login: str = ""
+        self, server: Server | DelayingProxy, *changes: Mapping[str, str], login: str = ""
     ) -> Gateway:
-        """`login`: user:password@."""
-        merged = {**PATIENT}
-        for each in changes:
-            merged |= each
+        """Starts nginx with a server. `login` is such as user:password@."""
+        merged = {**LONG_TIMEOUT}
+        for change in changes:
+            merged |= change
         gateway = self.start(f"redis://{login}127.0.0.1:{server.port}", merged)
         gateway.wait_until_ready()
         return gateway
@@ -145,16 +145,16 @@ def burst(
 ) -> Counter[int]:
     """Sends requests from parallel clients with a connection each. Counts the statuses."""
 
-    async def one(number: int) -> list[int]:
+    async def run_client(number: int) -> list[int]:
         url = str(gateways[number % len(gateways)].client.base_url)
         async with httpx.AsyncClient(headers=headers, **PLAIN) as client:
             return [(await client.get(url)).status_code for _ in range(requests)]
 
-    async def all_of_them() -> Counter[int]:
-        statuses = await asyncio.gather(*(one(number) for number in range(clients)))
-        return Counter(status for each in statuses for status in each)
+    async def gather() -> Counter[int]:
+        statuses = await asyncio.gather(*(run_client(number) for number in range(clients)))
+        return Counter(status for change in statuses for status in change)
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(gather())
 
 
 def policy(redis: Redis, name: str, specs: str) -> None:
@@ -162,7 +162,7 @@ def policy(redis: Redis, name: str, specs: str) -> None:
 
 
 def fields(response: httpx.Response) -> dict[str, str]:
-    """All that it tells of limits."""
+    """Returns the header fields about limits."""
     return {
         name: value
         for name, value in response.headers.items()

@@ -1,4 +1,4 @@
-"""Whom nginx lets pass, and what it tells them."""
+"""Decisions and responses of nginx with limits."""
 
 import time
 from collections import Counter
@@ -11,9 +11,9 @@ from support import poll
 from support.clock import Clock
 from support.server import Server
 
-NOBODY: dict[str, str] = {}
+ANONYMOUS: dict[str, str] = {}
 
-# Behind proxies on this machine.
+# Trusts proxies on this machine.
 PROXIED = {
     "#set_real_ip_from 10.0.0.0/8;": "set_real_ip_from 127.0.0.1;",
     "#real_ip_header": "real_ip_header",
@@ -32,7 +32,7 @@ def test_fifty_clients_get_exactly_the_limit(
     assert outcomes == {"admitted": 120, "denied": 80}
 
 
-def test_clients_are_told_of_the_limit_that_governs(
+def test_response_shows_the_limit_that_governs(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
     policy(redis, "plan:pro", "FIXED 2 1m FIXED 1000 1d")
@@ -61,7 +61,7 @@ def test_clients_are_told_of_the_limit_that_governs(
     }
 
 
-def test_a_retry_after_that_is_kept_passes(
+def test_request_after_retry_after_passes(
     gateways: Gateways, server: Server, redis: Redis, clock: Clock
 ) -> None:
     policy(redis, "plan:pro", "TOKENBUCKET 1 1 2500ms")
@@ -73,7 +73,7 @@ def test_a_retry_after_that_is_kept_passes(
     assert gateway.get().status_code == 200
 
 
-def test_what_can_never_pass_is_not_told_when(
+def test_cost_above_the_limit_has_no_retry_after(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
     policy(redis, "plan:pro", "FIXED 9 1m")
@@ -83,23 +83,25 @@ def test_what_can_never_pass_is_not_told_when(
     assert denied.headers["ratelimit"] == '"customer";r=9'
 
 
-def test_a_report_costs_ten(gateways: Gateways, server: Server, redis: Redis) -> None:
+def test_report_costs_ten_units(gateways: Gateways, server: Server, redis: Redis) -> None:
     policy(redis, "plan:pro", "FIXED 25 1m")
     gateway = gateways(server)
     assert gateway.get("/report").headers["x-ratelimit-remaining"] == "15"
     assert gateway.get("/").headers["x-ratelimit-remaining"] == "14"
 
 
-def test_each_customer_and_each_network_has_limits_of_its_own(
+def test_customers_and_networks_have_separate_limits(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
     policy(redis, "plan:pro", "FIXED 10 1m")
     policy(redis, "plan:free", "FIXED 5 1m")
     policy(redis, "anonymous", "FIXED 3 1m")
     gateway = gateways(server)
-    left = [gateway.get("/", who).headers["x-ratelimit-remaining"] for who in (ALICE, BOB, NOBODY)]
-    assert left == ["9", "4", "2"]
-    # Keys that are nobody's are all of one network, and so is another case of a key.
+    remaining = [
+        gateway.get("/", who).headers["x-ratelimit-remaining"] for who in (ALICE, BOB, ANONYMOUS)
+    ]
+    assert remaining == ["9", "4", "2"]
+    # Unknown keys, including one in upper case, count for the network.
     for key in ("carol-secret", "dave-secret", "ALICE-SECRET"):
         answer = gateway.get("/", {"X-Api-Key": key})
     assert answer.status_code == 429
@@ -107,13 +109,15 @@ def test_each_customer_and_each_network_has_limits_of_its_own(
     assert sorted(redis.keys()) == ["rl:customer:alice", "rl:customer:bob", "rl:network:127.0.0.1"]
 
 
-def test_a_policy_of_one_customer_wins(gateways: Gateways, server: Server, redis: Redis) -> None:
+def test_policy_of_a_customer_takes_precedence(
+    gateways: Gateways, server: Server, redis: Redis
+) -> None:
     policy(redis, "plan:pro", "FIXED 10 1m")
     policy(redis, "customer:alice", "FIXED 99 1m")
     assert gateways(server).get().headers["x-ratelimit-limit"] == "99"
 
 
-def test_a_policy_is_changed_live(gateways: Gateways, server: Server, redis: Redis) -> None:
+def test_changed_policy_applies_at_once(gateways: Gateways, server: Server, redis: Redis) -> None:
     policy(redis, "plan:pro", "FIXED 1 1m")
     gateway = gateways(server)
     assert [gateway.get().status_code for _ in range(2)] == [200, 429]
@@ -125,19 +129,17 @@ def test_a_policy_is_changed_live(gateways: Gateways, server: Server, redis: Red
     assert gateway.get().headers["x-ratelimit-remaining"] == "2"
 
 
-def test_a_login_is_told_of_denials_only(gateways: Gateways, server: Server, redis: Redis) -> None:
+def test_login_shows_only_denials(gateways: Gateways, server: Server, redis: Redis) -> None:
     policy(redis, "login", "FIXED 2 1m")
     gateway = gateways(server)
     redis.config_resetstat()
-    answers = [gateway.get("/login", NOBODY) for _ in range(3)]
+    answers = [gateway.get("/login", ANONYMOUS) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert [fields(answer) for answer in answers] == [{}, {}, {"retry-after": "60"}]
     assert redis.info("commandstats")["cmdstat_rl.delay"]["calls"] == 3
 
 
-def test_a_policy_in_the_shadow_shows_no_limit(
-    gateways: Gateways, server: Server, redis: Redis
-) -> None:
+def test_shadow_policy_shows_no_limit(gateways: Gateways, server: Server, redis: Redis) -> None:
     policy(redis, "plan:pro", "FIXED 1 1m SHADOW")
     gateway = gateways(server)
     for _ in range(3):
@@ -145,9 +147,7 @@ def test_a_policy_in_the_shadow_shows_no_limit(
         assert (answer.status_code, fields(answer)) == (200, {})
 
 
-def test_a_request_waits_for_its_turn_in_a_leaky_bucket(
-    gateways: Gateways, server: Server, redis: Redis
-) -> None:
+def test_leaky_bucket_delays_requests(gateways: Gateways, server: Server, redis: Redis) -> None:
     policy(redis, "plan:pro", "LEAKYBUCKET 2 1 300ms")
     gateway = gateways(server)
     assert gateway.get().status_code == 200
@@ -157,16 +157,16 @@ def test_a_request_waits_for_its_turn_in_a_leaky_bucket(
     assert gateway.get().status_code == 429
 
 
-def test_a_request_that_nginx_sends_on_is_charged_once(
+def test_internally_redirected_request_is_charged_once(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
-    """From /files/ to /files/index.html."""
+    """nginx redirects /files/ to /files/index.html internally."""
     policy(redis, "plan:pro", "FIXED 10 1m")
     gateway = gateways(server)
-    for left in ("9", "8"):
+    for remaining in ("9", "8"):
         answer = gateway.get("/files/")
         assert answer.headers["content-type"] == "text/html"
-        assert answer.headers["x-ratelimit-remaining"] == left
+        assert answer.headers["x-ratelimit-remaining"] == remaining
 
 
 def test_clients_cannot_choose_their_address(
@@ -186,7 +186,7 @@ def test_clients_cannot_choose_their_address(
         (["2001:db8:0:1::1", "127.0.0.2, 2001:db8:0:1::2"], "2001:0db8:0000:0001::/64"),
     ],
 )
-def test_behind_a_proxy_the_network_is_that_of_its_client(
+def test_network_behind_a_proxy_is_that_of_the_client(
     gateways: Gateways, server: Server, redis: Redis, addresses: list[str], key: str
 ) -> None:
     policy(redis, "anonymous", "FIXED 10 1m")
@@ -194,11 +194,11 @@ def test_behind_a_proxy_the_network_is_that_of_its_client(
     for address in addresses:
         assert gateway.get("/", {"X-Forwarded-For": address}).status_code == 200
     assert redis.keys() == [f"rl:network:{key}"]
-    left = redis.execute_command("RL.PEEK", f"rl:network:{key}", "POLICY", "anonymous")[2]
-    assert left == 10 - len(addresses)
+    remaining = redis.execute_command("RL.PEEK", f"rl:network:{key}", "POLICY", "anonymous")[2]
+    assert remaining == 10 - len(addresses)
 
 
-def test_connections_are_used_again(gateways: Gateways, server: Server, redis: Redis) -> None:
+def test_connections_are_reused(gateways: Gateways, server: Server, redis: Redis) -> None:
     policy(redis, "plan:pro", "FIXED 1000 1m")
     gateway = gateways(server, ONE_WORKER)
     before = redis.info("stats")["total_connections_received"]
@@ -209,9 +209,7 @@ def test_connections_are_used_again(gateways: Gateways, server: Server, redis: R
     assert redis.info("stats")["total_connections_received"] - before <= 10
 
 
-def test_the_user_of_the_gateway_needs_two_commands(
-    gateways: Gateways, server: Server, redis: Redis
-) -> None:
+def test_user_needs_only_two_commands(gateways: Gateways, server: Server, redis: Redis) -> None:
     policy(redis, "plan:pro", "FIXED 1 1m")
     policy(redis, "login", "FIXED 1 1m")
     redis.execute_command(
@@ -222,11 +220,11 @@ def test_the_user_of_the_gateway_needs_two_commands(
     redis.config_resetstat()
     assert [gateway.get().status_code for _ in range(2)] == [200, 429]
     assert [gateway.get("/login").status_code for _ in range(2)] == [200, 429]
-    # It logs in once for each connection.
+    # One AUTH for each connection.
     assert redis.info("commandstats")["cmdstat_auth"]["calls"] == 1
 
 
-def test_a_reload_keeps_the_server(gateways: Gateways, server: Server, redis: Redis) -> None:
+def test_reload_keeps_the_server_address(gateways: Gateways, server: Server, redis: Redis) -> None:
     policy(redis, "plan:pro", "FIXED 1000 1m")
     gateway = gateways(server)
     assert gateway.get().headers["x-ratelimit-remaining"] == "999"

@@ -1,4 +1,4 @@
-"""`make run`."""
+"""Script of `make run`."""
 
 import os
 import signal
@@ -17,12 +17,12 @@ from support.ports import reserve_port
 from support.server import Server
 
 
-def test_it_runs_the_configuration_as_it_is_until_it_is_ended(
+def test_script_runs_nginx_until_it_is_terminated(
     server: Server, redis: Redis, tmp_path: Path
 ) -> None:
     redis.execute_command("RL.POLICYSET", "plan:pro", "FIXED", 9, "1m")
-    with ExitStack() as until:
-        port, log = reserve_port(until), tmp_path / "log"
+    with ExitStack() as owned:
+        port, log = reserve_port(owned), tmp_path / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, local_nginx.__file__, "--port", str(port)],
@@ -32,27 +32,27 @@ def test_it_runs_the_configuration_as_it_is_until_it_is_ended(
             )
         try:
             poll.until(lambda: "nginx is at" in log.read_text(), "nginx runs", timeout=20)
-            ask = httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=ALICE, **PLAIN)
-            told: dict[str, str] = {}
+            client = httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=ALICE, **PLAIN)
+            shown: dict[str, str] = {}
 
-            def is_told() -> bool:
+            def shows_limits() -> bool:
                 assert process.poll() is None, log.read_text()
                 try:
-                    told.update(fields(ask.get("/")))
+                    shown.update(fields(client.get("/")))
                 except httpx.ConnectError:
                     return False
-                return bool(told)
+                return bool(shown)
 
-            with ask:
-                poll.until(is_told, "it answers", timeout=20)
-            # Policies that there are stay as they are.
-            assert told["x-ratelimit-limit"] == "9"
+            with client:
+                poll.until(shows_limits, "responses show the limit", timeout=20)
+            # Existing policies are kept.
+            assert shown["x-ratelimit-limit"] == "9"
             names = {name for name, *_ in redis.execute_command("RL.POLICYLIST")}
             assert names == local_nginx.POLICIES.keys()
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=20)
-        # Nobody has the port any more.
+        # The port is free again.
         poll.until(lambda: refused(port), "nginx has ended", timeout=20)
 
 

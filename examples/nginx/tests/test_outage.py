@@ -1,11 +1,11 @@
-"""While nobody decides: the server is away, hangs, or refuses calls."""
+"""Requests without a decision: the server is unavailable, hangs, or refuses calls."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from delaying_proxy import DelayingProxy
 from gateway import ALICE, BOB, ONE_WORKER, Gateways, fields, policy
-from holding import Holding
 from redis import Redis
 from without_module import without_module
 
@@ -13,9 +13,9 @@ from support import poll
 from support.binaries import Binary
 from support.server import Server
 
-# The configuration's own time limit. A server that answers gets a longer one.
-HURRIED = {"timeout_ms = 100": "timeout_ms = 100"}
-# Nothing asks again within a test, or at once.
+# Timeout of the configuration. Other tests have a longer one.
+SHORT_TIMEOUT = {"timeout_ms = 100": "timeout_ms = 100"}
+# No retry within a test, or an immediate one.
 LONG_PAUSE = {'on_outage = "open",': "pause_ms = 3600000,"}
 SHORT_PAUSE = {'on_outage = "open",': "pause_ms = 1,"}
 
@@ -26,7 +26,9 @@ def plain_server(binary: Binary) -> Iterator[Server]:
         yield server
 
 
-def test_all_pass_but_logins(gateways: Gateways, server: Server, redis: Redis) -> None:
+def test_requests_pass_and_logins_are_denied_in_an_outage(
+    gateways: Gateways, server: Server, redis: Redis
+) -> None:
     policy(redis, "plan:pro", "FIXED 1 1m")
     policy(redis, "login", "FIXED 1 1m")
     gateway = gateways(server)
@@ -39,7 +41,7 @@ def test_all_pass_but_logins(gateways: Gateways, server: Server, redis: Redis) -
     assert gateway.outcomes(4) == {"open": 3, "closed": 1}
 
 
-def test_the_limits_are_back_with_the_server(
+def test_limits_apply_again_after_an_outage(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
     gateway = gateways(server, ONE_WORKER, SHORT_PAUSE)
@@ -49,14 +51,12 @@ def test_the_limits_are_back_with_the_server(
     server.start()
     policy(redis, "plan:pro", "FIXED 1000 1m")
     poll.until(lambda: fields(gateway.get()), "limits are back", timeout=20)
-    assert gateway.told("Redis is away: connection refused") >= 5
-    assert gateway.told("Redis is back") == 1
+    assert gateway.count_logged("Redis is away: connection refused") >= 5
+    assert gateway.count_logged("Redis is back") == 1
 
 
-def test_a_server_that_was_restarted_is_asked_at_once(
-    gateways: Gateways, server: Server, redis: Redis
-) -> None:
-    """Though the connections in hand are dead."""
+def test_restarted_server_is_used_at_once(gateways: Gateways, server: Server, redis: Redis) -> None:
+    """The pooled connections are closed by the restart."""
     policy(redis, "login", "FIXED 1000 1m")
     gateway = gateways(server)
     assert gateway.get("/login").status_code == 200
@@ -65,42 +65,44 @@ def test_a_server_that_was_restarted_is_asked_at_once(
     assert gateway.get("/login").status_code == 200
 
 
-def test_a_server_that_hangs_holds_up_five_requests_of_a_worker(
+def test_hanging_server_delays_five_requests_of_a_worker(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
     policy(redis, "plan:pro", "FIXED 1000 1m")
-    gateway = gateways(server, ONE_WORKER, HURRIED, LONG_PAUSE)
+    gateway = gateways(server, ONE_WORKER, SHORT_TIMEOUT, LONG_PAUSE)
     with server.stopped():
         for _ in range(20):
             assert gateway.get().status_code == 200
-        assert gateway.told("Redis is away: timeout") == 5
+        assert gateway.count_logged("Redis is away: timeout") == 5
         assert gateway.outcomes(20) == {"open": 20}
 
 
-def test_a_late_reply_is_nobody_elses(gateways: Gateways, server: Server, redis: Redis) -> None:
+def test_late_reply_reaches_no_other_request(
+    gateways: Gateways, server: Server, redis: Redis
+) -> None:
     """The late reply for Alice arrives while Bob waits for his."""
     policy(redis, "plan:pro", "FIXED 1000 1m")
     policy(redis, "plan:free", "FIXED 7 1m")
-    told: dict[str, str] = {}
-    with Holding(server.port).running() as network, ThreadPoolExecutor() as clients:
-        gateway = gateways(network, ONE_WORKER, HURRIED, SHORT_PAUSE)
+    shown: dict[str, str] = {}
+    with DelayingProxy(server.port).running() as network, ThreadPoolExecutor() as clients:
+        gateway = gateways(network, ONE_WORKER, SHORT_TIMEOUT, SHORT_PAUSE)
 
-        def bob_is_told() -> bool:
+        def bob_gets_his_limit() -> bool:
             network.passes.clear()
             assert fields(gateway.get("/", ALICE)) == {}
             calls = network.calls
             bob = clients.submit(gateway.get, "/", BOB)
-            poll.until(lambda: network.calls > calls, "Bob's call is there", timeout=20)
+            poll.until(lambda: network.calls > calls, "Bob's call is sent", timeout=20)
             network.passes.set()
-            told.update(fields(bob.result()))
-            return bool(told)
+            shown.update(fields(bob.result()))
+            return bool(shown)
 
-        # On a machine that is busy Bob, too, may be too late.
-        poll.until(bob_is_told, "Bob is told of his limit", timeout=20)
-    assert told["x-ratelimit-limit"] == "7"
+        # On a busy machine, Bob's call may time out as well.
+        poll.until(bob_gets_his_limit, "Bob's response shows his limit", timeout=20)
+    assert shown["x-ratelimit-limit"] == "7"
 
 
-def test_failures_that_are_not_in_a_row_do_not_add_up(
+def test_only_consecutive_failures_begin_an_outage(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
     gateway = gateways(server, ONE_WORKER, LONG_PAUSE)
@@ -112,7 +114,7 @@ def test_failures_that_are_not_in_a_row_do_not_add_up(
         assert gateway.get().headers["x-ratelimit-remaining"] == str(left)
 
 
-def test_a_policy_that_is_missing_is_told_of_and_stops_no_other_limit(
+def test_missing_policy_is_logged_and_affects_no_other_limit(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
     policy(redis, "plan:free", "FIXED 1 1m")
@@ -122,7 +124,7 @@ def test_a_policy_that_is_missing_is_told_of_and_stops_no_other_limit(
         assert (passed.status_code, fields(passed)) == (200, {})
     assert gateway.get("/login").status_code == 503
     text = "Redis refuses RL.LIMIT: NOPOLICY no policy 'customer:alice' or 'plan:pro'"
-    assert gateway.told(text) >= 1
+    assert gateway.count_logged(text) >= 1
     assert [gateway.get("/", BOB).status_code for _ in range(2)] == [200, 429]
 
 
@@ -131,10 +133,10 @@ def test_a_server_without_the_module_decides_nothing(
 ) -> None:
     gateway = gateways(plain_server)
     assert [gateway.get(path).status_code for path in ("/", "/login")] == [200, 503]
-    assert gateway.told("unknown command") >= 1
+    assert gateway.count_logged("unknown command") >= 1
 
 
-def test_a_wrong_password_is_told_of_and_can_be_put_right(
+def test_wrong_password_is_logged_and_can_be_corrected(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
     policy(redis, "login", "FIXED 1000 1m")
@@ -142,30 +144,28 @@ def test_a_wrong_password_is_told_of_and_can_be_put_right(
     gateway = gateways(server, ONE_WORKER, login="nginx:old@")
     for _ in range(10):
         assert gateway.get("/login").status_code == 503
-    assert gateway.told("Redis refuses RL.DELAY: WRONGPASS") >= 1
+    assert gateway.count_logged("Redis refuses RL.DELAY: WRONGPASS") >= 1
     redis.execute_command("ACL", "SETUSER", "nginx", ">old")
     assert gateway.get("/login").status_code == 200
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "redis://", "redis://127.0.0.1:x"])
-def test_nginx_does_not_start_with_an_address_that_is_none(gateways: Gateways, url: str) -> None:
+def test_invalid_address_is_refused_at_start(gateways: Gateways, url: str) -> None:
     gateway = gateways.start(url)
     assert gateway.process.wait(timeout=20) != 0
     assert f"not redis://[[user]:password@]host[:port]: {url}" in gateway.log()
 
 
-def test_nginx_does_not_start_if_it_is_not_told_what_an_outage_is(gateways: Gateways) -> None:
+def test_invalid_on_outage_is_refused_at_start(gateways: Gateways) -> None:
     gateway = gateways.start("redis://127.0.0.1", {'on_outage = "open"': 'on_outage = "opne"'})
     assert gateway.process.wait(timeout=20) != 0
     assert "on_outage is neither open nor closed: opne" in gateway.log()
 
 
-def test_without_its_variable_nothing_passes_without_a_limit(
-    gateways: Gateways, server: Server, redis: Redis
-) -> None:
+def test_missing_variable_is_an_error(gateways: Gateways, server: Server, redis: Redis) -> None:
     policy(redis, "plan:pro", "FIXED 1 1m")
     gateway = gateways(
         server, {'    map "" $ratelimit { default ""; }\n': "", "$status $ratelimit": "$status"}
     )
     assert gateway.get().status_code == 500
-    assert gateway.told("nginx.conf has no $ratelimit") == 1
+    assert gateway.count_logged("nginx.conf has no $ratelimit") == 1

@@ -1,4 +1,4 @@
-"""A real Redis with the module."""
+"""Redis with the module."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The program as CI runs it."""
+"""Runs of the program, as in CI."""
 
 import subprocess
 import sys

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import policies
 import pytest
-from policies import Change, Standing, apply_all, changes, read_file, read_server, read_specs
+from policies import Change, ServerPolicy, apply_all, changes, read_file, read_server, read_specs
 from program import EXAMPLE, Run
 from redis import Redis
 
@@ -26,7 +26,7 @@ def put(redis: Redis, name: str, specs: str) -> int:
 
 
 def version_of(redis: Redis, name: str) -> int:
-    """0 if there is none."""
+    """Returns the version of a policy, or 0 if it does not exist."""
     return (policy(redis, name) or (0, ""))[0]
 
 
@@ -57,7 +57,7 @@ not in FILE, and left alone: other
 """
 
 
-def test_it_shows_the_difference_and_changes_nothing(redis: Redis, file: Path, run: Run) -> None:
+def test_difference_is_shown_and_nothing_changed(redis: Redis, file: Path, run: Run) -> None:
     ran = run(file)
     assert (ran.returncode, ran.stderr) == (2, "")
     version, specs = policy(redis, "changed")
@@ -66,7 +66,7 @@ def test_it_shows_the_difference_and_changes_nothing(redis: Redis, file: Path, r
     assert specs == "FIXED 5 1m FIXED 100 1d"
 
 
-def test_apply_shows_it_first_and_makes_the_server_the_same(
+def test_apply_shows_the_difference_and_changes_the_server(
     redis: Redis, file: Path, run: Run
 ) -> None:
     before = {name: policy(redis, name) for name in ("changed", "same", "other")}
@@ -76,7 +76,7 @@ def test_apply_shows_it_first_and_makes_the_server_the_same(
     assert ran.stdout == plan + "2 of 2 applied\n"
     assert policy(redis, "new")[1] == "FIXED 1 1m"
     assert policy(redis, "changed")[1] == "FIXED 5 1m FIXED 200 1d"
-    # Not set again.
+    # Unchanged policies are not set again.
     for name in ("same", "other"):
         assert policy(redis, name) == before[name]
 
@@ -85,7 +85,7 @@ def test_apply_shows_it_first_and_makes_the_server_the_same(
     assert again.stdout.startswith("0 to add, 0 to change, 0 to delete\n")
 
 
-def test_prune_deletes_what_the_file_has_not(redis: Redis, file: Path, run: Run) -> None:
+def test_prune_deletes_policies_that_the_file_lacks(redis: Redis, file: Path, run: Run) -> None:
     run("--apply", file)
     planned = run("--prune", file)
     assert (planned.returncode, planned.stderr) == (2, "")
@@ -100,29 +100,25 @@ def test_prune_deletes_what_the_file_has_not(redis: Redis, file: Path, run: Run)
     assert len(redis.execute_command("RL.POLICYLIST")) == 3
 
 
-def test_what_somebody_else_has_changed_in_between_is_not_overwritten(
-    redis: Redis, file: Path, server: Server
-) -> None:
+def test_concurrent_change_is_not_overwritten(redis: Redis, file: Path, server: Server) -> None:
     with server.client() as client:
         wanted = read_file(file)
         plan = list(changes(wanted, read_server(client), prune=True))
         read = version_of(redis, "changed")
         theirs = {name: put(redis, name, "FIXED 7 1m") for name in ("new", "changed", "other")}
         failed = apply_all(client, plan)
-        still = [change.name for change in changes(wanted, read_server(client), prune=True)]
+        different = [change.name for change in changes(wanted, read_server(client), prune=True)]
     assert failed.keys() == {b"changed", b"other"}
-    stands = theirs["changed"]
-    assert failed[b"changed"] == f"policy 'changed' has version {stands}, not {read}"
+    new_version = theirs["changed"]
+    assert failed[b"changed"] == f"policy 'changed' has version {new_version}, not {read}"
     assert f"policy 'other' has version {theirs['other']}, not" in failed[b"other"]
-    # One that somebody has added is no error of the server's, so it is found afterwards.
-    assert still == [b"changed", b"new", b"other"]
+    # A policy that was added concurrently is no error of the server, but still a difference.
+    assert different == [b"changed", b"new", b"other"]
     for name, version in theirs.items():
         assert policy(redis, name) == (version, "FIXED 7 1m")
 
 
-def test_what_somebody_else_has_deleted_in_between_stays_deleted(
-    redis: Redis, file: Path, server: Server
-) -> None:
+def test_concurrent_deletion_is_kept(redis: Redis, file: Path, server: Server) -> None:
     with server.client() as client:
         plan = list(changes(read_file(file), read_server(client), prune=False))
         redis.execute_command("RL.POLICYDEL", "changed")
@@ -131,7 +127,7 @@ def test_what_somebody_else_has_deleted_in_between_stays_deleted(
     assert policy(redis, "new")
 
 
-def test_what_the_server_refuses_is_told_and_hides_none_of_the_others(
+def test_refused_policy_is_reported_and_others_are_applied(
     redis: Redis, tmp_path: Path, run: Run
 ) -> None:
     file = tmp_path / "policies.txt"
@@ -157,7 +153,7 @@ def test_what_the_server_refuses_is_told_and_hides_none_of_the_others(
         ("a b\n  FIXED 5 1m\n", ":1: a name has no spaces: 'a b'"),
     ],
 )
-def test_a_file_that_is_wrong_changes_nothing(
+def test_invalid_file_changes_nothing(
     redis: Redis, tmp_path: Path, run: Run, text: str, error: str
 ) -> None:
     file = tmp_path / "policies.txt"
@@ -170,13 +166,13 @@ def test_a_file_that_is_wrong_changes_nothing(
 @pytest.mark.parametrize(
     "words", [[], ["no-such-file"], ["--export", "a-file"], ["--redis", "redis://127.0.0.1:1", "-"]]
 )
-def test_an_error_is_not_taken_for_a_difference(run: Run, words: list[str]) -> None:
+def test_error_has_another_status_than_a_difference(run: Run, words: list[str]) -> None:
     ran = run(*words)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr
 
 
-# Every algorithm and option, in other words than the server's.
+# Every algorithm and option, not in canonical form.
 SPELLED = [
     "tokenbucket 200.50 100 60 as burst cost 2",
     "LEAKYBUCKET 10 0.1234567 1500ms",
@@ -192,17 +188,17 @@ SPELLED = [
 
 
 @pytest.mark.parametrize("text", SPELLED)
-def test_it_knows_how_the_server_writes_specs(redis: Redis, text: str) -> None:
+def test_specs_are_canonical_like_those_of_the_server(redis: Redis, text: str) -> None:
     put(redis, "p", text)
     assert " ".join(read_specs(text)) == policy(redis, "p")[1]
 
 
-def test_every_word_that_it_knows_is_tried() -> None:
+def test_every_known_word_is_tested() -> None:
     words = {word.upper() for text in SPELLED for word in text.split()}
     assert words >= policies.ALGORITHMS.keys() | policies.OPTIONS.keys()
 
 
-def test_a_difference_of_one_word_is_one(redis: Redis, server: Server) -> None:
+def test_difference_of_one_word_is_found(redis: Redis, server: Server) -> None:
     put(redis, "p", "FIXED 5 1d AS x")
     with server.client() as client:
         for text in (
@@ -219,7 +215,7 @@ def test_a_difference_of_one_word_is_one(redis: Redis, server: Server) -> None:
             assert [change.after for change in plan] == [read_specs(text)], text
 
 
-def test_what_it_exports_is_a_file_that_says_the_same(
+def test_export_is_a_file_with_the_same_policies(
     redis: Redis, tmp_path: Path, run: Run, server: Server
 ) -> None:
     for number, text in enumerate(SPELLED):
@@ -237,15 +233,15 @@ def test_what_it_exports_is_a_file_that_says_the_same(
     assert run("--export").stdout == exported.stdout
 
 
-def test_the_file_of_the_example_is_one(redis: Redis, run: Run) -> None:
+def test_example_file_is_valid(redis: Redis, run: Run) -> None:
     ran = run("--apply", EXAMPLE / "policies.txt")
     assert (ran.returncode, ran.stderr) == (0, "")
     allowed, *_ = redis.execute_command("RL.LIMIT", "user:7", "user:7", "OR", "default")
     assert allowed == 1
 
 
-def test_a_policy_of_a_later_module_is_shown_as_it_is() -> None:
-    standing = {b"p": Standing(3, ("ORACLE 5 1m",))}
-    (change,) = changes({b"p": ("FIXED 5 1m",)}, standing, prune=False)
+def test_policy_of_a_later_module_is_shown_unchanged() -> None:
+    stored = {b"p": ServerPolicy(3, ("ORACLE 5 1m",))}
+    (change,) = changes({b"p": ("FIXED 5 1m",)}, stored, prune=False)
     assert change == Change(b"p", 3, ("ORACLE 5 1m",), ("FIXED 5 1m",))
     assert str(change) == "~ p (version 3)\n-     ORACLE 5 1m\n+     FIXED 5 1m"

@@ -1,4 +1,4 @@
-"""A real Redis with the module, and real workers: processes, which a test may kill."""
+"""Redis with the module, and worker processes, which a test may kill."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ pytest_plugins = ["support.fixtures"]
 
 @pytest.fixture
 def clock(shared_clock: Clock) -> Clock:
-    """The server's. It shows the real time, until a test sets it."""
+    """Clock of the server. It follows the real time until a test sets it."""
     shared_clock.run()
     return shared_clock
 
@@ -29,7 +29,7 @@ def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
 
 @pytest.fixture
 def server(shared_server: Server, clock: Clock) -> Iterator[Server]:
-    """Empty, and running; a test may stop it."""
+    """Empty running server. A test may stop it."""
     assert clock
     shared_server.empty()
     with shared_server.closing_clients():
@@ -44,7 +44,7 @@ def plain_server(binary: Binary) -> Iterator[Server]:
 
 @pytest.fixture
 def staff(server: Server) -> Iterator[Staff]:
-    """Hires workers, who all are gone after the test."""
+    """Starts workers, which are killed after the test."""
     staff = Staff(server)
     yield staff
     for worker in staff.workers:

@@ -1,4 +1,4 @@
-"""Workers, their jobs, and who holds which place."""
+"""Workers, their jobs and their leases."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ class Staff:
     def hire(
         self, count: int, *, limit: int, ttl: float, log: int | None = None
     ) -> list[subprocess.Popen[str]]:
-        """`log` is where what they say goes: subprocess.PIPE, to read it."""
+        """Starts workers. `log` is the stderr of subprocess.Popen."""
         environment = os.environ | {
             "REDIS_URL": self.url,
             "LIMIT": str(limit),
@@ -52,32 +52,32 @@ class Staff:
         with self._server.client(decode_responses=True) as redis:
             return redis.xlen(STREAM), redis.xpending(STREAM, GROUP)["pending"]
 
-    def places(self) -> dict[str, int]:
-        """When each lease expires, by its holder, as stored: of one that died too."""
+    def leases(self) -> dict[str, int]:
+        """Returns the stored expiry of each lease by holder, including dead holders."""
         with self._server.client(decode_responses=True) as redis:
             words = redis.execute_command("RL.INFO", KEY) or []
         info = dict(zip(words[::2], words[1::2], strict=True))
         return {holder: expires_at for holder, _, expires_at in info.get("leases", [])}
 
     def idle_ms(self) -> int:
-        """For how long nobody has said that the oldest job is being worked at."""
+        """Returns the time since the oldest job was renewed, in milliseconds."""
         with self._server.client(decode_responses=True) as redis:
             (job,) = redis.xpending_range(STREAM, GROUP, "-", "+", 1)
         return job["time_since_delivered"]
 
     def waiting(self) -> int:
-        """Returns the number of calls that wait in the server for a place."""
+        """Returns the number of calls that wait in the server for a lease."""
         with self._server.client(decode_responses=True) as redis:
             return redis.info("ratelimit_waiting")["ratelimit_blocked_clients"]
 
-    def asked(self) -> dict[str, int]:
+    def module_calls(self) -> dict[str, int]:
         """Returns the number of calls of the module, by command."""
         with self._server.client(decode_responses=True) as redis:
-            told = redis.info("ratelimit_commands")
-        return {name.removeprefix("ratelimit_"): one["calls"] for name, one in told.items()}
+            info = redis.info("ratelimit_commands")
+        return {name.removeprefix("ratelimit_"): fields["calls"] for name, fields in info.items()}
 
     def is_one_waiting(self) -> bool:
-        """Tells if a worker has found no job, and waits in the server for one."""
+        """Returns `True` if one worker waits in the server for a job."""
         with self._server.client(decode_responses=True) as redis:
             return redis.info("clients")["blocked_clients"] == 1
 
@@ -88,6 +88,6 @@ class Staff:
         return stats.get(f"cmdstat_{command}", {"calls": 0})["calls"]
 
     def wait_for_calls(self, command: str, count: int) -> None:
-        """Until there were so many from now on."""
+        """Waits for `count` more calls of a command."""
         enough = self.calls(command) + count
         poll.until(lambda: self.calls(command) >= enough, f"{count} calls of {command}", timeout=30)

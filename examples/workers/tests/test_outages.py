@@ -1,4 +1,4 @@
-"""Workers while Redis is away, or has no module: what they do, and what they tell."""
+"""Workers and their logs in an outage of Redis, or without the module."""
 
 import os
 import socket
@@ -15,19 +15,19 @@ from support.binaries import Binary
 from support.server import Server
 
 
-def fail_tries(server: Server, count: int) -> None:
-    """Lets so many connections fail, where the server was."""
+def fail_connections(server: Server, count: int) -> None:
+    """Accepts and closes `count` connections on the port of the stopped server."""
     with socket.create_server(("127.0.0.1", server.port)) as port:
         port.settimeout(30)
         for _ in range(count):
             port.accept()[0].close()
 
 
-def hire_one_who_looks(staff: Staff) -> subprocess.Popen[str]:
-    """A worker whose log is kept, and who has begun to look for jobs."""
-    looked = staff.calls("xautoclaim")
+def start_searching_worker(staff: Staff) -> subprocess.Popen[str]:
+    """Starts a worker with a captured log and waits until it looks for jobs."""
+    before = staff.calls("xautoclaim")
     (worker,) = staff.hire(1, limit=1, ttl=10, log=subprocess.PIPE)
-    poll.until(lambda: staff.calls("xautoclaim") > looked, "it looks for jobs", timeout=30)
+    poll.until(lambda: staff.calls("xautoclaim") > before, "the worker looks for jobs", timeout=30)
     return worker
 
 
@@ -35,21 +35,19 @@ def log_of_recovery(
     worker: subprocess.Popen[str], staff: Staff, server: Server, receiver: Receiver
 ) -> str:
     """Returns a worker's log after eight failed tries, the server's return and one finished job."""
-    fail_tries(server, 8)
-    # It comes back empty, without even the group of workers.
+    fail_connections(server, 8)
+    # The server is empty, without the consumer group.
     server.start()
     staff.add_jobs(receiver.url, "next")
-    poll.until(lambda: receiver.done["next"] == 1, "it is done", timeout=30)
+    poll.until(lambda: receiver.done["next"] == 1, "the job is done", timeout=30)
     worker.terminate()
     _, log = worker.communicate(timeout=30)
     return log
 
 
-def test_an_outage_is_one_line_when_it_begins_and_one_when_it_is_over(
-    staff: Staff, server: Server
-) -> None:
+def test_begin_and_end_of_an_outage_are_logged_once(staff: Staff, server: Server) -> None:
     with Receiver(lambda _: 0.01) as receiver:
-        worker = hire_one_who_looks(staff)
+        worker = start_searching_worker(staff)
         server.stop("kill")
         log = log_of_recovery(worker, staff, server, receiver)
     begins, ends = log.splitlines()
@@ -57,7 +55,7 @@ def test_an_outage_is_one_line_when_it_begins_and_one_when_it_is_over(
     assert ends == f"worker {worker.pid}: Redis is back"
 
 
-def test_a_worker_may_start_before_redis_does(staff: Staff, server: Server) -> None:
+def test_worker_may_start_before_redis(staff: Staff, server: Server) -> None:
     server.stop("kill")
     with Receiver(lambda _: 0.01) as receiver:
         (worker,) = staff.hire(1, limit=1, ttl=10, log=subprocess.PIPE)
@@ -66,9 +64,7 @@ def test_a_worker_may_start_before_redis_does(staff: Staff, server: Server) -> N
 
 
 @pytest.mark.parametrize("program", ["worker.py", "demo.py"])
-def test_a_server_without_the_module_is_told_of_in_one_line(
-    program: str, plain_server: Server
-) -> None:
+def test_missing_module_is_logged_once(program: str, plain_server: Server) -> None:
     run = subprocess.run(
         [sys.executable, program],
         check=False,
@@ -87,30 +83,30 @@ def test_a_server_without_the_module_is_told_of_in_one_line(
     )
 
 
-def test_a_server_that_comes_back_without_the_module_is_told_of_in_one_line(
+def test_restart_without_the_module_is_logged_once(
     binary: Binary,
 ) -> None:
     with Server(binary) as server:
         staff = Staff(server)
-        worker = hire_one_who_looks(staff)
+        worker = start_searching_worker(staff)
         server.stop("kill")
-        fail_tries(server, 8)
+        fail_connections(server, 8)
         without_module(server).start()
 
         def tries() -> int:
             with server.client(decode_responses=True) as redis:
                 return redis.info("errorstats").get("errorstat_ERR", {"count": 0})["count"]
 
-        poll.until(lambda: tries() >= 4, "it has tried", timeout=30)
+        poll.until(lambda: tries() >= 4, "the worker has made calls", timeout=30)
         worker.terminate()
         _, log = worker.communicate(timeout=30)
-    away, *told = log.splitlines()
-    assert away.startswith(f"worker {worker.pid}: Redis is away: ")
-    # One that says that it is back may come before or after.
+    begin, *lines = log.splitlines()
+    assert begin.startswith(f"worker {worker.pid}: Redis is away: ")
+    # The line about the end of the outage may come before or after.
     missing = (
         "the redis-ratelimit module is not loaded: "
         "start the server with --loadmodule /path/to/libredis_ratelimit.so policies yes"
     )
-    assert [line for line in told if not line.endswith("Redis is back")] == [
+    assert [line for line in lines if not line.endswith("Redis is back")] == [
         f"worker {worker.pid}: Redis refuses a call for 'rl:places': {missing}"
     ]

@@ -1,4 +1,4 @@
-/** Requests over real connections, from whatever address of this machine. */
+/** Requests over real connections, from any address of this machine. */
 
 import { once } from "node:events";
 import { Agent, createServer, request, type IncomingHttpHeaders, type Server } from "node:http";
@@ -14,7 +14,7 @@ export interface Answer {
   readonly body: string;
 }
 
-export interface Ask {
+export interface RequestOptions {
   readonly headers?: Record<string, string>;
   /** Source address of the connection: on Linux, all of 127.0.0.0/8 is this machine. */
   readonly from?: string;
@@ -41,8 +41,11 @@ export class Site {
     return site;
   }
 
-  async get(path: string, { headers = {}, from = "127.0.0.1" }: Ask = {}): Promise<Answer> {
-    const asked = request({
+  async get(
+    path: string,
+    { headers = {}, from = "127.0.0.1" }: RequestOptions = {},
+  ): Promise<Answer> {
+    const outgoing = request({
       port: this.port,
       host: "127.0.0.1",
       path,
@@ -50,16 +53,16 @@ export class Site {
       localAddress: from,
       agent: this.#agent,
     }).end();
-    const [answer] = await once(asked, "response");
+    const [answer] = await once(outgoing, "response");
     return { status: answer.statusCode, headers: answer.headers, body: await text(answer) };
   }
 
-  /** Parallel clients, each with some requests, one after another. */
-  async crowd(clients: number, requests: number, one: () => Promise<Answer>): Promise<Answer[]> {
+  /** Sends requests from parallel clients, each with several requests in sequence. */
+  async burst(clients: number, requests: number, send: () => Promise<Answer>): Promise<Answer[]> {
     const answers = await Promise.all(
       Array.from({ length: clients }, async () => {
         const own: Answer[] = [];
-        for (let i = 0; i < requests; i++) own.push(await one());
+        for (let i = 0; i < requests; i++) own.push(await send());
         return own;
       }),
     );
@@ -74,30 +77,30 @@ export function statuses(answers: readonly Answer[]): Record<number, number> {
   return counts;
 }
 
-/** A reverse proxy that does with X-Forwarded-For what they all do. */
+/** Reverse proxy that appends the client's address to X-Forwarded-For. */
 export async function proxyOf(test: TestContext, upstream: Site): Promise<Site> {
   return Site.serve(
     test,
     createServer((incoming, outgoing) => {
       const before = incoming.headers["x-forwarded-for"];
-      const seen = incoming.socket.remoteAddress!;
+      const address = incoming.socket.remoteAddress!;
       const headers = {
         ...incoming.headers,
-        "x-forwarded-for": before ? `${before}, ${seen}` : seen,
+        "x-forwarded-for": before ? `${before}, ${address}` : address,
       };
       const { method, url } = incoming;
-      const onward = request({
+      const forwarded = request({
         host: "127.0.0.1",
         port: upstream.port,
         method,
         path: url,
         headers,
       });
-      onward.on("response", (answer) => {
+      forwarded.on("response", (answer) => {
         outgoing.writeHead(answer.statusCode!, answer.headers);
         answer.pipe(outgoing);
       });
-      incoming.pipe(onward);
+      incoming.pipe(forwarded);
     }),
   );
 }

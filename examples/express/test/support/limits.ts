@@ -1,4 +1,4 @@
-/** Limits of which nothing recovers while a test runs: tests count, and wait for nothing. */
+/** Limits that do not recover during a test. */
 
 import { tokenBucket } from "redis-ratelimit-client";
 
@@ -6,7 +6,7 @@ import type { Policy } from "../../src/limits.js";
 
 export const DAY = 86_400;
 
-/** A limit of which one comes back a day. */
+/** Limit that recovers one unit per day. */
 export function quota(units: number) {
   return tokenBucket(units, 1, DAY);
 }
@@ -19,8 +19,8 @@ export function perAddress(units: number): Policy {
   return { name: "ip", limit: quota(units), of: ({ address }) => address };
 }
 
-/** For calls that must not be given up, however busy the machine is. */
-export const PATIENT = { timeout: 30 };
+/** Timeout that is long enough for a busy machine. */
+export const LONG_TIMEOUT = { timeout: 30 };
 
 export const ALICE = { headers: { authorization: "Bearer alice-token" } };
 export const BOB = { headers: { authorization: "Bearer bob-token" } };

@@ -15,7 +15,7 @@ export async function serverFor(test: TestContext, settings: Settings = {}) {
   return server.start();
 }
 
-/** A client as the application has it. */
+/** Creates a client as the application does. */
 export async function clientFor(test: TestContext, ...servers: Server[]) {
   const client = connect(servers.map(({ url }) => url));
   test.after(() => client.disconnect());
@@ -23,8 +23,8 @@ export async function clientFor(test: TestContext, ...servers: Server[]) {
   return client;
 }
 
-/** A plain one, to look with. */
-export function lookInto(test: TestContext, server: Server): Redis {
+/** Creates a client to inspect a server. */
+export function inspect(test: TestContext, server: Server): Redis {
   const client = new Redis(server.url);
   client.on("error", () => {});
   test.after(() => client.disconnect());

@@ -1,4 +1,4 @@
-"""Between an application and Redis: it loses replies."""
+"""Proxy between an application and Redis that loses replies."""
 
 import select
 import socket
@@ -7,10 +7,10 @@ import threading
 from typing import Self
 
 
-class Losing(socketserver.ThreadingTCPServer):
+class LossyProxy(socketserver.ThreadingTCPServer):
     """Closes the connection in place of the first reply to a command with each of these words.
 
-    Redis has carried the command out, and the application cannot know.
+    Redis has executed the command, which the application cannot know.
     """
 
     daemon_threads = True
@@ -23,7 +23,7 @@ class Losing(socketserver.ThreadingTCPServer):
         self._to_lose = list(words)
         self._thread = threading.Thread(target=self.serve_forever)
 
-    def loses(self, command: bytes) -> bool:
+    def should_lose(self, command: bytes) -> bool:
         for word in self._to_lose:
             if b"\r\n%b\r\n" % word in command:
                 self._to_lose.remove(word)
@@ -42,18 +42,18 @@ class Losing(socketserver.ThreadingTCPServer):
 
 
 class _Connection(socketserver.BaseRequestHandler):
-    server: Losing
+    server: LossyProxy
 
     def handle(self) -> None:
         with socket.create_connection(("127.0.0.1", self.server.redis)) as redis:
-            loses = False
+            should_lose = False
             while True:
                 for ready in select.select([self.request, redis], [], [])[0]:
                     read = ready.recv(65_536)
-                    if not read or (ready is redis and loses):
+                    if not read or (ready is redis and should_lose):
                         return
                     if ready is self.request:
-                        loses = self.server.loses(read)
+                        should_lose = self.server.should_lose(read)
                         redis.sendall(read)
                     else:
                         self.request.sendall(read)

@@ -1,4 +1,4 @@
-"""A network between nginx and the server that holds up replies."""
+"""Proxy between nginx and the server that can delay replies."""
 
 import socket
 import threading
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 
-class Holding:
-    """While `passes` is not set, replies wait in it."""
+class DelayingProxy:
+    """Proxy that holds replies back while `passes` is not set."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -15,11 +15,11 @@ class Holding:
         self.port: int = self._listener.getsockname()[1]
         self.passes = threading.Event()
         self.passes.set()
-        # How many calls have come in.
+        # Number of received calls.
         self.calls = 0
 
     @contextmanager
-    def running(self) -> Iterator["Holding"]:
+    def running(self) -> Iterator["DelayingProxy"]:
         accepting = threading.Thread(target=self._accept, daemon=True)
         accepting.start()
         try:
