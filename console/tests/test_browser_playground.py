@@ -92,7 +92,9 @@ def test_small_sketch_denies_callers_below_their_limit(page: "Page") -> None:
     )
     expect_figures(page, "token", re.compile(r"passed\s*0 denied"))
     expect(sketch).to_contain_text(re.compile("denies [1-9].* % of new addresses"))
-    expect(page.locator(".pg-over .pg-flaw")).to_contain_text("callers below the limit are denied too")
+    expect(page.locator(".pg-over .pg-flaw")).to_contain_text(
+        "callers below the limit are denied too"
+    )
     size = page.get_by_role("slider", name="Size of the sketch")
     size.focus()
     for _ in range(7):

@@ -43,7 +43,7 @@ interface Route {
   readonly cost?: number;
 }
 
-/** One call that charges all its limits or none. */
+/** Single call that charges all its limits or none. */
 interface Step {
   readonly take: () => Promise<Decision>;
   readonly undo?: () => Promise<unknown>;
