@@ -46,13 +46,13 @@ pub fn check<'e, E: KeyEvaluation + 'e>(redis: &Redis, evaluations: impl Iterato
         evaluation.check_room()?;
         grows |= evaluation.grows();
     }
-    refuse_growth(redis, grows)
+    reject_growth(redis, grows)
 }
 
 /// Returns an error if the call would create a key, a component or an entry while the server is out of memory. Other
 /// calls are still accepted.
 #[inline(always)]
-pub fn refuse_growth(redis: &Redis, grows: bool) -> Result<(), Error> {
+pub fn reject_growth(redis: &Redis, grows: bool) -> Result<(), Error> {
     if grows && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
 }
 

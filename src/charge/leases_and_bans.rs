@@ -1,7 +1,7 @@
 //! Changes and queries without a limit: bans, released leases, and the expiry and token of a lease.
 
 use super::commit::{Applied, Apply, commit, convert};
-use super::key_evaluation::refuse_growth;
+use super::key_evaluation::reject_growth;
 use crate::redis::Redis;
 use crate::redis::key::Stored;
 use ratelimit_core::algorithm::leases::{ConcurrencyUsage, Token};
@@ -18,7 +18,7 @@ pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> 
     let key = match key.typed::<CompositeUsage>() {
         Ok(key) if !key.usage().can_ban(duration, now) => return Ok(key.usage().banned(now)),
         Ok(key) => {
-            refuse_growth(key.redis(), key.is_missing())?;
+            reject_growth(key.redis(), key.is_missing())?;
             return Ok(commit(key, &ban, true, now));
         }
         Err(key) => key,
@@ -27,7 +27,7 @@ pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> 
         Stored::Plain(kind) if kind.stands_alone() => Err(Stored::Plain(kind).wrong_type(Kind::Limits.name())),
         Stored::Plain(_) if duration == Span::ZERO => Ok(Span::ZERO),
         Stored::Plain(kind) => {
-            refuse_growth(key.redis(), true)?;
+            reject_growth(key.redis(), true)?;
             with_usage_type!(kind, Plain => match key.typed::<Plain>() {
                 Ok(key) => Ok(convert(key, &ban, now)),
                 Err(_) => Err(Error::Internal),

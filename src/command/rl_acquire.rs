@@ -7,18 +7,18 @@ use crate::charge;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::waiting::{self, fencing, queue_order};
-use ratelimit_core::syntax::{Acquiring, KeyRequest, Spec, SpecOptions};
+use ratelimit_core::syntax::{AcquireOptions, KeyRequest, Spec, SpecOptions};
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
 
 /// `RL.ACQUIRE key limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration] [FENCE]`
 pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (key, mut options) = (args.key()?, SpecOptions::default());
-    let (parsed, acquiring) = Spec::acquire(&mut args, &mut options)?;
-    if options.is_nothing(&args) && acquiring == Acquiring::default() && !redis.global.queues.any() {
+    let (parsed, acquire_options) = Spec::acquire(&mut args, &mut options)?;
+    if options.is_nothing(&args) && acquire_options == AcquireOptions::default() && !redis.global.queues.any() {
         return rl_take::charge_spec(redis, key, &Spec::plain(parsed));
     }
-    acquire_in_turn(redis, key, KeyRequest::alone(&mut args, &parsed, &options)?, acquiring)
+    acquire_in_turn(redis, key, KeyRequest::alone(&mut args, &parsed, &options)?, acquire_options)
 }
 
 #[inline(never)]
@@ -26,7 +26,7 @@ fn acquire_in_turn(
     redis: &mut Redis,
     name: KeyName,
     mut request: KeyRequest,
-    Acquiring { block, fence }: Acquiring,
+    AcquireOptions { block, fence }: AcquireOptions,
 ) -> Result<Reply, Error> {
     queue_order::place_take(redis, name, &mut request);
     let now = redis::now();

@@ -9,7 +9,7 @@ use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::policy_table::EffectivePolicy;
 use crate::waiting::queue_order;
-use ratelimit_core::syntax::{ByPolicy, name_of_policy};
+use ratelimit_core::syntax::{PolicyRequest, name_of_policy};
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp};
@@ -23,7 +23,7 @@ pub fn limit(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         let policy = redis.global.policies.named(name, now)?;
         return charge_named(redis, key, &policy, now).map(|decision| Reply::decision(&decision));
     }
-    charge(redis, key, &ByPolicy::after_first_name(name, &mut args)?, now)
+    charge(redis, key, &PolicyRequest::after_first_name(name, &mut args)?, now)
 }
 
 /// `RL.DELAY key name [OR name ...] [options]`
@@ -33,12 +33,12 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     if args.is_empty() {
         let policy = redis.global.policies.named(name, now)?;
-        policy.limits.refuse_more_to_tell()?;
+        policy.limits.reject_longer_reply()?;
         return charge_named(redis, key, &policy, now).map(|decision| Reply::delay(decision.verdict));
     }
-    let by = ByPolicy::after_first_name(name, &mut args)?;
+    let by = PolicyRequest::after_first_name(name, &mut args)?;
     let policy = redis.global.policies.find(&by, now)?;
-    by.refuse_more_to_tell(&policy.limits)?;
+    by.reject_longer_reply(&policy.limits)?;
     let mut request = by.request(&policy.limits)?;
     queue_order::place_take(redis, key, &mut request);
     let answer = charge::charge(redis, key, &request, Some(&policy), now)?;
@@ -46,7 +46,7 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 }
 
 /// Charges a call under a policy if that permits; returns the reply.
-pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
+pub fn charge(redis: &mut Redis, key: KeyName, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
     let policy = redis.global.policies.find(by, now)?;
     let mut request = by.request(&policy.limits)?;
     queue_order::place_take(redis, key, &mut request);
@@ -55,7 +55,7 @@ pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) ->
 }
 
 /// Returns the reply to a call under a policy without charging it.
-pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
+pub fn peek(redis: &mut Redis, key: KeyName, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
     let policy = redis.global.policies.find(by, now)?;
     let mut request = by.request(&policy.limits)?;
     queue_order::place_peek(redis, key, &mut request);

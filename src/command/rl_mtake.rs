@@ -15,7 +15,7 @@ pub fn take<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     let (policies, now) = (&mut Vec::new(), redis::now());
     // Shortens the lifetime of the words to that of the policies.
     let (mut args, mut request) = (args, ManyKeysRequest::default());
-    request.read_take(&mut args, Some(&redis.global.bucket_memo))?;
+    request.read_take(&mut args, Some(&redis.global.bucket_cache))?;
     redis.global.policies.of_keys(&request, policies, now)?;
     resolve_policies(&mut request, policies)?;
     request.keys.iter_mut().for_each(|(name, of_key)| queue_order::place_take(redis, *name, of_key));
@@ -26,7 +26,7 @@ pub fn take<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
 pub fn peek<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     let (policies, now) = (&mut Vec::new(), redis::now());
     let (mut args, mut request) = (args, ManyKeysRequest::default());
-    request.read_peek(&mut args, Some(&redis.global.bucket_memo))?;
+    request.read_peek(&mut args, Some(&redis.global.bucket_cache))?;
     redis.global.policies.of_keys(&request, policies, now)?;
     resolve_policies(&mut request, policies)?;
     request.keys.iter_mut().for_each(|(name, of_key)| queue_order::place_peek(redis, *name, of_key));

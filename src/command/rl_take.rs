@@ -82,7 +82,7 @@ command_lines!(commands, {});
 /// `RL.TAKE key [options] spec [spec ...]`
 pub fn take<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut request = KeyRequest::take_with_memo(&mut args, &redis.global.bucket_memo)?;
+    let mut request = KeyRequest::take_with_cache(&mut args, &redis.global.bucket_cache)?;
     queue_order::place_take(redis, key, &mut request);
     charge_with_options(redis, key, &request)
 }
@@ -90,7 +90,7 @@ pub fn take<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Erro
 /// `RL.PEEK key [options] spec [spec ...]`
 pub fn peek<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut request = KeyRequest::peek_with_memo(&mut args, &redis.global.bucket_memo)?;
+    let mut request = KeyRequest::peek_with_cache(&mut args, &redis.global.bucket_cache)?;
     queue_order::place_peek(redis, key, &mut request);
     let now = redis::now();
     match &request {
@@ -109,7 +109,7 @@ pub fn charge<'a>(
     mut args: Args<'a>,
     read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
 ) -> Result<Reply, Error> {
-    let (key, mut options) = (args.key()?, SpecOptions::with_memo(Some(&redis.global.bucket_memo)));
+    let (key, mut options) = (args.key()?, SpecOptions::with_cache(Some(&redis.global.bucket_cache)));
     let parsed = read(&mut args, &mut options)?;
     // Here the compiler knows which algorithm it is.
     if options.is_nothing(&args) {

@@ -61,10 +61,10 @@ pub unsafe fn enter(
             redis.replies().reply(reply);
             panic_test_point_after_reply();
         }
-        (Err(error), Ok(())) => refuse(&redis, error),
+        (Err(error), Ok(())) => reject(&redis, error),
         (_, Err(_)) => {
             finish_after_panic(&mut redis);
-            refuse(&redis, &Error::Internal);
+            reject(&redis, &Error::Internal);
         }
     }
     OK
@@ -73,7 +73,7 @@ pub unsafe fn enter(
 /// Sends an error, and counts it.
 #[cold]
 #[inline(never)]
-fn refuse(redis: &Redis, error: &Error) {
+fn reject(redis: &Redis, error: &Error) {
     redis.replies().error(error);
     redis.stats.errors.count();
 }

@@ -15,7 +15,7 @@ pub mod queues;
 pub mod settings;
 pub mod stats;
 
-use ratelimit_core::syntax::BucketMemo;
+use ratelimit_core::syntax::BucketCache;
 
 /// State of the module in this server process. There is one instance.
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub struct Global {
     /// Schedule of serving the queues.
     pub schedule: queues::schedule::Schedule,
     /// Cache of the buckets parsed from recent calls.
-    pub bucket_memo: BucketMemo,
+    pub bucket_cache: BucketCache,
     /// Last fencing token.
     pub fencing: fencing::Fencing,
     /// Keys that are denied most.

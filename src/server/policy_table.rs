@@ -8,7 +8,7 @@ use ratelimit_core::policy::{
     Condition, Discarded, GROUPS, MergeOutcome, Origin, Pattern, PolicyFacts, PolicyLookup, ScaleOutcome, Scaling, Set,
     Table, Walk,
 };
-use ratelimit_core::syntax::{ByPolicy, KeyRequest, ManyKeysRequest, Policy};
+use ratelimit_core::syntax::{KeyRequest, ManyKeysRequest, Policy, PolicyRequest};
 use ratelimit_core::wire::error::Error;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -68,7 +68,7 @@ impl Policies {
     ///
     /// # Errors
     /// No such policy exists, or the first cannot be read.
-    pub fn find(&self, by: &ByPolicy, now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
+    pub fn find(&self, by: &PolicyRequest, now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
         let table = self.0.borrow();
         for name in by.names() {
             match table.find(name, now) {

@@ -79,16 +79,16 @@ fn evaluate_queue(run: &mut TimerRun, key: &QueueKey) {
                 break;
             }
             run.add_work(1);
-            refuse(entry.global, key, &call, error.clone());
+            reject(entry.global, key, &call, error.clone());
         }
     } else if let (false, Some(call)) = (served, queues.replaced(key).or_else(|| queues.head(key))) {
         // A panic has interrupted the evaluation. Its call is answered, so that it does not wait forever.
-        refuse(entry.global, key, &call, Error::Internal);
+        reject(entry.global, key, &call, Error::Internal);
     }
 }
 
 /// Answers a waiting call with an error.
-fn refuse(global: &Global, key: &QueueKey, call: &WaitingCall, error: Error) {
+fn reject(global: &Global, key: &QueueKey, call: &WaitingCall, error: Error) {
     if let Some(waiter) = global.queues.leave(key, call.place) {
         global.outbox.answer(waiter.client, Err(error), None);
     }

@@ -66,7 +66,7 @@ pub enum Discipline {
 
 /// Reason for an invalid bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum InvalidBucket {
     /// The refill is below a millionth.
     NoRefill,
     /// Refilling an empty bucket would take more than 36500 days.
@@ -83,12 +83,17 @@ impl Bucket {
     /// Creates a bucket that refills within 36500 days, so that no computation can overflow.
     ///
     /// # Errors
-    /// [`Refused`] if there is no refill or the bucket refills too slowly.
-    pub fn new(capacity: Amount, refill: Amount, period: Period, discipline: Discipline) -> Result<Bucket, Refused> {
-        let refill = NonZeroU64::new(refill.millionths()).ok_or(Refused::NoRefill)?;
+    /// [`InvalidBucket`] if there is no refill or the bucket refills too slowly.
+    pub fn new(
+        capacity: Amount,
+        refill: Amount,
+        period: Period,
+        discipline: Discipline,
+    ) -> Result<Bucket, InvalidBucket> {
+        let refill = NonZeroU64::new(refill.millionths()).ok_or(InvalidBucket::NoRefill)?;
         let bucket = Bucket { capacity, refill, period, discipline, step: None };
         if bucket.time_to_drain(capacity) > Span::MAX_RECOVERY {
-            return Err(Refused::SlowRefill);
+            return Err(InvalidBucket::SlowRefill);
         }
         Ok(bucket)
     }

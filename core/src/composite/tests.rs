@@ -16,7 +16,7 @@ use crate::syntax::KeyRequest;
 use crate::testing::encoded_fields::EncodedFields;
 use crate::wire::args::Args;
 use component_head::ComponentTag;
-use server::{Refused, Server};
+use server::{CallError, Server};
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::EPOCH.plus(Span::SECOND.times(1_700_000_000 + seconds))
@@ -29,10 +29,10 @@ fn seconds(seconds: u64) -> Span {
 impl Server {
     /// Runs RL.TAKE at a number of seconds after the start time.
     fn take(&mut self, text: &str, second: u64) -> Answer {
-        self.try_to_take(text, second).unwrap()
+        self.try_take(text, second).unwrap()
     }
 
-    fn try_to_take(&mut self, text: &str, second: u64) -> Result<Answer, Refused> {
+    fn try_take(&mut self, text: &str, second: u64) -> Result<Answer, CallError> {
         composite_laws::run_inline(self, text, at(second), false).map(|result| result.answer)
     }
 
@@ -183,10 +183,10 @@ fn number_of_components_is_limited_to_sixteen() {
         server.take(&format!("FIXED 9 1h AS n{n}"), 0);
     }
     server.take("FIXED 9 1m", 0);
-    assert_eq!(server.try_to_take("FIXED 9 1h", 0).err(), Some(Refused::TooManyComponents));
+    assert_eq!(server.try_take("FIXED 9 1h", 0).err(), Some(CallError::TooManyComponents));
     server.take("FIXED 9 1m", 0);
     // A component that has recovered is charged again.
-    assert_eq!(server.try_to_take("FIXED 9 1m FIXED 9 1h", 60).err(), Some(Refused::TooManyComponents));
+    assert_eq!(server.try_take("FIXED 9 1m FIXED 9 1h", 60).err(), Some(CallError::TooManyComponents));
     server.take("FIXED 9 1h", 60);
     assert_eq!(server.components().unwrap().components.len(), 16);
     server.take("FIXED 9 1h AS n3", 60);
@@ -323,7 +323,7 @@ fn plain_key_of_another_kind_is_a_wrong_type() {
     server.take("FIXED 9 1h", 0);
     for text in ["SLIDING 9 1h", "ONCE r1 1h SLIDING 9 1h AS a"] {
         assert!(KeyRequest::take(&mut Args::new(&script::words(text))).is_ok());
-        assert_eq!(server.try_to_take(text, 0).err(), Some(Refused::WrongType));
+        assert_eq!(server.try_take(text, 0).err(), Some(CallError::WrongType));
     }
 }
 

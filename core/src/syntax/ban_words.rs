@@ -16,9 +16,9 @@ const BAN: Syntax = Syntax { word: "BAN", arguments: "strikes window block [MAX 
 pub(super) fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
     let strikes = whole(args.argument("strikes", &BAN)?, u32::MAX.into());
     let strikes = strikes.and_then(|strikes| u32::try_from(strikes).ok()).filter(|strikes| *strikes > 0);
-    let strikes = strikes.ok_or_else(|| args.refused("strikes", &STRIKES, &BAN))?;
+    let strikes = strikes.ok_or_else(|| args.invalid("strikes", &STRIKES, &BAN))?;
     let mut period =
-        |argument| Period::parse(args.argument(argument, &BAN)?).ok_or_else(|| args.refused(argument, &DURATION, &BAN));
+        |argument| Period::parse(args.argument(argument, &BAN)?).ok_or_else(|| args.invalid(argument, &DURATION, &BAN));
     let (window, block) = (period("window")?, period("block")?);
     let longest = if args.accept("MAX") { Some(longest(args, block)?) } else { None };
     if longest.is_none() && args.peek().is_some_and(is_duration) {
@@ -30,7 +30,7 @@ pub(super) fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
 /// Parses the word `longest`, which must be at least `block`.
 fn longest(args: &mut Args, block: Period) -> Result<Period, Error> {
     let longest = Period::parse(args.argument("longest", &BAN)?).filter(|longest| *longest >= block);
-    longest.ok_or_else(|| args.refused("longest", &LONGEST, &BAN))
+    longest.ok_or_else(|| args.invalid("longest", &LONGEST, &BAN))
 }
 
 /// Parses the duration of RL.BAN, which may be 0.

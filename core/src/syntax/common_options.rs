@@ -29,7 +29,7 @@ impl<'a> CommonOptions<'a> {
     pub(super) fn of(options: Options<'a>) -> Result<CommonOptions<'a>, Error> {
         let purpose = match (options.idempotency, options.cost) {
             (Idempotency::Settle { .. }, _) => {
-                options.refuse_beside_settle()?;
+                options.reject_settle_conflict()?;
                 Purpose::Settle
             }
             (_, Some(Cost::Refund(_))) => Purpose::Refund,
@@ -37,9 +37,9 @@ impl<'a> CommonOptions<'a> {
             _ => Purpose::Charge,
         };
         // Validated even if each spec overrides these options.
-        refuse_to_keep(options.keep, options.request(options.mode)?, purpose)?;
+        reject_keep(options.keep, options.request(options.mode)?, purpose)?;
         let common = CommonOptions { options, purpose, is_any: true, own_cost: false };
-        common.refuse_once_beside(&options)?;
+        common.reject_once_conflict(&options)?;
         Ok(common)
     }
 
@@ -93,7 +93,7 @@ impl<'a> CommonOptions<'a> {
             Idempotency::Every => return Ok(None),
             Idempotency::Once { .. } => Word::Once,
             Idempotency::Settle { .. } => {
-                spec.refuse_beside_settle()?;
+                spec.reject_settle_conflict()?;
                 Word::Settle
             }
         };
@@ -105,7 +105,7 @@ impl<'a> CommonOptions<'a> {
 
     /// Builds the spec of one of several limits of a key. Rejects a negative cost.
     pub(super) fn spec_on_key(&self, parsed: &ParsedLimit<'a>, options: &SpecOptions<'a>) -> Result<Spec<'a>, Error> {
-        options.options().refuse_refund(&COST_OF_SEVERAL)?;
+        options.options().reject_refund(&COST_OF_SEVERAL)?;
         self.spec_by_options(parsed, options).unwrap_or_else(|| Ok(Spec::plain(*parsed)))
     }
 
@@ -122,7 +122,7 @@ impl<'a> CommonOptions<'a> {
 
     #[inline(never)]
     fn spec_among_several(&self, parsed: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
-        own.refuse_among_several()?;
+        own.reject_single_spec_options()?;
         self.spec(parsed, own)
     }
 
@@ -131,16 +131,16 @@ impl<'a> CommonOptions<'a> {
     pub(super) fn spec(&self, parsed: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
         let ParsedLimit { limit, holder } = *parsed;
         if matches!(limit, AnyLimit::Sketch(_)) {
-            self.refuse_of_sketch(own)?;
+            self.reject_sketch_options(own)?;
         }
         let of_leases = matches!(limit, AnyLimit::Concurrency(_));
         let request = self.request(&limit, own)?;
-        self.refuse_once_beside(own)?;
+        self.reject_once_conflict(own)?;
         let keep = own.keep.or(match self.options.keep {
             Some(Keep::Amount(_)) if own.cost.is_some() || of_leases => None,
             keep => keep,
         });
-        refuse_to_keep(keep, request, self.purpose)?;
+        reject_keep(keep, request, self.purpose)?;
         let spec = Spec {
             limit,
             request,
@@ -181,7 +181,7 @@ impl<'a> CommonOptions<'a> {
     }
 
     /// Rejects refunds, ONCE and SETTLE for a sketch, which cannot undo a charge.
-    fn refuse_of_sketch(&self, own: &Options) -> Result<(), Error> {
+    fn reject_sketch_options(&self, own: &Options) -> Result<(), Error> {
         for options in [own, &self.options] {
             match (options.idempotency, options.cost) {
                 (Idempotency::Once { .. }, _) => return Err(out_of_place(Word::Once, Reason::MergedInSketch)),
@@ -196,7 +196,7 @@ impl<'a> CommonOptions<'a> {
     }
 
     /// Rejects ONCE together with a negative cost.
-    fn refuse_once_beside(&self, options: &Options) -> Result<(), Error> {
+    fn reject_once_conflict(&self, options: &Options) -> Result<(), Error> {
         match (self.options.idempotency, options.cost) {
             (Idempotency::Once { .. }, Some(Cost::Refund(_))) => {
                 Err(Error::out_of_range("cost", &COST_WITH_ONCE, options.cost_text))
@@ -207,7 +207,7 @@ impl<'a> CommonOptions<'a> {
 }
 
 /// Rejects KEEP together with FORCE, SETTLE or a negative cost.
-fn refuse_to_keep(keep: Option<Keep>, request: Request, purpose: Purpose) -> Result<(), Error> {
+fn reject_keep(keep: Option<Keep>, request: Request, purpose: Purpose) -> Result<(), Error> {
     let keeps_nothing = matches!(purpose, Purpose::Settle | Purpose::Refund);
     if keep.is_some() && (keeps_nothing || matches!(request, Request::Force(_) | Request::Refund(_))) {
         return Err(out_of_place(Word::Keep, Reason::KeepConflict));

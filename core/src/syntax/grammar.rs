@@ -1,14 +1,14 @@
 //! Grammar of every algorithm: its numbers, and the options that may follow them.
 
-use super::bucket_memo::BucketMemo;
+use super::bucket_cache::BucketCache;
 use super::numbers::{amount, period, window};
-use super::purpose::Acquiring;
+use super::purpose::AcquireOptions;
 use super::spec::{ParsedLimit, Spec};
 use super::spec_options::SpecOptions;
 use super::window::{FIXED, Window};
 use super::words;
 use crate::algorithm::any::AnyLimit;
-use crate::algorithm::bucket::{Bucket, Discipline, Refused};
+use crate::algorithm::bucket::{Bucket, Discipline, InvalidBucket};
 use crate::algorithm::count_min::Sketch;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leases::{Concurrency, MAX_HOLDER};
@@ -67,8 +67,8 @@ impl<'a> Spec<'a> {
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn token_bucket(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let bucket = bucket(args, "refill", &TOKENBUCKET, Discipline::Burst, options.memo)?;
-        options.read(args, &words::OF_TOKEN_BUCKET)?;
+        let bucket = bucket(args, "refill", &TOKENBUCKET, Discipline::Burst, options.cache)?;
+        options.read(args, &words::TOKEN_BUCKET_OPTIONS)?;
         Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
     }
 
@@ -78,8 +78,8 @@ impl<'a> Spec<'a> {
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn leaky_bucket(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let bucket = bucket(args, "leak", &LEAKYBUCKET, Discipline::Queue, options.memo)?;
-        options.read(args, &words::OF_A_RATE)?;
+        let bucket = bucket(args, "leak", &LEAKYBUCKET, Discipline::Queue, options.cache)?;
+        options.read(args, &words::RATE_OPTIONS)?;
         Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
     }
 }
@@ -91,12 +91,12 @@ fn bucket(
     rate: &'static str,
     syntax: &'static Syntax,
     discipline: Discipline,
-    memo: Option<&BucketMemo>,
+    cache: Option<&BucketCache>,
 ) -> Result<Bucket, Error> {
-    let Some(memo) = memo else { return read_bucket(args, rate, syntax, discipline) };
+    let Some(cache) = cache else { return read_bucket(args, rate, syntax, discipline) };
     let mut unread = *args;
     let words = args.next_words();
-    memo.find(words, discipline, || read_bucket(&mut unread, rate, syntax, discipline))
+    cache.get_or_parse(words, discipline, || read_bucket(&mut unread, rate, syntax, discipline))
 }
 
 /// Parses `capacity rate period`.
@@ -107,12 +107,12 @@ fn read_bucket(
     discipline: Discipline,
 ) -> Result<Bucket, Error> {
     let capacity = amount(args, "capacity", syntax)?;
-    let refill = Amount::parse_down(args.argument(rate, syntax)?).ok_or_else(|| args.refused(rate, &RATE, syntax))?;
+    let refill = Amount::parse_down(args.argument(rate, syntax)?).ok_or_else(|| args.invalid(rate, &RATE, syntax))?;
     let period = period(args, "period", syntax)?;
-    Bucket::new(capacity, refill, period, discipline).map_err(|refused| {
-        let must_be = match refused {
-            Refused::NoRefill => &RATE,
-            Refused::SlowRefill => &QUICK_RATE,
+    Bucket::new(capacity, refill, period, discipline).map_err(|invalid| {
+        let must_be = match invalid {
+            InvalidBucket::NoRefill => &RATE,
+            InvalidBucket::SlowRefill => &QUICK_RATE,
         };
         Error::out_of_range(rate, must_be, args.before(1))
     })
@@ -132,7 +132,7 @@ impl<'a> Spec<'a> {
             // Most calls have no options. The compiler then knows that the window is a duration.
             Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window, false),
             window => {
-                let aligned = options.read(args, &words::OF_FIXED_WINDOW)?;
+                let aligned = options.read(args, &words::FIXED_WINDOW_OPTIONS)?;
                 window.limit(limit, aligned, options.options().alignment)?
             }
         };
@@ -150,7 +150,7 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn sliding_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = window(args, &SLIDING)?;
-        let limit = if options.read(args, &words::OF_SLIDING_WINDOW)? {
+        let limit = if options.read(args, &words::SLIDING_WINDOW_OPTIONS)? {
             AnyLimit::StrictWindow(StrictWindow::new(limit, window))
         } else {
             AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
@@ -171,7 +171,7 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn sliding_log(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = window(args, &SLIDINGLOG)?;
-        options.read(args, &words::OF_A_RATE)?;
+        options.read(args, &words::RATE_OPTIONS)?;
         Ok(ParsedLimit::of(AnyLimit::SlidingLog(SlidingLog::new(limit, window))))
     }
 }
@@ -190,9 +190,9 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn sketch(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let syntax = if options.of_policy { &SKETCH_OF_POLICY } else { &SKETCH };
-        let bucket = bucket(args, "refill", syntax, Discipline::Burst, options.memo)?;
+        let bucket = bucket(args, "refill", syntax, Discipline::Burst, options.cache)?;
         let item = if options.of_policy { &[] } else { args.argument("item", syntax)? };
-        options.read(args, &words::OF_SKETCH)?;
+        options.read(args, &words::SKETCH_OPTIONS)?;
         Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
     }
 
@@ -203,8 +203,8 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn sketch_of_item(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let item = args.argument("item", &SKETCH_COMMAND)?;
-        let bucket = bucket(args, "refill", &SKETCH_COMMAND, Discipline::Burst, options.memo)?;
-        options.read(args, &words::OF_SKETCH)?;
+        let bucket = bucket(args, "refill", &SKETCH_COMMAND, Discipline::Burst, options.cache)?;
+        options.read(args, &words::SKETCH_OPTIONS)?;
         Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
     }
 }
@@ -225,7 +225,7 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn concurrency(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let parsed = lease(args, options.of_policy)?;
-        options.read(args, &words::OF_CONCURRENCY)?;
+        options.read(args, &words::CONCURRENCY_OPTIONS)?;
         Ok(parsed)
     }
 
@@ -235,10 +235,14 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
-    pub fn acquire(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<(ParsedLimit<'a>, Acquiring), Error> {
+    pub fn acquire(
+        args: &mut Args<'a>,
+        options: &mut SpecOptions<'a>,
+    ) -> Result<(ParsedLimit<'a>, AcquireOptions), Error> {
         let parsed = lease(args, false)?;
-        let acquiring = if args.is_empty() { Acquiring::default() } else { options.read_acquiring(args)? };
-        Ok((parsed, acquiring))
+        let acquire_options =
+            if args.is_empty() { AcquireOptions::default() } else { options.read_acquire_options(args)? };
+        Ok((parsed, acquire_options))
     }
 }
 

@@ -1,15 +1,15 @@
 //! Requests on one key: one or several specs with their common options.
 
 use super::ban_words::ban_rule;
-use super::bucket_memo::BucketMemo;
-use super::by_policy::ByPolicy;
+use super::bucket_cache::BucketCache;
 use super::common_options::CommonOptions;
 use super::options::Options;
+use super::policy_request::PolicyRequest;
 use super::purpose::{Idempotency, Purpose, Verb};
-use super::refusal::{self, WordPlace};
 use super::spec::{MAX_SPECS, ParsedLimit, Spec};
 use super::spec_options::SpecOptions;
-use super::words::{OF_A_CALL, is_ban, is_policy};
+use super::word_errors::{self, WordPlace};
+use super::words::{CALL_OPTIONS, is_ban, is_policy};
 use crate::ban::BanRule;
 use crate::evaluate::Request;
 use crate::wire::args::Args;
@@ -36,8 +36,8 @@ pub enum KeyRequest<'a> {
     One(Spec<'a>),
     /// Request that needs a composite key.
     Composite(Box<CompositeRequest<'a>>),
-    /// Request by policy; [`ByPolicy::request`] turns it into specs.
-    Policy(Box<ByPolicy<'a>>),
+    /// Request by policy; [`PolicyRequest::request`] turns it into specs.
+    Policy(Box<PolicyRequest<'a>>),
 }
 
 /// Request on one key that needs a composite key: several specs, or one with a name, an id or a ban.
@@ -80,13 +80,13 @@ impl<'a> KeyRequest<'a> {
         KeyRequest::read(args, Verb::Take, None)
     }
 
-    /// Parses as [`take`](KeyRequest::take) does, with buckets that were parsed before taken from `memo`.
+    /// Parses as [`take`](KeyRequest::take) does, with buckets that were parsed before taken from `cache`.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
-    pub fn take_with_memo(args: &mut Args<'a>, memo: &'a BucketMemo) -> Result<KeyRequest<'a>, Error> {
-        KeyRequest::read(args, Verb::Take, Some(memo))
+    pub fn take_with_cache(args: &mut Args<'a>, cache: &'a BucketCache) -> Result<KeyRequest<'a>, Error> {
+        KeyRequest::read(args, Verb::Take, Some(cache))
     }
 
     /// Parses the arguments of RL.PEEK: `[options] spec [spec ...] [BAN strikes window block [MAX longest]]`. Rejects
@@ -99,13 +99,13 @@ impl<'a> KeyRequest<'a> {
         KeyRequest::read(args, Verb::Peek, None)
     }
 
-    /// Parses as [`peek`](KeyRequest::peek) does, with buckets that were parsed before taken from `memo`.
+    /// Parses as [`peek`](KeyRequest::peek) does, with buckets that were parsed before taken from `cache`.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
-    pub fn peek_with_memo(args: &mut Args<'a>, memo: &'a BucketMemo) -> Result<KeyRequest<'a>, Error> {
-        KeyRequest::read(args, Verb::Peek, Some(memo))
+    pub fn peek_with_cache(args: &mut Args<'a>, cache: &'a BucketCache) -> Result<KeyRequest<'a>, Error> {
+        KeyRequest::read(args, Verb::Peek, Some(cache))
     }
 
     /// Parses the arguments of a command for one algorithm: its numbers and options.
@@ -138,18 +138,18 @@ impl<'a> KeyRequest<'a> {
         options: &SpecOptions<'a>,
     ) -> Result<KeyRequest<'a>, Error> {
         if let Some(word) = args.peek() {
-            return Err(refusal::needed(word, Expected::Option, options.words, false));
+            return Err(word_errors::missing(word, Expected::Option, options.words, false));
         }
         KeyRequest::of_one(Verb::Take, &CommonOptions::NONE, parsed, options, None)
     }
 
     #[inline(always)]
-    fn read(args: &mut Args<'a>, verb: Verb, memo: Option<&'a BucketMemo>) -> Result<KeyRequest<'a>, Error> {
+    fn read(args: &mut Args<'a>, verb: Verb, cache: Option<&'a BucketCache>) -> Result<KeyRequest<'a>, Error> {
         let Some(read) = args.peek().and_then(Spec::reader) else {
-            return KeyRequest::after_options(args, verb, memo);
+            return KeyRequest::after_options(args, verb, cache);
         };
         args.skip();
-        let mut options = SpecOptions::with_memo(memo);
+        let mut options = SpecOptions::with_cache(cache);
         let parsed = read(args, &mut options)?;
         if options.is_nothing(args) {
             return Ok(KeyRequest::One(Spec::plain(parsed)));
@@ -159,17 +159,18 @@ impl<'a> KeyRequest<'a> {
 
     /// Parses a call that does not begin with a spec.
     #[cold]
-    fn after_options(args: &mut Args<'a>, verb: Verb, memo: Option<&'a BucketMemo>) -> Result<KeyRequest<'a>, Error> {
-        let common = CommonOptions::of(Options::read(args, OF_A_CALL)?)?;
+    fn after_options(args: &mut Args<'a>, verb: Verb, cache: Option<&'a BucketCache>) -> Result<KeyRequest<'a>, Error> {
+        let common = CommonOptions::of(Options::read(args, CALL_OPTIONS)?)?;
         let word = args.argument("a spec", verb.syntax())?;
         if is_ban(word) {
             return Err(Error::unexpected(word, Reason::BanBeforeSpecs));
         }
         if is_policy(word) {
-            return ByPolicy::of_key(args, verb, &common).map(|by| KeyRequest::Policy(Box::new(by)));
+            return PolicyRequest::of_key(args, verb, &common).map(|by| KeyRequest::Policy(Box::new(by)));
         }
-        let read = Spec::reader(word).ok_or_else(|| refusal::unknown(word, WordPlace::First, OF_A_CALL, verb))?;
-        let mut options = SpecOptions::with_memo(memo);
+        let read =
+            Spec::reader(word).ok_or_else(|| word_errors::unknown(word, WordPlace::First, CALL_OPTIONS, verb))?;
+        let mut options = SpecOptions::with_cache(cache);
         let parsed = read(args, &mut options)?;
         KeyRequest::after_first_spec(args, verb, &common, &parsed, &options)
     }
@@ -187,12 +188,12 @@ impl<'a> KeyRequest<'a> {
         if args.is_empty() {
             return KeyRequest::of_one(verb, common, parsed, options, None);
         }
-        let memo = options.memo;
+        let cache = options.cache;
         let (mut specs, mut words, mut ban): (Vec<Spec>, _, _) = (Vec::new(), options.words, None);
         while let (Some(word), None) = (args.peek(), ban) {
             args.skip();
             if is_ban(word) {
-                Spec::plain(*parsed).refuse_ban()?;
+                Spec::plain(*parsed).reject_ban()?;
                 ban = Some(ban_rule(args)?);
                 continue;
             }
@@ -201,16 +202,16 @@ impl<'a> KeyRequest<'a> {
                 specs.reserve_exact(MAX_SPECS);
                 specs.push(common.spec_on_key(parsed, options)?);
             }
-            let read = refusal::next_reader(word, words, WordPlace::Next, specs.len(), verb)?;
-            let mut options = SpecOptions::with_memo(memo);
+            let read = word_errors::next_reader(word, words, WordPlace::Next, specs.len(), verb)?;
+            let mut options = SpecOptions::with_cache(cache);
             let parsed = read(args, &mut options)?;
             words = options.words;
             let spec = common.spec_on_key(&parsed, &options)?;
-            specs.iter().try_for_each(|other| spec.refuse_conflict(other))?;
+            specs.iter().try_for_each(|other| spec.reject_conflict(other))?;
             specs.push(spec);
         }
         if let Some(word) = args.peek() {
-            return Err(refusal::refused(word, Reason::AfterBan));
+            return Err(word_errors::unexpected(word, Reason::AfterBan));
         }
         if specs.is_empty() {
             return KeyRequest::of_one(verb, common, parsed, options, ban);

@@ -1,15 +1,15 @@
 //! Requests on several keys, with a spec or a policy for each.
 
-use super::bucket_memo::BucketMemo;
-use super::by_policy::ByPolicy;
+use super::bucket_cache::BucketCache;
 use super::common_options::CommonOptions;
 use super::key_request::KeyRequest;
 use super::options::Options;
+use super::policy_request::PolicyRequest;
 use super::purpose::{Idempotency, Purpose, Verb};
-use super::refusal::{self, WordPlace};
 use super::spec::Spec;
 use super::spec_options::SpecOptions;
-use super::words::{OF_KEYS, OF_POLICY_NAME_OF_KEYS, Word, is_policy, out_of_place};
+use super::word_errors::{self, WordPlace};
+use super::words::{MULTI_KEY_OPTIONS, MULTI_KEY_POLICY_NAME_OPTIONS, Word, is_policy, out_of_place};
 use crate::wire::args::{Args, KeyName, duplicate};
 use crate::wire::error::{Error, Hint, MustBe, NUMKEYS, Reason};
 use smallvec::SmallVec;
@@ -55,28 +55,28 @@ impl<'a> ManyKeysRequest<'a> {
     }
 
     /// Parses the arguments of RL.MTAKE into an empty request, which is too large to be moved at each call. Buckets that
-    /// were parsed before are taken from `memo`.
+    /// were parsed before are taken from `cache`.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
-    pub fn read_take(&mut self, args: &mut Args<'a>, memo: Option<&'a BucketMemo>) -> Result<(), Error> {
-        self.read(args, Verb::Take, memo)
+    pub fn read_take(&mut self, args: &mut Args<'a>, cache: Option<&'a BucketCache>) -> Result<(), Error> {
+        self.read(args, Verb::Take, cache)
     }
 
     /// Parses the arguments of RL.MPEEK into an empty request, as [`read_take`](ManyKeysRequest::read_take) does.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
-    pub fn read_peek(&mut self, args: &mut Args<'a>, memo: Option<&'a BucketMemo>) -> Result<(), Error> {
-        self.read(args, Verb::Peek, memo)
+    pub fn read_peek(&mut self, args: &mut Args<'a>, cache: Option<&'a BucketCache>) -> Result<(), Error> {
+        self.read(args, Verb::Peek, cache)
     }
 
-    fn read(&mut self, args: &mut Args<'a>, verb: Verb, memo: Option<&'a BucketMemo>) -> Result<(), Error> {
+    fn read(&mut self, args: &mut Args<'a>, verb: Verb, cache: Option<&'a BucketCache>) -> Result<(), Error> {
         let names = args.numbered_keys().ok_or_else(|| Error::out_of_range("numkeys", &NUMKEYS, args.before(0)))?;
         let keys = &mut self.keys;
         keys.reserve_exact(names.len());
-        let (mut common, mut words) = (CommonOptions::NONE, OF_KEYS);
+        let (mut common, mut words) = (CommonOptions::NONE, MULTI_KEY_OPTIONS);
         for key in names.clone() {
             let mut read = args.peek().and_then(Spec::reader);
             if read.is_none() && keys.is_empty() {
@@ -85,19 +85,19 @@ impl<'a> ManyKeysRequest<'a> {
             }
             if args.peek().is_some_and(is_policy) {
                 args.skip();
-                keys.push((key, KeyRequest::Policy(Box::new(ByPolicy::of_keys(args, verb, &common)?))));
-                words = OF_POLICY_NAME_OF_KEYS;
+                keys.push((key, KeyRequest::Policy(Box::new(PolicyRequest::of_keys(args, verb, &common)?))));
+                words = MULTI_KEY_POLICY_NAME_OPTIONS;
                 continue;
             }
             let Some(read) = read else {
                 let place = if keys.is_empty() { WordPlace::FirstOfKeys } else { WordPlace::NextOfKeys };
                 return Err(match args.peek() {
                     None => Error::TooFewSpecs { keys: names.len(), specs: keys.len() },
-                    Some(word) => refusal::unknown(word, place, words, verb),
+                    Some(word) => word_errors::unknown(word, place, words, verb),
                 });
             };
             args.skip();
-            let mut options = SpecOptions::with_memo(memo);
+            let mut options = SpecOptions::with_cache(cache);
             let parsed = read(args, &mut options)?;
             words = options.words;
             let spec = match common.spec_by_options(&parsed, &options) {
@@ -107,7 +107,7 @@ impl<'a> ManyKeysRequest<'a> {
             keys.push((key, KeyRequest::One(spec)));
         }
         if !args.is_empty() {
-            return Err(refusal::refused(args.word()?, Reason::AfterLastSpec));
+            return Err(word_errors::unexpected(args.word()?, Reason::AfterLastSpec));
         }
         // Must come last: if numkeys is too large, words of specs are taken for keys and may be equal.
         if let Some(name) = duplicate(names.map(|key| args.name(key))) {
@@ -134,7 +134,7 @@ impl ManyKeysRequest<'_> {
 /// Parses the options before the first spec.
 #[cold]
 fn options_of_all<'a>(args: &mut Args<'a>) -> Result<CommonOptions<'a>, Error> {
-    let options = Options::read(args, OF_KEYS)?;
+    let options = Options::read(args, MULTI_KEY_OPTIONS)?;
     if args.peek().is_some_and(|word| word.eq_ignore_ascii_case(b"UPTO")) {
         return Err(out_of_place(Word::UpTo, Reason::UpToAmongSeveral));
     }

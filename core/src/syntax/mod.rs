@@ -12,8 +12,7 @@
 //! matching function of [`Spec`], RL.TAKE by [`KeyRequest`], and RL.MTAKE by [`ManyKeysRequest`].
 
 mod ban_words;
-mod bucket_memo;
-mod by_policy;
+mod bucket_cache;
 mod common_options;
 mod grammar;
 mod key_request;
@@ -21,24 +20,25 @@ mod many_keys_request;
 mod numbers;
 mod options;
 mod policy;
+mod policy_request;
 mod purpose;
-mod refusal;
 mod spec;
 mod spec_options;
 mod throttle;
 pub mod top_query;
 mod window;
+mod word_errors;
 mod words;
 
 #[doc(hidden)]
 pub use ban_words::block;
-pub use bucket_memo::BucketMemo;
-pub use by_policy::{ByPolicy, name_of_policy};
+pub use bucket_cache::BucketCache;
 pub use grammar::{Reader, holders};
 pub use key_request::{CompositeRequest, KeyRequest};
 pub use many_keys_request::ManyKeysRequest;
 pub use policy::Policy;
-pub use purpose::{Acquiring, Block, Idempotency, MAX_ID, Purpose};
+pub use policy_request::{PolicyRequest, name_of_policy};
+pub use purpose::{AcquireOptions, Block, Idempotency, MAX_ID, Purpose};
 pub use spec::{MAX_SPEC_NAME, MAX_SPECS, ParsedLimit, Spec, is_name};
 pub use spec_options::SpecOptions;
 pub use throttle::throttle;

@@ -42,16 +42,16 @@ pub(super) const SETTLED: MustBe = MustBe::number("a number", " from 0 to 100000
 /// Valid values of SIZE.
 pub(super) const SIZE: MustBe = MustBe::other("a size from 64kb to 256mb", "1mb");
 
-const OF_COST: Syntax = Syntax { word: "COST", arguments: "amount" };
-const OF_MAXWAIT: Syntax = Syntax { word: "MAXWAIT", arguments: "duration" };
-const OF_KEEP: Syntax = Syntax { word: "KEEP", arguments: "amount, or KEEP n%" };
-const OF_AS: Syntax = Syntax { word: "AS", arguments: "name" };
-const OF_OFFSET: Syntax = Syntax { word: "ALIGNED OFFSET", arguments: "+hh:mm" };
-const OF_ANCHOR: Syntax = Syntax { word: "ALIGNED ANCHOR", arguments: "day" };
-const OF_ONCE: Syntax = Syntax { word: "ONCE", arguments: "id ttl" };
-const OF_SETTLE: Syntax = Syntax { word: "SETTLE", arguments: "id amount" };
-const OF_SIZE: Syntax = Syntax { word: "SIZE", arguments: "size" };
-const OF_ITEM: Syntax = Syntax { word: "ITEM", arguments: "item" };
+const COST_SYNTAX: Syntax = Syntax { word: "COST", arguments: "amount" };
+const MAXWAIT_SYNTAX: Syntax = Syntax { word: "MAXWAIT", arguments: "duration" };
+const KEEP_SYNTAX: Syntax = Syntax { word: "KEEP", arguments: "amount, or KEEP n%" };
+const AS_SYNTAX: Syntax = Syntax { word: "AS", arguments: "name" };
+const OFFSET_SYNTAX: Syntax = Syntax { word: "ALIGNED OFFSET", arguments: "+hh:mm" };
+const ANCHOR_SYNTAX: Syntax = Syntax { word: "ALIGNED ANCHOR", arguments: "day" };
+const ONCE_SYNTAX: Syntax = Syntax { word: "ONCE", arguments: "id ttl" };
+const SETTLE_SYNTAX: Syntax = Syntax { word: "SETTLE", arguments: "id amount" };
+const SIZE_SYNTAX: Syntax = Syntax { word: "SIZE", arguments: "size" };
+const ITEM_SYNTAX: Syntax = Syntax { word: "ITEM", arguments: "item" };
 
 /// Value of COST.
 #[derive(Clone, Copy, Debug)]
@@ -200,11 +200,11 @@ impl<'a> Options<'a> {
     pub(super) fn take(&mut self, option: Word, args: &mut Args<'a>) -> Result<Option<Word>, Error> {
         Ok(match option {
             Word::Cost => {
-                self.cost_text = args.argument("cost", &OF_COST)?;
+                self.cost_text = args.argument("cost", &COST_SYNTAX)?;
                 self.cost.replace(cost(self.cost_text)?).map(|_| option)
             }
             Word::CostOfLease => {
-                self.cost_text = args.argument("cost", &OF_COST)?;
+                self.cost_text = args.argument("cost", &COST_SYNTAX)?;
                 self.cost.replace(cost_of_lease(self.cost_text)?).map(|_| option)
             }
             Word::UpTo => self.mode.replace(Mode::UpTo).map(Mode::word),
@@ -213,42 +213,42 @@ impl<'a> Options<'a> {
                 self.mode.replace(Mode::Force).map(Mode::word).or(shadow)
             }
             Word::MaxWait => {
-                let word = args.argument("maxwait", &OF_MAXWAIT)?;
+                let word = args.argument("maxwait", &MAXWAIT_SYNTAX)?;
                 let max_wait = Span::parse(word).ok_or_else(|| Error::out_of_range("maxwait", &MAXWAIT, word))?;
                 self.mode.replace(Mode::MaxWait(max_wait)).map(Mode::word)
             }
-            Word::Keep => self.keep.replace(keep(args.argument("keep", &OF_KEEP)?)?).map(|_| option),
-            Word::As => self.name.replace(name(args.argument("name", &OF_AS)?)?).map(|_| option),
+            Word::Keep => self.keep.replace(keep(args.argument("keep", &KEEP_SYNTAX)?)?).map(|_| option),
+            Word::As => self.name.replace(name(args.argument("name", &AS_SYNTAX)?)?).map(|_| option),
             Word::Offset => {
-                let word = args.argument("offset", &OF_OFFSET)?;
+                let word = args.argument("offset", &OFFSET_SYNTAX)?;
                 let offset = Offset::parse(word).ok_or_else(|| Error::out_of_range("offset", &OFFSET, word))?;
                 self.alignment.offset.replace(offset).map(|_| option)
             }
             Word::Anchor => {
-                let word = args.argument("anchor", &OF_ANCHOR)?;
+                let word = args.argument("anchor", &ANCHOR_SYNTAX)?;
                 let anchor = Anchor::parse(word).ok_or_else(|| Error::out_of_range("anchor", &ANCHOR, word))?;
                 self.alignment.anchor.replace(anchor).map(|_| option)
             }
             Word::Aligned | Word::Strict | Word::Nx => std::mem::replace(&mut self.flagged, true).then_some(option),
             Word::Once => {
-                let id = id(args.argument("id", &OF_ONCE)?)?;
-                let word = args.argument("ttl", &OF_ONCE)?;
+                let id = id(args.argument("id", &ONCE_SYNTAX)?)?;
+                let word = args.argument("ttl", &ONCE_SYNTAX)?;
                 let ttl = Period::parse(word).ok_or_else(|| Error::out_of_range("ttl", &DURATION, word))?;
                 self.set_idempotency(Idempotency::Once { id, ttl })
             }
             Word::Settle => {
-                let id = id(args.argument("id", &OF_SETTLE)?)?;
-                let word = args.argument("amount", &OF_SETTLE)?;
+                let id = id(args.argument("id", &SETTLE_SYNTAX)?)?;
+                let word = args.argument("amount", &SETTLE_SYNTAX)?;
                 let amount = Amount::parse_up(word).ok_or_else(|| Error::out_of_range("amount", &SETTLED, word))?;
                 self.set_idempotency(Idempotency::Settle { id, amount })
             }
             Word::Each => std::mem::replace(&mut self.each, true).then_some(option),
             Word::Size => {
-                let word = args.argument("size", &OF_SIZE)?;
+                let word = args.argument("size", &SIZE_SYNTAX)?;
                 let size = SketchSize::parse(word).ok_or_else(|| Error::out_of_range("size", &SIZE, word))?;
                 self.size.replace(size).map(|_| option)
             }
-            Word::Item => self.item.replace(args.argument("item", &OF_ITEM)?).map(|_| option),
+            Word::Item => self.item.replace(args.argument("item", &ITEM_SYNTAX)?).map(|_| option),
             Word::Shadow => {
                 let again = std::mem::replace(&mut self.shadow, true).then_some(option);
                 // FORCE has no effect on a limit in shadow mode, which never denies.
@@ -268,7 +268,7 @@ impl<'a> Options<'a> {
     }
 
     /// Rejects options that are valid only for the single spec of a call.
-    pub(super) fn refuse_among_several(&self) -> Result<(), Error> {
+    pub(super) fn reject_single_spec_options(&self) -> Result<(), Error> {
         match (self.idempotency, self.mode) {
             (Idempotency::Once { .. }, _) => Err(out_of_place(Word::Once, Reason::ForAllSpecs)),
             (Idempotency::Settle { .. }, _) => Err(out_of_place(Word::Settle, Reason::ForAllSpecs)),
@@ -278,7 +278,7 @@ impl<'a> Options<'a> {
     }
 
     /// Rejects a negative cost for one of several limits of a key.
-    pub(super) fn refuse_refund(&self, must_be: &'static MustBe) -> Result<(), Error> {
+    pub(super) fn reject_refund(&self, must_be: &'static MustBe) -> Result<(), Error> {
         match self.cost {
             Some(Cost::Refund(_)) => Err(Error::out_of_range("cost", must_be, self.cost_text)),
             _ => Ok(()),
@@ -286,7 +286,7 @@ impl<'a> Options<'a> {
     }
 
     /// Rejects COST, UPTO, FORCE, MAXWAIT and KEEP, which SETTLE replaces.
-    pub(super) fn refuse_beside_settle(&self) -> Result<(), Error> {
+    pub(super) fn reject_settle_conflict(&self) -> Result<(), Error> {
         let beside = [self.cost.map(|_| Word::Cost), self.mode.map(Mode::word), self.keep.map(|_| Word::Keep)];
         beside.into_iter().flatten().next().map_or(Ok(()), |word| Err(out_of_place(word, Reason::SettleSetsCost)))
     }

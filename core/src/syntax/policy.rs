@@ -4,14 +4,14 @@
 //! differs from call to call: cost, mode, id and the amount to keep.
 
 use super::ban_words::ban_rule;
-use super::by_policy::ByPolicy;
 use super::common_options::CommonOptions;
 use super::key_request::{CompositeRequest, KeyRequest};
 use super::options::{Cost, Options};
+use super::policy_request::PolicyRequest;
 use super::purpose::{Idempotency, Purpose, Verb};
-use super::refusal::{self, WordPlace};
 use super::spec::{ParsedLimit, Spec};
 use super::spec_options::SpecOptions;
+use super::word_errors::{self, WordPlace};
 use super::words::{self, is_ban};
 use crate::algorithm::any::AnyLimit;
 use crate::algorithm::bucket::Discipline;
@@ -78,19 +78,19 @@ impl Policy {
         loop {
             let word = args.argument("a spec", &SET)?;
             if is_ban(word) && !limits.is_empty() {
-                specs.first().map_or(Ok(()), Spec::refuse_ban)?;
+                specs.first().map_or(Ok(()), Spec::reject_ban)?;
                 ban = Some(ban_rule(args)?);
                 break;
             }
             let place = if limits.is_empty() { WordPlace::FirstOfPolicy } else { WordPlace::NextOfPolicy };
-            let read = refusal::next_reader(word, words, place, limits.len(), Verb::Take)?;
+            let read = word_errors::next_reader(word, words, place, limits.len(), Verb::Take)?;
             let mut options = SpecOptions::of_policy();
             let parsed = read(args, &mut options)?;
             words = options.words;
             let own = options.options();
-            own.refuse_refund(&COST_OF_POLICY)?;
+            own.reject_refund(&COST_OF_POLICY)?;
             let spec = CommonOptions::NONE.spec(&parsed, own)?;
-            specs.iter().try_for_each(|other| spec.refuse_conflict(other))?;
+            specs.iter().try_for_each(|other| spec.reject_conflict(other))?;
             specs.push(spec);
             let name = own.name.map(Box::from);
             let (limit, cost, shadow, force) = (parsed.limit, own.cost, own.shadow, own.force());
@@ -100,7 +100,7 @@ impl Policy {
             }
         }
         if let Some(word) = args.peek() {
-            return Err(refusal::refused(word, Reason::AfterBan));
+            return Err(word_errors::unexpected(word, Reason::AfterBan));
         }
         Ok(Policy::of(limits, ban))
     }
@@ -143,7 +143,7 @@ impl Policy {
     /// # Errors
     /// [`Error::LongerReply`] if a limit is a queue (LEAKYBUCKET).
     #[inline(always)]
-    pub fn refuse_more_to_tell(&self) -> Result<(), Error> {
+    pub fn reject_longer_reply(&self) -> Result<(), Error> {
         if self.queues { Err(Error::LongerReply("a LEAKYBUCKET")) } else { Ok(()) }
     }
 
@@ -302,16 +302,16 @@ impl fmt::Display for Policy {
     }
 }
 
-impl<'a> ByPolicy<'a> {
+impl<'a> PolicyRequest<'a> {
     /// Rejects a call of RL.DELAY whose reply would need more than one integer.
     ///
     /// # Errors
     /// Names the option or the algorithm that needs a longer reply.
-    pub fn refuse_more_to_tell(&self, policy: &Policy) -> Result<(), Error> {
+    pub fn reject_longer_reply(&self, policy: &Policy) -> Result<(), Error> {
         if self.each() {
             return Err(Error::LongerReply("EACH"));
         }
-        policy.refuse_more_to_tell()?;
+        policy.reject_longer_reply()?;
         self.common.mode_with_longer_reply().map_or(Ok(()), |word| Err(Error::LongerReply(word)))
     }
 

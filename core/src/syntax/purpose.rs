@@ -112,7 +112,7 @@ impl Purpose {
 
 /// Options that only RL.ACQUIRE has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Acquiring {
+pub struct AcquireOptions {
     /// Time to wait for a lease (BLOCK).
     pub block: Block,
     /// `true` if the lease gets a fencing token (FENCE).

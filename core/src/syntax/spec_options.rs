@@ -1,9 +1,9 @@
 //! Options after the numbers of a spec.
 
-use super::bucket_memo::BucketMemo;
+use super::bucket_cache::BucketCache;
 use super::options::{Options, excluded, next};
-use super::purpose::{Acquiring, Block};
-use super::words::{OF_ACQUIRE, OptionSet, SpecOptionSets, Word};
+use super::purpose::{AcquireOptions, Block};
+use super::words::{ACQUIRE_OPTIONS, OptionSet, SpecOptionSets, Word};
 use crate::number::Span;
 use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Syntax};
@@ -21,7 +21,7 @@ pub struct SpecOptions<'a> {
     /// `true` if the spec is part of a policy's definition.
     pub(super) of_policy: bool,
     /// Cache of parsed buckets.
-    pub(super) memo: Option<&'a BucketMemo>,
+    pub(super) cache: Option<&'a BucketCache>,
 }
 
 impl<'a> SpecOptions<'a> {
@@ -30,10 +30,10 @@ impl<'a> SpecOptions<'a> {
         SpecOptions { of_policy: true, ..SpecOptions::default() }
     }
 
-    /// Returns options of a spec whose bucket may be found in `memo`.
+    /// Returns options of a spec whose bucket may be found in `cache`.
     #[must_use]
-    pub fn with_memo(memo: Option<&'a BucketMemo>) -> SpecOptions<'a> {
-        SpecOptions { memo, ..SpecOptions::default() }
+    pub fn with_cache(cache: Option<&'a BucketCache>) -> SpecOptions<'a> {
+        SpecOptions { cache, ..SpecOptions::default() }
     }
 
     /// Parses options up to the first word that is not one of `words`. Returns `true` if the algorithm's own flag was
@@ -63,10 +63,10 @@ impl<'a> SpecOptions<'a> {
 
     /// Parses the options of RL.ACQUIRE and returns those that no other command has.
     #[inline(never)]
-    pub(super) fn read_acquiring(&mut self, args: &mut Args<'a>) -> Result<Acquiring, Error> {
-        self.words = OF_ACQUIRE;
+    pub(super) fn read_acquire_options(&mut self, args: &mut Args<'a>) -> Result<AcquireOptions, Error> {
+        self.words = ACQUIRE_OPTIONS;
         let (mut block, mut fence) = (None, false);
-        while let Some(option) = next(args, OF_ACQUIRE) {
+        while let Some(option) = next(args, ACQUIRE_OPTIONS) {
             let before = *args;
             args.skip();
             let present = if option == Word::Block {
@@ -80,7 +80,7 @@ impl<'a> SpecOptions<'a> {
                 return Err(excluded(&before, option, present));
             }
         }
-        Ok(Acquiring { block: block.unwrap_or_default(), fence })
+        Ok(AcquireOptions { block: block.unwrap_or_default(), fence })
     }
 
     /// Returns `true` if no word is left and no option was parsed except the algorithm's own flag.

@@ -96,7 +96,7 @@ const ZERO_COST: Request = Request::Take(Amount::ZERO);
 fn acquire(text: &str) -> Result<(KeyRequest<'static>, Block), String> {
     let read = |args: &mut Args<'static>| {
         let mut options = SpecOptions::default();
-        let (numbers, Acquiring { block, .. }) = Spec::acquire(args, &mut options)?;
+        let (numbers, AcquireOptions { block, .. }) = Spec::acquire(args, &mut options)?;
         let is_plain = options.is_nothing(args);
         let request = KeyRequest::alone(args, &numbers, &options)?;
         // A fast path relies on this.
@@ -110,14 +110,14 @@ fn acquire(text: &str) -> Result<(KeyRequest<'static>, Block), String> {
 }
 
 #[test]
-fn parsed_bucket_is_cached_in_the_memo() {
-    let memo = BucketMemo::default();
+fn parsed_bucket_is_cached() {
+    let cache = BucketCache::default();
     let words = leaked("5 5 1s");
-    let mut options = SpecOptions::with_memo(Some(&memo));
+    let mut options = SpecOptions::with_cache(Some(&cache));
     let mut args = Args::new(words);
     Spec::token_bucket(&mut args, &mut options).unwrap();
     assert!(options.is_nothing(&args));
-    assert!(memo.known([Some(b"5"), Some(b"5"), Some(b"1s")], Discipline::Burst).is_some());
+    assert!(cache.get([Some(b"5"), Some(b"5"), Some(b"1s")], Discipline::Burst).is_some());
     let words = leaked("5 5 1s COST 2");
     let (mut args, mut options) = (Args::new(words), SpecOptions::default());
     Spec::token_bucket(&mut args, &mut options).unwrap();

@@ -23,7 +23,7 @@ pub fn throttle(args: &mut Args) -> Result<(Bucket, Request), Error> {
     let refill = units(args, "count", &COUNT, 1_000_000_000_000)?;
     let period = whole(args.argument("period", &THROTTLE)?, 315_360_000);
     let period = period.and_then(|seconds| Period::new(Span::SECOND.times(seconds)));
-    let period = period.ok_or_else(|| args.refused("period", &SECONDS, &THROTTLE))?;
+    let period = period.ok_or_else(|| args.invalid("period", &SECONDS, &THROTTLE))?;
     let slow = |args: &Args| {
         let must_be = if refill == Amount::ZERO { &COUNT } else { &FAST_COUNT };
         Error::out_of_range("count", must_be, args.before(1))
@@ -36,6 +36,6 @@ pub fn throttle(args: &mut Args) -> Result<(Bucket, Request), Error> {
 
 fn units(args: &mut Args, argument: &'static str, must_be: &'static MustBe, most: u64) -> Result<Amount, Error> {
     let units = whole(args.argument(argument, &THROTTLE)?, most);
-    let units = units.ok_or_else(|| args.refused(argument, must_be, &THROTTLE))?;
+    let units = units.ok_or_else(|| args.invalid(argument, must_be, &THROTTLE))?;
     Ok(Amount::saturating(units.saturating_mul(Amount::ONE.millionths())))
 }

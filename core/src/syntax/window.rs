@@ -42,7 +42,7 @@ impl Window {
                 Some([b'w' | b'q' | b'y', ..] | [b'm', b'o', ..]) => {
                     Error::out_of_range("window", &WINDOW, args.before(0))
                 }
-                _ => args.refused("window", &DURATION, &FIXED),
+                _ => args.invalid("window", &DURATION, &FIXED),
             }
         })
     }

@@ -32,12 +32,12 @@ const KEYS: u16 = 1 << 1;
 /// After the numbers of a rate limit without options of its own.
 const PLAIN_RATE: u16 = 1 << 2;
 /// After the numbers of TOKENBUCKET.
-/// After the numbers of FIXED.
 const TOKEN_BUCKET: u16 = 1 << 3;
-/// After the numbers of SLIDING.
+/// After the numbers of FIXED.
 const FIXED_WINDOW: u16 = 1 << 4;
-/// After the numbers of CONCURRENCY.
+/// After the numbers of SLIDING.
 const SLIDING_WINDOW: u16 = 1 << 5;
+/// After the numbers of CONCURRENCY.
 const CONCURRENCY: u16 = 1 << 6;
 /// After the numbers of RL.ACQUIRE.
 const ACQUIRE: u16 = 1 << 7;
@@ -178,28 +178,28 @@ macro_rules! at {
 /// Empty set.
 pub(super) const NONE: OptionSet = &[];
 /// Options before the first spec of RL.TAKE and RL.PEEK.
-pub(super) const OF_A_CALL: OptionSet = at!(CALL, false);
+pub(super) const CALL_OPTIONS: OptionSet = at!(CALL, false);
 /// Options before the first spec of RL.MTAKE and RL.MPEEK.
-pub(super) const OF_KEYS: OptionSet = at!(KEYS, false);
+pub(super) const MULTI_KEY_OPTIONS: OptionSet = at!(KEYS, false);
 /// Options after the name of a policy, in a call on one key.
-pub(super) const OF_POLICY_NAME: OptionSet = at!(POLICY_NAME, false);
+pub(super) const POLICY_NAME_OPTIONS: OptionSet = at!(POLICY_NAME, false);
 /// Options after the name of a policy, in a call on many keys.
-pub(super) const OF_POLICY_NAME_OF_KEYS: OptionSet = at!(POLICY_NAME_OF_KEYS, false);
+pub(super) const MULTI_KEY_POLICY_NAME_OPTIONS: OptionSet = at!(POLICY_NAME_OF_KEYS, false);
 /// Options of RL.ACQUIRE.
-pub(super) const OF_ACQUIRE: OptionSet = at!(ACQUIRE, false);
+pub(super) const ACQUIRE_OPTIONS: OptionSet = at!(ACQUIRE, false);
 /// Options of rate limits without options of their own.
-pub(super) const OF_A_RATE: SpecOptionSets = at!(PLAIN_RATE);
+pub(super) const RATE_OPTIONS: SpecOptionSets = at!(PLAIN_RATE);
 /// Options of TOKENBUCKET.
-pub(super) const OF_TOKEN_BUCKET: SpecOptionSets = at!(TOKEN_BUCKET);
+pub(super) const TOKEN_BUCKET_OPTIONS: SpecOptionSets = at!(TOKEN_BUCKET);
 /// Options of FIXED.
-pub(super) const OF_FIXED_WINDOW: SpecOptionSets = at!(FIXED_WINDOW);
+pub(super) const FIXED_WINDOW_OPTIONS: SpecOptionSets = at!(FIXED_WINDOW);
 /// Options of SLIDING.
-pub(super) const OF_SLIDING_WINDOW: SpecOptionSets = at!(SLIDING_WINDOW);
+pub(super) const SLIDING_WINDOW_OPTIONS: SpecOptionSets = at!(SLIDING_WINDOW);
 /// Options of CONCURRENCY.
-pub(super) const OF_CONCURRENCY: SpecOptionSets = at!(CONCURRENCY);
+pub(super) const CONCURRENCY_OPTIONS: SpecOptionSets = at!(CONCURRENCY);
 
 /// Options of SKETCH.
-pub(super) const OF_SKETCH: SpecOptionSets = at!(SKETCH);
+pub(super) const SKETCH_OPTIONS: SpecOptionSets = at!(SKETCH);
 
 /// Returns `true` if `word` is POLICY, which stands in place of specs.
 pub(super) fn is_policy(word: &[u8]) -> bool {

@@ -118,7 +118,7 @@ impl<'a> Args<'a> {
     /// Returns the error for the last word as an argument of `syntax`.
     #[cold]
     #[must_use]
-    pub fn refused(&self, argument: &'static str, must_be: &'static MustBe, syntax: &'static Syntax) -> Error {
+    pub fn invalid(&self, argument: &'static str, must_be: &'static MustBe, syntax: &'static Syntax) -> Error {
         let is_first = self.before(1).eq_ignore_ascii_case(syntax.word.as_bytes());
         Error::out_of_place(argument, must_be, self.before(0), Position { syntax, is_first })
     }

@@ -8,7 +8,7 @@ mod policies;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{
-    self, Acquiring, Block, Idempotency, KeyRequest, MAX_ID, MAX_SPEC_NAME, MAX_SPECS, ManyKeysRequest, Purpose, Spec,
+    self, AcquireOptions, Block, Idempotency, KeyRequest, MAX_ID, MAX_SPEC_NAME, MAX_SPECS, ManyKeysRequest, Purpose, Spec,
     SpecOptions,
 };
 use ratelimit_core::wire::args::{Args, KeyName};
@@ -101,7 +101,7 @@ fn assert_acquired(words: &Vec<&[u8]>) {
     let (mut blocks, mut fenced) = (Block::No, false);
     let acquired = asked(words, |args| {
         let mut behind = SpecOptions::default();
-        let (numbers, Acquiring { block, fence }) = Spec::acquire(args, &mut behind)?;
+        let (numbers, AcquireOptions { block, fence }) = Spec::acquire(args, &mut behind)?;
         (blocks, fenced) = (block, fence);
         KeyRequest::alone(args, &numbers, &behind)
     });

@@ -1,5 +1,5 @@
 use super::*;
-use ratelimit_core::syntax::{ByPolicy, KeyRequest, Policy};
+use ratelimit_core::syntax::{PolicyRequest, KeyRequest, Policy};
 use ratelimit_core::wire::args::Args;
 
 /// Returns the request that the parser of `RL.LIMIT` makes of a call.
@@ -7,7 +7,7 @@ fn parsed_request(limits: &str, cost: &str) -> String {
     let arguments: Vec<&[u8]> = ["RL.POLICYSET"].into_iter().chain(limits.split(' ')).map(str::as_bytes).collect();
     let policy = Policy::read(&mut Args::new(&arguments)).unwrap();
     let words: [&[u8]; 3] = [b"RL.LIMIT", b"COST", cost.as_bytes()];
-    match ByPolicy::after_first_name(b"name", &mut Args::new(&words)).unwrap().request(&policy).unwrap() {
+    match PolicyRequest::after_first_name(b"name", &mut Args::new(&words)).unwrap().request(&policy).unwrap() {
         KeyRequest::Composite(call) => format!("{call:?}"),
         other => panic!("{other:?}"),
     }

@@ -251,11 +251,11 @@ fn usage_saturates() {
 #[test]
 fn refill_that_is_too_slow_is_rejected() {
     for (capacity, refill, refused) in [
-        (Amount::ZERO, Amount::ZERO, Some(Refused::NoRefill)),
+        (Amount::ZERO, Amount::ZERO, Some(InvalidBucket::NoRefill)),
         (Amount::ZERO, millionths(1), None),
         (units(36_500), units(1), None),
-        (millionths(36_500_000_001), units(1), Some(Refused::SlowRefill)),
-        (Amount::MAX_ARGUMENT, millionths(1), Some(Refused::SlowRefill)),
+        (millionths(36_500_000_001), units(1), Some(InvalidBucket::SlowRefill)),
+        (Amount::MAX_ARGUMENT, millionths(1), Some(InvalidBucket::SlowRefill)),
         (Amount::MAX_ARGUMENT, Amount::MAX_ARGUMENT, None),
     ] {
         assert_eq!(Bucket::new(capacity, refill, period("1d"), Discipline::Burst).err(), refused, "{capacity:?}");

@@ -3,7 +3,7 @@
 mod refused_payloads;
 
 use super::script::{ALL, CallText, Command, PLAIN, Step, histories, words};
-use super::server::{CallResult, Refused, Server};
+use super::server::{CallError, CallResult, Server};
 use crate::algorithm::any::{AnyUsage, PlainUsage, with_limit};
 use crate::composite::idempotency::{Charge, IdempotencyTable};
 use crate::composite::{Component, ComponentIdentity, CompositeEvaluation, CompositeUsage, StoredUsage};
@@ -19,14 +19,19 @@ use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
 
 /// Runs a call, or peeks.
-pub fn run_inline(server: &mut Server, text: &str, now: Timestamp, peeks: bool) -> Result<CallResult, Refused> {
+pub fn run_inline(server: &mut Server, text: &str, now: Timestamp, peeks: bool) -> Result<CallResult, CallError> {
     let words = words(text);
     server.call(&KeyRequest::take(&mut Args::new(&words)).unwrap(), now, peeks)
 }
 
 /// Runs a call, by a policy or inline, or peeks.
-pub fn run_call(server: &mut Server, call_text: &CallText, now: Timestamp, peeks: bool) -> Result<CallResult, Refused> {
-    call_text.with_request(peeks, |request| server.call(request, now, peeks)).unwrap_or(Err(Refused::NoHolder))
+pub fn run_call(
+    server: &mut Server,
+    call_text: &CallText,
+    now: Timestamp,
+    peeks: bool,
+) -> Result<CallResult, CallError> {
+    call_text.with_request(peeks, |request| server.call(request, now, peeks)).unwrap_or(Err(CallError::NoHolder))
 }
 
 fn decide(server: &mut Server, text: &str, now: Timestamp) -> Decision {

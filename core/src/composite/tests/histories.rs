@@ -2,7 +2,7 @@
 
 use super::model::Model;
 use super::script::{ALL, Command, PLAIN, Step, histories};
-use super::server::{Refused, Server};
+use super::server::{CallError, Server};
 use crate::number::{Span, Timestamp};
 use crate::wire::error::Error;
 use proptest::prelude::*;
@@ -38,12 +38,12 @@ pub fn compare_with_model((begin, steps): (Timestamp, Vec<Step>)) {
             Command::Take(ref call_text) | Command::Peek(ref call_text) => {
                 let peeks = matches!(step.command, Command::Peek(_));
                 let called = call_text.with_request(peeks, |request| match server.call(request, now, peeks) {
-                    Err(Refused::WrongType) => false,
-                    Err(Refused::TooManyComponents) => {
+                    Err(CallError::WrongType) => false,
+                    Err(CallError::TooManyComponents) => {
                         assert!(model.has_no_room(request, now));
                         false
                     }
-                    Err(Refused::NoHolder) => unreachable!("calls by text have a holder"),
+                    Err(CallError::NoHolder) => unreachable!("calls by text have a holder"),
                     Ok(result) => {
                         let ahead = model.clone();
                         let (answer, writes) = model.call(request, now, peeks, expires_at);

@@ -3,7 +3,7 @@
 mod scaled_policies;
 
 use super::script::{ALL, CallText, PLAIN, histories, limits, policy};
-use super::server::{Refused, Server, Value};
+use super::server::{CallError, Server, Value};
 use super::{at, composite_laws, remaining_units, seconds};
 use crate::algorithm::any::with_usage;
 use crate::composite::Answer;

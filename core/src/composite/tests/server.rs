@@ -37,7 +37,7 @@ pub struct Server {
 
 /// Reason for a rejected call.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum CallError {
     WrongType,
     TooManyComponents,
     NoHolder,
@@ -158,7 +158,7 @@ impl Server {
     }
 
     /// Runs RL.PEEK or RL.TAKE.
-    pub fn call(&mut self, request: &KeyRequest, now: Timestamp, peeks: bool) -> Result<CallResult, Refused> {
+    pub fn call(&mut self, request: &KeyRequest, now: Timestamp, peeks: bool) -> Result<CallResult, CallError> {
         let call = call_of(request);
         let missing = || match request {
             KeyRequest::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
@@ -169,7 +169,7 @@ impl Server {
             Value::Composite(usage) => self.call_composite(&call, usage, expires_at, now, peeks),
             Value::Plain(any) => match call.specs.as_slice() {
                 // A usage left by another definition of a policy is not a wrong type.
-                [spec] if spec.limit.kind() != any.kind() && !spec.by_policy => Err(Refused::WrongType),
+                [spec] if spec.limit.kind() != any.kind() && !spec.by_policy => Err(CallError::WrongType),
                 _ => Ok(with_usage!(&any, usage => self.call_plain(&call, usage, expires_at, now, peeks))),
             },
         }
@@ -182,13 +182,13 @@ impl Server {
         expires_at: Option<u64>,
         now: Timestamp,
         peeks: bool,
-    ) -> Result<CallResult, Refused> {
+    ) -> Result<CallResult, CallError> {
         let fast = if peeks { None } else { FastCharge::new(&usage, call, now) };
         let stored = StoredUsage::Composite(&usage);
         let evaluation = CompositeEvaluation::at(call, stored, now);
         if evaluation.has_too_many_components(stored, now) {
             assert!(fast.is_none());
-            return Err(Refused::TooManyComponents);
+            return Err(CallError::TooManyComponents);
         }
         if peeks || (!evaluation.changes() && !evaluation.strikes()) {
             let answer = evaluation.answer(call, stored, now, false);

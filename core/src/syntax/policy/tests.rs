@@ -51,17 +51,17 @@ fn specs(place: usize) -> impl Strategy<Value = String> {
 // Calls by policy.
 
 /// Parses the words after a policy's name in RL.LIMIT.
-fn by(text: &str) -> Result<ByPolicy<'static>, Error> {
+fn by(text: &str) -> Result<PolicyRequest<'static>, Error> {
     let nothing: &'static [&'static [u8]; 1] = &[b"RL"];
     let mut args = if text.is_empty() { Args::new(nothing) } else { Args::new(words(text)) };
-    ByPolicy::after_first_name(b"gold", &mut args)
+    PolicyRequest::after_first_name(b"gold", &mut args)
 }
 
 fn request<'p>(text: &str, policy: &'p Policy) -> Result<KeyRequest<'p>, Error> {
     by(text)?.request(policy)
 }
 
-fn names(by: &ByPolicy) -> Vec<String> {
+fn names(by: &PolicyRequest) -> Vec<String> {
     by.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
@@ -131,7 +131,7 @@ fn error_of_a_call_by_policy_names_the_word_or_the_argument() {
         ),
     ] {
         let words = words(text);
-        let refused = ByPolicy::after_first_name(b"gold", &mut Args::new(words)).map(|by| names(&by)).unwrap_err();
+        let refused = PolicyRequest::after_first_name(b"gold", &mut Args::new(words)).map(|by| names(&by)).unwrap_err();
         assert_eq!(refused.to_string(), error, "{text}");
     }
 }
@@ -238,7 +238,7 @@ fn id_of_the_call_is_the_holder_of_a_policys_lease() {
 #[test]
 fn delay_rejects_options_that_need_a_longer_reply() {
     let refused =
-        |text: &str, policy: &Policy| by(text).unwrap().refuse_more_to_tell(policy).map_err(|e| e.to_string());
+        |text: &str, policy: &Policy| by(text).unwrap().reject_longer_reply(policy).map_err(|e| e.to_string());
     let error =
         |why: &str| Err(format!("ERR RL.DELAY replies one integer, which is not enough for {why}: use RL.LIMIT"));
     let (bucket, queue) = (policy("TOKENBUCKET 5 5 1m FIXED 5 1m"), policy("FIXED 5 1m LEAKYBUCKET 5 5 1m"));
@@ -249,8 +249,8 @@ fn delay_rejects_options_that_need_a_longer_reply() {
     for (text, why) in [("MAXWAIT 1s", "MAXWAIT"), ("UPTO", "UPTO"), ("COST 2 EACH", "EACH")] {
         assert_eq!(refused(text, &bucket), error(why));
     }
-    assert!(bucket.refuse_more_to_tell().is_ok() && queue.refuse_more_to_tell().is_err());
-    assert!(queue.scaled(units(2)).refuse_more_to_tell().is_err());
+    assert!(bucket.reject_longer_reply().is_ok() && queue.reject_longer_reply().is_err());
+    assert!(queue.scaled(units(2)).reject_longer_reply().is_err());
 }
 
 // POLICY as a spec.

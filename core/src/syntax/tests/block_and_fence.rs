@@ -93,14 +93,14 @@ fn malformed_block_is_rejected() {
 fn fence_is_accepted_only_by_acquire() {
     let fence = |text: &str| {
         let mut args = Args::new(leaked(text));
-        Spec::acquire(&mut args, &mut SpecOptions::default()).map(|(_, acquiring)| acquiring)
+        Spec::acquire(&mut args, &mut SpecOptions::default()).map(|(_, acquire_options)| acquire_options)
     };
     for (text, expected) in [
-        ("9 1m me", Acquiring { block: Block::No, fence: false }),
-        ("9 1m me fence", Acquiring { block: Block::No, fence: true }),
-        ("9 1m me FENCE COST 2 BLOCK 0 NX", Acquiring { block: Block::Forever, fence: true }),
-        ("9 1m me AS a BLOCK 5s FENCE", Acquiring { block: Block::For(Span::SECOND.times(5)), fence: true }),
-        ("9 1m FENCE", Acquiring { block: Block::No, fence: false }),
+        ("9 1m me", AcquireOptions { block: Block::No, fence: false }),
+        ("9 1m me fence", AcquireOptions { block: Block::No, fence: true }),
+        ("9 1m me FENCE COST 2 BLOCK 0 NX", AcquireOptions { block: Block::Forever, fence: true }),
+        ("9 1m me AS a BLOCK 5s FENCE", AcquireOptions { block: Block::For(Span::SECOND.times(5)), fence: true }),
+        ("9 1m FENCE", AcquireOptions { block: Block::No, fence: false }),
     ] {
         assert_eq!(fence(text).unwrap(), expected, "{text}");
     }
@@ -116,7 +116,7 @@ fn fence_is_accepted_only_by_acquire() {
 
 #[test]
 fn block_outside_acquire_is_rejected_with_a_hint() {
-    fn refused<T: std::fmt::Debug>(read: Result<T, Error>, text: &str) {
+    fn assert_rejected<T: std::fmt::Debug>(read: Result<T, Error>, text: &str) {
         let error = read.unwrap_err().to_string();
         assert_eq!(error, "ERR syntax error, unexpected 'BLOCK', which only RL.ACQUIRE has", "{text}");
     }
@@ -128,15 +128,15 @@ fn block_outside_acquire_is_rejected_with_a_hint() {
         "FIXED 9 1m ALIGNED BLOCK 5s",
         "TOKENBUCKET 9 9 1m MAXWAIT 1s BLOCK 5s",
     ] {
-        refused(read_alone(text), text);
+        assert_rejected(read_alone(text), text);
         for text in [text.to_owned(), format!("SLIDING 9 1m {text}"), format!("COST 1 {text}")] {
-            refused(KeyRequest::take(&mut Args::new(leaked(&text))), &text);
-            refused(KeyRequest::peek(&mut Args::new(leaked(&text))), &text);
+            assert_rejected(KeyRequest::take(&mut Args::new(leaked(&text))), &text);
+            assert_rejected(KeyRequest::peek(&mut Args::new(leaked(&text))), &text);
         }
         for keys in ["1 a", "1 a COST 1", "2 a b", "2 a b FIXED 9 1h"] {
             let text = format!("{keys} {text}");
-            refused(ManyKeysRequest::take(&mut Args::new(leaked(&text))), &text);
-            refused(ManyKeysRequest::peek(&mut Args::new(leaked(&text))), &text);
+            assert_rejected(ManyKeysRequest::take(&mut Args::new(leaked(&text))), &text);
+            assert_rejected(ManyKeysRequest::peek(&mut Args::new(leaked(&text))), &text);
         }
     }
     for text in [
@@ -146,8 +146,8 @@ fn block_outside_acquire_is_rejected_with_a_hint() {
         "POLICY p BLOCK 5s",
         "POLICY p OR q ONCE a 1m BLOCK 5s",
     ] {
-        refused(KeyRequest::take(&mut Args::new(leaked(text))), text);
-        refused(KeyRequest::peek(&mut Args::new(leaked(text))), text);
+        assert_rejected(KeyRequest::take(&mut Args::new(leaked(text))), text);
+        assert_rejected(KeyRequest::peek(&mut Args::new(leaked(text))), text);
     }
     for text in [
         "1 a BLOCK 5s CONCURRENCY 9 1m me",
@@ -155,7 +155,7 @@ fn block_outside_acquire_is_rejected_with_a_hint() {
         "1 a POLICY p BLOCK 5s",
         "2 a b POLICY p COST 2 BLOCK 5s POLICY q",
     ] {
-        refused(ManyKeysRequest::take(&mut Args::new(leaked(text))), text);
+        assert_rejected(ManyKeysRequest::take(&mut Args::new(leaked(text))), text);
     }
     for text in [
         "BLOCK 5s CONCURRENCY 9 1m",
@@ -164,9 +164,9 @@ fn block_outside_acquire_is_rejected_with_a_hint() {
         "FIXED 9 1m SHADOW block 5s",
         "FIXED 9 1m BAN 1 1s 1s BLOCK 5s",
     ] {
-        refused(Policy::read(&mut Args::new(leaked(text))), text);
+        assert_rejected(Policy::read(&mut Args::new(leaked(text))), text);
     }
     for text in ["BLOCK 5s", "OR q BLOCK 5s", "COST 1 ONCE a 1m BLOCK 0"] {
-        refused(ByPolicy::after_first_name(b"p", &mut Args::new(leaked(text))), text);
+        assert_rejected(PolicyRequest::after_first_name(b"p", &mut Args::new(leaked(text))), text);
     }
 }

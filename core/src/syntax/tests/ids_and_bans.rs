@@ -204,7 +204,7 @@ fn prebuilt_request_of_a_policy_equals_the_parsed_one() {
         ("FIXED 9 1h COST 3 AS a SLIDING 9 1h SHADOW BAN 3 1m 1h", 1, false),
     ] {
         let policy = policy(text, factor);
-        let at_length = ByPolicy::after_first_name(b"p", &mut Args::new(&[&b"RL.LIMIT"[..]]))
+        let at_length = PolicyRequest::after_first_name(b"p", &mut Args::new(&[&b"RL.LIMIT"[..]]))
             .unwrap()
             .request(&policy)
             .map(|request| format!("{request:?}"));

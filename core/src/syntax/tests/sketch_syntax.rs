@@ -20,7 +20,7 @@ fn policy(text: &str) -> Result<Policy, Error> {
 fn by_policy<'p>(policy: &'p Policy, options: &str) -> Result<KeyRequest<'p>, Error> {
     let mut words = leaked(options).clone();
     words.retain(|word| !word.is_empty());
-    ByPolicy::after_first_name(b"addresses", &mut Args::new(Box::leak(Box::new(words))))?.request(policy)
+    PolicyRequest::after_first_name(b"addresses", &mut Args::new(Box::leak(Box::new(words))))?.request(policy)
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::policy::{Condition, DeletionRequest, Scaling};
 use crate::syntax::top_query::Query;
 use crate::syntax::{
-    ByPolicy, KeyRequest, ManyKeysRequest, Policy, Spec, SpecOptions, block, holders, name_of_policy, throttle,
+    KeyRequest, ManyKeysRequest, Policy, PolicyRequest, Spec, SpecOptions, block, holders, name_of_policy, throttle,
 };
 use crate::wire::args::Args;
 use crate::wire::error::Error;
@@ -37,7 +37,7 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
         "RL.RELEASE" => holders(args).map(|_| ()),
         "RL.LIMIT" | "RL.DELAY" => {
             let name = name_of_policy(args)?;
-            ByPolicy::after_first_name(name, args).map(|_| ())
+            PolicyRequest::after_first_name(name, args).map(|_| ())
         }
         "RL.ACQUIRE" => {
             let mut options = SpecOptions::default();

@@ -4,7 +4,7 @@ use super::{asked, assert_refused_or_sayable};
 use crate::laws::{assert_policy, assert_wire, read_policy};
 use ratelimit_core::AnyLimit;
 use ratelimit_core::policy::{Condition, MergeOutcome, Origin, PolicyLookup, ScaleOutcome, ScaleStep, Scaling, Table};
-use ratelimit_core::syntax::{ByPolicy, Idempotency, KeyRequest, Policy, name_of_policy};
+use ratelimit_core::syntax::{PolicyRequest, Idempotency, KeyRequest, Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Amount, Request, Timestamp};
@@ -82,7 +82,7 @@ pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
 }
 
 /// Asserts that a call by a policy is valid with any policy that it may find.
-pub fn assert_asks_any(by: &ByPolicy) {
+pub fn assert_asks_any(by: &PolicyRequest) {
     assert!(by.names().all(|name| (1..=MAX_POLICY).contains(&name.len())));
     let missing = by.missing();
     assert_wire(&missing);
@@ -95,7 +95,7 @@ pub fn assert_asks_any(by: &ByPolicy) {
     }
 }
 
-fn assert_asks(by: &ByPolicy, policy: &Policy) {
+fn assert_asks(by: &PolicyRequest, policy: &Policy) {
     let asked = by.request(policy);
     assert_refused_or_sayable(&asked);
     let (specs, idempotency) = match asked {
@@ -114,7 +114,7 @@ fn assert_asks(by: &ByPolicy, policy: &Policy) {
             _ => assert!(spec.holder.is_empty()),
         }
     }
-    match by.refuse_more_to_tell(policy) {
+    match by.reject_longer_reply(policy) {
         Err(error) => assert_wire(&error),
         Ok(()) => {
             let queues = |limit: AnyLimit| limit.to_string().starts_with("LEAKYBUCKET");
@@ -126,7 +126,7 @@ fn assert_asks(by: &ByPolicy, policy: &Policy) {
 }
 
 /// Asserts that a call that charges takes no lease without a holder.
-fn assert_takes_no_unheld_lease(by: &ByPolicy, policy: &Policy) {
+fn assert_takes_no_unheld_lease(by: &PolicyRequest, policy: &Policy) {
     let specs = match by.request(policy) {
         Ok(KeyRequest::Composite(call)) => call.specs,
         asked => return assert!(!matches!(asked, Ok(KeyRequest::One(spec)) if spec.is_held_by_id())),
@@ -220,11 +220,11 @@ fn scaling<'a>(words: &'a Vec<&'a [u8]>) -> Result<(&'a [u8], Scaling), Error> {
 }
 
 /// `RL.LIMIT key name [OR name ...] [options]`
-fn limit<'a>(words: &'a Vec<&'a [u8]>) -> Result<ByPolicy<'a>, Error> {
+fn limit<'a>(words: &'a Vec<&'a [u8]>) -> Result<PolicyRequest<'a>, Error> {
     let mut args = Args::new(words);
     args.key()?;
     let name = name_of_policy(&mut args)?;
-    let by = ByPolicy::after_first_name(name, &mut args)?;
+    let by = PolicyRequest::after_first_name(name, &mut args)?;
     assert!(args.is_empty());
     Ok(by)
 }

@@ -24,7 +24,7 @@ fn redefined_policy_resets_no_usage() {
     // A call with an inline spec of another kind is a wrong type.
     let mut plain = Server::default();
     plain.limit("", first, 0);
-    assert_eq!(plain.try_to_take("SLIDING 5 1h", 0).err(), Some(Refused::WrongType));
+    assert_eq!(plain.try_take("SLIDING 5 1h", 0).err(), Some(CallError::WrongType));
 }
 
 #[test]

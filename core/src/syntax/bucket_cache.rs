@@ -9,10 +9,10 @@ use std::cell::Cell;
 
 /// Direct-mapped cache of parsed buckets. An entry that was evicted is parsed again.
 #[derive(Clone, Debug)]
-pub struct BucketMemo([Cell<Option<(BucketWords, Bucket)>>; PLACES]);
+pub struct BucketCache([Cell<Option<(BucketWords, Bucket)>>; ENTRIES]);
 
 /// Number of entries: enough for eight tenants with different limits.
-const PLACES: usize = 8;
+const ENTRIES: usize = 8;
 
 /// Key of an entry: the words of capacity, refill and period with their lengths, and the discipline.
 #[derive(Clone, Copy, Debug)]
@@ -30,18 +30,18 @@ impl PartialEq for BucketWords {
     }
 }
 
-impl Default for BucketMemo {
-    fn default() -> BucketMemo {
-        BucketMemo([const { Cell::new(None) }; PLACES])
+impl Default for BucketCache {
+    fn default() -> BucketCache {
+        BucketCache([const { Cell::new(None) }; ENTRIES])
     }
 }
 
-impl BucketMemo {
+impl BucketCache {
     /// Returns the cached bucket of these words, or `None` if it is not cached.
     #[inline(always)]
-    pub fn known(&self, words: [Option<&[u8]>; 3], discipline: Discipline) -> Option<Bucket> {
+    pub fn get(&self, words: [Option<&[u8]>; 3], discipline: Discipline) -> Option<Bucket> {
         let words = BucketWords::of(words, discipline)?;
-        self.place(&words)?.get().filter(|(known, _)| *known == words).map(|(_, bucket)| bucket)
+        self.entry(&words)?.get().filter(|(cached, _)| *cached == words).map(|(_, bucket)| bucket)
     }
 
     /// Returns the bucket of these words. If it is not cached, calls `read` and caches the result.
@@ -49,29 +49,29 @@ impl BucketMemo {
     /// # Errors
     /// Returns the error of `read`.
     #[inline(always)]
-    pub fn find<E>(
+    pub fn get_or_parse<E>(
         &self,
         words: [Option<&[u8]>; 3],
         discipline: Discipline,
         read: impl FnOnce() -> Result<Bucket, E>,
     ) -> Result<Bucket, E> {
-        let Some((words, place)) =
-            BucketWords::of(words, discipline).and_then(|words| Some((words, self.place(&words)?)))
+        let Some((words, entry)) =
+            BucketWords::of(words, discipline).and_then(|words| Some((words, self.entry(&words)?)))
         else {
             return read();
         };
-        match place.get() {
-            Some((known, bucket)) if known == words => Ok(bucket),
+        match entry.get() {
+            Some((cached, bucket)) if cached == words => Ok(bucket),
             _ => {
                 let bucket = read()?.prepared();
-                place.set(Some((words, bucket)));
+                entry.set(Some((words, bucket)));
                 Ok(bucket)
             }
         }
     }
 
     #[inline(always)]
-    fn place(&self, words: &BucketWords) -> Option<&Cell<Option<(BucketWords, Bucket)>>> {
+    fn entry(&self, words: &BucketWords) -> Option<&Cell<Option<(BucketWords, Bucket)>>> {
         // Fibonacci hashing. Digits differ in their low bits, and the product carries them into its highest bits.
         let mixed = words.texts.iter().fold(words.lengths, |mixed, text| mixed.rotate_left(11) ^ text);
         self.0.get(usize::try_from(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61).ok()?)
@@ -106,9 +106,9 @@ mod tests {
     }
 
     /// Looks up words, and returns the bucket with `true` if `read` was called.
-    fn find(memo: &BucketMemo, words: [&str; 3], discipline: Discipline, read: u64) -> (String, bool) {
+    fn get_or_parse(cache: &BucketCache, words: [&str; 3], discipline: Discipline, read: u64) -> (String, bool) {
         let was_read = Cell::new(false);
-        let bucket = memo.find(words.map(|word| Some(word.as_bytes())), discipline, || {
+        let bucket = cache.get_or_parse(words.map(|word| Some(word.as_bytes())), discipline, || {
             was_read.set(true);
             Ok::<_, ()>(bucket(read, discipline))
         });
@@ -119,16 +119,16 @@ mod tests {
     fn cached_words_are_parsed_once_and_distinguished_from_similar_ones() {
         let similar = ["1", "11", "111", "1111", "11111", "1111111", "11111111", "111111111", "1111111111111111"];
         for (capacity, refill) in similar.iter().flat_map(|capacity| similar.map(|refill| (*capacity, refill))) {
-            let memo = BucketMemo::default();
+            let cache = BucketCache::default();
             let words = [capacity, refill, "1s"];
-            let (first, was_read) = find(&memo, words, Discipline::Burst, 7_000_000);
+            let (first, was_read) = get_or_parse(&cache, words, Discipline::Burst, 7_000_000);
             assert!(was_read);
-            assert_eq!(find(&memo, words, Discipline::Burst, 1), (first, false));
+            assert_eq!(get_or_parse(&cache, words, Discipline::Burst, 1), (first, false));
             for other in
                 similar.iter().flat_map(|one| [[*one, refill, "1s"], [capacity, *one, "1s"], [capacity, refill, *one]])
             {
-                let memo = memo.clone();
-                assert_eq!(find(&memo, other, Discipline::Burst, 1).1, other != words, "{other:?} {words:?}");
+                let cache = cache.clone();
+                assert_eq!(get_or_parse(&cache, other, Discipline::Burst, 1).1, other != words, "{other:?} {words:?}");
             }
         }
     }
@@ -137,47 +137,47 @@ mod tests {
     fn swapped_words_are_a_cache_miss() {
         let numbers: Vec<String> = (10..40).map(|number: u32| number.to_string()).collect();
         for (capacity, refill) in numbers.iter().flat_map(|one| numbers.iter().map(move |other| (one, other))) {
-            let memo = BucketMemo::default();
-            find(&memo, [capacity, refill, "1s"], Discipline::Burst, 1);
-            assert_eq!(find(&memo, [refill, capacity, "1s"], Discipline::Burst, 1).1, capacity != refill);
+            let cache = BucketCache::default();
+            get_or_parse(&cache, [capacity, refill, "1s"], Discipline::Burst, 1);
+            assert_eq!(get_or_parse(&cache, [refill, capacity, "1s"], Discipline::Burst, 1).1, capacity != refill);
         }
     }
 
     #[test]
     fn lookup_returns_only_a_parsed_bucket() {
-        let (memo, words) = (BucketMemo::default(), ["5", "5", "1s"]);
-        let known = |words: [&str; 3]| memo.known(words.map(|word| Some(word.as_bytes())), Discipline::Burst);
-        assert_eq!(known(words).map(|bucket| bucket.to_string()), None);
-        find(&memo, words, Discipline::Burst, 5_000_000);
-        assert_eq!(known(words).map(|bucket| bucket.to_string()), Some("TOKENBUCKET 5 5 1s".to_owned()));
-        let others = (0..1000).map(|capacity: u32| known([&capacity.to_string(), "5", "1s"]).is_some());
-        assert_eq!(others.filter(|is_known| *is_known).count(), 1);
+        let (cache, words) = (BucketCache::default(), ["5", "5", "1s"]);
+        let get = |words: [&str; 3]| cache.get(words.map(|word| Some(word.as_bytes())), Discipline::Burst);
+        assert_eq!(get(words).map(|bucket| bucket.to_string()), None);
+        get_or_parse(&cache, words, Discipline::Burst, 5_000_000);
+        assert_eq!(get(words).map(|bucket| bucket.to_string()), Some("TOKENBUCKET 5 5 1s".to_owned()));
+        let others = (0..1000).map(|capacity: u32| get([&capacity.to_string(), "5", "1s"]).is_some());
+        assert_eq!(others.filter(|is_cached| *is_cached).count(), 1);
     }
 
     #[test]
     fn discipline_is_part_of_the_cache_key() {
-        let memo = BucketMemo::default();
-        assert!(find(&memo, ["5", "5", "1s"], Discipline::Burst, 5_000_000).1);
-        let queue = find(&memo, ["5", "5", "1s"], Discipline::Queue, 5_000_000);
+        let cache = BucketCache::default();
+        assert!(get_or_parse(&cache, ["5", "5", "1s"], Discipline::Burst, 5_000_000).1);
+        let queue = get_or_parse(&cache, ["5", "5", "1s"], Discipline::Queue, 5_000_000);
         assert_eq!(queue, ("LEAKYBUCKET 5 5 1s".to_owned(), true));
     }
 
     #[test]
     fn long_or_missing_words_are_not_cached() {
-        let memo = BucketMemo::default();
+        let cache = BucketCache::default();
         for _ in 0..2 {
-            assert!(find(&memo, ["5", "5.000000000000000", "1s"], Discipline::Burst, 5_000_000).1);
-            assert!(find(&memo, ["5", "", "1s"], Discipline::Burst, 5_000_000).1);
+            assert!(get_or_parse(&cache, ["5", "5.000000000000000", "1s"], Discipline::Burst, 5_000_000).1);
+            assert!(get_or_parse(&cache, ["5", "", "1s"], Discipline::Burst, 5_000_000).1);
         }
-        assert_eq!(memo.find([Some(b"5"), None, None], Discipline::Burst, || Err(7)).unwrap_err(), 7);
+        assert_eq!(cache.get_or_parse([Some(b"5"), None, None], Discipline::Burst, || Err(7)).unwrap_err(), 7);
     }
 
     #[test]
     fn rejected_words_are_not_cached() {
-        let memo = BucketMemo::default();
+        let cache = BucketCache::default();
         let words = || [Some(&b"0"[..]), Some(&b"0"[..]), Some(&b"1s"[..])];
         for _ in 0..2 {
-            assert_eq!(memo.find(words(), Discipline::Burst, || Err(7)).unwrap_err(), 7);
+            assert_eq!(cache.get_or_parse(words(), Discipline::Burst, || Err(7)).unwrap_err(), 7);
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::common_options::CommonOptions;
 use super::options::Options;
 use super::purpose::Verb;
-use super::refusal;
-use super::words::{OF_POLICY_NAME, OF_POLICY_NAME_OF_KEYS};
+use super::word_errors;
+use super::words::{MULTI_KEY_POLICY_NAME_OPTIONS, POLICY_NAME_OPTIONS};
 use crate::wire::args::Args;
 use crate::wire::error::{Error, Expected, MustBe, Reason, Syntax};
 use crate::wire::name::MAX_NAME;
@@ -14,7 +14,7 @@ const POLICY_SYNTAX: Syntax = Syntax { word: "POLICY", arguments: "name [OR name
 
 /// Parsed call on one key that names a policy.
 #[derive(Clone, Debug)]
-pub struct ByPolicy<'a> {
+pub struct PolicyRequest<'a> {
     /// Name of the preferred policy.
     first: &'a [u8],
     /// Names of fallback policies, in order (OR).
@@ -25,33 +25,41 @@ pub struct ByPolicy<'a> {
     pub(super) verb: Verb,
 }
 
-impl<'a> ByPolicy<'a> {
+impl<'a> PolicyRequest<'a> {
     /// Parses `[OR name ...] [options]`, the words after the first name in RL.LIMIT.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
-    pub fn after_first_name(first: &'a [u8], args: &mut Args<'a>) -> Result<ByPolicy<'a>, Error> {
-        let by = ByPolicy::after_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
+    pub fn after_first_name(first: &'a [u8], args: &mut Args<'a>) -> Result<PolicyRequest<'a>, Error> {
+        let by = PolicyRequest::after_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
         if let Some(word) = args.peek() {
-            return Err(refusal::needed(word, Expected::OrOption, OF_POLICY_NAME, false));
+            return Err(word_errors::missing(word, Expected::OrOption, POLICY_NAME_OPTIONS, false));
         }
         Ok(by)
     }
 
     /// Parses the words after POLICY in a call on one key.
-    pub(super) fn of_key(args: &mut Args<'a>, verb: Verb, common: &CommonOptions<'a>) -> Result<ByPolicy<'a>, Error> {
+    pub(super) fn of_key(
+        args: &mut Args<'a>,
+        verb: Verb,
+        common: &CommonOptions<'a>,
+    ) -> Result<PolicyRequest<'a>, Error> {
         let first = next_name(args)?;
-        let by = ByPolicy::after_name(first, args, verb, common, false)?;
+        let by = PolicyRequest::after_name(first, args, verb, common, false)?;
         match args.peek() {
-            Some(word) => Err(refusal::refused(word, Reason::BesidePolicy)),
+            Some(word) => Err(word_errors::unexpected(word, Reason::BesidePolicy)),
             None => Ok(by),
         }
     }
 
     /// Parses the words after POLICY for one key of a call on many keys.
-    pub(super) fn of_keys(args: &mut Args<'a>, verb: Verb, common: &CommonOptions<'a>) -> Result<ByPolicy<'a>, Error> {
+    pub(super) fn of_keys(
+        args: &mut Args<'a>,
+        verb: Verb,
+        common: &CommonOptions<'a>,
+    ) -> Result<PolicyRequest<'a>, Error> {
         let first = next_name(args)?;
-        ByPolicy::after_name(first, args, verb, common, true)
+        PolicyRequest::after_name(first, args, verb, common, true)
     }
 
     #[inline(never)]
@@ -61,17 +69,17 @@ impl<'a> ByPolicy<'a> {
         verb: Verb,
         common: &CommonOptions<'a>,
         one_of_several: bool,
-    ) -> Result<ByPolicy<'a>, Error> {
-        let words = if one_of_several { OF_POLICY_NAME_OF_KEYS } else { OF_POLICY_NAME };
+    ) -> Result<PolicyRequest<'a>, Error> {
+        let words = if one_of_several { MULTI_KEY_POLICY_NAME_OPTIONS } else { POLICY_NAME_OPTIONS };
         let mut others = Vec::new();
         while args.accept("OR") {
             others.push(next_name(args)?);
         }
         let own = Options::read(args, words)?;
         if one_of_several {
-            own.refuse_among_several()?;
+            own.reject_single_spec_options()?;
         }
-        Ok(ByPolicy { first, others, common: common.with(&own)?, verb })
+        Ok(PolicyRequest { first, others, common: common.with(&own)?, verb })
     }
 
     /// Returns the names of policies in order. The first that exists applies.

@@ -40,19 +40,19 @@ pub(super) fn unknown(word: &[u8], place: WordPlace, options: OptionSet, verb: V
         WordPlace::Next | WordPlace::NextOfPolicy => (Expected::NextSpec, options),
         WordPlace::NextOfKeys => (Expected::NextSpecOfKeys, options),
     };
-    let mut refused = needed(word, what, options, true);
-    if let (WordPlace::First, Error::Unexpected { reason, .. }) = (place, &mut refused)
+    let mut error = missing(word, what, options, true);
+    if let (WordPlace::First, Error::Unexpected { reason, .. }) = (place, &mut error)
         && let Reason::Needed(needed) = &mut **reason
     {
         needed.suggest_policy(verb.syntax_by_policy(), word);
     }
-    refused
+    error
 }
 
 /// Returns the error for a word that is not allowed where it stands. For BLOCK and FENCE it names the only command that
 /// has them.
 #[cold]
-pub(super) fn refused(word: &[u8], reason: Reason) -> Error {
+pub(super) fn unexpected(word: &[u8], reason: Reason) -> Error {
     if let Some(option) = [Word::Block, Word::Fence].into_iter().find(|option| option.is(word)) {
         out_of_place(option, Reason::OnlyAcquire)
     } else {
@@ -61,15 +61,15 @@ pub(super) fn refused(word: &[u8], reason: Reason) -> Error {
 }
 
 /// Returns `true` if the word is an option that a sketch, whose options are `options`, cannot support.
-fn is_refused_of_sketch(word: &[u8], options: OptionSet) -> bool {
+fn is_unsupported_by_sketch(word: &[u8], options: OptionSet) -> bool {
     options.contains(&Word::Size) && [Word::As, Word::Once, Word::Settle].into_iter().any(|option| option.is(word))
 }
 
 /// Returns the error for a word where `what` is needed: one of `options`, or the name of an algorithm if `or_algorithm`
 /// is set.
 #[cold]
-pub(super) fn needed(word: &[u8], what: Expected, options: OptionSet, or_algorithm: bool) -> Error {
-    if is_refused_of_sketch(word, options) {
+pub(super) fn missing(word: &[u8], what: Expected, options: OptionSet, or_algorithm: bool) -> Error {
+    if is_unsupported_by_sketch(word, options) {
         return Error::unexpected(word, Reason::MergedInSketch);
     }
     let algorithms = if or_algorithm { SYNTAXES.map(|syntax| syntax.word).to_vec() } else { Vec::new() };
@@ -87,7 +87,7 @@ pub(super) fn needed(word: &[u8], what: Expected, options: OptionSet, or_algorit
     if what == Expected::OrOption {
         needed.suggest_value_of("OR", word);
     }
-    refused(word, Reason::Needed(needed))
+    unexpected(word, Reason::Needed(needed))
 }
 
 /// Returns the parser of the spec that `word` begins. `before` specs precede it, and the last of them has the options
