@@ -4,7 +4,7 @@
 use ratelimit_core::algorithm::leases::Token;
 use ratelimit_core::policy::{EffectivePolicy, PolicyFacts};
 use ratelimit_core::space_saving::Heavy;
-use ratelimit_core::{Amount, Decision, InfoField, Kind, Span, Timestamp, Verdict};
+use ratelimit_core::{Amount, Decision, InfoField, Span, Timestamp, UsageKind, Verdict};
 use redis_module_macros::RedisValue;
 
 /// Reply to a call that did not fail.
@@ -201,7 +201,7 @@ impl Reply {
     }
 
     /// Returns the description of a key.
-    pub fn facts(kind: Kind, facts: Vec<(&'static str, InfoField)>) -> Reply {
+    pub fn facts(kind: UsageKind, facts: Vec<(&'static str, InfoField)>) -> Reply {
         let kind = ("kind", InfoField::Word(kind.name()));
         Reply::map_of(std::iter::once(kind).chain(facts).collect())
     }

@@ -44,7 +44,6 @@ pub mod composite;
 pub mod effect;
 mod evaluate;
 pub mod expiry;
-mod kind;
 mod limit;
 mod number;
 pub mod policy;
@@ -55,10 +54,11 @@ pub mod space_saving;
 pub mod syntax;
 #[cfg(test)]
 mod testing;
+mod usage_kind;
 pub mod wire;
 
 pub use algorithm::any::{AnyLimit, AnyUsage, PlainUsage};
 pub use evaluate::{Change, Evaluation, Request, evaluate};
-pub use kind::Kind;
 pub use limit::{Decision, Identity, InfoField, Limit, RecoverySource, Taken, Usage, Verdict};
 pub use number::{Amount, Period, Span, Timestamp};
+pub use usage_kind::UsageKind;

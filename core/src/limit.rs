@@ -1,8 +1,8 @@
 //! Limits and usages: a [`Limit`] is part of a call, a [`Usage`] is the state stored at its key, and a [`Decision`] is
 //! the reply.
 
-use crate::kind::Kind;
 use crate::number::{Amount, Period, Span, Timestamp};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder};
 
@@ -93,8 +93,8 @@ pub(crate) mod sealed {
 /// It is implemented for the list of [`algorithms`](crate::algorithms!) and for composite keys alone, so that a kind has
 /// one usage.
 pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
-    /// Kind of the usage: one native type of the server.
-    const KIND: Kind;
+    /// UsageKind of the usage: one native type of the server.
+    const KIND: UsageKind;
 
     /// Version of the encoding. Raised only if an older reader would misread it.
     const VERSION: u32 = 1;
@@ -269,7 +269,7 @@ pub enum InfoField {
     Text(String),
 }
 
-/// Identity of a limit without a name among the limits of its [`Kind`]. May be stored, so the identity of given
+/// Identity of a limit without a name among the limits of its [`UsageKind`]. May be stored, so the identity of given
 /// parameters never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {

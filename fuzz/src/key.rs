@@ -188,8 +188,7 @@ impl Key {
         }
         let at = Expiry::of(now, components.reset(now)).after_charge(None, false);
         let text = EncodedText::of_conversion::<U, _>(present, &mut components, at);
-        CompositeUsage::check_conversion(before, &text, &components)
-            .unwrap_or_else(|error| panic!("{error}"));
+        CompositeUsage::check_conversion(before, &text, &components).unwrap_or_else(|error| panic!("{error}"));
         check(&components);
         self.value = Some((Value::Composite(components), Some(at)));
         Told::Effect(Value::Plain(before.clone().into_any()), text)

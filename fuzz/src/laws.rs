@@ -221,7 +221,8 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
         && now.plus(wait) < Timestamp::MAX
     {
         let then = now.plus(wait);
-        let passes = answer(&CompositeEvaluation::at(call, StoredUsage::Composite(usage), then), usage, then, false).decision;
+        let passes =
+            answer(&CompositeEvaluation::at(call, StoredUsage::Composite(usage), then), usage, then, false).decision;
         assert!(passes.verdict.allowed(), "{call:?} is denied after {wait:?}: {passes:?}");
     }
 }

@@ -9,7 +9,7 @@ use ratelimit_core::composite::{Answer, CompositeUsage, StoredUsage};
 use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{CompositeRequest, Idempotency, KeyRequest, ManyKeysRequest, Purpose, Spec};
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Decision, Kind, Limit, PlainUsage, Timestamp, with_limit, with_usage_type};
+use ratelimit_core::{Decision, Limit, PlainUsage, Timestamp, UsageKind, with_limit, with_usage_type};
 use std::borrow::Cow;
 
 /// Request of one key, evaluated at its contents. Nothing has been changed yet.
@@ -108,9 +108,9 @@ pub fn stored_usage<'k>(
     }
     match (key.stored(), request.specs.as_slice()) {
         (stored @ Stored::Plain(kind), _) if (alone.is_some() || kind.stands_alone()) && alone != Some(kind) => {
-            Err(stored.wrong_type(alone.unwrap_or(Kind::Limits).name()))
+            Err(stored.wrong_type(alone.unwrap_or(UsageKind::Limits).name()))
         }
-        (stored @ Stored::Composite, _) => Err(stored.wrong_type(alone.unwrap_or(Kind::Limits).name())),
+        (stored @ Stored::Composite, _) => Err(stored.wrong_type(alone.unwrap_or(UsageKind::Limits).name())),
         (Stored::Missing, _) => Ok(alone.map_or(StoredUsage::Composite(unused), StoredUsage::missing)),
         (stored @ Stored::Plain(kind), [Spec { limit, by_policy: false, .. }]) if limit.kind() != kind => {
             Err(stored.wrong_type(limit.kind().name()))
@@ -118,7 +118,7 @@ pub fn stored_usage<'k>(
         (Stored::Plain(kind), _) => {
             with_usage_type!(kind, Plain => key.present::<Plain>().map(StoredUsage::plain), None).ok_or(Error::Internal)
         }
-        (stored, _) => Err(stored.wrong_type(Kind::Limits.name())),
+        (stored, _) => Err(stored.wrong_type(UsageKind::Limits.name())),
     }
 }
 

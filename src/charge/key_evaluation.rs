@@ -2,7 +2,7 @@
 
 use crate::redis::Redis;
 use crate::server::{settings, stats};
-use ratelimit_core::Kind;
+use ratelimit_core::UsageKind;
 use ratelimit_core::wire::error::Error;
 
 /// Evaluation of a request at a key, of any form.
@@ -58,7 +58,7 @@ pub fn reject_growth(redis: &Redis, grows: bool) -> Result<(), Error> {
 
 /// Returns an error if the number of entries exceeds the maximum per key.
 #[inline(always)]
-pub fn check_entries(kind: Kind, entries: usize) -> Result<(), Error> {
+pub fn check_entries(kind: UsageKind, entries: usize) -> Result<(), Error> {
     match settings::max_entries(kind) {
         Some((most, setting)) if entries > most => Err(Error::TooManyEntries { most, setting }),
         _ => Ok(()),
@@ -86,7 +86,7 @@ pub fn count_key(evaluation: &impl KeyEvaluation, allowed: bool, peeks: bool) ->
 
 /// Counts a limit, of a call that is `admitted` and that may make its key.
 #[inline(always)]
-pub fn count_limit(kind: Kind, denies: bool, admitted: bool, makes: bool) {
+pub fn count_limit(kind: UsageKind, denies: bool, admitted: bool, makes: bool) {
     if let Some(stats) = stats::of(kind) {
         if denies {
             stats.denied.count();
@@ -101,7 +101,7 @@ pub fn count_limit(kind: Kind, denies: bool, admitted: bool, makes: bool) {
 
 /// Counts limits, with whether each denies, and the whole of a call that they deny or that is `admitted`, and that may
 /// make its key.
-pub fn count_limits(limits: impl Iterator<Item = (Kind, bool)>, denies: bool, admitted: bool, makes: bool) {
+pub fn count_limits(limits: impl Iterator<Item = (UsageKind, bool)>, denies: bool, admitted: bool, makes: bool) {
     limits.for_each(|(kind, denies)| count_limit(kind, denies, admitted, false));
-    count_limit(Kind::Limits, denies, admitted, makes);
+    count_limit(UsageKind::Limits, denies, admitted, makes);
 }

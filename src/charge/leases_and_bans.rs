@@ -8,7 +8,7 @@ use ratelimit_core::algorithm::leases::{ConcurrencyUsage, Token};
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Kind, Span, Timestamp, Usage, with_usage_type};
+use ratelimit_core::{Span, Timestamp, Usage, UsageKind, with_usage_type};
 use std::marker::PhantomData;
 
 /// Bans a key for a duration, with a limiter of any kind, or creates a key with only a ban. Never shortens a ban; a
@@ -24,7 +24,7 @@ pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> 
         Err(key) => key,
     };
     match key.contents().stored() {
-        Stored::Plain(kind) if kind.stands_alone() => Err(Stored::Plain(kind).wrong_type(Kind::Limits.name())),
+        Stored::Plain(kind) if kind.stands_alone() => Err(Stored::Plain(kind).wrong_type(UsageKind::Limits.name())),
         Stored::Plain(_) if duration == Span::ZERO => Ok(Span::ZERO),
         Stored::Plain(kind) => {
             reject_growth(key.redis(), true)?;
@@ -33,7 +33,7 @@ pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> 
                 Err(_) => Err(Error::Internal),
             }, Err(Error::Internal))
         }
-        stored => Err(stored.wrong_type(Kind::Limits.name())),
+        stored => Err(stored.wrong_type(UsageKind::Limits.name())),
     }
 }
 
@@ -113,7 +113,7 @@ fn change_leases(
     };
     match key.typed::<CompositeUsage>() {
         Ok(key) => Ok(commit(key, &Release::new(holders, only), true, now)),
-        Err(key) => Err(key.contents().stored().wrong_type(Kind::Concurrency.name())),
+        Err(key) => Err(key.contents().stored().wrong_type(UsageKind::Concurrency.name())),
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! * A key is opened without knowing its type; [`Stored`](crate::redis::key::Stored) names its contents. The request is
 //!   evaluated there and changes nothing yet: one limit at a usage of its own (`one_limit.rs`), limits without entries at
-//!   a composite key (`rates.rs`), or everything else at a composite key (`several_limits.rs`).
+//!   a composite key (`fast_path.rs`), or everything else at a composite key (`several_limits.rs`).
 //! * If every key grants the call but there is no room or no memory for what it adds, it is refused with an error.
 //!   Otherwise it is counted, as granted or denied (`key_evaluation.rs`).
 //! * The usage moves back if the clock did, and is changed (`commit.rs`). The effect is propagated and the key gets its
@@ -21,12 +21,12 @@
 
 mod commit;
 mod evaluate;
+mod fast_path;
 mod key_evaluation;
 mod leases_and_bans;
 mod many_keys;
 mod one_key;
 mod one_limit;
-mod rates;
 mod several_limits;
 
 pub use leases_and_bans::{ban, follow_clock, lease_token, lease_until, release, release_if_unchanged};

@@ -2,9 +2,9 @@
 
 use super::commit::{Applied, commit_to};
 use super::evaluate::{composite_of_one, outcome, stored_usage};
+use super::fast_path::FastPath;
 use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
 use super::one_limit::OneLimit;
-use super::rates::Rates;
 use super::several_limits::SeveralLimits;
 use crate::redis::Redis;
 use crate::redis::key::{ForeignType, Key, OpenKey, PeekedKey, Stored, replace};
@@ -187,9 +187,9 @@ fn charge_open(
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
-    if let Some(rates) = Rates::at(key.contents(), request, now) {
-        let changes_key = decide(&mut key, &rates, || false, None, policy, now)?;
-        return Ok(commit_to(key, &rates, changes_key, now));
+    if let Some(fast_path) = FastPath::at(key.contents(), request, now) {
+        let changes_key = decide(&mut key, &fast_path, || false, None, policy, now)?;
+        return Ok(commit_to(key, &fast_path, changes_key, now));
     }
     let unused = CompositeUsage::default();
     let stored = stored_usage(key.contents(), request, &unused)?;

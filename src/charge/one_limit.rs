@@ -7,12 +7,13 @@ use crate::redis::key::Writable;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{
-    AnyUsage, Change, Decision, Evaluation, Kind, Limit, PlainUsage, Request, Span, Taken, Timestamp, Usage, evaluate,
+    AnyUsage, Change, Decision, Evaluation, Limit, PlainUsage, Request, Span, Taken, Timestamp, Usage, UsageKind,
+    evaluate,
 };
 
 /// Outcome of a request under one limit. Nothing has been changed yet.
 pub struct OneLimit {
-    kind: Kind,
+    kind: UsageKind,
     /// The charge creates the key.
     creates: bool,
     outcome: Outcome,

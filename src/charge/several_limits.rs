@@ -7,7 +7,7 @@ use crate::redis::key::{Contents, Writable};
 use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, MAX_COMPONENTS, StoredUsage};
 use ratelimit_core::syntax::{CompositeRequest, Purpose};
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Kind, PlainUsage, Span, Timestamp, with_usage_type};
+use ratelimit_core::{PlainUsage, Span, Timestamp, UsageKind, with_usage_type};
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
@@ -16,8 +16,8 @@ use std::marker::PhantomData;
 pub struct SeveralLimits<'s, 'a> {
     request: Cow<'s, CompositeRequest<'a>>,
     evaluation: CompositeEvaluation,
-    /// Kind of the usage if the key is plain, or is to be created as a plain one.
-    plain: Option<Kind>,
+    /// UsageKind of the usage if the key is plain, or is to be created as a plain one.
+    plain: Option<UsageKind>,
     /// `true` if the key was missing.
     missing: bool,
     /// Error if the call would exceed the maximum number of entries, idempotency keys or components.

@@ -1,7 +1,7 @@
 //! All kinds of usage that a key can hold.
 
 use crate::redis::kind_operations::KindOperations;
-use ratelimit_core::Kind;
+use ratelimit_core::UsageKind;
 use ratelimit_core::composite::CompositeUsage;
 
 macro_rules! rows {
@@ -11,4 +11,4 @@ macro_rules! rows {
 }
 
 /// Operations of each kind of usage.
-pub static KINDS: [KindOperations; Kind::ALL.len()] = ratelimit_core::algorithms!(rows, {});
+pub static KINDS: [KindOperations; UsageKind::ALL.len()] = ratelimit_core::algorithms!(rows, {});

@@ -5,13 +5,13 @@ use super::key::PeekedKey;
 use super::native_type;
 use ratelimit_core::PlainUsage;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{InfoField, Kind, Timestamp, Usage};
+use ratelimit_core::{InfoField, Timestamp, Usage, UsageKind};
 use redis_module::raw;
 
 /// Operations on keys of a kind of usage.
 pub struct KindOperations {
-    /// Kind of usage.
-    pub kind: Kind,
+    /// UsageKind of usage.
+    pub kind: UsageKind,
     /// Applier of effects on keys of this kind.
     pub applier: Applier,
     /// Function that describes the usage in a key, or returns an error if it is of another kind.

@@ -11,17 +11,17 @@ use super::{defragmentation, global::global, guard, lazy_free, memory, outgoing,
 use crate::server::Global;
 use ratelimit_core::effect::EncodedText;
 use ratelimit_core::wire::codec::Encoder;
-use ratelimit_core::{Kind, Usage};
+use ratelimit_core::{Usage, UsageKind};
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// Registered types by kind. Written at load, before other code of the module runs.
-static TYPES: [AtomicPtr<raw::RedisModuleType>; Kind::ALL.len()] =
-    [const { AtomicPtr::new(null_mut()) }; Kind::ALL.len()];
+static TYPES: [AtomicPtr<raw::RedisModuleType>; UsageKind::ALL.len()] =
+    [const { AtomicPtr::new(null_mut()) }; UsageKind::ALL.len()];
 
-fn slot(kind: Kind) -> Option<&'static AtomicPtr<raw::RedisModuleType>> {
+fn slot(kind: UsageKind) -> Option<&'static AtomicPtr<raw::RedisModuleType>> {
     TYPES.get(kind.index())
 }
 
@@ -43,8 +43,8 @@ pub fn of<U: Usage>() -> Native {
 }
 
 /// Returns the kind of a native type of this module.
-pub fn kind(native: *mut raw::RedisModuleType) -> Option<Kind> {
-    let mut kinds = Kind::ALL.into_iter().zip(&TYPES);
+pub fn kind(native: *mut raw::RedisModuleType) -> Option<UsageKind> {
+    let mut kinds = UsageKind::ALL.into_iter().zip(&TYPES);
     kinds.find(|(_, slot)| !native.is_null() && slot.load(Relaxed) == native).map(|(kind, _)| kind)
 }
 

@@ -1,6 +1,6 @@
 //! Settings `ratelimit.*`: module arguments on every server, and CONFIG on servers that support it for modules.
 
-use ratelimit_core::Kind;
+use ratelimit_core::UsageKind;
 use ratelimit_core::algorithm::count_min::SketchSize;
 use ratelimit_core::wire::args::whole;
 use ratelimit_core::wire::error::{Error, Expected, MustBe, Needed, Syntax};
@@ -148,11 +148,11 @@ pub fn check_blocked(waiting: usize) -> Result<(), Error> {
 }
 
 /// Returns the maximum number of entries of a key of this kind, and the name of the setting.
-pub fn max_entries(kind: Kind) -> Option<(usize, &'static str)> {
+pub fn max_entries(kind: UsageKind) -> Option<(usize, &'static str)> {
     let setting = match kind {
-        Kind::SlidingLog => &MAX_LOG_ENTRIES,
-        Kind::Concurrency => &MAX_LEASES,
-        Kind::Limits => &MAX_IDS,
+        UsageKind::SlidingLog => &MAX_LOG_ENTRIES,
+        UsageKind::Concurrency => &MAX_LEASES,
+        UsageKind::Limits => &MAX_IDS,
         _ => return None,
     };
     Some((usize::try_from(setting.get()).unwrap_or(usize::MAX), setting.text()))

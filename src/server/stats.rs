@@ -1,6 +1,6 @@
 //! Counters since the module was loaded, for INFO: by command, by kind, and in total.
 
-use ratelimit_core::Kind;
+use ratelimit_core::UsageKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Counter of events.
@@ -67,17 +67,17 @@ pub struct KindStats {
     pub keys_made: Counter,
 }
 
-static OF_KINDS: [KindStats; Kind::ALL.len()] =
+static OF_KINDS: [KindStats; UsageKind::ALL.len()] =
     [const { KindStats { admitted: Counter::new(), denied: Counter::new(), keys_made: Counter::new() } };
-        Kind::ALL.len()];
+        UsageKind::ALL.len()];
 
 /// Returns the outcomes of the limits of every kind.
-pub fn of_kinds() -> impl Iterator<Item = (Kind, &'static KindStats)> {
-    Kind::ALL.into_iter().zip(&OF_KINDS)
+pub fn of_kinds() -> impl Iterator<Item = (UsageKind, &'static KindStats)> {
+    UsageKind::ALL.into_iter().zip(&OF_KINDS)
 }
 
 /// Returns the outcomes of the limits of a kind; never `None`.
-pub fn of(kind: Kind) -> Option<&'static KindStats> {
+pub fn of(kind: UsageKind) -> Option<&'static KindStats> {
     OF_KINDS.get(kind.index())
 }
 

@@ -5,7 +5,7 @@ use ratelimit_core::algorithm::leases::ConcurrencyUsage;
 use ratelimit_core::syntax::{KeyRequest, Spec};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::{
-    Amount, AnyLimit, AnyUsage, InfoField, Limit, Request, PlainUsage, Span, Timestamp, Usage, Verdict, evaluate,
+    Amount, AnyLimit, AnyUsage, InfoField, Limit, PlainUsage, Request, Span, Timestamp, Usage, Verdict, evaluate,
     with_limit, with_usage,
 };
 use serde_json::{Map, Value, json};

@@ -5,7 +5,7 @@ use super::limits::{Limits, TrialRequest};
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
 use ratelimit_core::syntax::{CompositeRequest, Purpose, Spec};
 use ratelimit_core::{
-    Amount, AnyUsage, Change, Limit, Request, PlainUsage, Span, Timestamp, Usage, evaluate, with_limit, with_usage,
+    Amount, AnyUsage, Change, Limit, PlainUsage, Request, Span, Timestamp, Usage, evaluate, with_limit, with_usage,
 };
 
 /// Maximum number of entries of a key: the default of the server's `ratelimit.max-log-entries`.

@@ -1,10 +1,10 @@
 //! Enums over the limits and usages of all algorithms.
 
 use crate::algorithms;
-use crate::kind::Kind;
 use crate::limit::sealed::Sealed;
 use crate::limit::{Identity, Limit, Usage};
 use crate::number::Amount;
+use crate::usage_kind::UsageKind;
 use std::borrow::{Borrow, BorrowMut};
 use std::fmt;
 
@@ -46,9 +46,9 @@ macro_rules! any {
         impl AnyLimit {
             /// Returns the kind of usage that the limit charges.
             #[must_use]
-            pub fn kind(&self) -> Kind {
+            pub fn kind(&self) -> UsageKind {
                 match self {
-                    $(AnyLimit::$kind(_) => Kind::$kind,)+
+                    $(AnyLimit::$kind(_) => UsageKind::$kind,)+
                 }
             }
 
@@ -111,10 +111,10 @@ macro_rules! any {
         impl AnyUsage {
             /// Creates an unused usage of a kind. Returns `None` for composite keys.
             #[must_use]
-            pub fn unused(kind: Kind) -> Option<AnyUsage> {
+            pub fn unused(kind: UsageKind) -> Option<AnyUsage> {
                 match kind {
-                    $(Kind::$kind => Some(<$usage>::default().into_any()),)+
-                    Kind::Limits => None,
+                    $(UsageKind::$kind => Some(<$usage>::default().into_any()),)+
+                    UsageKind::Limits => None,
                 }
             }
 
@@ -131,9 +131,9 @@ macro_rules! any {
             /// Returns the kind of the usage.
             #[must_use]
             #[inline(always)]
-            pub fn kind(&self) -> Kind {
+            pub fn kind(&self) -> UsageKind {
                 match self {
-                    $(AnyUsage::$kind(..) => Kind::$kind,)+
+                    $(AnyUsage::$kind(..) => UsageKind::$kind,)+
                 }
             }
 
@@ -165,7 +165,7 @@ macro_rules! any {
         $(
             impl Sealed for $usage {}
 
-            const _: () = assert!(matches!(<$usage as Usage>::KIND, Kind::$kind));
+            const _: () = assert!(matches!(<$usage as Usage>::KIND, UsageKind::$kind));
 
             impl PlainUsage for $usage {
                 fn into_any(self) -> AnyUsage {
@@ -281,11 +281,11 @@ macro_rules! with_usage_type {
         $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+
     ) => {
         match $of {
-            $($crate::Kind::$kind => {
+            $($crate::UsageKind::$kind => {
                 type $plain = $usage;
                 $body
             })+
-            $crate::Kind::Limits => $composite,
+            $crate::UsageKind::Limits => $composite,
         }
     };
     ($kind:expr, $plain:ident => $body:expr, $composite:expr) => {

@@ -16,9 +16,9 @@
 
 mod fast_take;
 
-use crate::kind::Kind;
 use crate::limit::{Identity, InfoField, Limit, Taken, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp, ratio};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 use std::fmt;
 use std::num::NonZeroU64;
@@ -342,7 +342,7 @@ impl BucketUsage {
 }
 
 impl Usage for BucketUsage {
-    const KIND: Kind = Kind::Bucket;
+    const KIND: UsageKind = UsageKind::Bucket;
 
     fn is_unused(&self) -> bool {
         self.used == Amount::ZERO

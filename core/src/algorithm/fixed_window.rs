@@ -14,9 +14,9 @@
 
 pub mod calendar;
 
-use crate::kind::Kind;
 use crate::limit::{Identity, InfoField, Limit, RecoverySource, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 use calendar::{Anchor, Calendar, Offset};
 use std::fmt;
@@ -270,7 +270,7 @@ impl WindowStamp {
 }
 
 impl Usage for FixedWindowUsage {
-    const KIND: Kind = Kind::FixedWindow;
+    const KIND: UsageKind = UsageKind::FixedWindow;
 
     fn is_unused(&self) -> bool {
         self.used == Amount::ZERO

@@ -13,9 +13,9 @@
 //! window the current count becomes the previous one with full weight), so one division finds the first time at which a
 //! cost fits.
 
-use crate::kind::Kind;
 use crate::limit::{Identity, InfoField, Limit, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp, ratio};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 use std::fmt;
 use std::num::NonZeroU64;
@@ -205,7 +205,7 @@ fn fades(count: Amount, room: Amount, window: Period) -> Span {
 }
 
 impl Usage for SlidingWindowUsage {
-    const KIND: Kind = Kind::SlidingWindow;
+    const KIND: UsageKind = UsageKind::SlidingWindow;
 
     fn is_unused(&self) -> bool {
         self.previous == Amount::ZERO && self.current == Amount::ZERO

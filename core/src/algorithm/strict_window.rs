@@ -8,9 +8,9 @@
 //! up to one slot longer than necessary, so a client that always sends gets 60/61 of the limit. **Cost:** 504 bytes,
 //! and a pass over 61 counts.
 
-use crate::kind::Kind;
 use crate::limit::{Identity, InfoField, Limit, RecoverySource, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 use std::borrow::Cow;
 use std::fmt;
@@ -270,7 +270,7 @@ impl StrictWindowUsage {
 }
 
 impl Usage for StrictWindowUsage {
-    const KIND: Kind = Kind::StrictWindow;
+    const KIND: UsageKind = UsageKind::StrictWindow;
 
     fn is_unused(&self) -> bool {
         self.counts.iter().all(|count| *count == Amount::ZERO)

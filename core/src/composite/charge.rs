@@ -8,10 +8,10 @@ use crate::algorithm::any::{AnyLimit, AnyUsage, PlainUsage, with_limit, with_usa
 use crate::algorithm::leases::ConcurrencyUsage;
 use crate::composite::idempotency::{Charge, RecordedCall};
 use crate::evaluate::{Change, Request};
-use crate::kind::Kind;
 use crate::limit::{Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{CompositeRequest, Idempotency, Spec};
+use crate::usage_kind::UsageKind;
 use std::any::Any;
 
 impl CompositeEvaluation {
@@ -87,7 +87,7 @@ impl CompositeUsage {
             if let Some(slower) = spec.slower {
                 component.recovers_under(slower, now);
             }
-            if let (true, Change::Charge(cost)) = (records_id && component.kind() != Kind::Concurrency, change) {
+            if let (true, Change::Charge(cost)) = (records_id && component.kind() != UsageKind::Concurrency, change) {
                 let records = &mut self.extras.get_or_insert_default().records;
                 charges.extend(with_usage!(&component.usage, usage => records.charge(component.serial(), usage, cost)));
             }

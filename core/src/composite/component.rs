@@ -3,9 +3,9 @@
 use super::Extras;
 use super::identity::{ComponentIdentity, ShortIdentity};
 use crate::algorithm::any::{AnyUsage, with_usage};
-use crate::kind::Kind;
 use crate::limit::{RecoverySource, Usage};
 use crate::number::{Span, Timestamp};
+use crate::usage_kind::UsageKind;
 
 /// Usage of one limit. A component takes 32 bytes: the label fits beside the tag of the usage.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl Component {
 
     /// Returns the kind of the usage.
     #[inline(always)]
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> UsageKind {
         self.usage.kind()
     }
 

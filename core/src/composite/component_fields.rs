@@ -1,23 +1,23 @@
 //! Fields that payloads and effects of a key with several limits have in common.
 
 use super::MOST_SERIALS;
-use crate::kind::Kind;
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 
 /// Encodes a kind by its index, which never changes.
-pub(super) fn encode_kind(kind: Kind, to: &mut impl Encoder) {
+pub(super) fn encode_kind(kind: UsageKind, to: &mut impl Encoder) {
     to.integer(u64::try_from(kind.index()).unwrap_or(u64::MAX));
 }
 
 /// Decodes the kind of the usage of a component.
-pub(super) fn decode_kind(from: &mut impl Decoder) -> Option<Kind> {
+pub(super) fn decode_kind(from: &mut impl Decoder) -> Option<UsageKind> {
     component_kind(from.integer()?)
 }
 
 /// Returns the kind of the usage of a component by its index.
-pub(super) fn component_kind(index: u64) -> Option<Kind> {
-    let kind = Kind::ALL.get(usize::try_from(index).ok()?).copied();
-    kind.filter(|kind| *kind != Kind::Limits && !kind.stands_alone())
+pub(super) fn component_kind(index: u64) -> Option<UsageKind> {
+    let kind = UsageKind::ALL.get(usize::try_from(index).ok()?).copied();
+    kind.filter(|kind| *kind != UsageKind::Limits && !kind.stands_alone())
 }
 
 /// Decodes a flag.

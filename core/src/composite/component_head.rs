@@ -2,8 +2,8 @@
 
 use super::component_fields::component_kind;
 use super::{ComponentIdentity, MOST_SERIALS};
-use crate::kind::Kind;
 use crate::number::Timestamp;
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 
 /// First number of an effect that changes a composite key.
@@ -14,8 +14,8 @@ pub(super) const TAGGED_CHANGE: u64 = 2;
 pub(super) struct ComponentTag {
     /// Serial number of the component.
     pub serial: u8,
-    /// Kind of the usage.
-    pub kind: Kind,
+    /// UsageKind of the usage.
+    pub kind: UsageKind,
     /// Version of the usage's encoding.
     pub version: u32,
     /// `true`: the new identity of the component follows.
@@ -76,7 +76,7 @@ impl ComponentHead {
     }
 
     /// Encodes the header of a component that the call has removed.
-    pub fn encode_gone(serial: u8, kind: Kind, to: &mut impl Encoder) {
+    pub fn encode_gone(serial: u8, kind: UsageKind, to: &mut impl Encoder) {
         // The identity is unchanged, and version 1 is accepted for every kind.
         ComponentTag { serial, kind, version: 1, named: false, used: false, settled: false }.encode(to);
         to.integer(Timestamp::EPOCH.micros());

@@ -21,9 +21,9 @@ use super::{ComponentIdentity, CompositeUsage, MAX_COMPONENTS};
 use crate::algorithm::any::{AnyUsage, PlainUsage, with_usage};
 use crate::algorithm::bucket::BucketUsage;
 use crate::ban::Ban;
-use crate::kind::Kind;
 use crate::limit::Usage;
 use crate::number::{Span, Timestamp};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder};
 
@@ -133,9 +133,9 @@ impl CompositeUsage {
         }
         if let IdempotencyChange::RecordedCall(_, call) = &id_change {
             let is_charged = |component: u8| {
-                changed
-                    .iter()
-                    .any(|head| head.tag.serial == component && head.tag.kind != Kind::Concurrency && head.tag.used)
+                changed.iter().any(|head| {
+                    head.tag.serial == component && head.tag.kind != UsageKind::Concurrency && head.tag.used
+                })
             };
             call.charges.iter().all(|(component, _)| is_charged(*component)).then_some(())?;
         }
@@ -145,9 +145,9 @@ impl CompositeUsage {
     /// Returns `true` if no other component of the key has the same identity, and no earlier one in the effect has the
     /// same identity or serial number.
     fn is_first(&self, head: &ComponentHead, before: &[ComponentHead]) -> bool {
-        let alike = |kind: Kind, identity: &ComponentIdentity| {
+        let alike = |kind: UsageKind, identity: &ComponentIdentity| {
             let own = head.identity.as_ref();
-            own.is_some_and(|own| kind == head.tag.kind && (own == identity || kind == Kind::Concurrency))
+            own.is_some_and(|own| kind == head.tag.kind && (own == identity || kind == UsageKind::Concurrency))
         };
         let others = self.components.iter().filter(|component| component.serial() != head.tag.serial);
         others.into_iter().all(|component| !alike(component.kind(), &component.identity(self.extras())))
@@ -237,7 +237,7 @@ impl CompositeUsage {
 
     /// Encodes a change of a call that is more than a clock step back. The ban is included if `ban` is `true`; `gone`
     /// lists the removed components.
-    pub(super) fn encode_begun_effect(&mut self, ban: bool, gone: &[(u8, Kind)], to: &mut impl Encoder) {
+    pub(super) fn encode_begun_effect(&mut self, ban: bool, gone: &[(u8, UsageKind)], to: &mut impl Encoder) {
         let CompositeUsage { components, extras, .. } = self;
         let mut extras = extras.as_deref_mut();
         match &mut extras {

@@ -7,10 +7,10 @@ use super::{Component, MAX_COMPONENTS};
 use crate::algorithm::any::with_limit;
 use crate::composite::idempotency::RecordedCall;
 use crate::evaluate::{Change, Request};
-use crate::kind::Kind;
 use crate::limit::Verdict;
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Purpose, Spec};
+use crate::usage_kind::UsageKind;
 use arrayvec::ArrayVec;
 
 /// Values for the limits of a call.
@@ -186,20 +186,20 @@ impl CompositeEvaluation {
     }
 
     /// Returns the kind of each enforced limit, with `true` if it denied the call.
-    pub fn limits<'a>(&'a self, request: &'a CompositeRequest) -> impl Iterator<Item = (Kind, bool)> + 'a {
+    pub fn limits<'a>(&'a self, request: &'a CompositeRequest) -> impl Iterator<Item = (UsageKind, bool)> + 'a {
         let denied = self.denies();
         let enforced = request.specs.iter().zip(&self.limits).filter(|(spec, _)| !spec.shadow);
         enforced.map(move |(spec, evaluation)| (spec.limit.kind(), denied && evaluation.denies()))
     }
 
     /// Returns the kinds whose number of entries the call would set: each with that number, and `true` if it grows.
-    /// [`Kind::Limits`] stands for the idempotency records.
+    /// [`UsageKind::Limits`] stands for the idempotency records.
     pub fn entries<'a>(
         &'a self,
         request: &'a CompositeRequest,
         stored: StoredUsage<'a>,
         now: Timestamp,
-    ) -> impl Iterator<Item = (Kind, usize, bool)> + 'a {
+    ) -> impl Iterator<Item = (UsageKind, usize, bool)> + 'a {
         let grows = matches!(self.outcome, Outcome::Passes | Outcome::Repeated(_));
         let charged = request.specs.iter().zip(&self.limits).filter(move |_| grows);
         let entries =
@@ -210,7 +210,7 @@ impl CompositeEvaluation {
             let ids = extras.records.len();
             if extras.records.is_full(ids, stored.at(now)) { ids } else { ids.saturating_sub(1) }
         });
-        entries.chain(adds_id.then_some((Kind::Limits, ids.saturating_add(1), true)))
+        entries.chain(adds_id.then_some((UsageKind::Limits, ids.saturating_add(1), true)))
     }
 
     /// Returns `true` if the id of the call will be recorded.

@@ -3,8 +3,8 @@
 use super::idempotency::IdempotencyRecords;
 use super::identity::ComponentIdentity;
 use crate::ban::Ban;
-use crate::kind::Kind;
 use crate::number::Span;
+use crate::usage_kind::UsageKind;
 
 /// State of a key beside its components.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) struct ExtrasDelta {
     /// `true`: the ban has changed.
     pub(super) ban: bool,
     /// Serial numbers and kinds of the components that the call has changed and removed.
-    pub(super) gone: Vec<(u8, Kind)>,
+    pub(super) gone: Vec<(u8, UsageKind)>,
 }
 
 impl Extras {

@@ -6,10 +6,10 @@ use super::answer::FirstToRunOut;
 use super::{Component, ComponentChange, CompositeUsage, Extras};
 use crate::algorithm::any::{PlainUsage, with_limit};
 use crate::evaluate::{Change, Request};
-use crate::kind::Kind;
 use crate::limit::{Decision, Limit, Taken, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Purpose, Spec};
+use crate::usage_kind::UsageKind;
 
 /// Evaluation of a call on the fast path.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl FastEvaluation {
     }
 
     /// Returns the kind of each limit, with `true` if it denies the call.
-    pub fn limits<'a>(&'a self, request: &'a CompositeRequest) -> impl Iterator<Item = (Kind, bool)> + 'a {
+    pub fn limits<'a>(&'a self, request: &'a CompositeRequest) -> impl Iterator<Item = (UsageKind, bool)> + 'a {
         request.specs.iter().zip(self.denying).map(|(spec, denies)| (spec.limit.kind(), denies))
     }
 }

@@ -3,10 +3,10 @@
 use super::stored_usage::StoredUsage;
 use crate::algorithm::any::{AnyLimit, PlainUsage, with_limit};
 use crate::evaluate::{Change, Evaluation, Request, evaluate};
-use crate::kind::Kind;
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Timestamp};
 use crate::syntax::{CompositeRequest, Spec};
+use crate::usage_kind::UsageKind;
 
 /// Evaluation of one limit.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ impl LimitEvaluation {
 
     /// Returns `true` if the limit denies the call even without KEEP. `false` for a concurrency limit.
     pub(super) fn denies_without_keep(&self, spec: &Spec, stored: StoredUsage, now: Timestamp) -> bool {
-        if spec.limit.kind() == Kind::Concurrency {
+        if spec.limit.kind() == UsageKind::Concurrency {
             return false;
         }
         if spec.keep == Amount::ZERO {

@@ -34,10 +34,10 @@ mod usage_impl;
 use crate::algorithm::any::PlainUsage;
 use crate::algorithm::leases::{ConcurrencyUsage, Token};
 use crate::ban::Ban;
-use crate::kind::Kind;
 use crate::limit::Identity;
 use crate::number::{Span, Timestamp};
 use crate::syntax::Spec;
+use crate::usage_kind::UsageKind;
 pub use answer::Answer;
 use component::{Component, ComponentChange};
 pub use composite_evaluation::CompositeEvaluation;
@@ -93,7 +93,7 @@ impl CompositeUsage {
         let (kind, window) = (spec.limit.kind(), spec.limit.identity());
         // A key has one table of leases, independent of its name.
         component.kind() == kind
-            && (kind == Kind::Concurrency
+            && (kind == UsageKind::Concurrency
                 || match component.usage.label().identity {
                     ShortIdentity::Long => self.has_long_identity(component, spec.name, window),
                     short => spec.name.is_none() && short.is(window),
@@ -194,7 +194,7 @@ impl CompositeUsage {
 
     fn release_leases(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
         let mut components = self.components.iter_mut();
-        let component = components.find(|component| component.kind() == Kind::Concurrency);
+        let component = components.find(|component| component.kind() == UsageKind::Concurrency);
         let Some(component) = component else { return 0 };
         let Some(leases) = ConcurrencyUsage::of_mut(&mut component.usage) else { return 0 };
         let released = leases.release(holders, now);

@@ -4,9 +4,9 @@ use super::{CompositeUsage, Extras};
 use crate::algorithm::any::PlainUsage;
 use crate::algorithm::leases::ConcurrencyUsage;
 use crate::composite::idempotency::RecordedCall;
-use crate::kind::Kind;
 use crate::number::{Span, Timestamp};
 use crate::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Spec};
+use crate::usage_kind::UsageKind;
 use std::any::Any;
 
 /// State of the key of a call.
@@ -15,7 +15,7 @@ pub enum StoredUsage<'a> {
     /// Key with components; without any if the key is missing.
     Composite(&'a CompositeUsage),
     /// Usage of a plain key, with its kind.
-    Plain(&'a dyn Any, Kind),
+    Plain(&'a dyn Any, UsageKind),
 }
 
 impl<'a> StoredUsage<'a> {
@@ -26,7 +26,7 @@ impl<'a> StoredUsage<'a> {
 
     /// Creates the state of a missing key that a charge will create as a plain key of the given kind.
     #[must_use]
-    pub fn missing(kind: Kind) -> StoredUsage<'a> {
+    pub fn missing(kind: UsageKind) -> StoredUsage<'a> {
         StoredUsage::Plain(&(), kind)
     }
 

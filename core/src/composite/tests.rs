@@ -56,22 +56,22 @@ fn remaining_units(answer: &Answer) -> Vec<u64> {
 
 #[test]
 fn component_kind_excludes_sketch_and_composite() {
-    for kind in Kind::ALL {
+    for kind in UsageKind::ALL {
         let component = component_fields::component_kind(u64::try_from(kind.index()).unwrap());
-        let is_held = !matches!(kind, Kind::Sketch | Kind::Limits);
+        let is_held = !matches!(kind, UsageKind::Sketch | UsageKind::Limits);
         assert_eq!(component, is_held.then_some(kind));
     }
-    assert_eq!(component_fields::component_kind(u64::try_from(Kind::ALL.len()).unwrap()), None);
+    assert_eq!(component_fields::component_kind(u64::try_from(UsageKind::ALL.len()).unwrap()), None);
 }
 
 #[test]
 fn serial_number_out_of_range_is_rejected() {
     for serial in [0, MOST_SERIALS - 1, MOST_SERIALS, MOST_SERIALS + 1] {
-        let tag = ComponentTag { serial, kind: Kind::Bucket, version: 3, named: true, used: false, settled: true };
+        let tag = ComponentTag { serial, kind: UsageKind::Bucket, version: 3, named: true, used: false, settled: true };
         let mut fields = EncodedFields::default();
         tag.encode(&mut fields);
         let read = ComponentTag::decode(&mut fields).map(|tag| (tag.serial, tag.kind, tag.version));
-        assert_eq!(read, (serial < MOST_SERIALS).then_some((serial, Kind::Bucket, 3)));
+        assert_eq!(read, (serial < MOST_SERIALS).then_some((serial, UsageKind::Bucket, 3)));
     }
 }
 

@@ -8,11 +8,11 @@ use super::{Component, ComponentChange, ComponentIdentity, CompositeUsage, Extra
 use crate::algorithm::any::{AnyUsage, with_usage};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::ban::Ban;
-use crate::kind::Kind;
 use crate::limit::sealed::Sealed;
 use crate::limit::{Identity, InfoField, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{MAX_SPEC_NAME, is_name};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder, WHOLE};
 
@@ -56,7 +56,7 @@ impl ComponentIdentity {
 }
 
 impl AnyUsage {
-    fn decode(kind: Kind, from: &mut impl Decoder) -> Option<AnyUsage> {
+    fn decode(kind: UsageKind, from: &mut impl Decoder) -> Option<AnyUsage> {
         let mut any = AnyUsage::unused(kind)?;
         with_usage!(&mut any, mut usage => decode_into(usage, from))?;
         Some(any)
@@ -118,7 +118,8 @@ impl CompositeUsage {
         let alike = |one: &Component, other: &Component| {
             one.serial() == other.serial()
                 || one.kind() == other.kind()
-                    && (one.kind() == Kind::Concurrency || one.identity(self.extras()) == other.identity(self.extras()))
+                    && (one.kind() == UsageKind::Concurrency
+                        || one.identity(self.extras()) == other.identity(self.extras()))
         };
         let mut components = self.components.iter().enumerate();
         components.all(|(place, component)| {
@@ -131,7 +132,7 @@ impl CompositeUsage {
 impl Sealed for CompositeUsage {}
 
 impl Usage for CompositeUsage {
-    const KIND: Kind = Kind::Limits;
+    const KIND: UsageKind = UsageKind::Limits;
     const GROWS: bool = true;
 
     fn is_unused(&self) -> bool {

@@ -31,7 +31,7 @@ fn usage_without_pieces_is_encoded_as_one_part() {
 fn names_and_versions_of_kinds_are_stable() {
     let names =
         ["rl-bucket", "rl-window", "rl-slider", "rl-strict", "rl-reqlog", "rl-leases", "rl-sketch", "rl-limits"];
-    assert_eq!(Kind::ALL.map(Kind::name), names);
+    assert_eq!(UsageKind::ALL.map(UsageKind::name), names);
     let versions = [
         BucketUsage::VERSION,
         FixedWindowUsage::VERSION,

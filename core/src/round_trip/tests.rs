@@ -1,9 +1,9 @@
 use super::*;
 use crate::algorithm::bucket::{Bucket, BucketUsage, Discipline};
-use crate::kind::Kind;
 use crate::limit::sealed::Sealed;
 use crate::limit::{InfoField, Limit};
 use crate::number::{Amount, Period, Span, Timestamp};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 
 /// Usage of one number, some of which are encoded and decoded differently.
@@ -13,7 +13,7 @@ struct Number(u64);
 impl Sealed for Number {}
 
 impl Usage for Number {
-    const KIND: Kind = Kind::Bucket;
+    const KIND: UsageKind = UsageKind::Bucket;
 
     fn is_unused(&self) -> bool {
         self.0 == 0

@@ -8,8 +8,8 @@ mod policies;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{
-    self, AcquireOptions, Block, Idempotency, KeyRequest, MAX_ID, MAX_SPEC_NAME, MAX_SPECS, ManyKeysRequest, Purpose, Spec,
-    SpecOptions,
+    self, AcquireOptions, Block, Idempotency, KeyRequest, MAX_ID, MAX_SPEC_NAME, MAX_SPECS, ManyKeysRequest, Purpose,
+    Spec, SpecOptions,
 };
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;

@@ -7,7 +7,7 @@ use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::policy::{ScaleStep, Scaling};
 use ratelimit_core::syntax::{KeyRequest, Policy};
 use ratelimit_core::wire::args::Args;
-use ratelimit_core::{AnyUsage, Kind, PlainUsage, Timestamp, with_limit};
+use ratelimit_core::{AnyUsage, PlainUsage, Timestamp, UsageKind, with_limit};
 
 /// Words of a call: words of the grammar, a meaningful number, or any bytes.
 #[derive(Arbitrary, Debug)]
@@ -111,7 +111,7 @@ impl Word<'_> {
 pub fn run(data: &[u8]) {
     let Ok(calls) = Vec::<Call>::arbitrary_take_rest(Unstructured::new(data)) else { return };
     let mut now: i64 = 1_700_000_000_000_000;
-    let mut plain: Vec<AnyUsage> = Kind::ALL.into_iter().filter_map(AnyUsage::unused).collect();
+    let mut plain: Vec<AnyUsage> = UsageKind::ALL.into_iter().filter_map(AnyUsage::unused).collect();
     let mut components = CompositeUsage::default();
     // The policy as it was set, and as it is scaled.
     let (mut defined, mut policy): (Option<Policy>, Option<Policy>) = (None, None);

@@ -12,7 +12,7 @@ use ratelimit_core::algorithm::strict_window::StrictWindow;
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::syntax::KeyRequest;
 use ratelimit_core::wire::args::Args;
-use ratelimit_core::{Amount, Kind, Limit, Period, Request, Timestamp, Usage};
+use ratelimit_core::{Amount, Limit, Period, Request, Timestamp, Usage, UsageKind};
 
 #[derive(Arbitrary, Debug)]
 struct Payload {
@@ -53,7 +53,7 @@ fn check<L: Limit>(payload: &Payload, limit: &L) {
     let cost = Amount::saturating(u64::from(payload.cost));
     let asks = [Request::Take(cost), Request::Take(Amount::ZERO), Request::Force(cost), Request::Refund(cost)];
     // Leases are taken only, and given back by name.
-    let sayable = if L::Usage::KIND == Kind::Concurrency { 2 } else { asks.len() };
+    let sayable = if L::Usage::KIND == UsageKind::Concurrency { 2 } else { asks.len() };
     for request in asks.into_iter().take(sayable) {
         assert_lawful(limit, &mut usage, now, request);
     }

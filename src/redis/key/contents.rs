@@ -7,7 +7,7 @@ use super::value::Value;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Kind, Timestamp, Usage};
+use ratelimit_core::{Timestamp, Usage, UsageKind};
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -20,7 +20,7 @@ pub enum Stored {
     /// Missing key.
     Missing,
     /// Usage of one limit.
-    Plain(Kind),
+    Plain(UsageKind),
     /// Usages of several limits, idempotency keys and a ban.
     Composite,
     /// Value of a type that this module does not define.
@@ -54,10 +54,10 @@ impl Stored {
     }
 
     /// Returns the kind of the usage, or `None` if the value is not a usage.
-    pub fn kind(self) -> Option<Kind> {
+    pub fn kind(self) -> Option<UsageKind> {
         match self {
             Stored::Plain(kind) => Some(kind),
-            Stored::Composite => Some(Kind::Limits),
+            Stored::Composite => Some(UsageKind::Limits),
             Stored::Missing | Stored::Foreign(_) => None,
         }
     }
@@ -66,7 +66,7 @@ impl Stored {
         match self {
             Stored::Missing => "nothing",
             Stored::Plain(kind) => kind.name(),
-            Stored::Composite => Kind::Limits.name(),
+            Stored::Composite => UsageKind::Limits.name(),
             Stored::Foreign(ForeignType::String) => "string",
             Stored::Foreign(ForeignType::List) => "list",
             Stored::Foreign(ForeignType::Hash) => "hash",
@@ -131,7 +131,7 @@ impl Contents {
     /// Returns the type of the value.
     pub fn stored(&self) -> Stored {
         match native_type::kind(self.native) {
-            Some(Kind::Limits) => Stored::Composite,
+            Some(UsageKind::Limits) => Stored::Composite,
             Some(kind) => Stored::Plain(kind),
             None if self.missing => Stored::Missing,
             None => Stored::Foreign(ForeignType::of(self.handle.key_type())),

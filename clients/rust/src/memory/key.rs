@@ -1,11 +1,11 @@
 //! State of a key, and evaluation, charging and reply of a call, by the core that the server runs.
 
 use ratelimit_core::algorithm::leases::{ConcurrencyUsage, Token};
-use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, StoredUsage, MAX_COMPONENTS};
+use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, MAX_COMPONENTS, StoredUsage};
 use ratelimit_core::expiry::{Expiry, StepBack};
 use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Purpose};
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{AnyUsage, Kind, RecoverySource, PlainUsage, Span, Timestamp, Usage, with_usage};
+use ratelimit_core::{AnyUsage, PlainUsage, RecoverySource, Span, Timestamp, Usage, UsageKind, with_usage};
 
 /// Value of a key.
 pub(super) struct Key {
@@ -101,7 +101,7 @@ impl Key {
             Stored::Composite(usage) => (usage.release(holders, now), usage.reset(now)),
             Stored::Plain(any) => {
                 let kind = any.kind();
-                let leases = ConcurrencyUsage::of_mut(any).ok_or_else(|| wrong_type(kind, Kind::Concurrency))?;
+                let leases = ConcurrencyUsage::of_mut(any).ok_or_else(|| wrong_type(kind, UsageKind::Concurrency))?;
                 (leases.release(holders, now), leases.time_to_last_expiry(now))
             }
         };
@@ -126,7 +126,7 @@ pub(super) struct Visit<'a> {
     request: CompositeRequest<'a>,
     evaluation: CompositeEvaluation,
     /// Type of the plain key that the call would create.
-    makes: Option<Kind>,
+    makes: Option<UsageKind>,
 }
 
 impl<'a> Visit<'a> {
@@ -209,7 +209,7 @@ impl<'a> Visit<'a> {
 /// Parsed call on one key.
 pub(super) struct ParsedCall<'a> {
     pub(super) request: CompositeRequest<'a>,
-    pub(super) makes: Option<Kind>,
+    pub(super) makes: Option<UsageKind>,
 }
 
 impl<'a> ParsedCall<'a> {
@@ -235,7 +235,7 @@ impl<'a> ParsedCall<'a> {
 }
 
 /// Calls `look` with the value of a key, or with a missing one.
-fn with_stored_usage<T>(key: Option<&Key>, makes: Option<Kind>, look: impl FnOnce(StoredUsage) -> T) -> T {
+fn with_stored_usage<T>(key: Option<&Key>, makes: Option<UsageKind>, look: impl FnOnce(StoredUsage) -> T) -> T {
     match (key.map(|key| &key.stored), makes) {
         (Some(Stored::Plain(any)), _) => with_usage!(any, usage => look(StoredUsage::plain(usage))),
         (Some(Stored::Composite(usage)), _) => look(StoredUsage::Composite(usage)),
@@ -248,6 +248,6 @@ pub(super) fn needs_server(what: &str) -> String {
     format!("ERR a limiter in memory has no {what}: they need a server with the module")
 }
 
-fn wrong_type(holds: Kind, needs: Kind) -> String {
+fn wrong_type(holds: UsageKind, needs: UsageKind) -> String {
     Error::WrongType { holds: holds.name(), needs: needs.name() }.to_string()
 }

@@ -1,5 +1,5 @@
 use super::*;
-use ratelimit_core::syntax::{PolicyRequest, KeyRequest, Policy};
+use ratelimit_core::syntax::{KeyRequest, Policy, PolicyRequest};
 use ratelimit_core::wire::args::Args;
 
 /// Returns the request that the parser of `RL.LIMIT` makes of a call.

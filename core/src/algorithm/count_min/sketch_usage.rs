@@ -6,9 +6,9 @@ use super::secret::{ItemCells, Secret};
 use super::size::SketchSize;
 use super::sketch_change::SketchChange;
 use crate::algorithm::bucket::{Bucket, BucketUsage};
-use crate::kind::Kind;
 use crate::limit::{InfoField, Limit, Usage};
 use crate::number::{Amount, Span, Timestamp};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use std::fmt;
 
@@ -135,7 +135,7 @@ impl SketchUsage {
 }
 
 impl Usage for SketchUsage {
-    const KIND: Kind = Kind::Sketch;
+    const KIND: UsageKind = UsageKind::Sketch;
     const HAS_PIECES: bool = true;
 
     fn is_unused(&self) -> bool {

@@ -6,10 +6,10 @@
 
 use super::lease::Lease;
 use super::lease_table::{ConcurrencyUsage, LeaseDelta};
-use crate::kind::Kind;
 use crate::limit::Token;
 use crate::limit::{InfoField, Usage};
 use crate::number::{Amount, Span, Timestamp};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use crate::wire::name;
 
@@ -58,7 +58,7 @@ impl LeaseDelta<Box<[u8]>> {
 }
 
 impl Usage for ConcurrencyUsage {
-    const KIND: Kind = Kind::Concurrency;
+    const KIND: UsageKind = UsageKind::Concurrency;
     const GROWS: bool = true;
 
     fn is_unused(&self) -> bool {

@@ -7,12 +7,12 @@
 //! entry was added, 2 if some cost of an entry was taken back, 0 otherwise, followed by the timestamp and the cost of
 //! that entry.
 
-use crate::kind::Kind;
 use crate::limit::{InfoField, Usage};
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Amount, Span, Timestamp};
 #[cfg(test)]
 use crate::testing::step_counter;
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use std::collections::VecDeque;
 
@@ -242,7 +242,7 @@ impl LogDelta {
 }
 
 impl Usage for SlidingLogUsage {
-    const KIND: Kind = Kind::SlidingLog;
+    const KIND: UsageKind = UsageKind::SlidingLog;
     const GROWS: bool = true;
 
     fn is_unused(&self) -> bool {

@@ -11,10 +11,10 @@ use crate::ban::BanRule;
 use crate::composite::idempotency::{Charge, Settlement};
 use crate::composite::{Answer, CompositeUsage, MAX_COMPONENTS};
 use crate::evaluate::{Change, Evaluation, Request, evaluate};
-use crate::kind::Kind;
 use crate::limit::{Decision, Identity, Limit, RecoverySource, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{CompositeRequest, Idempotency, KeyRequest, Purpose, Spec};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::Discard;
 use model_parts::*;
 use std::collections::BTreeMap;
@@ -193,7 +193,7 @@ impl Model {
         let mut found = Vec::new();
         for spec in &call.specs {
             let of_kind = |component: &&Component| component.usage.kind() == spec.limit.kind();
-            let leases = spec.limit.kind() == Kind::Concurrency;
+            let leases = spec.limit.kind() == UsageKind::Concurrency;
             let own =
                 self.components.iter().filter(of_kind).find(|component| leases || component.identity == identity(spec));
             let unclaimed = self
@@ -355,7 +355,7 @@ impl Model {
             let whole = Spec { limit: spec.limit.raised_by(spec.keep), keep: Amount::ZERO, ..*spec };
             let usage = self.usage(spec, found[*n]);
             let without_keep = with_limit!(whole, limit => evaluate_any(limit, &usage, now, spec.request));
-            denies(evaluation) && denies(&without_keep) && spec.limit.kind() != Kind::Concurrency
+            denies(evaluation) && denies(&without_keep) && spec.limit.kind() != UsageKind::Concurrency
         });
         let strikes = call.purpose == Purpose::Charge && call.ban.is_some() && for_a_time && by_a_limit;
         Outcome::Denied { strikes }
@@ -373,7 +373,7 @@ impl Model {
     /// Returns `true` if a settlement releases the lease of its id.
     fn releases(&self, call: &CompositeRequest, now: Timestamp) -> bool {
         let mut holders = call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder);
-        let leases = self.components.iter().find(|component| component.usage.kind() == Kind::Concurrency);
+        let leases = self.components.iter().find(|component| component.usage.kind() == UsageKind::Concurrency);
         let holds = |holder| leases.is_some_and(|leases| units_held(&leases.usage, holder, now).is_some());
         call.purpose == Purpose::Settle && holders.any(holds)
     }

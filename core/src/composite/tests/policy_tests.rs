@@ -36,7 +36,7 @@ impl Server {
 
     fn leases(&self) -> usize {
         let components = self.components().into_iter().flat_map(|components| &components.components);
-        let leases = components.filter(|component| component.usage.kind() == crate::kind::Kind::Concurrency);
+        let leases = components.filter(|component| component.usage.kind() == crate::usage_kind::UsageKind::Concurrency);
         leases.map(|component| with_usage!(&component.usage, usage => usage.entries())).sum()
     }
 }
@@ -264,7 +264,7 @@ fn repetition_that_acquires_a_lease_adds_an_entry() {
                 (super::server::call_of(request), StoredUsage::Composite(server.components().unwrap()));
             CompositeEvaluation::at(&call, stored, at(second)).entries(&call, stored, at(second)).collect::<Vec<_>>()
         });
-        let expected = if adds { vec![(crate::kind::Kind::Concurrency, 1, false)] } else { Vec::new() };
+        let expected = if adds { vec![(crate::usage_kind::UsageKind::Concurrency, 1, false)] } else { Vec::new() };
         assert_eq!(entries.unwrap(), expected);
     }
 }

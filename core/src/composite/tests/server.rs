@@ -4,11 +4,11 @@ use super::sent_effects::{check_any, check_each_number, converted};
 use crate::algorithm::any::{AnyUsage, PlainUsage, with_limit, with_usage};
 use crate::composite::{Answer, Component, CompositeEvaluation, CompositeUsage, FastEvaluation, StoredUsage};
 use crate::expiry::{Expiry, StepBack};
-use crate::kind::Kind;
 use crate::limit::{Limit, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{CompositeRequest, KeyRequest};
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
+use crate::usage_kind::UsageKind;
 use crate::wire::codec::Discard;
 use proptest::sample::Index;
 
@@ -381,8 +381,9 @@ impl Server {
 
 /// Asserts that each component has the announced number of entries. (More ids may have expired, and at the last
 /// timestamp a lease expires as soon as it is acquired.)
-fn check_entries(usage: &CompositeUsage, call_text: &[(Kind, usize, bool)], now: Timestamp) {
-    let is_kept = |kind: Kind| kind != Kind::Limits && (kind != Kind::Concurrency || now < Timestamp::MAX);
+fn check_entries(usage: &CompositeUsage, call_text: &[(UsageKind, usize, bool)], now: Timestamp) {
+    let is_kept =
+        |kind: UsageKind| kind != UsageKind::Limits && (kind != UsageKind::Concurrency || now < Timestamp::MAX);
     for (kind, entries, _) in call_text.iter().filter(|(kind, ..)| is_kept(*kind)) {
         let mut of_kind = usage.components.iter().filter(|component| component.usage.kind() == *kind);
         let gets = |component: &Component| with_usage!(&component.usage, usage => usage.entries()) == *entries;

@@ -203,14 +203,14 @@ fn specs_of_one_kind_need_different_windows_or_names() {
 #[test]
 fn identity_of_a_limit_is_its_kind_and_window() {
     for (text, kind, micros, flags) in [
-        ("TOKENBUCKET 10 1 1m", Kind::Bucket, 60_000_000, 0),
-        ("LEAKYBUCKET 10 1 2us", Kind::Bucket, 2, 0),
-        ("FIXED 10 1h", Kind::FixedWindow, 3_600_000_000, 0),
-        ("FIXED 10 1h ALIGNED", Kind::FixedWindow, 3_600_000_000, 1),
-        ("SLIDING 10 1m", Kind::SlidingWindow, 60_000_000, 0),
-        ("SLIDING 10 1m STRICT", Kind::StrictWindow, 60_000_000, 0),
-        ("SLIDINGLOG 10 1m", Kind::SlidingLog, 60_000_000, 0),
-        ("CONCURRENCY 10 1m me", Kind::Concurrency, 0, 0),
+        ("TOKENBUCKET 10 1 1m", UsageKind::Bucket, 60_000_000, 0),
+        ("LEAKYBUCKET 10 1 2us", UsageKind::Bucket, 2, 0),
+        ("FIXED 10 1h", UsageKind::FixedWindow, 3_600_000_000, 0),
+        ("FIXED 10 1h ALIGNED", UsageKind::FixedWindow, 3_600_000_000, 1),
+        ("SLIDING 10 1m", UsageKind::SlidingWindow, 60_000_000, 0),
+        ("SLIDING 10 1m STRICT", UsageKind::StrictWindow, 60_000_000, 0),
+        ("SLIDINGLOG 10 1m", UsageKind::SlidingLog, 60_000_000, 0),
+        ("CONCURRENCY 10 1m me", UsageKind::Concurrency, 0, 0),
     ] {
         let limit = plain(&words(text)).unwrap().limit;
         assert_eq!((limit.kind(), limit.identity()), (kind, Identity { micros, words: flags }), "{text}");

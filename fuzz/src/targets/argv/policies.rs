@@ -4,7 +4,7 @@ use super::{asked, assert_refused_or_sayable};
 use crate::laws::{assert_policy, assert_wire, read_policy};
 use ratelimit_core::AnyLimit;
 use ratelimit_core::policy::{Condition, MergeOutcome, Origin, PolicyLookup, ScaleOutcome, ScaleStep, Scaling, Table};
-use ratelimit_core::syntax::{PolicyRequest, Idempotency, KeyRequest, Policy, name_of_policy};
+use ratelimit_core::syntax::{Idempotency, KeyRequest, Policy, PolicyRequest, name_of_policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Amount, Request, Timestamp};

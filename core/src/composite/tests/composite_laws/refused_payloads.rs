@@ -35,7 +35,7 @@ fn what_no_call_could_have_made_is_refused() {
             usage.components = usage.components[1..].into();
         }),
         ("a component of nothing", |usage| {
-            let unused = AnyUsage::unused(crate::kind::Kind::FixedWindow).unwrap();
+            let unused = AnyUsage::unused(crate::usage_kind::UsageKind::FixedWindow).unwrap();
             usage.components[4].usage = unused.with(*usage.components[4].usage.label());
         }),
         ("nothing", |usage| *usage = CompositeUsage::default()),

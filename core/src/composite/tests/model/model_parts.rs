@@ -60,7 +60,7 @@ pub(super) fn identity(spec: &Spec) -> ComponentIdentity {
     }
 }
 
-pub(super) fn bytes<Label>(any: &AnyUsage<Label>) -> (Kind, crate::testing::encoded_fields::EncodedFields) {
+pub(super) fn bytes<Label>(any: &AnyUsage<Label>) -> (UsageKind, crate::testing::encoded_fields::EncodedFields) {
     (any.kind(), with_usage!(any, usage => crate::testing::encoded_fields::encoded(usage)))
 }
 
@@ -111,7 +111,7 @@ pub(super) fn is_unused(any: &AnyUsage) -> bool {
 /// Returns the time to full recovery for kinds whose recovery does not depend on the limit.
 pub(super) fn reported_reset(any: &AnyUsage, now: Timestamp) -> Span {
     let limit = match any.kind() {
-        Kind::StrictWindow => "SLIDING 1 1s STRICT",
+        UsageKind::StrictWindow => "SLIDING 1 1s STRICT",
         _ => "CONCURRENCY 1 1s me",
     };
     let words = crate::composite::tests::script::words(limit);

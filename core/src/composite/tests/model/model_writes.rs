@@ -69,7 +69,7 @@ impl Model {
                     }
                     if let Change::Charge(cost) = evaluation.change()
                         && remembers
-                        && spec.limit.kind() != Kind::Concurrency
+                        && spec.limit.kind() != UsageKind::Concurrency
                     {
                         component.to_settle += 1;
                         let settlement = &mut component.settlement;
@@ -300,7 +300,8 @@ impl Model {
 
     /// Releases the leases of a holder and returns their number.
     pub(super) fn take_back(&mut self, holder: &[u8], now: Timestamp) -> usize {
-        let Some(component) = self.components.iter_mut().find(|component| component.usage.kind() == Kind::Concurrency)
+        let Some(component) =
+            self.components.iter_mut().find(|component| component.usage.kind() == UsageKind::Concurrency)
         else {
             return 0;
         };

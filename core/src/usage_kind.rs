@@ -51,24 +51,24 @@ macro_rules! algorithms {
     };
 }
 
-macro_rules! kinds {
+macro_rules! usage_kinds {
     ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
         /// Kinds of usage, which are the types of keys in TYPE.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Kind {
+        pub enum UsageKind {
             $($(#[doc = $doc])+ $kind,)+
             /// Composite key: several limits, ids and a ban.
             Limits,
         }
 
-        impl Kind {
+        impl UsageKind {
             /// All kinds.
-            pub const ALL: [Kind; [$($name),+].len() + 1] = [$(Kind::$kind,)+ Kind::Limits];
+            pub const ALL: [UsageKind; [$($name),+].len() + 1] = [$(UsageKind::$kind,)+ UsageKind::Limits];
 
             /// Returns `true` if a usage of this kind cannot be a component of a composite key.
             #[must_use]
             pub fn stands_alone(self) -> bool {
-                self == Kind::Sketch
+                self == UsageKind::Sketch
             }
 
             /// Returns the index of the kind in the list.
@@ -82,11 +82,11 @@ macro_rules! kinds {
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
-                    $(Kind::$kind => $name,)+
-                    Kind::Limits => "rl-limits",
+                    $(UsageKind::$kind => $name,)+
+                    UsageKind::Limits => "rl-limits",
                 }
             }
         }
     };
 }
-algorithms!(kinds, {});
+algorithms!(usage_kinds, {});

@@ -9,24 +9,24 @@ use ratelimit_core::syntax::CompositeRequest;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Span, Timestamp};
 
-/// Limits without entries, evaluated at a composite key that has a component for each. It adds no component and no
-/// entry, so there is always room for it.
-pub struct Rates<'s, 'a> {
+/// Evaluation of limits without entries at a composite key that has a component for each. The call adds no component
+/// and no entry, so it never exceeds a size limit.
+pub struct FastPath<'s, 'a> {
     /// Request of the call.
     pub request: &'s CompositeRequest<'a>,
     evaluation: FastEvaluation,
 }
 
-impl<'s, 'a> Rates<'s, 'a> {
+impl<'s, 'a> FastPath<'s, 'a> {
     /// Evaluates a request at a key; `None` if it needs the general evaluation.
     #[inline(always)]
-    pub fn at(key: &Contents, request: &'s CompositeRequest<'a>, now: Timestamp) -> Option<Rates<'s, 'a>> {
+    pub fn at(key: &Contents, request: &'s CompositeRequest<'a>, now: Timestamp) -> Option<FastPath<'s, 'a>> {
         let evaluation = key.present::<CompositeUsage>()?.evaluate_fast(request, now)?;
-        Some(Rates { request, evaluation })
+        Some(FastPath { request, evaluation })
     }
 }
 
-impl KeyEvaluation for Rates<'_, '_> {
+impl KeyEvaluation for FastPath<'_, '_> {
     fn denies(&self) -> bool {
         self.evaluation.denies()
     }
@@ -48,7 +48,7 @@ impl KeyEvaluation for Rates<'_, '_> {
     }
 }
 
-impl Rates<'_, '_> {
+impl FastPath<'_, '_> {
     /// Charges the limits. Returns the decision, and the time until the key has recovered.
     #[inline(always)]
     fn charge(&self, usage: &mut CompositeUsage, now: Timestamp) -> (Decision, Span) {
@@ -65,7 +65,7 @@ impl Rates<'_, '_> {
     }
 }
 
-impl Apply for Rates<'_, '_> {
+impl Apply for FastPath<'_, '_> {
     type Usage = CompositeUsage;
     type Answer = Answer;
 
