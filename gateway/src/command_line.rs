@@ -135,7 +135,7 @@ pub struct Serve {
     /// Authority that must have signed the certificate of a client of the HTTP listener.
     #[arg(long, env = "RATELIMIT_GATEWAY_HTTP_CLIENT_CA", requires = "http_cert")]
     pub http_client_ca: Option<PathBuf>,
-    /// Addresses of listeners for operators, with commas: health, metrics, and /rlconfig, the limits of the files.
+    /// Addresses of listeners for operators, with commas: health, metrics, and /rlconfig, the limits of the configuration.
     #[arg(long, env = "RATELIMIT_GATEWAY_DEBUG", value_delimiter = ',')]
     pub debug: Vec<SocketAddr>,
     /// Certificate of the listeners for operators, with --debug-key.

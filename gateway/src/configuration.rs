@@ -1,4 +1,5 @@
-//! Configuration files: the limits of domains in the format of envoyproxy/ratelimit, and the rules of forward auth.
+//! Configuration by files or by a control plane: the limits of domains in the format of envoyproxy/ratelimit, and in
+//! files the rules of forward auth.
 
 mod domain;
 mod dump;
@@ -8,23 +9,27 @@ mod import;
 mod source;
 
 pub use domain::{Domain, MatchedRule, MetricName, RuleLimit};
+pub use format::{DescriptorEntry, RateLimitEntry, Replaces};
 pub use forward::{HttpRule, HttpRules};
 pub use import::ImportedPolicies;
 pub use source::ConfigSource;
 
+use serde_saphyr::{Location, Spanned};
 use std::collections::HashMap;
 
-/// Content of all configuration files.
+/// Content of all configuration files, or of all resources of a control plane.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// Domains of the files. Policies apply to all other domains.
+    /// Domains with rules. Policies apply to all other domains.
     pub domains: HashMap<String, Domain>,
+    /// `true` if a file has a domain, or if a control plane has sent its domains, even if there are none.
+    pub has_domains: bool,
     /// Rules of forward auth.
     pub http: HttpRules,
-    /// `true` if a domain may be in several files.
+    /// `true` if a domain may be in several files or resources.
     merges_domains: bool,
-    /// File of each domain.
-    files: HashMap<String, String>,
+    /// File or resource of each domain.
+    sources: HashMap<String, String>,
 }
 
 impl Config {
@@ -32,6 +37,13 @@ impl Config {
     #[must_use]
     pub fn new(merges_domains: bool) -> Config {
         Config { merges_domains, ..Config::default() }
+    }
+
+    /// Creates the configuration of a control plane without a resource; `merges_domains` allows a domain in several
+    /// resources.
+    #[must_use]
+    pub fn from_control_plane(merges_domains: bool) -> Config {
+        Config { has_domains: true, ..Config::new(merges_domains) }
     }
 
     /// Adds a file, which may have several documents.
@@ -42,20 +54,7 @@ impl Config {
         for document in parse_documents(file, text)? {
             match document {
                 format::Document { domain: Some(name), descriptors, http: None, .. } => {
-                    let in_file = |error: String| format!("{file}: {error}");
-                    if name.value.is_empty() {
-                        return Err(in_file(at_line(&name, "the domain must have a name")));
-                    }
-                    if let Some(first) = self.files.insert(name.value.clone(), file.to_owned())
-                        && !self.merges_domains
-                    {
-                        let shown = name.value.escape_debug();
-                        let error =
-                            format!("the domain is there twice: {shown} is in {first} (--merge-domains allows it)");
-                        return Err(in_file(at_line(&name, &error)));
-                    }
-                    let domain = self.domains.entry(name.value.clone()).or_default();
-                    domain.add(&name.value, descriptors.unwrap_or_default()).map_err(in_file)?;
+                    self.add_domain(file, &name, descriptors.unwrap_or_default())?;
                 }
                 format::Document { domain: None, descriptors: None, http: Some(http), .. } => {
                     if self.http.is_set {
@@ -68,6 +67,39 @@ impl Config {
         }
         Ok(())
     }
+
+    /// Adds a domain of a file or of a resource, the source.
+    ///
+    /// # Errors
+    /// If the name is empty, if another source has the domain, or if a descriptor is malformed: the first error, with
+    /// the source.
+    pub fn add_domain(
+        &mut self,
+        source: &str,
+        name: &Spanned<String>,
+        descriptors: Vec<DescriptorEntry>,
+    ) -> Result<(), String> {
+        let in_source = |error: String| format!("{source}: {error}");
+        if name.value.is_empty() {
+            return Err(in_source(at_line(name, "the domain must have a name")));
+        }
+        if let Some(first) = self.sources.insert(name.value.clone(), source.to_owned())
+            && !self.merges_domains
+        {
+            let shown = name.value.escape_debug();
+            let error = format!("the domain is there twice: {shown} is in {first} (--merge-domains allows it)");
+            return Err(in_source(at_line(name, &error)));
+        }
+        self.has_domains = true;
+        let domain = self.domains.entry(name.value.clone()).or_default();
+        domain.add(&name.value, descriptors).map_err(in_source)
+    }
+}
+
+/// Returns a value that is in no file, so that errors about it name no line.
+#[must_use]
+pub fn without_line<T>(value: T) -> Spanned<T> {
+    Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
 }
 
 /// Parses the documents of a file.
@@ -104,8 +136,11 @@ fn manifest_kind(text: &str) -> Option<String> {
     objects.into_iter().next().map(|object| object.kind)
 }
 
-/// Returns an error message with the line of a value.
-fn at_line<T>(spanned: &serde_saphyr::Spanned<T>, error: &str) -> String {
+/// Returns an error message with the line of a value, if it is in a file.
+fn at_line<T>(spanned: &Spanned<T>, error: &str) -> String {
+    if spanned.defined == Location::UNKNOWN {
+        return error.to_owned();
+    }
     format!("line {}: {error}", spanned.defined.line())
 }
 

@@ -1,5 +1,5 @@
 //! HTTP service: forward auth (`/check`), the rate limit service in JSON (`/json`), metrics and health; and the service
-//! for operators, with the limits of the files (`/rlconfig`).
+//! for operators, with the limits of the configuration (`/rlconfig`).
 
 mod forward_auth;
 mod json;
@@ -63,18 +63,18 @@ async fn healthcheck(State(state): State<HttpState>) -> (StatusCode, &'static st
     if state.ready.load(Ordering::Acquire) { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
 }
 
-/// Answers `/rlconfig` with the limits of the files.
+/// Answers `/rlconfig` with the limits of the configuration.
 async fn configuration(State(state): State<HttpState>) -> String {
     state.rls.config.load().to_text()
 }
 
-/// Answers `/readyz`: ready from the server's first reply until the drain. An outage does not change that, or all
-/// replicas of the gateway would be taken out of service at once.
+/// Answers `/readyz`: ready from the server's first reply, and the first configuration of a control plane, until the
+/// drain. An outage of either does not change that, or all replicas of the gateway would be taken out of service at once.
 async fn ready(State(state): State<HttpState>) -> (StatusCode, &'static str) {
     if state.ready.load(Ordering::Acquire) {
         (StatusCode::OK, "ok\n")
     } else if state.rls.evaluator.upstream.has_replied() {
-        (StatusCode::SERVICE_UNAVAILABLE, "beginning or ending\n")
+        (StatusCode::SERVICE_UNAVAILABLE, "beginning, without a configuration of the control plane, or ending\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the server has not answered yet\n")
     }

@@ -1,5 +1,6 @@
 //! Metrics for Prometheus.
 
+pub mod control_plane;
 pub mod envoyproxy;
 
 use crate::call::Operation;

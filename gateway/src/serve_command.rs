@@ -13,6 +13,7 @@ use crate::process::{Signals, bind};
 use crate::reload::{self, Reloadable};
 use crate::rls::{self, Rls};
 use crate::upstream::Upstream;
+use crate::xds::XdsClient;
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -43,11 +44,9 @@ const HEALTH_SERVICES: [&str; 3] = ["", rls::NAME, "ratelimit"];
 pub async fn serve(options: Serve) -> Result<(), String> {
     // First of all: an early signal would otherwise end the process without a drain.
     let mut signals = Signals::new()?;
-    if options.xds.address.is_some() {
-        return Err("--xds: the client of the control plane is missing in this build".to_owned());
-    }
     let prometheus = metrics::install(options.metrics_format)?;
     let config = watch_configuration(&options)?;
+    let xds = XdsClient::new(&options.xds, options.merge_domains, Arc::clone(&config))?;
     let (policies, upstream) = (Arc::new(PolicyCache::default()), Arc::new(Upstream::new(options.address()?)));
     let evaluator = Arc::new(new_evaluator(&options, Arc::clone(&upstream), Arc::clone(&policies)));
     let rls = Rls {
@@ -69,6 +68,10 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     }
     tokio::spawn(async move { upstream.run(&policies).await });
     tokio::spawn(run_metrics_upkeep(prometheus.clone()));
+    let awaits_config = xds.is_some() && !options.xds.force_start;
+    if let Some(xds) = xds {
+        tokio::spawn(xds.run());
+    }
     let metrics = http::MetricsPage::new(prometheus, options.metrics_cache);
     let (reporter, health) = tonic_health::server::health_reporter();
     let mut readiness = Readiness { ready: Arc::default(), reporter };
@@ -96,7 +99,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let becoming_ready = {
         let (mut readiness, evaluator) = (readiness.clone(), Arc::clone(&evaluator));
         tokio::spawn(async move {
-            while !evaluator.upstream.has_replied() {
+            while !evaluator.upstream.has_replied() || (awaits_config && !config.load().has_domains) {
                 sleep(POLL_INTERVAL).await;
             }
             readiness.set(ServingStatus::Serving).await;

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -61,7 +62,8 @@ class Gateway:
         self._wait = wait
         # With https, only the port is polled, because no certificate has this address.
         self._scheme = scheme
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_file = Path(self._owned.enter_context(tempfile.TemporaryDirectory()), "log")
         self.log = ""
         self.channel: grpc.Channel | None = None
 
@@ -78,12 +80,10 @@ class Gateway:
         addresses = {"--server": self.server, "--grpc": f"127.0.0.1:{self.grpc}"}
         addresses["--http"] = f"127.0.0.1:{self.http}"
         words = [word for pair in addresses.items() for word in pair]
-        self._process = subprocess.Popen(
-            [BINARY, "serve", *words, *self._options],
-            env=self._environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with self._log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                [BINARY, "serve", *words, *self._options], env=self._environment, stderr=log
+            )
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.grpc}")
         self._should_rate_limit = self.channel.unary_unary(
             "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
@@ -95,7 +95,7 @@ class Gateway:
 
     def _answers(self, path: str) -> bool:
         if self._process is not None and (status := self._process.poll()) is not None:
-            raise AssertionError(f"ended with {status}: {self._process.stderr.read()}")
+            raise AssertionError(f"ended with {status}: {self.log_so_far()}")
         try:
             if self._scheme == "https":
                 socket.create_connection(("127.0.0.1", self.http), 1).close()
@@ -116,9 +116,13 @@ class Gateway:
     def ended(self) -> int:
         """Wait for the end and return the exit status. `log` has the log then."""
         process, self._process = self._process, None
-        _, self.log = process.communicate(timeout=30)
+        status = process.wait(timeout=30)
+        self.log = self.log_so_far()
         self.channel.close()
-        return process.returncode
+        return status
+
+    def log_so_far(self) -> str:
+        return self._log_file.read_text()
 
     def ask(self, *descriptors: common.RateLimitDescriptor, domain: str = "api", hits: int = 0):
         """Return the response of the rate limit service."""

@@ -171,7 +171,10 @@ fn certificates(address: &Address) -> RedisResult<Option<TlsCertificates>> {
 
 /// Reads a PEM file and checks that it has a section with this label. TLS would accept a file without one, and then
 /// trust no server.
-fn read_pem(path: &Path, label: &str) -> std::io::Result<Vec<u8>> {
+///
+/// # Errors
+/// If the file cannot be read or has no such section. The error names the file.
+pub fn read_pem(path: &Path, label: &str) -> std::io::Result<Vec<u8>> {
     let name_file = |why: &dyn std::fmt::Display| std::io::Error::other(format!("{}: {why}", path.display()));
     let bytes = std::fs::read(path).map_err(|error| name_file(&error))?;
     if !String::from_utf8_lossy(&bytes).contains(&format!("{label}-----")) {

@@ -56,7 +56,7 @@ pub struct DescriptorEntry {
 }
 
 /// Limit of a descriptor.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimitEntry {
     /// Unit of the window: `second` to `year`.

@@ -63,16 +63,15 @@ pub fn resolve(
         let message = format!("a request must have 1 to {MAX_DESCRIPTORS} descriptors, not {}", descriptors.len());
         return Err(RequestError::TooLarge(message));
     }
-    let context =
-        Resolver { domain, file: config.domains.get(domain), has_no_files: config.domains.is_empty(), settings };
+    let context = Resolver { domain, rules: config.domains.get(domain), has_domains: config.has_domains, settings };
     // Without presence in proto3, 0 means the default of 1.
     let hits = u64::from((*hits_addend).max(1));
     let mut parts = vec![];
     let (mut names, mut replaced): (Vec<Option<String>>, HashSet<String>) = (vec![], HashSet::new());
     for descriptor in descriptors {
         let descriptor = ParsedDescriptor::new(descriptor, settings)?;
-        let found = match context.file {
-            Some(file) if descriptor.limit.is_none() => Some(file.find(&descriptor.entries, settings.ipv6_prefix)),
+        let found = match context.rules {
+            Some(rules) if descriptor.limit.is_none() => Some(rules.find(&descriptor.entries, settings.ipv6_prefix)),
             _ => None,
         };
         names.push(found.as_ref().and_then(|found| found.as_ref().map(|found| found.name.clone())));
@@ -183,10 +182,10 @@ impl<'a> ParsedDescriptor<'a> {
 /// Resolver of the descriptors of a request.
 struct Resolver<'a> {
     domain: &'a str,
-    /// Rules of the domain, if a file has it.
-    file: Option<&'a Domain>,
-    /// `true` if no file has any domain.
-    has_no_files: bool,
+    /// Rules of the domain, if the configuration has it.
+    rules: Option<&'a Domain>,
+    /// `true` if files or a control plane configure domains.
+    has_domains: bool,
     settings: &'a RequestSettings,
 }
 
@@ -195,8 +194,8 @@ impl Resolver<'_> {
     fn apply_policies(&self, descriptor: &ParsedDescriptor<'_>, hits: u64) -> RequestPart {
         let escaped = EscapedDescriptor::new(self.domain, descriptor.entries.iter().copied())
             .group_addresses(self.settings.ipv6_prefix);
-        // A domain that is in no file has no limits if other domains are, as in envoyproxy/ratelimit.
-        let limit = descriptor.limit.filter(|_| self.file.is_some() || self.has_no_files);
+        // Beside a configuration, a domain without rules has no limits, as in envoyproxy/ratelimit.
+        let limit = descriptor.limit.filter(|_| self.rules.is_some() || !self.has_domains);
         let rule = match limit {
             Some(limit) => match override_rule(limit) {
                 Some(rule) => rule,
@@ -204,14 +203,14 @@ impl Resolver<'_> {
             },
             None => Rule::Policies(escaped.policy_names()),
         };
-        let default = if self.file.is_some() { Charge::Always } else { Charge::AllOrNone };
+        let default = if self.rules.is_some() { Charge::Always } else { Charge::AllOrNone };
         let charge = RuleCharge { own: None, default }.or(self.settings.charge);
         let metric = limit.map(|_| MetricName { rule: "override".to_owned(), values: None, is_override: true });
         let rule_call = |call| RuleCall { metric, ..RuleCall::new(call) };
         descriptor.part(escaped.key(), rule, hits, charge, rule_call)
     }
 
-    /// Applies a rule of a file.
+    /// Applies a rule of the configuration.
     fn apply_rule(&self, found: MatchedRule, descriptor: &ParsedDescriptor<'_>, hits: u64) -> RequestPart {
         let RuleLimit::Limited(rule) = found.limit else { return RequestPart::Unlimited };
         let entries = found.key_entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));

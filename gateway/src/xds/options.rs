@@ -4,7 +4,7 @@ use clap::Args;
 use std::path::PathBuf;
 
 /// Options of `serve` for a control plane that sends the limits of domains.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct XdsOptions {
     /// Control plane (host:port) that sends the limits of domains by xDS, as Envoy Gateway does, instead of --config.
     #[arg(

@@ -1,0 +1,136 @@
+//! Connections to the control plane.
+
+use super::XdsOptions;
+use hyper_util::client::legacy::connect::HttpConnector;
+use ratelimit_link::connect::read_pem;
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::timeout;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+/// Timeout of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time after which the system probes an idle connection.
+const PROBE_AFTER: Duration = Duration::from_secs(5);
+/// Time after which a connection whose peer acknowledges nothing ends.
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Address of a control plane, and the files for its TLS.
+#[derive(Debug)]
+pub struct ControlPlane {
+    endpoint: Endpoint,
+    tls: Option<Tls>,
+}
+
+/// Settings of TLS. The files are read at each connection, so that renewed ones are used.
+#[derive(Debug)]
+struct Tls {
+    server_name: String,
+    authority: Option<PathBuf>,
+    identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl ControlPlane {
+    /// Creates a control plane without connecting to it.
+    ///
+    /// # Errors
+    /// If the address or a file is malformed.
+    pub fn new(address: &str, options: &XdsOptions) -> Result<ControlPlane, String> {
+        let XdsOptions { tls, authority, certificate, key, server_name, .. } = options;
+        let identity = certificate.clone().zip(key.clone());
+        let tls = *tls || authority.is_some() || identity.is_some() || server_name.is_some();
+        let scheme = if tls { "https" } else { "http" };
+        let malformed = || "--xds must be such as localhost:18000".to_owned();
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| malformed())?;
+        let uri = endpoint.uri();
+        let host = uri.host().filter(|host| !host.is_empty() && uri.path() == "/" && uri.query().is_none());
+        let (Some(host), Some(_)) = (host, uri.port_u16()) else { return Err(malformed()) };
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let tls = tls.then(|| Tls {
+            server_name: server_name.clone().unwrap_or(host),
+            authority: authority.clone(),
+            identity,
+        });
+        let control_plane = ControlPlane { endpoint, tls };
+        control_plane.endpoint()?;
+        Ok(control_plane)
+    }
+
+    /// Returns the endpoint with the files for TLS as they are now.
+    fn endpoint(&self) -> Result<Endpoint, String> {
+        let Some(tls) = &self.tls else { return Ok(self.endpoint.clone()) };
+        let read = |path, label| read_pem(path, label).map_err(|error| error.to_string());
+        let mut config = ClientTlsConfig::new().domain_name(&tls.server_name).timeout(CONNECT_TIMEOUT);
+        config = match &tls.authority {
+            Some(authority) => config.ca_certificate(Certificate::from_pem(read(authority, "CERTIFICATE")?)),
+            None => config.with_native_roots(),
+        };
+        if let Some((certificate, key)) = &tls.identity {
+            config = config.identity(Identity::from_pem(read(certificate, "CERTIFICATE")?, read(key, "PRIVATE KEY")?));
+        }
+        self.endpoint
+            .clone()
+            .tls_config(config)
+            .map_err(|error| format!("TLS with the control plane: {}", chain(&error)))
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or if the control plane cannot be reached or does not accept TLS as configured.
+    pub async fn connect(&self) -> Result<Channel, String> {
+        let endpoint = self.endpoint()?;
+        match timeout(CONNECT_TIMEOUT, endpoint.connect_with_connector(connector())).await {
+            Ok(connected) => connected.map_err(|error| chain(&error)),
+            Err(_) => Err("no connection in time".to_owned()),
+        }
+    }
+}
+
+/// Returns a connector whose connections end if the peer is unreachable. TCP finds that out, not PINGs of HTTP/2:
+/// servers in Go end a connection with more than one PING in five minutes.
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_keepalive(Some(PROBE_AFTER));
+    connector.set_keepalive_interval(Some(PROBE_AFTER));
+    connector.set_keepalive_retries(Some(2));
+    // Without it, data without an acknowledgement would be sent again for a quarter of an hour.
+    #[cfg(target_os = "linux")]
+    connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
+    connector
+}
+
+/// Returns the messages of an error and its sources.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let sources = std::iter::successors(Some(error), |error| (*error).source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ControlPlane, XdsOptions};
+
+    #[test]
+    fn address_must_be_a_host_and_a_port() {
+        let host = |address: &str| {
+            let options = XdsOptions { tls: true, ..XdsOptions::default() };
+            ControlPlane::new(address, &options).map(|parsed| parsed.tls.unwrap().server_name)
+        };
+        assert_eq!(host("envoy-gateway:18001").as_deref(), Ok("envoy-gateway"));
+        assert_eq!(host("[::1]:18001").as_deref(), Ok("::1"));
+        for malformed in ["", "a", "a:", ":1", "a:x", "a:70000", "http://a:1", "a:1/b", "a:1?b", "[::1", "a b:1"] {
+            assert_eq!(host(malformed), Err("--xds must be such as localhost:18000".to_owned()), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn tls_is_implied_by_its_settings() {
+        let is_tls = |options| ControlPlane::new("localhost:1", &options).unwrap().tls.is_some();
+        assert!(!is_tls(XdsOptions::default()));
+        assert!(is_tls(XdsOptions { tls: true, ..XdsOptions::default() }));
+        assert!(is_tls(XdsOptions { server_name: Some("a".to_owned()), ..XdsOptions::default() }));
+    }
+}

@@ -1,0 +1,84 @@
+//! Resources of a response, as the configuration that files with the same limits would have.
+
+use super::messages::{
+    DiscoveryResponse, RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
+};
+use crate::configuration::{Config, DescriptorEntry, RateLimitEntry, Replaces, without_line};
+use crate::rls::to_json;
+use prost::Message as _;
+use prost_types::{Any, Struct};
+use serde_json::{Map, Value};
+
+/// Type of the resources.
+pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+
+/// Reads the configuration of a response; `merges_domains` allows a domain in several resources.
+///
+/// # Errors
+/// If a resource cannot be decoded or is malformed: the first error, with the name of the resource.
+pub fn read(response: &DiscoveryResponse, merges_domains: bool) -> Result<Config, String> {
+    check_type(&response.type_url)?;
+    let mut config = Config::from_control_plane(merges_domains);
+    for (index, resource) in response.resources.iter().enumerate() {
+        let resource = decode(resource).map_err(|error| format!("resource {index}: {error}"))?;
+        let name = if resource.name.is_empty() { format!("resource {index}") } else { resource.name };
+        let descriptors = resource.descriptors.into_iter().map(descriptor).collect();
+        config.add_domain(&name, &without_line(resource.domain), descriptors)?;
+    }
+    Ok(config)
+}
+
+fn decode(resource: &Any) -> Result<RateLimitConfig, String> {
+    check_type(&resource.type_url)?;
+    RateLimitConfig::decode(resource.value.as_slice()).map_err(|error| error.to_string())
+}
+
+fn check_type(type_url: &str) -> Result<(), String> {
+    if type_url == TYPE_URL {
+        return Ok(());
+    }
+    Err(format!("the type must be {TYPE_URL}, not '{}'", type_url.escape_debug()))
+}
+
+fn descriptor(descriptor: RateLimitDescriptor) -> DescriptorEntry {
+    let children = descriptor.descriptors.into_iter().map(self::descriptor).collect();
+    DescriptorEntry {
+        key: without_line(descriptor.key),
+        value: descriptor.value,
+        rate_limit: descriptor.rate_limit.map(limit),
+        descriptors: Some(children),
+        shadow_mode: descriptor.shadow_mode,
+        quota_mode: descriptor.quota_mode,
+        share_threshold: false,
+        detailed_metric: descriptor.detailed_metric,
+        value_to_metric: false,
+        metadata: descriptor.metadata.as_ref().map(object),
+    }
+}
+
+fn limit(policy: RateLimitPolicy) -> RateLimitEntry {
+    let replaces = |RateLimitReplace { name }| Some(Replaces { name: Some(name) });
+    RateLimitEntry {
+        unit: Some(without_line(unit_name(policy.unit))),
+        requests_per_unit: Some(policy.requests_per_unit),
+        unlimited: policy.unlimited,
+        name: policy.name,
+        replaces: policy.replaces.into_iter().map(replaces).collect(),
+        ..RateLimitEntry::default()
+    }
+}
+
+/// Returns the name of a unit as a file has it, or the number of an unknown one.
+fn unit_name(number: i32) -> String {
+    RateLimitUnit::try_from(number).map_or_else(|_| number.to_string(), |unit| format!("{unit:?}").to_lowercase())
+}
+
+fn object(metadata: &Struct) -> Map<String, Value> {
+    match to_json(metadata) {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

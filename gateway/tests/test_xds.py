@@ -1,0 +1,522 @@
+"""Limits of a control plane, in the forms in which Envoy Gateway sends them."""
+
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+from control_plane import NODE, TYPE_URL, ControlPlane, entry, limit, resource
+from envoy_data_plane.envoy.extensions.common.ratelimit import v3 as common
+from envoy_data_plane.envoy.type import v3 as types
+from google.protobuf import any_pb2
+from redis import Redis
+from running import BINARY, OK, OVER, Gateway
+
+from support import poll
+from support.certificates import certificates, make_certificate
+from support.server import Server
+
+__all__ = ["certificates"]
+
+Start = Callable[..., Gateway]
+needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
+AWAY = "the control plane is away"
+ROUTE = "httproute/default/shop/rule/0/match/0/*"
+
+
+@pytest.fixture
+def plane() -> Iterator[ControlPlane]:
+    with ExitStack() as owned, ControlPlane(owned) as plane:
+        yield plane
+
+
+@pytest.fixture
+def gateway(server: Server, start: Start, plane: ControlPlane) -> Gateway:
+    plane.push()
+    return start(server.port, "--xds", plane.address)
+
+
+def described(*entries: tuple[str, str], **more: object) -> common.RateLimitDescriptor:
+    pairs = [common.RateLimitDescriptorEntry(key=key, value=value) for key, value in entries]
+    return common.RateLimitDescriptor(entries=pairs, **more)
+
+
+def user(value: str) -> common.RateLimitDescriptor:
+    return described(("user", value))
+
+
+def users(requests: int, domain: str = "api", **more: object) -> any_pb2.Any:
+    return resource(domain, entry("user", limit=limit(requests, **more)))
+
+
+def passed(gateway: Gateway, asked: common.RateLimitDescriptor, domain: str = "api") -> int:
+    """Return how many of 8 requests pass."""
+    return sum(gateway.passes(asked, domain=domain) for _ in range(8))
+
+
+def test_push_applies_and_unchanged_limits_keep_their_usage(
+    gateway: Gateway, plane: ControlPlane
+) -> None:
+    plane.apply(users(2), users(3, "other"))
+    assert [passed(gateway, user("1")), passed(gateway, user("1"), "other")] == [2, 3]
+    plane.apply(users(5), users(3, "other"))
+    assert [passed(gateway, user("2")), passed(gateway, user("1"), "other")] == [5, 0]
+
+
+def test_calls_during_pushes_see_one_configuration(gateway: Gateway, plane: ControlPlane) -> None:
+    def rules(requests: int) -> any_pb2.Any:
+        return resource("api", *(entry(key, limit=limit(requests, "YEAR")) for key in "ab"))
+
+    plane.apply(rules(0))
+    both = described(("a", "1")), described(("b", "1"))
+    seen, is_done = set(), threading.Event()
+
+    def call() -> None:
+        while not is_done.is_set():
+            statuses = gateway.ask(*both).statuses
+            seen.add(tuple(status.current_limit.requests_per_unit for status in statuses))
+
+    with ThreadPoolExecutor(4) as pool:
+        callers = [pool.submit(call) for _ in range(4)]
+        for round_ in range(20):
+            plane.apply(rules(round_))
+        is_done.set()
+        for caller in callers:
+            caller.result()
+    assert seen == {(round_, round_) for round_ in range(20)} & seen
+    assert len(seen) > 1
+
+
+def test_first_request_has_the_node_and_every_push_is_acknowledged(
+    server: Server, start: Start, plane: ControlPlane
+) -> None:
+    versions = [plane.push(users(2))]
+    gateway = start(server.port, "--xds", plane.address)
+    versions.append(plane.apply(users(2)))
+    first, *others = plane.requests
+    assert (first.node.id, first.node.user_agent_name) == (NODE, "ratelimit-gateway")
+    assert (first.type_url, list(first.resource_names)) == (TYPE_URL, [])
+    assert (first.version_info, first.response_nonce) == ("", "")
+    assert [(it.version_info, it.response_nonce) for it in others] == [
+        (versions[0], "1"),
+        (versions[1], "2"),
+    ]
+    assert not any(it.HasField("error_detail") for it in others)
+    assert gateway.metric("ratelimit_gateway_xds_pushes_total", result="applied") == 2
+
+
+def test_node_id_is_an_option(server: Server, start: Start, plane: ControlPlane) -> None:
+    start(server.port, "--xds", plane.address, "--xds-node-id", "mine", "--force-start")
+    poll.until(lambda: plane.requests, "the gateway subscribes")
+    assert plane.requests[0].node.id == "mine"
+
+
+def test_domain_that_is_not_pushed_has_the_policies_of_the_server(
+    gateway: Gateway, plane: ControlPlane, policy: Callable[..., int]
+) -> None:
+    policy("api|user", "FIXED 1 1d")
+    policy("other|user", "FIXED 3 1d")
+    plane.apply(users(2))
+    assert [passed(gateway, user("1")), passed(gateway, user("1"), "other")] == [2, 3]
+
+
+def test_removal_of_all_resources_removes_all_limits(
+    gateway: Gateway, plane: ControlPlane, redis: Redis
+) -> None:
+    plane.apply(users(2))
+    assert passed(gateway, user("1")) == 2
+    plane.apply()
+    before = redis.keys("*")
+    override = common.RateLimitDescriptorRateLimitOverride(
+        requests_per_unit=0, unit=types.RateLimitUnit.DAY
+    )
+    assert passed(gateway, user("1")) == 8
+    assert passed(gateway, described(("user", "1"), limit=override)) == 8
+    assert redis.keys("*") == before
+
+
+def test_override_of_a_pushed_limit_applies(gateway: Gateway, plane: ControlPlane) -> None:
+    plane.apply(users(2))
+    override = common.RateLimitDescriptorRateLimitOverride(
+        requests_per_unit=4, unit=types.RateLimitUnit.DAY
+    )
+    assert passed(gateway, described(("user", "1"), limit=override)) == 4
+
+
+def test_rules_of_envoy_gateway_are_served(gateway: Gateway, plane: ControlPlane) -> None:
+    cidr, inverted = "192.168.0.0/16", "invert:192.168.0.0/24"
+    plane.apply(
+        resource(
+            "default/eg/http",
+            entry(
+                ROUTE,
+                ROUTE,
+                entry("rule-0-match-0", limit=limit(1)),
+                entry("rule-1-match-0", "rule-1-match-0", limit=limit(2)),
+                entry(
+                    "rule-2-match-0",
+                    "rule-2-match-0",
+                    entry("rule-2-method", "rule-2-method", entry("rule-2-path", limit=limit(3))),
+                ),
+                entry("masked_remote_address", cidr, entry("remote_address", limit=limit(4))),
+                entry("masked_remote_address", "10.0.0.0/8", limit=limit(5)),
+                entry("masked_remote_address", inverted, limit=limit(6)),
+                entry("rule-6-match--1", "rule-6-match--1", limit=limit(7)),
+                entry("rule-7-match-0", "rule-7-match-0", limit=limit(1), shadow_mode=True),
+                entry(
+                    "rule-8-match-0", "rule-8-match-0", limit=limit(0, "UNKNOWN", unlimited=True)
+                ),
+            ),
+        ),
+        resource(
+            "default/policy",
+            entry(
+                "default/policy/rule/0",
+                "default/policy/rule/0",
+                entry("rule-0-match-0", limit=limit(2, "YEAR")),
+            ),
+        ),
+    )
+
+    def count(*entries: tuple[str, str]) -> int:
+        return passed(gateway, described((ROUTE, ROUTE), *entries), "default/eg/http")
+
+    def same(*names: str) -> list[tuple[str, str]]:
+        return [(name, name) for name in names]
+
+    assert [count(("rule-0-match-0", value)) for value in ("a", "b")] == [1, 1], "distinct"
+    assert count(*same("rule-1-match-0")) == 2, "exact"
+    assert count(*same("rule-2-match-0", "rule-2-method"), ("rule-2-path", "/")) == 3, "nested"
+    assert count(*same("rule-2-match-0", "rule-2-method")) == 8, "no limit at this depth"
+    masked = "masked_remote_address"
+    for address in ("192.168.0.1", "192.168.0.2"):
+        assert count((masked, cidr), ("remote_address", address)) == 4, "distinct addresses"
+    assert count((masked, "10.0.0.0/8")) == 5, "one limit for a network"
+    assert count((masked, inverted)) == 6, "one limit for all others"
+    assert count(*same("rule-6-match--1")) == 7, "every request"
+    assert count(*same("rule-7-match-0")) == 8, "shadow"
+    assert gateway.metric("ratelimit_gateway_decisions_total", outcome="shadow") == 7
+    assert count(*same("rule-8-match-0")) == 8, "unlimited"
+    shared = (*same("default/policy/rule/0"), ("rule-0-match-0", "a"))
+    assert passed(gateway, described(*shared), "default/policy") == 2, "shared by routes"
+
+
+@pytest.mark.parametrize("unit", ["SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR"])
+def test_unit_is_answered(gateway: Gateway, plane: ControlPlane, unit: str) -> None:
+    plane.apply(users(9, unit=unit))
+    answered = gateway.ask(user("1")).statuses[0].current_limit
+    assert (answered.requests_per_unit, answered.unit.name) == (9, unit)
+
+
+def test_limit_replaces_another(gateway: Gateway, plane: ControlPlane) -> None:
+    plane.apply(
+        resource(
+            "api",
+            entry("user", limit=limit(1, name="usual")),
+            entry("plan", "gold", limit=limit(3, replaces=[{"name": "usual"}])),
+        )
+    )
+    both = user("1"), described(("plan", "gold"))
+    assert sum(gateway.passes(*both) for _ in range(5)) == 3
+    assert passed(gateway, user("1")) == 1, "it was not charged"
+
+
+def test_metrics_and_metadata_of_rules(server: Server, start: Start, plane: ControlPlane) -> None:
+    plane.push(
+        resource(
+            "api",
+            entry(
+                "user",
+                limit=limit(2),
+                detailed_metric=True,
+                metadata={"team": "first", "size": 3, "nested": {"list": [True, None]}},
+            ),
+        )
+    )
+    gateway = start(server.port, "--xds", plane.address, "--response-metadata")
+    metadata = gateway.ask(user("1")).dynamic_metadata.to_dict()["metadata"]
+    assert metadata == {"team": "first", "size": 3, "nested": {"list": [True, None]}}
+    counted = {"domain": "api", "policy": "user", "values": "user_1", "outcome": "allowed"}
+    assert gateway.metric("ratelimit_gateway_decisions_total", **counted) == 1
+
+
+def test_quota_denies_only_with_all_others(gateway: Gateway, plane: ControlPlane) -> None:
+    quota = [entry(key, limit=limit(size), quota_mode=True) for key, size in (("a", 1), ("b", 2))]
+    plane.apply(resource("api", *quota))
+    both = described(("a", "1")), described(("b", "1"))
+    assert sum(gateway.passes(*both) for _ in range(5)) == 2
+
+
+def test_denied_requests_are_charged(
+    server: Server, start: Start, gateway: Gateway, plane: ControlPlane
+) -> None:
+    plane.apply(users(10))
+
+    def codes(gateway: Gateway, value: str) -> list[object]:
+        asked = [described(("user", value), hits_addend=hits) for hits in (12, 0)]
+        return [gateway.ask(one).overall_code for one in asked]
+
+    assert codes(gateway, "1") == [OVER, OVER]
+    other = start(server.port, "--xds", plane.address, "--charge", "all-or-none")
+    assert codes(other, "2") == [OVER, OK]
+
+
+WRONG = {
+    "eon": entry("a", limit={"unit": 9, "requests_per_unit": 1}),
+    "unknown": entry("a", limit={"unit": 0, "requests_per_unit": 1}),
+    "twice": entry("a", "", entry("b"), entry("b")),
+    "no key": entry("a", "", entry("")),
+    "replaces itself": entry("a", limit=limit(1, name="x", replaces=[{"name": "x"}])),
+    "replaces nothing": entry("a", limit=limit(1, replaces=[{}])),
+    "unlimited": entry("a", limit=limit(1, unlimited=True)),
+}
+
+
+def as_yaml(descriptor: dict) -> str:
+    """Return a descriptor in the format of files."""
+    fields = [f"key: '{descriptor['key']}'"]
+    if (rate_limit := descriptor.get("rate_limit")) is not None:
+        units = {0: "unknown", 4: "day", 9: "'9'"}
+        words = [f"unit: {units[rate_limit['unit']]}"]
+        words.append(f"requests_per_unit: {rate_limit['requests_per_unit']}")
+        words += ["unlimited: true"] if rate_limit.get("unlimited") else []
+        words += [f"name: {rate_limit['name']}"] if "name" in rate_limit else []
+        if "replaces" in rate_limit:
+            names = [f"{{name: {it['name']}}}" if it else "{}" for it in rate_limit["replaces"]]
+            words.append(f"replaces: [{', '.join(names)}]")
+        fields.append(f"rate_limit: {{{', '.join(words)}}}")
+    children = ", ".join(as_yaml(child) for child in descriptor["descriptors"])
+    return f"{{{', '.join(fields)}, descriptors: [{children}]}}"
+
+
+def test_wrong_rule_is_refused_with_the_words_of_check(
+    gateway: Gateway, plane: ControlPlane, file: Path
+) -> None:
+    version = plane.apply(users(2))
+    for descriptor in WRONG.values():
+        file.write_text(f"{{domain: wrong, descriptors: [{as_yaml(descriptor)}]}}")
+        checked = subprocess.run(
+            [BINARY, "check", file], capture_output=True, text=True, check=False
+        )
+        words = checked.stderr.strip().removeprefix(f"{file}: line 1: ")
+        assert words != checked.stderr.strip()
+        right = users(5)
+        assert plane.refusal(right, resource("wrong", descriptor)) == f"wrong: {words}"
+        assert plane.accepted() == version
+    assert passed(gateway, user("1")) == 2, "the right resource beside it is not applied either"
+    assert gateway.metric("ratelimit_gateway_xds_pushes_total", result="refused") >= len(WRONG)
+    plane.apply(users(5))
+    assert passed(gateway, user("2")) == 5
+    gateway.end()
+    refusals = [line for line in gateway.log.splitlines() if "is refused" in line]
+    assert len(refusals) == len(WRONG), "a response that is sent again is logged once"
+
+
+def test_domain_of_two_resources_needs_merge_domains(
+    server: Server, start: Start, gateway: Gateway, plane: ControlPlane
+) -> None:
+    both = users(2), resource("api", entry("plan", limit=limit(3)), name="second")
+    told = "second: the domain is there twice: api is in api (--merge-domains allows it)"
+    assert plane.refusal(*both) == told
+    assert plane.refusal(resource("", name="x")) == "x: the domain must have a name"
+    gateway.end()
+    plane.push(*both)
+    merging = start(server.port, "--xds", plane.address, "--merge-domains")
+    assert [passed(merging, user("1")), passed(merging, described(("plan", "a")))] == [2, 3]
+
+
+def test_resource_that_cannot_be_decoded_is_refused(gateway: Gateway, plane: ControlPlane) -> None:
+    plane.apply(users(2))
+    cut = any_pb2.Any(type_url=TYPE_URL, value=users(5).value[:-1])
+    assert plane.refusal(users(5), cut).startswith("resource 1: failed to decode")
+    other = any_pb2.Any(type_url="type.googleapis.com/other", value=b"")
+    words = f"the type must be {TYPE_URL}, not 'type.googleapis.com/other'"
+    assert plane.refusal(other) == f"resource 0: {words}"
+    deep = entry("a", limit=limit(1))
+    for _ in range(100):
+        deep = entry("a", "", deep)
+    assert "recursion" in plane.refusal(resource("deep", deep))
+    plane.type_url = "type.googleapis.com/other"
+    assert plane.refusal(users(5)) == words
+    assert passed(gateway, user("1")) == 2
+
+
+def test_outage_keeps_the_limits_and_the_connection_is_made_again(
+    gateway: Gateway, plane: ControlPlane
+) -> None:
+    plane.apply(users(2))
+    assert gateway.metric("ratelimit_gateway_xds_connected") == 1
+    plane.stop()
+    poll.until(lambda: gateway.metric("ratelimit_gateway_xds_connected") == 0, "it is noticed")
+    assert passed(gateway, user("1")) == 2
+    assert gateway.get("/readyz").status == 200
+    before = len(plane.requests)
+    plane.start()
+    plane.apply(users(3))
+    assert passed(gateway, user("2")) == 3
+    first = plane.requests[before]
+    assert (first.version_info, first.response_nonce) == ("", ""), "versions may begin anew"
+    assert gateway.metric("ratelimit_gateway_xds_connected") == 1
+    gateway.end()
+    for words in ("connected to the control plane", AWAY):
+        assert words in gateway.log
+
+
+def test_restart_with_the_same_version_brings_other_limits(
+    server: Server, start: Start, plane: ControlPlane
+) -> None:
+    version = plane.push(users(2))
+    gateway = start(server.port, "--xds", plane.address)
+    plane.stop()
+    plane.restart_versions()
+    assert plane.push(users(4)) == version
+    plane.start()
+    poll.until(lambda: gateway.metric("ratelimit_gateway_xds_pushes_total") == 2, "it is sent")
+    assert passed(gateway, user("1")) == 4
+
+
+def test_gateway_that_starts_first_becomes_ready_with_the_first_push(
+    server: Server, start: Start, plane: ControlPlane
+) -> None:
+    plane.stop()
+    gateway = start(server.port, "--xds", plane.address, wait=False)
+    poll.until(lambda: gateway.get("/check").status == 200, "the server answers")
+    assert gateway.get("/readyz").status == 503
+    plane.start()
+    poll.until(lambda: plane.requests, "the gateway subscribes")
+    assert (gateway.get("/readyz").status, gateway.health()) == (503, "NOT_SERVING")
+    plane.refusal(resource("wrong", WRONG["eon"]))
+    assert (gateway.get("/readyz").status, gateway.health()) == (503, "NOT_SERVING")
+    plane.push(users(2))
+    poll.until(lambda: gateway.get("/readyz").status == 200, "it is ready")
+    assert gateway.health() == "SERVING"
+    assert passed(gateway, user("1")) == 2
+
+
+def test_empty_first_push_makes_ready(server: Server, start: Start, plane: ControlPlane) -> None:
+    plane.push()
+    assert start(server.port, "--xds", plane.address).health() == "SERVING"
+
+
+def test_force_start_is_ready_without_a_push(
+    server: Server, start: Start, plane: ControlPlane, policy: Callable[..., int]
+) -> None:
+    policy("api|user", "FIXED 1 1d")
+    gateway = start(server.port, "--xds", plane.address, "--force-start")
+    assert (gateway.health(), passed(gateway, user("1"))) == ("SERVING", 1)
+    plane.apply(users(2))
+    assert passed(gateway, user("2")) == 2
+
+
+def test_version_of_the_last_push_is_a_metric(gateway: Gateway, plane: ControlPlane) -> None:
+    name = "ratelimit_gateway_xds_version_info"
+    for _ in range(2):
+        version = plane.apply(users(2))
+        lines = gateway.get("/metrics").body.splitlines()
+        assert [line for line in lines if line.startswith(f"{name}{{")] == [
+            f'{name}{{version="{version}"}} 1'
+        ]
+
+
+def test_gateway_without_a_control_plane_has_no_metrics_of_it(server: Server, start: Start) -> None:
+    assert "_xds_" not in start(server.port).get("/metrics").body
+
+
+@needs_openssl
+@pytest.mark.parametrize("name", [[], ["--xds-server-name", "localhost"]], ids=["host", "name"])
+def test_tls_with_a_client_certificate(
+    server: Server, start: Start, certificates: Path, name: list[str]
+) -> None:
+    with ExitStack() as owned, ControlPlane(owned, credentials(certificates)) as plane:
+        plane.push(users(2))
+        address = f"127.0.0.1:{plane.port}" if name else plane.address
+        gateway = start(server.port, "--xds", address, *tls(certificates), *name)
+        assert passed(gateway, user("1")) == 2
+
+
+@needs_openssl
+def test_control_plane_is_not_trusted_with_another_name_or_without_its_authority(
+    server: Server, start: Start, certificates: Path
+) -> None:
+    with ExitStack() as owned, ControlPlane(owned, credentials(certificates)) as plane:
+        plane.push(users(2))
+        words = [
+            [*tls(certificates), "--xds-server-name", "envoy-gateway"],
+            ["--xds-tls"],
+            ["--xds-ca", certificates / "ca.crt"],
+        ]
+        for options in words:
+            gateway = start(server.port, "--xds", plane.address, *options, wait=False)
+            poll.until(lambda gateway=gateway: AWAY in gateway.log_so_far(), "it is refused")
+            assert gateway.get("/readyz").status == 503
+        assert plane.requests == []
+
+
+@needs_openssl
+def test_renewed_certificates_are_used_for_the_next_connection(
+    server: Server, start: Start, certificates: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(certificates, tmp_path / "tls"))
+    with ExitStack() as owned, ControlPlane(owned, credentials(certificates)) as plane:
+        plane.push(users(2))
+        gateway = start(server.port, "--xds", plane.address, *tls(folder))
+        plane.stop()
+        make_certificate(folder)
+        (folder / "own.key").write_bytes((certificates / "own.key").read_bytes())
+        plane.start()
+        poll.until(lambda: gateway.metric("ratelimit_gateway_xds_connected") == 0, "it is away")
+        make_certificate(folder)
+        plane.apply(users(3))
+        assert passed(gateway, user("1")) == 3
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:x", ":1", "http://a:1", "a:1/b", ""])
+def test_malformed_address_ends_the_start(address: str) -> None:
+    started = run_serve("--xds", address)
+    assert started.returncode == 1
+    assert "--xds must be such as localhost:18000" in started.stderr
+
+
+def test_files_and_a_control_plane_exclude_each_other(file: Path) -> None:
+    started = run_serve("--xds", "localhost:1", "--config", file)
+    assert started.returncode == 2
+    assert "cannot be used with" in started.stderr
+
+
+@needs_openssl
+@pytest.mark.parametrize("empty", ["ca", "cert", "key"])
+def test_error_names_an_empty_tls_file(empty: str, certificates: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    words = tls(certificates)
+    words[words.index(f"--xds-{empty}") + 1] = tmp_path / "empty"
+    started = run_serve("--xds", "localhost:1", *words)
+    assert started.returncode == 1
+    assert f"{tmp_path / 'empty'}: " in started.stderr
+
+
+def run_serve(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    listeners = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    return subprocess.run(
+        [BINARY, "serve", *listeners, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def tls(folder: Path) -> list[str | Path]:
+    files = {"ca": "ca.crt", "cert": "own.crt", "key": "own.key"}
+    return [word for name, file in files.items() for word in (f"--xds-{name}", folder / file)]
+
+
+def credentials(folder: Path) -> grpc.ServerCredentials:
+    """Return the credentials of a control plane that requires a client certificate."""
+    own = [(folder / name).read_bytes() for name in ("own.key", "own.crt")]
+    authority = (folder / "ca.crt").read_bytes()
+    return grpc.ssl_server_credentials([tuple(own)], authority, require_client_auth=True)
