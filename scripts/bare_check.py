@@ -1,8 +1,8 @@
-"""Runs README.md's `make run` and `make test` as on a new machine: Debian with exactly the packages
-that README.md names, an ordinary account, 1,024 files, and a rustup without a compiler.
+"""Runs README.md's `make run` and `make test` on a bare Debian: only the packages that README.md
+names, an ordinary account, 1,024 open files, and a rustup without a compiler.
 
-debootstrap fills a folder with each Debian, and the last commit is cloned into a copy of it. The
-compiler is this machine's, mounted there. It needs root. `bare_check.py trixie` takes one Debian.
+debootstrap creates each Debian in a folder, and the last commit is cloned into a copy of it. The
+compiler of this machine is mounted there. It needs root. `bare_check.py trixie` tests one Debian.
 """
 
 import os
@@ -28,16 +28,16 @@ CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 CALL = b"RL.TOKENBUCKET user:42 200 100 60s\r\n"
 REPLY = b"*5\r\n:1\r\n:200\r\n:199\r\n:0\r\n:600\r\n"
 # On its first call, rustup reports what it downloads.
-TOLD = 'mkdir ~/.rustup 2>/dev/null && echo "info: syncing channel updates" >&2'
-RUSTUP = f'#!/bin/sh\n{TOLD}\nexec {TOOLCHAIN}/bin/${{0##*/}} "$@"\n'
+MESSAGE = 'mkdir ~/.rustup 2>/dev/null && echo "info: syncing channel updates" >&2'
+RUSTUP = f'#!/bin/sh\n{MESSAGE}\nexec {TOOLCHAIN}/bin/${{0##*/}} "$@"\n'
 
 
 def prepare(suite: str, root: Path) -> list[str]:
-    """Copies a Debian, clones the repository, and returns the words before a command there."""
+    """Copies a Debian and clones the repository. Returns the prefix of a command there."""
     readme = (REPOSITORY / "README.md").read_text()
     packages = re.search(r"On Debian and Ubuntu, `apt install ([\w -]+)`", readme)[1].split()
-    kept = debian(suite, packages, CACHE / f"image/{'-'.join([suite, *packages])}")
-    subprocess.run(["cp", "-a", f"{kept}/.", root], check=True)
+    image = debian(suite, packages, CACHE / f"image/{'-'.join([suite, *packages])}")
+    subprocess.run(["cp", "-a", f"{image}/.", root], check=True)
     sysroot = subprocess.check_output(["rustc", "--print", "sysroot"], cwd=REPOSITORY, text=True)
     mounts = {sysroot.strip(): TOOLCHAIN}
     environment = {"HOME": HOME, "PATH": f"{HOME}/.cargo/bin:/usr/bin:/bin"}
@@ -61,10 +61,10 @@ def prepare(suite: str, root: Path) -> list[str]:
     return inside(root, mounts, environment, words)
 
 
-def make_run(before: list[str], port: int) -> None:
-    """Runs `make run` until its server has answered the first call, and ends it by Ctrl-C."""
+def make_run(prefix: list[str], port: int) -> None:
+    """Runs `make run` until its server replies to a call, and ends it with SIGINT."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    words = [*before, "make", "run", f"PORT={port}"]
+    words = [*prefix, "make", "run", f"PORT={port}"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as make:
         try:
             for line in make.stdout:
@@ -90,9 +90,9 @@ def main() -> None:
             tempfile.TemporaryDirectory(dir=CACHE, prefix="work-") as work,
             ExitStack() as reserved,
         ):
-            before = prepare(suite, Path(work))
-            make_run(before, reserve_port(reserved))
-            if subprocess.run([*before, "make", "test"], check=False).returncode:
+            prefix = prepare(suite, Path(work))
+            make_run(prefix, reserve_port(reserved))
+            if subprocess.run([*prefix, "make", "test"], check=False).returncode:
                 sys.exit(f"make test failed on {suite}")
 
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes a package of the gateway or the console for Debian and its like: deb.sh gateway|console PROGRAM FOLDER MAINTAINER.
-# What it depends on is read from the program.
+# Builds a Debian package of the gateway or the console: deb.sh gateway|console PROGRAM FOLDER MAINTAINER.
+# Its dependencies are read from the program.
 set -eu
 name="$1" program="$2" folder="$3" maintainer="$4"
 repository="$(dirname "$(cd "$(dirname "$0")" && pwd)")"
@@ -21,7 +21,7 @@ fi
 mkdir "$work/debian"
 printf 'Source: %s\n\nPackage: %s\nArchitecture: any\n' "$package" "$package" >"$work/debian/control"
 depends="$(cd "$work" && dpkg-shlibdeps -O "root/usr/bin/$package" 2>/dev/null | sed -n 's/^shlibs:Depends=//p')"
-test -n "$depends" || { echo "dpkg-shlibdeps tells of no dependencies" >&2; exit 1; }
+test -n "$depends" || { echo "dpkg-shlibdeps found no dependencies" >&2; exit 1; }
 architecture="$(dpkg --print-architecture)"
 mkdir "$root/DEBIAN"
 cat - "$here/packaging/description" >"$root/DEBIAN/control" <<END

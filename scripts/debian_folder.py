@@ -1,5 +1,6 @@
-"""Folders with Debian in them, kept in the user's cache. debootstrap fills them from the mirror of
-this machine's apt, and needs root.
+"""Folders with a Debian, in the user's cache.
+
+debootstrap creates them from the mirror of this machine's apt, and needs root.
 """
 
 import os
@@ -13,8 +14,8 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "redis-
 
 
 def debian(suite: str, packages: list[str], folder: Path) -> Path:
-    """Fills a folder with Debian and some packages, unless it is filled."""
-    # debootstrap removes its own folder when all is done.
+    """Installs Debian and packages in a folder, unless it is complete."""
+    # debootstrap removes the folder of this name when it is done.
     if not (folder / "usr/bin/env").exists() or (folder / "debootstrap").exists():
         if not shutil.which("debootstrap"):
             raise FileNotFoundError("debootstrap is not installed")
@@ -26,7 +27,7 @@ def debian(suite: str, packages: list[str], folder: Path) -> Path:
             sys.exit("apt has no lists: run apt-get update")
         include = f"--include={','.join(packages)}"
         words = ["debootstrap", "--variant=minbase", include, suite, str(folder), found[0]]
-        # Its mounts go with it, even if it is killed.
+        # In a namespace, so that its mounts end with it even if it is killed.
         words = ["unshare", "--mount", *words]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     return folder
@@ -35,8 +36,9 @@ def debian(suite: str, packages: list[str], folder: Path) -> Path:
 def inside(
     root: Path, mounts: dict[str, str], environment: dict[str, str], words: list[str]
 ) -> list[str]:
-    """Returns the words before a command that run it in a folder with a system, by `words`, with
-    folders and files of this machine mounted there. Its processes and mounts end with it.
+    """Returns the prefix of a command that runs it in the system in `root`, through `words`.
+
+    `mounts` are folders and files of this machine. Processes and mounts end with the command.
     """
     mounts = mounts | {name: name for name in ("/dev", "/etc/resolv.conf", "/etc/hosts")}
     environment = environment | {

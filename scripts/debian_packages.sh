@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages that tests use if they are there: servers, tools, and libraries for Go, Ruby and PHP.
-# Only root installs; a package that cannot be installed is named, and its tests are skipped.
+# Installs the Debian packages that tests use: servers, tools, and libraries for Go, Ruby and PHP. Needs root. Packages
+# that are missing afterwards are printed, and their tests are skipped.
 set -eu
 packages="redis-server valgrind prometheus-redis-exporter prometheus chromium golang-go golang-github-gomodule-redigo-dev
     ruby-redis ruby-rack-attack ruby-minitest ruby-sidekiq php-cli php-redis phpunit php-symfony-rate-limiter

@@ -1,7 +1,7 @@
-"""Every algorithm under the same bursty traffic, on a real server, in one picture.
+"""Draws every algorithm under the same bursty traffic, on a real server.
 
-The server's clock is moved by this script, so that a minute passes in a second or two and the
-picture is the same each time.
+The script moves the server's clock, so that a minute takes a second or two and each picture is the
+same.
 """
 
 import argparse
@@ -26,16 +26,16 @@ from support.server import Server  # noqa: E402
 
 LIMIT, WINDOW, END = 10, 10.0, 60.0
 
-# How often it is looked at what is left.
-LOOKS = 300
+# Number of samples of the remaining units.
+SAMPLES = 300
 
-# Wong's colours, which people of any colour vision can tell apart.
+# Colours of Wong, which readers with any colour vision can distinguish.
 GREEN, RED, BLUE, GREY = "#009e73", "#d55e00", "#0072b2", "#999999"
 
 
 @dataclass
 class Lane:
-    """An algorithm, and what its calls were answered; times in seconds."""
+    """Algorithm with the results of its calls. Times are in seconds."""
 
     title: str
     lesson: str
@@ -60,7 +60,7 @@ class Lane:
         else:
             self.denied.append(at)
 
-    def look(self, client: Redis, at: float) -> None:
+    def sample(self, client: Redis, at: float) -> None:
         _, _, remaining, _, _ = client.execute_command("RL.PEEK", self.title, *self.spec)
         self.remaining.append((at, remaining))
 
@@ -68,7 +68,7 @@ class Lane:
         """Returns how many calls have acted in the window that ends at `at`. Waits are in whole
         milliseconds, so a call one window before may seem to be a millisecond closer.
         """
-        return sum(at - WINDOW + 0.001 < acted <= at for acted in self.admitted)
+        return sum(at - WINDOW + 0.001 < effect <= at for effect in self.admitted)
 
     @property
     def most_in_a_window(self) -> int:
@@ -105,7 +105,7 @@ def lanes() -> list[Lane]:
 
 
 def traffic() -> list[float]:
-    """When calls come: two bursts around a boundary of windows, quiet, a flood, a steady stream."""
+    """Returns times of calls: two bursts around a boundary of windows, a flood, a steady stream."""
     chance = random.Random(1)
     times = [8.6 + 0.1 * call for call in range(12)]
     times += [10.2 + 0.1 * call for call in range(12)]
@@ -115,25 +115,27 @@ def traffic() -> list[float]:
 
 
 def measure(server: Server, clock: Clock) -> list[Lane]:
-    found, calls = lanes(), traffic()
-    looks = [END * step / LOOKS for step in range(LOOKS + 1)]
+    results, calls = lanes(), traffic()
+    samples = [END * step / SAMPLES for step in range(SAMPLES + 1)]
     steps = sorted(
-        [(at, Lane.call) for at in calls] + [(at, Lane.look) for at in [*looks, *calls]],
+        [(at, Lane.call) for at in calls] + [(at, Lane.sample) for at in [*samples, *calls]],
         key=itemgetter(0),
     )
-    # From a boundary of windows on, so that seconds are those of the clock.
+    # Starts at a boundary of windows.
     start = clock.now - clock.now % int(WINDOW * UNITS_US["s"]) + int(WINDOW * UNITS_US["s"])
     with server.client() as client:
-        for at, step in tqdm(steps, desc="calls and looks", unit="", mininterval=0.5):
+        for at, step in tqdm(steps, desc="calls and samples", unit="", mininterval=0.5):
             clock.set(start + round(at * UNITS_US["s"]))
-            for lane in found:
+            for lane in results:
                 step(lane, client, at)
-    return found
+    return results
 
 
-def draw(found: list[Lane], server: str, path: Path) -> None:
-    figure, rows = plt.subplots(len(found), 1, figsize=(10, 12), sharex=True, layout="constrained")
-    for lane, axes in zip(found, rows, strict=True):
+def draw(results: list[Lane], server: str, path: Path) -> None:
+    figure, rows = plt.subplots(
+        len(results), 1, figsize=(10, 12), sharex=True, layout="constrained"
+    )
+    for lane, axes in zip(results, rows, strict=True):
         draw_lane(lane, axes)
     figure.legend(
         *rows[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9
@@ -153,8 +155,8 @@ def draw_lane(lane: Lane, axes: Axes) -> None:
     axes.fill_between(instants, in_window, step="post", color=BLUE, alpha=0.25, linewidth=0,
                       label=f"acted in the last {WINDOW:.0f} s")  # fmt: skip
     axes.axhline(LIMIT, color=BLUE, linewidth=0.8, linestyle="--")
-    times, left = zip(*lane.remaining, strict=True)
-    axes.step(times, left, where="post", color=GREY, linewidth=1, label="remaining")
+    times, remaining = zip(*lane.remaining, strict=True)
+    axes.step(times, remaining, where="post", color=GREY, linewidth=1, label="remaining")
     top = 2.1 * LIMIT
     axes.scatter(
         lane.admitted,
@@ -181,10 +183,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         clock = Clock(build_library(Path(directory)), Path(directory, "clock"))
         with Server(binary, clock=clock) as server:
-            found = measure(server, clock)
-    draw(found, binary.name, arguments.picture)
+            results = measure(server, clock)
+    draw(results, binary.name, arguments.picture)
     print(f"\n{'':18}  admitted  denied  most in a window of {WINDOW:.0f} s")
-    for lane in found:
+    for lane in results:
         counts = f"{len(lane.admitted):>8}  {len(lane.denied):>6}  {lane.most_in_a_window:>4}"
         print(f"{lane.title:18}  {counts}  {lane.lesson}")
     print(f"\nthe picture: {arguments.picture}")

@@ -1,5 +1,5 @@
-"""Starts a server with the module, the gateway before it and the console, shows a first request for
-each door, and serves until Ctrl-C.
+"""Starts a server with the module, the gateway and the console, shows a first request for each
+listener, and serves until Ctrl-C.
 """
 
 import argparse
@@ -28,7 +28,7 @@ sys.path.insert(0, str(REPOSITORY / "tests"))
 from support import binaries, files, lifetime  # noqa: E402
 
 POLICIES = {"http|client": "FIXED 2 1m", "api|user": "FIXED 2 1m"}
-ASKED = {"domain": "api", "descriptors": [{"entries": [{"key": "user", "value": "42"}]}]}
+REQUEST = {"domain": "api", "descriptors": [{"entries": [{"key": "user", "value": "42"}]}]}
 METHOD = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 CODES = {1: "OK", 2: "OVER_LIMIT"}
 
@@ -38,10 +38,10 @@ def main() -> None:
     parser.add_argument("module", type=Path, help="the module's shared library")
     parser.add_argument("gateway", type=Path, help="the gateway's program")
     parser.add_argument("console_program", type=Path, help="the console's program")
-    parser.add_argument("--port", default="6379", help="of the server")
-    parser.add_argument("--grpc", default="8081", help="the port where Envoy asks")
-    parser.add_argument("--http", default="8080", help="the port where other proxies ask")
-    parser.add_argument("--console", default="8090", help="the port of the page for operators")
+    parser.add_argument("--port", default="6379", help="port of the server")
+    parser.add_argument("--grpc", default="8081", help="port of the rate limit service for Envoy")
+    parser.add_argument("--http", default="8080", help="port of forward auth for other proxies")
+    parser.add_argument("--console", default="8090", help="port of the console")
     parser.add_argument("--server", help="what to start (default: one on the PATH, or PyPI's)")
     parser.add_argument("--parent", type=int, help="the process with which this ends")
     arguments = parser.parse_args()
@@ -66,23 +66,30 @@ def main() -> None:
                 run.wait_until_ready(client, server, log)
                 for name, limit in POLICIES.items():
                     client.execute_command("RL.POLICYSET", name, *limit.split())
-            of_server = ("serve", "--server", f"redis://{HOST}:{port}")
+            server_options = ("serve", "--server", f"redis://{HOST}:{port}")
             words = [
-                *(arguments.gateway, *of_server, "--drain", "0s"),
+                *(arguments.gateway, *server_options, "--drain", "0s"),
                 *("--grpc", f"{HOST}:{grpc_port}", "--http", f"{HOST}:{http_port}"),
             ]
-            page = [arguments.console_program, *of_server, "--listen", f"{HOST}:{console_port}"]
-            may_change = os.environ | {"RATELIMIT_CONSOLE_WRITE_TOKEN": token}
+            console_words = [
+                arguments.console_program,
+                *server_options,
+                "--listen",
+                f"{HOST}:{console_port}",
+            ]
+            with_token = os.environ | {"RATELIMIT_CONSOLE_WRITE_TOKEN": token}
             with (
                 ending(lifetime.start(words, start_new_session=True)) as gateway,
-                ending(lifetime.start(page, start_new_session=True, env=may_change)) as console,
+                ending(
+                    lifetime.start(console_words, start_new_session=True, env=with_token)
+                ) as console,
             ):
                 wait_until_ready(http_port, "/readyz", gateway, "gateway")
                 wait_until_ready(console_port, "/", console, "console")
                 try:
                     show_first_requests(port, grpc_port, http_port)
                     print(f"\nThe console: http://{HOST}:{console_port}/")
-                    print(f"  whoever changes a limit there signs in with {token}")
+                    print(f"  its token for changes is {token}")
                     print("Ctrl-C shuts all of them down.", flush=True)
                     lifetime.wait_for_end(gateway)
                     sys.exit("the gateway has ended")
@@ -124,26 +131,26 @@ def answer(port: int, path: str, data: object = None) -> tuple[int, dict[str, st
 
 
 def show_first_requests(port: int, grpc_port: int, http_port: int) -> None:
-    print("\nThe policies, which hold for the next request once they are changed:")
+    print("\nThe policies. A change applies to the next request:")
     for name, limit in POLICIES.items():
         print(f"  redis-cli -p {port} RL.POLICYSET '{name}' {limit}")
-    print("\nForward auth, which Traefik, Caddy, nginx and HAProxy ask:")
+    print("\nForward auth, for Traefik, Caddy, nginx and HAProxy:")
     print(f"  curl -i http://{HOST}:{http_port}/check")
     for _ in range(3):
         status, headers, _ = answer(http_port, "/check")
-        told = {name.lower(): value for name, value in headers.items()}
-        waits = f", Retry-After {told['retry-after']}" if "retry-after" in told else ""
-        print(f"    {status}  RateLimit: {told.get('ratelimit')}{waits}")
-    asked = json.dumps(ASKED)
+        lowered = {name.lower(): value for name, value in headers.items()}
+        retry_after = f", Retry-After {lowered['retry-after']}" if "retry-after" in lowered else ""
+        print(f"    {status}  RateLimit: {lowered.get('ratelimit')}{retry_after}")
+    request = json.dumps(REQUEST)
     print("\nEnvoy's rate limit service, over gRPC:")
-    print(f"  grpcurl -plaintext -d '{asked}' \\\n    {HOST}:{grpc_port} {METHOD}")
+    print(f"  grpcurl -plaintext -d '{request}' \\\n    {HOST}:{grpc_port} {METHOD}")
     with grpc.insecure_channel(f"{HOST}:{grpc_port}") as channel:
         ask = channel.unary_unary(f"/{METHOD}")
         for _ in range(2):
             print(f"    {overall_code(ask(encoded(), timeout=30))}")
     print("\nThe same service in JSON:")
-    print(f"  curl -d '{asked}' \\\n    http://{HOST}:{http_port}/json")
-    status, _, body = answer(http_port, "/json", ASKED)
+    print(f"  curl -d '{request}' \\\n    http://{HOST}:{http_port}/json")
+    status, _, body = answer(http_port, "/json", REQUEST)
     print(f"    {status}  {json.loads(body)['overallCode']}")
     print(f"\nMetrics: http://{HOST}:{http_port}/metrics")
     print("docs/gateway.md has the lines for each proxy.")
@@ -155,12 +162,12 @@ def encoded() -> bytes:
     def field(number: int, value: bytes) -> bytes:
         return bytes([number << 3 | 2, len(value)]) + value
 
-    (descriptor,) = ASKED["descriptors"]
+    (descriptor,) = REQUEST["descriptors"]
     entries = [
         field(1, field(1, entry["key"].encode()) + field(2, entry["value"].encode()))
         for entry in descriptor["entries"]
     ]
-    return field(1, ASKED["domain"].encode()) + field(2, b"".join(entries))
+    return field(1, REQUEST["domain"].encode()) + field(2, b"".join(entries))
 
 
 def overall_code(message: bytes) -> str:

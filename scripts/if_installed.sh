@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs a command if programs or Debian packages are installed: if_installed.sh FOLDER NAME... -- COMMAND...
-# Otherwise names the folder that is not tested, which is an error in CI for Node.js 20 with npm (node).
+# Otherwise prints the folder that is not tested. In CI, a missing Node.js 20 with npm (node) is an error.
 set -eu
 folder="$1" missing=
 shift

@@ -1,16 +1,16 @@
 #!/bin/sh
-# As RUSTC_WORKSPACE_WRAPPER of cargo: compiles a crate with Clippy's lints, and checks its documentation.
+# RUSTC_WORKSPACE_WRAPPER of cargo that compiles a crate with Clippy's lints and checks its documentation.
 #
-# `cargo doc` does the latter, too, but compiles all that the crate depends on once more: 20 CPU seconds for the module.
+# `cargo doc` would compile all dependencies again, which takes 20 CPU seconds for the module.
 set -eu
 tools="$("$1" --print sysroot)/bin"
 "$tools/clippy-driver" "$@"
 
-# cargo also asks the compiler about itself, and compiles tests.
+# cargo also queries the compiler, and compiles tests.
 test -n "${CARGO_PRIMARY_PACKAGE:-}" || exit 0
 case " $* " in (*" --test "*) exit ;; esac
 
-# The words for rustc, but for what is written, and where.
+# Arguments of rustc, except for the kinds and the folder of the output.
 shift
 for word in "$@"; do
     shift
@@ -20,6 +20,6 @@ for word in "$@"; do
     esac
     set -- "$@" "$word"
 done
-# Nobody sees a program's items but here, so that it may link to what is private. `cargo doc` does the same.
+# The documentation of a program may link to private items, as with `cargo doc`.
 case " $* " in (*" --crate-type bin "*) set -- "$@" -Arustdoc::private-intra-doc-links ;; esac
 exec "$tools/rustdoc" "$@" --document-private-items -Dwarnings

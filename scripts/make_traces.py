@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes clients/traces.json, by a server with the module in target/release.
+"""Writes clients/traces.json with a server and the module in target/release.
 
     .venv/bin/python scripts/make_traces.py
 
-tests/support/traces.py says what is in it.
+tests/support/traces.py describes the file.
 """
 
 import sys

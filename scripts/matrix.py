@@ -1,9 +1,9 @@
-"""Runs the suite on every server within reach of the package registries, and prints a table.
+"""Runs the server tests on every available server, and prints a table.
 
-What cannot differ by server runs on the first one only, as in `make test`.
+Tests that cannot differ by server run on the first one only, as in `make test`.
 
-The servers: PyPI's Redis 6.2 and Valkey 9, the system's redis-server, and those of Debian trixie
-and sid, each from a folder that debootstrap fills (outside the tree; it needs root, and is kept).
+The servers are PyPI's Redis 6.2 and Valkey 9, the system's redis-server, and those of Debian trixie
+and sid in folders that debootstrap creates (in the user's cache; this needs root).
 """
 
 import argparse
@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 
 from debian_folder import server
-from outcomes import OUTCOMES, REPOSITORY, of_pytest
+from outcomes import OUTCOMES, REPOSITORY, run_pytest
 
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
@@ -48,7 +48,7 @@ def servers() -> list[tuple[str, Path]]:
 
 def run(path: Path, arguments: list[str]) -> Run:
     """Runs the suite on one server."""
-    _, cases = of_pytest(arguments, {"SERVER": str(path)})
+    _, cases = run_pytest(arguments, {"SERVER": str(path)})
     outcomes = Counter(case.outcome for case in cases)
     reasons = Counter(case.reason for case in cases if case.outcome == "skipped")
     name = str(binaries.Binary.at(path)).partition(" (")[0]
@@ -64,14 +64,14 @@ def main() -> int:
     for origin, path in servers():
         runs.append((origin, run(path, [*arguments.pytest, *(["-m", "not once"] if runs else [])])))
     print("\n| server | from | passed | failed | skipped |\n|---|---|---|---|---|")
-    for origin, one in runs:
-        counts = " | ".join(str(one.outcomes[what]) for what in OUTCOMES)
-        print(f"| {one.server} | {origin} | {counts} |")
+    for origin, result in runs:
+        counts = " | ".join(str(result.outcomes[outcome]) for outcome in OUTCOMES)
+        print(f"| {result.server} | {origin} | {counts} |")
     print("\nskipped:")
-    for _, one in runs:
-        for reason, count in one.reasons.items():
-            print(f"* {one.server}: {count}, {reason}")
-    return any(one.outcomes["failed"] or not one.outcomes["passed"] for _, one in runs)
+    for _, result in runs:
+        for reason, count in result.reasons.items():
+            print(f"* {result.server}: {count}, {reason}")
+    return any(result.outcomes["failed"] or not result.outcomes["passed"] for _, result in runs)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Tells, in a line each, what is missing that `make` cannot get by itself: needs.sh [python]
-# In plain sh, since anything else may be what is missing. What is asked for its version answers on stdout; its stderr,
-# where rustup tells of what it fetches, is for whoever watches.
+# Prints a line for each missing program that `make` cannot install: needs.sh [python]
+# It is plain sh, because anything else may be missing. Programs print their version on stdout. Their stderr is not
+# captured, because rustup reports downloads there.
 
 status=0
 missing() {
@@ -32,7 +32,7 @@ if ! command -v cargo >/dev/null; then
 elif ! version=$(rustc --version); then
 	missing "Rust $rust or later: rustc does not run"
 elif ! printf '%s\n' "$version" | grep -q '^rustc [0-9]'; then
-	missing "Rust $rust or later: rustc tells no version, but: $version"
+	missing "Rust $rust or later: rustc prints no version, but: $version"
 elif ! printf 'rustc %s\n%s\n' "$rust" "$version" | sort -VC; then
 	missing "Rust $rust or later: this is $version (https://rustup.rs)"
 fi

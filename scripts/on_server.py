@@ -1,6 +1,6 @@
-"""Runs pytest on one of the servers within reach: on_server.py NUMBER ARGUMENT...
+"""Runs pytest on one of the available servers: on_server.py NUMBER ARGUMENT...
 
-The first one is $SERVER, if that is set, and then there is no second one.
+If $SERVER is set, it is the only one.
 """
 
 import os
@@ -16,14 +16,14 @@ from support import binaries
 def main() -> int:
     number, arguments = int(sys.argv[1]), sys.argv[2:]
     try:
-        found = [binaries.chosen().path] if os.environ.get("SERVER") else binaries.available()
+        servers = [binaries.chosen().path] if os.environ.get("SERVER") else binaries.available()
     except ValueError as error:
         sys.exit(str(error))
-    if number > len(found):
-        print(f"not tested on a server number {number}: {len(found)} within reach")
+    if number > len(servers):
+        print(f"not tested on a server number {number}: {len(servers)} within reach")
         return 0
     words = [sys.executable, "-m", "pytest", "--numprocesses", "auto", *arguments]
-    environment = os.environ | {"SERVER": str(found[number - 1])}
+    environment = os.environ | {"SERVER": str(servers[number - 1])}
     return subprocess.run(words, env=environment, check=False).returncode
 
 

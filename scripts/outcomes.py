@@ -1,7 +1,6 @@
-"""Runs pytest for the scripts that print a table of outcomes, and reads what became of each test.
+"""Runs pytest and reads the outcome of each test, for scripts that print a table of outcomes.
 
-For one run whose outcomes are counted by server or by library; where only its success counts, plain
-pytest will do. It reads pytest's own report, JUnit's XML: text for people has no skips by test.
+The outcomes are read from the JUnit XML report, because the text output has no skips by test.
 """
 
 import os
@@ -15,7 +14,7 @@ from xml.etree import ElementTree as ET
 
 REPOSITORY = Path(__file__).parents[1]
 
-# In the order of the tables' columns.
+# Outcomes in the order of the columns.
 OUTCOMES = ("passed", "failed", "skipped")
 
 
@@ -41,10 +40,10 @@ class Case:
         )
 
 
-def of_pytest(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[Case]]:
-    """Runs pytest and returns its exit code and its tests. The environment is added to ours."""
+def run_pytest(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[Case]]:
+    """Runs pytest with additional environment variables. Returns its exit status and its tests."""
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-        ended = subprocess.run(
+        completed = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "--numprocesses=auto"),
                 *(f"--junitxml={report.name}", *arguments),
@@ -54,4 +53,4 @@ def of_pytest(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple
             check=False,
         )
         cases = [Case.read(case) for case in ET.parse(report.name).iter("testcase")]
-    return ended.returncode, cases
+    return completed.returncode, cases

@@ -1,4 +1,4 @@
-"""Makes the packages of the module in target/package: package.py tarball MODULE, and after that
+"""Builds the packages of the module in target/package: package.py tarball MODULE, and then
 package.py deb CARGO_DEB [MAINTAINER]
 """
 
@@ -16,12 +16,12 @@ FOLDER = REPOSITORY / "target/package"
 DOCUMENTS = FOLDER / "doc"
 SHIPPED = ["README.md", "CHANGELOG.md", "LICENSE", "redis.conf.example", "docs", "monitoring"]
 
-# [words](path), [words](path#place); not an image, and not an address.
+# Links to files: [text](path) and [text](path#place), but neither images nor URLs.
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def name() -> str:
-    """Returns the name of the archive, which tells the C library if that is musl."""
+    """Returns the name of the archive, which ends in -musl for that C library."""
     manifest = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())
     rustc = subprocess.run(["rustc", "-vV"], check=True, stdout=subprocess.PIPE, text=True).stdout
     version, musl = manifest["workspace"]["package"]["version"], "-musl" * ("musl" in rustc)
@@ -29,7 +29,7 @@ def name() -> str:
 
 
 def copy_documents() -> None:
-    """Copies the documents; a link to a file that is not among them becomes plain words."""
+    """Copies the documents. Links to files that are not copied become plain text."""
     DOCUMENTS.mkdir(parents=True)
     for name in SHIPPED:
         if (REPOSITORY / name).is_dir():
@@ -62,10 +62,10 @@ def make_tarball(module: Path) -> None:
 def make_deb(cargo_deb: str, maintainer: str) -> None:
     if not shutil.which("dpkg-shlibdeps"):
         sys.exit(
-            "made the tarball, but no .deb: it takes dpkg-shlibdeps to know what the module depends"
-            " on (Debian, Ubuntu: apt install dpkg-dev)"
+            "made the tarball, but no .deb: dpkg-shlibdeps is needed to find the module's dependencies"
+            " (Debian, Ubuntu: apt install dpkg-dev)"
         )
-    # Cargo.toml names the documents of the package there.
+    # Cargo.toml refers to the documents there.
     copy_documents()
     words = [REPOSITORY / cargo_deb, "--no-build", "--output", FOLDER]
     words += ["--maintainer", maintainer] if maintainer else []

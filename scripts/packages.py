@@ -1,9 +1,8 @@
 """Installs groups of pyproject.toml into a virtual environment: packages.py VENV GROUP...
 
-The versions are those of requirements.txt. uv installs them, which pip installs from PyPI first. uv
-does not read pip's configuration: its index and its certificates are handed over in uv's variables,
-unless these are set. An environment that does not work, or that has another Python than this one,
-is created anew.
+The versions are those of requirements.txt. pip installs uv, which installs them. uv does not read
+pip's configuration, so pip's index and certificates are passed in uv's environment variables,
+unless these are set. An environment that is broken or has another Python is created again.
 """
 
 import ast
@@ -25,8 +24,8 @@ VARIABLES = {
     "cert": "SSL_CERT_FILE",
 }
 
-# Fails without pip, as an environment does whose creation was interrupted.
-WHICH_PYTHON = "import pip, sys; print(sys.base_prefix, sys.version_info[:3])"
+# Fails without pip, which is missing in an environment whose creation was interrupted.
+PRINT_PYTHON = "import pip, sys; print(sys.base_prefix, sys.version_info[:3])"
 
 
 def output(*words: str | Path) -> str:
@@ -37,7 +36,7 @@ def output(*words: str | Path) -> str:
         return ""
 
 
-def of_pip(listed: str) -> dict[str, str]:
+def uv_variables(listed: str) -> dict[str, str]:
     """Returns uv's variables for the output of `pip config list`."""
     found = {}
     for section in ("global.", "install.", ":env:."):
@@ -53,9 +52,9 @@ def of_pip(listed: str) -> dict[str, str]:
 
 
 def create(venv: Path) -> None:
-    """Creates the environment unless it works and has this Python."""
+    """Creates the environment, unless it works and has this Python."""
     here = f"{sys.base_prefix} {sys.version_info[:3]}\n"
-    if output(venv / "bin/python", "-c", WHICH_PYTHON) != here:
+    if output(venv / "bin/python", "-c", PRINT_PYTHON) != here:
         python = Path(sys.executable).resolve()
         subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
 
@@ -71,13 +70,13 @@ def install(venv: Path, groups: list[str]) -> None:
     words += [word for group in groups for word in ("--group", group)]
     offline = [*words, "--offline"]
     if subprocess.run(offline, cwd=REPOSITORY, capture_output=True, check=False).returncode:
-        environment = of_pip(output(python, "-m", "pip", "config", "list")) | os.environ
+        environment = uv_variables(output(python, "-m", "pip", "config", "list")) | os.environ
         subprocess.run(words, cwd=REPOSITORY, env=environment, check=True)
 
 
 def main() -> None:
     venv = Path(sys.argv[1]).absolute()
-    # Targets of make that run at the same time.
+    # Targets of make may run concurrently.
     with (REPOSITORY / "requirements.txt").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:

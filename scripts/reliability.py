@@ -1,8 +1,8 @@
-"""Writes docs/reliability.md from the docstrings of the tests: what is promised and what is not.
+"""Writes docs/reliability.md from the docstrings of the tests: promises and their limits.
 
-The first paragraph of a module's docstring is what its tests promise. Each line that begins with an
-asterisk is one promise more, and each that begins with a hyphen is a limit of these promises.
-tests/test_docs.py fails while the page says something else.
+The first paragraph of a module's docstring is the promise that its tests check. Each line that
+begins with an asterisk is a further promise, and each that begins with a hyphen is a limit.
+tests/test_docs.py fails if the page differs.
 """
 
 import ast
@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[1]
 DOCUMENT = REPOSITORY / "docs/reliability.md"
 BEGIN, END = "<!-- scripts/reliability.py writes from here -->", "<!-- to here -->"
 
-# What users rely on, and the files of tests/ that check it.
+# Headings of the page, with the test files of each.
 TOPICS = {
     "Persistence and crashes": (
         "durability persistence stored_formats resent_calls policy_persistence"
@@ -40,7 +40,7 @@ TOPICS = {
 
 
 def document() -> str:
-    """docs/reliability.md as it should be."""
+    """Returns the expected text of docs/reliability.md."""
     before, _, rest = DOCUMENT.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     return "".join([before, BEGIN, "\n\n", "\n".join(_lines()), "\n", END, after])
@@ -54,7 +54,7 @@ def _lines() -> Iterator[str]:
             file = f"tests/test_{name}.py"
             promise, *more = _promises(file)
             yield f"* {promise} {_link(file)}"
-            yield from (f"  * {one}" for one in more)
+            yield from (f"  * {item}" for item in more)
             limits += [f"* {limit} {_link(file)}" for limit in _items("-", file)]
         yield ""
     yield "## What is not promised\n"
@@ -68,7 +68,7 @@ def _promises(file: str) -> list[str]:
 
 
 def _items(mark: str, file: str) -> list[str]:
-    """The paragraphs of the docstring that begin with the mark."""
+    """Returns the paragraphs of the docstring that begin with the mark."""
     return [
         _in_one_line(item)
         for item in re.findall(rf"^{mark} (.*(?:\n  .*)*)", _docstring(file), re.MULTILINE)
@@ -76,10 +76,10 @@ def _items(mark: str, file: str) -> list[str]:
 
 
 def _docstring(file: str) -> str:
-    told = ast.get_docstring(ast.parse((REPOSITORY / file).read_text()))
-    if not told:
+    docstring = ast.get_docstring(ast.parse((REPOSITORY / file).read_text()))
+    if not docstring:
         raise ValueError(f"{file} has no docstring")
-    return told
+    return docstring
 
 
 def _in_one_line(text: str) -> str:

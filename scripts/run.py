@@ -18,7 +18,7 @@ from support import binaries, files, lifetime  # noqa: E402
 HOST = "127.0.0.1"
 PORTS = range(1, 65536)
 
-# How long a server may take to answer; what is no server may never.
+# Timeout of the start. A program that is no server never replies.
 START_SECONDS = 30
 
 CALLS = [
@@ -34,10 +34,10 @@ CALLS = [
 
 FIELDS = {
     "allowed": "1 yes, 0 no",
-    "limit": "the most that may be used",
-    "remaining": "how much of it is still available",
+    "limit": "units that may be used",
+    "remaining": "units that are available now",
     "wait_ms": "if allowed, hold the request this long; if denied, call again after it (-1: never)",
-    "reset_ms": "after this long the limiter has fully recovered",
+    "reset_ms": "time until the limiter has fully recovered",
 }
 
 
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("module", type=Path, help="the module's shared library")
     parser.add_argument("--port", default="6379")
     parser.add_argument("--server", help="what to start (default: one on the PATH, or PyPI's)")
-    parser.add_argument("--check", action="store_true", help="only tell what stands in the way")
+    parser.add_argument("--check", action="store_true", help="only report what prevents the start")
     parser.add_argument("--parent", type=int, help="the process with which this ends")
     arguments = parser.parse_args()
 
@@ -58,7 +58,7 @@ def main() -> None:
     if arguments.check:
         return
 
-    # The server ends and its directory goes, whoever ends this.
+    # Ends the server and removes its directory, whichever signal ends this script.
     lifetime.end_in_order()
     if arguments.parent:
         lifetime.end_with(arguments.parent)
@@ -85,19 +85,19 @@ def main() -> None:
 
 
 def free_port(word: str) -> int:
-    """The port that is asked for, if a server can listen there."""
+    """Parses a port, and exits with an error unless a server can listen there."""
     port = int(word) if word.isascii() and word.isdecimal() else None
     if port not in PORTS:
         sys.exit(f"{word or '(nothing)'} is no port: those are {PORTS[0]} to {PORTS[-1]}")
-    if obstacle := obstacle_to(port):
+    if reason := reason_against(port):
         # Not one of those below 1024, which most users may not open.
         others = (*range(max(port + 1, 1024), PORTS.stop), *range(1024, port))
-        another = next(other for other in others if not obstacle_to(other))
-        sys.exit(f"{HOST}:{port}: {obstacle}. Another port: make run PORT={another}")
+        another = next(other for other in others if not reason_against(other))
+        sys.exit(f"{HOST}:{port}: {reason}. Another port: make run PORT={another}")
     return port
 
 
-def obstacle_to(port: int) -> str | None:
+def reason_against(port: int) -> str | None:
     """Returns the reason why no server can listen on the port, or None."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -111,7 +111,7 @@ def obstacle_to(port: int) -> str | None:
 def start(server: Path, port: int, module: Path, log: Path) -> subprocess.Popen[bytes]:
     options = {"bind": HOST, "port": port, "dir": log.parent, "save": ""}
     command = [server, *(word for name, value in options.items() for word in (f"--{name}", value))]
-    # Redis 6.2 and 7.0 keep policies only if they are told to; other servers do not mind.
+    # Redis 6.2 and 7.0 persist policies only with these words. Other servers accept them.
     command += ["--loadmodule", module, "policies", "yes"]
     try:
         with log.open("wb") as output:
@@ -120,7 +120,7 @@ def start(server: Path, port: int, module: Path, log: Path) -> subprocess.Popen[
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # Out of reach of the terminal's Ctrl-C: this script ends it, in order.
+                # Ctrl-C in the terminal must not reach the server: this script ends it.
                 start_new_session=True,
             )
     except OSError as error:

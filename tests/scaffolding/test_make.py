@@ -47,13 +47,13 @@ def test_settings_of_pip_are_handed_to_uv(packages: ModuleType, tmp_path: Path) 
         "global.timeout='60'\n"
         "install.index-url='https://install/simple'\n"
     )
-    assert packages.of_pip(listed) == {
+    assert packages.uv_variables(listed) == {
         "UV_DEFAULT_INDEX": "https://install/simple",
         "UV_INDEX": "https://two/simple https://three/simple",
         "UV_FIND_LINKS": str(tmp_path),
         "SSL_CERT_FILE": "/etc/certificates.pem",
     }
-    assert packages.of_pip(":env:.find-links='/nowhere'\n") == {}
+    assert packages.uv_variables(":env:.find-links='/nowhere'\n") == {}
 
 
 @pytest.mark.parametrize("answer", ["exit 1", "echo /usr '(3, 9, 2)'"], ids=["broken", "other"])
