@@ -1,7 +1,7 @@
-"""The instructions of every call, as multiples, against the budgets in benches/budgets.toml.
+"""Compares the instructions of every call, as multiples, with the budgets in benches/budgets.toml.
 
-It fails if one is above its budget, or if what it does now and then comes to a twentieth more. A
-change that makes calls cheaper brings its new budgets along: --update writes them.
+It fails if a call is above its budget, or if its mean with rare work is a twentieth above. A change
+that makes calls cheaper also lowers their budgets: --update writes them.
 """
 
 import argparse
@@ -33,12 +33,12 @@ def table(verdicts: list[Verdict], counts: dict[str, Count]) -> str:
     return "\n".join(lines)
 
 
-# Servers for a call, as long as it keeps its budget. What a server's hash tables add is noise, and
-# only ever more: a call that is above is measured on more of them before it is said to be.
+# Servers for a call that keeps its budget. A server's hash tables can only add instructions, so a
+# call above its budget is measured on more servers before it fails.
 FEW = 2
-# And how many more for a call that others are compared with: were its count too high, their ratios
-# would be too low.
-MORE_IF_COMPARED_WITH = 1
+# Additional servers for a reference call, because a count that is too high would make the ratios of
+# others too low.
+MORE_FOR_REFERENCES = 1
 ROUNDS_OF_MORE = 3
 
 
@@ -49,7 +49,7 @@ def verdicts_of(wanted: list[Budget], counts: dict[str, Count]) -> list[Verdict]
 
 
 def measure(binary: Binary, wanted: list[Budget], servers: int) -> dict[str, Count]:
-    """Instructions a call."""
+    """Returns the instructions per call."""
     counts: dict[str, Count] = {}
 
     def measure_also(names: set[str], servers: int) -> None:
@@ -57,14 +57,16 @@ def measure(binary: Binary, wanted: list[Budget], servers: int) -> dict[str, Cou
         for name, count in valgrind.counts(binary, calls, servers).items():
             counts[name] = count.lower(counts.get(name, count))
 
-    compared_with = {budget.to for budget in wanted}
-    measure_also({budget.call for budget in wanted} | compared_with, servers)
-    measure_also(compared_with, MORE_IF_COMPARED_WITH)
+    references = {budget.to for budget in wanted}
+    measure_also({budget.call for budget in wanted} | references, servers)
+    measure_also(references, MORE_FOR_REFERENCES)
     for _ in range(ROUNDS_OF_MORE):
-        again = {each.budget.call for each in verdicts_of(wanted, counts) if not each.is_kept}
-        if not again:
+        above = {
+            verdict.budget.call for verdict in verdicts_of(wanted, counts) if not verdict.is_kept
+        }
+        if not above:
             break
-        measure_also(again, valgrind.SERVERS)
+        measure_also(above, valgrind.SERVERS)
     return counts
 
 
@@ -72,10 +74,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--update", action="store_true", help="write what is measured as budgets")
+    parser.add_argument(
+        "--update", action="store_true", help="write the measured ratios as budgets"
+    )
     update = parser.parse_args().update
     wanted, binary = budgets.load(), binaries.chosen()
-    if not valgrind.is_there():
+    if not valgrind.is_installed():
         print("not checked: valgrind is not installed")
         return 1 if os.environ.get("CI") == "true" else 0
     if release(binary) != wanted.server:

@@ -1,9 +1,8 @@
-"""Measures everything, and writes docs/benchmarks.md and its chart from it.
+"""Runs all benchmarks, and writes docs/benchmarks.md and its chart.
 
-The page goes to target/bench/. Of what was measured in full (all sections, or with --keep, one),
-the figures of each section go to benches/measured/ as soon as they are there, and docs/ is drawn
-from these at the end. A section that fails, or whose figures contradict each other, stays as it
-was.
+The page is written to target/bench/. In a full run (all sections, or one with --keep), the figures
+of each section are written to benches/measured/ as soon as they are complete, and docs/ is written
+from these at the end. A section that fails, or whose figures contradict each other, is not updated.
 """
 
 import argparse
@@ -42,57 +41,57 @@ from support.server import REPOSITORY
 
 
 def main() -> None:
-    asked = arguments(sys.argv[1:])
-    if asked.redraw:
+    options = arguments(sys.argv[1:])
+    if options.redraw:
         redraw()
         return
-    binary = Binary.at(asked.server) if asked.server else binaries.chosen()
-    scale = QUICK if asked.quick else FULL
-    is_whole = not asked.quick and (asked.keep or not asked.only)
+    binary = Binary.at(options.server) if options.server else binaries.chosen()
+    scale = QUICK if options.quick else FULL
+    is_full = not options.quick and (options.keep or not options.only)
     folder = REPOSITORY / "target" / "bench"
     server = f"{binary.name} on {os.cpu_count()} CPUs"
     print(f"measuring {server}")
-    others, *_ = os.getloadavg()
-    # Told now if they cannot be had.
+    load_average, *_ = os.getloadavg()
+    # Exits now if they are not available.
     load.benchmark_program(), load.program()
-    if not valgrind.is_there():
+    if not valgrind.is_installed():
         print("instructions are not counted: valgrind is not installed")
 
     shutil.rmtree(folder, ignore_errors=True)
-    last = record.read(Everything) if is_whole else None
+    last = record.read(Everything) if is_full else None
     if last and last.server != server:
-        if asked.keep:
-            sys.exit(f"what is kept was measured on another server: {last.server}")
+        if options.keep:
+            sys.exit(f"the kept figures were measured on another server: {last.server}")
         last = None
     kept = last.results if last else Results()
-    # The times that are kept are of a machine as busy as it was then.
-    busy = max(others, last.load) if asked.keep and last else others
-    shown = replace(kept) if asked.keep else Results()
+    # The load of the kept figures counts, too.
+    busy = max(load_average, last.load) if options.keep and last else load_average
+    shown = replace(kept) if options.keep else Results()
     failed = []
-    for section in [asked.only] if asked.only else report.SECTIONS:
+    for section in [options.only] if options.only else report.SECTIONS:
         start = time.monotonic()
         try:
-            found = measure(section, binary, scale, asked.peer)
-        except Exception:  # The other sections are measured all the same.
+            result = measure(section, binary, scale, options.peer)
+        except Exception:  # The other sections are measured anyway.
             traceback.print_exc()
             failed.append(f"{section} could not be measured")
             continue
         print(f"{section}: {time.monotonic() - start:.0f} seconds", flush=True)
-        setattr(shown, section, found)
-        if wrong := list(report.contradictions(found)):
-            print("too much noise for times that mean something:", *wrong, sep="\n  ", flush=True)
+        setattr(shown, section, result)
+        if contradictory := list(report.contradictions(result)):
+            print("too much noise for meaningful times:", *contradictory, sep="\n  ", flush=True)
             failed.append(f"{section} was measured with too much noise")
             continue
-        setattr(kept, section, found)
-        if is_whole:
-            # What comes later may fail, or be broken off.
+        setattr(kept, section, result)
+        if is_full:
+            # Later sections may fail or be interrupted.
             record.write(Everything(server, busy, scale, kept), record.FOLDER)
     run = Everything(server, busy, scale, shown)
     page = write(run, folder)
-    if asked.only:
+    if options.only:
         print(page)
     print(f"written: {(folder / 'benchmarks.md').relative_to(REPOSITORY)}")
-    if is_whole:
+    if is_full:
         redraw()
         print("and docs/benchmarks.md")
     if failed:
@@ -125,7 +124,7 @@ def write(run: Everything, folder: Path) -> str:
 
 
 def redraw() -> None:
-    """Writes the pages in docs/ and their charts from what was measured last."""
+    """Writes the pages in docs/ and their charts from the last measurements."""
     docs = REPOSITORY / "docs"
     write(record.read(Everything), docs)
     waits = record.read(Waits)
@@ -139,11 +138,13 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="little of everything, in a minute")
+    parser.add_argument(
+        "--quick", action="store_true", help="short versions of all sections, in a minute"
+    )
     parser.add_argument("--redraw", action="store_true", help="write docs/ from benches/measured/")
     parser.add_argument("--only", choices=report.SECTIONS, help="one section")
     parser.add_argument(
-        "--keep", action="store_true", help="with --only: keep what was measured of the others"
+        "--keep", action="store_true", help="with --only: keep the figures of the other sections"
     )
     parser.add_argument("--server", help="the server to measure on (default: as for `make test`)")
     parser.add_argument(
@@ -152,14 +153,14 @@ def arguments(words: list[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME=PATH.so",
-        help="another module to measure beside; NAME=PATH.so=LINES=COMMAND if it has another "
-        "command than CL.THROTTLE: LINES are those of its reply, {key} stands for the key. The "
-        "command must allow every call, and leave a key that lives for minutes",
+        help="another module to compare with. NAME=PATH.so=LINES=COMMAND if its command is not "
+        "CL.THROTTLE: LINES is the number of lines of its reply, {key} stands for the key. The "
+        "command must allow every call, and create a key that lives for minutes",
     )
-    asked = parser.parse_args(words)
-    if asked.keep and not asked.only:
+    options = parser.parse_args(words)
+    if options.keep and not options.only:
         parser.error("--keep goes with --only")
-    return asked
+    return options
 
 
 if __name__ == "__main__":

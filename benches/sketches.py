@@ -1,8 +1,8 @@
-"""Measures addresses in a sketch: how many calls of honest users it denies, by its size.
+"""Measures the calls of honest users that a sketch of addresses denies, by its size.
 
-The traffic is that of tests/support/addresses.py. With --attached, a replica, an AOF and a snapshot
-are at work meanwhile, and must hold the same bytes in the end. It prints the rows of the table in
-docs/sketches.md; --chart draws its picture.
+The traffic is that of tests/support/addresses.py. With --attached, there are a replica, an AOF and
+a snapshot, which must have the same bytes in the end. It prints the rows of the table in
+docs/sketches.md; --chart draws the picture.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from support.saving import wait_until_saved
 from support.server import Server
 from support.workload import digests
 
-# What a sketch of 1 MB is for a million addresses.
+# Sizes for a million addresses, for which 1 MB is typical.
 SIZES = ("512kb", "768kb", "1mb", "2mb")
-# Of a key for each address, ours and redis-cell's alike (docs/benchmarks.md).
+# Size of a key per address, the same for RL.TOKENBUCKET and redis-cell (docs/benchmarks.md).
 BYTES_A_KEY = 145
 KEYS = {"512kb": 512, "768kb": 768, "1mb": 1024, "2mb": 2048}
 
@@ -37,7 +37,7 @@ def measure(folder: Path, addresses: int, size: str, *, attached: bool) -> list[
         with server.client() as client:
             first = traffic.minute(client, clock, 1)
             if replica is not None:
-                # Its child writes while the next minute's calls come in.
+                # The child writes during the calls of the next minute.
                 client.bgsave()
             second = traffic.minute(client, clock, 2)
         print(f"{traffic.check_greedy()} greedy users were granted no more than their limit")
@@ -53,36 +53,38 @@ def _check_agreement(server: Server, replica: Server) -> None:
         replica.wait_for_sync()
         with replica.client() as other:
             assert digests(other, [b"k"]) == expected, "the replica differs"
-    for how in ("kill", "save"):
-        server.restart(how)
+    for signal_name in ("kill", "save"):
+        server.restart(signal_name)
         with server.client() as client:
-            assert digests(client, [b"k"]) == expected, f"what was loaded differs: {how}"
+            assert digests(client, [b"k"]) == expected, f"the loaded data differs: {signal_name}"
     print("the replica, the AOF and a snapshot agree byte for byte")
 
 
 def row(minutes: list[Minute]) -> str:
-    first, second = (f"{each.honest_denied / each.honest_calls:.1%}" for each in minutes)
-    unseen = ", ".join(f"{each.unseen_denied:.2f}" for each in minutes)
-    one = minutes[0]
+    first, second = (f"{minute.honest_denied / minute.honest_calls:.1%}" for minute in minutes)
+    unseen = ", ".join(f"{minute.unseen_denied:.2f}" for minute in minutes)
     memory = f"{minutes[-1].memory / 1e6:.1f} MB"
-    return f"| {one.addresses:,} | {one.size} | {first} | {second} | {unseen} | {memory} |"
+    addresses, size = minutes[0].addresses, minutes[0].size
+    return f"| {addresses:,} | {size} | {first} | {second} | {unseen} | {memory} |"
 
 
-def draw(found: list[list[Minute]], server: str, path: Path) -> None:
+def draw(results: list[list[Minute]], server: str, path: Path) -> None:
     figure = Figure(figsize=(8, 4.6), layout="constrained")
     axes = figure.subplots()
     colours = ("#0072B2", "#E69F00", "#009E73")
-    counts = sorted({minutes[0].addresses for minutes in found})
+    counts = sorted({minutes[0].addresses for minutes in results})
     for addresses, colour in zip(counts, colours, strict=False):
-        seconds = [minutes[-1] for minutes in found if minutes[0].addresses == addresses]
-        points = sorted((each.memory, each.honest_denied / each.honest_calls) for each in seconds)
+        seconds = [minutes[-1] for minutes in results if minutes[0].addresses == addresses]
+        points = sorted(
+            (minute.memory, minute.honest_denied / minute.honest_calls) for minute in seconds
+        )
         axes.plot(
             [memory for memory, _ in points],
             [100 * denied for _, denied in points],
             color=colour, marker="o", label=f"{addresses:,} addresses in a sketch",
         )  # fmt: skip
         axes.plot(addresses * BYTES_A_KEY, 0, color=colour, marker="s", markersize=9, linestyle="",
-                  label=f"a key each, ours or redis-cell's ({BYTES_A_KEY} bytes)")  # fmt: skip
+                  label=f"a key per address ({BYTES_A_KEY} bytes)")  # fmt: skip
     axes.set_xscale("log")
     ticks = [2**power * 131_072 for power in range(0, 11, 2)]
     axes.set_xticks(ticks, [f"{tick / 2**20:g} MB" for tick in ticks], minor=False)
@@ -111,14 +113,14 @@ def main() -> None:
     parser.add_argument("--attached", action="store_true", help="a replica, an AOF, a snapshot")
     parser.add_argument("--chart", type=Path, help="an SVG file to draw")
     asked = parser.parse_args()
-    found = []
+    results = []
     for addresses in asked.addresses:
         for size in asked.sizes or [f"{KEYS[size] * addresses // 1_000_000}kb" for size in SIZES]:
             with tempfile.TemporaryDirectory() as folder:
-                found.append(measure(Path(folder), addresses, size, attached=asked.attached))
-            print(row(found[-1]), flush=True)
+                results.append(measure(Path(folder), addresses, size, attached=asked.attached))
+            print(row(results[-1]), flush=True)
     if asked.chart:
-        draw(found, binaries.chosen().name, asked.chart)
+        draw(results, binaries.chosen().name, asked.chart)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def make_tarball(module: Path) -> None:
 def make_deb(cargo_deb: str, maintainer: str) -> None:
     if not shutil.which("dpkg-shlibdeps"):
         sys.exit(
-            "made the tarball, but no .deb: dpkg-shlibdeps is needed to find the module's dependencies"
+            "made the tarball, but no .deb: dpkg-shlibdeps is needed to find the dependencies"
             " (Debian, Ubuntu: apt install dpkg-dev)"
         )
     # Cargo.toml refers to the documents there.

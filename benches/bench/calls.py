@@ -93,20 +93,20 @@ class Script:
         return Call(name, (self.eval(keys, arguments),), lines, (self.load,), begins=begins)
 
 
-# The beginnings of arrays of so many integers, the first of which says that the call may pass, or
-# with redis-cell's reply that it is limited.
+# Beginnings of replies with the given number of integers. The first is 1 for an admitted call, or 0
+# in replies of redis-cell.
 FIVE_YES, FIVE_NO = b"*5\r\n:1\r\n", b"*5\r\n:0\r\n"
 TWO_YES, THREE_YES, SIX_YES = b"*2\r\n:1\r\n", b"*3\r\n:1\r\n", b"*6\r\n:1\r\n"
 
-# Enough that nothing of what is measured is ever denied.
+# Large enough that no measured call is denied.
 PLENTY = "1000000 1000000"
 BUCKET = f"TOKENBUCKET {PLENTY} 1s"
-# In milliseconds. Short, so that the logs that are compared are small and shed what they get.
+# Window in milliseconds. Short, so that the compared logs stay small.
 LOG_WINDOW = 50
 
 SET_EX = call("SET EX", "SET string value EX 60", 1, b"+OK")
 
-# A key that each call makes. Instructions are counted only: timed for seconds, it makes millions.
+# Each call creates a key. Only instructions are counted, because timing would create millions.
 SET_NEW = call("SET EX, a new key", f"SET new:{NUMBER} value EX 60", 1, b"+OK")
 
 ADMITTED = call("RL.TOKENBUCKET", f"RL.TOKENBUCKET bucket {PLENTY} 1s", 6, FIVE_YES)
@@ -117,7 +117,7 @@ DENIED = call(
     FIVE_NO,
     before="RL.TOKENBUCKET full 10 10 1d COST 10",
 )
-# Never full again, as one that a user uses up: what is left is told to the microsecond.
+# The bucket never refills completely, so the reply has a reset time.
 IN_USE = call("RL.TOKENBUCKET, in use", "RL.TOKENBUCKET used 1000000 1000 1s", 6, FIVE_YES)
 NEW = call("RL.TOKENBUCKET, a new key", f"RL.TOKENBUCKET new:{NUMBER} {PLENTY} 1s", 6, FIVE_YES)
 NEW_KEYS = [SET_NEW, NEW]
@@ -128,7 +128,7 @@ PEEK = call(
     FIVE_YES,
     before="RL.TOKENBUCKET peeked 1000000 1 1s COST 9000",
 )
-# The keys have one slot, as a cluster wants.
+# The keys share a slot, for clusters.
 _KEYS = "{m}:1 {m}:2 {m}:3 {m}:4"
 MTAKE = call("RL.MTAKE of 4 keys", f"RL.MTAKE 4 {_KEYS} {' '.join([BUCKET] * 4)}", 28, THREE_YES)
 FIXED = call("RL.FIXED", "RL.FIXED window 1000000000 1h", 6, FIVE_YES)
@@ -164,8 +164,8 @@ LIMITS_DENIED = call(
     FIVE_NO,
     before=f"RL.TAKE limits:full COST 10 {_FOUR_FULL}",
 )
-# In milliseconds. Short, so that a key has no more ids than a processor's cache has room for; long
-# enough that it always has too many for one block, under valgrind too.
+# Lifetime of ids in milliseconds. Short enough that the ids of a key fit the processor's cache,
+# long enough that they never fit one block, even under valgrind.
 ID_LIVES = 20
 ONCE = call("RL.TAKE, ONCE", f"RL.TAKE once ONCE {NUMBER} {ID_LIVES}ms {BUCKET}", 6, FIVE_YES)
 REPEATED = call("RL.TAKE, ONCE, sent again", f"RL.TAKE again ONCE id 1d {BUCKET}", 6, FIVE_YES)
@@ -184,15 +184,16 @@ SEVERAL = [TAKE, LIMITS, LIMITS_DENIED, MTAKE, ONCE, REPEATED]
 def by_policy(
     name: str, line: str, lines: int, begins: bytes, specs: str, *, fill: str = "", beside: int = 0
 ) -> Call:
-    """A call that asks for a policy, the last word of its line, with so many `beside`. `fill` is
-    sent before.
+    """Creates a call with a policy, the last word of its line.
+
+    There are `beside` other policies, and `fill` is sent first.
     """
     words = tuple(line.split())
     names = [*(f"beside:{number}" for number in range(beside)), words[-1]]
     first = [("RL.POLICYSET", policy, *specs.split()) for policy in names]
     first += [tuple(fill.split())] if fill else []
-    found = Call(name, (words,), lines, tuple(first), begins=begins)
-    return replace(found, setup=MANY_POLICIES) if beside else found
+    policy_call = Call(name, (words,), lines, tuple(first), begins=begins)
+    return replace(policy_call, setup=MANY_POLICIES) if beside else policy_call
 
 
 MANY_POLICIES = replace(PLAIN, name="4,096 policies")
@@ -229,7 +230,7 @@ OURS = [
     LIMIT_AMONG_MANY,
 ]
 
-# What production calls most, alone and as production runs.
+# Frequent calls, alone and under the conditions of production.
 PRODUCTION = [
     each.on(setup)
     for setup in (PLAIN, AOF, REPLICA, CLUSTER)
@@ -262,7 +263,7 @@ LUA_LIMITS = Script.named("four_limits").call(
     SIX_YES,
 )
 
-# Each limiter of ours, with what is done in Lua in its place.
+# Limiters with the equivalent Lua script.
 AGAINST_LUA = [
     (ADMITTED, LUA_BUCKET),
     (FIXED, LUA_FIXED),
@@ -290,38 +291,37 @@ ALL = list(
 
 @dataclass(frozen=True)
 class Peer:
-    """Another module that limits rates, built by who runs this."""
+    """Another rate limiting module, built by the user."""
 
     name: str
     module: Path
-    # Its call, with {key} in the place of the key: one that is always admitted, and after which the
-    # key lives for minutes.
+    # Call with {key} in place of the key. It is always admitted, and its key lives for minutes.
     line: str = "CL.THROTTLE {key} 5000000 1 1000"
     lines: int = 6
 
     @classmethod
     def parse(cls, text: str) -> "Peer":
-        """NAME=PATH.so, or NAME=PATH.so=LINES=COMMAND for one with another command."""
+        """Parses NAME=PATH.so, or NAME=PATH.so=LINES=COMMAND for another command."""
         name, path, *rest = text.split("=", 3)
         if not Path(path).is_file():
-            raise ValueError(f"{path} is no file")
+            raise ValueError(f"{path} is not a file")
         peer = cls(name, Path(path).absolute())
         return replace(peer, lines=int(rest[0]), line=rest[1]) if rest else peer
 
     @property
     def setup(self) -> Setup:
-        """A server of its own."""
+        """Returns the setup of a server with this module."""
         return Setup(self.name, module=self.module)
 
     @property
     def call(self) -> Call:
-        found = call(
+        policy_call = call(
             f"{self.name} {self.line.split()[0]}", self.line.format(key="peer"), self.lines, b""
         )
-        return replace(found, setup=self.setup)
+        return replace(policy_call, setup=self.setup)
 
 
-def prepare(server: Measured, one: Call) -> None:
-    """Sends what has to come before the call."""
-    for words in one.before:
+def prepare(server: Measured, call: Call) -> None:
+    """Sends the commands that must precede the call."""
+    for words in call.before:
         server.admin.execute_command(*words)

@@ -1,4 +1,4 @@
-"""The charts, as SVG. The same measurements give the same bytes."""
+"""Charts as SVG. The same measurements give the same bytes."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,11 +24,11 @@ mpl.rcParams |= {
     "figure.titlesize": 13,
 }
 
-# Okabe and Ito's, which the colour-blind can tell apart. Ours is always blue.
+# Colours of Okabe and Ito, which colour-blind readers can distinguish. The module is always blue.
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 COLOURS = dict(zip(APPROACHES, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
 MARKERS = dict(zip(APPROACHES, "osD^", strict=True))
-# A line that another one lies on is wider than that, so that it is seen beneath.
+# A line that another covers is wider, so that it stays visible.
 WIDTHS = (4.5, 2, 2.4, 1)
 
 
@@ -41,19 +41,19 @@ class Charts:
         self._server = server
 
     def _save(self, figure: Figure, name: str, title: str, bottom: float = 0.03) -> None:
-        """`bottom` is left free, of the height, for the note and what stands above it."""
+        """Saves a figure. `bottom` is the share of the height that is kept free for the note."""
         figure.suptitle(title, x=0.01, ha="left")
         note = f"{self._server}, all measured in one run. Ratios count, not absolute times."
         figure.text(0.01, 0.005, note, fontsize=8.5, color="#555555")
         figure.tight_layout(rect=(0, bottom, 1, 1))
         figure.savefig(self._folder / f"{name}.svg", metadata={"Date": None})
 
-    def decisions(self, found: Decisions) -> None:
-        ratios = {which: pair.ratio for which, pair in found.pairs.items()}
+    def decisions(self, results: Decisions) -> None:
+        ratios = {which: pair.ratio for which, pair in results.pairs.items()}
         ratios |= {(OURS, clients): 1.0 for clients in CLIENTS}
         figure = Figure(figsize=(10, 4.4))
         panels = figure.subplots(1, 2)
-        titles = {f"server CPU time, x {OURS}": ratios, "Redis calls": found.calls}
+        titles = {f"server CPU time, x {OURS}": ratios, "Redis calls": results.calls}
         for axes, (title, of) in zip(panels, titles.items(), strict=True):
             for approach, width in zip(APPROACHES, WIDTHS, strict=True):
                 axes.plot(
@@ -76,11 +76,11 @@ class Charts:
         panels[0].legend()
         self._save(figure, "decisions", "A decision, by how many clients ask at once")
 
-    def waiting(self, found: Waiting) -> None:
+    def waiting(self, results: Waiting) -> None:
         figure = Figure(figsize=(10, 7.2))
         (use, calls), (waits, jobs) = figure.subplots(2, 2)
         colours = dict(zip(WAYS, (BLUE, GREEN, PURPLE, ORANGE), strict=True))
-        ways = {name: run.way for name, run in found.runs.items()}
+        ways = {name: run.way for name, run in results.runs.items()}
         shades = list(colours.values())
         bars = [(name, way.in_use * 100, f"{way.in_use:.0%}") for name, way in ways.items()]
         _bars(use, bars, shades)
@@ -91,9 +91,9 @@ class Charts:
         calls.set_title("Calls a job", loc="left")
         calls.set_yticklabels([])
         calls.set_xlabel("to get a place and to give it back")
-        for name, run in found.runs.items():
+        for name, run in results.runs.items():
             style = {"color": colours[name], "label": name}
-            # Some have a place within less than a log scale is to show.
+            # Waits below 0.1 ms are shown as 0.1 ms on the log scale.
             waits.plot([max(wait, 0.1) for wait in run.waits], SHARES, **style)
             jobs.plot(range(1, len(run.jobs) + 1), run.jobs, **style)
         waits.set_xscale("log")
@@ -105,7 +105,7 @@ class Charts:
         jobs.set_xlabel("workers, by how many jobs they got")
         jobs.set_ylabel("jobs")
         jobs.set_ylim(bottom=0)
-        # Below both, as in each corner of a panel there is a line.
+        # Below the panels, because lines cross every corner of them.
         figure.legend(
             *jobs.get_legend_handles_labels(),
             loc="lower center",
@@ -121,7 +121,7 @@ def _bars(
     bars: Iterable[tuple[str, float, str]],
     colours: list[str],
 ) -> None:
-    """From top to bottom, each with its number beside it."""
+    """Draws bars from top to bottom, each with its label."""
     names, values, labels = zip(*bars, strict=True)
     drawn = axes.barh(names, values, color=colours, height=0.75)
     axes.bar_label(drawn, labels, padding=5, bbox={"fc": "white", "ec": "none", "pad": 0.6})
@@ -132,5 +132,5 @@ def _bars(
 
 
 def _plain(axis: mpl.axis.Axis) -> None:
-    """Numbers as people write them, not powers of ten."""
+    """Formats numbers in full, not as powers of ten."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

@@ -1,4 +1,4 @@
-"""Calls beside SET EX on a server of the same settings: processor time, instructions and code."""
+"""Processor time, instructions and code of calls, compared with SET EX on the same settings."""
 
 import tempfile
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import floor, valgrind
 from bench.calls import ALL, NEW_KEYS, PRODUCTION, SET_EX, Call, Peer, prepare
 from bench.load import CONNECTIONS, Benchmark, pin
-from bench.pairs import Pair, by_turns
+from bench.pairs import Pair, alternate
 from bench.scale import Scale
 from bench.servers import Measured, serving
 from bench.valgrind import PIPELINE, Count
@@ -50,8 +50,8 @@ def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
     calls = [SET_EX, *(call for call in [*ALL, *peer_calls] if call not in PRODUCTION)]
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         floors = floor.floors(floor.build(Path(directory)))
-        costs = _costs(binary, calls, scale, [one.call for one in floors])
-    beside = {one.call.name: [ours.name for ours in one.ours] for one in floors}
+        costs = _costs(binary, calls, scale, [entry.call for entry in floors])
+    beside = {entry.call.name: [ours.name for ours in entry.ours] for entry in floors}
     return Commands(costs, [call.name for call in peer_calls], beside)
 
 
@@ -62,7 +62,7 @@ def _costs(binary: Binary, calls: list[Call], scale: Scale, counted: Iterable[Ca
     for setup in dict.fromkeys(call.setup for call in timed):
         pairs |= _pairs(binary, [call for call in timed if call.setup == setup], scale)
     counts = {}
-    if valgrind.is_there():
+    if valgrind.is_installed():
         counts = valgrind.counts(binary, [*calls, *counted], scale.servers)
     return Costs(pairs, counts)
 
@@ -77,14 +77,14 @@ def _pairs(binary: Binary, calls: list[Call], scale: Scale) -> dict[str, Pair]:
             for call in [SET_EX, *(call for call in calls if not call.is_set_ex)]
         )
         names = [call.name for call in calls if not call.is_set_ex]
-        return by_turns(reference, dict(zip(names, runs, strict=True)), scale.rounds)
+        return alternate(reference, dict(zip(names, runs, strict=True)), scale.rounds)
 
 
 def _run_of(server: Measured, call: Call, scale: Scale) -> "partial[float]":
-    """Prepares a call, and returns what runs it for as long as is wanted."""
+    """Prepares a call. Returns a function that runs it for the time of a round."""
     prepare(server, call)
     with Pipe(server.port) as pipe:
-        # That it does what its name says.
+        # Checks that the reply is the expected one.
         pipe.run(call.encoded, call.lines, call.begins)
     least = 4 * PIPELINE * CONNECTIONS
     speed = Benchmark(server, call.commands[0], least, PIPELINE).calls_per_second

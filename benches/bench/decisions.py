@@ -1,18 +1,18 @@
-"""A decision of four kinds, beside each other, from 1 to 256 clients; and what each lets in."""
+"""Costs of four approaches to a decision with 1 to 256 clients, and the requests they grant."""
 
 import math
 from dataclasses import dataclass
 
 from bench import load
 from bench.calls import Script
-from bench.pairs import Pair, by_turns
+from bench.pairs import Pair, alternate
 from bench.scale import Scale
 from bench.servers import Measured, serving
 from bench.wire import ReplyError
 from support.binaries import Binary
 
 OURS = "RL.TOKENBUCKET"
-# In the order they are shown in, with what benches/load calls them.
+# Approaches in the order of the page, with their names in benches/load.
 APPROACHES = {
     OURS: "native",
     "Lua (EVALSHA)": "script",
@@ -25,22 +25,22 @@ SCRIPT = Script.named("token_bucket")
 
 @dataclass(frozen=True)
 class Bucket:
-    """A burst, refilled at so many a second."""
+    """Burst, and refill per second."""
 
     capacity: int
     refill: int
 
     def at_most(self, seconds: float) -> int:
-        """Returns how many requests it may let in within so many seconds."""
+        """Returns the maximum number of requests that may be granted within `seconds`."""
         return math.floor(self.capacity + self.refill * seconds)
 
 
-# More than can be asked for: every decision is to admit.
+# Larger than the number of requests: every decision is to admit.
 PLENTY = Bucket(1_000_000, 1_000_000)
 
 TIGHT = Bucket(10, 10)
 SECONDS = 3
-# Long enough that the unit due after 3 seconds is asked for; the next one is not due yet.
+# Long enough for a request of the unit that is due after 3 seconds, but not of the next one.
 TIGHT_SECONDS = SECONDS + 0.05
 TIGHT_CLIENTS = 64
 
@@ -66,15 +66,15 @@ def measure(binary: Binary, scale: Scale) -> Decisions:
         for clients in CLIENTS:
 
             def run(approach: str, clients: int = clients) -> float:
-                found = _run(server, approach, clients, scale.seconds, PLENTY)
-                if found["granted"] < found["decisions"]:
-                    raise ReplyError(f"{approach} denied what it has plenty of")
-                calls[approach, clients] = found["commands"] / found["decisions"]
-                return found["server_seconds"] / found["decisions"] * 1e9
+                result = _run(server, approach, clients, scale.seconds, PLENTY)
+                if result["granted"] < result["decisions"]:
+                    raise ReplyError(f"{approach} denied a request below the limit")
+                calls[approach, clients] = result["commands"] / result["decisions"]
+                return result["server_seconds"] / result["decisions"] * 1e9
 
             runs = {name: lambda name=name: run(name) for name in APPROACHES if name != OURS}
-            found = by_turns(lambda: run(OURS), runs, scale.rounds)
-            pairs |= {(name, clients): pair for name, pair in found.items()}
+            result = alternate(lambda: run(OURS), runs, scale.rounds)
+            pairs |= {(name, clients): pair for name, pair in result.items()}
         return Decisions(pairs, calls, {name: _granted(server, name) for name in APPROACHES})
 
 
@@ -87,5 +87,5 @@ def _run(
 
 
 def _granted(server: Measured, approach: str) -> int:
-    found = _run(server, approach, TIGHT_CLIENTS, TIGHT_SECONDS, TIGHT)
-    return round(found["granted"])
+    result = _run(server, approach, TIGHT_CLIENTS, TIGHT_SECONDS, TIGHT)
+    return round(result["granted"])

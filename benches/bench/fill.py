@@ -1,4 +1,4 @@
-"""Commands on many keys, `user:00000000` and on."""
+"""Commands on many keys, from `user:00000000` on."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import cached_property
 
 from bench.wire import Pipe, pack
 
-# As long as the numbers that take its place.
+# Placeholder of the same length as the numbers.
 _NUMBER = "\0" * 8
 BATCH = 1_000
 
@@ -16,7 +16,7 @@ class Template:
     """Commands written as in redis-cli, with {key} in the place of the key."""
 
     commands: tuple[str, ...]
-    # In the replies to all of them.
+    # Lines of the replies to all commands.
     lines: int
 
     def on(self, number: int) -> bytes:
@@ -38,7 +38,7 @@ def template(*commands: str, lines: int = 6) -> Template:
 
 
 def batches(form: Template, numbers: Sequence[int], size: int) -> Iterator[tuple[bytes, int]]:
-    """The commands on all these keys, so many at a time, with the lines of their replies."""
+    """Yields batches of commands on the keys, with the number of lines of their replies."""
     for start in range(0, len(numbers), size):
         part = numbers[start : start + size]
         yield b"".join(map(form.on, part)), form.lines * len(part)

@@ -43,7 +43,7 @@ def floors(module: Path) -> list[Floor]:
     four = [f"f:{number}" for number in range(4)]
     key, words = "SET floor a-value EX 3600", "floor 1000000 1000000 1s"
     named = "floor pro"
-    found = [
+    result = [
         Floor(
             call("looks at a key", f"FLOOR.LOOK {words}", 6, FIVE_YES, before=key), (DENIED, PEEK)
         ),
@@ -69,4 +69,4 @@ def floors(module: Path) -> list[Floor]:
         ),
     ]
     setup = Setup("floor", module=module)
-    return [replace(floor, call=replace(floor.call, setup=setup)) for floor in found]
+    return [replace(floor, call=replace(floor.call, setup=setup)) for floor in result]

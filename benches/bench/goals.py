@@ -1,4 +1,4 @@
-"""Goals, beside what was measured. A goal of a measured section without a figure is an error."""
+"""Goals, compared with measurements. A goal of a measured section without a figure is an error."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ from bench.persistence import Persistence
 from bench.servers import AOF, REPLICA
 from bench.valkey import Valkey
 
-# How much more a call may cost when there is more, and still count as the same. It is a time.
+# Ratio of processor times up to which a cost counts as constant.
 FLAT = 1.25
-# Leases or idempotency keys of one key, with which a call costs what it costs with one.
+# Number of leases or idempotency keys of one key at which the cost must be constant.
 MANY = 1_000
 MEMORY_TO_LUA = 0.85
 # Instructions of RL.TOKENBUCKET.
@@ -52,7 +52,7 @@ BYTES = {
     memory.LEASE.name: 233,
     memory.IDEMPOTENT.name: 321,
 }
-# What a call adds to the AOF.
+# Bytes that a call adds to the AOF.
 AOF_BYTES = {LIMIT_IN_USE.name: 83, LIMIT_FOUR.name: 190}
 # As a multiple of the processor time of as many keys of SET EX.
 PERSISTENCE = {persistence.RELOAD: 1.6, persistence.REWRITE: 2.0}
@@ -72,7 +72,7 @@ class MissingFigureError(Exception):
 
 @dataclass(frozen=True)
 class Goal:
-    what: str
+    description: str
     at_most: float
     measured: float
 
@@ -122,8 +122,8 @@ def of_instructions(production: Costs | None, commands: Commands | None) -> Iter
 def of_valkey(found: Valkey) -> Iterator[Goal]:
     of = found.instructions
     for name, goal in VALKEY_TO_SET_EX.items():
-        what = f"instructions of {name} on {found.server}, x {SET_EX.name} there"
-        yield Goal(what, goal, _figure(of, name) / of[SET_EX.name])
+        description = f"instructions of {name} on {found.server}, x {SET_EX.name} there"
+        yield Goal(description, goal, _figure(of, name) / of[SET_EX.name])
 
 
 def of_memory(found: Memory) -> Iterator[Goal]:
@@ -138,24 +138,26 @@ def of_memory(found: Memory) -> Iterator[Goal]:
 
 def of_persistence(found: Persistence) -> Iterator[Goal]:
     for kind, goal in PERSISTENCE.items():
-        what = f"server CPU time, {kind} of {found.keys:,} buckets, x as many {SET_EX.name} keys"
-        yield Goal(what, goal, _figure(found.pairs, kind).ratio)
+        description = (
+            f"server CPU time, {kind} of {found.keys:,} buckets, x as many {SET_EX.name} keys"
+        )
+        yield Goal(description, goal, _figure(found.pairs, kind).ratio)
     for name, goal in AOF_BYTES.items():
         yield Goal(f"AOF, bytes a call of {name}", goal, _figure(found.aof_bytes, name))
 
 
 def of_growth(found: Growth) -> Iterator[Goal]:
     for count, pair in found.by_keys.items():
-        what = (
+        description = (
             f"server CPU time of {growth.BUCKET} with {count:,} keys, x {SET_EX.name} with as many"
         )
-        yield Goal(what, FLAT, pair.ratio)
+        yield Goal(description, FLAT, pair.ratio)
     largest = max(size for _, size in found.by_size)
     for name, most in GROWTH:
         # A quick run has smaller tables.
         size = min(most, largest)
-        what = f"server CPU time of {name} with {size:,} of them, x that with 1"
-        yield Goal(what, FLAT, _figure(found.by_size, (name, size)).ratio)
+        description = f"server CPU time of {name} with {size:,} of them, x that with 1"
+        yield Goal(description, FLAT, _figure(found.by_size, (name, size)).ratio)
 
 
 def of_results(results: Any) -> list[Goal]:

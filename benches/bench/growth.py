@@ -1,4 +1,4 @@
-"""Cost of a call for the server as keys become more, and as tables and logs become longer."""
+"""Cost of a call by the number of keys, and by the size of tables and logs."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.fill import batches, fill, template
-from bench.pairs import Pair, by_turns
+from bench.pairs import Pair, alternate
 from bench.scale import Scale
 from bench.servers import Measured, Setup, serving
 from bench.wire import Pipe, pack
 from support.binaries import Binary
 
-# In one round.
+# Calls of one round.
 CALLS = 50_000
 BATCH = 100
 
@@ -21,7 +21,7 @@ SET_EX = "SET EX"
 BUCKET = "RL.TOKENBUCKET"
 BY_KEYS = {
     SET_EX: template("SET {key} value EX 1000000", lines=1),
-    # Nothing that is charged comes back before this is over, so that no key expires.
+    # The recovery takes longer than the benchmark, so that no key expires.
     BUCKET: template("RL.TOKENBUCKET {key} 1000000 100000 3650d"),
 }
 
@@ -31,7 +31,7 @@ LEASE = "RL.ACQUIRE and RL.RELEASE"
 REPEATED = "RL.TAKE, ONCE, sent again"
 BESIDE = "RL.TAKE without ONCE"
 BY_SIZE = (LOG, RENEWAL, LEASE, REPEATED, BESIDE)
-# Room for one more than the longest.
+# Maxima above the largest size.
 ROOM = Setup("room", module_args="max-log-entries 1000000 max-leases 1000000")
 
 # Batches of commands, and the lines of the replies to each.
@@ -55,11 +55,11 @@ def measure(binary: Binary, scale: Scale) -> Growth:
 
 def _by_keys(binary: Binary, scale: Scale) -> dict[int, Pair]:
     """Times calls on keys at random, each kind of key in a server of its own."""
-    found = {}
+    pairs_by_count = {}
     with ExitStack() as stack:
         servers = {name: stack.enter_context(serving(binary)) for name in BY_KEYS}
         pipes = {name: stack.enter_context(Pipe(server.port)) for name, server in servers.items()}
-        there = 0
+        filled = 0
         for count in scale.key_counts:
 
             def run(name: str, count: int = count) -> float:
@@ -67,38 +67,38 @@ def _by_keys(binary: Binary, scale: Scale) -> dict[int, Pair]:
                 return _cost(servers[name], pipes[name], batches(BY_KEYS[name], keys, BATCH))
 
             for name, form in BY_KEYS.items():
-                fill(pipes[name], form, range(there, count))
-            there = count
+                fill(pipes[name], form, range(filled, count))
+            filled = count
             set_ex, bucket = (partial(run, name) for name in BY_KEYS)
-            found[count] = by_turns(set_ex, {BUCKET: bucket}, scale.rounds)[BUCKET]
-    return found
+            pairs_by_count[count] = alternate(set_ex, {BUCKET: bucket}, scale.rounds)[BUCKET]
+    return pairs_by_count
 
 
 def _by_size(binary: Binary, scale: Scale) -> dict[tuple[str, int], Pair]:
-    made_by: list[Callable[[int], Batches]] = [_log, _renewals, _leases, _repeated, _beside]
-    found = {}
+    makers: list[Callable[[int], Batches]] = [_log, _renewals, _leases, _repeated, _beside]
+    pairs_by_size = {}
     with serving(binary, ROOM) as server, Pipe(server.port) as pipe:
         for size in scale.table_sizes:
-            for made in (_acquired, _charged_once):
-                for batch, lines in made(size, range(size)):
+            for batches_of in (_acquired, _charged_once):
+                for batch, lines in batches_of(size, range(size)):
                     pipe.run(batch, lines)
 
-        def run(made: Callable[[int], Batches], size: int) -> float:
-            if made is _log:
+        def run(batches_of: Callable[[int], Batches], size: int) -> float:
+            if batches_of is _log:
                 _lengthen_log(server, pipe, size)
-            return _cost(server, pipe, made(size))
+            return _cost(server, pipe, batches_of(size))
 
         least, *others = scale.table_sizes
-        for name, made in zip(BY_SIZE, made_by, strict=True):
-            runs = {str(size): partial(run, made, size) for size in others}
-            pairs = by_turns(partial(run, made, least), runs, scale.rounds)
-            found |= {(name, int(size)): pair for size, pair in pairs.items()}
-    return found
+        for name, batches_of in zip(BY_SIZE, makers, strict=True):
+            runs = {str(size): partial(run, batches_of, size) for size in others}
+            pairs = alternate(partial(run, batches_of, least), runs, scale.rounds)
+            pairs_by_size |= {(name, int(size)): pair for size, pair in pairs.items()}
+    return pairs_by_size
 
 
-def _cost(server: Measured, pipe: Pipe, made: Batches) -> float:
+def _cost(server: Measured, pipe: Pipe, batches: Batches) -> float:
     """Returns the nanoseconds of the server for one call of so many."""
-    ready = list(made)
+    ready = list(batches)
     before = server.cpu_seconds()
     for batch, lines in ready:
         pipe.run(batch, lines)
@@ -110,7 +110,7 @@ def _charge(size: int) -> tuple[str, ...]:
 
 
 def _lengthen_log(server: Measured, pipe: Pipe, size: int) -> None:
-    """Calls of one microsecond share an entry, so that it can take more of them than entries."""
+    """Adds entries until there are `size`. Calls of one microsecond share an entry."""
     one = pack(_charge(size))
     while (missing := size - _entries(server.admin.execute_command("RL.INFO", f"log:{size}"))) > 0:
         count = min(missing, BATCH)
@@ -123,7 +123,7 @@ def _entries(info: list[str | int] | None) -> int:
 
 
 def _log(size: int) -> Batches:
-    """The give-back takes the oldest entry, so the log stays as long."""
+    """Returns pairs of a charge and a give-back, which removes the oldest entry."""
     pair = pack(_charge(size)) + pack((*_charge(size), "COST", "-1"))
     for _ in range(CALLS // BATCH):
         yield pair * BATCH, 12 * BATCH
@@ -157,7 +157,7 @@ def _repeated(size: int) -> Batches:
 
 
 def _beside(size: int) -> Batches:
-    """Calls without an id: what they change, a settlement of each id has to know."""
+    """Returns calls without an id, on a key with ids."""
     return _each(lambda _: _take(size), range(CALLS))
 
 

@@ -1,7 +1,7 @@
-"""Load generators: redis-benchmark, and benches/load, which is ours.
+"""Load generators: redis-benchmark and benches/load.
 
-The server and its load generator have a processor each, if there are two. Otherwise chance decides
-whether they share one, which has more influence on the result than the call.
+The server and its load generator are pinned to different processors, if there are two. Otherwise
+the scheduler may place them on one, which would influence the result more than the call.
 """
 
 import csv

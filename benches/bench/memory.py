@@ -1,4 +1,4 @@
-"""Memory of a key, with its name and its expiry, when there are a million of its kind."""
+"""Memory per key, with its name and expiry, of a million keys."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from support.binaries import Binary
 
 @dataclass(frozen=True)
 class State:
-    """State of one user, and the commands that make it."""
+    """State of one user, and the commands that create it."""
 
     name: str
     made_by: Template
@@ -70,7 +70,7 @@ OURS = [
 _SCRIPT = Script.named("token_bucket")
 _HASH = template(" ".join(_SCRIPT.eval("{key}", "100 100 8640000 1")))
 STRING = "a string with an expiry (SET EX)"
-# In use: from the second charge on, its tokens are a fraction.
+# Charged twice, because from the second charge on the tokens are a fraction.
 LUA_BUCKET = State("the Lua token bucket, charged twice", _HASH, times=2, script=_SCRIPT)
 OTHERS = [State(STRING, template("SET {key} value EX 100000", lines=1)), LUA_BUCKET]
 
@@ -97,7 +97,7 @@ def _bytes(binary: Binary, state: State, keys: int) -> int:
         before = _used(server)
         with Pipe(server.port) as pipe:
             fill(pipe, state.made_by, range(keys), state.times)
-        # To the byte: the rest is what the server uses for itself.
+        # The server's own memory is subtracted.
         return round((_used(server) - before) / keys)
 
 

@@ -1,14 +1,14 @@
-"""Times that are compared with those of a reference, which runs before and after each."""
+"""Times compared with those of a reference, which runs before and after each."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 
-# Rounds that differ by more, as a multiple of their median, are measured again: other programs were
-# at work.
-MOST_SPREAD = 0.3
-# Medians differ by so much however near the rounds are to each other.
-LEAST_SPREAD = 0.05
+# Maximum spread of rounds as a multiple of their median. Beyond it, they are measured again,
+# because other programs were running.
+MAX_SPREAD = 0.3
+# Tolerated difference of the medians, even if the rounds are closer.
+MIN_SPREAD = 0.05
 TRIES = 3
 
 # Runs something, and returns its processor time in nanoseconds.
@@ -27,16 +27,16 @@ class Pair:
 
     @classmethod
     def of(cls, own: Sequence[float], around: Sequence[float]) -> "Pair":
-        ratios = [one / reference for one, reference in zip(own, around, strict=True)]
+        ratios = [time / reference for time, reference in zip(own, around, strict=True)]
         medians = map(statistics.median, (own, around, ratios))
         return cls(*medians, min(ratios), max(ratios))
 
     @property
     def is_noise(self) -> bool:
-        """Returns whether the rounds, or the medians and the rounds, contradict each other."""
+        """Returns `True` if the rounds, or the medians and the rounds, contradict each other."""
         spread = self.most - self.least
-        apart = abs(self.ns / self.reference_ns - self.ratio)
-        return spread > MOST_SPREAD * self.ratio or apart > max(spread, LEAST_SPREAD * self.ratio)
+        difference = abs(self.ns / self.reference_ns - self.ratio)
+        return spread > MAX_SPREAD * self.ratio or difference > max(spread, MIN_SPREAD * self.ratio)
 
     def __str__(self) -> str:
         digits = 2 if self.ratio < 100 else 0
@@ -44,18 +44,18 @@ class Pair:
         return f"{ratio} ({least}-{most})"
 
 
-def by_turns(reference: Run, runs: Mapping[str, Run], rounds: int) -> dict[str, Pair]:
+def alternate(reference: Run, runs: Mapping[str, Run], rounds: int) -> dict[str, Pair]:
     """Returns the pairs by the name of each run. Noisy ones are measured again."""
-    found = _turns(reference, runs, rounds)
+    found = _rounds(reference, runs, rounds)
     for _ in range(TRIES):
         noisy = {name: runs[name] for name, pair in found.items() if pair.is_noise}
         if not noisy:
             break
-        found |= _turns(reference, noisy, rounds)
+        found |= _rounds(reference, noisy, rounds)
     return found
 
 
-def _turns(reference: Run, runs: Mapping[str, Run], rounds: int) -> dict[str, Pair]:
+def _rounds(reference: Run, runs: Mapping[str, Run], rounds: int) -> dict[str, Pair]:
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for _ in range(rounds):
         before = reference()

@@ -1,7 +1,7 @@
-"""Cost for the server to save and to load many keys, beside as many strings.
+"""Cost of saving and loading many keys, compared with as many strings.
 
-An AOF is rewritten as commands here (aof-use-rdb-preamble no). With the preamble, the default, it
-is a snapshot, the saving of which is half of a reload.
+The AOF is rewritten as commands here (aof-use-rdb-preamble no). With the preamble, the default, it
+is a snapshot, whose cost is half of a reload.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from functools import partial
 from bench import calls
 from bench.calls import prepare
 from bench.fill import fill, template
-from bench.pairs import Pair, by_turns
+from bench.pairs import Pair, alternate
 from bench.scale import Scale
 from bench.servers import AOF, Measured, Setup, serving
 from bench.wire import Pipe
@@ -50,7 +50,7 @@ def measure(binary: Binary, scale: Scale) -> Persistence:
         kinds: dict[str, Callable[[Measured], float]] = {RELOAD: _reload, REWRITE: _rewrite}
         for kind, measured in kinds.items():
             set_ex, bucket = (partial(measured, server) for server in servers)
-            pairs |= by_turns(set_ex, {kind: bucket}, scale.rounds)
+            pairs |= alternate(set_ex, {kind: bucket}, scale.rounds)
     return Persistence(scale.keys, pairs, _aof_bytes(binary))
 
 
@@ -61,7 +61,7 @@ def _aof_bytes(binary: Binary) -> dict[str, float]:
 
         def size() -> int:
             info = server.admin.info("persistence")
-            # A write waits while the disk is synchronised.
+            # Writes are buffered while the disk is synchronised.
             return info["aof_current_size"] + info["aof_buffer_length"]
 
         for call in WRITING:

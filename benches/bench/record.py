@@ -40,20 +40,20 @@ FILES = {Everything: "benchmarks.json", Waits: "waiting.json"}
 
 def write(run: Everything | Waits, folder: Path) -> Path:
     path = folder / FILES[type(run)]
-    path.write_text(_written(_told(run)) + "\n")
+    path.write_text(_formatted(_plain(run)) + "\n")
     return path
 
 
-def _written(told: Any, indent: str = "") -> str:
+def _formatted(plain: Any, indent: str = "") -> str:
     """Formats JSON with a line for each entry that is short or has no nested entries."""
-    line = json.dumps(told)
-    if not isinstance(told, dict | list) or len(line) < 100:
+    line = json.dumps(plain)
+    if not isinstance(plain, dict | list) or len(line) < 100:
         return line
     within = indent + " "
-    if isinstance(told, dict):
-        parts = [f"{json.dumps(name)}: {_written(each, within)}" for name, each in told.items()]
-    elif any(isinstance(each, dict | list) for each in told):
-        parts = [_written(each, within) for each in told]
+    if isinstance(plain, dict):
+        parts = [f"{json.dumps(name)}: {_formatted(each, within)}" for name, each in plain.items()]
+    elif any(isinstance(each, dict | list) for each in plain):
+        parts = [_formatted(each, within) for each in plain]
     else:
         return line
     text = f",\n{within}".join(parts)
@@ -65,30 +65,30 @@ def read(kind: type[Kind]) -> Kind:
     return _read(kind, json.loads((FOLDER / FILES[kind]).read_text()))
 
 
-def _told(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        return {field.name: _told(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
         # JSON allows neither tuples nor numbers as names.
-        return [[_told(name), _told(each)] for name, each in value.items()]
+        return [[_plain(name), _plain(each)] for name, each in value.items()]
     if isinstance(value, list | tuple):
-        return [_told(each) for each in value]
+        return [_plain(each) for each in value]
     return value
 
 
-def _read(kind: Any, told: Any) -> Any:
+def _read(kind: Any, plain: Any) -> Any:
     if is_dataclass(kind):
         of = get_type_hints(kind)
-        return kind(**{name: _read(of[name], each) for name, each in told.items()})
+        return kind(**{name: _read(of[name], each) for name, each in plain.items()})
     origin, of = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        (some,) = (each for each in of if each is not type(None))
-        return None if told is None else _read(some, told)
+        (some,) = (part for part in of if part is not type(None))
+        return None if plain is None else _read(some, plain)
     if origin is dict:
-        return {_read(of[0], name): _read(of[1], each) for name, each in told}
+        return {_read(of[0], name): _read(of[1], each) for name, each in plain}
     if origin is list:
-        return [_read(of[0], each) for each in told]
+        return [_read(of[0], each) for each in plain]
     if origin is tuple:
-        kinds = of if len(of) == len(told) and of[-1] is not ... else of[:1] * len(told)
-        return tuple(_read(each, one) for each, one in zip(kinds, told, strict=True))
-    return told
+        kinds = of if len(of) == len(plain) and of[-1] is not ... else of[:1] * len(plain)
+        return tuple(_read(each, one) for each, one in zip(kinds, plain, strict=True))
+    return plain

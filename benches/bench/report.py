@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: the texts of benches/text, filled with tables of what was measured."""
+"""Text of docs/benchmarks.md: the texts of benches/text with tables of the measurements."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -24,9 +24,9 @@ from bench.scale import Scale
 from bench.valgrind import PIPELINE
 from bench.valkey import Valkey
 
-# What is said first.
+# Calls of the first sentence.
 HEADLINE = [ADMITTED.name, DENIED.name, LUA_BUCKET.name]
-# They have a table of their own.
+# Calls with a separate table.
 SCRIPTS = {lua.name for _, lua in AGAINST_LUA}
 # SET EX on the server of each call.
 BASES = {call.name: SET_EX.on(call.setup).name for call in PRODUCTION}
@@ -50,7 +50,7 @@ SECTIONS = [field.name for field in fields(Results)]
 
 
 def write(server: str, scale: Scale, results: Results, load: float) -> str:
-    """Returns the page. `load` is how many other programs were at work when it began."""
+    """Returns the page. `load` is the load average at the beginning of the run."""
     costs = [results.production, results.commands.costs if results.commands else None]
     counts = {name: count for each in costs if each for name, count in each.counts.items()}
     ratios = {name: pair.ratio for each in costs if each for name, pair in each.pairs.items()}
@@ -58,8 +58,8 @@ def write(server: str, scale: Scale, results: Results, load: float) -> str:
     headline = ""
     if results.production and results.commands and of:
         names = [*HEADLINE, *results.commands.peers]
-        told = ", ".join(f"{of[name] / of[SET_EX.name]:.2f} ({name})" for name in names)
-        headline = f" Instructions of a decision, as a multiple of those of SET EX: {told}."
+        multiples = ", ".join(f"{of[name] / of[SET_EX.name]:.2f} ({name})" for name in names)
+        headline = f" Instructions of a decision, as a multiple of those of SET EX: {multiples}."
     parts = [
         pages.text(
             "top",
@@ -111,7 +111,9 @@ def contradictions(found: object) -> Iterator[str]:
 def _goals(results: Results) -> str:
     found = goals.of_results(results)
     missed = [
-        [one.what, f"{one.at_most:g}", f"{one.measured:.4g}"] for one in found if not one.is_met
+        [one.description, f"{one.at_most:g}", f"{one.measured:.4g}"]
+        for one in found
+        if not one.is_met
     ]
     if not missed:
         return f"All {len(found)} are met."

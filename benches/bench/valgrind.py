@@ -61,7 +61,7 @@ class Count:
         return Count(*map(min, ours, theirs))
 
 
-def is_there() -> bool:
+def is_installed() -> bool:
     return shutil.which("valgrind") is not None and shutil.which("vgdb") is not None
 
 
@@ -98,11 +98,11 @@ class Counting:
     server: Measured
     folder: Path
 
-    def since_last_asked(self) -> Counter[Line]:
-        """Returns the instructions since the last time that this was asked, by cache line."""
-        asked = ["vgdb", f"--pid={self.server.pid}", "dump"]
+    def since_last_dump(self) -> Counter[Line]:
+        """Returns the instructions since the last call of this method, by cache line."""
+        words = ["vgdb", f"--pid={self.server.pid}", "dump"]
         nameless = {name: value for name, value in os.environ.items() if name not in NAMES_OF_PIPES}
-        subprocess.run(asked, check=True, capture_output=True, timeout=120, env=nameless)
+        subprocess.run(words, check=True, capture_output=True, timeout=120, env=nameless)
         (dump,) = self.folder.glob(f"count.{self.server.pid}.*")
         lines = _lines(dump.read_text())
         dump.unlink()
@@ -160,7 +160,7 @@ def _count(counting: Counting, call: Call) -> Count:
             for first in range(start, start + count, PIPELINE):
                 batch = call.batch(first, PIPELINE)
                 pipe.run(batch, call.lines * PIPELINE, call.begins)
-            return counting.since_last_asked()
+            return counting.since_last_dump()
 
         run(0, before)
         starts = range(before, before + STRETCHES * counted, counted)

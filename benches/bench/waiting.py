@@ -114,7 +114,7 @@ def measure(binary: Binary, size: Size) -> Waiting:
             {name: asyncio.run(_Pool(server, pause, size).run()) for name, pause in WAYS.items()}
             for _ in range(size.rounds)
         ]
-    runs = {name: _median([one[name] for one in rounds]) for name in WAYS}
+    runs = {name: _median([results[name] for results in rounds]) for name in WAYS}
     return Waiting(runs, _release_us(binary, size))
 
 
@@ -152,7 +152,7 @@ class _Pool:
             )
             self.workers.append(worker)
         for worker in self.workers:
-            worker.ask()
+            worker.request()
         await asyncio.sleep(self.size.warm_up)
         for worker in self.workers:
             worker.jobs, worker.busy = 0, 0.0
@@ -173,8 +173,8 @@ class _Pool:
         return Run(way, shares, jobs)
 
     def _calls(self) -> int:
-        told = self.server.admin.info("ratelimit_commands")
-        return sum(told[f"ratelimit_rl.{name}"]["calls"] for name in ("acquire", "release"))
+        info = self.server.admin.info("ratelimit_commands")
+        return sum(info[f"ratelimit_rl.{name}"]["calls"] for name in ("acquire", "release"))
 
     def _all_turns(self) -> list[tuple[float, float]]:
         return [*self.turns, *((since, math.inf) for since in self.waiting.values())]
@@ -206,18 +206,18 @@ class _Pool:
 
 def _waits(turns: list[tuple[float, float]], now: float) -> list[float]:
     """Returns the waits in milliseconds, sorted; those of unserved callers last until `now`."""
-    return sorted((min(served, now) - asked) * 1000 for asked, served in turns)
+    return sorted((min(served, now) - requested) * 1000 for requested, served in turns)
 
 
 def _overtaken(turns: list[tuple[float, float]]) -> int:
     """Returns the number of overtaken callers; `turns` has the times of requests and grants."""
     turns = sorted(turns)
-    asked = [asked for asked, _ in turns]
+    requested = [requested for requested, _ in turns]
     # Earliest grant of the callers that asked at each time or later.
     firsts = list(accumulate((served for _, served in reversed(turns)), min, initial=math.inf))
     apart = APART_MS / 1000
     return sum(
-        firsts[len(turns) - bisect_right(asked, since + apart)] < served - apart
+        firsts[len(turns) - bisect_right(requested, since + apart)] < served - apart
         for since, served in turns
     )
 
@@ -234,7 +234,7 @@ class _Worker(asyncio.Protocol):
         self._pool = pool
         holder = f"worker-{number}"
         words = ["RL.ACQUIRE", "pool", str(PLACES), TTL, holder]
-        self._ask = pack([*words, "BLOCK", "0"] if pool.pause is None else words)
+        self._request = pack([*words, "BLOCK", "0"] if pool.pause is None else words)
         self._release = pack(["RL.RELEASE", "pool", holder])
         self._denials = 0
         self._began = 0.0
@@ -244,14 +244,14 @@ class _Worker(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
-    def ask(self) -> None:
+    def request(self) -> None:
         self._denials = 0
         self._pool.waiting[self] = self._pool.loop.time()
-        self._ask_again()
+        self._retry()
 
-    def _ask_again(self) -> None:
+    def _retry(self) -> None:
         if not self._pool.is_over:
-            self.transport.write(self._ask)
+            self.transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -260,16 +260,16 @@ class _Worker(asyncio.Protocol):
             return
         reply, self._received = self._received, b""
         if reply.startswith(b":"):
-            self._later(FETCH_MS, self.ask)
+            self._later(FETCH_MS, self.request)
         elif not is_decision:
             self._pool.error = ReplyError(f"{reply[:200]!r}")
         elif reply.startswith(b"*5\r\n:1"):
             self._began = self._pool.served(self)
             self._later(JOB_MS, self._done)
         elif self._pool.pause is None:
-            self._pool.error = ReplyError(f"who waits was denied: {reply!r}")
+            self._pool.error = ReplyError(f"a waiting call was denied: {reply!r}")
         else:
-            self._later(self._pool.pause(self._denials), self._ask_again)
+            self._later(self._pool.pause(self._denials), self._retry)
             self._denials += 1
 
     def _later(self, milliseconds: float, step: Callable[[], None]) -> None:
@@ -286,58 +286,60 @@ class _Worker(asyncio.Protocol):
 # Many waiters
 
 IDLE_SECONDS = 1.0
-_CROWD = Setup("a crowd", settings=(("maxclients", "11000"),), module_args="max-blocked 100000")
+WAITERS_SETUP = Setup(
+    "many waiters", settings=(("maxclients", "11000"),), module_args="max-blocked 100000"
+)
 
 
 def _release_us(binary: Binary, size: Size) -> dict[int, float]:
     found = {}
     for count in (0, *size.waiters):
-        with serving(binary, _CROWD) as server, _crowd(server, count) as crowd:
+        with serving(binary, WAITERS_SETUP) as server, _waiters(server, count) as waiters:
             load.pin(server)
             found[count] = statistics.median(
-                _one_round(server, crowd, size.releases) for _ in range(size.rounds)
+                _one_round(server, waiters, size.releases) for _ in range(size.rounds)
             )
     return found
 
 
 # Numbers of holders, with their connections.
-Crowd = deque[tuple[int, socket.socket]]
+Waiters = deque[tuple[int, socket.socket]]
 
 
 @contextmanager
-def _crowd(server: Measured, count: int) -> Iterator[Crowd]:
+def _waiters(server: Measured, count: int) -> Iterator[Waiters]:
     """Connects clients, of which the first holds the only place and the others wait in order."""
     with ExitStack() as closing:
-        crowd: Crowd = deque()
+        waiters: Waiters = deque()
         for number in range(count + 1):
-            one = closing.enter_context(connect(server.port))
-            one.sendall(_asks(number))
-            crowd.append((number, one))
+            connection = closing.enter_context(connect(server.port))
+            connection.sendall(_acquire(number))
+            waiters.append((number, connection))
             if number == 0:
-                _granted(one)
+                _granted(connection)
             else:
-                _until_so_many_wait(server, number)
-        yield crowd
+                _wait_for_waiters(server, number)
+        yield waiters
 
 
-def _asks(number: int) -> bytes:
+def _acquire(number: int) -> bytes:
     return pack(["RL.ACQUIRE", "pool", "1", TTL, f"worker-{number}", "BLOCK", "0"])
 
 
-def _granted(one: socket.socket) -> None:
+def _granted(connection: socket.socket) -> None:
     received = b""
     while received.count(b"\n") < 6:
-        received += one.recv(1000)
+        received += connection.recv(1000)
     if not received.startswith(b"*5\r\n:1\r\n"):
         raise ReplyError(f"{received!r}")
 
 
-def _until_so_many_wait(server: Measured, count: int) -> None:
+def _wait_for_waiters(server: Measured, count: int) -> None:
     while server.admin.info("ratelimit_waiting")["ratelimit_blocked_clients"] < count:
         pass
 
 
-def _one_round(server: Measured, crowd: Crowd, releases: int) -> float:
+def _one_round(server: Measured, waiters: Waiters, releases: int) -> float:
     """Measures releases: the holder releases the place and joins the end of the queue."""
     before, began = server.cpu_seconds(), time.monotonic()
     time.sleep(IDLE_SECONDS)
@@ -345,12 +347,12 @@ def _one_round(server: Measured, crowd: Crowd, releases: int) -> float:
     idle = (server.cpu_seconds() - before) / (time.monotonic() - began)
     before, began = server.cpu_seconds(), time.monotonic()
     for _ in range(releases):
-        number, holder = crowd[0]
+        number, holder = waiters[0]
         holder.sendall(pack(["RL.RELEASE", "pool", f"worker-{number}"]))
         if (reply := holder.recv(1000)) != b":1\r\n":
             raise ReplyError(f"{reply!r}")
-        holder.sendall(_asks(number))
-        crowd.rotate(-1)
-        _granted(crowd[0][1])
+        holder.sendall(_acquire(number))
+        waiters.rotate(-1)
+        _granted(waiters[0][1])
     took = time.monotonic() - began
     return (server.cpu_seconds() - before - idle * took) / releases * 1e6

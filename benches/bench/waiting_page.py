@@ -1,13 +1,13 @@
-"""docs/waiting.md: its text, filled with what was measured of callers that wait."""
+"""Text of docs/waiting.md, with tables of the measurements."""
 
 from bench import pages
 from bench.waiting import APART_MS, FETCH_MS, JOB_MS, PLACES, WORKERS, Size, Waiting
 
 
-def write(server: str, size: Size, found: Waiting, load: float) -> str:
-    """docs/waiting.md."""
+def write(server: str, size: Size, results: Waiting, load: float) -> str:
+    """Returns the page."""
     ideal = PLACES / JOB_MS * 1000
-    ways = {name: run.way for name, run in found.runs.items()}
+    ways = {name: run.way for name, run in results.runs.items()}
     full = [
         [
             name,
@@ -29,7 +29,7 @@ def write(server: str, size: Size, found: Waiting, load: float) -> str:
         ]
         for name, way in ways.items()
     ]
-    releases = [[f"{count:,}", f"{us:.0f}"] for count, us in found.release_us.items()]
+    releases = [[f"{count:,}", f"{us:.0f}"] for count, us in results.release_us.items()]
     return pages.text(
         "waiting",
         server=server,

@@ -40,16 +40,16 @@ BUDGETS = budgets.parse(TEXT).budgets
 
 
 def test_a_call_within_its_budget_is_kept():
-    assert budgets.are_persisted(budgets.compare(BUDGETS, {"ours": 80, "theirs": 100}))
+    assert budgets.are_kept(budgets.compare(BUDGETS, {"ours": 80, "theirs": 100}))
 
 
 def test_a_call_above_its_budget_is_not_kept():
-    assert not budgets.are_persisted(budgets.compare(BUDGETS, {"ours": 81, "theirs": 100}))
+    assert not budgets.are_kept(budgets.compare(BUDGETS, {"ours": 81, "theirs": 100}))
 
 
 def test_one_call_above_its_budget_is_enough():
     two = [*BUDGETS, Budget("theirs", "ours", at_most=1.0)]
-    assert not budgets.are_persisted(budgets.compare(two, {"ours": 60, "theirs": 100}))
+    assert not budgets.are_kept(budgets.compare(two, {"ours": 60, "theirs": 100}))
 
 
 def test_a_missed_goal_is_reported_but_is_no_failure():
@@ -61,8 +61,8 @@ def test_a_missed_goal_is_reported_but_is_no_failure():
 def test_an_update_allows_the_measured_cost_and_less_than_a_tenth_more():
     text = budgets.updated(TEXT, budgets.compare(BUDGETS, {"ours": 60, "theirs": 100}))
     (budget,) = budgets.parse(text).budgets
-    assert budgets.are_persisted(budgets.compare([budget], {"ours": 60, "theirs": 100}))
-    assert not budgets.are_persisted(budgets.compare([budget], {"ours": 66, "theirs": 100}))
+    assert budgets.are_kept(budgets.compare([budget], {"ours": 60, "theirs": 100}))
+    assert not budgets.are_kept(budgets.compare([budget], {"ours": 66, "theirs": 100}))
     assert budget.goal == BUDGETS[0].goal
 
 
@@ -96,14 +96,14 @@ def test_a_call_above_its_budget_is_measured_on_more_servers(
     monkeypatch.setattr(check.valgrind, "counts", counts)
     wanted = [Budget("RL.TAKE", "SET EX", at_most=0.8)]
     found = check.measure(None, wanted, check.FEW)
-    assert budgets.are_persisted(check.verdicts_of(wanted, found)) == is_kept
+    assert budgets.are_kept(check.verdicts_of(wanted, found)) == is_kept
 
 
 @pytest.mark.parametrize(("mean", "is_kept"), [(101, True), (104, True), (110, False)])
 def test_rare_work_of_a_call_is_compared_with_its_budget(mean, is_kept):
     wanted = [Budget("RL.TAKE", "SET EX", at_most=1.0)]
     counts = {"RL.TAKE": Count(99, mean), "SET EX": Count(100, 100)}
-    assert budgets.are_persisted(check.verdicts_of(wanted, counts)) == is_kept
+    assert budgets.are_kept(check.verdicts_of(wanted, counts)) == is_kept
 
 
 def test_periodic_work_of_the_server_is_not_counted(monkeypatch):
@@ -115,7 +115,7 @@ def test_periodic_work_of_the_server_is_not_counted(monkeypatch):
     seconds = iter([2_000_000, 100_000, 0, 200_000])
     counting = SimpleNamespace(
         server=SimpleNamespace(port=0, admin=SimpleNamespace(flushall=lambda: None)),
-        since_last_asked=lambda: Counter(
+        since_last_dump=lambda: Counter(
             {("a", 0): 4_999_000, ("b", 0): 1_000, ("a", 7): next(seconds)}
         ),
     )
@@ -140,7 +140,7 @@ totals: 45
     assert valgrind._lines(dump) == {("ob=(1)", 4): 5, ("ob=(2)", 5): 40}
 
 
-@pytest.mark.skipif(not valgrind.is_there(), reason="no valgrind")
+@pytest.mark.skipif(not valgrind.is_installed(), reason="no valgrind")
 def test_a_name_can_count_more_than_once(monkeypatch):
     monkeypatch.setenv("LOGNAME", "carol")
     counts = valgrind.counts(binaries.chosen(), [SET_EX], servers=1)
@@ -156,8 +156,8 @@ def test_half_of_every_budget_is_too_little_for_a_server_that_just_kept_it():
     for budget in budgets.load().budgets:
         instructions = {budget.call: budget.at_most * 1000, budget.to: 1000}
         halved = Budget(budget.call, budget.to, budget.at_most / 2)
-        assert budgets.are_persisted(budgets.compare([budget], instructions))
-        assert not budgets.are_persisted(budgets.compare([halved], instructions))
+        assert budgets.are_kept(budgets.compare([budget], instructions))
+        assert not budgets.are_kept(budgets.compare([halved], instructions))
 
 
 def pair(ratio: float, least: float | None = None, most: float | None = None) -> Pair:
@@ -210,7 +210,7 @@ def test_rounds_that_contradict_each_other_are_noise_in_every_section(found, is_
 def test_ratio_of_a_pair_is_that_to_the_runs_of_the_reference_next_to_it():
     # On a machine that becomes slower all the time, only neighbouring runs can be compared.
     runs = count(1)
-    found = pairs.by_turns(
+    found = pairs.alternate(
         lambda: next(runs), {"half": lambda: 0.5 * next(runs), "same": lambda: next(runs)}, rounds=5
     )
     assert {name: (each.least, each.ratio, each.most) for name, each in found.items()} == {
@@ -229,7 +229,7 @@ def test_noisy_pairs_are_measured_again(noisy_turns):
         return 2.0 if turn < noisy_turns and len(calls) % rounds == 0 else 1.0
 
     steady = []
-    found = pairs.by_turns(
+    found = pairs.alternate(
         lambda: 1.0, {"noisy": noisy, "steady": lambda: steady.append(1) or 1.0}, rounds
     )
     assert len(calls) == rounds * (1 + min(noisy_turns, pairs.TRIES))
@@ -314,7 +314,7 @@ def test_goal_without_a_figure_fails():
     counts = {call.name: count_of(1000) for call in others}
     timed = {call.name: pair(1.0) for call in others if call not in [SET_EX, *NEW_KEYS]}
     results = Results(production=costs, commands=Commands(Costs(timed, counts), []))
-    what = {goal.what for goal in goals.of_results(results)}
+    what = {goal.description for goal in goals.of_results(results)}
     assert f"instructions of {NEW.name}, x SET EX, a new key" in what
     for missing in (NEW.name, SET_EX.on(AOF).name):
         with pytest.raises(MissingFigureError, match=f"{missing}$"):
