@@ -118,7 +118,7 @@ impl Ban {
 
     /// Bans the key manually, without shortening a ban. The level is kept, and expires from the later end on. A
     /// duration of 0 lifts the ban and clears strikes and level.
-    pub fn by_hand(&mut self, duration: Span, now: Timestamp) {
+    pub fn set_manual(&mut self, duration: Span, now: Timestamp) {
         let until = now.plus(duration).min(Timestamp::MAX);
         if duration == Span::ZERO {
             *self = Ban::default();

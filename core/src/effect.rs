@@ -55,9 +55,9 @@ enum TimeBase {
 
 impl TimeBase {
     /// Smallest number that is written as a distance.
-    const LEAST: u64 = 1_000_000_000_000;
+    const MIN_TIMESTAMP: u64 = 1_000_000_000_000;
     /// Smallest distance that is written in digits instead, because these are hardly longer.
-    const FAR: u64 = 100_000_000_000;
+    const DISTANCE_LIMIT: u64 = 100_000_000_000;
 
     fn of_expiry(milliseconds: u64) -> TimeBase {
         TimeBase::Expiry(milliseconds.saturating_mul(1000))
@@ -71,7 +71,7 @@ impl TimeBase {
         }
     }
 
-    /// Records a timestamp, which is at least [`TimeBase::LEAST`]. The first one becomes the reference.
+    /// Records a timestamp, which is at least [`TimeBase::MIN_TIMESTAMP`]. The first one becomes the reference.
     fn record(&mut self, instant: u64) {
         if let TimeBase::Expiry(_) = self {
             *self = TimeBase::Instant(instant);
@@ -201,11 +201,11 @@ impl Encoder for EncodedText {
         let Some(anchor) = self.anchor.instant() else {
             return self.number(b" ", value);
         };
-        if value >= TimeBase::LEAST {
+        if value >= TimeBase::MIN_TIMESTAMP {
             self.anchor.record(value);
             match value.abs_diff(anchor) {
                 0 => self.push(b" +"),
-                TimeBase::FAR.. => self.number(b" ", value),
+                TimeBase::DISTANCE_LIMIT.. => self.number(b" ", value),
                 distance => self.number(if value < anchor { b" -" } else { b" +" }, distance),
             }
         } else if value != 0 && value.is_multiple_of(MILLION) {
@@ -269,7 +269,11 @@ impl<'a> TextDecoder<'a> {
     /// Decodes the distance of a timestamp from the reference. An empty distance is zero.
     fn distance(&mut self) -> Option<u64> {
         let is_zero = !self.rest.first().is_some_and(u8::is_ascii_digit);
-        if is_zero { Some(0) } else { self.digits().filter(|distance| (1..TimeBase::FAR).contains(distance)) }
+        if is_zero {
+            Some(0)
+        } else {
+            self.digits().filter(|distance| (1..TimeBase::DISTANCE_LIMIT).contains(distance))
+        }
     }
 
     /// Decodes digits without leading zeros.
@@ -291,25 +295,25 @@ impl Decoder for TextDecoder<'_> {
         let value = match self.rest.split_first()? {
             (b'+', rest) => {
                 self.rest = rest;
-                anchor.checked_add(self.distance()?).filter(|value| *value >= TimeBase::LEAST)
+                anchor.checked_add(self.distance()?).filter(|value| *value >= TimeBase::MIN_TIMESTAMP)
             }
             (b'-', rest) => {
                 self.rest = rest;
                 let distance = self.distance().filter(|distance| *distance != 0)?;
-                anchor.checked_sub(distance).filter(|value| *value >= TimeBase::LEAST)
+                anchor.checked_sub(distance).filter(|value| *value >= TimeBase::MIN_TIMESTAMP)
             }
             _ => {
                 let digits = self.digits()?;
                 match self.rest.strip_prefix(MILLIONS) {
                     Some(rest) => {
                         self.rest = rest;
-                        digits.checked_mul(MILLION).filter(|value| (1..TimeBase::LEAST).contains(value))
+                        digits.checked_mul(MILLION).filter(|value| (1..TimeBase::MIN_TIMESTAMP).contains(value))
                     }
                     None => Some(digits),
                 }
             }
         }?;
-        if value >= TimeBase::LEAST {
+        if value >= TimeBase::MIN_TIMESTAMP {
             self.anchor.record(value);
         }
         Some(value)

@@ -61,7 +61,7 @@ impl Request {
     pub fn forced(self) -> Request {
         match self {
             Request::Take(cost) | Request::Within(cost, _) if cost != Amount::ZERO => Request::Force(cost),
-            Request::UpTo(most) => Request::ForceUpTo(most),
+            Request::UpTo(max) => Request::ForceUpTo(max),
             other => other,
         }
     }
@@ -106,8 +106,8 @@ pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: 
         Request::Within(_, timeout) => Evaluation::all_or_nothing(verdict.after_waiting(timeout), cost),
         Request::Force(_) => Evaluation { verdict, change: Change::of(cost), granted: None, forced: true },
         Request::ForceUpTo(cost) => Evaluation { verdict, change: Change::of(cost), granted: Some(cost), forced: true },
-        Request::UpTo(most) => {
-            let granted = if verdict.allowed() { limit.remaining(usage, now).floor().min(most) } else { Amount::ZERO };
+        Request::UpTo(max) => {
+            let granted = if verdict.allowed() { limit.remaining(usage, now).floor().min(max) } else { Amount::ZERO };
             Evaluation { granted: Some(granted), ..Evaluation::all_or_nothing(verdict, granted) }
         }
         Request::PeekPastLimit => Evaluation::all_or_nothing(verdict, Amount::ZERO),
@@ -148,12 +148,12 @@ impl Evaluation {
         self.granted
     }
 
-    /// Limits the grant of an UPTO to `most`. A forced request is still charged in full.
-    pub fn grant_at_most(&mut self, most: Amount) {
-        if let Some(granted) = self.granted.filter(|granted| *granted > most) {
-            self.granted = Some(granted.min(most));
+    /// Limits the grant of an UPTO to `max`. A forced request is still charged in full.
+    pub fn cap_grant(&mut self, max: Amount) {
+        if let Some(granted) = self.granted.filter(|granted| *granted > max) {
+            self.granted = Some(granted.min(max));
             if !self.forced {
-                self.change = Change::of(most);
+                self.change = Change::of(max);
             }
         }
     }

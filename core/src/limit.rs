@@ -28,7 +28,7 @@ pub trait Limit {
     fn reset(&self, usage: &Self::Usage, now: Timestamp) -> Span;
 
     /// `true`: the limit reads a part of the state only, so the whole state may recover later.
-    const READS_A_PART: bool = false;
+    const IS_READ_PARTIALLY: bool = false;
 
     /// Returns the time until the whole state has recovered.
     fn recovery(&self, usage: &Self::Usage, now: Timestamp) -> Span {

@@ -23,15 +23,15 @@ pub struct Key {
 }
 
 /// Result of a command on a key.
-pub enum Told {
+pub enum CallEffect {
     /// Unchanged or deleted key.
     Nothing,
     /// Value before the command, and the effect on it.
-    Effect(Value, EncodedText),
+    Change(Value, EncodedText),
 }
 
 /// Returns the effect of a change, after a check that replicas can apply it and that the new state can be read.
-fn tell<U: Usage>(before: &U, after: &mut U, at: u64) -> EncodedText {
+fn encode_effect<U: Usage>(before: &U, after: &mut U, at: u64) -> EncodedText {
     let text = EncodedText::of_change(after, at);
     round_trip::check_effect(before, &text, after).unwrap_or_else(|error| panic!("{error}"));
     check(after);
@@ -60,29 +60,29 @@ fn move_back<U: Usage>(usage: &mut U, now: Timestamp) -> bool {
 
 impl Key {
     /// Runs RL.TAKE.
-    pub fn take(&mut self, asked: &KeyRequest, now: Timestamp) -> Told {
-        let call = match asked {
+    pub fn take(&mut self, request: &KeyRequest, now: Timestamp) -> CallEffect {
+        let call = match request {
             KeyRequest::One(spec) => CompositeRequest::of_one(*spec),
             KeyRequest::Composite(call) => (**call).clone(),
-            KeyRequest::Policy(_) => return Told::Nothing,
+            KeyRequest::Policy(_) => return CallEffect::Nothing,
         };
         let alone = call.specs.iter().find(|spec| spec.limit.kind().stands_alone());
-        let missing = || match (asked, alone) {
+        let missing = || match (request, alone) {
             (_, Some(spec)) | (KeyRequest::One(spec), _) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
             _ => Value::Composite(CompositeUsage::default()),
         };
         let (value, expires_at) = self.value.clone().unwrap_or_else(|| (missing(), None));
         let alone = alone.map(|spec| spec.limit.kind());
         match value {
-            Value::Composite(_) if alone.is_some() => Told::Nothing,
+            Value::Composite(_) if alone.is_some() => CallEffect::Nothing,
             Value::Plain(any) if (alone.is_some() || any.kind().stands_alone()) && alone != Some(any.kind()) => {
-                Told::Nothing
+                CallEffect::Nothing
             }
             Value::Composite(usage) => self.take_from_composite(&call, usage, expires_at, now),
             Value::Plain(any) => {
                 let mistaken = |spec: &Spec| spec.limit.kind() != any.kind() && !spec.by_policy;
                 match call.specs.as_slice() {
-                    [spec] if mistaken(spec) => Told::Nothing,
+                    [spec] if mistaken(spec) => CallEffect::Nothing,
                     _ => with_usage!(&any, usage => self.take_from_plain(&call, usage, expires_at, now)),
                 }
             }
@@ -95,11 +95,11 @@ impl Key {
         before: CompositeUsage,
         present: Option<u64>,
         now: Timestamp,
-    ) -> Told {
+    ) -> CallEffect {
         let stored = StoredUsage::Composite(&before);
         let seen = CompositeEvaluation::at(call, stored, now);
         if seen.has_too_many_components(stored, now) {
-            return Told::Nothing;
+            return CallEffect::Nothing;
         }
         let writes = seen.changes() || seen.strikes();
         let mut usage = before.clone();
@@ -108,7 +108,7 @@ impl Key {
             usage.charge(call, &seen, now);
         }
         let _answer = seen.answer(call, StoredUsage::Composite(&usage), now, writes);
-        if writes || moved { self.changed_composite(before, usage, present, moved, now) } else { Told::Nothing }
+        if writes || moved { self.changed_composite(before, usage, present, moved, now) } else { CallEffect::Nothing }
     }
 
     fn changed_composite(
@@ -118,15 +118,15 @@ impl Key {
         present: Option<u64>,
         moved: bool,
         now: Timestamp,
-    ) -> Told {
+    ) -> CallEffect {
         if usage.is_unused() {
             self.value = None;
-            return Told::Nothing;
+            return CallEffect::Nothing;
         }
         let at = Expiry::of(now, usage.reset(now)).after_charge(present, moved);
-        let text = tell(&before, &mut usage, at);
+        let text = encode_effect(&before, &mut usage, at);
         self.value = Some((Value::Composite(usage), Some(at)));
-        Told::Effect(Value::Composite(before), text)
+        CallEffect::Change(Value::Composite(before), text)
     }
 
     fn take_from_plain<U: PlainUsage>(
@@ -135,7 +135,7 @@ impl Key {
         before: &U,
         present: Option<u64>,
         now: Timestamp,
-    ) -> Told {
+    ) -> CallEffect {
         let stored = StoredUsage::plain(before);
         let seen = CompositeEvaluation::at(call, stored, now);
         let writes = seen.changes() || seen.strikes();
@@ -149,7 +149,7 @@ impl Key {
         }
         let _answer = seen.answer(call, StoredUsage::plain(&usage), now, writes);
         if !writes && !moved {
-            return Told::Nothing;
+            return CallEffect::Nothing;
         }
         let reset = call.reset_of_plain(&usage, now);
         self.changed_plain(before, usage, present, reset, moved, now)
@@ -163,15 +163,15 @@ impl Key {
         reset: Span,
         moved: bool,
         now: Timestamp,
-    ) -> Told {
+    ) -> CallEffect {
         if usage.is_unused() {
             self.value = None;
-            return Told::Nothing;
+            return CallEffect::Nothing;
         }
         let at = Expiry::of(now, reset).after_charge(present, moved);
-        let text = tell(before, &mut usage, at);
+        let text = encode_effect(before, &mut usage, at);
         self.value = Some((Value::Plain(usage.into_any()), Some(at)));
-        Told::Effect(Value::Plain(before.clone().into_any()), text)
+        CallEffect::Change(Value::Plain(before.clone().into_any()), text)
     }
 
     fn convert<U: PlainUsage>(
@@ -180,22 +180,22 @@ impl Key {
         present: Option<u64>,
         now: Timestamp,
         change: impl FnOnce(&mut CompositeUsage),
-    ) -> Told {
+    ) -> CallEffect {
         let (mut components, ()) = CompositeUsage::convert(&mut before.clone(), present, now, change);
         if components.is_unused() {
             self.value = None;
-            return Told::Nothing;
+            return CallEffect::Nothing;
         }
         let at = Expiry::of(now, components.reset(now)).after_charge(None, false);
         let text = EncodedText::of_conversion::<U, _>(present, &mut components, at);
         CompositeUsage::check_conversion(before, &text, &components).unwrap_or_else(|error| panic!("{error}"));
         check(&components);
         self.value = Some((Value::Composite(components), Some(at)));
-        Told::Effect(Value::Plain(before.clone().into_any()), text)
+        CallEffect::Change(Value::Plain(before.clone().into_any()), text)
     }
 
     /// Runs RL.RELEASE.
-    pub fn release(&mut self, holder: &[u8], now: Timestamp) -> Told {
+    pub fn release(&mut self, holder: &[u8], now: Timestamp) -> CallEffect {
         match self.value.clone() {
             Some((Value::Composite(before), present)) => {
                 let mut usage = before.clone();
@@ -204,26 +204,26 @@ impl Key {
                 if released || moved {
                     self.changed_composite(before, usage, present, moved, now)
                 } else {
-                    Told::Nothing
+                    CallEffect::Nothing
                 }
             }
             Some((Value::Plain(AnyUsage::Concurrency(before, ())), present)) => {
                 let mut usage = (*before).clone();
                 let moved = move_back(&mut usage, now);
                 if usage.release(&[holder], now) == 0 && !moved {
-                    return Told::Nothing;
+                    return CallEffect::Nothing;
                 }
                 let reset = usage.time_to_last_expiry(now);
                 self.changed_plain(&*before, usage, present, reset, moved, now)
             }
-            _ => Told::Nothing,
+            _ => CallEffect::Nothing,
         }
     }
 
     /// Runs RL.BAN.
-    pub fn ban(&mut self, duration: Span, now: Timestamp) -> Told {
+    pub fn ban(&mut self, duration: Span, now: Timestamp) -> CallEffect {
         let (before, present) = match self.value.clone() {
-            Some((Value::Plain(_), _)) if duration == Span::ZERO => return Told::Nothing,
+            Some((Value::Plain(_), _)) if duration == Span::ZERO => return CallEffect::Nothing,
             Some((Value::Plain(any), present)) => {
                 let change = |components: &mut CompositeUsage| components.ban(duration, now);
                 return with_usage!(&any, usage => self.convert(usage, present, now, change));
@@ -232,7 +232,7 @@ impl Key {
             None => (CompositeUsage::default(), None),
         };
         if !before.can_ban(duration, now) {
-            return Told::Nothing;
+            return CallEffect::Nothing;
         }
         let mut usage = before.clone();
         let moved = move_back(&mut usage, now);

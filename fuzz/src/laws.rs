@@ -124,18 +124,18 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
 
     // A replica that applies the effect of the call must get the same state.
     let mut elsewhere = usage.clone();
-    let mut told = Fields::default();
-    usage.encode_effect(&mut told);
+    let mut effect = Fields::default();
+    usage.encode_effect(&mut effect);
     evaluation.change().apply(limit, usage, now);
     let decision = evaluation.decision(limit, usage, now, true);
     if evaluation.change() == Change::Nothing {
         assert_eq!(fields(usage), before, "what changes nothing writes nothing");
         assert_eq!(decision, peeked);
     } else if !usage.is_unused() {
-        let mut told = Fields::default();
-        usage.encode_effect(&mut told);
-        assert!(elsewhere.accepts_effect(&mut told.clone(), L::Usage::VERSION));
-        elsewhere.apply_effect(&mut told, L::Usage::VERSION);
+        let mut effect = Fields::default();
+        usage.encode_effect(&mut effect);
+        assert!(elsewhere.accepts_effect(&mut effect.clone(), L::Usage::VERSION));
+        elsewhere.apply_effect(&mut effect, L::Usage::VERSION);
         assert_eq!(fields(&elsewhere), fields(usage));
         assert_sound(usage);
     }
@@ -202,10 +202,10 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
         return;
     }
     if writes || goes_back {
-        let mut told = Fields::default();
-        usage.encode_effect(&mut told);
-        assert!(elsewhere.accepts_effect(&mut told.clone(), CompositeUsage::VERSION));
-        elsewhere.apply_effect(&mut told, CompositeUsage::VERSION);
+        let mut effect = Fields::default();
+        usage.encode_effect(&mut effect);
+        assert!(elsewhere.accepts_effect(&mut effect.clone(), CompositeUsage::VERSION));
+        elsewhere.apply_effect(&mut effect, CompositeUsage::VERSION);
         assert_eq!(fields(&elsewhere), fields(usage));
         assert_sound(usage);
     }

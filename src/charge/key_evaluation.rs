@@ -60,7 +60,7 @@ pub fn reject_growth(redis: &Redis, grows: bool) -> Result<(), Error> {
 #[inline(always)]
 pub fn check_entries(kind: UsageKind, entries: usize) -> Result<(), Error> {
     match settings::max_entries(kind) {
-        Some((most, setting)) if entries > most => Err(Error::TooManyEntries { most, setting }),
+        Some((max, setting)) if entries > max => Err(Error::TooManyEntries { max, setting }),
         _ => Ok(()),
     }
 }

@@ -180,7 +180,7 @@ impl<L: Limit> UnderLimit<'_, L> {
     fn charge(&self, usage: &mut L::Usage, now: Timestamp) -> Applied<Decision> {
         self.evaluation.change().apply(self.limit, usage, now);
         let answer = self.evaluation.decision(self.limit, usage, now, true);
-        let reset = if L::READS_A_PART { self.limit.recovery(usage, now) } else { answer.reset };
+        let reset = if L::IS_READ_PARTIALLY { self.limit.recovery(usage, now) } else { answer.reset };
         Applied { answer, reset }
     }
 }

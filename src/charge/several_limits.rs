@@ -235,7 +235,7 @@ fn check_room(
     now: Timestamp,
 ) -> Result<(), Error> {
     if evaluation.has_too_many_components(stored, now) {
-        return Err(Error::TooManyComponents { most: MAX_COMPONENTS });
+        return Err(Error::TooManyComponents { max: MAX_COMPONENTS });
     }
     evaluation.entries(request, stored, now).try_for_each(|(kind, entries, _)| check_entries(kind, entries))
 }

@@ -16,7 +16,7 @@ use redis_module::raw;
 use std::ffi::{c_int, c_ulong};
 
 /// Maximum size in bytes of a usage that a callback decodes again: some milliseconds of work.
-const MOST_BYTES: usize = 512 * 1024;
+const MAX_BYTES: usize = 512 * 1024;
 
 /// Size in bytes of the largest block that shares its pages with others in jemalloc.
 const LARGEST_SHARED: usize = 14 * 1024;
@@ -56,7 +56,7 @@ pub unsafe fn move_value<U: Usage>(ctx: *mut raw::RedisModuleDefragCtx, value: *
 /// Returns `true` if a usage holds blocks that are to be moved.
 fn is_worthwhile<U: Usage>(usage: &U) -> bool {
     let (blocks, bytes) = (usage.free_effort().max(1), usage.heap_size());
-    (1..=MOST_BYTES).contains(&bytes) && bytes.checked_div(blocks).is_some_and(|mean| mean <= LARGEST_SHARED)
+    (1..=MAX_BYTES).contains(&bytes) && bytes.checked_div(blocks).is_some_and(|mean| mean <= LARGEST_SHARED)
 }
 
 /// Returns the cursor at which the previous callback for this value stopped; 0 in the first callback.

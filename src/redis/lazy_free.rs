@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, ThreadId};
 
 /// Number of allocations from which a value is large: about 3,000 leases or idempotency keys, in blocks of 2 KB.
-const LARGE: usize = 100;
+const MIN_LARGE_ALLOCATIONS: usize = 100;
 
 type AnyValue = Box<dyn Any + Send>;
 
@@ -32,7 +32,7 @@ pub fn loaded() {
 /// Frees a value; a large one in the background.
 #[inline]
 pub fn free<U: Usage>(value: Box<U>) {
-    if value.free_effort() >= LARGE && may_wait() { hand_over(value) } else { drop(value) }
+    if value.free_effort() >= MIN_LARGE_ALLOCATIONS && may_wait() { hand_over(value) } else { drop(value) }
 }
 
 #[cold]

@@ -142,9 +142,9 @@ pub static ALL: [&Setting; 11] = [
 
 /// Returns an error if a key with this number of waiters may not have one more.
 pub fn check_blocked(waiting: usize) -> Result<(), Error> {
-    let most = usize::try_from(MAX_BLOCKED.get()).unwrap_or(usize::MAX);
+    let max = usize::try_from(MAX_BLOCKED.get()).unwrap_or(usize::MAX);
     let setting = MAX_BLOCKED.text();
-    if waiting < most { Ok(()) } else { Err(Error::TooManyEntries { most, setting }) }
+    if waiting < max { Ok(()) } else { Err(Error::TooManyEntries { max, setting }) }
 }
 
 /// Returns the maximum number of entries of a key of this kind, and the name of the setting.

@@ -38,8 +38,8 @@ pub fn fired(entry: ServerEntry) {
 /// Returns the milliseconds for which the timer waits for what is due then: for a later one it is armed again. Redis
 /// 6.2 and 7.0 count microseconds in 32 bits, and a timer that is further away than these runs without a pause.
 fn wait_for(due: Timestamp, now: Timestamp) -> i64 {
-    const LONGEST: i64 = 60_000;
-    i64::try_from(due.since(now).ceil_millis()).unwrap_or(LONGEST).min(LONGEST)
+    const MAX_MILLISECONDS: i64 = 60_000;
+    i64::try_from(due.since(now).ceil_millis()).unwrap_or(MAX_MILLISECONDS).min(MAX_MILLISECONDS)
 }
 
 fn arm_for(entry: ServerEntry, due: Timestamp, wait: i64) {

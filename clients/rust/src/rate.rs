@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::limits::{Amount, Limit};
 
 /// Longest window, in days.
-const LONGEST: u64 = 3650;
+const MAX_DAYS: u64 = 3650;
 
 impl Limit {
     /// Parses a rate such as `"100/minute"` or `"5 per 15 minutes"` to a fixed window.
@@ -50,7 +50,7 @@ fn parts(text: &str) -> Option<(f64, String)> {
         _ => return None,
     };
     let count = count.checked_mul(times)?;
-    let is_valid = (1..=LONGEST * 86_400).contains(&count.checked_mul(seconds)?);
+    let is_valid = (1..=MAX_DAYS * 86_400).contains(&count.checked_mul(seconds)?);
     is_valid.then_some((amount.parse().ok()?, format!("{count}{unit}")))
 }
 

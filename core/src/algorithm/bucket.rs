@@ -74,7 +74,7 @@ pub enum InvalidBucket {
 }
 
 /// Longest recovery in microseconds.
-const LONGEST_RECOVERY: NonZeroU64 = match NonZeroU64::new(Span::MAX_RECOVERY.micros()) {
+const MAX_RECOVERY: NonZeroU64 = match NonZeroU64::new(Span::MAX_RECOVERY.micros()) {
     Some(micros) => micros,
     None => NonZeroU64::MIN,
 };
@@ -123,7 +123,7 @@ impl Bucket {
             return Bucket { capacity, ..self };
         }
         let refill = Amount::saturating(self.refill.get()).times(factor).millionths();
-        let least = ratio::ceil(capacity.millionths(), self.period.micros().get(), LONGEST_RECOVERY);
+        let least = ratio::ceil(capacity.millionths(), self.period.micros().get(), MAX_RECOVERY);
         let refill = NonZeroU64::new(refill.max(least)).unwrap_or(NonZeroU64::MIN);
         Bucket { capacity, refill, step: None, ..self }
     }

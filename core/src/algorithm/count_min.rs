@@ -187,7 +187,7 @@ impl ItemLimit<'_> {
 
 impl Limit for ItemLimit<'_> {
     type Usage = SketchUsage;
-    const READS_A_PART: bool = true;
+    const IS_READ_PARTIALLY: bool = true;
 
     fn limit(&self) -> Amount {
         self.sketch.limit()

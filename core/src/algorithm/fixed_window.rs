@@ -194,7 +194,7 @@ impl fmt::Display for FixedWindow {
                     write!(f, " OFFSET {offset}")?;
                 }
                 match calendar.anchor() {
-                    Anchor::FIRST => Ok(()),
+                    Anchor::FIRST_DAY => Ok(()),
                     anchor => write!(f, " ANCHOR {}", anchor.day()),
                 }
             }

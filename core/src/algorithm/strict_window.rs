@@ -34,7 +34,7 @@ pub struct StrictWindow {
 }
 
 /// Number of slots in a window.
-const SLOTS_A_WINDOW: u64 = 60;
+const SLOTS_PER_WINDOW: u64 = 60;
 
 /// Maximum number of slots that a trailing window overlaps.
 const SLOTS: usize = 61;
@@ -170,7 +170,7 @@ impl Default for StrictWindowUsage {
 impl StrictWindowUsage {
     /// Returns the width of a slot in microseconds.
     fn width(&self) -> u64 {
-        self.window.micros().div_ceil(SLOTS_A_WINDOW).max(1)
+        self.window.micros().div_ceil(SLOTS_PER_WINDOW).max(1)
     }
 
     /// Returns the number of the slot that contains `instant`.
@@ -223,7 +223,7 @@ impl StrictWindowUsage {
     /// in the same slot as the previous one.
     fn stays(&self, now: Timestamp) -> bool {
         let newest = self.slot_of(self.written);
-        self.slot_of(now) == newest && self.oldest_counting(now) <= newest.saturating_sub(SLOTS_A_WINDOW)
+        self.slot_of(now) == newest && self.oldest_counting(now) <= newest.saturating_sub(SLOTS_PER_WINDOW)
     }
 
     /// Returns the number of the oldest slot that counts at `now`, whether used or not.

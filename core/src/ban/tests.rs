@@ -34,22 +34,22 @@ fn rule_of_one_strike_bans_at_once() {
 #[test]
 fn manual_ban_never_shortens_and_zero_lifts() {
     let mut ban = Ban::default();
-    ban.by_hand(Span::SECOND.times(100), at(0));
-    ban.by_hand(Span::SECOND.times(50), at(10));
+    ban.set_manual(Span::SECOND.times(100), at(0));
+    ban.set_manual(Span::SECOND.times(50), at(10));
     assert_eq!(ban.left(at(10)), Span::SECOND.times(90));
     ban.strike(rule(3, 60, 1), at(10));
     ban.strike(rule(3, 60, 1), at(11));
     ban.strike(rule(3, 60, 1), at(12));
     assert_eq!(ban.left(at(12)), Span::SECOND.times(88), "a rule does not shorten it either");
     ban.strike(rule(3, 60, 1), at(12));
-    ban.by_hand(Span::ZERO, at(13));
+    ban.set_manual(Span::ZERO, at(13));
     assert!(ban.is_empty());
 }
 
 #[test]
 fn ban_and_strikes_expire_separately() {
     let mut ban = Ban::default();
-    ban.by_hand(Span::SECOND.times(10), at(0));
+    ban.set_manual(Span::SECOND.times(10), at(0));
     ban.strike(rule(9, 60, 1), at(0));
     ban.forget(at(9));
     assert_eq!((ban.until(), ban.strikes(at(9))), (at(10), Some((1, at(0)))));
@@ -85,7 +85,7 @@ fn encoded_ban_is_decoded_to_the_same() {
 #[test]
 fn ban_survives_expired_strikes() {
     let mut ban = Ban::default();
-    ban.by_hand(Span::SECOND.times(100), at(0));
+    ban.set_manual(Span::SECOND.times(100), at(0));
     ban.strike(rule(9, 60, 1), at(0));
     ban.forget(at(60));
     assert_eq!((ban.left(at(60)), ban.strikes(at(59))), (Span::SECOND.times(40), None));
@@ -94,7 +94,7 @@ fn ban_survives_expired_strikes() {
 #[test]
 fn clock_step_back_moves_ban_and_strikes() {
     let mut ban = Ban::default();
-    ban.by_hand(Span::SECOND.times(10), at(100));
+    ban.set_manual(Span::SECOND.times(10), at(100));
     ban.strike(rule(3, 60, 1), at(100));
     ban.move_back(Span::SECOND.times(40));
     assert_eq!((ban.left(at(60)), ban.strikes(at(60))), (Span::SECOND.times(10), Some((1, at(60)))));
@@ -104,7 +104,7 @@ fn clock_step_back_moves_ban_and_strikes() {
 #[test]
 fn ban_at_the_last_timestamp_saturates() {
     let mut ban = Ban::default();
-    ban.by_hand(Span::MAX_ARGUMENT, Timestamp::MAX);
+    ban.set_manual(Span::MAX_ARGUMENT, Timestamp::MAX);
     assert_eq!(ban.until(), Timestamp::MAX);
     ban.strike(rule(1, 60, 60), Timestamp::MAX);
     assert_eq!(ban.until(), Timestamp::MAX);
@@ -203,17 +203,17 @@ fn manual_ban_keeps_the_level_and_zero_clears_it() {
     let mut ban = Ban::default();
     assert_eq!([hours(&mut ban, growing(), 0), hours(&mut ban, growing(), HOUR)], [1, 2]);
     let before = ban;
-    ban.by_hand(Span::SECOND.times(HOUR), at(HOUR));
+    ban.set_manual(Span::SECOND.times(HOUR), at(HOUR));
     assert_eq!(ban, before, "a shorter ban changes nothing");
-    ban.by_hand(Span::SECOND.times(9 * HOUR), at(HOUR));
+    ban.set_manual(Span::SECOND.times(9 * HOUR), at(HOUR));
     assert_eq!([ban.level(at(17 * HOUR - 1)), ban.level(at(17 * HOUR)), ban.level(at(24 * HOUR))], [2, 1, 0]);
     // Levels that have expired are not restored.
-    ban.by_hand(Span::SECOND.times(HOUR), at(20 * HOUR));
+    ban.set_manual(Span::SECOND.times(HOUR), at(20 * HOUR));
     assert_eq!([ban.level(at(20 * HOUR)), ban.level(at(28 * HOUR - 1)), ban.level(at(28 * HOUR))], [1, 1, 0]);
-    ban.by_hand(Span::SECOND.times(HOUR), at(28 * HOUR));
+    ban.set_manual(Span::SECOND.times(HOUR), at(28 * HOUR));
     assert_eq!((ban.level(at(28 * HOUR)), ban.expires_at()), (0, at(29 * HOUR)));
     let mut ban = before;
-    ban.by_hand(Span::ZERO, at(HOUR));
+    ban.set_manual(Span::ZERO, at(HOUR));
     assert!(ban.is_empty());
 }
 

@@ -1,6 +1,6 @@
 //! Reply to a call: the decisions of its limits, and the combined decision.
 
-use super::composite_evaluation::{CompositeEvaluation, Few, Outcome, Repeated};
+use super::composite_evaluation::{CompositeEvaluation, Outcome, PerSpec, Repeated};
 use super::limit_evaluation::{LimitEvaluation, forces, least_granted};
 use super::stored_usage::StoredUsage;
 use crate::algorithm::any::{PlainUsage, with_limit};
@@ -42,8 +42,8 @@ fn repeats_denial(request: &CompositeRequest, spec: &Spec) -> bool {
 impl Decision {
     /// Returns a decision without a limit.
     pub(super) fn unlimited(verdict: Verdict) -> Decision {
-        let most = Amount::MAX_ARGUMENT;
-        Decision { verdict, limit: most, remaining: most, reset: Span::ZERO, granted: None }
+        let max = Amount::MAX_ARGUMENT;
+        Decision { verdict, limit: max, remaining: max, reset: Span::ZERO, granted: None }
     }
 }
 
@@ -60,7 +60,7 @@ impl CompositeEvaluation {
         };
         let evaluated = || self.limits.iter().map(|evaluation| evaluation.place);
         // No component has been added or removed since the evaluation.
-        let places: Few<Option<usize>> = if self.new_components() == 0 && stored.components() == self.components {
+        let places: PerSpec<Option<usize>> = if self.new_components() == 0 && stored.components() == self.components {
             evaluated().collect()
         } else {
             stored.places(request).into_iter().collect()
@@ -73,9 +73,9 @@ impl CompositeEvaluation {
 
     /// Returns the decision of a limit, adjusted to the outcome of the call.
     fn adjusted(&self, request: &CompositeRequest, spec: &Spec, decision: Decision) -> Decision {
-        let at_once = Verdict::Allowed(Span::ZERO);
+        let immediately = Verdict::Allowed(Span::ZERO);
         let verdict = match self.outcome {
-            Outcome::Passes if request.purpose == Purpose::Refund => at_once,
+            Outcome::Passes if request.purpose == Purpose::Refund => immediately,
             Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned(_) => decision.verdict,
             Outcome::Unknown => Verdict::Never,
             // A limit in shadow mode reports its own decision.
@@ -87,12 +87,12 @@ impl CompositeEvaluation {
             }
             Outcome::Repeated(Repeated { hold, .. }) => Verdict::Allowed(hold),
             Outcome::LostLease if spec.is_held_by_id() => decision.verdict,
-            Outcome::LostLease | Outcome::Settles | Outcome::Settled => at_once,
+            Outcome::LostLease | Outcome::Settles | Outcome::Settled => immediately,
         };
-        let granted = spec.most().map(|most| match self.outcome {
+        let granted = spec.upto().map(|upto| match self.outcome {
             // The recorded grant was charged, even if a FORCE beside it exceeded its limit.
             Outcome::Repeated(Repeated { granted: Some(granted), .. }) if !spec.shadow => granted,
-            Outcome::Repeated(Repeated { granted, .. }) if verdict.allowed() => granted.unwrap_or(most),
+            Outcome::Repeated(Repeated { granted, .. }) if verdict.allowed() => granted.unwrap_or(upto),
             _ => decision.granted.unwrap_or_default(),
         });
         Decision { verdict, granted, ..decision }
@@ -100,18 +100,18 @@ impl CompositeEvaluation {
 
     /// Returns the amount that a granted call with UPTO is charged.
     pub(super) fn granted(&self, request: &CompositeRequest) -> Option<Amount> {
-        let most = request.most(&self.limits)?;
-        Some(least_granted(&self.limits).unwrap_or(most))
+        let upto = request.upto(&self.limits)?;
+        Some(least_granted(&self.limits).unwrap_or(upto))
     }
 
     /// Returns the amount that the reply to an UPTO reports as granted. The charge stands even if the reply denies the
     /// call because of a FORCE beside it or a ban.
     fn reported_grant(&self, request: &CompositeRequest, verdict: Verdict) -> Option<Amount> {
-        let most = request.most(&self.limits)?;
+        let upto = request.upto(&self.limits)?;
         Some(match self.outcome {
             Outcome::Passes => return self.granted(request),
             Outcome::Repeated(Repeated { granted: Some(granted), .. }) => granted,
-            Outcome::Repeated(_) if verdict.allowed() => most,
+            Outcome::Repeated(_) if verdict.allowed() => upto,
             _ => Amount::ZERO,
         })
     }

@@ -1,6 +1,6 @@
 //! Fields that payloads and effects of a key with several limits have in common.
 
-use super::MOST_SERIALS;
+use super::MAX_SERIALS;
 use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 
@@ -31,5 +31,5 @@ pub(super) fn decode_flag(from: &mut impl Decoder) -> Option<bool> {
 
 /// Decodes a valid serial number of a component.
 pub(super) fn decode_serial(from: &mut impl Decoder) -> Option<u8> {
-    u8::try_from(from.integer()?).ok().filter(|serial| *serial < MOST_SERIALS)
+    u8::try_from(from.integer()?).ok().filter(|serial| *serial < MAX_SERIALS)
 }

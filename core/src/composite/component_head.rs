@@ -1,7 +1,7 @@
 //! Header of each component in the effect of a call on a composite key. The effect on the component's usage follows it.
 
 use super::component_fields::component_kind;
-use super::{ComponentIdentity, MOST_SERIALS};
+use super::{ComponentIdentity, MAX_SERIALS};
 use crate::number::Timestamp;
 use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
@@ -28,7 +28,7 @@ pub(super) struct ComponentTag {
 
 impl ComponentTag {
     const KINDS: u64 = 16;
-    /// Number of encodable serial numbers, at least [`MOST_SERIALS`].
+    /// Number of encodable serial numbers, at least [`MAX_SERIALS`].
     const SERIALS: u64 = 32;
 
     /// Encodes the tag.
@@ -49,7 +49,7 @@ impl ComponentTag {
         let (of_serial, kind) = (of_kind / ComponentTag::KINDS, of_kind % ComponentTag::KINDS);
         let (versions_before, serial) = (of_serial / ComponentTag::SERIALS, of_serial % ComponentTag::SERIALS);
         Some(ComponentTag {
-            serial: u8::try_from(serial).ok().filter(|serial| *serial < MOST_SERIALS)?,
+            serial: u8::try_from(serial).ok().filter(|serial| *serial < MAX_SERIALS)?,
             kind: component_kind(kind)?,
             version: u32::try_from(versions_before).ok()?.checked_add(1)?,
             named: flags & 1 != 0,

@@ -28,7 +28,7 @@ use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder};
 
 /// Maximum number of components that one call can change.
-const MOST_CHANGED: u64 = 8;
+const MAX_CHANGED: u64 = 8;
 
 /// Returns `true` if a call at `now` can have had the encoded effect on a component's usage.
 fn accepts_usage<U: Usage>(usage: &U, from: &mut impl Decoder, head: &ComponentHead, now: Timestamp) -> bool {
@@ -98,7 +98,7 @@ impl CompositeUsage {
             IdempotencyChange::Nothing | IdempotencyChange::RecordedCall(..) => Box::default(),
         };
         let mut changed: Vec<ComponentHead> = Vec::new();
-        for _ in 0..from.integer().filter(|components| *components <= MOST_CHANGED)? {
+        for _ in 0..from.integer().filter(|components| *components <= MAX_CHANGED)? {
             let head = ComponentHead::decode(from)?;
             let charge = settled.iter().find(|charge| charge.component == head.tag.serial);
             let accepted = match self.component(head.tag.serial) {

@@ -1,7 +1,7 @@
 //! Evaluation of all limits of a call at one key: the result of each (`limit_evaluation.rs`) and the outcome of the
 //! call. `charge.rs` makes the changes and `answer.rs` creates the reply.
 
-use super::limit_evaluation::{LimitEvaluation, forces, grant_the_least};
+use super::limit_evaluation::{LimitEvaluation, cap_grants_to_smallest, forces};
 use super::stored_usage::StoredUsage;
 use super::{Component, MAX_COMPONENTS};
 use crate::algorithm::any::with_limit;
@@ -14,13 +14,13 @@ use crate::usage_kind::UsageKind;
 use arrayvec::ArrayVec;
 
 /// Values for the limits of a call.
-pub(super) type Few<T> = ArrayVec<T, MAX_SPECS>;
+pub(super) type PerSpec<T> = ArrayVec<T, MAX_SPECS>;
 
 /// Evaluation of a call at one key.
 #[derive(Clone, Debug, Default)]
 pub struct CompositeEvaluation {
     /// Evaluations of the limits, in the order of the call.
-    pub(super) limits: Few<LimitEvaluation>,
+    pub(super) limits: PerSpec<LimitEvaluation>,
     /// Number of components of the key; 0 for a plain key.
     pub(super) components: usize,
     /// Outcome of the call as a whole.
@@ -93,7 +93,7 @@ impl CompositeEvaluation {
             let _ =
                 self.limits.try_push(LimitEvaluation { decides: !known || counts_again, shadow: spec.shadow, ..limit });
         }
-        grant_the_least(request, stored, &mut self.limits, now);
+        cap_grants_to_smallest(request, stored, &mut self.limits, now);
         self.components = stored.components();
         self.releases = settles && stored.has_lease(request, now);
         self.outcome = match (recorded, settles) {

@@ -47,9 +47,9 @@ impl CompositeUsage {
         if !is_plain || !self.extras().is_none_or(Extras::rules_nothing) || now < self.written {
             return None;
         }
-        let at_once = Verdict::Allowed(Span::ZERO);
+        let immediately = Verdict::Allowed(Span::ZERO);
         let mut evaluation =
-            FastEvaluation { places: [0; MAX_SPECS], denying: [false; MAX_SPECS], verdict: at_once, longest: 0 };
+            FastEvaluation { places: [0; MAX_SPECS], denying: [false; MAX_SPECS], verdict: immediately, longest: 0 };
         let rooms = evaluation.places.iter_mut().zip(&mut evaluation.denying);
         for (at, (spec, (place, denies))) in request.specs.iter().zip(rooms).enumerate() {
             let cost = spec.cost_of_rate()?;

@@ -102,14 +102,14 @@ pub(super) fn least_granted(limits: &[LimitEvaluation]) -> Option<Amount> {
 
 /// Reduces the grants of an UPTO to the smallest one. A limit in shadow mode has to grant that amount or denies the
 /// call. If all limits are in shadow mode, the amount is the requested one.
-pub(super) fn grant_the_least(
+pub(super) fn cap_grants_to_smallest(
     request: &CompositeRequest,
     stored: StoredUsage,
     limits: &mut [LimitEvaluation],
     now: Timestamp,
 ) {
-    let most = request.specs.iter().find_map(Spec::most);
-    let Some(least) = least_granted(limits).or(most) else { return };
+    let upto = request.specs.iter().find_map(Spec::upto);
+    let Some(least) = least_granted(limits).or(upto) else { return };
     for (evaluation, spec) in limits.iter_mut().zip(&request.specs) {
         if evaluation.shadow && evaluation.evaluation.granted().is_some_and(|granted| granted < least) {
             let place = evaluation.place;
@@ -117,16 +117,16 @@ pub(super) fn grant_the_least(
                 with_limit!(spec, limit => LimitEvaluation::at(limit, stored, place, now, Request::Take(least)));
             *evaluation = LimitEvaluation { decides: evaluation.decides, shadow: true, ..whole };
         } else {
-            evaluation.evaluation.grant_at_most(least);
+            evaluation.evaluation.cap_grant(least);
         }
     }
 }
 
 impl Spec<'_> {
     /// Returns the requested amount of an UPTO.
-    pub(super) fn most(&self) -> Option<Amount> {
+    pub(super) fn upto(&self) -> Option<Amount> {
         match self.request {
-            Request::UpTo(most) | Request::ForceUpTo(most) => Some(most),
+            Request::UpTo(max) | Request::ForceUpTo(max) => Some(max),
             _ => None,
         }
     }
@@ -134,9 +134,9 @@ impl Spec<'_> {
 
 impl CompositeRequest<'_> {
     /// Returns the requested amount of an UPTO among the enforced limits, or among all limits if none is enforced.
-    pub(super) fn most(&self, limits: &[LimitEvaluation]) -> Option<Amount> {
+    pub(super) fn upto(&self, limits: &[LimitEvaluation]) -> Option<Amount> {
         let all_shadow = limits.iter().all(|evaluation| evaluation.shadow);
         let mut enforced = self.specs.iter().filter(|spec| all_shadow || !spec.shadow);
-        enforced.find_map(Spec::most)
+        enforced.find_map(Spec::upto)
     }
 }

@@ -50,7 +50,7 @@ pub use stored_usage::StoredUsage;
 pub const MAX_COMPONENTS: usize = 16;
 
 /// Maximum number of components during a call: the existing ones and those that the call creates.
-const MOST_SERIALS: u8 = 24;
+const MAX_SERIALS: u8 = 24;
 
 /// State of a key with several limits.
 #[derive(Clone, Debug, Default)]
@@ -135,7 +135,7 @@ impl CompositeUsage {
 
     /// Returns the smallest serial number that is not in use.
     fn free_serial(&self) -> u8 {
-        (0..MOST_SERIALS).find(|serial| self.component(*serial).is_none()).unwrap_or(MOST_SERIALS)
+        (0..MAX_SERIALS).find(|serial| self.component(*serial).is_none()).unwrap_or(MAX_SERIALS)
     }
 
     /// Adds a component. Reserves no spare capacity, because a key has few components and keeps them long.
@@ -208,7 +208,7 @@ impl CompositeUsage {
     /// Bans the key manually for `duration`; zero lifts the ban.
     pub fn ban(&mut self, duration: Span, now: Timestamp) {
         self.begin(now, None);
-        self.extras_mut().change_ban(|ban| ban.by_hand(duration, now));
+        self.extras_mut().change_ban(|ban| ban.set_manual(duration, now));
         self.end(now);
     }
 
@@ -218,7 +218,7 @@ impl CompositeUsage {
     pub fn can_ban(&self, duration: Span, now: Timestamp) -> bool {
         let before = self.extras().map_or(Ban::default(), Extras::ban);
         let mut after = before;
-        after.by_hand(duration, self.at(now));
+        after.set_manual(duration, self.at(now));
         after != before
     }
 

@@ -66,12 +66,12 @@ fn component_kind_excludes_sketch_and_composite() {
 
 #[test]
 fn serial_number_out_of_range_is_rejected() {
-    for serial in [0, MOST_SERIALS - 1, MOST_SERIALS, MOST_SERIALS + 1] {
+    for serial in [0, MAX_SERIALS - 1, MAX_SERIALS, MAX_SERIALS + 1] {
         let tag = ComponentTag { serial, kind: UsageKind::Bucket, version: 3, named: true, used: false, settled: true };
         let mut fields = EncodedFields::default();
         tag.encode(&mut fields);
         let read = ComponentTag::decode(&mut fields).map(|tag| (tag.serial, tag.kind, tag.version));
-        assert_eq!(read, (serial < MOST_SERIALS).then_some((serial, UsageKind::Bucket, 3)));
+        assert_eq!(read, (serial < MAX_SERIALS).then_some((serial, UsageKind::Bucket, 3)));
     }
 }
 

@@ -22,7 +22,7 @@ const WINDOW: u64 = 1;
 const NAME: u64 = 2;
 
 /// Maximum number of components as an encoded integer; equal to [`MAX_COMPONENTS`](super::MAX_COMPONENTS).
-const MOST_COMPONENTS: u64 = 16;
+const MAX_COMPONENTS_ENCODED: u64 = 16;
 
 impl ComponentIdentity {
     /// Encodes the identity.
@@ -177,7 +177,7 @@ impl Usage for CompositeUsage {
         let written = Timestamp::from_micros(from.integer()?)?;
         let mut usage = CompositeUsage { written, ..CompositeUsage::default() };
         let mut settlements = Vec::new();
-        for _ in 0..from.integer().filter(|components| *components <= MOST_COMPONENTS)? {
+        for _ in 0..from.integer().filter(|components| *components <= MAX_COMPONENTS_ENCODED)? {
             let Decoded { component, identity, settlement } = Decoded::decode(from)?;
             settlements.extend(settlement.map(|settlement| (component.serial(), settlement)));
             usage.push(component);

@@ -224,18 +224,18 @@ fn timestamps_are_encoded_as_distances() {
     let now = EXPIRY_US - 3_600_000_000;
     assert_eq!(written(&[7, now, 0, now + 5, now, now - 5]), " 7 -3600000000 0 +5 + -5");
     assert_eq!(written(&[EXPIRY_US, EXPIRY_US + 1]), " + +1");
-    let far = now + TimeBase::FAR;
+    let far = now + TimeBase::DISTANCE_LIMIT;
     assert_eq!(
-        written(&[now, far - 1, far, now - TimeBase::FAR]),
-        format!(" -3600000000 +99999999999 {far} {}", now - TimeBase::FAR)
+        written(&[now, far - 1, far, now - TimeBase::DISTANCE_LIMIT]),
+        format!(" -3600000000 +99999999999 {far} {}", now - TimeBase::DISTANCE_LIMIT)
     );
-    assert_eq!(written(&[TimeBase::LEAST, TimeBase::LEAST - 1]), " 1000000000000 999999999999");
+    assert_eq!(written(&[TimeBase::MIN_TIMESTAMP, TimeBase::MIN_TIMESTAMP - 1]), " 1000000000000 999999999999");
     assert_eq!(written(&[u64::MAX, u64::MAX - 1]), format!(" {} -1", u64::MAX));
 }
 
 #[test]
 fn multiple_of_a_million_is_abbreviated() {
-    let far = TimeBase::LEAST;
+    let far = TimeBase::MIN_TIMESTAMP;
     assert_eq!(
         written(&[0, 1, 999_999, 1_000_000, 1_000_001, 60_000_000, far - 1_000_000, far]),
         " 0 1 999999 1M 1000001 60M 999999M 1000000000000"
@@ -245,7 +245,7 @@ fn multiple_of_a_million_is_abbreviated() {
 #[test]
 fn numbers_are_decoded_abbreviated_and_in_digits() {
     let now = EXPIRY_US - 3_600_000_000;
-    let values = [7, now, 2_000_000, now + 5, now, now - 5, now + TimeBase::FAR, u64::MAX];
+    let values = [7, now, 2_000_000, now + 5, now, now - 5, now + TimeBase::DISTANCE_LIMIT, u64::MAX];
     assert_eq!(numbers(&written(&values)).as_deref(), Some(&values[..]));
     let digits = format!(" {}", values.map(|value| value.to_string()).join(" "));
     assert_eq!(numbers(&digits).as_deref(), Some(&values[..]));
@@ -253,7 +253,7 @@ fn numbers_are_decoded_abbreviated_and_in_digits() {
 
 #[test]
 fn non_canonical_number_is_rejected() {
-    let least_distance = EXPIRY_US - TimeBase::LEAST;
+    let least_distance = EXPIRY_US - TimeBase::MIN_TIMESTAMP;
     for text in [
         " +0",
         " -0",
@@ -280,7 +280,7 @@ fn non_canonical_number_is_rejected() {
     }
     let mut million = digits_only(" 1M");
     assert_eq!((million.integer(), million.end()), (Some(1), false));
-    let mut near_zero = TextDecoder { rest: b" -1", anchor: TimeBase::Instant(TimeBase::LEAST) };
+    let mut near_zero = TextDecoder { rest: b" -1", anchor: TimeBase::Instant(TimeBase::MIN_TIMESTAMP) };
     assert_eq!(near_zero.integer(), None);
     let mut near_the_end = TextDecoder { rest: b" +1", anchor: TimeBase::Instant(u64::MAX) };
     assert_eq!(near_the_end.integer(), None);

@@ -46,10 +46,8 @@ impl Scale {
             ScaleStep::Set(factor) => {
                 return Scale { stamp, factor, end: end_of(scaling, now, End::Never), times: StepTimes::NEVER };
             }
-            ScaleStep::Multiply { by, least } => {
-                (self.factor.times(by).max(least).min(self.factor), &mut times.multiplied)
-            }
-            ScaleStep::Add { step, most } => (self.factor.plus(step).min(most).max(self.factor), &mut times.added),
+            ScaleStep::Multiply { by, min } => (self.factor.times(by).max(min).min(self.factor), &mut times.multiplied),
+            ScaleStep::Add { step, max } => (self.factor.plus(step).min(max).max(self.factor), &mut times.added),
         };
         *last = now;
         Scale { stamp, factor, end: end_of(scaling, now, self.end), times }

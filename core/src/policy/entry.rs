@@ -83,7 +83,7 @@ impl StepTimes {
 pub struct Scale {
     /// Stamp of the change.
     pub stamp: Stamp,
-    /// Factor of limits and refills, at most [`Scale::MOST`].
+    /// Factor of limits and refills, at most [`Scale::MAX_FACTOR`].
     pub factor: Amount,
     /// End of the scale.
     pub end: End,
@@ -110,7 +110,7 @@ impl Scale {
     pub const NONE: Scale =
         Scale { stamp: Stamp::OLDEST, factor: Amount::ONE, end: End::Never, times: StepTimes::NEVER };
     /// Maximum factor: 1000.
-    pub const MOST: Amount = Amount::saturating(1_000_000_000);
+    pub const MAX_FACTOR: Amount = Amount::saturating(1_000_000_000);
 
     /// Returns the time until the scale ends when the clock shows `now`, at most its duration. Returns `None` if it has
     /// no end.
@@ -176,7 +176,7 @@ impl Record {
         let (counted, set_at) = (fields.integer()?, fields.integer()?);
         let text = fields.bytes(MAX_TEXT)?;
         let scaled = Stamp::decode(&mut fields)?;
-        let factor = Amount::from_millionths(fields.integer()?).filter(|factor| *factor <= Scale::MOST)?;
+        let factor = Amount::from_millionths(fields.integer()?).filter(|factor| *factor <= Scale::MAX_FACTOR)?;
         let until = Timestamp::from_micros(fields.integer()?)?;
         let mut timing = ScaleTiming::default();
         let (duration, times) = match form {
@@ -223,8 +223,8 @@ fn read_times(fields: &mut TextDecoder) -> Option<StepTimes> {
 
 /// Decodes the time since a change at `at`, which is zero if there was none.
 fn read_age(fields: &mut TextDecoder, at: Timestamp) -> Option<Span> {
-    let most = if at == Timestamp::EPOCH { Span::ZERO } else { Span::MAX };
-    fields.integer().map(Span::from_micros).filter(|age| *age <= most)
+    let max = if at == Timestamp::EPOCH { Span::ZERO } else { Span::MAX };
+    fields.integer().map(Span::from_micros).filter(|age| *age <= max)
 }
 
 impl PolicyEntry {

@@ -184,8 +184,8 @@ impl<Node: Copy + Ord> Gossip<Node> {
         if self.interval == MIN_INTERVAL {
             return None;
         }
-        let least = half(self.max_early_delay);
-        let delay = least.saturating_add(part_of(least, random));
+        let min = half(self.max_early_delay);
+        let delay = min.saturating_add(part_of(min, random));
         self.max_early_delay = self.max_early_delay.saturating_mul(2).min(self.interval);
         self.early = Some(Early { due: now.saturating_add(delay), digests: 0 });
         Some(delay)
@@ -295,6 +295,6 @@ fn half(time: Duration) -> Duration {
 
 /// Returns a random part of a time, in milliseconds.
 fn part_of(time: Duration, random: u64) -> Duration {
-    let most = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-    Duration::from_millis(random.checked_rem(most).unwrap_or_default())
+    let max = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+    Duration::from_millis(random.checked_rem(max).unwrap_or_default())
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Maximum size of the queue, in bytes of records. Further records are dropped. The digests then still differ, so that
 /// they are requested again.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 32 << 20;
 
 /// Approximate memory of an entry besides its name and text, in bytes.
 const OVERHEAD: usize = 256;
@@ -39,7 +39,7 @@ impl Inbox {
                 waiting.scale_instants = scale_instants;
             }
             self.bytes = self.bytes.saturating_sub(before).saturating_add(size_of_entry(&waiting.entry));
-        } else if self.bytes.saturating_add(size) <= MOST_BYTES {
+        } else if self.bytes.saturating_add(size) <= MAX_BYTES {
             self.bytes = self.bytes.saturating_add(size);
             self.entries.insert(record.entry.name.clone(), Waiting { entry: record.entry, scale_instants });
         }

@@ -48,14 +48,14 @@ pub enum ScaleStep {
         /// Multiplier, from 0 to 1.
         by: Amount,
         /// Lower bound of this step (`MIN`). A factor below it is left unchanged.
-        least: Amount,
+        min: Amount,
     },
     /// Increases the factor (`ADD`).
     Add {
         /// Increment, from a millionth to 1000.
         step: Amount,
         /// Upper bound of this step (`MAX`). A factor above it is left unchanged.
-        most: Amount,
+        max: Amount,
     },
 }
 
@@ -78,14 +78,14 @@ pub struct ScaleOutcome {
 }
 
 /// Default lower bound of MUL: a hundredth.
-pub const LEAST: Amount = Amount::saturating(10_000);
+pub const DEFAULT_MIN_FACTOR: Amount = Amount::saturating(10_000);
 
 const FACTOR: MustBe = MustBe::number("a number", " from 0 to 1000", "0.5");
 const FACTOR_OR_WORD: MustBe = MustBe::other("a number, MUL or ADD", "0.5");
 const FACTOR_OF_MUL: MustBe = MustBe::number("a number", " from 0 to 1", "0.7");
-const LEAST_FACTOR: MustBe = MustBe::number("a number", " from 0 to 1000", "0.05");
+const MIN_FACTOR: MustBe = MustBe::number("a number", " from 0 to 1000", "0.05");
 const STEP: MustBe = MustBe::number("a number", " from 0.000001 to 1000", "0.05");
-const MOST: MustBe = MustBe::number("a number", " from 0 to 1000", "1");
+const MAX_FACTOR: MustBe = MustBe::number("a number", " from 0 to 1000", "1");
 const VERSION: MustBe = MustBe::number("a whole number", " above 0", "1700000000000000");
 const DURATION: MustBe = MustBe::duration("a duration", " from 1us to 3650d", "10m");
 const SECONDS: MustBe = MustBe::duration("a duration", " from 1us to 3650d", "1s");
@@ -159,21 +159,21 @@ impl Scaling {
     pub fn read(args: &mut Args) -> Result<Scaling, Error> {
         if args.accept("MUL") {
             let by = factor(args.argument("factor", &MUL)?, Amount::ONE, ("factor", &FACTOR_OF_MUL))?;
-            return Scaling::read_options(args, ScaleStep::Multiply { by, least: LEAST }, &MUL);
+            return Scaling::read_options(args, ScaleStep::Multiply { by, min: DEFAULT_MIN_FACTOR }, &MUL);
         }
         if args.accept("ADD") {
             let word = args.argument("step", &ADD)?;
-            let step = factor(word, Scale::MOST, ("step", &STEP))?;
+            let step = factor(word, Scale::MAX_FACTOR, ("step", &STEP))?;
             if step == Amount::ZERO {
                 return Err(Error::out_of_range("step", &STEP, word));
             }
-            return Scaling::read_options(args, ScaleStep::Add { step, most: Amount::ONE }, &ADD);
+            return Scaling::read_options(args, ScaleStep::Add { step, max: Amount::ONE }, &ADD);
         }
         let word = args.word()?;
         let looks_like_number =
             word.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'));
         let must_be = if looks_like_number { &FACTOR } else { &FACTOR_OR_WORD };
-        let step = ScaleStep::Set(factor(word, Scale::MOST, ("factor", must_be))?);
+        let step = ScaleStep::Set(factor(word, Scale::MAX_FACTOR, ("factor", must_be))?);
         let duration = if args.accept("FOR") { Some(duration(args, &FOR_SYNTAX, &DURATION)?) } else { None };
         if let Some(word) = args.peek() {
             let reason = match duration {
@@ -201,8 +201,8 @@ impl Scaling {
                     return again();
                 }
             } else if args.accept(bound_word) {
-                let (name, must_be) = if bound_word == "MAX" { ("most", &MOST) } else { ("least", &LEAST_FACTOR) };
-                if bound.replace(factor(args.argument(name, syntax)?, Scale::MOST, (name, must_be))?).is_some() {
+                let (name, must_be) = if bound_word == "MAX" { ("most", &MAX_FACTOR) } else { ("least", &MIN_FACTOR) };
+                if bound.replace(factor(args.argument(name, syntax)?, Scale::MAX_FACTOR, (name, must_be))?).is_some() {
                     return again();
                 }
             } else {
@@ -211,16 +211,16 @@ impl Scaling {
             }
         }
         match &mut step {
-            ScaleStep::Multiply { least: own, .. } | ScaleStep::Add { most: own, .. } => *own = bound.unwrap_or(*own),
+            ScaleStep::Multiply { min: own, .. } | ScaleStep::Add { max: own, .. } => *own = bound.unwrap_or(*own),
             ScaleStep::Set(_) => {}
         }
         Ok(Scaling { step, every, duration: lasts })
     }
 }
 
-/// Parses a factor of at most `most`, rounded down.
-fn factor(word: &[u8], most: Amount, (name, must_be): (&'static str, &'static MustBe)) -> Result<Amount, Error> {
-    let in_range = Amount::parse_up(word).is_some_and(|factor| factor <= most);
+/// Parses a factor of at most `max`, rounded down.
+fn factor(word: &[u8], max: Amount, (name, must_be): (&'static str, &'static MustBe)) -> Result<Amount, Error> {
+    let in_range = Amount::parse_up(word).is_some_and(|factor| factor <= max);
     let factor = Amount::parse_down(word).filter(|_| in_range);
     factor.ok_or_else(|| Error::out_of_range(name, must_be, word))
 }

@@ -34,7 +34,7 @@ pub(super) struct Slots {
 /// Time for which a deletion is stored.
 const DELETION_LIFETIME: Span = Span::SECOND.times(86_400);
 /// Maximum number of stored deletions.
-pub(super) const MOST_DELETIONS: usize = 65_536;
+pub(super) const MAX_DELETIONS: usize = 65_536;
 /// Maximum number of deletions that one call drops.
 const DROPPED_AT_ONCE: usize = 256;
 
@@ -85,15 +85,15 @@ impl Slots {
         self.iter().filter(|slot| !slot.entry.is_deleted())
     }
 
-    /// Returns the `most` policies with the most calls, in no particular order.
-    pub(super) fn busiest(&self, most: usize) -> Vec<&Slot> {
+    /// Returns the `max` policies with the most calls, in no particular order.
+    pub(super) fn busiest(&self, max: usize) -> Vec<&Slot> {
         let live = self.by_hash.iter().filter(|(_, slot)| !slot.entry.is_deleted());
         // Ties are broken by the hash, so that the result is deterministic.
         let mut busiest: Vec<(u64, u64, &Slot)> =
             live.map(|(hash, slot)| (slot.counts.calls(), *hash, &**slot)).collect();
-        if busiest.len() > most {
-            busiest.select_nth_unstable_by_key(most, |(calls, hash, _)| Reverse((*calls, *hash)));
-            busiest.truncate(most);
+        if busiest.len() > max {
+            busiest.select_nth_unstable_by_key(max, |(calls, hash, _)| Reverse((*calls, *hash)));
+            busiest.truncate(max);
         }
         busiest.into_iter().map(|(_, _, slot)| slot).collect()
     }
@@ -167,7 +167,7 @@ impl Slots {
     pub(super) fn drop_old_deletions(&mut self, now: Timestamp) {
         for _ in 0..DROPPED_AT_ONCE {
             let Some(deletion) = self.deletions.front() else { break };
-            let is_stored = now.since(deletion.arrived) < DELETION_LIFETIME && self.deletions.len() <= MOST_DELETIONS;
+            let is_stored = now.since(deletion.arrived) < DELETION_LIFETIME && self.deletions.len() <= MAX_DELETIONS;
             if is_stored {
                 break;
             }

@@ -82,7 +82,7 @@ impl Table {
     /// Sets the policy of a name if the condition is met, and keeps its scale.
     ///
     /// # Errors
-    /// Returns an error if the condition names another version or a missing policy, or if there are already `most`
+    /// Returns an error if the condition names another version or a missing policy, or if there are already `max`
     /// policies.
     pub fn set(
         &mut self,
@@ -90,14 +90,14 @@ impl Table {
         condition: Condition,
         policy: &Policy,
         now: Timestamp,
-        most: usize,
+        max: usize,
     ) -> Result<Set, Error> {
         let current = self.slots.get_live(name).map(|slot| &slot.entry);
         let version = current.map(|entry| entry.definition.version());
         match (condition, version) {
             (Condition::IfMissing, Some(version)) => return Ok(Set { version, changed: false }),
             (Condition::OverVersion(expected), version) => check_version(name, expected, version)?,
-            (_, None) if self.slots.live() >= most => return Err(Error::TooManyPolicies { most }),
+            (_, None) if self.slots.live() >= max => return Err(Error::TooManyPolicies { max }),
             _ => {}
         }
         let (horizon, stamp) = (Horizon::of(now), self.next_stamp(name, now)?);
@@ -185,10 +185,10 @@ impl Table {
         self.by_name(listed, now)
     }
 
-    /// Returns the descriptions of the `most` policies with the most calls, sorted by name.
+    /// Returns the descriptions of the `max` policies with the most calls, sorted by name.
     #[must_use]
-    pub fn busiest(&self, most: usize, now: Timestamp) -> Vec<PolicyFacts> {
-        self.by_name(self.slots.busiest(most), now)
+    pub fn busiest(&self, max: usize, now: Timestamp) -> Vec<PolicyFacts> {
+        self.by_name(self.slots.busiest(max), now)
     }
 
     fn by_name(&self, mut slots: Vec<&Slot>, now: Timestamp) -> Vec<PolicyFacts> {
@@ -232,11 +232,11 @@ impl Table {
         self.slots.iter().map(move |slot| slot.record(&self.clock, now))
     }
 
-    /// Returns the next batch of an iteration over records: about `most` records or `bytes` bytes, whichever is reached
+    /// Returns the next batch of an iteration over records: about `max` records or `bytes` bytes, whichever is reached
     /// first.
-    pub fn next_batch(&self, walk: &mut Walk, most: usize, bytes: usize, now: Timestamp) -> Vec<Vec<u8>> {
+    pub fn next_batch(&self, walk: &mut Walk, max: usize, bytes: usize, now: Timestamp) -> Vec<Vec<u8>> {
         let (mut records, mut length) = (Vec::new(), 0_usize);
-        while records.len() < most && length < bytes {
+        while records.len() < max && length < bytes {
             let Some(slots) = self.slots.step(walk) else { break };
             for slot in slots {
                 let record = slot.record(&self.clock, now);

@@ -13,7 +13,7 @@ use super::entry::StepTimes;
 use super::entry::{Definition, End, PolicyEntry, Record, Scale};
 use super::scale_timing::ScaleTiming;
 use super::slot::{Slot, SlotState};
-use super::slots::{Deletion, MOST_DELETIONS};
+use super::slots::{Deletion, MAX_DELETIONS};
 use super::*;
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::syntax::Policy;
@@ -37,7 +37,7 @@ fn version_of(seconds: u64) -> u64 {
     at(seconds).micros()
 }
 
-pub(super) const MOST: usize = 4096;
+pub(super) const MAX_POLICIES: usize = 4096;
 
 const MINUTE: &str = "TOKENBUCKET 60 60 1m";
 
@@ -56,7 +56,7 @@ fn scaling_to(by: &str, duration: Option<Period>) -> Scaling {
 
 impl Table {
     fn must_set(&mut self, name: &str, text: &str, now: Timestamp) -> u64 {
-        let set = self.set(name.as_bytes(), Condition::Always, &policy(text), now, MOST).unwrap();
+        let set = self.set(name.as_bytes(), Condition::Always, &policy(text), now, MAX_POLICIES).unwrap();
         assert!(set.changed);
         set.version
     }
@@ -162,7 +162,7 @@ fn policy_of_a_later_version_is_kept_and_replicated() {
     let facts = table.get(b"gold", at(0)).unwrap();
     assert_eq!((facts.version, &*facts.specs), (version_of(0), &b"QUOTA 60 PER"[..]));
     // NX does not replace it, and it can be scaled, deleted or replaced.
-    let nx = table.set(b"gold", Condition::IfMissing, &policy(HOUR), at(1), MOST).unwrap();
+    let nx = table.set(b"gold", Condition::IfMissing, &policy(HOUR), at(1), MAX_POLICIES).unwrap();
     assert_eq!(nx, Set { version: version_of(0), changed: false });
     table.must_scale("gold", "0.5", None, at(1));
     assert_eq!(table.policy("gold", at(1)), Err("unreadable"));

@@ -3,12 +3,12 @@
 use crate::number::{Period, Timestamp};
 
 /// Number of minutes that are counted.
-pub const MOST_MINUTES: u64 = 60;
+pub const MAX_MINUTES: u64 = 60;
 const ROOM: usize = 60;
 
 const MINUTE: u64 = 60_000_000;
 
-/// Counter of minutes, starting above [`MOST_MINUTES`]. If the clock moves back to an earlier minute, a new minute
+/// Counter of minutes, starting above [`MAX_MINUTES`]. If the clock moves back to an earlier minute, a new minute
 /// begins, so that no minute counts the denials of two.
 #[derive(Clone, Debug)]
 pub struct MinuteClock {
@@ -19,7 +19,7 @@ pub struct MinuteClock {
 
 impl Default for MinuteClock {
     fn default() -> MinuteClock {
-        MinuteClock { shown: 0, minute: MOST_MINUTES }
+        MinuteClock { shown: 0, minute: MAX_MINUTES }
     }
 }
 
@@ -42,10 +42,10 @@ impl MinuteClock {
 }
 
 /// Returns the number of minutes in a span, with the current minute as the last one; fractions do not count. `None`
-/// unless it is from 1 to [`MOST_MINUTES`].
+/// unless it is from 1 to [`MAX_MINUTES`].
 pub fn whole_minutes(time: Period) -> Option<u64> {
     let minutes = time.micros().get().div_ceil(MINUTE);
-    (minutes <= MOST_MINUTES).then(|| time.micros().get() / MINUTE).filter(|minutes| *minutes > 0)
+    (minutes <= MAX_MINUTES).then(|| time.micros().get() / MINUTE).filter(|minutes| *minutes > 0)
 }
 
 /// Denials of one key per minute.
@@ -53,7 +53,7 @@ pub fn whole_minutes(time: Period) -> Option<u64> {
 pub struct Minutes {
     /// Last minute with denials; 0 if there is none.
     last: u64,
-    /// Counts, each at its minute modulo [`MOST_MINUTES`]. Counts older than [`MOST_MINUTES`] before `last` are
+    /// Counts, each at its minute modulo [`MAX_MINUTES`]. Counts older than [`MAX_MINUTES`] before `last` are
     /// overwritten.
     counts: [u32; ROOM],
 }
@@ -79,7 +79,7 @@ impl Minutes {
     /// Clears the counts of the minutes since the last denial, whose slots are reused.
     fn begin(&mut self, minute: u64) {
         let passed = minute.saturating_sub(self.last);
-        if passed >= MOST_MINUTES {
+        if passed >= MAX_MINUTES {
             // Clears all slots at once. Also the case for a key that takes over an entry.
             self.counts = [0; ROOM];
         } else {
@@ -101,12 +101,12 @@ impl Minutes {
     /// Returns the number of denials in the last `minutes` up to `minute`.
     pub fn since(&self, minute: u64, minutes: u64) -> u64 {
         let first = minute.saturating_sub(minutes).saturating_add(1);
-        let known = self.last.saturating_sub(MOST_MINUTES).saturating_add(1);
+        let known = self.last.saturating_sub(MAX_MINUTES).saturating_add(1);
         let counts = (first.max(known)..=self.last.min(minute)).filter_map(|minute| self.counts.get(place(minute)));
         counts.fold(0, |sum, count| sum.saturating_add(u64::from(*count)))
     }
 }
 
 fn place(minute: u64) -> usize {
-    usize::try_from(minute % MOST_MINUTES).unwrap_or_default()
+    usize::try_from(minute % MAX_MINUTES).unwrap_or_default()
 }

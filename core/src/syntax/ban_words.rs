@@ -9,7 +9,7 @@ use crate::wire::error::{Error, MustBe, Reason, Syntax};
 
 const STRIKES: MustBe = MustBe::number("a whole number", " from 1 to 4294967295", "10");
 const BANNED_FOR: MustBe = MustBe::duration("0 or a duration", " from 1us to 3650d", "10m");
-const LONGEST: MustBe = MustBe::duration("a duration", " from block up to 3650d", "1d");
+const MAX_BLOCK: MustBe = MustBe::duration("a duration", " from block up to 3650d", "1d");
 const BAN: Syntax = Syntax { word: "BAN", arguments: "strikes window block [MAX longest]" };
 
 /// Parses `strikes window block [MAX longest]`.
@@ -30,7 +30,7 @@ pub(super) fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
 /// Parses the word `longest`, which must be at least `block`.
 fn longest(args: &mut Args, block: Period) -> Result<Period, Error> {
     let longest = Period::parse(args.argument("longest", &BAN)?).filter(|longest| *longest >= block);
-    longest.ok_or_else(|| args.invalid("longest", &LONGEST, &BAN))
+    longest.ok_or_else(|| args.invalid("longest", &MAX_BLOCK, &BAN))
 }
 
 /// Parses the duration of RL.BAN, which may be 0.

@@ -4,7 +4,7 @@
 //! parsing it.
 
 use crate::algorithm::bucket::{Bucket, Discipline};
-use crate::wire::short_bytes::{MOST_SHORT, halves};
+use crate::wire::short_bytes::{MAX_SHORT, halves};
 use std::cell::Cell;
 
 /// Direct-mapped cache of parsed buckets. An entry that was evicted is parsed again.
@@ -84,7 +84,7 @@ impl BucketWords {
         let [capacity, refill, period] = words;
         let (capacity, refill, period) = (capacity?, refill?, period?);
         let longest = capacity.len().max(refill.len()).max(period.len());
-        if longest > MOST_SHORT {
+        if longest > MAX_SHORT {
             return None;
         }
         let [(c0, c1), (r0, r1), (p0, p1)] = [halves(capacity)?, halves(refill)?, halves(period)?];

@@ -34,8 +34,8 @@ pub fn throttle(args: &mut Args) -> Result<(Bucket, Request), Error> {
     Ok((bucket, Request::Take(quantity)))
 }
 
-fn units(args: &mut Args, argument: &'static str, must_be: &'static MustBe, most: u64) -> Result<Amount, Error> {
-    let units = whole(args.argument(argument, &THROTTLE)?, most);
+fn units(args: &mut Args, argument: &'static str, must_be: &'static MustBe, max: u64) -> Result<Amount, Error> {
+    let units = whole(args.argument(argument, &THROTTLE)?, max);
     let units = units.ok_or_else(|| args.invalid(argument, must_be, &THROTTLE))?;
     Ok(Amount::saturating(units.saturating_mul(Amount::ONE.millionths())))
 }

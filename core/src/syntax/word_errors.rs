@@ -109,7 +109,7 @@ pub(super) fn next_reader<'a>(
         return Err(unknown(word, place, words, verb));
     };
     if before == MAX_SPECS {
-        return Err(Error::unexpected(word, Reason::TooManySpecs { most: MAX_SPECS, of_policy: place.is_in_policy() }));
+        return Err(Error::unexpected(word, Reason::TooManySpecs { max: MAX_SPECS, of_policy: place.is_in_policy() }));
     }
     Ok(read)
 }

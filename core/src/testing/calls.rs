@@ -16,11 +16,11 @@ const END: u64 = 300_000 * 86_400_000_000;
 
 /// Evaluates and charges like RL.TAKE, and returns the decision.
 pub fn call<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, request: Request) -> Decision {
-    call_and_tell(limit, usage, now, request).0
+    call_and_encode_effect(limit, usage, now, request).0
 }
 
 /// Evaluates and charges like RL.TAKE, and returns the decision and the effect.
-pub fn call_and_tell<L: Limit>(
+pub fn call_and_encode_effect<L: Limit>(
     limit: &L,
     usage: &mut L::Usage,
     now: Timestamp,

@@ -5,7 +5,9 @@ use crate::evaluate::{Change, Request, evaluate};
 use crate::expiry::{Expiry, StepBack};
 use crate::limit::{Limit, RecoverySource, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::testing::calls::{Operation, Script, amount_of, call, call_and_tell, millionths, peek, scripts, seen_at};
+use crate::testing::calls::{
+    Operation, Script, amount_of, call, call_and_encode_effect, millionths, peek, scripts, seen_at,
+};
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -265,7 +267,10 @@ pub fn encoding_round_trips<L: Lawful>(limit: &L, usage: &L::Usage, now: Timesta
     for now in earlier(now, peek(limit, usage, now, request).reset).into_iter().chain([now]) {
         let (mut usage, mut read) = (usage.clone(), read.clone());
         usage.encode_effect(&mut EncodedFields::default()); // earlier changes have been propagated
-        assert_eq!(call_and_tell(limit, &mut usage, now, request), call_and_tell(limit, &mut read, now, request));
+        assert_eq!(
+            call_and_encode_effect(limit, &mut usage, now, request),
+            call_and_encode_effect(limit, &mut read, now, request)
+        );
         assert_eq!(encoded(&usage), encoded(&read));
     }
 }
@@ -283,7 +288,7 @@ pub fn effect_applied_to_a_copy_gives_the_same_state<L: Lawful>(
         let now = Timestamp::from_micros(now).unwrap();
         // A call that changes nothing propagates nothing.
         let changes = usage.is_after(now) || evaluate(limit, usage, now, request).change() != Change::Nothing;
-        let (_, mut effect) = call_and_tell(limit, &mut here, now, request);
+        let (_, mut effect) = call_and_encode_effect(limit, &mut here, now, request);
         if changes && !here.is_unused() {
             assert!(elsewhere.accepts_effect(&mut effect.clone(), L::Usage::VERSION));
             elsewhere.apply_effect(&mut effect, L::Usage::VERSION);

@@ -52,24 +52,24 @@ pub struct Args<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyName(pub usize);
 
-/// Parses a whole number of plain digits, up to `most`.
-pub fn whole(text: &[u8], most: u64) -> Option<u64> {
+/// Parses a whole number of plain digits, up to `max`.
+pub fn whole(text: &[u8], max: u64) -> Option<u64> {
     let digits = text.len() <= MAX_NUMBER && text.iter().all(u8::is_ascii_digit);
     let value = std::str::from_utf8(digits.then_some(text)?).ok()?.parse().ok()?;
-    (value <= most).then_some(value)
+    (value <= max).then_some(value)
 }
 
 /// Maximum number of names that are compared pairwise, which allocates nothing.
-const FEW: usize = 16;
+const MAX_PAIRWISE: usize = 16;
 
 /// Returns a name that occurs twice.
 #[must_use]
 pub fn duplicate<'a>(names: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
-    if names.len() <= FEW {
-        let mut few: [&[u8]; FEW] = [&[]; FEW];
+    if names.len() <= MAX_PAIRWISE {
+        let mut compared: [&[u8]; MAX_PAIRWISE] = [&[]; MAX_PAIRWISE];
         let count = names.len();
-        few.iter_mut().zip(names).for_each(|(room, name)| *room = name);
-        let names = few.get(..count).unwrap_or(&few);
+        compared.iter_mut().zip(names).for_each(|(room, name)| *room = name);
+        let names = compared.get(..count).unwrap_or(&compared);
         let mut duplicates =
             names.iter().enumerate().filter(|(place, name)| names.iter().take(*place).any(|other| other == *name));
         return duplicates.next().map(|(_, name)| *name);

@@ -24,8 +24,8 @@ pub trait Decoder {
     /// Decodes an integer. Returns `None` if none is left or it is malformed.
     fn integer(&mut self) -> Option<u64>;
 
-    /// Decodes a string. Returns `None` if none is left or it is longer than `most` bytes.
-    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>>;
+    /// Decodes a string. Returns `None` if none is left or it is longer than `max` bytes.
+    fn bytes(&mut self, max: usize) -> Option<Box<[u8]>>;
 }
 
 /// First field of the effect of a kind that may be large, if the whole usage follows.

@@ -69,14 +69,14 @@ pub enum Error {
     /// The call would add an entry to a key that has the maximum number of entries.
     TooManyEntries {
         /// Maximum number of entries.
-        most: usize,
+        max: usize,
         /// Name of the setting for the maximum, without `ratelimit.`.
         setting: &'static str,
     },
     /// The call would add a component to a key that has the maximum number of components.
     TooManyComponents {
         /// Maximum number of components.
-        most: usize,
+        max: usize,
     },
     /// The policies of the call do not exist. Contains their names as text.
     NoPolicy(String),
@@ -106,7 +106,7 @@ pub enum Error {
     /// The call would exceed the maximum number of policies.
     TooManyPolicies {
         /// Maximum number of policies.
-        most: usize,
+        max: usize,
     },
     /// The policy has the latest possible stamp, so that it cannot be changed.
     NoLaterStamp,
@@ -244,12 +244,12 @@ impl Error {
     }
 }
 
-/// Quotes and escapes bytes, truncated to `most` characters.
-fn quoted(word: &[u8], most: usize) -> String {
+/// Quotes and escapes bytes, truncated to `max` characters.
+fn quoted(word: &[u8], max: usize) -> String {
     let mut shown = String::new();
     for byte in word {
         let escaped = byte.escape_ascii();
-        if shown.len().saturating_add(escaped.len()) > most {
+        if shown.len().saturating_add(escaped.len()) > max {
             return format!("'{shown}...'");
         }
         shown.extend(escaped.map(char::from));
@@ -293,15 +293,15 @@ impl fmt::Display for Error {
                 write!(f, "WRONGTYPE Operation against a key holding {holds}, where {needs} is needed")
             }
             Error::OutOfMemory => f.write_str("OOM command not allowed when used memory > 'maxmemory'."),
-            Error::TooManyEntries { most, setting } => {
-                write!(f, "ERR the key has {most} entries, as many as ratelimit.{setting} allows")
+            Error::TooManyEntries { max, setting } => {
+                write!(f, "ERR the key has {max} entries, as many as ratelimit.{setting} allows")
             }
             Error::NoPermission => f.write_str(
                 "NOPERM this user has lost the permission to run RL.ACQUIRE on this key while the call waited",
             ),
             Error::Redirected(text) => f.write_str(text),
-            Error::TooManyComponents { most } => {
-                write!(f, "ERR the key has {most} limits, as many as one key may have")
+            Error::TooManyComponents { max } => {
+                write!(f, "ERR the key has {max} limits, as many as one key may have")
             }
             Error::NoPolicy(names) => write!(f, "NOPOLICY no policy {names}"),
             Error::NoHolder => f.write_str(
@@ -319,8 +319,8 @@ impl fmt::Display for Error {
             Error::OtherVersion { name, current, expected } => {
                 write!(f, "ERR policy {name} has version {current}, not {expected}")
             }
-            Error::TooManyPolicies { most } => {
-                write!(f, "ERR there are {most} policies, as many as ratelimit.max-policies allows")
+            Error::TooManyPolicies { max } => {
+                write!(f, "ERR there are {max} policies, as many as ratelimit.max-policies allows")
             }
             Error::NoLaterStamp => f.write_str("ERR the policy already has the highest possible version"),
             Error::StampAhead => {

@@ -167,9 +167,9 @@ impl<L: FnMut() -> Option<Box<[u8]>>> Decoder for FieldUnpacker<L> {
     }
 
     #[inline]
-    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
+    fn bytes(&mut self, max: usize) -> Option<Box<[u8]>> {
         let (tag, length) = self.field()?;
-        let length = usize::try_from(length).ok().filter(|length| tag == BYTES && *length <= most)?;
+        let length = usize::try_from(length).ok().filter(|length| tag == BYTES && *length <= max)?;
         let end = self.place.checked_add(length)?;
         let bytes = self.block.get(self.place..end)?;
         self.place = end;

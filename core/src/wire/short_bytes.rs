@@ -2,7 +2,7 @@
 //! rest of a lookup.
 
 /// Maximum length that is compared as two numbers, in bytes.
-pub const MOST_SHORT: usize = 16;
+pub const MAX_SHORT: usize = 16;
 
 /// Returns up to 16 bytes as two numbers, which may overlap. Together with the length they determine the bytes.
 #[inline(always)]
@@ -27,7 +27,7 @@ pub fn are_same(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
         return false;
     }
-    if one.len() <= MOST_SHORT { halves(one) == halves(other) } else { one == other }
+    if one.len() <= MAX_SHORT { halves(one) == halves(other) } else { one == other }
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@ use ratelimit_core::policy::{Condition, GROUPS, MergeOutcome, Origin, Pattern, P
 use ratelimit_core::{Span, Timestamp};
 
 /// Maximum number of records. It allows every mix of stamps; more records only take longer.
-const MOST: usize = 16;
+const MAX_RECORDS: usize = 16;
 
 pub fn run(data: &[u8]) {
     let now = Timestamp::from_clock(1_700_000_000_000_000);
     let records: Vec<&[u8]> =
-        data.split(|byte| *byte == b'\n').take(MOST).filter(|record| takes(record, now)).collect();
+        data.split(|byte| *byte == b'\n').take(MAX_RECORDS).filter(|record| takes(record, now)).collect();
     let mut here = Table::of_node(1);
     for record in &records {
         here.merge(record, Origin::Peer, now);
@@ -44,8 +44,8 @@ fn takes(record: &[u8], now: Timestamp) -> bool {
     let is_record = Table::name_in(record).is_some();
     let within_horizon = alone.check(record, now).is_ok();
     assert_eq!(alone.stamps_refused(), u64::from(is_record && !within_horizon));
-    let told = replica.merge(record, Origin::Primary, now);
-    assert_eq!(told, if is_record { MergeOutcome::Changed } else { MergeOutcome::Malformed });
+    let outcome = replica.merge(record, Origin::Primary, now);
+    assert_eq!(outcome, if is_record { MergeOutcome::Changed } else { MergeOutcome::Malformed });
     let written: Vec<Vec<u8>> = replica.records(now).collect();
     assert_eq!(written.as_slice(), if is_record { vec![record.to_vec()] } else { vec![] });
     assert_sound_at(&replica, &[now, Timestamp::EPOCH, now, Timestamp::MAX]);

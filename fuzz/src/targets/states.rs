@@ -4,7 +4,7 @@
 mod words;
 
 use self::words::{BANS, COSTS, IDS, KEEPS, LIMITS, NAMES, OWN, OWN_OF_POLICY};
-use crate::key::{Key, Told, Value};
+use crate::key::{CallEffect, Key, Value};
 use crate::laws::{Field, Fields};
 use arbitrary::{Arbitrary, Unstructured};
 use ratelimit_core::syntax::{KeyRequest, Policy};
@@ -246,7 +246,7 @@ pub fn run(data: &[u8]) {
         && let Ok(step) = Step::arbitrary(&mut input)
     {
         now = step.clock.after(now);
-        let told = match &step.command {
+        let effect = match &step.command {
             Command::Take(call) => {
                 text_before = call.inline();
                 take(&mut key, &text_before, now)
@@ -289,7 +289,7 @@ pub fn run(data: &[u8]) {
                 continue;
             }
         };
-        if let Told::Effect(before, text) = told {
+        if let CallEffect::Change(before, text) = effect {
             last = Some((before, text.as_bytes().to_vec()));
         }
     }
@@ -299,21 +299,21 @@ fn is_algorithm(word: &str) -> bool {
     matches!(word, "TOKENBUCKET" | "LEAKYBUCKET" | "FIXED" | "SLIDING" | "SLIDINGLOG" | "CONCURRENCY")
 }
 
-fn take(key: &mut Key, text: &str, now: Timestamp) -> Told {
+fn take(key: &mut Key, text: &str, now: Timestamp) -> CallEffect {
     let words = words(text);
-    KeyRequest::take(&mut Args::new(&words)).map_or(Told::Nothing, |asked| key.take(&asked, now))
+    KeyRequest::take(&mut Args::new(&words)).map_or(CallEffect::Nothing, |asked| key.take(&asked, now))
 }
 
 /// Makes a call by a policy, which may be scaled.
-fn limit(key: &mut Key, call: &Call, now: Timestamp) -> Told {
+fn limit(key: &mut Key, call: &Call, now: Timestamp) -> CallEffect {
     let (policy, said) = (call.policy(), format!("RL.TAKE {} POLICY p", call.options()));
     let (policy, said) = (words(&policy), words(&said));
     let (Ok(policy), Ok(KeyRequest::Policy(by))) =
         (Policy::read(&mut Args::new(&policy)), KeyRequest::take(&mut Args::new(&said)))
     else {
-        return Told::Nothing;
+        return CallEffect::Nothing;
     };
     let factor = of(&[1_000_000, 1_000_000, 0, 500_000, 3_000_000], call.ban);
     let scaled = policy.scaled(Amount::saturating(factor));
-    by.request(&scaled).map_or(Told::Nothing, |asked| key.take(&asked, now))
+    by.request(&scaled).map_or(CallEffect::Nothing, |asked| key.take(&asked, now))
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Number of cells in a piece. With its era and the reference counts, a piece takes 4 KB.
-pub(super) const CELLS_A_PIECE: usize = 509;
+pub(super) const CELLS_PER_PIECE: usize = 509;
 /// Number of pieces in a chunk. Copying a sketch increments one reference count per chunk, at most 260.
-const PIECES_A_CHUNK: usize = 254;
+const PIECES_PER_CHUNK: usize = 254;
 
 const _: () = assert!(size_of::<Piece>() + COUNTS == 4096 && size_of::<Chunk>() + COUNTS == 2048);
 
@@ -23,7 +23,7 @@ struct Piece {
     era: u64,
     /// Levels of the cells. Atomic, so that a sketch that owns the piece alone can write without locking the `Arc`,
     /// which would take more instructions than the rest of a charge.
-    levels: [AtomicU64; CELLS_A_PIECE],
+    levels: [AtomicU64; CELLS_PER_PIECE],
 }
 
 impl Clone for Piece {
@@ -46,7 +46,7 @@ impl Piece {
 
 #[derive(Clone)]
 struct Chunk {
-    pieces: [Option<Arc<Piece>>; PIECES_A_CHUNK],
+    pieces: [Option<Arc<Piece>>; PIECES_PER_CHUNK],
 }
 
 /// Cells that have been written.
@@ -63,14 +63,14 @@ pub(super) struct Cells {
 #[inline(always)]
 fn place(cell: u32) -> (usize, usize, usize) {
     let cell = usize::try_from(cell).unwrap_or(usize::MAX);
-    let (piece, within) = (cell / CELLS_A_PIECE, cell % CELLS_A_PIECE);
-    (piece / PIECES_A_CHUNK, piece % PIECES_A_CHUNK, within)
+    let (piece, within) = (cell / CELLS_PER_PIECE, cell % CELLS_PER_PIECE);
+    (piece / PIECES_PER_CHUNK, piece % PIECES_PER_CHUNK, within)
 }
 
 impl Cells {
     /// Creates cells, none of which has been written.
     pub(super) fn new(cells: usize) -> Cells {
-        let chunks = cells.div_ceil(CELLS_A_PIECE).div_ceil(PIECES_A_CHUNK);
+        let chunks = cells.div_ceil(CELLS_PER_PIECE).div_ceil(PIECES_PER_CHUNK);
         Cells { chunks: vec![None; chunks].into(), made_chunks: 0, made_pieces: 0 }
     }
 
@@ -127,23 +127,28 @@ impl Cells {
     }
 
     /// Returns the levels of a piece in the era of `mark`, or `None` if the number is out of range.
-    pub(super) fn piece_mut(&mut self, number: usize, mark: &WaterMark) -> Option<&mut [AtomicU64; CELLS_A_PIECE]> {
-        self.levels_mut(number / PIECES_A_CHUNK, number % PIECES_A_CHUNK, mark)
+    pub(super) fn piece_mut(&mut self, number: usize, mark: &WaterMark) -> Option<&mut [AtomicU64; CELLS_PER_PIECE]> {
+        self.levels_mut(number / PIECES_PER_CHUNK, number % PIECES_PER_CHUNK, mark)
     }
 
     /// Returns the levels of a piece for modification. Allocates the piece if it is missing, and copies it if it is
     /// shared.
-    fn levels_mut(&mut self, chunk: usize, piece: usize, mark: &WaterMark) -> Option<&mut [AtomicU64; CELLS_A_PIECE]> {
+    fn levels_mut(
+        &mut self,
+        chunk: usize,
+        piece: usize,
+        mark: &WaterMark,
+    ) -> Option<&mut [AtomicU64; CELLS_PER_PIECE]> {
         let chunk = self.chunks.get_mut(chunk)?;
         if chunk.is_none() {
             self.made_chunks = self.made_chunks.saturating_add(1);
         }
-        let chunk = chunk.get_or_insert_with(|| Arc::new(Chunk { pieces: [const { None }; PIECES_A_CHUNK] }));
+        let chunk = chunk.get_or_insert_with(|| Arc::new(Chunk { pieces: [const { None }; PIECES_PER_CHUNK] }));
         let piece = Arc::make_mut(chunk).pieces.get_mut(piece)?;
         if piece.is_none() {
             self.made_pieces = self.made_pieces.saturating_add(1);
         }
-        let made = || Arc::new(Piece { era: mark.era(), levels: [const { AtomicU64::new(0) }; CELLS_A_PIECE] });
+        let made = || Arc::new(Piece { era: mark.era(), levels: [const { AtomicU64::new(0) }; CELLS_PER_PIECE] });
         let piece = Arc::make_mut(piece.get_or_insert_with(made));
         if piece.era != mark.era() {
             piece.enter(mark);
@@ -153,8 +158,8 @@ impl Cells {
 
     /// Iterates over the allocated pieces from number `from` on: the number of each, its levels and their era.
     pub(super) fn pieces(&self, from: usize) -> impl Iterator<Item = (usize, &[AtomicU64], u64)> {
-        let chunks = self.chunks.iter().enumerate().skip(from / PIECES_A_CHUNK);
-        let chunks = chunks.filter_map(|(at, chunk)| Some((at.saturating_mul(PIECES_A_CHUNK), chunk.as_ref()?)));
+        let chunks = self.chunks.iter().enumerate().skip(from / PIECES_PER_CHUNK);
+        let chunks = chunks.filter_map(|(at, chunk)| Some((at.saturating_mul(PIECES_PER_CHUNK), chunk.as_ref()?)));
         let pieces = chunks.flat_map(|(first, chunk)| {
             let pieces = chunk.pieces.iter().enumerate();
             pieces.filter_map(move |(at, piece)| Some((first.saturating_add(at), piece.as_ref()?)))
@@ -171,11 +176,11 @@ impl Cells {
             chunks.append(&mut std::mem::take(&mut self.chunks).into_vec());
             self.chunks = chunks.into();
         }
-        for (place, chunk) in self.chunks.iter_mut().enumerate().skip(from / PIECES_A_CHUNK) {
-            let first = place.saturating_mul(PIECES_A_CHUNK);
+        for (place, chunk) in self.chunks.iter_mut().enumerate().skip(from / PIECES_PER_CHUNK) {
+            let first = place.saturating_mul(PIECES_PER_CHUNK);
             let Some(own) = chunk.as_mut().and_then(Arc::get_mut) else { continue };
             if from <= first {
-                let pieces = std::mem::replace(&mut own.pieces, [const { None }; PIECES_A_CHUNK]);
+                let pieces = std::mem::replace(&mut own.pieces, [const { None }; PIECES_PER_CHUNK]);
                 *chunk = Some(Arc::new(Chunk { pieces }));
             }
             let pieces = chunk.as_mut().and_then(Arc::get_mut).into_iter().flat_map(|own| &mut own.pieces);

@@ -1,6 +1,6 @@
 //! State of a sketch after its first charge (size, secret, mark and cells) and its encoding.
 
-use super::cells::{CELLS_A_PIECE, Cells};
+use super::cells::{CELLS_PER_PIECE, Cells};
 use super::mark::WaterMark;
 use super::secret::{ItemCells, Secret};
 use super::size::{ROWS, SketchSize};
@@ -109,7 +109,7 @@ impl MadeSketch {
         });
         let part: Vec<_> = pieces.by_ref().take(most).collect();
         to.integer(u64::try_from(part.len()).unwrap_or(0));
-        let mut bytes = Vec::with_capacity(CELLS_A_PIECE.saturating_mul(8));
+        let mut bytes = Vec::with_capacity(CELLS_PER_PIECE.saturating_mul(8));
         for (number, used) in part {
             to.integer(u64::try_from(number).unwrap_or(u64::MAX));
             bytes.clear();
@@ -126,9 +126,9 @@ impl MadeSketch {
         for _ in 0..from.integer()? {
             let number = from.integer().filter(|number| *number >= next)?;
             next = number.checked_add(1)?;
-            let bytes = from.bytes(CELLS_A_PIECE.saturating_mul(8))?;
+            let bytes = from.bytes(CELLS_PER_PIECE.saturating_mul(8))?;
             let (used, rest) = bytes.as_chunks::<8>();
-            let first = number.checked_mul(u64::try_from(CELLS_A_PIECE).ok()?)?;
+            let first = number.checked_mul(u64::try_from(CELLS_PER_PIECE).ok()?)?;
             let end = first.checked_add(u64::try_from(used.len()).ok()?)?;
             let last = u64::from_le_bytes(*used.last()?);
             if !rest.is_empty() || last == 0 || end > cells {

@@ -10,7 +10,7 @@ const ERA: u64 = 1 << ERA_BITS;
 const ERA_BITS: u32 = 62;
 
 /// Maximum difference of two marks: no usage is larger.
-const MOST: u64 = u64::MAX >> 1;
+const MAX_DIFFERENCE: u64 = u64::MAX >> 1;
 
 /// Total amount drained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,12 +74,12 @@ impl WaterMark {
     /// Returns the amount drained since `earlier`, at most 2^63-1, or `None` if that is later.
     pub(super) fn since(&self, earlier: &WaterMark) -> Option<u64> {
         let eras = self.era.wrapping_sub(earlier.era);
-        if eras > MOST {
+        if eras > MAX_DIFFERENCE {
             return None;
         }
         match eras.checked_mul(ERA).and_then(|drained| drained.checked_add(self.level)) {
-            Some(level) => level.checked_sub(earlier.level).map(|drained| drained.min(MOST)),
-            None => Some(MOST),
+            Some(level) => level.checked_sub(earlier.level).map(|drained| drained.min(MAX_DIFFERENCE)),
+            None => Some(MAX_DIFFERENCE),
         }
     }
 }

@@ -31,15 +31,15 @@ static DEFAULT: AtomicU32 = AtomicU32::new(32_768);
 
 impl SketchSize {
     /// Minimum size in bytes: 64 KB.
-    pub const LEAST: u64 = 65_536;
+    pub const MIN_BYTES: u64 = 65_536;
     /// Maximum size in bytes: 256 MB.
-    pub const MOST: u64 = 268_435_456;
+    pub const MAX_BYTES: u64 = 268_435_456;
 
     /// Creates a size, rounded down to whole columns. Returns `None` unless `bytes` is from 64 KB to 256 MB.
     #[must_use]
     pub fn new(bytes: u64) -> Option<SketchSize> {
         let columns = u32::try_from(bytes / COLUMN).ok()?;
-        (SketchSize::LEAST..=SketchSize::MOST).contains(&bytes).then_some(SketchSize { columns })
+        (SketchSize::MIN_BYTES..=SketchSize::MAX_BYTES).contains(&bytes).then_some(SketchSize { columns })
     }
 
     /// Parses an argument such as `65536`, `64KB` or `1mb`, with the units of the server's memory settings: `k`, `m`
@@ -97,8 +97,8 @@ impl SketchSize {
     pub(super) fn stored(bytes: u64) -> Option<SketchSize> {
         let columns = u32::try_from(bytes / COLUMN).ok()?;
         // Tests use small sketches in which items collide.
-        let least = if cfg!(test) { COLUMN } else { SketchSize::LEAST };
-        let sound = bytes.is_multiple_of(COLUMN) && (least..=SketchSize::MOST).contains(&bytes);
+        let least = if cfg!(test) { COLUMN } else { SketchSize::MIN_BYTES };
+        let sound = bytes.is_multiple_of(COLUMN) && (least..=SketchSize::MAX_BYTES).contains(&bytes);
         sound.then_some(SketchSize { columns })
     }
 }

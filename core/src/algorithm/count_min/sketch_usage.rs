@@ -16,7 +16,7 @@ use std::fmt;
 const PART: u64 = 2;
 
 /// Number of pieces in one part: 256 KB of cells.
-const PIECES_A_PART: usize = 64;
+const PIECES_PER_PART: usize = 64;
 
 /// Usage of a sketch.
 #[derive(Clone, Default)]
@@ -181,7 +181,7 @@ impl Usage for SketchUsage {
         let made = self.made.as_ref()?;
         to.integer(if from == 0 { WHOLE } else { PART });
         made.encode_head(self.fullest.drained_to(), to);
-        made.encode_pieces(from, PIECES_A_PART, to)
+        made.encode_pieces(from, PIECES_PER_PART, to)
     }
 
     fn accepts_effect_until(&self, from: &mut impl Decoder, _version: u32, latest: Timestamp) -> bool {

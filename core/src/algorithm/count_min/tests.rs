@@ -10,7 +10,8 @@ use crate::limit::{InfoField, Usage};
 use crate::number::Period;
 use crate::round_trip;
 use crate::testing::calls::{
-    Call, Key, amount_of, amounts, call, call_and_tell, lengths, millionths, peek, period, scripts, seen_at, units, us,
+    Call, Key, amount_of, amounts, call, call_and_encode_effect, lengths, millionths, peek, period, scripts, seen_at,
+    units, us,
 };
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
 use crate::testing::laws::Lawful;
@@ -107,7 +108,7 @@ fn effect_contains_only_the_cells_that_the_call_raised() {
     let other = (1..10_000).find(|item| cells(0)[..3] == cells(*item)[..3] && cells(0)[3] != cells(*item)[3]).unwrap();
     let limits = Sketch::new(bucket(10, 1, "1s"), Some(size));
     let raised = |item: u32, usage: &mut SketchUsage| {
-        let (_, effect) = call_and_tell(&of(limits, &item.to_be_bytes()), usage, us(1), one());
+        let (_, effect) = call_and_encode_effect(&of(limits, &item.to_be_bytes()), usage, us(1), one());
         let raised = effect.numbers().split_off(10);
         assert_eq!(raised.first().copied(), u64::try_from(raised.len() / 2).ok());
         raised.into_iter().skip(1).step_by(2).map(|cell| u32::try_from(cell).unwrap()).collect::<Vec<_>>()
@@ -372,7 +373,7 @@ fn filled(columns: u32, items: u32) -> SketchUsage {
     let limits = sketch(columns, bucket(50, 50, "1m"));
     let mut usage = SketchUsage::default();
     for item in 0..items {
-        call_and_tell(&of(limits, &item.to_be_bytes()), &mut usage, us(1_000_000 + u64::from(item)), one());
+        call_and_encode_effect(&of(limits, &item.to_be_bytes()), &mut usage, us(1_000_000 + u64::from(item)), one());
     }
     usage
 }

@@ -41,7 +41,7 @@ impl Offset {
     pub const UTC: Offset = Offset { minutes: 0 };
 
     /// Maximum offset in either direction.
-    const MOST_MINUTES: u64 = 14 * 60;
+    const MAX_MINUTES: u64 = 14 * 60;
 
     /// Parses `+hh:mm` or `-hh:mm`, up to 14:00 in either direction.
     #[must_use]
@@ -51,7 +51,7 @@ impl Offset {
             return None;
         }
         let minutes = whole(hours, 14)?.saturating_mul(60).saturating_add(whole(&[*tens, *ones], 59)?);
-        let minutes = i16::try_from(minutes).ok().filter(|_| minutes <= Offset::MOST_MINUTES)?;
+        let minutes = i16::try_from(minutes).ok().filter(|_| minutes <= Offset::MAX_MINUTES)?;
         match sign {
             b'+' => Some(Offset { minutes }),
             b'-' => Some(Offset { minutes: minutes.saturating_neg() }),
@@ -69,7 +69,7 @@ impl Offset {
     #[must_use]
     pub fn of_bytes(bytes: [u8; 2]) -> Option<Offset> {
         let minutes = i16::from_le_bytes(bytes);
-        (u64::from(minutes.unsigned_abs()) <= Offset::MOST_MINUTES).then_some(Offset { minutes })
+        (u64::from(minutes.unsigned_abs()) <= Offset::MAX_MINUTES).then_some(Offset { minutes })
     }
 
     /// Returns the end of the window that contains `instant`. Windows begin at multiples of their length since local
@@ -110,7 +110,7 @@ pub struct Anchor(u8);
 
 impl Anchor {
     /// Default: the first day of the month.
-    pub const FIRST: Anchor = Anchor(1);
+    pub const FIRST_DAY: Anchor = Anchor(1);
 
     /// Parses a whole number from 1 to 31.
     #[must_use]
@@ -183,7 +183,7 @@ impl Calendar {
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Calendar> {
         let unit = Unit::ALL.into_iter().find(|unit| unit.names().0.as_bytes() == text)?;
-        Some(Calendar { unit, anchor: Anchor::FIRST })
+        Some(Calendar { unit, anchor: Anchor::FIRST_DAY })
     }
 
     /// Returns this window with another first day. Returns `None` for a week or a year.
@@ -208,7 +208,7 @@ impl Calendar {
     #[must_use]
     pub fn of_number(number: u8) -> Option<Calendar> {
         let unit = Unit::ALL.into_iter().find(|unit| unit.names().1 == number)?;
-        Some(Calendar { unit, anchor: Anchor::FIRST })
+        Some(Calendar { unit, anchor: Anchor::FIRST_DAY })
     }
 
     /// Returns the end of the window that contains `instant`.

@@ -9,7 +9,7 @@ use crate::evaluate::Request;
 use crate::evaluate::Request::Take;
 use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
-    Key, amount_of, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
+    Key, amount_of, amounts, assert_leaves, call, call_and_encode_effect, lengths, millionths, peek, period, units, us,
 };
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
 use crate::testing::laws::Lawful;
@@ -71,7 +71,7 @@ fn crowd() -> (ConcurrencyUsage, Timestamp) {
     let mut usage = ConcurrencyUsage::default();
     for number in 0..10_000 {
         let holder = format!("{number}");
-        call_and_tell(&held(&holder, 1_000_000, "10s"), &mut usage, us(1_000_000 + number), cost(1));
+        call_and_encode_effect(&held(&holder, 1_000_000, "10s"), &mut usage, us(1_000_000 + number), cost(1));
     }
     (usage, us(1_009_999))
 }
@@ -131,7 +131,7 @@ fn effect_holds_the_change_of_a_call() {
     };
     for (holder, micros, asked, effect) in &acquires {
         let before = usage.clone();
-        let (_, told) = call_and_tell(&held(holder, 6, "1ms"), &mut usage, us(*micros), cost(*asked));
+        let (_, told) = call_and_encode_effect(&held(holder, 6, "1ms"), &mut usage, us(*micros), cost(*asked));
         check(&before, &usage, &told, effect);
     }
     let releases = [

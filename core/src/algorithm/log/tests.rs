@@ -6,7 +6,7 @@ use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, Refund, Take, UpTo};
 use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
-    Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
+    Key, amounts, assert_leaves, call, call_and_encode_effect, lengths, millionths, peek, period, units, us,
 };
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
 use crate::testing::laws::{Lawful, laws};
@@ -69,7 +69,7 @@ fn trailing_window_is_counted_exactly() {
 fn calls_with_equal_timestamps_share_an_entry() {
     let (limit, mut usage) = (log(10, "60s"), SlidingLogUsage::default());
     for (micros, entries, more) in [(5, 1, None), (5, 1, None), (6, 2, None), (6, 2, None)] {
-        call_and_tell(&limit, &mut usage, us(micros), one());
+        call_and_encode_effect(&limit, &mut usage, us(micros), one());
         assert_eq!((usage.entries.len(), limit.entries_after_charge(&usage, us(micros))), (entries, more));
     }
     // A charge removes expired entries.
@@ -194,7 +194,7 @@ fn clock_may_cross_its_whole_range_repeatedly() {
 fn usage_saturates() {
     let (limit, mut usage) = (log(1_000_000_000_000, "60s"), SlidingLogUsage::default());
     for micros in 0..20 {
-        call_and_tell(&limit, &mut usage, us(micros), Force(Amount::MAX_ARGUMENT));
+        call_and_encode_effect(&limit, &mut usage, us(micros), Force(Amount::MAX_ARGUMENT));
     }
     assert_eq!((usage.sum_from(0), usage.entries.len()), (Amount::MAX, 10), "a charge past saturation adds no entry");
     // The wait ignores the part of a FORCE past saturation: without a refund before it, and after a refund of half a
@@ -204,7 +204,7 @@ fn usage_saturates() {
         let limit = log(limit * 1_000_000, "60s");
         for (refunded, last_to_leave) in [(0, full), (500_000_000_000, half)] {
             let mut usage = usage.clone();
-            call_and_tell(&limit, &mut usage, us(20), Refund(units(refunded)));
+            call_and_encode_effect(&limit, &mut usage, us(20), Refund(units(refunded)));
             let wait = Verdict::After(Span::from_micros(60_000_000 - 20 + last_to_leave));
             assert_eq!(peek(&limit, &usage, us(20), forced).verdict, wait, "{limit:?} {refunded}");
             assert_eq!(call(&limit, &mut usage, us(20), forced).verdict, wait, "{limit:?} {refunded}");
@@ -212,7 +212,7 @@ fn usage_saturates() {
     }
     for (times, left) in [(8, 0), (1, 776_627_963_145), (1, 1_000_000_000_000)] {
         for _ in 0..times {
-            call_and_tell(&limit, &mut usage, us(20), Refund(Amount::MAX_ARGUMENT));
+            call_and_encode_effect(&limit, &mut usage, us(20), Refund(Amount::MAX_ARGUMENT));
         }
         assert_eq!(limit.remaining(&usage, us(20)).whole_units(), left);
     }
@@ -223,7 +223,7 @@ fn usage_saturates() {
 fn wrapping_totals_keep_sums_correct() {
     let (limit, mut usage) = (log(1_000_000_000_000, "60s"), SlidingLogUsage::default());
     for second in (0..).step_by(12).take(50) {
-        let reply = call_and_tell(&limit, &mut usage, us(second * 1_000_000), Force(Amount::MAX_ARGUMENT)).0;
+        let reply = call_and_encode_effect(&limit, &mut usage, us(second * 1_000_000), Force(Amount::MAX_ARGUMENT)).0;
         let expected = (second / 12 + 1).min(5);
         assert_eq!(usage.sum_from(0).whole_units(), expected * 1_000_000_000_000);
         assert_eq!(reply.verdict.allowed(), expected == 1);
@@ -238,7 +238,7 @@ fn wrapping_totals_keep_sums_correct() {
 fn take_back_leaves_other_entries_unchanged() {
     let (limit, mut usage) = (log(10, "1s"), SlidingLogUsage::default());
     for micros in 1..=5 {
-        call_and_tell(&limit, &mut usage, us(micros), Take(units(2)));
+        call_and_encode_effect(&limit, &mut usage, us(micros), Take(units(2)));
     }
     for (place, amount, taken, left) in [
         (2, 1, 1, &[2, 1, 2, 2, 2][..]),

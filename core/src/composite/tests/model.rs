@@ -272,7 +272,7 @@ impl Model {
                 evaluations[n] = with_limit!(spec, limit => evaluate_any(limit, &usage, now, request));
                 assert!(!evaluations[n].verdict().allowed());
             }
-            evaluations[n].grant_at_most(granted);
+            evaluations[n].cap_grant(granted);
         }
         let settled = known.as_ref().is_some_and(|id| id.settled);
         let outcome = self.outcome(&call, &found, &evaluations, known, now, at);

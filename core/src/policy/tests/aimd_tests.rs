@@ -3,12 +3,12 @@
 use super::*;
 
 fn multiply(by: &str) -> Scaling {
-    let step = ScaleStep::Multiply { by: factor(by), least: factor("0.01") };
+    let step = ScaleStep::Multiply { by: factor(by), min: factor("0.01") };
     Scaling { step, every: None, duration: None }
 }
 
 fn add(step: &str) -> Scaling {
-    Scaling { step: ScaleStep::Add { step: factor(step), most: Amount::ONE }, every: None, duration: None }
+    Scaling { step: ScaleStep::Add { step: factor(step), max: Amount::ONE }, every: None, duration: None }
 }
 
 fn seconds(seconds: u64) -> Option<Period> {
@@ -51,11 +51,11 @@ fn mul_and_add_stop_at_their_bounds_and_leave_a_factor_beyond() {
     assert_eq!(factor_after(&mut table, add("0.5"), 1), "1");
     assert_eq!(factor_after(&mut table, multiply("0"), 2), "0.01");
     assert_eq!(factor_after(&mut table, multiply("0"), 2), "0.01");
-    let to_nothing = Scaling { step: ScaleStep::Multiply { by: Amount::ZERO, least: Amount::ZERO }, ..multiply("0") };
+    let to_nothing = Scaling { step: ScaleStep::Multiply { by: Amount::ZERO, min: Amount::ZERO }, ..multiply("0") };
     assert_eq!(factor_after(&mut table, to_nothing, 3), "0");
     assert_eq!(factor_after(&mut table, multiply("0.5"), 3), "0", "already below the bound");
     assert_eq!(factor_after(&mut table, add("5"), 4), "1");
-    let up_to_three = Scaling { step: ScaleStep::Add { step: factor("5"), most: factor("3") }, ..add("5") };
+    let up_to_three = Scaling { step: ScaleStep::Add { step: factor("5"), max: factor("3") }, ..add("5") };
     assert_eq!(factor_after(&mut table, up_to_three, 4), "3");
     assert_eq!(factor_after(&mut table, add("5"), 5), "3", "already above the bound");
     assert_eq!(factor_after(&mut table, multiply("0.5"), 5), "1.5");
@@ -163,8 +163,8 @@ fn mul_and_add_are_parsed() {
         Scaling::read(&mut Args::new(&words))
     };
     let minute = Period::parse(b"1m");
-    let step = |by: &str, least: &str| ScaleStep::Multiply { by: factor(by), least: factor(least) };
-    let push = |step: &str, most: &str| ScaleStep::Add { step: factor(step), most: factor(most) };
+    let step = |by: &str, min: &str| ScaleStep::Multiply { by: factor(by), min: factor(min) };
+    let push = |step: &str, max: &str| ScaleStep::Add { step: factor(step), max: factor(max) };
     for (text, expected) in [
         ("MUL 0.5", Scaling { step: step("0.5", "0.01"), every: None, duration: None }),
         ("mul 1 min 0", Scaling { step: step("1", "0"), every: None, duration: None }),

@@ -128,7 +128,7 @@ impl Cluster {
         let current = before.as_ref().map(|facts| facts.version);
         let known = table.slots.get(name.as_bytes()).map_or(0, |slot| slot.entry.latest(Horizon::of(now)));
         let grows = |version| version > known;
-        let mut set = |text, condition| table.set(name.as_bytes(), condition, &policy(text), now, MOST);
+        let mut set = |text, condition| table.set(name.as_bytes(), condition, &policy(text), now, MAX_POLICIES);
         let changed = match write {
             Write::Set(text) => {
                 let set = set(text, Condition::Always).unwrap();
@@ -262,8 +262,8 @@ impl Cluster {
 
 fn writes() -> impl Strategy<Value = Write> {
     let text = || select(vec![MINUTE, HOUR, "SLIDING 5 1m SHADOW", "FIXED 9 1d AS day BAN 3 1m 1h"]);
-    let brake = ScaleStep::Multiply { by: factor("0.5"), least: factor("0.01") };
-    let push = ScaleStep::Add { step: factor("0.3"), most: Amount::ONE };
+    let brake = ScaleStep::Multiply { by: factor("0.5"), min: factor("0.01") };
+    let push = ScaleStep::Add { step: factor("0.3"), max: Amount::ONE };
     prop_oneof![
         3 => text().prop_map(Write::Set),
         1 => text().prop_map(Write::SetIfMissing),

@@ -101,10 +101,10 @@ fn expired_deletions_are_dropped_in_batches() {
 fn number_of_stored_deletions_is_bounded() {
     let mut table = Table::of_node(1);
     let name = |n: usize| format!("{n:05}");
-    for n in 0..=MOST_DELETIONS {
+    for n in 0..=MAX_DELETIONS {
         let record = format!("rl-policy 1 5:{} 1 0 1 0 1 1 0: 0 0 1000000 0", name(n));
         assert_eq!(table.receive(record.as_bytes(), at(0)), MergeOutcome::Changed);
     }
-    assert_eq!(table.records(at(0)).count(), MOST_DELETIONS);
+    assert_eq!(table.records(at(0)).count(), MAX_DELETIONS);
     assert!(table.initial_record(&name(0)).is_none() && table.initial_record(&name(1)).is_some());
 }

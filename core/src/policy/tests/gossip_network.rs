@@ -118,7 +118,7 @@ impl Network {
     fn write(&mut self, node: usize, name: &str) -> Message {
         let now = self.clock();
         let table = &mut self.nodes[node].table;
-        table.set(name.as_bytes(), Condition::Always, &policy(MINUTE), now, MOST).unwrap();
+        table.set(name.as_bytes(), Condition::Always, &policy(MINUTE), now, MAX_POLICIES).unwrap();
         Message::Records(Rc::new(vec![table.record(name.as_bytes(), now).unwrap()]))
     }
 

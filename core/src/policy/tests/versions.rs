@@ -23,7 +23,7 @@ fn set_policy_is_found_and_described() {
 #[test]
 fn nx_does_not_replace_a_policy() {
     let mut table = Table::of_node(1);
-    let nx = |table: &mut Table| table.set(b"pro", Condition::IfMissing, &policy(MINUTE), at(1), MOST).unwrap();
+    let nx = |table: &mut Table| table.set(b"pro", Condition::IfMissing, &policy(MINUTE), at(1), MAX_POLICIES).unwrap();
     assert_eq!(nx(&mut table), Set { version: version_of(1), changed: true });
     table.must_set("pro", HOUR, at(2));
     let before = table.initial_record("pro");
@@ -37,7 +37,7 @@ fn nx_does_not_replace_a_policy() {
 fn set_over_another_version_is_rejected() {
     let mut table = Table::of_node(1);
     let over = |table: &mut Table, version| {
-        let set = table.set(b"a'b", Condition::OverVersion(version), &policy(MINUTE), at(1), MOST);
+        let set = table.set(b"a'b", Condition::OverVersion(version), &policy(MINUTE), at(1), MAX_POLICIES);
         set.map_err(|refused| refused.to_string())
     };
     let missing = Err(r"NOPOLICY no policy 'a\'b'".to_owned());
@@ -76,7 +76,7 @@ fn deletion_of_another_version_is_rejected() {
 #[test]
 fn number_of_policies_is_bounded() {
     let mut table = Table::of_node(1);
-    let mut set = |name: &str, most| table.set(name.as_bytes(), Condition::Always, &policy(MINUTE), at(1), most);
+    let mut set = |name: &str, max| table.set(name.as_bytes(), Condition::Always, &policy(MINUTE), at(1), max);
     set("a", 2).unwrap();
     set("b", 2).unwrap();
     let refused = set("c", 2).unwrap_err();
@@ -116,7 +116,7 @@ fn sides_of_a_partition_set_different_versions() {
     let read = here.must_set("pro", MINUTE, at(0));
     there.receive(&here.initial_record("pro").unwrap(), at(0));
     let over = |table: &mut Table, version, now| {
-        table.set(b"pro", Condition::OverVersion(version), &policy(HOUR), now, MOST).map(|set| set.version)
+        table.set(b"pro", Condition::OverVersion(version), &policy(HOUR), now, MAX_POLICIES).map(|set| set.version)
     };
     let mine = over(&mut here, read, at(1)).unwrap();
     let theirs = over(&mut there, read, at(2)).unwrap();
@@ -192,8 +192,8 @@ fn busiest_policies_are_sorted_by_name() {
         (0..calls).for_each(|_| policy.counts.count(&CALL));
     }
     table.delete(b"gone", at(1)).unwrap();
-    let busiest = |most| {
-        let facts = table.busiest(most, at(1));
+    let busiest = |max| {
+        let facts = table.busiest(max, at(1));
         facts.iter().map(|facts| String::from_utf8_lossy(&facts.name).into_owned()).collect::<String>()
     };
     assert_eq!([0, 1, 2, 3, 5, 6].map(busiest), ["", "b", "be", "bce", "abcde", "abcde"]);

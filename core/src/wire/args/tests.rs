@@ -53,7 +53,7 @@ fn error_at_the_end_names_the_first_remaining_word() {
 
 #[test]
 fn whole_number_of_plain_digits_up_to_the_maximum_is_accepted() {
-    for (text, most, expected) in [
+    for (text, max, expected) in [
         ("0", 0, Some(0)),
         ("1", 0, None),
         ("7", 7, Some(7)),
@@ -62,7 +62,7 @@ fn whole_number_of_plain_digits_up_to_the_maximum_is_accepted() {
         ("18446744073709551615", u64::MAX, Some(u64::MAX)),
         ("18446744073709551616", u64::MAX, None),
     ] {
-        assert_eq!(whole(text.as_bytes(), most), expected, "{text}");
+        assert_eq!(whole(text.as_bytes(), max), expected, "{text}");
     }
     for text in [&b""[..], b"+1", b"-1", b" 1", b"1 ", b"1.0", b"1e3", b"0x1", b"1_0", "\u{661}".as_bytes(), b"\xff"] {
         assert_eq!(whole(text, u64::MAX), None, "{}", text.escape_ascii());
@@ -97,7 +97,7 @@ fn numbered_keys_must_match_their_number() {
 
 #[test]
 fn duplicate_name_is_found_at_any_position() {
-    for length in [2, FEW - 1, FEW, FEW + 1, 3 * FEW] {
+    for length in [2, MAX_PAIRWISE - 1, MAX_PAIRWISE, MAX_PAIRWISE + 1, 3 * MAX_PAIRWISE] {
         let names: Vec<String> = (0..length).map(|number| format!("{number}")).collect();
         let mut names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
         assert_eq!(duplicate(names.iter().copied()), None, "{length}");

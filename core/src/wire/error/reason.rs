@@ -53,7 +53,7 @@ pub enum Reason {
     /// Spec beyond the maximum number.
     TooManySpecs {
         /// Maximum number of specs.
-        most: usize,
+        max: usize,
         /// `true` if the specs are those of a policy.
         of_policy: bool,
     },
@@ -155,13 +155,13 @@ impl Needed {
 const SHORT: usize = 16;
 
 /// Maximum length of a word that can be similar to a known one.
-const LONGEST: usize = 24;
+const MAX_COMPARED_LENGTH: usize = 24;
 
 /// Returns the most similar of `names`, if one is similar enough.
 fn nearest<'n>(word: &[u8], names: impl Iterator<Item = &'n &'static str>) -> Option<&'static str> {
     let of_command = word.split_at_checked(3).filter(|(head, _)| head.eq_ignore_ascii_case(b"RL."));
     let word = of_command.map_or(word, |(_, rest)| rest);
-    if word.len() < 2 || word.len() > LONGEST {
+    if word.len() < 2 || word.len() > MAX_COMPARED_LENGTH {
         return None;
     }
     let bare = |name: &[u8]| -> Vec<u8> {
@@ -237,8 +237,8 @@ impl fmt::Display for Reason {
             Reason::SecondConcurrency => f.write_str(", since a key can have only one"),
             Reason::BesideSketch => f.write_str(", which must be the only spec of its key"),
             Reason::MergedInSketch => f.write_str(", since a SKETCH cannot tell apart again what it has merged"),
-            Reason::TooManySpecs { most, of_policy } => {
-                write!(f, ", since a {} has {most} specs at most", if *of_policy { "policy" } else { "call" })
+            Reason::TooManySpecs { max, of_policy } => {
+                write!(f, ", since a {} has {max} specs at most", if *of_policy { "policy" } else { "call" })
             }
             Reason::AfterLastSpec => {
                 f.write_str(" after the last spec; numkeys must be the number of keys and of specs")

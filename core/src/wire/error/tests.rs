@@ -82,7 +82,7 @@ fn every_error_has_its_text() {
         ),
         (Error::OutOfMemory, "OOM command not allowed when used memory > 'maxmemory'."),
         (
-            Error::TooManyEntries { most: 5, setting: "max-leases" },
+            Error::TooManyEntries { max: 5, setting: "max-leases" },
             "ERR the key has 5 entries, as many as ratelimit.max-leases allows",
         ),
         (Error::no_policy([&b"user:1"[..], b"a'\n"].into_iter()), r"NOPOLICY no policy 'user:1' or 'a\'\n'"),
@@ -94,10 +94,7 @@ fn every_error_has_its_text() {
         (Error::LongerReply("EACH"), "ERR RL.DELAY replies one integer, which is not enough for EACH: use RL.LIMIT"),
         (Error::UnreadablePolicy, "ERR the policy was set by a later version of module ratelimit"),
         (Error::other_version(b"gold", 3, 2), "ERR policy 'gold' has version 3, not 2"),
-        (
-            Error::TooManyPolicies { most: 4096 },
-            "ERR there are 4096 policies, as many as ratelimit.max-policies allows",
-        ),
+        (Error::TooManyPolicies { max: 4096 }, "ERR there are 4096 policies, as many as ratelimit.max-policies allows"),
         (Error::NoLaterStamp, "ERR the policy already has the highest possible version"),
         (Error::StampAhead, "ERR the version of the policy is more than a day ahead of this server's clock"),
         (Error::InvalidEffect, "ERR invalid effect"),

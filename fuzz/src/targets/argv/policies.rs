@@ -184,8 +184,8 @@ fn assert_scaled(name: &[u8], scaling: Scaling, text: &str) {
     assert_eq!(facts.scale_left, scaling.duration.map(|duration| duration.span()));
     match scaling.step {
         ScaleStep::Set(factor) => assert_eq!(facts.scale, factor),
-        ScaleStep::Multiply { least, .. } => assert!((least.min(Amount::ONE)..=Amount::ONE).contains(&facts.scale)),
-        ScaleStep::Add { most, .. } => assert!((Amount::ONE..=most.max(Amount::ONE)).contains(&facts.scale)),
+        ScaleStep::Multiply { min, .. } => assert!((min.min(Amount::ONE)..=Amount::ONE).contains(&facts.scale)),
+        ScaleStep::Add { max, .. } => assert!((Amount::ONE..=max.max(Amount::ONE)).contains(&facts.scale)),
     }
     let scaled = policy.scaled(facts.scale);
     assert_policy(&scaled);

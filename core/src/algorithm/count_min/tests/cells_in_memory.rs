@@ -8,7 +8,7 @@ fn copies_share_unchanged_pieces() {
     let (mut copy, before) = (usage.clone(), encoded(&usage));
     assert_eq!(encoded(&copy), before);
     let limits = sketch(1 << 16, bucket(50, 50, "1m"));
-    let (_, effect) = call_and_tell(&of(limits, b"another"), &mut copy, us(2_000_000), one());
+    let (_, effect) = call_and_encode_effect(&of(limits, b"another"), &mut copy, us(2_000_000), one());
     assert_ne!(encoded(&copy), before);
     assert_eq!(encoded(&usage), before, "the original has changed");
     assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&copy));

@@ -71,7 +71,8 @@ fn sketch_in_the_last_era_is_decodable_after_a_charge() {
         let mut usage = decoded::<SketchUsage>(&encoded(&first).with(3, era)).unwrap();
         for micros in 1..20 {
             let before = usage.clone();
-            let (_, effect) = call_and_tell(&of(sketch(64, fastest), b"b"), &mut usage, us(micros), Force(most));
+            let (_, effect) =
+                call_and_encode_effect(&of(sketch(64, fastest), b"b"), &mut usage, us(micros), Force(most));
             round_trip::check_stored(&usage).unwrap();
             assert_eq!(applied(&before, &effect).map(|after| encoded(&after)), Some(encoded(&usage)));
         }
@@ -89,7 +90,7 @@ fn malformed_effect_is_rejected() {
     let limits = sketch(64, bucket(50, 50, "1m"));
     let mut usage = filled(64, 40);
     let before = usage.clone();
-    let (_, effect) = call_and_tell(&of(limits, b"another"), &mut usage, us(9_000_000), one());
+    let (_, effect) = call_and_encode_effect(&of(limits, b"another"), &mut usage, us(9_000_000), one());
     assert_eq!(encoded(&applied(&before, &effect).unwrap()), encoded(&usage));
     // An effect is absolute: it can be applied twice, and to a missing key.
     assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&usage));
@@ -141,7 +142,7 @@ fn replica_recovers_at_the_same_time_as_its_primary() {
     let calls = [(0, "a", 20), (100, "b", 1), (900, "c", 17), (900, "a", 2), (4000, "b", 3), (90_000, "d", 5)];
     for (at, item, cost) in calls {
         let limit = of(limits, item.as_bytes());
-        let (_, effect) = call_and_tell(&limit, &mut usage, us(at * 1000), Force(units(cost)));
+        let (_, effect) = call_and_encode_effect(&limit, &mut usage, us(at * 1000), Force(units(cost)));
         replica = applied(&replica, &effect).unwrap();
         assert_eq!(replica.fullest(), usage.fullest(), "at {at}");
         assert_eq!(limit.recovery(&replica, us(at * 1000)), limit.recovery(&usage, us(at * 1000)));
@@ -151,13 +152,13 @@ fn replica_recovers_at_the_same_time_as_its_primary() {
 
 #[test]
 fn invalid_stored_size_is_rejected() {
-    for bytes in [32, 64, SketchSize::LEAST, SketchSize::MOST - 32, SketchSize::MOST] {
+    for bytes in [32, 64, SketchSize::MIN_BYTES, SketchSize::MAX_BYTES - 32, SketchSize::MAX_BYTES] {
         assert_eq!(SketchSize::stored(bytes).map(SketchSize::bytes), Some(bytes));
     }
-    for bytes in [0, 31, 33, SketchSize::MOST + 1, SketchSize::MOST + 32, 1 << 40, u64::MAX] {
+    for bytes in [0, 31, 33, SketchSize::MAX_BYTES + 1, SketchSize::MAX_BYTES + 32, 1 << 40, u64::MAX] {
         assert_eq!(SketchSize::stored(bytes), None, "{bytes}");
     }
-    for bytes in [SketchSize::LEAST - 1, SketchSize::MOST + 1] {
+    for bytes in [SketchSize::MIN_BYTES - 1, SketchSize::MAX_BYTES + 1] {
         assert_eq!(SketchSize::new(bytes), None, "{bytes}");
     }
 }

@@ -57,7 +57,7 @@ fn looks_ahead_of_the_changes_cost_no_more() {
     let (mut there, limit) = (here.clone(), held("new", 20_000, "10s"));
     for step in 0..20 {
         let now = us(11_000_000 + 400 * step);
-        let mut told = call_and_tell(&limit, &mut here, now, cost(1)).1;
+        let mut told = call_and_encode_effect(&limit, &mut here, now, cost(1)).1;
         let walked = step_counter::count(|| {
             peek(&limit, &there, now.plus(Span::from_micros(2000)), cost(1));
             assert!(there.accepts_effect(&mut told.clone(), 1));
@@ -177,7 +177,7 @@ proptest! {
                     let entries = |usage| limit.entries_after_charge(usage, us(at));
                     prop_assert_eq!(entries(&usage), entries(&read));
                 }
-                let answers = [&mut usage, &mut read].map(|usage| call_and_tell(&limit, usage, us(now), cost(1)));
+                let answers = [&mut usage, &mut read].map(|usage| call_and_encode_effect(&limit, usage, us(now), cost(1)));
                 prop_assert_eq!(&answers[0], &answers[1]);
                 prop_assert_eq!(encoded(&usage), encoded(&read));
             }

@@ -7,7 +7,7 @@ fn entry_takes_16_bytes_plus_a_sixteenth_of_spare_capacity() {
     let (limit, mut usage) = (log(1_000_000, "1ms"), SlidingLogUsage::default());
     let most = |length: usize| 16 * (length + length / 16 + 4);
     for micros in 0..1000 {
-        call_and_tell(&limit, &mut usage, us(micros), one());
+        call_and_encode_effect(&limit, &mut usage, us(micros), one());
         let length = usage.entries.len();
         assert!((16 * length..=most(length)).contains(&usage.heap_size()));
     }
@@ -15,10 +15,10 @@ fn entry_takes_16_bytes_plus_a_sixteenth_of_spare_capacity() {
     assert!(decoded::<SlidingLogUsage>(&encoded(&usage)).unwrap().heap_size() <= most(1000), "after decoding");
     // The buffer shrinks as entries expire, but not at every step.
     for micros in (1000..2000).step_by(7) {
-        call_and_tell(&limit, &mut usage, us(micros), one());
+        call_and_encode_effect(&limit, &mut usage, us(micros), one());
         assert!(usage.heap_size() <= most(2 * usage.entries.len()));
     }
-    call_and_tell(&limit, &mut usage, us(9000), one());
+    call_and_encode_effect(&limit, &mut usage, us(9000), one());
     assert_eq!((usage.entries.len(), usage.heap_size() <= most(2)), (1, true));
 }
 
@@ -26,7 +26,7 @@ fn entry_takes_16_bytes_plus_a_sixteenth_of_spare_capacity() {
 fn buffer_grows_in_steps_and_shrinks_below_half() {
     let (limit, mut usage, mut sizes) = (log(1_000_000, "1ms"), SlidingLogUsage::default(), vec![0]);
     for micros in 0..1000 {
-        call_and_tell(&limit, &mut usage, us(micros), one());
+        call_and_encode_effect(&limit, &mut usage, us(micros), one());
         sizes.push(usage.heap_size());
     }
     sizes.dedup();
@@ -35,9 +35,9 @@ fn buffer_grows_in_steps_and_shrinks_below_half() {
     for (now, room) in [(1005, 8), (1006, 5)] {
         let mut usage = SlidingLogUsage::default();
         for micros in 0..8 {
-            call_and_tell(&limit, &mut usage, us(micros), one());
+            call_and_encode_effect(&limit, &mut usage, us(micros), one());
         }
-        call_and_tell(&limit, &mut usage, us(now), one());
+        call_and_encode_effect(&limit, &mut usage, us(now), one());
         assert_eq!(usage.heap_size(), 16 * room, "at {now}");
     }
 }
@@ -46,7 +46,7 @@ fn buffer_grows_in_steps_and_shrinks_below_half() {
 fn decisions_visit_no_entries_of_a_long_log() {
     let mut usage = SlidingLogUsage::default();
     for micros in 1_000_000..1_010_000 {
-        call_and_tell(&log(10_000, "10s"), &mut usage, us(micros), one());
+        call_and_encode_effect(&log(10_000, "10s"), &mut usage, us(micros), one());
     }
     let (limit, last) = (log(10_000, "10s"), us(1_009_999));
     let run_peeks = |usage: &SlidingLogUsage, now: Timestamp| {

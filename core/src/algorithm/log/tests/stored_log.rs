@@ -41,7 +41,7 @@ fn effect_holds_the_change_of_a_call() {
         (0, one(), &[CHANGE, 2200, 0, 0, 1, 0, 1_000_000]),
     ] {
         let before = usage.clone();
-        let (_, sent) = call_and_tell(&limit, &mut usage, us(micros), request);
+        let (_, sent) = call_and_encode_effect(&limit, &mut usage, us(micros), request);
         assert_eq!(sent, EncodedFields::integers(effect.iter().copied()), "{request:?} at {micros}");
         assert_eq!(encoded(&applied(&before, &sent).unwrap()), encoded(&usage));
         assert!(sent.cut_short().all(|fields| applied(&before, &fields).is_none()));
