@@ -51,7 +51,7 @@ pub struct Listen {
 #[derive(Args)]
 #[allow(clippy::doc_markdown, reason = "the help of the command line")]
 pub struct Serve {
-    /// Server: redis://host:port, several with commas, rediss:// for TLS, redis-sentinel://hosts/name. A cluster is
+    /// Server: redis://host:port, several with commas, rediss:// for TLS, redis-sentinel://hosts/name, unix:///path. A cluster is
     /// recognized by itself. Passwords belong in the environment.
     #[arg(long, env = "RATELIMIT_CONSOLE_SERVER", hide_env_values = true, default_value = "redis://127.0.0.1:6379")]
     pub server: String,

@@ -17,6 +17,7 @@ use command_line::{Command, Options};
 use mimalloc::MiMalloc;
 use ratelimit_link::process;
 use std::process::ExitCode;
+use tracing::level_filters::LevelFilter;
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
     let options: Options = ratelimit_link::command_line::parse();
     process::exit_code(match options.command {
         Command::Serve(serve) => {
-            process::init_logging(serve.log_format, module_path!());
+            process::init_logging(serve.log_format, LevelFilter::INFO, module_path!());
             process::run(serve_command::serve(*serve))
         }
         Command::Playground(playground) => process::run(serve_command::playground(playground)),

@@ -2,6 +2,7 @@
 
 use crate::charge::Charge;
 use crate::client_address::Ipv6Prefix;
+use crate::envoyproxy::{self, Environment, Translation};
 use crate::evaluation::OutageMode;
 use crate::headers::{HeaderFormat, ResponseHeaders};
 use crate::metrics::{MetricsFormat, NearLimitRatio};
@@ -16,6 +17,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use tracing::level_filters::LevelFilter;
 
 /// Rate limit service for proxies: Envoy's protocol over gRPC, and forward auth over HTTP.
 #[derive(Parser)]
@@ -29,10 +31,31 @@ impl Options {
     /// Parses the command line and the environment. Ends the process if they are malformed.
     #[must_use]
     pub fn parse_or_exit() -> Options {
+        if envoyproxy::is_called(std::env::args_os()) {
+            return Options::from_environment_or_exit();
+        }
         exit_if_console_setting(console_word(std::env::args_os().skip(1)));
         let options: Options = command_line::parse();
         if let Command::Serve(_) = options.command {
             exit_if_console_setting(console_variable(std::env::vars_os()));
+        }
+        options
+    }
+}
+
+impl Options {
+    /// Parses the environment of envoyproxy/ratelimit. Ends the process if it is malformed.
+    fn from_environment_or_exit() -> Options {
+        let environment = Environment::new(std::env::vars_os());
+        let Translation { words, address, unneeded } = envoyproxy::translate(&environment).unwrap_or_else(|error| {
+            eprintln!("error: {error}");
+            std::process::exit(2);
+        });
+        let program = std::env::args_os().take(1);
+        let mut options: Options = command_line::parse_from(program.chain(words.into_iter().map(OsString::from)));
+        if let Command::Serve(serve) = &mut options.command {
+            serve.translated_address = address;
+            serve.unneeded_variables = unneeded;
         }
         options
     }
@@ -94,8 +117,8 @@ pub enum Command {
 #[derive(Args)]
 #[allow(clippy::doc_markdown, reason = "the help of the command line")]
 pub struct Serve {
-    /// Server: redis://host:port, several with commas, rediss:// for TLS, redis-sentinel://hosts/name. A cluster is
-    /// recognized by itself. Passwords belong in the environment.
+    /// Server: redis://host:port, several with commas, rediss:// for TLS, redis-sentinel://hosts/name, or
+    /// unix:///path. A cluster is recognized by itself. Passwords belong in the environment.
     #[arg(long, env = "RATELIMIT_GATEWAY_SERVER", hide_env_values = true, default_value = "redis://127.0.0.1:6379")]
     pub server: String,
     /// User of the server. The password is RATELIMIT_GATEWAY_SERVER_PASSWORD or in the file that
@@ -162,8 +185,8 @@ pub struct Serve {
     /// masked_remote_address of Envoy, and for /check unless a file has an ipv6_prefix.
     #[arg(long, env = "RATELIMIT_GATEWAY_IPV6_PREFIX", default_value = "64")]
     pub ipv6_prefix: Ipv6Prefix,
-    /// Answer while the server is away: open, closed, or local=0.25, with which the gateway itself grants that share of
-    /// each limit.
+    /// Answer while the server is away: open, closed, error, with which the proxy decides, or local=0.25, with which the
+    /// gateway itself grants that share of each limit.
     #[arg(long, env = "RATELIMIT_GATEWAY_ON_OUTAGE", value_parser = outage_mode, default_value = "open")]
     pub on_outage: OutageMode,
     /// Timeout of calls to the server. If a caller has a shorter timeout, three quarters of that apply.
@@ -210,9 +233,18 @@ pub struct Serve {
     /// Time for which /metrics is cached.
     #[arg(long, hide = true, value_parser = duration_or_zero, default_value = "1s")]
     pub metrics_cache: Duration,
-    /// Format of the log lines. RUST_LOG selects them.
+    /// Format of the log lines.
     #[arg(long, env = "RATELIMIT_GATEWAY_LOG_FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormat,
+    /// Lowest level of the log lines: error, warn, info. RUST_LOG selects them in more detail.
+    #[arg(long, env = "RATELIMIT_GATEWAY_LOG_LEVEL", default_value = "info")]
+    pub log_level: LevelFilter,
+    /// Address of the server from variables of envoyproxy/ratelimit, instead of `--server`.
+    #[arg(skip)]
+    pub translated_address: Option<Address>,
+    /// Variables of envoyproxy/ratelimit without an effect, with the reason.
+    #[arg(skip)]
+    pub unneeded_variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Serve {
@@ -252,6 +284,9 @@ impl Serve {
     /// # Errors
     /// As for [`NamedServer::address`].
     pub fn address(&self) -> Result<Address, String> {
+        if let Some(address) = &self.translated_address {
+            return Ok(address.clone());
+        }
         let named = NamedServer {
             prefix: "RATELIMIT_GATEWAY",
             server: &self.server,
@@ -288,7 +323,10 @@ fn outage_mode(text: &str) -> Result<OutageMode, String> {
     match text {
         "open" => Ok(OutageMode::Open),
         "closed" => Ok(OutageMode::Closed),
-        _ => share().map(OutageMode::Local).ok_or_else(|| "must be open, closed, or local=0.25 (up to 1)".to_owned()),
+        "error" => Ok(OutageMode::Error),
+        _ => share()
+            .map(OutageMode::Local)
+            .ok_or_else(|| "must be open, closed, error, or local=0.25 (up to 1)".to_owned()),
     }
 }
 

@@ -28,6 +28,8 @@ pub enum OutageMode {
     Open,
     /// Requests are denied.
     Closed,
+    /// Requests are answered with an error, so that the proxy decides.
+    Error,
     /// The gateway itself grants this share of each limit. Requests under limits that it does not know pass.
     Local(f64),
 }
@@ -55,6 +57,12 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
+    /// Returns `true` if the request is to be answered with an error: a part has no decision, and none denies.
+    #[must_use]
+    pub fn is_failed(&self, decision: &RequestDecision) -> bool {
+        self.outage_mode == OutageMode::Error && decision.undecided && decision.allowed && !self.shadow
+    }
+
     /// Evaluates all parts of a request concurrently. A denied request is rolled back according to the charging mode of
     /// each call.
     ///

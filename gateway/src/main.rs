@@ -14,6 +14,7 @@ mod call;
 mod charge;
 mod command_line;
 mod configuration;
+mod envoyproxy;
 mod evaluation;
 mod headers;
 mod http;
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
         }
         Command::Import { file, merge_domains } => import(file, merge_domains),
         Command::Serve(options) => {
-            process::init_logging(options.log_format, module_path!());
+            process::init_logging(options.log_format, options.log_level, module_path!());
             process::run(serve_command::serve(*options))
         }
     })

@@ -65,8 +65,8 @@ impl Rls {
     /// Evaluates a request and returns the response.
     ///
     /// # Errors
-    /// `UNKNOWN` without a domain or a descriptor, as envoyproxy/ratelimit does, and `INVALID_ARGUMENT` if a part is
-    /// too large.
+    /// `UNKNOWN` without a domain or a descriptor, as envoyproxy/ratelimit does, `INVALID_ARGUMENT` if a part is too
+    /// large, and `UNAVAILABLE` if an outage of the server is an error.
     pub async fn respond(
         &self,
         request: RateLimitRequest,
@@ -79,6 +79,9 @@ impl Rls {
         })?;
         let parts: Arc<[RequestPart]> = parts.into();
         let decision = self.evaluator.evaluate(request.domain.clone(), Arc::clone(&parts), timeout).await;
+        if self.evaluator.is_failed(&decision) {
+            return Err(Status::unavailable("the server of the limits is away"));
+        }
         let mut response = response::response(&parts, &decision, &self.headers);
         if self.response_metadata {
             response.dynamic_metadata = Some(metadata::response_metadata(&request, &parts, &decision));

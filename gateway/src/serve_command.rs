@@ -44,6 +44,9 @@ const HEALTH_SERVICES: [&str; 3] = ["", rls::NAME, "ratelimit"];
 pub async fn serve(options: Serve) -> Result<(), String> {
     // First of all: an early signal would otherwise end the process without a drain.
     let mut signals = Signals::new()?;
+    for (variable, why) in &options.unneeded_variables {
+        tracing::warn!(variable, why, "a setting of envoyproxy/ratelimit has no effect");
+    }
     let prometheus = metrics::install(options.metrics_format)?;
     let config = watch_configuration(&options)?;
     let xds = XdsClient::new(&options.xds, options.merge_domains, Arc::clone(&config))?;

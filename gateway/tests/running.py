@@ -76,14 +76,15 @@ class Gateway:
             if self._process is not None:
                 self.end(signal.SIGKILL)
 
-    def start(self) -> None:
+    def _command(self) -> list[str | Path]:
         addresses = {"--server": self.server, "--grpc": f"127.0.0.1:{self.grpc}"}
         addresses["--http"] = f"127.0.0.1:{self.http}"
         words = [word for pair in addresses.items() for word in pair]
+        return [BINARY, "serve", *words, *self._options]
+
+    def start(self) -> None:
         with self._log_file.open("wb") as log:
-            self._process = subprocess.Popen(
-                [BINARY, "serve", *words, *self._options], env=self._environment, stderr=log
-            )
+            self._process = subprocess.Popen(self._command(), env=self._environment, stderr=log)
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.grpc}")
         self._should_rate_limit = self.channel.unary_unary(
             "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
@@ -169,6 +170,49 @@ class Gateway:
         return sum(
             float(line.split()[-1]) for line in series if all(label in line for label in wanted)
         )
+
+
+class Ratelimit(Gateway):
+    """Gateway under the name `ratelimit`, with an environment of envoyproxy/ratelimit only.
+
+    It is laid out in a folder: the program, and the files of limits under data/ratelimit/config.
+    """
+
+    def __init__(
+        self, server: int, folder: Path, limits: Mapping[str, str], **environment: str
+    ) -> None:
+        super().__init__(server)
+        self.debug = reserve_port(self._owned)
+        self._program = folder / "ratelimit"
+        self._program.symlink_to(BINARY)
+        self.config = folder / "data/ratelimit/config"
+        self.config.mkdir(parents=True)
+        for name, text in limits.items():
+            (self.config / name).write_text(text)
+        ports = {"PORT": self.http, "GRPC_PORT": self.grpc, "DEBUG_PORT": self.debug}
+        hosts = dict.fromkeys(("HOST", "GRPC_HOST", "DEBUG_HOST"), "127.0.0.1")
+        # The rest is that of its docker-compose-integration-test.yml.
+        others = {
+            "USE_STATSD": "true",
+            "STATSD_HOST": "statsd",
+            "STATSD_PORT": "9125",
+            "LOG_LEVEL": "debug",
+            "REDIS_SOCKET_TYPE": "tcp",
+            "REDIS_URL": f"127.0.0.1:{server}",
+            "RUNTIME_ROOT": str(folder / "data"),
+            "RUNTIME_SUBDIRECTORY": "ratelimit",
+            "RUNTIME_WATCH_ROOT": "false",
+            "RESPONSE_DYNAMIC_METADATA": "true",
+        }
+        ports = {name: str(port) for name, port in ports.items()}
+        self._environment = {"PATH": os.environ["PATH"]} | hosts | ports | others | environment
+
+    def _command(self) -> list[str | Path]:
+        return [self._program]
+
+    def hits(self, kind: str, **labels: str) -> float:
+        """Return a metric under its name in envoyproxy/ratelimit."""
+        return self.metric(f"ratelimit_service_rate_limit_{kind}", **labels)
 
 
 def descriptor(

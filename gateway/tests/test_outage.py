@@ -100,7 +100,7 @@ def test_invalid_on_outage_option_is_refused(word: str) -> None:
     words = [BINARY, "serve", "--on-outage", word]
     started = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert started.returncode == 2
-    assert "must be open, closed, or local=0.25" in started.stderr
+    assert "must be open, closed, error, or local=0.25" in started.stderr
 
 
 @pytest.mark.long

@@ -1,4 +1,5 @@
-//! Server addresses: `redis://host:port`, several hosts with commas, `rediss://`, `redis-sentinel://hosts/name`.
+//! Server addresses: `redis://host:port`, several hosts with commas, `rediss://`, `redis-sentinel://hosts/name`, and
+//! `unix:///path` of a socket.
 
 use crate::secrets::Secret;
 use std::path::PathBuf;
@@ -15,7 +16,8 @@ pub struct Credentials {
 /// Address of a server, with its credentials and TLS files.
 #[derive(Clone)]
 pub struct Address {
-    /// Hosts and ports in order of preference: of servers, or of Sentinels if `primary` is set.
+    /// Hosts and ports in order of preference: of servers, or of Sentinels if `primary` is set. A host that is an
+    /// absolute path is a Unix socket, whose port has no meaning.
     pub hosts: Vec<(String, u16)>,
     /// Name of the primary at the Sentinels.
     pub primary: Option<String>,
@@ -39,14 +41,17 @@ impl Address {
     /// # Errors
     /// If the URL is malformed. The error does not contain the text, which may hold a password.
     pub fn parse(text: &str) -> Result<Address, String> {
-        let (scheme, rest) =
-            text.split_once("://").ok_or("must begin with redis://, rediss:// or redis-sentinel://")?;
+        let unknown = "must begin with redis://, rediss://, redis-sentinel:// or unix://";
+        let (scheme, rest) = text.split_once("://").ok_or(unknown)?;
+        if scheme == "unix" {
+            return Address::parse_socket(rest);
+        }
         let (tls, sentinel) = match scheme {
             "redis" | "valkey" => (false, false),
             "rediss" | "valkeys" => (true, false),
             "redis-sentinel" => (false, true),
             "rediss-sentinel" => (true, true),
-            _ => return Err("must begin with redis://, rediss:// or redis-sentinel://".to_owned()),
+            _ => return Err(unknown.to_owned()),
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = match authority.rsplit_once('@') {
@@ -68,6 +73,27 @@ impl Address {
             tls,
             database: database.into(),
             credentials,
+            sentinel_credentials: Credentials::default(),
+            authority: None,
+            identity: None,
+        })
+    }
+
+    /// Parses the user, the password and the path of a Unix socket.
+    fn parse_socket(text: &str) -> Result<Address, String> {
+        let start = text.find('/').ok_or("unix:// must be followed by the absolute path of a socket")?;
+        let (user, path) = text.split_at(start);
+        let user = match user.strip_suffix('@') {
+            Some(user) => Some(user),
+            None if user.is_empty() => None,
+            None => return Err("unix:// must be followed by the absolute path of a socket".to_owned()),
+        };
+        Ok(Address {
+            hosts: vec![(path.to_owned(), 0)],
+            primary: None,
+            tls: false,
+            database: 0,
+            credentials: user.map_or(Ok(Credentials::default()), parse_credentials)?,
             sentinel_credentials: Credentials::default(),
             authority: None,
             identity: None,
@@ -133,6 +159,10 @@ mod tests {
         let sentinel = Address::parse("redis-sentinel://a,b:5/mymaster").expect("an address");
         assert_eq!(sentinel.hosts, [("a".to_owned(), 26_379), ("b".to_owned(), 5)]);
         assert_eq!(sentinel.primary.as_deref(), Some("mymaster"));
+        let socket = Address::parse("unix://me:secret@/run/redis.sock").expect("an address");
+        assert_eq!((socket.hosts, socket.tls), (vec![("/run/redis.sock".to_owned(), 0)], false));
+        assert_eq!(socket.credentials.user.as_deref(), Some("me"));
+        assert!(Address::parse("unix:///run/redis.sock").is_ok_and(|socket| socket.credentials.user.is_none()));
     }
 
     #[test]
@@ -145,6 +175,8 @@ mod tests {
             "redis://a:secret",
             "redis://a/x",
             "redis-sentinel://a",
+            "unix://redis.sock",
+            "unix://a:secret/redis.sock",
             "redis://u:%zz@a",
         ] {
             let error = Address::parse(text).err().expect(text);

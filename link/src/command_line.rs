@@ -4,6 +4,7 @@ use crate::address::Address;
 use crate::secrets::Secret;
 use clap::builder::Resettable;
 use clap::{Arg, Command, Parser, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Format of log lines.
@@ -19,7 +20,13 @@ pub enum LogFormat {
 /// variables as empty.
 #[must_use]
 pub fn parse<T: Parser>() -> T {
-    let matches = without_empty_variables(T::command()).get_matches();
+    parse_from(std::env::args_os())
+}
+
+/// Parses these words and the environment, as [`parse`] does.
+#[must_use]
+pub fn parse_from<T: Parser>(words: impl IntoIterator<Item = OsString>) -> T {
+    let matches = without_empty_variables(T::command()).get_matches_from(words);
     T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

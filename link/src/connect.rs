@@ -114,7 +114,9 @@ async fn connect_to_host(
     database: i64,
 ) -> RedisResult<MultiplexedConnection> {
     let (host, port) = (host.clone(), *port);
-    let addr = if address.tls {
+    let addr = if host.starts_with('/') {
+        ConnectionAddr::Unix(host.into())
+    } else if address.tls {
         ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
     } else {
         ConnectionAddr::Tcp(host, port)

@@ -10,11 +10,11 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 /// Starts logging to stderr. Without the variable `RUST_LOG`, lines of `program` and of this crate are logged from
-/// level INFO on, and those of other crates from ERROR on.
-pub fn init_logging(format: LogFormat, program: &str) {
+/// `level` on, and those of other crates from ERROR on.
+pub fn init_logging(format: LogFormat, level: LevelFilter, program: &str) {
     let from_environment = std::env::var("RUST_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
     // h2 warns of each frame that it does not expect, so that a peer could fill the disk with lines.
-    let own = [program, env!("CARGO_CRATE_NAME")].map(|target| (target, LevelFilter::INFO));
+    let own = [program, env!("CARGO_CRATE_NAME")].map(|target| (target, level));
     let targets = from_environment.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR).with_targets(own));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {

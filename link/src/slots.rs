@@ -72,10 +72,14 @@ pub fn primary_of(ranges: &[SlotRange], slot: u16) -> Option<&HostPort> {
     ranges.get(place).filter(|range| range.first <= slot).map(|range| &range.primary)
 }
 
-/// Returns host and port as in a URL, with brackets around IPv6.
+/// Returns host and port as in a URL, with brackets around IPv6, or the path of a Unix socket.
 #[must_use]
 pub fn format_host((host, port): &HostPort) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    match host {
+        path if path.starts_with('/') => path.clone(),
+        ipv6 if ipv6.contains(':') => format!("[{ipv6}]:{port}"),
+        host => format!("{host}:{port}"),
+    }
 }
 
 #[cfg(test)]

@@ -19,14 +19,17 @@ impl ConfigSource {
         ConfigSource { path, merges_domains }
     }
 
-    /// Returns the files, sorted by name. Of a directory, those that end in `.yaml` or `.yml`.
+    /// Returns the files, sorted by name. Of a directory, those that end in `.yaml` or `.yml` and are not hidden.
     fn files(&self) -> Result<Vec<PathBuf>, String> {
         let in_path = |error: std::io::Error| format!("{}: {error}", self.path.display());
         if !fs::metadata(&self.path).map_err(in_path)?.is_dir() {
             return Ok(vec![self.path.clone()]);
         }
         let entries = fs::read_dir(&self.path).map_err(in_path)?.collect::<Result<Vec<_>, _>>().map_err(in_path)?;
-        let is_yaml = |path: &PathBuf| path.extension().is_some_and(|end| end == "yaml" || end == "yml");
+        let is_yaml = |path: &PathBuf| {
+            let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            !is_hidden && path.extension().is_some_and(|end| end == "yaml" || end == "yml")
+        };
         let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(is_yaml).collect();
         files.sort();
         // An empty directory is more likely not filled yet, or mounted wrongly, than meant to remove all limits.

@@ -43,7 +43,7 @@ pub async fn respond(rls: &Rls, head: &Parts, peer: IpAddr) -> Response<Body> {
         Err(error) => return text(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n")),
     };
     let decision = rls.evaluator.evaluate(DOMAIN.to_owned(), [part].into(), None).await;
-    let mut response = if decision.allowed {
+    let mut response = if decision.allowed && !rls.evaluator.is_failed(&decision) {
         text(StatusCode::OK, "text/plain", "ok\n")
     } else {
         let status = if decision.undecided { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::TOO_MANY_REQUESTS };

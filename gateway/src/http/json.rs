@@ -73,7 +73,8 @@ enum JsonUnit {
     Numbered(i32),
 }
 
-/// Returns 200 for an allowed request, 429 for a denied one, and 400 for a malformed one.
+/// Returns 200 for an allowed request, 429 for a denied one, 400 for a malformed one, and 503 if an outage of the server
+/// is an error.
 pub async fn respond(rls: &Rls, body: &[u8]) -> Response<Body> {
     let bad_request = |error: String| text(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n"));
     let parsed = serde_json::from_slice::<Request>(body).map_err(|error| error.to_string());
@@ -86,6 +87,9 @@ pub async fn respond(rls: &Rls, body: &[u8]) -> Response<Body> {
             let over = response.overall_code == i32::from(Code::OverLimit);
             let status = if over { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
             text(status, "application/json", response_to_json(&response).to_string())
+        }
+        Err(status) if status.code() == tonic::Code::Unavailable => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{}\n", status.message()))
         }
         Err(status) => bad_request(status.message().to_owned()),
     }

@@ -1,0 +1,261 @@
+//! Settings of envoyproxy/ratelimit: under the name `ratelimit`, the program reads the environment of that service and
+//! serves with the options that mean the same.
+
+mod environment;
+mod redis;
+
+pub use environment::Environment;
+
+use crate::upstream::Address;
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+/// File name of the program under which it reads the environment of envoyproxy/ratelimit.
+const NAME: &str = "ratelimit";
+/// Addresses of that service: HTTP, gRPC and debug.
+const PORTS: [(&str, &str, &str, u16); 3] = [
+    ("--http", "HOST", "PORT", 8080),
+    ("--grpc", "GRPC_HOST", "GRPC_PORT", 8081),
+    ("--debug", "DEBUG_HOST", "DEBUG_PORT", 6070),
+];
+
+/// Variables that change nothing here, with the reason.
+const UNNEEDED: [(&str, &str); 30] = [
+    ("USE_STATSD", "metrics are read by Prometheus, at /metrics of the debug port and of PROMETHEUS_ADDR"),
+    ("USE_DOG_STATSD", "metrics are read by Prometheus, at /metrics of the debug port and of PROMETHEUS_ADDR"),
+    ("DISABLE_STATS", "metrics are always available at /metrics"),
+    ("EXTRA_TAGS", "Prometheus adds labels to what it reads"),
+    ("STATS_FLUSH_INTERVAL", "metrics are read, not sent"),
+    ("PROMETHEUS_MAPPER_YAML", "metrics have the names and labels of the default mapping"),
+    ("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "the response time is in seconds"),
+    ("TRACING_ENABLED", "no traces are exported"),
+    ("LOCAL_CACHE_SIZE_IN_BYTES", "the server decides every request"),
+    ("EXPIRATION_JITTER_MAX_SECONDS", "keys expire with their window"),
+    ("REDIS_POOL_SIZE", "all calls to a server share a connection"),
+    ("REDIS_PIPELINE_WINDOW", "calls are pipelined without a delay"),
+    ("REDIS_PIPELINE_LIMIT", "calls are pipelined without a delay"),
+    ("REDIS_CLUSTER_PIPELINE_PARALLELISM", "calls to the nodes of a cluster are concurrent"),
+    ("REDIS_POOL_ON_EMPTY_BEHAVIOR", "all calls to a server share a connection"),
+    ("REDIS_STARTUP_INITIAL_INTERVAL", "the server is tried every 250 ms"),
+    ("REDIS_STARTUP_MAX_INTERVAL", "the server is tried every 250 ms"),
+    ("REDIS_STARTUP_MAX_ELAPSED_TIME", "the server is tried until it answers"),
+    ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "an outage of the server does not make the service unhealthy"),
+    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "the service is healthy only with a valid configuration"),
+    ("GRPC_MAX_CONNECTION_AGE", "a connection ends with its client, or with the service"),
+    ("GRPC_MAX_CONNECTION_AGE_GRACE", "a connection ends with its client, or with the service"),
+    ("RUNTIME_WATCH_ROOT", "files are read again however they change"),
+    ("RUNTIME_IGNOREDOTFILES", "files whose names begin with a dot are never read"),
+    ("XDS_CLIENT_BACKOFF_JITTER", "the control plane is tried at intervals that grow"),
+    ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "the control plane is tried at intervals that grow"),
+    ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "the control plane is tried at intervals that grow"),
+    ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "the control plane is tried at intervals that grow"),
+    ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "the size of a configuration has a bound of its own"),
+    ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "the control plane is tried at intervals that grow"),
+];
+
+/// Variables that ask for what this program cannot do, with the way out.
+const IMPOSSIBLE: [(&str, &str); 5] = [
+    (
+        "CACHE_KEY_PREFIX",
+        "keys begin with rl: always; give each service a database of its own, REDIS_URL=redis://host:port/1",
+    ),
+    ("REDIS_PERSECOND", "all limits are counted by one server or cluster; unset it, and set REDIS_URL"),
+    ("GRPC_UDS", "the service does not listen at a socket; set GRPC_HOST and GRPC_PORT"),
+    (
+        "GRPC_CLIENT_TLS_SAN",
+        "names of clients are not verified; sign their certificates by an authority of their own, GRPC_CLIENT_TLS_CACERT",
+    ),
+    ("QUOTA_MODE", "there is no quota mode of the whole service; set quota_mode: true in the limits"),
+];
+
+/// Options that mean the same as an environment of envoyproxy/ratelimit.
+pub struct Translation {
+    /// Words of the command line.
+    pub words: Vec<String>,
+    /// Address of the server, unless a variable of the gateway itself names it.
+    pub address: Option<Address>,
+    /// Settings without an effect, with the reason.
+    pub unneeded: Vec<(&'static str, &'static str)>,
+}
+
+/// Returns `true` if the program was called `ratelimit` and without arguments.
+#[must_use]
+pub fn is_called(mut words: impl Iterator<Item = OsString>) -> bool {
+    let program = words.next().map(PathBuf::from);
+    program.is_some_and(|program| program.file_name().is_some_and(|name| name == NAME)) && words.next().is_none()
+}
+
+/// Translates an environment of envoyproxy/ratelimit to options of the command `serve`.
+///
+/// # Errors
+/// If a variable is malformed, or asks for what the program cannot do. The error names the variable.
+pub fn translate(environment: &Environment) -> Result<Translation, String> {
+    let mut options = TranslatedOptions { environment, words: vec!["serve".to_owned()] };
+    for (variable, way_out) in IMPOSSIBLE {
+        if environment.is_on(variable) {
+            return Err(format!("{variable}: {way_out}"));
+        }
+    }
+    match environment.text("BACKEND_TYPE") {
+        None | Some("redis") => {}
+        Some(other) => {
+            let other = other.escape_debug();
+            return Err(format!(
+                "BACKEND_TYPE={other}: limits are counted by Redis or Valkey; unset it, and set REDIS_URL"
+            ));
+        }
+    }
+    options.push_listeners()?;
+    options.push_configuration()?;
+    options.push_behaviour()?;
+    let words = options.words;
+    let unneeded = UNNEEDED.into_iter().filter(|(variable, _)| environment.is_on(variable)).collect();
+    Ok(Translation { words, address: redis::address(environment)?, unneeded })
+}
+
+/// Words of the command line, as they are translated.
+struct TranslatedOptions<'a> {
+    environment: &'a Environment,
+    words: Vec<String>,
+}
+
+impl TranslatedOptions<'_> {
+    fn push(&mut self, option: &str, value: &str) {
+        // In one word, since a value may begin with a dash.
+        self.words.push(format!("{option}={value}"));
+    }
+
+    /// Pushes the value of a variable, if it is set.
+    fn push_text(&mut self, option: &str, variable: &str) {
+        if let Some(value) = self.environment.text(variable) {
+            self.push(option, value);
+        }
+    }
+
+    /// Pushes a default of envoyproxy/ratelimit, unless the option is set by its own variable.
+    fn push_default(&mut self, option: &str, value: &str) {
+        if !self.environment.has_option(option) {
+            self.push(option, value);
+        }
+    }
+
+    fn push_switch(&mut self, option: &str, variable: &str) -> Result<(), String> {
+        if self.environment.flag(variable)? {
+            self.words.push(option.to_owned());
+        }
+        Ok(())
+    }
+
+    fn push_listeners(&mut self) -> Result<(), String> {
+        let prometheus = if self.environment.flag("USE_PROMETHEUS")? {
+            let address = self.environment.text("PROMETHEUS_ADDR").unwrap_or(":9090");
+            let (host, port) = address.rsplit_once(':').ok_or("PROMETHEUS_ADDR: must be such as :9090")?;
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let port = port.parse().map_err(|_| "PROMETHEUS_ADDR: must be such as :9090")?;
+            Some(SocketAddr::new(ip("PROMETHEUS_ADDR", host)?, port))
+        } else {
+            None
+        };
+        for (option, host, port, default) in PORTS {
+            let is_set = [host, port].iter().any(|variable| self.environment.text(variable).is_some());
+            let address = self.environment.address(host, port, default)?;
+            let more = prometheus.filter(|_| option == "--debug");
+            let addresses: Vec<String> = [address].into_iter().chain(more).map(|address| address.to_string()).collect();
+            if is_set || more.is_some() {
+                self.push(option, &addresses.join(","));
+            } else {
+                self.push_default(option, &addresses.join(","));
+            }
+        }
+        self.push_text("--metrics-path", "PROMETHEUS_PATH");
+        if self.environment.flag("GRPC_SERVER_USE_TLS")? {
+            for (option, variable) in [("--grpc-cert", "GRPC_SERVER_TLS_CERT"), ("--grpc-key", "GRPC_SERVER_TLS_KEY")] {
+                let missing = || format!("GRPC_SERVER_USE_TLS: {variable} must name a file");
+                let file = self.environment.text(variable).ok_or_else(missing)?;
+                self.push(option, file);
+            }
+            self.push_text("--grpc-client-ca", "GRPC_CLIENT_TLS_CACERT");
+        }
+        Ok(())
+    }
+
+    fn push_configuration(&mut self) -> Result<(), String> {
+        match self.environment.text("CONFIG_TYPE") {
+            None | Some("FILE") => {
+                let folder = self.environment.configuration_folder();
+                check_files(&folder)?;
+                self.push_default("--config", &folder.to_string_lossy());
+            }
+            Some(other) => return Err(format!("CONFIG_TYPE={}: must be FILE", other.escape_debug())),
+        }
+        self.push_switch("--merge-domains", "MERGE_DOMAIN_CONFIG")
+    }
+
+    fn push_behaviour(&mut self) -> Result<(), String> {
+        self.push_switch("--shadow", "SHADOW_MODE")?;
+        self.push_switch("--response-metadata", "RESPONSE_DYNAMIC_METADATA")?;
+        if self.environment.flag("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")? {
+            self.push("--charge", "all-or-none");
+        }
+        if self.environment.flag("LIMIT_RESPONSE_HEADERS_ENABLED")? {
+            self.push("--response-headers", "separate");
+        } else {
+            self.push_default("--response-headers", "off");
+        }
+        self.push_text("--limit-header", "LIMIT_LIMIT_HEADER");
+        self.push_text("--remaining-header", "LIMIT_REMAINING_HEADER");
+        self.push_text("--reset-header", "LIMIT_RESET_HEADER");
+        self.push_text("--near-limit-ratio", "NEAR_LIMIT_RATIO");
+        self.push_default("--metrics-format", "envoyproxy");
+        // An error, as there, so that the failure mode of the proxy applies.
+        self.push_default("--on-outage", "error");
+        if let Some(timeout) = self.environment.duration("REDIS_TIMEOUT")? {
+            self.push("--timeout", &timeout);
+        }
+        if let Some(level) = self.environment.log_level()? {
+            self.push("--log-level", level);
+        }
+        match self.environment.text("LOG_FORMAT").map(str::to_ascii_lowercase).as_deref() {
+            Some("json") => self.push("--log-format", "json"),
+            Some(_) => self.push("--log-format", "text"),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+/// Parses the host of an address to listen at. An empty one is every address of the machine.
+fn ip(variable: &str, host: &str) -> Result<IpAddr, String> {
+    let any = || match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) {
+        Ok(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        Err(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+    };
+    match host {
+        "" => Ok(any()),
+        "localhost" => Ok(IpAddr::from(Ipv4Addr::LOCALHOST)),
+        host => host.parse().map_err(|_| format!("{variable}: must be an IP address, such as 0.0.0.0")),
+    }
+}
+
+/// Checks that a folder has no files that envoyproxy/ratelimit would read and the gateway does not. A folder that cannot
+/// be read is an error of its own, later.
+fn check_files(folder: &Path) -> Result<(), String> {
+    for entry in folder.read_dir().into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if name.to_string_lossy().starts_with('.') {
+            continue;
+        }
+        let shown = path.display();
+        if path.is_dir() {
+            return Err(format!("{shown}: folders in the one with the limits are not read; move its files up"));
+        }
+        if path.extension().is_none_or(|end| end != "yaml" && end != "yml") {
+            return Err(format!("{shown}: only files that end in .yaml or .yml are read; rename it, or move it away"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! Variables of the environment, in the forms in which Go's programs read them.
+
+use super::ip;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Units of durations in nanoseconds, the longer names first.
+const UNITS: [(&str, u64); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60 * 1_000_000_000),
+    ("h", 3600 * 1_000_000_000),
+];
+
+/// Environment of the process. An empty variable counts as unset.
+pub struct Environment(HashMap<String, String>);
+
+impl Environment {
+    /// Creates an environment of these variables.
+    pub fn new(variables: impl Iterator<Item = (OsString, OsString)>) -> Environment {
+        let text = |text: OsString| text.to_string_lossy().into_owned();
+        let variables = variables.map(|(name, value)| (text(name), text(value)));
+        Environment(variables.filter(|(_, value)| !value.is_empty()).collect())
+    }
+
+    /// Returns the value of a variable, if it is set.
+    pub fn text(&self, variable: &str) -> Option<&str> {
+        self.0.get(variable).map(String::as_str)
+    }
+
+    /// Returns `true` if the variable of the gateway itself for this option is set.
+    pub fn has_option(&self, option: &str) -> bool {
+        let name = option.trim_start_matches('-').replace('-', "_").to_ascii_uppercase();
+        self.text(&format!("RATELIMIT_GATEWAY_{name}")).is_some()
+    }
+
+    /// Returns `true` if a variable is set, and not to false or zero.
+    pub fn is_on(&self, variable: &str) -> bool {
+        self.text(variable).is_some_and(|value| parse_flag(value) != Some(false))
+    }
+
+    /// Returns the value of a flag, which is off unless it is set.
+    ///
+    /// # Errors
+    /// If it is neither true nor false.
+    pub fn flag(&self, variable: &str) -> Result<bool, String> {
+        let Some(value) = self.text(variable) else { return Ok(false) };
+        parse_flag(value).ok_or_else(|| format!("{variable}={}: must be true or false", value.escape_debug()))
+    }
+
+    /// Returns the address of a listener from the variables of its host and its port.
+    ///
+    /// # Errors
+    /// If the host is no IP address, or the port no number.
+    pub fn address(&self, host: &str, port: &str, default: u16) -> Result<SocketAddr, String> {
+        let number = self.text(port).map_or(Ok(default), str::parse);
+        let number = number.map_err(|_| format!("{port}: must be a number up to 65535"))?;
+        Ok(SocketAddr::new(ip(host, self.text(host).unwrap_or("0.0.0.0"))?, number))
+    }
+
+    /// Returns a duration such as `1m30s` in the form of the gateway's options.
+    ///
+    /// # Errors
+    /// If it is malformed.
+    pub fn duration(&self, variable: &str) -> Result<Option<String>, String> {
+        let Some(text) = self.text(variable) else { return Ok(None) };
+        let nanoseconds = parse_duration(text).filter(|nanoseconds| *nanoseconds > 0);
+        let nanoseconds = nanoseconds
+            .ok_or_else(|| format!("{variable}={}: must be a duration such as 100ms or 10s", text.escape_debug()))?;
+        Ok(Some(format!("{}us", nanoseconds.div_ceil(1000))))
+    }
+
+    /// Returns the level of log lines.
+    ///
+    /// # Errors
+    /// If it is unknown.
+    pub fn log_level(&self) -> Result<Option<&'static str>, String> {
+        let Some(text) = self.text("LOG_LEVEL") else { return Ok(None) };
+        let level = match text.to_ascii_lowercase().as_str() {
+            "panic" | "fatal" | "error" => "error",
+            "warn" | "warning" => "warn",
+            "info" => "info",
+            "debug" => "debug",
+            "trace" => "trace",
+            _ => return Err(format!("LOG_LEVEL={}: must be such as info or warn", text.escape_debug())),
+        };
+        Ok(Some(level))
+    }
+
+    /// Returns the folder with the files of limits.
+    pub fn configuration_folder(&self) -> PathBuf {
+        let root = PathBuf::from(self.text("RUNTIME_ROOT").unwrap_or("/srv/runtime_data/current"));
+        let folder = self.text("RUNTIME_SUBDIRECTORY").map_or(root.clone(), |name| root.join(relative(name)));
+        folder.join(relative(self.text("RUNTIME_APPDIRECTORY").unwrap_or("config")))
+    }
+}
+
+/// Returns the path below a folder that a name stands for, even if it begins with a slash.
+fn relative(name: &str) -> &str {
+    name.trim_start_matches('/')
+}
+
+fn parse_flag(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Parses a sum of decimals with units, such as `1m30s` or `1.5s`, in nanoseconds.
+fn parse_duration(text: &str) -> Option<u64> {
+    let mut total = 0_u64;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+        let (number, after) = rest.split_at(digits);
+        let (unit, nanoseconds) = UNITS.iter().find(|(unit, _)| {
+            let end = after.strip_prefix(unit);
+            end.is_some_and(|end| end.chars().next().is_none_or(|next| next.is_ascii_digit() || next == '.'))
+        })?;
+        total = total.checked_add(multiply(number, *nanoseconds)?)?;
+        rest = after.strip_prefix(unit)?;
+    }
+    Some(total)
+}
+
+/// Multiplies a decimal by an integer. Digits of less than a nanosecond are dropped.
+fn multiply(number: &str, unit: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let mut total = whole.checked_mul(unit)?;
+    let mut place = unit;
+    for digit in fraction.chars() {
+        place /= 10;
+        total = total.checked_add(place.checked_mul(digit.to_digit(10)?.into())?)?;
+    }
+    Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_duration, parse_flag};
+
+    #[test]
+    fn durations_are_sums_of_decimals_with_units() {
+        let cases = [("10s", 10_000_000_000), ("1m30s", 90_000_000_000), ("1.5s", 1_500_000_000), ("150us", 150_000)];
+        for (text, nanoseconds) in cases {
+            assert_eq!(parse_duration(text), Some(nanoseconds), "{text}");
+        }
+        for (text, nanoseconds) in [("2µs", 2000), (".5ms", 500_000), ("1h0.5m", 3_630_000_000_000), ("7ns", 7)] {
+            assert_eq!(parse_duration(text), Some(nanoseconds), "{text}");
+        }
+        for text in ["10", "s", "1x", "1.2.3s", ".s", "-1s", "99999999999999h"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn flags_have_the_words_of_go() {
+        assert_eq!(["1", "T", "true", "TRUE"].map(parse_flag), [Some(true); 4]);
+        assert_eq!(["0", "f", "False"].map(parse_flag), [Some(false); 3]);
+        assert_eq!(["yes", "tRUE", "2"].map(parse_flag), [None; 3]);
+    }
+}

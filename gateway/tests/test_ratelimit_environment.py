@@ -1,0 +1,213 @@
+"""The name `ratelimit`: the environment of envoyproxy/ratelimit in place of options."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+from running import BINARY, Ratelimit, descriptor
+
+from support import poll
+from support.binaries import Binary
+from support.clock import Clock
+from support.cluster import Cluster
+from support.cluster_fixtures import cluster, running_clock
+from support.ports import reserve_port
+from support.sentinel import NAME, Sentinels
+from support.server import Server
+
+__all__ = ["cluster", "running_clock"]
+
+LIMITS = """
+domain: rl
+descriptors:
+  - key: user
+    rate_limit: {unit: day, requests_per_unit: 2}
+  - key: path
+    rate_limit: {unit: day, requests_per_unit: 100}
+"""
+
+
+@pytest.fixture
+def begin(server: Server, tmp_path: Path) -> Iterator[Callable[..., Ratelimit]]:
+    """Start one program that ends with the test. Variables replace those of its environment."""
+    with ExitStack() as running:
+
+        def begin(**environment: str) -> Ratelimit:
+            variables = {"REDIS_TIMEOUT": "5s"} | environment
+            limits = {"limits.yaml": LIMITS}
+            return running.enter_context(Ratelimit(server.port, tmp_path, limits, **variables))
+
+        yield begin
+
+
+def ends_with(tmp_path: Path, **environment: str) -> str:
+    """Return the message with which the start fails."""
+    program = tmp_path / "ratelimit"
+    program.symlink_to(BINARY)
+    variables = {"PATH": os.environ["PATH"], "HOST": "127.0.0.1", "PORT": "1"} | environment
+    started = subprocess.run(
+        [program], capture_output=True, text=True, check=False, timeout=60, env=variables
+    )
+    assert started.returncode != 0
+    return started.stderr
+
+
+def test_probes_and_the_debug_port_answer(begin: Callable[..., Ratelimit]) -> None:
+    ratelimit = begin()
+    assert ratelimit.get("/healthcheck").body == "OK"
+    assert ratelimit.health("ratelimit") == "SERVING"
+    lines = ratelimit.get("/rlconfig", port=ratelimit.debug).body.splitlines()
+    assert "rl.user: unit=DAY requests_per_unit=2, shadow_mode: false, quota_mode: false" in lines
+    assert ratelimit.get("/metrics", port=ratelimit.debug).status == 200
+    answer = ratelimit.ask(descriptor(user="1"), domain="rl")
+    assert not answer.response_headers_to_add, "headers are off, as there"
+    body = {"domain": "rl", "descriptors": [{"entries": [{"key": "user", "value": "1"}]}]}
+    asked = [ratelimit.get("/json", method="POST", data=body).status for _ in range(2)]
+    assert asked == [200, 429]
+
+
+def test_settings_without_effect_are_logged(begin: Callable[..., Ratelimit]) -> None:
+    ratelimit = begin(LOCAL_CACHE_SIZE_IN_BYTES="1000", REDIS_POOL_SIZE="20", LOG_FORMAT="json")
+    ratelimit.end(signal.SIGKILL)
+    lines = [line for line in ratelimit.log.splitlines() if "has no effect" in line]
+    for variable in ("USE_STATSD", "LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_POOL_SIZE"):
+        assert len([line for line in lines if f'"{variable}"' in line]) == 1
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"BACKEND_TYPE": "memcache"}, "BACKEND_TYPE=memcache: "),
+        ({"REDIS_PERSECOND": "true"}, "REDIS_PERSECOND: "),
+        ({"REDIS_URL": "localhost:6379"}, "set REDIS_SOCKET_TYPE=tcp"),
+        ({"NEAR_LIMIT_RATIO": "2"}, "near-limit-ratio"),
+        ({"RUNTIME_ROOT": "/nowhere"}, "/nowhere/config: "),
+    ],
+    ids=["memcache", "per-second", "socket", "ratio", "folder"],
+)
+def test_impossible_setting_ends_the_start(
+    variables: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    assert message in ends_with(tmp_path, **variables)
+
+
+def test_outage_is_an_error_for_the_proxy(binary: Binary, clock: Clock, tmp_path: Path) -> None:
+    with (
+        Server(binary, clock=clock) as server,
+        Ratelimit(server.port, tmp_path, {"limits.yaml": LIMITS}) as ratelimit,
+    ):
+        assert ratelimit.passes(descriptor(path="/"), domain="rl")
+        server.stop("kill")
+        with pytest.raises(grpc.RpcError) as raised:
+            ratelimit.ask(descriptor(path="/"), domain="rl")
+        assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+        body = {"domain": "rl", "descriptors": [{"entries": [{"key": "path", "value": "/"}]}]}
+        assert ratelimit.get("/json", method="POST", data=body).status == 503
+        assert ratelimit.get("/check").status == 503
+        errors = "ratelimit_service_should_rate_limit_error"
+        poll.until(
+            lambda: ratelimit.metric(errors, err_type="redis_error") >= 2, "the errors are counted"
+        )
+
+
+def test_headers_have_the_names_of_the_environment(begin: Callable[..., Ratelimit]) -> None:
+    ratelimit = begin(LIMIT_RESPONSE_HEADERS_ENABLED="true", LIMIT_RESET_HEADER="X-Reset")
+    answer = ratelimit.ask(descriptor(user="1"), domain="rl")
+    headers = {header.key: header.value for header in answer.response_headers_to_add}
+    assert headers.keys() == {"RateLimit-Limit", "RateLimit-Remaining", "X-Reset"}
+    assert (headers["RateLimit-Limit"], headers["RateLimit-Remaining"]) == ("2", "1")
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["always", "stop"])
+def test_denied_request_is_charged_as_configured(
+    stops: bool, begin: Callable[..., Ratelimit]
+) -> None:
+    ratelimit = begin(STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=str(stops).lower())
+    both = descriptor(user="1"), descriptor(path="/")
+    passed = [ratelimit.passes(*both, domain="rl") for _ in range(5)]
+    assert passed == [True, True, False, False, False]
+    looked = ratelimit.ask(descriptor(path="/", hits=0), domain="rl")
+    assert looked.statuses[0].limit_remaining == (98 if stops else 95)
+
+
+def test_swapped_symlink_of_the_root_is_followed(
+    begin: Callable[..., Ratelimit], tmp_path: Path
+) -> None:
+    for number in (1, 2):
+        folder = tmp_path / f"version{number}/ratelimit/config"
+        folder.mkdir(parents=True)
+        text = LIMITS.replace("domain: rl", f"domain: rl{number}")
+        (folder / "limits.yaml").write_text(text)
+    root = tmp_path / "current"
+    root.symlink_to(tmp_path / "version1")
+    ratelimit = begin(RUNTIME_ROOT=str(root), RUNTIME_WATCH_ROOT="true")
+
+    def shown() -> str:
+        return ratelimit.get("/rlconfig", port=ratelimit.debug).body
+
+    assert shown().startswith("rl1.")
+    new = tmp_path / "new"
+    new.symlink_to(tmp_path / "version2")
+    new.replace(root)
+    poll.until(lambda: shown().startswith("rl2."), "the new files are read")
+
+
+def test_prometheus_has_an_address_and_a_path(begin: Callable[..., Ratelimit]) -> None:
+    with ExitStack() as owned:
+        port = reserve_port(owned)
+        ratelimit = begin(
+            USE_STATSD="false",
+            USE_PROMETHEUS="true",
+            PROMETHEUS_ADDR=f"127.0.0.1:{port}",
+            PROMETHEUS_PATH="/numbers",
+        )
+        ratelimit.ask(descriptor(user="1"), domain="rl")
+        name = 'ratelimit_service_rate_limit_total_hits{domain="rl",key1="user"} 1'
+        poll.until(
+            lambda: name in ratelimit.get("/numbers", port=port).body, "the request is counted"
+        )
+
+
+def test_server_is_reached_by_its_socket_with_a_user(
+    binary: Binary, clock: Clock, tmp_path: Path
+) -> None:
+    with Server(binary, clock=clock) as server:
+        socket = str(server.socket)
+        server.client().execute_command("ACL", "SETUSER", "me", "on", ">a:b", "~*", "+@all")
+        variables = {"REDIS_SOCKET_TYPE": "unix", "REDIS_URL": socket, "REDIS_AUTH": "me:a:b"}
+        limits = {"limits.yaml": LIMITS}
+        with Ratelimit(server.port, tmp_path, limits, **variables) as ratelimit:
+            told = [ratelimit.passes(descriptor(user="1"), domain="rl") for _ in range(3)]
+            assert told == [True, True, False]
+            assert "me" in {client["user"] for client in server.client().client_list()}
+
+
+def test_nodes_of_a_cluster_are_reached(cluster: Cluster, tmp_path: Path) -> None:
+    nodes = ",".join(f"127.0.0.1:{server.port}" for server in cluster.servers)
+    variables = {"REDIS_TYPE": "CLUSTER", "REDIS_URL": nodes}
+    limits = {"limits.yaml": LIMITS}
+    with Ratelimit(cluster.servers[0].port, tmp_path, limits, **variables) as ratelimit:
+        users = [descriptor(user=str(number)) for number in range(10)]
+        told = [[ratelimit.passes(user, domain="rl") for _ in range(3)] for user in users]
+        assert told == [[True, True, False]] * 10
+
+
+@pytest.mark.long
+def test_primary_is_found_by_sentinels(
+    binary: Binary, running_clock: Clock, tmp_path: Path
+) -> None:
+    with Server(binary, clock=running_clock) as primary:
+        primary.replica()
+        with Sentinels(primary) as sentinels:
+            hosts = ",".join(f"127.0.0.1:{port}" for port in sentinels._ports)
+            variables = {"REDIS_TYPE": "SENTINEL", "REDIS_URL": f"{NAME},{hosts}"}
+            limits = {"limits.yaml": LIMITS}
+            with Ratelimit(primary.port, tmp_path, limits, **variables) as ratelimit:
+                told = [ratelimit.passes(descriptor(user="1"), domain="rl") for _ in range(3)]
+                assert told == [True, True, False]
