@@ -59,4 +59,13 @@ def limiters_of(kind: str, url: str) -> Iterator[Make]:
     yield make
     for limiter in made:
         limiter.close()
+    loop.run_until_complete(_cancel_tasks())
     loop.close()
+
+
+async def _cancel_tasks() -> None:
+    """Cancels tasks such as the request of a batch, as `asyncio.run` does."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

@@ -81,8 +81,8 @@ def test_calls_go_to_the_right_node_without_getkeys(limiter: Any, cluster: Clust
     assert not errors
     count = len(KEYS)
     assert asked(calls) == {
-        # A take, a settlement, and units that are taken and given back.
-        "rl.take": 4 * count,
+        # A take, a settlement, and the request for a unit.
+        "rl.take": 3 * count,
         "rl.peek": count,
         "rl.mtake": count,
         "rl.acquire": count,

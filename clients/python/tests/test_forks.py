@@ -84,12 +84,14 @@ def test_forked_child_forgets_denials(url: str) -> None:
 
 
 def test_forked_child_has_no_units(url: str) -> None:
-    with Limiter.from_url(url, timeout=10) as limiter:
-        units = limiter.units("hot", Fixed(10, "1h"), batch=6, keep=3600)
+    with Limiter.from_url(url, timeout=10, clock=lambda: 1000.0) as limiter:
+        units = limiter.units("hot", Fixed(40, "1h"), peers=1)
+        assert units.take(cost=5)
         assert units.take()
+        assert units.in_hand == 5
 
         def takes_the_rest() -> bool:
-            return units.in_hand == 0 and [bool(units.take()) for _ in range(5)].count(True) == 4
+            return units.in_hand == 0 and bool(units.take(cost=29)) and not units.take()
 
         assert in_child(takes_the_rest)
         assert [bool(units.take()) for _ in range(6)] == [True] * 5 + [False]
@@ -105,7 +107,7 @@ def test_forked_child_ignores_locks_of_the_parents_threads(url: str) -> None:
             limiter._sending._nodes[""].breaker._lock,
             limiter._transport._trackers[""]._lock,
             local._lock,
-            units._lock,
+            units._changed,
         ]
         for lock in locks:
             lock.acquire()

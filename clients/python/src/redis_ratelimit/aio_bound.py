@@ -80,10 +80,17 @@ class AsyncBound(Named):
         )
         return lease
 
-    def units(self, who: Key = EVERYBODY, *, batch: int = 100, keep: float = 1.0) -> AsyncUnits:
+    def units(
+        self,
+        who: Key = EVERYBODY,
+        *,
+        batch: int | None = None,
+        keep: float = 1.0,
+        peers: int | None = None,
+    ) -> AsyncUnits:
         """Returns units of a hot key, as `Limiter.units`."""
         units: AsyncUnits = self.limiter.units(
-            self.key_of(who), *self.limits, batch=batch, keep=keep
+            self.key_of(who), *self.limits, batch=batch, keep=keep, peers=peers
         )
         return units
 

@@ -74,9 +74,18 @@ class Bound(Named):
         )
         return lease
 
-    def units(self, who: Key = EVERYBODY, *, batch: int = 100, keep: float = 1.0) -> Units:
+    def units(
+        self,
+        who: Key = EVERYBODY,
+        *,
+        batch: int | None = None,
+        keep: float = 1.0,
+        peers: int | None = None,
+    ) -> Units:
         """Returns units of a hot key, as `Limiter.units`."""
-        units: Units = self.limiter.units(self.key_of(who), *self.limits, batch=batch, keep=keep)
+        units: Units = self.limiter.units(
+            self.key_of(who), *self.limits, batch=batch, keep=keep, peers=peers
+        )
         return units
 
     def __call__(self, key: Key | Callable[..., Key] = EVERYBODY) -> Callable[[F], F]:

@@ -350,11 +350,23 @@ class Limiter(Base):
         """Releases leases and returns how many of them were held."""
         return self._do(self._calls.release(key, holders))
 
-    def units(self, key: Key, *limits: AnyLimit, batch: int = 100, keep: float = 1.0) -> Units:
-        """Returns units of a hot key, which are taken `batch` at a time and spent in this process
-        within `keep` seconds.
+    def units(
+        self,
+        key: Key,
+        *limits: AnyLimit,
+        batch: int | None = None,
+        keep: float = 1.0,
+        peers: int | None = None,
+    ) -> Units:
+        """Returns units of a hot key, which are taken in batches and spent in this process.
+
+        batch       upper bound of a batch. By default a hundredth of the limit.
+        keep        seconds after which unspent units are given back.
+        peers       number of processes that share the limit: in place of a hundredth, a batch has
+                    at most the limit divided by four times that number.
         """
-        return Units(self._do, self._calls, key, limits_of(limits), batch, keep, self._clock)
+        terms = (key, limits_of(limits), batch, keep, peers)
+        return Units(self._do, self._calls, *terms, self._clock)
 
     def limit(self, name: AnyLimit, *limits: AnyLimit, **options: Unpack[TakeOptions]) -> Bound:
         """Binds limits to a name: `api.take("user:42")`. A key is the name, a colon and the caller.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil
-from random import uniform
+from random import random
 from typing import Any
+from weakref import ref
 
 from redis_ratelimit import forks, sketches, waits, words
+from redis_ratelimit.batching import Batching, Grant, Reply
 from redis_ratelimit.call import Call, Undecided
 from redis_ratelimit.calls import Calls
 from redis_ratelimit.decision import NEVER, Decision
@@ -26,18 +29,28 @@ from redis_ratelimit.quantities import Key
 SETTLED_LATE = 10.0
 
 
-@dataclass
-class _Grant:
-    """Units granted to one call."""
+@dataclass(eq=False)
+class _Waiter:
+    """Take that waits for units."""
 
-    id: Key
-    left: int
-    spent: int
-    until: float
+    cost: int
+    # Decision or error, for threads.
+    answer: Decision | Exception | None = None
+    # Receiver of the answer, for asyncio.
+    future: asyncio.Future[Decision] | None = None
+
+    def receive(self, answer: Decision | Exception) -> None:
+        self.answer = answer
+        if self.future is None or self.future.done():  # its caller was cancelled
+            return
+        if isinstance(answer, Exception):
+            self.future.set_exception(answer)
+        else:
+            self.future.set_result(answer)
 
 
 class _BaseUnits:
-    """Common base of units: the available units, and the last decision of the server.
+    """Common base of units: decisions by the units in hand, and the requests for more.
 
     The server has charged every unit before it is spent here, so all processes together never spend
     more than it grants. Units not spent within `keep` seconds are given back, so that a process
@@ -50,81 +63,73 @@ class _BaseUnits:
         calls: Calls,
         key: Key,
         limits: Sequence[Limit],
-        batch: int,
+        batch: int | None,
         keep: float,
+        peers: int | None,
         clock: Callable[[], float],
     ) -> None:
-        if batch < 1:
-            raise ValueError(f"batch must be a number of units, not {batch!r}")
+        for name, number in (("batch", batch), ("peers", peers)):
+            if number is not None and (not isinstance(number, int) or number < 1):
+                raise ValueError(f"{name} must be a whole number from 1, not {number!r}")
         words.refuse_no_limits(limits, key)
         sketches.refuse(limits)  # unspent units could not be given back
         self.key = key
         self._calls = calls
         self._limits = limits
-        self._batch = batch
         self._keep = keep
         self._clock = clock
-        self._grants: deque[_Grant] = deque()
-        self._expired: deque[_Grant] = deque()
-        # Costs of the waiting callers, which are requested together.
-        self._queue: deque[int] = deque()
-        # Last decision of the server, and the earliest time of the next request after a short
-        # grant.
+        self._batching = Batching(keep, batch, peers)
+        self._waiting: deque[_Waiter] = deque()
+        # `True` while a request is in flight.
+        self._requests = False
+        # Last decision of the server.
         self._last = Decision(True, 0, 0, 0, 0, limits=tuple(limits))
-        self._denied_until = 0.0
         # Time until which it is known that the policy has no FORCE.
         self._facts_until = 0.0
         forks.knows(self)
 
     def forked(self) -> None:
         """Forgets the units, which the parent process spends or gives back."""
-        self._grants.clear()
-        self._expired.clear()
-        self._queue.clear()
+        self._batching.forget()
+        self._waiting.clear()
+        self._requests = False
 
     @property
     def in_hand(self) -> int:
         """Number of units that can be spent without a call."""
-        now = self._clock()
-        return sum(grant.left for grant in self._grants if now < grant.until)
+        return self._batching.in_hand(self._clock())
 
-    def _spend(self, cost: int) -> Decision | None:
-        """Spends units. Returns None if there are not enough."""
+    def _demand(self, cost: int) -> Decision | None:
+        """Counts a take, and decides it if no call is needed."""
         now = self._clock()
-        while self._grants and (now >= self._grants[0].until or self._grants[0].left == 0):
-            grant = self._grants.popleft()
-            if grant.left:
-                self._expired.append(grant)
-        left = sum(grant.left for grant in self._grants)
-        if left < cost:
-            return None
-        wanted = cost
-        for grant in self._grants:
-            taken = min(grant.left, wanted)
-            grant.left -= taken
-            grant.spent += taken
-            wanted -= taken
-        return replace(
-            self._last,
-            allowed=True,
-            remaining=(self._last.remaining or 0) + left - cost,
-            wait_ms=0,
+        self._batching.demand(cost, now)
+        return self._decided(cost, now)
+
+    def _decided(self, cost: int, now: float) -> Decision | None:
+        batching, last = self._batching, self._last
+        if batching.spend(cost, now):
+            remaining = (last.remaining or 0) + batching.in_hand(now)
+            return last.but(allowed=True, remaining=remaining, wait_ms=0)
+        if batching.denies(cost, now):
+            return self._denied(cost, now)
+        return None
+
+    def _denied(self, cost: int, now: float) -> Decision:
+        wait = self._batching.wait(cost, now)
+        return self._last.but(
+            allowed=False,
+            remaining=self._batching.in_hand(now),
+            wait_ms=NEVER if wait is None else max(ceil(wait * 1000), 1),
         )
 
-    def _refused(self) -> Decision | None:
-        """Returns a denial while the server must not be asked again."""
-        return self._denied() if self._clock() < self._denied_until else None
+    def _is_due(self) -> bool:
+        """Returns `True` if a batch is to be requested before the units in hand are spent."""
+        return not self._requests and self._batching.is_due(self._clock())
 
-    def _denied(self) -> Decision:
-        left = max(self._denied_until - self._clock(), 0)
-        wait_ms = NEVER if self._last.wait_ms == NEVER else ceil(left * 1000)
-        return replace(self._last, allowed=False, remaining=self.in_hand, wait_ms=wait_ms)
-
-    def _wanted(self, cost: int) -> int:
-        """Returns the number of units to request: a batch, or the cost of all waiting callers."""
-        return max(self._batch, cost, sum(self._queue.copy()))
-
-    def _request(self, wanted: int) -> Call[Decision]:
+    def _request(self) -> tuple[Call[Decision], int, float]:
+        """Returns a request for units, their number, and the time."""
+        now = self._clock()
+        wanted = self._batching.wanted(sum(waiter.cost for waiter in self._waiting), now)
         call = self._calls.take(
             self.key,
             self._limits,
@@ -135,7 +140,7 @@ class _BaseUnits:
         )
         # During an outage each request is decided by itself, not a batch. Without an idempotency
         # key, units could not be given back.
-        return replace(call, without=None, unnamed=None)
+        return replace(call, without=None, unnamed=None), wanted, now
 
     def _facts(self) -> Call[Decision] | None:
         """Returns the call that asks if a policy has FORCE, or None if that is known."""
@@ -149,39 +154,50 @@ class _BaseUnits:
             raise CallError(waits.FORCED)
         self._facts_until = self._clock() + UNTRACKED
 
-    def _granted(self, decision: Decision, sent_at: float, wanted: int) -> None:
-        units = decision.granted or 0
-        assert decision.id is not None  # `_request` has one
-        self._last = replace(decision, granted=None, id=None, limits=tuple(self._limits))
-        if units:
-            # They were charged after `sent_at`, so they expire early rather than late.
-            self._grants.append(_Grant(decision.id, units, 0, sent_at + self._keep))
-        if units < wanted:
-            # The limit is exhausted. An immediate retry would be granted a unit or two, and a queue
-            # of callers that each wait for such a grant would only grow.
-            wait = self._keep if decision.wait is None else decision.wait
-            self._denied_until = self._clock() + max(wait, self._pause(decision.reset or 0.0))
-
-    def _pause(self, reset: float) -> float:
-        """Returns the seconds to pause after a short grant, longer than the limit needs for another
-        unit. The random part spreads processes that were denied together.
+    def _received(self, decision: Decision, wanted: int, sent_at: float) -> None:
+        """Records the reply to a request, and answers the waiting takes, first come, first served.
+        Those that came after a full grant was requested may have to wait for the next.
         """
-        return min(self._keep / 10, reset / 4) * uniform(1, 1.5)
+        assert decision.id is not None  # `_request` has one
+        self._requests = False
+        self._last = replace(decision, granted=None, id=None, limits=tuple(self._limits))
+        reply = Reply(
+            decision.id,
+            decision.granted or 0,
+            decision.limit or 0,
+            decision.remaining or 0,
+            decision.wait,
+            decision.reset or 0.0,
+        )
+        now = self._clock()
+        self._batching.received(reply, wanted, sent_at, now, random())
+        while self._waiting:
+            answer = self._decided(self._waiting[0].cost, now)
+            if answer is None:
+                break
+            self._waiting.popleft().receive(answer)
 
-    def _without(self, cost: int, error: Undecided) -> Decision:
+    def _failed(self, error: Exception) -> None:
+        """Answers all waiting takes after a request that failed."""
+        self._requests = False
+        self._batching.failed(self._clock())
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if isinstance(error, (UnavailableError, FullError)):
+                waiter.receive(self._without(waiter.cost, error))
+            else:
+                waiter.receive(error)
+
+    def _without(self, cost: int, error: Undecided) -> Decision | Exception:
         call = self._calls.take(self.key, self._limits, cost=cost, once=False)
         assert call.without is not None  # every take has one
-        return call.without(error).but(limits=tuple(self._limits))
+        try:
+            return call.without(error).but(limits=tuple(self._limits))
+        except RateLimitError as raised:  # `on_outage` is "raise"
+            return raised
 
-    def _settling(self, grant: _Grant) -> Call[Decision]:
+    def _settling(self, grant: Grant) -> Call[Decision]:
         return self._calls.settle(self.key, self._limits, id=grant.id, cost=grant.spent)
-
-    def _unspent(self) -> list[_Grant]:
-        """Removes and returns all grants that have unspent units."""
-        found = [*self._expired, *(grant for grant in self._grants if grant.left)]
-        self._expired.clear()
-        self._grants.clear()
-        return found
 
 
 def _checked(cost: int) -> None:
@@ -190,14 +206,16 @@ def _checked(cost: int) -> None:
 
 
 class Units(_BaseUnits):
-    """Units of a hot key, for threads:
-    `units = limiter.units("global", TokenBucket(10_000, 10_000), batch=100)`.
+    """Units of a hot key, for threads: `units = limiter.units("global", TokenBucket(10_000,
+    10_000))`.
 
-    `units.take()` for each request sends one call for `batch` requests. `close`, or a `with` block,
-    gives unspent units back.
+    `units.take()` for each request sends one call for a batch of requests. A thread requests the
+    next batch before the last one is spent, and gives back units that expire. `close`, or a `with`
+    block, gives the rest back.
     """
 
-    _lock = forks.lock()
+    # Guards everything, and is notified when a request ends.
+    _changed = forks.condition()
 
     def __init__(self, do: Callable[[Call[Any]], Any], *terms: Any) -> None:
         super().__init__(*terms)
@@ -206,39 +224,105 @@ class Units(_BaseUnits):
 
     def forked(self) -> None:
         super().forked()
-        forks.forget(self, "_lock")
+        forks.forget(self, "_changed")
+        self._works = False
+        self._alarm: threading.Timer | None = None
 
     def take(self, cost: int = 1) -> Decision:
         _checked(cost)
-        self._queue.append(cost)
-        with self._lock:  # one caller requests units, the others wait for them
+        with self._changed:
+            decision = self._demand(cost)
+            if self._batching.has_expired or self._is_due():
+                self._start_work()
+            if decision is not None:
+                return decision
+            waiter = _Waiter(cost)
+            self._waiting.append(waiter)
             try:
-                return self._taken(cost)
+                while waiter.answer is None:
+                    # One of the waiting threads requests units for all of them.
+                    if self._requests:
+                        self._changed.wait()
+                    else:
+                        self._fetch()
             finally:
-                self._queue.remove(cost)
+                if waiter in self._waiting:  # it was interrupted, by a signal for example
+                    self._waiting.remove(waiter)
+        if isinstance(waiter.answer, Exception):
+            raise waiter.answer
+        return waiter.answer
 
-    def _taken(self, cost: int) -> Decision:
-        decision = self._spend(cost) or self._refused()
-        if decision is not None:
-            return decision
+    def _fetch(self) -> None:
+        """Requests units and answers the waiting takes. Releases the lock during the calls."""
+        self._requests = True
         try:
             facts = self._facts()
             if facts is not None:
-                self._refuse_forced(self._do(facts))
-            sent_at, wanted = self._clock(), self._wanted(cost)
-            self._granted(self._do(self._request(wanted)), sent_at, wanted)
-        except (UnavailableError, FullError) as error:
-            return self._without(cost, error)
-        while self._expired:
-            with suppress(RateLimitError):  # otherwise the usage recovers by itself
-                self._do(self._settling(self._expired.popleft()))
-        return self._spend(cost) or self._denied()
+                self._refuse_forced(self._unlocked(facts))
+            call, wanted, sent_at = self._request()
+            self._received(self._unlocked(call), wanted, sent_at)
+            self._set_alarm()
+        except Exception as error:
+            self._failed(error)
+        finally:
+            self._requests = False
+            self._changed.notify_all()
+
+    def _unlocked(self, call: Call[Any]) -> Any:
+        self._changed.release()
+        try:
+            return self._do(call)
+        finally:
+            self._changed.acquire()
+
+    def _start_work(self) -> None:
+        if not self._works:
+            thread = threading.Thread(target=self._work, name="units", daemon=True)
+            self._works = _started(thread)
+
+    def _work(self) -> None:
+        """Gives expired units back, and requests a batch if it is due."""
+        with self._changed:
+            try:
+                if self._is_due():
+                    self._fetch()
+                self._give_back(self._batching.expired())
+            finally:
+                self._works = False
+                self._changed.notify_all()
+
+    def _set_alarm(self) -> None:
+        """Starts a timer that gives the oldest units back even if no take follows."""
+        until = self._batching.expires_at
+        if self._alarm is None and until is not None:
+            wait = max(until - self._clock(), 0.001)
+            # A timer does not keep abandoned units alive.
+            alarm = threading.Timer(wait, _expire, [ref(self)])
+            alarm.daemon = True
+            self._alarm = alarm if _started(alarm) else None
+
+    def _expire(self) -> None:
+        with self._changed:
+            self._alarm = None
+            self._batching.in_hand(self._clock())
+            self._set_alarm()
+            if self._batching.has_expired:
+                self._start_work()
+
+    def _give_back(self, grants: Sequence[Grant]) -> None:
+        for grant in grants:
+            if grant.left:
+                with suppress(RateLimitError):  # otherwise the usage recovers by itself
+                    self._unlocked(self._settling(grant))
 
     def close(self) -> None:
-        with self._lock:
-            for grant in self._unspent():
-                with suppress(RateLimitError):
-                    self._do(self._settling(grant))
+        with self._changed:
+            while self._requests or self._works:
+                self._changed.wait()
+            if self._alarm is not None:
+                self._alarm.cancel()
+                self._alarm = None
+            self._give_back(self._batching.rest())
 
     def __enter__(self) -> Units:
         return self
@@ -247,63 +331,121 @@ class Units(_BaseUnits):
         self.close()
 
 
+def _started(thread: threading.Thread) -> bool:
+    """Starts a thread. Returns `False` if the interpreter shuts down, when none can start."""
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _expire(units: ref[Units]) -> None:
+    found = units()
+    if found is not None:
+        found._expire()
+
+
 class AsyncUnits(_BaseUnits):
     """Units of a hot key, for asyncio: `await units.take()`, and `await units.close()` or
-    `async with`.
+    `async with`. A task requests the next batch before the last one is spent.
     """
 
     def __init__(self, do: Callable[[Call[Any]], Awaitable[Any]], *terms: Any) -> None:
         super().__init__(*terms)
         self._do = do
-        # Event loop of the lock.
+        # Event loop of the tasks, the timer and the waiting takes.
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._alarm: asyncio.TimerHandle | None = None
 
-    def _guard(self) -> asyncio.Lock:
+    def forked(self) -> None:
+        super().forked()
+        self._loop = None
+
+    def _in_loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            self._loop, self._lock = loop, asyncio.Lock()
-            self._queue.clear()
-        return self._lock
+            # Requests and timers of another event loop do not run on.
+            self._loop, self._alarm, self._requests = loop, None, False
+            self._tasks.clear()
+            self._waiting.clear()
+        return loop
 
     @pending
     async def take(self, cost: int = 1) -> Decision:
         # There is no await in between, so spending units needs no lock.
         _checked(cost)
-        decision = self._spend(cost) or self._refused()
+        loop = self._in_loop()
+        decision = self._demand(cost)
+        if self._batching.has_expired:
+            self._start(self._give_back(self._batching.expired()))
         if decision is not None:
+            if self._is_due():
+                self._start_fetching()
             return decision
-        guard = self._guard()
-        self._queue.append(cost)
+        waiter = _Waiter(cost, future=loop.create_future())
+        self._waiting.append(waiter)
+        if not self._requests:
+            self._start_fetching()
+        assert waiter.future is not None
         try:
-            async with guard:  # one caller requests units, the others wait for them
-                return await self._taken(cost)
+            return await waiter.future
         finally:
-            with suppress(ValueError):  # cleared by another event loop
-                self._queue.remove(cost)
+            if waiter in self._waiting:  # it was cancelled
+                self._waiting.remove(waiter)
 
-    async def _taken(self, cost: int) -> Decision:
-        decision = self._spend(cost) or self._refused()
-        if decision is not None:
-            return decision
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _start_fetching(self) -> None:
+        self._requests = True
+        self._start(self._fetch())
+
+    async def _fetch(self) -> None:
+        """Requests units until every waiting take is answered."""
         try:
             facts = self._facts()
             if facts is not None:
                 self._refuse_forced(await self._do(facts))
-            sent_at, wanted = self._clock(), self._wanted(cost)
-            self._granted(await self._do(self._request(wanted)), sent_at, wanted)
-        except (UnavailableError, FullError) as error:
-            return self._without(cost, error)
-        while self._expired:
-            with suppress(RateLimitError):  # otherwise the usage recovers by itself
-                await self._do(self._settling(self._expired.popleft()))
-        return self._spend(cost) or self._denied()
+            call, wanted, sent_at = self._request()
+            self._received(await self._do(call), wanted, sent_at)
+            self._set_alarm()
+        except Exception as error:
+            self._failed(error)
+        if self._waiting:
+            self._start_fetching()
+
+    def _set_alarm(self) -> None:
+        """Starts a timer that gives the oldest units back even if no take follows."""
+        until = self._batching.expires_at
+        if self._alarm is None and until is not None:
+            wait = max(until - self._clock(), 0.001)
+            self._alarm = asyncio.get_running_loop().call_later(wait, self._expire)
+
+    def _expire(self) -> None:
+        self._alarm = None
+        self._batching.in_hand(self._clock())
+        self._set_alarm()
+        if self._batching.has_expired:
+            self._start(self._give_back(self._batching.expired()))
+
+    async def _give_back(self, grants: Sequence[Grant]) -> None:
+        for grant in grants:
+            if grant.left:
+                with suppress(RateLimitError):  # otherwise the usage recovers by itself
+                    await self._do(self._settling(grant))
 
     async def close(self) -> None:
-        async with self._guard():
-            for grant in self._unspent():
-                with suppress(RateLimitError):
-                    await self._do(self._settling(grant))
+        self._in_loop()
+        while self._tasks:
+            await asyncio.wait(self._tasks.copy())
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        await self._give_back(self._batching.rest())
 
     async def __aenter__(self) -> AsyncUnits:
         return self

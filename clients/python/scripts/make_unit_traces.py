@@ -1,0 +1,116 @@
+"""Writes clients/units.json: choices of batches of units, which all packages make.
+
+python scripts/make_unit_traces.py
+"""
+
+import json
+import random
+from pathlib import Path
+
+from redis_ratelimit.batching import Batching, Reply
+
+TABLE = Path(__file__).parents[2] / "units.json"
+ABOUT = {
+    "options": "keep, batch and peers",
+    "steps": "each is a time in seconds, a call of the batching, its arguments, and its result",
+    "take": "cost: demand, spend and denies; the result is spent, denied with the wait, or asked",
+    "spend": "the cost of a take that waited: the units in hand",
+    "due": "the result of is_due",
+    "wanted": "waiting units: the units to request",
+    "received": "a reply, wanted, sent_at and random: the units in hand",
+    "failed": "a request without a reply",
+    "expired": "the settled grants: id and spent units",
+}
+# Name, options, limit, units recovered per second, takes per second, and seconds of a round trip.
+CASES = [
+    ("half of the limit", {"peers": 4}, 1000, 1000, 500, 0.0005),
+    ("twice the limit", {"peers": 4}, 400, 400, 800, 0.0005),
+    ("small limit", {}, 10, 1, 4, 0.01),
+    ("far server", {"peers": 2}, 2000, 2000, 300, 0.05),
+    ("small batch", {"batch": 7}, 10_000, 10_000, 200, 0.002),
+    ("short keep", {"keep": 0.2, "peers": 1}, 500, 50, 100, 0.005),
+    ("exhausted limit", {"peers": 1}, 60, 0.001, 100, 0.001),
+]
+STEPS = 160
+
+
+def trace(options: dict[str, float], numbers: tuple[float, ...], seed: int) -> list[list[object]]:
+    limit, recovery, rate, trip = numbers
+    chance = random.Random(seed)
+    keep, batch, peers = (options.get(name) for name in ("keep", "batch", "peers"))
+    batching = Batching(
+        1.0 if keep is None else keep,
+        None if batch is None else int(batch),
+        None if peers is None else int(peers),
+    )
+    now, used, used_at = 100.0, 0.0, 100.0
+    steps: list[list[object]] = []
+
+    def step(name: str, *terms: object) -> None:
+        steps.append([now, name, *terms])
+
+    while len(steps) < STEPS:
+        pause = chance.random() < 0.02
+        now = round(now + (1.3 if pause else chance.expovariate(rate)), 6)
+        cost = chance.choice([1, 1, 1, 1, 1, 1, 2, 3])
+        batching.demand(cost, now)
+        waiting = 0
+        if batching.spend(cost, now):
+            step("take", cost, "spent", batching.in_hand(now))
+        elif batching.denies(cost, now):
+            wait = batching.wait(cost, now)
+            step("take", cost, "denied", None if wait is None else round(wait, 6))
+        else:
+            waiting = cost
+            step("take", cost, "asked", batching.in_hand(now))
+        if batching.has_expired:
+            step("expired", [[str(one.id), one.spent] for one in batching.expired()])
+        due = batching.is_due(now)
+        step("due", due)
+        if not waiting and not due:
+            continue
+        wanted = batching.wanted(waiting, now)
+        step("wanted", waiting, wanted)
+        sent_at, now = now, round(now + trip * chance.uniform(0.8, 1.5), 6)
+        if chance.random() < 0.05:
+            batching.failed(now)
+            step("failed")
+            continue
+        used, used_at = max(used - (now - used_at) * recovery, 0.0), now
+        granted = min(int(limit - used), wanted)
+        used += granted
+        wait = 0.0 if granted else round((1 - (limit - used)) / recovery, 3)
+        reply = Reply(
+            f"id{len(steps)}",
+            granted,
+            int(limit),
+            int(limit - used),
+            wait,
+            round(used / recovery, 3),
+        )
+        jitter = round(chance.random(), 3)
+        batching.received(reply, wanted, sent_at, now, jitter)
+        terms = (reply.id, granted, reply.limit, reply.remaining, wait, reply.reset)
+        step("received", *terms, wanted, sent_at, jitter, batching.in_hand(now))
+        if waiting and batching.spend(waiting, now):
+            step("spend", waiting, batching.in_hand(now))
+    return steps
+
+
+def text() -> str:
+    """Returns the table, a step a line."""
+    cases = []
+    for seed, (name, options, *numbers) in enumerate(CASES):
+        steps = ",\n   ".join(
+            json.dumps(step, separators=(",", ":")) for step in trace(options, tuple(numbers), seed)
+        )
+        cases.append(
+            f'  {{"name": {json.dumps(name)}, "options": {json.dumps(options)}, "steps": [\n'
+            f"   {steps}\n  ]}}"
+        )
+    listed = ",\n".join(cases)
+    return f'{{\n "about": {json.dumps(ABOUT)},\n "cases": [\n{listed}\n ]\n}}\n'
+
+
+if __name__ == "__main__":
+    TABLE.write_text(text())

@@ -1,0 +1,59 @@
+"""Choices of batches of units, by the table that all packages share."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redis_ratelimit.batching import Batching, Reply
+
+PACKAGE = Path(__file__).parents[1]
+TABLE = json.loads((PACKAGE.parent / "units.json").read_text())
+
+
+@pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["name"])
+def test_choices_are_those_of_the_table(case: Any) -> None:
+    options = {"keep": 1.0, **case["options"]}
+    batching = Batching(**options)
+    for number, (now, name, *terms) in enumerate(case["steps"]):
+        where = f"step {number} at {now}"
+        *arguments, expected = [None, *terms] if name == "failed" else terms
+        if name == "take":
+            cost, outcome = arguments
+            batching.demand(cost, now)
+            if batching.spend(cost, now):
+                assert (outcome, batching.in_hand(now)) == ("spent", expected), where
+            elif batching.denies(cost, now):
+                assert outcome == "denied", where
+                assert batching.wait(cost, now) == pytest.approx(expected, abs=2e-6), where
+            else:
+                assert (outcome, batching.in_hand(now)) == ("asked", expected), where
+        elif name == "spend":
+            assert batching.spend(arguments[0], now), where
+            assert batching.in_hand(now) == expected, where
+        elif name == "due":
+            assert batching.is_due(now) is expected, where
+        elif name == "wanted":
+            assert batching.wanted(arguments[0], now) == expected, where
+        elif name == "received":
+            *reply, wanted, sent_at, random = arguments
+            batching.received(Reply(*reply), wanted, sent_at, now, random)
+            assert batching.in_hand(now) == expected, where
+        elif name == "failed":
+            batching.failed(now)
+        else:
+            assert name == "expired"
+            assert [[one.id, one.spent] for one in batching.expired()] == expected, where
+
+
+def test_table_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location(
+        "make_unit_traces", PACKAGE / "scripts/make_unit_traces.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert json.loads(made.text()) == TABLE
