@@ -1,0 +1,268 @@
+"""Simulation of processes that spend units of one limit, which they request in batches.
+
+The law: the server charges every unit before it is spent, so all processes together never spend
+more than the limit. `run` raises AssertionError if that does not hold after every event.
+
+The bound: a process that requests batches of b units sends 1 / b calls a decision, and n processes
+have up to n x b units in hand, so that for any algorithm
+
+    calls per decision x (units in hand / capacity) >= processes / capacity
+
+The processes choose by the code of the package for Python (`redis_ratelimit.batching`). The server
+is a token bucket as large as a second of its refill. Times and demand are simulated: the demand is
+a Poisson process, denied calls are not repeated, and a call and its reply each take half of a round
+trip. The same seed gives the same figures.
+"""
+
+import heapq
+import random
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from redis_ratelimit.batching import Batching, Grant, Reply
+
+# Seconds of each run, and of its start that only `admitted` counts.
+SECONDS, WARM = 10.0, 2.0
+KEEP = 1.0
+# Bursts: seconds with demand, and share of the time that has any.
+BURST, BURSTS = 1.0, 0.2
+SKEW = 1.5
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Processes, and their demand of a limit, in units per second."""
+
+    processes: int
+    limit: int
+    demand: float
+    round_trip: float = 0.0005
+    tells_peers: bool = False
+    skewed: bool = False
+    bursty: bool = False
+    seconds: float = SECONDS
+
+    @property
+    def least_calls(self) -> float:
+        """Lower bound of the calls a thousand decisions, by the largest batch. All processes
+        together have no more than the limit in hand.
+        """
+        share = 4 * self.processes if self.tells_peers else max(100, self.processes)
+        return 1000 / max(self.limit / share, 1)
+
+
+@dataclass
+class Figures:
+    """Counts of a run."""
+
+    takes: int = 0
+    granted: int = 0
+    calls: int = 0
+    waited: list[float] = field(default_factory=list)
+    # Units spent from the start, and those that a single bucket would have granted.
+    spent: int = 0
+    ideal: int = 0
+    # Units that would not have fitted into the bucket at the instant at which they were spent.
+    late: int = 0
+
+    @property
+    def calls_per_thousand(self) -> float:
+        return 1000 * self.calls / self.takes
+
+    @property
+    def calls_per_thousand_granted(self) -> float:
+        return 1000 * self.calls / self.granted
+
+    @property
+    def without_waiting(self) -> float:
+        return 1 - len(self.waited) / self.takes
+
+    @property
+    def p99_ms(self) -> float:
+        rank = self.takes // 100
+        return sorted(self.waited)[-rank - 1] * 1000 if rank < len(self.waited) else 0.0
+
+    @property
+    def admitted(self) -> float:
+        """Share of what a single bucket would have admitted."""
+        return self.spent / self.ideal
+
+
+class Bucket:
+    """Token bucket of the server."""
+
+    def __init__(self, capacity: float, refill: float) -> None:
+        self.capacity = capacity
+        self._refill = refill
+        self._used = 0.0
+        self._at = 0.0
+        # Lowest usage since a time, with both ascending.
+        self._lows: list[tuple[float, float]] = []
+
+    def take(self, units: int, now: float) -> tuple[int, int, float, float]:
+        """Grants up to `units`. Returns how many, the remaining units, the wait and the reset."""
+        self._advance(now)
+        granted = min(units, int(self.capacity - self._used + 1e-6))
+        self._used += granted
+        free = self.capacity - self._used
+        return granted, int(free + 1e-6), max(1 - free, 0) / self._refill, self._used / self._refill
+
+    def settle(self, unspent: int, charged_at: float, now: float) -> None:
+        """Gives back what has not recovered by itself since it was charged."""
+        self._advance(now)
+        place = bisect_right(self._lows, charged_at, key=lambda low: low[0])
+        lowest = self._lows[place][1] if place < len(self._lows) else self._used
+        self._used -= min(unspent, lowest)
+        self._advance(now)
+
+    def _advance(self, now: float) -> None:
+        self._used = max(0.0, self._used - (now - self._at) * self._refill)
+        self._at = now
+        while self._lows and self._lows[-1][1] >= self._used:
+            self._lows.pop()
+        self._lows.append((now, self._used))
+
+
+class _Process:
+    def __init__(self, batching: Batching, share: float) -> None:
+        self.batching = batching
+        # Share of the demand, and the start of the first burst.
+        self.share = share
+        self.burst_at = 0.0
+        self.requests = False
+        # Times of the waiting takes.
+        self.waiting: deque[float] = deque()
+
+
+class _Run:
+    def __init__(self, fleet: Fleet, seed: int) -> None:
+        self.fleet = fleet
+        self.chance = random.Random(seed)
+        self.figures = Figures()
+        capacity = float(fleet.limit)
+        self.server = Bucket(capacity, fleet.limit)
+        self.ideal = Bucket(capacity, fleet.limit)
+        self.replayed = Bucket(capacity, fleet.limit)
+        peers = fleet.processes if fleet.tells_peers else None
+        self.processes = [
+            _Process(Batching(KEEP, peers=peers), rank**-SKEW if fleet.skewed else 1.0)
+            for rank in range(1, fleet.processes + 1)
+        ]
+        for process in self.processes:
+            process.burst_at = self.chance.random() * BURST / BURSTS
+        self.charged_at: list[float] = []
+        self.charged = 0
+        # Events: time, number, and what happens then.
+        self.events: list[tuple[float, int, str, _Process, tuple[float, ...] | Grant]] = []
+        self.number = 0
+
+    def later(
+        self, at: float, what: str, process: _Process, data: tuple[float, ...] | Grant = ()
+    ) -> None:
+        self.number += 1
+        heapq.heappush(self.events, (at, self.number, what, process, data))
+
+    def call(
+        self, now: float, what: str, process: _Process, data: tuple[float, ...] | Grant
+    ) -> None:
+        self.figures.calls += now >= WARM
+        self.later(now + self.fleet.round_trip / 2, what, process, data)
+
+    def request(self, process: _Process, now: float) -> None:
+        process.requests = True
+        wanted = process.batching.wanted(len(process.waiting), now)
+        self.call(now, "request", process, (wanted, now))
+
+    def spend(self, began: float, now: float) -> None:
+        figures = self.figures
+        figures.spent += 1
+        figures.granted += began >= WARM
+        figures.late += 1 - self.replayed.take(1, now)[0]
+        assert figures.spent <= self.charged <= self.fleet.limit * (1 + now) + 1e-3
+
+    def demand(self) -> Iterator[tuple[float, _Process]]:
+        fleet, chance = self.fleet, self.chance
+        shares = list(accumulate(process.share for process in self.processes))
+        rate = fleet.demand / BURSTS if fleet.bursty else fleet.demand
+        now = 0.0
+        while True:
+            now += chance.expovariate(rate)
+            process = self.processes[bisect_right(shares, chance.random() * shares[-1])]
+            if not fleet.bursty or (now + process.burst_at) % (BURST / BURSTS) < BURST:
+                yield now, process
+
+    def take(self, process: _Process, now: float) -> None:
+        self.figures.takes += now >= WARM
+        self.figures.ideal += self.ideal.take(1, now)[0]
+        batching = process.batching
+        batching.demand(1, now)
+        if batching.spend(1, now):
+            self.spend(now, now)
+            if not process.requests and batching.is_due(now):
+                self.request(process, now)
+        elif not batching.denies(1, now):
+            process.waiting.append(now)
+            if not process.requests:
+                self.request(process, now)
+
+    def happen(
+        self, what: str, process: _Process, data: tuple[float, ...] | Grant, now: float
+    ) -> None:
+        batching = process.batching
+        if isinstance(data, Grant):
+            self.server.settle(data.left, self.charged_at[int(data.id)], now)
+            self.charged -= data.left
+        elif what == "request":
+            wanted, sent_at = data
+            reply = self.server.take(int(wanted), now)
+            self.charged += reply[0]
+            self.charged_at.append(now)
+            answer = (len(self.charged_at) - 1, *reply, wanted, sent_at)
+            self.later(now + self.fleet.round_trip / 2, "reply", process, answer)
+        elif what == "reply":
+            number, granted, remaining, wait, reset, wanted, sent_at = data
+            read = Reply(
+                str(int(number)), int(granted), self.fleet.limit, int(remaining), wait, reset
+            )
+            batching.received(read, int(wanted), sent_at, now, self.chance.random())
+            process.requests = False
+            if granted:
+                self.later(sent_at + KEEP, "expiry", process)
+            self.answer(process, now)
+            if process.waiting or batching.is_due(now):
+                self.request(process, now)
+        else:
+            batching.in_hand(now)
+            for grant in batching.expired():
+                if grant.left:
+                    self.call(now, "settle", process, grant)
+
+    def answer(self, process: _Process, now: float) -> None:
+        while process.waiting:
+            began = process.waiting[0]
+            if process.batching.spend(1, now):
+                self.spend(began, now)
+            elif not process.batching.denies(1, now):
+                return
+            process.waiting.popleft()
+            if began >= WARM:
+                self.figures.waited.append(now - began)
+
+    def whole(self) -> Figures:
+        demand = self.demand()
+        at, process = next(demand)
+        while at < self.fleet.seconds:
+            if self.events and self.events[0][0] <= at:
+                now, _, what, other, data = heapq.heappop(self.events)
+                self.happen(what, other, data, now)
+            else:
+                self.take(process, at)
+                at, process = next(demand)
+        return self.figures
+
+
+def run(fleet: Fleet, seed: int = 1) -> Figures:
+    return _Run(fleet, seed).whole()
