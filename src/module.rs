@@ -23,11 +23,11 @@ use std::ffi::{CStr, CString, c_int};
 #[global_allocator]
 static ALLOCATOR: redis::memory::ServerAllocator = redis::memory::ServerAllocator;
 
-/// The module's name: its settings are `ratelimit.*`.
+/// Name of the module, which prefixes its settings: `ratelimit.*`.
 const NAME: &CStr = c"ratelimit";
 
-/// A row of the table of commands: its name and handler, what it does to which keys, its arity and arguments, and two
-/// lines for COMMAND DOCS.
+/// Row of the table of commands: name and handler, access to which keys, arity, arguments, and the summary and
+/// complexity for COMMAND DOCS.
 macro_rules! command {
     (
         $name:literal = $handler:path, $access:ident on $keys:ident, arity $arity:literal, $args:ident,
@@ -61,7 +61,7 @@ macro_rules! command {
     }};
 }
 
-/// Every command that this server has.
+/// Returns the commands to register.
 fn commands() -> impl Iterator<Item = &'static Command> + Clone {
     let of_their_own = ALGORITHMS.iter().chain(COMMANDS);
     of_their_own.chain((settings::CELL_COMPAT.get() != 0).then_some(&CL_THROTTLE))
@@ -77,10 +77,10 @@ macro_rules! commands {
     };
 }
 
-/// The commands of one algorithm each.
+/// Commands of one algorithm each.
 static ALGORITHMS: &[Command] = rl_take::command_lines!(commands, {});
 
-/// All others.
+/// All other commands.
 static COMMANDS: &[Command] = &[
     command! {
         c"rl.acquire" = rl_acquire::acquire, TakeOrWait on First, arity -5, ACQUIRE,
@@ -123,7 +123,7 @@ static COMMANDS: &[Command] = &[
         c"O(1), and O(N) with N up to 100 leases"
     },
     command! {
-        c"rl.top" = rl_top::top, Notes on None, arity -1, TOP,
+        c"rl.top" = rl_top::top, ReadStatistics on None, arity -1, TOP,
         c"Lists the keys that this server has denied most, in all or recently; RESET forgets the denials.",
         c"O(N + M log M) with N the number of remembered keys and M the number of returned ones"
     },
@@ -148,17 +148,17 @@ static COMMANDS: &[Command] = &[
         c"O(N) with N the number of limits, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.policyset" = rl_policies::set, Govern on None, arity -3, POLICY_SET,
+        c"rl.policyset" = rl_policies::set, ManagePolicies on None, arity -3, POLICY_SET,
         c"Sets a policy: a named list of limits that the server keeps. Returns the version that stands.",
         c"O(N) with N the number of its limits"
     },
     command! {
-        c"rl.policyscale" = rl_policies::scale, Govern on None, arity -3, POLICY_SCALE,
+        c"rl.policyscale" = rl_policies::scale, ManagePolicies on None, arity -3, POLICY_SCALE,
         c"Multiplies the limits of a policy by a factor from 0 to 1000, until it is changed or for a duration.",
         c"O(N) with N the number of its limits"
     },
     command! {
-        c"rl.policydel" = rl_policies::delete, Govern on None, arity -2, POLICY_DELETE,
+        c"rl.policydel" = rl_policies::delete, ManagePolicies on None, arity -2, POLICY_DELETE,
         c"Deletes policies, or a policy of one version only; returns how many existed.",
         c"O(N) with N the number of names"
     },
@@ -184,14 +184,14 @@ static COMMANDS: &[Command] = &[
     },
 ];
 
-/// The last, and only with cell-compat.
+/// Command of redis-cell, registered only if the setting `cell-compat` is on.
 static CL_THROTTLE: Command = command! {
     c"cl.throttle" = rl_throttle::throttle, Take on First, arity -5, THROTTLE,
     c"Another name of RL.THROTTLE.",
     c"O(1)"
 };
 
-/// Only in debug builds: to prove that the guard holds, and that a decision allocates nothing.
+/// Commands of debug builds, for tests of the guard and of allocations.
 #[cfg(debug_assertions)]
 static FOR_TESTS: &[Command] = &[
     command! {
@@ -228,10 +228,10 @@ fn allocations(
 }
 
 guard::entry_point! {
-    /// Loads the module: called by the server (Redis, or Valkey, which knows both names).
+    /// Loads the module. Called by the server; Valkey accepts this name too.
     ///
     /// # Safety
-    /// For the server alone.
+    /// Only the server may call it.
     #[unsafe(no_mangle)]
     #[allow(non_snake_case, reason = "the name that servers look for")]
     pub unsafe fn RedisModule_OnLoad(
@@ -275,22 +275,22 @@ unsafe fn start(ctx: *mut raw::RedisModuleCtx, argv: *mut *mut raw::RedisModuleS
     if loaded.is_ok() { api::OK } else { api::ERR }
 }
 
-/// Logs in one line what an older server lacks.
+/// Logs the features that this server lacks, in one line.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
-unsafe fn log_what_is_lacking(ctx: *mut raw::RedisModuleCtx) {
-    let lacking = [
+unsafe fn log_missing_features(ctx: *mut raw::RedisModuleCtx) {
+    let features = [
         (api::api!(RedisModule_RegisterNumericConfig).is_none(), "CONFIG (settings are module arguments only)"),
         (api::api!(RedisModule_SetCommandInfo).is_none(), "COMMAND DOCS"),
         (api::api!(RedisModule_ReplyWithMap).is_none(), "maps in RESP3 (RL.INFO and RL.POLICYGET reply flat arrays)"),
         (api::api!(RedisModule_SetCommandACLCategories).is_none(), "ACL categories (grant commands by name)"),
         (api::api!(RedisModule_CachedMicroseconds).is_none(), "a clock that stands still in MULTI and scripts"),
     ];
-    let lacking: Vec<&str> = lacking.into_iter().filter_map(|(lacks, what)| lacks.then_some(what)).collect();
-    if !lacking.is_empty() {
+    let missing: Vec<&str> = features.into_iter().filter_map(|(is_missing, name)| is_missing.then_some(name)).collect();
+    if !missing.is_empty() {
         // SAFETY: the caller guarantees the context.
-        unsafe { log(ctx, c"notice", &format!("this server lacks, for modules: {}", lacking.join(", "))) };
+        unsafe { log(ctx, c"notice", &format!("this server lacks, for modules: {}", missing.join(", "))) };
     }
 }
 
@@ -332,7 +332,7 @@ unsafe fn load(
         redis::waiting_callbacks::register(waiting::CALLBACKS);
         redis::server_events::watch(ctx);
         redis::bus::join(ctx);
-        log_what_is_lacking(ctx);
+        log_missing_features(ctx);
     }
     Ok(())
 }

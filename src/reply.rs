@@ -1,5 +1,5 @@
-//! Replies to calls. A reply is complete before a byte of it is sent. Only maps differ between RESP2 and RESP3. Negative
-//! values of replies are made here and nowhere else.
+//! Replies to calls. A reply is complete before any of it is sent. Only maps differ between RESP2 and RESP3. All
+//! negative values in replies are created here.
 
 use ratelimit_core::algorithm::leases::Token;
 use ratelimit_core::policy::{EffectivePolicy, PolicyFacts};
@@ -7,12 +7,12 @@ use ratelimit_core::space_saving::Heavy;
 use ratelimit_core::{Amount, Decision, InfoField, Span, Timestamp, UsageKind, Verdict};
 use redis_module_macros::RedisValue;
 
-/// Reply to a call that did not fail.
+/// Reply to a call, other than an error.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// Decision.
+    /// Row of integers, such as a decision.
     Row(Row),
-    /// 1 if all passed and the wait in milliseconds, then the decisions.
+    /// 1 if all keys grant the call (else 0), the wait in milliseconds, then the decisions.
     Rows([i64; 2], Vec<Row>),
     /// Integer.
     Integer(i64),
@@ -22,7 +22,7 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// Rows of fields, which the SDK sends.
     Table(Vec<Vec<Field>>),
-    /// Pairs of name and reply: a flat array in RESP2. A map of the SDK is sorted by name, which this is not.
+    /// Pairs of name and reply, in this order; a flat array in RESP2. The SDK would sort a map by name.
     Map(Vec<(&'static str, Reply)>),
     /// Null.
     Null,
@@ -96,8 +96,8 @@ impl Reply {
         Reply::Rows([i64::from(allowed), wait.map_or(0, wait_ms)], decisions)
     }
 
-    /// `[allowed, wait_ms, [decision, ...]]` of limits that may have names, and the name and version of their policy. Of
-    /// one that has a limit with FORCE, that word is the last: the denial may have been charged.
+    /// `[allowed, wait_ms, [decision, ...]]` of limits that may have names, and the name and version of their policy.
+    /// If a limit of the policy has FORCE, that word is last, because a denial may have been charged.
     pub fn each(verdict: Verdict, decisions: Vec<Reply>, policy: Option<&EffectivePolicy>) -> Reply {
         let allowed = Reply::Integer(i64::from(verdict.allowed()));
         let mut replies = vec![allowed, Reply::Integer(wait_ms(verdict)), Reply::Array(decisions)];
@@ -108,14 +108,14 @@ impl Reply {
         Reply::Array(replies)
     }
 
-    /// A decision, and behind it the name of its limit.
+    /// Decision, followed by the name of its limit.
     pub fn named(decision: Row, name: Option<&[u8]>) -> Reply {
         let Some(name) = name else { return Reply::Row(decision) };
         let integers = decision.integers().iter().copied().map(Reply::Integer);
         Reply::Array(integers.chain([Reply::Bytes(name.into())]).collect())
     }
 
-    /// The version of a policy.
+    /// Version of a policy.
     pub fn version(version: u64) -> Reply {
         Reply::Integer(integer(version))
     }
@@ -146,8 +146,8 @@ impl Reply {
         ])
     }
 
-    /// 0 if the call passes; if it is denied, the milliseconds after which it passes, -1 if never. The hold of a call
-    /// that passes is not in it: more than 0 would be read as a denial.
+    /// Returns 0 if the call is granted, else the milliseconds after which it may be, or -1 if never. Does not contain
+    /// the hold of a granted call, because clients interpret a positive number as a denial.
     pub fn delay(verdict: Verdict) -> Reply {
         Reply::Integer(delay_ms(verdict))
     }
@@ -169,12 +169,12 @@ impl Reply {
         Reply::Row(Row { integers, length: 5 })
     }
 
-    /// A duration in milliseconds, rounded up.
+    /// Duration in milliseconds, rounded up.
     pub fn millis(span: Span) -> Reply {
         Reply::Integer(millis(span))
     }
 
-    /// A count.
+    /// Count.
     pub fn count(count: usize) -> Reply {
         Reply::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
@@ -190,7 +190,7 @@ impl Reply {
         Reply::Table(keys.iter().map(row).collect())
     }
 
-    /// `[holder, cost, waited_ms, left_ms]`: a call that waits for a lease; -1 for as long as it takes.
+    /// `[holder, cost, waited_ms, left_ms]` of a call that waits for a lease; -1 if it waits without a timeout.
     pub fn waiter(holder: Box<[u8]>, cost: Amount, waited: Span, left: Option<Span>) -> Reply {
         Reply::Array(vec![
             Reply::Bytes(holder),
@@ -232,7 +232,7 @@ impl Reply {
         }
     }
 
-    /// Milliseconds since the epoch, as PEXPIRETIME has them.
+    /// Milliseconds since the epoch, like PEXPIRETIME.
     fn instant(instant: Timestamp) -> Reply {
         Reply::Integer(integer(instant.floor_millis()))
     }
@@ -242,7 +242,7 @@ impl Reply {
     }
 }
 
-/// Returns 0 if a call passes; else as [`wait_ms`].
+/// Returns 0 if a call is granted, else [`wait_ms`].
 #[inline(always)]
 fn delay_ms(verdict: Verdict) -> i64 {
     if verdict.allowed() { 0 } else { wait_ms(verdict) }
@@ -256,7 +256,7 @@ fn wait_ms(verdict: Verdict) -> i64 {
     }
 }
 
-/// Returns the milliseconds for which a policy is still scaled; -1 for good.
+/// Returns the remaining milliseconds of the scale of a policy, or -1 if it does not end.
 pub fn scale_ms(facts: &PolicyFacts) -> i64 {
     facts.scale_left.map_or(-1, millis)
 }
@@ -269,13 +269,13 @@ fn millis(span: Span) -> i64 {
     integer(span.ceil_millis())
 }
 
-/// Amounts end at 2^63-1 and times far below: nothing is cut off.
+/// Converts an amount, which is at most 2^63-1, or a time, which is much smaller. So no value is truncated.
 fn integer(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// A duration as an argument would say it, in seconds, or less where it must be: `60s`, `1500ms`. (One that is
-/// displayed goes up to days. RL.INFO has always said seconds.)
+/// Formats a duration as an argument, in seconds or, if necessary, a smaller unit: `60s`, `1500ms`. `Display` would use
+/// units up to days, but RL.INFO has always used seconds.
 fn duration(span: Span) -> String {
     const UNITS: [(u64, &str); 2] = [(1_000_000, "s"), (1_000, "ms")];
     let micros = span.micros();

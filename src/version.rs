@@ -1,17 +1,17 @@
-//! The module's version, of which Cargo.toml has the only copy.
+//! Version of the module, defined only in Cargo.toml.
 
 use std::ffi::{CStr, c_int};
 
-/// The version as people write it: `1.2.3`.
+/// Version as text: `1.2.3`.
 pub const TEXT: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
     Ok(text) => text,
     Err(_) => c"",
 };
 
-/// The version as MODULE LIST shows it: 1.2.3 as 10203.
+/// Version as an integer, as in MODULE LIST: 1.2.3 is 10203.
 pub const NUMBER: c_int = number(env!("CARGO_PKG_VERSION").as_bytes());
 
-/// Two digits each for the minor version and the patch. What follows those (`-rc.1`) does not show.
+/// Parses a version into an integer with two digits each for minor version and patch. A suffix (`-rc.1`) is ignored.
 const fn number(text: &[u8]) -> c_int {
     let (mut rest, mut number, mut component): (_, c_int, c_int) = (text, 0, 0);
     while let [byte, behind @ ..] = rest {
@@ -21,7 +21,7 @@ const fn number(text: &[u8]) -> c_int {
                 component = 0;
             }
             digit @ b'0'..=b'9' => {
-                // The standard library converts a digit only where nothing is constant.
+                // The standard library cannot convert a digit in a constant.
                 let digit = c_int::from_le_bytes([digit.wrapping_sub(b'0'), 0, 0, 0]);
                 component = component.saturating_mul(10).saturating_add(digit);
             }

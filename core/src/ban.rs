@@ -9,7 +9,6 @@
 //! The level of a ban is the number of times that it was doubled, plus one: level 1 lasts `block`, and level n lasts
 //! `block * 2^(n-1)`, at most `longest`. The level is stored after the ban has ended. It decreases by one for each
 //! whole `longest` since that end, and the next ban has one level more than is left:
-//! since that end, and the next ban has one level more than is left:
 //!
 //! ```text
 //! BAN 3 10m 1h MAX 4h        banned            longest    longest

@@ -1,32 +1,32 @@
-//! The core of redis-ratelimit: what a limit allows, decided in pure arithmetic. No I/O, no clock, no server.
+//! Core of redis-ratelimit: evaluates limits with integer arithmetic, without I/O, a clock or a server.
 //!
-//! **A key remembers usage; each call brings the limit.** A [`Limit`] is what the call brings: parsed, checked once
-//! at construction, then always valid. A [`Usage`] is what the key remembers: how much was used, as of when; its
-//! `Default` is "never seen". Because a limiter is phrased as *how much is used*, never *how much is left*, a first
-//! call needs no branch of its own.
+//! **A key stores usage; each call supplies the limit.** A [`Limit`] is parsed from the call, validated when it is
+//! created, and never invalid afterwards. A [`Usage`] is stored in the key: the used amount and the time it refers to.
+//! Its `Default` equals a key that does not exist. Because the used amount is stored, not the remaining one, the first
+//! call needs no special case.
 //!
-//! Looking and charging are apart: [`evaluate()`] only looks, and says what charging would change: RL.PEEK ends there;
-//! [`Change::apply`] makes that change. A call over several limits looks at all before it takes from any, and a denied
-//! call takes nothing.
+//! Evaluation and charge are separate. [`evaluate()`] returns the decision and the [`Change`] that the charge would
+//! make; RL.PEEK stops there. [`Change::apply`] makes the change. A call on several limits evaluates all of them before
+//! it charges any, and a denied call charges nothing.
 //!
 //! ```
 //! use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage, Discipline};
 //! use ratelimit_core::{Amount, Request, Period, Span, Timestamp, Verdict, evaluate};
 //!
-//! // Two at once, then one a second.
+//! // A burst of two, then one per second.
 //! let [capacity, refill] = [b"2", b"1"].map(|text| Amount::parse_down(text).unwrap());
 //! let limit = Bucket::new(capacity, refill, Period::parse(b"1s").unwrap(), Discipline::Burst).unwrap();
 //!
 //! let mut usage = BucketUsage::default();
 //! let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
 //! let verdicts = [(); 3].map(|()| {
-//!     let seen = evaluate(&limit, &usage, now, Request::Take(Amount::ONE));
-//!     seen.change().apply(&limit, &mut usage, now);
-//!     seen.verdict()
+//!     let evaluation = evaluate(&limit, &usage, now, Request::Take(Amount::ONE));
+//!     evaluation.change().apply(&limit, &mut usage, now);
+//!     evaluation.verdict()
 //! });
 //! assert_eq!(verdicts, [Verdict::Allowed(Span::ZERO), Verdict::Allowed(Span::ZERO), Verdict::After(Span::SECOND)]);
 //!
-//! // What was denied passes after just that long.
+//! // The denied call is granted after the returned wait.
 //! let then = now.plus(Span::SECOND);
 //! assert!(evaluate(&limit, &usage, then, Request::Take(Amount::ONE)).verdict().allowed());
 //! ```
@@ -35,7 +35,7 @@
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
-// A test that goes wrong may panic: that is what it is for.
+// Tests fail by a panic.
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::unwrap_used))]
 
 pub mod algorithm;

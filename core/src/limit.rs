@@ -90,10 +90,10 @@ pub(crate) mod sealed {
 /// State stored at a key. The default is an unused state. It may be freed on another thread than the one that created
 /// it.
 ///
-/// It is implemented for the list of [`algorithms`](crate::algorithms!) and for composite keys alone, so that a kind has
-/// one usage.
+/// It is implemented for the list of [`algorithms`](crate::algorithms!) and for composite keys alone, so that a kind
+/// has one usage.
 pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
-    /// UsageKind of the usage: one native type of the server.
+    /// Kind of the usage: one native type of the server.
     const KIND: UsageKind;
 
     /// Version of the encoding. Raised only if an older reader would misread it.

@@ -1,4 +1,5 @@
-//! Evaluating a request at the contents of a key, whatever is requested and whatever is stored.
+//! Evaluation of any request at any contents of a key. It chooses the form of the evaluation by the request and the
+//! type of the key.
 
 use super::commit::Target;
 use super::key_evaluation::KeyEvaluation;
@@ -20,10 +21,10 @@ pub enum EvaluatedRequest<'s, 'a> {
     Several(Box<SeveralLimits<'s, 'a>>),
 }
 
-/// Evaluates what a call on several keys requests of one of them.
+/// Evaluates the part of a call on several keys that requests one of them.
 ///
 /// # Errors
-/// The key holds something else.
+/// Returns an error if the key holds another type.
 #[inline(always)]
 pub fn evaluate<'s, 'a>(
     key: &Contents,
@@ -81,7 +82,7 @@ fn evaluate_several<'s, 'a>(
 /// its policy left is accepted.
 ///
 /// # Errors
-/// The key holds something that the spec cannot go with.
+/// Returns an error if the key holds a type that the spec cannot use.
 pub fn composite_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Result<CompositeRequest<'a>, Error> {
     let alone = spec.limit.kind().stands_alone();
     match key.stored() {
@@ -96,7 +97,7 @@ pub fn composite_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -
 /// only if the call changes what a plain key cannot store; a denied call or a peek never does.
 ///
 /// # Errors
-/// The key holds something that the request cannot go with.
+/// Returns an error if the key holds a type that the request cannot use.
 pub fn stored_usage<'k>(
     key: &'k Contents,
     request: &CompositeRequest,
@@ -132,7 +133,7 @@ impl EvaluatedRequest<'_, '_> {
         }
     }
 
-    /// Returns the decision of a call that changes nothing, at the key that it was evaluated at.
+    /// Returns the decision of a call that changes nothing, at the key at which it was evaluated.
     pub fn answer(&self, key: &Contents, now: Timestamp) -> Option<Decision> {
         match self {
             EvaluatedRequest::One(evaluation, spec) => with_limit!(spec, limit => {
@@ -173,7 +174,7 @@ impl EvaluatedRequest<'_, '_> {
     }
 }
 
-/// Commits a call of one limit. If others have replaced the key meanwhile, it only decides.
+/// Commits a call of one limit. If other modules have replaced the key meanwhile, it only decides.
 #[inline(always)]
 fn commit_one<'r, 'c: 'r, L: Limit<Usage: PlainUsage>>(
     target: impl Target<'r, 'c>,

@@ -7,7 +7,7 @@ use ratelimit_core::wire::error::Error;
 
 /// Evaluation of a request at a key, of any form.
 pub trait KeyEvaluation {
-    /// Returns `true` if this key denies the call, and with it the call's other keys (all or none).
+    /// Returns `true` if this key denies the call. Then no key of the call is charged.
     fn denies(&self) -> bool;
 
     /// Returns `true` if the limits of this key grant the call.
@@ -24,17 +24,17 @@ pub trait KeyEvaluation {
     /// Checks that the charge does not exceed the maximum number of entries, idempotency keys and components.
     ///
     /// # Errors
-    /// The key has no room.
+    /// Returns an error that names the exceeded maximum.
     fn check_room(&self) -> Result<(), Error>;
 
     /// Returns `true` if the charge creates a key, a component or an entry.
     fn grows(&self) -> bool;
 
-    /// Returns `true` if the commit changes the key, of a call that as a whole is `allowed`: a denied call may be a
+    /// Returns `true` if the commit changes the key. `allowed` is the outcome of the whole call; a denied call may be a
     /// strike.
     fn changes_key(&self, allowed: bool) -> bool;
 
-    /// Counts the limits of a call that as a whole is `allowed`.
+    /// Counts the limits. `allowed` is the outcome of the whole call.
     fn count(&self, allowed: bool);
 }
 
@@ -84,7 +84,7 @@ pub fn count_key(evaluation: &impl KeyEvaluation, allowed: bool, peeks: bool) ->
     denies
 }
 
-/// Counts a limit, of a call that is `admitted` and that may make its key.
+/// Counts a limit of a call that is `admitted` and that may create the key.
 #[inline(always)]
 pub fn count_limit(kind: UsageKind, denies: bool, admitted: bool, makes: bool) {
     if let Some(stats) = stats::of(kind) {
@@ -99,8 +99,8 @@ pub fn count_limit(kind: UsageKind, denies: bool, admitted: bool, makes: bool) {
     }
 }
 
-/// Counts limits, with whether each denies, and the whole of a call that they deny or that is `admitted`, and that may
-/// make its key.
+/// Counts limits, each with its kind and whether it denies, and the composite key of a call that is denied by them or
+/// is `admitted`, and that may create the key.
 pub fn count_limits(limits: impl Iterator<Item = (UsageKind, bool)>, denies: bool, admitted: bool, makes: bool) {
     limits.for_each(|(kind, denies)| count_limit(kind, denies, admitted, false));
     count_limit(UsageKind::Limits, denies, admitted, makes);

@@ -54,7 +54,8 @@ impl KeysAnswer {
     }
 }
 
-/// Returns `true` if a call as a whole is granted. A settlement is if any key has_record its id.
+/// Returns `true` if a call as a whole is granted. A settlement is granted if any key has recorded its
+/// idempotency key.
 #[inline(always)]
 fn is_allowed<'e, 's: 'e, 'a: 's>(
     request: &ManyKeysRequest,
@@ -171,8 +172,8 @@ fn evaluate_key<'s, 'a, 'c>(
     Ok(())
 }
 
-/// Evaluates the keys once more, after other modules may have run. Whatever had expired is deleted by now. Missing keys
-/// come first, as opening one lets others run; keys that exist then stay as they are found.
+/// Evaluates the keys again, after other modules may have run. Expired keys have been deleted by now. Missing keys are
+/// opened first, because opening one lets other modules run. The keys that exist cannot change after that.
 #[cold]
 #[inline(never)]
 fn evaluate_again<'s, 'a, 'c>(

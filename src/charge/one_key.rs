@@ -24,7 +24,7 @@ use std::iter::once;
 /// Answers a call that changes nothing.
 ///
 /// # Errors
-/// The key holds something else, or has no room for what the call would add.
+/// Returns an error if the key holds another type, or the call would exceed a maximum per key.
 pub fn peek(redis: &mut Redis, name: KeyName, request: &KeyRequest, now: Timestamp) -> Result<Answer, Error> {
     match request {
         KeyRequest::One(spec) => peek_one(redis, name, spec, now).map(Answer::of),
@@ -71,7 +71,8 @@ fn peek_several(key: &PeekedKey, request: Cow<CompositeRequest>, now: Timestamp)
 /// Answers a call that is charged if its limits grant it. `policy` is the policy that sets them, if any.
 ///
 /// # Errors
-/// The key holds something else, or has no room for what the call adds, or there is no memory for it.
+/// Returns an error if the key holds another type, or the call exceeds a maximum per key or needs memory that the
+/// server does not have.
 pub fn charge(
     redis: &mut Redis,
     name: KeyName,
@@ -199,8 +200,8 @@ fn charge_open(
     Ok(evaluation.commit(key, changes_key, now))
 }
 
-/// Refuses a call for which there is no room, and counts any other. A call that only `peeks` is not counted as denied.
-/// Returns `true` if the key is changed.
+/// Rejects a call that exceeds a maximum per key or the memory limit, and counts any other. A call that only `peeks` is
+/// not counted as denied. Returns `true` if the key is changed.
 #[inline(always)]
 fn decide(
     key: &mut OpenKey,
@@ -253,7 +254,8 @@ pub fn charge_or_take_over(
     decision.ok_or_else(|| stored.wrong_type(BucketUsage::KIND.name()))
 }
 
-/// Decides a call of a bucket that is stored as a string, and replaces the string. `None` if the string has to stay.
+/// Decides a call of a bucket that is stored as a string, and replaces the string. Returns `None` if the string cannot
+/// be replaced.
 fn take_over(
     redis: &mut Redis,
     name: KeyName,
@@ -262,7 +264,7 @@ fn take_over(
     request: Request,
     now: Timestamp,
 ) -> Result<Option<Decision>, Error> {
-    // What has recovered is a missing key, to make which is refused like making any.
+    // A recovered usage is like a missing key: the call creates the key, which needs memory.
     let evaluation = OneLimit::at(bucket, &usage, usage.is_unused(), request, now);
     check(redis, once(&evaluation))?;
     let Applied { answer: decision, reset } = evaluation.apply(bucket, request, &mut usage, now);

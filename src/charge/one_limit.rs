@@ -114,7 +114,7 @@ impl OneLimit {
         commit(key, &UnderLimit { limit, evaluation: self.evaluation(request) }, changes_key, now)
     }
 
-    /// Charges a usage that is in no key yet; nothing later than `now` is in it.
+    /// Charges a usage that is not stored in a key yet and has no timestamp later than `now`.
     pub fn apply<L: Limit>(
         &self,
         limit: &L,
@@ -169,7 +169,7 @@ impl KeyEvaluation for OneLimit {
     }
 }
 
-/// A limit, and its evaluation at a usage.
+/// Limit with its evaluation at a usage.
 struct UnderLimit<'l, L> {
     limit: &'l L,
     evaluation: Evaluation,

@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 pub struct SeveralLimits<'s, 'a> {
     request: Cow<'s, CompositeRequest<'a>>,
     evaluation: CompositeEvaluation,
-    /// UsageKind of the usage if the key is plain, or is to be created as a plain one.
+    /// Kind of the usage if the key is plain, or is to be created as a plain one.
     plain: Option<UsageKind>,
     /// `true` if the key was missing.
     missing: bool,

@@ -1,5 +1,5 @@
-//! The calls on one key: one algorithm (`RL.TOKENBUCKET` and its siblings), several (`RL.TAKE`), or a look at them
-//! (`RL.PEEK`).
+//! Calls on one key: `RL.TOKENBUCKET` and the other commands of one algorithm, `RL.TAKE` with any limits, and
+//! `RL.PEEK`, which charges nothing.
 
 use super::{reply, rl_limit};
 use crate::charge::{self, charge_one, charge_several, peek_one};
@@ -10,19 +10,18 @@ use ratelimit_core::syntax::{KeyRequest, ParsedLimit, Spec, SpecOptions};
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
 
-/// Calls the macro that is named, with the algorithms as commands and documents have them: a line for each word of the
-/// core's list, in its order. A line says:
+/// Calls the given macro with a line for each algorithm word of the core's list, in its order. A line contains:
 ///
-/// * the function of [`Spec`] that reads it, and the two names that COMMAND DOCS has for it in a spec;
-/// * its arguments, constants of `docs.rs`: its numbers and its own flag;
-/// * which options stand behind them: those of a `rate`, of one that `waits` (MAXWAIT), of a `lease`, or of an `item`
-///   of a sketch;
-/// * its command, if it has one of its own that does no more: name, perhaps what serves its everyday call, arity, and
-///   two lines for COMMAND DOCS.
+/// * the function of [`Spec`] that parses it, and its name and word in COMMAND DOCS;
+/// * its arguments, which are constants of `docs.rs`: its numbers and its own flag;
+/// * the kind of options that follow: those of a `rate`, of a rate that `waits` (MAXWAIT), of a `lease`, or of an
+///   `item` of a sketch;
+/// * its command, if it has one that only takes from this algorithm: name, arity, and summary and complexity for
+///   COMMAND DOCS.
 macro_rules! command_lines {
-    ($callback:ident, {$($told:tt)*}) => {
+    ($callback:ident, {$($arguments:tt)*}) => {
         $callback! {
-            {$($told)*}
+            {$($arguments)*}
             token_bucket = c"token-bucket" c"TOKENBUCKET", [CAPACITY, REFILL, PERIOD] waits, {
                 /// `RL.TOKENBUCKET key capacity refill period [options]`
                 c"rl.tokenbucket", arity -5,
@@ -53,9 +52,9 @@ macro_rules! command_lines {
                 c"Takes from a sliding window, exact: every admitted call's time is kept.",
                 c"O(log N) with N the number of entries, amortized"
             };
-            // RL.ACQUIRE can wait, too: it has a file of its own.
+            // RL.ACQUIRE can also wait, and is in `rl_acquire.rs`.
             concurrency = c"concurrency" c"CONCURRENCY", [LIMIT, TTL] lease, {};
-            // The item of RL.SKETCH stands before the numbers: it has a file of its own.
+            // RL.SKETCH has its item before the numbers, and is in `rl_sketch.rs`.
             sketch = c"sketch" c"SKETCH", [CAPACITY, REFILL, PERIOD] item, {};
         }
     };
@@ -102,7 +101,7 @@ pub fn peek<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Erro
     }
 }
 
-/// Reads a spec of one algorithm, and charges it.
+/// Parses and charges a spec of one algorithm.
 #[inline(always)]
 pub fn charge<'a>(
     redis: &mut Redis<'a>,
@@ -111,7 +110,7 @@ pub fn charge<'a>(
 ) -> Result<Reply, Error> {
     let (key, mut options) = (args.key()?, SpecOptions::with_cache(Some(&redis.global.bucket_cache)));
     let parsed = read(&mut args, &mut options)?;
-    // Here the compiler knows which algorithm it is.
+    // Here the algorithm is known at compile time.
     if options.is_nothing(&args) {
         return charge_spec(redis, key, &Spec::plain(parsed));
     }
@@ -129,7 +128,7 @@ fn charge_with_options(redis: &mut Redis, key: KeyName, request: &KeyRequest) ->
     }
 }
 
-/// The reply to a call of one spec, which is charged if its limit allows it.
+/// Charges a call of one spec if its limit grants it, and returns the reply.
 #[inline(always)]
 pub(super) fn charge_spec(redis: &mut Redis, key: KeyName, spec: &Spec) -> Result<Reply, Error> {
     charge_one(redis, key, spec, None, redis::now()).map(|decision| Reply::decision(&decision))

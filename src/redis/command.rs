@@ -1,5 +1,5 @@
-//! Registering a command: its name, flags and keys everywhere; its documentation, arity and ACL categories where the
-//! server takes them (7.0 and 7.2).
+//! Registration of commands: name, flags and keys on every server; documentation and arity from Redis 7.0 on; ACL
+//! categories from 7.2 on.
 
 use super::api::{OK, api, call};
 use crate::server::stats::CommandStats;
@@ -7,21 +7,21 @@ use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 use std::ptr::{null, null_mut};
 
-/// A command's entry point.
+/// Entry point of a command.
 pub type EntryPoint = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
-/// A command as the server learns of it.
+/// Description of a command, as registered with the server.
 #[derive(Clone, Copy)]
 pub struct Command {
-    /// `RL.TOKENBUCKET`.
+    /// Name, such as `rl.tokenbucket`.
     pub name: &'static CStr,
     /// Entry point.
     pub entry: EntryPoint,
-    /// Access to its keys, which decides its flags and ACL categories.
+    /// Access to its keys, which determines its flags and ACL categories.
     pub access: Access,
     /// Position of its keys.
     pub keys: Keys,
-    /// Number of words, the name included; negative for at least as many.
+    /// Number of words including the name. Negative: at least that many.
     pub arity: c_int,
     /// Summary for COMMAND DOCS.
     pub summary: &'static CStr,
@@ -38,16 +38,16 @@ pub struct Command {
 pub enum Access {
     /// Changes keys.
     Take,
-    /// Changes keys, and its client may wait.
+    /// Changes keys, and may block its client.
     TakeOrWait,
     /// Reads keys.
     Peek,
-    /// Sets keys to what was propagated to a replica or the AOF.
+    /// Applies effects that were propagated to a replica or the AOF.
     Effect,
-    /// Changes policies, and no key. For operators.
-    Govern,
-    /// Reads notes of this server about any key, also on a replica and in any state of the server. For operators.
-    Notes,
+    /// Changes policies, but no keys. For operators.
+    ManagePolicies,
+    /// Reads statistics of this server about any key, also on a replica and in any state of the server. For operators.
+    ReadStatistics,
 }
 
 /// Position of the keys of a command.
@@ -64,7 +64,7 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Returns the access if the server has to ask each call for the position of its keys.
+    /// Returns the access if the server has to call the command to learn the positions of its keys.
     pub const fn getkeys_access(self, access: Access) -> Option<Access> {
         match self {
             Keys::Numbered => Some(access),
@@ -79,7 +79,7 @@ pub struct Arg {
     /// Name in the syntax line.
     pub name: &'static CStr,
     /// Type.
-    pub shape: Shape,
+    pub arg_type: ArgType,
     /// Word before it.
     pub token: Option<&'static CStr>,
     /// `true` if it may be left out.
@@ -90,7 +90,7 @@ pub struct Arg {
 
 /// Type of an argument.
 #[derive(Clone, Copy)]
-pub enum Shape {
+pub enum ArgType {
     /// A key.
     Key,
     /// A whole number.
@@ -99,7 +99,7 @@ pub enum Shape {
     Number,
     /// Any other word.
     Word,
-    /// A word that is written as it stands.
+    /// Literal word.
     Literal,
     /// Alternatives.
     OneOf(&'static [Arg]),
@@ -108,39 +108,39 @@ pub enum Shape {
 }
 
 impl Arg {
-    /// An argument that must be there.
-    pub const fn new(name: &'static CStr, shape: Shape) -> Arg {
-        Arg { name, shape, token: None, optional: false, multiple: false }
+    /// Creates a required argument.
+    pub const fn new(name: &'static CStr, arg_type: ArgType) -> Arg {
+        Arg { name, arg_type, token: None, optional: false, multiple: false }
     }
 
-    /// A word that is written as it stands.
+    /// Creates a literal word.
     pub const fn literal(name: &'static CStr, word: &'static CStr) -> Arg {
-        Arg { token: Some(word), ..Arg::new(name, Shape::Literal) }
+        Arg { token: Some(word), ..Arg::new(name, ArgType::Literal) }
     }
 
-    /// This argument, behind a word.
+    /// Returns the argument, preceded by the word `word`.
     pub const fn after(self, word: &'static CStr) -> Arg {
         Arg { token: Some(word), ..self }
     }
 
-    /// This argument, which may be left out.
+    /// Returns the argument as optional.
     pub const fn optional(self) -> Arg {
         Arg { optional: true, ..self }
     }
 
-    /// This argument, which may come again.
+    /// Returns the argument as repeatable.
     pub const fn multiple(self) -> Arg {
         Arg { multiple: true, ..self }
     }
 }
 
-/// The version in which every command came, for COMMAND DOCS.
+/// Version in which all commands were added, for COMMAND DOCS.
 const SINCE: &CStr = c"0.1.0";
 
-/// The ACL category of every command, where a module may add one (7.4, Valkey 8).
+/// ACL category of all commands, on servers where a module can add one (Redis 7.4, Valkey 8).
 const CATEGORY: &CStr = c"ratelimit";
 
-/// Adds the ACL category that [`register`] puts commands into.
+/// Adds the ACL category that [`register`] assigns to commands.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
@@ -152,28 +152,28 @@ pub unsafe fn add_category(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-/// Registers `command`. `Err` if the server refuses it.
+/// Registers `command`. Returns `Err` if the server rejects it.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
 pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Result<(), String> {
     let flags = match (command.access, command.keys) {
-        // No deny-oom: what exists goes on being limited; making a key asks for itself.
+        // No deny-oom: existing keys are limited even without memory. Creating a key checks the memory itself.
         (Access::Take, Keys::Numbered) => c"write getkeys-api",
         (Access::Take, _) => c"write fast",
-        // The server's flag is as old as its descriptions of commands.
+        // The flag exists since the version that introduced descriptions of commands.
         (Access::TakeOrWait, _) if api!(RedisModule_SetCommandInfo).is_some() => c"write blocking",
         (Access::Peek, Keys::Numbered) => c"readonly getkeys-api",
         (Access::Peek, Keys::None) => c"readonly",
         (Access::Peek, _) => c"readonly fast",
-        (Access::TakeOrWait | Access::Effect | Access::Govern, _) => c"write",
-        (Access::Notes, _) => c"allow-loading allow-stale",
+        (Access::TakeOrWait | Access::Effect | Access::ManagePolicies, _) => c"write",
+        (Access::ReadStatistics, _) => c"allow-loading allow-stale",
     };
     let (first, last, step) = match command.keys {
         Keys::First => (1, 1, 1),
         Keys::EveryOther => (1, -1, 2),
-        // The first of them; for all, the server asks. Clients that know no more than this send the call by one key,
-        // and would send it anywhere if there were none.
+        // Only the first key: for all keys, the server calls the command. A client that uses only these numbers routes
+        // the call by that key; without it, it would route the call to any node.
         Keys::Numbered => (2, 2, 1),
         Keys::None => (0, 0, 0),
     };
@@ -209,9 +209,9 @@ impl Command {
             Access::TakeOrWait => "write blocking",
             Access::Peek => "read",
             Access::Effect => "write dangerous",
-            Access::Govern => "write admin dangerous",
-            // As SLOWLOG, which has the names of everybody's keys too.
-            Access::Notes => "admin dangerous",
+            Access::ManagePolicies => "write admin dangerous",
+            // Same as SLOWLOG, which also shows the names of all keys.
+            Access::ReadStatistics => "admin dangerous",
         };
         let speed = if self.keys == Keys::First && self.access != Access::TakeOrWait { "fast" } else { "slow" };
         let for_users = matches!(self.access, Access::Take | Access::TakeOrWait | Access::Peek);
@@ -230,7 +230,7 @@ impl Access {
             }
             Access::Peek => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
             Access::Effect => raw::REDISMODULE_CMD_KEY_OW | raw::REDISMODULE_CMD_KEY_UPDATE,
-            Access::Govern | Access::Notes => 0,
+            Access::ManagePolicies | Access::ReadStatistics => 0,
         }
     }
 }
@@ -253,8 +253,8 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, 
         Keys::First => key_spec.fk = range(0, 1),
         Keys::EveryOther => key_spec.fk = range(-1, 2),
         Keys::Numbered => {
-            // A spec that counts by numkeys would be complete, but the server makes no first key of it for COMMAND
-            // INFO. Of an incomplete one it does, and asks the command for the rest.
+            // A key spec of the numkeys type would be complete, but from it the server derives no first key for COMMAND
+            // INFO. From an incomplete one it does, and calls the command for the other keys.
             key_spec.bs.index.pos = 2;
             key_spec.fk = range(0, 1);
             key_spec.flags |= u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE);
@@ -287,19 +287,18 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, 
     unsafe { set_info(registered, &raw const info) }
 }
 
-/// `args` as a list of the server's own form, which ends with an entry of zeros. `lists` keeps it, and the lists
-/// within it, alive.
+/// Converts `args` to the server's type: a list that ends with a zeroed entry. `lists` owns it and its nested lists.
 fn arg_list(args: &[Arg], lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> *mut raw::RedisModuleCommandArg {
     let mut list = Vec::new();
     for arg in args {
-        let (arg_type, subargs) = match arg.shape {
-            Shape::Key => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, None),
-            Shape::Whole => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER, None),
-            Shape::Number => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE, None),
-            Shape::Word => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING, None),
-            Shape::Literal => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, None),
-            Shape::OneOf(choices) => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF, Some(choices)),
-            Shape::Block(args) => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, Some(args)),
+        let (arg_type, subargs) = match arg.arg_type {
+            ArgType::Key => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, None),
+            ArgType::Whole => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER, None),
+            ArgType::Number => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE, None),
+            ArgType::Word => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING, None),
+            ArgType::Literal => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, None),
+            ArgType::OneOf(choices) => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF, Some(choices)),
+            ArgType::Block(args) => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, Some(args)),
         };
         let mut flags = raw::REDISMODULE_CMD_ARG_NONE;
         if arg.optional {
@@ -311,7 +310,7 @@ fn arg_list(args: &[Arg], lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> *
         list.push(raw::RedisModuleCommandArg {
             name: arg.name.as_ptr(),
             type_: arg_type,
-            key_spec_index: if matches!(arg.shape, Shape::Key) { 0 } else { -1 },
+            key_spec_index: if matches!(arg.arg_type, ArgType::Key) { 0 } else { -1 },
             token: arg.token.map_or(null(), CStr::as_ptr),
             summary: null(),
             since: null(),

@@ -1,4 +1,4 @@
-//! Makes the settings known to a server that has CONFIG for modules (7.0, Valkey 8).
+//! Registration of the settings with servers that support CONFIG for modules (Redis 7.0, Valkey 8).
 
 use super::api::{ERR, OK, api};
 use super::guard;
@@ -6,7 +6,7 @@ use crate::server::settings::{ALL, Setting};
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_longlong, c_void};
 
-/// Registers every setting, with its present value as the default, and reads what the configuration file has of them.
+/// Registers all settings, with their current values as defaults, and loads their values from the configuration file.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
@@ -50,7 +50,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
 }
 
 /// # Safety
-/// `data` is the pointer that `register` has passed with a setting.
+/// `data` is the pointer that `register` passed with a setting.
 unsafe fn setting<'a>(data: *mut c_void) -> Option<&'a Setting> {
     // SAFETY: the caller guarantees that `data` points to a setting, which is a static.
     unsafe { data.cast::<Setting>().as_ref() }
@@ -81,7 +81,7 @@ guard::entry_point! {
 }
 
 guard::entry_point! {
-    /// Returns the value of a setting that is on or off.
+    /// Returns the value of a boolean setting.
     unsafe fn get_switch(name: *const c_char, data: *mut c_void) -> c_int, or 0 => {
         // SAFETY: passed on.
         c_int::from(unsafe { get_number(name, data) } != 0)
@@ -89,7 +89,7 @@ guard::entry_point! {
 }
 
 guard::entry_point! {
-    /// Changes the value of a setting that is on or off.
+    /// Changes the value of a boolean setting.
     unsafe fn set_switch(
         name: *const c_char,
         value: c_int,
@@ -101,7 +101,7 @@ guard::entry_point! {
     }
 }
 
-/// The module's arguments, for `run`.
+/// Calls `run` with the arguments of the module.
 ///
 /// # Safety
 /// `argv` and `length` are those of the module's load.

@@ -28,7 +28,7 @@ pub struct Redis<'a> {
     pub(super) ctx: *mut raw::RedisModuleCtx,
     /// Words of the call, as the server's strings.
     pub(super) argv: &'a [*mut raw::RedisModuleString],
-    /// State of this server beside its keys.
+    /// State of the module outside of keys.
     pub global: &'a Global,
     /// Counts of the command.
     pub stats: &'static CommandStats,

@@ -1,4 +1,4 @@
-//! The module's part of INFO.
+//! INFO sections of the module.
 
 use super::api::{OK, api};
 use super::command::Command;
@@ -24,7 +24,7 @@ fn commands() -> impl Iterator<Item = &'static Command> {
 /// # Safety
 /// `ctx` is that of the module's load.
 pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, shown: Vec<&'static Command>) {
-    // Set once: a module whose load has come this far is never unloaded.
+    // Set once, because the module is never unloaded after this step of the load.
     drop(COMMANDS.set(shown));
     if let Some(register) = api!(RedisModule_RegisterInfoFunc) {
         // SAFETY: the caller guarantees that `ctx` is that of the module's load; the callback is a plain function.
@@ -32,11 +32,12 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, shown: Vec<&'static Comman
     }
 }
 
-/// Room for the name of a kind: nine letters, and the end of a C string.
+/// Size of the name of a kind as a C string: nine characters and the terminator.
 const KIND_NAME_SIZE: usize = 10;
 
 guard::entry_point! {
-    /// The server also asks when it has crashed: then nothing here allocates, and queues and policies are left out.
+    /// Adds the sections. The server also calls it for the report of a crash: then it allocates nothing, and omits
+    /// queues and policies.
     unsafe fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
         let info = Info { ctx };
         if info.section(c"module") {
@@ -84,8 +85,7 @@ guard::entry_point! {
     }
 }
 
-/// A policy's name as INFO and monitoring have it: whatever could be taken for something else there is escaped, as in a
-/// URL.
+/// Escapes a name for INFO and monitoring: bytes that could be parsed as syntax are percent-encoded, as in a URL.
 fn escaped(name: &[u8]) -> String {
     let mut text = String::new();
     for byte in name {
@@ -138,7 +138,7 @@ impl Info {
         }
     }
 
-    /// The calls that wait for leases, and the outcomes of those that did.
+    /// Adds the number of calls that wait for leases, the outcomes of waits, and the longest queues.
     fn waiting(&self, global: &Global) {
         const SHOWN: usize = 16;
         let millis = |span: Span| span.ceil_millis();
@@ -162,7 +162,7 @@ impl Info {
         }
     }
 
-    /// Adds the number of policies, the comparison with other nodes, and the counts of those that are called most.
+    /// Adds the number of policies, the comparison with other nodes, and the counts of the most used policies.
     fn policies(&self, global: &Global) {
         const SHOWN: usize = 100;
         self.field(c"policies", global.policies.count());
@@ -196,7 +196,7 @@ impl Info {
         });
     }
 
-    /// Adds a dictionary field, whose fields `add` adds.
+    /// Adds a dictionary. `add` adds its fields.
     fn dict_of(&self, name: &CStr, add: impl FnOnce()) {
         if let (Some(begin), Some(end)) = (api!(RedisModule_InfoBeginDictField), api!(RedisModule_InfoEndDictField)) {
             // SAFETY: `ctx` is that of the current INFO; the server copies the name.

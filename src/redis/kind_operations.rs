@@ -10,7 +10,7 @@ use redis_module::raw;
 
 /// Operations on keys of a kind of usage.
 pub struct KindOperations {
-    /// UsageKind of usage.
+    /// Kind of usage.
     pub kind: UsageKind,
     /// Applier of effects on keys of this kind.
     pub applier: Applier,

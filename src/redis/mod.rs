@@ -1,21 +1,20 @@
-//! The boundary to the server: with `module.rs` (what a load does) the only unsafe code and the only user of the SDK,
-//! but for a derived conversion in `reply.rs`.
-//! It knows a usage by its trait (encode, decode, kind), never an algorithm by name.
+//! Interface to the server. Only this module and `module.rs` contain unsafe code or use the SDK, except for a derived
+//! conversion in `reply.rs`. It uses usages by their trait (encode, decode, kind), never an algorithm by name.
 //!
-//! | what happens | where |
+//! | Task | File |
 //! |---|---|
-//! | a command, event or timer enters | `dispatch.rs`, `server_events.rs`, `key_events.rs`, `guard.rs` |
-//! | keys are opened, committed and given their expiry | `key/` |
-//! | effects go to replicas and the AOF, or come from them | `outgoing.rs`, `incoming_effect.rs`, `effect_demand.rs` |
-//! | values are saved, loaded, moved and freed | `native_type.rs`, `rdb.rs`, `defragmentation.rs`, `lazy_free.rs` |
-//! | clients are blocked and answered | `blocked.rs`, `waiting_callbacks.rs` |
-//! | policies last, and travel in a cluster | `policy_persistence.rs`, `bus.rs` |
-//! | commands, settings and INFO are registered | `command.rs`, `config.rs`, `info_section.rs` |
+//! | entry of commands, events, timers | `dispatch.rs`, `server_events.rs`, `key_events.rs`, `guard.rs` |
+//! | opening and committing keys, expiries | `key/` |
+//! | effects to and from replicas and the AOF | `outgoing.rs`, `incoming_effect.rs`, `effect_demand.rs` |
+//! | saving, loading, moving and freeing values | `native_type.rs`, `rdb.rs`, `defragmentation.rs`, `lazy_free.rs` |
+//! | blocking and answering clients | `blocked.rs`, `waiting_callbacks.rs` |
+//! | persistence of policies, and their exchange in a cluster | `policy_persistence.rs`, `bus.rs` |
+//! | registration of commands, settings and INFO | `command.rs`, `config.rs`, `info_section.rs` |
 //!
-//! All but the freeing of values runs while the server has called the module, on the thread that holds the server's
-//! lock: mostly its main thread, but other modules call from threads of their own. A handle never outlives that call.
-//! Functions of the module API that a server may lack are optional pointers, asked at each use; the others are in a
-//! table that is filled at load ([`api::fill`](crate::redis::api::fill)), so that a call of one cannot fail.
+//! Except for freeing values, all code runs inside a call from the server, on the thread that holds the server's lock.
+//! That is usually the main thread, but other modules may call from their own threads. A handle never outlives the
+//! call. Functions of the module API that a server may lack are optional pointers, tested at each use. The others are
+//! in a table that is filled at load ([`api::fill`](crate::redis::api::fill)), so that calling one cannot fail.
 
 #![allow(unsafe_code, reason = "the server is reached by pointers alone")]
 

@@ -48,14 +48,14 @@ pub fn kind(native: *mut raw::RedisModuleType) -> Option<UsageKind> {
     kinds.find(|(_, slot)| !native.is_null() && slot.load(Relaxed) == native).map(|(kind, _)| kind)
 }
 
-/// Returns `true` if a native type is the one whose values are of type `U`. Null is taken for that of a kind that is
-/// not registered: a key of that type has no value.
+/// Returns `true` if a native type is the one whose values are of type `U`. Null matches an unregistered
+/// kind, of which no key exists.
 #[inline(always)]
 pub fn is<U: Usage>(native: *mut raw::RedisModuleType) -> bool {
     native == of::<U>().pointer()
 }
 
-/// Registers the native type of `U`. Returns `Err` if the server refuses it.
+/// Registers the native type of `U`. Returns `Err` if the server rejects it.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
@@ -120,13 +120,13 @@ unsafe fn usage<'a, U: Usage>(value: *const c_void) -> Option<&'a U> {
     unsafe { value.cast::<U>().as_ref() }
 }
 
-/// Returns the version of the payload of a usage. No release wrote the one before, in which each field stands by
-/// itself.
+/// Returns the version of the payload of a usage. No release wrote the previous version, in which fields were not
+/// packed.
 fn stored_version<U: Usage>() -> c_int {
     c_int::try_from(U::VERSION).unwrap_or(c_int::MAX).saturating_add(1)
 }
 
-/// Logs why a payload of another version is refused.
+/// Logs the reason why a payload of another version is rejected.
 #[cold]
 fn log_refused_version<U: Usage>(version: c_int) {
     let (kind, known) = (U::KIND.name(), stored_version::<U>());
@@ -188,7 +188,7 @@ guard::entry_point! {
             let Some(usage) = usage::<U>(value) else { return };
             let mut from = Some(0);
             while let Some(part) = from {
-                // The expiry is not known here. The server writes a PEXPIREAT with the real one right behind.
+                // The expiry is unknown here. The server writes a PEXPIREAT with the real one after it.
                 let (text, next) = EncodedText::of_part(usage, part);
                 let bytes = text.as_bytes();
                 let start = bytes.as_ptr().cast::<std::ffi::c_char>();
@@ -279,7 +279,7 @@ guard::entry_point! {
 }
 
 guard::entry_point! {
-    /// Moves a value to better places.
+    /// Defragments a value.
     unsafe fn defrag<U: Usage>(
         ctx: *mut raw::RedisModuleDefragCtx,
         _key: *mut raw::RedisModuleString,

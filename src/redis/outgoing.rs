@@ -38,7 +38,7 @@ impl Changes {
         }
     }
 
-    /// Records the change that made `components` of a plain key of that name, which expired at `plain_expiry`.
+    /// Records the conversion of a plain key of that name, which expired at `plain_expiry`, to `components`.
     pub fn conversion<U: PlainUsage>(
         &mut self,
         name: KeyName,
@@ -58,7 +58,7 @@ impl Changes {
         }
     }
 
-    /// Records the whole of `usage`, in the key of that name, which expires at `expires_at`.
+    /// Records the whole `usage`, in the key of that name, which expires at `expires_at`.
     pub fn whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: u64) {
         check_stored(usage);
         self.record(name, || EncodedText::of_whole(usage, expires_at));
@@ -153,7 +153,7 @@ unsafe fn propagate_effect(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisM
     count_propagated(status);
 }
 
-/// Makes the server count a change whose effect has no consumer, as it decides by that count when to save.
+/// Makes the server count a change whose effect has no consumer: it decides by that count when to save.
 ///
 /// # Safety
 /// `ctx` is that of the current call.

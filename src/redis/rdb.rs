@@ -1,4 +1,4 @@
-//! A payload of the server's snapshots, being written or read: of a key, or of what is no key.
+//! Payloads in snapshots of the server: encoder and decoder of the values of keys and of aux data.
 
 use super::api::call;
 use ratelimit_core::Usage;
@@ -61,7 +61,7 @@ impl Decoder for Rdb {
                 call!(RedisModule_Free(start.cast()));
                 return Some(Box::default());
             }
-            // A block of the server's allocator, which is Rust's here.
+            // The block is from the server's allocator, which is also the global allocator of the module.
             let bytes = Box::from_raw(std::ptr::slice_from_raw_parts_mut(start.cast::<u8>(), length));
             Some(bytes).filter(|bytes| bytes.len() <= most)
         }
@@ -75,7 +75,7 @@ pub(super) fn save_usage(rdb: &mut Rdb, usage: &impl Usage) {
     packer.end();
 }
 
-/// Loads what [`save_usage`] saved; `None` if no command can have made it.
+/// Loads a usage saved by [`save_usage`]. Returns `None` if no command can have created it.
 pub(super) fn load_usage<U: Usage>(rdb: &mut Rdb) -> Option<U> {
     let mut unpacker = FieldUnpacker::new(|| Decoder::bytes(rdb, usize::MAX));
     U::decode(&mut unpacker, U::VERSION).filter(|_| unpacker.is_at_end())

@@ -1,4 +1,4 @@
-//! An entry from the server, whatever it is: a call of a command, a timer, an event, a client that is gone.
+//! Entry from the server into the module: a call of a command, a timer, an event, or a disconnected client.
 
 use super::api::{api, call};
 use super::global::global;
@@ -7,12 +7,12 @@ use redis_module::raw;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-/// An entry from the server. While it lasts, the server's lock is held and the context is live.
+/// Entry from the server. While it lasts, the server's lock is held and the context is live.
 #[derive(Clone, Copy)]
 pub struct ServerEntry<'a> {
     /// The server's context.
     pub(super) ctx: *mut raw::RedisModuleCtx,
-    /// State of the module beside the keys.
+    /// State of the module outside of keys.
     pub global: &'a Global,
 }
 

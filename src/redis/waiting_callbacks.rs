@@ -40,7 +40,7 @@ static CALLBACKS: OnceLock<WaitingCallbacks> = OnceLock::new();
 
 /// Registers the callbacks.
 pub fn register(callbacks: WaitingCallbacks) {
-    // Set once: a module whose load has come this far is never unloaded.
+    // Set once, because the module is never unloaded after this step of the load.
     CALLBACKS.get_or_init(|| callbacks);
 }
 

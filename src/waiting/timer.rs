@@ -35,8 +35,9 @@ pub fn fired(entry: ServerEntry) {
     entry.global.schedule.armed.set(None);
 }
 
-/// Returns the milliseconds for which the timer waits for what is due then: for a later one it is armed again. Redis
-/// 6.2 and 7.0 count microseconds in 32 bits, and a timer that is further away than these runs without a pause.
+/// Returns the milliseconds for which to arm the timer, at most [`MAX_MILLISECONDS`]. A timer for a later instant is
+/// armed again when it fires, because Redis 6.2 and 7.0 compute microseconds in 32 bits: a timer beyond them fires
+/// without pause.
 fn wait_for(due: Timestamp, now: Timestamp) -> i64 {
     const MAX_MILLISECONDS: i64 = 60_000;
     i64::try_from(due.since(now).ceil_millis()).unwrap_or(MAX_MILLISECONDS).min(MAX_MILLISECONDS)

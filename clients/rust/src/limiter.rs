@@ -140,7 +140,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// dropped.
     ///
     /// # Errors
-    /// [`Error::Denied`] if all leases are concurrency_policies, [`Error::Unavailable`] in an outage with any
+    /// [`Error::Denied`] if all leases are taken, [`Error::Unavailable`] in an outage with any
     /// [`OnOutage`](crate::OnOutage), and those of [`Limiter::take`].
     pub async fn lease(&self, key: &str, limit: &Limit) -> Result<Lease<C>, Error> {
         self.lease_within(key, limit, Duration::ZERO).await

@@ -14,7 +14,7 @@ pub(super) const TAGGED_CHANGE: u64 = 2;
 pub(super) struct ComponentTag {
     /// Serial number of the component.
     pub serial: u8,
-    /// UsageKind of the usage.
+    /// Kind of the usage.
     pub kind: UsageKind,
     /// Version of the usage's encoding.
     pub version: u32,

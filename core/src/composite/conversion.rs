@@ -132,7 +132,7 @@ fn recovers_at<U: PlainUsage>(usage: &U, moved: bool, expires_at: Option<u64>, n
     let expires_at = expires_at.filter(|at| *at <= LATEST_EXPIRY);
     let left = expires_at
         .map_or(Span::MAX_ARGUMENT, |at| Span::from_micros(at.saturating_sub(now.floor_millis()).saturating_mul(1000)));
-    // The move back may have delayed the recovery of a usage that has_record its recovery.
+    // The move back may have delayed the recovery of a usage that stores its recovery.
     let is_known = moved && usage.recovery_source() == RecoverySource::Usage;
     let left = if is_known { left.max(usage.time_to_recovery(now)) } else { left };
     now.plus(left).min(Timestamp::MAX)

@@ -1,34 +1,35 @@
-//! Fields of a usage packed into blocks of bytes, which a snapshot saves as one string each: a server takes 20 times as
-//! long to save a field by itself.
+//! Fields of a usage packed into blocks of bytes. A snapshot saves each block as one string, because a server takes 20
+//! times as long to save each field separately.
 //!
-//! A field begins with its tag, in the two lowest bits of the first byte. The number in the other bits, of a byte five
-//! and of each that follows seven, the lowest first, is:
+//! A field begins with its tag, in the two lowest bits of the first byte. The other bits contain a number: five bits of
+//! the first byte and seven of each following one, the lowest first. The highest bit of a byte is set if another byte
+//! follows. The tag determines the number:
 //!
 //! * 0: the integer;
 //! * 1: the distance of the integer from the last one that was at least 2^40, with the sign in the lowest bit: most
-//!   such integers are instants, which lie near each other;
+//!   such integers are instants, which are close to each other;
 //! * 2: the length of a string of bytes, which follows.
 //!
-//! A block ends with the field that makes it [`BLOCK`] bytes long or longer. Each field has one form only.
+//! A block ends with the field that makes it [`BLOCK`] bytes long or longer. Each field has only one encoding.
 
 use super::codec::{Decoder, Encoder};
 use super::varint;
 
-/// The length from which a block has no room for another field.
+/// Length from which a block is full.
 pub const BLOCK: usize = 32 * 1024;
 
 const INTEGER: u64 = 0;
 const DISTANCE: u64 = 1;
 const BYTES: u64 = 2;
 
-/// The bits of the tag, and of the number in the first byte.
+/// Number of bits of the tag, and of the number in the first byte.
 const TAG_BITS: u32 = 2;
 const FIRST_BITS: u32 = 5;
 
-/// The least integer that is told by its distance.
+/// Smallest integer that is encoded as a distance.
 const FAR: u64 = 1 << 40;
 
-/// Writes fields into blocks, each of which is saved when it is full.
+/// Encoder that packs fields into blocks and saves each full block.
 pub struct FieldPacker<S: FnMut(&[u8])> {
     block: Vec<u8>,
     anchor: u64,
@@ -36,7 +37,7 @@ pub struct FieldPacker<S: FnMut(&[u8])> {
 }
 
 impl<S: FnMut(&[u8])> FieldPacker<S> {
-    /// Packer that hands each block to `save`.
+    /// Creates a packer that passes each full block to `save`.
     pub fn new(save: S) -> FieldPacker<S> {
         FieldPacker { block: Vec::new(), anchor: 0, save }
     }
@@ -66,7 +67,7 @@ impl<S: FnMut(&[u8])> FieldPacker<S> {
         self.block.clear();
     }
 
-    /// Saves what is left.
+    /// Saves the last block.
     pub fn end(mut self) {
         if !self.block.is_empty() {
             self.save_block();

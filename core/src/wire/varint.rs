@@ -12,7 +12,7 @@ pub fn write(mut value: u64, mut push: impl FnMut(u8)) {
     push(low);
 }
 
-/// Reads an integer that [`write()`] wrote, and leaves `bytes` behind it.
+/// Reads an integer written by [`write()`], and advances `bytes` past it.
 #[inline]
 pub fn read(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;

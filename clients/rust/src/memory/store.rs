@@ -186,7 +186,7 @@ impl Visited<'_> {
     }
 }
 
-/// Returns `true` if a call may be committed: a settlement if any key has_record its id.
+/// Returns `true` if a call may be committed: a settlement if any key has recorded its id.
 fn is_allowed<'v, 'a: 'v>(mut visits: impl Iterator<Item = &'v Visit<'a>> + Clone) -> bool {
     match visits.clone().next().map(|visit| visit.request().purpose) {
         Some(Purpose::Settle) => visits.any(Visit::has_record),

@@ -62,7 +62,7 @@ pub(super) fn is_cost(cost: Amount) -> bool {
 /// State for the settlement of a component's charges, kept beside the usage while any of them can be settled.
 ///
 /// The steps of a call, in this order, if they apply: `forget` each swept charge, `settle`, `before` a change, the
-/// change, `charge`. A replica, which has_record no limits, calls `apply_effect` instead of `settle` and `before`.
+/// change, `charge`. A replica, which has no limits, calls `apply_effect` instead of `settle` and `before`.
 ///
 /// ```
 /// use ratelimit_core::composite::idempotency::Settlement;

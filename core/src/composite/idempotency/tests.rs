@@ -110,7 +110,7 @@ impl<U: Usage> Key<U> {
         }
     }
 
-    /// Applies the effect of a call, as a replica does, which has_record no limits.
+    /// Applies the effect of a call, as a replica does, which has no limits.
     fn follow(&mut self, told: &Told) {
         let change = IdempotencyChange::decode(&mut told.ids.clone(), told.now).unwrap();
         let before = told.now.plus(self.written.since(told.now));

@@ -25,7 +25,7 @@ pub type Key = Option<(Value, u64)>;
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     pub key: Key,
-    /// Replica, which applies effects and has_record no limits.
+    /// Replica, which applies effects and has no limits.
     replica: CompositeUsage,
     /// Replica that decodes its stored key before each effect.
     restarted: CompositeUsage,
