@@ -144,7 +144,7 @@ impl<'a> Visit<'a> {
             (evaluation, has_room)
         });
         if evaluation.allows() && !has_room {
-            return Err(Error::TooManyComponents { most: MAX_COMPONENTS }.to_string());
+            return Err(Error::TooManyComponents { max: MAX_COMPONENTS }.to_string());
         }
         Ok(Self { request, evaluation, makes })
     }
