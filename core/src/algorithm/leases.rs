@@ -1,11 +1,11 @@
 //! Concurrency limit: at most `limit` units are leased at once, each for at most `ttl` unless the lease is released or
 //! renewed before.
 //!
-//! When to use it: workers, connections, requests in flight to an upstream. Its known flaw: a holder that works on
-//! past its `ttl` without renewing is not stopped. Cost: about 15 bytes a lease and its holder's name while a key has
-//! at most 32, each of which a call passes; about 40 among more, and then logarithmic in the leases, amortized (an
-//! index that is full doubles, and each lease is passed once when it expires), but for a denied cost of several units,
-//! whose wait is found by walking over the leases that have to expire first.
+//! **When to use it:** workers, connections, requests in flight to an upstream. **Known flaw:** a holder that continues
+//! after its `ttl` without renewing its lease is not stopped. **Cost:** about 15 bytes per lease plus the name of its
+//! holder while a key has at most 32 leases, all of which each call scans; about 40 bytes per lease above that, and
+//! then time logarithmic in the number of leases, amortized (a full index doubles, and each lease is visited once when
+//! it expires). Only the wait of a denied cost of several units takes a pass over the leases that have to expire first.
 
 mod few_leases;
 mod lease;

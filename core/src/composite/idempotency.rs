@@ -1,27 +1,26 @@
-//! Calls that count once: what a key remembers of the ids of calls ([`IdempotencyTable`]), and what it takes to settle
-//! a charge later ([`Settlement`]).
+//! Idempotency of calls: the recorded calls with ids ([`IdempotencyTable`]), and the state from which charges are
+//! settled later ([`Settlement`]).
 //!
-//! When to use it: where a client may have to send a call again because it lost the reply, and where what a call costs
-//! is known only after it. Settling a charge for less makes usage what it would be had the call cost that from the
-//! start; how, is the usage's own:
+//! **When to use it:** if a client may repeat a call because it lost the reply, or if the cost of a call is known only
+//! afterwards. Settling a charge at a lower cost gives the usage that the key would have if the call had had that cost
+//! from the start. The method depends on the usage:
 //!
-//! * **Bucket, fixed window**: all that is charged lies together. Usage falls by what is settled, but by no more than
-//!   the least that it has been since the charge. That is exact; of a bucket it is rounded against the
-//!   caller by less than a millionth in all.
-//! * **Sliding window, strict window, log**: a charge lies in a place of its own, a count, a slot or an entry
-//!   ([`Usage::place`](crate::limit::Usage::place)), and from there it is taken back, if that place still counts. That
-//!   is exact, too, as long as nobody gives back by hand in between: such a give-back may have taken the same units, so
-//!   as much less of the charge can be settled. And a charge that counts all anew, under a window of another length,
-//!   ends what can be settled of those before it.
-//! * What saturates (at 2^63-1 millionths) cannot be settled.
+//! * **Bucket, fixed window**: all charges are added to one amount. It is reduced by the settled amount, but by no more
+//!   than the lowest usage since the charge. This is exact; for a bucket, all roundings together add less than a
+//!   millionth to the usage.
+//! * **Sliding window, strict window, log**: a charge has a place, which is a count, a slot or an entry
+//!   ([`Usage::place`](crate::limit::Usage::place)), and the settled amount is subtracted there while the place counts.
+//!   This is exact too, unless there was a refund in between. A refund may have been subtracted from the same charge,
+//!   so the amount that can be settled is reduced by it. A charge under a window of another length recounts the usage,
+//!   after which earlier charges can no longer be settled.
+//! * Charges that saturate (at 2^63-1 millionths) cannot be settled.
 //!
-//! Windows stay what they were: a call that is settled to 0 has still opened the window that it opened. It happened, it
-//! cost nothing.
+//! Settling does not move windows: a window opened by a call stays open if the call is settled to 0.
 //!
-//! Cost: an id of 36 bytes with one charge takes about 80 bytes where a key remembers at most 16, and about 120 where
-//! it remembers more. Time is logarithmic in the ids, but for settling, which adds up the differences between the lows
-//! of the older charges, for a log, in which the totals of the entries on one side of a settled one are moved, and for
-//! a clock gone back, which moves the places of all charges.
+//! **Cost:** an id of 36 bytes with one charge takes about 80 bytes if a key has at most 16 ids, else about 120. Time
+//! is logarithmic in the number of ids, with three exceptions: settling adds up the differences between the low-water
+//! marks of older charges; settling in a log changes the totals of all entries on one side of the charge; and when the
+//! clock moves backwards, the places of all charges are shifted.
 
 mod idempotency_change;
 mod idempotency_table;

@@ -1,18 +1,18 @@
-//! Few leases, in one block without an index: nearly every key has no more, and is to take little beside them. Each is
-//! passed at every call.
+//! Leases of a key with few, in one block of memory without an index. Nearly all keys have few leases, so these take as
+//! little memory as possible. Each call scans all leases of the key.
 
 use super::lease::{Lease, LeaseSum};
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Span, Timestamp};
 use crate::record_table::Block;
 
-/// Maximum number of leases: about where a call costs as much as it does among many.
+/// Maximum number of leases. At about this number a call costs as much as in a [table](super::many_leases).
 pub(super) const MOST: usize = 32;
 
-/// Shift of few leases, whose instants are as they are kept.
+/// Shift of few leases, whose instants are stored without a shift.
 const UNMOVED: Shift = Shift::NONE;
 
-/// Few leases, all of which count: what has expired goes with the next change.
+/// Few leases. All of them count; each change removes the expired ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FewLeases {
     /// Instant of the last change.
@@ -22,20 +22,20 @@ pub(super) struct FewLeases {
 }
 
 impl FewLeases {
-    /// Returns leases that were last changed at `written`, from those in the order in which they expire.
+    /// Creates leases that were last changed at `written`. `leases` must be in the order of expiry.
     pub(super) fn of<'a>(written: Timestamp, leases: impl Iterator<Item = (&'a [u8], Lease)>) -> FewLeases {
         let mut few = FewLeases { written, ..FewLeases::default() };
         leases.for_each(|(holder, lease)| few.append(holder, lease));
         few
     }
 
-    /// Adds a lease that expires behind all others, of a holder that has none.
+    /// Appends a lease that expires after all others. The holder must not have a lease.
     pub(super) fn append(&mut self, holder: &[u8], lease: Lease) {
         self.leases.append(&mut lease.record(holder, UNMOVED).1);
     }
 
-    /// Returns the instant, on the leases' own clock, that a look at `now` is at. One from before the last change sees them as
-    /// they were then: moved back, everything lies as far off as before.
+    /// Returns the instant at which to evaluate the leases at `now`: not before the last change. If the clock moved
+    /// backwards, they are evaluated as of the last change, because all instants would be shifted by the same distance.
     pub(super) fn at(&self, now: Timestamp) -> Timestamp {
         now.max(self.written)
     }
@@ -45,17 +45,17 @@ impl FewLeases {
         self.leases.records().count()
     }
 
-    /// Returns `true` if there are none.
+    /// Returns `true` if there are no leases.
     pub(super) fn is_empty(&self) -> bool {
         self.leases.bytes().is_empty()
     }
 
-    /// Returns the sum of those that have not expired.
+    /// Returns the sum of the leases that have not expired.
     pub(super) fn present(&self, now: Timestamp) -> LeaseSum {
         self.live(now).fold(LeaseSum::default(), |sum, (_, lease)| sum.plus(LeaseSum::of(lease.units)))
     }
 
-    /// Returns a holder's lease, though it may have expired.
+    /// Returns the lease of a holder, which may have expired.
     pub(super) fn lease_of(&self, holder: &[u8]) -> Option<Lease> {
         self.leases.find(holder).and_then(|(_, record)| Lease::read(&record, UNMOVED))
     }
@@ -65,14 +65,14 @@ impl FewLeases {
         self.iter().nth(place)
     }
 
-    /// Returns all, in the order in which they expire.
+    /// Returns all leases in the order of expiry.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], Lease)> {
         self.leases.records().filter_map(|(_, record)| Some((record.name, Lease::read(&record, UNMOVED)?)))
     }
 
     /// Returns the leases that have not expired, with their holders.
     pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], Lease)> {
-        // At the end of time a lease expires at the very instant at which it was taken.
+        // At the latest instant, a lease expires at the instant at which it is taken.
         let at = self.at(now).min(Timestamp::MAX);
         self.iter().filter(move |(_, lease)| at < lease.expires_at)
     }
@@ -82,9 +82,10 @@ impl FewLeases {
         self.leases.last().map_or(Span::ZERO, |last| UNMOVED.instant(last.at).since(self.at(now)))
     }
 
-    /// Goes on to `now`, by a clock that may have gone back by `span` before: what has expired by then goes.
-    pub(super) fn go_on(&mut self, span: Span, now: Timestamp) {
-        // By the clock as it was before it went back.
+    /// Advances to `now`: removes the expired leases, and shifts the others back by `span`, the distance by which the
+    /// clock has moved backwards.
+    pub(super) fn advance(&mut self, span: Span, now: Timestamp) {
+        // As shown by the clock before it moved backwards.
         let at = UNMOVED.mark(now.plus(span).min(Timestamp::MAX));
         self.leases.remove_until(at);
         if span != Span::ZERO {
@@ -93,7 +94,7 @@ impl FewLeases {
         self.written = now;
     }
 
-    /// Takes a holder's lease away; `false` if there is none.
+    /// Removes the lease of a holder. Returns `false` if there is none.
     pub(super) fn remove(&mut self, holder: &[u8]) -> bool {
         let place = self.leases.find(holder).map(|(place, _)| place);
         place.map(|place| self.leases.remove(place)).is_some()
@@ -106,7 +107,7 @@ impl FewLeases {
         self.leases.insert(at, holder, &mut bytes)
     }
 
-    /// Returns the number of bytes that they take, about.
+    /// Returns the approximate heap memory in bytes.
     pub(super) fn heap_size(&self) -> usize {
         self.leases.capacity()
     }

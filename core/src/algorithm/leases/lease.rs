@@ -1,4 +1,4 @@
-//! Leases, and sums of them.
+//! Lease of a holder with its encoding, and sums of leases.
 
 use crate::limit::Token;
 use crate::number::lazy_shift::{Mark, Shift};
@@ -11,17 +11,17 @@ use crate::wire::codec::{Decoder, Encoder};
 pub(super) struct Lease {
     /// Instant of expiry.
     pub(super) expires_at: Timestamp,
-    /// Units that are held.
+    /// Leased units.
     pub(super) units: Amount,
-    /// Fencing token, if the holder asked for one. A token is larger than those of all leases before it. The holder of the lease sends it along
-    /// with each write, and the place that is written to refuses a token that is smaller than one that it has seen. So
-    /// a holder that has lost its lease without noticing cannot write over what its successor wrote.
+    /// Fencing token, if the holder requested one. It is larger than the tokens of all earlier leases. The holder sends
+    /// it with each write to a resource, and the resource rejects a token smaller than one it has received. So a holder
+    /// that has lost its lease without noticing cannot overwrite the data of its successor.
     pub(super) token: Option<Token>,
 }
 
 impl Lease {
-    /// Writes the record of a holder's lease, and returns it with its instant. The units stand before a bit that says
-    /// that a token follows.
+    /// Encodes the record of a holder's lease, and returns it with its instant. The lowest bit of the units is set if a
+    /// token follows.
     pub(super) fn record(self, holder: &[u8], shift: Shift) -> (Mark, RecordBytes) {
         let at = shift.mark(self.expires_at);
         let mut bytes = RecordBytes::new(at, holder);
@@ -30,7 +30,7 @@ impl Lease {
         (at, bytes)
     }
 
-    /// Reads what [`record`](Lease::record) wrote.
+    /// Decodes a record encoded by [`record`](Lease::record).
     #[inline]
     pub(super) fn read(record: &Record, shift: Shift) -> Option<Lease> {
         let mut payload = Payload(record.payload);
@@ -40,8 +40,8 @@ impl Lease {
         Some(Lease { expires_at: shift.instant(record.at), units, token })
     }
 
-    /// Returns `true` if a call can have taken the lease, or still see it, in a table written at `written` in which others hold
-    /// `others`: a call that took it saw to a limit, and wrote what had not expired by then.
+    /// Returns `true` if a call can have stored the lease in a table that was last changed at `written` and in which
+    /// other holders have leased `others` units: a call stores no expired lease and does not exceed the limit.
     pub(super) fn is_sound(self, written: Timestamp, others: Amount) -> bool {
         let Lease { expires_at, units, .. } = self;
         let lives = expires_at > written || expires_at == Timestamp::MAX;
@@ -55,24 +55,24 @@ impl Lease {
 /// Sum of leases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseSum {
-    /// Units that they hold.
+    /// Sum of the leased units.
     pub(super) units: Amount,
     /// Number of leases.
     pub(super) leases: usize,
 }
 
 impl LeaseSum {
-    /// Returns the sum of one lease of this many units.
+    /// Returns the sum of one lease of `units`.
     pub(super) fn of(units: Amount) -> LeaseSum {
         LeaseSum { units, leases: 1 }
     }
 
-    /// Returns both together.
+    /// Returns the sum of both.
     pub(super) fn plus(self, other: LeaseSum) -> LeaseSum {
         LeaseSum { units: self.units.plus(other.units), leases: self.leases.saturating_add(other.leases) }
     }
 
-    /// Returns the sum without some of its leases.
+    /// Returns the difference of both. `other` must be a part of this sum.
     pub(super) fn minus(self, other: LeaseSum) -> LeaseSum {
         LeaseSum { units: self.units.minus(other.units), leases: self.leases.saturating_sub(other.leases) }
     }

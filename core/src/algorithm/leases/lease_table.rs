@@ -1,5 +1,5 @@
-//! The leases of a key: few of them one after another, many in a table ([`FewLeases`], [`ManyLeases`]). Both hold the
-//! same, and what is stored and propagated of either is the same.
+//! Leases of a key. Few leases are stored in sequence ([`FewLeases`]), many in an indexed table ([`ManyLeases`]). The
+//! saved and propagated encoding is the same for both.
 
 use super::few_leases::{self, FewLeases};
 use super::lease::{Lease, LeaseSum};
@@ -11,11 +11,11 @@ use crate::number::{Amount, Span, Timestamp};
 #[derive(Clone, Debug, Default)]
 pub struct ConcurrencyUsage {
     leases: Leases,
-    /// Changes of the current call besides a lease: most have none.
-    rest: Option<Box<RestOfDelta>>,
+    /// Further changes by the current call. Most calls have none.
+    rest: Option<Box<FurtherChanges>>,
     /// Place of the lease that the current call has taken, among few.
     leased: Option<u8>,
-    /// The latest fencing token that any lease has had here; 0 if none had one.
+    /// Largest fencing token of all leases that this key has had; 0 if none had a token.
     latest_token: u64,
 }
 
@@ -31,40 +31,40 @@ impl Default for Leases {
     }
 }
 
-/// Runs `$body` with `$leases` as few leases or many.
+/// Runs `$body` with `$leases` bound to the leases in either form.
 macro_rules! of_either {
-    ($held:expr, $leases:ident => $body:expr) => {
-        match $held {
+    ($either:expr, $leases:ident => $body:expr) => {
+        match $either {
             Leases::Few($leases) => $body,
             Leases::Many($leases) => $body,
         }
     };
 }
 
-/// Changes of a call in a lease table besides taking a lease, in this order.
+/// Changes by a call to a lease table, apart from a new lease, in this order.
 #[derive(Clone, Debug, Default)]
-struct RestOfDelta {
-    /// Span that every expiry moves back by, because the clock did.
+struct FurtherChanges {
+    /// Span by which all expiries are shifted, because the clock moved backwards.
     moved_back: Span,
-    /// Holders whose leases go.
+    /// Holders whose leases are removed.
     released: Vec<Box<[u8]>>,
 }
 
-/// Changes of a call in a lease table, in this order.
+/// Changes by a call to a lease table, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseDelta<H> {
-    /// Span that every expiry moves back by, because the clock did.
+    /// Span by which all expiries are shifted, because the clock moved backwards.
     pub(super) moved_back: Span,
-    /// Instant of the change: what has expired by then goes, and the table was last changed then.
+    /// Instant of the change. Leases that have expired by then are removed.
     pub(super) written: Timestamp,
-    /// Holders whose leases go.
+    /// Holders whose leases are removed.
     pub(super) released: Vec<Box<[u8]>>,
-    /// Lease that comes, in place of the one that its holder had.
+    /// New lease, which replaces a lease of the same holder.
     pub(super) leased: Option<(H, Lease)>,
 }
 
 impl ConcurrencyUsage {
-    /// Takes the live leases of `holders` back, and returns their number.
+    /// Releases the unexpired leases of `holders`, and returns their number.
     pub fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
         let mut released = Vec::new();
         for holder in holders {
@@ -80,7 +80,7 @@ impl ConcurrencyUsage {
         count
     }
 
-    /// Returns `true` if a holder has a lease.
+    /// Returns `true` if a holder has an unexpired lease.
     #[must_use]
     pub fn has_lease(&self, holder: &[u8], now: Timestamp) -> bool {
         self.held_by(holder, now).is_some()
@@ -92,13 +92,13 @@ impl ConcurrencyUsage {
         self.live_lease_of(holder, now).map(|lease| lease.expires_at)
     }
 
-    /// Returns the fencing token of a holder's lease; `None` if it has no lease, or did not ask for a token.
+    /// Returns the fencing token of a holder's lease; `None` if it has no lease, or did not request a token.
     #[must_use]
     pub fn lease_token(&self, holder: &[u8], now: Timestamp) -> Option<Token> {
         self.live_lease_of(holder, now).and_then(|lease| lease.token)
     }
 
-    /// Returns the latest fencing token that any lease has had here; 0 if none had one.
+    /// Returns the largest fencing token of all leases that this key has had; 0 if none had a token.
     pub(super) fn latest_of_tokens(&self) -> u64 {
         self.latest_token
     }
@@ -109,7 +109,7 @@ impl ConcurrencyUsage {
         of_either!(&self.leases, leases => leases.time_to_last_expiry(now))
     }
 
-    /// Returns the instant, on the table's own clock, that a look at `now` is at.
+    /// Returns the instant at which to evaluate the leases at `now`: not before the last change.
     pub(super) fn at(&self, now: Timestamp) -> Timestamp {
         of_either!(&self.leases, leases => leases.at(now))
     }
@@ -119,7 +119,7 @@ impl ConcurrencyUsage {
         of_either!(&self.leases, leases => leases.written)
     }
 
-    /// Returns the units of a holder's live lease.
+    /// Returns the units of a holder's unexpired lease.
     pub(super) fn held_by(&self, holder: &[u8], now: Timestamp) -> Option<Amount> {
         self.live_lease_of(holder, now).map(|lease| lease.units)
     }
@@ -128,7 +128,7 @@ impl ConcurrencyUsage {
         self.lease_of(holder).filter(|lease| self.at(now) < lease.expires_at)
     }
 
-    /// Returns a holder's lease, though it may have expired.
+    /// Returns the lease of a holder, which may have expired.
     pub(super) fn lease_of(&self, holder: &[u8]) -> Option<Lease> {
         of_either!(&self.leases, leases => leases.lease_of(holder))
     }
@@ -146,20 +146,20 @@ impl ConcurrencyUsage {
         of_either!(&self.leases, leases => leases.present(now))
     }
 
-    /// Returns the leases that have not expired, in the order in which they will.
+    /// Returns the leases that have not expired, in the order of expiry.
     pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], Lease)> {
-        let (few, many) = self.parted();
+        let (few, many) = self.by_form();
         few.into_iter().flat_map(move |few| few.live(now)).chain(many.into_iter().flat_map(move |many| many.live(now)))
     }
 
-    /// Returns the leases that count, in the order in which they expire.
+    /// Returns the leases that count, in the order of expiry.
     pub(super) fn counted(&self) -> impl Iterator<Item = (&[u8], Lease)> {
-        let (few, many) = self.parted();
+        let (few, many) = self.by_form();
         few.into_iter().flat_map(FewLeases::iter).chain(many.into_iter().flat_map(ManyLeases::counted))
     }
 
-    /// Returns the table of few leases or that of many, whichever there is.
-    pub(super) fn parted(&self) -> (Option<&FewLeases>, Option<&ManyLeases>) {
+    /// Returns the leases in their form, few or many; the other one is `None`.
+    pub(super) fn by_form(&self) -> (Option<&FewLeases>, Option<&ManyLeases>) {
         match &self.leases {
             Leases::Few(leases) => (Some(leases), None),
             Leases::Many(leases) => (None, Some(leases)),
@@ -174,12 +174,12 @@ impl ConcurrencyUsage {
         }
     }
 
-    /// Returns the number of bytes that they take, about.
+    /// Returns the approximate heap memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         of_either!(&self.leases, leases => leases.heap_size())
     }
 
-    /// Returns the number of allocations that it takes to free them, about.
+    /// Returns the approximate number of allocations to free.
     pub(super) fn blocks(&self) -> usize {
         match &self.leases {
             Leases::Few(_) => 1,
@@ -187,19 +187,19 @@ impl ConcurrencyUsage {
         }
     }
 
-    /// Moves back with the clock to `now`.
+    /// Shifts all leases back by `span`, because the clock moved backwards to `now`.
     pub(super) fn move_back_by(&mut self, span: Span, now: Timestamp) {
-        of_either!(&mut self.leases, leases => leases.go_on(span, now));
+        of_either!(&mut self.leases, leases => leases.advance(span, now));
         self.rest.get_or_insert_default().moved_back = span;
     }
 
-    /// Goes on to `now`, and sweeps out leases that count no more: of many a few.
+    /// Advances to `now` and removes leases that no longer count: all in the form of few, some in the form of many.
     pub(super) fn tidy(&mut self, span: Span, now: Timestamp) {
         match &mut self.leases {
-            Leases::Few(leases) => leases.go_on(span, now),
+            Leases::Few(leases) => leases.advance(span, now),
             Leases::Many(leases) => {
                 leases.tidy(span, now);
-                // Far fewer than made it a table, so that a key which has about as many does not go to and fro.
+                // A quarter of the maximum, so that a key near the maximum does not alternate between the forms.
                 if leases.len() <= few_leases::MOST / 4 {
                     self.leases = Leases::Few(FewLeases::of(leases.written, leases.counted()));
                 }
@@ -207,12 +207,12 @@ impl ConcurrencyUsage {
         }
     }
 
-    /// Takes a holder's lease away; `false` if there is none.
+    /// Removes the lease of a holder. Returns `false` if there is none.
     fn remove(&mut self, holder: &[u8]) -> bool {
         of_either!(&mut self.leases, leases => leases.remove(holder))
     }
 
-    /// Gives a holder a lease, in place of the one that it may have.
+    /// Stores a lease of a holder, and replaces its previous one.
     pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) {
         self.observe_token(lease);
         if self.lease_of(holder).is_none() {
@@ -224,7 +224,7 @@ impl ConcurrencyUsage {
         }
     }
 
-    /// Adds a lease that was read, and expires behind all others; `false` if its holder has one.
+    /// Appends a decoded lease that expires after all others. Returns `false` if its holder already has a lease.
     pub(super) fn append(&mut self, holder: &[u8], lease: Lease) -> bool {
         self.observe_token(lease);
         self.make_room();
@@ -244,7 +244,7 @@ impl ConcurrencyUsage {
         self.latest_token = self.latest_token.max(lease.token.map_or(0, Token::get));
     }
 
-    /// Makes a table of few leases that are as many as may be: one more is to come.
+    /// Converts few leases to the form of many if there is no room for another one.
     fn make_room(&mut self) {
         if let Leases::Few(few) = &self.leases
             && few.len() >= few_leases::MOST
@@ -253,23 +253,23 @@ impl ConcurrencyUsage {
         }
     }
 
-    /// Returns an empty table that is to be filled with what was read of one that was last changed at `written`.
+    /// Creates an empty table, to be filled with the decoded leases of a table that was last changed at `written`.
     pub(super) fn of(written: Timestamp) -> ConcurrencyUsage {
         let leases = Leases::Few(FewLeases::of(written, std::iter::empty()));
         ConcurrencyUsage { leases, ..ConcurrencyUsage::default() }
     }
 
-    /// Forgets what the current call has changed.
-    pub(super) fn forget_delta(&mut self) {
+    /// Discards the changes recorded for the current call.
+    pub(super) fn discard_delta(&mut self) {
         (self.rest, self.leased) = (None, None);
         if let Leases::Many(leases) = &mut self.leases {
             leases.forget_leased();
         }
     }
 
-    /// Takes what the current call has changed.
+    /// Takes the changes recorded for the current call.
     pub(super) fn delta(&mut self) -> LeaseDelta<&[u8]> {
-        let RestOfDelta { moved_back, released } = self.rest.take().map(|rest| *rest).unwrap_or_default();
+        let FurtherChanges { moved_back, released } = self.rest.take().map(|rest| *rest).unwrap_or_default();
         let written = self.written();
         let leased = match &mut self.leases {
             Leases::Few(leases) => self.leased.take().and_then(|place| leases.get(usize::from(place))),
@@ -280,7 +280,7 @@ impl ConcurrencyUsage {
 
     /// Returns `true` if `delta` can have been caused by a call on this table.
     pub(super) fn accepts(&self, delta: &LeaseDelta<Box<[u8]>>) -> bool {
-        // By the clock as it was before it went back.
+        // As shown by the clock before it moved backwards.
         let at = delta.written.plus(delta.moved_back);
         let in_order = at >= self.written();
         let sound = delta.leased.as_ref().is_none_or(|(holder, lease)| {
@@ -294,7 +294,7 @@ impl ConcurrencyUsage {
         in_order && sound
     }
 
-    /// Makes the change that a call has made elsewhere.
+    /// Applies the changes of a call on another server.
     pub(super) fn change(&mut self, delta: LeaseDelta<Box<[u8]>>) {
         self.tidy(delta.moved_back, delta.written);
         for holder in &delta.released {
@@ -303,6 +303,6 @@ impl ConcurrencyUsage {
         if let Some((holder, lease)) = delta.leased {
             self.lease(&holder, lease);
         }
-        self.forget_delta();
+        self.discard_delta();
     }
 }

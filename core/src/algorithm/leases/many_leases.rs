@@ -1,12 +1,13 @@
-//! Many leases, by holder and by the instant at which they expire.
+//! Leases of a key with many, indexed by holder and by the instant of expiry.
 //!
-//! The state is what had not expired when the table was last written; a denied call and a look change nothing, so what
-//! has expired since is looked past. However many expire together, and wherever the clock goes:
+//! The state consists of the leases that had not expired at the last change. Denied calls and peeks cannot change it,
+//! so they have to subtract the leases that have expired since. The cost of a call is independent of the number of
+//! leases that expire at the same time, and of changes of the clock:
 //!
-//! * to look past them is to know their sum, which is kept along with the instant up to which it was taken, and goes on
-//!   from there: the first look passes each of them, and no other does;
-//! * those that are no part of the state any more stay in place, unseen, and each change sweeps a few of them out;
-//! * a clock gone back moves all expiries back by one number (`Shift`).
+//! * the sum of the expired leases is cached with the instant that it refers to. A later evaluation adds only the
+//!   leases that have expired since that instant;
+//! * expired leases that are no longer part of the state remain in the table, and each change removes some of them;
+//! * when the clock moves backwards, all expiries are shifted by one number (`Shift`).
 
 use super::lease::{Lease, LeaseSum};
 #[cfg(test)]
@@ -16,21 +17,21 @@ use crate::number::{Span, Timestamp};
 use crate::record_table::{Record, RecordTable};
 use std::cell::Cell;
 
-/// Number of leases, no part of the state any more, that a change sweeps out: more than one adds, and few enough to
-/// take no longer than the rest of the call.
+/// Number of expired leases that a change removes: more than it can add, and few enough that they take no longer than
+/// the call itself.
 pub(super) const SWEPT: usize = 16;
 
 /// Many leases.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ManyLeases {
-    /// The leases, by the instant of expiry and by holder. At the front may be some that expired by `written`, to be
-    /// swept out: no part of the state.
+    /// Leases by the instant of expiry and by holder. Leases at the front that expired by `written` are not part of the
+    /// state.
     leases: RecordTable,
-    /// Distance that all expiries have moved back.
+    /// Distance by which all expiries are shifted.
     shift: Shift,
     /// Instant of the last change.
     pub(super) written: Timestamp,
-    /// The leases that count: those that had not expired by then.
+    /// Sum of the leases that count: those that had not expired by `written`.
     pub(super) counted: LeaseSum,
     /// Sum of those that have expired since: a memory of the last look, no part of the state.
     expired: Cell<Expired>,
@@ -38,7 +39,7 @@ pub(super) struct ManyLeases {
     leased: Option<Box<[u8]>>,
 }
 
-/// The leases that have expired by an instant, not before the table was last changed.
+/// Sum of the counted leases that have expired by an instant, which is not before the last change.
 #[derive(Clone, Copy, Debug, Default)]
 struct Expired {
     by: Timestamp,
@@ -51,18 +52,19 @@ impl ManyLeases {
         self.leases.last().map_or(Span::ZERO, |last| self.shift.instant(last.at).since(self.at(now)))
     }
 
-    /// Returns the instant, on the table's own clock, that a look at `now` is at. One from before the table was last changed
-    /// sees it as it was then: moved back, everything in it lies as far off as before.
+    /// Returns the instant at which to evaluate the leases at `now`: not before the last change. If the clock moved
+    /// backwards, they are evaluated as of the last change, because all instants would be shifted by the same distance.
     pub(super) fn at(&self, now: Timestamp) -> Timestamp {
         now.max(self.written)
     }
 
-    /// Returns the instant after which an expiry counts. At the end of time a lease expires at the very instant at which it was taken.
+    /// Returns the instant after which an expiry counts. At the latest instant, a lease expires at the instant at which
+    /// it is taken.
     fn horizon(&self) -> Timestamp {
         self.written.min(Timestamp::MAX.minus(Span::MICROSECOND))
     }
 
-    /// Returns a holder's lease, though it may have expired.
+    /// Returns the lease of a holder, which may have expired.
     pub(super) fn lease_of(&self, holder: &[u8]) -> Option<Lease> {
         self.leases.get(holder).and_then(|record| Lease::read(&record, self.shift))
     }
@@ -72,12 +74,12 @@ impl ManyLeases {
         self.counted.minus(self.expired(now))
     }
 
-    /// Returns the sum of the leases that count and will not have expired when a change comes at `now`.
+    /// Returns the sum of the leases that count and have not expired, as of a change at `now`.
     pub(super) fn present_at_change(&self, now: Timestamp) -> LeaseSum {
         self.counted.minus(self.expired_by_change(now))
     }
 
-    /// Returns the sum of what has expired by now. It goes on from where the last look was, on or back.
+    /// Returns the sum of the counted leases that have expired by `now`. Updates the cached sum.
     fn expired(&self, now: Timestamp) -> LeaseSum {
         let now = self.at(now).min(Timestamp::MAX);
         let Expired { by, sum } = self.expired.get();
@@ -85,7 +87,7 @@ impl ManyLeases {
             return sum;
         }
         if now == self.written {
-            // As any look by a clock that has gone back: it need not forget where the others are.
+            // Also the result for a clock that moved backwards. The cached sum stays valid.
             return LeaseSum::default();
         }
         let sum = if by < now { sum.plus(self.expiring(by, now)) } else { sum.minus(self.expiring(now, by)) };
@@ -93,17 +95,18 @@ impl ManyLeases {
         sum
     }
 
-    /// Returns the sum of what has expired by `now`, as a change sees it. Looks may have gone further (those of a replica do, if its clock
-    /// is ahead of its master's): then they stay where they are, and what expires is summed up from the last change.
+    /// Returns the sum of the counted leases that have expired by `now`, as of a change. If the cached sum refers to a
+    /// later instant (on a replica whose clock is ahead of its primary's), it is left as it is, and the sum is computed
+    /// from the last change on.
     fn expired_by_change(&self, now: Timestamp) -> LeaseSum {
         let now = self.at(now);
         if now < self.expired.get().by { self.expiring(self.written, now) } else { self.expired(now) }
     }
 
-    /// Returns the sum of what expires after `from`, up to and with `to`, which is not before it.
+    /// Returns the sum of the leases that expire after `from` and until `to`, which is not before `from`.
     fn expiring(&self, from: Timestamp, to: Timestamp) -> LeaseSum {
         let end = self.after(to);
-        // Mostly nothing does, which the first tells without a search.
+        // Usually there is none, which the first lease shows without a search.
         if self.leases.first().is_none_or(|first| first.at >= end) {
             return LeaseSum::default();
         }
@@ -115,12 +118,12 @@ impl ManyLeases {
         })
     }
 
-    /// Returns the leases that have not expired, in the order in which they will.
+    /// Returns the leases that have not expired, in the order of expiry.
     pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], Lease)> {
         self.expiring_after(self.at(now))
     }
 
-    /// Returns the leases that count, with their holders, in the order in which they expire.
+    /// Returns the leases that count, with their holders, in the order of expiry.
     pub(super) fn counted(&self) -> impl Iterator<Item = (&[u8], Lease)> {
         self.expiring_after(self.horizon())
     }
@@ -130,30 +133,32 @@ impl ManyLeases {
         leases.filter_map(|record| Some((record.name, Lease::read(&record, self.shift)?)))
     }
 
-    /// Returns the first mark of what expires after `instant`.
+    /// Returns the smallest mark after `instant`.
     fn after(&self, instant: Timestamp) -> Mark {
         self.shift.mark(instant.plus(Span::MICROSECOND))
     }
 
-    /// Goes on to `now`, by a clock that may have gone back by `span` before: what has expired by then counts no more.
-    pub(super) fn go_on(&mut self, span: Span, now: Timestamp) {
-        // By the clock as it was before it went back.
+    /// Advances to `now`: stops counting the expired leases, and shifts the others back by `span`, the distance by which
+    /// the clock has moved backwards.
+    pub(super) fn advance(&mut self, span: Span, now: Timestamp) {
+        // As shown by the clock before it moved backwards.
         let at = now.plus(span);
-        let gone = self.expired_by_change(at);
+        let expired = self.expired_by_change(at);
         let Expired { by, sum } = self.expired.get();
-        self.expired.set(Expired { by: by.minus(span).max(now), sum: sum.minus(gone) });
-        self.counted = self.counted.minus(gone);
+        self.expired.set(Expired { by: by.minus(span).max(now), sum: sum.minus(expired) });
+        self.counted = self.counted.minus(expired);
         self.shift_back(span);
         self.written = now;
     }
 
-    /// Goes on to `now`, and sweeps out a few leases that count no more.
+    /// Advances to `now` and removes some leases that no longer count.
     pub(super) fn tidy(&mut self, span: Span, now: Timestamp) {
-        self.go_on(span, now);
-        // At the end of time what has just come and what has expired lie at one instant: there all of the latter goes.
-        let most = if now == Timestamp::MAX { usize::MAX } else { SWEPT };
+        self.advance(span, now);
+        // At the latest instant, new leases expire at the same instant as the expired ones, so all of these are removed
+        // first.
+        let max = if now == Timestamp::MAX { usize::MAX } else { SWEPT };
         let now = self.shift.mark(now);
-        for _ in 0..most {
+        for _ in 0..max {
             if self.leases.first().is_none_or(|first| first.at > now) {
                 break;
             }
@@ -163,7 +168,7 @@ impl ManyLeases {
         }
     }
 
-    /// Takes a holder's lease away; `false` if there is none.
+    /// Removes the lease of a holder. Returns `false` if there is none.
     pub(super) fn remove(&mut self, holder: &[u8]) -> bool {
         let shift = self.shift;
         let Some(lease) = self.leases.take(holder, |record| Lease::read(&record, shift)) else { return false };
@@ -173,7 +178,7 @@ impl ManyLeases {
         true
     }
 
-    /// Counts a change of a lease, in whatever it counts.
+    /// Adds a lease to, or subtracts it from, the sums that it is part of.
     fn count(&mut self, lease: Lease, change: impl Fn(LeaseSum, LeaseSum) -> LeaseSum) {
         if lease.expires_at <= self.horizon() {
             return;
@@ -195,7 +200,7 @@ impl ManyLeases {
         self.leased = Some(holder.into());
     }
 
-    /// Adds a lease that expires behind all others; `false` if its holder has one.
+    /// Appends a lease that expires after all others. Returns `false` if its holder already has a lease.
     pub(super) fn append(&mut self, holder: &[u8], lease: Lease) -> bool {
         let (at, bytes) = lease.record(holder, self.shift);
         self.count(lease, LeaseSum::plus);
@@ -221,17 +226,17 @@ impl ManyLeases {
         self.leases.len()
     }
 
-    /// Returns the number of bytes that it takes, about.
+    /// Returns the approximate heap memory in bytes.
     pub(super) fn heap_size(&self) -> usize {
         size_of::<ManyLeases>().saturating_add(self.leases.heap_size())
     }
 
-    /// Returns the number of allocations that it takes to free it, about.
+    /// Returns the approximate number of allocations to free.
     pub(super) fn free_effort(&self) -> usize {
         self.leases.free_effort()
     }
 
-    /// Returns leases that were last changed at `written`, and all of which count, from those in the order in which they expire.
+    /// Creates leases that were last changed at `written`, all of which count. `leases` must be in the order of expiry.
     pub(super) fn of<'a>(written: Timestamp, leases: impl Iterator<Item = (&'a [u8], Lease)>) -> ManyLeases {
         let mut many = ManyLeases { written, ..ManyLeases::default() };
         many.expired.get_mut().by = written;

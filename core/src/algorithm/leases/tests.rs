@@ -21,7 +21,7 @@ use proptest::sample::select;
 impl ConcurrencyUsage {
     /// Returns the number of leases that are there, counted or not.
     fn kept(&self) -> usize {
-        match self.parted() {
+        match self.by_form() {
             (Some(few), _) => few.len(),
             (_, many) => many.map_or(0, ManyLeases::len),
         }

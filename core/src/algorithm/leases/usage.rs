@@ -1,8 +1,9 @@
-//! The table of leases as a usage: what is stored of it, and what is propagated of a call.
+//! Leases of a key as a usage, with its encoding and effects.
 //!
-//! The words of an effect are: 1 (0: the whole table follows, in a rewritten AOF); the microseconds by which a clock
-//! that was set back has moved the table; the instant of the change; the number of leases released, with their holders;
-//! 0 or 1 leases taken, with holder, expiry and cost. The highest bit of the cost is set if a fencing token follows.
+//! The words of an effect are: 1 (0: the whole table follows, in a rewritten AOF); the microseconds by which the leases
+//! were shifted back after the clock moved backwards; the instant of the change; the number of leases released, with
+//! their holders; 0 or 1 leases taken, with holder, expiry and cost. The highest bit of the cost is set if a fencing
+//! token follows.
 
 use super::lease::Lease;
 use super::lease_table::{ConcurrencyUsage, LeaseDelta};
@@ -13,11 +14,11 @@ use crate::usage_kind::UsageKind;
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use crate::wire::name;
 
-/// The bit of a lease's units, above all that there can be, that says that a fencing token follows. So a lease without
-/// one has the form of the versions before tokens.
+/// Bit of a lease's units, above the largest amount: a fencing token follows. So a lease without a token is encoded as
+/// in versions that had no tokens.
 const HAS_TOKEN: u64 = 1 << 63;
 
-/// Writes a lease out.
+/// Encodes a lease.
 fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { expires_at, units, token }: Lease) {
     to.bytes(holder);
     to.integer(expires_at.micros());
@@ -28,14 +29,14 @@ fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { expires_at, units,
     }
 }
 
-/// Reads a lease.
+/// Decodes a lease.
 fn decode_lease(from: &mut impl Decoder) -> Option<(Box<[u8]>, Lease)> {
     let holder = name::decode_boxed(from)?;
     let expires_at = Timestamp::from_micros(from.integer()?)?;
     let flagged = from.integer()?;
     let units = Amount::from_millionths(flagged & !HAS_TOKEN)?;
     let token = if flagged & HAS_TOKEN == 0 { None } else { Some(Token::new(from.integer()?)?) };
-    // As microseconds, a token is an instant that a clock can show, and the ones right behind it.
+    // A token is an instant of the clock in microseconds, or slightly more.
     let possible = token.is_none_or(|token| token.get() <= Timestamp::MAX.micros());
     possible.then_some((holder, Lease { expires_at, units, token }))
 }
@@ -118,7 +119,7 @@ impl Usage for ConcurrencyUsage {
     }
 
     fn forget_effect(&mut self) {
-        self.forget_delta();
+        self.discard_delta();
     }
 
     fn latest_token(&self) -> u64 {

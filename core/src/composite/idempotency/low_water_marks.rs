@@ -1,58 +1,57 @@
-//! The least that a usage has been since each of many charges.
+//! Low-water mark of each charge: the lowest usage since the charge.
 //!
-//! Where all that is charged lies together and only drains (a bucket, a fixed window), had a charge been smaller by d,
-//! the usage now would be lower by d, but by no more than the least that it has been since: what had drained by then
-//! had drained in either case. (The reflection of a queue at 0: Skorokhod 1961.) So what has to be known of a charge is
-//! that least, its *low*.
+//! A bucket or a fixed window adds all charges to one amount, which only drains. If a charge had been smaller by d, the
+//! current usage would be smaller by d, but by no more than the lowest usage since the charge, because the amount
+//! cannot drain below 0. (This is the reflection of a queue at 0: Skorokhod 1961.) So settling a charge only requires
+//! its low-water mark.
 //!
-//! A usage only falls between two changes, so its lows are what it is just before each. A change at which `x` is used
-//! lowers every low above `x` to it: what is charged one after another has lows that never fall from the older to the
-//! newer, and charges with the same low are one group. Settling a charge takes d off its own low and off all newer
-//! ones, as the usage was lower by that much since; older lows that are then above it fall to it. So the groups are
-//! kept by the *difference* from each low to the next, where one number changes all that follow.
+//! Usage decreases between two changes, so its minimum is the value just before each change. A change at usage `x`
+//! lowers all marks above `x` to `x`. So the marks of successive charges never decrease from older to newer ones, and
+//! charges with the same mark form a group. Settling a charge by d subtracts d from its own mark and all newer ones,
+//! because the usage would have been lower by d since. Older marks that are then above it are lowered to it. The groups
+//! store the *difference* between each mark and the next, so that one number changes all following marks.
 //!
-//! Cost: 24 bytes a group, and there are no more groups than charges. The group of a charge is found by a binary search
-//! of its number, and its low by adding up the differences before it: among 100,000 groups in less than a tenth of a
-//! millisecond.
+//! **Cost:** 24 bytes per group, and at most one group per charge. The group of a charge is found by a binary search
+//! for its number, and its mark by adding up the differences before it. This takes less than a tenth of a millisecond
+//! for 100,000 groups.
 
 use crate::number::Amount;
 #[cfg(test)]
 use crate::testing::step_counter;
 use crate::wire::codec::{Decoder, Encoder};
 
-/// The lows of charges, which are numbered in the order in which they are made.
+/// Low-water marks of charges, which are numbered in the order of creation.
 #[derive(Clone, Debug, Default)]
 pub struct LowWaterMarks {
-    /// The charges before the last low, the same low in each group, the oldest first. Among them may be gaps, of groups
-    /// whose charges have gone.
+    /// Groups of the charges that have a mark, the oldest first. Includes gaps: groups without charges.
     groups: Vec<MarkGroup>,
-    /// The number of gaps.
+    /// Number of gaps.
     gaps: usize,
-    /// The low of the newest group in millionths: the sum of all differences.
+    /// Mark of the newest group in millionths: the sum of all differences.
     top: u64,
-    /// The number of the first charge since the last low: these have none yet.
+    /// Number of the first charge without a mark: the first since the last change.
     open: u64,
-    /// Number of charges since the last low.
+    /// Count of charges without a mark.
     open_live: usize,
-    /// The number that the next charge gets.
+    /// Number of the next charge.
     next: u64,
-    /// Number of charges in all.
+    /// Count of all charges.
     live: usize,
 }
 
-/// Charges with the same low.
+/// Group of charges with the same mark.
 #[derive(Clone, Copy, Debug)]
 struct MarkGroup {
-    /// The number of the first.
+    /// Number of the first charge.
     first: u64,
-    /// Difference of its low from that of the group before, in millionths: not 0 but in the first, or a gap.
+    /// Difference between its mark and that of the previous group, in millionths. 0 only in the first group or a gap.
     delta: u64,
-    /// Number of its charges that are left: 0 in a gap.
+    /// Count of its remaining charges: 0 in a gap.
     live: usize,
 }
 
 impl LowWaterMarks {
-    /// Number behind the last charge. Far from overflow.
+    /// Upper bound of the numbers of charges, far below overflow.
     pub const LAST: u64 = u64::MAX >> 1;
 
     /// Returns `true` if there is no charge.
@@ -65,7 +64,7 @@ impl LowWaterMarks {
         self.live
     }
 
-    /// Counts a charge that has just been made, and returns its number; `None` if there is none left.
+    /// Adds a new charge and returns its number; `None` if the numbers are exhausted.
     pub fn charge(&mut self) -> Option<u64> {
         let number = Some(self.next).filter(|number| *number < LowWaterMarks::LAST)?;
         self.next = number.saturating_add(1);
@@ -74,7 +73,7 @@ impl LowWaterMarks {
         Some(number)
     }
 
-    /// Records that `used`, or less, is used.
+    /// Lowers all marks to `used` if they are above it. Called before each change.
     pub fn low(&mut self, used: Amount) {
         let used = used.millionths();
         let mut merged = MarkGroup { first: self.open, delta: 0, live: self.open_live };
@@ -100,46 +99,46 @@ impl LowWaterMarks {
 
     fn push(&mut self, group: MarkGroup) {
         if self.groups.len() == self.groups.capacity() {
-            // Doubling would waste as much as a charge takes.
+            // Doubling would waste as much memory as the charges take.
             self.groups.reserve_exact(self.groups.len().div_ceil(8).saturating_add(2));
         }
         self.top = self.top.saturating_add(group.delta);
         self.groups.push(group);
     }
 
-    /// Returns the place of the newest group up to `place` that is no gap.
+    /// Returns the index of the newest group before `place` that is not a gap.
     fn newest_until(&self, place: usize) -> Option<usize> {
         self.groups.get(..place)?.iter().rposition(|group| group.live > 0)
     }
 
-    /// Returns the place of the group of a charge; `None` for those that have no low yet.
+    /// Returns the index of the group of a charge; `None` if the charge has no mark yet.
     fn place_of(&self, number: u64) -> Option<usize> {
         let behind = || self.groups.partition_point(|group| group.first <= number);
         if number < self.open { self.newest_until(behind()) } else { None }
     }
 
-    /// Returns the low of a charge; `None` if none has been recorded since.
+    /// Returns the mark of a charge; `None` if it has none yet.
     pub fn least(&self, number: u64) -> Option<Amount> {
         let groups = self.groups.get(..=self.place_of(number)?)?;
         Some(Amount::saturating(groups.iter().map(|group| group.delta).fold(0, u64::saturating_add)))
     }
 
-    /// Records that a charge is smaller `by` an amount that is not more than its low.
+    /// Reduces a charge by `by`, which is at most its mark.
     pub fn lower(&mut self, number: u64, by: Amount) {
-        let mut owed = by.millionths();
+        let mut remaining = by.millionths();
         let Some(mut place) = self.place_of(number) else { return };
         loop {
             #[cfg(test)]
             step_counter::step();
             let before = self.newest_until(place);
             let Some(group) = self.groups.get_mut(place) else { return };
-            let before = before.filter(|_| group.delta <= owed);
-            let lowered = owed.min(group.delta);
-            owed = owed.saturating_sub(lowered);
+            let before = before.filter(|_| group.delta <= remaining);
+            let lowered = remaining.min(group.delta);
+            remaining = remaining.saturating_sub(lowered);
             group.delta = group.delta.saturating_sub(lowered);
             self.top = self.top.saturating_sub(lowered);
             let Some(before) = before else { break };
-            // It falls to the low of the group before it, or below: then that one falls along.
+            // Its mark falls to or below that of the previous group. So its charges join that group, which is lowered too.
             let live = std::mem::take(&mut group.live);
             self.gaps = self.gaps.saturating_add(1);
             if let Some(before) = self.groups.get_mut(before) {
@@ -150,7 +149,7 @@ impl LowWaterMarks {
         self.close_gaps();
     }
 
-    /// Forgets a charge.
+    /// Removes a charge.
     pub fn forget(&mut self, number: u64) {
         self.live = self.live.saturating_sub(1);
         if self.live == 0 {
@@ -174,7 +173,7 @@ impl LowWaterMarks {
         }
     }
 
-    /// Closes the gaps once there are more of them than groups.
+    /// Removes the gaps if there are more gaps than other groups.
     fn close_gaps(&mut self) {
         const SPARE: usize = 16;
         let left = self.groups.len().saturating_sub(self.gaps);
@@ -187,17 +186,17 @@ impl LowWaterMarks {
         }
     }
 
-    /// Returns the number of bytes that it holds beside itself.
+    /// Returns the heap memory in bytes.
     pub fn heap_size(&self) -> usize {
         self.groups.capacity().saturating_mul(size_of::<MarkGroup>())
     }
 
-    /// Returns the groups that are no gaps.
+    /// Returns the groups that are not gaps.
     fn groups(&self) -> impl Iterator<Item = &MarkGroup> {
         self.groups.iter().filter(|group| group.live > 0)
     }
 
-    /// Writes it out, but for how many charges there are: those are known by whoever remembers them.
+    /// Encodes the marks without the counts of charges, which the recorded calls contain.
     pub fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.next);
         to.integer(self.open);
@@ -208,8 +207,8 @@ impl LowWaterMarks {
         }
     }
 
-    /// Reads what [`encode`](LowWaterMarks::encode) wrote. Then each charge is to be counted, and then it
-    /// [`is_sound`](LowWaterMarks::is_sound) or not.
+    /// Decodes marks encoded by [`encode`](LowWaterMarks::encode). Each recorded charge must then be passed to
+    /// [`count`](LowWaterMarks::count), before [`is_sound`](LowWaterMarks::is_sound) is checked.
     pub fn decode(from: &mut impl Decoder) -> Option<LowWaterMarks> {
         let next = from.integer().filter(|next| *next <= LowWaterMarks::LAST)?;
         let open = from.integer().filter(|open| *open <= next)?;
@@ -226,7 +225,7 @@ impl LowWaterMarks {
         Some(low_water_marks)
     }
 
-    /// Counts a charge of a decoded one, which is remembered elsewhere, and returns whether there can be one of that number.
+    /// Counts a recorded charge after decoding. Returns `true` if a charge with that number is possible.
     pub fn count(&mut self, number: u64) -> bool {
         self.live = self.live.saturating_add(1);
         let live = if number >= self.open {
@@ -240,26 +239,26 @@ impl LowWaterMarks {
         number < self.next
     }
 
-    /// Returns `true` if charges that were counted make it one that calls can have led to.
+    /// Returns `true` if calls can have led to the decoded marks with the counted charges.
     pub fn is_sound(&self) -> bool {
         let ends = self.groups.iter().skip(1).map(|group| group.first).chain([self.open]);
         let groups = self.groups.iter().zip(ends).map(|(group, end)| (group.live, end.saturating_sub(group.first)));
         let open = (self.open_live, self.next.saturating_sub(self.open));
         let fit = |(live, numbers)| u64_of(live) <= numbers;
-        // Without charges it begins anew.
+        // Without charges, the numbers start again at 0.
         self.groups.iter().all(|group| group.live > 0)
             && groups.chain([open]).all(fit)
             && (self.live > 0 || self.next == 0)
     }
 
-    /// Writes it out with how many charges each group has.
+    /// Encodes the marks with the count of charges in each group.
     pub fn pack(&self, to: &mut impl Encoder) {
         self.encode(to);
         to.integer(u64_of(self.open_live));
         self.groups().for_each(|group| to.integer(u64_of(group.live)));
     }
 
-    /// Reads what [`pack`](LowWaterMarks::pack) wrote.
+    /// Decodes marks encoded by [`pack`](LowWaterMarks::pack).
     pub fn unpack(from: &mut impl Decoder) -> Option<LowWaterMarks> {
         let mut marks = LowWaterMarks::decode(from)?;
         marks.open_live = usize::try_from(from.integer()?).ok()?;
@@ -272,7 +271,7 @@ impl LowWaterMarks {
     }
 }
 
-/// Returns a count as it is written: no more is held than there is memory for.
+/// Converts a count for encoding. It cannot overflow, because memory limits it.
 fn u64_of(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }

@@ -1,28 +1,29 @@
-//! The idempotency records of a key that has few, in one block of bytes, as Redis keeps small hashes in listpacks.
+//! Idempotency records of a key with few calls, packed into one block of bytes, like small hashes of Redis in
+//! listpacks.
 //!
-//! The block: the records of the calls (`record_table`), the settlements, how long these are together (2 bytes), and how
-//! many calls there are (1 byte). A settlement stands behind the serial number of its component (1 byte) and its length
-//! (2 bytes).
+//! A block consists of the records of the calls (`record_table`), the settlements, the length of all settlements (2
+//! bytes), and the number of calls (1 byte). Each settlement follows the serial number of its component (1 byte) and
+//! its length (2 bytes).
 
 use super::settlement::Settlement;
 use crate::record_table::{Payload, Record, records};
 use crate::wire::codec::Encoder;
 use crate::wire::varint;
 
-/// The most calls in a block.
+/// Maximum number of calls in a block.
 pub const MOST_CALLS: usize = 16;
 
-/// A block, to be read.
+/// Reader of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packed<'a> {
-    /// The records of the calls.
+    /// Records of the calls.
     pub calls: &'a [u8],
     settlements: &'a [u8],
     len: usize,
 }
 
 impl<'a> Packed<'a> {
-    /// Returns the parts of a block.
+    /// Splits a block into its parts.
     pub fn of(block: &'a [u8]) -> Packed<'a> {
         let parts = || {
             let (count, rest) = block.split_last()?;
@@ -39,13 +40,13 @@ impl<'a> Packed<'a> {
         self.len
     }
 
-    /// Returns the records of the calls, in the order in which they expire.
+    /// Returns the records of the calls, in the order of expiry.
     pub fn calls(self) -> impl Iterator<Item = Record<'a>> {
         records(self.calls).map(|(_, record)| record)
     }
 
-    /// Returns the settlements, by the serial numbers of their components.
-    fn pieces(self) -> impl Iterator<Item = (u8, &'a [u8])> {
+    /// Returns the encoded settlements with the serial numbers of their components.
+    fn encoded_settlements(self) -> impl Iterator<Item = (u8, &'a [u8])> {
         let mut rest = self.settlements;
         std::iter::from_fn(move || {
             let (serial, behind) = rest.split_first()?;
@@ -56,24 +57,25 @@ impl<'a> Packed<'a> {
         })
     }
 
-    /// Returns `true` if any charge of a component may be settled.
+    /// Returns `true` if a charge of the component can be settled.
     pub fn has_settlement(self, serial: u8) -> bool {
-        self.pieces().any(|(own, _)| own == serial)
+        self.encoded_settlements().any(|(own, _)| own == serial)
     }
 
-    /// Returns what settling the charges of a component takes; nothing where none may be settled.
+    /// Returns the settlement of a component; an empty one if no charge can be settled.
     pub fn settlement(self, serial: u8) -> Settlement {
-        let piece = self.pieces().find(|(own, _)| *own == serial);
+        let piece = self.encoded_settlements().find(|(own, _)| *own == serial);
         piece.and_then(|(_, piece)| Settlement::unpack(&mut Payload(piece))).unwrap_or_default()
     }
 
-    /// Returns the settlements, by the serial numbers of their components.
+    /// Returns the settlements with the serial numbers of their components.
     pub fn settlements(self) -> impl Iterator<Item = (u8, Settlement)> {
-        self.pieces().filter_map(|(serial, piece)| Some((serial, Settlement::unpack(&mut Payload(piece))?)))
+        self.encoded_settlements()
+            .filter_map(|(serial, piece)| Some((serial, Settlement::unpack(&mut Payload(piece))?)))
     }
 }
 
-/// Adds settlements to the records of `calls` calls, which makes a block of them.
+/// Appends settlements to the records of `calls` calls, which completes the block.
 pub fn pack(mut block: Vec<u8>, calls: usize, settlements: &[(u8, Settlement)]) -> Box<[u8]> {
     let end_of_calls = block.len();
     for (serial, settlement) in settlements.iter().filter(|(_, settlement)| !settlement.is_idle()) {
@@ -96,7 +98,7 @@ fn length_bytes(length: usize) -> [u8; 2] {
     u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes()
 }
 
-/// Writes fields at the end of a block.
+/// Encoder that appends fields to a block.
 struct Tail<'a>(&'a mut Vec<u8>);
 
 impl Encoder for Tail<'_> {
