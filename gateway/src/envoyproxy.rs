@@ -21,7 +21,7 @@ const PORTS: [(&str, &str, &str, u16); 3] = [
 ];
 
 /// Variables that change nothing here, with the reason.
-const UNNEEDED: [(&str, &str); 30] = [
+const UNNEEDED: [(&str, &str); 29] = [
     ("USE_STATSD", "metrics are read by Prometheus, at /metrics of the debug port and of PROMETHEUS_ADDR"),
     ("USE_DOG_STATSD", "metrics are read by Prometheus, at /metrics of the debug port and of PROMETHEUS_ADDR"),
     ("DISABLE_STATS", "metrics are always available at /metrics"),
@@ -41,7 +41,6 @@ const UNNEEDED: [(&str, &str); 30] = [
     ("REDIS_STARTUP_MAX_INTERVAL", "the server is tried every 250 ms"),
     ("REDIS_STARTUP_MAX_ELAPSED_TIME", "the server is tried until it answers"),
     ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "an outage of the server does not make the service unhealthy"),
-    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "the service is healthy only with a valid configuration"),
     ("GRPC_MAX_CONNECTION_AGE", "a connection ends with its client, or with the service"),
     ("GRPC_MAX_CONNECTION_AGE_GRACE", "a connection ends with its client, or with the service"),
     ("RUNTIME_WATCH_ROOT", "files are read again however they change"),
@@ -52,6 +51,12 @@ const UNNEEDED: [(&str, &str); 30] = [
     ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "the control plane is tried at intervals that grow"),
     ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "the size of a configuration has a bound of its own"),
     ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "the control plane is tried at intervals that grow"),
+];
+
+/// Variables that change nothing if the limits are in files, with the reason.
+const UNNEEDED_WITH_FILES: [(&str, &str); 2] = [
+    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "the service starts only with valid files"),
+    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "the service starts only with valid files"),
 ];
 
 /// Variables that ask for what this program cannot do, with the way out.
@@ -67,6 +72,18 @@ const IMPOSSIBLE: [(&str, &str); 5] = [
         "names of clients are not verified; sign their certificates by an authority of their own, GRPC_CLIENT_TLS_CACERT",
     ),
     ("QUOTA_MODE", "there is no quota mode of the whole service; set quota_mode: true in the limits"),
+];
+
+/// Variables of the control plane that ask for what this program cannot do, with the way out.
+const IMPOSSIBLE_WITH_XDS: [(&str, &str); 2] = [
+    (
+        "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+        "no headers are sent to the control plane; it can ask for a certificate, CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+    ),
+    (
+        "CONFIG_GRPC_XDS_NODE_METADATA",
+        "the node has no metadata; the control plane knows it by its id, CONFIG_GRPC_XDS_NODE_ID",
+    ),
 ];
 
 /// Options that mean the same as an environment of envoyproxy/ratelimit.
@@ -107,10 +124,11 @@ pub fn translate(environment: &Environment) -> Result<Translation, String> {
         }
     }
     options.push_listeners()?;
-    options.push_configuration()?;
+    let has_files = options.push_configuration()?;
     options.push_behaviour()?;
     let words = options.words;
-    let unneeded = UNNEEDED.into_iter().filter(|(variable, _)| environment.is_on(variable)).collect();
+    let with_files = UNNEEDED_WITH_FILES.into_iter().filter(|_| has_files);
+    let unneeded = UNNEEDED.into_iter().chain(with_files).filter(|(variable, _)| environment.is_on(variable)).collect();
     Ok(Translation { words, address: redis::address(environment)?, unneeded })
 }
 
@@ -180,16 +198,42 @@ impl TranslatedOptions<'_> {
         Ok(())
     }
 
-    fn push_configuration(&mut self) -> Result<(), String> {
+    /// Pushes the source of the limits. Returns `true` if it is files.
+    fn push_configuration(&mut self) -> Result<bool, String> {
+        self.push_switch("--merge-domains", "MERGE_DOMAIN_CONFIG")?;
         match self.environment.text("CONFIG_TYPE") {
             None | Some("FILE") => {
                 let folder = self.environment.configuration_folder();
                 check_files(&folder)?;
                 self.push_default("--config", &folder.to_string_lossy());
+                Ok(true)
             }
-            Some(other) => return Err(format!("CONFIG_TYPE={}: must be FILE", other.escape_debug())),
+            Some("GRPC_XDS_SOTW") => self.push_control_plane().map(|()| false),
+            Some(other) => Err(format!("CONFIG_TYPE={}: must be FILE or GRPC_XDS_SOTW", other.escape_debug())),
         }
-        self.push_switch("--merge-domains", "MERGE_DOMAIN_CONFIG")
+    }
+
+    fn push_control_plane(&mut self) -> Result<(), String> {
+        for (variable, way_out) in IMPOSSIBLE_WITH_XDS {
+            if self.environment.is_on(variable) {
+                return Err(format!("{variable}: {way_out}"));
+            }
+        }
+        let address = self.environment.text("CONFIG_GRPC_XDS_SERVER_URL").unwrap_or("localhost:18000");
+        // A prefix of gRPC for names that DNS resolves, as all are here.
+        self.push("--xds", address.strip_prefix("dns:///").unwrap_or(address));
+        self.push("--xds-node-id", self.environment.text("CONFIG_GRPC_XDS_NODE_ID").unwrap_or("default"));
+        if self.environment.flag("CONFIG_GRPC_XDS_SERVER_USE_TLS")? {
+            self.words.push("--xds-tls".to_owned());
+            self.push_text("--xds-ca", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT");
+            self.push_text("--xds-cert", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT");
+            self.push_text("--xds-key", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY");
+            self.push_text("--xds-server-name", "CONFIG_GRPC_XDS_SERVER_TLS_SAN");
+        }
+        if !self.environment.flag("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")? {
+            self.push_switch("--force-start", "FORCE_START_WITHOUT_INITIAL_CONFIG")?;
+        }
+        Ok(())
     }
 
     fn push_behaviour(&mut self) -> Result<(), String> {

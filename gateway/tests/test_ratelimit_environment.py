@@ -1,6 +1,7 @@
 """The name `ratelimit`: the environment of envoyproxy/ratelimit in place of options."""
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import grpc
 import pytest
+from control_plane import ControlPlane, entry, limit, resource
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from running import BINARY, Ratelimit, descriptor
 
 from support import poll
 from support.binaries import Binary
+from support.certificates import certificates
 from support.clock import Clock
 from support.cluster import Cluster
 from support.cluster_fixtures import cluster, running_clock
@@ -20,7 +24,7 @@ from support.ports import reserve_port
 from support.sentinel import NAME, Sentinels
 from support.server import Server
 
-__all__ = ["cluster", "running_clock"]
+__all__ = ["certificates", "cluster", "running_clock"]
 
 LIMITS = """
 domain: rl
@@ -211,3 +215,62 @@ def test_primary_is_found_by_sentinels(
             with Ratelimit(primary.port, tmp_path, limits, **variables) as ratelimit:
                 told = [ratelimit.passes(descriptor(user="1"), domain="rl") for _ in range(3)]
                 assert told == [True, True, False]
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
+def test_environment_of_envoy_gateway_serves_its_limits(
+    binary: Binary, certificates: Path, tmp_path: Path
+) -> None:
+    """The environment and the probe are those of the deployment that Envoy Gateway makes."""
+    files = {"cert": "own.crt", "key": "own.key", "ca": "ca.crt"}
+    tls = {name: str(certificates / file) for name, file in files.items()}
+    pair = [((certificates / "own.key").read_bytes(), (certificates / "own.crt").read_bytes())]
+    roots = (certificates / "ca.crt").read_bytes()
+    credentials = grpc.ssl_server_credentials(pair, roots, require_client_auth=True)
+    with ExitStack() as owned:
+        server = owned.enter_context(Server(binary))
+        plane = owned.enter_context(ControlPlane(owned, credentials))
+        prometheus = reserve_port(owned)
+        ratelimit = owned.enter_context(
+            Ratelimit(
+                server.port,
+                tmp_path,
+                {},
+                RUNTIME_IGNOREDOTFILES="true",
+                LOG_LEVEL="info",
+                USE_STATSD="false",
+                CONFIG_TYPE="GRPC_XDS_SOTW",
+                CONFIG_GRPC_XDS_SERVER_URL=plane.address,
+                CONFIG_GRPC_XDS_NODE_ID="envoy-ratelimit",
+                GRPC_SERVER_USE_TLS="true",
+                GRPC_SERVER_TLS_CERT=tls["cert"],
+                GRPC_SERVER_TLS_KEY=tls["key"],
+                GRPC_SERVER_TLS_CA_CERT=tls["ca"],
+                CONFIG_GRPC_XDS_SERVER_USE_TLS="true",
+                CONFIG_GRPC_XDS_CLIENT_TLS_CERT=tls["cert"],
+                CONFIG_GRPC_XDS_CLIENT_TLS_KEY=tls["key"],
+                CONFIG_GRPC_XDS_SERVER_TLS_CACERT=tls["ca"],
+                FORCE_START_WITHOUT_INITIAL_CONFIG="true",
+                REDIS_TIMEOUT="5s",
+                USE_PROMETHEUS="true",
+                PROMETHEUS_ADDR=f"127.0.0.1:{prometheus}",
+                PROMETHEUS_MAPPER_YAML="/etc/statsd-exporter/conf.yaml",
+            )
+        )
+        assert ratelimit.get("/healthcheck").status == 200, "there is no configuration yet"
+        plane.apply(resource("shop", entry("user", limit=limit(2))))
+        body = {"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "1"}]}]}
+        asked = [ratelimit.get("/json", method="POST", data=body).status for _ in range(3)]
+        assert asked == [200, 200, 429]
+        channel = grpc.secure_channel(
+            f"localhost:{ratelimit.grpc}", grpc.ssl_channel_credentials(roots)
+        )
+        with channel:
+            check = health_pb2_grpc.HealthStub(channel).Check
+            request = health_pb2.HealthCheckRequest(service="ratelimit")
+            assert check(request, timeout=30).status == health_pb2.HealthCheckResponse.SERVING
+        over = 'ratelimit_service_rate_limit_over_limit{domain="shop",key1="user"} 1'
+        poll.until(
+            lambda: over in ratelimit.get("/metrics", port=prometheus).body,
+            "Prometheus reads the denial",
+        )

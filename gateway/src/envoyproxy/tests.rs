@@ -66,7 +66,7 @@ type Case = (&'static [(&'static str, &'static str)], &'static [&'static str]);
 
 #[test]
 fn each_variable_becomes_an_option() {
-    let cases: [Case; 16] = [
+    let cases: [Case; 19] = [
         (&[("HOST", "127.0.0.1"), ("PORT", "1")], &["--http=127.0.0.1:1"]),
         (&[("GRPC_HOST", "::"), ("DEBUG_PORT", "3")], &["--grpc=[::]:8081", "--debug=0.0.0.0:3"]),
         (&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:4")], &["--debug=0.0.0.0:6070,127.0.0.1:4"]),
@@ -89,6 +89,27 @@ fn each_variable_becomes_an_option() {
         (&[("REDIS_TIMEOUT", "1.5s")], &["--timeout=1500000us"]),
         (&[("LOG_LEVEL", "WARNING"), ("LOG_FORMAT", "JSON")], &["--log-level=warn", "--log-format=json"]),
         (&[("CONFIG_TYPE", "FILE"), ("BACKEND_TYPE", "redis")], &[]),
+        (&[("CONFIG_TYPE", "GRPC_XDS_SOTW")], &["--xds=localhost:18000", "--xds-node-id=default"]),
+        (
+            &[
+                ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+                ("CONFIG_GRPC_XDS_SERVER_URL", "dns:///envoy-gateway:18001"),
+                ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+                ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+            ],
+            &["--xds=envoy-gateway:18001", "--xds-node-id=envoy-ratelimit", "--force-start"],
+        ),
+        (
+            &[
+                ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+                ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+                ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "c"),
+                ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "k"),
+                ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "ca"),
+                ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "n"),
+            ],
+            &["--xds-tls", "--xds-ca=ca", "--xds-cert=c", "--xds-key=k", "--xds-server-name=n"],
+        ),
     ];
     for (variables, expected) in cases {
         let found = words(variables);
@@ -151,6 +172,9 @@ fn impossible_settings_are_errors_that_name_the_variable() {
         assert!(error.starts_with(variable), "{variable}: {error}");
     }
     assert!(error(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "9090")]).starts_with("PROMETHEUS_ADDR"));
+    let xds = [("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "a:b")];
+    assert!(error(&xds).starts_with("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"));
+    assert!(words(&xds[1..]).iter().any(|word| word.starts_with("--config")), "there is no control plane");
     let secret = error(&[("REDIS_TYPE", "cluster"), ("REDIS_URL", "redis://me:hidden@a:x")]);
     assert!(secret.starts_with("REDIS_URL") && !secret.contains("hidden"), "{secret}");
     let tls = [("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "a"), ("REDIS_TLS", "true")];
@@ -169,6 +193,12 @@ fn settings_without_effect_are_reported() {
     assert_eq!(names(&set), ["USE_STATSD", "LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_POOL_SIZE"]);
     let off = [("USE_STATSD", "false"), ("LOCAL_CACHE_SIZE_IN_BYTES", "0"), ("QUOTA_MODE", "false")];
     assert!(names(&off).is_empty());
+    let force = ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true");
+    let healthy = ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true");
+    assert_eq!(names(&[force, healthy]).len(), 2);
+    let xds = [("CONFIG_TYPE", "GRPC_XDS_SOTW"), force, healthy];
+    assert!(names(&xds).is_empty());
+    assert!(!words(&xds).contains(&"--force-start".to_owned()), "it is healthy after the first configuration");
 }
 
 #[test]
