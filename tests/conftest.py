@@ -76,8 +76,8 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"{MODULE} is missing: run `make build`, or name a module in RATELIMIT_MODULE"
         )
-    if told := freshness.why_stale(MODULE):
-        raise pytest.UsageError(told)
+    if reason := freshness.why_stale(MODULE):
+        raise pytest.UsageError(reason)
     try:
         binaries.chosen()
     except ValueError as error:

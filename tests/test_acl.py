@@ -349,12 +349,12 @@ def test_users_with_permission_for_effects_make_only_valid_states(
 @pytest.mark.parametrize("file", ["docs/operation.md", "redis.conf.example"])
 def test_the_lines_that_name_commands_name_every_one(pair: Pair, file: str) -> None:
     lines = re.findall(r"^(?:# )?user (\w+) (.*)$", (REPOSITORY / file).read_text(), re.MULTILINE)
-    told = [(user, set(re.findall(r"([+-])(rl\.\w+)", rules))) for user, rules in lines]
+    users = [(user, set(re.findall(r"([+-])(rl\.\w+)", rules))) for user, rules in lines]
     names = {name for name in pair.primary.client().command() if name.startswith("rl.")}
     for_operators = {*DANGEROUS, "rl.ban"}
     # The longest of the lines for users is for servers without ACL categories.
-    limiter = max((rules for user, rules in told if user == "limiter"), key=len)
+    limiter = max((rules for user, rules in users if user == "limiter"), key=len)
     assert limiter == {("+", name) for name in names - for_operators}
-    app = max((rules for user, rules in told if user == "app"), key=len)
+    app = max((rules for user, rules in users if user == "app"), key=len)
     assert app == {("-", name) for name in for_operators}
-    assert {name for _, rules in told for _, name in rules} == names
+    assert {name for _, rules in users for _, name in rules} == names

@@ -27,13 +27,13 @@ def test_blocks_that_are_aligned_to_eight_bytes_are_enough(
     assert redis.execute_command(*release) == expected.execute_command(*release) == 250
     replies = play(steps(12, 2000), clock, redis, expected)
     assert replies[0] == replies[1]
-    held = state(redis)
-    assert len(held) > len(keys()) / 2
-    assert held == state(expected)
-    for name in held:
+    stored = state(redis)
+    assert len(stored) > len(keys()) / 2
+    assert stored == state(expected)
+    for name in stored:
         redis.copy(name, b"copy of " + name)
         assert redis.memory_usage(name) > 0
     server.restart("save")
-    assert redis.dbsize() == 2 * len(held)
+    assert redis.dbsize() == 2 * len(stored)
     redis.flushall()
     server.check()

@@ -50,12 +50,12 @@ def test_a_decision_allocates_no_memory(limiter: Limiter, counting: Redis, clock
 
 
 def test_a_log_allocates_only_to_grow(counting: Redis, clock: Clock) -> None:
-    asked = []
+    counts = []
     for _ in range(10):
         clock.advance("1s")
-        asked.append(allocations(counting, *LOG.take("k", 1)))
-    assert asked[0] > 0
-    assert 0 in asked[1:]
+        counts.append(allocations(counting, *LOG.take("k", 1)))
+    assert counts[0] > 0
+    assert 0 in counts[1:]
     assert allocations(counting, *LOG.take("k", 1)) > 0, "its first denial is for RL.TOP to know"
     assert allocations(counting, *LOG.take("k", 1)) == 0
     assert allocations(counting, *LOG.peek("k", 1)) == 0
@@ -65,13 +65,13 @@ def test_a_call_on_a_key_with_several_limits_allocates_the_same_each_time(
     counting: Redis, clock: Clock
 ) -> None:
     call = "RL.TAKE k TOKENBUCKET 100 100 1h FIXED 100 1h SLIDING 100 1h SLIDING 100 1h STRICT"
-    asked = []
+    counts = []
     for _ in range(20):
         clock.advance("1s")
-        asked.append(allocations(counting, *call.split()))
-    assert len(set(asked[1:])) == 1
+        counts.append(allocations(counting, *call.split()))
+    assert len(set(counts[1:])) == 1
     # A few lists, for any number of limits.
-    assert asked[1] <= 12, asked
+    assert counts[1] <= 12, counts
 
 
 @pytest.mark.parametrize(

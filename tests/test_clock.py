@@ -205,13 +205,13 @@ def test_calls_work_at_the_epoch_and_at_the_last_timestamp(redis: Redis, clock: 
             reply = redis.execute_command(*limiter.by(f"{instant}").take(limiter.name, 1))
             assert reply[1] == 10
             assert 0 <= reply[4] <= limiter.recovery // 1000
-            held = redis.dump(limiter.name)
+            stored = redis.dump(limiter.name)
             if instant == end_of_time and limiter.type == b"rl-limits":
                 # Every part has recovered by then.
-                assert held is None
+                assert stored is None
                 continue
-            redis.restore(limiter.name, 0, held, replace=True)
-            assert redis.dump(limiter.name) == held
+            redis.restore(limiter.name, 0, stored, replace=True)
+            assert redis.dump(limiter.name) == stored
 
 
 @contextmanager
@@ -274,13 +274,13 @@ def test_scripts_and_transactions_see_one_instant(redis: Redis, clock: Clock) ->
 def test_a_transaction_is_charged_like_calls_one_by_one(redis: Redis, clock: Clock) -> None:
     workload = [step for step in steps(seed=40, count=400) if step.move == 0]
     (expected,) = play(workload, clock, redis)
-    held = state(redis)
+    stored = state(redis)
     redis.flushall()
     pipeline = redis.pipeline(transaction=True)
     for step in workload:
         pipeline.execute_command(*step.command)
     assert pipeline.execute() == expected
-    assert state(redis) == held
+    assert state(redis) == stored
 
 
 @each_limiter
@@ -293,9 +293,9 @@ def test_keys_after_a_step_back_to_the_epoch_can_be_saved_and_replicated(
         clock.advance("10s")
     clock.set(15 * UNITS_US["s"])
     assert primary.execute_command(*limiter.by("other").take("k", 1))[:3] == [0, 10, 0]
-    held = state(primary)[b"k"]
-    primary.restore("restored", 0, held.dump)
-    assert primary.dump("restored") == held.dump
+    stored = state(primary)[b"k"]
+    primary.restore("restored", 0, stored.dump)
+    assert primary.dump("restored") == stored.dump
     pair.replica.restart("nosave")
     clock.advance(limiter.recovery - UNITS_US["s"])
     for seconds in ("0s", "1s", "10s"):

@@ -63,10 +63,15 @@ def test_moving_slot_is_served_by_both_nodes(cluster: Cluster) -> None:
 
     def take(*keys: str) -> Call:
         """Returns a call that takes one unit of each key for a new holder."""
-        asked = [limits[key].by(f"holder {taken.total()}") for key in keys]
+        limiters = [limits[key].by(f"holder {taken.total()}") for key in keys]
         if len(keys) == 1:
-            return asked[0].take(keys[0])
-        return ("RL.MTAKE", len(keys), *keys, *(word for one in asked for word in one.full()))
+            return limiters[0].take(keys[0])
+        return (
+            "RL.MTAKE",
+            len(keys),
+            *keys,
+            *(word for limiter in limiters for word in limiter.full()),
+        )
 
     with (
         SlotMove(cluster, "{way}", another(cluster, "{way}")) as move,

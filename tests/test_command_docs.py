@@ -177,11 +177,11 @@ def drawn_once(argument: dict[bytes, object], times: int, draw: random.Random) -
 
 
 def numbered(words: Words) -> Words:
-    seen: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     found = []
     for word in words:
-        seen[word] += 1
-        found.append(word.format(n=seen[word]))
+        occurrences[word] += 1
+        found.append(word.format(n=occurrences[word]))
         if word == "ANCHOR":
             # Only months and quarters have such a day, and their window stands before it.
             window = max(at for at, before in enumerate(found) if before in ("61s", "62s"))

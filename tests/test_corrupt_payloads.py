@@ -102,9 +102,9 @@ def mutated(
     chosen: random.Random, own: Sequence[tuple[bytes, list[Field]]], others: Sequence[Field]
 ) -> bytes:
     """Changes some fields or bytes of one of the server's own dumps."""
-    dump, held = chosen.choice(own)
+    dump, values = chosen.choice(own)
     if chosen.random() < 0.6:
-        return rewritten(dump, changed_fields(chosen, held, others))
+        return rewritten(dump, changed_fields(chosen, values, others))
     # The first byte selects one of the server's own types, so it stays.
     return sealed(changed_bytes(chosen, dump[:-10], first=1), dump)
 
@@ -117,7 +117,7 @@ def test_a_mutated_payload_is_refused_or_makes_a_valid_limiter(
     primary, replica = pair.primary.client(), pair.replica.client()
     taken_apart = {name: (dump, fields(dump)) for name, dump in dumps.items()}
     own = [taken_apart[f"{limiter.name}, {size}"] for size in ("small", "large")]
-    others = [field for _, held in taken_apart.values() for field in held]
+    others = [field for _, values in taken_apart.values() for field in values]
     tried = usable = 0
     for chosen in batches(limiter.name, len(LIMITERS)):
         primary.flushall()
@@ -130,10 +130,10 @@ def test_a_mutated_payload_is_refused_or_makes_a_valid_limiter(
         if restored:
             check_usable(primary, chosen.choice(restored))
         # Looking at an expired key deletes it, and the deletion is propagated.
-        held = state(primary)
+        stored = state(primary)
         pair.replica.wait_for_sync()
-        assert state(replica) == held
-        assert all(each.expires_at > 0 for each in held.values())
+        assert state(replica) == stored
+        assert all(each.expires_at > 0 for each in stored.values())
     print(f"{limiter.name}: {usable} of {tried} mutated payloads were accepted")
     assert 0 < usable < tried
 
@@ -153,6 +153,6 @@ def test_a_payload_of_huge_size_on_paper_is_refused_at_once(
     before = redis.info("memory")["used_memory"]
     for name in ("SLIDINGLOG", "SLIDING STRICT", "CONCURRENCY", "TOKENBUCKET AS"):
         for count in (2**20, 2**32, 2**63, 2**64 - 1):
-            for held in ([count], [START_US, count], [HOUR, START_US, count]):
-                assert not is_accepted(redis, rewritten(dumps[f"{name}, small"], held))
+            for values in ([count], [START_US, count], [HOUR, START_US, count]):
+                assert not is_accepted(redis, rewritten(dumps[f"{name}, small"], values))
     assert redis.info("memory")["used_memory"] < before + 1_000_000

@@ -47,16 +47,16 @@ def test_valid_effect_creates_a_usable_key(
     effect: str, primary: Redis, pair: Pair, clock: Clock
 ) -> None:
     apply(primary, "k", effect)
-    held = state(primary)[b"k"]
-    assert held.type == effect.split(maxsplit=1)[0].encode()
-    assert held.expires_at == EXPIRY_MS
+    stored = state(primary)[b"k"]
+    assert stored.type == effect.split(maxsplit=1)[0].encode()
+    assert stored.expires_at == EXPIRY_MS
     pair.replica.wait_for_sync()
     assert state(pair.replica.client()) == state(primary)
-    (limiter, *_) = [limiter for limiter in LIMITERS if limiter.type == held.type]
+    (limiter, *_) = [limiter for limiter in LIMITERS if limiter.type == stored.type]
     clock.advance(1)
     assert primary.execute_command(*limiter.peek("k"))[0] == 1
     assert primary.execute_command(*limiter.take("k"))[0] == 1
-    primary.restore("copy", 0, held.dump)
+    primary.restore("copy", 0, stored.dump)
 
 
 @pytest.mark.parametrize("kind", sorted({effect.split()[0] for effect in VALID.values()}))
@@ -128,10 +128,10 @@ def test_several_effects_are_applied_and_passed_on_together(
     words = [word for name, effect in VALID.items() for word in (name, effect)]
     apply(client, *words)
     assert written_commands(server) == [(b"RL.EFFECT", *(word.encode() for word in words))]
-    held = state(client)
-    assert len(held) == len(VALID)
+    stored = state(client)
+    assert len(stored) == len(VALID)
     server.restart("kill")
-    assert state(client) == held
+    assert state(client) == stored
 
 
 def test_effects_apply_when_memory_is_full(fresh_server: Callable[..., Server]) -> None:
@@ -155,12 +155,12 @@ def test_effects_apply_in_transactions_and_scripts(pair: Pair, primary: Redis) -
         assert primary.eval(script, 1, f"{name}, by script", effect) == b"OK"
         with pytest.raises(ResponseError, match="invalid effect"):
             primary.eval(script, 1, "k", effect + " ")
-    held = state(primary)
+    stored = state(primary)
     for name in VALID:
-        assert held[name.encode()] == held[f"{name}, by script".encode()]
-    assert len(held) == 2 * len(VALID)
+        assert stored[name.encode()] == stored[f"{name}, by script".encode()]
+    assert len(stored) == 2 * len(VALID)
     pair.replica.wait_for_sync()
-    assert state(pair.replica.client()) == held
+    assert state(pair.replica.client()) == stored
 
 
 @each_valid

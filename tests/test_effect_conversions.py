@@ -23,15 +23,15 @@ pytestmark = pytest.mark.every_server
 
 @each_conversion
 def test_a_conversion_turns_a_plain_key_into_one_with_several_limits(
-    held: str, conversion: str, primary: Redis, pair: Pair
+    stored: str, conversion: str, primary: Redis, pair: Pair
 ) -> None:
-    apply(primary, "k", held)
+    apply(primary, "k", stored)
     apply(primary, "k", conversion)
     made = state(primary)[b"k"]
     assert (made.type, made.expires_at) == (b"rl-limits", EXPIRY_MS + 1)
     info = primary.execute_command("RL.INFO", "k")
     (part,) = info[info.index(b"parts") + 1]
-    assert part[:2] == [b"kind", held.split(maxsplit=1)[0].encode()]
+    assert part[:2] == [b"kind", stored.split(maxsplit=1)[0].encode()]
     check_valid(primary, "k")
     pair.replica.wait_for_sync()
     assert state(pair.replica.client()) == state(primary)
@@ -41,9 +41,9 @@ def test_a_conversion_turns_a_plain_key_into_one_with_several_limits(
 
 @each_conversion
 def test_conversion_of_another_type_is_an_error(
-    held: str, conversion: str, primary: Redis, offset: Callable[[], int]
+    stored: str, conversion: str, primary: Redis, offset: Callable[[], int]
 ) -> None:
-    kind = held.split(maxsplit=1)[0]
+    kind = stored.split(maxsplit=1)[0]
     for other in VALID.values():
         apply(primary, other.split(" ", maxsplit=1)[0], other)
     primary.set("string", "x")
@@ -57,9 +57,9 @@ def test_conversion_of_another_type_is_an_error(
 
 @each_conversion
 def test_malformed_conversion_is_an_error_and_changes_nothing(
-    held: str, conversion: str, primary: Redis, offset: Callable[[], int]
+    stored: str, conversion: str, primary: Redis, offset: Callable[[], int]
 ) -> None:
-    apply(primary, "k", held)
+    apply(primary, "k", stored)
     before = state(primary), offset()
     malformed = {
         "another version": changed(conversion, (2, 2)),

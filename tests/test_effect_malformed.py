@@ -138,10 +138,10 @@ def test_malformed_effect_is_an_error_and_changes_nothing(
     effect: str, primary: Redis, offset: Callable[[], int]
 ) -> None:
     kind = effect.split(" ", maxsplit=1)[0]
-    for held in [None, *(valid for valid in VALID.values() if valid.split(" ")[0] == kind)]:
+    for stored in [None, *(valid for valid in VALID.values() if valid.split(" ")[0] == kind)]:
         primary.flushall()
-        if held is not None:
-            apply(primary, "k", held)
+        if stored is not None:
+            apply(primary, "k", stored)
         before = state(primary), offset()
         check_refused(primary, "k", effect)
         check_refused(primary, "good", VALID["bucket"], "k", effect)

@@ -34,14 +34,14 @@ def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
         primary.flushall()
         # Every other effect goes to a key that holds what the unchanged effect makes.
         effects = {str(name): mutated(chosen, effect, others) for name in range(BATCH)}
-        held = send(primary, dict.fromkeys(list(effects)[::2], effect.encode()))
-        assert not held.refused
+        stored = send(primary, dict.fromkeys(list(effects)[::2], effect.encode()))
+        assert not stored.refused
         outcome = send(primary, effects)
         # Expired keys are removed first, so that their deletion is not propagated among the
         # effects.
         primary.exists(*effects)
         assert all(
-            text == "invalid effect" or (text.startswith("WRONGTYPE") and name in held.accepted)
+            text == "invalid effect" or (text.startswith("WRONGTYPE") and name in stored.accepted)
             for name, text in outcome.refused.items()
         )
         check_all_valid(primary, outcome.accepted)
@@ -55,7 +55,7 @@ def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
         apply(primary, "expected", effect)
         expected = state(primary)[b"expected"]
         for name in outcome.refused:
-            assert before[0].get(name.encode()) == (expected if name in held.accepted else None)
+            assert before[0].get(name.encode()) == (expected if name in stored.accepted else None)
         pair.replica.wait_for_sync()
         assert state(replica) == state(primary)
         tried, accepted = tried + len(effects), accepted + len(outcome.accepted)
@@ -67,15 +67,15 @@ def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
 @pytest.mark.timeout(1200)
 @each_conversion
 def test_a_mutated_conversion_is_an_error_or_makes_a_valid_key(
-    held: str, conversion: str, pair: Pair, primary: Redis, offset: Callable[[], int]
+    stored: str, conversion: str, pair: Pair, primary: Redis, offset: Callable[[], int]
 ) -> None:
     others = [word for valid in (*VALID.values(), conversion) for word in valid.split(" ")]
     tried = accepted = 0
     for chosen in batches(conversion, len(VALID)):
         primary.flushall()
         effects = {str(name): mutated(chosen, conversion, others) for name in range(BATCH)}
-        assert not send(primary, dict.fromkeys(effects, held.encode())).refused
-        apply(primary, "expected", held)
+        assert not send(primary, dict.fromkeys(effects, stored.encode())).refused
+        apply(primary, "expected", stored)
         expected = state(primary)[b"expected"]
         outcome = send(primary, effects)
         primary.exists(*effects)

@@ -45,8 +45,8 @@ def enough_is_kept(load: Hammering) -> bool:
 
 
 def same_bytes(one: Redis, other: Redis) -> bool:
-    held = state(one)
-    return state(other) == held and digests(other, held) == digests(one, held)
+    stored = state(one)
+    return state(other) == stored and digests(other, stored) == digests(one, stored)
 
 
 @pytest.mark.timeout(240)
@@ -126,11 +126,11 @@ def test_a_replica_promoted_by_sentinels_under_load_grants_the_remaining_units(
         poll.until(
             lambda: old.info("replication")["slave_repl_offset"] >= offset, "it is in sync", 30
         )
-        held = {name: (one.type, one.dump) for name, one in state(new).items()}
-        assert len(held) == len(load.limiters)
-        assert {name: (one.type, one.dump) for name, one in state(old).items()} == held
-        assert digests(old, held) == digests(new, held)
-        for name in held:
+        stored = {name: (one.type, one.dump) for name, one in state(new).items()}
+        assert len(stored) == len(load.limiters)
+        assert {name: (one.type, one.dump) for name, one in state(old).items()} == stored
+        assert digests(old, stored) == digests(new, stored)
+        for name in stored:
             (here, latest_here), (there, latest_there) = expiry(old, name), expiry(new, name)
             assert here <= latest_there
             assert there <= latest_here

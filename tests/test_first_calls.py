@@ -180,10 +180,10 @@ def test_a_first_call_reaches_an_aof_that_started_before_the_old_key_expired(
     redis.execute_command("NEIGHBOUR.ON", "expired", "k", *BEGIN_AOF)
     clock.advance("1h")
     redis.execute_command(*call.split())
-    held = state(redis)
-    assert held
+    stored = state(redis)
+    assert stored
     wait_until_saved(redis)
     # Replaying the call instead of its effect would decide it again.
     clock.advance("100ms")
     redis.execute_command("DEBUG", "LOADAOF")
-    assert state(redis) == held
+    assert state(redis) == stored

@@ -64,7 +64,7 @@ def limits(fresh_server: Start) -> Server:
 def test_a_full_log_is_an_error_and_other_calls_continue(limits: Server, clock: Clock) -> None:
     client = limits.client()
     fill_log(client, "k", MOST)
-    held = client.dump("k")
+    stored = client.dump("k")
     spec = ("SLIDINGLOG", 10**6, "1h")
     for call in [
         ("RL.SLIDINGLOG", "k", *spec[1:]),
@@ -76,7 +76,7 @@ def test_a_full_log_is_an_error_and_other_calls_continue(limits: Server, clock: 
     ]:
         with pytest.raises(ResponseError, match=full("max-log-entries")):
             client.execute_command(*call)
-    assert client.dump("k") == held
+    assert client.dump("k") == stored
     assert not client.exists("other")
     # Calls that add no entry are answered: a peek, a denied call, and units given back.
     used = MOST // 10_000
@@ -104,7 +104,7 @@ def test_a_full_lease_table_is_an_error_and_other_calls_continue(
 ) -> None:
     client = limits.client()
     fill_leases(client, "k", MOST)
-    held = client.dump("k")
+    stored = client.dump("k")
     spec = (10**6, "1h", "new")
     for call in [
         ("RL.ACQUIRE", "k", *spec),
@@ -114,7 +114,7 @@ def test_a_full_lease_table_is_an_error_and_other_calls_continue(
     ]:
         with pytest.raises(ResponseError, match=full("max-leases")):
             client.execute_command(*call)
-    assert client.dump("k") == held
+    assert client.dump("k") == stored
     assert not client.exists("other")
     assert client.execute_command("RL.ACQUIRE", "k", *spec, "COST", 10**6)[0] == 0
     assert client.execute_command("RL.ACQUIRE", "other", *spec)[0] == 1
@@ -135,7 +135,7 @@ def test_a_full_set_of_ids_is_an_error_and_other_calls_continue(
 ) -> None:
     client = limits.client()
     fill_ids(client, "k", MOST)
-    held = client.dump("k")
+    stored = client.dump("k")
     spec = ("FIXED", 100, "1d")
     for call in [
         ("RL.TAKE", "k", *spec, "ONCE", "new", "1h"),
@@ -143,7 +143,7 @@ def test_a_full_set_of_ids_is_an_error_and_other_calls_continue(
     ]:
         with pytest.raises(ResponseError, match=full("max-ids")):
             client.execute_command(*call)
-    assert client.dump("k") == held
+    assert client.dump("k") == stored
     assert not client.exists("other")
     for call in [
         ("RL.TAKE", "k", *spec),
@@ -231,7 +231,7 @@ def test_limiters_are_unchanged_by_defragmentation(fresh_server: Start, clock: C
     flood(client, numbers)
     client.delete(*(f"flood:{number}" for number in numbers if number % 5))
     names = sorted(client.keys())
-    held, digested = state(client), digests(client, names)
+    stored, digested = state(client), digests(client, names)
     left = remaining(client, numbers)
 
     client.config_set("active-defrag-ignore-bytes", 1)
@@ -246,7 +246,7 @@ def test_limiters_are_unchanged_by_defragmentation(fresh_server: Start, clock: C
         "keys are moved",
         timeout=60,
     )
-    assert state(client) == held
+    assert state(client) == stored
     assert digests(client, names) == digested
     assert remaining(client, numbers) == left
     # During defragmentation calls are charged as usual, and new keys are moved too.
@@ -254,6 +254,6 @@ def test_limiters_are_unchanged_by_defragmentation(fresh_server: Start, clock: C
     assert client.execute_command("RL.SLIDINGLOG", "large log", 100, "1h", "COST", 98)[0] == 1
     assert client.execute_command("RL.RELEASE", "large leases", holder(0), holder(19_999)) == 2
     client.config_set("activedefrag", "no")
-    held = state(client)
+    stored = state(client)
     client.execute_command("DEBUG", "RELOAD")
-    assert state(client) == held
+    assert state(client) == stored

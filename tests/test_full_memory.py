@@ -85,7 +85,7 @@ def test_with_memory_full_a_log_does_not_grow(fresh: Redis, clock: Clock) -> Non
     for _ in range(8):
         fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
         clock.advance("1s")
-    held = state(fresh)
+    stored = state(fresh)
     fill_memory(fresh)
     for call in [
         ("RL.SLIDINGLOG", "k", 10, "1h"),
@@ -95,7 +95,7 @@ def test_with_memory_full_a_log_does_not_grow(fresh: Redis, clock: Clock) -> Non
     ]:
         with pytest.raises(OutOfMemoryError):
             fresh.execute_command(*call)
-    assert state(fresh) == held
+    assert state(fresh) == stored
     assert fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", 3)[:3] == [0, 10, 2]
     assert fresh.execute_command("RL.PEEK", "k", "SLIDINGLOG", 10, "1h")[:3] == [1, 10, 2]
     assert fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", -3)[:3] == [1, 10, 5]
@@ -116,7 +116,7 @@ def test_with_memory_full_a_log_reuses_the_place_of_old_entries(fresh: Redis, cl
 def test_with_memory_full_a_lease_table_does_not_grow(fresh: Redis) -> None:
     fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "a")
     fresh.execute_command("RL.ACQUIRE", "k", 10, "1s", "b")
-    held = state(fresh)
+    stored = state(fresh)
     fill_memory(fresh)
     for call in [
         ("RL.ACQUIRE", "k", 10, "1h", "c"),
@@ -125,7 +125,7 @@ def test_with_memory_full_a_lease_table_does_not_grow(fresh: Redis) -> None:
     ]:
         with pytest.raises(OutOfMemoryError):
             fresh.execute_command(*call)
-    assert state(fresh) == held
+    assert state(fresh) == stored
     assert fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "a", "COST", 8)[:3] == [1, 10, 1]
     assert fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "c", "COST", 2)[0] == 0
     assert fresh.execute_command("RL.RELEASE", "k", "b", "c") == 1
@@ -160,36 +160,36 @@ def test_with_memory_full_a_sketch_gets_no_new_piece(fresh: Redis) -> None:
     fresh.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h")
     fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
     fill_memory(fresh)
-    held = state(fresh), fresh.memory_usage("k")
+    stored = state(fresh), fresh.memory_usage("k")
     # Chosen as an attacker would: no two items have their cells in the same pieces.
     for number in range(20):
         for call in sketch_calls(f"item {number}"):
             with pytest.raises(OutOfMemoryError):
                 fresh.execute_command(*call)
-    assert (state(fresh), fresh.memory_usage("k")) == held
+    assert (state(fresh), fresh.memory_usage("k")) == stored
     # Calls that need no memory are answered.
     assert fresh.execute_command("RL.SKETCH", "k", "new", 3, 1, "1h", "COST", 4)[0] == 0
     assert fresh.execute_command("RL.PEEK", "k", "SKETCH", 3, 1, "1h", "new")[:3] == [1, 3, 3]
     for left in (1, 0):
         assert fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[:3] == [1, 3, left]
     assert fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[0] == 0
-    assert fresh.memory_usage("k") == held[1]
+    assert fresh.memory_usage("k") == stored[1]
 
 
 def test_with_memory_full_a_limit_in_the_shadow_of_a_sketch_is_left_out(fresh: Redis) -> None:
     fresh.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h", "SHADOW")
     fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
     fill_memory(fresh)
-    held = fresh.memory_usage("k")
+    stored = fresh.memory_usage("k")
     assert fresh.execute_command("RL.LIMIT", "k", "p", "ITEM", "new")[0] == 1
-    assert fresh.memory_usage("k") == held
+    assert fresh.memory_usage("k") == stored
 
 
 def test_with_memory_full_a_key_gets_no_more_limits_and_ids(fresh: Redis) -> None:
     spec = ("FIXED", 10, "1h")
     fresh.execute_command("RL.TAKE", "k", *spec, "AS", "a", "ONCE", "id", "1h")
     fresh.execute_command("RL.TAKE", "plain", *spec)
-    held = state(fresh)
+    stored = state(fresh)
     fill_memory(fresh)
     for call in [
         ("RL.TAKE", "k", *spec, "AS", "b"),
@@ -205,7 +205,7 @@ def test_with_memory_full_a_key_gets_no_more_limits_and_ids(fresh: Redis) -> Non
     ]:
         with pytest.raises(OutOfMemoryError):
             fresh.execute_command(*call)
-    assert state(fresh) == held
+    assert state(fresh) == stored
 
 
 def test_with_memory_full_existing_limits_of_a_key_continue(fresh: Redis) -> None:
@@ -231,12 +231,12 @@ def test_with_memory_full_existing_limits_of_a_key_continue(fresh: Redis) -> Non
 
 def test_with_memory_full_mtake_charges_all_or_nothing(fresh: Redis) -> None:
     fresh.execute_command("RL.FIXED", "k", 10, "1h")
-    held = state(fresh)
+    stored = state(fresh)
     fill_memory(fresh)
     both = ("RL.MTAKE", 2, "k", "new", "FIXED", 10, "1h", "FIXED", 10, "1h")
     with pytest.raises(OutOfMemoryError):
         fresh.execute_command(*both)
-    assert state(fresh) == held
+    assert state(fresh) == stored
     # Even a cost of 0 for the second key, which would create no key.
     assert fresh.execute_command(*both, "COST", 0)[0] == 1
     assert fresh.dbsize() == 1

@@ -42,15 +42,15 @@ def test_a_wait_with_keep_lasts_until_these_units_remain(
     for cost in (4, 5):
         assert take(redis, limiter, cost)[0] == 1
         clock.advance("2m")
-    asked = ("COST", 2, "KEEP", "10%")
-    wait_ms = redis.execute_command("RL.PEEK", "k", *limiter.by("new").spec, *asked)[3]
+    options = ("COST", 2, "KEEP", "10%")
+    wait_ms = redis.execute_command("RL.PEEK", "k", *limiter.by("new").spec, *options)[3]
     assert wait_ms > 0
     # As long as a call waits that takes as many units more.
     assert wait_ms == redis.execute_command(*limiter.by("new").peek("k", 3))[3]
     now = clock.now
     for ms, passes in ((wait_ms - 1, 0), (wait_ms, 1)):
         clock.set(now + ms * 1000)
-        reply = redis.execute_command("RL.TAKE", "k", *limiter.by("new").spec, *asked)
+        reply = redis.execute_command("RL.TAKE", "k", *limiter.by("new").spec, *options)
         assert reply[0] == passes, f"after {ms} of {wait_ms} ms"
 
 

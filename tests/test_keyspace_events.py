@@ -58,7 +58,7 @@ def messages(subscriber: PubSub, count: int) -> list[dict[str, str]]:
             found.append(message)
         return len(found) == count
 
-    poll.until(receive, "the subscriber is told")
+    poll.until(receive, "the subscriber has the event")
     return found
 
 

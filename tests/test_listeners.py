@@ -77,19 +77,19 @@ class Listening:
 
     def assert_nothing_was_missed(self) -> None:
         """Call it when the load is over."""
-        held = state(self._client)
-        assert held
-        self.compared.append(len(held))
-        expected = digests(self._client, held)
+        stored = state(self._client)
+        assert stored
+        self.compared.append(len(stored))
+        expected = digests(self._client, stored)
         if self.has_replica:
             self.replica.wait_for_sync()
-            assert state(self._follower) == held
-            assert digests(self._follower, held) == expected
+            assert state(self._follower) == stored
+            assert digests(self._follower, stored) == expected
         if self.has_aof:
             wait_until_saved(self._client)
             self._client.execute_command("DEBUG", "LOADAOF")
-            assert state(self._client) == held
-            assert digests(self._client, held) == expected
+            assert state(self._client) == stored
+            assert digests(self._client, stored) == expected
 
 
 @pytest.mark.parametrize("seed", first_on_every_server(range(scaled(4, 60))))

@@ -94,9 +94,9 @@ def test_the_dashboard_queries_existing_metrics(used: Server) -> None:
         keys = list(by_script(client))
     shown = {"policy": "login", "instance": ".*"}
     queries = " ".join(in_grafana(expression, **shown) for expression in expressions())
-    asked = re.findall(r'key=~"([^"]+)"', queries)
-    assert len(asked) >= 10
-    for pattern in asked:
+    patterns = re.findall(r'key=~"([^"]+)"', queries)
+    assert len(patterns) >= 10
+    for pattern in patterns:
         assert any(re.fullmatch(pattern, key) for key in keys), pattern
 
 
@@ -105,9 +105,9 @@ def test_the_dashboard_has_a_row_for_each_policy() -> None:
     row, *below = DASHBOARD["panels"][at:]
     assert row["type"] == "row"
     assert "$policy" in row["title"]
-    asked = " ".join(target["expr"] for panel in below for target in panel["targets"])
+    expressions = " ".join(target["expr"] for panel in below for target in panel["targets"])
     # A row repeats all below it, up to the next one.
-    assert set(re.findall(r"policy:\$policy:(\w+)", asked)) == set(COUNTS) - {"calls"}
+    assert set(re.findall(r"policy:\$policy:(\w+)", expressions)) == set(COUNTS) - {"calls"}
     assert all("$policy" in target["expr"] for panel in below for target in panel["targets"])
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
@@ -178,10 +178,12 @@ def query(ask: Ask, expression: str, policy: str = "") -> list[dict]:
 
 def values_of(ask: Ask, name: str) -> set[str]:
     """Returns the possible values of a dashboard's variable."""
-    asked = variable(name)
-    series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", asked["query"]["query"]).groups()
+    definition = variable(name)
+    series, label = re.fullmatch(
+        r"label_values\((.*), (\w+)\)", definition["query"]["query"]
+    ).groups()
     found = ask(f"label/{label}/values", match=in_grafana(series, instance=".*"))
-    pattern = asked.get("regex", "/(.*)/").strip("/")
+    pattern = definition.get("regex", "/(.*)/").strip("/")
     return {re.search(pattern, value)[1] for value in found}
 
 

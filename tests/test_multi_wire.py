@@ -146,9 +146,9 @@ def test_a_replica_gets_all_keys_of_a_call_at_once(pair: tuple[Server, Server]) 
     primary_server, replica_server = pair
     specs = {name.replace(" ", "-"): f"{spec} COST 2" for name, spec in SPECS.items()}
     with primary_server.client() as primary, replica_server.client() as replica:
-        with replica_server.client().monitor() as seen:
+        with replica_server.client().monitor() as commands:
             multi(primary, "RL.MTAKE", specs)
-            while not (command := seen.next_command()["command"]).startswith("RL."):
+            while not (command := commands.next_command()["command"]).startswith("RL."):
                 pass
         assert command.startswith("RL.EFFECT")
         assert all(f" {key} " in command for key in specs)

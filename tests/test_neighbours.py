@@ -231,7 +231,7 @@ def test_a_module_may_change_a_plain_key_as_it_is_converted(
     call: str, order: str, event: str, primary: Server, replica: Server, redis: Redis
 ) -> None:
     if event == "new" and order in {"SET k mine", "FLUSHALL"}:
-        pytest.skip("a server ends if the very key that it tells of as new is deleted then")
+        pytest.skip("a server crashes if the key of its `new` event is deleted in the event")
     redis.execute_command("RL.FIXED", "k", 10, "1h")
     redis.execute_command("RL.FIXED", "third", 10, "1h")
     redis.execute_command("NEIGHBOUR.ON", event, "k", *order.split())

@@ -77,7 +77,7 @@ def test_a_first_call_is_the_same_on_the_fast_and_the_slow_path(
     order: str, event: str, fresh_server: Start, neighbour: Path, clock: Clock
 ) -> None:
     if (event, order) == ("new", "FLUSHALL"):
-        pytest.skip("a server ends if the very key that it tells of as new is deleted then")
+        pytest.skip("a server crashes if the key of its `new` event is deleted in the event")
     came_to = []
     for settings in ({}, {"appendonly": "yes"}):
         redis = fresh_server(others=[neighbour], **settings).client()

@@ -43,10 +43,10 @@ def test_a_cost_of_0_is_a_peek_and_writes_nothing(redis: Redis, limiter: Limiter
         taken = take(redis, limiter, cost)
         before = state(redis)
         for zero in (0, "-0", "0.0", "0e5"):
-            looked = take(redis, limiter, zero)
-            assert looked == peek(redis, limiter, 0)
+            zero_cost = take(redis, limiter, zero)
+            assert zero_cost == peek(redis, limiter, 0)
             # A full limiter is within its limit.
-            assert (looked[0], looked[2], looked[4]) == (1, remaining, taken[4])
+            assert (zero_cost[0], zero_cost[2], zero_cost[4]) == (1, remaining, taken[4])
         assert state(redis) == before
 
 
@@ -107,7 +107,7 @@ def test_giving_back_to_a_missing_key_does_nothing(redis: Redis, limiter: Limite
 
 
 @each_limiter
-@pytest.mark.parametrize("cost", [0, 100], ids=["looked", "denied"])
+@pytest.mark.parametrize("cost", [0, 100], ids=["zero", "denied"])
 def test_call_without_a_charge_does_not_shorten_the_expiry(
     redis: Redis, clock: Clock, limiter: Limiter, cost: int
 ) -> None:

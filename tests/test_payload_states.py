@@ -141,7 +141,7 @@ def part(
 
 
 def limits(*parts: list[Field], beside: tuple[Field, ...] = (0,)) -> list[Field]:
-    return [START_US, len(parts), *(field for held in parts for field in held), *beside]
+    return [START_US, len(parts), *(field for fields in parts for field in fields), *beside]
 
 
 WINDOW = (1, 60_000_000, 0)
@@ -203,11 +203,11 @@ ALL_STATES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "held", "accepted"), ALL_STATES)
+@pytest.mark.parametrize(("name", "fields", "accepted"), ALL_STATES)
 def test_only_a_state_that_a_command_could_have_made_is_accepted(
-    name: str, held: list[Field], accepted: bool, dumps: dict[str, bytes], redis: Redis
+    name: str, fields: list[Field], accepted: bool, dumps: dict[str, bytes], redis: Redis
 ) -> None:
-    payload = rewritten(dumps[f"{name}, small"], held)
+    payload = rewritten(dumps[f"{name}, small"], fields)
     assert is_accepted(redis, payload) == accepted
     if accepted:
         check_usable(redis)
@@ -228,14 +228,14 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize(("name", "held"), EXTREMES.items(), ids=EXTREMES.keys())
+@pytest.mark.parametrize(("name", "fields"), EXTREMES.items(), ids=EXTREMES.keys())
 def test_an_extreme_state_is_refused_or_replicated_like_any_other(
-    name: str, held: list[Field], pair: Pair, clock: Clock
+    name: str, fields: list[Field], pair: Pair, clock: Clock
 ) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
     (limiter,) = (limiter for limiter in LIMITERS if limiter.name == name)
     primary.execute_command(*limiter.take("k"))
-    payload = rewritten(primary.dump("k"), held)
+    payload = rewritten(primary.dump("k"), fields)
     calls = [limiter.take("k", 9), limiter.by("i").take("k"), limiter.by("other").take("k", 9)]
     if not limiter.leases:
         calls += [limiter.take("k", 1, "FORCE"), limiter.take("k", "-1"), limiter.take("k", 8)]

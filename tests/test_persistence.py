@@ -53,7 +53,7 @@ INTERRUPTIONS = {
 def limiters(redis: Redis, clock: Clock) -> Redis:
     """Creates limiters of every kind in many states, and returns a client of their server."""
     play(steps(seed=1, count=600), clock, redis)
-    found = {held.type for held in state(redis).values()}
+    found = {stored.type for stored in state(redis).values()}
     assert found == {limiter.type for limiter in LIMITERS}
     return redis
 
@@ -89,7 +89,7 @@ def test_a_rewritten_aof_has_a_ttl_for_every_key(
     play(steps(seed=2, count=600), clock, client)
     rewrite_aof(client)
     server.restart("kill")
-    expiries = [held.expires_at for held in state(client).values()]
+    expiries = [stored.expires_at for stored in state(client).values()]
     assert expiries
     assert all(expiry > 0 for expiry in expiries)
 
@@ -180,8 +180,8 @@ def test_a_key_restored_from_its_dump_is_unchanged(limiters: Redis) -> None:
     before = state(limiters)
     before_digests = digests(limiters, before)
     limiters.flushall()
-    for name, held in before.items():
-        limiters.restore(name, held.expires_at, held.dump, absttl=True)
+    for name, stored in before.items():
+        limiters.restore(name, stored.expires_at, stored.dump, absttl=True)
     assert state(limiters) == before
     assert digests(limiters, before) == before_digests
 
@@ -216,18 +216,18 @@ def test_a_copy_in_place_of_another_limiter_takes_its_kind(
 ) -> None:
     before = state(limiters)
     with server.client(database=database) as client:
-        for name, held in before.items():
+        for name, stored in before.items():
             assert limiters.copy(name, "copy", destination_db=database, replace=True)
-            assert state(client)[b"copy"] == held
+            assert state(client)[b"copy"] == stored
             assert digests(client, [b"copy"]) == digests(limiters, [name])
 
 
 def test_a_key_that_is_renamed_there_and_back_is_unchanged(limiters: Redis) -> None:
     before = state(limiters)
     before_digests = digests(limiters, before)
-    for (name, held), digest in zip(before.items(), before_digests, strict=True):
+    for (name, stored), digest in zip(before.items(), before_digests, strict=True):
         limiters.rename(name, b"renamed")
-        assert state(limiters)[b"renamed"] == held
+        assert state(limiters)[b"renamed"] == stored
         assert digests(limiters, [b"renamed"]) == [digest]
         limiters.rename(b"renamed", name)
     assert state(limiters) == before
@@ -237,10 +237,10 @@ def test_a_key_that_is_renamed_there_and_back_is_unchanged(limiters: Redis) -> N
 def test_a_key_that_is_renamed_over_another_limiter_takes_its_kind(limiters: Redis) -> None:
     names = list(state(limiters))
     for name, other in zip(names[::2], names[1::2], strict=False):
-        held, digest = state(limiters)[name], digests(limiters, [name])
-        assert state(limiters)[other] != held
+        stored, digest = state(limiters)[name], digests(limiters, [name])
+        assert state(limiters)[other] != stored
         limiters.rename(name, other)
-        assert state(limiters)[other] == held
+        assert state(limiters)[other] == stored
         assert digests(limiters, [other]) == digest
         assert name not in state(limiters)
 

@@ -155,8 +155,8 @@ def test_a_scale_for_a_time_ends_on_every_node(cluster: Cluster, name: str) -> N
 
     def scales() -> set[tuple[object, bool]]:
         nodes = (cluster.admin(node) for node in cluster.servers)
-        told = (as_map(node.execute_command("RL.POLICYGET", name)) for node in nodes)
-        return {(one["scale"], one["scale_ms"] == -1) for one in told}
+        replies = (as_map(node.execute_command("RL.POLICYGET", name)) for node in nodes)
+        return {(reply["scale"], reply["scale_ms"] == -1) for reply in replies}
 
     poll.until(lambda: scales() == {("0.5", False)}, "it is scaled on every node")
     poll.until(lambda: scales() == {("1", True)}, "it is over on every node", timeout=30)

@@ -192,11 +192,11 @@ def test_a_server_that_is_killed_has_every_policy_that_was_answered(
         )
     ):
         client.execute_command(*call)
-        held = policies(client)
+        stored = policies(client)
         server.stop("kill")
         assert len(written_commands(server)) >= number
         server.start()
-        assert policies(client) == held
+        assert policies(client) == stored
 
 
 def test_the_aof_has_policy_changes_and_no_refused_calls(

@@ -59,13 +59,13 @@ def test_replicas_have_the_policies_of_their_primary(fresh_server: Start, clock:
     replica.wait_for_sync()
     behind.wait_for_sync()
     clock.advance("1s")
-    held = policies(client)
-    assert held.keys() == {b"before", b"gold"}
+    stored = policies(client)
+    assert stored.keys() == {b"before", b"gold"}
     version = START_US + 1_000_001
-    assert held[b"gold"] == (version, START_MS + 1000, b"0.5", 3_599_000, HOUR.encode())
+    assert stored[b"gold"] == (version, START_MS + 1000, b"0.5", 3_599_000, HOUR.encode())
     for other in (replica, behind):
         with other.client() as follower:
-            assert policies(follower) == held
+            assert policies(follower) == stored
             assert follower.execute_command("RL.PEEK k POLICY gold")[:2] == [1, 500]
             for call in (
                 f"RL.POLICYSET gold {MINUTE}",
@@ -75,7 +75,7 @@ def test_replicas_have_the_policies_of_their_primary(fresh_server: Start, clock:
             ):
                 with pytest.raises(ReadOnlyError):
                     follower.execute_command(call)
-            assert policies(follower) == held
+            assert policies(follower) == stored
     # A promoted replica continues from the primary's versions.
     replica.client().replicaof("NO", "ONE")
     second = START_US + 2_000_000
@@ -201,8 +201,8 @@ def test_a_policy_of_a_later_version_is_kept_passed_on_and_an_error_to_call(
         client.execute_command("RL.POLICYEFFECT", later)
         replica.wait_for_sync()
         with replica.client() as follower:
-            told = (START_US, START_MS, b"1", -1, b"QUOTA 60 PER user:*")
-            assert policy(client, "gold") == policy(follower, "gold") == told
+            expected = (START_US, START_MS, b"1", -1, b"QUOTA 60 PER user:*")
+            assert policy(client, "gold") == policy(follower, "gold") == expected
         for call in ("RL.LIMIT k gold", "RL.DELAY k gold", "RL.TAKE k POLICY gold"):
             assert answer(client, call) == unreadable
         assert answer(client, "RL.LIMIT k none OR gold OR pro") == unreadable

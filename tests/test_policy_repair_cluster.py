@@ -142,9 +142,9 @@ def test_a_slot_that_moves_to_a_node_just_added_finds_its_policies(
 
 def messages(node: Redis) -> dict[str, int]:
     """Returns how many module messages the node has sent and received."""
-    told = node.execute_command("CLUSTER INFO")
+    info = node.execute_command("CLUSTER INFO")
     return {
-        way: int(told.get(f"cluster_stats_messages_module_{way}", 0))
+        way: int(info.get(f"cluster_stats_messages_module_{way}", 0))
         for way in ("sent", "received")
     }
 
@@ -223,8 +223,8 @@ def test_a_node_that_may_not_write_requests_nothing_and_keeps_one_record_per_nam
             """Returns how many messages the node receives while it sends its digest a few times."""
             before = messages(paused)
             sent = before["sent"] + digests * (len(cluster.primaries()) - 1)
-            told = "it has sent its digest a few times"
-            poll.until(lambda: messages(paused)["sent"] >= sent, told, timeout=30)
+            description = "several digests are sent"
+            poll.until(lambda: messages(paused)["sent"] >= sent, description, timeout=30)
             return messages(paused)["received"] - before["received"]
 
         # It receives their digests, and nothing else once messages in flight have arrived, which

@@ -236,14 +236,14 @@ class Snapshot:
         self._before = whole[:begin]
         # The type is followed by the time of saving: a number after a byte that announces it.
         self._when = whole[begin + len(mark) : begin + len(mark) + 2]
-        self.held, self._after = fields_from(whole, begin + len(mark) + 2)
+        self.fields, self._after = fields_from(whole, begin + len(mark) + 2)
 
-    def write(self, held: Sequence[Field], version: int = 1) -> None:
+    def write(self, fields: Sequence[Field], version: int = 1) -> None:
         """Writes the snapshot with other fields. Do not truncate them: the servers' checker
         confuses the end of the file with the end of fields, and runs forever.
         """
         mark = bytes([0x81]) + module_id(version).to_bytes(8, "big")
-        own = self._when + b"".join(map(written, held)) + b"\x00"
+        own = self._when + b"".join(map(written, fields)) + b"\x00"
         self._path.write_bytes(self._before + mark + own + self._after)
 
 
@@ -270,7 +270,7 @@ def test_a_snapshot_whose_policies_are_not_as_any_version_writes_them_is_refused
         set_policy(client, name)
     before = policies(client)
     snapshot = Snapshot(server, client)
-    count, *records = snapshot.held
+    count, *records = snapshot.fields
     assert count == len(records) == 2
     assert isinstance(records[0], bytes)
     server.stop()
@@ -281,10 +281,10 @@ def test_a_snapshot_whose_policies_are_not_as_any_version_writes_them_is_refused
         return reason is not None
 
     for version in (0, 2, 1023):
-        snapshot.write(snapshot.held, version)
+        snapshot.write(snapshot.fields, version)
         assert is_refused()
     later = records[0].replace(b"rl-policy 1", b"rl-policy 2")
-    for held in (
+    for fields in (
         [2, later, records[1]],
         [2, records[0] + b" 0", records[1]],
         [2, records[0][:-1], records[1]],
@@ -298,9 +298,9 @@ def test_a_snapshot_whose_policies_are_not_as_any_version_writes_them_is_refused
         records,
         [],
     ):
-        snapshot.write(held)
-        assert is_refused(), held
-    snapshot.write(snapshot.held)
+        snapshot.write(fields)
+        assert is_refused(), fields
+    snapshot.write(snapshot.fields)
     assert not is_refused()
     assert policies(client) == before
 
@@ -316,7 +316,7 @@ def test_a_policy_of_a_later_version_is_kept_unchanged(
     server.stop()
     later = [
         field.replace(b"11:FIXED 10 1h", b"12:LATER 10 100") if b"gold" in field else field
-        for field in snapshot.held[1:]
+        for field in snapshot.fields[1:]
         if isinstance(field, bytes)
     ]
     snapshot.write([2, *later])
@@ -342,7 +342,7 @@ def test_a_snapshot_whose_policies_were_changed_at_random_is_refused_or_read(
     ended = 0
     chosen = next(batches("policies in a snapshot", 1))
     for _ in range(scaled(30, 500)):
-        snapshot.write(changed(chosen, snapshot.held))
+        snapshot.write(changed(chosen, snapshot.fields))
         reason = refusal(server)
         if reason is None:
             # The records that it reads could have been written by a server.
@@ -354,12 +354,12 @@ def test_a_snapshot_whose_policies_were_changed_at_random_is_refused_or_read(
     assert ended > 5
 
 
-def changed(chosen: random.Random, held: Sequence[Field]) -> list[Field]:
+def changed(chosen: random.Random, fields: Sequence[Field]) -> list[Field]:
     """Changes a record, or the number or selection of records."""
     if chosen.randrange(2):
-        return changed_fields(chosen, held, held)
-    mutated = list(held)
-    place = chosen.randrange(1, len(held))
+        return changed_fields(chosen, fields, fields)
+    mutated = list(fields)
+    place = chosen.randrange(1, len(fields))
     record = mutated[place]
     assert isinstance(record, bytes)
     if chosen.randrange(2):

@@ -126,8 +126,8 @@ def test_a_name_has_1_to_256_bytes(name: bytes, fresh: Redis) -> None:
 
 def test_a_name_that_is_no_text_is_shown_escaped(fresh: Redis) -> None:
     fresh.execute_command("RL.POLICYSET", b"a'\r\n\xff", *MINUTE.split())
-    told = answer(fresh, "RL.POLICYSET", b"a'\r\n\xff", "VERSION", "2", *MINUTE.split())
-    assert told == rf"ERR policy 'a\'\r\n\xff' has version {START_US}, not 2"
+    error = answer(fresh, "RL.POLICYSET", b"a'\r\n\xff", "VERSION", "2", *MINUTE.split())
+    assert error == rf"ERR policy 'a\'\r\n\xff' has version {START_US}, not 2"
     assert answer(fresh, "RL.LIMIT", "k", b"\n") == r"NOPOLICY no policy '\n'"
 
 
@@ -172,10 +172,10 @@ def test_4096_policies_are_allowed_by_default(fresh: Redis) -> None:
 
 def test_info_shows_the_100_with_the_most_calls_and_how_many_there_are(fresh: Redis) -> None:
     def shown() -> tuple[int, int, list[str]]:
-        told = fresh.info("ratelimit_policies")
-        lines = [line for name, line in told.items() if name.startswith("ratelimit_policy_")]
+        info = fresh.info("ratelimit_policies")
+        lines = [line for name, line in info.items() if name.startswith("ratelimit_policy_")]
         names = [str(line["name"]) for line in lines if isinstance(line, dict)]
-        return told["ratelimit_policies"], told["ratelimit_policies_shown"], names
+        return info["ratelimit_policies"], info["ratelimit_policies_shown"], names
 
     for number in range(100):
         fresh.execute_command(f"RL.POLICYSET plan:{number:03} {MINUTE}")

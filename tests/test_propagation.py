@@ -186,13 +186,13 @@ def test_a_charge_reaches_the_replica(command: str, compatible_pair: Pair) -> No
     call, changed = CHARGES[command]
     primary.execute_command(*call)
     compatible_pair.replica.wait_for_sync()
-    held, names = state(primary), {name.encode() for name in changed}
-    differ = {name for name in before[0] | held if before[0].get(name) != held.get(name)}
+    stored, names = state(primary), {name.encode() for name in changed}
+    differ = {name for name in before[0] | stored if before[0].get(name) != stored.get(name)}
     assert differ == names
     assert (policies(primary) != before[1]) == (not names)
     assert policies(replica) == policies(primary)
-    assert state(replica) == held
-    assert digests(replica, held) == digests(primary, held)
+    assert state(replica) == stored
+    assert digests(replica, stored) == digests(primary, stored)
 
 
 def test_an_effect_of_several_keys_names_only_the_changed_ones(
@@ -292,9 +292,9 @@ def test_holders_that_are_numbers_have_the_same_bytes_everywhere(pair: Pair) -> 
     for holder in holders:
         primary.execute_command("RL.ACQUIRE", holder, 1, "1h", holder)
     pair.replica.wait_for_sync()
-    held = state(primary)
-    assert state(replica) == held
-    for name, was in held.items():
+    stored = state(primary)
+    assert state(replica) == stored
+    for name, was in stored.items():
         primary.restore("restored", 0, was.dump, replace=True)
         assert primary.dump("restored") == was.dump
         primary.copy(name, "copied", replace=True)

@@ -55,15 +55,15 @@ def test_force_combined_with_upto_is_persisted_and_replicated(
         if there:
             client.execute_command(*words("RL.TAKE k FIXED 10 1h FIXED 5 1d"))
         assert client.execute_command(*MIXED.split())[0::5] == [1, 1]
-        held = state(client)
+        stored = state(client)
     replica.wait_for_sync()
     with replica.client() as client:
-        assert state(client) == held
+        assert state(client) == stored
     restart(primary)
     with primary.client() as client:
-        assert state(client) == held
+        assert state(client) == stored
         assert client.execute_command(*MIXED.split())[0::5] == [1, 1], "charged once"
-        assert state(client) == held
+        assert state(client) == stored
 
 
 def test_upto_returns_its_grant_if_a_force_does_not_fit(redis: Redis) -> None:
@@ -189,14 +189,14 @@ def calls(chosen: random.Random, keys: Sequence[str]) -> Iterator[list[str]]:
             case 2 | 3 | 4:
                 text = f"RL.TAKE {key} {chosen.choice(SPECS)} {chosen.choice(OPTIONS)}"
             case _:
-                said = chosen.choice(IDS)
-                if not said.startswith("SETTLE"):
-                    said = f"{chosen.choice(OPTIONS)} {chosen.choice(KEEPS)} {said}"
+                options = chosen.choice(IDS)
+                if not options.startswith("SETTLE"):
+                    options = f"{chosen.choice(OPTIONS)} {chosen.choice(KEEPS)} {options}"
                 specs = " ".join(
                     f"{spec} {chosen.choice(NAMES)} {chosen.choice(OWN)}"
                     for spec in chosen.sample(SPECS, chosen.randint(1, 4))
                 )
-                text = f"RL.TAKE {key} {said} {specs} {chosen.choice(BANS)}"
+                text = f"RL.TAKE {key} {options} {specs} {chosen.choice(BANS)}"
         yield text.split()
 
 
@@ -220,12 +220,12 @@ def test_replicas_and_snapshots_have_a_key_after_any_calls(
                 changed += not isinstance(reply, ResponseError)
         assert changed > 400
         replica.wait_for_sync()
-        held = state(client)
-        assert b"rl-limits" in {key.type for key in held.values()}
-        assert state(follower) == held
+        stored = state(client)
+        assert b"rl-limits" in {key.type for key in stored.values()}
+        assert state(follower) == stored
         rewrite_aof(client)
     primary.restart("kill")
     with primary.client() as client:
-        assert state(client) == held
+        assert state(client) == stored
         client.execute_command("DEBUG", "RELOAD")
-        assert state(client) == held
+        assert state(client) == stored

@@ -36,33 +36,35 @@ def test_a_replica_has_the_same_bytes_after_any_workload(
     primary, replica = pair.primary.client(), pair.replica.client()
     play(steps(seed, 800), clock, primary)
     pair.replica.wait_for_sync()
-    held = state(primary)
-    assert len(held) > 5
-    assert state(replica) == held
-    assert digests(replica, held) == digests(primary, held)
+    stored = state(primary)
+    assert len(stored) > 5
+    assert state(replica) == stored
+    assert digests(replica, stored) == digests(primary, stored)
 
 
 def test_the_workload_covers_its_cases(redis: Redis, clock: Clock) -> None:
     workload = steps(seed=0, count=4000)
     (replies,) = play(workload, clock, redis)
-    seen = set()
+    covered = set()
     for step, reply in zip(workload, replies, strict=True):
         command, *words = step.command
         if command in {"RL.RELEASE", "RL.BAN"}:
-            seen.add((command, reply > 0))
+            covered.add((command, reply > 0))
             continue
         allowed = bool(reply[0]) != (command == "RL.THROTTLE")
         words = {word for word in words if isinstance(word, str)}
-        seen.add((command, allowed))
-        seen |= {(word, allowed) for word in words}
+        covered.add((command, allowed))
+        covered |= {(word, allowed) for word in words}
     commands = {words[0] for _, words in workload}
     assert len(commands) == 13
     options = {"STRICT", "ALIGNED", "OFFSET", "UPTO", "FORCE", "MAXWAIT", "KEEP", "NX"}
     options |= {"AS", "ONCE", "SETTLE", "EACH", "BAN"}
     every = commands | options
-    assert seen >= {(what, allowed) for what in every for allowed in (True, False)}
+    assert covered >= {(what, allowed) for what in every for allowed in (True, False)}
     assert any(step.move < 0 for step in workload)
-    assert {held.type for held in state(redis).values()} == {limiter.type for limiter in LIMITERS}
+    assert {stored.type for stored in state(redis).values()} == {
+        limiter.type for limiter in LIMITERS
+    }
 
 
 def test_a_replica_of_a_replica_has_the_same_bytes_too(
@@ -74,10 +76,10 @@ def test_a_replica_of_a_replica_has_the_same_bytes_too(
     play(steps(seed=10, count=600), clock, primary.client())
     replica.wait_for_sync()
     second.wait_for_sync()
-    held = state(primary.client())
-    assert len(held) > 5
-    assert state(replica.client()) == held
-    assert state(second.client()) == held
+    stored = state(primary.client())
+    assert len(stored) > 5
+    assert state(replica.client()) == stored
+    assert state(second.client()) == stored
 
 
 @pytest.mark.parametrize("skew", first_on_every_server(["-1d", "-3s", "3s", "1d"]))
@@ -95,10 +97,10 @@ def test_a_replica_whose_clock_is_wrong_has_the_same_bytes(
     # A replica whose clock is ahead hides expired keys, but keeps them until the primary deletes
     # them.
     wrong.set(clock.now)
-    held = state(primary.client())
-    assert len(held) > 5
-    assert state(replica.client()) == held
-    assert state(second.client()) == held
+    stored = state(primary.client())
+    assert len(stored) > 5
+    assert state(replica.client()) == stored
+    assert state(second.client()) == stored
 
 
 @pytest.mark.parametrize("listeners", ["replica", "AOF", "replica and AOF"])
@@ -117,16 +119,16 @@ def test_a_listener_that_starts_during_a_workload_misses_nothing(
         replica.follow(primary)
     workload = steps(seed=13, count=800)
     play(workload, clock, client)
-    held = state(client)
-    assert len(held) > 5
+    stored = state(client)
+    assert len(stored) > 5
     if replica is not None:
         replica.wait_for_sync()
-        assert state(replica.client()) == held
+        assert state(replica.client()) == stored
     if "AOF" in listeners:
         wait_until_saved(client)
         client.config_rewrite()
         primary.restart("kill")
-        assert state(client) == held
+        assert state(client) == stored
 
 
 def test_a_replica_that_comes_and_goes_under_load_is_right_each_time(
@@ -205,9 +207,9 @@ def test_aof_that_is_disabled_and_enabled_is_complete(
         client.config_set("appendonly", "yes")
         play(steps(seed, 200), clock, client)
         wait_until_saved(client)
-        held = state(client)
+        stored = state(client)
         client.execute_command("DEBUG", "LOADAOF")
-        assert state(client) == held
+        assert state(client) == stored
         client.config_set("appendonly", "no")
         play(steps(seed + 100, 200), clock, client)
 

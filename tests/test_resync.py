@@ -36,14 +36,14 @@ def assert_the_same_bytes(primary: Server, *replicas: Server) -> None:
     for replica in replicas:
         replica.wait_for_sync()
     with primary.client() as client:
-        held = state(client)
+        stored = state(client)
         # At any time, some keys have recovered or were given back.
-        assert len(held) > 2
-        expected = digests(client, held)
+        assert len(stored) > 2
+        expected = digests(client, stored)
     for replica in replicas:
         with replica.client() as client:
-            assert state(client) == held
-            assert digests(client, held) == expected
+            assert state(client) == stored
+            assert digests(client, stored) == expected
 
 
 @each_transfer

@@ -163,10 +163,10 @@ def test_no_item_is_granted_more_than_its_own_bucket_in_any_traffic(redis, clock
             )
             if number % 100 == 0:
                 clock.advance("2s")
-                asked = redis.execute_command(
+                reply = redis.execute_command(
                     "RL.SKETCH", "k", "greedy", 10, 10, "1m", "UPTO", "COST", 10, *SMALL
                 )
-                granted += [clock.now] * asked[5]
+                granted += [clock.now] * reply[5]
     assert len(granted) > 10
     for first in range(len(granted)):
         for last in range(first, len(granted)):
@@ -190,13 +190,13 @@ def test_sketch_decides_correctly_with_aof_and_replica(fresh_server: Start, cloc
             client.bgsave()
         assert traffic.check_greedy() == 1
         wait_until_saved(client)
-        held = digests(client, ["k"])
+        stored = digests(client, ["k"])
         replica.wait_for_sync()
-        assert digests(other, ["k"]) == held
+        assert digests(other, ["k"]) == stored
     for interrupt in (restart_from_aof, restart_from_rdb):
         interrupt(server)
         with server.client() as client:
-            assert digests(client, ["k"]) == held
+            assert digests(client, ["k"]) == stored
 
 
 def test_a_fast_path_call_is_the_same_with_and_without_an_aof(fresh_server, clock):
@@ -279,7 +279,7 @@ def test_a_policy_that_becomes_a_sketch_or_none_needs_another_key(redis, call):
         call(f"RL.POLICYSET p {before}")
         assert call(f"RL.LIMIT k p {named}")[0] == 1
         call(f"RL.POLICYSET p {after}")
-        held = state(redis)
+        stored = state(redis)
         for line in (
             f"RL.LIMIT k p {named}",
             f"RL.LIMIT k p {named} EACH",
@@ -287,7 +287,7 @@ def test_a_policy_that_becomes_a_sketch_or_none_needs_another_key(redis, call):
         ):
             with pytest.raises(ResponseError, match="WRONGTYPE"):
                 call(line)
-        assert state(redis) == held
+        assert state(redis) == stored
         assert call(f"RL.LIMIT another p {named}")[0] == 1
         call("DEL k another")
 

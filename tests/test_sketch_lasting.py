@@ -87,9 +87,9 @@ def test_a_replica_holds_the_same_bytes_and_expiry(pair, clock):
         replies = fill(primary, clock, 6000)
         assert {reply[0] for reply in replies} == {0, 1}
         pair.replica.wait_for_sync()
-        held = state(primary)
-        assert held == state(replica)
-        assert digests(primary, held) == digests(replica, held)
+        stored = state(primary)
+        assert stored == state(replica)
+        assert digests(primary, stored) == digests(replica, stored)
 
 
 def test_a_call_propagates_four_cells_and_a_denied_one_nothing(fresh_server, clock):

@@ -157,8 +157,8 @@ def test_a_peek_is_never_counted_as_denied(call: str, counting: Redis) -> None:
     assert not any(counts(counting, kind).get("denied") for kind in KINDS)
     assert counting.execute_command("RL.TOP") == []
     for policy in ("plain", "several"):
-        said = counting.execute_command("RL.POLICYGET", policy)
-        reply = dict(zip(said[::2], said[1::2], strict=True))["counts"]
+        fields = counting.execute_command("RL.POLICYGET", policy)
+        reply = dict(zip(fields[::2], fields[1::2], strict=True))["counts"]
         reply = dict(zip(reply[::2], reply[1::2], strict=True))
         expected = {"calls": 1} if policy in call.split() else {}
         assert {name: count for name, count in reply.items() if count} == expected

@@ -57,7 +57,7 @@ class Format:
     def keys(self) -> dict[bytes, dict]:
         return {binary(row["key"]): row for row in self._described["keys"]}
 
-    def held(self) -> dict[bytes, State]:
+    def states(self) -> dict[bytes, State]:
         return {
             name: State(binary(row["type"]), bytes.fromhex(row["dump"]), row["expires_at"])
             for name, row in self.keys.items()
@@ -80,24 +80,24 @@ def stored(request: pytest.FixtureRequest, clock: Clock) -> Format:
     return found
 
 
-def without_footer(held: dict[bytes, State]) -> dict[bytes, State]:
-    return {name: one._replace(dump=one.dump[:-FOOTER]) for name, one in held.items()}
+def without_footer(states: dict[bytes, State]) -> dict[bytes, State]:
+    return {name: one._replace(dump=one.dump[:-FOOTER]) for name, one in states.items()}
 
 
 def assert_is_what_was_stored(client: Redis, stored: Format) -> None:
-    expected, held = stored.held(), state(client)
-    assert {name: (one.type, one.expires_at) for name, one in held.items()} == {
+    expected, actual = stored.states(), state(client)
+    assert {name: (one.type, one.expires_at) for name, one in actual.items()} == {
         name: (one.type, one.expires_at) for name, one in expected.items()
     }
     if stored.directory == CURRENT:
-        assert without_footer(held) == without_footer(expected)
+        assert without_footer(actual) == without_footer(expected)
         assert digests(client, expected) == stored.digests()
     stored.assert_answers(client)
 
 
 def test_every_kind_is_in_every_format(stored: Format) -> None:
     """Checks that a format has every kind of its time, and the newest one all kinds."""
-    types = {held.type for held in stored.held().values()}
+    types = {state.type for state in stored.states().values()}
     known = {limiter.type for limiter in LIMITERS}
     assert types <= known
     assert types == known or stored.directory != CURRENT
@@ -135,8 +135,8 @@ def test_aof_of_a_stored_format_is_loaded_and_continued(
 
 
 def test_payload_of_a_stored_format_is_restored(stored: Format, redis: Redis) -> None:
-    for name, held in stored.held().items():
-        redis.restore(name, max(held.expires_at, 0), held.dump, absttl=True)
+    for name, entry in stored.states().items():
+        redis.restore(name, max(entry.expires_at, 0), entry.dump, absttl=True)
     assert_is_what_was_stored(redis, stored)
 
 
@@ -152,11 +152,11 @@ def test_payload_of_a_version_before_the_first_release_is_refused(
 ) -> None:
     server = fresh_server()
     client = server.client()
-    for held in Format(CURRENT).held().values():
-        payload, reason = before_the_first_release(held.dump)
+    for entry in Format(CURRENT).states().values():
+        payload, reason = before_the_first_release(entry.dump)
         with pytest.raises(ResponseError, match="Bad data format"):
             client.restore("old", 1000, payload)
-        assert f"{held.type.decode()}: {reason}" in server.log()
+        assert f"{entry.type.decode()}: {reason}" in server.log()
 
 
 def test_snapshot_of_a_version_before_the_first_release_is_not_loaded(
@@ -165,7 +165,7 @@ def test_snapshot_of_a_version_before_the_first_release_is_not_loaded(
     server = fresh_server()
     server.stop()
     snapshot = (CURRENT / "dump.rdb").read_bytes()
-    dump = next(held.dump for held in Format(CURRENT).held().values())
+    dump = next(entry.dump for entry in Format(CURRENT).states().values())
     payload, reason = before_the_first_release(dump)
     assert dump[1:HEAD] in snapshot
     # Without a checksum, which is eight zeros.

@@ -22,7 +22,7 @@ ALGORITHMS = [
 ]
 
 # Options that each algorithm is tried with.
-ASKED = [
+OPTIONS = [
     "",
     "COST 0",
     "COST 2.5",
@@ -71,22 +71,22 @@ def test_take_and_peek_have_every_option_of_the_algorithm_s_own_command(
 ):
     charge, later = HISTORIES[history]
     name, _, words = spec.partition(" ")
-    for asked in [*ASKED, "COST 9 MAXWAIT 2s"]:
-        if "MAXWAIT" in asked and name != "TOKENBUCKET":
+    for options in [*OPTIONS, "COST 9 MAXWAIT 2s"]:
+        if "MAXWAIT" in options and name != "TOKENBUCKET":
             continue
         call("DEL own generic")
         clock.reset()
         for key in ("own", "generic"):
             call(f"RL.TAKE {key} {spec} {charge}")
         clock.advance(later)
-        standing = call(f"RL.PEEK own {spec} COST 0")
-        peeked = call(f"RL.PEEK own {spec} {asked}")
-        own = call(f"RL.{name} own {words} {asked}")
-        assert call(f"RL.TAKE generic {spec} {asked}") == own, asked
+        current = call(f"RL.PEEK own {spec} COST 0")
+        peeked = call(f"RL.PEEK own {spec} {options}")
+        own = call(f"RL.{name} own {words} {options}")
+        assert call(f"RL.TAKE generic {spec} {options}") == own, options
         assert redis.dump("own") == redis.dump("generic")
         # allowed, limit, wait_ms and the granted units are the call's; the others as before it
         allowed, limit, _, wait_ms, _, *granted = own
-        assert peeked == [allowed, limit, standing[2], wait_ms, standing[4], *granted], asked
+        assert peeked == [allowed, limit, current[2], wait_ms, current[4], *granted], options
 
 
 def test_peek_knows_leases(call):
@@ -120,9 +120,9 @@ def test_a_peek_changes_nothing(pair, clock, spec, history):
             return *value, redis.info("replication")["master_repl_offset"]
 
         before = state()
-        for asked in ["", "COST 2", "COST 11"] if leases else ASKED:
-            redis.execute_command(f"RL.PEEK k {spec} {asked}")
-            redis.execute_command(f"RL.PEEK missing {spec} {asked}")
+        for options in ["", "COST 2", "COST 11"] if leases else OPTIONS:
+            redis.execute_command(f"RL.PEEK k {spec} {options}")
+            redis.execute_command(f"RL.PEEK missing {spec} {options}")
         assert state() == before
 
 
@@ -149,9 +149,9 @@ def test_a_read_only_replica_peeks_as_its_primary_and_takes_nothing(pair, clock,
         primary.execute_command(f"RL.TAKE k {spec} COST 7.3")
         pair.replica.wait_for_sync()
         clock.advance("123456us")
-        for asked in ASKED:
-            peek = f"RL.PEEK k {spec} {asked}"
-            assert replica.execute_command(peek) == primary.execute_command(peek), asked
+        for options in OPTIONS:
+            peek = f"RL.PEEK k {spec} {options}"
+            assert replica.execute_command(peek) == primary.execute_command(peek), options
         before = replica.dump("k")
         with pytest.raises(ReadOnlyError):
             replica.execute_command(f"RL.TAKE k {spec}")

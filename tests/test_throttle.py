@@ -235,14 +235,14 @@ def test_other_strings_are_not_keys_of_redis_cell(
 
 
 def stays_a_string(redis: Redis) -> None:
-    def stands() -> tuple[object, ...]:
+    def stored() -> tuple[object, ...]:
         return redis.dump("k"), redis.pttl("k"), redis.object("encoding", "k")
 
-    before = stands()
+    before = stored()
     for command in ("CL.THROTTLE", "RL.THROTTLE"):
         with pytest.raises(ResponseError, match=r"WRONGTYPE.*string.*rl-bucket"):
             redis.execute_command(command, "k", 4, 1, 1)
-    assert stands() == before
+    assert stored() == before
 
 
 @pytest.mark.parametrize("command", ["GET", "DEL"])
@@ -287,7 +287,7 @@ def test_without_cell_compat_its_keys_are_strings(redis: Redis, clock: Clock) ->
 @pytest.mark.parametrize(
     ("recovers_in_us", "quantity"),
     [(3 * SECOND, 1), (5 * SECOND, 1), (3 * SECOND, 0), (-SECOND // 2, 0)],
-    ids=["charged", "denied", "looked at", "recovered"],
+    ids=["charged", "denied", "peeked", "recovered"],
 )
 def test_replicas_and_the_aof_get_the_converted_key(
     fresh_server: Callable[..., Server], clock: Clock, recovers_in_us: int, quantity: int

@@ -117,13 +117,13 @@ def test_a_transaction_charges_the_sum_of_its_calls(limiter: Limiter, redis: Red
     calls = [limiter.by(f"holder {number}").take("k", 3) for number in range(4)]
     expected = [redis.execute_command(*call) for call in calls]
     assert [allowed for allowed, *_ in expected] == [1, 1, 1, 0]
-    held = state(redis)
+    stored = state(redis)
     redis.flushall()
     with redis.pipeline(transaction=True) as pipeline:
         for call in calls:
             pipeline.execute_command(*call)
         assert pipeline.execute() == expected
-    assert state(redis) == held
+    assert state(redis) == stored
 
 
 @each_limiter
@@ -166,10 +166,10 @@ def test_a_script_gets_the_same_replies(limiter: Limiter, redis: Redis) -> None:
         limiter.give_back("missing", 2),
     ]
     expected = [redis.execute_command(*call) for call in calls]
-    held = state(redis)
+    stored = state(redis)
     redis.flushall()
     assert [redis.eval(SCRIPT, 1, "k", *call) for call in calls] == expected
-    assert state(redis) == held
+    assert state(redis) == stored
 
 
 @each_limiter
@@ -214,10 +214,10 @@ def invalidated(
     server: Server, read: tuple[Word, ...], caller: Redis, call: tuple[Word, ...]
 ) -> list[bytes]:
     """Returns the keys whose invalidation a caching client receives for a call."""
-    told: list[bytes] = []
+    keys: list[bytes] = []
     with server.client(protocol=3) as cache:
         connection = cache.connection_pool.get_connection()
-        connection._parser.set_invalidation_push_handler(lambda push: told.extend(push[1]))
+        connection._parser.set_invalidation_push_handler(lambda push: keys.extend(push[1]))
 
         def send(*words: Word) -> None:
             connection.send_command(*words)
@@ -229,4 +229,4 @@ def invalidated(
         # An invalidation arrives before the next reply.
         send("PING")
         cache.connection_pool.release(connection)
-    return told
+    return keys

@@ -81,7 +81,7 @@ MINUTE = 60 * UNITS_US["s"]
 
 @pytest.mark.parametrize("charged_at_s", [1, 30, 58])
 @pytest.mark.parametrize(
-    "asks",
+    "words",
     [
         ("FIXED", 10, "60s", "ALIGNED"),
         # Another limit, which recovers later, never, or sooner.
@@ -92,7 +92,7 @@ MINUTE = 60 * UNITS_US["s"]
     ids=lambda words: " ".join(map(str, words)),
 )
 def test_after_a_step_back_an_aligned_window_is_remembered_to_its_end(
-    asks: tuple[Word, ...], charged_at_s: int, redis: Redis, clock: Clock
+    words: tuple[Word, ...], charged_at_s: int, redis: Redis, clock: Clock
 ) -> None:
     begin = START_US // MINUTE * MINUTE
     clock.set(begin + charged_at_s * UNITS_US["s"])
@@ -100,7 +100,7 @@ def test_after_a_step_back_an_aligned_window_is_remembered_to_its_end(
     assert redis.execute_command(*charge)[0] == 1
     for us in (charged_at_s * UNITS_US["s"] - 1, UNITS_US["s"] // 2, 1):
         clock.set(begin + us)
-        *_, reset_ms = redis.execute_command("RL.TAKE", "k", *asks)
+        *_, reset_ms = redis.execute_command("RL.TAKE", "k", *words)
         assert expires_at(redis) * 1000 >= max(begin + MINUTE, clock.now + (reset_ms - 1) * 1000)
     clock.set(begin + MINUTE - 1)
     assert redis.execute_command(*charge)[0] == 0, "a second window's worth"

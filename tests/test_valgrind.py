@@ -155,9 +155,9 @@ def wrong_calls(client: Redis) -> None:
 
 def restore_copies(client: Redis) -> None:
     """Dumps, restores, copies, renames and inspects every key."""
-    held = state(client)
-    assert {one.type for one in held.values()} == {limiter.type for limiter in LIMITERS}
-    for key, (_, dump, expires_at) in held.items():
+    stored = state(client)
+    assert {one.type for one in stored.values()} == {limiter.type for limiter in LIMITERS}
+    for key, (_, dump, expires_at) in stored.items():
         client.restore("restored", expires_at, dump, absttl=True)
         client.copy("restored", "copy")
         client.rename("restored", "renamed")
@@ -166,12 +166,12 @@ def restore_copies(client: Redis) -> None:
         assert client.memory_usage("copy") > 0
         assert client.execute_command("RL.INFO", "copy")
         client.delete("copy", "renamed")
-    assert state(client) == held
+    assert state(client) == stored
 
 
 def restore_mutations(client: Redis, count: int) -> None:
     """Restores payloads with some bytes changed. Most are refused; the others are used."""
-    dumps = [held.dump for held in state(client).values()]
+    dumps = [stored.dump for stored in state(client).values()]
     chosen = random.Random(91)
     client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
     pipeline = client.pipeline(transaction=False)
@@ -206,7 +206,7 @@ def transactions_and_scripts(client: Redis) -> None:
 def rewrite_and_load(server: Server, clock: Clock) -> None:
     """Saves all keys both ways, as an AOF and as an RDB file, and loads them."""
     client = server.client()
-    held = state(client)
+    stored = state(client)
     client.bgrewriteaof()
     poll.until(
         lambda: not client.info("persistence")["aof_rewrite_in_progress"],
@@ -219,7 +219,7 @@ def rewrite_and_load(server: Server, clock: Clock) -> None:
     assert state(client) == now_held
     client.execute_command("DEBUG", "RELOAD")
     assert state(client) == now_held
-    assert len(held) > 10
+    assert len(stored) > 10
 
 
 def wait_in_turn(queue: Queue, clock: Clock) -> None:

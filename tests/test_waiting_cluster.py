@@ -107,8 +107,12 @@ def test_a_moved_slot_redirects_waiting_calls(
         for waiter in (b, c):
             with pytest.raises(MovedError) as raised:
                 waiter.reply()
-            told = raised.value
-            assert (told.slot_id, told.host, told.port) == (slot_of("k"), "127.0.0.1", target.port)
+            error = raised.value
+            assert (error.slot_id, error.host, error.port) == (
+                slot_of("k"),
+                "127.0.0.1",
+                target.port,
+            )
     assert_served_at(target)
 
 
@@ -190,13 +194,13 @@ def test_a_server_that_refuses_every_call_of_a_module_ends_all_waits(
     own_cluster: Cluster,
 ) -> None:
     with Queue(own_cluster.owner("k")) as queue:
-        told = []
+        errors = []
 
         def served_or_told(holder: str, waiter: Caller) -> None:
             try:
                 assert waiter.reply()[:4] == SERVED
             except TryAgainError as error:
-                told.append(str(error))
+                errors.append(str(error))
                 # A caller that tries again gets the free lease.
                 assert queue.acquire(holder, ttl=HOUR)[0] == 1
             assert queue.release(holder) == 1
@@ -220,8 +224,8 @@ def test_a_server_that_refuses_every_call_of_a_module_ends_all_waits(
             waiter = queue.send("RL.ACQUIRE", "k", 1, HOUR, "b", "BLOCK", 0)
             queue.release("a")
             served_or_told("b", waiter)
-        assert told
-        assert all("refuses the calls of modules" in text for text in told)
+        assert errors
+        assert all("refuses the calls of modules" in text for text in errors)
 
 
 def assert_sent_to(server: Server, waiter: Caller) -> None:

@@ -211,10 +211,10 @@ def test_a_replica_receives_grants_byte_for_byte(pair: Pair, clock: Clock) -> No
             waiters.pop(0).reply()
             queue.settle()
             pair.replica.wait_for_sync()
-            held = state(queue.client)
+            stored = state(queue.client)
             with pair.replica.client() as replica:
-                assert state(replica) == held
-            assert held[b"k"].expires_at > clock.now // 1000
+                assert state(replica) == stored
+            assert stored[b"k"].expires_at > clock.now // 1000
             if len(waiters) == 2:
                 waiters.pop(0).reply()
         assert set(queue.holders()) == {b"c", b"d"}
@@ -267,9 +267,9 @@ def test_an_aof_contains_grants(fresh_server: Start, clock: Clock) -> None:
         clock.advance("60s")
         assert b.reply() == GRANTED
         assert {words[0].upper() for words in written_commands(server)} == {b"RL.EFFECT"}
-        held = state(queue.client)
+        stored = state(queue.client)
         server.restart("kill")
-        assert state(queue.client) == held
+        assert state(queue.client) == stored
         assert queue.holders() == {b"b": b"1"}
         assert queue.is_empty
 

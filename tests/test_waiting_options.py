@@ -116,9 +116,9 @@ WRONG = {
 def test_invalid_duration_error_lists_the_valid_forms(queue: Queue, block: str) -> None:
     is_one = block not in ("x", "", "5w", "inf")
     which = " from 1us to 3650d, such as 5s, not" if is_one else " such as 5s, not"
-    said = f"block must be 0 (no end) or a duration{which} '{block}'"
+    expected = f"block must be 0 (no end) or a duration{which} '{block}'"
     for holder in ("a", "b"):
-        assert said in error_of(lambda holder=holder: queue.acquire(holder, "BLOCK", block))
+        assert expected in error_of(lambda holder=holder: queue.acquire(holder, "BLOCK", block))
     assert not queue.client.exists("k")
 
 
@@ -211,8 +211,8 @@ def assert_two_may_wait(queue: Queue) -> None:
     # A holder that waits already takes its earlier place.
     b = queue.joins("b")
     assert older.reply() == DENIED
-    said = "the key has 2 entries, as many as ratelimit.max-blocked allows"
-    assert said in error_of(lambda: queue.acquire("d", "BLOCK", 0))
+    expected = "the key has 2 entries, as many as ratelimit.max-blocked allows"
+    assert expected in error_of(lambda: queue.acquire("d", "BLOCK", 0))
     # A holder that waits already is not counted twice.
     again = queue.joins("b")
     assert b.reply() == DENIED

@@ -134,19 +134,19 @@ def test_a_call_unblocked_from_another_connection_is_answered_once(
     queue: Queue, error: Call
 ) -> None:
     b, release, unblock = (queue.caller() for _ in range(3))
-    told = 0
+    unblocked = 0
     for _ in range(scaled(300, 20_000)):
         queue.acquire("a")
         queue.joins("b", by=b)
         release.send("RL.RELEASE", "k", "a", "b")
         unblock.send("CLIENT", "UNBLOCK", b.id, *error)
         assert release.reply() == 1
-        told += unblock.reply() == 1
+        unblocked += unblock.reply() == 1
         reply_of(b)
         assert b.call("ECHO", "in step") == b"in step"
         queue.release("b")
     assert queue.is_empty
-    assert told > 0
+    assert unblocked > 0
 
 
 def test_a_call_unblocked_at_its_deadline_is_answered_once(queue: Queue, clock: Clock) -> None:

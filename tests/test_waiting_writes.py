@@ -71,9 +71,9 @@ def test_no_lease_is_granted_while_the_server_refuses_writes(
     begins(queue)
     assert error in error_of(lambda: queue.acquire("late"))
     # The lease expires, and the head would be granted one.
-    seen = looks(queue)
+    checked = looks(queue)
     clock.advance("60s")
-    queue.until(lambda: looks(queue) > seen, "the queue is looked at")
+    queue.until(lambda: looks(queue) > checked, "the queue is looked at")
     queue.settle()
     assert not b.is_answered
     assert queue.client.dump("k") == before
@@ -102,11 +102,11 @@ def test_queues_are_not_polled_while_the_server_refuses_writes(
     clock.advance("60s")
     assert others[0].reply()[0] == 0
     queue.settle()
-    seen = looks(queue)
+    checked = looks(queue)
     # The module asks the server about ten times a second whether it accepts writes. Only due queues
     # are checked.
     clock.advance("100ms")
-    assert [others[1].reply()[0], looks(queue)] == [0, seen + 1]
+    assert [others[1].reply()[0], looks(queue)] == [0, checked + 1]
     assert error in error_of(lambda: queue.acquire("late"))
     ends(queue)
     assert [waiter.reply() for waiter in waiters] == [GRANTED] * 3

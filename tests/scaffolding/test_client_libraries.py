@@ -94,7 +94,7 @@ LIMITS = (*LIMIT, "FIXED", "5000", "1d")
 def tags(cluster: Cluster) -> list[tuple[str, str]]:
     """Returns two tags of each primary, which put keys into different slots."""
     if not cluster.servers[0].binary.counts_subcommands:
-        pytest.skip("the server counts no subcommands, by which is seen what a library asks it")
+        pytest.skip("the server does not count subcommands, which this test compares")
     return list(cluster.tags().values())
 
 
@@ -125,13 +125,13 @@ def outcome(cluster: Cluster, questions: Sequence[Sequence[str]], program: Progr
         print(f"{questions[0]}: {error}")
         return "fails"
     redirected = sum(stats(cluster, "errorstats", "errorstat_MOVED", "count").values())
-    asked = sum(stats(cluster, "commandstats", "cmdstat_command|getkeys", "calls").values())
+    getkeys_calls = sum(stats(cluster, "commandstats", "cmdstat_command|getkeys", "calls").values())
     calls = len(questions) * ROUNDS
-    print(f"{questions[0]}: {calls} calls, {redirected} redirected, {asked} questions")
+    print(f"{questions[0]}: {calls} calls, {redirected} redirected, {getkeys_calls} questions")
     if redirected:
         return "redirected"
-    if asked:
-        return {1: "asks once", 2: "asks twice"}[asked // calls]
+    if getkeys_calls:
+        return {1: "asks once", 2: "asks twice"}[getkeys_calls // calls]
     return "direct"
 
 
@@ -144,9 +144,9 @@ def test_call_with_one_key_is_sent_as_documented(
         "plain": [("plain", "RL.TAKE", key, *LIMIT) for key in keys],
         "shown": [("one", key) for key in keys],
     }
-    said = documented(library, "one key")
+    rows = documented(library, "one key")
     with library.program("cluster", cluster.servers[0].port) as program:
-        assert {how: outcome(cluster, questions[how], program) for how in said} == said
+        assert {how: outcome(cluster, questions[how], program) for how in rows} == rows
 
 
 @each_library
@@ -161,9 +161,9 @@ def test_call_with_several_keys_is_sent_as_documented(
         ],
         "shown": [("several", tag) for tag in both],
     }
-    said = documented(library, "several keys")
+    rows = documented(library, "several keys")
     with library.program("cluster", cluster.servers[0].port) as program:
-        assert {how: outcome(cluster, questions[how], program) for how in said} == said
+        assert {how: outcome(cluster, questions[how], program) for how in rows} == rows
 
 
 @each_library
@@ -190,11 +190,11 @@ def test_pipeline_is_split_as_documented(
         return outcomes[0]
 
     verbs = {"plain": "plain-pipeline", "shown": "pipeline"}
-    said = documented(library, "pipeline")
-    if said == {"shown": "none"}:
+    rows = documented(library, "pipeline")
+    if rows == {"shown": "none"}:
         pytest.skip("the library has none")
     with library.program("cluster", cluster.servers[0].port) as program:
-        assert {how: found(verbs[how], program) for how in said} == said
+        assert {how: found(verbs[how], program) for how in rows} == rows
 
 
 def wait_until_replicas_are_told_of(cluster: Cluster, tags: list[tuple[str, str]]) -> None:
@@ -210,15 +210,15 @@ def wait_until_replicas_are_told_of(cluster: Cluster, tags: list[tuple[str, str]
     for tag, _ in tags:
         key = f"{{{tag}}}:any"
         cluster.admin(cluster.owner(key)).execute_command("RL.TAKE", key, *LIMIT)
-    poll.until(info_of, "all nodes tell of the replicas", timeout=60)
+    poll.until(info_of, "all nodes know the replicas", timeout=60)
 
 
 @each_library
 def test_peek_is_sent_to_the_documented_node(
     library: Library, cluster: Cluster, tags: list[tuple[str, str]]
 ) -> None:
-    said = documented(library, "peek")
-    if said == {"shown": "none"}:
+    rows = documented(library, "peek")
+    if rows == {"shown": "none"}:
         pytest.skip("the library has none")
     questions = [("peek", f"{{{tag}}}:one") for pair in tags for tag in pair]
     wait_until_replicas_are_told_of(cluster, tags)
@@ -229,7 +229,7 @@ def test_peek_is_sent_to_the_documented_node(
     at_replicas = sum(count for server, count in calls.items() if server not in primaries)
     if how == "direct":
         how = {0: "primary", sum(calls.values()): "replica"}.get(at_replicas, "any node")
-    assert {"shown": how} == said
+    assert {"shown": how} == rows
 
 
 # A reply that is lost
@@ -278,10 +278,10 @@ def test_lost_reply_of_a_server_is_handled_as_documented(library: Library, serve
             )
 
     modes = {"plain": "server", "shown": "server-sure"}
-    said = documented(library, "lost reply: one server")
-    if len(said) == 1:
+    rows = documented(library, "lost reply: one server")
+    if len(rows) == 1:
         modes["shown"] = "server"
-    assert {how: found(modes[how]) for how in said} == said
+    assert {how: found(modes[how]) for how in rows} == rows
 
 
 @pytest.fixture
@@ -337,10 +337,10 @@ def test_lost_reply_of_a_cluster_is_handled_as_documented(
                 )
 
     modes = {"plain": "cluster", "shown": "cluster-sure"}
-    said = documented(library, "lost reply: cluster")
-    if len(said) == 1:
+    rows = documented(library, "lost reply: cluster")
+    if len(rows) == 1:
         modes["shown"] = "cluster"
-    assert {how: found(modes[how]) for how in said} == said
+    assert {how: found(modes[how]) for how in rows} == rows
 
 
 @each_library
@@ -364,10 +364,10 @@ def test_moved_slot_is_followed_as_documented(
                     return answered
             return "error"
 
-    said = documented(library, "moved slot")
-    if said == {"shown": "none"}:
+    rows = documented(library, "moved slot")
+    if rows == {"shown": "none"}:
         pytest.skip("the library has none")
-    assert found("cluster") == said.get("plain", said["shown"])
+    assert found("cluster") == rows.get("plain", rows["shown"])
     # The setting that stops it from resending a call may stop this too.
     if "plain" in documented(library, "lost reply: cluster"):
-        assert found("cluster-sure") == said["shown"]
+        assert found("cluster-sure") == rows["shown"]

@@ -41,9 +41,9 @@ def test_processes_that_start_servers_may_open_as_many_files_as_the_account(soft
         "server = Server(binaries.chosen(), module=None);"
         "server.close(); print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
-    told = run(code)
-    assert told.returncode == 0, told.stderr
-    assert int(told.stdout) == min(hard, files.ENOUGH)
+    result = run(code)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) == min(hard, files.ENOUGH)
 
 
 def test_the_hard_limit_stays_and_the_soft_one_never_falls() -> None:
@@ -68,15 +68,15 @@ def test_a_test_that_leaves_a_socket_open_fails(pytester_folder: Path) -> None:
         "def test_leaks():\n    left.append(socket.socket())\n"
         "def test_closes():\n    socket.socket().close()\n"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(pytester_folder)],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=False,
     ).stdout
-    assert "2 passed, 1 error" in told
-    assert "1 files stay open; these are new: ['socket:" in told
+    assert "2 passed, 1 error" in result
+    assert "1 files stay open; these are new: ['socket:" in result
 
 
 @pytest.fixture

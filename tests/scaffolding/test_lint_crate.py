@@ -36,18 +36,18 @@ def linted(
 
 
 def test_a_library_is_compiled_and_documented(tmp_path: Path) -> None:
-    told = linted(tmp_path, FINE, *LIBRARY)
-    assert told.returncode == 0, told.stderr
+    result = linted(tmp_path, FINE, *LIBRARY)
+    assert result.returncode == 0, result.stderr
     assert (tmp_path / "debug/deps/libmade.rlib").is_file()
     assert (tmp_path / "doc/made/index.html").is_file()
 
 
 def test_a_programs_docs_may_link_to_private_items(tmp_path: Path) -> None:
-    told = linted(tmp_path, PROGRAM, *BINARY)
-    assert told.returncode == 0, told.stderr
-    told = linted(tmp_path, PROGRAM.replace("[`own`]", "[`Nowhere`]"), *BINARY)
-    assert told.returncode != 0
-    assert "broken-intra-doc-links" in told.stderr
+    result = linted(tmp_path, PROGRAM, *BINARY)
+    assert result.returncode == 0, result.stderr
+    result = linted(tmp_path, PROGRAM.replace("[`own`]", "[`Nowhere`]"), *BINARY)
+    assert result.returncode != 0
+    assert "broken-intra-doc-links" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_a_programs_docs_may_link_to_private_items(tmp_path: Path) -> None:
     ids=["by rustdoc", "by Clippy"],
 )
 def test_lint_finding_is_an_error(tmp_path: Path, source: str, lint: str) -> None:
-    told = linted(tmp_path, source, *LIBRARY)
-    assert told.returncode != 0
-    assert lint in told.stderr
+    result = linted(tmp_path, source, *LIBRARY)
+    assert result.returncode != 0
+    assert lint in result.stderr
 
 
 def test_documentation_of_tests_and_dependencies_is_not_checked(tmp_path: Path) -> None:
     for words, primary in [(("--test",), "1"), (LIBRARY, "")]:
-        told = linted(tmp_path, LINK_TO_NOTHING, *words, primary=primary)
-        assert told.returncode == 0, told.stderr
+        result = linted(tmp_path, LINK_TO_NOTHING, *words, primary=primary)
+        assert result.returncode == 0, result.stderr
         assert not (tmp_path / "doc").exists()

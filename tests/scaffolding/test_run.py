@@ -61,8 +61,8 @@ def test_taken_port_is_refused_and_another_is_named():
 
 @pytest.mark.parametrize("port", ["0", "65536", "abc", "-1", "1e3", "6379 6380", "\u0663", ""])
 def test_malformed_port_is_refused(port):
-    told = f"{port or '(nothing)'} is no port: those are 1 to 65535"
-    assert refused(f"--port={port}", "--check") == [told]
+    expected = f"{port or '(nothing)'} is no port: those are 1 to 65535"
+    assert refused(f"--port={port}", "--check") == [expected]
 
 
 def test_program_that_is_no_server_is_refused_with_its_output(tmp_path, port):
@@ -108,14 +108,14 @@ def test_first_server_counts_subcommands(path, on_path):
 
 
 @pytest.mark.parametrize(
-    ("ends", "told"),
+    ("ends", "expected"),
     [("; echo no, not I", ["It printed:", "no, not I"]), ("", ["It printed nothing."])],
 )
-def test_server_that_does_not_start_is_named_with_its_output(tmp_path, port, ends, told):
+def test_server_that_does_not_start_is_named_with_its_output(tmp_path, port, ends, expected):
     version = 'echo "Redis server v=7.0.15 sha=0"'
     script = f'test "$1" != --version || {{ {version}; exit; }}{ends}'
     lines = refused("--port", port, "--server", program(tmp_path / "other", script))
-    assert " ".join(lines) == " ".join(["the server did not start.", *told])
+    assert " ".join(lines) == " ".join(["the server did not start.", *expected])
 
 
 @pytest.fixture
@@ -187,14 +187,14 @@ def test_under_nohup_the_terminal_may_close():
         "import signal; from support import lifetime; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
         "lifetime.end_in_order(); print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
     )
-    told = subprocess.run(
+    expected = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": str(REPOSITORY / "tests")},
         check=True,
         capture_output=True,
         text=True,
     ).stdout
-    assert told == "True\n"
+    assert expected == "True\n"
 
 
 def answers(port: int) -> bool:

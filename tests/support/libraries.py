@@ -91,7 +91,7 @@ class Program:
         answer = next((line for line in self._process.stdout if line[0] in "=!"), None)
         watch.cancel()
         if answer is None:
-            raise AssertionError(f"{self._words} ended, or said nothing to {words}")
+            raise AssertionError(f"{self._words} ended, or did not reply to {words}")
         if answer[0] == "!":
             raise LibraryError(answer[1:].strip())
         return [int(word) for word in answer[1:].split()]
@@ -193,13 +193,13 @@ def needs_packages(packages: str) -> None:
 def of_debian(package: str, field: str) -> str:
     if not shutil.which("dpkg-query"):
         return ""
-    asked = subprocess.run(
+    result = subprocess.run(
         ["dpkg-query", "--show", f"--showformat=${{{field}}}", package],
         capture_output=True,
         text=True,
         check=False,
     )
-    return asked.stdout
+    return result.stdout
 
 
 # Tested versions

@@ -140,18 +140,18 @@ def get(address: str) -> str:
 
 
 @pytest.fixture
-def held() -> Iterator[ExitStack]:
+def reservations() -> Iterator[ExitStack]:
     """Resources that other tests must not use until this one has ended: ports."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture
-def exporter(used: Server, held: ExitStack) -> Iterator[str]:
+def exporter(used: Server, reservations: ExitStack) -> Iterator[str]:
     """Address of an exporter of that server."""
     if EXPORTER is None:
         pytest.skip("the Prometheus exporter for Redis is not installed")
-    address = f"127.0.0.1:{reserve_port(held)}"
+    address = f"127.0.0.1:{reserve_port(reservations)}"
     with running(
         EXPORTER,
         f"-redis.addr=redis://127.0.0.1:{used.port}",
@@ -181,11 +181,11 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture
-def ask(exporter: str, tmp_path: Path, held: ExitStack) -> Iterator[Ask]:
+def ask(exporter: str, tmp_path: Path, reservations: ExitStack) -> Iterator[Ask]:
     """Returns a function that queries a Prometheus that has read the exporter and has our rules."""
     if PROMETHEUS is None:
         pytest.skip("Prometheus is not installed")
-    address = f"127.0.0.1:{reserve_port(held)}"
+    address = f"127.0.0.1:{reserve_port(reservations)}"
     # JSON is valid YAML.
     config = {
         "global": {

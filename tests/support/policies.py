@@ -44,8 +44,8 @@ def policy(client: Redis, name: Word) -> Policy | None:
     reply = client.execute_command("RL.POLICYGET", name)
     if reply is None:
         return None
-    told = dict(zip(reply[::2], reply[1::2], strict=True))
-    return Policy(*(told[field.encode()] for field in Policy._fields))
+    fields = dict(zip(reply[::2], reply[1::2], strict=True))
+    return Policy(*(fields[field.encode()] for field in Policy._fields))
 
 
 def policies(client: Redis) -> dict[bytes, Policy]:
@@ -64,14 +64,14 @@ def known(client: Redis) -> tuple[object, dict[bytes, tuple[int, int, bytes]]]:
     scale.
     """
     digest = client.info("ratelimit")["ratelimit_policies_digest"]
-    held = {name: (one.version, one.set_at, one.specs) for name, one in policies(client).items()}
-    return digest, held
+    stored = {name: (one.version, one.set_at, one.specs) for name, one in policies(client).items()}
+    return digest, stored
 
 
 def counts(client: Redis, name: Word) -> dict[bytes, int]:
     reply = client.execute_command("RL.POLICYGET", name)
-    told = dict(zip(reply[::2], reply[1::2], strict=True))[b"counts"]
-    return dict(zip(told[::2], told[1::2], strict=True))
+    fields = dict(zip(reply[::2], reply[1::2], strict=True))[b"counts"]
+    return dict(zip(fields[::2], fields[1::2], strict=True))
 
 
 def record(name: bytes, at: int, specs: str = "FIXED 5 1h", born: int = 0) -> bytes:
@@ -115,8 +115,8 @@ def change(clock: Clock, seed: int, length: int, *clients: Redis) -> None:
     """Makes the same changes on each of the servers, at the same times."""
     for call in calls(seed, length):
         clock.advance("1500ms")
-        told = [_answer(client, call) for client in clients]
-        assert all(one == told[0] for one in told), call
+        fields = [_answer(client, call) for client in clients]
+        assert all(one == fields[0] for one in fields), call
 
 
 def _answer(client: Redis, call: tuple[Word, ...]) -> object:
@@ -176,12 +176,12 @@ class Governing(Load):
 
     def assert_kept(self, client: Redis) -> None:
         """Asserts that each policy has the state of the last answered change, or of a later one."""
-        held = {
+        stored = {
             name: (one.specs, one.scale)
             for name, one in policies(client).items()
             if name.startswith(self._tag)
         }
-        assert held
-        assert held.keys() <= self._sent.keys()
+        assert stored
+        assert stored.keys() <= self._sent.keys()
         for name, sent in self._sent.items():
-            assert held.get(name) in (self._answered.get(name), sent), name
+            assert stored.get(name) in (self._answered.get(name), sent), name

@@ -138,14 +138,14 @@ def _options(random: Random, specs: list[str], time: int) -> Calls:
             1 | COST 5 UPTO KEEP {keep}
         """
         if spec.startswith("TOKENBUCKET"):
-            options = options.strip() + "\n 3 | COST {cost} MAXWAIT {patience}"
+            options = options.strip() + "\n 3 | COST {cost} MAXWAIT {maxwait}"
         chosen = _one(
             random,
             options,
             cost=cost,
             whole=int(float(cost)) or 1,
             keep=random.choice(["1", "2.5", "20%", "33.3333%", "100%", "50"]),
-            patience=random.choice(["0", "500ms", "2s", "1d"]),
+            maxwait=random.choice(["0", "500ms", "2s", "1d"]),
         )
         command = random.choice(["RL.TAKE"] * 4 + ["RL.PEEK"])
         call = " ".join(f"{command} k {chosen} {spec}".split())

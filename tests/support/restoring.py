@@ -56,8 +56,8 @@ def check_usable(redis: Redis, key: str = "restored") -> None:
             calls[3:3] = [limiter.take(key, 2, "FORCE"), limiter.take(key, "-1")]
         for call in calls:
             redis.execute_command(*call)
-            held = redis.dump(key)
-            assert held is None or is_accepted(redis, held, "again")
+            dumped = redis.dump(key)
+            assert dumped is None or is_accepted(redis, dumped, "again")
         assert redis.pttl(key) > 0
 
 
@@ -92,7 +92,7 @@ def dumps(redis: Redis, clock: Clock) -> dict[str, bytes]:
     # A strike, and a ban.
     redis.execute_command("RL.TAKE", parts, "FIXED", 1, "1h", "BAN", 3, "1h", "1h")
     assert redis.execute_command("RL.BAN", parts, "1s") == 1000
-    found = {name.decode(): held.dump for name, held in state(redis).items()}
+    found = {name.decode(): dumped.dump for name, dumped in state(redis).items()}
     assert len(found) == 2 * len(LIMITERS)
     return found
 
@@ -113,11 +113,11 @@ def check_all_usable(redis: Redis, limiter: Limiter, names: list[str]) -> None:
     pipeline = redis.pipeline(transaction=False)
     for name in names:
         pipeline.dump(name)
-    held = {f"{name}, again": dump for name, dump in zip(names, pipeline.execute(), strict=True)}
-    assert restore(redis, held) == list(held)
-    for name in held:
+    dumped = {f"{name}, again": dump for name, dump in zip(names, pipeline.execute(), strict=True)}
+    assert restore(redis, dumped) == list(dumped)
+    for name in dumped:
         pipeline.dump(name)
-    assert pipeline.execute() == list(held.values())
+    assert pipeline.execute() == list(dumped.values())
     for name in names:
         pipeline.execute_command(*limiter.by("another").take(name, "1.5"))
     assert all(len(answer) == 5 for answer in pipeline.execute())

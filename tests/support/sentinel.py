@@ -93,14 +93,14 @@ class Sentinels:
             if process.poll() is not None:
                 raise ServerError(f"a sentinel ended\n{log.read_text(errors='replace')}")
         try:
-            seen = [one.sentinel_masters()[NAME] for one in self._manager.sentinels]
+            views = [one.sentinel_masters()[NAME] for one in self._manager.sentinels]
         except (redis.ConnectionError, redis.TimeoutError):
             return False
         return all(
             one["num-slaves"] == self._replicas
             and one["num-other-sentinels"] == 2
             and one["flags"] == "master"
-            for one in seen
+            for one in views
         )
 
     def client(self) -> redis.Redis:

@@ -108,10 +108,12 @@ class Server:
         }
         if module is not None:
             own = module in (MODULE, DEBUG_MODULE)
-            if own and (told := freshness.why_stale(module)):
-                raise ServerError(told)
-            told = "policies yes" if policies and own and not binary.saves_no_empty_aux else ""
-            lines["loadmodule"] = " ".join(filter(None, (str(module), told, module_args)))
+            if own and (reason := freshness.why_stale(module)):
+                raise ServerError(reason)
+            policies_word = (
+                "policies yes" if policies and own and not binary.saves_no_empty_aux else ""
+            )
+            lines["loadmodule"] = " ".join(filter(None, (str(module), policies_word, module_args)))
         written = [f"{name} {value}\n" for name, value in lines.items()]
         written += [f"loadmodule {other}\n" for other in others]
         (self.directory / "server.conf").write_text("".join(written))

@@ -56,10 +56,10 @@ def move_atomically(
     def job() -> dict[str, str]:
         # The first row is the latest job: names and values.
         words = admin.execute_command("CLUSTER GETSLOTMIGRATIONS")[0]
-        told = dict(zip(words[::2], words[1::2], strict=True))
-        if told["state"] in {"failed", "cancelled"}:
-            raise ServerError(f"the slot did not move: {told}")
-        return told
+        move = dict(zip(words[::2], words[1::2], strict=True))
+        if move["state"] in {"failed", "cancelled"}:
+            raise ServerError(f"the slot did not move: {move}")
+        return move
 
     def sends_changes() -> bool:
         # In this state a child may still be sending the snapshot.

@@ -95,10 +95,10 @@ class Taking(Load):
             neighbours = self._neighbours[key]
             several = len(neighbours) > 2 and choose.random() < 0.1
             keys = choose.sample(neighbours, 3) if several else [key]
-            asked = [self._limiters[key].by(f"{holder} {turn}") for key in keys]
-            call = asked[0].take(keys[0])
+            limiters = [self._limiters[key].by(f"{holder} {turn}") for key in keys]
+            call = limiters[0].take(keys[0])
             if several:
-                specs = [word for limiter in asked for word in limiter.full()]
+                specs = [word for limiter in limiters for word in limiter.full()]
                 call = ("RL.MTAKE", 3, *keys, *specs)
             try:
                 was_admitted, was_kept = self._ask(client, keys[0], call)
@@ -113,8 +113,8 @@ class Taking(Load):
                 kept.update(keys * was_kept)
                 return True
             # A peek charges nothing, so it may be repeated; it also updates the client's layout.
-            look = asked[0].peek(keys[0])
-            poll.until(lambda: _is_answered(client, look), f"{look} is answered", timeout=120)
+            peek = limiters[0].peek(keys[0])
+            poll.until(lambda: _is_answered(client, peek), f"{peek} is answered", timeout=120)
             return True
 
         return take_turn

@@ -47,14 +47,14 @@ def read() -> dict[str, list[Step]]:
 
 def write(traces: dict[str, list[Step]]) -> None:
     """Writes the file, with a line for each step."""
-    told = [
+    lines = [
         f"  {json.dumps(name)}: [\n"
         + ",\n".join(f"   {json.dumps(step, separators=(',', ':'))}" for step in steps)
         + "\n  ]"
         for name, steps in traces.items()
     ]
     head = f'{{\n "about": {json.dumps(ABOUT)},\n "start": {START_US},\n "traces": {{\n'
-    FILE.write_text(head + ",\n".join(told) + "\n }\n}\n")
+    FILE.write_text(head + ",\n".join(lines) + "\n }\n}\n")
 
 
 def _replies(calls: Calls, client: redis.Redis, clock: Clock, later: int) -> Generator[Step]:

@@ -20,7 +20,7 @@ def answer(reply: object) -> None:
     print("=", *integers(reply), flush=True)
 
 
-def tell(error: Exception) -> None:
+def report(error: Exception) -> None:
     print("!", type(error).__name__, *str(error).split(), flush=True)
 
 
@@ -30,7 +30,7 @@ def serve(verbs: Mapping[str, Callable[..., object]]) -> None:
         try:
             answer(verbs[verb](*words))
         except Exception as error:
-            tell(error)
+            report(error)
 
 
 async def serve_async(verbs: Mapping[str, Callable[..., Awaitable[object]]]) -> None:
@@ -39,4 +39,4 @@ async def serve_async(verbs: Mapping[str, Callable[..., Awaitable[object]]]) -> 
         try:
             answer(await verbs[verb](*words))
         except Exception as error:
-            tell(error)
+            report(error)
