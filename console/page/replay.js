@@ -145,14 +145,14 @@ export async function mount(root, context) {
 
   /** Adds the limits to a policy in shadow mode, to count what they would deny of live traffic. */
   function shadow(specs) {
-    return context.canChange() && h("button", { class: "button small", type: "button", onclick: () => setInShadow(specs) }, "Set in the shadow…");
+    return context.canChange() && h("button", { class: "button small", type: "button", onclick: () => setInShadow(specs) }, "Set in shadow mode…");
   }
 
   async function setInShadow(specs) {
     const policies = await api.get("api/policies", { signal }).catch(() => []);
     const name = h("input", { class: "input mono", list: "rp-policies", spellcheck: "false", autocomplete: "off", placeholder: "such as login or plan:free", autofocus: true });
     const chosen = await dialog({
-      title: "Set in the shadow", small: true,
+      title: "Set in shadow mode", small: true,
       body: h("div", { class: "stack" }, h("code", { class: "code" }, specs),
         h("p", {}, "A limit in shadow mode denies nothing. It counts the live calls that it would deny."),
         field("Policy", name, "an existing policy keeps its limits and gets this one in addition"),

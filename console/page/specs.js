@@ -136,7 +136,7 @@ export function consequences(before, after) {
   const [was, is] = [before === null ? null : parse(before), parse(after)];
   if (!is) return [];
   const warnings = [];
-  if (is.limits.length > 0 && is.limits.every((limit) => limit.shadow)) warnings.push("All limits are in the shadow: nobody is denied, only counted.");
+  if (is.limits.length > 0 && is.limits.every((limit) => limit.shadow)) warnings.push("All limits are in shadow mode: denials are counted and not enforced.");
   if (was && sketched(was) !== sketched(is)) {
     // Their usages cannot be converted or compared.
     warnings.push(sketched(is) ? "Calls on keys that are in use get an error: a sketch needs a key of its own. Calls must name an item."
@@ -147,7 +147,7 @@ export function consequences(before, after) {
   for (const limit of was ? is.limits : []) {
     const same = was.limits.find((old) => (limit.name ? old.name === limit.name && old.algorithm === limit.algorithm : !old.name && old.algorithm === limit.algorithm));
     if (!same) warnings.push(`“${describe(limit)}” starts empty: earlier usage does not count for it.`);
-    else if (same.shadow && !limit.shadow) warnings.push(`“${describe(limit)}” denies from now on. What it counted in the shadow counts.`);
+    else if (same.shadow && !limit.shadow) warnings.push(`“${describe(limit)}” denies from now on. Its usage in shadow mode counts.`);
   }
   for (const limit of was?.limits ?? []) {
     if (!limit.shadow && !is.limits.some((other) => !other.shadow && other.algorithm === limit.algorithm && other.name === limit.name)) {

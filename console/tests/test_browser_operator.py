@@ -126,7 +126,7 @@ def replay_yesterday(opened: Visit, log: Path) -> None:
 def try_in_shadow(opened: Visit) -> None:
     """Adds the limit as a shadow beside the enforced one."""
     page = opened.page
-    opened.press(page.get_by_role("button", name="Set in the shadow…").first)
+    opened.press(page.get_by_role("button", name="Set in shadow mode…").first)
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("FIXED 100 1m")
     opened.fill(dialog.get_by_label("Policy"), "login")
@@ -264,7 +264,7 @@ def replay_sketch(opened: Visit, log: Path) -> None:
     opened.fill(limit, "TOKENBUCKET 100 100 1m")
     opened.press(page.get_by_role("button", name="Replay", exact=True))
     expect(page.get_by_role("row").filter(has_text=HOT)).to_be_visible()
-    opened.press(page.get_by_role("button", name="Set in the shadow…").first)
+    opened.press(page.get_by_role("button", name="Set in shadow mode…").first)
     dialog = page.get_by_role("dialog")
     opened.fill(dialog.get_by_label("Policy"), "per-address")
     page.keyboard.press("Enter")

@@ -9,7 +9,7 @@ import { Redis } from "ioredis";
 // [cluster]
 import { Cluster, Command } from "ioredis";
 
-// A command that tells its keys.
+// A command that names its keys.
 class Limit extends Command {
   constructor(keys, name, ...words) {
     super(name, words);

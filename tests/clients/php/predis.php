@@ -34,7 +34,7 @@ if ($mode === 'server') {
     // [cluster]
     // Where the slots are. Without it, the first call is redirected, and a pipeline fails.
     $cluster->getConnection()->askSlotsMap();
-    // Of commands that it does not know it has to be told the keys.
+    // It does not know the module's commands, so the code names their keys.
     $strategy = $cluster->getConnection()->getClusterStrategy();
     $strategy->setCommandHandler('RL.FIXED', fn ($command) => $command->getArgument(0));
     $strategy->setCommandHandler('RL.MTAKE', fn ($command) => $command->getArgument(1));

@@ -236,7 +236,7 @@ impl Model {
                 let left = |n: usize| u128::from(each[n].remaining.millionths());
                 if left(n) * cost(first) < left(first) * cost(n) { n } else { first }
             });
-            // "All limits in the shadow: the call passes."
+            // "All limits are in shadow mode: the call passes."
             let passes =
                 if matches!(outcome, Outcome::Unknown) { Verdict::Never } else { Verdict::Allowed(Span::ZERO) };
             (all.iter().map(|n| each[*n].verdict).max().unwrap_or(passes), first)
