@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn says_durations_as_arguments() {
+    fn durations_are_formatted_as_arguments() {
         for (micros, text) in [(60_000_000, "60s"), (1_500_000, "1500ms"), (1_500_001, "1500001us"), (1_000, "1ms")] {
             assert_eq!(duration(Span::from_micros(micros)), text);
         }

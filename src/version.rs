@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_a_number_with_two_digits_for_each_part_but_the_first() {
+    fn version_is_an_integer_with_two_digits_per_part() {
         for (text, expected) in [
             ("0.1.0", 100),
             ("1.2.3", 10_203),

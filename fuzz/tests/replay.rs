@@ -29,7 +29,7 @@ fn corpus(target: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn no_committed_input_breaks_a_law() {
+fn committed_inputs_break_no_invariant() {
     let mut broken = Vec::new();
     for (name, run) in targets::ALL {
         let corpus = corpus(name);
@@ -45,7 +45,7 @@ fn no_committed_input_breaks_a_law() {
 }
 
 #[test]
-fn every_target_that_cargo_fuzz_runs_is_replayed() {
+fn every_fuzz_target_is_replayed() {
     let mut programs = inputs(&Path::new(PACKAGE).join("fuzz_targets"));
     programs.iter_mut().for_each(|file| *file = file.file_stem().unwrap().into());
     assert_eq!(programs, targets::ALL.map(|(name, _)| PathBuf::from(name)));
@@ -53,7 +53,7 @@ fn every_target_that_cargo_fuzz_runs_is_replayed() {
 
 #[test]
 #[should_panic(expected = "a law")]
-fn a_law_that_does_not_hold_is_a_panic() {
+fn broken_invariant_panics() {
     // The build must keep the debug assertions and the overflow checks that the laws lean on.
     debug_assert!(std::hint::black_box(false), "a law");
 }
@@ -76,7 +76,7 @@ fn random_inputs(target: Target, seed: u64, count: u64) {
 }
 
 #[test]
-fn no_random_history_leads_to_a_state_that_cannot_be_read() {
+fn random_histories_lead_to_decodable_states() {
     let set = |name: &str| std::env::var(name).ok().map(|value| value.parse().unwrap());
     random_inputs(targets::states::run, set("RATELIMIT_SEED").unwrap_or(0), set("RATELIMIT_HISTORIES").unwrap_or(2000));
 }

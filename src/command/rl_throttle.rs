@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_a_string_for_a_tat_only_if_the_key_expires_about_then() {
+    fn string_is_a_tat_only_if_the_key_expires_at_about_that_time() {
         let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000).unwrap();
         let text = b"1700000010000000001";
         assert_eq!(tat(text, at(1_700_000_010)), Timestamp::from_micros(1_700_000_010_000_001));

@@ -116,7 +116,7 @@ async fn call_waits_unless_it_would_pass_too_late() {
 }
 
 #[tokio::test]
-async fn waiters_of_a_bucket_reserve_by_one_call() {
+async fn waiters_of_a_bucket_reserve_in_one_call() {
     let server = Server::start();
     let limiter = Arc::new(server.limiter(busy_machine()).await);
     let callers = 50;
@@ -136,7 +136,7 @@ async fn waiters_of_a_bucket_reserve_by_one_call() {
 }
 
 #[tokio::test]
-async fn dropped_wait_gives_its_reservation_back() {
+async fn dropped_wait_refunds_its_reservation() {
     let server = Server::start();
     let limiter = server.limiter(busy_machine()).await;
     let bucket = [Limit::token_bucket(10, 1, "1h")];
@@ -173,7 +173,7 @@ async fn units_above_the_limit_are_denied_without_a_call() {
 }
 
 #[tokio::test]
-async fn units_are_taken_in_batches_and_given_back() {
+async fn units_are_taken_in_batches_and_refunded() {
     let server = Server::start();
     let limiter = server.limiter(busy_machine()).await;
     let limit = [Limit::fixed(1000, "1h")];

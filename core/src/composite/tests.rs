@@ -125,7 +125,7 @@ fn conversion_moves_the_plain_usage_back_with_the_clock() {
 }
 
 #[test]
-fn lease_beside_other_limits_is_found_by_its_holder() {
+fn lease_of_a_composite_key_is_found_by_its_holder() {
     let mut server = Server::default();
     server.take("FIXED 9 1h SLIDING 9 1h", 0);
     assert_eq!(server.components().unwrap().lease_until(b"me", at(0)), None);
@@ -152,7 +152,7 @@ fn unused_component_is_removed() {
 }
 
 #[test]
-fn unused_component_stays_while_a_charge_may_be_settled() {
+fn unused_component_is_kept_while_a_charge_can_be_settled() {
     let mut server = Server::default();
     server.take("ONCE r1 1h SLIDING 9 1m AS a FIXED 9 1h", 10);
     server.take("COST -1 SLIDING 9 1m AS a", 20);

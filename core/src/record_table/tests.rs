@@ -57,7 +57,7 @@ fn name_of(number: u16) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn table_holds_what_a_map_holds(steps in steps()) {
+    fn table_is_equivalent_to_a_map(steps in steps()) {
         let mut table = RecordTable::default();
         let mut by_name = BTreeMap::<Vec<u8>, (u64, u64)>::new();
         for (number, step) in (0_u64..).zip(&steps) {
@@ -116,7 +116,7 @@ proptest! {
 }
 
 #[test]
-fn record_is_appended_unless_its_name_is_known() {
+fn record_is_appended_unless_its_name_exists() {
     let mut table = RecordTable::default();
     for number in 0..1000_u64 {
         let name = format!("{number}");
@@ -132,7 +132,7 @@ fn record_is_appended_unless_its_name_is_known() {
 }
 
 #[test]
-fn record_among_many_takes_little_beside_its_bytes() {
+fn record_in_a_table_takes_little_more_than_its_bytes() {
     for (step, most) in [(1, 32), (7919, 60)] {
         let mut table = RecordTable::default();
         for number in 0..20_000_u64 {
@@ -146,7 +146,7 @@ fn record_among_many_takes_little_beside_its_bytes() {
 }
 
 #[test]
-fn block_is_one_table_and_a_table_one_block() {
+fn block_and_table_convert_into_each_other() {
     let mut table = RecordTable::default();
     for number in 0..10_u64 {
         insert(&mut table, number, &[65 + number.to_le_bytes()[0]], number, 300);
@@ -160,7 +160,7 @@ fn block_is_one_table_and_a_table_one_block() {
 }
 
 #[test]
-fn room_of_a_crowd_that_is_gone_is_given_back() {
+fn memory_of_removed_records_is_freed() {
     let mut table = RecordTable::default();
     for number in 0..10_000_u64 {
         insert(&mut table, number, &number.to_be_bytes(), 0, 0);

@@ -63,14 +63,14 @@ fn of(top: &SpaceSaving, name: &str) -> Option<(u64, u64)> {
 }
 
 #[test]
-fn while_there_is_room_every_count_is_exact() {
+fn counts_are_exact_below_the_maximum() {
     let top = after(3, "abcabaa");
     assert_eq!(known(&top), Identity::from([(b"a".into(), (4, 0)), (b"b".into(), (2, 0)), (b"c".into(), (1, 0))]));
     assert_eq!(top.floor(), 0);
 }
 
 #[test]
-fn another_key_takes_the_entry_of_the_one_that_was_denied_least_and_goes_on_from_its_count() {
+fn new_key_replaces_the_least_denied_one_and_continues_from_its_count() {
     let mut top = after(2, "aaabb");
     record(&mut top, "c");
     assert_eq!(known(&top), Identity::from([(b"a".into(), (3, 0)), (b"c".into(), (3, 2))]));
@@ -80,7 +80,7 @@ fn another_key_takes_the_entry_of_the_one_that_was_denied_least_and_goes_on_from
 }
 
 #[test]
-fn the_heaviest_come_first_and_the_more_certain_of_equals() {
+fn heaviest_keys_come_first_and_of_equal_ones_the_more_certain() {
     let top = after(3, "abbccc");
     assert_eq!(names(&top, 10), ["c", "b", "a"]);
     assert_eq!(
@@ -95,7 +95,7 @@ fn the_heaviest_come_first_and_the_more_certain_of_equals() {
 }
 
 #[test]
-fn a_sketch_of_no_size_knows_nothing() {
+fn sketch_of_size_zero_counts_nothing() {
     let mut top = after(0, "aab");
     assert_eq!((top.most(), top.heaviest(10), top.floor()), (0, vec![], 0));
     top.resize(1);
@@ -104,7 +104,7 @@ fn a_sketch_of_no_size_knows_nothing() {
 }
 
 #[test]
-fn a_cleared_one_is_as_good_as_new() {
+fn cleared_sketch_equals_a_new_one() {
     let mut top = after(2, "aabbc");
     top.clear();
     assert_eq!((top.heaviest(10), top.floor(), top.most()), (vec![], 0, 2));
@@ -114,7 +114,7 @@ fn a_cleared_one_is_as_good_as_new() {
 }
 
 #[test]
-fn names_are_any_bytes_and_the_beginning_stands_for_a_long_one() {
+fn names_are_any_bytes_and_long_ones_are_truncated() {
     let mut top = SpaceSaving::new(10);
     let longest = vec![7; MAX_PREFIX];
     let longer = [&longest[..], b"more"].concat();
@@ -129,7 +129,7 @@ fn names_are_any_bytes_and_the_beginning_stands_for_a_long_one() {
 }
 
 #[test]
-fn a_smaller_one_keeps_the_heaviest_and_a_larger_one_forgets_nothing() {
+fn smaller_sketch_keeps_the_heaviest_and_larger_one_keeps_all() {
     let mut top = after(4, "aaaabbbccd");
     top.resize(2);
     assert_eq!(known(&top), Identity::from([(b"a".into(), (4, 0)), (b"b".into(), (3, 0))]));
@@ -146,14 +146,14 @@ fn a_smaller_one_keeps_the_heaviest_and_a_larger_one_forgets_nothing() {
 }
 
 #[test]
-fn of_equals_a_smaller_one_keeps_the_more_certain() {
+fn smaller_sketch_keeps_the_more_certain_of_equal_keys() {
     let mut top = after(2, "abbc");
     top.resize(1);
     assert_eq!((known(&top), top.floor()), (Identity::from([(b"b".into(), (2, 0))]), 2));
 }
 
 #[test]
-fn there_are_never_more_entries_than_the_most_that_may_be() {
+fn number_of_entries_is_bounded() {
     assert_eq!(SpaceSaving::new(usize::MAX).most(), MAX_ENTRIES);
     let mut top = SpaceSaving::new(1);
     top.resize(MAX_ENTRIES + 1);
@@ -161,7 +161,7 @@ fn there_are_never_more_entries_than_the_most_that_may_be() {
 }
 
 #[test]
-fn a_count_that_is_as_high_as_can_be_stays_there() {
+fn count_saturates() {
     let mut top = after(1, "a");
     top.counts[0].denied = u64::MAX;
     record(&mut top, "a");
@@ -171,13 +171,13 @@ fn a_count_that_is_as_high_as_can_be_stays_there() {
 }
 
 #[test]
-fn a_sketch_that_was_never_asked_takes_no_memory() {
+fn unused_sketch_takes_no_memory() {
     let top = SpaceSaving::new(MAX_ENTRIES);
     assert_eq!((top.places.capacity(), top.entries.capacity(), top.counts.capacity()), (0, 0, 0));
 }
 
 #[test]
-fn an_entry_that_changes_hands_keeps_its_room_for_a_name() {
+fn replaced_entry_reuses_the_memory_of_its_name() {
     let mut top = after(1, "a");
     deny(&mut top, &[b'x'; 40]);
     let room = top.entries[0].name.as_ptr();
@@ -188,7 +188,7 @@ fn an_entry_that_changes_hands_keeps_its_room_for_a_name() {
 }
 
 #[test]
-fn the_hash_depends_on_every_byte_and_on_the_length() {
+fn hash_depends_on_every_byte_and_on_the_length() {
     let hash = fixed_hash();
     let name = [0x5A; MAX_PREFIX];
     for length in 0..=MAX_PREFIX {
@@ -208,7 +208,7 @@ fn the_hash_depends_on_every_byte_and_on_the_length() {
 }
 
 #[test]
-fn each_sketch_has_a_hash_of_its_own() {
+fn each_sketch_has_its_own_hash() {
     let (one, other) = (Hash::new(), Hash::new());
     let names: Vec<_> = (0..4_u8).map(|name| vec![name; 9]).collect();
     assert!(names.iter().any(|name| one.of(name, None) != other.of(name, None)));
@@ -218,7 +218,7 @@ fn each_sketch_has_a_hash_of_its_own() {
 }
 
 #[test]
-fn names_that_count_up_have_hashes_that_differ_in_the_lowest_bits() {
+fn hashes_of_numbered_names_differ_in_the_lowest_bits() {
     let hash = fixed_hash();
     let hashes = (0..1024).map(|number| hash.of(format!("user:{number}").as_bytes(), None) % 1024);
     // By chance 63 of a hundred differ.
@@ -237,7 +237,7 @@ fn table_of_places_never_grows() {
 }
 
 #[test]
-fn an_item_counts_for_itself_and_goes_with_its_key() {
+fn item_is_counted_separately_and_removed_with_its_key() {
     let mut top = SpaceSaving::new(3);
     let told = |top: &SpaceSaving| {
         let told = top

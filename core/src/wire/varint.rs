@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn integer_is_read_as_it_was_written() {
+    fn encoded_integer_is_decoded_to_the_same() {
         for (value, length) in [(0, 1), (127, 1), (128, 2), (1 << 56, 9), (u64::MAX, 10)] {
             let mut bytes = Vec::new();
             write(value, |byte| bytes.push(byte));

@@ -103,7 +103,7 @@ fn addresses_have_names_by_address_and_network_and_keys_by_network() {
 }
 
 #[test]
-fn long_keys_and_ids_are_shortened_and_stay_different() {
+fn long_keys_and_ids_are_shortened_and_remain_different() {
     let [one, other] = ["1", "2"].map(|end| key(format!("rl:{}{end}", "x".repeat(300))));
     assert_eq!((one.len(), other.len()), (225, 225));
     assert_eq!(one[..193], other[..193]);

@@ -28,7 +28,7 @@ fn request(user: Option<&str>) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn axum_is_limited_by_a_line() {
+async fn axum_is_limited_by_one_layer() {
     let server = Server::start();
     let api = server.limiter(patient()).await.limit("api", [Limit::fixed(2, "1h")]).unwrap();
     let app = Router::new().route("/", get(async || "hello")).layer(RateLimitLayer::new(api, user));
@@ -54,7 +54,7 @@ async fn axum_is_limited_by_a_line() {
 }
 
 #[tokio::test]
-async fn a_handler_settles_what_its_request_was_charged() {
+async fn handler_settles_the_charge_of_its_request() {
     async fn answer(Extension(charge): Extension<Charge<ConnectionManager>>) -> String {
         format!("{:?}", charge.settle(100).await.unwrap().remaining)
     }
@@ -69,7 +69,7 @@ async fn a_handler_settles_what_its_request_was_charged() {
 }
 
 #[tokio::test]
-async fn a_limit_that_cannot_work_is_an_error_of_the_server() {
+async fn invalid_limit_is_a_server_error() {
     let server = Server::start();
     let api = server.limiter(patient()).await.limit("api", [Limit::policy(["missing"])]).unwrap();
     let app = Router::new().route("/", get(async || "hello")).layer(RateLimitLayer::new(api, user));
@@ -78,7 +78,7 @@ async fn a_limit_that_cannot_work_is_an_error_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_lease_is_held_until_the_service_has_answered() {
+async fn lease_is_held_until_the_service_has_responded() {
     let server = Server::start();
     let pool = server.limiter(patient()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let (entered, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -104,7 +104,7 @@ async fn a_lease_is_held_until_the_service_has_answered() {
 }
 
 #[tokio::test]
-async fn tonic_is_told_in_its_own_words() {
+async fn tonic_gets_a_grpc_status() {
     let server = Server::start();
     let api = server.limiter(patient()).await.limit("api", [Limit::fixed(1, "1h")]).unwrap();
     let service = RateLimitLayer::new(api, user).grpc().layer(service_fn(|_: Request<tonic::body::Body>| async {

@@ -138,8 +138,8 @@ impl ManyLeases {
         self.shift.mark(instant.plus(Span::MICROSECOND))
     }
 
-    /// Advances to `now`: stops counting the expired leases, and shifts the others back by `span`, the distance by which
-    /// the clock has moved backwards.
+    /// Advances to `now`: stops counting the expired leases, and shifts the others back by `span`, the distance by
+    /// which the clock has moved backwards.
     pub(super) fn advance(&mut self, span: Span, now: Timestamp) {
         // As shown by the clock before it moved backwards.
         let at = now.plus(span);

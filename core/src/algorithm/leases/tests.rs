@@ -1,6 +1,6 @@
-mod crowds;
 mod fence;
 mod lease_times;
+mod many_leases_tests;
 
 use super::few_leases;
 use super::many_leases::{ManyLeases, SWEPT};
@@ -67,7 +67,7 @@ fn change(moved_back: u64, at: u64, released: &[&[u8]], leased: Option<Lease>) -
 }
 
 /// Returns a table with a lease of 10 s for each of 10,000 holders, a microsecond apart, and the time of the last one.
-fn crowd() -> (ConcurrencyUsage, Timestamp) {
+fn many_leases() -> (ConcurrencyUsage, Timestamp) {
     let mut usage = ConcurrencyUsage::default();
     for number in 0..10_000 {
         let holder = format!("{number}");

@@ -138,7 +138,8 @@ impl LowWaterMarks {
             group.delta = group.delta.saturating_sub(lowered);
             self.top = self.top.saturating_sub(lowered);
             let Some(before) = before else { break };
-            // Its mark falls to or below that of the previous group. So its charges join that group, which is lowered too.
+            // Its mark falls to or below that of the previous group. So its charges join that group, which is lowered
+            // too.
             let live = std::mem::take(&mut group.live);
             self.gaps = self.gaps.saturating_add(1);
             if let Some(before) = self.groups.get_mut(before) {

@@ -1,6 +1,6 @@
 //! Properties of a key with several limits that hold after any calls.
 
-mod refused_payloads;
+mod rejected_payloads;
 
 use super::script::{ALL, CallText, Command, PLAIN, Step, histories, words};
 use super::server::{CallError, CallResult, Server};

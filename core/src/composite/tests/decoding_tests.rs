@@ -15,7 +15,7 @@ use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded};
 use crate::wire::args::Args;
 
 #[test]
-fn an_effect_in_which_one_number_is_wrong_is_refused_or_makes_what_can_be_read() {
+fn effect_with_one_changed_number_is_rejected_or_gives_a_decodable_state() {
     let mut server = Server::default();
     server.mutates_all = true;
     for text in [
@@ -35,7 +35,7 @@ fn an_effect_in_which_one_number_is_wrong_is_refused_or_makes_what_can_be_read()
 }
 
 #[test]
-fn people_are_told_what_a_key_with_components_remembers_as_far_as_it_counts() {
+fn description_shows_the_state_that_counts() {
     let names = |server: &Server, second: u64| {
         server.components().unwrap().describe(at(second), None).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
@@ -63,7 +63,7 @@ fn people_are_told_what_a_key_with_components_remembers_as_far_as_it_counts() {
 }
 
 #[test]
-fn a_force_of_one_limit_stands_beside_an_upto_of_the_others() {
+fn force_of_one_limit_is_combined_with_upto_of_the_others() {
     let call = "COST 4 UPTO ONCE a 10m FIXED 3 1h FIXED 5 1d COST 4 FORCE";
     let mut server = Server::default();
     let first = server.take(call, 0).decision;
@@ -100,7 +100,7 @@ fn of_every_kind() -> Server {
 }
 
 #[test]
-fn a_component_that_is_later_than_its_key_is_none_that_calls_have_made() {
+fn component_later_than_its_key_is_rejected() {
     let stored = of_every_kind().stored().unwrap();
     let fields: Vec<u64> = stored.clone().numbers();
     assert_eq!(fields[0], at(10).micros(), "when the key was changed");
@@ -114,7 +114,7 @@ fn a_component_that_is_later_than_its_key_is_none_that_calls_have_made() {
 }
 
 #[test]
-fn an_effect_makes_no_component_that_is_later_than_its_key() {
+fn effect_with_a_component_later_than_its_key_is_rejected() {
     let mut server = of_every_kind();
     let limits = "TOKENBUCKET 9 9 1h FIXED 9 1s SLIDING 9 1s SLIDING 9 1s STRICT SLIDINGLOG 9 1h CONCURRENCY 9 1h me";
     let before = server.components().unwrap().clone();
@@ -139,7 +139,7 @@ fn an_effect_makes_no_component_that_is_later_than_its_key() {
 }
 
 #[test]
-fn an_effect_of_any_kind_is_none_of_a_call_before_it() {
+fn effect_older_than_the_usage_is_rejected_for_each_kind() {
     let accepts = |effect: &EncodedFields, latest: u64| {
         let unused = CompositeUsage::default();
         unused.accepts_effect_until(&mut effect.clone(), CompositeUsage::VERSION, at(latest))
@@ -174,7 +174,7 @@ fn accepts_no_later_effect<L: Limit>(limit: &L) {
 }
 
 #[test]
-fn an_effect_on_a_component_is_none_of_a_call_before_it() {
+fn effect_older_than_its_component_is_rejected() {
     let hour = period("1h");
     accepts_no_later_effect(&SlidingLog::new(units(9), hour));
     accepts_no_later_effect(&Concurrency::new(units(9), hour).for_holder(b"me"));
@@ -182,7 +182,7 @@ fn an_effect_on_a_component_is_none_of_a_call_before_it() {
 }
 
 #[test]
-fn a_new_component_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
+fn component_removed_in_its_first_call_leaves_no_gap_on_a_replica() {
     // At the end of time a lease has expired as it is taken.
     let words = words("ONCE a 1h FIXED 9 1h AS a CONCURRENCY 9 1h me FIXED 9 1h AS b");
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
@@ -202,7 +202,7 @@ fn a_new_component_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
 }
 
 #[test]
-fn a_ban_is_no_longer_and_its_strikes_no_later_than_calls_can_make_them() {
+fn impossible_ban_is_rejected() {
     let ban = |ban: &[u64]| {
         let extras =
             ban.iter().fold(EncodedFields::integers([at(10).micros(), 0, 1, 0]), |fields, own| fields.and([*own]));
@@ -233,7 +233,7 @@ fn a_ban_is_no_longer_and_its_strikes_no_later_than_calls_can_make_them() {
 }
 
 #[test]
-fn a_plain_key_whose_expiry_is_newer_than_the_clocks_step_keeps_its_usage() {
+fn conversion_keeps_the_usage_if_the_expiry_is_newer_than_the_clock_step() {
     // As MIGRATE brings it to a server whose clock is two hours behind: the TTL is what was left of it.
     for (limit, used) in [
         ("FIXED 9 1h", 9),
@@ -266,7 +266,7 @@ fn a_plain_key_whose_expiry_is_newer_than_the_clocks_step_keeps_its_usage() {
 }
 
 #[test]
-fn a_plain_key_that_somebody_lets_expire_sooner_does_so_unless_the_step_is_known_to_need_longer() {
+fn shortened_expiry_of_a_plain_key_is_kept_unless_its_recovery_needs_longer() {
     let limits = ["FIXED 9 1h", "SLIDING 9 1h STRICT", "SLIDINGLOG 9 1h", "CONCURRENCY 9 1h me"];
     for (arrives, remembered) in [(100, [9, 9, 9, 9]), (50, [9, 8, 9, 9])] {
         for (limit, remembered) in limits.into_iter().zip(remembered) {
@@ -285,7 +285,7 @@ fn a_plain_key_that_somebody_lets_expire_sooner_does_so_unless_the_step_is_known
 }
 
 #[test]
-fn a_plain_log_that_goes_back_with_the_clock_as_it_is_converted_does_so_once() {
+fn converted_log_is_shifted_back_once() {
     for limit in ["SLIDINGLOG 9 1h", "CONCURRENCY 9 1h me"] {
         let mut server = Server::default();
         server.take(limit, 100);
@@ -330,7 +330,7 @@ fn applied_numbers(usage: &CompositeUsage, numbers: &[u64]) -> Option<CompositeU
 }
 
 #[test]
-fn an_effect_that_makes_a_seventeenth_component_is_refused() {
+fn effect_with_a_seventeenth_component_is_rejected() {
     let (mut server, numbers) = sixteenth();
     let components = |server: &Server, numbers: &[u64]| {
         applied_numbers(server.components().unwrap(), numbers).map(|after| after.components.len())
@@ -353,7 +353,7 @@ fn an_effect_that_makes_a_seventeenth_component_is_refused() {
 }
 
 #[test]
-fn an_effect_on_a_component_of_another_kind_or_name_is_refused() {
+fn effect_on_a_component_of_another_kind_or_name_is_rejected() {
     let (server, numbers) = sixteenth();
     let applies = |numbers: &[u64]| applied_numbers(server.components().unwrap(), numbers).is_some();
     let with = |place: usize, value: u64| {
@@ -371,7 +371,7 @@ fn an_effect_on_a_component_of_another_kind_or_name_is_refused() {
 }
 
 #[test]
-fn change_of_another_form_is_refused() {
+fn non_canonical_change_is_rejected() {
     let (server, numbers) = sixteenth();
     let usage = server.components().unwrap();
     assert!(applied_numbers(usage, &numbers).is_some());

@@ -270,7 +270,7 @@ fn repetition_that_acquires_a_lease_adds_an_entry() {
 }
 
 #[test]
-fn mode_applies_to_the_cost_that_it_was_given_with() {
+fn mode_applies_to_the_cost_next_to_it() {
     // As in a call with inline specs: options after a spec take precedence, and such a cost fits whole or is denied.
     for (before, behind) in [
         ("COST 3 FORCE", ""),

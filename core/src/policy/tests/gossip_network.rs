@@ -361,7 +361,7 @@ fn interval_grows_with_the_number_of_primaries() {
 }
 
 #[test]
-fn digests_of_primaries_that_agree_cost_what_the_documents_say() {
+fn digests_of_equal_primaries_cost_the_documented_bandwidth() {
     assert_eq!(digests_a_second(100), 3_934_542);
     assert_eq!(digests_a_second(500), 21_690_906);
     for primaries in [3, 16, 40, 100] {
@@ -391,42 +391,42 @@ fn check(mishap: Mishap, most_milliseconds: u64, most_bytes_a_second: u64) {
 }
 
 #[test]
-fn what_one_primary_alone_has_is_everywhere_in_about_a_second() {
+fn record_of_one_primary_reaches_all_in_about_a_second() {
     check(ONE_HAS_WHAT_NO_OTHER_HAS, 1_500, 6_000_000);
 }
 
 #[test]
-fn what_one_primary_alone_misses_comes_in_about_a_second() {
+fn record_missing_on_one_primary_arrives_in_about_a_second() {
     check(ONE_MISSES_WHAT_ALL_OTHERS_HAVE, 1_200, 6_000_000);
 }
 
 #[test]
-fn new_primary_has_all_in_about_a_second() {
+fn new_primary_has_all_records_in_about_a_second() {
     check(ONE_IS_NEW, 1_500, 6_000_000);
 }
 
 #[test]
-fn primaries_that_restart_empty_have_all_in_about_a_second() {
+fn primaries_restarted_empty_have_all_records_in_about_a_second() {
     check(SOME_HAVE_LOST_ALL, 1_500, 6_000_000);
 }
 
 #[test]
-fn halves_that_were_apart_agree_in_about_a_second() {
+fn rejoined_halves_converge_in_about_a_second() {
     check(HALVES_WERE_APART, 1_500, 6_000_000);
 }
 
 #[test]
-fn lost_messages_delay_a_repair_and_no_more() {
+fn lost_messages_only_delay_a_repair() {
     check(MESSAGES_ARE_LOST, 15_000, 6_000_000);
 }
 
 #[test]
-fn primaries_that_all_differ_are_bounded_in_what_they_send() {
+fn traffic_is_bounded_if_all_primaries_differ() {
     check(EACH_HAS_WHAT_NO_OTHER_HAS, 30_000, 8_000_000);
 }
 
 #[test]
-fn primary_that_cannot_agree_costs_little() {
+fn primary_that_never_converges_costs_little() {
     let mut network = Network::of(100, 1);
     network.nodes[1].is_paused = true;
     let record = network.write(0, "paused");

@@ -30,7 +30,7 @@ fn lowered_limit_applies_to_waiters() {
 }
 
 #[test]
-fn kept_amount_stays_that_of_the_call() {
+fn amount_to_keep_is_that_of_the_call() {
     // Half of the limit in the call.
     for keep in ["2", "50%"] {
         run_steps(&[

@@ -116,7 +116,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn last_minutes_are_never_overestimated_and_exact_while_there_is_room(
+    fn last_minutes_are_never_overestimated_and_exact_below_the_maximum(
         steps in vec((prop_oneof![0..20_i64, -90..200_i64, -9000..9000_i64], 0..6_u8), 0..200),
         most in 1..8_usize,
         minutes in 1..=60_u64,

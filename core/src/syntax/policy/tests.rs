@@ -284,7 +284,7 @@ fn policy_is_accepted_in_place_of_specs() {
 }
 
 #[test]
-fn policy_beside_another_spec_is_rejected() {
+fn policy_with_another_spec_is_rejected() {
     for (text, error) in [
         (
             "POLICY gold FIXED 5 1m",

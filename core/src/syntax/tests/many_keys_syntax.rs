@@ -148,7 +148,7 @@ fn options_before_the_first_spec_apply_to_all_keys() {
 }
 
 #[test]
-fn call_only_looks_if_no_key_is_charged() {
+fn call_is_a_peek_if_no_key_is_charged() {
     for (text, is_peek) in [
         ("2 a b COST 0 FIXED 9 1m FIXED 9 1m", true),
         ("2 a b FIXED 9 1m COST 0 FIXED 9 1m COST 0", true),

@@ -42,7 +42,7 @@ fn fields() -> impl Strategy<Value = Vec<Field>> {
 
 proptest! {
     #[test]
-    fn fields_are_read_as_they_were_written(fields in fields()) {
+    fn encoded_fields_are_decoded_to_the_same(fields in fields()) {
         let blocks = packed(&fields);
         prop_assert_eq!(unpacked(blocks.clone(), &fields), Some(fields.clone()));
         if let Some(block) = blocks.front() {
@@ -56,7 +56,7 @@ proptest! {
 
     /// Fields that are read in another form than they are written in would be written anew as something else.
     #[test]
-    fn bytes_that_are_read_are_those_that_are_written(bytes in vec(any::<u8>(), 1..40), like in fields()) {
+    fn decoded_fields_are_encoded_to_the_same_bytes(bytes in vec(any::<u8>(), 1..40), like in fields()) {
         if let Some(fields) = unpacked([bytes.clone().into()].into(), &like) {
             prop_assert_eq!(packed(&fields), VecDeque::from([bytes.into()]));
         }
@@ -98,7 +98,7 @@ fn block_ends_with_the_field_that_fills_it() {
 }
 
 #[test]
-fn field_of_another_form_is_refused() {
+fn non_canonical_field_is_rejected() {
     let integer = [Field::Integer(0)];
     for (bytes, what) in [
         (&[3][..], "no such tag"),

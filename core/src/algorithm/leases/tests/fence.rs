@@ -85,14 +85,14 @@ fn each_of_many_leases_has_its_own_token_and_expired_tokens_are_dropped() {
         assert_eq!(key.0.lease_token(name.as_bytes(), us(9_000)), token(number));
     }
     assert_eq!(encoded(&decoded::<ConcurrencyUsage>(&encoded(&key.0)).unwrap()), encoded(&key.0));
-    let crowd = key.0.heap_size();
+    let heap_size = key.0.heap_size();
     // All leases expire, and a few new ones follow. Tokens of expired leases do not stay forever.
     for (number, name) in (1000..).zip(names.iter().cycle().take(400)) {
         let at = 100 + 100 * (number - 1000);
         key.call(&fenced(name, "10ms", number), at, cost(1));
         assert_eq!(key.0.lease_token(name.as_bytes(), us(1000 * at)), token(number));
     }
-    assert!(key.0.heap_size() * 4 < crowd, "{} of {crowd}", key.0.heap_size());
+    assert!(key.0.heap_size() * 4 < heap_size, "{} of {heap_size}", key.0.heap_size());
     assert_eq!(key.0.latest_token(), 1399);
 }
 
@@ -105,7 +105,7 @@ fn described_lease_has_its_token_after_the_expiry() {
 }
 
 #[test]
-fn a_token_takes_memory_beside_its_lease() {
+fn token_takes_memory_in_addition_to_its_lease() {
     let (mut plain, mut key) = (Key::<ConcurrencyUsage>::default(), Key::<ConcurrencyUsage>::default());
     plain.call(&held("a", 1000, "60s"), 0, cost(1));
     key.call(&fenced("a", "60s", 1_700_000_000_000_000), 0, cost(1));

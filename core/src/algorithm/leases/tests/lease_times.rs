@@ -175,7 +175,7 @@ fn release_returns_the_number_of_active_leases() {
 }
 
 #[test]
-fn expired_leases_stay_until_a_charge_but_do_not_count() {
+fn expired_leases_are_stored_until_a_charge_but_do_not_count() {
     let mut key = table(&[("a", 1, "1s"), ("b", 1, "2s"), ("c", 1, "60s")]);
     let before = encoded(&key.0);
     let (newcomer, holder) = (held("d", 3, "60s"), held("c", 3, "60s"));

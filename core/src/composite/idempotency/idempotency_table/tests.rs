@@ -73,7 +73,7 @@ fn boxed<const COUNT: usize>(names: [&str; COUNT]) -> Vec<Box<[u8]>> {
 }
 
 #[test]
-fn an_id_is_known_until_it_expires() {
+fn id_is_found_until_it_expires() {
     let ids = ids(&[("a", 100)]);
     assert_eq!(ids.find(b"a", us(99)), Some(call(100, &[charge(1)])));
     assert_eq!((ids.find(b"a", us(100)), ids.find(b"b", us(0))), (None, None));
@@ -82,7 +82,7 @@ fn an_id_is_known_until_it_expires() {
 }
 
 #[test]
-fn another_is_refused_while_there_are_as_many_and_none_has_expired() {
+fn new_id_is_rejected_if_the_maximum_is_reached_and_none_has_expired() {
     let ids = ids(&[("a", 100), ("b", 50)]);
     for (most, now, full) in [(2, 49, true), (2, 50, false), (1, 49, true), (1, 50, false), (3, 0, false)] {
         assert_eq!(ids.is_full(most, us(now)), full, "{most} at {now}");
@@ -91,7 +91,7 @@ fn another_is_refused_while_there_are_as_many_and_none_has_expired() {
 }
 
 #[test]
-fn a_change_sweeps_the_first_few_that_have_expired() {
+fn change_sweeps_the_first_expired_ids() {
     let calls: Vec<(String, u64)> = (0..40).map(|id| (format!("{id:02}"), 100 + id / 20)).collect();
     let calls: Vec<_> = calls.iter().rev().map(|(id, expires_at)| (&**id, *expires_at)).collect();
     let mut ids = ids(&calls);
@@ -110,7 +110,7 @@ fn a_change_sweeps_the_first_few_that_have_expired() {
 }
 
 #[test]
-fn an_id_that_comes_again_is_swept_if_it_has_expired() {
+fn repeated_id_is_swept_if_it_has_expired() {
     let calls: Vec<(String, u64)> = (0..20).map(|id| (format!("{id:02}"), 100)).collect();
     let calls: Vec<_> = calls.iter().map(|(id, expires_at)| (&**id, *expires_at)).collect();
     let mut swept = ids(&calls);
@@ -123,7 +123,7 @@ fn an_id_that_comes_again_is_swept_if_it_has_expired() {
 }
 
 #[test]
-fn a_call_is_settled_once() {
+fn call_is_settled_once() {
     let mut ids = ids(&[("a", 100)]);
     assert_eq!((ids.settle(b"a", us(100)), ids.settle(b"b", us(0))), (None, None));
     assert_eq!(ids.settle(b"a", us(99)), Some([charge(1)].into()));
@@ -133,7 +133,7 @@ fn a_call_is_settled_once() {
 }
 
 #[test]
-fn all_moves_back_with_the_clock() {
+fn clock_step_back_shifts_all_instants() {
     let mut moved = ids(&[("b", 100), ("a", 102), ("c", 200)]);
     moved.move_back(Span::from_micros(10));
     let seen = moved.find(b"b", us(0)).unwrap();
@@ -150,7 +150,7 @@ fn all_moves_back_with_the_clock() {
 }
 
 #[test]
-fn a_clock_may_go_through_its_whole_range_however_often() {
+fn clock_may_cross_its_whole_range_repeatedly() {
     let mut ids = IdempotencyTable::default();
     for _ in 0..100 {
         ids.remember(b"a", &call(Timestamp::MAX.micros(), &[]));
@@ -163,7 +163,7 @@ fn a_clock_may_go_through_its_whole_range_however_often() {
 }
 
 #[test]
-fn a_clock_gone_back_moves_none_of_many() {
+fn clock_step_back_rewrites_no_records() {
     let mut ids = IdempotencyTable::default();
     for id in 0..1000_u64 {
         ids.remember(&id.to_be_bytes(), &call(1_000_000, &[]));
@@ -173,7 +173,7 @@ fn a_clock_gone_back_moves_none_of_many() {
 }
 
 #[test]
-fn memory_of_ids_that_have_expired_is_given_back() {
+fn memory_of_expired_ids_is_freed() {
     let mut ids = IdempotencyTable::default();
     for id in 0..1000_u64 {
         ids.remember(&id.to_be_bytes(), &call(100, &[]));
@@ -186,7 +186,7 @@ fn memory_of_ids_that_have_expired_is_given_back() {
 }
 
 #[test]
-fn id_among_many_takes_few_bytes_beside_its_name_and_charge() {
+fn id_in_a_table_takes_few_bytes_besides_its_name_and_charge() {
     for count in [1000, 10_000, 100_000_u64] {
         let mut ids = IdempotencyTable::default();
         for id in 0..count {
@@ -199,7 +199,7 @@ fn id_among_many_takes_few_bytes_beside_its_name_and_charge() {
 }
 
 #[test]
-fn the_charges_of_a_component_move_along_with_its_usage() {
+fn charges_of_a_component_move_back_with_its_usage() {
     let limit = SlidingWindow::new(units(9), Period::new(Span::SECOND).unwrap());
     let mut usage = SlidingWindowUsage::default();
     limit.charge(&mut usage, us(500), units(2));
@@ -219,7 +219,7 @@ fn the_charges_of_a_component_move_along_with_its_usage() {
 }
 
 #[test]
-fn an_effect_tells_what_a_call_has_changed() {
+fn effect_holds_the_change_of_a_call() {
     let mut ids = ids(&[]);
     assert_eq!(effect(&mut ids), EncodedFields::integers([NOTHING]));
     let upto = RecordedCall { granted: Some(units(2)), ..call(100, &[charge(3)]) };
@@ -245,7 +245,7 @@ fn an_effect_tells_what_a_call_has_changed() {
 }
 
 #[test]
-fn refuses_a_change_that_no_call_can_have_made() {
+fn impossible_change_is_rejected() {
     let mut known = ids(&[("a", 100), ("s", 100)]);
     known.settle(b"s", us(1));
     let settles = |id: &str| IdempotencyChange::Settled(id.as_bytes().into());
@@ -307,7 +307,7 @@ fn refuses_a_change_that_no_call_can_have_made() {
 }
 
 #[test]
-fn takes_nothing_for_ids_that_are_none() {
+fn empty_table_takes_no_memory() {
     let two = units(2).millionths();
     let begin = |count: u64| EncodedFields::integers([count]);
     for (fields, accepted) in [
@@ -340,7 +340,7 @@ fn takes_nothing_for_ids_that_are_none() {
 proptest! {
     /// However ids come and go and the clock with them, who has made the same changes from a payload on holds the same.
     #[test]
-    fn ids_are_as_if_just_read(steps in vec((0..30u8, 0..60u64, 0..40u64, 0..4u8), 1..80), begin in 0..100u64) {
+    fn table_equals_its_decoded_copy(steps in vec((0..30u8, 0..60u64, 0..40u64, 0..4u8), 1..80), begin in 0..100u64) {
         let (mut ids, mut now) = (IdempotencyTable::default(), begin);
         for (id, ttl, span, what) in steps {
             let mut read = IdempotencyTable::read(&mut encoded(&ids), us(now)).unwrap();

@@ -60,7 +60,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn the_least_since_each_charge_is_known(steps in steps()) {
+    fn mark_is_the_lowest_usage_since_the_charge(steps in steps()) {
         let (mut low_water_marks, mut naive) = (LowWaterMarks::default(), Naive::default());
         for step in steps {
             match step {
@@ -130,7 +130,7 @@ proptest! {
 }
 
 #[test]
-fn few_charges_that_outlive_many_need_no_room_for_those() {
+fn few_remaining_charges_of_many_take_little_memory() {
     let mut low_water_marks = LowWaterMarks::default();
     let old = low_water_marks.charge().unwrap();
     low_water_marks.low(millionths(1));
@@ -144,7 +144,7 @@ fn few_charges_that_outlive_many_need_no_room_for_those() {
 }
 
 #[test]
-fn charges_are_counted_up_to_the_last_number_that_can_be_read() {
+fn charges_are_numbered_up_to_the_last_decodable_number() {
     let last =
         LowWaterMarks { next: LowWaterMarks::LAST - 1, open: LowWaterMarks::LAST - 1, ..LowWaterMarks::default() };
     let mut low_water_marks = last;
@@ -169,7 +169,7 @@ fn group_takes_little_more_than_its_numbers() {
 }
 
 #[test]
-fn low_below_many_others_passes_each_once() {
+fn low_usage_visits_each_higher_mark_once() {
     let mut low_water_marks = LowWaterMarks::default();
     for used in 1..=10_000 {
         low_water_marks.charge();
@@ -183,7 +183,7 @@ fn low_below_many_others_passes_each_once() {
 }
 
 #[test]
-fn gaps_are_closed_once_for_as_many_charges() {
+fn gaps_are_closed_in_amortized_constant_time() {
     let mut low_water_marks = LowWaterMarks::default();
     for used in 1..=10_000 {
         low_water_marks.charge().unwrap();

@@ -178,7 +178,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn few_records_say_what_many_would(steps in steps()) {
+    fn packed_and_unpacked_records_are_equivalent(steps in steps()) {
         let (mut few, mut many) = (Key::<false>::default(), Key::<true>::default());
         let mut now = us(1000);
         for step in &steps {
@@ -207,7 +207,7 @@ proptest! {
 }
 
 #[test]
-fn records_are_packed_until_they_are_more_than_few_and_again_when_few_are_left() {
+fn records_are_packed_up_to_the_maximum_and_again_below_a_quarter() {
     let mut records = IdempotencyRecords::default();
     let call = |expires_at| RecordedCall {
         expires_at: us(expires_at),
@@ -239,7 +239,7 @@ fn records_are_packed_until_they_are_more_than_few_and_again_when_few_are_left()
 }
 
 #[test]
-fn the_longest_call_fits_into_a_block() {
+fn longest_record_fits_into_a_block() {
     let mut records = IdempotencyRecords::default();
     let (id, most) = ([b'x'; 256], Amount::MAX_ARGUMENT);
     let usage = {
@@ -262,7 +262,7 @@ fn the_longest_call_fits_into_a_block() {
 }
 
 #[test]
-fn records_that_are_read_are_packed_if_they_are_few() {
+fn few_decoded_records_are_packed() {
     let mut key = Key::<false>::default();
     for id in 0..17 {
         key.step(&Step::Charge { cost: 1, id: Some(id), ttl: 1000 }, us(1000), us(1000));
@@ -295,7 +295,7 @@ fn charges_of_a_log_move_back_with_the_clock() {
 }
 
 #[test]
-fn a_settlement_that_is_read_has_a_charge_for_each_of_its_lows() {
+fn decoded_settlement_has_a_charge_for_each_mark() {
     let read = |settlement: &[u64]| {
         let mut calls = EncodedFields::integers([1]).then(b"a", [2000, 0, 0, 1, 0, 1, 0, 0, 0]);
         let settlement = Settlement::decode(&mut EncodedFields::integers(settlement.iter().copied())).unwrap();

@@ -3,8 +3,8 @@
 use super::*;
 
 #[test]
-fn a_clock_gone_back_costs_no_more_among_many() {
-    let (mut usage, last) = crowd();
+fn clock_step_back_costs_no_more_with_many_leases() {
+    let (mut usage, last) = many_leases();
     let (new, full) = (held("new", 1_000_000, "10s"), held("new", 9_999, "10s"));
     let later = last.plus(Span::SECOND.times(10));
     new.remaining(&usage, later);
@@ -28,8 +28,8 @@ fn a_clock_gone_back_costs_no_more_among_many() {
 }
 
 #[test]
-fn a_crowd_that_has_expired_is_passed_once_and_swept_out_by_many_calls() {
-    let (mut usage, last) = crowd();
+fn many_expired_leases_are_visited_once_and_removed_by_many_calls() {
+    let (mut usage, last) = many_leases();
     let limit = held("new", 10_000, "10s");
     let (half, all) = (Span::from_micros(10_000_000 - 5000), Span::from_micros(10_000_000));
     for (later, passed, left) in [(half, 5000, 5000), (half, 0, 5000), (all, 5000, 10_000), (all, 0, 10_000)] {
@@ -51,9 +51,9 @@ fn a_crowd_that_has_expired_is_passed_once_and_swept_out_by_many_calls() {
 }
 
 #[test]
-fn looks_ahead_of_the_changes_cost_no_more() {
+fn peeks_ahead_of_the_changes_cost_no_more() {
     // As on a replica, whose clock is ahead of that of its master.
-    let (mut here, _) = crowd();
+    let (mut here, _) = many_leases();
     let (mut there, limit) = (here.clone(), held("new", 20_000, "10s"));
     for step in 0..20 {
         let now = us(11_000_000 + 400 * step);
@@ -71,8 +71,8 @@ fn looks_ahead_of_the_changes_cost_no_more() {
 }
 
 #[test]
-fn who_has_expired_is_gone_whether_swept_out_or_not() {
-    let (mut usage, last) = crowd();
+fn expired_lease_does_not_count_whether_removed_or_not() {
+    let (mut usage, last) = many_leases();
     let now = last.plus(Span::SECOND.times(10));
     assert!(call(&held("new", 1, "10s"), &mut usage, now, cost(1)).verdict.allowed());
     assert!(usage.kept() > 9000, "most are still there");
@@ -96,7 +96,7 @@ fn rushes() -> impl Strategy<Value = Vec<Rush>> {
 }
 
 #[test]
-fn what_a_table_holds_is_its_leases_and_their_names() {
+fn heap_size_counts_leases_and_names() {
     assert_eq!(ConcurrencyUsage::default().heap_size(), 0);
     // Of a length, an instant, another length, a name and units, in blocks of the allocator.
     for (name, size) in [("a", 16), ("ab", 16), ("abc", 32), ("a name of 18 bytes", 32), ("of nineteen bytes: 19", 48)]
@@ -110,7 +110,7 @@ fn what_a_table_holds_is_its_leases_and_their_names() {
 }
 
 #[test]
-fn lease_among_many_takes_few_bytes_beside_its_name() {
+fn lease_in_a_table_takes_few_bytes_besides_its_name() {
     for holders in [1000, 10_000, 100_000_u32] {
         let mut usage = ConcurrencyUsage::default();
         for number in 0..holders {
@@ -133,7 +133,7 @@ fn held_by_number(number: u32) -> lease::Lease {
 }
 
 #[test]
-fn few_become_many_and_few_again_and_nobody_can_tell() {
+fn forms_of_few_and_many_leases_are_equivalent() {
     let names: Vec<String> = (0..few_leases::MOST + 8).map(|number| format!("{number:02}")).collect();
     let mut key = Key(ConcurrencyUsage::default());
     let as_read = |usage: &ConcurrencyUsage| encoded(&decoded::<ConcurrencyUsage>(&encoded(usage)).unwrap());
@@ -163,7 +163,7 @@ proptest! {
     /// Compares a table with its decoded copy, which has no leases to be swept, no clock shift and no cached
     /// results: these are not part of the state.
     #[test]
-    fn among_many_a_table_answers_as_if_just_read(rushes in rushes()) {
+    fn table_of_many_answers_like_its_decoded_copy(rushes in rushes()) {
         let (mut usage, mut now) = (ConcurrencyUsage::default(), 1_000_000);
         for (first, holders, later, ttl, releases) in rushes {
             now = u64::checked_add_signed(now, later).unwrap();
@@ -200,7 +200,7 @@ proptest! {
 }
 
 #[test]
-fn among_many_no_effect_makes_more_units_than_can_be_counted() {
+fn effect_that_overflows_the_sum_of_units_is_rejected() {
     let names: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
     let most = Amount::MAX_ARGUMENT.millionths();
     let leases: Vec<Lease> =

@@ -6,7 +6,7 @@ use super::*;
 type Break = fn(&mut CompositeUsage);
 
 #[test]
-fn what_no_call_could_have_made_is_refused() {
+fn impossible_payload_is_rejected() {
     let mut server = Server::default();
     let text = "COST 2 ONCE r1 1h TOKENBUCKET 9 1 1h FIXED 9 1h AS a SLIDINGLOG 9 1h";
     decide(&mut server, text, at(0));
@@ -109,7 +109,7 @@ fn of_plain<U: PlainUsage>(usage: &U, expires_at: u64, now: Timestamp) -> Compos
 }
 
 #[test]
-fn a_plain_key_that_is_a_component_answers_as_before() {
+fn converted_plain_key_answers_as_before() {
     for text in [
         "TOKENBUCKET 9 1 1s",
         "FIXED 9 10s",
