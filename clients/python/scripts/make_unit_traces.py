@@ -29,6 +29,7 @@ CASES = [
     ("far server", {"peers": 2}, 2000, 2000, 300, 0.05),
     ("small batch", {"batch": 7}, 10_000, 10_000, 200, 0.002),
     ("short keep", {"keep": 0.2, "peers": 1}, 500, 50, 100, 0.005),
+    ("long keep", {"keep": 600, "peers": 1}, 20, 0.01, 50, 0.001),
     ("exhausted limit", {"peers": 1}, 60, 0.001, 100, 0.001),
 ]
 STEPS = 160

@@ -163,6 +163,7 @@ class Batching:
             self._empty, self._paused_until = 0, 0.0
             return
         pause = min(self._keep, reply.reset) * PAUSE * 2 ** min(self._empty, DOUBLINGS)
+        pause = min(pause, LONGEST_PAUSE)
         random_part = pause * JITTER * random
         if reply.granted:
             self._empty = 0
