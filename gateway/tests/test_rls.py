@@ -394,7 +394,7 @@ def test_shadow_mode_denies_nothing(
     [
         ("", 1, grpc.StatusCode.UNKNOWN),
         ("api", 0, grpc.StatusCode.UNKNOWN),
-        ("api", 33, grpc.StatusCode.INVALID_ARGUMENT),
+        ("api", 257, grpc.StatusCode.INVALID_ARGUMENT),
     ],
 )
 def test_invalid_request_is_refused(

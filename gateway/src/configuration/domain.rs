@@ -136,8 +136,14 @@ impl Domain {
         let pairs = || path.iter().zip(entries);
         let shared = |node: &&RuleNode| node.flags.share && node.pattern.contains('*');
         let key_entries = pairs().map(|(node, (key, value))| {
-            let value = if shared(node) { &node.pattern } else { *value };
-            ((*key).to_owned(), value.to_owned())
+            let network = || client_address::canonical_entry(key, value, prefix);
+            let value = match node {
+                node if shared(node) => node.pattern.clone(),
+                // An address or a network that a rule names is counted for itself.
+                node if node.pattern == *value => (*value).to_owned(),
+                _ => network().unwrap_or_else(|| (*value).to_owned()),
+            };
+            ((*key).to_owned(), value)
         });
         let rule_path = pairs().map(|(node, (key, _))| join(key, &node.pattern)).collect::<Vec<_>>();
         let detailed = last.flags.detailed;

@@ -115,6 +115,12 @@ impl<'a> ImportLevel<'a> {
 
     /// Returns the name and the limits of the policy for a rule, or the reason why there is none.
     fn policy(&self, descriptor: &DescriptorEntry, rule: DomainRule) -> Result<(String, String), &'static str> {
+        let is_in_network = |(key, value): &KeyAndValue<'_>| {
+            value.is_some_and(|value| canonical_entry(key, value, Ipv6Prefix::default()).is_some())
+        };
+        if self.path.iter().any(is_in_network) {
+            return Err("a count of its own for an address that policies count with its network");
+        }
         let valued = self.path.iter().take_while(|(_, value)| value.is_some()).count();
         if self.path.iter().skip(valued).any(|(_, value)| value.is_some()) {
             return Err("a value behind a key without one: put it first in the descriptor");
@@ -235,6 +241,7 @@ descriptors:
             ("key: a, rate_limit: {unlimited: true}".to_owned(), "unlimited"),
             ("key: a, rate_limit: {policy: b}".to_owned(), "policies of other names"),
             (format!("key: a, {}", limit.replace('}', ", replaces: [{name: b}]}")), "replaces"),
+            (format!("key: remote_address, value: '2001:db8::1', {limit}"), "a count of its own"),
             (format!("key: a, value: b}}\n  - {{key: a, {limit}"), "do not hold for it"),
             (
                 format!(

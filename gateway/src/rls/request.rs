@@ -16,10 +16,10 @@ pub const ID_ENTRY: &str = "rl.id";
 /// Key of the entry that makes a call a settlement. Together with [`ID_ENTRY`] it corrects the cost of the earlier
 /// call, otherwise it charges units that were used already.
 pub const SETTLE_ENTRY: &str = "rl.settle";
-/// Maximum number of descriptors in a request.
-const MAX_DESCRIPTORS: usize = 32;
+/// Maximum number of descriptors in a request, and of rules that Envoy Gateway has for a route.
+const MAX_DESCRIPTORS: usize = 256;
 /// Maximum number of entries in a descriptor.
-const MAX_ENTRIES: usize = 16;
+const MAX_ENTRIES: usize = 64;
 /// Maximum cost that the server accepts.
 const MAX_HITS: u64 = 1_000_000_000_000;
 
@@ -214,7 +214,7 @@ impl Resolver<'_> {
     fn apply_rule(&self, found: MatchedRule, descriptor: &ParsedDescriptor<'_>, hits: u64) -> RequestPart {
         let RuleLimit::Limited(rule) = found.limit else { return RequestPart::Unlimited };
         let entries = found.key_entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let key = EscapedDescriptor::new(self.domain, entries).group_addresses(self.settings.ipv6_prefix).key();
+        let key = EscapedDescriptor::new(self.domain, entries).key();
         let (shadow, quota) = (found.flags.shadow, found.flags.quota);
         let rule_call = |call| RuleCall { call, shadow, quota, metric: Some(found.metric), metadata: found.metadata };
         descriptor.part(key, rule, hits, found.charge.or(self.settings.charge), rule_call)
