@@ -11,17 +11,21 @@ pub use options::XdsOptions;
 use crate::configuration::Config;
 use crate::metrics::control_plane as metrics;
 use arc_swap::ArcSwap;
+use axum::http::HeaderMap;
 use axum::http::uri::PathAndQuery;
 use connection::ControlPlane;
 use futures_util::stream::poll_fn;
 use messages::{DiscoveryRequest, DiscoveryResponse, Node, Status};
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tonic::client::Grpc;
+use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
-use tonic::{Code, Request};
+use tonic::{Code, Extensions, Request};
 use tonic_prost::ProstCodec;
 
 /// Method of the aggregated discovery service.
@@ -40,6 +44,8 @@ const REPEATED_REFUSAL_PAUSE: Duration = Duration::from_millis(500);
 pub struct XdsClient {
     control_plane: ControlPlane,
     node: Node,
+    /// Headers of the stream.
+    headers: HeaderMap,
     /// Configuration, replaced as a whole by each accepted response.
     config: Arc<ArcSwap<Config>>,
     /// `true` if a domain may be in several resources.
@@ -63,11 +69,20 @@ impl XdsClient {
         let Some(address) = &options.address else { return Ok(None) };
         let node = Node {
             id: options.node_id.clone(),
+            metadata: metadata(&options.node_metadata),
             user_agent_name: env!("CARGO_PKG_NAME").to_owned(),
             user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let control_plane = ControlPlane::new(address, options)?;
-        Ok(Some(XdsClient { control_plane, node, config, merges_domains, accepted: String::new(), refused: None }))
+        Ok(Some(XdsClient {
+            control_plane,
+            node,
+            headers: options.headers.as_deref().map(options::parse_headers).transpose()?.unwrap_or_default(),
+            config,
+            merges_domains,
+            accepted: String::new(),
+            refused: None,
+        }))
     }
 
     /// Subscribes to the control plane, and connects again whenever the connection is lost. The last configuration stays
@@ -117,7 +132,9 @@ impl XdsClient {
         let _ = sender.send(self.request());
         let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
         let path = PathAndQuery::from_static(STREAM_RESOURCES);
-        let mut responses = grpc.streaming(Request::new(requests), path, codec).await.map_err(status)?.into_inner();
+        let metadata = MetadataMap::from_headers(self.headers.clone());
+        let requests = Request::from_parts(metadata, Extensions::default(), requests);
+        let mut responses = grpc.streaming(requests, path, codec).await.map_err(status)?.into_inner();
         while let Some(response) = responses.message().await.map_err(status)? {
             // Fails only if the stream has ended.
             let _ = sender.send(self.apply(response).await);
@@ -170,6 +187,13 @@ impl XdsClient {
         };
         DiscoveryRequest { version_info: self.accepted.clone(), response_nonce, error_detail, ..self.request() }
     }
+}
+
+/// Returns the metadata of a node, if there is any.
+fn metadata(entries: &[(String, String)]) -> Option<Struct> {
+    let value = |text: &String| Value { kind: Some(Kind::StringValue(text.clone())) };
+    let fields = entries.iter().map(|(key, text)| (key.clone(), value(text))).collect();
+    (!entries.is_empty()).then_some(Struct { fields })
 }
 
 /// Returns the delay before a connection attempt: half of it is fixed, and `random` is the share of the other half, so

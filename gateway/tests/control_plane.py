@@ -35,7 +35,11 @@ FIELDS = {
         (5, "response_nonce", "string"),
         (6, "error_detail", "Status"),
     ],
-    "Node": [(1, "id", "string"), (6, "user_agent_name", "string")],
+    "Node": [
+        (1, "id", "string"),
+        (3, "metadata", "google.protobuf.Struct"),
+        (6, "user_agent_name", "string"),
+    ],
     "Status": [(1, "code", "int32"), (2, "message", "string")],
     "DiscoveryResponse": [
         (1, "version_info", "string"),
@@ -139,6 +143,8 @@ class ControlPlane:
         self.type_url = TYPE_URL
         # All requests that arrived, of all streams.
         self.requests: list[Any] = []
+        # Headers of the last stream.
+        self.headers: dict[str, str] = {}
         # Error messages by the version that they refuse.
         self._refusals: dict[str, str] = {}
 
@@ -212,7 +218,8 @@ class ControlPlane:
             answers = [it for it in self.requests if it.response_nonce]
             return answers[-1].version_info if answers else None
 
-    def _serve(self, requests: Iterable[Any], _: grpc.ServicerContext) -> Iterator[Any]:
+    def _serve(self, requests: Iterable[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        self.headers = dict(context.invocation_metadata())
         stream = _Stream()
         server = self._server
         reader = threading.Thread(target=self._read, args=(stream, requests), daemon=True)

@@ -110,10 +110,16 @@ def test_first_request_has_the_node_and_every_push_is_acknowledged(
     assert gateway.metric("ratelimit_gateway_xds_pushes_total", result="applied") == 2
 
 
-def test_node_id_is_an_option(server: Server, start: Start, plane: ControlPlane) -> None:
-    start(server.port, "--xds", plane.address, "--xds-node-id", "mine", "--force-start")
+def test_node_and_headers_are_options(server: Server, start: Start, plane: ControlPlane) -> None:
+    words = ["--force-start", "--xds-node-id", "mine", "--xds-node-metadata", "a=b,c=d=e"]
+    environment = {"RATELIMIT_GATEWAY_XDS_HEADERS": "x-tenant: shop,authorization:Bearer x:y"}
+    gateway = start(server.port, "--xds", plane.address, *words, environment=environment)
     poll.until(lambda: plane.requests, "the gateway subscribes")
-    assert plane.requests[0].node.id == "mine"
+    node = plane.requests[0].node
+    assert (node.id, dict(node.metadata)) == ("mine", {"a": "b", "c": "d=e"})
+    assert plane.headers["x-tenant"] == "shop"
+    assert plane.headers["authorization"] == "Bearer x:y"
+    assert passed(gateway, user("1")) == 8, "the control plane sends nothing to this node"
 
 
 def test_domain_that_is_not_pushed_has_the_policies_of_the_server(
@@ -206,6 +212,41 @@ def test_rules_of_envoy_gateway_are_served(gateway: Gateway, plane: ControlPlane
     assert passed(gateway, described(*shared), "default/policy") == 2, "shared by routes"
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_rules_on_one_network_are_merged(gateway: Gateway, plane: ControlPlane, order: int) -> None:
+    masked, cidr, query = "masked_remote_address", "192.168.0.0/16", "rule-2-match-0"
+    rules = [
+        entry(masked, cidr, entry("remote_address", limit=limit(2))),
+        entry(masked, cidr, limit=limit(5)),
+        entry(masked, cidr, entry(query, query, limit=limit(3))),
+    ]
+    plane.apply(resource("api", entry(ROUTE, ROUTE, *rules[::order])))
+    network = (ROUTE, ROUTE), (masked, cidr)
+    addresses = [("remote_address", f"192.168.0.{number}") for number in (1, 2)]
+    assert [passed(gateway, described(*network, it)) for it in addresses] == [2, 2]
+    assert passed(gateway, described(*network)) == 5
+    assert passed(gateway, described(*network, (query, query))) == 3
+
+
+def test_networks_of_ipv6_are_counted_for_themselves(gateway: Gateway, plane: ControlPlane) -> None:
+    masked = "masked_remote_address"
+    sizes = {"2001:db8::1:0:0:0/80": 1, "2001:db8::2:0:0:0/80": 2, "2001:db8::3/128": 3}
+    networks = [entry(masked, network, limit=limit(size)) for network, size in sizes.items()]
+    plane.apply(resource("api", *networks))
+    for network, size in sizes.items():
+        assert passed(gateway, described((masked, network))) == size
+
+
+def test_request_may_have_as_many_rules_as_a_route(gateway: Gateway, plane: ControlPlane) -> None:
+    names = [f"rule-{number}-match-0" for number in range(256)]
+    rules = [entry(name, name, limit=limit(1)) for name in names]
+    plane.apply(resource("api", entry(ROUTE, ROUTE, *rules)))
+    asked = [described((ROUTE, ROUTE), (name, name)) for name in names]
+    answers = [gateway.ask(*asked) for _ in range(2)]
+    assert [answer.overall_code for answer in answers] == [OK, OVER]
+    assert [{status.code for status in answer.statuses} for answer in answers] == [{OK}, {OVER}]
+
+
 @pytest.mark.parametrize("unit", ["SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR"])
 def test_unit_is_answered(gateway: Gateway, plane: ControlPlane, unit: str) -> None:
     plane.apply(users(9, unit=unit))
@@ -269,7 +310,7 @@ def test_denied_requests_are_charged(
 WRONG = {
     "eon": entry("a", limit={"unit": 9, "requests_per_unit": 1}),
     "unknown": entry("a", limit={"unit": 0, "requests_per_unit": 1}),
-    "twice": entry("a", "", entry("b"), entry("b")),
+    "twice": entry("a", "", entry("b", limit=limit(1)), entry("b", limit=limit(1))),
     "no key": entry("a", "", entry("")),
     "replaces itself": entry("a", limit=limit(1, name="x", replaces=[{"name": "x"}])),
     "replaces nothing": entry("a", limit=limit(1, replaces=[{}])),
@@ -480,6 +521,13 @@ def test_malformed_address_ends_the_start(address: str) -> None:
     started = run_serve("--xds", address)
     assert started.returncode == 1
     assert "--xds must be such as localhost:18000" in started.stderr
+
+
+def test_malformed_header_ends_the_start_and_stays_secret() -> None:
+    started = run_serve("--xds", "localhost:1", "--xds-headers", "x:y,authorization s3cret")
+    assert started.returncode == 1
+    assert "--xds-headers must be such as name:value" in started.stderr
+    assert "s3cret" not in started.stderr
 
 
 def test_files_and_a_control_plane_exclude_each_other(file: Path) -> None:

@@ -103,10 +103,12 @@ fn connector() -> HttpConnector {
     connector
 }
 
-/// Returns the messages of an error and its sources.
+/// Returns the messages of an error and its sources. Some errors repeat the message of their source.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let sources = std::iter::successors(Some(error), |error| (*error).source());
-    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let mut messages: Vec<String> = sources.map(ToString::to_string).collect();
+    messages.dedup();
+    messages.join(": ")
 }
 
 #[cfg(test)]

@@ -23,10 +23,12 @@ pub struct DiscoveryRequest {
 }
 
 /// Client of a control plane: envoy.config.core.v3.Node.
-#[derive(Clone, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub struct Node {
     #[prost(string, tag = "1")]
     pub id: String,
+    #[prost(message, optional, tag = "3")]
+    pub metadata: Option<prost_types::Struct>,
     #[prost(string, tag = "6")]
     pub user_agent_name: String,
     #[prost(string, tag = "7")]

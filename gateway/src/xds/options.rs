@@ -1,5 +1,6 @@
 //! Options for the control plane.
 
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -23,6 +24,25 @@ pub struct XdsOptions {
         default_value = "envoy-ratelimit"
     )]
     pub node_id: String,
+    /// Metadata of the node for the control plane: key=value, several with commas.
+    #[arg(
+        id = "xds_node_metadata",
+        long = "xds-node-metadata",
+        env = "RATELIMIT_GATEWAY_XDS_NODE_METADATA",
+        value_parser = metadata_entry,
+        value_delimiter = ',',
+        value_name = "KEY=VALUE"
+    )]
+    pub node_metadata: Vec<(String, String)>,
+    /// Headers of the stream to the control plane: name:value, several with commas. Secrets belong in the environment.
+    #[arg(
+        id = "xds_headers",
+        long = "xds-headers",
+        env = "RATELIMIT_GATEWAY_XDS_HEADERS",
+        hide_env_values = true,
+        value_name = "NAME:VALUE"
+    )]
+    pub headers: Option<String>,
     /// Connect to the control plane by TLS. The other options for its TLS imply this.
     #[arg(id = "xds_tls", long = "xds-tls", env = "RATELIMIT_GATEWAY_XDS_TLS")]
     pub tls: bool,
@@ -58,4 +78,24 @@ pub struct XdsOptions {
     /// Be ready without a configuration of the control plane. Until the first one, policies apply to all domains.
     #[arg(id = "force_start", long = "force-start", env = "RATELIMIT_GATEWAY_FORCE_START")]
     pub force_start: bool,
+}
+
+fn metadata_entry(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("must be such as key=value")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Parses headers. The error does not contain their text, which may be a secret.
+///
+/// # Errors
+/// If a header is malformed.
+pub fn parse_headers(text: &str) -> Result<HeaderMap, String> {
+    let header = |text: &str| {
+        let (name, value) = text.split_once(':')?;
+        let mut value = HeaderValue::try_from(value.trim()).ok()?;
+        value.set_sensitive(true);
+        Some((HeaderName::try_from(name.trim()).ok()?, value))
+    };
+    let headers: Option<HeaderMap> = text.split(',').map(header).collect();
+    headers.ok_or_else(|| "--xds-headers must be such as name:value, several with commas".to_owned())
 }

@@ -8,6 +8,7 @@ use crate::rls::to_json;
 use prost::Message as _;
 use prost_types::{Any, Struct};
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 
 /// Type of the resources.
 pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
@@ -22,8 +23,7 @@ pub fn read(response: &DiscoveryResponse, merges_domains: bool) -> Result<Config
     for (index, resource) in response.resources.iter().enumerate() {
         let resource = decode(resource).map_err(|error| format!("resource {index}: {error}"))?;
         let name = if resource.name.is_empty() { format!("resource {index}") } else { resource.name };
-        let descriptors = resource.descriptors.into_iter().map(descriptor).collect();
-        config.add_domain(&name, &without_line(resource.domain), descriptors)?;
+        config.add_domain(&name, &without_line(resource.domain), entries(resource.descriptors))?;
     }
     Ok(config)
 }
@@ -40,13 +40,37 @@ fn check_type(type_url: &str) -> Result<(), String> {
     Err(format!("the type must be {TYPE_URL}, not '{}'", type_url.escape_debug()))
 }
 
-fn descriptor(descriptor: RateLimitDescriptor) -> DescriptorEntry {
-    let children = descriptor.descriptors.into_iter().map(self::descriptor).collect();
+fn entries(descriptors: Vec<RateLimitDescriptor>) -> Vec<DescriptorEntry> {
+    merge(descriptors).into_iter().map(entry).collect()
+}
+
+/// Merges descriptors with the same key and value unless both have a limit, which is an error. Envoy Gateway sends one
+/// for each rule on a network: a rule for the whole network, and another for each address in it.
+fn merge(descriptors: Vec<RateLimitDescriptor>) -> Vec<RateLimitDescriptor> {
+    let mut merged: Vec<RateLimitDescriptor> = Vec::with_capacity(descriptors.len());
+    let mut places: HashMap<(String, String), usize> = HashMap::new();
+    for mut descriptor in descriptors {
+        let place = *places.entry((descriptor.key.clone(), descriptor.value.clone())).or_insert(merged.len());
+        match merged.get_mut(place) {
+            Some(first) if first.rate_limit.is_none() || descriptor.rate_limit.is_none() => {
+                // The options are those of the limit.
+                if descriptor.rate_limit.is_some() {
+                    std::mem::swap(first, &mut descriptor);
+                }
+                first.descriptors.append(&mut descriptor.descriptors);
+            }
+            _ => merged.push(descriptor),
+        }
+    }
+    merged
+}
+
+fn entry(descriptor: RateLimitDescriptor) -> DescriptorEntry {
     DescriptorEntry {
         key: without_line(descriptor.key),
         value: descriptor.value,
         rate_limit: descriptor.rate_limit.map(limit),
-        descriptors: Some(children),
+        descriptors: Some(entries(descriptor.descriptors)),
         shadow_mode: descriptor.shadow_mode,
         quota_mode: descriptor.quota_mode,
         share_threshold: false,
