@@ -74,18 +74,6 @@ const IMPOSSIBLE: [(&str, &str); 5] = [
     ("QUOTA_MODE", "there is no quota mode of the whole service; set quota_mode: true in the limits"),
 ];
 
-/// Variables of the control plane that ask for what this program cannot do, with the way out.
-const IMPOSSIBLE_WITH_XDS: [(&str, &str); 2] = [
-    (
-        "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
-        "no headers are sent to the control plane; it can ask for a certificate, CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
-    ),
-    (
-        "CONFIG_GRPC_XDS_NODE_METADATA",
-        "the node has no metadata; the control plane knows it by its id, CONFIG_GRPC_XDS_NODE_ID",
-    ),
-];
-
 /// Options that mean the same as an environment of envoyproxy/ratelimit.
 pub struct Translation {
     /// Words of the command line.
@@ -214,15 +202,12 @@ impl TranslatedOptions<'_> {
     }
 
     fn push_control_plane(&mut self) -> Result<(), String> {
-        for (variable, way_out) in IMPOSSIBLE_WITH_XDS {
-            if self.environment.is_on(variable) {
-                return Err(format!("{variable}: {way_out}"));
-            }
-        }
         let address = self.environment.text("CONFIG_GRPC_XDS_SERVER_URL").unwrap_or("localhost:18000");
         // A prefix of gRPC for names that DNS resolves, as all are here.
         self.push("--xds", address.strip_prefix("dns:///").unwrap_or(address));
         self.push("--xds-node-id", self.environment.text("CONFIG_GRPC_XDS_NODE_ID").unwrap_or("default"));
+        self.push_text("--xds-node-metadata", "CONFIG_GRPC_XDS_NODE_METADATA");
+        self.push_text("--xds-headers", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS");
         if self.environment.flag("CONFIG_GRPC_XDS_SERVER_USE_TLS")? {
             self.words.push("--xds-tls".to_owned());
             self.push_text("--xds-ca", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT");
