@@ -15,6 +15,7 @@
 //! ```
 
 mod address;
+mod batching;
 mod bound;
 mod breaker;
 mod decision;

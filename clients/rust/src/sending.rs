@@ -17,6 +17,7 @@ use crate::tracking::Tracker;
 use crate::words::command;
 
 /// Failure of a call: an error reply, or no reply.
+#[derive(Clone)]
 pub(crate) enum Refused {
     Nothing(String),
     Reply(String),

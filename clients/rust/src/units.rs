@@ -4,11 +4,16 @@
 //! grants. Units that are not spent in time are given back by the idempotency key of their charge, as if only the spent
 //! units had been charged from the beginning: units that have recovered meanwhile are not given back twice.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionLike;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
+use crate::batching::{Batching, Grant, Reply};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::options::Take;
@@ -18,57 +23,70 @@ use crate::words::{Charge, Id, random, refuse_sketches};
 /// Time beyond `keep` for which the server remembers a grant.
 const SETTLED_LATE: Duration = Duration::from_secs(30);
 
-/// Number of units taken at a time, and the time for which they are kept.
+/// Bounds of the batches in which units are taken, and the time for which they are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
-    /// Whole units, from 1: 100.
-    pub units: u32,
+    /// Upper bound of a batch: whole units, from 1. `None`: a hundredth of the limit.
+    pub largest: Option<u32>,
+    /// Number of processes that share the limit. In place of a hundredth, a batch is at most the limit divided by four
+    /// times that number.
+    pub peers: Option<u32>,
     /// Time within which they can be spent; then the rest is given back: a second.
     pub keep: Duration,
 }
 
 impl Default for Batch {
     fn default() -> Self {
-        Self { units: 100, keep: Duration::from_secs(1) }
+        Self { largest: None, peers: None, keep: Duration::from_secs(1) }
     }
 }
 
-/// Available units, by [`Limiter::units`](crate::Limiter::units). They count as used for all other processes, so choose
-/// a batch that is small compared with the limit. When it is dropped, a task gives the rest back.
+/// Available units, by [`Limiter::units`](crate::Limiter::units). They count as used for all other processes. The next
+/// batch is requested before the last one is spent. When it is dropped, a task gives the rest back.
 pub struct Units<C: ConnectionLike + Clone + Send + Sync + 'static> {
+    shared: Arc<Shared<C>>,
+    has_bounds: bool,
+}
+
+struct Shared<C: ConnectionLike + Clone + Send + Sync + 'static> {
     sending: Sending<C>,
     charge: Charge,
-    batch: Batch,
+    keep: Duration,
+    /// Origin of the times of the batching.
+    began: Instant,
     state: Mutex<State>,
-    /// Lock of the caller that requests units for all.
-    requesting: tokio::sync::Mutex<()>,
 }
 
-#[derive(Default)]
 struct State {
-    grant: Option<Grant>,
+    batching: Batching,
     decision: Option<Decision>,
-    /// Time of the next request after a denial. `None`: never, as far as is known.
-    denied_until: Option<Instant>,
+    waiting: VecDeque<Waiter>,
+    /// Task that requests units, while there is one.
+    request: Option<JoinHandle<()>>,
+    /// `true` while a task waits until units expire.
+    has_alarm: bool,
+    is_dropped: bool,
 }
 
-/// Units granted by one call.
-struct Grant {
-    id: String,
-    granted: u32,
-    spent: u32,
-    expires_at: Instant,
-}
-
-impl Grant {
-    fn left(&self) -> u32 {
-        self.granted - self.spent
-    }
+/// Take that waits for units.
+struct Waiter {
+    cost: u32,
+    answer: oneshot::Sender<Result<Decision, Refused>>,
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Units<C> {
     pub(crate) fn new(sending: Sending<C>, charge: Charge, batch: Batch) -> Self {
-        Self { sending, charge, batch, state: Mutex::default(), requesting: tokio::sync::Mutex::default() }
+        let Batch { largest, peers, keep } = batch;
+        let state = State {
+            batching: Batching::new(keep.as_secs_f64(), largest, peers.map(|peers| peers.max(1))),
+            decision: None,
+            waiting: VecDeque::new(),
+            request: None,
+            has_alarm: false,
+            is_dropped: false,
+        };
+        let shared = Shared { sending, charge, keep, began: Instant::now(), state: Mutex::new(state) };
+        Self { shared: Arc::new(shared), has_bounds: largest != Some(0) && peers != Some(0) }
     }
 
     /// Spends units, mostly without a call.
@@ -76,25 +94,22 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Units<C> {
     /// # Errors
     /// As [`Limiter::take`](crate::Limiter::take).
     pub async fn take(&self, cost: u32) -> Result<Decision, Error> {
-        self.charge.check(cost.into())?;
+        let Shared { sending, charge, .. } = &*self.shared;
+        charge.check(cost.into())?;
         // Unspent units could not be given back.
-        refuse_sketches(self.charge.limits())?;
-        if cost == 0 || self.batch.units == 0 {
+        refuse_sketches(charge.limits())?;
+        if cost == 0 || !self.has_bounds {
             return Err(Error::Call("units are whole, from 1".to_owned()));
         }
-        loop {
-            if let Some(decision) = self.in_hand(cost).await {
-                return Ok(decision);
-            }
-            let _one = self.requesting.lock().await;
-            // An earlier caller may have got enough units.
-            if let Some(decision) = self.in_hand(cost).await {
-                return Ok(decision);
-            }
-            if let Err(why) = self.request(cost).await {
-                // The fallback decides one call, not a batch.
-                return self.sending.without(why);
-            }
+        let answered = match self.begin(cost) {
+            Begun::Decided(decision) => return Ok(decision),
+            Begun::Waits(answered) => answered,
+        };
+        match answered.await {
+            Ok(Ok(decision)) => Ok(decision),
+            // The fallback decides one call, not a batch.
+            Ok(Err(why)) => sending.without(why),
+            Err(_) => sending.without(Refused::Nothing("the request for units was aborted".to_owned())),
         }
     }
 
@@ -103,99 +118,212 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Units<C> {
     /// # Errors
     /// [`Error::Unavailable`] and others: then they recover by themselves.
     pub async fn close(self) -> Result<(), Error> {
-        let grant = self.state().grant.take();
-        match grant {
-            Some(grant) => self.give_back(grant).await.map_err(Refused::into_error),
-            None => Ok(()),
+        let request = self.shared.state().request.take();
+        if let Some(request) = request {
+            let _ = request.await;
         }
+        let rest = self.shared.state().batching.rest();
+        self.shared.give_back(rest).await.map_err(Refused::into_error)
     }
 
-    /// Decides without the server, if possible.
-    async fn in_hand(&self, cost: u32) -> Option<Decision> {
-        let now = Instant::now();
-        let expired = self.state().grant.take_if(|grant| now >= grant.expires_at);
-        if let Some(grant) = expired {
-            // Units that cannot be given back recover by themselves.
-            let _ = self.give_back(grant).await;
+    fn begin(&self, cost: u32) -> Begun {
+        let shared = &self.shared;
+        let now = shared.now();
+        let mut state = shared.state();
+        state.batching.demand(cost, now);
+        let begun = if let Some(decision) = state.decided(cost, now) {
+            Begun::Decided(decision)
+        } else {
+            let (answer, answered) = oneshot::channel();
+            state.waiting.push_back(Waiter { cost, answer });
+            Begun::Waits(answered)
+        };
+        let expired = state.batching.expired();
+        if expired.iter().any(|grant| grant.left > 0) {
+            let shared = shared.clone();
+            tokio::spawn(async move { shared.give_back(expired).await.is_ok() });
         }
-        let mut state = self.state();
-        let State { grant, decision, denied_until } = &mut *state;
-        let decision = decision.as_ref()?;
-        let left = grant.as_ref().map_or(0, Grant::left);
-        let decide = |allowed, left: u32, wait| Decision {
+        let is_needed = !state.waiting.is_empty() || state.batching.is_due(now);
+        if is_needed && state.request.is_none() {
+            state.request = Some(tokio::spawn(shared.clone().request()));
+        }
+        begun
+    }
+}
+
+/// Take that was decided without a call, or waits.
+enum Begun {
+    Decided(Decision),
+    Waits(oneshot::Receiver<Result<Decision, Refused>>),
+}
+
+impl State {
+    /// Decides a take without a call, if possible.
+    fn decided(&mut self, cost: u32, now: f64) -> Option<Decision> {
+        let last = self.decision.as_ref()?;
+        let decide = |allowed, remaining, wait| Decision {
             allowed,
-            remaining: Some(decision.remaining.unwrap_or(0).saturating_add(left.into())),
+            remaining: Some(remaining),
             wait,
             granted: None,
             id: None,
-            ..decision.clone()
+            ..last.clone()
         };
-        if let Some(grant) = grant.as_mut().filter(|_| left >= cost) {
-            grant.spent += cost;
-            return Some(decide(true, left - cost, Some(Duration::ZERO)));
+        if self.batching.spend(cost, now) {
+            let left = i64::try_from(self.batching.in_hand(now)).unwrap_or(i64::MAX);
+            return Some(decide(true, last.remaining.unwrap_or(0).saturating_add(left), Some(Duration::ZERO)));
         }
-        if decision.limit.is_some_and(|limit| i64::from(cost) > limit) {
-            return Some(decide(false, left, None));
+        if !self.batching.denies(cost, now) {
+            return None;
         }
-        let wait = (*denied_until)?.checked_duration_since(now).filter(|wait| !wait.is_zero())?;
-        Some(decide(false, left, Some(wait)))
+        let left = i64::try_from(self.batching.in_hand(now)).unwrap_or(i64::MAX);
+        let wait = self.batching.wait(cost, now).map(|wait| Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX));
+        Some(decide(false, left, wait.map(|wait| wait.max(Duration::from_millis(1)))))
     }
 
-    async fn request(&self, cost: u32) -> Result<(), Refused> {
-        // The rest of the last grant does not suffice: give it back before a new one.
-        let last = self.state().grant.take();
-        if let Some(grant) = last {
-            let _ = self.give_back(grant).await;
+    /// Records the reply to a request, and answers the waiting takes, first come, first served. Those that came after a
+    /// full grant was requested may have to wait for the next.
+    fn received(&mut self, decision: Decision, id: String, wanted: u64, sent_at: f64, now: f64) {
+        let whole = |number: Option<i64>| u64::try_from(number.unwrap_or(0)).unwrap_or(0);
+        let reply = Reply {
+            id,
+            granted: whole(decision.granted),
+            limit: whole(decision.limit),
+            remaining: whole(decision.remaining),
+            wait: decision.wait.map(|wait| wait.as_secs_f64()),
+            reset: decision.reset.unwrap_or_default().as_secs_f64(),
+        };
+        self.decision = Some(decision);
+        self.batching.received(reply, wanted, sent_at, now, random());
+        while let Some(waiter) = self.waiting.pop_front() {
+            // The units of a take that was cancelled are for the others.
+            if waiter.answer.is_closed() {
+                continue;
+            }
+            let Some(answer) = self.decided(waiter.cost, now) else {
+                self.waiting.push_front(waiter);
+                break;
+            };
+            let _ = waiter.answer.send(Ok(answer));
         }
-        // They were charged after they were requested, so they expire early rather than late.
-        let expires_at = Instant::now() + self.batch.keep;
-        let id = Id::new((self.batch.keep + SETTLED_LATE).into());
-        let wanted = cost.max(self.batch.units);
-        let words = self.charge.take(&Take::units(wanted).up_to(), Some(&id));
-        let decision = self.sending.decided(&words, true, None).await?;
-        let granted = decision.granted.and_then(|units| u32::try_from(units).ok()).unwrap_or(0);
-        let mut state = self.state();
-        // The limit is exhausted: waiting callers are denied at once, and the server is asked again after a pause.
-        let is_short = granted < wanted;
-        state.denied_until = is_short.then(|| Instant::now() + pause(self.batch.keep, &decision, granted < cost));
-        if granted > 0 {
-            state.grant = Some(Grant { id: id.name, granted, spent: 0, expires_at });
-        }
-        state.decision = Some(decision);
-        Ok(())
     }
+}
 
-    async fn give_back(&self, grant: Grant) -> Result<(), Refused> {
-        if grant.left() == 0 {
-            return Ok(());
-        }
-        let words = self.charge.words(vec!["SETTLE".to_owned(), grant.id, grant.spent.to_string()]);
-        self.sending.changed(self.charge.key(), &words, true).await.map(|_| ())
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
+    fn now(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Requests units until every waiting take is answered. A task of its own, as a caller may be cancelled.
+    async fn request(self: Arc<Self>) {
+        loop {
+            let sent_at = self.now();
+            let wanted = {
+                let mut state = self.state();
+                let waiting = state.waiting.iter().map(|waiter| u64::from(waiter.cost)).sum();
+                u32::try_from(state.batching.wanted(waiting, sent_at)).unwrap_or(u32::MAX)
+            };
+            let id = Id::new(self.keep.saturating_add(SETTLED_LATE).into());
+            let words = self.charge.take(&Take::units(wanted).up_to(), Some(&id));
+            let reply = self.sending.decided(&words, true, None).await;
+            if let Some(rest) = self.record(reply, id.name, wanted, sent_at) {
+                // Units that cannot be given back recover by themselves.
+                let _ = self.give_back(rest).await;
+                return;
+            }
+        }
+    }
+
+    /// Records the reply to a request. If no take waits, returns the units to give back: all after a drop.
+    fn record(
+        self: &Arc<Self>,
+        reply: Result<Decision, Refused>,
+        id: String,
+        wanted: u32,
+        sent_at: f64,
+    ) -> Option<Vec<Grant>> {
+        let now = self.now();
+        let mut state = self.state();
+        match reply {
+            Ok(decision) => state.received(decision, id, wanted.into(), sent_at, now),
+            Err(why) => {
+                state.batching.failed(now);
+                for waiter in state.waiting.drain(..) {
+                    let _ = waiter.answer.send(Err(why.clone()));
+                }
+            }
+        }
+        self.start_alarm(&mut state);
+        if !state.waiting.is_empty() {
+            return None;
+        }
+        state.request = None;
+        Some(if state.is_dropped { state.batching.rest() } else { Vec::new() })
+    }
+
+    /// Starts a task that gives the oldest units back even if no take follows.
+    fn start_alarm(self: &Arc<Self>, state: &mut State) {
+        if !state.has_alarm && state.batching.expires_at().is_some() {
+            state.has_alarm = true;
+            tokio::spawn(alarm(Arc::downgrade(self)));
+        }
+    }
+
+    /// Settles grants. Returns the first error, after all attempts.
+    async fn give_back(&self, grants: Vec<Grant>) -> Result<(), Refused> {
+        let mut outcome = Ok(());
+        for Grant { id, spent, .. } in grants.into_iter().filter(|grant| grant.left > 0) {
+            let words = self.charge.words(vec!["SETTLE".to_owned(), id, spent.to_string()]);
+            let settled = self.sending.changed(self.charge.key(), &words, true).await;
+            outcome = outcome.and(settled.map(|_| ()));
+        }
+        outcome
+    }
 }
 
-/// Returns the pause after a short grant: a tenth of `keep`, or a quarter of the time until the limit has recovered if
-/// that is shorter, and randomly up to half as long again, so that processes do not retry together. If the grant is too
-/// small for the call, at least the wait that the server reported.
-fn pause(keep: Duration, decision: &Decision, is_too_small: bool) -> Duration {
-    let shortest = (keep / 10).min(decision.reset.unwrap_or(keep) / 4).max(Duration::from_millis(1));
-    let wait = decision.wait.filter(|_| is_too_small && !decision.allowed).unwrap_or_default();
-    shortest.max(wait) + (shortest / 2).mul_f64(random())
+/// Gives units back when they expire, until there are none.
+async fn alarm<C: ConnectionLike + Clone + Send + Sync + 'static>(units: Weak<Shared<C>>) {
+    loop {
+        let wait = {
+            let Some(shared) = units.upgrade() else { return };
+            let now = shared.now();
+            let mut state = shared.state();
+            let Some(until) = state.batching.expires_at() else {
+                state.has_alarm = false;
+                return;
+            };
+            Duration::try_from_secs_f64(until - now).unwrap_or_default()
+        };
+        // A millisecond later, as a timer may be early.
+        tokio::time::sleep(wait.saturating_add(Duration::from_millis(1))).await;
+        let Some(shared) = units.upgrade() else { return };
+        let expired = {
+            let now = shared.now();
+            let mut state = shared.state();
+            state.batching.in_hand(now);
+            state.batching.expired()
+        };
+        let _ = shared.give_back(expired).await;
+    }
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Drop for Units<C> {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let Some(grant) = state.grant.take().filter(|grant| grant.left() > 0) else { return };
-        let words = self.charge.words(vec!["SETTLE".to_owned(), grant.id, grant.spent.to_string()]);
-        let (sending, key) = (self.sending.clone(), self.charge.key().to_owned());
+        let rest = {
+            let mut state = self.shared.state();
+            state.is_dropped = true;
+            state.batching.rest()
+        };
         // Without a runtime they recover by themselves.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { sending.changed(&key, &words, true).await.map(|_| ()).is_ok() });
+        if rest.iter().any(|grant| grant.left > 0)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let shared = self.shared.clone();
+            runtime.spawn(async move { shared.give_back(rest).await.is_ok() });
         }
     }
 }

@@ -113,7 +113,7 @@ async fn malformed_calls_return_the_servers_errors() {
 #[tokio::test]
 async fn units_are_spent_in_batches() {
     let (limiter, _) = local();
-    let units = limiter.units("hot", &[Limit::fixed(10, "1m")], Batch { units: 4, ..Batch::default() });
+    let units = limiter.units("hot", &[Limit::fixed(10, "1m")], Batch { largest: Some(4), ..Batch::default() });
     let mut allowed = 0;
     for _ in 0..11 {
         allowed += u32::from(units.take(1).await.unwrap().allowed);

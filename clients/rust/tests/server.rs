@@ -157,8 +157,7 @@ async fn units_above_the_limit_are_denied_without_a_call() {
     let server = Server::start();
     let limiter = server.limiter(busy_machine()).await;
     let limit = [Limit::fixed(150, "1h")];
-    let keep = Duration::from_secs(3600);
-    let units = Arc::new(limiter.units("hot", &limit, Batch { units: 100, keep }));
+    let units = Arc::new(limiter.units("hot", &limit, Batch::default()));
     let takes: Vec<_> = (0..400)
         .map(|_| {
             let units = units.clone();
@@ -169,7 +168,7 @@ async fn units_above_the_limit_are_denied_without_a_call() {
     for take in takes {
         passed += usize::from(take.await.unwrap());
     }
-    assert_eq!((passed, server.calls("rl.take").await), (150, 2));
+    assert_eq!((passed, server.calls("rl.take").await), (150, 1));
 }
 
 #[tokio::test]
@@ -177,17 +176,17 @@ async fn units_are_taken_in_batches_and_refunded() {
     let server = Server::start();
     let limiter = server.limiter(busy_machine()).await;
     let limit = [Limit::fixed(1000, "1h")];
-    let keep = Duration::from_secs(3600);
-    let units = limiter.units("hot", &limit, Batch { units: 300, keep });
-    for _ in 0..250 {
+    let batch = Batch { peers: Some(1), keep: Duration::from_secs(3600), ..Batch::default() };
+    let units = limiter.units("hot", &limit, batch);
+    assert!(units.take(100).await.unwrap().allowed);
+    for _ in 0..150 {
         assert!(units.take(1).await.unwrap().allowed);
     }
-    assert_eq!(server.calls("rl.take").await, 1);
-    // Available units count as used for other processes.
-    assert_eq!(limiter.peek("hot", &limit, 1).await.unwrap().remaining, Some(700));
+    let calls = server.calls("rl.take").await;
+    assert!(calls < 15, "{calls}");
     units.close().await.unwrap();
     assert_eq!(limiter.peek("hot", &limit, 1).await.unwrap().remaining, Some(750));
-    let several = Arc::new(limiter.units("hot", &limit, Batch { units: 10, keep }));
+    let several = Arc::new(limiter.units("hot", &limit, batch));
     let takes: Vec<_> = (0..1000)
         .map(|_| {
             let units = several.clone();
@@ -206,10 +205,45 @@ async fn units_are_taken_in_batches_and_refunded() {
     assert_eq!(several.take(2000).await.unwrap().wait, None);
     // Dropping the units gives them back.
     limiter.reset("hot").await.unwrap();
-    let dropped = limiter.units("hot", &limit, Batch { units: 300, keep });
+    let dropped = limiter.units("hot", &limit, batch);
+    assert!(dropped.take(100).await.unwrap().allowed);
     assert!(dropped.take(1).await.unwrap().allowed);
+    assert!(limiter.peek("hot", &limit, 1).await.unwrap().remaining < Some(899));
     drop(dropped);
-    until(async || limiter.peek("hot", &limit, 1).await.unwrap().remaining == Some(999)).await;
+    until(async || limiter.peek("hot", &limit, 1).await.unwrap().remaining == Some(899)).await;
+}
+
+#[tokio::test]
+async fn expired_units_of_an_idle_process_are_refunded() {
+    let server = Server::start();
+    let limiter = server.limiter(busy_machine()).await;
+    let limit = [Limit::fixed(1000, "1h")];
+    let batch = Batch { peers: Some(1), keep: Duration::from_millis(50), ..Batch::default() };
+    let units = limiter.units("hot", &limit, batch);
+    assert!(units.take(100).await.unwrap().allowed);
+    assert!(units.take(1).await.unwrap().allowed);
+    until(async || limiter.peek("hot", &limit, 1).await.unwrap().remaining == Some(899)).await;
+    for batch in [Batch { largest: Some(0), ..batch }, Batch { peers: Some(0), ..batch }] {
+        let refused = limiter.units("hot", &limit, batch).take(1).await;
+        assert!(matches!(refused, Err(Error::Call(why)) if why.contains("from 1")));
+    }
+}
+
+#[tokio::test]
+async fn waiting_takes_share_a_failed_request() {
+    let server = Server::start();
+    let limiter = server.limiter(busy_machine()).await;
+    let units = Arc::new(limiter.units("hot", &[Limit::policy(["missing"])], Batch::default()));
+    let takes: Vec<_> = (0..16)
+        .map(|_| {
+            let units = units.clone();
+            tokio::spawn(async move { matches!(units.take(1).await, Err(Error::NoPolicy(_))) })
+        })
+        .collect();
+    for take in takes {
+        assert!(take.await.unwrap());
+    }
+    assert_eq!((server.calls("rl.take").await, server.calls("rl.limit").await), (0, 1));
 }
 
 #[tokio::test]
