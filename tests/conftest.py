@@ -99,8 +99,8 @@ def no_file_stays_open() -> Iterator[None]:
         gc.collect()
         after = files.opened()
     if len(after) > len(before):
-        left = [what for number, what in after.items() if before.get(number) != what]
-        pytest.fail(f"{len(after) - len(before)} files stay open; these are new: {left}")
+        leaked = [target for number, target in after.items() if before.get(number) != target]
+        pytest.fail(f"{len(after) - len(before)} files stay open; these are new: {leaked}")
 
 
 @pytest.fixture(autouse=True)

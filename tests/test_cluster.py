@@ -124,7 +124,7 @@ def test_keys_of_two_slots_are_refused_and_nothing_is_charged(cluster: Cluster) 
     limits = ("TOKENBUCKET", 10, 10, "1h", "SLIDINGLOG", 10, "1h")
     effect = calls("t")["rl.effect"][2]
     for owner, (tag, other) in tags.items():
-        elsewhere = next(there[0] for server, there in tags.items() if server is not owner)
+        elsewhere = next(pair[0] for server, pair in tags.items() if server is not owner)
         # The node may have both slots or one of them.
         for second in (other, elsewhere):
             keys = (f"{{{tag}}}:k", f"{{{second}}}:k")
@@ -160,7 +160,7 @@ def test_a_script_that_crosses_slots_changes_nothing(own_cluster: Cluster) -> No
     tags = own_cluster.tags()
     client = own_cluster.client()
     for owner, (tag, _) in tags.items():
-        elsewhere = next(there[0] for server, there in tags.items() if server is not owner)
+        elsewhere = next(pair[0] for server, pair in tags.items() if server is not owner)
         with pytest.raises(ResponseError, match=r"non.local key|same slot"):
             client.eval(script, 1, f"{{{tag}}}:a", f"{{{elsewhere}}}:c", *limits)
         several = ("RL.MPEEK", 2, f"{{{tag}}}:a", f"{{{tag}}}:b", *limits)
@@ -173,7 +173,7 @@ def test_a_limit_holds_for_clients_of_all_nodes(cluster: Cluster) -> None:
     client = cluster.client()
     limits = limiters(50)
     assert {cluster.owner(key) for key in limits} == set(cluster.primaries())
-    with Taking(cluster, limits, clients=6, turns=200) as load:
+    with Taking(cluster, limits, clients=6, steps=200) as load:
         load.join()
     assert load.admitted == dict.fromkeys(limits, 50)
     assert usage(client, limits, 50) == load.admitted
@@ -183,7 +183,7 @@ def test_several_limits_hold_together_for_clients_of_all_nodes(cluster: Cluster)
     client = cluster.client()
     for tag, _ in cluster.tags().values():
         limits = limiters(50, f"{{{tag}}}:")
-        with Taking(cluster, limits, clients=6, turns=200) as load:
+        with Taking(cluster, limits, clients=6, steps=200) as load:
             load.join()
         assert load.admitted == dict.fromkeys(limits, 50)
         assert usage(client, limits, 50) == load.admitted
@@ -194,25 +194,28 @@ def test_replicas_answer_peeks(cluster: Cluster) -> None:
         limits = limiters(10, f"{{{tag}}}:")
         several = list(limits)[:2]
         specs = [word for key in several for word in limits[key].by("other").full()]
-        with primary.client() as there, cluster.replica_of(primary).client() as here:
+        with (
+            primary.client() as primary_client,
+            cluster.replica_of(primary).client() as replica_client,
+        ):
             for key, limiter in limits.items():
-                there.execute_command(*limiter.take(key, 7))
+                primary_client.execute_command(*limiter.take(key, 7))
             cluster.wait_until_well()
             peeks = [limiter.by("other").peek(key, 4) for key, limiter in limits.items()]
             for peek in [*peeks, ("RL.MPEEK", 2, *several, *specs), ("RL.INFO", several[0])]:
                 with pytest.raises(MovedError):
-                    here.execute_command(*peek)
-            here.readonly()
+                    replica_client.execute_command(*peek)
+            replica_client.readonly()
             for peek in peeks:
                 # Compares the remaining units and not the times, which go on.
-                replies = here.execute_command(*peek)[:3]
-                assert replies == there.execute_command(*peek)[:3] == [0, 10, 3]
-            assert here.execute_command("RL.MPEEK", 2, *several, *specs)[0] == 1
-            assert here.execute_command("RL.INFO", several[0])
+                replies = replica_client.execute_command(*peek)[:3]
+                assert replies == primary_client.execute_command(*peek)[:3] == [0, 10, 3]
+            assert replica_client.execute_command("RL.MPEEK", 2, *several, *specs)[0] == 1
+            assert replica_client.execute_command("RL.INFO", several[0])
             for call in calls(tag).values():
                 if "PEEK" not in call[0] and call[0] != "RL.INFO":
                     with pytest.raises(MovedError) as refused:
-                        here.execute_command(*call)
+                        replica_client.execute_command(*call)
                     assert refused.value.port == primary.port
 
 
@@ -231,11 +234,11 @@ def test_in_a_cluster_too_a_replica_has_the_same_bytes_after_any_workload(
                 play(steps(seed + number, 400, tag), cluster.clock, client, tag=tag)
                 cluster.wait_until_well()
                 replica = cluster.replica_of(server)
-                with server.client() as there, replica.client() as here:
-                    here.readonly()
-                    expected = state(there)
-                    assert state(here) == expected
-                    assert digests(here, expected) == digests(there, expected)
+                with server.client() as primary_client, replica.client() as replica_client:
+                    replica_client.readonly()
+                    expected = state(primary_client)
+                    assert state(replica_client) == expected
+                    assert digests(replica_client, expected) == digests(primary_client, expected)
                 compared |= {one.type for one in expected.values()}
     assert compared == {limiter.type for limiter in LIMITERS}
 

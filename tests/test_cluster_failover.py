@@ -39,7 +39,7 @@ def usage(client: RedisCluster, limits: Mapping[str, Limiter]) -> Counter[str]:
 def assert_limited(cluster: Cluster, limits: Mapping[str, Limiter], found: Counter[str]) -> None:
     """Sets limits that leave ten units, and checks that all clients together get exactly ten."""
     narrow = {key: narrowed(limiter, found[key] + 10) for key, limiter in limits.items()}
-    with Taking(cluster, narrow, turns=400) as load:
+    with Taking(cluster, narrow, steps=400) as load:
         load.join()
     assert load.admitted == dict.fromkeys(limits, 10)
 

@@ -59,7 +59,7 @@ def test_moving_slot_is_served_by_both_nodes(cluster: Cluster) -> None:
     taken = Counter(dict.fromkeys(limits, 3))
     for key, limiter in limits.items():
         assert client.execute_command(*limiter.take(key, 3))[0] == 1
-    gone, left = list(limits)[::2], list(limits)[1::2]
+    moved, remaining = list(limits)[::2], list(limits)[1::2]
 
     def take(*keys: str) -> Call:
         """Returns a call that takes one unit of each key for a new holder."""
@@ -78,8 +78,8 @@ def test_moving_slot_is_served_by_both_nodes(cluster: Cluster) -> None:
         move.source.client() as source,
         move.target.client() as target,
     ):
-        move.carry(*gone)
-        for keys in [*([key] for key in gone), gone]:
+        move.carry(*moved)
+        for keys in [*([key] for key in moved), moved]:
             with pytest.raises(AskError) as refused:
                 source.execute_command(*take(*keys))
             assert refused.value.port == move.target.port
@@ -90,13 +90,13 @@ def test_moving_slot_is_served_by_both_nodes(cluster: Cluster) -> None:
             taken.update(keys)
             assert client.execute_command(*take(*keys))[0] == 1
             taken.update(keys)
-        for keys in [*([key] for key in left), left]:
+        for keys in [*([key] for key in remaining), remaining]:
             assert source.execute_command(*take(*keys))[0] == 1
             taken.update(keys)
             assert client.execute_command(*take(*keys))[0] == 1
             taken.update(keys)
         # Keys on two nodes at once: refused as a native command would be.
-        for keys in [(gone[0], left[0]), (left[0], gone[0])]:
+        for keys in [(moved[0], remaining[0]), (remaining[0], moved[0])]:
             assert refusal(target, *take(*keys), ask=True) is TryAgainError
             assert refusal(target, "EXISTS", *keys, ask=True) is TryAgainError
             expected = refusal(source, "EXISTS", *keys)

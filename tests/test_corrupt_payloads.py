@@ -51,9 +51,10 @@ def test_a_wrong_checksum_or_a_later_version_of_the_format_is_refused(
     dumps: dict[str, bytes], redis: Redis
 ) -> None:
     for dump in dumps.values():
-        ours = int.from_bytes(dump[-10:-8], "little")
+        version = int.from_bytes(dump[-10:-8], "little")
         seals = [
-            later.to_bytes(2, "little") + bytes(8) for later in (ours + 1, 2 * ours, 2**16 - 1)
+            later.to_bytes(2, "little") + bytes(8)
+            for later in (version + 1, 2 * version, 2**16 - 1)
         ]
         broken = [dump[:-1] + bytes([dump[-1] ^ 1]), *(sealed(dump[:-10], seal) for seal in seals)]
         for payload in broken:
@@ -91,9 +92,9 @@ def test_every_other_version_of_an_encoding_is_refused(
     dumps: dict[str, bytes], redis: Redis
 ) -> None:
     for dump in dumps.values():
-        ours = int.from_bytes(dump[2:10], "big") & 1023
+        version = int.from_bytes(dump[2:10], "big") & 1023
         heads = {str(number): rewritten(dump, [], number)[:10] for number in range(1024)}
-        assert heads.pop(str(ours)) == dump[:10]
+        assert heads.pop(str(version)) == dump[:10]
         foreign = {name: sealed(head + dump[10:-10], dump) for name, head in heads.items()}
         assert restore(redis, foreign) == []
 

@@ -33,8 +33,8 @@ def move(redis: Redis, key: Word, steps: int = 0) -> tuple[int, int]:
     """Moves a value without changing it. Returns the number of calls and of moved blocks."""
     before = (digests(redis, [key]), redis.dump(key), redis.pttl(key), redis.memory_usage(key))
     calls, blocks = redis.execute_command("MOVE.VALUE", key, steps)
-    digest, dump, left, memory = before
-    assert (digests(redis, [key]), redis.dump(key), redis.pttl(key)) == (digest, dump, left)
+    digest, dump, ttl, memory = before
+    assert (digests(redis, [key]), redis.dump(key), redis.pttl(key)) == (digest, dump, ttl)
     # Spare capacity may be dropped; a table's size is an estimate.
     assert redis.memory_usage(key) <= memory + memory // 4
     return calls, blocks
@@ -143,6 +143,6 @@ def test_a_table_too_large_to_be_read_at_once_stays(mover: Redis) -> None:
     pipeline.execute()
     # The block of the value itself is moved.
     assert move(mover, "k") == (1, 1)
-    gone = (f"holder {number}" for number in range(19_500))
-    mover.execute_command("RL.RELEASE", "k", *gone)
+    removed = (f"holder {number}" for number in range(19_500))
+    mover.execute_command("RL.RELEASE", "k", *removed)
     assert move(mover, "k")[1] > 100

@@ -166,9 +166,9 @@ def test_replies_are_shown_as_redis_cli_prints_them(
     with ExitStack() as closing:
         examples = Examples(server, clock, closing)
         examples.reply(["FLUSHALL"])
-        ours = [written(examples.reply(call.split())) for call in calls]
+        our_commands = [written(examples.reply(call.split())) for call in calls]
     # redis-cli prints an empty line after an error.
-    assert "\n".join(ours).split() == printed.split()
+    assert "\n".join(our_commands).split() == printed.split()
 
 
 @pytest.fixture(scope="module")
@@ -179,21 +179,21 @@ def synopses() -> dict[str, str]:
 
 
 @pytest.fixture
-def ours(redis: Redis) -> set[str]:
+def our_commands(redis: Redis) -> set[str]:
     """Returns the names of all commands of the module."""
     return {name.upper() for name in redis.command() if name.upper().startswith("RL.")}
 
 
-def test_reference_has_every_command(synopses: dict[str, str], ours: set[str]) -> None:
-    assert synopses.keys() == ours
+def test_reference_has_every_command(synopses: dict[str, str], our_commands: set[str]) -> None:
+    assert synopses.keys() == our_commands
 
 
 def test_the_reference_has_the_arguments_of_each_command(
-    redis: Redis, synopses: dict[str, str], ours: set[str], binary: Binary
+    redis: Redis, synopses: dict[str, str], our_commands: set[str], binary: Binary
 ) -> None:
     if binary.version < (7,):
         pytest.skip("the server has no COMMAND DOCS")
-    docs = dict(zip(*[iter(redis.execute_command("COMMAND DOCS", *ours))] * 2, strict=True))
+    docs = dict(zip(*[iter(redis.execute_command("COMMAND DOCS", *our_commands))] * 2, strict=True))
     for name, found in docs.items():
         pairs = dict(zip(found[::2], found[1::2], strict=True))
         words = set(words_of(pairs[b"arguments"]))
@@ -223,13 +223,13 @@ def words_of(arguments: list[list]) -> Iterator[str]:
 
 
 def test_the_front_page_has_every_command_and_is_short(
-    synopses: dict[str, str], ours: set[str]
+    synopses: dict[str, str], our_commands: set[str]
 ) -> None:
     text = README.read_text()
     assert len(text.splitlines()) < 250
     rows = dict(re.findall(r"^\| `(RL\.[A-Z]+) ([^`]*)` \|", text, re.MULTILINE))
     # Commands for servers only.
-    assert rows.keys() == ours - {"RL.EFFECT", "RL.POLICYEFFECT"}
+    assert rows.keys() == our_commands - {"RL.EFFECT", "RL.POLICYEFFECT"}
     for name, takes in rows.items():
         # Options common to all commands have a separate table.
         options = r" \[(COST|BAN|NX) .*?(?= spec |$)| \| MUL .*(?= \[FOR)|name VERSION version \| "

@@ -40,7 +40,7 @@ from support.workload import (
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
-# How far the clock moves after each turn of the first client. It has to move: servers decide by it
+# How far the clock moves after each step of the first client. It has to move: servers decide by it
 # when to fsync, and Redis 6.2 when a rewritten AOF is close enough to the present.
 TICK = "10ms"
 
@@ -48,10 +48,10 @@ AOF = {"appendonly": "yes", "appendfsync": "always"}
 
 
 def assert_between(
-    least: Counter[str], used: Counter[str], most: Counter[str], what: object = ""
+    least: Counter[str], used: Counter[str], most: Counter[str], context: object = ""
 ) -> None:
     for key in CHARGED:
-        assert least[key] <= used[key] <= most[key], (what, key)
+        assert least[key] <= used[key] <= most[key], (context, key)
 
 
 def is_written(client: Redis) -> bool:
@@ -73,9 +73,9 @@ def test_a_restart_keeps_what_appendfsync_promises(
     server = fresh_server(appendonly="yes", appendfsync=policy, aof_use_rdb_preamble=preamble)
     client = server.client()
     with Charging(server, clock, tick=TICK) as load:
-        load.wait_for(turns=300)
+        load.wait_for(steps=300)
         rewrite_aof(client)
-        load.wait_for(turns=300)
+        load.wait_for(steps=300)
         written = load.answered
         poll.until(lambda: is_written(client), "the AOF is written", timeout=30)
         if end == "kill":
@@ -103,7 +103,7 @@ def test_a_server_that_is_killed_under_load_again_and_again_loses_nothing_that_w
     before = Charging.used(client)
     for number in range(scaled(10, 60)):
         with Charging(server, clock, tick=TICK) as load:
-            load.wait_for(turns=150)
+            load.wait_for(steps=150)
             if number % 3 == 1:
                 # The server is killed together with a child that is writing.
                 client.bgrewriteaof()
@@ -129,9 +129,9 @@ def test_an_aof_that_is_rewritten_under_load_again_and_again_loses_nothing(
     for _ in range(scaled(2, 20)):
         with Charging(server, clock, tick=TICK) as load:
             for _ in range(4):
-                load.wait_for(turns=60)
+                load.wait_for(steps=60)
                 rewrite_aof(client)
-            load.wait_for(turns=60)
+            load.wait_for(steps=60)
             server.stop("kill")
             load.join()
         server.start()
@@ -147,7 +147,7 @@ def test_a_snapshot_under_load_is_of_one_instant(
     client, restored = server.client(), other.client()
     with Charging(server, clock, tick=TICK) as load:
         for _ in range(scaled(6, 60)):
-            load.wait_for(turns=60)
+            load.wait_for(steps=60)
             answered = load.answered
             client.bgsave()
             sent = load.sent
@@ -201,33 +201,33 @@ def test_an_aof_that_is_cut_anywhere_in_its_last_call_has_all_but_that(
 ) -> None:
     server = fresh_server(**AOF, aof_load_truncated="yes", auto_aof_rewrite_percentage=0)
     client = server.client()
-    for what, call in last_calls(limiter).items():
+    for context, call in last_calls(limiter).items():
         client.flushall()
         charge_before(client, clock, limiter)
         aof = server.aof_files()[-1]
         before, begun = state(client), aof.stat().st_size
         client.execute_command(*call)
-        after, whole = state(client), aof.read_bytes()
+        after, content = state(client), aof.read_bytes()
         assert after != before
-        assert len(whole) > begun
-        for end in ends(server, begun, len(whole)):
-            load_aof(server, aof, whole[:end])
-            assert state(client) == (after if end == len(whole) else before), (what, end)
+        assert len(content) > begun
+        for end in ends(server, begun, len(content)):
+            load_aof(server, aof, content[:end])
+            assert state(client) == (after if end == len(content) else before), (context, end)
         # The next write follows the complete part. Redis 6.2 wraps each call in its own MULTI and
         # keeps the part of a cut call that was complete, so that the next EXEC runs both. There,
         # the cut is within the first bytes.
         server.stop("kill")
-        aof.write_bytes(whole[: begun + 1] if server.version < (7,) else whole[:-1])
+        aof.write_bytes(content[: begun + 1] if server.version < (7,) else content[:-1])
         server.start()
         client.execute_command(*call)
         server.restart("kill")
-        assert state(client) == after, what
+        assert state(client) == after, context
 
 
-def ends(server: Server, begun: int, whole: int) -> list[int]:
+def ends(server: Server, begun: int, content: int) -> list[int]:
     """Returns offsets at which to cut the AOF; all if the server can load it while running."""
     step = 1 if can_load_while_it_runs(server) else scaled(60, 20)
-    return sorted({*range(begun, whole, step), whole - 1, whole})
+    return sorted({*range(begun, content, step), content - 1, content})
 
 
 def can_load_while_it_runs(server: Server) -> bool:
@@ -268,10 +268,10 @@ class Identified(Load):
         calls = [("RL.PEEK", key, *spec) for key, spec in zip(cls.KEYS, specs, strict=True)]
         return {100_000 - client.execute_command(*call)[2] for call in calls}
 
-    def turn(self, number: int) -> Callable[[], bool]:
+    def step(self, number: int) -> Callable[[], bool]:
         client, numbers = self._server.client(), count()
 
-        def take_turn() -> bool:
+        def take_step() -> bool:
             if number == 0:
                 self._clock.advance(TICK)
             identifier = f"{self._prefix} {number} {next(numbers)}"
@@ -283,7 +283,7 @@ class Identified(Load):
             self.answered.append(identifier)
             return True
 
-        return take_turn
+        return take_step
 
 
 @pytest.mark.parametrize("preamble", ["yes", "no"])
@@ -295,10 +295,10 @@ def test_acknowledged_id_survives_kills_of_the_server(
     sent = 0
     for number in range(scaled(4, 40)):
         with Identified(server, clock, str(number)) as load:
-            load.wait_for(turns=200)
+            load.wait_for(steps=200)
             if number % 2:
                 rewrite_aof(client)
-                load.wait_for(turns=50)
+                load.wait_for(steps=50)
             server.stop("kill")
             load.join()
         server.start()

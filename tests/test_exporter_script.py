@@ -50,20 +50,20 @@ def test_the_script_returns_the_counts_of_each_policy(used: Server) -> None:
             assert counts[f"policy:{shown}:version"] >= START_US
             assert counts[f"policy:{shown}:scale"] == 1
             assert counts[f"policy:{shown}:scale_ms"] == -1
-        ours = [key for key in counts if key.startswith("policy:")]
-        assert len(ours) == len(NAMES) * (len(COUNTS) + 3)
+        policy_keys = [key for key in counts if key.startswith("policy:")]
+        assert len(policy_keys) == len(NAMES) * (len(COUNTS) + 3)
 
 
 def test_the_script_leaves_out_outcomes_without_calls(used: Server) -> None:
     with used.client(decode_responses=True) as client:
         client.execute_command("RL.LIMIT", "user", "login", "COST", 0)
-        ours = [key for key in by_script(client) if key.startswith("policy:")]
+        policy_keys = [key for key in by_script(client) if key.startswith("policy:")]
     expected = {
         f"policy:{shown}:{field}"
         for shown in NAMES.values()
         for field in ("version", "scale", "scale_ms", "calls")
     }
-    assert set(ours) == expected | {f"policy:login:{count}" for count in COUNTS}
+    assert set(policy_keys) == expected | {f"policy:login:{count}" for count in COUNTS}
 
 
 def test_digest_of_digits_is_not_parsed_as_a_number(used: Server) -> None:

@@ -127,9 +127,9 @@ def test_duplicate_option_is_rejected(redis: Redis) -> None:
 def test_a_waiting_call_gets_its_token_with_the_lease(queue: Queue, clock: Clock) -> None:
     first = token(queue.client)
     waits = queue.joins("b", "FENCE")
-    late = queue.joins("c", "FENCE", block="1s")
+    waiter = queue.joins("c", "FENCE", block="1s")
     clock.advance("30s")
-    assert late.reply() == [0, 1, 0, 30_000, 30_000, 0]
+    assert waiter.reply() == [0, 1, 0, 30_000, 30_000, 0]
     between = token(queue.client, key="other")
     queue.release("a")
     *granted, second = waits.reply()
@@ -193,31 +193,33 @@ def test_tokens_grow_over_a_failover(fresh_server: Start, clock: Clock, begins: 
 
 
 def test_token_of_a_restored_key_is_kept_and_exceeded(fresh_server: Start, clock: Clock) -> None:
-    with fresh_server().client() as there, fresh_server().client() as here:
+    with fresh_server().client() as source, fresh_server().client() as target:
         clock.advance("1h")
-        first = token(there)
-        dump = there.dump("k")
+        first = token(source)
+        dump = source.dump("k")
         clock.advance("-1h")
-        here.restore("k", 600_000, dump)
-        assert leases(here)[0][3] == first
-        assert token(here, key="other") > first
+        target.restore("k", 600_000, dump)
+        assert leases(target)[0][3] == first
+        assert token(target, key="other") > first
 
 
 def test_foreign_tokens_more_than_a_day_ahead_are_ignored(
     fresh_server: Start, clock: Clock
 ) -> None:
-    with fresh_server().client() as there, fresh_server().client() as here:
+    with fresh_server().client() as source, fresh_server().client() as target:
         clock.advance("2d")
-        first = token(there)
-        dump = there.dump("k")
+        first = token(source)
+        dump = source.dump("k")
         clock.advance("-2d")
-        here.restore("k", 600_000, dump)
-        assert leases(here)[0][3] == first, "the lease has what it had"
-        assert token(here, key="other") == START_US, "and a day ahead is the most that is believed"
-        here.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {first}")
-        assert token(here, key="another") == START_US + 1
-        here.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {START_US + 5_000_000}")
-        assert token(here, key="third") == START_US + 5_000_001
+        target.restore("k", 600_000, dump)
+        assert leases(target)[0][3] == first, "the lease has what it had"
+        assert token(target, key="other") == START_US, (
+            "and a day ahead is the most that is believed"
+        )
+        target.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {first}")
+        assert token(target, key="another") == START_US + 1
+        target.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {START_US + 5_000_000}")
+        assert token(target, key="third") == START_US + 5_000_001
 
 
 def test_a_token_from_a_client_reaches_replicas_and_the_aof(

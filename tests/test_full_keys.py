@@ -80,8 +80,8 @@ def test_a_full_log_is_an_error_and_other_calls_continue(limits: Server, clock: 
     assert not client.exists("other")
     # Calls that add no entry are answered: a peek, a denied call, and units given back.
     used = MOST // 10_000
-    left = 10**6 - used
-    assert client.execute_command("RL.PEEK", "k", *spec, "COST", 0)[:3] == [1, 10**6, left]
+    remaining = 10**6 - used
+    assert client.execute_command("RL.PEEK", "k", *spec, "COST", 0)[:3] == [1, 10**6, remaining]
     assert client.execute_command("RL.SLIDINGLOG", "k", *spec[1:], "COST", 10**6)[0] == 0
     assert client.execute_command("RL.SLIDINGLOG", "other", *spec[1:])[:3] == [1, 10**6, 10**6 - 1]
     assert client.execute_command("RL.SLIDINGLOG", "k", *spec[1:], "COST", "-0.0001")[0] == 1
@@ -177,15 +177,15 @@ REMOVALS: dict[str, Callable[[Redis, Clock], object]] = {
 @pytest.mark.parametrize(
     "case",
     first_on_every_server(
-        [(how, "no") for how in REMOVALS]
-        + [(how, "yes") for how in ("DEL", "expired", "overwritten")]
+        [(removal, "no") for removal in REMOVALS]
+        + [(removal, "yes") for removal in ("DEL", "expired", "overwritten")]
     ),
     ids="-".join,
 )
 def test_the_largest_log_lease_table_and_set_of_ids_give_their_memory_back(
     case: tuple[str, str], fresh_server: Start, clock: Clock
 ) -> None:
-    how, lazy = case
+    removal, lazy = case
     server = fresh_server(
         module_args=f"max-log-entries {MOST} max-leases {MOST} max-ids {MOST}",
         lazyfree_lazy_user_del=lazy,
@@ -201,13 +201,13 @@ def test_the_largest_log_lease_table_and_set_of_ids_give_their_memory_back(
 
     # Memory that the server allocates once, such as each command's latency histogram.
     fill(1000)
-    REMOVALS[how](client, clock)
+    REMOVALS[removal](client, clock)
     client.execute_command("FLUSHALL", "SYNC")
     clock.reset()
     empty = quiet_memory(client)
     fill(MOST)
     assert quiet_memory(client) > empty + 100 * MOST
-    REMOVALS[how](client, clock)
+    REMOVALS[removal](client, clock)
     poll.until(lambda: quiet_memory(client) < empty + MOST, "the memory is free again", timeout=60)
 
 
@@ -232,7 +232,7 @@ def test_limiters_are_unchanged_by_defragmentation(fresh_server: Start, clock: C
     client.delete(*(f"flood:{number}" for number in numbers if number % 5))
     names = sorted(client.keys())
     stored, digested = state(client), digests(client, names)
-    left = remaining(client, numbers)
+    expected = remaining(client, numbers)
 
     client.config_set("active-defrag-ignore-bytes", 1)
     client.config_set("active-defrag-threshold-lower", 1)
@@ -248,7 +248,7 @@ def test_limiters_are_unchanged_by_defragmentation(fresh_server: Start, clock: C
     )
     assert state(client) == stored
     assert digests(client, names) == digested
-    assert remaining(client, numbers) == left
+    assert remaining(client, numbers) == expected
     # During defragmentation calls are charged as usual, and new keys are moved too.
     fill_and_deny(client, numbers[::5])
     assert client.execute_command("RL.SLIDINGLOG", "large log", 100, "1h", "COST", 98)[0] == 1

@@ -170,8 +170,8 @@ def test_with_memory_full_a_sketch_gets_no_new_piece(fresh: Redis) -> None:
     # Calls that need no memory are answered.
     assert fresh.execute_command("RL.SKETCH", "k", "new", 3, 1, "1h", "COST", 4)[0] == 0
     assert fresh.execute_command("RL.PEEK", "k", "SKETCH", 3, 1, "1h", "new")[:3] == [1, 3, 3]
-    for left in (1, 0):
-        assert fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[:3] == [1, 3, left]
+    for remaining in (1, 0):
+        assert fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[:3] == [1, 3, remaining]
     assert fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[0] == 0
     assert fresh.memory_usage("k") == stored[1]
 
@@ -212,7 +212,7 @@ def test_with_memory_full_existing_limits_of_a_key_continue(fresh: Redis) -> Non
     named = ("FIXED", 10, "1h", "AS", "a")
     fresh.execute_command("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h")
     fill_memory(fresh)
-    for call, left in [
+    for call, remaining in [
         # A known id charges nothing; a denied call would create nothing.
         (("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h"), 6),
         (("RL.TAKE", "k", *named, "COST", 1), 5),
@@ -221,7 +221,7 @@ def test_with_memory_full_existing_limits_of_a_key_continue(fresh: Redis) -> Non
         (("RL.TAKE", "k", *named, "COST", -1), 9),
     ]:
         reply = fresh.execute_command(*call)
-        assert (reply[0], reply[2]) == (1, left), call
+        assert (reply[0], reply[2]) == (1, remaining), call
     denied = ("RL.TAKE", "k", "COST", 20, *named, "SLIDING", 10, "1h", "BAN", 1, "1m", "1h")
     assert fresh.execute_command(*denied)[0] == 0
     assert fresh.execute_command("RL.BAN", "k", "1m") == 60_000

@@ -99,12 +99,12 @@ def every_key_expires(redis: Redis) -> bool:
 
 
 @contextmanager
-def telling(what: str) -> Iterator[None]:
+def annotating(description: str) -> Iterator[None]:
     """Adds the sent call to any failure within the block."""
     try:
         yield
     except BaseException as error:
-        error.add_note(f"sent: {what}")
+        error.add_note(f"sent: {description}")
         raise
 
 
@@ -115,11 +115,11 @@ def test_any_argument_may_be_any_bytes(server, redis, call):
         # Policies are deleted too, as those from earlier calls would change the reply.
         server.empty()
         for place in range(1, len(words)):
-            with telling(f"{hostile} for word {place}"):
+            with annotating(f"{hostile} for word {place}"):
                 reply = answer(redis, *words[:place], value, *words[place + 1 :])
                 known = ("ERR ", "WRONGTYPE ", "NOPOLICY ")
                 assert not isinstance(reply, str) or reply.startswith(known)
-        with telling(f"{hostile} behind all words"):
+        with annotating(f"{hostile} behind all words"):
             answer(redis, *words, value)
             assert every_key_expires(redis)
 

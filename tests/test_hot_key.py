@@ -76,5 +76,5 @@ def test_units_taken_and_returned_in_batches_add_up(clients, threads):
         return granted
 
     granted = sum(threads.map(run, clients))
-    left = clients[0].execute_command("RL.PEEK hot TOKENBUCKET 10000 1 1s COST 0")[2]
-    assert granted + left == 10_000
+    remaining = clients[0].execute_command("RL.PEEK hot TOKENBUCKET 10000 1 1s COST 0")[2]
+    assert granted + remaining == 10_000

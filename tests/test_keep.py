@@ -136,10 +136,10 @@ def test_a_peek_by_the_holder_keeps_its_lease(redis: Redis, clock: Clock) -> Non
     before = redis.dump("k")
     clock.advance("10s")
     # A renewal ignores KEEP, and so does a peek by the holder.
-    look = ("CONCURRENCY", 10, "60s", "a", "KEEP", 11)
-    assert redis.execute_command("RL.TAKE", "k", "COST", 0, *look) == [1, 10, 0, 0, 50_000]
-    look = ("CONCURRENCY", 10, "60s", "b", "KEEP", 11)
-    assert redis.execute_command("RL.TAKE", "k", "COST", 0, *look)[:4] == [0, 10, 0, -1]
+    words = ("CONCURRENCY", 10, "60s", "a", "KEEP", 11)
+    assert redis.execute_command("RL.TAKE", "k", "COST", 0, *words) == [1, 10, 0, 0, 50_000]
+    words = ("CONCURRENCY", 10, "60s", "b", "KEEP", 11)
+    assert redis.execute_command("RL.TAKE", "k", "COST", 0, *words)[:4] == [0, 10, 0, -1]
     assert redis.dump("k") == before
 
 

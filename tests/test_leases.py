@@ -190,16 +190,16 @@ def test_100000_holders_of_one_key_are_still_served(fresh_server: Callable[..., 
     server = fresh_server()
     redis = server.client()
     flood(server, (b"RL.ACQUIRE k 1000000 60s holder-%d\r\n" % n for n in range(HOLDERS)))
-    left = 1_000_000 - HOLDERS
+    remaining = 1_000_000 - HOLDERS
     peek = ("RL.PEEK", "k", "CONCURRENCY", 1_000_000, "60s")
-    assert redis.execute_command(*peek, "holder-7") == [1, 1_000_000, left, 0, 60_000]
+    assert redis.execute_command(*peek, "holder-7") == [1, 1_000_000, remaining, 0, 60_000]
     denied = redis.execute_command("RL.ACQUIRE", "k", HOLDERS, "60s", "one-more", "COST", 50_000)
     assert denied == [0, HOLDERS, 0, 60_000, 60_000]
     with pytest.raises(ResponseError, match="max-leases"):
         redis.execute_command("RL.ACQUIRE", "k", 1_000_000, "60s", "one-more")
     assert redis.execute_command("RL.RELEASE", "k", "holder-1", "holder-99999", "nobody") == 2
     renewed = redis.execute_command("RL.ACQUIRE", "k", 1_000_000, "90s", "holder-7", "COST", 2)
-    assert renewed == [1, 1_000_000, left + 1, 0, 90_000]
+    assert renewed == [1, 1_000_000, remaining + 1, 0, 90_000]
     dump = redis.dump("k")
     assert server.replica().client().dump("k") == dump
     server.restart("save")

@@ -187,9 +187,9 @@ def test_a_limit_in_the_shadow_that_has_no_room_is_left_out(
 ) -> None:
     redis = fresh_server(module_args="max-log-entries 2").client()
     define(redis, "FIXED 5 1m SLIDINGLOG 100 1m SHADOW")
-    for left in (4, 3, 2, 1):
+    for remaining in (4, 3, 2, 1):
         clock.advance("1s")
-        assert limit(redis, "gold")[:3] == [1, 5, left]
+        assert limit(redis, "gold")[:3] == [1, 5, remaining]
     assert redis.execute_command("RL.PEEK", "k", "COST", 0, "SLIDINGLOG", 100, "1m")[2] == 98
     key = ("RL.MTAKE", 1, "k", "POLICY", "gold")
     assert redis.execute_command(*key)[0] == 1
@@ -216,8 +216,8 @@ def test_the_gateway_is_two_calls_each_safe_to_resend(redis: Redis, clock: Clock
     assert limit(redis, "gold COST 10 ONCE r3 5m")[:4] == [0, 2, 0, 30_000]
     for _ in range(2):
         assert limit(redis, "gold SETTLE r1 1200")[0] == 1
-    left = [row[2] for row in limit(redis, "gold COST 0 EACH")[2]]
-    assert left == [58, 3800, 1], "a settlement gives the lease back"
+    remaining = [row[2] for row in limit(redis, "gold COST 0 EACH")[2]]
+    assert remaining == [58, 3800, 1], "a settlement gives the lease back"
     # A delayed first call takes no lease.
     assert limit(redis, "gold COST 4000 ONCE r1 5m")[0] == 1
     assert limit(redis, "gold COST 10 ONCE r3 5m")[0] == 1

@@ -103,21 +103,21 @@ def test_a_listener_that_starts_at_any_moment_misses_nothing(
     chance = random.Random(seed)
     with server.client() as client:
         with Mixed(server, clock, seed=seed) as load:
-            load.wait_for(turns=100)
+            load.wait_for(steps=100)
         assert propagated(client) == 0
         for number in range(5):
             with Mixed(server, clock, seed=1000 * (seed + 1) + number) as load:
                 for _ in range(chance.randint(1, 3)):
-                    load.wait_for(turns=chance.randint(1, 120))
+                    load.wait_for(steps=chance.randint(1, 120))
                     listening.something(chance)
-                load.wait_for(turns=chance.randint(1, 120))
+                load.wait_for(steps=chance.randint(1, 120))
             listening.assert_nothing_was_missed()
         # Both at last, so that every seed compares something.
         with Mixed(server, clock, seed=seed + 1) as load:
-            load.wait_for(turns=chance.randint(1, 120))
+            load.wait_for(steps=chance.randint(1, 120))
             listening.attach()
             listening.aof_on()
-            load.wait_for(turns=50)
+            load.wait_for(steps=50)
         listening.assert_nothing_was_missed()
         assert propagated(client) > 0
     # At times, nearly all keys have recovered.

@@ -95,8 +95,8 @@ def used_memory(client: Redis) -> int:
     return client.info("memory")["used_memory"]
 
 
-@pytest.mark.parametrize("how", first_on_every_server(REMOVALS))
-def test_all_memory_is_freed(how: str, fresh: Redis, clock: Clock) -> None:
+@pytest.mark.parametrize("removal", first_on_every_server(REMOVALS))
+def test_all_memory_is_freed(removal: str, fresh: Redis, clock: Clock) -> None:
     # After a first round the server has allocated what it keeps.
     use_much(fresh, clock)
     fresh.execute_command("FLUSHALL", "SYNC")
@@ -104,7 +104,7 @@ def test_all_memory_is_freed(how: str, fresh: Redis, clock: Clock) -> None:
     use_much(fresh, clock)
     full = used_memory(fresh)
     assert full > empty + 1_000_000
-    REMOVALS[how](fresh, clock)
+    REMOVALS[removal](fresh, clock)
     poll.until(lambda: fresh.dbsize() == 0, "all keys are gone", timeout=30)
     poll.until(lambda: used_memory(fresh) - empty < (full - empty) / 10, "the memory is free again")
 

@@ -177,9 +177,9 @@ def test_a_give_back_is_never_denied_or_delayed(redis: Redis, name: str, limit: 
     # A limit with a COST of its own keeps it.
     words = f"COST -1 FIXED 10 60s{name} LEAKYBUCKET {limit} 1 10s COST 1{name}".split()
     left_alone = [1, int(limit), 4 if limit == 5 else 0, 0, 10_000]
-    for command, left in (("RL.MPEEK", 6), ("RL.MTAKE", 7)):
+    for command, remaining in (("RL.MPEEK", 6), ("RL.MTAKE", 7)):
         reply = redis.execute_command(command, 2, "a", "b", *words)
-        assert reply == [1, 0, [[1, 10, left, 0, 60_000], left_alone]]
+        assert reply == [1, 0, [[1, 10, remaining, 0, 60_000], left_alone]]
 
 
 # Options after which a plain key must stay plain, or must get several limits.
@@ -247,7 +247,7 @@ class Gateway:
             self.redis, command, {key: f"{spec} COST {cost}" for key, spec in specs.items()}
         )
 
-    def left(self, user: str, ip: str) -> list[int]:
+    def remaining(self, user: str, ip: str) -> list[int]:
         return [decision[2] for decision in self.request(user, ip, 0, "RL.MPEEK")[2]]
 
 
@@ -257,7 +257,7 @@ def test_the_hierarchy_denies_by_its_first_full_level_and_charges_no_other(
     gateway = Gateway(redis)
     for _ in range(50):
         assert gateway.request("alice", "ip1")[0] == 1
-    assert gateway.left("alice", "ip1") == [999_950, 9950, 150, 0]
+    assert gateway.remaining("alice", "ip1") == [999_950, 9950, 150, 0]
     allowed, wait_ms, decisions = gateway.request("alice", "ip1")
     assert [decision[0] for decision in decisions] == [1, 1, 1, 0]
     assert (allowed, wait_ms) == (0, 61_000)
@@ -268,7 +268,7 @@ def test_the_hierarchy_denies_by_its_first_full_level_and_charges_no_other(
     allowed, wait_ms, decisions = gateway.request("alice", "ip5")
     assert [decision[0] for decision in decisions] == [1, 1, 0, 1]
     assert (allowed, wait_ms) == (0, 600)
-    assert gateway.left("alice", "ip5") == [999_800, 9800, 0, 50]
+    assert gateway.remaining("alice", "ip5") == [999_800, 9800, 0, 50]
     # Both levels deny: the reply has the longer wait.
     assert gateway.request("alice", "ip1")[:2] == [0, 61_000]
     clock.advance("599ms")
@@ -277,7 +277,7 @@ def test_the_hierarchy_denies_by_its_first_full_level_and_charges_no_other(
     assert gateway.request("alice", "ip5")[0] == 1
     assert gateway.request("alice", "ip5")[0] == 0
     # Meanwhile the larger levels have recovered and allow other callers.
-    assert gateway.left("bob", "ip6") == [999_999, 9999, 200, 50]
+    assert gateway.remaining("bob", "ip6") == [999_999, 9999, 200, 50]
 
 
 def test_the_hierarchy_denies_an_endpoint_that_all_users_have_filled(

@@ -68,8 +68,8 @@ def check_replica(primary: Server, replica: Server) -> None:
     replica.wait_for_sync()
     replica.check()
     if primary.version >= (7,):
-        with primary.client() as here, replica.client() as there:
-            assert state(there) == state(here)
+        with primary.client() as here, replica.client() as existing:
+            assert state(existing) == state(here)
 
 
 def mtake(redis: Redis, *keys: str, cost: int | str = 1) -> list:
@@ -111,24 +111,24 @@ def test_a_module_may_replace_the_key_of_a_call(
     check_replica(primary, replica)
 
 
-@pytest.mark.parametrize("there", [(), ("a",), ("b",), ("a", "b", "c")], ids=str)
+@pytest.mark.parametrize("existing", [(), ("a",), ("b",), ("a", "b", "c")], ids=str)
 @pytest.mark.parametrize(
     "order", ["DEL b", "DEL a b c", "SET b mine", "FLUSHALL", "RL.TAKE b FIXED 5 1m"]
 )
 def test_a_module_may_change_another_key_of_an_mtake(
-    order: str, there: tuple[str, ...], primary: Server, replica: Server, redis: Redis
+    order: str, existing: tuple[str, ...], primary: Server, replica: Server, redis: Redis
 ) -> None:
     # A server crashes if the key that it announces as new is deleted then, also by SET.
     events = ("rl.take",) if {"a", "FLUSHALL"} & set(order.split()) else ("rl.take", "new")
     for event in events:
         redis.flushall()
-        for key in there:
+        for key in existing:
             mtake(redis, key, cost=5)
         redis.execute_command("NEIGHBOUR.ON", event, "a", *order.split())
         allowed, _, decisions = mtake(redis, "a", "b", "c")
         assert allowed == 1
         assert [decision[2] for decision in decisions] == [
-            4 if key in there else 9 for key in "abc"
+            4 if key in existing else 9 for key in "abc"
         ]
         check_replica(primary, replica)
 

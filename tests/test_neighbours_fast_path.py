@@ -89,7 +89,7 @@ def test_a_first_call_is_the_same_on_the_fast_and_the_slow_path(
             reply = redis.execute_command("RL.TOKENBUCKET", "k", *BUCKET[1:])
         except ResponseError as error:
             reply = str(error)
-        there = (redis.type("k"), redis.dump("k"), redis.pttl("k"))
-        came_to.append((reply, there, redis.info("ratelimit_kinds")))
+        stored = (redis.type("k"), redis.dump("k"), redis.pttl("k"))
+        came_to.append((reply, stored, redis.info("ratelimit_kinds")))
         clock.reset()
     assert came_to[0] == came_to[1]

@@ -69,9 +69,9 @@ def panics(redis: Redis, point: int, *call: Word) -> bool:
 
 
 @each_limiter
-@pytest.mark.parametrize("there", [False, True], ids=["a key that is made", "one that is there"])
+@pytest.mark.parametrize("existing", [False, True], ids=["new key", "existing key"])
 def test_replicas_stay_in_sync_wherever_a_call_panics(
-    there: bool, limiter: Limiter, debug: Server, redis: Redis, clock: Clock
+    existing: bool, limiter: Limiter, debug: Server, redis: Redis, clock: Clock
 ) -> None:
     replica = debug.replica(module=DEBUG_MODULE)
     other = limiter.by("other")
@@ -83,7 +83,7 @@ def test_replicas_stay_in_sync_wherever_a_call_panics(
         for (call, step), following in product(calls, nexts):
             for point in range(1, 20):
                 redis.flushall()
-                if there:
+                if existing:
                     redis.execute_command(*limiter.take("k", 4))
                 clock.advance(step)
                 panicked = panics(redis, point, *call)
@@ -136,9 +136,9 @@ def test_replicas_stay_in_sync_wherever_a_conversion_panics(
         assert point > 1
 
 
-@pytest.mark.parametrize("there", [(), ("b",), ("a", "b", "c")], ids=str)
+@pytest.mark.parametrize("existing", [(), ("b",), ("a", "b", "c")], ids=str)
 def test_replicas_stay_in_sync_wherever_an_mtake_panics(
-    there: tuple[str, ...], debug: Server, redis: Redis, clock: Clock
+    existing: tuple[str, ...], debug: Server, redis: Redis, clock: Clock
 ) -> None:
     replica = debug.replica(module=DEBUG_MODULE)
     specs = [word for name in range(3) for word in LIMITERS[name].full(3)]
@@ -147,7 +147,7 @@ def test_replicas_stay_in_sync_wherever_an_mtake_panics(
         for point in range(1, 100):
             redis.flushall()
             for name, limiter in zip("abc", LIMITERS, strict=False):
-                if name in there:
+                if name in existing:
                     redis.execute_command(*limiter.take(name, 1))
             clock.advance("7m")
             before = state(redis)

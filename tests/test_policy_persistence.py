@@ -279,9 +279,9 @@ def test_policies_that_change_while_the_aof_is_rewritten_are_kept(
     for number in range(scaled(3, 20)):
         with Governing(server, clock, tag=number) as load:
             for _ in range(4):
-                load.wait_for(turns=60)
+                load.wait_for(steps=60)
                 rewrite_aof(client)
-            load.wait_for(turns=60)
+            load.wait_for(steps=60)
             server.stop("kill")
             load.join()
         server.start()
@@ -301,9 +301,9 @@ def test_a_server_that_is_killed_while_it_rewrites_its_aof_loses_no_policy(
     client = server.client()
     for number in range(scaled(4, 40)):
         with Governing(server, clock, tag=number) as load:
-            load.wait_for(turns=100)
+            load.wait_for(steps=100)
             client.bgrewriteaof()
-            load.wait_for(turns=number)
+            load.wait_for(steps=number)
             server.stop("kill")
             # A child of Redis 6.2 that rewrites an AOF keeps the clients' connections open, and
             # waits for its parent for seconds of this clock.

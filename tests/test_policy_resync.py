@@ -45,9 +45,9 @@ def test_a_full_resync_while_policies_change_leaves_the_same(
     follower = replica.client()
     for number, cut_off in enumerate([forget_history, outgrow_backlog] * scaled(1, 10)):
         with Governing(primary, clock, tag=number) as load:
-            load.wait_for(turns=100)
+            load.wait_for(steps=100)
             full_resync(primary, follower, cut_off)
-            load.wait_for(turns=100)
+            load.wait_for(steps=100)
         assert_the_same(primary, replica)
         load.assert_kept(follower)
 
@@ -61,7 +61,7 @@ def test_a_partial_resync_while_policies_change_leaves_the_same(
     full, partial = syncs(client)
     with Governing(primary, clock) as load:
         for cut in range(1, 6):
-            load.wait_for(turns=50)
+            load.wait_for(steps=50)
             client.client_kill_filter(_type="replica")
             poll.until(
                 lambda cut=cut: syncs(client)[1] == partial + cut and is_up(follower),

@@ -139,20 +139,20 @@ def test_policies_move_to_a_server_of_another_kind_and_back(
     way: str, other: Binary, fresh_server: Start, clock: Clock
 ) -> None:
     settings = WITHOUT_PREAMBLE if way == "AOF" else {}
-    here = fresh_server(**settings)
-    with Server(other, clock=clock, **settings) as there:
-        change(clock, 5, 60, here.client())
-        expected = policies(here.client())
+    first = fresh_server(**settings)
+    with Server(other, clock=clock, **settings) as second:
+        change(clock, 5, 60, first.client())
+        expected = policies(first.client())
         move = {"RDB": rdb_goes_to, "AOF": aof_goes_to}[way]
-        for server, to in ((here, there), (there, here)):
+        for server, to in ((first, second), (second, first)):
             if not move(server, to):
                 # An older server does not read a newer one's snapshots.
                 break
             assert policies(to.client()) == expected
             # A deleted policy is not the same as one that never existed.
-            gone = [name for name in NAMES if name not in expected]
-            assert any(knows_deletion(to.client(), name) for name in gone)
-            to.client().execute_command("RL.POLICYDEL", *gone)
+            deleted = [name for name in NAMES if name not in expected]
+            assert any(knows_deletion(to.client(), name) for name in deleted)
+            to.client().execute_command("RL.POLICYDEL", *deleted)
             expected = policies(to.client())
 
 
@@ -229,14 +229,14 @@ class Snapshot:
     def __init__(self, server: Server, client: Redis) -> None:
         client.save()
         self._path = server.directory / "dump.rdb"
-        whole = self._path.read_bytes()
+        content = self._path.read_bytes()
         mark = bytes([0x81]) + module_id(1).to_bytes(8, "big")
-        assert whole.count(mark) == 1
-        begin = whole.index(mark)
-        self._before = whole[:begin]
+        assert content.count(mark) == 1
+        begin = content.index(mark)
+        self._before = content[:begin]
         # The type is followed by the time of saving: a number after a byte that announces it.
-        self._when = whole[begin + len(mark) : begin + len(mark) + 2]
-        self.fields, self._after = fields_from(whole, begin + len(mark) + 2)
+        self._when = content[begin + len(mark) : begin + len(mark) + 2]
+        self.fields, self._after = fields_from(content, begin + len(mark) + 2)
 
     def write(self, fields: Sequence[Field], version: int = 1) -> None:
         """Writes the snapshot with other fields. Do not truncate them: the servers' checker

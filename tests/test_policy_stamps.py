@@ -186,14 +186,14 @@ def test_a_scale_for_a_time_lasts_as_long_on_a_replica_with_another_clock(
     clock.advance("4s")
     # First from a snapshot, then by propagation.
     replicas = [primary.replica(clock=own) for own in clocks]
-    for left in (6, 60):
-        if left == 60:
+    for remaining in (6, 60):
+        if remaining == 60:
             client.execute_command("RL.POLICYSCALE", "gold", "0", "FOR", "60s")
         for own, replica in zip(clocks, replicas, strict=True):
             replica.wait_for_sync()
             follower = replica.client()
-            assert must(follower, "gold").scale_ms == left * 1000
-            own.advance(f"{left * 1000 - 1}ms")
+            assert must(follower, "gold").scale_ms == remaining * 1000
+            own.advance(f"{remaining * 1000 - 1}ms")
             assert denies(follower)
             own.advance("1ms")
             assert not denies(follower)
@@ -216,9 +216,9 @@ def test_a_loaded_scale_lasts_for_at_most_its_remaining_time(
     server.stop("kill" if way == "AOF" else "save")
     clock.advance("-30d")
     server.start()
-    left = 60 if way == "AOF" else 40
-    assert must(client, "gold").scale_ms == left * 60_000
-    clock.advance(f"{left - 1}m")
+    remaining = 60 if way == "AOF" else 40
+    assert must(client, "gold").scale_ms == remaining * 60_000
+    clock.advance(f"{remaining - 1}m")
     assert denies(client)
     clock.advance("1m")
     assert not denies(client)

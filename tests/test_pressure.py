@@ -92,8 +92,12 @@ def test_with_an_eviction_policy_a_flood_of_keys_is_answered_within_maxmemory(
 
     replica.wait_for_sync()
     assert state(replica.client()) == state(client)
-    gone = next(number for number in numbers if b"flood:%d" % number not in living)
-    assert client.execute_command(*limiter_of(gone).take(f"flood:{gone}", 10))[:3] == [1, 10, 0]
+    evicted = next(number for number in numbers if b"flood:%d" % number not in living)
+    assert client.execute_command(*limiter_of(evicted).take(f"flood:{evicted}", 10))[:3] == [
+        1,
+        10,
+        0,
+    ]
 
 
 def test_volatile_ttl_evicts_limiters_that_expire_first(fresh_server: Start, clock: Clock) -> None:
@@ -201,7 +205,7 @@ def test_of_a_thousand_clients_exactly_the_limit_is_admitted(
     replies = at_once(connections, lambda n: limiter.by(f"{n}").take("k", "0.02"))
     assert [allowed for allowed, *_ in replies].count(1) == 500
     replies = at_once(connections, lambda n: limiter.by(f"new {n}").take("k", "0.02"))
-    assert {(allowed, left) for allowed, _, left, _, _ in replies} == {(0, 0)}
+    assert {(allowed, remaining) for allowed, _, remaining, _, _ in replies} == {(0, 0)}
     # The same holds for several keys in one call, by the key with the least left.
     several = at_once(
         connections,

@@ -83,8 +83,8 @@ def own_commands(server: Server) -> dict[str, set[str]]:
     if server.version < (7,):
         # The server does not say which module a command belongs to.
         return {name: flags for name, flags in found.items() if name.startswith(("rl.", "cl."))}
-    ours = client.execute_command("COMMAND LIST", "FILTERBY", "MODULE", "ratelimit")
-    return {name.decode(): found[name.decode()] for name in ours}
+    our_commands = client.execute_command("COMMAND LIST", "FILTERBY", "MODULE", "ratelimit")
+    return {name.decode(): found[name.decode()] for name in our_commands}
 
 
 def test_every_command_that_writes_has_a_case_here(compatible_pair: Pair) -> None:
@@ -241,9 +241,9 @@ def test_a_call_that_changes_nothing_propagates_nothing(limiter: Limiter, pair: 
         return client.info("replication")["master_repl_offset"]
 
     before = offset(), state(client)
-    for what, call in idle_calls(limiter).items():
+    for name, call in idle_calls(limiter).items():
         client.pipeline(transaction=False).execute_command(*call).execute(raise_on_error=False)
-        assert (offset(), state(client)) == before, what
+        assert (offset(), state(client)) == before, name
     client.execute_command(*limiter.take("k", 1))
     assert offset() > before[0]
 
@@ -261,9 +261,9 @@ def test_a_call_that_changes_nothing_adds_no_byte_to_the_aof(
         client.flushall()
         client.execute_command(*limiter.take("k", 7))
         before = sizes()
-        for what, call in idle_calls(limiter).items():
+        for name, call in idle_calls(limiter).items():
             client.pipeline(transaction=False).execute_command(*call).execute(raise_on_error=False)
-            assert sizes() == before, (limiter.name, what)
+            assert sizes() == before, (limiter.name, name)
         client.execute_command(*limiter.take("k", 1))
         assert sizes() > before
 

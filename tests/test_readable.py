@@ -42,9 +42,9 @@ def words(text: str) -> list[str]:
     ],
     ids=["RDB", "AOF", "rewritten AOF"],
 )
-@pytest.mark.parametrize("there", [False, True], ids=["a key that is made", "one that is there"])
+@pytest.mark.parametrize("existing", [False, True], ids=["new key", "existing key"])
 def test_force_combined_with_upto_is_persisted_and_replicated(
-    there: bool,
+    existing: bool,
     restart: Callable[[Server], None],
     settings: dict[str, str],
     fresh_server: Callable[..., Server],
@@ -52,7 +52,7 @@ def test_force_combined_with_upto_is_persisted_and_replicated(
     primary = fresh_server(**settings)
     replica = primary.replica()
     with primary.client() as client:
-        if there:
+        if existing:
             client.execute_command(*words("RL.TAKE k FIXED 10 1h FIXED 5 1d"))
         assert client.execute_command(*MIXED.split())[0::5] == [1, 1]
         stored = state(client)
@@ -144,16 +144,16 @@ def test_keys_from_a_server_whose_clock_is_ahead_forgive_nothing(
     # By more than the memory of any of them.
     behind.set(clock.now - 3 * UNITS_US["h"])
     source, target = fresh_server(), fresh_server(clock=behind)
-    with source.client() as there, target.client() as here:
-        there.execute_command("RL.TAKE", "k", *spec.split(), "COST", 10)
+    with source.client() as existing, target.client() as here:
+        existing.execute_command("RL.TAKE", "k", *spec.split(), "COST", 10)
         # MIGRATE sends these payloads.
-        here.restore("k", there.pttl("k"), there.dump("k"))
+        here.restore("k", existing.pttl("k"), existing.dump("k"))
         short = spec.replace("1h", "1s").replace(" 10 10 ", " 10 1000 ")
         here.execute_command(*call.format(spec=spec, short=short).split())
         for seconds in (2, 3590):
             behind.set(clock.now - 3 * UNITS_US["h"] + seconds * UNITS_US["s"])
-            look = here.execute_command("RL.PEEK", "k", *spec.split(), "COST", 10)
-            assert look[0] == 0, f"after {seconds} s: {look}"
+            peeked = here.execute_command("RL.PEEK", "k", *spec.split(), "COST", 10)
+            assert peeked[0] == 0, f"after {seconds} s: {peeked}"
 
 
 OPTIONS = [

@@ -60,7 +60,7 @@ def test_the_workload_covers_its_cases(redis: Redis, clock: Clock) -> None:
     options = {"STRICT", "ALIGNED", "OFFSET", "UPTO", "FORCE", "MAXWAIT", "KEEP", "NX"}
     options |= {"AS", "ONCE", "SETTLE", "EACH", "BAN"}
     every = commands | options
-    assert covered >= {(what, allowed) for what in every for allowed in (True, False)}
+    assert covered >= {(word, allowed) for word in every for allowed in (True, False)}
     assert any(step.move < 0 for step in workload)
     assert {stored.type for stored in state(redis).values()} == {
         limiter.type for limiter in LIMITERS

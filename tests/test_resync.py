@@ -57,9 +57,9 @@ def test_a_full_resync_under_load_leaves_the_same_bytes(
     follower = replica.client()
     for number, cut_off in enumerate([forget_history, outgrow_backlog] * (ROUNDS // 2)):
         with Mixed(primary, clock, seed=number) as load:
-            load.wait_for(turns=300)
+            load.wait_for(steps=300)
             full_resync(primary, follower, cut_off)
-            load.wait_for(turns=100)
+            load.wait_for(steps=100)
         assert_the_same_bytes(primary, replica)
 
 
@@ -73,7 +73,7 @@ def test_a_partial_resync_under_load_leaves_the_same_bytes(
         full, partial = syncs(client)
         with Mixed(primary, clock, seed=number) as load:
             for cut in range(1, 6):
-                load.wait_for(turns=50)
+                load.wait_for(steps=50)
                 client.client_kill_filter(_type="replica")
                 poll.until(
                     lambda partial=partial, cut=cut: (
@@ -82,7 +82,7 @@ def test_a_partial_resync_under_load_leaves_the_same_bytes(
                     "the replica is on again",
                     timeout=30,
                 )
-            load.wait_for(turns=50)
+            load.wait_for(steps=50)
         assert syncs(client) == (full, partial + 5)
         assert_the_same_bytes(primary, replica)
 
@@ -99,7 +99,7 @@ def test_a_chain_of_replicas_that_is_cut_under_load_has_the_same_bytes(
     for number in range(ROUNDS):
         with Mixed(primary, clock, seed=number) as load:
             for upper, lower in [*links, links[0]]:
-                load.wait_for(turns=150)
+                load.wait_for(steps=150)
                 with upper.client() as client, lower.client() as follower:
                     before = sum(syncs(client))
                     if upper is primary:
@@ -137,7 +137,7 @@ def fill_buffer(primary: Server, load: Load) -> None:
         for _ in range(MOST_BALLAST // MIB):
             client.set("ballast", bytes(MIB))
             if is_full():
-                load.wait_for(turns=500)
+                load.wait_for(steps=500)
                 if is_full():
                     break
         else:
@@ -170,7 +170,7 @@ def test_a_replica_that_lags_under_load_comes_to_the_same_bytes(
     for number in range(scaled(1, 10)):
         full, partial = syncs(client)
         with Mixed(primary, clock, seed=number) as load:
-            load.wait_for(turns=200)
+            load.wait_for(steps=200)
             with replica.stopped():
                 fill_buffer(primary, load)
                 connected = client.info("replication")["connected_slaves"]
@@ -184,7 +184,7 @@ def test_a_replica_that_lags_under_load_comes_to_the_same_bytes(
                 "the replica is on again",
                 timeout=30,
             )
-            load.wait_for(turns=100)
+            load.wait_for(steps=100)
         assert_the_same_bytes(primary, replica)
         assert syncs(client) == expected
 
@@ -200,7 +200,7 @@ def test_a_replica_whose_clock_is_wrong_has_the_same_bytes_after_resyncs_under_l
     client, follower = primary.client(), replica.client()
     for number, cut in enumerate([forget_history, cut_link] * scaled(1, 10)):
         with Mixed(primary, clock, seed=number) as load:
-            load.wait_for(turns=200)
+            load.wait_for(steps=200)
             before = sum(syncs(client))
             cut(primary)
             wrong.advance("1s")
@@ -209,7 +209,7 @@ def test_a_replica_whose_clock_is_wrong_has_the_same_bytes_after_resyncs_under_l
                 "the replica is on again",
                 timeout=30,
             )
-            load.wait_for(turns=200)
+            load.wait_for(steps=200)
         # A replica whose clock is ahead hides expired keys, but keeps them until the primary
         # deletes them.
         shown = wrong.now
@@ -224,13 +224,13 @@ def test_charges_while_a_replica_joined_are_complete(
     primary = fresh_server(repl_diskless_sync="yes")
     followers = [fresh_server() for _ in range(2)]
     with Charging(primary, clock) as load:
-        load.wait_for(turns=200)
+        load.wait_for(steps=200)
         for follower in followers:
             with follower.client() as client:
                 client.replicaof("127.0.0.1", primary.port)
-                load.wait_for(turns=200)
+                load.wait_for(steps=200)
                 poll.until(lambda client=client: is_up(client), "it has joined", timeout=30)
-        load.wait_for(turns=200)
+        load.wait_for(steps=200)
     with primary.client() as client:
         assert Charging.used(client) == load.answered
         offset = client.info("replication")["master_repl_offset"]

@@ -53,8 +53,8 @@ def test_reserved_tokens_are_settled_beside_a_request_limit(redis: Redis) -> Non
 
 def test_all_limits_are_charged_or_none(redis: Redis) -> None:
     both = "TOKENBUCKET 10 10 10s FIXED 3 1h"
-    for left in (2, 1, 0):
-        assert take(redis, "k", both) == [1, 3, left, 0, 3_600_000]
+    for remaining in (2, 1, 0):
+        assert take(redis, "k", both) == [1, 3, remaining, 0, 3_600_000]
     before = redis.dump("k")
     assert take(redis, "k", both) == [0, 3, 0, 3_600_000, 3_600_000]
     assert redis.dump("k") == before
@@ -145,14 +145,14 @@ def test_every_command_uses_its_part_of_the_key(redis: Redis, kind: str, spec: s
     take(redis, "k", f"{spec} FIXED 10 1m AS other")
     algorithm, *words = spec.split()
     command = {"CONCURRENCY": "RL.ACQUIRE"}.get(algorithm, f"RL.{algorithm}")
-    left = 9 if kind == "rl-leases" else 8
-    assert redis.execute_command(command, "k", *words)[:3] == [1, 10, left]
+    remaining = 9 if kind == "rl-leases" else 8
+    assert redis.execute_command(command, "k", *words)[:3] == [1, 10, remaining]
     assert (
         redis.execute_command("RL.MTAKE", 2, "k", "other", *spec.split(), *["FIXED", "1", "1m"])[0]
         == 1
     )
     assert redis.execute_command("RL.MPEEK", 1, "k", *spec.split())[2][0][2] == min(
-        left, 9 if kind == "rl-leases" else 7
+        remaining, 9 if kind == "rl-leases" else 7
     )
     if kind == "rl-leases":
         assert redis.execute_command("RL.RELEASE", "k", "me", "you") == 1

@@ -74,9 +74,9 @@ def test_an_interruption_changes_no_byte_and_no_later_reply(
     assert state(client) == before
     assert digests(client, ["k", "copy"]) == before_digests
     # The secret is kept: every item finds its cells.
-    looks = [("SKETCH", 5, 5, "1m", item(number)) for number in range(0, 2000, 40)]
+    peeks = [("SKETCH", 5, 5, "1m", item(number)) for number in range(0, 2000, 40)]
     peeked = [
-        [client.execute_command("RL.PEEK", key, *look) for look in looks] for key in ("k", "copy")
+        [client.execute_command("RL.PEEK", key, *peek) for peek in peeks] for key in ("k", "copy")
     ]
     assert peeked[0] == peeked[1]
     assert any(reply[2] < 5 for reply in peeked[0])
@@ -157,8 +157,8 @@ def test_no_call_on_the_largest_sketch_takes_long(fresh_server: Start) -> None:
 
 def test_dump_restore_and_copy_keep_the_ban_and_copies_are_independent(redis, clock):
     fill(redis, clock, 3000)
-    payload, left = redis.dump("k"), redis.pttl("k")
-    redis.restore("restored", left, payload)
+    payload, ttl = redis.dump("k"), redis.pttl("k")
+    redis.restore("restored", ttl, payload)
     redis.execute_command("COPY", "k", "copy")
     assert redis.dump("restored") == redis.dump("copy") == payload
     assert redis.memory_usage("copy") > 60_000

@@ -27,7 +27,7 @@ def stats(redis: Redis, section: str = "ratelimit_stats") -> dict[str, object]:
 def counts(redis: Redis, name: str) -> dict[str, int]:
     """Returns the counts of a command or of a kind, without the zeros."""
     found = stats(redis, "ratelimit_kinds" if name.startswith("rl-") else "ratelimit_commands")
-    return {what: count for what, count in found[name].items() if count}
+    return {field: count for field, count in found[name].items() if count}
 
 
 def test_info_ratelimit_shows_all_sections(counting: Redis) -> None:

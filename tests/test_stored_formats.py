@@ -142,9 +142,9 @@ def test_payload_of_a_stored_format_is_restored(stored: Format, redis: Redis) ->
 
 def before_the_first_release(dump: bytes) -> tuple[bytes, str]:
     """A payload as versions before 0.1.0 marked theirs, and what the log says of it."""
-    ours = int.from_bytes(dump[2:HEAD], "big") & 1023
-    reason = f"cannot read a payload of format {ours - 1}, written by a version before 0.1.0"
-    return rewritten(dump, fields(dump), version=ours - 1), reason
+    version = int.from_bytes(dump[2:HEAD], "big") & 1023
+    reason = f"cannot read a payload of format {version - 1}, written by a version before 0.1.0"
+    return rewritten(dump, fields(dump), version=version - 1), reason
 
 
 def test_payload_of_a_version_before_the_first_release_is_refused(

@@ -50,8 +50,8 @@ def test_policy_set_by_a_thread_is_visible_and_persisted(primary: Server, redis:
     in_thread(redis, "RL.POLICYSCALE", "gold", "0.5")
     assert redis.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 5, 3]
     replica.wait_for_sync()
-    with replica.client() as there:
-        assert policies(there) == policies(redis) != {}
+    with replica.client() as follower:
+        assert policies(follower) == policies(redis) != {}
     in_thread(redis, "RL.POLICYDEL", "gold")
     assert redis.execute_command("RL.POLICYLIST") == []
 

@@ -46,14 +46,14 @@ def unchanging(limiter: Limiter) -> dict[str, tuple[Word, ...]]:
 @each_limiter
 def test_a_charge_aborts_transactions_that_watch_the_key(limiter: Limiter, server: Server) -> None:
     watcher, caller = server.client(), server.client()
-    for what, call in changing(limiter).items():
+    for name, call in changing(limiter).items():
         caller.flushall()
         caller.execute_command(*limiter.take("k", 6))
         with watcher.pipeline() as pipeline:
             pipeline.watch("k")
             caller.execute_command(*call)
             pipeline.multi()
-            pipeline.set("done", what)
+            pipeline.set("done", name)
             with pytest.raises(WatchError):
                 pipeline.execute()
 
@@ -78,7 +78,7 @@ def test_calls_without_change_abort_no_transaction_that_watches_the_key(
 ) -> None:
     watcher, caller = server.client(), server.client()
     caller.execute_command(*limiter.take("k", 6))
-    for what, call in unchanging(limiter).items():
+    for name, call in unchanging(limiter).items():
         with watcher.pipeline() as pipeline:
             pipeline.watch("k", "n", "missing")
             caller.execute_command(*call)
@@ -87,8 +87,8 @@ def test_calls_without_change_abort_no_transaction_that_watches_the_key(
                 caller.execute_command(*limiter.take("missing", "-1"))
             caller.execute_command(*limiter.by("other").take("missing", 11))
             pipeline.multi()
-            pipeline.set("done", what)
-            assert pipeline.execute() == [True], what
+            pipeline.set("done", name)
+            assert pipeline.execute() == [True], name
 
 
 @each_limiter
@@ -203,11 +203,11 @@ def test_a_cached_answer_is_invalidated_by_a_charge_and_by_nothing_else(
     caller = server.client()
     reads = [limiter.peek("k"), ("RL.MPEEK", 1, "k", *limiter.full()), ("RL.INFO", "k")]
     for calls, expected in [(changing(limiter), [b"k"]), (unchanging(limiter), [])]:
-        for what, call in calls.items():
+        for name, call in calls.items():
             for read in reads:
                 caller.flushall()
                 caller.execute_command(*limiter.take("k", 6))
-                assert invalidated(server, read, caller, call) == expected, (what, read)
+                assert invalidated(server, read, caller, call) == expected, (name, read)
 
 
 def invalidated(

@@ -107,11 +107,11 @@ SAID = """\
 
 def test_memcheck_findings_are_classified() -> None:
     found = findings(SAID)
-    assert [(one.what, one.is_ours) for one in found if one.is_error] == [
+    assert [(one.message, one.is_ours) for one in found if one.is_error] == [
         ("Invalid read of size 1", True),
         ("Conditional jump or move depends on uninitialised value(s)", False),
     ]
-    assert [(one.what.split()[0], one.is_ours) for one in found if one.is_leak] == [
+    assert [(one.message.split()[0], one.is_ours) for one in found if one.is_leak] == [
         ("5,760", True),
         ("16", False),
     ]

@@ -67,12 +67,12 @@ def test_a_clock_set_back_before_a_wait_does_not_change_its_deadline(
     clock.advance("30s")
     poll.until(lambda: queue.is_empty, "nobody waits")
     clock.advance("-1h")
-    late = queue.joins("late", block="30s")
+    waiter = queue.joins("late", block="30s")
     clock.advance("29s")
     queue.see_clock(clock)
-    assert not late.is_answered
+    assert not waiter.is_answered
     clock.advance("1s")
-    assert late.reply()[0] == 0
+    assert waiter.reply()[0] == 0
 
 
 def test_a_clock_set_back_while_writes_are_paused_prolongs_no_wait(

@@ -131,8 +131,8 @@ def test_a_missing_key_in_a_migrating_slot_ends_its_waits(
         acquire = ("RL.ACQUIRE", "k", 1, HOUR, "b", "BLOCK", 0)
         assert client.execute_command(*acquire)[:4] == SERVED
         assert not queue.client.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot_of("k"))
-    with target.client() as there:
-        assert there.execute_command("RL.RELEASE", "k", "b") == 1
+    with target.client() as replica_queue:
+        assert replica_queue.execute_command("RL.RELEASE", "k", "b") == 1
 
 
 def test_a_slot_that_moves_atomically_redirects_waiting_calls(
@@ -262,23 +262,23 @@ def test_a_replica_of_a_cluster_receives_grants(cluster: Cluster, queue: Queue) 
     queue.acquire("b", limit=2, ttl=HOUR)
     assert c.reply()[0] == 1
     cluster.wait_until_well()
-    with Queue(cluster.replica_of(queue.server)) as there:
-        reader = there.caller()
+    with Queue(cluster.replica_of(queue.server)) as replica_queue:
+        reader = replica_queue.caller()
         reader.call("READONLY")
         assert reader.call("DUMP", "k") == queue.client.dump("k")
 
 
 def test_no_call_waits_on_a_replica_of_a_cluster(cluster: Cluster, queue: Queue) -> None:
     replica = cluster.replica_of(queue.server)
-    with Queue(replica) as there:
-        caller = there.caller()
+    with Queue(replica) as replica_queue:
+        caller = replica_queue.caller()
         for _ in range(2):
             with pytest.raises(MovedError):
                 caller.call("RL.ACQUIRE", "k", 1, HOUR, "b", "BLOCK", 0)
             caller.call("READONLY")
 
 
-# A turn that was cut off: nothing was granted, or the same holder calls again.
+# A step that was cut off: nothing was granted, or the same holder calls again.
 CUT_OFF = (
     *(RedisConnectionError, RedisTimeoutError, ResponseError),
     *(ClusterError, SlotNotCoveredError),
@@ -298,7 +298,7 @@ class Workers(Load):
         self._lock = threading.Lock()
         self._held = self.most_held = self.served = 0
 
-    def turn(self, number: int) -> Callable[[], bool]:
+    def step(self, number: int) -> Callable[[], bool]:
         servers = self._cluster.servers
         client = self._cluster.client(servers[number % len(servers)])
         holder = f"worker {number}"
@@ -311,7 +311,7 @@ class Workers(Load):
                 return False
             return True
 
-        def take_turn() -> bool:
+        def take_step() -> bool:
             try:
                 allowed = client.execute_command(*acquire)[0] == 1
             except CUT_OFF:
@@ -325,7 +325,7 @@ class Workers(Load):
                 poll.until(released, "the lease is given back", timeout=60)
             return True
 
-        return take_turn
+        return take_step
 
     def _hold(self, leases: int) -> None:
         with self._lock:

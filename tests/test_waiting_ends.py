@@ -50,9 +50,9 @@ def test_deadlines_end_in_their_order_wherever_in_the_queue(queue: Queue, clock:
     queue.acquire("a")
     blocks = {"b": "30s", "c": "10s", "d": "20s", "e": "0"}
     waiters = {name: queue.joins(name, block=block) for name, block in blocks.items()}
-    for name, left in (("c", 50_000), ("d", 40_000), ("b", 30_000)):
+    for name, remaining_ms in (("c", 50_000), ("d", 40_000), ("b", 30_000)):
         clock.advance("10s")
-        assert waiters.pop(name).reply() == [0, 1, 0, left, left]
+        assert waiters.pop(name).reply() == [0, 1, 0, remaining_ms, remaining_ms]
         queue.settle()
         assert not any(one.is_answered for one in waiters.values())
     queue.release("a")
@@ -72,9 +72,9 @@ def test_a_call_denied_behind_others_is_told_to_retry_if_units_are_free(
     queue: Queue, clock: Clock
 ) -> None:
     big_one_waits(queue)
-    late = queue.joins("late", limit=8, block="10s")
+    waiter = queue.joins("late", limit=8, block="10s")
     clock.advance("10s")
-    assert late.reply() == [0, 8, 3, 1, 50_000]
+    assert waiter.reply() == [0, 8, 3, 1, 50_000]
 
 
 def test_block_0_waits_without_a_deadline(queue: Queue, clock: Clock) -> None:

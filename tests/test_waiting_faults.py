@@ -267,14 +267,14 @@ def test_calls_sent_while_writes_were_paused_do_not_overtake(queue: Queue) -> No
     queue.acquire("a")
     b = queue.joins("b")
     queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
-    release, late = queue.caller(), queue.caller()
+    release, acquire = queue.caller(), queue.caller()
     release.send("RL.RELEASE", "k", "a")
-    late.send("RL.ACQUIRE", "k", 1, "60s", "late")
+    acquire.send("RL.ACQUIRE", "k", 1, "60s", "late")
     queue.settle()
-    assert answered([b, release, late]) == [False] * 3
+    assert answered([b, release, acquire]) == [False] * 3
     queue.client.execute_command("CLIENT", "UNPAUSE")
     assert release.reply() == 1
-    assert late.reply()[0] == 0
+    assert acquire.reply()[0] == 0
     assert b.reply() == GRANTED
 
 

@@ -28,10 +28,10 @@ def test_info_shows_the_number_and_duration_of_waits(own_queue: Queue, clock: Cl
         "timed_out": 0,
     }
     # The timer's counts do not describe a caller.
-    turns = {"looks", "busiest_turn"}
+    unpredictable = {"looks", "busiest_turn"}
 
     def info() -> dict[str, object]:
-        return {name: value for name, value in queue.info().items() if name not in turns}
+        return {name: value for name, value in queue.info().items() if name not in unpredictable}
 
     assert info() == none
     for key in ("j", "k"):
@@ -133,7 +133,7 @@ def counts(queue: Queue) -> dict[str, dict[str, int]]:
     info = queue.client.info("ratelimit")
     names = {"acquire": "ratelimit_rl.acquire", "leases": "ratelimit_rl-leases"}
     return {
-        short: {what: count for what, count in info[name].items() if count}
+        short: {field: count for field, count in info[name].items() if count}
         for short, name in names.items()
     }
 

@@ -66,9 +66,9 @@ def test_small_calls_do_not_overtake_a_large_one_at_the_head(queue: Queue) -> No
     assert not big.is_answered
     assert not small.is_answered
     # The next one would fit, and waits as well.
-    late = queue.joins("late", limit=8)
+    last = queue.joins("late", limit=8)
     queue.release("a")
-    assert [one.reply()[:3] for one in (big, small, late)] == [[1, 8, 2], [1, 8, 1], [1, 8, 0]]
+    assert [one.reply()[:3] for one in (big, small, last)] == [[1, 8, 2], [1, 8, 1], [1, 8, 0]]
 
 
 TAKES: dict[str, tuple[Word, ...]] = {

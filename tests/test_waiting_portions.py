@@ -43,11 +43,11 @@ def is_bounded(queue: Queue) -> None:
     assert MOST // 2 <= busiest <= MOST
 
 
-@pytest.mark.parametrize("what", ["FLUSHALL", "SWAPDB 0 1"])
+@pytest.mark.parametrize("command", ["FLUSHALL", "SWAPDB 0 1"])
 def test_events_that_may_affect_every_key_are_handled_in_several_portions(
-    own_queue: Queue, keys: list[Caller], what: str
+    own_queue: Queue, keys: list[Caller], command: str
 ) -> None:
-    own_queue.client.execute_command(*what.split())
+    own_queue.client.execute_command(*command.split())
     assert [caller.reply() for caller in keys] == [GRANTED] * MANY
     is_bounded(own_queue)
 

@@ -133,8 +133,8 @@ def test_many_waiting_calls_are_served_in_order_of_arrival(queue: Queue, size: i
         callers.join_in_order(limit=size)
         assert queue.info()["blocked_clients"] == size
         queue.release("a")
-        left = [callers.reply(number)[2] for number in range(size)]
-    assert left == list(range(size - 1, -1, -1))
+        remaining = [callers.reply(number)[2] for number in range(size)]
+    assert remaining == list(range(size - 1, -1, -1))
     assert queue.is_empty
 
 
@@ -252,7 +252,7 @@ class Workers:
 
     @property
     def served(self) -> int:
-        return sum(self.jobs - left for left in self._left)
+        return sum(self.jobs - remaining for remaining in self._left)
 
 
 @pytest.mark.timeout(scaled(180, 900))

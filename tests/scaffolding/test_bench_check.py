@@ -87,8 +87,8 @@ def test_a_call_above_its_budget_is_measured_on_more_servers(
     def counted(name):
         if name == "SET EX":
             return Count(100, 100)
-        ours = 80 if next(rounds) == rounds_until_kept else 81
-        return Count(ours, ours)
+        instructions = 80 if next(rounds) == rounds_until_kept else 81
+        return Count(instructions, instructions)
 
     def counts(_binary, calls, _servers):
         return {name: counted(name) for name in {call.name for call in calls}}
@@ -314,8 +314,8 @@ def test_goal_without_a_figure_fails():
     counts = {call.name: count_of(1000) for call in others}
     timed = {call.name: pair(1.0) for call in others if call not in [SET_EX, *NEW_KEYS]}
     results = Results(production=costs, commands=Commands(Costs(timed, counts), []))
-    what = {goal.description for goal in goals.of_results(results)}
-    assert f"instructions of {NEW.name}, x SET EX, a new key" in what
+    descriptions = {goal.description for goal in goals.of_results(results)}
+    assert f"instructions of {NEW.name}, x SET EX, a new key" in descriptions
     for missing in (NEW.name, SET_EX.on(AOF).name):
         with pytest.raises(MissingFigureError, match=f"{missing}$"):
             goals.of_results(

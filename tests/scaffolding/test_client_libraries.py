@@ -146,7 +146,7 @@ def test_call_with_one_key_is_sent_as_documented(
     }
     rows = documented(library, "one key")
     with library.program("cluster", cluster.servers[0].port) as program:
-        assert {how: outcome(cluster, questions[how], program) for how in rows} == rows
+        assert {variant: outcome(cluster, questions[variant], program) for variant in rows} == rows
 
 
 @each_library
@@ -163,7 +163,7 @@ def test_call_with_several_keys_is_sent_as_documented(
     }
     rows = documented(library, "several keys")
     with library.program("cluster", cluster.servers[0].port) as program:
-        assert {how: outcome(cluster, questions[how], program) for how in rows} == rows
+        assert {variant: outcome(cluster, questions[variant], program) for variant in rows} == rows
 
 
 @each_library
@@ -194,7 +194,7 @@ def test_pipeline_is_split_as_documented(
     if rows == {"shown": "none"}:
         pytest.skip("the library has none")
     with library.program("cluster", cluster.servers[0].port) as program:
-        assert {how: found(verbs[how], program) for how in rows} == rows
+        assert {variant: found(verbs[variant], program) for variant in rows} == rows
 
 
 def wait_until_replicas_are_told_of(cluster: Cluster, tags: list[tuple[str, str]]) -> None:
@@ -223,13 +223,13 @@ def test_peek_is_sent_to_the_documented_node(
     questions = [("peek", f"{{{tag}}}:one") for pair in tags for tag in pair]
     wait_until_replicas_are_told_of(cluster, tags)
     with library.program("replicas", cluster.servers[0].port) as program:
-        how = outcome(cluster, questions, program)
+        variant = outcome(cluster, questions, program)
         calls = stats(cluster, "commandstats", "cmdstat_rl.peek", "calls")
     primaries = set(cluster.primaries())
     at_replicas = sum(count for server, count in calls.items() if server not in primaries)
-    if how == "direct":
-        how = {0: "primary", sum(calls.values()): "replica"}.get(at_replicas, "any node")
-    assert {"shown": how} == rows
+    if variant == "direct":
+        variant = {0: "primary", sum(calls.values()): "replica"}.get(at_replicas, "any node")
+    assert {"shown": variant} == rows
 
 
 # A reply that is lost
@@ -281,7 +281,7 @@ def test_lost_reply_of_a_server_is_handled_as_documented(library: Library, serve
     rows = documented(library, "lost reply: one server")
     if len(rows) == 1:
         modes["shown"] = "server"
-    assert {how: found(modes[how]) for how in rows} == rows
+    assert {variant: found(modes[variant]) for variant in rows} == rows
 
 
 @pytest.fixture
@@ -340,7 +340,7 @@ def test_lost_reply_of_a_cluster_is_handled_as_documented(
     rows = documented(library, "lost reply: cluster")
     if len(rows) == 1:
         modes["shown"] = "cluster"
-    assert {how: found(modes[how]) for how in rows} == rows
+    assert {variant: found(modes[variant]) for variant in rows} == rows
 
 
 @each_library

@@ -256,15 +256,15 @@ class Cluster:
 
     def _out_of_sync(self, replica: Server, primary_id: str) -> str | None:
         primary = next(server for server, name in self._ids.items() if name == primary_id)
-        here = self._admins[replica].info("replication")
-        there = self._admins[primary].info("replication")
+        replica_info = self._admins[replica].info("replication")
+        primary_info = self._admins[primary].info("replication")
         in_sync = (
-            here["role"] == "slave"
-            and here["master_link_status"] == "up"
-            and here["master_port"] == primary.port
-            and here["slave_repl_offset"] == there["master_repl_offset"]
+            replica_info["role"] == "slave"
+            and replica_info["master_link_status"] == "up"
+            and replica_info["master_port"] == primary.port
+            and replica_info["slave_repl_offset"] == primary_info["master_repl_offset"]
         )
-        return None if in_sync else f"{replica.port} is out of sync: {here}, {there}"
+        return None if in_sync else f"{replica.port} is out of sync: {replica_info}, {primary_info}"
 
     def empty(self) -> None:
         """Empties the cluster for the next test, after restarting servers that died."""

@@ -113,16 +113,16 @@ def send(redis: Redis, effects: dict[str, bytes]) -> Sent:
 def check_all_valid(redis: Redis, names: list[str]) -> None:
     """Checks many keys at once like `check_valid`, except for keys that may have expired."""
     stored = state(redis)
-    left = [name for name in names if name.encode() in stored]
+    created = [name for name in names if name.encode() in stored]
     pipeline = redis.pipeline(transaction=False)
-    for name in left:
+    for name in created:
         assert stored[name.encode()].expires_at > 0
         pipeline.restore(
             "restored", EXPIRY_MS, stored[name.encode()].dump, replace=True, absttl=True
         )
         pipeline.dump("restored").execute_command("RL.INFO", name)
     answers = iter(pipeline.execute())
-    for name, _, dump, info in zip(left, answers, answers, answers, strict=True):
+    for name, _, dump, info in zip(created, answers, answers, answers, strict=True):
         assert dump == stored[name.encode()].dump
         assert info
     redis.delete("restored")

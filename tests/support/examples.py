@@ -320,10 +320,12 @@ class Examples:
         server = Server(self._server.binary)
         lines = re.sub(r"\S*/libredis_ratelimit\.so", str(MODULE), text).splitlines()
         file = server.directory / "server.conf"
-        ours = file.read_text()
+        configuration = file.read_text()
         if any(line.startswith("loadmodule") for line in lines):
-            ours = "".join(f"{line}\n" for line in ours.splitlines() if "loadmodule" not in line)
-        file.write_text(ours + "\n".join(lines) + "\n")
+            configuration = "".join(
+                f"{line}\n" for line in configuration.splitlines() if "loadmodule" not in line
+            )
+        file.write_text(configuration + "\n".join(lines) + "\n")
         with server, server.client(decode_responses=True) as client:
             for line in lines:
                 name, value = line.split(" ", 1)

@@ -22,7 +22,7 @@ def why_stale(module: Path) -> str | None:
         if not source.is_relative_to(REPOSITORY):
             continue
         if not source.exists() or source.stat().st_mtime_ns > built:
-            how = "cargo build --locked" if module.parent.name == "debug" else "make build"
-            what = "older than" if source.exists() else "of before the end of"
-            return f"{module} is {what} {source.relative_to(REPOSITORY)}: run `{how}`"
+            command = "cargo build --locked" if module.parent.name == "debug" else "make build"
+            relation = "older than" if source.exists() else "of before the end of"
+            return f"{module} is {relation} {source.relative_to(REPOSITORY)}: run `{command}`"
     return None

@@ -358,8 +358,8 @@ MAX_TIMEOUT = 3600 if EVERY else 600
 each_library = pytest.mark.parametrize("library", ASKED, ids=lambda library: library.name)
 
 
-def needs(what: str) -> None:
-    pytest.skip(f"not asked: it needs {what}")
+def needs(requirement: str) -> None:
+    pytest.skip(f"not asked: it needs {requirement}")
 
 
 def install(directory: Path, wanted: Path, how: Callable[[], None]) -> None:
@@ -373,9 +373,9 @@ def install(directory: Path, wanted: Path, how: Callable[[], None]) -> None:
 
 def copy_if_other(file: Path, directory: Path) -> None:
     """Replaces a file atomically if its content differs, as other processes may be reading it."""
-    there = directory / file.name
-    if not there.exists() or there.read_bytes() != file.read_bytes():
-        Path(shutil.copy(file, directory / "copy")).replace(there)
+    installed = directory / file.name
+    if not installed.exists() or installed.read_bytes() != file.read_bytes():
+        Path(shutil.copy(file, directory / "copy")).replace(installed)
 
 
 @contextmanager

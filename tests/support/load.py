@@ -19,10 +19,10 @@ from support.clock import Clock
 from support.server import Server
 from support.workload import HOUR, LIMITERS, Limiter, Word, Workload
 
-MOST_TURNS = 100_000
+MAX_STEPS = 100_000
 LONGEST = 120.0
 
-# Pause between two turns of a client in seconds. Without it, clients would use entire processors
+# Pause between two steps of a client in seconds. Without it, clients would use entire processors
 # while a replica reconnects, which a Valkey replica tries once a second.
 PAUSE = 0.002
 
@@ -52,34 +52,34 @@ def total(counters: Iterable[Counter[str]]) -> Counter[str]:
 
 
 class Load:
-    """Threads that take turns while they get replies. A subclass defines a turn."""
+    """Threads that take steps while they get replies. A subclass defines a step."""
 
     def __init__(self, clients: int = 4) -> None:
         self._over = threading.Event()
         self._errors: list[BaseException] = []
-        self._turns = [0] * clients
+        self._steps = [0] * clients
         self._threads = [
             threading.Thread(target=self._run, args=(number,)) for number in range(clients)
         ]
 
     @property
-    def turns(self) -> int:
-        return sum(self._turns)
+    def steps(self) -> int:
+        return sum(self._steps)
 
     @property
     def is_over(self) -> bool:
         """`True` if all clients have ended."""
         return not any(thread.is_alive() for thread in self._threads)
 
-    def wait_for(self, turns: int, timeout: float = poll.TIMEOUT) -> None:
-        """Waits until a number of further turns were taken. Raises if that is impossible."""
-        enough = self.turns + turns
+    def wait_for(self, steps: int, timeout: float = poll.TIMEOUT) -> None:
+        """Waits until a number of further steps were taken. Raises if that is impossible."""
+        enough = self.steps + steps
 
         def taken() -> bool:
             self.check()
-            return self.turns >= enough
+            return self.steps >= enough
 
-        poll.until(taken, f"{turns} turns under load", timeout)
+        poll.until(taken, f"{steps} steps under load", timeout)
 
     def check(self) -> None:
         """Raises an unexpected error of a client."""
@@ -104,17 +104,17 @@ class Load:
     def _run(self, number: int) -> None:
         deadline = time.monotonic() + LONGEST
         try:
-            take_turn = self.turn(number)
-            while self._turns[number] < MOST_TURNS and time.monotonic() < deadline:
-                if self._over.is_set() or not take_turn():
+            take_step = self.step(number)
+            while self._steps[number] < MAX_STEPS and time.monotonic() < deadline:
+                if self._over.is_set() or not take_step():
                     return
-                self._turns[number] += 1
+                self._steps[number] += 1
                 time.sleep(PAUSE)  # pace of the load, not a wait
         except Exception as error:  # raised in the thread of the test
             self._errors.append(error)
 
-    def turn(self, number: int) -> Callable[[], bool]:
-        """Returns a function for the turns of a client. It returns `True` when the client is
+    def step(self, number: int) -> Callable[[], bool]:
+        """Returns a function for the steps of a client. It returns `True` when the client is
         done.
         """
         raise NotImplementedError
@@ -123,7 +123,7 @@ class Load:
 UNREACHED = [wide(limiter, ENDLESS) for limiter in LIMITERS]
 # Keys of `Charging`: of each kind one that is charged alone, and one that is charged with all
 # others.
-CHARGED = {f"{how} {one.name}": one for how in ("alone", "all") for one in UNREACHED}
+CHARGED = {f"{scope} {one.name}": one for scope in ("alone", "all") for one in UNREACHED}
 
 
 class Mixed(Load):
@@ -136,11 +136,11 @@ class Mixed(Load):
         super().__init__(clients)
         self._server, self._clock, self._seed = server, clock, seed
 
-    def turn(self, number: int) -> Callable[[], bool]:
+    def step(self, number: int) -> Callable[[], bool]:
         client = self._server.client()
-        workload = Workload(self._seed * 100 + number).steps(MOST_TURNS)
+        workload = Workload(self._seed * 100 + number).steps(MAX_STEPS)
 
-        def take_turn() -> bool:
+        def take_step() -> bool:
             step = next(workload)
             # Not by hours, after which most usage would have expired.
             if number == 0 and abs(step.move) < HOUR:
@@ -148,7 +148,7 @@ class Mixed(Load):
             client.execute_command(*step.command)
             return True
 
-        return take_turn
+        return take_step
 
 
 class Charging(Load):
@@ -158,7 +158,7 @@ class Charging(Load):
     """
 
     def __init__(self, server: Server, clock: Clock, clients: int = 4, tick: int | str = 1) -> None:
-        """Creates the load. The clock moves by a tick after each turn of the first client."""
+        """Creates the load. The clock moves by a tick after each step of the first client."""
         super().__init__(clients)
         self._server, self._clock, self._tick = server, clock, tick
         self._lost: list[BaseException] = []
@@ -190,7 +190,7 @@ class Charging(Load):
             for error in self._lost:
                 raise error
 
-    def turn(self, number: int) -> Callable[[], bool]:
+    def step(self, number: int) -> Callable[[], bool]:
         client = self._server.client()
         # Holders unique to this client and load: each lease is one more unit.
         holder = f"{random.randrange(2**60)}"
@@ -208,19 +208,19 @@ class Charging(Load):
             answered.update(keys)
             return True
 
-        def take_turn() -> bool:
+        def take_step() -> bool:
             if number == 0:
                 self._clock.advance(self._tick)
-            turn = next(numbers)
-            limiters = [limiter.by(f"{holder} {turn}") for limiter in UNREACHED]
-            if turn % len(limiters) == 0:
+            step = next(numbers)
+            limiters = [limiter.by(f"{holder} {step}") for limiter in UNREACHED]
+            if step % len(limiters) == 0:
                 keys = [f"all {limiter.name}" for limiter in limiters]
                 specs = [word for limiter in limiters for word in limiter.full(1)]
                 return charge(keys, ("RL.MTAKE", len(keys), *keys, *specs))
-            one = limiters[(turn + number) % len(limiters)]
+            one = limiters[(step + number) % len(limiters)]
             return charge([f"alone {one.name}"], one.take(f"alone {one.name}", 1))
 
-        return take_turn
+        return take_step
 
 
 class Hammering(Load):
@@ -269,7 +269,7 @@ class Hammering(Load):
     def used(self, client: Redis) -> Counter[str]:
         return Counter({one.name: used(client, one, one.name, self.limit) for one in self.limiters})
 
-    def turn(self, number: int) -> Callable[[], bool]:
+    def step(self, number: int) -> Callable[[], bool]:
         choose = random.Random(self._seed * 100 + number)
         holders = (f"{number} {one}" for one in count())
         kept, pending = self._kept[number], self._unacknowledged[number]

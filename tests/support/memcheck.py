@@ -27,7 +27,7 @@ OURS = re.compile(r"redis_ratelimit")
 class Finding:
     """Report of memcheck on one place: a description, and the stack."""
 
-    what: str
+    message: str
     frames: tuple[str, ...]
 
     @property
@@ -36,20 +36,20 @@ class Finding:
 
     @property
     def is_reachable(self) -> bool:
-        return "still reachable in loss record" in self.what
+        return "still reachable in loss record" in self.message
 
     @property
     def is_leak(self) -> bool:
         """`True` for a block without any pointer to it."""
-        return re.search(r" (definitely|indirectly) lost in loss record", self.what) is not None
+        return re.search(r" (definitely|indirectly) lost in loss record", self.message) is not None
 
     @property
     def is_error(self) -> bool:
         """`True` for an invalid access, not a leaked block."""
-        return " in loss record" not in self.what
+        return " in loss record" not in self.message
 
     def __str__(self) -> str:
-        return "\n  ".join([self.what, *self.frames])
+        return "\n  ".join([self.message, *self.frames])
 
 
 class Memcheck:

@@ -82,19 +82,19 @@ EXERCISED = {
 
 @contextmanager
 def running(
-    *command: object, answers: Callable[[], object], what: str
+    *command: object, answers: Callable[[], object], name: str
 ) -> Iterator[subprocess.Popen]:
     process = subprocess.Popen([str(word) for word in command], stderr=subprocess.DEVNULL)
 
     def is_up() -> bool:
-        assert process.poll() is None, f"{what} has ended"
+        assert process.poll() is None, f"{name} has ended"
         try:
             return bool(answers())
         except OSError:
             return False
 
     try:
-        poll.until(is_up, f"{what} answers", timeout=20)
+        poll.until(is_up, f"{name} answers", timeout=20)
         yield process
     finally:
         process.terminate()
@@ -158,7 +158,7 @@ def exporter(used: Server, reservations: ExitStack) -> Iterator[str]:
         f"-web.listen-address={address}",
         f"-script={SCRIPT}",
         answers=lambda: get(f"http://{address}/metrics"),
-        what="the exporter",
+        name="the exporter",
     ):
         yield address
 
@@ -199,11 +199,11 @@ def ask(exporter: str, tmp_path: Path, reservations: ExitStack) -> Iterator[Ask]
     file = tmp_path / "prometheus.yml"
     file.write_text(json.dumps(config))
 
-    def ask(what: str, **arguments: str) -> Any:
+    def ask(endpoint: str, **arguments: str) -> Any:
         # The name of a repeatable argument ends in brackets.
         words = {name.replace("match", "match[]"): value for name, value in arguments.items()}
         query = urllib.parse.urlencode(words)
-        answer = json.loads(get(f"http://{address}/api/v1/{what}?{query}"))
+        answer = json.loads(get(f"http://{address}/api/v1/{endpoint}?{query}"))
         assert answer["status"] == "success", answer
         return answer["data"]
 
@@ -213,7 +213,7 @@ def ask(exporter: str, tmp_path: Path, reservations: ExitStack) -> Iterator[Ask]
         f"--storage.tsdb.path={tmp_path / 'data'}",
         f"--web.listen-address={address}",
         answers=lambda: get(f"http://{address}/-/ready"),
-        what="Prometheus",
+        name="Prometheus",
     ):
         yield ask
 

@@ -231,8 +231,8 @@ def changed_fields(
             case 1:
                 del mutated[place]
             case 2:
-                there = chosen.randrange(len(mutated))
-                mutated[place], mutated[there] = mutated[there], mutated[place]
+                other = chosen.randrange(len(mutated))
+                mutated[place], mutated[other] = mutated[other], mutated[place]
             case 3:
                 mutated[place] = chosen.choice(others)
             case _:
@@ -272,8 +272,8 @@ def changed_words(chosen: random.Random, text: str, others: Sequence[str]) -> st
             case 1 if len(words) > 1:
                 del words[place]
             case 2:
-                there = chosen.randrange(len(words))
-                words[place], words[there] = words[there], words[place]
+                other = chosen.randrange(len(words))
+                words[place], words[other] = words[other], words[place]
             case 3:
                 words[place] = chosen.choice(others)
             case _ if words[place].isdigit():

@@ -141,10 +141,10 @@ class Governing(Load):
         self._answered: dict[bytes, tuple[bytes, bytes] | None] = {}
         self._sent: dict[bytes, tuple[bytes, bytes] | None] = {}
 
-    def turn(self, number: int) -> Callable[[], bool]:
+    def step(self, number: int) -> Callable[[], bool]:
         client, chosen, numbers = self._server.client(), random.Random(number), count(1)
 
-        def take_turn() -> bool:
+        def take_step() -> bool:
             if number == 0:
                 self._clock.advance("10ms")
             name = self._tag + b"%d:%d" % (number, chosen.randrange(self.EACH))
@@ -157,7 +157,7 @@ class Governing(Load):
             self._answered[name] = becomes
             return True
 
-        return take_turn
+        return take_step
 
     def _change(
         self, chosen: random.Random, name: bytes, number: int

@@ -318,11 +318,11 @@ class Server:
             raise ServerError("not a replica")
 
         def in_sync() -> bool:
-            here = self._admin.info("replication")
-            there = primary._admin.info("replication")
+            own_info = self._admin.info("replication")
+            primary_info = primary._admin.info("replication")
             return (
-                here["master_link_status"] == "up"
-                and here["slave_repl_offset"] == there["master_repl_offset"]
+                own_info["master_link_status"] == "up"
+                and own_info["slave_repl_offset"] == primary_info["master_repl_offset"]
             )
 
         poll.until(in_sync, "the replica is in sync")

@@ -41,20 +41,21 @@ class Taking(Load):
         limiters: Mapping[str, Limiter],
         *,
         clients: int = 4,
-        turns: int | None = None,
+        steps: int | None = None,
         may_lose: bool = False,
         asks_replicas: bool = False,
     ) -> None:
         super().__init__(clients)
         self._cluster, self._limiters = cluster, dict(limiters)
-        self._most = turns
+        self._most = steps
         self._opened = ExitStack()
         self._may_lose, self._asks_replicas = may_lose, asks_replicas
         self._neighbours = {
             key: [other for other in limiters if slot_of(other) == slot_of(key)] for key in limiters
         }
         self._counts = {
-            what: [Counter() for _ in range(clients)] for what in ("admitted", "kept", "unanswered")
+            outcome: [Counter() for _ in range(clients)]
+            for outcome in ("admitted", "kept", "unanswered")
         }
 
     def __exit__(self, *problem: object) -> None:
@@ -73,10 +74,10 @@ class Taking(Load):
     def unanswered(self) -> Counter[str]:
         return self._sum("unanswered")
 
-    def _sum(self, what: str) -> Counter[str]:
-        return sum((counter.copy() for counter in self._counts[what]), Counter())
+    def _sum(self, outcome: str) -> Counter[str]:
+        return sum((counter.copy() for counter in self._counts[outcome]), Counter())
 
-    def turn(self, number: int) -> Callable[[], bool]:
+    def step(self, number: int) -> Callable[[], bool]:
         servers = self._cluster.servers
         client = self._cluster.client(servers[number % len(servers)])
         self._opened.callback(client.close)
@@ -87,15 +88,15 @@ class Taking(Load):
         numbers = count()
         admitted, kept, unanswered = (counters[number] for counters in self._counts.values())
 
-        def take_turn() -> bool:
-            turn = next(numbers)
-            if turn == self._most:
+        def take_step() -> bool:
+            step = next(numbers)
+            if step == self._most:
                 return False
             key = choose.choice(names)
             neighbours = self._neighbours[key]
             several = len(neighbours) > 2 and choose.random() < 0.1
             keys = choose.sample(neighbours, 3) if several else [key]
-            limiters = [self._limiters[key].by(f"{holder} {turn}") for key in keys]
+            limiters = [self._limiters[key].by(f"{holder} {step}") for key in keys]
             call = limiters[0].take(keys[0])
             if several:
                 specs = [word for limiter in limiters for word in limiter.full()]
@@ -117,7 +118,7 @@ class Taking(Load):
             poll.until(lambda: _is_answered(client, peek), f"{peek} is answered", timeout=120)
             return True
 
-        return take_turn
+        return take_step
 
     def _ask(self, client: RedisCluster, key: str, call: tuple[Word, ...]) -> tuple[bool, bool]:
         """Sends a call. Returns if it was granted, and if a replica has it."""
