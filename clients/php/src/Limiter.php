@@ -174,9 +174,9 @@ final class Limiter
             return [$this->without($error)->allowed ? 0 : \PHP_INT_MAX, 0.0];
         }
         $first = self::map($reply['parts'][0] ?? []);
-        $left = ($first['recovers_at'] ?? 0) / 1000 - $this->connection->now();
+        $remaining = ($first['recovers_at'] ?? 0) / 1000 - $this->connection->now();
 
-        return $left > 0 ? [(int) $first['used'], $left] : [0, 0.0];
+        return $remaining > 0 ? [(int) $first['used'], $remaining] : [0, 0.0];
     }
 
     /**

@@ -36,13 +36,13 @@ final class Memory
     /**
      * Returns the reply to a call.
      *
-     * @param list<string> $given
+     * @param list<string> $command
      *
      * @throws RefusedException for an error reply
      */
-    public function call(array $given): mixed
+    public function call(array $command): mixed
     {
-        [$words, $now] = [new Words($given), min(max(($this->micros)(), 0), Whole::LATEST)];
+        [$words, $now] = [new Words($command), min(max(($this->micros)(), 0), Whole::LATEST)];
         $command = $words->peek();
         $words->next('command');
         $needs = RefusedException::needsServer($command);
@@ -140,9 +140,9 @@ final class Memory
     {
         [[$visit]] = $this->visit([[$name, $call]], $now, $isPeek);
         $each = $visit->decisions();
-        $whole = $visit->whole($each);
+        $combined = $visit->combined($each);
         if (!$call->each) {
-            return $whole->row();
+            return $combined->row();
         }
         $rows = [];
         foreach ($each as $index => $decision) {
@@ -150,7 +150,7 @@ final class Memory
             $rows[] = null === $as ? $decision->row() : [...$decision->row(), $as];
         }
 
-        return [$whole->verdict->isAllowed() ? 1 : 0, $whole->verdict->wait(), $rows];
+        return [$combined->verdict->isAllowed() ? 1 : 0, $combined->verdict->wait(), $rows];
     }
 
     /**
@@ -163,7 +163,7 @@ final class Memory
         [$visits, $isAllowed] = $this->visit($keys, $now, $isPeek);
         [$wait, $rows] = [Verdict::allowed(), []];
         foreach ($visits as $visit) {
-            $decision = $visit->whole($visit->decisions());
+            $decision = $visit->combined($visit->decisions());
             $isHeld = null !== $visit->call->settle || $visit->denies();
             if ($isAllowed ? $decision->verdict->isAllowed() : $isHeld) {
                 $wait = $wait->longer($decision->verdict);

@@ -33,9 +33,9 @@ final class FrameworksTest extends TestCase
         $factory = new LimiterFactory('api', new Limiter($this->redis), Limit::sliding(3, '1h'));
         $limiter = $factory->create('10.0.0.1');
         self::assertSame(3, $limiter->consume(0)->getRemainingTokens());
-        foreach ([2, 1, 0] as $left) {
+        foreach ([2, 1, 0] as $remaining) {
             $limit = $limiter->consume()->ensureAccepted();
-            self::assertSame([$left, 3], [$limit->getRemainingTokens(), $limit->getLimit()]);
+            self::assertSame([$remaining, 3], [$limit->getRemainingTokens(), $limit->getLimit()]);
         }
         $denied = $limiter->consume();
         self::assertFalse($denied->isAccepted());

@@ -34,8 +34,8 @@ final class LimiterTest extends TestCase
         $limiter = new Limiter($this->redis, prefix: 'app:');
         $limiter->check();
         $three = Limit::fixed(3, '1h');
-        foreach ([2, 1, 0] as $left) {
-            self::assertSame($left, $limiter->take('user:42', $three)->remaining);
+        foreach ([2, 1, 0] as $remaining) {
+            self::assertSame($remaining, $limiter->take('user:42', $three)->remaining);
         }
         $denied = $limiter->take('user:42', $three);
         self::assertFalse($denied->allowed);
@@ -177,8 +177,8 @@ final class LimiterTest extends TestCase
         foreach ($cases as $number => $case) {
             $limit = isset($case['limit']) ? Limit::fixed($case['limit'], '1h') : Limit::policy($case['policy']);
             $limiter = new Limiter($this->redis, once: $case['limiter_once'] ?? true);
-            $how = array_intersect_key($case, ['cost' => 0, 'once' => 0, 'ttl' => 0]);
-            self::assertSame($case['id'], null !== $limiter->take("key:{$number}", $limit, ...$how)->id, json_encode($case));
+            $options = array_intersect_key($case, ['cost' => 0, 'once' => 0, 'ttl' => 0]);
+            self::assertSame($case['id'], null !== $limiter->take("key:{$number}", $limit, ...$options)->id, json_encode($case));
         }
     }
 
@@ -239,9 +239,9 @@ final class LimiterTest extends TestCase
     {
         $server = new Server();
         $limiters = [];
-        foreach (['open', 'closed', 'raise'] as $how) {
-            $limiters[$how] = new Limiter($server->client(1), $how);
-            $limiters[$how]->check();
+        foreach (['open', 'closed', 'raise'] as $onOutage) {
+            $limiters[$onOutage] = new Limiter($server->client(1), $onOutage);
+            $limiters[$onOutage]->check();
         }
         $server->stop();
         $hour = Limit::fixed(3, '1h');

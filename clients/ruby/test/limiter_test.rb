@@ -6,8 +6,8 @@ class LimiterTest < Test
   test "limit allows exactly its units" do
     api = limiter(prefix: "app:")
     assert api.check!
-    left = Array.new(3) { api.take("user:42", HOUR).require!.remaining }
-    assert_equal [2, 1, 0], left
+    remaining = Array.new(3) { api.take("user:42", HOUR).require!.remaining }
+    assert_equal [2, 1, 0], remaining
     denied = api.take("user:42", HOUR)
     refute denied.allowed?
     assert_in_delta 3600, denied.wait, 60

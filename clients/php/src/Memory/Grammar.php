@@ -230,11 +230,11 @@ final class Grammar
         if (\count($specs) > 8) {
             throw RefusedException::because('syntax error: a call has at most 8 specs');
         }
-        $known = array_map(
+        $identities = array_map(
             static fn (Spec $spec) => $spec->rule::KIND.(null === $spec->rule->key ? '' : $spec->identity()),
             $specs,
         );
-        if (\count(array_unique($known)) < \count($known)) {
+        if (\count(array_unique($identities)) < \count($identities)) {
             throw RefusedException::because('specs of one kind must have different windows or different names');
         }
     }

@@ -57,18 +57,18 @@ final class Key
     {
         $found = [];
         foreach ($specs as $spec) {
-            [$known, $unknown] = [null, null];
+            [$same, $unnamed] = [null, null];
             foreach ($this->parts as $part) {
                 if ($part->kind !== $spec->rule::KIND) {
                     continue;
                 }
                 if (null !== $part->identity && (null === $spec->rule->key || $part->identity === $spec->identity())) {
-                    $known ??= $part;
+                    $same ??= $part;
                 } elseif (null === $part->identity && !\in_array($part, $found, true)) {
-                    $unknown ??= $part;
+                    $unnamed ??= $part;
                 }
             }
-            $found[] = $known ?? $unknown;
+            $found[] = $same ?? $unnamed;
         }
 
         return $found;
@@ -77,9 +77,9 @@ final class Key
     /** Returns the record of an earlier call with the same id. */
     public function recall(KeyCall $call, int $now): ?Remembered
     {
-        $known = $this->remembered[($call->once ?? $call->settle)[0] ?? ''] ?? null;
+        $repeated = $this->remembered[($call->once ?? $call->settle)[0] ?? ''] ?? null;
 
-        return null !== $known && $now < $known->expiresAt ? $known : null;
+        return null !== $repeated && $now < $repeated->expiresAt ? $repeated : null;
     }
 
     /** Returns how far the clock was set back since the last change, or 0. */
@@ -114,8 +114,8 @@ final class Key
             // A plain key stores its time of recovery only as its expiry.
             $this->isPlain = false;
             $this->written = $now;
-            $left = max($this->expiresAt - intdiv($now, 1000), 0) * 1000;
-            $this->parts[0]->recoversAt = min($now + $left, Whole::LATEST);
+            $remaining = max($this->expiresAt - intdiv($now, 1000), 0) * 1000;
+            $this->parts[0]->recoversAt = min($now + $remaining, Whole::LATEST);
         }
         foreach ($this->remembered as $id => $call) {
             if ($call->expiresAt > $now) {

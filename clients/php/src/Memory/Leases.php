@@ -34,13 +34,13 @@ final class Leases extends Usage
      */
     public function release(array $holders, int $now): int
     {
-        $held = array_intersect_key($this->live($now), array_flip($holders));
-        if ([] !== $held) {
-            $this->leases = array_diff_key($this->leases, $held);
+        $present = array_intersect_key($this->live($now), array_flip($holders));
+        if ([] !== $present) {
+            $this->leases = array_diff_key($this->leases, $present);
             $this->tidy($now);
         }
 
-        return \count($held);
+        return \count($present);
     }
 
     public function recoversIn(int $now): int

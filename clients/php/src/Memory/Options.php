@@ -35,7 +35,7 @@ final class Options
      */
     public static function read(Words $words, array $among): self
     {
-        [$options, $seen] = [new self(), []];
+        [$options, $places] = [new self(), []];
         while (\in_array($word = $words->peek(), $among, true)) {
             $words->next($word);
             // Some options exclude each other.
@@ -44,10 +44,10 @@ final class Options
                 \in_array($word, ['ONCE', 'SETTLE'], true) => 'ID',
                 default => $word,
             };
-            if (isset($seen[$place])) {
+            if (isset($places[$place])) {
                 throw RefusedException::because("syntax error, unexpected {$word}");
             }
-            $seen[$place] = true;
+            $places[$place] = true;
             $options->take($word, $words);
         }
 
@@ -102,11 +102,11 @@ final class Options
         };
     }
 
-    private static function checked(string $what, Words $words, string $form): string
+    private static function checked(string $description, Words $words, string $form): string
     {
-        $word = $words->next($what);
+        $word = $words->next($description);
 
-        return 1 === preg_match($form, $word) ? $word : throw RefusedException::because("{$what} cannot be '{$word}'");
+        return 1 === preg_match($form, $word) ? $word : throw RefusedException::because("{$description} cannot be '{$word}'");
     }
 
     private function takeCost(string $text): void

@@ -15,13 +15,13 @@ final class RefusedException extends \RuntimeException
     /** Returns the error of a command or word that needs a server; null for any other. */
     public static function needsServer(string $word): ?self
     {
-        $what = match (true) {
+        $feature = match (true) {
             \in_array($word, ['POLICY', 'RL.LIMIT', 'RL.DELAY'], true), str_starts_with($word, 'RL.POLICY') => 'policies',
             \in_array($word, ['BAN', 'RL.BAN'], true) => 'bans',
             \in_array($word, ['SKETCH', 'RL.SKETCH'], true) => 'sketches',
             default => null,
         };
 
-        return null === $what ? null : self::because("a limiter in memory has no {$what}: they need a server with the module");
+        return null === $feature ? null : self::because("a limiter in memory has no {$feature}: they need a server with the module");
     }
 }

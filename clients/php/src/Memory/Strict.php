@@ -29,10 +29,10 @@ final class Strict extends Rule
         if ($cost > $this->limit) {
             return Verdict::never();
         }
-        $held = 0;
+        $total = 0;
         foreach ($usage->counting($now) as $slot => $count) {
-            $held = Whole::plus($held, $count);
-            if (!$this->fits($held, $cost)) {
+            $total = Whole::plus($total, $count);
+            if (!$this->fits($total, $cost)) {
                 return Verdict::after($usage->leaves($slot) - $now);
             }
         }

@@ -9,7 +9,7 @@ final class Visit
 {
     private const MOST_PARTS = 16;
 
-    private readonly ?Remembered $known;
+    private readonly ?Remembered $repeated;
     /** @var list<Evaluation> */
     private array $evaluations = [];
     /** Units granted to a call with UPTO: the minimum over all limits. */
@@ -24,7 +24,7 @@ final class Visit
         if ($key->isPlain && 1 === \count($call->specs) && $key->parts[0]->kind !== $kind) {
             throw Key::wrongType($key->parts[0]->kind, $kind);
         }
-        $this->known = $key->recall($call, $now);
+        $this->repeated = $key->recall($call, $now);
         foreach ($key->find($call->specs) as $index => $part) {
             $this->evaluations[] = $one = $this->evaluated($call->specs[$index], $part);
             if (null !== $one->granted) {
@@ -46,7 +46,7 @@ final class Visit
 
     public function knows(): bool
     {
-        return null !== $this->known;
+        return null !== $this->repeated;
     }
 
     public function changes(): bool
@@ -118,7 +118,7 @@ final class Visit
      *
      * @param list<LimitDecision> $each
      */
-    public function whole(array $each): LimitDecision
+    public function combined(array $each): LimitDecision
     {
         $denies = fn (int $index) => $this->denies()
             ? $this->evaluations[$index]->denies()
@@ -154,20 +154,20 @@ final class Visit
     private function evaluated(Spec $spec, ?Part $part): Evaluation
     {
         [$rule, $now] = [$spec->rule, $this->now];
-        $request = null === $this->known ? $spec->request : new Request();
-        if (null !== $this->known && $rule instanceof Concurrency) {
+        $request = null === $this->repeated ? $spec->request : new Request();
+        if (null !== $this->repeated && $rule instanceof Concurrency) {
             $rule->isFirst = false;
         }
         [$usage, $cost] = [$part?->usage ?? $rule->unused(), $request->cost];
         if ('BACK' === $request->mode) {
             return new Evaluation($part, Verdict::allowed(), $usage->isUnused() ? 0 : -$cost);
         }
-        $asked = match ($request->mode) {
+        $evaluated = match ($request->mode) {
             'UPTO' => Whole::UNIT,
             'PAST' => 1,
             default => $cost,
         };
-        $verdict = $rule->verdict($usage, $now, $asked);
+        $verdict = $rule->verdict($usage, $now, $evaluated);
         if ('MAXWAIT' === $request->mode && Verdict::AFTER === $verdict->kind) {
             $verdict = $verdict->time <= $request->maxWait
                 ? Verdict::allowed($verdict->time)
@@ -188,9 +188,9 @@ final class Visit
     private function decided(): string
     {
         if (null !== $this->call->settle) {
-            return null === $this->known ? 'UNKNOWN' : ($this->known->isSettled ? 'SETTLED' : 'SETTLES');
+            return null === $this->repeated ? 'UNKNOWN' : ($this->repeated->isSettled ? 'SETTLED' : 'SETTLES');
         }
-        if (null !== $this->known) {
+        if (null !== $this->repeated) {
             return 'REPEATED';
         }
         foreach ('BACK' === $this->call->purpose ? [] : $this->evaluations as $one) {
@@ -238,9 +238,9 @@ final class Visit
 
     private function settle(): void
     {
-        $charges = $this->known->charges;
-        $this->known->charges = [];
-        $this->known->isSettled = true;
+        $charges = $this->repeated->charges;
+        $this->repeated->charges = [];
+        $this->repeated->isSettled = true;
         foreach ($charges as [$part, $charge]) {
             $index = array_search($part, array_column($this->evaluations, 'part'), true);
             $spec = false === $index ? null : $this->call->specs[$index];
@@ -283,9 +283,9 @@ final class Visit
             case 'REPEATED':
                 $forces = array_filter($this->call->specs, static fn (Spec $one) => 'FORCE' === $one->request->mode);
                 $isPast = 'FORCE' === $spec->request->mode || [] === $forces;
-                $isHeld = !$this->known->isForced || $verdict->isAllowed() || !$isPast;
+                $isHeld = !$this->repeated->isForced || $verdict->isAllowed() || !$isPast;
 
-                return $isHeld ? Verdict::allowed(max($this->known->holdUntil - $this->now, 0)) : $verdict;
+                return $isHeld ? Verdict::allowed(max($this->repeated->holdUntil - $this->now, 0)) : $verdict;
             default:
                 return 'BACK' === $this->call->purpose ? Verdict::allowed() : $verdict;
         }
@@ -329,6 +329,6 @@ final class Visit
 
     private function grantedBefore(int $most, Verdict $verdict): int
     {
-        return $this->known->granted ?? ($verdict->isAllowed() ? $most : 0);
+        return $this->repeated->granted ?? ($verdict->isAllowed() ? $most : 0);
     }
 }

@@ -36,49 +36,49 @@ final class Words
         return strtoupper($this->words[$this->at] ?? '');
     }
 
-    public function next(string $what): string
+    public function next(string $description): string
     {
-        return $this->words[$this->at++] ?? throw RefusedException::because("{$what} is missing");
+        return $this->words[$this->at++] ?? throw RefusedException::because("{$description} is missing");
     }
 
-    public function name(string $what): string
+    public function name(string $description): string
     {
-        $name = $this->next($what);
+        $name = $this->next($description);
         if ('' === $name || \strlen($name) > 256) {
-            throw RefusedException::because("{$what} must be 1 to 256 bytes");
+            throw RefusedException::because("{$description} must be 1 to 256 bytes");
         }
 
         return $name;
     }
 
     /** Reads an amount in millionths, rounded down. */
-    public function amount(string $what): int
+    public function amount(string $description): int
     {
-        return self::amountOf($this->next($what), $what)->floor;
+        return self::amountOf($this->next($description), $description)->floor;
     }
 
     /** Reads an amount in millionths, rounded up. */
-    public function cost(string $what): int
+    public function cost(string $description): int
     {
-        return self::amountOf($this->next($what), $what)->ceil();
+        return self::amountOf($this->next($description), $description)->ceil();
     }
 
-    public function duration(string $what, bool $mayBeZero = false): int
+    public function duration(string $description, bool $mayBeZero = false): int
     {
-        $found = self::durationOf($this->next($what));
+        $found = self::durationOf($this->next($description));
         if (null === $found || (0 === $found && !$mayBeZero)) {
-            throw RefusedException::because("{$what} must be a duration from 1us to 3650d, such as 60s");
+            throw RefusedException::because("{$description} must be a duration from 1us to 3650d, such as 60s");
         }
 
         return $found;
     }
 
-    public static function amountOf(string $text, string $what): Decimal
+    public static function amountOf(string $text, string $description): Decimal
     {
         $isNumber = 1 === preg_match('~^'.Decimal::NUMBER.'$~D', $text, $match);
         $found = $isNumber ? Decimal::scaled($match, Whole::UNIT) : null;
         if (null === $found || $found->exceeds(self::MOST_UNITS * Whole::UNIT)) {
-            throw RefusedException::because("{$what} must be a number from 0 to 1000000000000, not '{$text}'");
+            throw RefusedException::because("{$description} must be a number from 0 to 1000000000000, not '{$text}'");
         }
 
         return $found;

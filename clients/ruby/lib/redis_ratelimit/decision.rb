@@ -25,14 +25,14 @@ module RedisRatelimit
 
     # Returns the HTTP header fields: X-RateLimit-*, and Retry-After for a denial.
     def headers
-      told = {}
+      fields = {}
       unless limit.nil?
-        told["X-RateLimit-Limit"] = limit.to_s
-        told["X-RateLimit-Remaining"] = remaining.to_s
-        told["X-RateLimit-Reset"] = reset.ceil.to_s
+        fields["X-RateLimit-Limit"] = limit.to_s
+        fields["X-RateLimit-Remaining"] = remaining.to_s
+        fields["X-RateLimit-Reset"] = reset.ceil.to_s
       end
-      told["Retry-After"] = wait.ceil.to_s unless allowed || wait.nil?
-      told
+      fields["Retry-After"] = wait.ceil.to_s unless allowed || wait.nil?
+      fields
     end
   end
 end

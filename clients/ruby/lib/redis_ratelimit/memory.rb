@@ -33,7 +33,7 @@ module RedisRatelimit
     def reply(words, now)
       command = words.peek
       words.next("command")
-      Memory.refuse_what_needs_a_server(command)
+      Memory.refuse_server_features(command)
       peek = %w[RL.PEEK RL.MPEEK].include?(command)
       return keys_reply(Grammar.keys(words, peek: peek), now, peek: peek) if %w[RL.MTAKE RL.MPEEK].include?(command)
 
@@ -89,20 +89,20 @@ module RedisRatelimit
     def key_reply(name, call, now, peek:)
       (visit,), = visit([[name, call]], now, peek: peek)
       each = visit.decisions
-      whole = visit.whole(each)
-      return whole.row unless call.each
+      combined = visit.combined(each)
+      return combined.row unless call.each
 
-      rows = each.zip(call.specs).map { |told, spec| [*told.row, *spec.name] }
-      [whole.allowed? ? 1 : 0, LimitDecision.wait(whole.verdict), rows]
+      rows = each.zip(call.specs).map { |decision, spec| [*decision.row, *spec.name] }
+      [combined.allowed? ? 1 : 0, LimitDecision.wait(combined.verdict), rows]
     end
 
     def keys_reply(keys, now, peek:)
       visits, allowed = visit(keys, now, peek: peek)
-      decisions = visits.map { |one| one.whole(one.decisions) }
-      counted = decisions.zip(visits).select do |told, one|
-        allowed ? told.allowed? : one.call.settle || one.denies?
+      decisions = visits.map { |one| one.combined(one.decisions) }
+      counted = decisions.zip(visits).select do |decision, one|
+        allowed ? decision.allowed? : one.call.settle || one.denies?
       end
-      wait = counted.map { |told, _| told.verdict }.max || AT_ONCE
+      wait = counted.map { |decision, _| decision.verdict }.max || AT_ONCE
       [allowed ? 1 : 0, LimitDecision.wait(wait), decisions.map(&:row)]
     end
 

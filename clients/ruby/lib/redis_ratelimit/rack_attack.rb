@@ -56,12 +56,12 @@ module RedisRatelimit
     end
 
     def matched_by?(request)
-      who = discriminator_for(request)
-      return false unless who
+      discriminator = discriminator_for(request)
+      return false unless discriminator
 
       limits = @limits.respond_to?(:call) ? @limits.call(request) : @limits
-      decision = @limiter.take("#{name}:#{who}", *limits)
-      data = { discriminator: who, limit: decision.limit, remaining: decision.remaining, decision: decision }
+      decision = @limiter.take("#{name}:#{discriminator}", *limits)
+      data = { discriminator: discriminator, limit: decision.limit, remaining: decision.remaining, decision: decision }
       annotate_request_with_throttle_data(request, data)
       return false if decision.allowed?
 
@@ -72,9 +72,9 @@ module RedisRatelimit
   end
 
   # Limits requests: `RedisRatelimit.throttle("api", limiter, RedisRatelimit.sliding(100, "1m"), &:ip)`.
-  def self.throttle(name, limiter, *limits, &who)
+  def self.throttle(name, limiter, *limits, &discriminator)
     limits = limits.first if limits.first.respond_to?(:call)
-    Rack::Attack.throttles[name] = Throttle.new(name, limiter, limits, &who)
+    Rack::Attack.throttles[name] = Throttle.new(name, limiter, limits, &discriminator)
   end
 
   # Responder in place of Rack::Attack's, which knows a window but no wait: with Retry-After and X-RateLimit-*.

@@ -22,13 +22,13 @@ module RedisRatelimit
     end
 
     # Raises an error for commands and words of features that need a server.
-    def self.refuse_what_needs_a_server(word)
-      what = case word
-             when "POLICY", "RL.LIMIT", "RL.DELAY", /\ARL\.POLICY/ then "policies"
-             when "BAN", "RL.BAN" then "bans"
-             when "SKETCH", "RL.SKETCH" then "sketches"
-             end
-      refuse("a limiter in memory has no #{what}: they need a server with the module") if what
+    def self.refuse_server_features(word)
+      feature = case word
+                when "POLICY", "RL.LIMIT", "RL.DELAY", /\ARL\.POLICY/ then "policies"
+                when "BAN", "RL.BAN" then "bans"
+                when "SKETCH", "RL.SKETCH" then "sketches"
+                end
+      refuse("a limiter in memory has no #{feature}: they need a server with the module") if feature
     end
 
     # Reader of the words of a call, from left to right.
@@ -46,40 +46,40 @@ module RedisRatelimit
         @words.first.to_s.upcase
       end
 
-      def next(what)
-        Memory.refuse("#{what} is missing") if over?
+      def next(description)
+        Memory.refuse("#{description} is missing") if over?
         @words.shift
       end
 
-      def name(what)
-        name = self.next(what)
-        Memory.refuse("#{what} must be 1 to 256 bytes") unless name.bytesize.between?(1, 256)
+      def name(description)
+        name = self.next(description)
+        Memory.refuse("#{description} must be 1 to 256 bytes") unless name.bytesize.between?(1, 256)
         name
       end
 
       # Reads an amount in millionths, rounded down.
-      def amount(what)
-        self.class.amount(self.next(what), what).floor
+      def amount(description)
+        self.class.amount(self.next(description), description).floor
       end
 
       # Reads an amount in millionths, rounded up.
-      def cost(what)
-        self.class.amount(self.next(what), what).ceil
+      def cost(description)
+        self.class.amount(self.next(description), description).ceil
       end
 
-      def duration(what, zero: false)
-        found = self.class.duration(self.next(what))
+      def duration(description, zero: false)
+        found = self.class.duration(self.next(description))
         return found if found&.positive? || (found && zero)
 
-        Memory.refuse("#{what} must be a duration from 1us to 3650d, such as 60s")
+        Memory.refuse("#{description} must be a duration from 1us to 3650d, such as 60s")
       end
 
       # Returns an amount in millionths, not rounded.
-      def self.amount(text, what)
+      def self.amount(text, description)
         exact = Rational(text) * UNIT if text.match?(/\A#{NUMBER}\z/)
         return exact if exact && exact <= MOST_UNITS * UNIT
 
-        Memory.refuse("#{what} must be a number from 0 to #{MOST_UNITS}, not '#{text}'")
+        Memory.refuse("#{description} must be a number from 0 to #{MOST_UNITS}, not '#{text}'")
       end
 
       # Returns a duration in microseconds, rounded up; nil unless it is 0 or from 1us to 3650d.
@@ -92,14 +92,14 @@ module RedisRatelimit
 
     # Request to one limit: TAKE, UPTO, FORCE, MAXWAIT, BACK, or PAST for a peek with a KEEP above the limit.
     Request = Struct.new(:mode, :cost, :max_wait) do
-      def looks?
+      def peek?
         mode == "PAST" || (cost.zero? && !%w[UPTO BACK].include?(mode))
       end
 
       def purpose
         return "BACK" if mode == "BACK"
 
-        looks? ? "CHECK" : "CHARGE"
+        peek? ? "CHECK" : "CHARGE"
       end
     end
     NOTHING = Request.new("TAKE", 0, 0).freeze
@@ -109,7 +109,7 @@ module RedisRatelimit
       # Parses options in any order, up to a word that is not in `among`.
       def self.read(words, among)
         options = new(nil, false, true, nil, 0, nil, nil, [])
-        seen = []
+        places = []
         while among.include?(word = words.peek)
           words.next(word)
           # Some options exclude each other.
@@ -118,8 +118,8 @@ module RedisRatelimit
                   when "ONCE", "SETTLE" then "ID"
                   else word
                   end
-          Memory.refuse("syntax error, unexpected #{word}") if seen.include?(place)
-          seen << place
+          Memory.refuse("syntax error, unexpected #{word}") if places.include?(place)
+          places << place
           options.take(word, words)
         end
         options
@@ -226,7 +226,7 @@ module RedisRatelimit
         keep = options.keep if keep.nil? && (options.keep.is_a?(Rational) || !apart)
         refuse_keep(keep, request)
         keep = (rule.limit * keep / 100).ceil if keep.is_a?(Rational)
-        request = Request.new("PAST", 0, 0) if keep && keep > rule.limit && request.looks?
+        request = Request.new("PAST", 0, 0) if keep && keep > rule.limit && request.peek?
         kept = [keep || 0, rule.limit].min
         rule.limit -= kept
         rule.first = own.flags.include?("NX") if rule.is_a?(Concurrency)
@@ -300,7 +300,7 @@ module RedisRatelimit
 
       def spec(words)
         algorithm = words.peek
-        Memory.refuse_what_needs_a_server(algorithm)
+        Memory.refuse_server_features(algorithm)
         behind = BEHIND[algorithm] || Memory.refuse("syntax error, unexpected '#{algorithm}': a spec is needed")
         words.next("spec")
         rule(words, algorithm, behind)
@@ -389,8 +389,8 @@ module RedisRatelimit
 
       def refuse_twins(specs)
         Memory.refuse("syntax error: a call has at most 8 specs") if specs.length > 8
-        known = specs.map { |spec| [spec.rule.kind, spec.rule.key.nil? ? nil : spec.identity] }
-        return if known.uniq.length == known.length
+        identities = specs.map { |spec| [spec.rule.kind, spec.rule.key.nil? ? nil : spec.identity] }
+        return if identities.uniq.length == identities.length
 
         Memory.refuse("specs of one kind must have different windows or different names")
       end

@@ -119,16 +119,16 @@ module RedisRatelimit
       def find(specs)
         specs.each_with_object([]) do |spec, found|
           of_kind = parts.select { |part| part.kind == spec.rule.kind }
-          known = of_kind.find { |part| part.identity == spec.identity || (spec.rule.key.nil? && part.identity) }
-          found << (known || of_kind.find { |part| part.identity.nil? && found.none? { |one| one.equal?(part) } })
+          same = of_kind.find { |part| part.identity == spec.identity || (spec.rule.key.nil? && part.identity) }
+          found << (same || of_kind.find { |part| part.identity.nil? && found.none? { |one| one.equal?(part) } })
         end
       end
 
       # Returns the record of an earlier call with the same id.
       def recall(call, now)
         id, = call.once || call.settle
-        known = remembered[id]
-        known if known && now < known.expires_at
+        repeated = remembered[id]
+        repeated if repeated && now < repeated.expires_at
       end
 
       # Returns how far the clock was set back since the last change, or 0.

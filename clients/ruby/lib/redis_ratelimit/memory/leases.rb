@@ -25,10 +25,10 @@ module RedisRatelimit
 
       # Releases leases. Returns how many were held.
       def release(holders, now)
-        held = holders.uniq & live(now).keys
-        held.each { |holder| leases.delete(holder) }
-        tidy(now) if held.any?
-        held.length
+        present = holders.uniq & live(now).keys
+        present.each { |holder| leases.delete(holder) }
+        tidy(now) if present.any?
+        present.length
       end
 
       def recovers_in(now)

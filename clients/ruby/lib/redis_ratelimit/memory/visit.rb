@@ -36,7 +36,7 @@ module RedisRatelimit
         @call = call
         @key = key
         @now = now
-        @known = key.recall(call, now)
+        @repeated = key.recall(call, now)
         @evaluations = call.specs.zip(key.find(call.specs)).map { |spec, part| evaluate(spec, part) }
         # With UPTO, all limits grant the minimum of what each can grant.
         @granted = @evaluations.filter_map(&:granted).min
@@ -50,7 +50,7 @@ module RedisRatelimit
       end
 
       def knows?
-        !@known.nil?
+        !@repeated.nil?
       end
 
       def changes?
@@ -99,7 +99,7 @@ module RedisRatelimit
       end
 
       # Returns the combined decision of all limits.
-      def whole(each)
+      def combined(each)
         denying = each.each_index.select { |index| denies? ? @evaluations[index].denies? : !each[index].allowed? }
         verdict = (denying.empty? ? each : each.values_at(*denying)).map(&:verdict).max
         index = denying.find { |place| each[place].verdict == verdict } || first_to_run_out(each)
@@ -115,8 +115,8 @@ module RedisRatelimit
 
       def evaluate(spec, part)
         rule = spec.rule
-        request = @known ? NOTHING : spec.request
-        rule.first = false if @known && rule.is_a?(Concurrency)
+        request = @repeated ? NOTHING : spec.request
+        rule.first = false if @repeated && rule.is_a?(Concurrency)
         usage = part ? part.usage : rule.unused
         cost = request.cost
         return Evaluation.new(part, AT_ONCE, false, usage.unused? ? 0 : -cost) if request.mode == "BACK"
@@ -135,8 +135,8 @@ module RedisRatelimit
       end
 
       def decide
-        return @known ? (@known.settled ? :settled : :settles) : :unknown if call.settle
-        return :repeated if @known
+        return @repeated ? (@repeated.settled ? :settled : :settles) : :unknown if call.settle
+        return :repeated if @repeated
 
         call.purpose != "BACK" && @evaluations.any?(&:denies?) ? :denied : :passes
       end
@@ -167,9 +167,9 @@ module RedisRatelimit
 
       def settle
         cost = call.settle.last
-        charges = @known.charges
-        @known.charges = []
-        @known.settled = true
+        charges = @repeated.charges
+        @repeated.charges = []
+        @repeated.settled = true
         charges.each do |part, charge|
           spec, = pairs.find { |_, one| one.part.equal?(part) }
           if spec.nil? || spec.own_cost || cost == charge.cost
@@ -199,9 +199,9 @@ module RedisRatelimit
         when :settles, :settled then AT_ONCE
         when :repeated
           past = spec.request.mode == "FORCE" || call.specs.none? { |one| one.request.mode == "FORCE" }
-          return verdict if @known.forced && verdict.first != ALLOWED && past
+          return verdict if @repeated.forced && verdict.first != ALLOWED && past
 
-          [ALLOWED, [@known.hold_until - @now, 0].max]
+          [ALLOWED, [@repeated.hold_until - @now, 0].max]
         else call.purpose == "BACK" ? AT_ONCE : verdict
         end
       end
@@ -222,7 +222,7 @@ module RedisRatelimit
       end
 
       def granted_before(most, verdict)
-        @known.granted || (verdict.first == ALLOWED ? most : 0)
+        @repeated.granted || (verdict.first == ALLOWED ? most : 0)
       end
     end
   end

@@ -245,10 +245,10 @@ module RedisRatelimit
       def verdict(usage, now, cost)
         return NEVER_EVER if cost > limit
 
-        held = 0
+        total = 0
         usage.counting(now).each do |slot, count|
-          held += count
-          return after(usage.leaves(slot) - now) if held + cost > limit
+          total += count
+          return after(usage.leaves(slot) - now) if total + cost > limit
         end
         AT_ONCE
       end
